@@ -1,0 +1,41 @@
+# What this project does, one command each. `make help` lists them.
+.DEFAULT_GOAL := help
+.PHONY: help setup check test lint lock run reproduce-fig7 clean
+
+PYTHON := $(shell for it in python3.11 python3; do $$it -c '' 2>&- && echo $$it && break; done)
+BIN := .venv/bin
+OLD := this needs Python 3.11 or newer on the PATH, as python3.11 or python3
+RECENT := import sys; sys.exit(sys.version_info < (3, 11))
+
+help:  ## this list
+	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
+
+setup: .venv/base  ## .venv with what running needs
+.venv/base: requirements/base.txt
+	@$(or $(PYTHON),false) -c '$(RECENT)' || { echo '$(OLD)' >&2; exit 1; }
+	$(PYTHON) -m venv .venv && $(BIN)/pip install --quiet -r $< && touch $@
+
+.venv/dev: requirements/dev.txt .venv/base
+	$(BIN)/pip install --quiet -r $< && touch $@
+
+lint: .venv/dev  ## ruff and mypy
+	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy --strict
+
+check: .venv/dev  ## tests that take no more than a second each
+	$(BIN)/pytest -q -m 'not slow and not gpu and not network'
+
+test: lint  ## everything: ruff, mypy and all tests
+	$(BIN)/pytest -q -m 'not gpu and not network' -n auto
+
+reproduce-fig7: setup  ## the figure of the ensembling experiment and what of it holds
+	$(BIN)/python harness/run.py +scenario=ensembling && $(BIN)/python -m plots.samullm_fig7
+	$(BIN)/python -m harness.claims samullm
+
+run: setup  ## any scenario: make run SCENARIO=ensembling
+	$(BIN)/python harness/run.py +scenario=$(or $(SCENARIO),$(error name one: make run SCENARIO=...))
+
+lock: .venv/dev  ## resolve requirements/*.in again
+	$(BIN)/python requirements/lock.py
+
+clean:  ## remove the environment and caches; results stay
+	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis outputs multirun wandb

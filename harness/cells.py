@@ -1,0 +1,164 @@
+"""One cell of a scenario: objects in, a run folder out. Cells run side by side as Ray tasks."""
+
+import logging
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from itertools import product
+from pathlib import Path
+from typing import Protocol, runtime_checkable
+
+import numpy as np
+
+from harness.costs import ProfileCosts
+from harness.decisions import BatchRule
+from harness.engines.engine import Engine
+from harness.entities import ServiceId
+from harness.forecast import Forecaster, Load, Plan
+from harness.metrics import gpu_figures, offline_figures, request_figures
+from harness.models import model_facts
+from harness.policies import System
+from harness.record import is_finished, provenance, write_run
+from harness.recorder import Recorder
+from harness.workloads.workload import Workload
+
+
+class Recipe(Protocol):
+    """Makes a workload."""
+
+    def build(self, seed: int) -> Workload:
+        """Same seed, same workload."""
+
+
+@runtime_checkable
+class Expecting(Protocol):
+    """A policy that has planned the whole run."""
+
+    planned_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """Everything one run needs. `config` is what determines the result, resolved and plain."""
+
+    config: Mapping[str, object]
+    folder: Path
+    recipe: Recipe
+    system: System
+    engine: Engine
+    costs: ProfileCosts
+    gpus: int
+    seed: int
+    keep_iterations: bool
+
+
+def combinations_of(matrix: Mapping[str, Sequence[object]]) -> Iterator[dict[str, object]]:
+    """One value per axis, the last axis fastest."""
+    for values in product(*matrix.values()):
+        yield dict(zip(matrix, values, strict=True))
+
+
+def run_cell(cell: Cell) -> None:
+    """Serve the cell's workload and write its folder; a finished one is kept."""
+    if is_finished(cell.folder):
+        return
+    warm_up(cell.costs)
+    started_s = time.time()
+    workload = cell.recipe.build(cell.seed)
+    recorder = Recorder(keep_iterations=cell.keep_iterations)
+    cell.engine.run(workload, cell.system, recorder)
+    write_run(
+        cell.folder,
+        config=cell.config,
+        provenance=provenance(
+            started_s=started_s, costs=_costs_of(cell.costs, workload), datasets=workload.datasets
+        ),
+        requests=recorder.requests,
+        gpu=recorder.gpu_frame(),
+        iterations=recorder.iteration_frame(),
+        summary=_summary(cell, workload, recorder),
+    )
+
+
+def _summary(cell: Cell, workload: Workload, recorder: Recorder) -> dict[str, float]:
+    offline = offline_figures(recorder.requests, recorder.decision_s)
+    horizon_s = offline["inference_s"]
+    loads_s = [cell.costs.load_s(service.id, 1) for service in workload.services]
+    placement = cell.system.placement
+    return {
+        **offline,
+        **gpu_figures(recorder.gpu_frame(), gpus=cell.gpus, horizon_s=horizon_s),
+        **request_figures(recorder.requests, horizon_s=horizon_s),
+        "planned_inference_s": placement.planned_s if isinstance(placement, Expecting) else np.nan,
+        "load_s_min": min(loads_s),
+        "load_s_max": max(loads_s),
+    }
+
+
+def _costs_of(costs: ProfileCosts, workload: Workload) -> dict[str, object]:
+    """What the seconds rest on: profile, and per service whether measured, and the fit's error."""
+    names = [service.id for service in workload.services]
+    return {
+        "profile": costs.profile_dir,
+        "gpu": costs.gpu,
+        "fit_error": float(
+            np.median([costs.error(name, 1).get("decode_median", np.nan) for name in names])
+        ),
+        "source": {str(name): costs.label(name, 1) for name in names},
+    }
+
+
+@cache
+def warm_up(costs: ProfileCosts) -> None:
+    """Load (at first: compile) the kernel, so that no policy's first decision pays for it."""
+    rule = BatchRule(
+        mixed=False,
+        pads_prompts=True,
+        max_batch_requests=4,
+        max_batch_tokens=4096,
+        max_padding_tokens=4096,
+        spare_blocks_share=0.0,
+    )
+    name = "vicuna-13b-v1.5"
+    one = np.ones(4, np.int64)
+    load = Load(one, one - 1, one * 4)
+    forecast = Forecaster(costs=costs, rule=rule).forecast(
+        ServiceId(name), model_facts(name), Plan(2, 1), load
+    )
+    forecast.load_after(forecast.finish_s / 2)
+
+
+def run_cells(cells: Sequence[Cell], *, workers: int, on_done: Callable[[Cell], None]) -> None:
+    """Run every cell, `workers` at a time; `on_done` after each. Raises the first cell's error."""
+    if workers == 1 or len(cells) == 1:
+        for cell in cells:
+            run_cell(cell)
+            on_done(cell)
+        return
+    warm_up(cells[0].costs)
+    for cell in _on_ray(cells, workers):
+        on_done(cell)
+
+
+def _on_ray(cells: Sequence[Cell], workers: int) -> Iterator[Cell]:
+    """Cells as their Ray tasks end."""
+    import ray  # here because starting Ray costs seconds that a single cell need not pay
+
+    root = str(Path(__file__).resolve().parent.parent)
+    ray.init(
+        num_cpus=workers,
+        include_dashboard=False,
+        log_to_driver=False,
+        logging_level=logging.ERROR,
+        runtime_env={"env_vars": {"PYTHONPATH": root}},
+    )
+    try:
+        task = ray.remote(run_cell).options(num_cpus=1, max_retries=0)
+        running = {task.remote(cell): cell for cell in cells}
+        while running:
+            (ended,), _ = ray.wait(list(running), num_returns=1)
+            ray.get(ended)
+            yield running.pop(ended)
+    finally:
+        ray.shutdown()

@@ -1,0 +1,151 @@
+"""Is a decision legal? One sentence per broken rule; shared by both engines."""
+
+from collections.abc import Iterator
+
+from harness.decisions import Batch, Decision, Evict
+from harness.entities import RequestId
+from harness.kv_ledger import KvLedger
+from harness.policies import Capability
+from harness.views import GroupView
+
+
+class IllegalDecision(ValueError):  # noqa: N818 - it names what is wrong, like the decision does
+    """A policy told the engine to do what it must not; the message says all of it."""
+
+
+def check(decision: Decision, view: GroupView, *, offers: frozenset[Capability]) -> list[str]:
+    """Every rule the decision breaks, in one sentence each; empty when it is legal.
+
+    `offers` is what the engine can do. Costs the size of the decision, not of the group.
+    """
+    return [
+        *_wrong_times(decision, view),
+        *_wrong_standing(decision, view),
+        *_not_offered(decision, view, offers),
+        *_wrong_names(decision, view),
+        *_wrong_batches(decision, view),
+        *_wrong_totals(decision, view),
+        *_wrong_kv(decision, view),
+    ]
+
+
+def _wrong_times(decision: Decision, view: GroupView) -> Iterator[str]:
+    if decision.wake_s is not None and not decision.wake_s > view.now_s:
+        yield f"wake_s {decision.wake_s} s is not after now, {view.now_s} s"
+
+
+def _wrong_standing(decision: Decision, view: GroupView) -> Iterator[str]:
+    if decision.standing is None:
+        return
+    if decision.launch:
+        yield f"a standing order comes with {len(decision.launch)} batches launched"
+    if len(view.group.services) > 1:
+        yield f"a standing order in a group of {len(view.group.services)} services"
+    if view.in_flight:
+        yield f"a standing order with {len(view.in_flight)} batches in flight"
+    rule = decision.standing.rule
+    if rule.mixed and rule.pads_prompts:
+        yield "a standing order pads the prompts of mixed batches"
+
+
+def _not_offered(
+    decision: Decision, view: GroupView, offers: frozenset[Capability]
+) -> Iterator[str]:
+    swapped = sum(how is Evict.SWAP for how in decision.evict.values())
+    shared = [batch.gpu_share for batch in decision.launch if batch.gpu_share != 1]
+    completed = sum(batch.to_completion for batch in decision.launch)
+    if swapped and Capability.SWAP not in offers:
+        yield f"{swapped} requests swapped out, which the engine does not offer"
+    if shared and Capability.GPU_SHARE not in offers:
+        yield f"a batch on share {shared[0]:g} of the SMs, which the engine does not offer"
+    if completed and Capability.TO_COMPLETION not in offers:
+        yield f"{completed} batches run to completion, which the engine does not offer"
+    if len(view.group.services) > 1 and Capability.SHARED_GROUP not in offers:
+        yield f"{len(view.group.services)} services in a group, which the engine does not offer"
+
+
+def _wrong_names(decision: Decision, view: GroupView) -> Iterator[str]:
+    launched = [name for batch in decision.launch for name in batch.tokens]
+    for verb, names in (
+        ("evicted", decision.evict),
+        ("promised KV", decision.reserve),
+        ("run", launched),
+    ):
+        for name in names:
+            if name not in view.requests:
+                yield f"r{name} is {verb} but is not an unfinished request of this group"
+    for name in decision.evict:
+        if name in view.requests and view.requests[name].is_running:
+            yield f"r{name} is evicted while it is running"
+    for name in decision.evict.keys() & set(launched):
+        yield f"r{name} is evicted and run by one decision"
+
+
+def _wrong_batches(decision: Decision, view: GroupView) -> Iterator[str]:
+    seen: set[RequestId] = set()
+    for batch in decision.launch:
+        if batch.service not in view.services:
+            yield f"a batch of {batch.service}, which is not loaded here"
+        if not batch.tokens:
+            yield f"a batch of {batch.service} with 0 requests"
+        if not batch.gpu_share > 0:
+            yield f"a batch of {batch.service} on share {batch.gpu_share:g} of the SMs"
+        for name, tokens in batch.tokens.items():
+            if name in seen:
+                yield f"r{name} is in two batches"
+            seen.add(name)
+            if name in view.requests:
+                yield from _wrong_entry(batch, name, tokens, view)
+
+
+def _wrong_entry(batch: Batch, name: RequestId, tokens: int, view: GroupView) -> Iterator[str]:
+    request = view.requests[name]
+    missing = request.context_tokens - request.kv_tokens
+    if request.facts.service != batch.service:
+        yield f"r{name} of {request.facts.service} is in a batch of {batch.service}"
+    if request.is_running:
+        yield f"r{name} is run while it is running"
+    if tokens <= 0:
+        yield f"r{name} would compute {tokens} tokens"
+    if tokens > missing:
+        yield f"r{name} would compute {tokens} tokens but misses only {missing}"
+
+
+def _wrong_totals(decision: Decision, view: GroupView) -> Iterator[str]:
+    share = sum(batch.gpu_share for batch in decision.launch)
+    running = sum(len(batch.tokens) for batch in view.in_flight)
+    launched = sum(len(batch.tokens) for batch in decision.launch)
+    if share > view.free_share + 1e-9:
+        yield f"batches take share {share:g} of the SMs but {view.free_share:g} is free"
+    if launched and running + launched > view.max_batch_requests:
+        yield (
+            f"{running} requests running and {launched} more,"
+            f" at most {view.max_batch_requests} may run at the same time"
+        )
+    for batch in decision.launch:
+        tokens = sum(batch.tokens.values())
+        if tokens > view.max_batch_tokens:
+            yield f"a batch of {tokens} tokens, at most {view.max_batch_tokens} are allowed"
+
+
+def _wrong_kv(decision: Decision, view: GroupView) -> Iterator[str]:
+    """Apply the decision to a copy of the ledger; what is wrong in itself is told elsewhere."""
+    kv = view.kv.copy()
+    for name in decision.evict:
+        if name in view.requests:
+            kv.evict(name)
+    for name, promise in decision.reserve.items():
+        if name in view.requests:
+            try:
+                kv.reserve(name, promise)
+            except ValueError as error:
+                yield str(error)
+    for batch in decision.launch:
+        _hold_batch(kv, batch, view)
+    yield from kv.shortages()
+
+
+def _hold_batch(kv: KvLedger, batch: Batch, view: GroupView) -> None:
+    for name, tokens in batch.tokens.items():
+        if name in view.requests and tokens > 0:
+            kv.grow(name, tokens)

@@ -1,0 +1,30 @@
+"""What an engine is: something that serves a workload as a system decides."""
+
+from typing import ClassVar, Protocol
+
+from harness.policies import Capability, System
+from harness.recorder import Recorder
+from harness.workloads.workload import Workload
+
+
+class Engine(Protocol):
+    """Time and compute. Everything else (ledger, checks, views, metrics) is shared."""
+
+    offers: ClassVar[frozenset[Capability]]
+
+    def run(self, workload: Workload, system: System, recorder: Recorder) -> None:
+        """Serve the whole workload; everything that happened goes to the recorder.
+
+        Raises IllegalDecision when a policy breaks a rule and ValueError when the system cannot
+        run here (a capability is missing, a request can never fit).
+        """
+
+
+def refuse_unmet_needs(engine: Engine, system: System) -> None:
+    """Raise ValueError where a policy needs what this engine does not offer."""
+    for policy in (system.scheduling, system.placement):
+        if missing := policy.needs - engine.offers:
+            lacking = ", ".join(sorted(c.value for c in missing))
+            raise ValueError(
+                f"{type(engine).__name__} lacks what {type(policy).__name__} needs: {lacking}"
+            )

@@ -1,0 +1,411 @@
+"""State of one group under a standing order, as arrays that compiled code works on.
+
+A lane is one group with one service. Requests live in arrays shared by all lanes, indexed by
+request id; a lane holds ids. All decoding requests advance together, so a request's finish is a
+fixed count of decode steps away and nothing needs touching per request and iteration.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from harness.compiled import compiled, inlined
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+# Positions in LaneArrays.counts
+WAITING, DECODING, PARTIAL, NEXT_ARRIVAL, STEPS, CONTEXT = range(6)
+LONGEST, USED_BLOCKS, HEAP, BUSY, LOGGED, FLIGHT, EVICTED, DONE, COUNTS = range(6, 15)
+
+# Positions in LaneArrays.time_s: the last iteration boundary, the decode seconds of this call (to
+# share out attained GPU time), and how long the iteration in flight takes
+CLOCK, DECODED, FLIGHT_S = range(3)
+
+# Values of counts[FLIGHT]: which iteration has begun and ends after the horizon
+NOTHING, PROMPTS, CHUNKS, DECODES = range(4)
+
+# Columns of LaneArrays.log, one row per run of equal iterations
+LOG_COLUMNS = (
+    "start_s",
+    "duration_s",
+    "iterations",
+    "prefill_requests",
+    "prefill_tokens",
+    "prefill_padded_tokens",
+    "prefill_attended",
+    "decode_requests",
+    "context_tokens",
+    "longest_tokens",
+)
+
+
+class RequestArrays(NamedTuple):
+    """One entry per request of the run. `output` is the true length: engines only.
+
+    `joined`, `ends` and `place` are scratch of the lane that decodes the request: decode step at
+    which it joined, at which it ends, and its position in the lane's list.
+    """
+
+    prompt: Ints
+    output: Ints
+    generated: Ints
+    kv: Ints
+    arrival_s: Floats
+    key: Floats
+    first_token_s: Floats
+    finished_s: Floats
+    gpu_s: Floats
+    preemptions: Ints
+    joined: Ints
+    ends: Ints
+    place: Ints
+
+
+class LaneArrays(NamedTuple):
+    """One group: heap of waiting ids, lists of holders, arrivals to come, time, intervals, log.
+
+    `chunk` gives the tokens that each of `partial` computes in the iteration begun; `work` its
+    prefill requests, tokens, padded tokens and attended. `heap` orders decoding ids by their end;
+    `phase` counts them by the step (modulo the block) at which they need a new block. `done` lists
+    finished ids in the order of their end.
+    """
+
+    waiting: Ints
+    decoding: Ints
+    partial: Ints
+    chunk: Ints
+    arrivals: Ints
+    heap: Ints
+    phase: Ints
+    done: Ints
+    counts: Ints
+    time_s: Floats
+    work: Floats
+    busy_s: Floats
+    log: Floats
+
+
+class LaneRule(NamedTuple):
+    """A batch rule and the lane's KV in numbers. `log_on` asks for a row per run of iterations."""
+
+    mixed: bool
+    pads: bool
+    max_requests: int
+    max_tokens: int
+    max_padding: int
+    spare_blocks: int
+    capacity_blocks: int
+    block_tokens: int
+    log_on: bool
+
+
+def new_lane(ids: int, rule: LaneRule, log_rows: int) -> LaneArrays:
+    """An empty lane with room for `ids` requests."""
+    return LaneArrays(
+        waiting=np.zeros(ids + 1, np.int64),
+        decoding=np.zeros(rule.max_requests + 1, np.int64),
+        partial=np.zeros(rule.max_requests + 1, np.int64),
+        chunk=np.zeros(rule.max_requests + 1, np.int64),
+        arrivals=np.zeros(0, np.int64),
+        heap=np.zeros(rule.max_requests + 1, np.int64),
+        phase=np.zeros(rule.block_tokens, np.int64),
+        done=np.zeros(ids + 1, np.int64),
+        counts=np.zeros(COUNTS, np.int64),
+        time_s=np.zeros(3),
+        work=np.zeros(4),
+        busy_s=np.zeros((16, 2)),
+        log=np.zeros((log_rows, len(LOG_COLUMNS))),
+    )
+
+
+@inlined
+def _before(requests: RequestArrays, a: int, b: int) -> bool:
+    """Order of the lane: key, then id."""
+    if requests.key[a] != requests.key[b]:
+        return bool(requests.key[a] < requests.key[b])
+    return a < b
+
+
+@compiled
+def push_waiting(requests: RequestArrays, lane: LaneArrays, request: int) -> None:
+    """Put a request into the waiting heap."""
+    heap, at = lane.waiting, lane.counts[WAITING]
+    lane.counts[WAITING] += 1
+    while at > 0 and _before(requests, request, heap[(at - 1) // 2]):
+        heap[at] = heap[(at - 1) // 2]
+        at = (at - 1) // 2
+    heap[at] = request
+
+
+@compiled
+def push_all(requests: RequestArrays, lane: LaneArrays, ids: Ints) -> None:
+    """Put requests into the waiting heap."""
+    for i in range(len(ids)):
+        push_waiting(requests, lane, ids[i])
+
+
+@inlined
+def pop_waiting(requests: RequestArrays, lane: LaneArrays) -> None:
+    """Remove the head of the waiting heap."""
+    heap = lane.waiting
+    lane.counts[WAITING] -= 1
+    size = lane.counts[WAITING]
+    last, at = heap[size], 0
+    while 2 * at + 1 < size:
+        child = 2 * at + 1
+        if child + 1 < size and _before(requests, heap[child + 1], heap[child]):
+            child += 1
+        if not _before(requests, heap[child], last):
+            break
+        heap[at] = heap[child]
+        at = child
+    heap[at] = last
+
+
+@inlined
+def _push_end(requests: RequestArrays, lane: LaneArrays, request: int) -> None:
+    """Put a decoding request into the heap of ends."""
+    heap, at, ends = lane.heap, lane.counts[HEAP], requests.ends
+    lane.counts[HEAP] += 1
+    while at > 0 and ends[request] < ends[heap[(at - 1) // 2]]:
+        heap[at] = heap[(at - 1) // 2]
+        at = (at - 1) // 2
+    heap[at] = request
+
+
+@inlined
+def _pop_end(requests: RequestArrays, lane: LaneArrays) -> None:
+    """Remove the request that ends first."""
+    heap, ends = lane.heap, requests.ends
+    lane.counts[HEAP] -= 1
+    size = lane.counts[HEAP]
+    last, at = heap[size], 0
+    while 2 * at + 1 < size:
+        child = 2 * at + 1
+        if child + 1 < size and ends[heap[child + 1]] < ends[heap[child]]:
+            child += 1
+        if ends[heap[child]] >= ends[last]:
+            break
+        heap[at] = heap[child]
+        at = child
+    heap[at] = last
+
+
+@inlined
+def blocks(tokens: int, block_tokens: int) -> int:
+    """Blocks that hold `tokens`."""
+    return (tokens + block_tokens - 1) // block_tokens
+
+
+@inlined
+def join(requests: RequestArrays, lane: LaneArrays, rule: LaneRule, request: int) -> None:
+    """A request whose KV is complete but for its last token starts decoding."""
+    counts = lane.counts
+    step = counts[STEPS]
+    requests.joined[request] = step
+    requests.ends[request] = step + requests.output[request] - requests.generated[request]
+    requests.place[request] = counts[DECODING]
+    lane.decoding[counts[DECODING]] = request
+    counts[DECODING] += 1
+    context = requests.prompt[request] + requests.generated[request]
+    counts[CONTEXT] += context
+    # Contexts grow alike, so the longest stays the longest: kept as if at step 0.
+    counts[LONGEST] = max(counts[LONGEST], context - step)
+    lane.phase[(requests.kv[request] - step) % rule.block_tokens] += 1
+    requests.gpu_s[request] -= lane.time_s[DECODED]
+    _push_end(requests, lane, request)
+
+
+@inlined
+def _sync(requests: RequestArrays, lane: LaneArrays, request: int) -> None:
+    """Write a decoding request's progress back into the arrays."""
+    done = lane.counts[STEPS] - requests.joined[request]
+    requests.joined[request] = lane.counts[STEPS]
+    requests.generated[request] += done
+    requests.kv[request] += done
+    requests.gpu_s[request] += lane.time_s[DECODED]
+
+
+@inlined
+def _part(requests: RequestArrays, lane: LaneArrays, rule: LaneRule, request: int) -> None:
+    """A decoding request leaves the lane's list and frees its KV; its progress is written back."""
+    counts = lane.counts
+    _sync(requests, lane, request)
+    step = counts[STEPS]
+    context = requests.prompt[request] + requests.generated[request]
+    counts[CONTEXT] -= context
+    counts[DECODING] -= 1
+    moved = lane.decoding[counts[DECODING]]
+    lane.decoding[requests.place[request]] = moved
+    requests.place[moved] = requests.place[request]
+    lane.phase[(requests.kv[request] - step) % rule.block_tokens] -= 1
+    counts[USED_BLOCKS] -= blocks(requests.kv[request], rule.block_tokens)
+    requests.kv[request] = 0
+    if context - step == counts[LONGEST]:
+        _find_longest(requests, lane)
+
+
+@inlined
+def _find_longest(requests: RequestArrays, lane: LaneArrays) -> None:
+    longest = np.int64(-(1 << 62))
+    for i in range(lane.counts[DECODING]):
+        other = lane.decoding[i]
+        longest = max(
+            longest, requests.prompt[other] + requests.generated[other] - requests.joined[other]
+        )
+    lane.counts[LONGEST] = longest
+
+
+@inlined
+def _forget_end(lane: LaneArrays, requests: RequestArrays) -> None:
+    """Rebuild the heap of ends after an eviction (rare)."""
+    lane.counts[HEAP] = 0
+    for i in range(lane.counts[DECODING]):
+        _push_end(requests, lane, lane.decoding[i])
+
+
+@inlined
+def evict_last(requests: RequestArrays, lane: LaneArrays, rule: LaneRule) -> None:
+    """Evict the last holder in order: partly prefilled ones stand behind decoding ones."""
+    counts = lane.counts
+    if counts[PARTIAL] > 0:
+        counts[PARTIAL] -= 1
+        victim = lane.partial[counts[PARTIAL]]
+        counts[USED_BLOCKS] -= blocks(requests.kv[victim], rule.block_tokens)
+        requests.kv[victim] = 0
+    else:
+        victim = lane.decoding[0]
+        for i in range(1, counts[DECODING]):
+            if _before(requests, victim, lane.decoding[i]):
+                victim = lane.decoding[i]
+        _part(requests, lane, rule, victim)
+        _forget_end(lane, requests)
+    counts[EVICTED] = 1
+    requests.preemptions[victim] += 1
+    push_waiting(requests, lane, victim)
+
+
+@inlined
+def make_room_to_decode(requests: RequestArrays, lane: LaneArrays, rule: LaneRule) -> None:
+    """Evict from behind until every remaining decode fits."""
+    counts = lane.counts
+    while (
+        lane.phase[-counts[STEPS] % rule.block_tokens] > rule.capacity_blocks - counts[USED_BLOCKS]
+    ):
+        evict_last(requests, lane, rule)
+
+
+@inlined
+def iterations_that_fit(lane: LaneArrays, rule: LaneRule, most: int) -> int:
+    """Decode iterations, at most `most`, until the KV is full."""
+    free = rule.capacity_blocks - lane.counts[USED_BLOCKS]
+    if (most // rule.block_tokens + 1) * lane.counts[DECODING] <= free:
+        return most
+    cycles = free // max(1, lane.counts[DECODING])
+    fit = min(most, cycles * rule.block_tokens)
+    free -= cycles * lane.counts[DECODING]
+    while fit < most:
+        free -= lane.phase[-(lane.counts[STEPS] + fit) % rule.block_tokens]
+        if free < 0:
+            break
+        fit += 1
+    return int(fit)
+
+
+@inlined
+def take_blocks(lane: LaneArrays, rule: LaneRule, iterations: int) -> None:
+    """Blocks that `iterations` decode steps of everybody need."""
+    counts = lane.counts
+    counts[USED_BLOCKS] += iterations // rule.block_tokens * counts[DECODING]
+    for j in range(iterations % rule.block_tokens):
+        counts[USED_BLOCKS] += lane.phase[-(counts[STEPS] + j) % rule.block_tokens]
+
+
+@inlined
+def _finish(requests: RequestArrays, lane: LaneArrays, request: int) -> None:
+    requests.finished_s[request] = lane.time_s[CLOCK]
+    lane.done[lane.counts[DONE]] = request
+    lane.counts[DONE] += 1
+
+
+@inlined
+def finish_due(requests: RequestArrays, lane: LaneArrays, rule: LaneRule) -> None:
+    """Finish every decoding request whose last token has just been produced."""
+    counts = lane.counts
+    while counts[HEAP] > 0 and requests.ends[lane.heap[0]] <= counts[STEPS]:
+        request = lane.heap[0]
+        _pop_end(requests, lane)
+        _part(requests, lane, rule, request)
+        _finish(requests, lane, request)
+
+
+@inlined
+def pass_time(lane: LaneArrays, duration_s: float) -> None:
+    """Advance the clock and extend or open a busy interval."""
+    start_s = lane.time_s[CLOCK]
+    lane.time_s[CLOCK] = start_s + duration_s
+    last = lane.counts[BUSY] - 1
+    if last >= 0 and lane.busy_s[last, 1] == start_s:
+        lane.busy_s[last, 1] = lane.time_s[CLOCK]
+    else:
+        lane.busy_s[last + 1, 0] = start_s
+        lane.busy_s[last + 1, 1] = lane.time_s[CLOCK]
+        lane.counts[BUSY] += 1
+
+
+@inlined
+def write_log(
+    lane: LaneArrays, duration_s: float, iterations: int, decodes: bool, prefills: bool
+) -> None:
+    """One row: a run of equal iterations that is about to be timed."""
+    counts = lane.counts
+    row, log = counts[LOGGED], lane.log
+    log[row, 0], log[row, 1], log[row, 2] = lane.time_s[CLOCK], duration_s, iterations
+    for i in range(4):
+        log[row, 3 + i] = lane.work[i] if prefills else 0.0
+    runs = decodes and counts[DECODING] > 0
+    log[row, 7] = counts[DECODING] if runs else 0
+    log[row, 8] = counts[CONTEXT] if runs else 0
+    log[row, 9] = counts[LONGEST] + counts[STEPS] if runs else 0
+    counts[LOGGED] += 1
+
+
+@inlined
+def produce(requests: RequestArrays, lane: LaneArrays, rule: LaneRule, request: int) -> None:
+    """A request whose context is computed produces a token; it ends or goes on decoding."""
+    if requests.generated[request] == 0:
+        requests.first_token_s[request] = lane.time_s[CLOCK]
+    requests.generated[request] += 1
+    if requests.generated[request] == requests.output[request]:
+        _finish(requests, lane, request)
+        lane.counts[USED_BLOCKS] -= blocks(requests.kv[request], rule.block_tokens)
+        requests.kv[request] = 0
+    else:
+        join(requests, lane, rule, request)
+
+
+@inlined
+def enter(requests: RequestArrays, lane: LaneArrays, rule: LaneRule) -> None:
+    """Derive the lane's sums from its holders and the iteration in flight."""
+    counts = lane.counts
+    holders = counts[DECODING]
+    counts[STEPS] = counts[DECODING] = counts[CONTEXT] = counts[HEAP] = counts[USED_BLOCKS] = 0
+    counts[LONGEST] = -(1 << 62)
+    lane.phase[:] = 0
+    lane.time_s[DECODED] = 0.0
+    for i in range(holders):
+        request = lane.decoding[i]
+        counts[USED_BLOCKS] += blocks(requests.kv[request], rule.block_tokens)
+        join(requests, lane, rule, request)
+    for i in range(counts[PARTIAL]):
+        begun = lane.chunk[i] if counts[FLIGHT] != NOTHING else 0
+        counts[USED_BLOCKS] += blocks(requests.kv[lane.partial[i]] + begun, rule.block_tokens)
+
+
+@inlined
+def leave(requests: RequestArrays, lane: LaneArrays) -> None:
+    """Write every decoding request's progress back."""
+    for i in range(lane.counts[DECODING]):
+        _sync(requests, lane, lane.decoding[i])

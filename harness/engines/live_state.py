@@ -1,0 +1,262 @@
+"""The mutable state of a run and the read-only windows on it. No scheduling, no time-keeping."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+import numpy as np
+
+from harness.decisions import Batch, Deployment, Reservation, Standing
+from harness.engines.lane import Ints, RequestArrays
+from harness.engines.lanes import Lane
+from harness.entities import (
+    AppId,
+    Cluster,
+    Group,
+    GroupId,
+    LengthPrediction,
+    Request,
+    RequestId,
+    ResourceId,
+    Service,
+    ServiceId,
+)
+from harness.kv_ledger import KvLedger
+from harness.views import AppView, GroupView, RequestTable, RequestView
+from harness.workloads.workload import Workload
+
+
+def new_arrays(workload: Workload) -> RequestArrays:
+    """Nothing served yet."""
+    count = len(workload)
+    return RequestArrays(
+        prompt=workload.prompt_tokens,
+        output=workload.output_tokens,
+        generated=np.zeros(count, np.int64),
+        kv=np.zeros(count, np.int64),
+        arrival_s=workload.arrival_s,
+        key=np.zeros(count),
+        first_token_s=np.full(count, np.nan),
+        finished_s=np.full(count, np.nan),
+        gpu_s=np.zeros(count),
+        preemptions=np.zeros(count, np.int64),
+        joined=np.zeros(count, np.int64),
+        ends=np.zeros(count, np.int64),
+        place=np.zeros(count, np.int64),
+    )
+
+
+@dataclass(slots=True)
+class LiveState:
+    """Everything about requests that all groups share. `arrived` counts rows of the workload."""
+
+    workload: Workload
+    cluster: Cluster
+    arrays: RequestArrays
+    predicted: dict[int, LengthPrediction] = field(default_factory=dict)
+    deployment: Deployment = field(default_factory=lambda: Deployment(()))
+    groups: dict[GroupId, "LiveGroup"] = field(default_factory=dict)
+    arrived: int = 0
+    now_s: float = 0.0
+
+    def table(self, ids: Ints) -> RequestTable:
+        """The columns that policies may see, for these ids (ascending)."""
+        arrays, workload = self.arrays, self.workload
+        mean = np.full(len(ids), np.nan)
+        if self.predicted:
+            known = [self.predicted.get(i) for i in ids.tolist()]
+            mean = np.array([np.nan if k is None else k.mean_tokens for k in known])
+        return RequestTable(
+            id=ids,
+            arrival_s=arrays.arrival_s[ids],
+            prompt_tokens=arrays.prompt[ids],
+            generated_tokens=arrays.generated[ids],
+            kv_tokens=arrays.kv[ids],
+            max_output_tokens=workload.max_output_tokens[ids],
+            deadline_s=workload.deadline_s[ids],
+            predicted_mean_tokens=mean,
+        )
+
+
+@dataclass(slots=True)
+class LiveRequest:
+    """One unfinished request in one group."""
+
+    facts: Request
+    _state: LiveState
+    _group: "LiveGroup"
+
+    @property
+    def predicted(self) -> LengthPrediction | None:
+        """None until a prediction is ready."""
+        return self._state.predicted.get(self.facts.id)
+
+    @property
+    def context_tokens(self) -> int:
+        """Prompt plus generated so far."""
+        return self.facts.prompt_tokens + self.generated_tokens
+
+    @property
+    def generated_tokens(self) -> int:
+        """Output tokens so far."""
+        return int(self._state.arrays.generated[self.facts.id])
+
+    @property
+    def kv_tokens(self) -> int:
+        """Tokens whose KV is on the GPU."""
+        return int(self._state.arrays.kv[self.facts.id])
+
+    @property
+    def swapped_tokens(self) -> int:
+        """None: this engine drops evicted KV."""
+        return 0
+
+    @property
+    def reservation(self) -> Reservation | None:
+        """KV promised to it."""
+        return self._group.kv.reservation(self.facts.id)
+
+    @property
+    def gpu_s(self) -> float:
+        """GPU time attained."""
+        return float(self._state.arrays.gpu_s[self.facts.id])
+
+    @property
+    def is_running(self) -> bool:
+        """In a batch in flight now."""
+        return any(self.facts.id in batch.tokens for batch in self._group.in_flight)
+
+
+@dataclass(slots=True)
+class LiveGroup:
+    """One group: its requests, its KV and what it is computing.
+
+    Requests land in `inbox`. Stepped decision by decision, they become `members`; under a standing
+    order they go into the `lane`, the arrays of compiled code, and views are built for who looks.
+    """
+
+    group: Group
+    services: Mapping[ServiceId, Service]
+    kv: KvLedger
+    max_batch_requests: int
+    max_batch_tokens: int
+    state: LiveState
+    ready_s: float = np.inf
+    stop_s: float = np.inf
+    inbox: list[int] = field(default_factory=list)
+    members: dict[RequestId, LiveRequest] = field(default_factory=dict)
+    in_flight: tuple[Batch, ...] = ()
+    standing: Standing | None = None
+    lane: Lane | None = None
+
+    @property
+    def now_s(self) -> float:
+        """Time of the decision."""
+        return self.state.now_s
+
+    @property
+    def free_share(self) -> float:
+        """All of the SMs or none: this engine runs one batch at a time."""
+        return 0.0 if self.in_flight else 1.0
+
+    @property
+    def requests(self) -> Mapping[RequestId, RequestView]:
+        """Unfinished requests here, oldest first."""
+        if self.lane is not None:
+            return {RequestId(i): self._view(i) for i in self.open_ids().tolist()}
+        self.absorb()
+        return MappingProxyType(self.members)
+
+    @property
+    def table(self) -> RequestTable:
+        """The same as columns."""
+        return self.state.table(self.open_ids())
+
+    @property
+    def is_ready(self) -> bool:
+        """Loaded, and not on its way out."""
+        return self.ready_s <= self.state.now_s and not self.is_stopping
+
+    @property
+    def is_stopping(self) -> bool:
+        """It ends at `stop_s`, when its iteration in flight does."""
+        return self.stop_s < np.inf
+
+    def _view(self, request: int) -> LiveRequest:
+        return LiveRequest(self.state.workload.facts(request), self.state, self)
+
+    def absorb(self) -> None:
+        """Requests of the inbox become members, with an empty account each."""
+        for request in self.inbox:
+            view = self._view(request)
+            self.members[view.facts.id] = view
+            self.kv.open(view.facts)
+        if self.inbox and any(i < max(self.members) for i in self.inbox):
+            self.members = dict(sorted(self.members.items()))
+        self.inbox.clear()
+
+    def open_ids(self) -> Ints:
+        """Unfinished requests here, ascending."""
+        known = np.array([*self.members, *self.inbox], np.int64)
+        if self.lane is not None:
+            known = np.concatenate([known, self.lane.open_ids()])
+        return np.sort(known)
+
+
+@dataclass(frozen=True, slots=True)
+class LiveCluster:
+    """What dispatch and placement see."""
+
+    state: LiveState
+    services: Mapping[ServiceId, Service]
+
+    @property
+    def now_s(self) -> float:
+        """Time of the decision."""
+        return self.state.now_s
+
+    @property
+    def cluster(self) -> Cluster:
+        """The machine."""
+        return self.state.cluster
+
+    @property
+    def deployment(self) -> Deployment:
+        """What is loaded or being loaded."""
+        return self.state.deployment
+
+    @property
+    def groups(self) -> Mapping[GroupId, GroupView]:
+        """Live groups of the deployment."""
+        return {g: live for g, live in self.state.groups.items() if not live.is_stopping}
+
+    @property
+    def backlog(self) -> Mapping[ServiceId, int]:
+        """Unfinished requests per service, those to come not counted."""
+        return {service: len(self._unfinished_ids(service)) for service in self.services}
+
+    @property
+    def queued(self) -> Mapping[GroupId, int]:
+        """Unfinished requests per group."""
+        return {
+            g: len(live.open_ids()) for g, live in self.state.groups.items() if not live.is_stopping
+        }
+
+    def unfinished(self, service: ServiceId) -> RequestTable:
+        """Unfinished requests of a service that have arrived."""
+        return self.state.table(self._unfinished_ids(service))
+
+    def _unfinished_ids(self, service: ServiceId) -> Ints:
+        state = self.state
+        here = state.workload.service[: state.arrived] == list(self.services).index(service)
+        return np.flatnonzero(here & np.isnan(state.arrays.finished_s[: state.arrived]))
+
+    @property
+    def apps(self) -> Mapping[AppId, AppView]:
+        """None: this engine serves single requests."""
+        return {}
+
+    @property
+    def warm(self) -> frozenset[ResourceId]:
+        """None: this engine has no other backends."""
+        return frozenset()

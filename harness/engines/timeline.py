@@ -1,0 +1,42 @@
+"""Things to happen at known times, in a total order."""
+
+import heapq
+from dataclasses import dataclass, field
+from enum import IntEnum
+from itertools import count
+
+
+class Kind(IntEnum):
+    """What happens; at equal times the lower comes first: completions, arrivals, then timers."""
+
+    BATCH_ENDS = 0
+    GROUP_STOPS = 1
+    GROUP_READY = 2
+    ARRIVAL = 3
+    PREDICTION = 4
+    GROUP_WAKES = 5
+    PLACEMENT_WAKES = 6
+
+
+@dataclass(slots=True)
+class Timeline:
+    """A heap of (time, kind, sequence, subject). `subject` is whatever the kind needs."""
+
+    _heap: list[tuple[float, Kind, int, object]] = field(default_factory=list)
+    _sequence: "count[int]" = field(default_factory=count)
+
+    def add(self, at_s: float, kind: Kind, subject: object = None) -> None:
+        """Something will happen."""
+        heapq.heappush(self._heap, (at_s, kind, next(self._sequence), subject))
+
+    @property
+    def next_s(self) -> float:
+        """When the next thing happens; infinite if nothing will."""
+        return self._heap[0][0] if self._heap else float("inf")
+
+    def pop_due(self, now_s: float) -> tuple[Kind, object] | None:
+        """The next thing that is due, or None."""
+        if self._heap and self._heap[0][0] <= now_s:
+            _, kind, _, subject = heapq.heappop(self._heap)
+            return kind, subject
+        return None

@@ -1,0 +1,99 @@
+"""Lengths drawn from an empirical distribution (SamuLLM sec. 4.1, output length sampler)."""
+
+import json
+from functools import cache
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from harness.models import PROFILES, unknown_name
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+LENGTHS = PROFILES / "lengths"
+
+
+class Ecdf:
+    """A distribution of lengths: the share of lengths that do not exceed `tokens`.
+
+    Between the points of its table the share is interpolated; lengths are whole tokens. The first
+    point has share 0, the last 1. `kind` and `source` say where it comes from, `mean_tokens` and
+    `cap_tokens` are the mean and largest length of the original.
+    """
+
+    def __init__(
+        self,
+        tokens: ArrayLike,
+        cumulative: ArrayLike,
+        *,
+        mean_tokens: float,
+        cap_tokens: int,
+        kind: str,
+        source: str,
+    ) -> None:
+        self.tokens: Ints = np.asarray(tokens, np.int64)
+        self.cumulative: Floats = np.asarray(cumulative, np.float64)
+        self.mean_tokens = mean_tokens
+        self.cap_tokens = cap_tokens
+        self.kind = kind
+        self.source = source
+        if self.tokens.shape != self.cumulative.shape or len(self.tokens) < 2:
+            raise ValueError(
+                f"A length table pairs at least 2 lengths with shares, not {len(self.tokens)} "
+                f"with {len(self.cumulative)}."
+            )
+        if (np.diff(self.tokens) <= 0).any() or (np.diff(self.cumulative) < 0).any():
+            raise ValueError("The lengths and the shares of a length table must ascend.")
+        if self.cumulative[0] != 0.0 or self.cumulative[-1] != 1.0:
+            first, last = self.cumulative[[0, -1]]
+            raise ValueError(f"A length table goes from share 0 to 1, not from {first} to {last}.")
+
+    def sample(self, count: int, rng: np.random.Generator) -> Ints:
+        """So many lengths in tokens, independent. Advances `rng` by `count` uniform numbers."""
+        return self.at_share(1.0 - rng.random(count))
+
+    def at_share(self, share: ArrayLike) -> Ints:
+        """Smallest length not exceeded by a share of the lengths, for shares in (0, 1]."""
+        wanted = np.asarray(share, np.float64)
+        right = np.searchsorted(self.cumulative, wanted, side="left").clip(1)
+        low, high = self.cumulative[right - 1], self.cumulative[right]
+        inside = (wanted - low) / (high - low)
+        span = self.tokens[right] - self.tokens[right - 1]
+        # rounding must not push a share that is exactly at a point past it
+        return np.asarray(self.tokens[right - 1] + np.ceil(inside * span - 1e-9).clip(1), np.int64)
+
+    def cdf(self, tokens: ArrayLike) -> Floats:
+        """Share of lengths that do not exceed `tokens`; same shape."""
+        return np.interp(np.floor(tokens), self.tokens, self.cumulative)
+
+
+@cache
+def load_lengths(name: str) -> Ecdf:
+    """The stored lengths of a model's outputs, or `mixinstruct_prompts`.
+
+    Raises ValueError, with the closest names, if there are none.
+    """
+    known = {path.stem: path for path in LENGTHS.glob("*.json")}
+    if name not in known:
+        raise ValueError(unknown_name("length profile", name, known))
+    raw = json.loads(known[name].read_text(encoding="utf-8"))
+    raw.pop("record")
+    return Ecdf(**raw)
+
+
+def output_lengths(
+    ecdf: Ecdf,
+    prompt_tokens: ArrayLike,
+    *,
+    max_output_tokens: ArrayLike,
+    max_context_tokens: int,
+    rng: np.random.Generator,
+) -> Ints:
+    """One output length per prompt: min(X, y, l_max - l_in) of SamuLLM sec. 4.1, at least 1.
+
+    X is drawn, y is `max_output_tokens`, l_max is `max_context_tokens`.
+    """
+    prompts = np.asarray(prompt_tokens, np.int64)
+    room = np.minimum(max_output_tokens, max_context_tokens - prompts)
+    return np.maximum(1, np.minimum(ecdf.sample(prompts.size, rng).reshape(prompts.shape), room))

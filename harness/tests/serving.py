@@ -1,0 +1,177 @@
+"""Small machines, costs and workloads that tests serve."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from baselines.fcfs import Fcfs
+from baselines.round_robin import RoundRobin
+from harness.costs import IterationTable, iteration_seconds
+from harness.decisions import BatchRule, Deployment
+from harness.engines.simulator import Simulator
+from harness.entities import Cluster, GpuId, Group, GroupId, Service, ServiceId, Work
+from harness.events import Event
+from harness.policies import Capability, PlacementPolicy, SchedulingPolicy, System
+from harness.recorder import Recorder
+from harness.views import ClusterView
+from harness.workloads.workload import Workload
+
+SERVICE = ServiceId("m")
+
+
+def rule(
+    *,
+    mixed: bool = False,
+    pads: bool = False,
+    seats: int = 8,
+    tokens: int = 256,
+    padding: int = 10**9,
+    spare: float = 0.0,
+) -> BatchRule:
+    """A batch rule with room for eight."""
+    return BatchRule(
+        mixed=mixed,
+        pads_prompts=pads,
+        max_batch_requests=seats,
+        max_batch_tokens=tokens,
+        max_padding_tokens=padding,
+        spare_blocks_share=spare,
+    )
+
+
+@dataclass(frozen=True)
+class LinearCosts:
+    """Made-up linear costs: the same for every service."""
+
+    blocks: int = 64
+    block: int = 16
+    load: float = 1.0
+    base_s: float = 0.01
+
+    def table(self, service: ServiceId, tensor_parallel: int) -> IterationTable:
+        """Coefficients that do not depend on the number of requests, but for the base."""
+        n = np.arange(1025.0)
+        one = np.ones(1025) / tensor_parallel
+        return IterationTable(
+            self.base_s + 1e-4 * n,
+            1e-4 * one,
+            1e-7 * one,
+            1e-5 * one,
+            self.base_s / 2 + 2e-4 * n,
+            1e-6 * one,
+            5e-7 * one,
+            np.array([self.base_s / 2]),
+        )
+
+    def iteration_s(
+        self, service: ServiceId, tensor_parallel: int, work: Work, *, gpu_share: float = 1.0
+    ) -> float:
+        """Seconds of one iteration."""
+        table = self.table(service, tensor_parallel)
+        return float(
+            iteration_seconds(
+                table,
+                work.prefill_requests,
+                work.prefill_tokens,
+                work.prefill_padded_tokens,
+                work.prefill_attended,
+                work.decode_requests,
+                work.context_tokens,
+                work.longest_tokens,
+            )
+        )
+
+    def load_s(self, service: ServiceId, tensor_parallel: int) -> float:
+        """Seconds of a load."""
+        return self.load
+
+    def kv_blocks(self, service: ServiceId, tensor_parallel: int) -> int:
+        """Blocks of a group."""
+        return self.blocks
+
+    def block_tokens(self, service: ServiceId) -> int:
+        """Tokens of a block."""
+        return self.block
+
+
+class Everywhere:
+    """Placement for tests: these groups from the start, each (service, gpus)."""
+
+    needs: ClassVar[frozenset[Capability]] = frozenset()
+    hears: ClassVar[frozenset[type[Event]]] = frozenset()
+
+    def __init__(self, *groups: tuple[str, tuple[int, ...]]) -> None:
+        self._deployment = Deployment(
+            tuple(
+                Group(
+                    GroupId(f"{s}@{'-'.join(map(str, gpus))}"),
+                    frozenset({ServiceId(s)}),
+                    tuple(GpuId(g) for g in gpus),
+                )
+                for s, gpus in groups
+            )
+        )
+
+    def observe(self, event: Event) -> None:
+        """Nothing to learn."""
+
+    def place(self, view: ClusterView) -> Deployment:
+        """The same every time."""
+        return self._deployment
+
+
+def cluster(gpus: int = 2) -> Cluster:
+    """GPUs in NVLink pairs."""
+    pairs = tuple(frozenset({GpuId(i), GpuId(i + 1)}) for i in range(0, gpus - 1, 2))
+    return Cluster(tuple(GpuId(i) for i in range(gpus)), pairs, 80 * 10**9)
+
+
+def workload(
+    prompts: list[int], outputs: list[int], arrivals_s: list[float] | None = None, services: int = 1
+) -> Workload:
+    """One app per request, services in turn."""
+    count = len(prompts)
+    arrival_s = np.zeros(count) if arrivals_s is None else np.array(arrivals_s, float)
+    names = [SERVICE] if services == 1 else [ServiceId(f"m{i}") for i in range(services)]
+    return Workload(
+        services=tuple(Service(n, 100, 4096) for n in names),
+        service=np.arange(count, dtype=np.int64) % services,
+        arrival_s=arrival_s,
+        prompt_tokens=np.array(prompts, np.int64),
+        output_tokens=np.array(outputs, np.int64),
+        max_output_tokens=np.array(outputs, np.int64) + 5,
+        app=np.arange(count, dtype=np.int64),
+        deadline_s=np.full(count, np.nan),
+    )
+
+
+def serve(
+    load: Workload,
+    scheduling: SchedulingPolicy | None = None,
+    placement: PlacementPolicy | None = None,
+    *,
+    costs: LinearCosts | None = None,
+    fast_forward: bool = True,
+    gpus: int = 2,
+    recorder: Recorder | None = None,
+    seats: int = 512,
+    tokens: int = 8192,
+) -> Recorder:
+    """Run a workload on the simulator and return what was recorded."""
+    engine = Simulator(
+        cluster=cluster(gpus),
+        costs=costs or LinearCosts(),
+        max_batch_requests=seats,
+        max_batch_tokens=tokens,
+        fast_forward=fast_forward,
+    )
+    system = System(
+        "test",
+        scheduling or Fcfs(rule=rule()),
+        RoundRobin(),
+        placement or Everywhere(*((str(s.id), (i,)) for i, s in enumerate(load.services))),
+    )
+    recorder = recorder or Recorder()
+    engine.run(load, system, recorder)
+    return recorder

@@ -1,0 +1,127 @@
+"""The lock files hold pins and nothing else; make's recipes stay short and its help complete."""
+
+import os
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from harness.record import ROOT
+
+LOCKS = ("base.txt", "dev.txt", "vllm-cpu.txt", "vllm-gpu.txt")
+PIN = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*==[0-9][A-Za-z0-9.!+]*")
+
+
+# These tests may themselves run below make, whose settings a make of theirs would inherit.
+OUTSIDE = {name: value for name, value in os.environ.items() if "MAKE" not in name}
+
+
+def pinned(name: str) -> dict[str, str]:
+    """Versions by name of one lock."""
+    lines = (ROOT / "requirements" / name).read_text().splitlines()
+    assert all(PIN.fullmatch(line) for line in lines), name
+    return {package: version for package, version in (line.split("==") for line in lines)}
+
+
+@pytest.mark.parametrize("name", LOCKS)
+def test_a_lock_is_sorted_unique_pins_without_addresses(name: str) -> None:
+    text = (ROOT / "requirements" / name).read_text()
+    assert "://" not in text
+    assert list(pinned(name)) == sorted(set(pinned(name)))
+    assert len(text.splitlines()) == len(pinned(name))
+
+
+def listed(name: str) -> list[str]:
+    """Names a `.in` list asks for itself, as a lock writes them."""
+    lines = (ROOT / "requirements" / name).read_text().splitlines()
+    asked = [re.match(r"[A-Za-z0-9_.-]+", line) for line in lines if line[:1] not in "#-"]
+    return [re.sub(r"[-_.]+", "-", found.group().lower()) for found in asked if found]
+
+
+def test_every_name_asked_for_is_locked() -> None:
+    assert len(listed("base.in")) == 11
+    assert set(listed("base.in")) <= set(pinned("base.txt"))
+    assert set(listed("dev.in")) <= set(pinned("base.txt")) | set(pinned("dev.txt"))
+    for engine in ("vllm-cpu", "vllm-gpu"):
+        asked = {*listed("base.in"), *listed(f"{engine}.in")}
+        assert asked <= set(pinned(f"{engine}.txt"))
+
+
+def test_dev_comes_on_top_of_base() -> None:
+    assert not set(pinned("dev.txt")) & set(pinned("base.txt"))
+
+
+def test_the_cpu_engine_is_locked_without_what_breaks_its_import() -> None:
+    cpu = pinned("vllm-cpu.txt")
+    assert not {"torchvision", "torchaudio", "torchcodec"} & set(cpu)
+    assert cpu["torch"].startswith("2.13.0")
+
+
+def test_the_gpu_engine_is_locked_with_cuda() -> None:
+    gpu = pinned("vllm-gpu.txt")
+    assert "+cpu" not in gpu["torch"]
+    assert any(name.startswith("nvidia-cudnn") for name in gpu)
+
+
+def recipes() -> dict[str, list[str]]:
+    """Recipe lines of every target."""
+    found: dict[str, list[str]] = {}
+    target = ""
+    for line in (ROOT / "Makefile").read_text().splitlines():
+        if line.startswith("\t"):
+            found[target].append(line)
+        elif rule := re.match(r"([.\w/-]+):(?!=)", line):
+            target = rule.group(1)
+            found.setdefault(target, [])
+    return found
+
+
+def test_a_recipe_has_two_lines_at_most() -> None:
+    assert {target: len(lines) for target, lines in recipes().items() if len(lines) > 2} == {}
+
+
+def test_help_lists_every_target() -> None:
+    done = subprocess.run(
+        ["make", "help"], cwd=ROOT, env=OUTSIDE, check=True, capture_output=True, text=True
+    )
+    shown = [line.split()[0] for line in done.stdout.splitlines()]
+    phony = re.findall(r"^\.PHONY: (.*)", (ROOT / "Makefile").read_text(), re.MULTILINE)[0].split()
+    assert sorted(shown) == sorted(phony)
+
+
+@pytest.mark.parametrize("version", ["3.9", None])
+def test_setup_without_a_recent_python_is_one_sentence(tmp_path: Path, version: str | None) -> None:
+    (tmp_path / "Makefile").write_text((ROOT / "Makefile").read_text())
+    (tmp_path / "requirements").mkdir()
+    (tmp_path / "requirements" / "base.txt").touch()
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    (tools / "sh").symlink_to("/bin/sh")
+    if version:  # answers every program, as an interpreter that finds itself too old does
+        (tools / "python3").write_text('#!/bin/sh\ntest -z "$2"\n')
+        (tools / "python3").chmod(0o755)
+    make = subprocess.run(["/bin/sh", "-c", "command -v make"], capture_output=True, text=True)
+    done = subprocess.run(
+        [make.stdout.strip(), "setup"],
+        cwd=tmp_path,
+        env={"PATH": str(tools)},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 2
+    assert done.stderr.startswith("this needs Python 3.11 or newer on the PATH")
+    assert not (tmp_path / ".venv").exists()
+
+
+def test_ci_runs_the_test_command_and_passes_its_status_on(tmp_path: Path) -> None:
+    (tmp_path / ".ci").mkdir()
+    script = tmp_path / ".ci" / "run"
+    script.write_text((ROOT / ".ci" / "run").read_text())
+    script.chmod(0o755)
+    (tmp_path / "Makefile").write_text("test:\n\t@cat; echo 3 passed; exit 7\n")
+    done = subprocess.run(
+        [script], cwd="/", env=OUTSIDE, capture_output=True, text=True, input="never read"
+    )
+    assert done.returncode == 2  # make's own status for a recipe that failed
+    assert done.stdout == "3 passed\n"

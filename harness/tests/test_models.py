@@ -1,0 +1,90 @@
+import numpy as np
+import pytest
+
+from harness.gpus import gpu_facts, load_gpus
+from harness.models import ModelFacts, load_models, model_facts
+
+
+def _computed_parameters(facts: ModelFacts) -> float:
+    """Matrices of the layers and two embeddings; norms and biases are below 0.1%."""
+    attention = facts.hidden_size * facts.head_dim * 2 * (facts.attention_heads + facts.kv_heads)
+    layer = attention + facts.experts * facts.expert_parameters
+    embeddings = (1 if facts.name == "mpt-7b-chat" else 2) * facts.vocab_size * facts.hidden_size
+    return float(facts.layers * layer + embeddings)
+
+
+@pytest.mark.parametrize("name", load_models())
+def test_published_parameters_follow_from_the_architecture(name: str) -> None:
+    facts = model_facts(name)
+    assert facts.parameters == pytest.approx(_computed_parameters(facts), rel=1e-3)
+    assert facts.attention_heads * facts.head_dim == facts.hidden_size
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters"),
+    [("Llama-2-7b-hf", 202_375_168), ("vicuna-13b-v1.5", 317_194_240)],
+)
+def test_matmul_parameters_are_those_of_the_paper(name: str, parameters: int) -> None:
+    assert model_facts(name).layer_matmul_parameters == parameters
+
+
+def test_only_active_experts_count_as_matmuls() -> None:
+    mixtral = model_facts("Mixtral-8x7B-v0.1")
+    attention = 2 * 4096**2 + 2 * 4096 * 1024
+    assert mixtral.layer_matmul_parameters == attention + 4096 * 8 + 2 * 3 * 4096 * 14336
+
+
+@pytest.mark.parametrize(
+    ("name", "tensor_parallel", "block_bytes"),
+    [
+        ("vicuna-13b-v1.5", 1, 13_107_200),
+        ("gpt-neox-20b", 4, 4_325_376),
+        ("chatglm3-6b", 1, 458_752),
+        ("chatglm3-6b", 4, 229_376),  # two KV heads: repeated beyond two GPUs
+        ("Mixtral-8x7B-v0.1", 2, 1_048_576),
+    ],
+)
+def test_kv_bytes_are_those_of_measured_blocks(
+    name: str, tensor_parallel: int, block_bytes: int
+) -> None:
+    assert 16 * model_facts(name).kv_bytes_per_gpu(tensor_parallel) == block_bytes
+
+
+def test_weights_and_kv_take_two_bytes_a_number() -> None:
+    llama = model_facts("Llama-2-7b-hf")
+    assert llama.weight_bytes == 2 * 6_738_415_616
+    assert llama.kv_bytes_per_token == 524_288
+
+
+def test_flops_follow_the_equations_for_arrays_too() -> None:
+    """Eq. 1 and 2 by hand: L (c B s + 2 B h s^2) and L (c B + 2 h S)."""
+    facts = model_facts("Llama-2-7b-hf")
+    by_hand = 32 * (202_375_168 * 3 * 100 + 2 * 3 * 4096 * 100**2)
+    assert facts.prefill_flops(3, 100) == by_hand
+    assert facts.decode_flops(3, 700) == 32 * (202_375_168 * 3 + 2 * 4096 * 700)
+    both = facts.prefill_flops(np.array([3, 1]), np.array([100, 1]))
+    assert both.tolist() == [by_hand, facts.prefill_flops(1, 1)]
+
+
+@pytest.mark.parametrize("name", load_models())
+def test_a_stand_in_has_the_same_architecture(name: str) -> None:
+    facts = model_facts(name)
+    if facts.same_architecture_as:
+        other = model_facts(facts.same_architecture_as)
+        for field in ("layers", "hidden_size", "kv_heads", "intermediate_size", "parameters"):
+            assert getattr(facts, field) == getattr(other, field)
+
+
+def test_unknown_names_are_answered_with_close_ones() -> None:
+    with pytest.raises(ValueError, match=r"No model is called 'vicuna-13b'; .*vicuna-13b-v1\.5"):
+        model_facts("vicuna-13b")
+    with pytest.raises(ValueError, match=r"No GPU is called 'A100'; .*A100-80G"):
+        gpu_facts("A100")
+
+
+def test_gpu_figures_are_those_of_the_data_sheets() -> None:
+    a100 = gpu_facts("A100-80G")
+    assert (a100.fp16_flops_per_s, a100.memory_bytes_per_s) == (312e12, 2.039e12)
+    assert 2 * gpu_facts("H200-141G").nvlink_bytes_per_s == 900e9
+    assert gpu_facts("A800-80G").nvlink_bytes_per_s < a100.nvlink_bytes_per_s
+    assert all(gpu.pcie_bytes_per_s < gpu.nvlink_bytes_per_s for gpu in load_gpus().values())

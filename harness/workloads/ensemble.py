@@ -1,0 +1,87 @@
+"""LLM ensembling: every prompt goes to every model, all at time 0."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from harness.entities import Service, ServiceId
+from harness.models import model_facts
+from harness.predictors.ecdf import load_lengths, output_lengths
+from harness.workloads.prompts import PromptSource
+from harness.workloads.workload import Workload
+
+
+class Ensemble:
+    """Recipe of a workload; `build` makes it for a seed."""
+
+    def __init__(
+        self,
+        *,
+        models: Sequence[str],
+        requests: int,
+        max_output_tokens: int,
+        output_scale: float,
+        source: str,
+        profile: str,
+        hub_dataset: str,
+        hub_split: str,
+    ) -> None:
+        """`requests` prompts for each of `models`, answers of at most `max_output_tokens`.
+
+        True output lengths are drawn per model from its measured distribution, times
+        `output_scale` (1 is what a planner believes too). The last four say where the prompt
+        lengths come from, see `PromptSource`. Raises ValueError for an unknown model or a count
+        below 1.
+        """
+        for name, value in (
+            ("requests", requests),
+            ("max_output_tokens", max_output_tokens),
+            ("output_scale", output_scale),
+        ):
+            if not value > 0:
+                raise ValueError(f"workload.{name} is {value}, it must be positive")
+        if not models or len(set(models)) < len(models):
+            raise ValueError(f"workload.models must name each model once: {list(models)}")
+        self._facts = [model_facts(model) for model in models]
+        self._requests = requests
+        self._limit = max_output_tokens
+        self._scale = output_scale
+        self._prompts = PromptSource(
+            source=source, profile=profile, hub_dataset=hub_dataset, hub_split=hub_split
+        )
+
+    def build(self, seed: int) -> Workload:
+        """Same seed, same workload; prompts are the same for every model."""
+        rng = np.random.default_rng([seed, 1])
+        prompts = self._prompts.draw(self._requests, rng)
+        count, models = self._requests, len(self._facts)
+        limit, output = [], []
+        for facts in self._facts:
+            room = facts.max_context_tokens - prompts.tokens
+            if (room < 1).any():
+                raise ValueError(
+                    f"a prompt of {prompts.tokens.max()} tokens fills the context of {facts.name}"
+                )
+            drawn = output_lengths(
+                load_lengths(facts.name),
+                prompts.tokens,
+                max_output_tokens=facts.max_context_tokens,
+                max_context_tokens=facts.max_context_tokens,
+                rng=rng,
+            )
+            limit.append(np.minimum(self._limit, room))
+            output.append(np.clip(np.rint(drawn * self._scale).astype(np.int64), 1, limit[-1]))
+        return Workload(
+            services=tuple(
+                Service(ServiceId(f.name), f.kv_bytes_per_token, f.max_context_tokens)
+                for f in self._facts
+            ),
+            service=np.tile(np.arange(models, dtype=np.int64), count),
+            arrival_s=np.zeros(count * models),
+            prompt_tokens=np.repeat(prompts.tokens, models),
+            output_tokens=np.stack(output, axis=1).ravel(),
+            max_output_tokens=np.stack(limit, axis=1).ravel(),
+            app=np.repeat(np.arange(count, dtype=np.int64), models),
+            deadline_s=np.full(count * models, np.nan),
+            datasets=prompts.datasets,
+        )

@@ -1,0 +1,86 @@
+"""What a run has to serve: arrays of requests, one entry each, and the services they call."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from harness.entities import AppId, Request, RequestId, Service, ServiceId, TenantId
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """Requests as columns, ordered by arrival; a request's id is its row.
+
+    `service` and `tenant` index `services` and `tenants`. `output_tokens` is the truth: engines
+    and oracle predictors read it, `facts` does not. `deadline_s` is NaN where there is none.
+    `datasets` names every file behind the arrays with its sha256.
+    """
+
+    services: tuple[Service, ...]
+    service: Ints
+    arrival_s: Floats
+    prompt_tokens: Ints
+    output_tokens: Ints
+    max_output_tokens: Ints
+    app: Ints
+    deadline_s: Floats
+    tenants: tuple[str, ...] = ("",)
+    tenant: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
+    datasets: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Refuse rows that no engine could serve, by name."""
+        limits = np.array([s.max_context_tokens for s in self.services])[self.service]
+        rules = (
+            (self.prompt_tokens < 1, self.prompt_tokens, "has {} prompt tokens"),
+            (self.output_tokens < 1, self.output_tokens, "has {} output tokens"),
+            (~np.isfinite(self.arrival_s), self.arrival_s, "arrives at {} s"),
+            (
+                self.prompt_tokens + self.max_output_tokens > limits,
+                self.prompt_tokens,
+                "with {} prompt tokens and its output limit exceeds the context of its service",
+            ),
+            (
+                self.output_tokens > self.max_output_tokens,
+                self.output_tokens,
+                "has {} output tokens, more than its limit",
+            ),
+            (
+                np.diff(self.arrival_s, prepend=-np.inf) < 0,
+                self.arrival_s,
+                "arrives at {} s, before the request ahead of it",
+            ),
+        )
+        for broken, values, text in rules:
+            if broken.any():
+                row = int(np.argmax(broken))
+                raise ValueError(f"request {row} {text.format(values[row])}")
+
+    def __len__(self) -> int:
+        """Number of requests."""
+        return len(self.arrival_s)
+
+    def facts(self, request: int) -> Request:
+        """What is known of a request when it arrives."""
+        deadline_s = float(self.deadline_s[request])
+        return Request(
+            id=RequestId(request),
+            service=self.service_of(request),
+            app=AppId(int(self.app[request])),
+            tenant=TenantId(
+                self.tenants[self.tenant[request]] if len(self.tenant) else self.tenants[0]
+            ),
+            arrival_s=float(self.arrival_s[request]),
+            prompt_tokens=int(self.prompt_tokens[request]),
+            max_output_tokens=int(self.max_output_tokens[request]),
+            deadline_s=None if np.isnan(deadline_s) else deadline_s,
+        )
+
+    def service_of(self, request: int) -> ServiceId:
+        """The service that a request calls."""
+        return self.services[int(self.service[request])].id

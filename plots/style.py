@@ -1,0 +1,52 @@
+"""How every figure looks: size, colours, hatching, footer, files."""
+
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+from matplotlib.figure import Figure
+
+mpl.use("Agg")
+
+DOTS_PER_INCH = 100
+# Okabe and Ito's colours, told apart by readers with any common colour vision deficiency.
+BLUE, ORANGE, GREEN = "#0072B2", "#E69F00", "#009E73"
+RED, SKY, PURPLE = "#D55E00", "#56B4E9", "#CC79A7"
+INK, GRID = "#222222", "#D0D0D0"
+HATCH = "////"
+
+SETTINGS: dict[Any, Any] = {
+    "font.size": 11,
+    "axes.edgecolor": INK,
+    "axes.labelcolor": INK,
+    "axes.spines.right": False,
+    "axes.spines.top": False,
+    "axes.axisbelow": True,
+    "axes.grid.axis": "y",
+    "grid.color": GRID,
+    "grid.linewidth": 0.7,
+    "hatch.linewidth": 0.8,
+    "legend.frameon": False,
+    "pdf.fonttype": 42,  # text stays text
+}
+
+
+def new_figure(width_pixels: int, height_pixels: int) -> Figure:
+    """An empty figure in the house style, its size as in the PNG."""
+    mpl.rcParams.update(SETTINGS)
+    inches = (width_pixels / DOTS_PER_INCH, height_pixels / DOTS_PER_INCH)
+    return Figure(figsize=inches, dpi=DOTS_PER_INCH, layout="constrained")
+
+
+def add_footer(figure: Figure, text: str) -> None:
+    """What the figure is: measured or simulated, on what, over how many seeds."""
+    figure.supxlabel(text, x=0.01, ha="left", fontsize=9.5, color=INK)
+
+
+def save(figure: Figure, stem: Path) -> list[Path]:
+    """Write `stem`.png and `stem`.pdf, the same bytes for the same figure; their paths."""
+    stem.parent.mkdir(parents=True, exist_ok=True)
+    png, pdf = stem.with_suffix(".png"), stem.with_suffix(".pdf")
+    figure.savefig(png, metadata={"Software": None})
+    figure.savefig(pdf, metadata={"CreationDate": None})
+    return [png, pdf]

@@ -1,0 +1,168 @@
+"""Figure 7 shows what the runs say: heights, labels, hatching, the paper's ranges, the footer."""
+
+from pathlib import Path
+from typing import Any
+
+import matplotlib.image
+import numpy as np
+import pandas as pd
+import pytest
+from matplotlib.colors import to_rgb
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+
+from harness import record
+from plots import samullm_fig7 as fig7
+from plots import style
+
+RANGES = {"max_heuristic": (1.1, 2.4), "min_heuristic": (1.0, 1.6)}
+SECONDS = {"samullm": (80.0, 20.0), "max_heuristic": (160.0, 10.0), "min_heuristic": (100.0, 15.0)}
+
+
+def run(name: str, count: int, limit: int, seed: int) -> dict[str, Any]:
+    """Configuration and summary of one run; seed 1 takes a tenth longer than seed 0."""
+    inference, extra = (seconds * (1 + 0.1 * seed) for seconds in SECONDS[name])
+    config = {
+        "system": {"name": name},
+        "workload": {"requests": count, "max_output_tokens": limit},
+        "seed": seed,
+    }
+    summary = {"inference_s": inference, "extra_s": extra, "end_to_end_s": inference + extra}
+    return {"config": config, "summary": summary}
+
+
+def write(results: Path, *, seeds: int = 2) -> None:
+    """Runs of every system at two request counts and two limits."""
+    cells = [
+        (n, c, m, s)
+        for n in SECONDS
+        for c in (1000, 3000)
+        for m in (256, 512)
+        for s in range(seeds)
+    ]
+    for cell in cells:
+        costs = {"profile": "toy_gpu", "fit_error": 0.0712}
+        record.write_run(
+            results / "ensembling" / "-".join(map(str, cell)),
+            provenance={"code": "c", "started": "t", "costs": costs},
+            requests=pd.DataFrame({"id": [0]}),
+            gpu=pd.DataFrame({"gpu": [0]}),
+            iterations=None,
+            **run(*cell),
+        )
+
+
+def figure_of(results: Path) -> Figure:
+    return fig7.draw(record.read_summaries(results / "ensembling"), RANGES)
+
+
+def texts(figure: Figure) -> list[str]:
+    return [text.get_text() for text in figure.axes[0].texts]
+
+
+def ticks(figure: Figure) -> list[str]:
+    return [label.get_text() for label in figure.axes[0].get_xticklabels()]
+
+
+def test_bars_stack_to_the_relative_end_to_end_time(tmp_path: Path) -> None:
+    """84 + 21, 168 + 10.5 and 105 + 15.75 s on average, in units of SamuLLM's 105 s."""
+    write(tmp_path)
+    panel = figure_of(tmp_path).axes[0]
+    bars = [patch for patch in panel.patches if isinstance(patch, Rectangle)]
+    for place, (name, inference, extra) in enumerate(
+        [("samullm", 0.8, 0.2), ("max_heuristic", 1.6, 0.1), ("min_heuristic", 1.0, 0.15)]
+    ):
+        lower, upper = bars[2 * place : 2 * place + 2]
+        assert lower.get_height() == pytest.approx(inference)
+        assert upper.get_y() == pytest.approx(inference)
+        assert upper.get_height() == pytest.approx(extra)
+        assert not lower.get_hatch()
+        assert upper.get_hatch() == style.HATCH
+        assert to_rgb(lower.get_facecolor()) == to_rgb(fig7.COLOURS[name])
+
+
+def test_labels_are_the_papers_two_values(tmp_path: Path) -> None:
+    write(tmp_path)
+    per_group = ["1.00", "1.00", "2.00", "1.70", "1.25", "1.15"]  # inference, end-to-end
+    assert texts(figure_of(tmp_path)) == [*per_group, *per_group, "1.1", "2.4", "1.0", "1.6"]
+
+
+def test_the_papers_ranges_are_drawn_where_they_lie(tmp_path: Path) -> None:
+    write(tmp_path)
+    panel = figure_of(tmp_path).axes[1]
+    bands = [p for p in panel.patches if isinstance(p, Rectangle)][-2:]
+    spans = [(band.get_y(), band.get_y() + band.get_height()) for band in bands]
+    assert spans == [pytest.approx(RANGES[name]) for name in RANGES]
+
+
+def test_whiskers_reach_from_the_fastest_to_the_slowest_seed(tmp_path: Path) -> None:
+    """SamuLLM takes 100 and 110 s, 105 on average."""
+    write(tmp_path)
+    whisker = figure_of(tmp_path).axes[0].collections[0].get_paths()[0]
+    heights = np.asarray(whisker.vertices, dtype=np.float64)[:, 1]
+    assert heights == pytest.approx([100 / 105, 110 / 105])
+
+
+def test_one_seed_has_no_whiskers_and_says_so(tmp_path: Path) -> None:
+    write(tmp_path, seeds=1)
+    figure = figure_of(tmp_path)
+    assert not figure.axes[0].collections
+    assert "1 seed, so no whiskers" in figure.get_supxlabel()
+
+
+def test_the_footer_says_what_the_figure_is(tmp_path: Path) -> None:
+    write(tmp_path)
+    text = figure_of(tmp_path).get_supxlabel()
+    assert text.startswith("Simulated: ")
+    for part in ("toy_gpu (fit error 7.1%)", "mean of 2 seeds", "wall-clock time of the planner"):
+        assert part in text
+
+
+def test_the_axis_names_requests_and_seconds(tmp_path: Path) -> None:
+    write(tmp_path)
+    figure = figure_of(tmp_path)
+    assert ticks(figure) == ["1,000\n105 s", "3,000\n105 s", "paper"]
+    assert [panel.get_title("left")[-3:] for panel in figure.axes] == ["256", "512"]
+
+
+def test_a_missing_baseline_leaves_a_gap_and_a_missing_samullm_no_group(tmp_path: Path) -> None:
+    write(tmp_path)
+    rows = record.read_summaries(tmp_path / "ensembling")
+    at_1000 = rows[fig7.REQUESTS] == 1000
+    figure = fig7.draw(rows[~(at_1000 & (rows[fig7.NAME] == "max_heuristic"))], RANGES)
+    assert texts(figure)[:4] == ["1.00", "1.00", "1.25", "1.15"]
+    figure = fig7.draw(rows[~(at_1000 & (rows[fig7.NAME] == "samullm"))], RANGES)
+    assert ticks(figure) == ["3,000\n105 s", "paper"]
+
+
+def test_several_runs_of_one_cell_are_not_averaged(tmp_path: Path) -> None:
+    write(tmp_path)
+    rows = record.read_summaries(tmp_path / "ensembling")
+    with pytest.raises(ValueError, match="several runs of max_heuristic, limit 256, 1000 requests"):
+        fig7.draw(pd.concat([rows, rows.iloc[:1]]), RANGES)
+
+
+def test_without_runs_it_is_one_sentence(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "claims").mkdir()
+    source = record.ROOT / "results" / "claims" / "samullm.yaml"
+    (tmp_path / "claims" / "samullm.yaml").write_text(source.read_text())
+    assert fig7.main(["--results", str(tmp_path)]) == 1
+    assert capsys.readouterr().err.startswith("figure 7 needs runs of SamuLLM")
+    assert not (tmp_path / "figures").exists()
+
+
+@pytest.mark.slow
+def test_from_run_folders_to_files(tmp_path: Path) -> None:
+    write(tmp_path)
+    (tmp_path / "claims").mkdir()
+    source = record.ROOT / "results" / "claims" / "samullm.yaml"
+    (tmp_path / "claims" / "samullm.yaml").write_text(source.read_text())
+    assert fig7.paper_ranges(source) == RANGES
+    assert fig7.main(["--results", str(tmp_path)]) == 0
+    png, pdf = (tmp_path / "figures" / f"samullm_fig7.{kind}" for kind in ("png", "pdf"))
+    assert matplotlib.image.imread(png).shape[:2] == (900, 1400)
+    first = (png.read_bytes(), pdf.read_bytes())
+    assert fig7.main(["--results", str(tmp_path)]) == 0
+    assert (png.read_bytes(), pdf.read_bytes()) == first

