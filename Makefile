@@ -1,9 +1,10 @@
 # What this project does, one command each. `make help` lists them.
 .DEFAULT_GOAL := help
-.PHONY: help setup check test lint lock run reproduce-fig7 clean
+.PHONY: help setup check test lint lock run reproduce-fig7 fidelity report verify clean
 
 PYTHON := $(shell for it in python3.11 python3; do $$it -c '' 2>&- && echo $$it && break; done)
 BIN := .venv/bin
+DATA ?= ../shared/data
 OLD := this needs Python 3.11 or newer on the PATH, as python3.11 or python3
 RECENT := import sys; sys.exit(sys.version_info < (3, 11))
 
@@ -28,11 +29,20 @@ test: lint  ## everything: ruff, mypy and all tests
 	$(BIN)/pytest -q -m 'not gpu and not network' -n auto
 
 reproduce-fig7: setup  ## the figure of the ensembling experiment and what of it holds
-	$(BIN)/python harness/run.py +scenario=ensembling && $(BIN)/python -m plots.samullm_fig7
-	$(BIN)/python -m harness.claims samullm
+	$(foreach it,ensembling chatglm_scaling,$(BIN)/python harness/run.py +scenario=$(it) &&) true
+	$(BIN)/python -m plots.samullm_fig7 && $(BIN)/python -m harness.claims samullm
 
 run: setup  ## any scenario: make run SCENARIO=ensembling
 	$(BIN)/python harness/run.py +scenario=$(or $(SCENARIO),$(error name one: make run SCENARIO=...))
+
+fidelity: setup  ## how far off the simulator's seconds are from measured ones
+	$(BIN)/python -m harness.fidelity --data $(DATA)
+
+report: setup  ## write the generated parts of README.md
+	$(BIN)/python -m harness.report
+
+verify: setup  ## known queues on the simulator within 0.1% of their closed forms: minutes
+	$(BIN)/python -m harness.verify
 
 lock: .venv/dev  ## resolve requirements/*.in again
 	$(BIN)/python requirements/lock.py

@@ -10,6 +10,7 @@ Checked    baselines/tests/test_round_robin.py
 """
 
 from collections.abc import Sequence
+from typing import ClassVar
 
 from harness.entities import GroupId, ServiceId
 from harness.views import ClusterView
@@ -17,6 +18,8 @@ from harness.views import ClusterView
 
 class RoundRobin:
     """Dispatch policy. Each service remembers whose turn it is."""
+
+    reads_load: ClassVar[bool] = False
 
     def __init__(self) -> None:
         """Nobody has had a turn."""

@@ -27,6 +27,10 @@ from harness.workloads.workload import Workload
 class Recipe(Protocol):
     """Makes a workload."""
 
+    @property
+    def files(self) -> Mapping[str, str]:
+        """What it reads from outside the project, with the sha256; known before it is built."""
+
     def build(self, seed: int) -> Workload:
         """Same seed, same workload."""
 
@@ -40,9 +44,13 @@ class Expecting(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """Everything one run needs. `config` is what determines the result, resolved and plain."""
+    """Everything one run needs. `config` is what determines the result, resolved and plain.
+
+    `setting` is its place in the scenario: a value on every axis of the matrix.
+    """
 
     config: Mapping[str, object]
+    setting: Mapping[str, object]
     folder: Path
     recipe: Recipe
     system: System
@@ -131,7 +139,7 @@ def warm_up(costs: ProfileCosts) -> None:
 
 def run_cells(cells: Sequence[Cell], *, workers: int, on_done: Callable[[Cell], None]) -> None:
     """Run every cell, `workers` at a time; `on_done` after each. Raises the first cell's error."""
-    if workers == 1 or len(cells) == 1:
+    if workers == 1 or len(cells) < 2:
         for cell in cells:
             run_cell(cell)
             on_done(cell)
@@ -158,7 +166,12 @@ def _on_ray(cells: Sequence[Cell], workers: int) -> Iterator[Cell]:
         running = {task.remote(cell): cell for cell in cells}
         while running:
             (ended,), _ = ray.wait(list(running), num_returns=1)
-            ray.get(ended)
+            try:
+                ray.get(ended)
+            except ray.exceptions.RayTaskError as error:
+                # What the cell said; the worker's traceback goes along for what is no sentence.
+                error.cause.add_note(str(error))
+                raise error.cause from None
             yield running.pop(ended)
     finally:
         ray.shutdown()

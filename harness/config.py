@@ -4,10 +4,15 @@ Group contents (`engine`, `hardware`, `workload`, `policy`, `system`) are checke
 constructors they name. No field has a default here: values live in the YAML files.
 """
 
-from dataclasses import dataclass, field
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from omegaconf import MISSING
+
+from harness.models import unknown_name
+from harness.tracking import MODES
 
 
 @dataclass
@@ -55,8 +60,54 @@ class RunConfig:
     tracking: str = MISSING
     """wandb | none."""
     results: str = MISSING
-    """Folder for run folders."""
+    """Folder for run folders; relative to the project, not to where the command is given."""
     workers: int = MISSING
     """Cells that run at the same time; with 1 no Ray is started."""
     record_iterations: bool = MISSING
     """Whether to write iterations.parquet."""
+
+
+KEYS = {
+    "": tuple(field.name for field in fields(RunConfig)),
+    "hardware": tuple(field.name for field in fields(HardwareConfig)),
+    "system": ("name", "dispatch", "placement", "planner_parts"),
+    "compare": ("axis", "reference"),
+}
+"""What may stand where no constructor would refuse a key."""
+
+
+def check(plain: Mapping[str, Any]) -> None:
+    """Raise ValueError for what a configuration may not say; `plain` is resolved and typed."""
+    _check_keys(plain)
+    for key in ("name", "dispatch", "placement"):
+        if key not in plain["system"]:
+            raise ValueError(f"system.{key} is missing")
+    if not isinstance(plain["system"].get("planner_parts", []), list):
+        raise ValueError(f"system.planner_parts={plain['system']['planner_parts']} is not a list")
+    for key, least in (("workers", 1), ("seed", 0)):
+        if plain[key] < least:
+            raise ValueError(f"{key}={plain[key]}, it must be at least {least}")
+    if plain["tracking"] not in MODES:
+        raise ValueError(f"tracking={plain['tracking']} is none of {', '.join(MODES)}")
+    if not re.fullmatch(r"\w[\w.-]*", plain["name"]):
+        raise ValueError(f"name={plain['name']} cannot be the name of a folder of results")
+    _check_matrix(plain["matrix"], plain["compare"])
+
+
+def _check_keys(plain: Mapping[str, Any]) -> None:
+    for path, known in KEYS.items():
+        names = {f"{path}.{key}".lstrip("."): None for key in known}
+        for key in plain[path] if path else plain:
+            name = f"{path}.{key}".lstrip(".")
+            if name not in names:
+                raise ValueError(unknown_name("configuration key", name, names))
+
+
+def _check_matrix(matrix: Mapping[str, object], compare: Mapping[str, object]) -> None:
+    for axis, values in matrix.items():
+        if not isinstance(values, list) or not values:
+            raise ValueError(f"matrix.{axis}={values} is not a list of values")
+    if compare and "reference" not in compare:
+        raise ValueError("compare.reference is missing")
+    if compare and compare.get("axis") not in matrix:
+        raise ValueError(f"compare.axis={compare.get('axis')} is no axis of the matrix")

@@ -12,7 +12,9 @@ Phase = Mapping[str, Coefficients]
 
 MEASURED_MEMORY_SHARE = 0.9  # of GPU memory, at which the KV blocks of a profile were counted
 
-# Loads were measured on two machines; SamuLLM's experiments ran on the later one (sec. 5).
+CALIBRATION = "roofline.json"  # beside the profiles of a folder; what is in no profile follows it
+
+# Loads were measured on two machines; 2503.16893 sec. 5 ran on the later one.
 LATER_MACHINE = "second machine (8 x A100-80G)"
 
 
@@ -56,14 +58,21 @@ def read_profiles(folder: Path) -> Mapping[tuple[str, int], Profile]:
         raise ValueError(f"There is no folder of cost profiles {str(folder)!r}.")
     found: dict[tuple[str, int], Profile] = {}
     for path in sorted(folder.glob("*.json")):
-        if path.name != "roofline.json":
+        if path.name != CALIBRATION:
             raw = json.loads(path.read_text(encoding="utf-8"))
             for size, entry in raw.pop("tensor_parallel").items():
-                found[raw["model"], int(size)] = _profile(raw, int(size), entry)
+                found[raw["model"], int(size)] = profile_from(raw, int(size), entry)
     return found
 
 
-def _profile(shared: Mapping[str, Any], tensor_parallel: int, entry: Mapping[str, Any]) -> Profile:
+def profile_from(
+    shared: Mapping[str, Any], tensor_parallel: int, entry: Mapping[str, Any]
+) -> Profile:
+    """Profile of one size from what a file says of all sizes (`shared`) and of this one.
+
+    The knots are those of the size where it has its own.
+    """
+    knots = entry["knots_requests"] if "knots_requests" in entry else shared["knots_requests"]
     return Profile(
         model=shared["model"],
         gpu=shared["gpu"],
@@ -71,7 +80,7 @@ def _profile(shared: Mapping[str, Any], tensor_parallel: int, entry: Mapping[str
         kind=shared["kind"],
         source=shared["source"],
         tensor_parallel=tensor_parallel,
-        knots_requests=tuple(shared["knots_requests"]),
+        knots_requests=tuple(knots),
         prefill=_phase(entry.get("prefill", {})),
         decode=_phase(entry.get("decode", {})),
         step_knots_tokens=tuple(entry.get("step_knots_tokens", (0,))),

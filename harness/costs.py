@@ -1,7 +1,7 @@
 """Seconds of an iteration and of a load, from measured profiles or else a roofline.
 
 A profile gives, per phase, component and coefficient, values at knots of the number of requests
-(SamuLLM eq. 5: linear functions with constants of their own for every number of requests).
+(arXiv 2503.16893 eq. 5: linear functions with constants of their own per number of requests).
 `ProfileCosts` adds the components up into one `IterationTable`, which compiled code reads.
 """
 
@@ -180,8 +180,8 @@ class ProfileCosts:
     What was not measured for a model and tensor-parallel size on `gpu` (iterations, load, KV
     blocks, each for itself) is taken from a model of the same architecture, else from the
     roofline; `label` says which. `memory_share` (0..1) of the GPU memory holds weights,
-    activations and KV. `parts` are the components an iteration consists of; SamuLLM's planner
-    leaves out "other" (sec. 5.5). Raises ValueError for unknown names.
+    activations and KV. `parts` are the components an iteration consists of; a planner may
+    leave out "other" (arXiv 2503.16893 sec. 5.5). Raises ValueError for unknown names.
     """
 
     def __init__(

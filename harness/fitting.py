@@ -1,12 +1,15 @@
 """Makes every stored profile that is derived from measurements: `python -m harness.fitting`.
 
-Measurements: one row per iteration of vLLM 0.3.0 (SamuLLM's profiling logs), loading times, KV
-blocks, output lengths. Each component of an iteration is fitted as SamuLLM eq. 5 describes it,
-a line per number of requests, with two changes that the measurements ask for: the constants are
+Measurements: one row per iteration of vLLM 0.3.0 (profiling logs of arXiv 2503.16893), loading
+times, KV blocks, output lengths. Each component of an iteration is fitted as its eq. 5 says, a
+line per number of requests, with two changes that the measurements ask for: the constants are
 piecewise linear in the number of requests, with jumps where a matrix multiplication takes another
 tile (64, 128, 256 and 384 rows); and a prefill's forward pass is one curve in its padded tokens,
 shared by all numbers of requests, since the logs have only the shortest and the longest prompts
 for each number and a line between those would misjudge all prompts of ordinary length.
+
+What other authors measured as whole iterations becomes profiles in `harness.rows_fit`; what was
+measured nowhere follows the rooflines of `harness.roofline_fit` and `harness.roofline_across`.
 """
 
 import argparse
@@ -21,12 +24,15 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from harness.cost_profile import LATER_MACHINE
+from harness.cost_profile import CALIBRATION, LATER_MACHINE
 from harness.costs import PARTS
 from harness.lengths_fit import length_files, words_file
 from harness.models import PROFILES
 from harness.robust_fit import fit_relative, hats, ramps
+from harness.roofline_across import FOLDER as ACROSS
+from harness.roofline_across import across_file
 from harness.roofline_fit import calibration_file
+from harness.rows_fit import measured_files, profile_sources
 
 Floats = NDArray[np.float64]
 Json = dict[str, Any]
@@ -44,7 +50,7 @@ TILE_KNOTS = np.array(
     [1, 64, 65, 128, 129, 256, 257, 384, 385, 512, 513, 640, 641, 768, 769, 896, 897, 1024.0]
 )
 
-# What a component grows with, beside the number of requests (SamuLLM sec. 2).
+# What a component grows with, beside the number of requests (arXiv 2503.16893 sec. 2).
 GROWS_WITH = {
     ("prefill", "prepare"): ("per_padded_token_s",),
     ("prefill", "sample"): ("per_token_s",),
@@ -235,7 +241,13 @@ def write_all(data: Path, out: Path) -> list[Path]:
 
     for name, content in profile_files(data):
         write(Path(FOLDER) / name, content)
-    write(Path(FOLDER) / "roofline.json", calibration_file(out / FOLDER))
+    write(Path(FOLDER) / CALIBRATION, calibration_file(out / FOLDER))
+    across = across_file(data, out / FOLDER)
+    write(Path(ACROSS) / CALIBRATION, across)
+    for source in profile_sources():
+        for name, content in measured_files(source, data):
+            write(Path(source.folder) / name, content)
+        write(Path(source.folder) / CALIBRATION, across)
     for name, content in length_files(data):
         write(Path("lengths") / name, content)
     write(Path("tokens_per_word.json"), words_file(data))
@@ -257,7 +269,8 @@ def check(data: Path, kept: Path) -> list[str]:
                 found.append(f"{path} is missing.")
             elif (kept / path).read_bytes() != made.read_bytes():
                 found.append(f"{path} differs from what the data give.")
-    kept_files = {p.relative_to(kept) for d in (FOLDER, "lengths") for p in (kept / d).glob("*")}
+    folders = (FOLDER, ACROSS, "lengths", *(source.folder for source in profile_sources()))
+    kept_files = {p.relative_to(kept) for d in folders for p in (kept / d).glob("*")}
     return found + [
         f"{path} is not derived from the data." for path in sorted(kept_files - fresh.keys())
     ]

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.decisions import BatchRule
-from harness.engines.lane import CLOCK, LOG_COLUMNS, LOGGED, RequestArrays
+from harness.engines.lane import CLOCK, LOG_COLUMNS, LOGGED, RequestArrays, new_arrays
 from harness.engines.lanes import Lane, lane_rule
 from harness.engines.simulator import TableCosts
 from harness.entities import ServiceId
@@ -104,7 +104,9 @@ class Forecaster:
         self, service: ServiceId, plan: Plan, load: Load, until_s: float, *, log: bool
     ) -> tuple[RequestArrays, list[Lane]]:
         """Advance one lane per group to `until_s` from an empty, loaded state."""
-        arrays = _arrays_of(load)
+        arrays = new_arrays(
+            load.prompt_tokens, load.output_tokens, load.generated_tokens, np.zeros(len(load))
+        )
         table = self.costs.table(service, plan.tensor_parallel)
         rule = lane_rule(
             self.rule,
@@ -120,25 +122,6 @@ class Forecaster:
             lane.run_to(until_s)
             lanes.append(lane)
         return arrays, lanes
-
-
-def _arrays_of(load: Load) -> RequestArrays:
-    count = len(load)
-    return RequestArrays(
-        prompt=load.prompt_tokens,
-        output=load.output_tokens,
-        generated=load.generated_tokens.copy(),
-        kv=np.zeros(count, np.int64),
-        arrival_s=np.zeros(count),
-        key=np.zeros(count),
-        first_token_s=np.full(count, np.nan),
-        finished_s=np.full(count, np.nan),
-        gpu_s=np.zeros(count),
-        preemptions=np.zeros(count, np.int64),
-        joined=np.zeros(count, np.int64),
-        ends=np.zeros(count, np.int64),
-        place=np.zeros(count, np.int64),
-    )
 
 
 def _flops_at(facts: ModelFacts, lane: Lane, grid_s: Floats) -> Floats:

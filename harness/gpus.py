@@ -13,6 +13,8 @@ from harness.models import PROFILES, unknown_name
 class GpuFacts:
     """One GPU type. Link rates are of one direction: half the total a data sheet states.
 
+    NVLink joins `nvlink_gpus` of a machine as such machines are usually built: 8 on boards with
+    NVSwitch, 2 with a bridge, 1 where there is none; larger groups send over PCIe.
     `memory_bytes` is the nominal size in GiB; a driver keeps about 1% of it. `fp16_flops_per_s`
     is dense, with a multiply-add counted as two.
     """
@@ -22,6 +24,7 @@ class GpuFacts:
     fp16_flops_per_s: float
     memory_bytes_per_s: float
     nvlink_bytes_per_s: float
+    nvlink_gpus: int
     pcie_bytes_per_s: float
     source: str
 

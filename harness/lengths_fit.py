@@ -20,7 +20,7 @@ PROMPT_SOURCE = (
     "tatsu-lab/stanford_alpaca@5e69c50 data/alpaca_5000.json"
 )
 
-# The models of SamuLLM sec. 5.1 whose output lengths were measured; they stand for the ninth.
+# The models of arXiv 2503.16893 sec. 5.1 with measured output lengths; they stand for the ninth.
 ENSEMBLE = (
     "vicuna-13b-v1.5",
     "oasst-sft-4-pythia-12b-epoch-3.5",
@@ -33,7 +33,7 @@ ENSEMBLE = (
 )
 POOLED = "stablelm-tuned-alpha-7b"
 PROMPTS = "mixinstruct_prompts"
-PROMPT_RANGE = (5, 127)  # SamuLLM sec. 5.1
+PROMPT_RANGE = (5, 127)  # arXiv 2503.16893 sec. 5.1
 PROMPT_MEAN = 21.0
 WORDS_KIND = (
     "Alpaca prompts: tokens over words between white space, both summed over all prompts; "
@@ -125,7 +125,7 @@ def _pooled(distributions: list[tuple[Ints, Floats]]) -> tuple[Ints, Floats]:
 
 
 def _prompts(data: Path) -> Json:
-    """Prompt lengths in the range and of the mean that SamuLLM sec. 5.1 states for MixInstruct."""
+    """Prompt lengths of the range and mean of MixInstruct in arXiv 2503.16893 sec. 5.1."""
     measured = pd.read_parquet(data / "alpaca" / "prompts.parquet")["prompt_tokens"]
     inside = measured[measured.between(*PROMPT_RANGE)].to_numpy(np.int64)
     tokens, count = np.unique(inside, return_counts=True)

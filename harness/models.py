@@ -20,7 +20,9 @@ class ModelFacts:
     """One model's architecture. `parameters` counts all experts and the embeddings.
 
     `same_architecture_as` names the model whose measurements stand in where this one has none;
-    empty if there is none.
+    empty if there is none. `embeddings` counts the matrices of vocabulary x hidden size: one if
+    input and output share it. An encoder-decoder has `encoder_layers` beside its decoder's
+    `layers`; only the latter are costed.
     """
 
     name: str
@@ -38,6 +40,8 @@ class ModelFacts:
     experts: int = 1
     experts_per_token: int = 1
     same_architecture_as: str = ""
+    embeddings: int = 2
+    encoder_layers: int = 0
 
     @property
     def kv_bytes_per_token(self) -> int:
@@ -56,7 +60,7 @@ class ModelFacts:
 
     @property
     def layer_matmul_parameters(self) -> int:
-        """Sizes of the matrices one token meets in a layer: `c` of SamuLLM eq. 1-2.
+        """Sizes of the matrices one token meets in a layer: `c` of arXiv 2503.16893 eq. 1-2.
 
         Of a mixture, only the experts a token is sent to, and the router.
         """
@@ -66,7 +70,7 @@ class ModelFacts:
         return attention + router + self.experts_per_token * self.expert_parameters
 
     def prefill_flops(self, requests: ArrayLike, longest_tokens: ArrayLike) -> NDArray[np.float64]:
-        """FLOPs of a padded prefill by SamuLLM eq. 1, summed over the tensor-parallel shards.
+        """FLOPs of a padded prefill by arXiv 2503.16893 eq. 1, summed over its shards.
 
         The paper counts a multiply-add as one. Scalars or arrays that broadcast; same shape back.
         """
@@ -76,7 +80,7 @@ class ModelFacts:
         return self.layers * (self.layer_matmul_parameters * count * longest + attention)
 
     def decode_flops(self, requests: ArrayLike, context_tokens: ArrayLike) -> NDArray[np.float64]:
-        """FLOPs of a decode iteration by SamuLLM eq. 2, summed over the shards.
+        """FLOPs of a decode iteration by arXiv 2503.16893 eq. 2, summed over the shards.
 
         `context_tokens` is the total over the requests. Counted and shaped as in `prefill_flops`.
         """

@@ -1,7 +1,8 @@
 """What a planner believes is left of every service, moved from one execution stage to the next."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from copy import copy
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -63,6 +64,12 @@ class Outlook:
         self._degrees = tensor_parallel
         self._left = {service: _Outstanding(load) for service, load in loads.items() if len(load)}
         self.passed_s = 0.0
+
+    def copy(self) -> "Outlook":
+        """An equal one that may go another way; forecasts already made are shared."""
+        twin = copy(self)
+        twin._left = {service: replace(left) for service, left in self._left.items()}
+        return twin
 
     @property
     def unfinished(self) -> tuple[ServiceId, ...]:

@@ -39,7 +39,13 @@ class SchedulingPolicy(Protocol):
 
 
 class DispatchPolicy(Protocol):
-    """Which group takes a request."""
+    """Which group takes a request.
+
+    `reads_load` says whether the choice depends on what the groups hold; where it does not, an
+    engine may ask ahead of time.
+    """
+
+    reads_load: ClassVar[bool]
 
     def dispatch(
         self, requests: Sequence[int], service: ServiceId, view: ClusterView

@@ -48,8 +48,12 @@ class Progress:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Stop drawing."""
-        self._bar.stop()
+        """Stop drawing; after an error nothing is left of the bar, its sentence stands alone."""
+        if kind is None:
+            self._bar.stop()
+        else:
+            self._bar.live.transient = True
+            self._bar.live.stop()
 
     def done(self, cell: Cell) -> None:
         """One cell more."""

@@ -220,7 +220,7 @@ def provenance(
         "code": source_digest(),
         "git": _git(),
         "packages": _packages(),
-        "machine": _machine(),
+        "machine": machine(),
         "started": datetime.fromtimestamp(started_s, UTC).isoformat(),
         "wall_s": time.time() - started_s,
         "costs": dict(costs or {}),
@@ -269,7 +269,8 @@ def _version(name: str) -> str | None:
 
 
 @cache
-def _machine() -> dict[str, object]:
+def machine() -> dict[str, object]:
+    """Python, system, processor, cores and GPUs of this machine."""
     gpus = _said("nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader")
     return {
         "python": platform.python_version(),

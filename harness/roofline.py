@@ -8,7 +8,7 @@ calibrated on the measured pairs (`harness.roofline_fit`), a few numbers in `roo
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import TypeVar
@@ -16,7 +16,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.cost_profile import Phase, Profile
+from harness.cost_profile import CALIBRATION, Coefficients, Phase, Profile
 from harness.gpus import GpuFacts
 from harness.models import BYTES_PER_NUMBER, ModelFacts
 
@@ -35,6 +35,9 @@ class Calibration:
     request that does not overlap with reading weights, as a share of a token's FLOPs.
     Attention with fewer KV heads than heads reads its KV `group ** kv_group_exponent` times.
     `overheads` are the CPU components (prepare, sample, other) per phase along `knots_requests`.
+    `slowdown` is, per phase and size, how much longer than calibrated a forward pass takes on
+    engines and machines that nothing is known about (`harness.roofline_across`); none is 1.
+    `pcie_efficiency` is the share of the PCIe rate where NVLink does not join a group.
     """
 
     source: str
@@ -54,17 +57,24 @@ class Calibration:
     load_start_s: Mapping[int, float]
     activation_bytes: Mapping[int, float]
     error: Mapping[str, float]
+    slowdown: Mapping[str, Mapping[int, float]] = field(default_factory=dict)
+    pcie_efficiency: float = 1.0
 
 
 @cache
 def read_calibration(folder: Path) -> Calibration:
     """The calibration kept beside the profiles of a folder."""
-    raw = json.loads((folder / "roofline.json").read_text(encoding="utf-8"))
+    raw = json.loads((folder / CALIBRATION).read_text(encoding="utf-8"))
     for name, value in raw.items():
         if name in ("launch_s_per_layer", "link_efficiency", "overheads", "load_start_s"):
             raw[name] = {int(size): entry for size, entry in value.items()}
     raw["activation_bytes"] = {int(size): n for size, n in raw["activation_bytes"].items()}
+    raw["slowdown"] = {
+        phase: {int(size): factor for size, factor in by_size.items()}
+        for phase, by_size in raw.get("slowdown", {}).items()
+    }
     raw["knots_requests"] = tuple(raw["knots_requests"])
+    raw.pop("tried", None)
     return Calibration(**raw)
 
 
@@ -73,6 +83,10 @@ def roofline_profile(
 ) -> Profile:
     """Profile of a model on GPUs where it was not measured."""
     decode, prefill, step_s = forward_costs(model, gpu, tensor_parallel, calibration)
+    slow = {
+        phase: at_size(calibration.slowdown.get(phase, {1: 1.0}), tensor_parallel)
+        for phase in ("prefill", "decode")
+    }
     overheads = at_size(calibration.overheads, tensor_parallel)
     return Profile(
         model=model.name,
@@ -82,10 +96,10 @@ def roofline_profile(
         source=f"{model.source}; {gpu.source}; {calibration.source}",
         tensor_parallel=tensor_parallel,
         knots_requests=calibration.knots_requests,
-        prefill={**overheads["prefill"], "forward": prefill},
-        decode={**overheads["decode"], "forward": decode},
+        prefill={**overheads["prefill"], "forward": _times(slow["prefill"], prefill)},
+        decode={**overheads["decode"], "forward": _times(slow["decode"], decode)},
         step_knots_tokens=STEP_KNOTS_TOKENS,
-        step_s=step_s,
+        step_s=_times(slow["prefill"], {"step_s": step_s})["step_s"],
         load_s=None,
         load_source="",
         kv_blocks=None,
@@ -144,13 +158,16 @@ def allreduce_bytes_per_token(model: ModelFacts, tensor_parallel: int) -> float:
 def allreduce_s_per_token(
     model: ModelFacts, gpu: GpuFacts, tensor_parallel: int, calibration: Calibration
 ) -> float:
-    """Seconds of one token's all-reduces over NVLink.
+    """Seconds of one token's all-reduces over NVLink, or PCIe where it does not join the group.
 
-    Also beyond pairs of GPUs: the measured groups of four are faster than PCIe could make them.
+    The measured A100s count as joined: their groups of four are faster than PCIe could make them.
     """
     if tensor_parallel == 1:
         return 0.0
-    rate = gpu.nvlink_bytes_per_s * at_size(calibration.link_efficiency, tensor_parallel)
+    if tensor_parallel > gpu.nvlink_gpus:
+        rate = gpu.pcie_bytes_per_s * calibration.pcie_efficiency
+    else:
+        rate = gpu.nvlink_bytes_per_s * at_size(calibration.link_efficiency, tensor_parallel)
     return allreduce_bytes_per_token(model, tensor_parallel) / rate
 
 
@@ -195,7 +212,7 @@ def query_group(model: ModelFacts, tensor_parallel: int) -> float:
 def attended_s(
     model: ModelFacts, gpu: GpuFacts, tensor_parallel: int, calibration: Calibration
 ) -> float:
-    """Seconds per attended pair of prompt tokens (the s^2 of SamuLLM eq. 1)."""
+    """Seconds per attended pair of prompt tokens (the s^2 of arXiv 2503.16893 eq. 1)."""
     flops = 4.0 * model.layers * model.hidden_size / tensor_parallel
     return calibration.attended_factor * flops / gpu.fp16_flops_per_s
 
@@ -223,6 +240,13 @@ def roofline_kv_blocks(
 def at_size(by_size: Mapping[int, Entry], tensor_parallel: int) -> Entry:
     """Entry of the measured size, else of the largest measured one below it."""
     return by_size[max(size for size in by_size if size <= tensor_parallel)]
+
+
+def _times(factor: float, coefficients: Coefficients) -> Coefficients:
+    """The coefficients multiplied; untouched by a factor of 1."""
+    if factor == 1.0:
+        return coefficients
+    return {name: _rounded(factor * np.asarray(values)) for name, values in coefficients.items()}
 
 
 def _rounded(values: Floats) -> tuple[float, ...]:

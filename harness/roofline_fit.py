@@ -48,8 +48,15 @@ PREFILLS = tuple(itertools.product((1, 2, 4, 8, 16, 32), (16, 64, 128)))
 def calibration_file(folder: Path) -> dict[str, Any]:
     """Content of `roofline.json` for the profiles of a folder."""
     profiles = tuple(read_profiles(folder).values())
-    calibration = replace(calibrate(profiles), error=left_out_errors(profiles))
-    return _for_json(asdict(calibration))  # type: ignore[no-any-return]
+    return as_json(replace(calibrate(profiles), error=left_out_errors(profiles)))
+
+
+def as_json(calibration: Calibration) -> dict[str, Any]:
+    """Content of a calibration's file; what says the same as its absence is left out."""
+    content = asdict(calibration)
+    if not calibration.slowdown:
+        del content["slowdown"], content["pcie_efficiency"]
+    return as_rounded(content)  # type: ignore[no-any-return]
 
 
 def calibrate(profiles: Iterable[Profile]) -> Calibration:
@@ -299,10 +306,10 @@ def _by_size(
     return {size: _median([p for p in pairs if p.tensor_parallel == size], value) for size in sizes}
 
 
-def _for_json(value: Any) -> Any:
+def as_rounded(value: Any) -> Any:
     """The same with text keys and six significant digits."""
     if isinstance(value, dict):
-        return {str(key): _for_json(entry) for key, entry in value.items()}
+        return {str(key): as_rounded(entry) for key, entry in value.items()}
     if isinstance(value, list | tuple):
-        return [_for_json(entry) for entry in value]
+        return [as_rounded(entry) for entry in value]
     return float(f"{value:.6g}") if isinstance(value, float) else value

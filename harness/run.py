@@ -2,7 +2,7 @@
 
     python harness/run.py +scenario=ensembling
     python harness/run.py system=max_heuristic workload.requests=2000
-    python harness/run.py -m seed=0,1 system=samullm,min_heuristic
+    python harness/run.py -m seed=0,1 system=max_heuristic,min_heuristic
 
 The only file that imports Hydra. Bad input ends in one sentence and exit code 2.
 """
@@ -18,46 +18,74 @@ if __name__ == "__main__":
     sys.path[0] = str(ROOT)
 
 import inspect
-from collections.abc import Mapping
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import hydra
 from hydra.core.config_store import ConfigStore
 from hydra.core.hydra_config import HydraConfig
-from hydra.errors import HydraException
-from hydra.utils import get_class, instantiate
+from hydra.errors import HydraException, MissingConfigException, OverrideParseException
+from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
-from omegaconf.errors import OmegaConfBaseException
+from omegaconf.errors import (
+    ConfigAttributeError,
+    ConfigKeyError,
+    OmegaConfBaseException,
+    ValidationError,
+)
 
 from harness.cells import Cell, combinations_of, run_cells
-from harness.config import RunConfig
+from harness.config import RunConfig, check
 from harness.costs import ProfileCosts
 from harness.entities import Cluster, GpuId
 from harness.gpus import gpu_facts
+from harness.models import unknown_name
 from harness.policies import System
 from harness.predictors.ecdf import load_lengths
 from harness.progress import Progress
 from harness.record import read_summaries, remove_leftovers, run_id, source_digest
 from harness.table import print_cells
-from harness.tracking import MODES, log_scenario
+from harness.tracking import log_scenario
 from harness.values import checked
 
 DETERMINES = ("engine", "hardware", "workload", "policy", "system", "seed", "record_iterations")
 """Top-level keys that a result depends on."""
 
+INTERRUPTED = 130
+"""Exit code after Ctrl-C, as shells have it."""
+
 _BAD_INPUT = (HydraException, OmegaConfBaseException, ValueError)
 
+_SCRATCH = Path(tempfile.gettempdir()) / f"sweep-{os.getpid()}"
+
 ConfigStore.instance().store(name="schema", node=RunConfig)
+# Hydra describes a sweep in a file of its own; a run's folder already says all of that.
+ConfigStore.instance().store(
+    name="scratch", package="hydra.sweep", node={"dir": str(_SCRATCH), "subdir": "."}
+)
 
 
-def cell_configs(config: DictConfig) -> list[DictConfig]:
-    """One configuration per cell of the matrix; a key given on the command line is no axis."""
+def as_plain(config: DictConfig) -> dict[str, Any]:
+    """The configuration resolved and checked. Raises ValueError for what it may not say."""
+    plain = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
+    assert isinstance(plain, dict)
+    named = {str(key): value for key, value in plain.items()}
+    check(named)
+    return named
+
+
+def cell_configs(config: DictConfig) -> Iterator[tuple[dict[str, object], DictConfig]]:
+    """Every cell of the matrix: its values on the axes, and its configuration.
+
+    A key given on the command line is no axis.
+    """
     chosen = [str(o) for o in HydraConfig.get().overrides.task]
     given = {o.lstrip("+~").partition("=")[0] for o in chosen}
     matrix = {axis: list(values) for axis, values in config.matrix.items() if axis not in given}
     groups = HydraConfig.get().runtime.choices
     composed: dict[tuple[str, ...], DictConfig] = {}
-    configs = []
     for combination in combinations_of(matrix):
         picks = tuple(f"{axis}={value}" for axis, value in combination.items() if axis in groups)
         if picks not in composed:
@@ -66,14 +94,12 @@ def cell_configs(config: DictConfig) -> list[DictConfig]:
         for axis, value in combination.items():
             if axis not in groups:
                 OmegaConf.update(cell, axis, value, force_add=False)
-        configs.append(cell)
-    return configs
+        yield combination, cell
 
 
-def cell_of(config: DictConfig) -> Cell:
+def cell_of(config: DictConfig, setting: Mapping[str, object]) -> Cell:
     """Build everything one cell needs. Raises ValueError for what does not fit together."""
-    plain = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
-    assert isinstance(plain, dict)
+    plain = as_plain(config)
     determines = {key: plain[key] for key in DETERMINES}
     hardware = plain["hardware"]
     costs = ProfileCosts(
@@ -85,10 +111,11 @@ def cell_of(config: DictConfig) -> Cell:
     recipe = _built("workload", plain["workload"], {})
     offered = {"costs": costs, "cluster": _cluster(hardware), "seed": plain["seed"]}
     engine = _built("engine", plain["engine"], offered)
-    folder = Path(plain["results"]) / plain["name"] / run_id(determines, source_digest())
+    run = run_id({**determines, "files": recipe.files}, source_digest())
     return Cell(
         config=determines,
-        folder=folder if folder.is_absolute() else ROOT / folder,
+        setting={axis: _plain(value) for axis, value in setting.items()},
+        folder=ROOT / plain["results"] / plain["name"] / run,
         recipe=recipe,
         system=_system(plain, offered),
         engine=engine,
@@ -99,23 +126,23 @@ def cell_of(config: DictConfig) -> Cell:
     )
 
 
-def _system(plain: Mapping[str, Any], offered: dict[str, object]) -> System:
+def _plain(value: object) -> object:
+    return OmegaConf.to_container(value) if OmegaConf.is_config(value) else value
+
+
+def _system(plain: Mapping[str, Any], offered: Mapping[str, object]) -> System:
     """The serving system that a configuration names."""
-    system = dict(plain["system"])
-    costs = offered["costs"]
+    system, costs = plain["system"], offered["costs"]
     assert isinstance(costs, ProfileCosts)
-    placement = dict(system["placement"])
-    offered = {
-        **offered,
-        "lengths": {name: load_lengths(name) for name in plain["workload"].get("models", [])},
-    }
+    models = plain["workload"].get("models", [])
+    offered = {**offered, "lengths": {name: load_lengths(name) for name in models}}
     if "planner_parts" in system:
-        offered["planner_costs"] = costs.with_parts(tuple(system.pop("planner_parts")))
+        offered["planner_costs"] = costs.with_parts(tuple(system["planner_parts"]))
     return System(
         name=system["name"],
         scheduling=_built("policy", plain["policy"], offered),
         dispatch=_built("system.dispatch", system["dispatch"], offered),
-        placement=_built("system.placement", placement, offered),
+        placement=_built("system.placement", system["placement"], offered),
     )
 
 
@@ -132,11 +159,7 @@ def _cluster(hardware: Mapping[str, Any]) -> Cluster:
 
 def _built(path: str, node: Mapping[str, Any], offered: Mapping[str, object]) -> Any:
     """Instantiate a node, giving its constructor what it asks for of `offered`."""
-    if "_target_" not in node:
-        raise ValueError(f"{path} has no _target_")
-    target = get_class(node["_target_"])
-    wanted = inspect.signature(target).parameters
-    checked(path, node, target)
+    wanted = inspect.signature(checked(path, node, offered)).parameters
     given = {name: value for name, value in offered.items() if name in wanted and name not in node}
     # Partial first: Hydra would turn what is given into configuration.
     return instantiate({**node, "_partial_": True}, _convert_="all")(**given)
@@ -144,27 +167,49 @@ def _built(path: str, node: Mapping[str, Any], offered: Mapping[str, object]) ->
 
 def run(config: DictConfig) -> None:
     """All cells of a configuration; prints the table and mirrors it."""
-    if config.tracking not in MODES:
-        raise ValueError(f"tracking={config.tracking} is none of {', '.join(MODES)}")
-    if config.workers < 1:
-        raise ValueError(f"workers={config.workers}, it must be at least 1")
-    cells = [cell_of(cell) for cell in cell_configs(config)]
+    plain = as_plain(config)
+    cells = [cell_of(cell, setting) for setting, cell in cell_configs(config)]
+    cells = list({cell.folder: cell for cell in cells}.values())
     folder = cells[0].folder.parent
     remove_leftovers(folder)
-    with Progress(config.name, cells) as progress:
-        run_cells(progress.to_do, workers=config.workers, on_done=progress.done)
+    try:
+        with Progress(config.name, cells) as progress:
+            run_cells(progress.to_do, workers=config.workers, on_done=progress.done)
+    finally:
+        remove_leftovers(folder)
     rows = read_summaries(folder)
-    rows = rows.loc[sorted(cell.folder.name for cell in cells)]
-    print_cells(rows, OmegaConf.to_container(config.compare), OmegaConf.to_container(config.matrix))
+    rows = rows.loc[[cell.folder.name for cell in cells]]
+    settings = {cell.folder.name: cell.setting for cell in cells}
+    print_cells(rows, settings, plain["compare"])
     log_scenario(config.tracking, scenario=config.name, rows=rows, figures=(), folder=folder.parent)
 
 
 def sentence(error: BaseException) -> str:
-    """The first line of what an error says, without the path Hydra puts around it."""
+    """One line that names what is wrong, without the frame Hydra puts around it."""
     while error.__cause__ is not None and isinstance(error, HydraException):
         error = error.__cause__
+    if isinstance(error, MissingConfigException) and error.missing_cfg_file and error.options:
+        group, _, name = error.missing_cfg_file.rpartition("/")
+        return unknown_name(group, name, dict.fromkeys(error.options))
+    if isinstance(error, ConfigKeyError | ConfigAttributeError) and error.full_key:
+        return _no_key(str(error.full_key), tuple(map(str, error.parent_node or ())))
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[0] if lines else type(error).__name__
+    first = lines[0] if lines else type(error).__name__
+    if isinstance(error, ValidationError) and error.full_key:
+        return f"{error.full_key}: {first}"
+    if isinstance(error, OverrideParseException):
+        # The first line may only say that it could not be read, the second why.
+        return f"{error.override}: {lines[1] if len(lines) > 2 else first}"
+    return first
+
+
+def _no_key(key: str, beside: tuple[str, ...]) -> str:
+    """There is no such key; a mapping that may hold anything wants it added."""
+    if not beside:
+        return f"{key} is not in the configuration; it can be added as +{key}"
+    path = key.rpartition(".")[0]
+    known = dict.fromkeys(f"{path}.{name}".lstrip(".") for name in beside)
+    return unknown_name("configuration key", key, known)
 
 
 def main() -> int:
@@ -175,6 +220,11 @@ def main() -> int:
         hydra.main(config_path="../scenarios", config_name="run", version_base="1.3")(_job)()
     except _BAD_INPUT as error:
         return _refused(error)
+    except KeyboardInterrupt:
+        print("interrupted; finished cells are kept", file=sys.stderr)
+        return INTERRUPTED
+    finally:
+        shutil.rmtree(_SCRATCH, ignore_errors=True)
     return 0
 
 

@@ -1,13 +1,28 @@
 """The table a scenario prints: one row per setting, means over seeds, against a reference."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Literal
 
+import numpy as np
 import pandas as pd
+from rich import box
 from rich.console import Console
+from rich.measure import Measurement
 from rich.table import Table
 
 NAMES = {"system": "config.system.name"}
 """Summary columns of axes that are config groups."""
+
+FIGURES = {
+    "inference_s": "inference s",
+    "extra_s": "extra s",
+    "end_to_end_s": "end to end s",
+    "gpu_idle_s": "GPU idle s",
+    "gpu_loading_s": "GPU loading s",
+}
+DIGITS = {"extra_s": 2, "gpu_idle_s": 0, "gpu_loading_s": 0}
+COMPARED = ("inference_s", "end_to_end_s")
+"""Figures that are also shown as multiples of the reference's."""
 
 
 def column_of(axis: str) -> str:
@@ -15,59 +30,154 @@ def column_of(axis: str) -> str:
     return NAMES.get(axis, f"config.{axis}")
 
 
-def means(rows: pd.DataFrame, axes: Sequence[str]) -> pd.DataFrame:
-    """Means over seeds of every numeric figure, one row per combination of the other axes."""
-    keys = [column_of(axis) for axis in axes if axis != "seed"]
-    figures = [
-        c
-        for c in rows.columns
-        if not c.startswith(("config.", "run")) and pd.api.types.is_numeric_dtype(rows[c])
-    ]
-    if not keys:
-        return rows[figures].mean().to_frame().T
-    grouped = rows.groupby(keys, sort=True)
-    return grouped[figures].mean().join(grouped.size().rename("seeds")).reset_index()
-
-
 def print_cells(
-    rows: pd.DataFrame, compare: Mapping[str, object], matrix: Mapping[str, object]
+    rows: pd.DataFrame,
+    settings: Mapping[str, Mapping[str, object]],
+    compare: Mapping[str, object],
+    *,
+    console: Console | None = None,
 ) -> None:
-    """Print inference, extra and end-to-end seconds, idle GPU seconds, and ratios to the reference."""
-    axes = [axis for axis in matrix if rows[column_of(axis)].nunique() > 1] if len(rows) > 1 else []
-    table = means(rows, axes)
-    keys = [column_of(axis) for axis in axes if axis != "seed"]
-    axis = (
-        column_of(str(compare["axis"]))
-        if compare and column_of(str(compare["axis"])) in keys
-        else None
-    )
-    view = Table(
-        title="simulated seconds, mean over seeds; extra is planning, wall-clock on this machine"
-    )
-    for key in keys:
-        view.add_column(key.removeprefix("config.").removesuffix(".name"))
-    for name in ("inference s", "extra s", "end to end s", "GPU idle s", "GPU loading s"):
-        view.add_column(name, justify="right")
-    if axis:
-        view.add_column("inference x", justify="right")
-        view.add_column("end to end x", justify="right")
-    for _, row in table.iterrows():
-        cells = [str(row[key]) for key in keys]
-        cells += [
-            f"{row['inference_s']:,.1f}",
-            f"{row['extra_s']:.2f}",
-            f"{row['end_to_end_s']:,.1f}",
-        ]
-        cells += [f"{row['gpu_idle_s']:,.0f}", f"{row['gpu_loading_s']:,.0f}"]
-        if axis:
-            same = (
-                table[[k for k in keys if k != axis]] == row[[k for k in keys if k != axis]]
-            ).all(axis=1)
-            reference = table[same & (table[axis] == compare["reference"])]
-            cells += [_ratio(row, reference, name) for name in ("inference_s", "end_to_end_s")]
-        view.add_row(*cells)
-    Console(width=None if Console().is_terminal else 140).print(view)
+    """Print what the rows of `read_summaries` say, and what their seconds rest on.
+
+    `settings` gives each run's value on every axis; `compare` may name an `axis` and the
+    `reference` on it. A file gets the whole width that the table needs.
+    """
+    console = console or Console()
+    table = as_table(rows, settings, compare)
+    if console.is_terminal and _width(table) > console.width:
+        table.padding = (0, 0)
+        for column in table.columns:
+            column.width = column.min_width
+    console.print(basis(rows), highlight=False)
+    # What is wider than the terminal breaks there, nothing is left out.
+    console.width = max(_width(table), console.width)
+    console.print(table)
 
 
-def _ratio(row: "pd.Series[float]", reference: pd.DataFrame, name: str) -> str:
-    return f"{row[name] / reference[name].iloc[0]:.2f}" if len(reference) else "-"
+def _width(table: Table) -> int:
+    console = Console(width=10_000)
+    return Measurement.get(console, console.options, table).maximum
+
+
+def basis(rows: pd.DataFrame) -> str:
+    """Sentence: simulated with which profile and error, and what is measured nevertheless."""
+    profiles = ", ".join(sorted(set(rows["costs.profile"])))
+    errors = pd.to_numeric(rows["costs.fit_error"], errors="coerce").dropna()
+    low, high = f"{errors.min():.1%}", f"{errors.max():.1%}"
+    error = "unknown" if errors.empty else low if low == high else f"{low} to {high}"
+    sources = rows[[name for name in rows.columns if name.startswith("costs.source.")]]
+    other = [name for name in sources if not (sources[name].dropna() == "measured").all()]
+    return (
+        f"simulated seconds, profile {profiles} (median error of a decode iteration: {error}; "
+        f"{len(sources.columns) - len(other)} of {len(sources.columns)} models measured); "
+        "extra s: planning, measured wall-clock on the machine that ran it"
+    )
+
+
+def as_table(
+    rows: pd.DataFrame, settings: Mapping[str, Mapping[str, object]], compare: Mapping[str, object]
+) -> Table:
+    """Rows by setting in the order of the matrix, then the compared axis, its reference first."""
+    axis = str(compare["axis"]) if compare else "system"
+    places = _places(rows, settings, axis)
+    keys = list(places.columns)
+    frame = pd.concat([places, rows[list(FIGURES)]], axis=1)
+    grouped = frame.groupby(keys, sort=False, dropna=False)
+    means = grouped.mean().assign(seeds=grouped.size()).reset_index()
+    varies = axis in places and places[axis].nunique() > 1
+    reference = _plain(compare["reference"]) if compare and varies else None
+    means = _ordered(means, keys, axis, reference)
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, caption_justify="left")
+    table.caption = _caption(sorted(set(means["seeds"])), axis, reference)
+    columns = [(_header(key, keys), [_text(value) for value in means[key]]) for key in keys]
+    if means["seeds"].nunique() > 1:
+        columns.append(("seeds", [_text(value) for value in means["seeds"]]))
+    columns += _figures(means, keys, axis, reference)
+    for place, (header, cells) in enumerate(columns):
+        # A header may break between its words, no cell and no word may.
+        least = max(map(len, [*header.split(), *cells]))
+        justify: Literal["left", "right"] = "left" if place < len(keys) else "right"
+        table.add_column(header, justify=justify, min_width=least)
+    for line in zip(*(cells for _, cells in columns), strict=True):
+        table.add_row(*line)
+    return table
+
+
+def _places(
+    rows: pd.DataFrame, settings: Mapping[str, Mapping[str, object]], axis: str
+) -> pd.DataFrame:
+    """Each run's values on the axes that vary, and its system; the compared axis is last."""
+    places = pd.DataFrame.from_dict({run: settings[run] for run in rows.index}, orient="index")
+    places = places.map(_plain).drop(columns="seed", errors="ignore").reindex(rows.index)
+    places["system"] = rows[column_of("system")]
+    kept = [
+        name
+        for name in places
+        if name in ("system", axis) or places[name].nunique(dropna=False) > 1
+    ]
+    return places[sorted(kept, key=lambda name: (name == axis, name == "system"))]
+
+
+def _ordered(
+    means: pd.DataFrame, keys: Sequence[str], axis: str, reference: Hashable
+) -> pd.DataFrame:
+    """Every column's values in the order in which they first appear, the reference first."""
+    ranks = pd.DataFrame({key: pd.factorize(means[key], use_na_sentinel=False)[0] for key in keys})
+    if reference is not None:
+        ranks.loc[means[axis] == reference, axis] = -1
+    return means.loc[ranks.sort_values(list(keys), kind="stable").index]
+
+
+def _figures(
+    means: pd.DataFrame, keys: Sequence[str], axis: str, reference: Hashable
+) -> list[tuple[str, list[str]]]:
+    """Headers and cells of the figures, and how many times the reference's in the same setting."""
+    columns = []
+    for figure, name in FIGURES.items():
+        digits = DIGITS.get(figure, 1)
+        columns.append((name, [f"{value:,.{digits}f}" for value in means[figure]]))
+        if reference is not None and figure in COMPARED:
+            columns.append(("x", _times(means, figure, keys, axis, reference)))
+    return columns
+
+
+def _times(
+    means: pd.DataFrame, figure: str, keys: Sequence[str], axis: str, reference: Hashable
+) -> list[str]:
+    others = [key for key in keys if key != axis]
+    settings = list(means[others].itertuples(index=False, name=None))
+    of_reference = {
+        setting: value
+        for setting, value, place in zip(settings, means[figure], means[axis], strict=True)
+        if place == reference
+    }
+    return [
+        f"{value / of_reference[setting]:.2f}" if setting in of_reference else "-"
+        for setting, value in zip(settings, means[figure], strict=True)
+    ]
+
+
+def _caption(seeds: Sequence[int], axis: str, reference: Hashable) -> str:
+    count = f"{seeds[0]} seed{'s' * (seeds[0] != 1)}" if len(seeds) == 1 else "the seeds"
+    text = "1 seed" if seeds == [1] else f"means over {count}"
+    if reference is not None:
+        text += f"; x: times that of {_header(axis, [axis])} {reference}, in the same setting"
+    return text
+
+
+def _header(axis: str, axes: Sequence[str]) -> str:
+    """The last part of a dotted key where that is clear, with spaces to break a line at."""
+    last = axis.rpartition(".")[2]
+    alone = sum(other.rpartition(".")[2] == last for other in axes) == 1
+    return (last if alone else axis).replace("_", " ")
+
+
+def _plain(value: object) -> Hashable:
+    """A value as something that can be grouped by: lists as text."""
+    return value if isinstance(value, Hashable) else str(value)
+
+
+def _text(value: object) -> str:
+    """A cell: whole numbers with separators."""
+    is_count = isinstance(value, int | np.integer) and not isinstance(value, bool)
+    return f"{value:,}" if is_count else str(value)

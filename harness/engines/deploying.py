@@ -10,7 +10,7 @@ from harness.engines.live_state import LiveCluster, LiveGroup, LiveState
 from harness.engines.stepping import Stepper
 from harness.engines.timeline import Kind, Timeline
 from harness.entities import GpuId, Group, GroupId, ServiceId
-from harness.events import Deployed, Event, Moved
+from harness.events import Arrived, Deployed, Event, Moved
 from harness.policies import CostModel, DispatchPolicy
 from harness.recorder import GpuUse, Recorder
 
@@ -32,10 +32,11 @@ class Deployer:
     recorder: Recorder
     new_group: Callable[[Group], LiveGroup]
     tell: Callable[[Event], None]
-    hears_moved: bool
+    wants: Callable[[type[Event]], bool]
     stopping: list[LiveGroup] = field(default_factory=list)
-    occupied: dict[GpuId, GroupId] = field(default_factory=dict)
+    occupied: dict[GpuId, LiveGroup] = field(default_factory=dict)
     held_back: dict[ServiceId, list[int]] = field(default_factory=dict)
+    announced: set[int] = field(default_factory=set)
 
     def deploy(self, wanted: Deployment) -> None:
         """Make `wanted` the deployment. Raises ValueError when it cannot be."""
@@ -66,6 +67,8 @@ class Deployer:
             raise ValueError(f"a deployment puts two groups on GPU {twice}")
         for group in wanted.groups:
             for service in group.services:
+                if service not in self.view.services:
+                    raise ValueError(f"a deployment serves {service}, which this run does not know")
                 if self.costs.kv_blocks(service, group.tensor_parallel) <= 0:
                     raise ValueError(
                         f"{service} does not fit {group.tensor_parallel} GPUs of this cluster"
@@ -77,7 +80,7 @@ class Deployer:
         now_s = self.state.now_s
         loaded = live.ready_s <= now_s
         self.stepper.interrupt(live)
-        flight = self.stepper.flights.get(live.group.id)
+        flight = self.stepper.flights.get(id(live))
         live.stop_s = now_s if flight is None else flight.ends_s
         if live.lane is not None:
             live.stop_s = max(now_s, live.lane.flight_ends_s)
@@ -95,7 +98,7 @@ class Deployer:
         self._withdraw(live, everything=True)
         self.record_lane(live)
         for gpu in live.group.gpus:
-            if self.occupied.get(gpu) == live.group.id:
+            if self.occupied.get(gpu) is live:
                 del self.occupied[gpu]
         self._load_where_free()
         for service in sorted(live.group.services):
@@ -114,7 +117,7 @@ class Deployer:
             if live.ready_s < np.inf or any(gpu in self.occupied for gpu in live.group.gpus):
                 continue
             for gpu in live.group.gpus:
-                self.occupied[gpu] = live.group.id
+                self.occupied[gpu] = live
             live.ready_s = now_s + self._load_s(live.group)
             self.timeline.add(live.ready_s, Kind.GROUP_READY, live)
 
@@ -167,5 +170,13 @@ class Deployer:
                     f"r{request} of {service} was dispatched to {group}, which does not serve it"
                 )
             self.state.groups[group].inbox.append(request)
-            if self.hears_moved and self.state.arrays.arrival_s[request] < self.state.now_s:
-                self.tell(Moved(self.state.now_s, self.state.workload.facts(request), group))
+        if self.wants(Arrived) or self.wants(Moved):
+            for request, group in zip(requests, chosen, strict=True):
+                self._announce(request, group)
+
+    def _announce(self, request: int, group: GroupId) -> None:
+        """Tell of a request's first group as its arrival, of any other as a move."""
+        kind = Moved if request in self.announced else Arrived
+        self.announced.add(request)
+        if self.wants(kind):
+            self.tell(kind(self.state.now_s, self.state.workload.facts(request), group))

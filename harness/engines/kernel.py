@@ -49,6 +49,7 @@ from harness.engines.lane import (
     pop_waiting,
     produce,
     push_waiting,
+    start,
     take_blocks,
     write_log,
 )
@@ -74,6 +75,7 @@ def _admit_whole(requests: RequestArrays, lane: LaneArrays, rule: LaneRule) -> i
         if rule.capacity_blocks - counts[USED_BLOCKS] - needed < rule.spare_blocks:
             break
         pop_waiting(requests, lane)
+        start(requests, lane, request)
         counts[USED_BLOCKS] += needed
         lane.partial[admitted] = request
         lane.chunk[admitted] = context
@@ -122,6 +124,7 @@ def _admit_chunked(requests: RequestArrays, lane: LaneArrays, rule: LaneRule, bu
         if free - blocks(context, rule.block_tokens) < rule.spare_blocks:
             break
         pop_waiting(requests, lane)
+        start(requests, lane, request)
         tokens = min(context, budget)
         counts[USED_BLOCKS] += blocks(tokens, rule.block_tokens)
         lane.partial[counts[PARTIAL]] = request
@@ -258,6 +261,7 @@ def _end_chunks(
         if lane.chunk[i] > 0:
             requests.kv[request] += lane.chunk[i]
             requests.gpu_s[request] += duration_s
+            requests.prefill_s[request] += duration_s
         missing = requests.prompt[request] + requests.generated[request] - requests.kv[request]
         if missing == 0:
             produce(requests, lane, rule, request)

@@ -44,8 +44,11 @@ LOG_COLUMNS = (
 class RequestArrays(NamedTuple):
     """One entry per request of the run. `output` is the true length: engines only.
 
-    `joined`, `ends` and `place` are scratch of the lane that decodes the request: decode step at
-    which it joined, at which it ends, and its position in the lane's list.
+    `started_s` is when it first ran, `evicted_s` when it was evicted if it has not run since,
+    `preempted_s` the seconds between evictions and restarts, `gpu_s` those of its iterations and
+    `prefill_s` the part of them that computed its prompt. `joined`, `ends` and `place` are scratch
+    of the lane that decodes the request: decode step at which it joined, at which it ends, and its
+    position in the lane's list.
     """
 
     prompt: Ints
@@ -58,9 +61,37 @@ class RequestArrays(NamedTuple):
     finished_s: Floats
     gpu_s: Floats
     preemptions: Ints
+    started_s: Floats
+    prefill_s: Floats
+    evicted_s: Floats
+    preempted_s: Floats
     joined: Ints
     ends: Ints
     place: Ints
+
+
+def new_arrays(prompt: Ints, output: Ints, generated: Ints, arrival_s: Floats) -> RequestArrays:
+    """Requests that hold nothing and have not run since they had generated so much."""
+    count = len(prompt)
+    return RequestArrays(
+        prompt=prompt,
+        output=output,
+        generated=generated.copy(),
+        kv=np.zeros(count, np.int64),
+        arrival_s=arrival_s,
+        key=np.zeros(count),
+        first_token_s=np.full(count, np.nan),
+        finished_s=np.full(count, np.nan),
+        gpu_s=np.zeros(count),
+        preemptions=np.zeros(count, np.int64),
+        started_s=np.full(count, np.nan),
+        prefill_s=np.zeros(count),
+        evicted_s=np.full(count, np.nan),
+        preempted_s=np.zeros(count),
+        joined=np.zeros(count, np.int64),
+        ends=np.zeros(count, np.int64),
+        place=np.zeros(count, np.int64),
+    )
 
 
 class LaneArrays(NamedTuple):
@@ -284,6 +315,7 @@ def evict_last(requests: RequestArrays, lane: LaneArrays, rule: LaneRule) -> Non
         _forget_end(lane, requests)
     counts[EVICTED] = 1
     requests.preemptions[victim] += 1
+    requests.evicted_s[victim] = lane.time_s[CLOCK]
     push_waiting(requests, lane, victim)
 
 
@@ -370,6 +402,17 @@ def write_log(
     log[row, 8] = counts[CONTEXT] if runs else 0
     log[row, 9] = counts[LONGEST] + counts[STEPS] if runs else 0
     counts[LOGGED] += 1
+
+
+@inlined
+def start(requests: RequestArrays, lane: LaneArrays, request: int) -> None:
+    """Note when a request begins to run, first or again."""
+    clock_s = lane.time_s[CLOCK]
+    if np.isnan(requests.started_s[request]):
+        requests.started_s[request] = clock_s
+    elif not np.isnan(requests.evicted_s[request]):
+        requests.preempted_s[request] += clock_s - requests.evicted_s[request]
+        requests.evicted_s[request] = np.nan
 
 
 @inlined

@@ -35,7 +35,18 @@ from harness.engines.lane import (
 
 T = TypeVar("T", bound=np.generic)
 
-_SAVED = ("generated", "kv", "first_token_s", "finished_s", "gpu_s", "preemptions")
+_SAVED = (
+    "generated",
+    "kv",
+    "first_token_s",
+    "finished_s",
+    "gpu_s",
+    "preemptions",
+    "started_s",
+    "prefill_s",
+    "evicted_s",
+    "preempted_s",
+)
 
 
 def lane_rule(rule: BatchRule, *, capacity_blocks: int, block_tokens: int, log: bool) -> LaneRule:
@@ -74,6 +85,7 @@ class Lane:
     requests: RequestArrays
     arrays: LaneArrays
     reported: int = 0
+    _ids: int = 0
 
     @classmethod
     def empty(
@@ -95,14 +107,18 @@ class Lane:
         if not self.has_work:
             self.arrays.time_s[CLOCK] = now_s
         arrays, clock_s = self.arrays, self.arrays.time_s[CLOCK]
-        room = len(arrays.waiting) + len(ids)
-        later = ids[self.requests.arrival_s[ids] > clock_s]
-        to_come = np.concatenate([arrays.arrivals[arrays.counts[NEXT_ARRIVAL] :], later])
+        is_later = self.requests.arrival_s[ids] > clock_s
+        self._ids += len(ids)
+        arrivals, come = arrays.arrivals, arrays.counts[NEXT_ARRIVAL]
+        if is_later.any():
+            arrivals, come = np.concatenate([arrivals[come:], ids[is_later]]), 0
+        arrays.counts[NEXT_ARRIVAL] = come
         self.arrays = arrays._replace(
-            waiting=_longer(arrays.waiting, room), done=_longer(arrays.done, room), arrivals=to_come
+            waiting=_with_room(arrays.waiting, self._ids),
+            done=_with_room(arrays.done, self._ids),
+            arrivals=arrivals,
         )
-        arrays.counts[NEXT_ARRIVAL] = 0
-        push_all(self.requests, self.arrays, np.setdiff1d(ids, later, assume_unique=True))
+        push_all(self.requests, self.arrays, ids[~is_later])
 
     def withdraw(self, *, everything: bool) -> Ints:
         """Take out the requests that hold no KV, or all of them; their KV is dropped."""
@@ -118,6 +134,7 @@ class Lane:
                 [arrays.decoding[: counts[DECODING]], arrays.partial[: counts[PARTIAL]]]
             )
             self.requests.preemptions[holders] += 1
+            self.requests.evicted_s[holders] = arrays.time_s[CLOCK]
             self.requests.kv[holders] = 0
             counts[DECODING] = counts[PARTIAL] = 0
             taken.append(holders)
@@ -194,6 +211,11 @@ class Lane:
         return pd.DataFrame(
             self.arrays.log[: self.arrays.counts[LOGGED]], columns=list(LOG_COLUMNS)
         )
+
+
+def _with_room(array: NDArray[T], length: int) -> NDArray[T]:
+    """The array, or a longer one with room to grow."""
+    return array if len(array) > length else _longer(array, 2 * length + 1)
 
 
 def _longer(array: NDArray[T], length: int) -> NDArray[T]:

@@ -26,29 +26,9 @@ from harness.views import AppView, GroupView, RequestTable, RequestView
 from harness.workloads.workload import Workload
 
 
-def new_arrays(workload: Workload) -> RequestArrays:
-    """Nothing served yet."""
-    count = len(workload)
-    return RequestArrays(
-        prompt=workload.prompt_tokens,
-        output=workload.output_tokens,
-        generated=np.zeros(count, np.int64),
-        kv=np.zeros(count, np.int64),
-        arrival_s=workload.arrival_s,
-        key=np.zeros(count),
-        first_token_s=np.full(count, np.nan),
-        finished_s=np.full(count, np.nan),
-        gpu_s=np.zeros(count),
-        preemptions=np.zeros(count, np.int64),
-        joined=np.zeros(count, np.int64),
-        ends=np.zeros(count, np.int64),
-        place=np.zeros(count, np.int64),
-    )
-
-
 @dataclass(slots=True)
 class LiveState:
-    """Everything about requests that all groups share. `arrived` counts rows of the workload."""
+    """Everything about requests that all groups share. `arrived` counts the rows dispatched."""
 
     workload: Workload
     cluster: Cluster
@@ -113,8 +93,8 @@ class LiveRequest:
 
     @property
     def reservation(self) -> Reservation | None:
-        """KV promised to it."""
-        return self._group.kv.reservation(self.facts.id)
+        """KV promised to it; nothing is under a standing order."""
+        return None if self._group.lane is not None else self._group.kv.reservation(self.facts.id)
 
     @property
     def gpu_s(self) -> float:
@@ -182,6 +162,11 @@ class LiveGroup:
         """It ends at `stop_s`, when its iteration in flight does."""
         return self.stop_s < np.inf
 
+    @property
+    def window(self) -> "GroupWindow":
+        """What policies may see of it."""
+        return GroupWindow(self)
+
     def _view(self, request: int) -> LiveRequest:
         return LiveRequest(self.state.workload.facts(request), self.state, self)
 
@@ -196,39 +181,96 @@ class LiveGroup:
         self.inbox.clear()
 
     def open_ids(self) -> Ints:
-        """Unfinished requests here, ascending."""
+        """Unfinished requests here that have arrived, ascending."""
         known = np.array([*self.members, *self.inbox], np.int64)
         if self.lane is not None:
             known = np.concatenate([known, self.lane.open_ids()])
-        return np.sort(known)
+        return np.sort(known[self.state.arrays.arrival_s[known] <= self.state.now_s])
+
+
+@dataclass(frozen=True, slots=True)
+class GroupWindow:
+    """A group as policies see it: no way leads from here to what requests will produce."""
+
+    _live: LiveGroup
+
+    @property
+    def now_s(self) -> float:
+        """Time of the decision."""
+        return self._live.now_s
+
+    @property
+    def group(self) -> Group:
+        """GPUs and services."""
+        return self._live.group
+
+    @property
+    def services(self) -> Mapping[ServiceId, Service]:
+        """Facts of the services loaded here."""
+        return self._live.services
+
+    @property
+    def kv(self) -> KvLedger:
+        """KV held and promised here."""
+        return self._live.kv
+
+    @property
+    def max_batch_requests(self) -> int:
+        """Requests that may run at the same time."""
+        return self._live.max_batch_requests
+
+    @property
+    def max_batch_tokens(self) -> int:
+        """Tokens that one iteration may compute."""
+        return self._live.max_batch_tokens
+
+    @property
+    def requests(self) -> Mapping[RequestId, RequestView]:
+        """Unfinished requests here, oldest first."""
+        return self._live.requests
+
+    @property
+    def table(self) -> RequestTable:
+        """The same as columns."""
+        return self._live.table
+
+    @property
+    def in_flight(self) -> tuple[Batch, ...]:
+        """Batches being computed."""
+        return self._live.in_flight
+
+    @property
+    def free_share(self) -> float:
+        """All of the SMs or none."""
+        return self._live.free_share
 
 
 @dataclass(frozen=True, slots=True)
 class LiveCluster:
     """What dispatch and placement see."""
 
-    state: LiveState
+    _state: LiveState
     services: Mapping[ServiceId, Service]
 
     @property
     def now_s(self) -> float:
         """Time of the decision."""
-        return self.state.now_s
+        return self._state.now_s
 
     @property
     def cluster(self) -> Cluster:
         """The machine."""
-        return self.state.cluster
+        return self._state.cluster
 
     @property
     def deployment(self) -> Deployment:
         """What is loaded or being loaded."""
-        return self.state.deployment
+        return self._state.deployment
 
     @property
     def groups(self) -> Mapping[GroupId, GroupView]:
         """Live groups of the deployment."""
-        return {g: live for g, live in self.state.groups.items() if not live.is_stopping}
+        return {g: live.window for g, live in self._state.groups.items() if not live.is_stopping}
 
     @property
     def backlog(self) -> Mapping[ServiceId, int]:
@@ -239,17 +281,20 @@ class LiveCluster:
     def queued(self) -> Mapping[GroupId, int]:
         """Unfinished requests per group."""
         return {
-            g: len(live.open_ids()) for g, live in self.state.groups.items() if not live.is_stopping
+            g: len(live.open_ids())
+            for g, live in self._state.groups.items()
+            if not live.is_stopping
         }
 
     def unfinished(self, service: ServiceId) -> RequestTable:
         """Unfinished requests of a service that have arrived."""
-        return self.state.table(self._unfinished_ids(service))
+        return self._state.table(self._unfinished_ids(service))
 
     def _unfinished_ids(self, service: ServiceId) -> Ints:
-        state = self.state
-        here = state.workload.service[: state.arrived] == list(self.services).index(service)
-        return np.flatnonzero(here & np.isnan(state.arrays.finished_s[: state.arrived]))
+        state = self._state
+        arrived = int(np.searchsorted(state.workload.arrival_s, state.now_s, side="right"))
+        here = state.workload.service[:arrived] == list(self.services).index(service)
+        return np.flatnonzero(here & np.isnan(state.arrays.finished_s[:arrived]))
 
     @property
     def apps(self) -> Mapping[AppId, AppView]:

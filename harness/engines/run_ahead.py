@@ -31,7 +31,8 @@ def run_lanes(
     saved = []
     for service in sorted(by_service, key=lambda s: closing.get(s, np.inf)):
         for live, lane in by_service[service]:
-            if closing:
+            # Only another service's drain can cut this one's run short.
+            if closing.keys() - {service}:
                 saved.append((live, lane, lane.save()))
             lane.run_to(min(horizon_s, live.stop_s))
         if service in closing:

@@ -15,16 +15,16 @@ from harness.costs import IterationTable
 from harness.decisions import Batch, Standing
 from harness.engines.deploying import Deployer
 from harness.engines.engine import refuse_unmet_needs
-from harness.engines.lane import Ints
+from harness.engines.lane import Ints, new_arrays
 from harness.engines.lanes import Lane, lane_rule
-from harness.engines.live_state import LiveCluster, LiveGroup, LiveState, new_arrays
+from harness.engines.live_state import LiveCluster, LiveGroup, LiveState
 from harness.engines.run_ahead import run_lanes
 from harness.engines.stepping import Flight, Stepper
 from harness.engines.timeline import Kind, Timeline
 from harness.entities import Cluster, Group, Service, ServiceId
-from harness.events import Arrived, Event, Finished, Predicted, ServiceDrained
+from harness.events import Event, Finished, Predicted, ServiceDrained
 from harness.kv_ledger import KvLedger
-from harness.policies import Capability, CostModel, System
+from harness.policies import Capability, CostModel, LengthPredictor, System
 from harness.recorder import Recorder
 from harness.workloads.workload import Workload
 
@@ -65,13 +65,19 @@ class _Run:
         self.engine, self.workload, self.system, self.recorder = engine, workload, system, recorder
         self.services: Mapping[ServiceId, Service] = {s.id: s for s in workload.services}
         self.hears = system.scheduling.hears | system.placement.hears
-        self.state = LiveState(workload, engine.cluster, new_arrays(workload))
+        arrays = new_arrays(
+            workload.prompt_tokens,
+            workload.output_tokens,
+            np.zeros(len(workload), np.int64),
+            workload.arrival_s,
+        )
+        self.state = LiveState(workload, engine.cluster, arrays)
         self.timeline = Timeline()
         self.remaining = {
             s.id: int((workload.service == i).sum()) for i, s in enumerate(workload.services)
         }
         self.drained: list[ServiceId] = []
-        self.group_of: dict[int, str] = {}
+        self.fresh: list[int] = []
         self.place_due = True
         self.stepper = Stepper(
             self.state,
@@ -95,7 +101,7 @@ class _Run:
             recorder,
             self._new_group,
             self.tell,
-            False,
+            self.wants,
         )
 
     def tell(self, event: Event) -> None:
@@ -122,8 +128,7 @@ class _Run:
                     f"requests wait for ever: {waiting} unfinished and nothing is going to happen"
                 )
             self.state.now_s = next_s
-            for request in done.tolist():
-                self._finish(request)
+            self._finish(done)
             while due := self.timeline.pop_due(next_s):
                 self._happen(*due)
             self._arrive()
@@ -155,11 +160,15 @@ class _Run:
                 self.stepper.interrupt(subject)
 
     def _arrive(self) -> None:
-        """Admit every request that has arrived by now and dispatch it."""
+        """Dispatch every request that has arrived, and those to come if nobody can tell."""
         state = self.state
         first = state.arrived
         state.arrived = int(np.searchsorted(self.workload.arrival_s, state.now_s, side="right"))
-        if state.arrived == first:
+        if state.arrived < len(self.workload) and self._may_look_ahead():
+            next_s = self.timeline.next_s
+            state.arrived = int(np.searchsorted(self.workload.arrival_s, next_s, side="left"))
+        if state.arrived <= first:
+            state.arrived = first
             return
         new = np.arange(first, state.arrived)
         for index in np.unique(self.workload.service[new]).tolist():
@@ -167,36 +176,55 @@ class _Run:
             ids = new[self.workload.service[new] == index].tolist()
             self.deployer.held_back.setdefault(service, []).extend(ids)
             self.deployer.hand_out(service)
-        if self.wants(Arrived) or self.system.predictor is not None:
-            self._announce(new)
+        if self.system.predictor is not None:
+            for request in new.tolist():
+                self._predict(self.system.predictor, request)
 
-    def _announce(self, new: Ints) -> None:
-        homes = {i: live.group.id for live in self.state.groups.values() for i in live.inbox}
-        for request in new.tolist():
-            facts = self.workload.facts(request)
-            if request in homes:
-                self.tell(Arrived(self.state.now_s, facts, homes[request]))
-            if self.system.predictor is not None:
-                length, seconds = self.system.predictor.predict(facts)
-                at_s = self.state.now_s + seconds
-                self.timeline.add(at_s, Kind.PREDICTION, Predicted(at_s, facts.id, length))
+    def _may_look_ahead(self) -> bool:
+        """Nobody learns from arrivals, the groups stay, and all of them fill batches themselves."""
+        system = self.system
+        return (
+            self.engine.fast_forward
+            and not (self.hears or self.recorder.keep_events or system.dispatch.reads_load)
+            and system.predictor is None
+            and Capability.REDEPLOY not in system.placement.needs
+            and bool(self.state.groups)
+            and all(live.lane is not None for live in self.state.groups.values())
+        )
+
+    def _predict(self, predictor: LengthPredictor, request: int) -> None:
+        """Ask for a prediction, which becomes known when it has been computed."""
+        facts = self.workload.facts(request)
+        length, seconds = predictor.predict(facts)
+        at_s = self.state.now_s + seconds
+        event = Predicted(at_s, facts.id, length)
+        if seconds > 0:
+            self.timeline.add(at_s, Kind.PREDICTION, event)
+        else:
+            self._predicted(event)
 
     def _predicted(self, event: Predicted) -> None:
-        """A prediction is ready: groups under a standing order look at their keys again."""
+        """A prediction is ready."""
         self.state.predicted[event.request] = event.length
+        self.fresh.append(event.request)
         self.tell(event)
+
+    def _reorder(self) -> None:
+        """Groups look again at the order of requests whose predictions have become ready."""
+        if not self.fresh:
+            return
         for live in self.state.groups.values():
-            if (
-                live.lane is not None
-                and live.standing is not None
-                and event.request in live.open_ids()
-            ):
+            if not np.isin(self.fresh, live.open_ids()).any():
+                continue
+            if live.lane is not None and live.standing is not None:
                 self._rekey(live, live.standing)
-            elif event.request in live.members:
+            else:
                 self.stepper.interrupt(live)
+        self.fresh.clear()
 
     def _decide(self) -> None:
         """Ask for a placement if one is due, then every group that can do something."""
+        self._reorder()
         for service in self.drained:
             self.tell(ServiceDrained(self.state.now_s, service))
         if (self.place_due or self.drained) and sum(self.remaining.values()):
@@ -256,23 +284,20 @@ class _Run:
         live.lane.add(live.lane.withdraw(everything=False), self.state.now_s)
 
     def _finish_in(self, live: LiveGroup, request: int) -> None:
-        self._finish(request)
+        self._finish(np.array([request]))
 
-    def _finish(self, request: int) -> None:
-        """Count a finished request and notice when its service is drained."""
-        service = self.workload.service_of(request)
-        self.remaining[service] -= 1
-        if not self.remaining[service]:
-            self.drained.append(service)
+    def _finish(self, requests: Ints) -> None:
+        """Count finished requests and notice when a service is drained."""
         if self.wants(Finished):
-            finished_s = float(self.state.arrays.finished_s[request])
-            self.tell(
-                Finished(
-                    finished_s,
-                    self.workload.facts(request),
-                    int(self.workload.output_tokens[request]),
-                )
-            )
+            for request in requests.tolist():
+                finished_s = float(self.state.arrays.finished_s[request])
+                tokens = int(self.workload.output_tokens[request])
+                self.tell(Finished(finished_s, self.workload.facts(request), tokens))
+        ended = np.bincount(self.workload.service[requests], minlength=len(self.services))
+        for service, count in zip(self.remaining, ended.tolist(), strict=True):
+            self.remaining[service] -= count
+            if count and not self.remaining[service]:
+                self.drained.append(service)
 
     def _table_of(self, live: LiveGroup, batch: Batch) -> IterationTable:
         return self.engine.costs.table(batch.service, live.group.tensor_parallel)
@@ -311,7 +336,10 @@ class _Run:
                 "finished_s": arrays.finished_s,
                 "prompt_tokens": workload.prompt_tokens,
                 "output_tokens": arrays.generated,
+                "started_s": arrays.started_s,
                 "gpu_s": arrays.gpu_s,
+                "prefill_s": arrays.prefill_s,
+                "preempted_s": arrays.preempted_s,
                 "preemptions": arrays.preemptions,
             }
         )

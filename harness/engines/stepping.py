@@ -17,7 +17,7 @@ from harness.decisions import Batch, Decision
 from harness.draft import Draft, fill, is_decode, standing_order
 from harness.engines.live_state import LiveGroup, LiveState
 from harness.engines.timeline import Kind, Timeline
-from harness.entities import GroupId, RequestId, Work
+from harness.entities import RequestId, Work
 from harness.events import Event, Iterated
 from harness.policies import Capability, SchedulingPolicy
 from harness.recorder import GpuUse, Recorder
@@ -38,7 +38,10 @@ class Flight:
 
 @dataclass(slots=True)
 class Stepper:
-    """Runs one policy over all groups that are not lanes."""
+    """Runs one policy over all groups that are not lanes.
+
+    `flights` is by `id` of the live group: a stopping one and its successor may share a name.
+    """
 
     state: LiveState
     timeline: Timeline
@@ -49,7 +52,7 @@ class Stepper:
     table_of: Callable[[LiveGroup, Batch], IterationTable]
     tell: Callable[[Event], None]
     finish: Callable[[LiveGroup, int], None]
-    flights: dict[GroupId, Flight] = field(default_factory=dict)
+    flights: dict[int, Flight] = field(default_factory=dict)
 
     def ask(self, live: LiveGroup) -> Decision | None:
         """Ask about an idle group and apply the answer; returns one that holds a standing order.
@@ -60,7 +63,7 @@ class Stepper:
         if live.in_flight or not live.members:
             return None
         started = perf_counter()
-        decision = self.policy.schedule(live)
+        decision = self.policy.schedule(live.window)
         self.recorder.decided("schedule", perf_counter() - started)
         self._refuse(live, check(decision, live, offers=self.offers))
         if decision.standing is not None:
@@ -114,7 +117,7 @@ class Stepper:
         for request, tokens in batch.tokens.items():
             live.kv.grow(request, tokens)
         live.in_flight = (batch,)
-        self.flights[live.group.id] = flight
+        self.flights[id(live)] = flight
         flight.ends_s = live.now_s + _seconds(flight, flight.iterations)
         self.timeline.add(flight.ends_s, Kind.BATCH_ENDS, flight)
 
@@ -151,7 +154,7 @@ class Stepper:
 
     def interrupt(self, live: LiveGroup) -> None:
         """Something happened to a group: its run of iterations ends at the next boundary."""
-        flight = self.flights.get(live.group.id)
+        flight = self.flights.get(id(live))
         if flight is None or flight.iterations == 1:
             return
         work, since_s = flight.work, self.state.now_s - flight.start_s
@@ -166,15 +169,15 @@ class Stepper:
         if iterations < flight.iterations:
             cut = Flight(live, flight.batch, work, flight.table, flight.start_s, iterations, 0.0)
             cut.ends_s = flight.start_s + _seconds(cut, iterations)
-            self.flights[live.group.id] = cut
+            self.flights[id(live)] = cut
             self.timeline.add(cut.ends_s, Kind.BATCH_ENDS, cut)
 
     def end(self, flight: Flight) -> bool:
         """A batch is done: grow, produce, finish. False if a shorter flight replaced it."""
         live, batch = flight.live, flight.batch
-        if self.flights.get(live.group.id) is not flight:
+        if self.flights.get(id(live)) is not flight:
             return False
-        del self.flights[live.group.id]
+        del self.flights[id(live)]
         live.in_flight = ()
         duration_s = flight.ends_s - flight.start_s
         self.recorder.intervals(

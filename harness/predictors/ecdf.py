@@ -1,4 +1,4 @@
-"""Lengths drawn from an empirical distribution (SamuLLM sec. 4.1, output length sampler)."""
+"""Lengths drawn from an empirical distribution (arXiv 2503.16893 sec. 4.1)."""
 
 import json
 from functools import cache
@@ -90,7 +90,7 @@ def output_lengths(
     max_context_tokens: int,
     rng: np.random.Generator,
 ) -> Ints:
-    """One output length per prompt: min(X, y, l_max - l_in) of SamuLLM sec. 4.1, at least 1.
+    """One output length per prompt: min(X, y, l_max - l_in), at least 1 (2503.16893 sec. 4.1).
 
     X is drawn, y is `max_output_tokens`, l_max is `max_context_tokens`.
     """

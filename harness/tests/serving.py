@@ -1,7 +1,8 @@
 """Small machines, costs and workloads that tests serve."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, cast
 
 import numpy as np
 
@@ -12,8 +13,18 @@ from harness.decisions import BatchRule, Deployment
 from harness.engines.simulator import Simulator
 from harness.entities import Cluster, GpuId, Group, GroupId, Service, ServiceId, Work
 from harness.events import Event
-from harness.policies import Capability, PlacementPolicy, SchedulingPolicy, System
+from harness.forecast import Plan
+from harness.outlook import Outlook
+from harness.policies import (
+    Capability,
+    DispatchPolicy,
+    LengthPredictor,
+    PlacementPolicy,
+    SchedulingPolicy,
+    System,
+)
 from harness.recorder import Recorder
+from harness.stages import Stage
 from harness.views import ClusterView
 from harness.workloads.workload import Workload
 
@@ -95,6 +106,44 @@ class LinearCosts:
         return self.block
 
 
+@dataclass(frozen=True)
+class FlatCosts(LinearCosts):
+    """Half a second for any prefill, a quarter for any decode: times that a hand can add up."""
+
+    def table(self, service: ServiceId, tensor_parallel: int) -> IterationTable:
+        """Bases only."""
+        none = np.zeros(1025)
+        half, quarter = np.full(1025, 0.5), np.full(1025, 0.25)
+        return IterationTable(half, none, none, none, quarter, none, none, np.zeros(1))
+
+
+@dataclass(frozen=True)
+class UnevenCosts(LinearCosts):
+    """A pace of its own for every service and degree: no two services end at one time."""
+
+    def pace(self, service: ServiceId, tensor_parallel: int) -> float:
+        """Times slower than `LinearCosts`."""
+        return 1.0 + sum(map(ord, service)) % 97 / 71.3 / tensor_parallel
+
+    def table(self, service: ServiceId, tensor_parallel: int) -> IterationTable:
+        """Linear costs times the pace."""
+        table = LinearCosts.table(self, service, tensor_parallel)
+        return IterationTable(*(c * self.pace(service, tensor_parallel) for c in table))
+
+    def load_s(self, service: ServiceId, tensor_parallel: int) -> float:
+        """The load times the pace."""
+        return self.load * self.pace(service, tensor_parallel)
+
+
+def a_group(service: str, *gpus: int, name: str = "") -> Group:
+    """One copy of a service; named after its GPUs where no name is given."""
+    return Group(
+        GroupId(name or f"{service}@{'-'.join(map(str, gpus))}"),
+        frozenset({ServiceId(service)}),
+        tuple(GpuId(gpu) for gpu in gpus),
+    )
+
+
 class Everywhere:
     """Placement for tests: these groups from the start, each (service, gpus)."""
 
@@ -102,16 +151,7 @@ class Everywhere:
     hears: ClassVar[frozenset[type[Event]]] = frozenset()
 
     def __init__(self, *groups: tuple[str, tuple[int, ...]]) -> None:
-        self._deployment = Deployment(
-            tuple(
-                Group(
-                    GroupId(f"{s}@{'-'.join(map(str, gpus))}"),
-                    frozenset({ServiceId(s)}),
-                    tuple(GpuId(g) for g in gpus),
-                )
-                for s, gpus in groups
-            )
-        )
+        self._deployment = Deployment(tuple(a_group(service, *gpus) for service, gpus in groups))
 
     def observe(self, event: Event) -> None:
         """Nothing to learn."""
@@ -155,6 +195,8 @@ def serve(
     fast_forward: bool = True,
     gpus: int = 2,
     recorder: Recorder | None = None,
+    predictor: LengthPredictor | None = None,
+    dispatch: DispatchPolicy | None = None,
     seats: int = 512,
     tokens: int = 8192,
 ) -> Recorder:
@@ -169,9 +211,57 @@ def serve(
     system = System(
         "test",
         scheduling or Fcfs(rule=rule()),
-        RoundRobin(),
+        dispatch or RoundRobin(),
         placement or Everywhere(*((str(s.id), (i,)) for i, s in enumerate(load.services))),
+        predictor=predictor,
     )
     recorder = recorder or Recorder()
     engine.run(load, system, recorder)
     return recorder
+
+
+class RateOutlook:
+    """Stands in for an `Outlook` in tests of planners: no loads, and work is done at fixed rates.
+
+    `rates` gives, per service, the plans it may use and what each does per second.
+    """
+
+    def __init__(
+        self, work: Mapping[str, float], rates: Mapping[str, Mapping[Plan, float]]
+    ) -> None:
+        self._left = {ServiceId(service): amount for service, amount in work.items()}
+        self._rates = {ServiceId(service): dict(plans) for service, plans in rates.items()}
+        self.passed_s = 0.0
+
+    @property
+    def unfinished(self) -> tuple[ServiceId, ...]:
+        """Services with work left."""
+        return tuple(self._left)
+
+    def plans(self, service: ServiceId) -> list[Plan]:
+        """All those with a rate."""
+        return list(self._rates[service])
+
+    def finish_s(self, service: ServiceId, plan: Plan) -> float:
+        """What is left over the rate."""
+        return self._left[service] / self._rates[service][plan]
+
+    def throughput(self, stage: Stage) -> float:
+        """The sum of the rates."""
+        return sum(self._rates[service][plan] for service, plan in stage.items())
+
+    def pass_stage(self, stage: Stage) -> float:
+        """Until the first service has ended."""
+        duration_s = min(self.finish_s(service, plan) for service, plan in stage.items())
+        self.passed_s += duration_s
+        ended = [s for s, p in stage.items() if self.finish_s(s, p) <= duration_s]
+        for service, plan in stage.items():
+            self._left[service] -= duration_s * self._rates[service][plan]
+        for service in ended:
+            del self._left[service]
+        return duration_s
+
+
+def rate_outlook(work: Mapping[str, float], rates: Mapping[str, Mapping[Plan, float]]) -> Outlook:
+    """A `RateOutlook` where an `Outlook` is asked for."""
+    return cast(Outlook, RateOutlook(work, rates))

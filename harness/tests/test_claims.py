@@ -414,3 +414,15 @@ def test_a_registry_states_facts_and_checks_that_can_be_applied(path: Path) -> N
                 assert set(found.at) <= set(found.settings)
                 assert found.take
                 assert found.side
+
+
+def test_the_basis_names_services_that_were_not_measured() -> None:
+    used = pd.DataFrame(
+        {
+            "costs.profile": ["gpu", "gpu"],
+            "costs.fit_error": [0.05, 0.05],
+            "costs.source.a": ["measured", "measured"],
+            "costs.source.b": ["roofline", None],
+        }
+    )
+    assert claims.basis(used) == "gpu (fit error 5.0%), b: roofline"

@@ -30,8 +30,8 @@ class Ensemble:
 
         True output lengths are drawn per model from its measured distribution, times
         `output_scale` (1 is what a planner believes too). The last four say where the prompt
-        lengths come from, see `PromptSource`. Raises ValueError for an unknown model or a count
-        below 1.
+        lengths come from, see `PromptSource`. Raises ValueError for an unknown model, a count
+        below 1 or a file that is not there.
         """
         for name, value in (
             ("requests", requests),
@@ -49,6 +49,7 @@ class Ensemble:
         self._prompts = PromptSource(
             source=source, profile=profile, hub_dataset=hub_dataset, hub_split=hub_split
         )
+        self.files = self._prompts.files
 
     def build(self, seed: int) -> Workload:
         """Same seed, same workload; prompts are the same for every model."""

@@ -2,8 +2,11 @@
 
 import hashlib
 import json
+import logging
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -14,6 +17,8 @@ from harness.predictors.ecdf import LENGTHS, load_lengths
 Ints = NDArray[np.int64]
 
 TOKENS_COLUMN = "prompt_tokens"
+MOST = 2**31
+"""Tokens of a prompt; more is no length but a damaged value."""
 TEXT_COLUMNS = ("prompt", "instruction", "input")
 
 
@@ -25,53 +30,68 @@ class Prompts:
     datasets: dict[str, str]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class PromptSource:
     """Where prompt lengths come from.
 
     `source` is "profile" (the length profile `profile`, sampled), "hub" (`hub_dataset`, split
     `hub_split`, through Hugging Face datasets) or the path of a parquet or JSONL file. Rows of a
     dataset have `prompt_tokens`, or text in `prompt` or in `instruction` and `input`; text is
-    counted as words x the shipped ratio of tokens to words.
+    counted as words x the shipped ratio of tokens to words. `files` holds the file's sha256.
     """
 
-    source: str
-    profile: str
-    hub_dataset: str
-    hub_split: str
+    def __init__(self, *, source: str, profile: str, hub_dataset: str, hub_split: str) -> None:
+        """Raises ValueError for an unknown profile and a file that is not there."""
+        self._source, self._profile = source, profile
+        self._hub_dataset, self._hub_split = hub_dataset, hub_split
+        self.files: Mapping[str, str] = {}
+        if source == "profile":
+            load_lengths(profile)
+        elif source != "hub":
+            # What is read must not depend on the folder that a worker process is in.
+            self._source = str(Path(source).resolve())
+            if not Path(source).is_file():
+                raise ValueError(f"workload.source={source} is neither profile, hub nor a file")
+            self.files = {self._source: _sha256(Path(source))}
 
     def draw(self, count: int, rng: np.random.Generator) -> Prompts:
-        """`count` prompt lengths: sampled from the profile, or rows of the dataset without repetition.
+        """`count` prompt lengths: sampled from the profile, or distinct rows of the dataset.
 
         Raises ValueError for a missing dataset (with the command that gets it), a corrupt row or
         too few rows.
         """
-        if self.source == "profile":
-            path = LENGTHS / f"{self.profile}.json"
-            tokens = load_lengths(self.profile).sample(count, rng)
-            return Prompts(tokens, {self.profile: hashlib.sha256(path.read_bytes()).hexdigest()})
-        name, rows = (
-            self._hub() if self.source == "hub" else (self.source, _read_file(Path(self.source)))
-        )
+        if self._source == "profile":
+            tokens = load_lengths(self._profile).sample(count, rng)
+            return Prompts(tokens, {self._profile: _sha256(LENGTHS / f"{self._profile}.json")})
+        if self._source == "hub":
+            name, rows = self._hub_dataset, _read_hub(self._hub_dataset, self._hub_split)
+        else:
+            name, rows = self._source, _read_file(Path(self._source))
         tokens = _token_counts(name, rows)
         if len(tokens) < count:
             raise ValueError(f"{name} has {len(tokens)} prompts, {count} were asked for")
         digest = hashlib.sha256(np.ascontiguousarray(tokens).tobytes()).hexdigest()
-        return Prompts(rng.permutation(tokens)[:count], {name: digest})
+        return Prompts(rng.permutation(tokens)[:count], {name: digest, **self.files})
 
-    def _hub(self) -> tuple[str, pd.DataFrame]:
-        import datasets  # here because it takes seconds to import and only this branch needs it
 
-        try:
-            rows = datasets.load_dataset(self.hub_dataset, split=self.hub_split)
-        except Exception as error:
-            raise ValueError(
-                f"the dataset {self.hub_dataset} is neither cached here nor to be had from the hub "
-                f"({type(error).__name__}); get it with: hf download --repo-type dataset {self.hub_dataset}"
-            ) from error
-        return self.hub_dataset, pd.DataFrame(
-            {name: rows[name] for name in rows.column_names if name in _KNOWN}
-        )
+def _sha256(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def _read_hub(dataset: str, split: str) -> pd.DataFrame:
+    """Rows of a dataset of the hub, from the cache where it is there."""
+    import datasets  # here because it takes seconds to import and only this branch needs it
+
+    # Its retries are told to the terminal; what came of them is told below.
+    logging.getLogger("huggingface_hub").setLevel(logging.ERROR)
+    try:
+        rows = datasets.load_dataset(dataset, split=split)
+    except Exception as error:
+        raise ValueError(
+            f"the split {split} of the dataset {dataset} is neither cached here nor to be had from "
+            f"the hub ({type(error).__name__}); where there is a network, get it with: python -c "
+            f'\'import datasets; datasets.load_dataset("{dataset}", split="{split}")\''
+        ) from error
+    return pd.DataFrame({name: rows[name] for name in rows.column_names if name in _KNOWN})
 
 
 _KNOWN = (TOKENS_COLUMN, *TEXT_COLUMNS)
@@ -79,12 +99,11 @@ _KNOWN = (TOKENS_COLUMN, *TEXT_COLUMNS)
 
 def _read_file(path: Path) -> pd.DataFrame:
     """Rows of a parquet or JSONL file."""
-    if not path.is_file():
-        raise ValueError(f"workload.source={path} is neither profile, hub nor a file")
     try:
         if path.suffix == ".parquet":
             return pd.read_parquet(path)
-        lines = path.read_text(encoding="utf-8").splitlines()
+        # Not splitlines: text may hold line separators that JSON does not escape.
+        lines = path.read_text(encoding="utf-8").split("\n")
     except (OSError, ValueError) as error:
         raise ValueError(f"{path} cannot be read: {error}") from error
     return pd.DataFrame(
@@ -104,27 +123,45 @@ def _row_of(path: Path, number: int, line: str) -> dict[str, object]:
 
 def _token_counts(name: str, rows: pd.DataFrame) -> Ints:
     """Tokens of every row; ValueError with the row and the value for a corrupt one."""
+    if rows.empty:
+        raise ValueError(f"{name} has no rows")
     if TOKENS_COLUMN in rows:
-        values = pd.to_numeric(rows[TOKENS_COLUMN], errors="coerce")
-        bad = ~(values >= 1) | (values % 1 != 0)
-        if bad.any():
-            row = int(np.argmax(bad.to_numpy()))
-            raise ValueError(
-                f"{name} row {row + 1}: {TOKENS_COLUMN} is {rows[TOKENS_COLUMN].iloc[row]!r}"
-            )
-        return values.to_numpy(np.int64)
-    columns = [column for column in TEXT_COLUMNS if column in rows]
+        given = rows[TOKENS_COLUMN]
+        whole = given.map(_as_count)
+        _refuse_bad_row(name, given, whole < 1, TOKENS_COLUMN)
+        return np.asarray(whole, np.int64)
+    text = [column for column in TEXT_COLUMNS if column in rows]
+    # A prompt is the whole text; an instruction goes with its input.
+    columns = text[:1] if "prompt" in text else text
     if not columns:
-        raise ValueError(
-            f"{name} has none of the columns {', '.join(_KNOWN)}, but {', '.join(map(str, rows.columns))}"
-        )
-    words = sum(
-        (rows[c].fillna("").astype(str).str.split().str.len() for c in columns),
-        pd.Series(0, rows.index),
-    )
-    if (words < 1).any():
-        raise ValueError(
-            f"{name} row {int(np.argmax((words < 1).to_numpy())) + 1}: the prompt is empty"
-        )
+        there = ", ".join(map(str, rows.columns))
+        raise ValueError(f"{name} has none of the columns {', '.join(_KNOWN)}, but {there}")
+    words = np.zeros(len(rows), np.int64)
+    for column in columns:
+        counted = rows[column].map(_words)
+        _refuse_bad_row(name, rows[column], counted < 0, column)
+        words += np.asarray(counted, np.int64)
+    _refuse_bad_row(name, rows[columns[0]], pd.Series(words < 1, rows.index), columns[0])
     ratio = json.loads((LENGTHS.parent / "tokens_per_word.json").read_text())["tokens_per_word"]
-    return np.maximum(1, np.rint(words.to_numpy(float) * ratio)).astype(np.int64)
+    return np.asarray(np.maximum(1, np.rint(words * ratio)), np.int64)
+
+
+def _refuse_bad_row(
+    name: str, values: "pd.Series[Any]", bad: "pd.Series[bool]", column: str
+) -> None:
+    if bad.any():
+        row = int(np.argmax(bad.to_numpy()))
+        raise ValueError(f"{name} row {row + 1}: {column} is {values.tolist()[row]!r:.60}")
+
+
+def _as_count(value: object) -> int:
+    """A whole number of tokens, or 0 for what is none."""
+    is_number = isinstance(value, int | float | np.number) and not isinstance(value, bool)
+    return int(value) if is_number and 1 <= value <= MOST and value % 1 == 0 else 0  # type: ignore
+
+
+def _words(text: object) -> int:
+    """Words between white space; 0 where nothing is given, -1 for what is no text."""
+    if isinstance(text, str):
+        return len(text.split())
+    return 0 if text is None or text != text else -1

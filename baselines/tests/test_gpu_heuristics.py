@@ -1,0 +1,106 @@
+"""Max and Min as section 5 of arXiv 2503.16893 describes them, on made-up rates."""
+
+import pytest
+
+from baselines.gpu_heuristics import MaxStages, MinStages
+from harness.forecast import Plan
+from harness.stages import Stage
+from harness.tests.serving import RateOutlook
+
+
+def _scaling(rate: float, gpus: int, *, smallest: int = 1) -> dict[Plan, float]:
+    """Plans of tensor parallel 1, 2 and 4 from `smallest` on; more GPUs do more, never in full.
+
+    Tensor parallelism does a little better than as many copies.
+    """
+    return {
+        Plan(dp, tp): rate * (dp * tp) ** 0.8 * (1.05 if tp > 1 else 1.0)
+        for tp in (1, 2, 4)
+        if tp >= smallest
+        for dp in range(1, gpus // tp + 1)
+    }
+
+
+def _outlook(rates: dict[str, dict[Plan, float]], work: float = 100.0) -> RateOutlook:
+    """Much work for everybody; the later, the more."""
+    return RateOutlook({name: work * (1 + i) for i, name in enumerate(rates)}, rates)
+
+
+def _gpus(stage: Stage) -> dict[str, int]:
+    return {str(service): plan.gpus for service, plan in stage.items()}
+
+
+def test_max_runs_one_model_at_a_time_under_its_fastest_plan() -> None:
+    """On four GPUs A does 9 under (4, 1), 7 under (2, 2), 8 under (1, 4); B 5, 6 and 4.
+
+    A plan of fewer GPUs is not used even where it is faster (C: 50 on one GPU, 10 on four).
+    """
+    four = (Plan(4, 1), Plan(2, 2), Plan(1, 4))
+    rates = {
+        "A": dict(zip(four, (9.0, 7.0, 8.0), strict=True)),
+        "B": dict(zip(four, (5.0, 6.0, 4.0), strict=True)),
+        "C": {Plan(1, 1): 50.0, Plan(4, 1): 10.0},
+    }
+    outlook = _outlook(rates, 90.0)
+    stages = MaxStages().plan(outlook, 4)  # type: ignore[arg-type]
+    assert stages == [{"A": Plan(4, 1)}, {"B": Plan(2, 2)}, {"C": Plan(4, 1)}]
+    assert outlook.passed_s == pytest.approx(90 / 9 + 180 / 6 + 270 / 10)
+
+
+def test_max_takes_what_a_model_can_use() -> None:
+    """Three GPUs, but the model needs two per copy: one copy, one GPU idle."""
+    outlook = _outlook({"A": {Plan(1, 2): 5.0}})
+    assert MaxStages().plan(outlook, 3) == [{"A": Plan(1, 2)}]  # type: ignore[arg-type]
+
+
+def test_min_gives_four_models_two_gpus_each() -> None:
+    """Eight GPUs; two by tensor parallelism are 5% faster than two copies."""
+    outlook = _outlook({name: _scaling(10.0, 8) for name in "ABCD"})
+    stages = MinStages().plan(outlook, 8)  # type: ignore[arg-type]
+    assert stages[0] == dict.fromkeys("ABCD", Plan(1, 2))
+    # A ends first: three are left, which get (3, 3, 2), and so on.
+    assert [sorted(_gpus(stage).values()) for stage in stages[1:]] == [[2, 3, 3], [4, 4], [8]]
+
+
+def test_min_splits_eight_gpus_among_three_as_three_three_two() -> None:
+    """The third GPU is worth least to A, whose rate is lowest: A gets two."""
+    outlook = _outlook({"A": _scaling(1.0, 8), "B": _scaling(10.0, 8), "C": _scaling(20.0, 8)})
+    stages = MinStages().plan(outlook, 8)  # type: ignore[arg-type]
+    assert _gpus(stages[0]) == {"A": 2, "B": 3, "C": 3}
+
+
+def test_min_runs_the_eight_of_nine_with_the_highest_throughput() -> None:
+    """One GPU each; E, the slowest, waits until the first has ended."""
+    names = "ABCDEFGHI"
+    rates = {name: _scaling(5.0 if name == "E" else 10.0, 8) for name in names}
+    stages = MinStages().plan(_outlook(rates), 8)  # type: ignore[arg-type]
+    assert _gpus(stages[0]) == {name: 1 for name in names if name != "E"}
+    assert "E" in stages[1]
+    assert len(stages[1]) == 8
+
+
+@pytest.mark.parametrize("gpus", [4, 5, 6, 8])
+def test_min_gives_a_model_that_needs_two_gpus_at_least_two(gpus: int) -> None:
+    """Of an odd share it uses an even part."""
+    rates = {"A": _scaling(10.0, 8), "B": _scaling(10.0, 8), "big": _scaling(1.0, 8, smallest=2)}
+    stages = MinStages().plan(_outlook(rates), gpus)  # type: ignore[arg-type]
+    assert set(stages[0]) == {"A", "B", "big"}
+    for stage in stages:
+        assert sum(_gpus(stage).values()) <= gpus
+        assert stage.get("big", Plan(1, 2)).tensor_parallel >= 2  # type: ignore[call-overload]
+
+
+def test_min_runs_fewer_where_not_all_fit() -> None:
+    """Three models on three GPUs, one of which needs two: two run, the slow one not among them."""
+    rates = {"A": _scaling(10.0, 4), "B": _scaling(11.0, 4), "big": _scaling(90.0, 4, smallest=2)}
+    stages = MinStages().plan(_outlook(rates), 3)  # type: ignore[arg-type]
+    assert _gpus(stages[0]) == {"B": 1, "big": 2}
+
+
+def test_both_end_every_model() -> None:
+    rates = {name: _scaling(rate, 4) for name, rate in zip("ABCDEF", range(3, 9), strict=True)}
+    for planner in (MaxStages(), MinStages()):
+        outlook = _outlook(rates)
+        stages = planner.plan(outlook, 4)  # type: ignore[arg-type]
+        assert outlook.unfinished == ()
+        assert {service for stage in stages for service in stage} == set(rates)

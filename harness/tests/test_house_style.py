@@ -1,0 +1,144 @@
+"""What the files of this project keep to, read from the files themselves."""
+
+import ast
+import importlib
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from omegaconf import DictConfig, ListConfig, OmegaConf
+
+ROOT = Path(__file__).resolve().parents[2]
+NAMES = re.compile(
+    r"samullm|ssjf|hermes|seallm|ecoserve|orca|sarathi|fastserve|parrot|muxserve|alpaserve"
+    r"|\bvtc\b",
+    re.IGNORECASE,
+)
+ADDRESS = re.compile(r'data / "\w+" / "[\w.]+"')
+"""Where a dataset lies: its folder bears the name of whose measurements it holds."""
+
+MECHANISM = sorted(p for p in (ROOT / "harness").rglob("*.py") if "tests" not in p.parts)
+POLICIES = sorted(
+    path
+    for folder in ("baselines", "systems")
+    for path in (ROOT / folder).rglob("*.py")
+    if "tests" not in path.parts and path.name != "__init__.py"
+)
+FIELDS = ("Paper", "Idea", "Map", "Constants", "Differs", "Checked")
+CODE_LINES = 200
+SCENARIOS = sorted((ROOT / "scenarios").rglob("*.yaml"))
+
+
+def _relative(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+def _imports(path: Path) -> Iterator[str]:
+    """Modules that a file imports, wherever in it."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (name.name for name in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path} imports by a relative name"
+            yield node.module or ""
+
+
+def _code_lines(text: str) -> int:
+    """Lines that are neither empty, comments nor docstrings."""
+    lines = {
+        number
+        for number, line in enumerate(text.splitlines(), 1)
+        if line.strip() and not line.lstrip().startswith("#")
+    }
+    for node in ast.walk(ast.parse(text)):
+        documented = ast.Module | ast.ClassDef | ast.FunctionDef
+        if isinstance(node, documented) and ast.get_docstring(node) is not None:
+            text_node = node.body[0]
+            lines -= set(range(text_node.lineno, (text_node.end_lineno or 0) + 1))
+    return len(lines)
+
+
+def test_there_is_something_to_look_at() -> None:
+    assert len(MECHANISM) > 30
+    assert len(POLICIES) >= 5
+    assert len(SCENARIOS) >= 8
+
+
+def test_mechanism_names_no_policy_and_no_paper() -> None:
+    found = [
+        f"{_relative(path)}:{number}: {line.strip()}"
+        for path in MECHANISM
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
+        if NAMES.search(ADDRESS.sub("", line))
+    ]
+    assert found == []
+
+
+@pytest.mark.parametrize("path", POLICIES, ids=_relative)
+def test_a_policy_imports_only_mechanism_numpy_and_the_standard_library(path: Path) -> None:
+    own = ".".join(path.parent.relative_to(ROOT).parts)
+    for module in _imports(path):
+        top = module.partition(".")[0]
+        same_folder = own.startswith("systems.") and module.startswith(f"{own}.")
+        allowed = top in {"harness", "numpy"} or top in sys.stdlib_module_names or same_folder
+        assert allowed, f"{_relative(path)} imports {module}"
+        assert not module.startswith("harness.engines"), f"{_relative(path)} imports an engine"
+
+
+@pytest.mark.parametrize("path", POLICIES, ids=_relative)
+def test_a_policy_is_short(path: Path) -> None:
+    lines = _code_lines(path.read_text(encoding="utf-8"))
+    assert lines <= CODE_LINES, f"{_relative(path)} has {lines} lines of code"
+
+
+def _header(path: Path) -> dict[str, str]:
+    """Fields of the header: a name at the start of a line, then text to the next one."""
+    text = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
+    parts = re.split(rf"^({'|'.join(FIELDS)}) +", text, flags=re.MULTILINE)
+    return dict(zip(parts[1::2], parts[2::2], strict=True))
+
+
+@pytest.mark.parametrize("path", POLICIES, ids=_relative)
+def test_a_policys_header_is_complete_and_its_test_exists(path: Path) -> None:
+    header = _header(path)
+    assert list(header) == list(FIELDS), f"{_relative(path)} has {', '.join(header)}"
+    assert all(text.strip() for text in header.values())
+    named = re.findall(r"[\w/]+\.py(?:::\w+)?", header["Checked"])
+    assert named, f"{_relative(path)} names no test"
+    for name in named:
+        file, _, function = name.partition("::")
+        assert (ROOT / file).is_file(), f"{_relative(path)} names {file}, which is not there"
+        text = (ROOT / file).read_text(encoding="utf-8")
+        assert f"def {function}(" in text if function else "def test_" in text, name
+
+
+def test_one_file_imports_hydra() -> None:
+    files = [p for folder in ("harness", "baselines", "systems", "plots") for p in _python(folder)]
+    found = [p for p in files if any(m.partition(".")[0] == "hydra" for m in _imports(p))]
+    assert [_relative(p) for p in found if "tests" not in p.parts] == ["harness/run.py"]
+
+
+def _python(folder: str) -> list[Path]:
+    return sorted((ROOT / folder).rglob("*.py"))
+
+
+def _targets(node: object) -> Iterator[str]:
+    if isinstance(node, DictConfig):
+        for key in node:
+            if key == "_target_":
+                yield str(node[key])
+            elif not OmegaConf.is_interpolation(node, str(key)):
+                yield from _targets(node[key])
+    elif isinstance(node, ListConfig):
+        for item in node:
+            yield from _targets(item)
+
+
+@pytest.mark.parametrize("path", SCENARIOS, ids=_relative)
+def test_what_a_scenario_names_can_be_imported(path: Path) -> None:
+    for target in _targets(OmegaConf.load(path)):
+        module, _, name = target.rpartition(".")
+        assert callable(getattr(importlib.import_module(module), name, None)), target
+        assert module.partition(".")[0] in {"harness", "baselines", "systems"}

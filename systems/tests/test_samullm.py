@@ -1,0 +1,259 @@
+"""Algorithm 1 by hand, and its stages against the best there are."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+import pytest
+
+from harness.costs import ProfileCosts
+from harness.decisions import BatchRule
+from harness.entities import ServiceId
+from harness.forecast import Forecaster, Load, Plan
+from harness.models import model_facts
+from harness.outlook import Outlook
+from harness.predictors.ecdf import load_lengths, output_lengths
+from harness.stages import Stage
+from harness.tests.serving import RateOutlook, rate_outlook
+from systems.samullm.greedy_stages import GreedyStages, best_stage
+
+A, B = ServiceId("A"), ServiceId("B")
+RATES = {
+    "A": {Plan(1, 1): 10.0, Plan(2, 1): 17.0, Plan(3, 1): 23.0, Plan(4, 1): 28.0},
+    "B": {Plan(1, 1): 8.0, Plan(2, 1): 14.5, Plan(3, 1): 18.0, Plan(4, 1): 20.0},
+}
+
+
+def test_greedy_stage_by_hand() -> None:
+    """Work per second on 1, 2, 3, 4 GPUs: A 10, 17, 23, 28; B 8, 14.5, 18, 20.
+
+    Two GPUs: first the gains per GPU are 10, 8.5, ... for A and 8, 7.25 for B: A gets one. Then A
+    on two would gain 7, B on one 8: B gets one. No GPU is left.
+
+    Four GPUs go on: A on two gains 7, on three 13 for two (6.5 each), B on two 6.5: A gets its
+    second. Then one GPU is left: A on three gains 6, B on two 6.5: B gets its second.
+    """
+    outlook = rate_outlook({"A": 100.0, "B": 40.0}, RATES)
+    assert best_stage(outlook, 2) == {A: Plan(1, 1), B: Plan(1, 1)}
+    assert best_stage(outlook, 3) == {A: Plan(2, 1), B: Plan(1, 1)}
+    assert best_stage(outlook, 4) == {A: Plan(2, 1), B: Plan(2, 1)}
+
+
+def test_greedy_stages_by_hand() -> None:
+    """On two GPUs B (40 at 8 per second) ends at 5 s; A has 100 - 50 left.
+
+    Then A gets both GPUs: one gains 10 per GPU, the second 7 more. 50 / 17 s later all is done.
+    """
+    outlook = RateOutlook({"A": 100.0, "B": 40.0}, RATES)
+    stages = GreedyStages().plan(outlook, 2)  # type: ignore[arg-type]
+    assert stages == [{A: Plan(1, 1), B: Plan(1, 1)}, {A: Plan(2, 1)}]
+    assert outlook.passed_s == pytest.approx(5 + 50 / 17)
+
+
+def test_a_plan_is_replaced_by_a_larger_one_of_the_same_model() -> None:
+    """A gains 10 with one GPU; then only its plan of three gains, 20 for two more: it is replaced.
+
+    A smaller plan or one of as many GPUs never replaces it: tensor parallel 3 gains less, and of
+    the plans of three GPUs the first best stays.
+    """
+    rates = {"A": {Plan(1, 1): 10.0, Plan(3, 1): 30.0, Plan(1, 3): 29.0, Plan(2, 1): 9.0}}
+    assert best_stage(rate_outlook({"A": 1.0}, rates), 3) == {A: Plan(3, 1)}
+    assert best_stage(rate_outlook({"A": 1.0}, rates), 2) == {A: Plan(1, 1)}
+
+
+def test_gain_counts_per_gpu_not_in_all() -> None:
+    """A gains 30 on four GPUs (7.5 each), B 9 on one: B first; then three for A gain 6 each."""
+    rates = {"A": {Plan(4, 1): 30.0, Plan(3, 1): 18.0}, "B": {Plan(1, 1): 9.0}}
+    outlook = rate_outlook({"A": 1.0, "B": 1.0}, rates)
+    assert best_stage(outlook, 4) == {B: Plan(1, 1), A: Plan(3, 1)}
+
+
+def test_the_stage_is_full_when_throughput_would_fall() -> None:
+    """A alone does 10 per second; with B beside it (it ends at once and cuts the stage) 9.
+
+    B is not added though a GPU is free. At an equal throughput it is (line 19: below 0 stops).
+    """
+
+    class Table(RateOutlook):
+        def __init__(self, together: float) -> None:
+            super().__init__({"A": 1.0, "B": 1.0}, {s: {Plan(1, 1): 10.0} for s in ("A", "B")})
+            self.together = together
+
+        def throughput(self, stage: Stage) -> float:
+            """Given by the test."""
+            return {0: 0.0, 1: 10.0 if A in stage else 4.0, 2: self.together}[len(stage)]
+
+    assert best_stage(Table(9.0), 2) == {A: Plan(1, 1)}  # type: ignore[arg-type]
+    both = {A: Plan(1, 1), B: Plan(1, 1)}
+    assert best_stage(Table(10.0), 2) == both  # type: ignore[arg-type]
+
+
+# Greedy against the best of all sequences of stages
+
+MODELS = (
+    "vicuna-13b-v1.5",
+    "oasst-sft-4-pythia-12b-epoch-3.5",
+    "dolly-v2-12b",
+    "mpt-7b-chat",
+    "chatglm3-6b",
+    "stablelm-tuned-alpha-7b",
+    "Llama-2-70b-chat-hf",
+)
+INSTANCES = 48
+SHAPES = ((2, 2), (2, 3), (2, 4), (3, 2), (3, 3), (3, 4), (4, 2), (4, 3))
+"""Models and GPUs of the instances, in turn."""
+
+
+@cache
+def _forecaster() -> Forecaster:
+    """SamuLLM's own cost model and vLLM's batch rule."""
+    costs = ProfileCosts(
+        gpu="A100-80G",
+        profile_dir="a100_80g_vllm_0_3",
+        memory_share=0.9,
+        parts=("forward", "prepare", "sample"),
+    )
+    rule = BatchRule(
+        mixed=False,
+        pads_prompts=True,
+        max_batch_requests=256,
+        max_batch_tokens=4096,
+        max_padding_tokens=256,
+        spare_blocks_share=0.01,
+    )
+    return Forecaster(costs=costs, rule=rule)
+
+
+def _instance(number: int) -> tuple[Outlook, int]:
+    """Random models, each with 50 to 1,500 requests and a limit of 32 to 512 tokens."""
+    rng = np.random.default_rng(number)
+    count, gpus = SHAPES[number % len(SHAPES)]
+    loads = {}
+    for name in rng.choice(MODELS, count, replace=False).tolist():
+        requests, limit = int(rng.integers(50, 1500)), int(rng.choice([32, 64, 128, 256, 512]))
+        prompts = load_lengths("mixinstruct_prompts").sample(requests, rng)
+        outputs = output_lengths(
+            load_lengths(name),
+            prompts,
+            max_output_tokens=limit,
+            max_context_tokens=model_facts(name).max_context_tokens,
+            rng=rng,
+        )
+        loads[ServiceId(name)] = Load(prompts, np.zeros(requests, np.int64), outputs)
+    return Outlook(_forecaster(), loads, gpus, (1, 2, 4)), gpus
+
+
+def _stages(outlook: Outlook, gpus: int) -> Iterator[Stage]:
+    """Every stage: any services under any valid plans within the GPUs."""
+
+    def extend(stage: dict[ServiceId, Plan], rest: tuple[ServiceId, ...]) -> Iterator[Stage]:
+        if not rest:
+            if stage:
+                yield stage
+            return
+        yield from extend(stage, rest[1:])
+        free = gpus - sum(plan.gpus for plan in stage.values())
+        for plan in outlook.plans(rest[0]):
+            if plan.gpus <= free:
+                yield from extend({**stage, rest[0]: plan}, rest[1:])
+
+    return extend({}, outlook.unfinished)
+
+
+def _at_least_s(outlook: Outlook, gpus: int) -> float:
+    """No sequence of stages is shorter: each service alone, and all GPU seconds spread evenly.
+
+    A service ends under the plan it starts with (or goes on with) now, or loads once more.
+    """
+    longest_s = area_s = 0.0
+    costs = _forecaster().costs
+    for service in outlook.unfinished:
+        plans = outlook.plans(service)
+        load_s = min(costs.load_s(service, plan.tensor_parallel) for plan in plans)
+        fewest = min(plan.gpus for plan in plans)
+        again_s = load_s if outlook.running(service) else 2 * load_s
+        ends_s = {plan: outlook.finish_s(service, plan) for plan in plans}
+        longest_s = max(longest_s, min(again_s, *ends_s.values()))
+        area_s += min(again_s * fewest, *(p.gpus * end_s for p, end_s in ends_s.items()))
+    return max(longest_s, area_s / gpus)
+
+
+@dataclass
+class Search:
+    """Branch and bound over all sequences of stages; `best_s` starts at a known solution."""
+
+    gpus: int
+    best_s: float
+    nodes: int = 0
+
+    def run(self, outlook: Outlook) -> float:
+        """The shortest total duration."""
+        if not outlook.unfinished:
+            self.best_s = min(self.best_s, outlook.passed_s)
+            return self.best_s
+        children: list[tuple[float, int, Outlook]] = []
+        for stage in _stages(outlook, self.gpus):
+            duration_s = outlook.duration_s(stage)
+            if outlook.passed_s + duration_s < self.best_s:
+                child = outlook.copy()
+                child.pass_stage(stage)
+                self.nodes += 1
+                bound_s = child.passed_s + _at_least_s(child, self.gpus)
+                children.append((bound_s, len(children), child))
+        for bound_s, _, child in sorted(children, key=lambda c: c[:2]):
+            if bound_s < self.best_s:
+                self.run(child)
+        return self.best_s
+
+
+def _ratio(number: int) -> tuple[float, int]:
+    """Greedy over optimum, and the nodes it took to know."""
+    outlook, gpus = _instance(number)
+    greedy = outlook.copy()
+    stages = GreedyStages().plan(greedy, gpus)
+    assert all(sum(plan.gpus for plan in stage.values()) <= gpus for stage in stages)
+    assert len(stages) <= len(outlook.unfinished)
+    search = Search(gpus, greedy.passed_s)
+    assert _at_least_s(outlook, gpus) <= greedy.passed_s
+    return greedy.passed_s / search.run(outlook), search.nodes
+
+
+@pytest.mark.slow
+def test_greedy_against_every_sequence_of_stages() -> None:
+    """Random small instances: total stage duration of the greedy plan over that of the best.
+
+    The best is over all sequences of valid stages (Definition 1), on the same forecasts.
+    """
+    found = [_ratio(number) for number in range(INSTANCES)]
+    ratios = np.array([ratio for ratio, _ in found])
+    low, median, p95, most = np.quantile(ratios, [0.0, 0.5, 0.95, 1.0])
+    print(
+        f"\ngreedy over optimum, {len(ratios)} instances: min {low:.3f}, median {median:.3f}, "
+        f"mean {ratios.mean():.3f}, p95 {p95:.3f}, max {most:.3f}; equal in "
+        f"{(ratios < 1 + 1e-9).sum()}; {sum(nodes for _, nodes in found)} stages tried"
+    )
+    assert low >= 1.0
+    # Measured: 1.24 and 1.86. Requests are few here, so a load (11 to 60 s) weighs much.
+    assert median < 1.4
+    assert most < 2.2
+
+
+def test_the_bound_is_below_what_it_bounds() -> None:
+    """What the search above rests on, on three instances searched without it."""
+
+    def exhaust(outlook: Outlook, gpus: int) -> float:
+        if not outlook.unfinished:
+            return outlook.passed_s
+        ends_s = []
+        for stage in _stages(outlook, gpus):
+            child = outlook.copy()
+            child.pass_stage(stage)
+            ends_s.append(exhaust(child, gpus))
+        assert min(ends_s) >= outlook.passed_s + _at_least_s(outlook, gpus) - 1e-9
+        return min(ends_s)
+
+    for number in (0, 1, 3):
+        outlook, gpus = _instance(number)
+        best_s = exhaust(outlook, gpus)
+        assert Search(gpus, np.inf).run(outlook) == pytest.approx(best_s, rel=1e-12)
