@@ -1,0 +1,51 @@
+"""W1, the load that speeds are quoted for: 512 prompt, 128 output tokens, Poisson 8/s a replica."""
+
+import time
+
+import numpy as np
+
+from baselines.fixed_placement import FixedPlacement
+from baselines.round_robin import RoundRobin
+from harness.costs import PARTS, ProfileCosts
+from harness.engines.simulator import Simulator
+from harness.entities import Cluster, GpuId, Service, ServiceId
+from harness.models import model_facts
+from harness.policies import SchedulingPolicy, System
+from harness.recorder import Recorder
+from harness.workloads.workload import Workload
+
+MODEL = "Llama-2-7b-hf"
+PROMPT_TOKENS, OUTPUT_TOKENS, RATE_PER_S, SEED = 512, 128, 8.0, 42
+
+
+def w1(requests: int, replicas: int) -> Workload:
+    """`requests` of W1 for one service on `replicas` groups."""
+    facts = model_facts(MODEL)
+    rng = np.random.default_rng(SEED)
+    return Workload(
+        services=(Service(ServiceId(MODEL), facts.kv_bytes_per_token, facts.max_context_tokens),),
+        service=np.zeros(requests, np.int64),
+        arrival_s=rng.exponential(1 / (RATE_PER_S * replicas), requests).cumsum(),
+        prompt_tokens=np.full(requests, PROMPT_TOKENS),
+        output_tokens=np.full(requests, OUTPUT_TOKENS),
+        max_output_tokens=np.full(requests, OUTPUT_TOKENS),
+        app=np.arange(requests),
+        deadline_s=np.full(requests, np.nan),
+    )
+
+
+def serve_s(policy: SchedulingPolicy, load: Workload, replicas: int) -> float:
+    """Wall-clock seconds to simulate a load."""
+    costs = ProfileCosts(
+        gpu="A100-80G", profile_dir="a100_80g_vllm_0_3", memory_share=0.9, parts=PARTS
+    )
+    gpus = tuple(GpuId(i) for i in range(replicas))
+    cluster = Cluster(gpus, tuple(frozenset({gpu}) for gpu in gpus), 80 * 10**9)
+    engine = Simulator(
+        cluster=cluster, costs=costs, max_batch_requests=512, max_batch_tokens=65536
+    )
+    placement = FixedPlacement(data_parallel=replicas, tensor_parallel=1, costs=costs)
+    system = System("bench", policy, RoundRobin(), placement)
+    started_s = time.perf_counter()
+    engine.run(load, system, Recorder())
+    return time.perf_counter() - started_s

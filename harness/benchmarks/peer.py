@@ -1,0 +1,37 @@
+"""A peer on the same load in the same run: DynoSim, where `make peer` has installed it."""
+
+import json
+import subprocess
+import tempfile
+from pathlib import Path
+
+from harness.record import ROOT
+
+PYTHON = ROOT / ".venv-peer" / "bin" / "python"
+REQUESTS = 2000
+REPEATS = 5
+_ENGINE = (
+    '{"block_size":16,"num_gpu_blocks":9000,"max_num_seqs":256,"max_num_batched_tokens":4096,'
+    '"enable_prefix_caching":false,"enable_chunked_prefill":true}'
+)
+_LOAD = (
+    f"--input-tokens 512 --output-tokens 128 --request-count {REQUESTS} --request-rate 8 "
+    "--arrival-seed 42 --num-workers 1 --replay-mode offline"
+).split()
+
+
+def measure() -> dict[str, float]:
+    """W1 requests per second by the peer's own clock; nothing where it is not installed."""
+    if not PYTHON.is_file():
+        return {}
+    best_s = min(_replay_s() for _ in range(REPEATS))
+    return {"peer_dynamo_w1_requests_per_s": REQUESTS / best_s}
+
+
+def _replay_s() -> float:
+    """Seconds that the peer reports for the simulation alone, its start not counted."""
+    with tempfile.TemporaryDirectory() as folder:
+        report = Path(folder) / "report.json"
+        command = [str(PYTHON), "-m", "dynamo.replay", *_LOAD, "--extra-engine-args", _ENGINE]
+        subprocess.run([*command, "--report-json", str(report)], check=True, capture_output=True)
+        return float(json.loads(report.read_text())["wall_time_ms"]) / 1e3

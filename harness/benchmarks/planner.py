@@ -1,0 +1,65 @@
+"""Seconds to plan the largest setting of the ensembling scenario, by planner."""
+
+import time
+
+import numpy as np
+import yaml
+
+from harness.benchmarks.speed import build
+from harness.costs import PARTS, ProfileCosts
+from harness.forecast import Forecaster, Load
+from harness.outlook import Outlook
+from harness.predictors.ecdf import load_lengths, output_lengths
+from harness.record import ROOT
+from harness.staged_placement import StagePlanner
+
+REPEATS = 3
+REQUESTS, LIMIT_TOKENS, GPUS = 10_000, 512, 8
+
+
+def measure() -> dict[str, float]:
+    """Best of several plans, one core."""
+    rule = build(_read("policy/vllm_0_3")["rule"])
+    recipe = build(
+        _read("workload/mixinstruct") | {"requests": REQUESTS, "max_output_tokens": LIMIT_TOKENS}
+    )
+    load = recipe.build(0)
+    rng = np.random.default_rng(0)
+    loads = {}
+    for index, service in enumerate(load.services):
+        prompts = load.prompt_tokens[load.service == index]
+        sampled = output_lengths(
+            load_lengths(service.id),
+            prompts,
+            max_output_tokens=LIMIT_TOKENS,
+            max_context_tokens=service.max_context_tokens,
+            rng=rng,
+        )
+        loads[service.id] = Load(prompts, np.zeros_like(prompts), sampled)
+    figures = {}
+    for path in sorted((ROOT / "scenarios" / "system").glob("*.yaml")):
+        system = yaml.safe_load(path.read_text())
+        planner = build(system["placement"].get("planner"))
+        if planner is not None:
+            degrees = tuple(system["placement"]["tensor_parallel"])
+            costs = ProfileCosts(
+                gpu="A100-80G", profile_dir="a100_80g_vllm_0_3", memory_share=0.9, parts=PARTS
+            ).with_parts(tuple(system["planner_parts"]))
+            forecaster = Forecaster(costs=costs, rule=rule)
+            seconds = (
+                _plan_s(planner, Outlook(forecaster, loads, GPUS, degrees)) for _ in range(REPEATS)
+            )
+            figures[f"plan_{path.stem}_s"] = min(seconds)
+    return figures
+
+
+def _read(name: str) -> dict[str, object]:
+    content = yaml.safe_load((ROOT / "scenarios" / f"{name}.yaml").read_text())
+    assert isinstance(content, dict)
+    return content
+
+
+def _plan_s(planner: StagePlanner, outlook: Outlook) -> float:
+    started_s = time.perf_counter()
+    planner.plan(outlook, GPUS)
+    return time.perf_counter() - started_s

@@ -1,0 +1,159 @@
+"""Whole iterations: stored profiles on rows they had not seen, and the rooflines."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from harness.cost_profile import Profile, read_profiles
+from harness.fidelity.lines import (
+    ACROSS,
+    HELD_OUT,
+    ONE_ENGINE,
+    SAME_ROWS,
+    UNSEEN_ARCHITECTURE,
+    Line,
+    line,
+    sources,
+)
+from harness.iteration_rows import MeasuredSource, by_pair, iteration_rows, measured_sources
+from harness.models import PROFILES
+from harness.operator_rates import from_operators
+from harness.roofline import Calibration, read_calibration
+from harness.roofline_across import PHASES, Compared, compare, compare_profiles, left_out
+from harness.rows_fit import held_out_seconds, predicted_seconds
+
+Floats = NDArray[np.float64]
+
+ALL = "all"
+
+
+def logged_lines(data: Path) -> Iterator[Line]:
+    """The profiles of the logged engine, by the errors that were found when they were fitted.
+
+    Every fifth number of requests was left out in turn; fitting again would take minutes.
+    """
+    logged = sources()["logged"]
+    profiles = read_profiles(PROFILES / logged["folder"])
+    rows = pd.read_parquet(data / logged["file"])
+    for model, size, pair in by_pair(rows):
+        profile = profiles[model, size]
+        for phase in PHASES:
+            of_phase = pair[pair["is_prefill"] == (phase == "prefill")]
+            yield Line(
+                source=logged["name"],
+                gpu=profile.gpu,
+                engine=profile.engine,
+                model=model,
+                tensor_parallel=size,
+                what=f"{phase} iteration",
+                basis=HELD_OUT,
+                seen=False,
+                rows=len(of_phase),
+                median_error=profile.error[f"{phase}_median"],
+                p95_error=profile.error[f"{phase}_p95"],
+                bias=None,
+                low_s=float(of_phase["iter_s"].min()),
+                high_s=float(of_phase["iter_s"].max()),
+            )
+    yield from _calibration_lines(
+        read_calibration(PROFILES / logged["folder"]), next(iter(profiles.values())), len(profiles)
+    )
+
+
+def _calibration_lines(calibration: Calibration, example: Profile, pairs: int) -> Iterator[Line]:
+    """What the roofline said of architectures it was not calibrated on, same engine and GPU."""
+    for what in (*PHASES, "load", "kv_blocks"):
+        yield Line(
+            source=sources()["logged"]["name"],
+            gpu=example.gpu,
+            engine=example.engine,
+            model=ALL,
+            tensor_parallel=None,
+            what=f"{what} iteration" if what in PHASES else what.replace("_", " "),
+            basis=UNSEEN_ARCHITECTURE,
+            seen=False,
+            rows=pairs,
+            median_error=calibration.error[f"{what}_median"],
+            p95_error=calibration.error[f"{what}_p95"],
+            bias=None,
+            low_s=None,
+            high_s=None,
+            note="rows: pairs of model and size",
+        )
+
+
+def measured_lines(data: Path) -> Iterator[Line]:
+    """The profiles of `profiles/measured.json`, where there are rows to hold out."""
+    for source in measured_sources():
+        if not source.folder:
+            continue
+        profiles = read_profiles(PROFILES / source.folder)
+        for model, size, pair in by_pair(iteration_rows(source, data)):
+            profile = profiles[model, size]
+            if source.kind == "coefficients":
+                yield from _pair_lines(
+                    source, pair, predicted_seconds(profile, pair), SAME_ROWS, source.note
+                )
+            else:
+                kept, seconds = held_out_seconds(pair)
+                yield from _pair_lines(source, pair[kept], seconds, HELD_OUT, "")
+
+
+def _pair_lines(
+    source: MeasuredSource, pair: pd.DataFrame, seconds: Floats, basis: str, note: str
+) -> Iterator[Line]:
+    for phase in PHASES:
+        chosen = (pair["phase"] == phase).to_numpy()
+        if chosen.any():
+            yield line(
+                pair["seconds"].to_numpy()[chosen],
+                seconds[chosen],
+                source=source.family,
+                gpu=source.gpu,
+                engine=source.engine,
+                model=str(pair["model"].iloc[0]),
+                tensor_parallel=int(pair["tp"].iloc[0]),
+                what=f"{phase} iteration",
+                basis=basis,
+                seen=basis == SAME_ROWS,
+                note=note,
+            )
+
+
+def roofline_lines(data: Path) -> Iterator[Line]:
+    """The roofline of the logged engine on what others measured; the corrected one on everything.
+
+    The corrected one is corrected by other authors only; the operators it rests on are no rows of
+    these.
+    """
+    folder = PROFILES / sources()["logged"]["folder"]
+    calibration = read_calibration(folder)
+    for pair in compare(data, calibration):
+        yield _roofline_line(pair, pair.errors({}), ONE_ENGINE)
+    operators = from_operators(calibration, data)
+    pairs = compare_profiles(read_profiles(folder).values(), operators) + compare(data, operators)
+    judged_by = left_out(pairs)
+    for pair in pairs:
+        yield _roofline_line(pair, pair.errors(judged_by[pair.family]), ACROSS)
+
+
+def _roofline_line(pair: Compared, errors: Floats, basis: str) -> Line:
+    logged = sources()["logged"]
+    notes = {source.engine: source.note for source in measured_sources()}
+    measured = pair.engine in notes
+    return line(
+        pair.measured_s,
+        pair.measured_s * (1.0 + errors),
+        source=pair.family if measured else logged["name"],
+        gpu=pair.gpu,
+        engine=pair.engine,
+        model=pair.model,
+        tensor_parallel=pair.tensor_parallel,
+        what=f"{pair.phase} iteration",
+        basis=basis,
+        seen=False,
+        note=notes[pair.engine] if measured else "under the roofline: batches of the profile",
+    )

@@ -1,0 +1,166 @@
+"""Single operators: what the parts of both rooflines say of kernels measured apart.
+
+Small kernels, whose time is their launch, are left out (`least_ms`).
+"""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from harness.fidelity.lines import CORRECTED, ONE_ENGINE, Line, line, sources
+from harness.gpus import GpuFacts, gpu_facts
+from harness.models import BYTES_PER_NUMBER, PROFILES
+from harness.operator_rates import (
+    EAGER,
+    GPU,
+    PCIE_GPU,
+    calibrated_overheads,
+    measured_overheads,
+)
+from harness.roofline import Calibration, at_size, read_calibration
+from harness.roofline_across import FOLDER
+
+Floats = NDArray[np.float64]
+Seconds = Callable[[pd.DataFrame, GpuFacts, Calibration], Floats]
+
+LAYER = ["attn_pre_proj_ms", "attn_post_proj_ms", "mlp_up_proj_ms", "mlp_down_proj_ms"]
+
+
+def operator_lines(data: Path) -> Iterator[Line]:
+    """Lines of both collections of kernel measurements."""
+    for basis, folder in (
+        (ONE_ENGINE, sources()["logged"]["folder"]),
+        (CORRECTED, FOLDER),
+    ):
+        found = read_calibration(PROFILES / folder)
+        yield from _kernel_lines(data, found, basis)
+        yield from _profiled_lines(data, found, basis)
+
+
+def gemm_seconds(rows: Floats, weights: Floats, gpu: GpuFacts, found: Calibration) -> Floats:
+    """Seconds of products of `rows` by matrices of so many weights, each read once."""
+    read_s = weights * BYTES_PER_NUMBER / (gpu.memory_bytes_per_s * found.memory_efficiency)
+    compute_s = 2.0 * rows * weights / (gpu.fp16_flops_per_s * found.flops_efficiency)
+    return np.asarray(np.hypot(read_s, compute_s))
+
+
+def ring_seconds(message_bytes: Floats, gpus: Floats, gpu: GpuFacts, found: Calibration) -> Floats:
+    """Seconds of ring all-reduces."""
+    rate = [
+        gpu.nvlink_bytes_per_s * at_size(found.link_efficiency, int(size))
+        if size <= gpu.nvlink_gpus
+        else gpu.pcie_bytes_per_s * found.pcie_efficiency
+        for size in gpus
+    ]
+    return np.asarray(message_bytes * 2.0 * (gpus - 1) / gpus / np.array(rate))
+
+
+def _column(rows: pd.DataFrame, name: str) -> Floats:
+    return rows[name].to_numpy(np.float64)
+
+
+def _gemm(rows: pd.DataFrame, gpu: GpuFacts, found: Calibration) -> Floats:
+    weights = _column(rows, "n") * _column(rows, "k")
+    return gemm_seconds(_column(rows, "m"), weights, gpu, found)
+
+
+def _decode_attention(rows: pd.DataFrame, gpu: GpuFacts, found: Calibration) -> Floats:
+    """Reading the KV, more often where several heads share it."""
+    width = _column(rows, "num_kv_heads") * _column(rows, "head_dim")
+    tokens = _column(rows, "batch_size") * _column(rows, "context_len")
+    group = _column(rows, "num_heads") / _column(rows, "num_kv_heads")
+    read_bytes = 2.0 * BYTES_PER_NUMBER * width * tokens * group**found.kv_group_exponent
+    return np.asarray(read_bytes / (gpu.memory_bytes_per_s * found.kv_efficiency))
+
+
+def _prompt_attention(rows: pd.DataFrame, gpu: GpuFacts, found: Calibration) -> Floats:
+    width = _column(rows, "num_heads") * _column(rows, "head_dim")
+    pairs = _column(rows, "batch_size") * _column(rows, "input_len") ** 2
+    return found.attended_factor * 4.0 * pairs * width / gpu.fp16_flops_per_s
+
+
+def _all_reduce(rows: pd.DataFrame, gpu: GpuFacts, found: Calibration) -> Floats:
+    message_bytes = _column(rows, "message_elements") * BYTES_PER_NUMBER
+    return ring_seconds(message_bytes, _column(rows, "num_gpus"), gpu, found)
+
+
+def _layer(rows: pd.DataFrame, gpu: GpuFacts, found: Calibration) -> Floats:
+    """The four matrix products of a layer's shard, of a gated MLP."""
+    hidden, wide = _column(rows, "n_embd"), _column(rows, "n_expanded_embd")
+    heads = 1.0 + 2.0 * _column(rows, "n_kv_head") / _column(rows, "n_head")
+    tokens, size = _column(rows, "num_tokens"), _column(rows, "tp")
+    matrices = (hidden * hidden * heads, hidden * hidden, 2.0 * hidden * wide, hidden * wide)
+    return np.asarray(sum(gemm_seconds(tokens, matrix / size, gpu, found) for matrix in matrices))
+
+
+# file, what, its seconds, and whether the corrected roofline took a number from rows of these
+KERNELS: tuple[tuple[str, str, Seconds, bool], ...] = (
+    ("gemm", "matrix products", _gemm, True),
+    ("generation_attention", "decode attention", _decode_attention, False),
+    ("context_attention", "prompt attention", _prompt_attention, False),
+    ("allreduce", "all-reduce", _all_reduce, True),
+)
+
+
+def _kernel_lines(data: Path, found: Calibration, basis: str) -> Iterator[Line]:
+    about = sources()["kernels"]
+    for file, what, seconds, used in KERNELS:
+        rows = pd.read_parquet(data / about["folder"] / f"{file}_bf16.parquet")
+        if "backend" in rows:
+            rows = rows[rows["backend"] == EAGER]
+        for device, name in about["gpus"].items():
+            of_device = rows[rows["device"] == device]
+            seen = used and name == GPU and basis == CORRECTED
+            yield _line(about, name, what, of_device, "latency_ms", (seconds, found), basis, seen)
+
+
+def _profiled_lines(data: Path, found: Calibration, basis: str) -> Iterator[Line]:
+    about = sources()["operators"]
+    folder = data / about["folder"]
+    rows = pd.read_parquet(folder / "mlp.parquet")
+    rows["ms"] = rows[LAYER].sum(axis=1)
+    for device, name in about["gpus"].items():
+        of_device = rows[rows["device"] == device]
+        what = "matrix products of a layer"
+        yield _line(about, name, what, of_device, "ms", (_layer, found), basis, False)
+    rows = pd.read_parquet(folder / "network.parquet").rename(columns={"num_workers": "num_gpus"})
+    rows = rows[(rows["op"] == "all_reduce") & (rows["num_gpus"] == rows["devices_per_node"])]
+    rows["message_elements"] = rows["size_bytes"] / BYTES_PER_NUMBER
+    for network, name in about["networks"].items():
+        of_network = rows[rows["network"] == network]
+        seen = name == PCIE_GPU and basis == CORRECTED
+        what = f"all-reduce, {network}"
+        yield _line(about, name, what, of_network, "median_ms", (_all_reduce, found), basis, seen)
+    rows = pd.read_csv(folder / "cpu_overheads_a100.csv.gz")
+    rows["ms"] = 1e3 * measured_overheads(rows)
+    seen = basis == CORRECTED
+    yield _line(about, GPU, "CPU side of a decode", rows, "ms", (_overheads, found), basis, seen)
+
+
+def _overheads(rows: pd.DataFrame, gpu: GpuFacts, found: Calibration) -> Floats:
+    return np.asarray(calibrated_overheads(rows, found), np.float64)
+
+
+def _line(
+    about: Any, gpu: str, what: str, rows: pd.DataFrame, ms: str,
+    predictor: tuple[Seconds, Calibration], basis: str, seen: bool,
+) -> Line:  # fmt: skip
+    seconds, found = predictor
+    rows = rows[rows[ms] >= about["least_ms"]]
+    return line(
+        _column(rows, ms) / 1e3,
+        seconds(rows, gpu_facts(gpu), found),
+        source=about["name"],
+        gpu=gpu,
+        engine="kernels",
+        model="",
+        tensor_parallel=None,
+        what=what,
+        basis=basis,
+        seen=seen,
+        note=f"kernels of at least {about['least_ms']:g} ms",
+    )

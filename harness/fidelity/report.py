@@ -1,0 +1,132 @@
+"""All lines, as a table and as a file."""
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from rich.console import Console
+from rich.table import Table
+
+from harness.fidelity.iterations import logged_lines, measured_lines, roofline_lines
+from harness.fidelity.lines import AUTHORS, NOT_YET, Line, line, sources
+from harness.fidelity.operators import operator_lines
+from harness.fidelity.requests import request_lines
+from harness.fidelity.shares import share_lines
+from harness.models import PROFILES
+
+PRINTED = ["source", "gpu", "engine", "what", "basis", "seen"]
+"""What lines must share to be printed as one."""
+
+
+def all_lines(data: Path) -> Iterator[Line]:
+    """Every line there are measurements for."""
+    yield from logged_lines(data)
+    yield from measured_lines(data)
+    yield from roofline_lines(data)
+    yield from share_lines(data)
+    yield from operator_lines(data)
+    yield from request_lines(data)
+    yield from application_lines(data)
+
+
+def application_lines(data: Path) -> Iterator[Line]:
+    """Whole applications: what their authors predicted; the simulator cannot run them yet."""
+    for about in sources()["applications"]:
+        rows = pd.read_csv(data / about["file"])
+        for value in sorted(rows[about["column"]].unique()):
+            of_value = rows[rows[about["column"]] == value]
+            shared = {name: about[name] for name in ("gpu", "engine")}
+            shared |= {"source": about["name"], "model": "", "tensor_parallel": None}
+            shared |= {"what": f"application time on {value} GPUs", "seen": False}
+            theirs = line(of_value["measured_s"], of_value["predicted_s"], basis=AUTHORS, **shared)
+            yield theirs
+            yield replace(
+                theirs,
+                basis=NOT_YET,
+                note=about["note"],
+                median_error=None,
+                p95_error=None,
+                bias=None,
+            )
+
+
+def missing(data: Path) -> list[str]:
+    """Files without which the table cannot be made."""
+    about = sources()
+    measured = json.loads((PROFILES / "measured.json").read_text(encoding="utf-8"))
+    kernels = ("gemm", "allreduce", "context_attention", "generation_attention")
+    operators = ("mlp.parquet", "network.parquet", "cpu_overheads_a100.csv.gz")
+    needed = [about["logged"]["file"], *(entry["file"] for entry in measured)]
+    needed += [f"{about['kernels']['folder']}/{kind}_bf16.parquet" for kind in kernels]
+    needed += [f"{about['operators']['folder']}/{name}" for name in operators]
+    needed += [
+        f"{about['requests']['folder']}/{n}" for n in ("experiments.csv.gz", "requests.parquet")
+    ]
+    needed += [entry["file"] for entry in about["applications"]]
+    return sorted({name for name in needed if not (data / name).is_file()})
+
+
+def as_json(lines: Iterable[Line]) -> str:
+    """The file: one object per line, numbers with four significant digits."""
+    content = [{name: _short(value) for name, value in asdict(entry).items()} for entry in lines]
+    return '{"lines": [\n' + ",\n".join(json.dumps(entry) for entry in content) + "\n]}\n"
+
+
+def _short(value: Any) -> Any:
+    return float(f"{value:.4g}") if isinstance(value, float) else value
+
+
+def pooled(lines: Iterable[Line]) -> pd.DataFrame:
+    """Lines that differ in model and size only, as one: medians of their errors, all their rows."""
+    frame = pd.DataFrame([asdict(entry) for entry in lines])
+    grouped = frame.groupby(PRINTED, sort=False)
+    found = grouped.agg(
+        pairs=("rows", "size"),
+        rows=("rows", "sum"),
+        median_error=("median_error", "median"),
+        worst_median=("median_error", "max"),
+        p95_error=("p95_error", "median"),
+        bias=("bias", "median"),
+        low_s=("low_s", "min"),
+        high_s=("high_s", "max"),
+    )
+    return found.reset_index()
+
+
+def print_table(lines: list[Line]) -> None:
+    """The pooled lines, and the notes below."""
+    table = Table(title="predicted against measured seconds, relative errors")
+    for name in ("source", "GPU", "engine", "what", "predicted by", "saw the rows"):
+        table.add_column(name)
+    for name in ("lines", "rows", "median", "worst", "P95", "bias", "measured s"):
+        table.add_column(name, justify="right")
+    for row in pooled(lines).to_dict("records"):
+        shares = [_percent(row[name]) for name in ("median_error", "worst_median", "p95_error")]
+        table.add_row(
+            *(row[name] for name in PRINTED[:-1]),
+            "yes" if row["seen"] else "no",
+            str(row["pairs"]),
+            f"{row['rows']:,}",
+            *shares,
+            _percent(row["bias"], "+"),
+            _range(row["low_s"], row["high_s"]),
+        )
+    console = Console(width=None if Console().is_terminal else 220)
+    console.print(table)
+    console.print(
+        "median, P95, bias: median over the lines (models, sizes); worst: their largest median"
+    )
+    for note in dict.fromkeys(f"{entry.source}: {entry.note}" for entry in lines if entry.note):
+        console.print(note)
+
+
+def _percent(value: float, sign: str = "") -> str:
+    return "-" if np.isnan(value) else f"{100 * value:{sign}.1f}%"
+
+
+def _range(low_s: float, high_s: float) -> str:
+    return "-" if np.isnan(low_s) else f"{low_s:.3g}-{high_s:.4g}"

@@ -1,0 +1,96 @@
+"""Requests served first come first served: the compiled engine against recorded latencies."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from harness.cost_profile import read_profiles
+from harness.costs import PARTS, expand
+from harness.decisions import BatchRule
+from harness.engines.lane import RequestArrays, new_arrays
+from harness.engines.lanes import Lane, lane_rule
+from harness.fidelity.lines import SIMULATED, Line, sources
+from harness.iteration_rows import measured_sources
+from harness.models import PROFILES
+
+Floats = NDArray[np.float64]
+
+SIZE = 1  # tensor parallel
+
+
+def request_lines(data: Path) -> Iterator[Line]:
+    """Mean latencies of every recorded run of the scheduler that the sources name.
+
+    The profile was fitted on the engine's own cost profile, not on these runs.
+    """
+    about = sources()["requests"]
+    folder = data / about["folder"]
+    runs = pd.read_csv(folder / "experiments.csv.gz")
+    requests = pd.read_parquet(folder / "requests.parquet")
+    runs = runs[(runs["scheduler"] == about["scheduler"]) & runs["hardware"].str.contains("A10G")]
+    for run in runs.to_dict("records"):
+        recorded = requests[requests["experiment"] == run["experiment"]].sort_values("req_time_s")
+        served = serve(recorded)
+        arrival_s = recorded["req_time_s"].to_numpy(np.float64)
+        for what, column, at_s in (
+            ("first token", "first_token_latency_s", served.first_token_s),
+            ("request", "latency_s", served.finished_s),
+        ):
+            measured_s = recorded[column].to_numpy(np.float64)
+            yield _mean_line(f"mean {what} latency, {run['suite']}", measured_s, at_s - arrival_s)
+
+
+def serve(recorded: pd.DataFrame) -> RequestArrays:
+    """Simulate one GPU serving the recorded requests in the order of their arrival."""
+    about = sources()["requests"]
+    (source,) = (s for s in measured_sources() if s.folder == about["profile"])
+    profile = read_profiles(PROFILES / source.folder)[about["model"], SIZE]
+    tokens = int(source.kv_tokens or 0)
+    rule = BatchRule(
+        mixed=False,
+        pads_prompts=False,
+        max_batch_requests=about["max_batch_requests"],
+        max_batch_tokens=tokens,
+        max_padding_tokens=0,
+        spare_blocks_share=0.0,
+    )
+    arrival_s = recorded["req_time_s"].to_numpy(np.float64)
+    prompt, output = (recorded[name].to_numpy(np.int64) for name in ("prompt_len", "output_len"))
+    arrays = new_arrays(prompt, output, np.zeros_like(prompt), arrival_s)
+    arrays.key[:] = arrival_s
+    lane = Lane.empty(
+        expand(profile, PARTS),
+        lane_rule(rule, capacity_blocks=tokens, block_tokens=1, log=False),
+        arrays,
+        0.0,
+    )
+    lane.add(np.arange(len(recorded)), 0.0)
+    lane.run_to(np.inf)
+    return arrays
+
+
+def _mean_line(what: str, measured_s: Floats, predicted_s: Floats) -> Line:
+    """The error of the mean; single requests depend on who else is in the batch."""
+    about = sources()["requests"]
+    (source,) = (s for s in measured_sources() if s.folder == about["profile"])
+    bias = float(np.mean(predicted_s) / np.mean(measured_s) - 1.0)
+    return Line(
+        source=about["name"],
+        gpu=about["gpu"],
+        engine=source.engine,
+        model=about["model"],
+        tensor_parallel=SIZE,
+        what=what,
+        basis=SIMULATED,
+        seen=False,
+        rows=len(measured_s),
+        median_error=abs(bias),
+        p95_error=None,
+        bias=bias,
+        low_s=float(measured_s.min()),
+        high_s=float(measured_s.max()),
+        note=about["note"],
+    )

@@ -1,0 +1,118 @@
+"""`python -m harness.verify [--quick]`: known queues on the simulator against their closed forms.
+
+Prints a table, writes results/verify/summary.json, and exits 1 if a line is out of its bound:
+0.1%, or 0.5% where it has to be quick.
+"""
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict
+from itertools import count, repeat
+
+from rich import box
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
+
+from harness.record import ROOT
+from harness.verify.estimates import Effort, Line, verify
+from harness.verify.laws import Law
+from harness.verify.queues import Discipline, Queue
+
+LOADS = (0.3, 0.5, 0.8)
+SEATS = (2, 4, 8)
+QUICK = Effort(
+    recursion_runs=60,
+    recursion_requests=50_000,
+    engine_runs=1,
+    engine_requests=1_000,
+    bound=0.005,
+)
+FULL = Effort(
+    recursion_runs=500,
+    recursion_requests=200_000,
+    engine_runs=2,
+    engine_requests=20_000,
+    bound=0.001,
+)
+
+
+def queues() -> list[Queue]:
+    """Every line of the table; the place of a line is its seed."""
+    first_come, shared, shortest = Discipline
+    found = []
+    for load in LOADS:
+        found += [Queue(discipline=first_come, law=law, load=load) for law in Law]
+        found += [
+            Queue(discipline=first_come, law=Law.EXPONENTIAL, load=load, seats=seats)
+            for seats in SEATS
+        ]
+        found += [Queue(discipline=shared, law=law, load=load) for law in Law]
+        found.append(Queue(discipline=shortest, law=Law.EXPONENTIAL, load=load))
+    return sorted(found, key=lambda q: (q.discipline.value, q.seats, list(Law).index(q.law)))
+
+
+def main() -> int:
+    """Verify every queue; the exit status."""
+    parser = argparse.ArgumentParser(prog="python -m harness.verify", description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="seconds instead of minutes")
+    effort = QUICK if parser.parse_args().quick else FULL
+    started_s = time.perf_counter()
+    with ProcessPoolExecutor() as pool:
+        running = pool.map(verify, queues(), repeat(effort), count())
+        shown = Console(stderr=True)
+        lines = list(track(running, "verifying", total=len(queues()), console=shown))
+    _write(lines, time.perf_counter() - started_s)
+    console = Console()
+    console.width = max(console.width, 150)
+    console.print(as_table(lines))
+    for line in lines:
+        for problem in line.problems:
+            print(f"{line.queue}, {line.law}, load {line.load}: {problem}")
+    return 0 if all(line.holds for line in lines) else 1
+
+
+def as_table(lines: Sequence[Line]) -> Table:
+    """One row per queue; all differences are relative to the closed form."""
+    table = Table(
+        box=box.SIMPLE_HEAD,
+        show_edge=False,
+        pad_edge=False,
+        caption_justify="left",
+        title="Queues on the simulator against their closed forms (mean service time 1 s)",
+        caption="+- : standard error. |gap|: largest difference of a response time from the "
+        "recursion on the same sample. Alone: engine requests only.",
+    )
+    left = ("queue", "lengths", "load", "mean")
+    right = ("closed form s", "estimate s", "off", "+-", "|gap| s", "alone", "+-", "engine", "all")
+    for name in left:
+        table.add_column(name, no_wrap=True)
+    for name in (*right, "holds"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for line in lines:
+        table.add_row(
+            *(line.queue, line.law, f"{line.load:g}", line.figure),
+            *(f"{line.expected_s:.6f}", f"{line.estimate_s:.6f}", f"{line.difference:+.4%}"),
+            *(f"{line.standard_error_s / line.expected_s:.4%}", f"{line.max_gap_s:.0e}"),
+            "-" if line.engine_alone is None else f"{line.engine_alone:+.2%}",
+            "-" if line.engine_alone_error is None else f"{line.engine_alone_error:.2%}",
+            *(f"{line.engine_requests:,}", f"{line.recursion_requests:.0e}"),
+            "yes" if line.holds else "NO",
+        )
+    return table
+
+
+def _write(lines: Sequence[Line], took_s: float) -> None:
+    path = ROOT / "results" / "verify" / "summary.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    rows = [asdict(line) | {"difference": line.difference, "holds": line.holds} for line in lines]
+    content = {"lines": rows, "took_s": round(took_s, 1)}
+    path.write_text(json.dumps(content, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
