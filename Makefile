@@ -1,6 +1,6 @@
 # What this project does, one command each. `make help` lists them.
 .DEFAULT_GOAL := help
-.PHONY: help setup check test lint lock run reproduce-fig7 fidelity report verify clean
+.PHONY: help setup check test lint lock run reproduce-fig7 sweep-fig7 fidelity verify bench peer report clean
 
 PYTHON := $(shell for it in python3.11 python3; do $$it -c '' 2>&- && echo $$it && break; done)
 BIN := .venv/bin
@@ -37,6 +37,15 @@ run: setup  ## any scenario: make run SCENARIO=ensembling
 
 fidelity: setup  ## how far off the simulator's seconds are from measured ones
 	$(BIN)/python -m harness.fidelity --data $(DATA)
+
+sweep-fig7: setup  ## how figure 7 moves with what the paper leaves open
+	$(BIN)/python harness/run.py +scenario=ensembling_open && $(BIN)/python -m harness.ranges ensembling_open
+
+bench: setup  ## how fast the simulator is
+	$(BIN)/python -m harness.benchmarks
+
+peer:  ## install the peer that make bench measures beside, in an environment of its own
+	$(PYTHON) -m venv .venv-peer && .venv-peer/bin/pip install --quiet ai-dynamo==1.4.2
 
 report: setup  ## write the generated parts of README.md
 	$(BIN)/python -m harness.report

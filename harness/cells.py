@@ -18,9 +18,11 @@ from harness.entities import ServiceId
 from harness.forecast import Forecaster, Load, Plan
 from harness.metrics import gpu_figures, offline_figures, request_figures
 from harness.models import model_facts
+from harness.perfetto import write_trace
 from harness.policies import System
 from harness.record import is_finished, provenance, write_run
 from harness.recorder import Recorder
+from harness.uncertainty import intervals
 from harness.workloads.workload import Workload
 
 
@@ -59,6 +61,8 @@ class Cell:
     gpus: int
     seed: int
     keep_iterations: bool
+    keep_trace: bool = False
+    drawn: tuple[tuple[Engine, System], ...] = ()
 
 
 def combinations_of(matrix: Mapping[str, Sequence[object]]) -> Iterator[dict[str, object]]:
@@ -69,13 +73,21 @@ def combinations_of(matrix: Mapping[str, Sequence[object]]) -> Iterator[dict[str
 
 def run_cell(cell: Cell) -> None:
     """Serve the cell's workload and write its folder; a finished one is kept."""
-    if is_finished(cell.folder):
-        return
+    if not is_finished(cell.folder):
+        _serve(cell)
+    if cell.keep_trace and not (cell.folder / "trace.json").is_file():
+        write_trace(cell.folder)
+
+
+def _serve(cell: Cell) -> None:
     warm_up(cell.costs)
     started_s = time.time()
     workload = cell.recipe.build(cell.seed)
     recorder = Recorder(keep_iterations=cell.keep_iterations)
     cell.engine.run(workload, cell.system, recorder)
+    figures: dict[str, object] = {**_summary(cell, cell.system, workload, recorder)}
+    if cell.drawn:
+        figures["uncertainty"] = intervals([_drawn(cell, *pair, workload) for pair in cell.drawn])
     write_run(
         cell.folder,
         config=cell.config,
@@ -85,15 +97,24 @@ def run_cell(cell: Cell) -> None:
         requests=recorder.requests,
         gpu=recorder.gpu_frame(),
         iterations=recorder.iteration_frame(),
-        summary=_summary(cell, workload, recorder),
+        summary=figures,
     )
 
 
-def _summary(cell: Cell, workload: Workload, recorder: Recorder) -> dict[str, float]:
+def _drawn(cell: Cell, engine: Engine, system: System, workload: Workload) -> dict[str, float]:
+    """Figures of the same cell with other costs."""
+    recorder = Recorder()
+    engine.run(workload, system, recorder)
+    return _summary(cell, system, workload, recorder)
+
+
+def _summary(
+    cell: Cell, system: System, workload: Workload, recorder: Recorder
+) -> dict[str, float]:
     offline = offline_figures(recorder.requests, recorder.decision_s)
     horizon_s = offline["inference_s"]
     loads_s = [cell.costs.load_s(service.id, 1) for service in workload.services]
-    placement = cell.system.placement
+    placement = system.placement
     return {
         **offline,
         **gpu_figures(recorder.gpu_frame(), gpus=cell.gpus, horizon_s=horizon_s),

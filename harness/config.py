@@ -32,6 +32,16 @@ class HardwareConfig:
 
 
 @dataclass
+class RecordConfig:
+    """What to keep that is large."""
+
+    iterations: bool = MISSING
+    """Whether to write iterations.parquet."""
+    trace: bool = MISSING
+    """Whether to write trace.json for Perfetto; keeps iterations as well."""
+
+
+@dataclass
 class RunConfig:
     """One cell, or with `matrix` many."""
 
@@ -63,13 +73,16 @@ class RunConfig:
     """Folder for run folders; relative to the project, not to where the command is given."""
     workers: int = MISSING
     """Cells that run at the same time; with 1 no Ray is started."""
-    record_iterations: bool = MISSING
-    """Whether to write iterations.parquet."""
+    uncertainty_draws: int = MISSING
+    """Runs more with costs drawn from the error of their profile, for intervals; 0 for none."""
+    record: RecordConfig = field(default_factory=RecordConfig)
+    """What a run folder holds beyond its tables."""
 
 
 KEYS = {
     "": tuple(field.name for field in fields(RunConfig)),
     "hardware": tuple(field.name for field in fields(HardwareConfig)),
+    "record": tuple(field.name for field in fields(RecordConfig)),
     "system": ("name", "dispatch", "placement", "planner_parts"),
     "compare": ("axis", "reference"),
 }
@@ -84,7 +97,7 @@ def check(plain: Mapping[str, Any]) -> None:
             raise ValueError(f"system.{key} is missing")
     if not isinstance(plain["system"].get("planner_parts", []), list):
         raise ValueError(f"system.planner_parts={plain['system']['planner_parts']} is not a list")
-    for key, least in (("workers", 1), ("seed", 0)):
+    for key, least in (("workers", 1), ("seed", 0), ("uncertainty_draws", 0)):
         if plain[key] < least:
             raise ValueError(f"{key}={plain[key]}, it must be at least {least}")
     if plain["tracking"] not in MODES:

@@ -58,7 +58,12 @@ class Outlook:
         gpus: int,
         tensor_parallel: tuple[int, ...],
     ) -> None:
-        """Nothing runs. `tensor_parallel` lists the degrees that plans may use."""
+        """Nothing runs. `tensor_parallel` lists the degrees that plans may use.
+
+        Raises ValueError for a degree below 1.
+        """
+        if not tensor_parallel or min(tensor_parallel) < 1:
+            raise ValueError(f"tensor_parallel={list(tensor_parallel)} must list degrees from 1 up")
         self._forecaster = forecaster
         self._gpus = gpus
         self._degrees = tensor_parallel

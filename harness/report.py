@@ -14,6 +14,7 @@ from typing import Any
 from harness.cost_profile import read_profiles
 from harness.models import PROFILES
 from harness.record import ROOT
+from harness.report_parts import bench_part, fidelity_part, ranges_part, verify_part
 
 README = ROOT / "README.md"
 
@@ -67,7 +68,14 @@ def costs_part(_: Path) -> str:
     )
 
 
-PARTS: Mapping[str, Callable[[Path], str]] = {"claims": claims_part, "costs": costs_part}
+PARTS: Mapping[str, Callable[[Path], str]] = {
+    "claims": claims_part,
+    "costs": costs_part,
+    "ranges": ranges_part,
+    "verify": verify_part,
+    "bench": bench_part,
+    "fidelity": fidelity_part,
+}
 
 
 def rewritten(text: str, root: Path) -> str:

@@ -74,7 +74,8 @@ def read_calibration(folder: Path) -> Calibration:
         for phase, by_size in raw.get("slowdown", {}).items()
     }
     raw["knots_requests"] = tuple(raw["knots_requests"])
-    raw.pop("tried", None)
+    for said_only in ("tried", "choice"):
+        raw.pop(said_only, None)
     return Calibration(**raw)
 
 

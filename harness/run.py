@@ -39,6 +39,7 @@ from omegaconf.errors import (
 from harness.cells import Cell, combinations_of, run_cells
 from harness.config import RunConfig, check
 from harness.costs import ProfileCosts
+from harness.engines.engine import Engine
 from harness.entities import Cluster, GpuId
 from harness.gpus import gpu_facts
 from harness.models import unknown_name
@@ -48,15 +49,25 @@ from harness.progress import Progress
 from harness.record import read_summaries, remove_leftovers, run_id, source_digest
 from harness.table import print_cells
 from harness.tracking import log_scenario
+from harness.uncertainty import DrawnCosts
 from harness.values import checked
 
-DETERMINES = ("engine", "hardware", "workload", "policy", "system", "seed", "record_iterations")
+DETERMINES = (
+    "engine",
+    "hardware",
+    "workload",
+    "policy",
+    "system",
+    "seed",
+    "record",
+    "uncertainty_draws",
+)
 """Top-level keys that a result depends on."""
 
 INTERRUPTED = 130
 """Exit code after Ctrl-C, as shells have it."""
 
-_BAD_INPUT = (HydraException, OmegaConfBaseException, ValueError)
+_BAD_INPUT = (HydraException, OmegaConfBaseException, ValueError, MemoryError)
 
 _SCRATCH = Path(tempfile.gettempdir()) / f"sweep-{os.getpid()}"
 
@@ -122,8 +133,22 @@ def cell_of(config: DictConfig, setting: Mapping[str, object]) -> Cell:
         costs=costs,
         gpus=hardware["gpu_count"],
         seed=plain["seed"],
-        keep_iterations=plain["record_iterations"],
+        keep_iterations=plain["record"]["iterations"] or plain["record"]["trace"],
+        keep_trace=plain["record"]["trace"],
+        drawn=tuple(
+            _drawn(plain, offered, draw) for draw in range(1, plain["uncertainty_draws"] + 1)
+        ),
     )
+
+
+def _drawn(
+    plain: Mapping[str, Any], offered: Mapping[str, object], draw: int
+) -> tuple[Engine, System]:
+    """The same engine and system where costs are off by one draw; planners believe the profile."""
+    costs = offered["costs"]
+    assert isinstance(costs, ProfileCosts)
+    engine = _built("engine", plain["engine"], {**offered, "costs": DrawnCosts(costs, draw)})
+    return engine, _system(plain, offered)
 
 
 def _plain(value: object) -> object:

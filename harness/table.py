@@ -81,7 +81,9 @@ def as_table(
     axis = str(compare["axis"]) if compare else "system"
     places = _places(rows, settings, axis)
     keys = list(places.columns)
-    frame = pd.concat([places, rows[list(FIGURES)]], axis=1)
+    spans = [f"uncertainty.end_to_end_s.{end}" for end in ("low", "high")]
+    drawn = all(span in rows for span in spans)
+    frame = pd.concat([places, rows[[*FIGURES, *(spans if drawn else ())]]], axis=1)
     grouped = frame.groupby(keys, sort=False, dropna=False)
     means = grouped.mean().assign(seeds=grouped.size()).reset_index()
     varies = axis in places and places[axis].nunique() > 1
@@ -93,6 +95,10 @@ def as_table(
     if means["seeds"].nunique() > 1:
         columns.append(("seeds", [_text(value) for value in means["seeds"]]))
     columns += _figures(means, keys, axis, reference)
+    if drawn:
+        low, high = (means[span] for span in spans)
+        cells = [f"{a:,.1f} to {b:,.1f}" for a, b in zip(low, high, strict=True)]
+        columns.append(("95% by cost error", cells))
     for place, (header, cells) in enumerate(columns):
         # A header may break between its words, no cell and no word may.
         least = max(map(len, [*header.split(), *cells]))

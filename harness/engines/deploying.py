@@ -148,6 +148,7 @@ class Deployer:
             if everything or (view.kv_tokens == 0 and not view.is_running):
                 if view.kv_tokens > 0:
                     self.state.arrays.preemptions[request] += 1
+                    self.state.arrays.evicted_s[request] = self.state.now_s
                     self.state.arrays.kv[request] = 0
                 live.kv.close(request)
                 del live.members[request]

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from harness.costs import IterationTable
-from harness.decisions import Batch, Standing
+from harness.decisions import Batch, BatchRule, Standing
 from harness.engines.deploying import Deployer
 from harness.engines.engine import refuse_unmet_needs
 from harness.engines.lane import Ints, new_arrays
@@ -257,6 +257,7 @@ class _Run:
 
     def _follow(self, live: LiveGroup, standing: Standing) -> None:
         """Turn a group into a lane."""
+        self._refuse(standing.rule)
         (service,) = live.group.services
         costs, tp = self.engine.costs, live.group.tensor_parallel
         rule = lane_rule(
@@ -272,6 +273,13 @@ class _Run:
         live.kv = self._new_group(live.group).kv
         live.lane = Lane.empty(costs.table(service, tp), rule, self.state.arrays, self.state.now_s)
         live.lane.add(ids, self.state.now_s)
+
+    def _refuse(self, rule: BatchRule) -> None:
+        """Raise ValueError where a rule asks for larger batches than the engine has."""
+        for name in ("max_batch_requests", "max_batch_tokens"):
+            asked, most = getattr(rule, name), getattr(self.engine, name)
+            if asked > most:
+                raise ValueError(f"the policy's {name}={asked} exceeds the engine's {most}")
 
     def _key(self, live: LiveGroup, ids: Ints) -> None:
         assert live.standing is not None

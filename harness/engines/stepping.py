@@ -96,6 +96,7 @@ class Stepper:
             live.kv.evict(request)
             arrays.kv[request] = 0
             arrays.preemptions[request] += 1
+            arrays.evicted_s[request] = self.state.now_s
         for request, promise in decision.reserve.items():
             live.kv.reserve(request, promise)
         for batch in decision.launch:
@@ -116,10 +117,20 @@ class Stepper:
             flight.iterations = self._steady_iterations(live, batch, flight, decision.wake_s)
         for request, tokens in batch.tokens.items():
             live.kv.grow(request, tokens)
+            self._start(request)
         live.in_flight = (batch,)
         self.flights[id(live)] = flight
         flight.ends_s = live.now_s + _seconds(flight, flight.iterations)
         self.timeline.add(flight.ends_s, Kind.BATCH_ENDS, flight)
+
+    def _start(self, request: RequestId) -> None:
+        """Note when a request begins to run, first or again."""
+        arrays, now_s = self.state.arrays, self.state.now_s
+        if np.isnan(arrays.started_s[request]):
+            arrays.started_s[request] = now_s
+        elif not np.isnan(arrays.evicted_s[request]):
+            arrays.preempted_s[request] += now_s - arrays.evicted_s[request]
+            arrays.evicted_s[request] = np.nan
 
     def _steady_iterations(
         self, live: LiveGroup, batch: Batch, flight: Flight, wake_s: float | None
@@ -210,10 +221,12 @@ class Stepper:
     ) -> int:
         """Tokens that one request of the batch produced."""
         arrays = self.state.arrays
+        arrays.gpu_s[request] += gpu_s
+        if not is_decode(live.members[request]):
+            arrays.prefill_s[request] += gpu_s
         if iterations > 1:
             live.kv.grow(request, iterations - 1)
         arrays.kv[request] += tokens + iterations - 1
-        arrays.gpu_s[request] += gpu_s
         if arrays.kv[request] < arrays.prompt[request] + arrays.generated[request]:
             return 0
         if arrays.generated[request] == 0:

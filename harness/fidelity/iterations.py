@@ -11,8 +11,10 @@ from harness.cost_profile import Profile, read_profiles
 from harness.fidelity.lines import (
     ACROSS,
     HELD_OUT,
+    INNER_SIZES,
     ONE_ENGINE,
     SAME_ROWS,
+    SELECTED,
     UNSEEN_ARCHITECTURE,
     Line,
     line,
@@ -99,7 +101,7 @@ def measured_lines(data: Path) -> Iterator[Line]:
                 )
             else:
                 kept, seconds = held_out_seconds(pair)
-                yield from _pair_lines(source, pair[kept], seconds, HELD_OUT, "")
+                yield from _pair_lines(source, pair[kept], seconds, HELD_OUT, INNER_SIZES)
 
 
 def _pair_lines(
@@ -126,8 +128,8 @@ def _pair_lines(
 def roofline_lines(data: Path) -> Iterator[Line]:
     """The roofline of the logged engine on what others measured; the corrected one on everything.
 
-    The corrected one is corrected by other authors only; the operators it rests on are no rows of
-    these.
+    Its slowdown comes from other authors only, and the operators it rests on are no rows of these;
+    but which operators to adopt was chosen by these errors (`SELECTED`).
     """
     folder = PROFILES / sources()["logged"]["folder"]
     calibration = read_calibration(folder)
@@ -144,6 +146,7 @@ def _roofline_line(pair: Compared, errors: Floats, basis: str) -> Line:
     logged = sources()["logged"]
     notes = {source.engine: source.note for source in measured_sources()}
     measured = pair.engine in notes
+    of_rows = notes[pair.engine] if measured else "batches of the profile"
     return line(
         pair.measured_s,
         pair.measured_s * (1.0 + errors),
@@ -155,5 +158,5 @@ def _roofline_line(pair: Compared, errors: Floats, basis: str) -> Line:
         what=f"{pair.phase} iteration",
         basis=basis,
         seen=False,
-        note=notes[pair.engine] if measured else "under the roofline: batches of the profile",
+        note="; ".join(note for note in (of_rows, SELECTED if basis == ACROSS else "") if note),
     )

@@ -18,6 +18,11 @@ CORRECTED = "corrected roofline"
 UNSEEN_ARCHITECTURE = "roofline, architecture left out"
 SHARE_RULE = "rule for shares of the SMs"
 SIMULATED = "simulated, profile fitted elsewhere"
+INNER_SIZES = "held out: the smallest and the largest number of requests never are"
+SELECTED = (
+    "left out of the slowdown only: which operators to adopt was chosen among about 20 settings by "
+    "these errors, so they flatter somewhat"
+)
 AUTHORS = "its authors' own planner"
 NOT_YET = "not yet"
 

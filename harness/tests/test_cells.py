@@ -60,7 +60,7 @@ def test_a_cell_becomes_a_whole_folder(tmp_path: Path) -> None:
 
 
 def test_iterations_are_kept_on_demand(tmp_path: Path) -> None:
-    cell = small(tmp_path, "record_iterations=true")
+    cell = small(tmp_path, "record.iterations=true")
     run_cell(cell)
     assert len(pd.read_parquet(cell.folder / "iterations.parquet")) > 0
 

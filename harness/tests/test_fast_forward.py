@@ -61,8 +61,8 @@ def _assert_same(serve_it: Callable[[bool], Recorder]) -> None:
     on, off = (serve_it(fast).requests for fast in (True, False))
     exact = ["output_tokens", "preemptions"]
     np.testing.assert_array_equal(on[exact], off[exact])
-    times = ["first_token_s", "finished_s", "gpu_s"]
-    np.testing.assert_allclose(on[times], off[times], rtol=1e-9)
+    times = ["started_s", "first_token_s", "finished_s", "gpu_s", "prefill_s", "preempted_s"]
+    np.testing.assert_allclose(on[times], off[times], rtol=1e-9, atol=1e-9)
 
 
 @pytest.mark.parametrize("batch_rule", RULES)

@@ -142,7 +142,7 @@ def test_aims_for_the_logged_engine() -> None:
 
 
 def test_aims_for_other_measured_profiles() -> None:
-    """Held out, the median over models and sizes."""
+    """Held out, the median over models and sizes. Missed: prompts of Splitwise on A100, at 11%."""
     for gpu, source, phase, most in (
         ("A100-80G", "MuxServe", "decode", 0.03),
         ("A100-80G", "MuxServe", "prefill", 0.02),
@@ -155,7 +155,8 @@ def test_aims_for_other_measured_profiles() -> None:
         assert np.median([entry["median_error"] for entry in lines]) <= most
 
 
-def test_the_corrected_roofline_is_better_on_authors_it_had_not_seen() -> None:
+def test_the_corrected_roofline_is_better_for_the_median_group_of_authors() -> None:
+    """Not for each: it is worse for S-LoRA on the A10G and for DistServe's own engine."""
     for phase in ("prefill", "decode"):
         medians = {}
         for basis in (ONE_ENGINE, ACROSS):

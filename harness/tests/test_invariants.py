@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from baselines.fcfs import Fcfs
 from harness.benchmarks.speed import policies
-from harness.decisions import Decision
+from harness.decisions import BatchRule, Decision
 from harness.engines.simulator import Simulator
 from harness.entities import RequestId, Work
 from harness.events import Arrived, Event, Finished, Iterated
@@ -75,6 +75,7 @@ class Witness:
 
     inner: SchedulingPolicy
     waited: bool = False
+    rule: BatchRule | None = None
     computed: Counter[RequestId] = field(default_factory=Counter)
     produced: Counter[RequestId] = field(default_factory=Counter)
     batch_s: defaultdict[RequestId, float] = field(default_factory=lambda: defaultdict(float))
@@ -86,6 +87,7 @@ class Witness:
             self.inner.observe(event)
         if isinstance(event, Iterated):
             self.ends_s.append(event.now_s)
+            assert self.rule is None or len(event.batch.tokens) <= self.rule.max_batch_requests
             for request, tokens in event.batch.tokens.items():
                 self.computed[request] += tokens + event.iterations - 1
                 self.produced[request] += event.new_tokens[request]
@@ -101,6 +103,7 @@ class Witness:
         assert view.kv.free_blocks(service) >= 0
         assert view.kv.problems() == []
         decision = self.inner.schedule(view)
+        self.rule = decision.standing.rule if decision.standing else None
         self.waited |= not decision.launch and decision.standing is None
         return decision
 
@@ -198,7 +201,11 @@ def test_a_run_with_fast_forward(name: str, load: Load, blocks: int) -> None:
         _assert_work_conserving(recorder)
     log = recorder.iteration_frame()
     if log is not None:
+        assert witness.rule is not None
         _assert_log_adds_up(wanted, recorder, log, blocks)
+        together = log["prefill_requests"] + log["decode_requests"]
+        assert (together <= witness.rule.max_batch_requests).all()
+        assert (log["prefill_padded_tokens"] <= witness.rule.max_batch_tokens).all()
 
 
 def _assert_log_adds_up(load: Workload, recorder: Recorder, log: pd.DataFrame, blocks: int) -> None:

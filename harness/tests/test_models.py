@@ -6,7 +6,7 @@ from harness.models import ModelFacts, load_models, model_facts
 
 
 def _computed_parameters(facts: ModelFacts) -> float:
-    """Matrices of the layers and embeddings; norms, biases and positions are below 1%.
+    """Matrices of the layers and embeddings; norms and biases are below 0.1%.
 
     An encoder-decoder attends twice in its decoder, and half of its MLPs are mixtures.
     """
@@ -23,7 +23,9 @@ def _computed_parameters(facts: ModelFacts) -> float:
 @pytest.mark.parametrize("name", load_models())
 def test_published_parameters_follow_from_the_architecture(name: str) -> None:
     facts = model_facts(name)
-    assert facts.parameters == pytest.approx(_computed_parameters(facts), rel=0.01)
+    # these learn their positions, and the smaller of them notice their biases
+    within = 4e-3 if name.startswith(("opt-", "gpt2-")) else 1e-3
+    assert facts.parameters == pytest.approx(_computed_parameters(facts), rel=within)
     assert facts.attention_heads * facts.head_dim == facts.hidden_size
 
 

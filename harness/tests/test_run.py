@@ -246,7 +246,7 @@ def test_what_decides_a_result_decides_its_folder(tmp_path: Path) -> None:
         "hardware.memory_share=0.8",
         "engine.max_batch_tokens=9999",
         "system=max_heuristic",
-        "record_iterations=true",
+        "record.iterations=true",
     )
     assert len({folder(word) for word in other} | {folder()}) == len(other) + 1
 

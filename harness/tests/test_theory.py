@@ -16,7 +16,7 @@ from harness.verify.laws import Law, Sample, draw_s, draw_sample, second_moment_
 from harness.verify.queues import Discipline, Queue
 
 MM1 = Queue(discipline=Discipline.FIRST_COME, law=Law.EXPONENTIAL, load=0.8)
-SMALL = replace(QUICK, recursion_runs=30, recursion_requests=20_000, engine_requests=200)
+SMALL = replace(QUICK, recursion_runs=60, engine_requests=200)
 
 
 def _case(place: int, queue: Queue) -> object:

@@ -26,16 +26,16 @@ from harness.verify.queues import Discipline, Queue
 LOADS = (0.3, 0.5, 0.8)
 SEATS = (2, 4, 8)
 QUICK = Effort(
-    recursion_runs=60,
-    recursion_requests=50_000,
+    recursion_runs=200,
+    recursion_requests=20_000,
     engine_runs=1,
     engine_requests=1_000,
     bound=0.005,
 )
 FULL = Effort(
-    recursion_runs=500,
-    recursion_requests=200_000,
-    engine_runs=2,
+    recursion_runs=5_000,
+    recursion_requests=20_000,
+    engine_runs=3,
     engine_requests=20_000,
     bound=0.001,
 )

@@ -30,9 +30,6 @@ from harness.recorder import Recorder
 from harness.verify.laws import Floats, Sample, draw_sample, second_moment_s2
 from harness.verify.queues import Discipline, Queue
 
-MAX_EDGE_REQUESTS = 2000
-"""A tenth of a run is left out at either end, while the queue fills or drains, but no more."""
-
 EXACT = 1e-9
 """What rounding may do: absolute for response times in seconds, relative for sums."""
 
@@ -53,8 +50,8 @@ class Line:
     """One queue against its closed form; `max_gap_s` is the largest |engine - recursion|.
 
     `engine_alone` is the relative difference by the engine's requests only, with the same control
-    variates, and its standard error; None where runs are too short to be steady. `problems` are
-    broken identities, in sentences.
+    variates, and its standard error; None where its runs are shorter than the recursion's, as noise
+    and transients are then others. `problems` are broken identities, in sentences.
     """
 
     queue: str
@@ -114,9 +111,8 @@ def verify(queue: Queue, effort: Effort, seed: int) -> Line:
     fit = fit_controls(np.array([run_means(queue, s, *queue.recursion_s(s)) for s in samples]))
     means = np.array(engine.means)
     alone_s = float((means[:, 0] - means[:, 1:] @ fit.coefficients).mean())
-    longer = _kept(effort.recursion_requests) / _kept(effort.engine_requests)
-    alone_error_s = fit.noise_s * float(np.sqrt(longer / effort.engine_runs))
-    steady = _edge(effort.engine_requests) == MAX_EDGE_REQUESTS
+    alone_error_s = fit.noise_s / float(np.sqrt(effort.engine_runs))
+    alike = effort.engine_requests == effort.recursion_requests
     return Line(
         queue=queue.name,
         law=queue.law.value,
@@ -128,8 +124,8 @@ def verify(queue: Queue, effort: Effort, seed: int) -> Line:
         engine_requests=effort.engine_runs * effort.engine_requests,
         recursion_requests=effort.recursion_runs * effort.recursion_requests,
         max_gap_s=engine.max_gap_s,
-        engine_alone=alone_s / queue.expected_s - 1 if steady else None,
-        engine_alone_error=alone_error_s / queue.expected_s if steady else None,
+        engine_alone=alone_s / queue.expected_s - 1 if alike else None,
+        engine_alone_error=alone_error_s / queue.expected_s if alike else None,
         bound=effort.bound,
         problems=tuple(engine.problems),
     )
@@ -192,18 +188,12 @@ def _samples(
         yield draw_sample(queue.law, queue.rate_per_s, requests, np.random.default_rng(stream))
 
 
-def _edge(requests: int) -> int:
-    """Requests left out at either end of a run."""
-    return min(MAX_EDGE_REQUESTS, requests // 10)
-
-
-def _kept(requests: int) -> int:
-    return requests - 2 * _edge(requests)
-
-
 def run_means(queue: Queue, sample: Sample, response_s: Floats, work_s: Floats) -> Floats:
-    """The figure of one run and its control variates: means over the requests that count."""
-    edge = _edge(len(response_s))
+    """The figure of one run and its control variates, means over its requests.
+
+    A tenth at either end is left out, where the queue is filling or draining.
+    """
+    edge = len(response_s) // 10
     kept = slice(edge, len(response_s) - edge)
     service_s, found_s = sample.service_s[kept], work_s[kept]
     gap_s = sample.gap_s[edge + 1 : len(response_s) - edge + 1]

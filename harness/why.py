@@ -1,0 +1,76 @@
+"""Why was a request late: `python -m harness.why RUN_FOLDER REQUEST`.
+
+Splits the time from arrival to finish into waiting (before it first ran), preempted (from an
+eviction to running again), prefill and decode (iterations that computed its prompt or its next
+token), and paused (it held KV but was in no iteration, or was in none because others prefilled).
+"""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pandas as pd
+from rich.console import Console
+from rich.table import Table
+
+PARTS = ("waiting_s", "preempted_s", "prefill_s", "decode_s", "paused_s")
+
+
+def parts(requests: pd.DataFrame) -> pd.DataFrame:
+    """Seconds of every finished request in each of `PARTS`; they add up to its completion time."""
+    done = requests[requests["finished_s"].notna()]
+    total = done["finished_s"] - done["arrival_s"]
+    frame = pd.DataFrame(
+        {
+            "waiting_s": done["started_s"] - done["arrival_s"],
+            "preempted_s": done["preempted_s"],
+            "prefill_s": done["prefill_s"],
+            "decode_s": done["gpu_s"] - done["prefill_s"],
+        }
+    )
+    frame["paused_s"] = (total - frame.sum(axis=1)).where(lambda left: left.abs() > 1e-9, 0.0)
+    return frame.set_index(done["request"])
+
+
+def explain(folder: Path, request: int) -> pd.DataFrame:
+    """The parts of one request beside the medians of its service, in seconds.
+
+    Raises ValueError where there is no such run, request or finish.
+    """
+    path = folder / "requests.parquet"
+    if not path.is_file():
+        raise ValueError(f"{folder} is no run folder: it has no requests.parquet")
+    requests = pd.read_parquet(path)
+    row = requests[requests["request"] == request]
+    if row.empty:
+        raise ValueError(f"the run has requests 0 to {len(requests) - 1}, not {request}")
+    if row["finished_s"].isna().any():
+        raise ValueError(f"request {request} did not finish")
+    same = requests[requests["service"] == row["service"].iloc[0]]
+    every = parts(same)
+    return pd.DataFrame({"seconds": every.loc[request], "median of its service": every.median()})
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Print the parts; the exit status."""
+    parser = argparse.ArgumentParser(description="Split a request's time into its parts.")
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("request", type=int)
+    given = parser.parse_args(arguments)
+    try:
+        frame = explain(given.folder, given.request)
+    except ValueError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    table = Table(title=f"request {given.request}: {frame['seconds'].sum():,.3f} s to completion")
+    for name in ("part", *frame.columns):
+        table.add_column(name, justify="left" if name == "part" else "right")
+    for part, values in frame.iterrows():
+        table.add_row(str(part).removesuffix("_s"), *(f"{value:,.3f}" for value in values))
+    Console().print(table)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
