@@ -195,7 +195,7 @@ class ProfileCosts:
         self.parts = tuple(parts)
         self._facts: GpuFacts = gpu_facts(gpu)
         self._tables: dict[tuple[str, int], IterationTable] = {}
-        read_profiles(self._folder)
+        self._profiles = read_profiles(self._folder)
         unknown = [part for part in self.parts if part not in PARTS]
         if unknown:
             raise ValueError(f"An iteration has the parts {PARTS}, not {unknown[0]!r}.")
@@ -309,9 +309,8 @@ class ProfileCosts:
 
     def _measured(self, service: str, tensor_parallel: int) -> Iterator[Profile]:
         """Profiles of this GPU that may stand for the service, its own first."""
-        profiles = read_profiles(self._folder)
         for name in (service, model_facts(service).same_architecture_as):
-            profile = profiles.get((name, tensor_parallel))
+            profile = self._profiles.get((name, tensor_parallel))
             if profile is not None and profile.gpu == self.gpu:
                 yield profile
 

@@ -68,6 +68,7 @@ class Outlook:
         self._gpus = gpus
         self._degrees = tensor_parallel
         self._left = {service: _Outstanding(load) for service, load in loads.items() if len(load)}
+        self._plans: dict[ServiceId, list[Plan]] = {}
         self.passed_s = 0.0
 
     def copy(self) -> "Outlook":
@@ -90,6 +91,11 @@ class Outlook:
 
         ValueError if there is none.
         """
+        if service not in self._plans:
+            self._plans[service] = self._valid_plans(service)
+        return self._plans[service]
+
+    def _valid_plans(self, service: ServiceId) -> list[Plan]:
         longest = model_facts(service).max_context_tokens
         costs = self._forecaster.costs
         found = [

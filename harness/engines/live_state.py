@@ -171,12 +171,18 @@ class LiveGroup:
         return LiveRequest(self.state.workload.facts(request), self.state, self)
 
     def absorb(self) -> None:
-        """Requests of the inbox become members, with an empty account each."""
+        """Requests of the inbox become members, with an empty account each.
+
+        Done only when somebody looks: a group under a standing order may never need it.
+        """
+        if self.lane is not None or not self.inbox:
+            return
+        newest = max(self.members, default=-1)
         for request in self.inbox:
             view = self._view(request)
             self.members[view.facts.id] = view
             self.kv.open(view.facts)
-        if self.inbox and any(i < max(self.members) for i in self.inbox):
+        if min(self.inbox) < newest or self.inbox != sorted(self.inbox):
             self.members = dict(sorted(self.members.items()))
         self.inbox.clear()
 
@@ -212,6 +218,7 @@ class GroupWindow:
     @property
     def kv(self) -> KvLedger:
         """KV held and promised here."""
+        self._live.absorb()
         return self._live.kv
 
     @property

@@ -270,6 +270,7 @@ class _Run:
         ids = live.open_ids()
         self._key(live, ids)
         live.members.clear()
+        live.inbox.clear()
         live.kv = self._new_group(live.group).kv
         live.lane = Lane.empty(costs.table(service, tp), rule, self.state.arrays, self.state.now_s)
         live.lane.add(ids, self.state.now_s)

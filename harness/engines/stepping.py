@@ -59,16 +59,16 @@ class Stepper:
 
         Raises IllegalDecision when the policy breaks a rule.
         """
-        live.absorb()
-        if live.in_flight or not live.members:
+        if live.in_flight or not (live.members or live.inbox):
             return None
         started = perf_counter()
         decision = self.policy.schedule(live.window)
         self.recorder.decided("schedule", perf_counter() - started)
         self._refuse(live, check(decision, live, offers=self.offers))
+        if decision.standing is not None and self.fast_forward:
+            return decision
+        live.absorb()
         if decision.standing is not None:
-            if self.fast_forward:
-                return decision
             self._follow(live, decision)
         else:
             self._apply(live, decision, pads=False)
