@@ -137,6 +137,22 @@ def decode_iterations_within(
     return count
 
 
+def work_seconds(table: IterationTable, work: Work) -> float:
+    """Seconds of one iteration."""
+    return float(
+        iteration_seconds(
+            table,
+            work.prefill_requests,
+            work.prefill_tokens,
+            work.prefill_padded_tokens,
+            work.prefill_attended,
+            work.decode_requests,
+            work.context_tokens,
+            work.longest_tokens,
+        )
+    )
+
+
 def expand(profile: Profile, parts: tuple[str, ...]) -> IterationTable:
     """The table of a profile: chosen components added up, linear between and beyond its knots."""
 
@@ -226,18 +242,7 @@ class ProfileCosts:
         if max(work.prefill_requests, work.decode_requests) > MAX_REQUESTS:
             raise ValueError(f"Costs go up to {MAX_REQUESTS} requests per iteration, not {work}.")
         table = self.table(service, tensor_parallel)
-        seconds = float(
-            iteration_seconds(
-                table,
-                work.prefill_requests,
-                work.prefill_tokens,
-                work.prefill_padded_tokens,
-                work.prefill_attended,
-                work.decode_requests,
-                work.context_tokens,
-                work.longest_tokens,
-            )
-        )
+        seconds = work_seconds(table, work)
         fixed_s = min(seconds, float(table.shared_s[0]))
         return fixed_s + (seconds - fixed_s) / gpu_share
 

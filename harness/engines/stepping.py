@@ -11,7 +11,7 @@ from harness.costs import (
     IterationTable,
     decode_iterations_within,
     decode_run_seconds,
-    iteration_seconds,
+    work_seconds,
 )
 from harness.decisions import Batch, Decision
 from harness.draft import Draft, fill, is_decode, standing_order
@@ -270,15 +270,4 @@ def _seconds(flight: Flight, iterations: int) -> float:
                 iterations,
             )
         )
-    return float(
-        iteration_seconds(
-            flight.table,
-            work.prefill_requests,
-            work.prefill_tokens,
-            work.prefill_padded_tokens,
-            work.prefill_attended,
-            work.decode_requests,
-            work.context_tokens,
-            work.longest_tokens,
-        )
-    )
+    return work_seconds(flight.table, work)

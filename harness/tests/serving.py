@@ -8,7 +8,7 @@ import numpy as np
 
 from baselines.fcfs import Fcfs
 from baselines.round_robin import RoundRobin
-from harness.costs import IterationTable, iteration_seconds
+from harness.costs import IterationTable, work_seconds
 from harness.decisions import BatchRule, Deployment
 from harness.engines.simulator import Simulator
 from harness.entities import Cluster, GpuId, Group, GroupId, Service, ServiceId, Work
@@ -79,19 +79,7 @@ class LinearCosts:
         self, service: ServiceId, tensor_parallel: int, work: Work, *, gpu_share: float = 1.0
     ) -> float:
         """Seconds of one iteration."""
-        table = self.table(service, tensor_parallel)
-        return float(
-            iteration_seconds(
-                table,
-                work.prefill_requests,
-                work.prefill_tokens,
-                work.prefill_padded_tokens,
-                work.prefill_attended,
-                work.decode_requests,
-                work.context_tokens,
-                work.longest_tokens,
-            )
-        )
+        return work_seconds(self.table(service, tensor_parallel), work)
 
     def load_s(self, service: ServiceId, tensor_parallel: int) -> float:
         """Seconds of a load."""
