@@ -14,6 +14,27 @@ from harness.costs import (
     decode_run_seconds,
     iteration_seconds,
 )
+from harness.engines.admission import (
+    admit_chunked,
+    admit_whole,
+    continue_partial,
+    sum_chunks,
+)
+from harness.engines.heaps import (
+    push_waiting,
+)
+from harness.engines.holders import (
+    enter,
+    finish_due,
+    iterations_that_fit,
+    join,
+    leave,
+    make_room_to_decode,
+    pass_time,
+    produce,
+    take_blocks,
+    write_log,
+)
 from harness.engines.lane import (
     BUSY,
     CHUNKS,
@@ -37,21 +58,6 @@ from harness.engines.lane import (
     LaneArrays,
     LaneRule,
     RequestArrays,
-    blocks,
-    enter,
-    evict_last,
-    finish_due,
-    iterations_that_fit,
-    join,
-    leave,
-    make_room_to_decode,
-    pass_time,
-    pop_waiting,
-    produce,
-    push_waiting,
-    start,
-    take_blocks,
-    write_log,
 )
 
 # Why `advance` returned
@@ -59,100 +65,11 @@ HORIZON, IDLE, FULL, STUCK = range(4)
 
 
 @inlined
-def _admit_whole(requests: RequestArrays, lane: LaneArrays, rule: LaneRule) -> int:
-    """Move whole prompts from the waiting heap into `partial`; fills `work`, returns how many."""
-    counts, work = lane.counts, lane.work
-    work[:] = 0.0
-    admitted = tokens = longest = 0
-    while counts[WAITING] > 0 and counts[DECODING] + admitted < rule.max_requests:
-        request = lane.waiting[0]
-        context = requests.prompt[request] + requests.generated[request]
-        total, most = tokens + context, max(longest, context)
-        padded = (admitted + 1) * most if rule.pads else total
-        needed = blocks(context, rule.block_tokens)
-        if padded > rule.max_tokens or (rule.pads and padded - total > rule.max_padding):
-            break
-        if rule.capacity_blocks - counts[USED_BLOCKS] - needed < rule.spare_blocks:
-            break
-        pop_waiting(requests, lane)
-        start(requests, lane, request)
-        counts[USED_BLOCKS] += needed
-        lane.partial[admitted] = request
-        lane.chunk[admitted] = context
-        admitted, tokens, longest = admitted + 1, total, most
-        work[2] = padded
-        work[3] = admitted * float(most) * most if rule.pads else work[3] + float(context) * context
-    work[0], work[1] = admitted, tokens
-    counts[PARTIAL] = admitted
-    return admitted
-
-
-@inlined
-def _continue_partial(
-    requests: RequestArrays, lane: LaneArrays, rule: LaneRule, budget: int
-) -> int:
-    """Give the partly prefilled their chunks, evicting from behind; returns the budget left."""
-    counts = lane.counts
-    i = 0
-    while i < counts[PARTIAL]:
-        request = lane.partial[i]
-        held = requests.kv[request]
-        tokens = min(requests.prompt[request] + requests.generated[request] - held, budget)
-        needed = blocks(held + tokens, rule.block_tokens) - blocks(held, rule.block_tokens)
-        if needed > rule.capacity_blocks - counts[USED_BLOCKS]:
-            evict_last(requests, lane, rule)
-            continue
-        counts[USED_BLOCKS] += needed
-        lane.chunk[i] = tokens
-        budget -= tokens
-        i += 1
-    return budget
-
-
-@inlined
-def _admit_chunked(requests: RequestArrays, lane: LaneArrays, rule: LaneRule, budget: int) -> None:
-    """Newcomers behind the partly prefilled ones; only the last may be cut by the budget."""
-    counts = lane.counts
-    while (
-        counts[WAITING] > 0
-        and budget > 0
-        and counts[DECODING] + counts[PARTIAL] < rule.max_requests
-    ):
-        request = lane.waiting[0]
-        context = requests.prompt[request] + requests.generated[request]
-        free = rule.capacity_blocks - counts[USED_BLOCKS]
-        if free - blocks(context, rule.block_tokens) < rule.spare_blocks:
-            break
-        pop_waiting(requests, lane)
-        start(requests, lane, request)
-        tokens = min(context, budget)
-        counts[USED_BLOCKS] += blocks(tokens, rule.block_tokens)
-        lane.partial[counts[PARTIAL]] = request
-        lane.chunk[counts[PARTIAL]] = tokens
-        counts[PARTIAL] += 1
-        budget -= tokens
-
-
-@inlined
-def _sum_chunks(requests: RequestArrays, lane: LaneArrays) -> None:
-    """Fill `work` from the chunks chosen."""
-    work = lane.work
-    work[:] = 0.0
-    for i in range(lane.counts[PARTIAL]):
-        tokens = lane.chunk[i]
-        if tokens > 0:
-            work[0] += 1
-            work[1] += tokens
-            work[3] += tokens * (2.0 * (requests.kv[lane.partial[i]] + tokens) - tokens)
-    work[2] = work[1]
-
-
-@inlined
 def _begin_prompts(
     table: IterationTable, requests: RequestArrays, lane: LaneArrays, rule: LaneRule
 ) -> bool:
     """Begin an iteration of whole prompts, if one can be admitted."""
-    admitted = _admit_whole(requests, lane, rule)
+    admitted = admit_whole(requests, lane, rule)
     if admitted == 0:
         return False
     work = lane.work
@@ -170,13 +87,13 @@ def _begin_chunks(
     make_room_to_decode(requests, lane, rule)
     needed = lane.phase[-counts[STEPS] % rule.block_tokens]
     counts[USED_BLOCKS] += needed
-    budget = _continue_partial(requests, lane, rule, rule.max_tokens - counts[DECODING])
+    budget = continue_partial(requests, lane, rule, rule.max_tokens - counts[DECODING])
     if counts[EVICTED] == 0:
-        _admit_chunked(requests, lane, rule, budget)
+        admit_chunked(requests, lane, rule, budget)
     counts[USED_BLOCKS] -= needed
     if counts[PARTIAL] == 0:
         return False
-    _sum_chunks(requests, lane)
+    sum_chunks(requests, lane)
     longest = counts[LONGEST] + counts[STEPS] if counts[DECODING] > 0 else 0
     lane.time_s[FLIGHT_S] = iteration_seconds(
         table, int(work[0]), work[1], work[2], work[3], counts[DECODING], counts[CONTEXT], longest

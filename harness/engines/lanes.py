@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from harness.costs import MAX_REQUESTS, IterationTable
 from harness.decisions import BatchRule
+from harness.engines.heaps import push_all
 from harness.engines.kernel import FULL, STUCK, advance
 from harness.engines.lane import (
     BUSY,
@@ -30,7 +31,6 @@ from harness.engines.lane import (
     LaneRule,
     RequestArrays,
     new_lane,
-    push_all,
 )
 
 T = TypeVar("T", bound=np.generic)
