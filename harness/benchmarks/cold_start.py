@@ -1,9 +1,12 @@
 """Seconds from the command to the first simulated event, and of one whole small run."""
 
+import json
 import subprocess
 import sys
 import tempfile
 import time
+from datetime import datetime
+from pathlib import Path
 
 from harness.record import ROOT
 
@@ -30,9 +33,5 @@ def measure() -> dict[str, float]:
 
 def _first_event_s(folder: str) -> float:
     """Wall-clock time at which the run's engine started."""
-    import json
-    from datetime import datetime
-    from pathlib import Path
-
     (path,) = Path(folder).glob("*/*/provenance.json")
     return datetime.fromisoformat(json.loads(path.read_text())["started"]).timestamp()
