@@ -1,6 +1,6 @@
 """Is a decision legal? One sentence per broken rule; shared by both engines."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from harness.decisions import Batch, Decision, Evict
 from harness.entities import RequestId
@@ -18,6 +18,12 @@ def check(decision: Decision, view: GroupView, *, offers: frozenset[Capability])
 
     `offers` is what the engine can do. Costs the size of the decision, not of the group.
     """
+    if _is_plainly_legal(decision, view):
+        return []
+    return _broken_rules(decision, view, offers)
+
+
+def _broken_rules(decision: Decision, view: GroupView, offers: frozenset[Capability]) -> list[str]:
     return [
         *_wrong_times(decision, view),
         *_wrong_standing(decision, view),
@@ -27,6 +33,72 @@ def check(decision: Decision, view: GroupView, *, offers: frozenset[Capability])
         *_wrong_totals(decision, view),
         *_wrong_kv(decision, view),
     ]
+
+
+def _is_plainly_legal(decision: Decision, view: GroupView) -> bool:
+    """Whether a decision of the commonest kind breaks no rule, in one pass; False may be legal.
+
+    That kind is one batch of all SMs in an idle group of one service, perhaps after evictions.
+    """
+    if (
+        len(decision.launch) != 1
+        or decision.reserve
+        or decision.standing is not None
+        or view.in_flight
+        or view.free_share < 1
+        or len(view.group.services) > 1
+        or not (decision.wake_s is None or decision.wake_s > view.now_s)
+    ):
+        return False
+    (batch,) = decision.launch
+    tokens = batch.tokens
+    return (
+        batch.gpu_share == 1
+        and not batch.to_completion
+        and batch.service in view.services
+        and 0 < len(tokens) <= view.max_batch_requests
+        and sum(tokens.values()) <= view.max_batch_tokens
+        and _are_missing(batch, view)
+        and _evicts_others(decision.evict, tokens, view)
+        and _fits(decision.evict, tokens, view.kv)
+    )
+
+
+def _are_missing(batch: Batch, view: GroupView) -> bool:
+    """Whether all requests of a batch are here, of its service, and miss what they compute."""
+    requests, service = view.requests, batch.service
+    for name, tokens in batch.tokens.items():
+        request = requests.get(name)
+        if (
+            request is None
+            or not 0 < tokens <= request.context_tokens - request.kv_tokens
+            or request.facts.service != service
+        ):
+            return False
+    return True
+
+
+def _evicts_others(
+    evict: Mapping[RequestId, Evict], tokens: Mapping[RequestId, int], view: GroupView
+) -> bool:
+    """Whether those evicted are here, do not run, and are not swapped out."""
+    return not evict or (
+        evict.keys() <= view.requests.keys()
+        and evict.keys().isdisjoint(tokens)
+        and Evict.SWAP not in evict.values()
+    )
+
+
+def _fits(evict: Mapping[RequestId, Evict], tokens: Mapping[RequestId, int], kv: KvLedger) -> bool:
+    """Whether there is KV for a batch, after the evictions if it takes them."""
+    if kv.fits(tokens):
+        return True
+    if not evict:
+        return False
+    after = kv.copy()
+    for name in evict:
+        after.evict(name)
+    return after.fits(tokens)
 
 
 def _wrong_times(decision: Decision, view: GroupView) -> Iterator[str]:

@@ -5,6 +5,7 @@ decide every iteration, and `fill`, which is what a standing order means.
 """
 
 from collections.abc import Sequence
+from itertools import takewhile
 from math import floor
 
 import numpy as np
@@ -18,22 +19,34 @@ from harness.views import GroupView, RequestView
 class Draft:
     """One decision, written one batch at a time.
 
-    `kv` is a scratch copy of what will be held if the draft is applied, `tokens_left` what the
-    open batch may still compute, `requests_left` how many more may run at the same time.
-    The first request run opens a batch of its service on all free SMs.
+    `tokens_left` is what the open batch may still compute, `requests_left` how many more may run
+    at the same time. The first request run opens a batch of its service on all free SMs.
     """
 
     def __init__(self, view: GroupView) -> None:
         """Start an empty decision on `view`, which must not change while it is written."""
         self.view = view
-        self.kv: KvLedger = view.kv.copy()
         self.tokens_left = view.max_batch_tokens
-        self.requests_left = view.max_batch_requests - sum(len(b.tokens) for b in view.in_flight)
+        self.requests_left = view.max_batch_requests
         self.share_left = view.free_share
+        # Only while something is in flight are requests worth asking whether they run.
+        self._in_flight = view.in_flight
+        for batch in self._in_flight:
+            self.requests_left -= len(batch.tokens)
+        self._kv: KvLedger | None = None
         self._evict: dict[RequestId, Evict] = {}
         self._reserve: dict[RequestId, Reservation] = {}
         self._batches: list[tuple[ServiceId, float, dict[RequestId, int]]] = []
         self._runs: set[RequestId] = set()
+
+    @property
+    def kv(self) -> KvLedger:
+        """A scratch copy of what will be held if the draft is applied, made when first needed."""
+        if self._kv is None:
+            self._kv = self.view.kv.copy()
+            for _, _, tokens in self._batches:
+                self._kv.grow_all(tokens)
+        return self._kv
 
     @property
     def service(self) -> ServiceId | None:
@@ -69,7 +82,7 @@ class Draft:
             and (self._batches[-1][0] == facts.service if self._batches else self.share_left > 0)
             and facts.id not in self._runs
             and facts.id not in self._evict
-            and not request.is_running
+            and not (self._in_flight and request.is_running)
         )
 
     def try_run(self, request: RequestView, tokens: int) -> bool:
@@ -78,16 +91,46 @@ class Draft:
         False changes nothing. A request runs once, computes no more than it misses, and is not
         evicted by the same decision.
         """
-        if not self.has_room(request, tokens):
+        return self.has_room(request, tokens) and self._try_add(request, tokens)
+
+    def _try_add(self, request: RequestView, tokens: int) -> bool:
+        """`try_run` of one that there is room for."""
+        name = request.facts.id
+        if not self.kv.try_grow(name, tokens):
             return False
-        if not self.kv.try_grow(request.facts.id, tokens):
-            return False
+        self._add(request.facts.service, {name: tokens}, tokens)
+        return True
+
+    def _add(self, service: ServiceId, tokens: dict[RequestId, int], total: int) -> None:
         if not self._batches:
-            self.open_batch(request.facts.service, self.share_left)
-        self._batches[-1][2][request.facts.id] = tokens
-        self._runs.add(request.facts.id)
-        self.tokens_left -= tokens
-        self.requests_left -= 1
+            self.open_batch(service, self.share_left)
+        self._batches[-1][2].update(tokens)
+        self._runs.update(tokens)
+        self.tokens_left -= total
+        self.requests_left -= len(tokens)
+
+    def try_run_all(self, requests: Sequence[RequestView], budget: int) -> bool:
+        """Run every request for all that it misses, if that is at most `budget` tokens and fits.
+
+        False changes nothing. Costs far less than one `try_run` each but does not look as closely:
+        it is False, too, where something runs already or the group has several services.
+        """
+        if self._batches or self._in_flight or len(self.view.services) > 1 or not requests:
+            return False
+        missing = {r.facts.id: r.context_tokens - r.kv_tokens for r in requests}
+        total = sum(missing.values())
+        if (
+            not len(missing) == len(requests) <= self.requests_left
+            or total > min(budget, self.tokens_left)
+            or min(missing.values()) <= 0
+            or self.share_left <= 0
+            or not self._evict.keys().isdisjoint(missing)
+            or not (self._kv or self.view.kv).fits(missing)
+        ):
+            return False
+        if self._kv is not None:
+            self._kv.grow_all(missing)
+        self._add(requests[0].facts.service, missing, total)
         return True
 
     def try_reserve(self, request: RequestView, promise: Reservation) -> bool:
@@ -112,7 +155,7 @@ class Draft:
         applied first, so that promise could not be kept.
         """
         name = request.facts.id
-        if request.is_running or name in self._runs:
+        if name in self._runs or (self._in_flight and request.is_running):
             raise ValueError(f"r{name} is running and cannot be evicted")
         if guests := self.kv.borrowers(name) & self._reserve.keys():
             raise ValueError(f"r{name} has just lent to r{min(guests)} and cannot be evicted")
@@ -136,7 +179,7 @@ class Draft:
 def is_decode(request: RequestView) -> bool:
     """Whether only the KV of its last output token is missing."""
     held = request.kv_tokens
-    return 0 < held == request.context_tokens - 1 and request.generated_tokens > 0
+    return 0 < held == request.context_tokens - 1 >= request.facts.prompt_tokens
 
 
 def next_tokens(request: RequestView, chunk: int) -> int:
@@ -158,14 +201,23 @@ def continuous_batch(
     the open batch are passed over, but may be evicted.
     """
     left = draft.tokens_left if budget is None else budget
+    if draft.try_run_all(order, left):
+        return
+    # Where newcomers wait for KV, those before them often fit all the same.
+    front = list(takewhile(_holds_kv, order))
+    first = 0
+    if len(front) < len(order) and draft.try_run_all(front, left):
+        first = len(front)
+        left -= draft.view.max_batch_tokens - draft.tokens_left
     behind = len(order)
-    for place, request in enumerate(order):
+    for place in range(first, len(order)):
+        request = order[place]
         tokens = next_tokens(request, min(left, draft.tokens_left))
         if tokens <= 0 or draft.requests_left <= 0:
             return
         if not draft.has_room(request, tokens):
             continue
-        while not draft.try_run(request, tokens):
+        while not draft._try_add(request, tokens):
             behind -= 1
             while behind > place and not _can_be_evicted(draft, order[behind]):
                 behind -= 1
@@ -175,11 +227,15 @@ def continuous_batch(
         left -= tokens
 
 
+def _holds_kv(request: RequestView) -> bool:
+    return request.kv_tokens > 0
+
+
 def _can_be_evicted(draft: Draft, request: RequestView) -> bool:
     return (
         request.kv_tokens > 0
-        and not request.is_running
         and not draft.runs(request)
+        and not (draft._in_flight and request.is_running)
         and not draft.evicts(request)
     )
 

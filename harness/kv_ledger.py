@@ -6,7 +6,8 @@ the borrowers of x, every promise can be kept while, for each x that lends or bo
     used(x) = held(x) + sum of max(0, used(b) - own(b))  <=  own(x) + loan(x)
     lent(x) = sum of loan(b)                             <=  own(x) + loan(x)
 
-and the committed bytes fit the capacity. All sums are kept up to date, so that a change costs the
+and the committed bytes fit the capacity. Who has neither a promise nor a loan is an entry in a
+dictionary; the others have an account, whose sums are kept up to date, so that a change costs the
 length of the loan chain above it, never the number of requests.
 """
 
@@ -20,10 +21,9 @@ from harness.entities import Request, RequestId, Service, ServiceId
 
 @dataclass(slots=True)
 class _Account:
-    """What one request holds and was promised, and the sums over those it lends to (blocks)."""
+    """Of one with a promise or a loan: what it holds, and the sums over its borrowers (blocks)."""
 
     service: ServiceId
-    held_tokens: int = 0
     held_blocks: int = 0
     promise: Reservation | None = None
     own_blocks: int = 0
@@ -72,6 +72,10 @@ class _Account:
         return found
 
 
+# Stands for the account of whoever has none.
+_PLAIN = _Account(ServiceId(""))
+
+
 class KvLedger:
     """KV held, reserved and lent on one group. Estates have negative ids, requests never do.
 
@@ -89,66 +93,82 @@ class KvLedger:
         self.capacity_bytes = capacity_bytes
         self.services = services
         self.block_tokens = block_tokens
-        per_token = {name: service.kv_bytes_per_token for name, service in services.items()}
-        self._block_bytes = {name: size * block_tokens for name, size in per_token.items()}
-        self._held_tokens = dict.fromkeys(services, 0)
+        self._block_bytes = {n: s.kv_bytes_per_token * block_tokens for n, s in services.items()}
         self._free_bytes = capacity_bytes
-        # In a copy: only the accounts it changed, None for one that is gone; else see the parent.
-        self._accounts: dict[RequestId, _Account | None] = {}
+        self._services: dict[RequestId, ServiceId] = {}
+        self._held: dict[RequestId, int] = {}
+        self._accounts: dict[RequestId, _Account] = {}
+        # Accounts that no copy shares; the others are replaced by one of their own when written.
+        self._unshared: set[RequestId] = set()
         self._strained: set[RequestId] = set()
-        self._estates = self._changes = self._parent_changes = 0
-        self._parent: KvLedger | None = None
+        self._estates = 0
 
     def copy(self) -> "KvLedger":
-        """A scratch ledger that starts equal; costs what is changed in it, not what is in it.
-
-        It reads unchanged accounts from this one, so this one must rest while the copy is used:
-        once it has changed, the copy raises RuntimeError instead of mixing the two.
-        """
+        """A scratch ledger that starts equal; from then on neither follows the other."""
         twin = copy(self)
-        twin._accounts = {}
-        twin._adopt_sums(self)
-        twin._parent = self
-        twin._parent_changes = self._changes
+        twin._become(self)
         return twin
 
     def open(self, request: Request) -> None:
         """Start an empty account. ValueError if there is one, or its service is not here."""
         if request.id < 0:
             raise ValueError(f"r{request.id} cannot be opened: negative ids are for estates")
-        if self._find(request.id) is not None:
+        if request.id in self._services:
             raise ValueError(f"r{request.id} is open already")
         if request.service not in self.services:
             raise ValueError(f"r{request.id} is of {request.service}, which has no KV here")
-        self._accounts[request.id] = _Account(request.service)
-        self._changes += 1
+        self._services[request.id] = request.service
 
     def close(self, request: RequestId) -> None:
         """Evict, and forget the request."""
         self.evict(request)
-        self._forget(request)
+        del self._services[request]
 
     def grow(self, request: RequestId, tokens: int) -> None:
         """Hold `tokens` more, whether or not they fit."""
-        if tokens < 0:
-            raise ValueError(f"r{request} cannot grow by {tokens} tokens: KV shrinks by eviction")
-        self._hold(request, self._request(request).held_tokens + tokens)
+        self.grow_all({request: tokens})
+
+    def grow_all(self, tokens: Mapping[RequestId, int]) -> None:
+        """Hold as many tokens more as each request is given, whether or not they fit."""
+        held, block_tokens = self._held, self.block_tokens
+        for request, more in tokens.items():
+            before = held[request] if request in held else self.holding(request)
+            if more < 0:
+                raise ValueError(f"r{request} cannot grow by {more} tokens: KV shrinks by eviction")
+            held[request] = before + more
+            beyond = more - -before % block_tokens
+            if beyond > 0:
+                self._take(request, -(-beyond // block_tokens))
 
     def try_grow(self, request: RequestId, tokens: int) -> bool:
         """Hold `tokens` more if every promise can still be kept; False changes nothing."""
-        before = self._request(request).held_tokens
-        self.grow(request, tokens)
+        before = self.holding(request)
+        self.grow_all({request: tokens})
         if self._is_sound:
             return True
-        self._hold(request, before)
+        self._shrink(request, before)
         return False
+
+    def fits(self, tokens: Mapping[RequestId, int]) -> bool:
+        """Whether every promise could be kept if each request held so many tokens more."""
+        if not tokens.keys() <= self._services.keys():
+            self._refuse_unknown(min(tokens.keys() - self._services.keys()))
+        # A bound without a look at each: it may open one block more than its tokens fill.
+        blocks = len(tokens) + sum(tokens.values()) // self.block_tokens
+        if not self._accounts and blocks * max(self._block_bytes.values()) <= self._free_bytes:
+            return True
+        trial = self.copy()
+        trial.grow_all(tokens)
+        return trial._is_sound
 
     def evict(self, request: RequestId) -> None:
         """Drop KV and promise; what it had lent stays lent, by an empty estate."""
-        if self._request(request).borrowers:
+        if self.borrowers(request):
             self._leave_estate(request)
-        self._hold(request, 0)
-        self.reserve(request, None)
+        self._shrink(request, 0)
+        if request in self._accounts:
+            self.reserve(request, None)
+            del self._accounts[request]
 
     def reserve(self, request: RequestId, promise: Reservation | None) -> None:
         """Replace the promise, whether or not it fits.
@@ -156,39 +176,39 @@ class KvLedger:
         ValueError for negative sizes, a loan without a lender, a lender that is unknown or of
         another service, and loans in a circle. An estate nobody borrows from any more goes.
         """
+        service = self._service(request)
         if promise is not None:
             self._refuse_impossible(request, promise)
         account = self._writable(request)
         old_lender = account.lender
         if old_lender is not None:
             self._link(request, old_lender, account, -1)
-        self._free_bytes += account.committed_blocks * self._block_bytes[account.service]
+        self._free_bytes += account.committed_blocks * self._block_bytes[service]
         account.promise_it(promise, self.block_tokens)
-        self._free_bytes -= account.committed_blocks * self._block_bytes[account.service]
+        self._free_bytes -= account.committed_blocks * self._block_bytes[service]
         if account.lender is not None:
             self._link(request, account.lender, account, 1)
         self._note_strain(request, account)
-        if old_lender is not None and old_lender < 0 and not self._account(old_lender).borrowers:
+        if old_lender is not None and old_lender < 0 and not self._accounts[old_lender].borrowers:
             self.reserve(old_lender, None)
-            self._forget(old_lender)
+            del self._accounts[old_lender], self._services[old_lender]
 
     def try_reserve(self, request: RequestId, promise: Reservation | None) -> bool:
         """Replace the promise if every promise can still be kept; False changes nothing.
 
         ValueError as `reserve`.
         """
-        trial = self.copy()
+        before = self.reservation(request)
+        # An estate goes with its last borrower, and could not be brought back.
+        of_estate = before is not None and before.lender is not None and before.lender < 0
+        trial = self.copy() if of_estate else self
         trial.reserve(request, promise)
-        if not trial._is_sound:
-            return False
-        for name, account in trial._accounts.items():
-            if account is None:
-                self._forget(name)
-            else:
-                self._accounts[name] = account
-        self._adopt_sums(trial)
-        self._changes += 1
-        return True
+        fits = trial._is_sound
+        if fits and of_estate:
+            self._become(trial)
+        elif not fits and not of_estate:
+            self.reserve(request, before)
+        return fits
 
     def blocks(self, tokens: int) -> int:
         """Whole blocks that hold `tokens`."""
@@ -196,23 +216,29 @@ class KvLedger:
 
     def holding(self, request: RequestId) -> int:
         """Tokens of KV the request holds."""
-        return self._request(request).held_tokens
+        tokens = self._held.get(request)
+        if tokens is None:
+            self._refuse_unknown(request)
+            return 0
+        return tokens
 
     def held_blocks(self, request: RequestId) -> int:
         """Blocks of KV the request holds."""
-        return self._request(request).held_blocks
+        return self.blocks(self.holding(request))
 
     def reservation(self, request: RequestId) -> Reservation | None:
         """What was promised to the request; its lender may have become an estate."""
-        return self._request(request).promise
+        self._refuse_unknown(request)
+        return self._accounts.get(request, _PLAIN).promise
 
     def borrowers(self, request: RequestId) -> frozenset[RequestId]:
         """Those whose loans lie in the request's space."""
-        return self._request(request).borrowers
+        self._refuse_unknown(request)
+        return self._accounts.get(request, _PLAIN).borrowers
 
     def held_tokens(self, service: ServiceId) -> int:
-        """Tokens of KV all requests of a service hold."""
-        return self._held_tokens[service]
+        """Tokens of KV all requests of a service hold. Costs a look at each of them."""
+        return sum(n for name, n in self._held.items() if self._services[name] == service)
 
     def capacity_blocks(self, service: ServiceId) -> int:
         """Blocks of this service that would fit an empty ledger."""
@@ -230,7 +256,7 @@ class KvLedger:
         """Why a promise cannot be kept, from the running sums: free of cost when all can."""
         found = [self._over_capacity(self._free_bytes)] if self._free_bytes < 0 else []
         for name in sorted(self._strained):
-            found += self._account(name).strains(name)
+            found += self._accounts[name].strains(name)
         return found
 
     def problems(self) -> list[str]:
@@ -244,14 +270,11 @@ class KvLedger:
         found = [self._over_capacity(free)] if free < 0 else []
         for name, account in sorted(true.items()):
             found += account.strains(name)
-            if account != self._account(name):
-                found.append(f"r{name} is kept as {self._account(name)} but is {account}")
+            kept = self._accounts.get(name, account)
+            if kept != account:
+                found.append(f"r{name} is kept as {kept} but is {account}")
         if free != self._free_bytes:
             found.append(f"free space is kept as {self._free_bytes} bytes but is {free}")
-        for service, kept in self._held_tokens.items():
-            held = sum(a.held_tokens for a in true.values() if a.service == service)
-            if held != kept:
-                found.append(f"{service} is kept as holding {kept} tokens but holds {held}")
         return found
 
     @property
@@ -261,63 +284,54 @@ class KvLedger:
     def _over_capacity(self, free_bytes: int) -> str:
         return f"{-free_bytes} bytes over the KV capacity of {self.capacity_bytes}"
 
-    def _find(self, request: RequestId) -> _Account | None:
-        ledger = self
-        while request not in ledger._accounts:
-            parent = ledger._parent
-            if parent is None:
-                return None
-            if parent._changes != ledger._parent_changes:
-                raise RuntimeError("the ledger changed since this copy was made")
-            ledger = parent
-        return ledger._accounts[request]
-
-    def _account(self, name: RequestId) -> _Account:
-        account = self._find(name)
-        if account is None:
-            raise ValueError(f"r{name} has no KV account here")
-        return account
-
-    def _request(self, request: RequestId) -> _Account:
+    def _refuse_unknown(self, request: RequestId) -> None:
         if request < 0:
             raise ValueError(f"r{request} is an estate, not a request")
-        return self._account(request)
+        self._service(request)
 
-    def _writable(self, name: RequestId) -> _Account:
-        self._changes += 1
-        account = self._accounts.get(name)
-        if account is None:
-            account = self._account(name)
-            account = self._accounts[name] = replace(account)
-        return account
+    def _service(self, name: RequestId) -> ServiceId:
+        if name not in self._services:
+            raise ValueError(f"r{name} has no KV account here")
+        return self._services[name]
 
-    def _forget(self, name: RequestId) -> None:
-        self._changes += 1
-        self._strained.discard(name)
-        self._accounts[name] = None
-        if self._parent is None:
-            del self._accounts[name]
-
-    def _adopt_sums(self, other: "KvLedger") -> None:
-        self._held_tokens = other._held_tokens.copy()
+    def _become(self, other: "KvLedger") -> None:
+        """Take over the content of a ledger; accounts are shared until one of the two writes."""
         self._free_bytes = other._free_bytes
+        self._services = other._services.copy()
+        self._held = other._held.copy()
+        self._accounts = other._accounts.copy()
+        self._unshared = set()
+        other._unshared = set()
         self._strained = other._strained.copy()
         self._estates = other._estates
 
-    def _hold(self, request: RequestId, tokens: int) -> None:
-        account = self._writable(request)
-        self._held_tokens[account.service] += tokens - account.held_tokens
-        account.held_tokens = tokens
-        rise = self.blocks(tokens) - account.held_blocks
-        if rise == 0:
+    def _writable(self, name: RequestId) -> _Account:
+        """The account to write to, opened where there was none."""
+        if name not in self._unshared or name not in self._accounts:
+            shared, blocks = self._accounts.get(name), self.blocks(self._held.get(name, 0))
+            fresh = _Account(self._services[name], blocks, used_blocks=blocks)
+            self._accounts[name] = fresh if shared is None else replace(shared)
+            self._unshared.add(name)
+        return self._accounts[name]
+
+    def _shrink(self, request: RequestId, tokens: int) -> None:
+        """Hold `tokens`, which are no more than before."""
+        before = self._held.pop(request, 0)
+        if tokens:
+            self._held[request] = tokens
+        self._take(request, self.blocks(tokens) - self.blocks(before))
+
+    def _take(self, request: RequestId, blocks: int) -> None:
+        """Count blocks that a request has come to hold, or given back (negative)."""
+        if request not in self._accounts:
+            self._free_bytes -= blocks * self._block_bytes[self._services[request]]
             return
-        committed, overflow = account.committed_blocks, account.overflow_blocks
-        account.held_blocks += rise
-        account.used_blocks += rise
+        account = self._writable(request)
+        committed = account.committed_blocks
+        account.held_blocks += blocks
         taken = account.committed_blocks - committed
         self._free_bytes -= taken * self._block_bytes[account.service]
-        self._note_strain(request, account)
-        self._burden(account.lender, account.overflow_blocks - overflow, 0)
+        self._burden(request, blocks, 0)
 
     def _link(self, request: RequestId, lender: RequestId, account: _Account, sign: int) -> None:
         """Put a loan on its lender (sign 1) or take it off (sign -1)."""
@@ -349,18 +363,17 @@ class KvLedger:
             if promise.loan_tokens:
                 raise ValueError(f"r{request} borrows {promise.loan_tokens} tokens from nobody")
             return
-        lender = self._find(promise.lender)
-        if lender is None:
+        host = self._services.get(promise.lender)
+        if host is None:
             raise ValueError(f"r{request} borrows from r{promise.lender}, which is not here")
-        service = self._account(request).service
-        if lender.service != service:
-            whom = f"r{promise.lender} of {lender.service}"
-            raise ValueError(f"r{request} of {service} borrows from {whom}")
+        service = self._services[request]
+        if host != service:
+            raise ValueError(f"r{request} of {service} borrows from r{promise.lender} of {host}")
         above: RequestId | None = promise.lender
         while above is not None:
             if above == request:
                 raise ValueError(f"r{request} borrows from r{promise.lender} in a circle")
-            above = self._account(above).lender
+            above = self._accounts.get(above, _PLAIN).lender
 
     def _leave_estate(self, request: RequestId) -> None:
         """Put an empty account in the request's place towards its borrowers and its lender.
@@ -368,37 +381,28 @@ class KvLedger:
         Turning the loans into the borrowers' own overflow instead would break the promise of a
         lender that itself borrowed.
         """
-        account = self._account(request)
+        account = self._accounts[request]
         self._estates += 1
         estate = RequestId(-self._estates)
-        self._accounts[estate] = _Account(account.service)
+        self._services[estate] = account.service
         promise = account.promise
         if promise is not None and promise.lender is None:
             lent_tokens = account.lent_blocks * self.block_tokens
             promise = replace(promise, own_tokens=min(promise.own_tokens, lent_tokens))
         for borrower in sorted(account.borrowers):
-            loan = self._account(borrower).promise
+            loan = self._accounts[borrower].promise
             assert loan is not None  # a borrower is one by its promise
             self.reserve(borrower, replace(loan, lender=estate))
         self.reserve(estate, promise)
 
-    def _visible(self) -> dict[RequestId, _Account]:
-        """Every account as this ledger sees it."""
-        seen = self._parent._visible() if self._parent is not None else {}
-        for name, account in self._accounts.items():
-            if account is None:
-                seen.pop(name, None)
-            else:
-                seen[name] = account
-        return seen
-
     def _recomputed(self) -> dict[RequestId, _Account]:
-        """The accounts with all sums computed anew, borrowers before their lenders."""
+        """An account of everybody with all sums computed anew, borrowers before their lenders."""
         true = {}
-        for name, account in self._visible().items():
-            blocks = self.blocks(account.held_tokens)
-            true[name] = _Account(account.service, account.held_tokens, blocks, used_blocks=blocks)
-            true[name].promise_it(account.promise, self.block_tokens)
+        for name, service in self._services.items():
+            blocks = self.blocks(self._held.get(name, 0))
+            true[name] = _Account(service, blocks, used_blocks=blocks)
+            if name in self._accounts:
+                true[name].promise_it(self._accounts[name].promise, self.block_tokens)
         for name, account in true.items():
             if account.lender is not None:
                 true[account.lender].borrowers |= {name}

@@ -1,6 +1,6 @@
 """The mutable state of a run and the read-only windows on it. No scheduling, no time-keeping."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
@@ -58,11 +58,19 @@ class LiveState:
         )
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class LiveRequest:
-    """One unfinished request in one group."""
+    """One unfinished request in one group. Frozen towards policies; its group lets it grow.
+
+    `context_tokens` are prompt plus generated so far, `kv_tokens` those with KV on the GPU; the
+    same is in the arrays, which lanes, tables and records read. `_last_tokens` is the context with
+    which it is answered.
+    """
 
     facts: Request
+    context_tokens: int
+    kv_tokens: int
+    _last_tokens: int
     _state: LiveState
     _group: "LiveGroup"
 
@@ -72,19 +80,9 @@ class LiveRequest:
         return self._state.predicted.get(self.facts.id)
 
     @property
-    def context_tokens(self) -> int:
-        """Prompt plus generated so far."""
-        return self.facts.prompt_tokens + self.generated_tokens
-
-    @property
     def generated_tokens(self) -> int:
         """Output tokens so far."""
-        return int(self._state.arrays.generated[self.facts.id])
-
-    @property
-    def kv_tokens(self) -> int:
-        """Tokens whose KV is on the GPU."""
-        return int(self._state.arrays.kv[self.facts.id])
+        return self.context_tokens - self.facts.prompt_tokens
 
     @property
     def swapped_tokens(self) -> int:
@@ -104,7 +102,13 @@ class LiveRequest:
     @property
     def is_running(self) -> bool:
         """In a batch in flight now."""
-        return any(self.facts.id in batch.tokens for batch in self._group.in_flight)
+        in_flight = self._group.in_flight
+        return bool(in_flight) and any(self.facts.id in batch.tokens for batch in in_flight)
+
+
+# How a group lets its requests grow: assignment to the attribute is refused, to its slot it is not.
+_set_context: Callable[[LiveRequest, int], None] = LiveRequest.__dict__["context_tokens"].__set__
+_set_kv: Callable[[LiveRequest, int], None] = LiveRequest.__dict__["kv_tokens"].__set__
 
 
 @dataclass(slots=True)
@@ -168,7 +172,16 @@ class LiveGroup:
         return GroupWindow(self)
 
     def _view(self, request: int) -> LiveRequest:
-        return LiveRequest(self.state.workload.facts(request), self.state, self)
+        arrays, facts = self.state.arrays, self.state.workload.facts(request)
+        prompt = facts.prompt_tokens
+        return LiveRequest(
+            facts,
+            prompt + int(arrays.generated[request]),
+            int(arrays.kv[request]),
+            prompt + int(arrays.output[request]),
+            self.state,
+            self,
+        )
 
     def absorb(self) -> None:
         """Requests of the inbox become members, with an empty account each.
@@ -177,7 +190,7 @@ class LiveGroup:
         """
         if self.lane is not None or not self.inbox:
             return
-        newest = max(self.members, default=-1)
+        newest = next(reversed(self.members), -1)
         for request in self.inbox:
             view = self._view(request)
             self.members[view.facts.id] = view
@@ -185,6 +198,59 @@ class LiveGroup:
         if min(self.inbox) < newest or self.inbox != sorted(self.inbox):
             self.members = dict(sorted(self.members.items()))
         self.inbox.clear()
+
+    def evict(self, request: RequestId) -> None:
+        """Drop the KV of a member."""
+        arrays = self.state.arrays
+        self.kv.evict(request)
+        _set_kv(self.members[request], 0)
+        arrays.kv[request] = 0
+        arrays.preemptions[request] += 1
+        arrays.evicted_s[request] = self.state.now_s
+
+    def close(self, request: RequestId) -> None:
+        """A member is answered."""
+        self.kv.close(request)
+        self.state.arrays.kv[request] = 0
+        del self.members[request]
+
+    def produce(
+        self, batch: Batch, iterations: int, seconds: float
+    ) -> tuple[dict[RequestId, int], list[RequestId]]:
+        """A batch of members ends now, computed so many times (only decodes more than once).
+
+        Returns the tokens that each has produced, and who is answered. The KV of the first
+        iteration is in the ledger since the launch.
+        """
+        members, more = self.members, iterations - 1
+        arrays, now_s = self.state.arrays, self.state.now_s
+        kv_tokens, generated_tokens = arrays.kv, arrays.generated
+        made, answered = dict.fromkeys(batch.tokens, iterations), []
+        for request, computed in batch.tokens.items():
+            view = members[request]
+            prompt, context = view.facts.prompt_tokens, view.context_tokens
+            held = view.kv_tokens + computed + more
+            _set_kv(view, held)
+            kv_tokens[request] = held
+            if held < context:
+                made[request] = 0
+                continue
+            if context == prompt:
+                arrays.first_token_s[request] = now_s
+            context += iterations
+            _set_context(view, context)
+            generated_tokens[request] = context - prompt
+            if context == view._last_tokens:
+                answered.append(request)
+        arrays.gpu_s[np.fromiter(made, np.int64, len(made))] += seconds
+        if more:
+            self.kv.grow_all(dict.fromkeys(made, more))
+        return made, answered
+
+    def fewest_left(self, requests: Iterable[RequestId]) -> int:
+        """Fewest tokens that any of these members will yet produce: for engines only."""
+        members = self.members
+        return min([members[r]._last_tokens - members[r].context_tokens for r in requests])
 
     def open_ids(self) -> Ints:
         """Unfinished requests here that have arrived, ascending."""

@@ -1,7 +1,7 @@
 """Groups stepped decision by decision: ask the policy, apply its decision, end its batch."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from time import perf_counter
 
 import numpy as np
@@ -14,7 +14,7 @@ from harness.costs import (
     work_seconds,
 )
 from harness.decisions import Batch, Decision
-from harness.draft import Draft, fill, is_decode, standing_order
+from harness.draft import Draft, fill, standing_order
 from harness.engines.live_state import LiveGroup, LiveState
 from harness.engines.timeline import Kind, Timeline
 from harness.entities import RequestId, Work
@@ -25,11 +25,15 @@ from harness.recorder import GpuUse, Recorder
 
 @dataclass(slots=True)
 class Flight:
-    """A batch being computed: `iterations` equal ones, the last of which ends at `ends_s`."""
+    """A batch being computed: `iterations` equal ones, the last of which ends at `ends_s`.
+
+    `prompts` are the requests of the batch that do not decode.
+    """
 
     live: LiveGroup
     batch: Batch
     work: Work
+    prompts: list[RequestId]
     table: IterationTable
     start_s: float
     iterations: int
@@ -91,12 +95,8 @@ class Stepper:
 
     def _apply(self, live: LiveGroup, decision: Decision, *, pads: bool) -> None:
         """Evict, reserve, launch."""
-        arrays = self.state.arrays
         for request in decision.evict:
-            live.kv.evict(request)
-            arrays.kv[request] = 0
-            arrays.preemptions[request] += 1
-            arrays.evicted_s[request] = self.state.now_s
+            live.evict(request)
         for request, promise in decision.reserve.items():
             live.kv.reserve(request, promise)
         for batch in decision.launch:
@@ -110,13 +110,13 @@ class Stepper:
             )
 
     def _launch(self, live: LiveGroup, batch: Batch, decision: Decision, *, pads: bool) -> None:
-        work = work_of(live, batch, pads=pads)
+        work, prompts = work_of(live, batch, pads=pads)
         table = self.table_of(live, batch)
-        flight = Flight(live, batch, work, table, live.now_s, 1, 0.0)
-        if decision.steady and self.fast_forward and work.prefill_requests == 0:
+        flight = Flight(live, batch, work, prompts, table, live.now_s, 1, 0.0)
+        if decision.steady and self.fast_forward and not prompts:
             flight.iterations = self._steady_iterations(live, batch, flight, decision.wake_s)
-        for request, tokens in batch.tokens.items():
-            live.kv.grow(request, tokens)
+        live.kv.grow_all(batch.tokens)
+        for request in prompts:
             self._start(request)
         live.in_flight = (batch,)
         self.flights[id(live)] = flight
@@ -136,9 +136,7 @@ class Stepper:
         self, live: LiveGroup, batch: Batch, flight: Flight, wake_s: float | None
     ) -> int:
         """Iterations until a finish, short KV, or `wake_s`; events cut the run short later."""
-        ids = np.fromiter(batch.tokens, np.int64)
-        arrays = self.state.arrays
-        most = int((arrays.output[ids] - arrays.generated[ids]).min())
+        most = live.fewest_left(batch.tokens)
         if wake_s is not None:
             work = flight.work
             most = decode_iterations_within(
@@ -149,19 +147,17 @@ class Stepper:
                 wake_s - live.now_s,
                 most,
             )
+        kv, requests = live.kv, batch.tokens.keys()
+        if kv.fits(dict.fromkeys(requests, most)):
+            return most
         fits = 1
-        while fits < most:
-            tried = (fits + most + 1) // 2
-            if self._kv_allows(live, batch, tried):
+        while fits + 1 < most:
+            tried = (fits + most) // 2
+            if kv.fits(dict.fromkeys(requests, tried)):
                 fits = tried
             else:
-                most = tried - 1
+                most = tried
         return fits
-
-    @staticmethod
-    def _kv_allows(live: LiveGroup, batch: Batch, iterations: int) -> bool:
-        trial = live.kv.copy()
-        return all(trial.try_grow(request, iterations) for request in batch.tokens)
 
     def interrupt(self, live: LiveGroup) -> None:
         """Something happened to a group: its run of iterations ends at the next boundary."""
@@ -178,7 +174,7 @@ class Stepper:
             flight.iterations,
         )
         if iterations < flight.iterations:
-            cut = Flight(live, flight.batch, work, flight.table, flight.start_s, iterations, 0.0)
+            cut = replace(flight, iterations=iterations)
             cut.ends_s = flight.start_s + _seconds(cut, iterations)
             self.flights[id(live)] = cut
             self.timeline.add(cut.ends_s, Kind.BATCH_ENDS, cut)
@@ -194,67 +190,48 @@ class Stepper:
         self.recorder.intervals(
             live.group, GpuUse.BUSY, np.array([[flight.start_s, flight.ends_s]])
         )
-        new_tokens = {
-            request: self._grow(
-                live, request, tokens, flight.iterations, duration_s * batch.gpu_share
-            )
-            for request, tokens in batch.tokens.items()
-        }
+        seconds = duration_s * batch.gpu_share
+        new_tokens, answered = live.produce(batch, flight.iterations, seconds)
+        arrays = self.state.arrays
+        if flight.prompts:
+            arrays.prefill_s[flight.prompts] += seconds
         if Iterated in self.policy.hears:
             self.tell(
                 Iterated(
                     flight.ends_s, live.group.id, batch, duration_s, new_tokens, flight.iterations
                 )
             )
-        arrays = self.state.arrays
-        for request in batch.tokens:
-            if arrays.generated[request] == arrays.output[request]:
-                arrays.finished_s[request] = flight.ends_s
-                live.kv.close(request)
-                arrays.kv[request] = 0
-                del live.members[request]
-                self.finish(live, request)
+        for request in answered:
+            arrays.finished_s[request] = flight.ends_s
+            live.close(request)
+            self.finish(live, request)
         return True
 
-    def _grow(
-        self, live: LiveGroup, request: RequestId, tokens: int, iterations: int, gpu_s: float
-    ) -> int:
-        """Tokens that one request of the batch produced."""
-        arrays = self.state.arrays
-        arrays.gpu_s[request] += gpu_s
-        if not is_decode(live.members[request]):
-            arrays.prefill_s[request] += gpu_s
-        if iterations > 1:
-            live.kv.grow(request, iterations - 1)
-        arrays.kv[request] += tokens + iterations - 1
-        if arrays.kv[request] < arrays.prompt[request] + arrays.generated[request]:
-            return 0
-        if arrays.generated[request] == 0:
-            arrays.first_token_s[request] = self.state.now_s
-        arrays.generated[request] += iterations
-        return iterations
 
-
-def work_of(live: LiveGroup, batch: Batch, *, pads: bool) -> Work:
-    """What a batch computes."""
-    prompts = decodes = tokens_in = context = longest = longest_prompt = 0
+def work_of(live: LiveGroup, batch: Batch, *, pads: bool) -> tuple[Work, list[RequestId]]:
+    """What a batch computes, and which of its requests do not decode."""
+    members, prompts = live.members, []
+    decodes = tokens_in = context = longest = longest_prompt = 0
     attended = 0.0
     for request, tokens in batch.tokens.items():
-        view = live.members[request]
+        view = members[request]
         held, total = view.kv_tokens, view.context_tokens
-        if is_decode(view):
+        # `is_decode`, without a call for each
+        if 0 < held == total - 1 >= view.facts.prompt_tokens:
             decodes += 1
             context += total
-            longest = max(longest, total)
+            if total > longest:
+                longest = total
         else:
-            prompts += 1
+            prompts.append(request)
             tokens_in += tokens
             longest_prompt = max(longest_prompt, tokens)
             attended += tokens * (2.0 * (held + tokens) - tokens)
+    padded = tokens_in
     if pads:
-        attended = prompts * float(longest_prompt) ** 2
-    padded = prompts * longest_prompt if pads else tokens_in
-    return Work(prompts, tokens_in, padded, attended, decodes, context, longest)
+        padded = len(prompts) * longest_prompt
+        attended = len(prompts) * float(longest_prompt) ** 2
+    return Work(len(prompts), tokens_in, padded, attended, decodes, context, longest), prompts
 
 
 def _seconds(flight: Flight, iterations: int) -> float:

@@ -4,6 +4,7 @@ from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from random import Random
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -21,9 +22,11 @@ from harness.draft import (
     standing_order,
 )
 from harness.entities import RequestId
+from harness.events import Event
 from harness.policies import Capability
 from harness.tests.fakes import CHAT, CODE, FakeGroup, FakeRequest, FakeScene, launched, numbers
-from harness.views import RequestView
+from harness.tests.serving import LinearCosts, serve, workload
+from harness.views import GroupView, RequestView
 
 ALL = frozenset(Capability)
 PROMPTS_FIRST = BatchRule(
@@ -205,6 +208,57 @@ def test_one_decision_cannot_lend_and_evict_the_lender() -> None:
         draft.try_reserve(guest, Reservation(16))
 
 
+def test_all_run_or_none() -> None:
+    """Three prompts of 16 in 3 blocks, 2 of which one holder takes: two of them are too many."""
+    scene = FakeScene(capacity_blocks=3)
+    holder, one, two = scene.decoding(20), scene.add(16), scene.add(16)
+    view = scene.view()
+    draft = Draft(view)
+    refused = [
+        draft.try_run_all([], 100),
+        draft.try_run_all([one, two], 100),
+        draft.try_run_all([one, one], 100),
+        draft.try_run_all([holder, one], 16),
+        Draft(replace(view, max_batch_requests=1)).try_run_all([holder, one], 100),
+        Draft(replace(view, max_batch_tokens=16)).try_run_all([holder, one], 100),
+        Draft(replace(view, free_share=0.0)).try_run_all([one], 100),
+    ]
+    assert not any(refused)
+    assert draft.decision() == Decision()
+    assert draft.try_run_all([holder, one], 17)
+    assert (draft.requests_left, draft.kv.free_blocks(CHAT)) == (998, 0)
+    assert not draft.try_run_all([two], 100)
+    assert not draft.try_run(one, 1)
+    assert draft.decision() == Decision(launch=(Batch(CHAT, {RequestId(1): 1, RequestId(2): 16}),))
+
+
+def test_what_is_evicted_does_not_run_with_all() -> None:
+    scene = FakeScene(capacity_blocks=3)
+    holder, one = scene.decoding(20), scene.add(40)
+    draft = Draft(scene.view())
+    draft.evict(holder)
+    assert not draft.try_run_all([holder, one], 100)
+    assert draft.try_run_all([one], 100)
+    assert (draft.kv.holding(RequestId(1)), draft.kv.free_blocks(CHAT)) == (0, 0)
+
+
+def test_the_scratch_ledger_is_the_same_whenever_it_is_looked_at() -> None:
+    """It is made when first asked for: before the batch, after it, or between two of them."""
+    scene = FakeScene(capacity_blocks=9)
+    order = [scene.decoding(20), scene.add(16), scene.add(5)]
+    view = scene.view()
+    early, late = Draft(view), Draft(view)
+    assert early.kv.free_blocks(CHAT) == 7
+    for draft in (early, late):
+        assert draft.try_run_all(order[:2], 100)
+        assert draft.try_run(order[2], 5)
+    for draft in (early, late):
+        assert [draft.kv.holding(r.facts.id) for r in order] == [21, 16, 5]
+        assert draft.kv.free_blocks(CHAT) == 5
+        assert draft.kv.problems() == []
+    assert view.kv.free_blocks(CHAT) == 7
+
+
 def test_next_tokens_are_the_missing_ones_up_to_the_chunk() -> None:
     request = FakeScene(capacity_blocks=1).add(20, 5)
     assert (next_tokens(request, 100), next_tokens(request, 4)) == (15, 4)
@@ -246,7 +300,9 @@ def test_other_services_and_running_requests_are_passed_over() -> None:
     scene = FakeScene(capacity_blocks=9, services=(CHAT, CODE))
     order = [scene.add(8), scene.add(8, service=CODE), scene.add(8), scene.add(8)]
     order[2].is_running = True
-    draft = Draft(scene.view())
+    view = scene.view()
+    view.in_flight = (Batch(CHAT, {RequestId(3): 8}, 0.5),)
+    draft = Draft(replace(view, free_share=0.5))
     continuous_batch(draft, order)
     assert launched(draft.decision()) == {1: 8, 4: 8}
 
@@ -624,3 +680,59 @@ def test_continuous_batching_equals_its_naive_form(
     naive_continuous_batch(slow, list(order))
     assert fast.decision() == slow.decision()
     assert Counter(fast.decision().evict) == Counter(slow.decision().evict)
+
+
+# ---- what a draft is written on, while it is served ----
+
+
+class Suspicious:
+    """Evicts and pauses at random by `Draft`; at every question compares what it is shown twice."""
+
+    needs: ClassVar[frozenset[Capability]] = frozenset()
+    hears: ClassVar[frozenset[type[Event]]] = frozenset()
+
+    def __init__(self, seed: int) -> None:
+        self._rng = Random(seed)
+        self.asked = 0
+
+    def observe(self, event: Event) -> None:
+        """Nothing to learn."""
+
+    def schedule(self, view: GroupView) -> Decision:
+        """Any order, often cut short; steady where that is no more than a promise."""
+        self.asked += 1
+        table, requests = view.table, list(view.requests.values())
+        assert numbers(requests) == table.id.tolist()
+        assert [r.kv_tokens for r in requests] == table.kv_tokens.tolist()
+        assert [r.generated_tokens for r in requests] == table.generated_tokens.tolist()
+        assert [r.context_tokens for r in requests] == (
+            table.prompt_tokens + table.generated_tokens
+        ).tolist()
+        assert [view.kv.holding(r.facts.id) for r in requests] == table.kv_tokens.tolist()
+        assert view.kv.problems() == []
+        for name in ("kv_tokens", "context_tokens", "facts"):
+            with pytest.raises(AttributeError):
+                setattr(requests[0], name, 7)
+        draft = Draft(view)
+        order = self._rng.sample(requests, len(requests))
+        if self._rng.random() < 0.1 and order[0].kv_tokens:
+            draft.evict(order.pop(0))
+        continuous_batch(draft, order, budget=self._rng.choice([None, None, 9]))
+        steady = sum(map(draft.runs, requests)) == len(requests) and all(map(is_decode, requests))
+        return draft.decision(steady=steady, wake_s=view.now_s + 0.7)
+
+
+@settings(max_examples=40, deadline=None, derandomize=True)
+@given(st.integers(0, 10**6), st.sampled_from([12, 20, 200]))
+def test_views_tables_and_ledger_tell_the_same(seed: int, blocks: int) -> None:
+    """Requests hold their tokens as numbers of their own, through evictions and long runs too."""
+    rng = Random(seed)
+    load = workload(
+        [rng.randint(1, 60) for _ in range(12)],
+        [rng.randint(1, 40) for _ in range(12)],
+        sorted(rng.choice([0.0, 0.3, rng.random() * 3]) for _ in range(12)),
+    )
+    policy = Suspicious(seed)
+    frame = serve(load, policy, costs=LinearCosts(blocks=blocks, load=0.0), tokens=64).requests
+    assert frame["output_tokens"].tolist() == load.output_tokens.tolist()
+    assert policy.asked > 12

@@ -1,0 +1,63 @@
+"""Plain policies that decide every iteration through a `Draft`: how fast such ones are served."""
+
+from typing import ClassVar
+
+from harness.decisions import Decision
+from harness.draft import Draft, continuous_batch, is_decode
+from harness.events import Event
+from harness.policies import Capability
+from harness.views import GroupView, RequestView
+
+
+class DraftFcfs:
+    """First come, first served; who holds KV keeps its place."""
+
+    needs: ClassVar[frozenset[Capability]] = frozenset()
+    hears: ClassVar[frozenset[type[Event]]] = frozenset()
+
+    def observe(self, event: Event) -> None:
+        """Nothing to learn."""
+
+    def schedule(self, view: GroupView) -> Decision:
+        """Holders, then newcomers, both in order of arrival; the same again while all decode."""
+        draft = Draft(view)
+        order = sorted(view.requests.values(), key=_is_newcomer)
+        continuous_batch(draft, order)
+        return draft.decision(steady=all(map(is_decode, order)))
+
+
+class DraftSrpt:
+    """Shortest predicted remainder first; only the first `seats` keep their KV (recompute).
+
+    Predictions are made up, as uneven over equal requests as those of a poor predictor: newcomers
+    overtake and evict.
+    """
+
+    needs: ClassVar[frozenset[Capability]] = frozenset()
+    hears: ClassVar[frozenset[type[Event]]] = frozenset()
+
+    def __init__(self, *, seats: int) -> None:
+        self._seats = seats
+
+    def observe(self, event: Event) -> None:
+        """Nothing to learn."""
+
+    def schedule(self, view: GroupView) -> Decision:
+        """Order all anew, evict who has lost its seat, run the others."""
+        draft = Draft(view)
+        order = sorted(view.requests.values(), key=_remaining_tokens)
+        for request in order[self._seats :]:
+            if request.kv_tokens > 0:
+                draft.evict(request)
+        continuous_batch(draft, order[: self._seats])
+        return draft.decision()
+
+
+def _is_newcomer(request: RequestView) -> bool:
+    return request.kv_tokens == 0
+
+
+def _remaining_tokens(request: RequestView) -> int:
+    """Predicted output, by a hash of the id between nothing and twice the limit, less the done."""
+    facts = request.facts
+    return facts.id * 7919 % 97 * 2 * facts.max_output_tokens // 97 - request.generated_tokens
