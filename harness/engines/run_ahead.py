@@ -80,4 +80,5 @@ def _collect(lanes: list[Lane]) -> Ints:
     if not done:
         return np.zeros(0, np.int64)
     ids = np.concatenate(done)
-    return ids[np.lexsort((ids, lanes[0].requests.finished_s[ids]))]
+    in_order: Ints = ids[np.lexsort((ids, lanes[0].requests.finished_s[ids]))]
+    return in_order

@@ -65,7 +65,8 @@ class Ecdf:
 
     def cdf(self, tokens: ArrayLike) -> Floats:
         """Share of lengths that do not exceed `tokens`; same shape."""
-        return np.interp(np.floor(tokens), self.tokens, self.cumulative)
+        shares: Floats = np.interp(np.floor(tokens), self.tokens, self.cumulative)
+        return shares
 
 
 @cache
@@ -96,4 +97,6 @@ def output_lengths(
     """
     prompts = np.asarray(prompt_tokens, np.int64)
     room = np.minimum(max_output_tokens, max_context_tokens - prompts)
-    return np.maximum(1, np.minimum(ecdf.sample(prompts.size, rng).reshape(prompts.shape), room))
+    drawn: Ints = ecdf.sample(prompts.size, rng).reshape(prompts.shape)
+    clipped: Ints = np.maximum(1, np.minimum(drawn, room))
+    return clipped

@@ -62,7 +62,7 @@ class LinearCosts:
 
     def table(self, service: ServiceId, tensor_parallel: int) -> IterationTable:
         """Coefficients that do not depend on the number of requests, but for the base."""
-        n = np.arange(1025.0)
+        n = np.arange(1025).astype(np.float64)
         one = np.ones(1025) / tensor_parallel
         return IterationTable(
             self.base_s + 1e-4 * n,

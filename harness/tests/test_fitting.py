@@ -118,7 +118,7 @@ def test_nonnegative_least_squares_meets_its_optimality_conditions() -> None:
 
 
 def test_sparse_outliers_do_not_move_a_fit() -> None:
-    requests = np.arange(1, 201.0)
+    requests = np.arange(1, 201).astype(np.float64)
     knots = np.array([1.0, 100.0, 200.0])
     columns = np.hstack([np.ones((200, 1)), ramps(requests, knots)])
     times_s = 1.0 + np.where(requests < 100, 0.0, (requests - 100) / 100)

@@ -56,7 +56,7 @@ def test_the_slowdown_is_a_median_over_groups_of_authors() -> None:
 def test_errors_leave_the_pair_s_authors_out() -> None:
     pairs = [*PAIRS, _pair("a", 2.0, phase="prefill"), _pair("b", 2.0, phase="prefill")]
     plain = across_errors(pairs, corrected=False, but_for="c")
-    by_hand = [np.median([1 - 1.5 / 2.5, 1 - 1.5 / 3.5]), 0.0]
+    by_hand = [float(np.median([1 - 1.5 / 2.5, 1 - 1.5 / 3.5])), 0.0]
     assert plain["decode_median"] == pytest.approx(np.median(by_hand))
     assert plain["prefill_p95"] == pytest.approx(0.25)
     judged = across_errors(pairs, corrected=True, but_for="c")

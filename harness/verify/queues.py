@@ -47,7 +47,7 @@ class QueueCosts:
     def table(self, service: ServiceId, tensor_parallel: int) -> IterationTable:
         """Decodes take ticks, prefills no time."""
         none = np.zeros(MAX_REQUESTS + 1)
-        requests = np.arange(MAX_REQUESTS + 1.0)
+        requests = np.arange(MAX_REQUESTS + 1).astype(np.float64)
         decode_s = TICK_S * (requests if self.share else np.minimum(requests, 1.0))
         return IterationTable(none, none, none, none, decode_s, none, none, np.zeros(1))
 
