@@ -4,7 +4,7 @@ Paper      Kwon et al., Efficient Memory Management for Large Language Model Ser
            PagedAttention, SOSP 2023, arXiv 2309.06180; sections below are its sections.
 Idea       Requests run in the order of their arrival. KV is allocated block by block on demand;
            when it runs out, the latest request is evicted and later recomputed.
-Map        4.5 first-come-first-serve     -> the key, arrival time
+Map        4.5 first-come-first-serve     -> no key: a standing order by arrival
            4.5 preempt the latest         -> eviction from behind, part of a standing order
            4.5 recomputation              -> Evict.RECOMPUTE
 Constants  none of its own; the batch rule (seats, token budget, watermark) comes from the
@@ -15,13 +15,10 @@ Checked    baselines/tests/test_fcfs.py::test_order_and_eviction_by_hand
 
 from typing import ClassVar
 
-import numpy as np
-from numpy.typing import NDArray
-
 from harness.decisions import BatchRule, Decision, Standing
 from harness.events import Event
 from harness.policies import Capability
-from harness.views import GroupView, RequestTable
+from harness.views import GroupView
 
 
 class Fcfs:
@@ -32,7 +29,7 @@ class Fcfs:
 
     def __init__(self, *, rule: BatchRule) -> None:
         """Fill batches by `rule`."""
-        self._decision = Decision(standing=Standing(_arrival, rule))
+        self._decision = Decision(standing=Standing(None, rule))
 
     def observe(self, event: Event) -> None:
         """Nothing to learn."""
@@ -40,7 +37,3 @@ class Fcfs:
     def schedule(self, view: GroupView) -> Decision:
         """The same standing order for every group."""
         return self._decision
-
-
-def _arrival(table: RequestTable) -> NDArray[np.float64]:
-    return table.arrival_s

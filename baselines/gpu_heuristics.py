@@ -28,11 +28,12 @@ class MaxStages:
     def plan(self, outlook: Outlook, gpus: int) -> list[Stage]:
         """One stage per service."""
         stages: list[Stage] = []
-        for service in outlook.unfinished:
+        while outlook.unfinished:
+            service = outlook.startable({})[0]
             valid = outlook.plans(service)
             most = max(plan.gpus for plan in valid)
             plans = [plan for plan in valid if plan.gpus == most]
-            fastest = min(plans, key=lambda plan: outlook.finish_s(service, plan))
+            fastest = min(plans, key=lambda plan: outlook.finish_s(service, plan, {}))
             stages.append({service: fastest})
             outlook.pass_stage(stages[-1])
         return stages
@@ -58,6 +59,8 @@ def _even_stages(outlook: Outlook, gpus: int) -> Iterator[Stage]:
         share, extra = divmod(gpus, count)
         found = False
         for chosen in combinations(services, count):
+            if not set(chosen) <= set(outlook.startable(chosen)):
+                continue
             for lucky in combinations(chosen, extra):
                 shares = {service: share + (service in lucky) for service in chosen}
                 fitting = [_fullest(valid[service], shares[service]) for service in chosen]

@@ -15,7 +15,7 @@ from harness.costs import ProfileCosts
 from harness.decisions import BatchRule
 from harness.engines.engine import Engine
 from harness.entities import ServiceId
-from harness.forecast import Forecaster, Load, Plan
+from harness.forecast import Forecaster, Plan, ready_load
 from harness.metrics import gpu_figures, offline_figures, request_figures
 from harness.models import model_facts
 from harness.perfetto import write_trace
@@ -151,7 +151,7 @@ def warm_up(costs: ProfileCosts) -> None:
     )
     name = "vicuna-13b-v1.5"
     one = np.ones(4, np.int64)
-    load = Load(one, one - 1, one * 4)
+    load = ready_load(one, one - 1, one * 4)
     forecast = Forecaster(costs=costs, rule=rule).forecast(
         ServiceId(name), model_facts(name), Plan(2, 1), load
     )

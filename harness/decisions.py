@@ -65,10 +65,10 @@ class Standing:
 
     Requests that hold KV keep their place; all are ordered by `key`, lowest first, then by id.
     `key` is a pure function of facts and predictions (float64 per row of the table), so the engine
-    may evaluate it for later arrivals without asking the policy again.
+    may evaluate it for later arrivals without asking the policy again. None orders by arrival.
     """
 
-    key: "Callable[[RequestTable], NDArray[np.float64]]"
+    key: "Callable[[RequestTable], NDArray[np.float64]] | None"
     rule: BatchRule
 
 

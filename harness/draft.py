@@ -246,7 +246,7 @@ def standing_order(view: GroupView, standing: Standing) -> list[RequestView]:
     ValueError when the key does not give one number per request.
     """
     table = view.table
-    key = standing.key(table)
+    key = table.arrival_s if standing.key is None else standing.key(table)
     if key.shape != table.id.shape:
         raise ValueError(f"key of shape {key.shape} for {len(table.id)} requests")
     ordered = (

@@ -3,13 +3,13 @@
 Nothing here is a second simulator: groups are the same compiled lanes that the engine runs.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from harness.decisions import BatchRule
-from harness.engines.lane import CLOCK, LOG_COLUMNS, LOGGED, RequestArrays, new_arrays
+from harness.engines.lane import CLOCK, LOG_COLUMNS, LOGGED, NOBODY, RequestArrays, new_arrays
 from harness.engines.lanes import Lane, lane_rule
 from harness.engines.simulator import TableCosts
 from harness.entities import ServiceId
@@ -37,26 +37,62 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """Unfinished requests of one service as a planner believes them, in tokens; one entry each.
+    """Unfinished requests of one service as a planner believes them; one entry each.
 
-    `output_tokens` is what a request will have produced in the end; `kv_tokens` what it holds.
+    `id` ascends; `output_tokens` is what a request will have produced in the end. `ready_s` is when
+    it can begin. `next` is the row of the request that follows it in its group once it is
+    answered, or NOBODY; the `ready_s` of followers does not count.
     """
 
+    id: Ints
     prompt_tokens: Ints
     generated_tokens: Ints
     output_tokens: Ints
+    ready_s: Floats
+    next: Ints
 
     def __len__(self) -> int:
         """Number of requests."""
         return len(self.prompt_tokens)
 
+    def rest(self, unfinished: NDArray[np.bool_], generated_tokens: Ints) -> "Load":
+        """Those still unfinished, having generated so much (one entry per row of this load)."""
+        rows = np.flatnonzero(unfinished)
+        place = np.full(len(self) + 1, NOBODY)
+        place[rows] = np.arange(len(rows))
+        return Load(
+            self.id[rows],
+            self.prompt_tokens[rows],
+            generated_tokens[rows],
+            self.output_tokens[rows],
+            np.zeros(len(rows)),
+            place[self.next[rows]],
+        )
+
+
+def ready_load(prompt_tokens: Ints, generated_tokens: Ints, output_tokens: Ints) -> Load:
+    """Requests that all can begin at once and wait for nobody; ids count from 0."""
+    count = len(prompt_tokens)
+    return Load(
+        np.arange(count),
+        prompt_tokens,
+        generated_tokens,
+        output_tokens,
+        np.zeros(count),
+        np.full(count, NOBODY),
+    )
+
 
 @dataclass(frozen=True)
 class Forecast:
-    """One service under one plan from the moment its groups are loaded (time 0)."""
+    """One service under one plan from the moment its groups are loaded (time 0).
+
+    `finish_s` is when its last request is answered, `finished_s` when each is.
+    """
 
     load: Load
     finish_s: float
+    finished_s: Floats
     flops: float
     _curve_flops: tuple[float, ...]
     _forecaster: "Forecaster"
@@ -73,14 +109,11 @@ class Forecast:
         return low + (place - before) * (high - low)
 
     def load_after(self, time_s: float) -> Load:
-        """What is unfinished then. Requests keep what they have generated."""
+        """What is unfinished then. Requests keep what they have generated; all `ready_s` are 0."""
         if time_s <= 0:
-            return self.load
+            return replace(self.load, ready_s=np.zeros(len(self.load)))
         arrays, _ = self._forecaster.run(self._service, self._plan, self.load, time_s, log=False)
-        rest = np.flatnonzero(np.isnan(arrays.finished_s))
-        return Load(
-            self.load.prompt_tokens[rest], arrays.generated[rest], self.load.output_tokens[rest]
-        )
+        return self.load.rest(np.isnan(arrays.finished_s), arrays.generated)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,12 +125,19 @@ class Forecaster:
 
     def forecast(self, service: ServiceId, facts: ModelFacts, plan: Plan, load: Load) -> Forecast:
         """Serve the load to its end, requests dealt to the groups in turn."""
-        _, lanes = self.run(service, plan, load, np.inf, log=True)
+        arrays, lanes = self.run(service, plan, load, np.inf, log=True)
         finish_s = max((lane.arrays.time_s[CLOCK] for lane in lanes), default=0.0)
         grid_s = np.linspace(0.0, finish_s, CURVE_POINTS)
         done = sum((_flops_at(facts, lane, grid_s) for lane in lanes), np.zeros(CURVE_POINTS))
         return Forecast(
-            load, float(finish_s), float(done[-1]), tuple(done.tolist()), self, service, plan
+            load,
+            float(finish_s),
+            arrays.finished_s,
+            float(done[-1]),
+            tuple(done.tolist()),
+            self,
+            service,
+            plan,
         )
 
     def run(
@@ -105,8 +145,14 @@ class Forecaster:
     ) -> tuple[RequestArrays, list[Lane]]:
         """Advance one lane per group to `until_s` from an empty, loaded state."""
         arrays = new_arrays(
-            load.prompt_tokens, load.output_tokens, load.generated_tokens, np.zeros(len(load))
+            load.prompt_tokens, load.output_tokens, load.generated_tokens, load.ready_s
         )
+        arrays.next[:] = load.next
+        arrays.key[:] = load.ready_s
+        follows = np.zeros(len(load), np.bool_)
+        follows[load.next[load.next != NOBODY]] = True
+        first_come = np.argsort(load.ready_s, kind="stable")
+        heads = first_come[~follows[first_come]]
         table = self.costs.table(service, plan.tensor_parallel)
         rule = lane_rule(
             self.rule,
@@ -115,8 +161,8 @@ class Forecaster:
             log=log,
         )
         lanes = []
-        for first in range(min(plan.data_parallel, len(load))):
-            ids = np.arange(first, len(load), plan.data_parallel)
+        for first in range(min(plan.data_parallel, len(heads))):
+            ids = heads[first :: plan.data_parallel]
             lane = Lane.empty(table, rule, arrays, 0.0, log_rows=4 * len(ids) + 64 if log else 0)
             lane.add(ids, 0.0)
             lane.run_to(until_s)

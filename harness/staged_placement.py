@@ -6,13 +6,14 @@ from typing import ClassVar, Protocol
 
 import numpy as np
 
+from harness.belief import believed_loads, edges_between
 from harness.decisions import BatchRule, Deployment
 from harness.engines.simulator import TableCosts
 from harness.entities import GpuId, Group, GroupId, ServiceId
 from harness.events import Event
 from harness.forecast import Forecaster, Plan
 from harness.gpu_assignment import assign
-from harness.outlook import Outlook, believed_loads
+from harness.outlook import Outlook
 from harness.policies import Capability
 from harness.predictors.ecdf import Ecdf
 from harness.stages import Stage, StageFollower
@@ -75,11 +76,12 @@ class StagedPlacement:
                 believed_loads(view, self._lengths, self._rng),
                 gpus,
                 self._degrees,
+                edges_between(view),
             )
             stages = self._planner.plan(outlook, gpus)
             self.planned_s = outlook.passed_s
             self._follower = StageFollower(stages, gpus)
-        unfinished = {service for service, left in view.backlog.items() if left}
+        unfinished = {s for s, left in view.backlog.items() if left or len(view.to_come(s))}
         return Deployment(self._groups(self._follower.next(unfinished), view))
 
     def _groups(self, plans: dict[ServiceId, Plan], view: ClusterView) -> tuple[Group, ...]:

@@ -21,6 +21,7 @@ from harness.entities import (
     ServiceId,
 )
 from harness.kv_ledger import KvLedger
+from harness.workloads.graph import Edges
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -41,6 +42,23 @@ class RequestTable:
     max_output_tokens: Ints
     deadline_s: Floats
     predicted_mean_tokens: Floats
+
+
+@dataclass(frozen=True, slots=True)
+class CallTable:
+    """Calls of applications that have come in which still wait for answers of other calls.
+
+    One row each, ascending by id, of what is known of them: `own_tokens` is their prompt without
+    the answers that are yet to be carried to them.
+    """
+
+    id: Ints
+    own_tokens: Ints
+    max_output_tokens: Ints
+
+    def __len__(self) -> int:
+        """Number of calls."""
+        return len(self.id)
 
 
 class RequestView(Protocol):
@@ -180,7 +198,7 @@ class ClusterView(Protocol):
 
     @property
     def backlog(self) -> Mapping[ServiceId, int]:
-        """Unfinished requests per service."""
+        """Unfinished requests per service, those to come not counted."""
 
     @property
     def queued(self) -> Mapping[GroupId, int]:
@@ -188,6 +206,13 @@ class ClusterView(Protocol):
 
     def unfinished(self, service: ServiceId) -> RequestTable:
         """Unfinished requests of a service that have arrived, wherever they are."""
+
+    def to_come(self, service: ServiceId) -> CallTable:
+        """Calls of a service that will arrive when others have been answered."""
+
+    @property
+    def edges(self) -> Edges:
+        """Who waits for whom: pairs whose parent is not answered yet."""
 
     @property
     def apps(self) -> Mapping[AppId, AppView]:

@@ -7,7 +7,7 @@ import yaml
 
 from harness.benchmarks.speed import build
 from harness.costs import PARTS, ProfileCosts
-from harness.forecast import Forecaster, Load
+from harness.forecast import Forecaster, ready_load
 from harness.outlook import Outlook
 from harness.predictors.ecdf import load_lengths, output_lengths
 from harness.record import ROOT
@@ -35,7 +35,7 @@ def measure() -> dict[str, float]:
             max_context_tokens=service.max_context_tokens,
             rng=rng,
         )
-        loads[service.id] = Load(prompts, np.zeros_like(prompts), sampled)
+        loads[service.id] = ready_load(prompts, np.zeros_like(prompts), sampled)
     figures = {}
     for path in sorted((ROOT / "scenarios" / "system").glob("*.yaml")):
         system = yaml.safe_load(path.read_text())

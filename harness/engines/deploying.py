@@ -21,6 +21,7 @@ class Deployer:
 
     A group that is to go ends its iteration in flight first. Its unfinished requests keep what
     they have generated, lose their KV, and go to the groups of their service, or wait for one.
+    The next call of a chain goes to the group that answered the one before it, if that still is.
     """
 
     state: LiveState
@@ -37,6 +38,8 @@ class Deployer:
     occupied: dict[GpuId, LiveGroup] = field(default_factory=dict)
     held_back: dict[ServiceId, list[int]] = field(default_factory=dict)
     announced: set[int] = field(default_factory=set)
+    home: dict[int, GroupId] = field(default_factory=dict)
+    following: dict[int, GroupId] = field(default_factory=dict)
 
     def deploy(self, wanted: Deployment) -> None:
         """Make `wanted` the deployment. Raises ValueError when it cannot be."""
@@ -164,20 +167,40 @@ class Deployer:
         if not homes or not requests:
             self.held_back[service] = requests
             return
-        chosen = self.dispatch.dispatch(requests, service, self.view)
+        chosen = self._dispatch(requests, service, homes)
         for request, group in zip(requests, chosen, strict=True):
             if group not in homes:
                 raise ValueError(
                     f"r{request} of {service} was dispatched to {group}, which does not serve it"
                 )
             self.state.groups[group].inbox.append(request)
+        if len(self.state.workload.edges):
+            self.home.update(zip(requests, chosen, strict=True))
         if self.wants(Arrived) or self.wants(Moved):
             for request, group in zip(requests, chosen, strict=True):
                 self._announce(request, group)
+
+    def _dispatch(
+        self, requests: list[int], service: ServiceId, homes: list[GroupId]
+    ) -> list[GroupId]:
+        """A group for each request: where its predecessor was, else as the policy says."""
+        known = {r: self.following.pop(r) for r in requests if r in self.following}
+        known = {r: group for r, group in known.items() if group in homes}
+        asked = [r for r in requests if r not in known]
+        if asked:
+            known |= zip(asked, self.dispatch.dispatch(asked, service, self.view), strict=True)
+        return [known[r] for r in requests]
+
+    def follow(self, request: int, follower: int, *, is_there: bool) -> None:
+        """A call of a chain has been answered: the next one belongs where it was, or is there."""
+        group = self.home.pop(request)
+        self.home[follower] = group
+        if not is_there:
+            self.following[follower] = group
 
     def _announce(self, request: int, group: GroupId) -> None:
         """Tell of a request's first group as its arrival, of any other as a move."""
         kind = Moved if request in self.announced else Arrived
         self.announced.add(request)
         if self.wants(kind):
-            self.tell(kind(self.state.now_s, self.state.workload.facts(request), group))
+            self.tell(kind(self.state.now_s, self.state.facts(request), group))

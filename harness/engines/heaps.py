@@ -36,6 +36,18 @@ def push_all(requests: RequestArrays, lane: LaneArrays, ids: Ints) -> None:
         push_waiting(requests, lane, ids[i])
 
 
+@compiled
+def count_followers(requests: RequestArrays, ids: Ints) -> int:
+    """Requests that will arrive in the same lane behind these, one after the other."""
+    count = 0
+    for i in range(len(ids)):
+        follower = requests.next[ids[i]]
+        while follower >= 0:
+            count += 1
+            follower = requests.next[follower]
+    return count
+
+
 @inlined
 def pop_waiting(requests: RequestArrays, lane: LaneArrays) -> None:
     """Remove the head of the waiting heap."""

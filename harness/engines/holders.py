@@ -16,14 +16,17 @@ from harness.engines.lane import (
     DECODED,
     DECODING,
     DONE,
+    ELSEWHERE,
     EVICTED,
     FLIGHT,
     HEAP,
     LOGGED,
     LONGEST,
+    NOBODY,
     NOTHING,
     PARTIAL,
     STEPS,
+    STOPPED,
     USED_BLOCKS,
     LaneArrays,
     LaneRule,
@@ -164,9 +167,17 @@ def take_blocks(lane: LaneArrays, rule: LaneRule, iterations: int) -> None:
 
 @inlined
 def _finish(requests: RequestArrays, lane: LaneArrays, request: int) -> None:
-    requests.finished_s[request] = lane.time_s[CLOCK]
+    """Note the end of a request; whoever follows it in this lane arrives."""
+    clock_s = lane.time_s[CLOCK]
+    requests.finished_s[request] = clock_s
     lane.done[lane.counts[DONE]] = request
     lane.counts[DONE] += 1
+    follower = requests.next[request]
+    if follower == ELSEWHERE:
+        lane.counts[STOPPED] = 1
+    elif follower != NOBODY:
+        requests.arrival_s[follower] = requests.key[follower] = clock_s
+        push_waiting(requests, lane, follower)
 
 
 @inlined

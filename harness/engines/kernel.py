@@ -53,6 +53,7 @@ from harness.engines.lane import (
     PARTIAL,
     PROMPTS,
     STEPS,
+    STOPPED,
     USED_BLOCKS,
     WAITING,
     LaneArrays,
@@ -61,7 +62,7 @@ from harness.engines.lane import (
 )
 
 # Why `advance` returned
-HORIZON, IDLE, FULL, STUCK = range(4)
+HORIZON, IDLE, FULL, STUCK, FOLLOWED = range(5)
 
 
 @inlined
@@ -279,12 +280,17 @@ def advance(
     """End every iteration that ends at or before `horizon_s`; one that ends later stays in flight.
 
     No iteration begins at or after the horizon. Returns HORIZON, IDLE (no request left; the clock
-    stays at the last boundary), FULL (make the log or the intervals longer and call again) or
-    STUCK (the first waiting request can never be admitted).
+    stays at the last boundary), FULL (make the log or the intervals longer and call again), STUCK
+    (the first waiting request can never be admitted) or FOLLOWED (a request that others wait for
+    was answered at the clock's time).
     """
     enter(requests, lane, rule)
     status = HORIZON
+    lane.counts[STOPPED] = 0
     while True:
+        if lane.counts[STOPPED]:
+            status = FOLLOWED
+            break
         if _is_full(lane, rule):
             status = FULL
             break

@@ -15,11 +15,14 @@ Floats = NDArray[np.float64]
 
 # Positions in LaneArrays.counts
 WAITING, DECODING, PARTIAL, NEXT_ARRIVAL, STEPS, CONTEXT = range(6)
-LONGEST, USED_BLOCKS, HEAP, BUSY, LOGGED, FLIGHT, EVICTED, DONE, COUNTS = range(6, 15)
+LONGEST, USED_BLOCKS, HEAP, BUSY, LOGGED, FLIGHT, EVICTED, DONE, STOPPED, COUNTS = range(6, 16)
 
 # Positions in LaneArrays.time_s: the last iteration boundary, the decode seconds of this call (to
 # share out attained GPU time), and how long the iteration in flight takes
 CLOCK, DECODED, FLIGHT_S = range(3)
+
+# Values of RequestArrays.next that are no request: nothing follows; who follows is not for a lane
+NOBODY, ELSEWHERE = -1, -2
 
 # Values of counts[FLIGHT]: which iteration has begun and ends after the horizon
 NOTHING, PROMPTS, CHUNKS, DECODES = range(4)
@@ -44,9 +47,10 @@ class RequestArrays(NamedTuple):
 
     `started_s` is when it first ran, `evicted_s` when it was evicted if it has not run since,
     `preempted_s` the seconds between evictions and restarts, `gpu_s` those of its iterations and
-    `prefill_s` the part of them that computed its prompt. `joined`, `ends` and `place` are scratch
-    of the lane that decodes the request: decode step at which it joined, at which it ends, and its
-    position in the lane's list.
+    `prefill_s` the part of them that computed its prompt. `next` is the request that arrives in the
+    same lane when this one is answered, NOBODY, or ELSEWHERE where the lane stops to say so.
+    `joined`, `ends` and `place` are scratch of the lane that decodes the request: decode step at
+    which it joined, at which it ends, and its position in the lane's list.
     """
 
     prompt: Ints
@@ -63,6 +67,7 @@ class RequestArrays(NamedTuple):
     prefill_s: Floats
     evicted_s: Floats
     preempted_s: Floats
+    next: Ints
     joined: Ints
     ends: Ints
     place: Ints
@@ -76,7 +81,7 @@ def new_arrays(prompt: Ints, output: Ints, generated: Ints, arrival_s: Floats) -
         output=output,
         generated=generated.copy(),
         kv=np.zeros(count, np.int64),
-        arrival_s=arrival_s,
+        arrival_s=arrival_s.copy(),
         key=np.zeros(count),
         first_token_s=np.full(count, np.nan),
         finished_s=np.full(count, np.nan),
@@ -86,10 +91,23 @@ def new_arrays(prompt: Ints, output: Ints, generated: Ints, arrival_s: Floats) -
         prefill_s=np.zeros(count),
         evicted_s=np.full(count, np.nan),
         preempted_s=np.zeros(count),
+        next=np.full(count, NOBODY),
         joined=np.zeros(count, np.int64),
         ends=np.zeros(count, np.int64),
         place=np.zeros(count, np.int64),
     )
+
+
+def forget(requests: RequestArrays, ids: Ints) -> None:
+    """Requests that followed others have not arrived after all."""
+    unknown = (requests.first_token_s, requests.finished_s, requests.started_s, requests.evicted_s)
+    for times_s in unknown:
+        times_s[ids] = np.nan
+    for totals in (requests.gpu_s, requests.prefill_s, requests.preempted_s):
+        totals[ids] = 0.0
+    for counts in (requests.generated, requests.kv, requests.preemptions):
+        counts[ids] = 0
+    requests.arrival_s[ids] = np.inf
 
 
 class LaneArrays(NamedTuple):

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from harness.costs import MAX_REQUESTS, IterationTable
 from harness.decisions import BatchRule
-from harness.engines.heaps import push_all
+from harness.engines.heaps import count_followers, push_all
 from harness.engines.kernel import FULL, STUCK, advance
 from harness.engines.lane import (
     BUSY,
@@ -24,12 +24,14 @@ from harness.engines.lane import (
     NEXT_ARRIVAL,
     NOTHING,
     PARTIAL,
+    STOPPED,
     WAITING,
     Floats,
     Ints,
     LaneArrays,
     LaneRule,
     RequestArrays,
+    forget,
     new_lane,
 )
 
@@ -108,7 +110,7 @@ class Lane:
             self.arrays.time_s[CLOCK] = now_s
         arrays, clock_s = self.arrays, self.arrays.time_s[CLOCK]
         is_later = self.requests.arrival_s[ids] > clock_s
-        self._ids += len(ids)
+        self._ids += len(ids) + count_followers(self.requests, ids)
         arrivals, come = arrays.arrivals, arrays.counts[NEXT_ARRIVAL]
         if is_later.any():
             arrivals, come = np.concatenate([arrivals[come:], ids[is_later]]), 0
@@ -174,8 +176,13 @@ class Lane:
             or counts[NEXT_ARRIVAL] < len(self.arrays.arrivals)
         )
 
+    @property
+    def stopped(self) -> bool:
+        """Whether it stopped at its clock because a request was answered that others wait for."""
+        return bool(self.arrays.counts[STOPPED])
+
     def open_ids(self) -> Ints:
-        """Unfinished requests here, in no order."""
+        """Unfinished requests here that have come or will by a time that is known, in no order."""
         arrays, counts = self.arrays, self.arrays.counts
         return np.concatenate(
             [
@@ -202,7 +209,12 @@ class Lane:
 
     def restore(self, saved: tuple[Ints, list[NDArray[np.generic]], LaneArrays]) -> None:
         """Undo everything since `save`."""
-        ids, rows, self.arrays = saved
+        ids, rows, before = saved
+        ended = self.arrays.done[before.counts[DONE] : self.arrays.counts[DONE]]
+        come = np.setdiff1d(np.concatenate([self.open_ids(), ended]), ids)
+        if len(come):
+            forget(self.requests, come)
+        self.arrays = before
         for name, row in zip(_SAVED, rows, strict=True):
             getattr(self.requests, name)[ids] = row
 

@@ -1,10 +1,11 @@
 """The mutable state of a run and the read-only windows on it. No scheduling, no time-keeping."""
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 import numpy as np
+from numpy.typing import NDArray
 
 from harness.decisions import Batch, Deployment, Reservation, Standing
 from harness.engines.lane import Ints, RequestArrays
@@ -22,22 +23,34 @@ from harness.entities import (
     ServiceId,
 )
 from harness.kv_ledger import KvLedger
-from harness.views import AppView, GroupView, RequestTable, RequestView
+from harness.views import AppView, CallTable, GroupView, RequestTable, RequestView
+from harness.workloads.graph import Edges
 from harness.workloads.workload import Workload
 
 
 @dataclass(slots=True)
 class LiveState:
-    """Everything about requests that all groups share. `arrived` counts the rows dispatched."""
+    """Everything about requests that all groups share.
+
+    `arrived` counts the requests dispatched that wait for nobody; `waits` has the answers that each
+    request still waits for. `arrays.arrival_s` is infinite for those that wait.
+    """
 
     workload: Workload
     cluster: Cluster
     arrays: RequestArrays
+    waits: Ints
     predicted: dict[int, LengthPrediction] = field(default_factory=dict)
     deployment: Deployment = field(default_factory=lambda: Deployment(()))
     groups: dict[GroupId, "LiveGroup"] = field(default_factory=dict)
     arrived: int = 0
     now_s: float = 0.0
+
+    def facts(self, request: int) -> Request:
+        """What is known of a request that has arrived."""
+        facts = self.workload.facts(request)
+        arrival_s = float(self.arrays.arrival_s[request])
+        return facts if arrival_s == facts.arrival_s else replace(facts, arrival_s=arrival_s)
 
     def table(self, ids: Ints) -> RequestTable:
         """The columns that policies may see, for these ids (ascending)."""
@@ -172,7 +185,7 @@ class LiveGroup:
         return GroupWindow(self)
 
     def _view(self, request: int) -> LiveRequest:
-        arrays, facts = self.state.arrays, self.state.workload.facts(request)
+        arrays, facts = self.state.arrays, self.state.facts(request)
         prompt = facts.prompt_tokens
         return LiveRequest(
             facts,
@@ -364,10 +377,38 @@ class LiveCluster:
         return self._state.table(self._unfinished_ids(service))
 
     def _unfinished_ids(self, service: ServiceId) -> Ints:
+        arrays = self._state.arrays
+        here = self._is_of(service) & (arrays.arrival_s <= self._state.now_s)
+        return np.flatnonzero(here & np.isnan(arrays.finished_s))
+
+    def _is_of(self, service: ServiceId) -> NDArray[np.bool_]:
+        calls: NDArray[np.bool_] = self._state.workload.service == self._index[service]
+        return calls
+
+    @property
+    def _index(self) -> Mapping[ServiceId, int]:
+        return {service: index for index, service in enumerate(self.services)}
+
+    def to_come(self, service: ServiceId) -> CallTable:
+        """Calls of a service that wait for others."""
+        ids = np.flatnonzero(self._is_of(service) & self._waits())
+        load, finished_s = self._state.workload, self._state.arrays.finished_s
+        is_known = finished_s <= self._state.now_s
+        known = load.edges.carried(np.where(is_known, load.output_tokens, 0))
+        return CallTable(ids, (load.own_tokens + known)[ids], load.max_output_tokens[ids])
+
+    @property
+    def edges(self) -> Edges:
+        """The pairs whose child is still to come."""
+        edges, finished_s = self._state.workload.edges, self._state.arrays.finished_s
+        kept = self._waits()[edges.child] & ~(finished_s[edges.parent] <= self._state.now_s)
+        return Edges(edges.parent[kept], edges.child[kept], edges.carries[kept])
+
+    def _waits(self) -> NDArray[np.bool_]:
+        """Calls of applications that have come in which have not arrived themselves."""
         state = self._state
-        arrived = int(np.searchsorted(state.workload.arrival_s, state.now_s, side="right"))
-        here = state.workload.service[:arrived] == list(self.services).index(service)
-        return np.flatnonzero(here & np.isnan(state.arrays.finished_s[:arrived]))
+        known: NDArray[np.bool_] = state.workload.arrival_s <= state.now_s
+        return known & (state.arrays.arrival_s > state.now_s)
 
     @property
     def apps(self) -> Mapping[AppId, AppView]:

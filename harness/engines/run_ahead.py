@@ -1,5 +1,6 @@
-"""Advances all lanes to one time: the horizon, or when a service has answered its last request.
+"""Advances all lanes to one time: the horizon, or the first moment that concerns others.
 
+That is when a service has answered its last request, or a request that others elsewhere wait for.
 Lanes do not depend on each other between such moments, so each runs ahead by itself; one that
 ran past a moment found later is undone and run again to it.
 """
@@ -8,6 +9,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from harness.engines.heaps import count_followers
 from harness.engines.lane import CLOCK, Ints
 from harness.engines.lanes import Lane
 from harness.engines.live_state import LiveGroup
@@ -15,11 +17,16 @@ from harness.entities import ServiceId
 
 
 def run_lanes(
-    groups: list[LiveGroup], remaining: Mapping[ServiceId, int], horizon_s: float
+    groups: list[LiveGroup],
+    remaining: Mapping[ServiceId, int],
+    horizon_s: float,
+    *,
+    may_stop: bool,
 ) -> tuple[float, Ints]:
-    """Advance to the horizon or the first drain, whichever is earlier.
+    """Advance to the horizon or the first such moment, whichever is earlier.
 
-    `remaining` counts the unfinished requests of each service, those to come included. Returns the
+    `remaining` counts the unfinished requests of each service, those to come included; `may_stop`
+    says whether lanes may stop before the horizon for requests that others wait for. Returns the
     time reached and the ids finished by then, in order of their end.
     """
     by_service: dict[ServiceId, list[tuple[LiveGroup, Lane]]] = {}
@@ -28,13 +35,16 @@ def run_lanes(
             (service,) = live.group.services
             by_service.setdefault(service, []).append((live, live.lane))
     closing = _closing(by_service, remaining)
+    lanes = sum(len(pairs) for pairs in by_service.values())
     saved = []
     for service in sorted(by_service, key=lambda s: closing.get(s, np.inf)):
         for live, lane in by_service[service]:
-            # Only another service's drain can cut this one's run short.
-            if closing.keys() - {service}:
+            # Only another lane's stop or another service's drain can cut this one's run short.
+            if closing.keys() - {service} or (may_stop and lanes > 1):
                 saved.append((live, lane, lane.save()))
             lane.run_to(min(horizon_s, live.stop_s))
+            if lane.stopped:
+                horizon_s = min(horizon_s, float(lane.arrays.time_s[CLOCK]))
         if service in closing:
             horizon_s = min(
                 horizon_s, _drained_s([lane for _, lane in by_service[service]], remaining[service])
@@ -56,8 +66,8 @@ def _closing(
     closing = {}
     for service, pairs in by_service.items():
         ids = np.concatenate([lane.open_ids() for _, lane in pairs])
-        if len(ids) == remaining[service]:
-            arrays = pairs[0][1].requests
+        arrays = pairs[0][1].requests
+        if len(ids) + count_followers(arrays, ids) == remaining[service]:
             closing[service] = float((arrays.output[ids] - arrays.generated[ids]).sum()) / len(
                 pairs
             )

@@ -15,7 +15,7 @@ from harness.costs import IterationTable
 from harness.decisions import Batch, BatchRule, Standing
 from harness.engines.deploying import Deployer
 from harness.engines.engine import refuse_unmet_needs
-from harness.engines.lane import Ints, new_arrays
+from harness.engines.lane import ELSEWHERE, Ints, new_arrays
 from harness.engines.lanes import Lane, lane_rule
 from harness.engines.live_state import LiveCluster, LiveGroup, LiveState
 from harness.engines.run_ahead import run_lanes
@@ -26,6 +26,7 @@ from harness.events import Event, Finished, Predicted, ServiceDrained
 from harness.kv_ledger import KvLedger
 from harness.policies import Capability, CostModel, LengthPredictor, System
 from harness.recorder import Recorder
+from harness.workloads.graph import NOBODY, Graph
 from harness.workloads.workload import Workload
 
 
@@ -65,19 +66,24 @@ class _Run:
         self.engine, self.workload, self.system, self.recorder = engine, workload, system, recorder
         self.services: Mapping[ServiceId, Service] = {s.id: s for s in workload.services}
         self.hears = system.scheduling.hears | system.placement.hears
+        self.graph = Graph(workload.edges, workload.service)
+        self.roots = np.flatnonzero(self.graph.waits == 0)
+        self.root_s = workload.arrival_s[self.roots]
         arrays = new_arrays(
             workload.prompt_tokens,
             workload.output_tokens,
             np.zeros(len(workload), np.int64),
-            workload.arrival_s,
+            np.where(self.graph.waits == 0, workload.arrival_s, np.inf),
         )
-        self.state = LiveState(workload, engine.cluster, arrays)
+        arrays.next[self.graph.has_children] = ELSEWHERE
+        self.state = LiveState(workload, engine.cluster, arrays, self.graph.waits.copy())
         self.timeline = Timeline()
         self.remaining = {
             s.id: int((workload.service == i).sum()) for i, s in enumerate(workload.services)
         }
         self.drained: list[ServiceId] = []
         self.fresh: list[int] = []
+        self.released: list[int] = []
         self.place_due = True
         self.stepper = Stepper(
             self.state,
@@ -121,7 +127,12 @@ class _Run:
         self._decide()
         while sum(self.remaining.values()):
             next_s = min(self.timeline.next_s, self._next_arrival_s())
-            next_s, done = run_lanes(self._lane_groups(), self.remaining, next_s)
+            next_s, done = run_lanes(
+                self._lane_groups(),
+                self.remaining,
+                next_s,
+                may_stop=bool(len(self.workload.edges)),
+            )
             if next_s == np.inf:
                 waiting = {s: n for s, n in self.remaining.items() if n}
                 raise ValueError(
@@ -140,8 +151,8 @@ class _Run:
         return [*self.state.groups.values(), *self.deployer.stopping]
 
     def _next_arrival_s(self) -> float:
-        arrived, arrival_s = self.state.arrived, self.workload.arrival_s
-        return float(arrival_s[arrived]) if arrived < len(arrival_s) else np.inf
+        arrived = self.state.arrived
+        return float(self.root_s[arrived]) if arrived < len(self.roots) else np.inf
 
     def _happen(self, kind: Kind, subject: object) -> None:
         """One thing of the timeline. Policies are asked when all that is due has happened."""
@@ -163,14 +174,15 @@ class _Run:
         """Dispatch every request that has arrived, and those to come if nobody can tell."""
         state = self.state
         first = state.arrived
-        state.arrived = int(np.searchsorted(self.workload.arrival_s, state.now_s, side="right"))
-        if state.arrived < len(self.workload) and self._may_look_ahead():
+        state.arrived = int(np.searchsorted(self.root_s, state.now_s, side="right"))
+        if state.arrived < len(self.roots) and self._may_look_ahead():
             next_s = self.timeline.next_s
-            state.arrived = int(np.searchsorted(self.workload.arrival_s, next_s, side="left"))
-        if state.arrived <= first:
-            state.arrived = first
+            state.arrived = int(np.searchsorted(self.root_s, next_s, side="left"))
+        state.arrived = max(first, state.arrived)
+        new = np.concatenate([self.roots[first : state.arrived], np.array(self.released, np.int64)])
+        self.released.clear()
+        if not len(new):
             return
-        new = np.arange(first, state.arrived)
         for index in np.unique(self.workload.service[new]).tolist():
             service = self.workload.services[index].id
             ids = new[self.workload.service[new] == index].tolist()
@@ -185,16 +197,21 @@ class _Run:
         system = self.system
         return (
             self.engine.fast_forward
-            and not (self.hears or self.recorder.keep_events or system.dispatch.reads_load)
-            and system.predictor is None
+            and self._is_unheard()
+            and not system.dispatch.reads_load
+            and not len(self.workload.edges)
             and Capability.REDEPLOY not in system.placement.needs
             and bool(self.state.groups)
             and all(live.lane is not None for live in self.state.groups.values())
         )
 
+    def _is_unheard(self) -> bool:
+        """Whether nobody learns from arrivals."""
+        return not (self.hears or self.recorder.keep_events) and self.system.predictor is None
+
     def _predict(self, predictor: LengthPredictor, request: int) -> None:
         """Ask for a prediction, which becomes known when it has been computed."""
-        facts = self.workload.facts(request)
+        facts = self.state.facts(request)
         length, seconds = predictor.predict(facts)
         at_s = self.state.now_s + seconds
         event = Predicted(at_s, facts.id, length)
@@ -268,6 +285,8 @@ class _Run:
         )
         live.standing = standing
         ids = live.open_ids()
+        if standing.key is None and self._is_unheard():
+            self._chain(service)
         self._key(live, ids)
         live.members.clear()
         live.inbox.clear()
@@ -284,7 +303,14 @@ class _Run:
 
     def _key(self, live: LiveGroup, ids: Ints) -> None:
         assert live.standing is not None
-        self.state.arrays.key[ids] = live.standing.key(self.state.table(ids))
+        arrays, key = self.state.arrays, live.standing.key
+        arrays.key[ids] = arrays.arrival_s[ids] if key is None else key(self.state.table(ids))
+
+    def _chain(self, service: ServiceId) -> None:
+        """Calls of a chain follow each other within the lanes of a service."""
+        index = [s.id for s in self.workload.services].index(service)
+        rows = (self.workload.service == index) & (self.graph.chain != NOBODY)
+        self.state.arrays.next[rows] = self.graph.chain[rows]
 
     def _rekey(self, live: LiveGroup, standing: Standing) -> None:
         """Order the waiting requests of a lane anew."""
@@ -301,12 +327,27 @@ class _Run:
             for request in requests.tolist():
                 finished_s = float(self.state.arrays.finished_s[request])
                 tokens = int(self.workload.output_tokens[request])
-                self.tell(Finished(finished_s, self.workload.facts(request), tokens))
+                self.tell(Finished(finished_s, self.state.facts(request), tokens))
         ended = np.bincount(self.workload.service[requests], minlength=len(self.services))
         for service, count in zip(self.remaining, ended.tolist(), strict=True):
             self.remaining[service] -= count
             if count and not self.remaining[service]:
                 self.drained.append(service)
+        if len(self.workload.edges):
+            self._release(requests)
+
+    def _release(self, answered: Ints) -> None:
+        """Calls that waited for these alone arrive now, if a lane has not seen to it."""
+        waits, arrival_s = self.state.waits, self.state.arrays.arrival_s
+        for request in answered.tolist():
+            for call in self.graph.children(request):
+                waits[call] -= 1
+                is_there = bool(arrival_s[call] < np.inf)
+                if self.graph.chain[request] != NOBODY:
+                    self.deployer.follow(request, call, is_there=is_there)
+                if waits[call] == 0 and not is_there:
+                    arrival_s[call] = self.state.now_s
+                    self.released.append(call)
 
     def _table_of(self, live: LiveGroup, batch: Batch) -> IterationTable:
         return self.engine.costs.table(batch.service, live.group.tensor_parallel)
@@ -340,7 +381,7 @@ class _Run:
                 "request": np.arange(len(workload)),
                 "service": pd.Categorical(names[workload.service], categories=names),
                 "app": workload.app,
-                "arrival_s": workload.arrival_s,
+                "arrival_s": arrays.arrival_s,
                 "first_token_s": arrays.first_token_s,
                 "finished_s": arrays.finished_s,
                 "prompt_tokens": workload.prompt_tokens,

@@ -1,6 +1,6 @@
 """Small machines, costs and workloads that tests serve."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import ClassVar, cast
 
@@ -226,11 +226,15 @@ class RateOutlook:
         """Services with work left."""
         return tuple(self._left)
 
+    def startable(self, beside: Iterable[ServiceId]) -> tuple[ServiceId, ...]:
+        """All: nobody waits for anybody."""
+        return tuple(self._left)
+
     def plans(self, service: ServiceId) -> list[Plan]:
         """All those with a rate."""
         return list(self._rates[service])
 
-    def finish_s(self, service: ServiceId, plan: Plan) -> float:
+    def finish_s(self, service: ServiceId, plan: Plan, beside: Stage) -> float:
         """What is left over the rate."""
         return self._left[service] / self._rates[service][plan]
 
@@ -240,9 +244,9 @@ class RateOutlook:
 
     def pass_stage(self, stage: Stage) -> float:
         """Until the first service has ended."""
-        duration_s = min(self.finish_s(service, plan) for service, plan in stage.items())
+        duration_s = min(self.finish_s(service, plan, stage) for service, plan in stage.items())
         self.passed_s += duration_s
-        ended = [s for s, p in stage.items() if self.finish_s(s, p) <= duration_s]
+        ended = [s for s, p in stage.items() if self.finish_s(s, p, stage) <= duration_s]
         for service, plan in stage.items():
             self._left[service] -= duration_s * self._rates[service][plan]
         for service in ended:

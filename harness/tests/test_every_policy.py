@@ -121,7 +121,7 @@ class Checked:
         before = _fingerprint(view)
         decision = self.inner.schedule(view)
         assert _fingerprint(view) == before
-        if decision.standing is not None:
+        if decision.standing is not None and decision.standing.key is not None:
             table = view.table
             key = decision.standing.key(table)
             assert key.shape == table.id.shape

@@ -3,12 +3,13 @@
 import numpy as np
 import pytest
 
+from harness.belief import believed_loads
 from harness.costs import PARTS, ProfileCosts
 from harness.decisions import Deployment
 from harness.entities import ServiceId
-from harness.forecast import Forecaster, Load, Plan
+from harness.forecast import Forecaster, Load, Plan, ready_load
 from harness.models import model_facts
-from harness.outlook import Outlook, believed_loads
+from harness.outlook import Outlook
 from harness.predictors.ecdf import Ecdf
 from harness.tests.serving import Everywhere, LinearCosts, rule, serve, workload
 from harness.views import ClusterView
@@ -21,7 +22,7 @@ LOAD_S = 1.5
 
 def _load(count: int, output: int) -> Load:
     ones = np.ones(count, np.int64)
-    return Load(20 * ones, 0 * ones, output * ones + np.arange(count) % 7)
+    return ready_load(20 * ones, 0 * ones, output * ones + np.arange(count) % 7)
 
 
 def _outlook(gpus: int = 4, degrees: tuple[int, ...] = (1, 2)) -> Outlook:
@@ -38,15 +39,15 @@ def _forecaster() -> Forecaster:
 def test_a_fresh_service_loads_and_then_does_as_forecast() -> None:
     outlook = _outlook()
     forecast = _forecaster().forecast(A, model_facts(A), TWO, _load(60, 80))
-    assert outlook.finish_s(A, TWO) == LOAD_S + forecast.finish_s
-    assert outlook.flops_by(A, TWO, LOAD_S) == 0
-    assert outlook.flops_by(A, TWO, LOAD_S + 1) == forecast.flops_by(1.0) > 0
-    assert outlook.flops_by(A, TWO, 1e9) == forecast.flops
+    assert outlook.finish_s(A, TWO, {}) == LOAD_S + forecast.finish_s
+    assert outlook.flops_by(A, TWO, {}, LOAD_S) == 0
+    assert outlook.flops_by(A, TWO, {}, LOAD_S + 1) == forecast.flops_by(1.0) > 0
+    assert outlook.flops_by(A, TWO, {}, 1e9) == forecast.flops
 
 
 def test_a_stage_lasts_until_its_first_service_ends() -> None:
     outlook = _outlook()
-    ends_s = [outlook.finish_s(A, TWO), outlook.finish_s(B, ONE)]
+    ends_s = [outlook.finish_s(A, TWO, {}), outlook.finish_s(B, ONE, {})]
     stage = {A: TWO, B: ONE}
     assert outlook.duration_s(stage) == min(ends_s) == ends_s[1]
     assert outlook.pass_stage(stage) == ends_s[1]
@@ -56,8 +57,8 @@ def test_a_stage_lasts_until_its_first_service_ends() -> None:
 
 def test_throughput_is_operations_over_duration() -> None:
     outlook = _outlook()
-    duration_s = outlook.finish_s(B, ONE)
-    done = outlook.flops_by(A, TWO, duration_s) + outlook.flops_by(B, ONE, duration_s)
+    duration_s = outlook.finish_s(B, ONE, {})
+    done = outlook.flops_by(A, TWO, {}, duration_s) + outlook.flops_by(B, ONE, {}, duration_s)
     assert outlook.throughput({A: TWO, B: ONE}) == pytest.approx(done / duration_s)
     assert outlook.throughput({}) == 0
 
@@ -65,14 +66,14 @@ def test_throughput_is_operations_over_duration() -> None:
 def test_a_kept_plan_goes_on_without_a_load() -> None:
     """A ends when it would have, and its operations go on from where they were."""
     outlook = _outlook()
-    ends_s, total = outlook.finish_s(A, TWO), outlook.flops_by(A, TWO, 1e9)
+    ends_s, total = outlook.finish_s(A, TWO, {}), outlook.flops_by(A, TWO, {}, 1e9)
     passed_s = outlook.duration_s({A: TWO, B: ONE})
-    done = outlook.flops_by(A, TWO, passed_s)
+    done = outlook.flops_by(A, TWO, {}, passed_s)
     outlook.pass_stage({A: TWO, B: ONE})
     assert outlook.running(A) == TWO
-    assert outlook.finish_s(A, TWO) == pytest.approx(ends_s - passed_s, rel=1e-12)
-    assert outlook.flops_by(A, TWO, 0.0) == 0
-    assert outlook.flops_by(A, TWO, 1e9) == pytest.approx(total - done)
+    assert outlook.finish_s(A, TWO, {}) == pytest.approx(ends_s - passed_s, rel=1e-12)
+    assert outlook.flops_by(A, TWO, {}, 0.0) == 0
+    assert outlook.flops_by(A, TWO, {}, 1e9) == pytest.approx(total - done)
     assert outlook.pass_stage({A: TWO}) == pytest.approx(ends_s - passed_s)
     assert outlook.unfinished == ()
     assert outlook.passed_s == pytest.approx(ends_s)
@@ -87,8 +88,8 @@ def test_a_changed_plan_loads_again_and_recomputes() -> None:
     assert 0 < len(rest) <= 60
     assert rest.generated_tokens.sum() > 0
     anew = _forecaster().forecast(A, model_facts(A), TWO, rest)
-    assert outlook.finish_s(A, TWO) == LOAD_S + anew.finish_s
-    assert outlook.flops_by(A, TWO, 1e9) == anew.flops
+    assert outlook.finish_s(A, TWO, {}) == LOAD_S + anew.finish_s
+    assert outlook.flops_by(A, TWO, {}, 1e9) == anew.flops
 
 
 def test_a_service_left_out_of_a_stage_must_load_again() -> None:
@@ -99,22 +100,22 @@ def test_a_service_left_out_of_a_stage_must_load_again() -> None:
     )
     outlook.pass_stage({A: ONE, BIG: ONE})
     assert outlook.running(A) == ONE
-    goes_on_s = outlook.finish_s(A, ONE)
+    goes_on_s = outlook.finish_s(A, ONE, {})
     outlook.pass_stage({B: ONE})
     assert outlook.running(A) is None
     assert outlook.unfinished == (A,)
-    assert outlook.finish_s(A, ONE) > goes_on_s + 0.9 * LOAD_S
+    assert outlook.finish_s(A, ONE, {}) > goes_on_s + 0.9 * LOAD_S
 
 
 def test_kept_twice_is_kept_once() -> None:
     """Two stages under one plan: elapsed time adds up."""
     loads = {A: _load(60, 80), B: _load(10, 20), BIG: _load(20, 40)}
     outlook = Outlook(_forecaster(), loads, 4, (1, 2))
-    ends_s = outlook.finish_s(A, ONE)
+    ends_s = outlook.finish_s(A, ONE, {})
     passed_s = outlook.pass_stage({A: ONE, B: ONE, BIG: ONE})
     passed_s += outlook.pass_stage({A: ONE, BIG: ONE})
     assert outlook.unfinished == (A,)
-    assert outlook.finish_s(A, ONE) == pytest.approx(ends_s - passed_s, rel=1e-12)
+    assert outlook.finish_s(A, ONE, {}) == pytest.approx(ends_s - passed_s, rel=1e-12)
 
 
 def test_services_without_requests_are_not_there() -> None:

@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.entities import AppId, Request, RequestId, Service, ServiceId, TenantId
+from harness.workloads.graph import Edges, no_edges
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -15,6 +16,10 @@ Floats = NDArray[np.float64]
 @dataclass(frozen=True, slots=True)
 class Workload:
     """Requests as columns, ordered by arrival; a request's id is its row.
+
+    A request that waits for answers of others (`edges`) arrives when it has them; its `arrival_s`
+    is when its application comes in, and `own_tokens` the part of its prompt known by then. The
+    rest of its prompt are the answers carried to it. Without edges `own_tokens` may be left out.
 
     `service` and `tenant` index `services` and `tenants`. `output_tokens` is the truth: engines
     and oracle predictors read it, `facts` does not. `deadline_s` is NaN where there is none.
@@ -32,17 +37,31 @@ class Workload:
     tenants: tuple[str, ...] = ("",)
     tenant: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
     datasets: Mapping[str, str] = field(default_factory=dict)
+    edges: Edges = field(default_factory=no_edges)
+    own_tokens: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
 
     def __post_init__(self) -> None:
         """Refuse rows that no engine could serve, by name."""
         limits = np.array([s.max_context_tokens for s in self.services])[self.service]
+        if not len(self.edges):
+            object.__setattr__(self, "own_tokens", self.prompt_tokens)
+        carried = self.edges.carried(self.output_tokens)
+        longest = self.own_tokens + self.edges.carried(self.max_output_tokens)
+        if (self.edges.parent >= self.edges.child).any():
+            row = int(self.edges.child[np.argmax(self.edges.parent >= self.edges.child)])
+            raise ValueError(f"request {row} waits for one that is not ahead of it")
         rules = (
             (self.prompt_tokens < 1, self.prompt_tokens, "has {} prompt tokens"),
             (self.output_tokens < 1, self.output_tokens, "has {} output tokens"),
             (~np.isfinite(self.arrival_s), self.arrival_s, "arrives at {} s"),
             (
-                self.prompt_tokens + self.max_output_tokens > limits,
+                self.own_tokens + carried != self.prompt_tokens,
                 self.prompt_tokens,
+                "has {} prompt tokens, which are not its own and those carried to it",
+            ),
+            (
+                longest + self.max_output_tokens > limits,
+                longest,
                 "with {} prompt tokens and its output limit exceeds the context of its service",
             ),
             (

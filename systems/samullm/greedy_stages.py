@@ -7,7 +7,7 @@ Idea       Fill a stage by giving GPUs, again and again, to the model whose thro
 Map        2, 4.1 sampler, simulator      -> harness.outlook, harness.forecast (the engine's core)
            4.1 eq. 5, what it leaves out  -> planner costs: the parts forward, prepare, sample
            3 throughput of a stage        -> Outlook.throughput, FLOPs (eq. 1-2) over duration
-           Algorithm 1 lines 4-23         -> best_stage
+           Algorithm 1 lines 4-23         -> best_stage; line 5 is Outlook.startable
            Algorithm 1 lines 2-26         -> GreedyStages.plan
            4.3 dynamic scheduler          -> harness.stages.StageFollower
            4.3 least reloading, NVLink    -> harness.gpu_assignment.assign
@@ -44,7 +44,7 @@ def best_stage(outlook: Outlook, gpus: int) -> Stage:
     while True:
         used = sum(plan.gpus for plan in best.values())
         gain_per_gpu, choice, reached = float("-inf"), None, 0.0
-        for service in outlook.unfinished:
+        for service in outlook.startable(best):
             freed = best[service].gpus if service in best else 0
             for plan in outlook.plans(service):
                 added = plan.gpus - freed

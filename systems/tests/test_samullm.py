@@ -10,7 +10,7 @@ import pytest
 from harness.costs import ProfileCosts
 from harness.decisions import BatchRule
 from harness.entities import ServiceId
-from harness.forecast import Forecaster, Load, Plan
+from harness.forecast import Forecaster, Plan, ready_load
 from harness.models import model_facts
 from harness.outlook import Outlook
 from harness.predictors.ecdf import load_lengths, output_lengths
@@ -140,7 +140,7 @@ def _instance(number: int) -> tuple[Outlook, int]:
             max_context_tokens=model_facts(name).max_context_tokens,
             rng=rng,
         )
-        loads[ServiceId(name)] = Load(prompts, np.zeros(requests, np.int64), outputs)
+        loads[ServiceId(name)] = ready_load(prompts, np.zeros(requests, np.int64), outputs)
     return Outlook(_forecaster(), loads, gpus, (1, 2, 4)), gpus
 
 
@@ -173,7 +173,7 @@ def _at_least_s(outlook: Outlook, gpus: int) -> float:
         load_s = min(costs.load_s(service, plan.tensor_parallel) for plan in plans)
         fewest = min(plan.gpus for plan in plans)
         again_s = load_s if outlook.running(service) else 2 * load_s
-        ends_s = {plan: outlook.finish_s(service, plan) for plan in plans}
+        ends_s = {plan: outlook.finish_s(service, plan, {}) for plan in plans}
         longest_s = max(longest_s, min(again_s, *ends_s.values()))
         area_s += min(again_s * fewest, *(p.gpus * end_s for p, end_s in ends_s.items()))
     return max(longest_s, area_s / gpus)

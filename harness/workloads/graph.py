@@ -1,0 +1,85 @@
+"""Which calls of a workload wait for the answers of others."""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+
+NOBODY = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Edges:
+    """Pairs of calls, by row of the workload: `child` waits for `parent`, which has a lower row.
+
+    `carries` says whether the child's prompt contains the parent's answer.
+    """
+
+    parent: Ints
+    child: Ints
+    carries: Bools
+
+    def __len__(self) -> int:
+        """Number of pairs."""
+        return len(self.parent)
+
+    def carried(self, answer_tokens: Ints) -> Ints:
+        """Tokens of answers that each call's prompt contains, given those of every call."""
+        total = np.zeros_like(answer_tokens)
+        kept = self.carries
+        np.add.at(total, self.child[kept], answer_tokens[self.parent[kept]])
+        return total
+
+
+def no_edges() -> Edges:
+    """Nobody waits."""
+    return Edges(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, np.bool_))
+
+
+@dataclass(frozen=True)
+class Graph:
+    """The edges of `count` calls, ready to be followed; `service` gives each call's service."""
+
+    edges: Edges
+    service: Ints
+
+    @cached_property
+    def waits(self) -> Ints:
+        """How many answers each call waits for."""
+        return np.bincount(self.edges.child, minlength=len(self.service))
+
+    @cached_property
+    def _first(self) -> Ints:
+        """Where the children of each call begin in `_children`, and where they end."""
+        counts = np.bincount(self.edges.parent, minlength=len(self.service))
+        return np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
+
+    @cached_property
+    def _children(self) -> Ints:
+        return self.edges.child[np.argsort(self.edges.parent, kind="stable")]
+
+    def children(self, call: int) -> list[int]:
+        """Calls that wait for this one, in the order of the edges."""
+        return self._children[self._first[call] : self._first[call + 1]].tolist()  # type: ignore[no-any-return]
+
+    @cached_property
+    def has_children(self) -> Bools:
+        """Whether anybody waits for each call."""
+        return np.diff(self._first) > 0
+
+    @cached_property
+    def chain(self) -> Ints:
+        """The only call that waits for each, if it waits for nobody else and asks the same service.
+
+        NOBODY where there is none.
+        """
+        parent, child = self.edges.parent, self.edges.child
+        alone = (np.diff(self._first)[parent] == 1) & (self.waits[child] == 1)
+        same = self.service[parent] == self.service[child]
+        follower = np.full(len(self.service), NOBODY)
+        follower[parent[alone & same]] = child[alone & same]
+        return follower
