@@ -33,6 +33,10 @@ class Recipe(Protocol):
     def files(self) -> Mapping[str, str]:
         """What it reads from outside the project, with the sha256; known before it is built."""
 
+    @property
+    def models(self) -> Sequence[str]:
+        """Names of the models it asks."""
+
     def build(self, seed: int) -> Workload:
         """Same seed, same workload."""
 

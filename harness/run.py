@@ -120,7 +120,12 @@ def cell_of(config: DictConfig, setting: Mapping[str, object]) -> Cell:
         parts=("forward", "prepare", "sample", "other"),
     )
     recipe = _built("workload", plain["workload"], {})
-    offered = {"costs": costs, "cluster": _cluster(hardware), "seed": plain["seed"]}
+    offered = {
+        "costs": costs,
+        "cluster": _cluster(hardware),
+        "seed": plain["seed"],
+        "lengths": {name: load_lengths(name) for name in recipe.models},
+    }
     engine = _built("engine", plain["engine"], offered)
     run = run_id({**determines, "files": recipe.files}, source_digest())
     return Cell(
@@ -159,10 +164,9 @@ def _system(plain: Mapping[str, Any], offered: Mapping[str, object]) -> System:
     """The serving system that a configuration names."""
     system, costs = plain["system"], offered["costs"]
     assert isinstance(costs, ProfileCosts)
-    models = plain["workload"].get("models", [])
-    offered = {**offered, "lengths": {name: load_lengths(name) for name in models}}
     if "planner_parts" in system:
-        offered["planner_costs"] = costs.with_parts(tuple(system["planner_parts"]))
+        planner_costs = costs.with_parts(tuple(system["planner_parts"]))
+        offered = {**offered, "planner_costs": planner_costs}
     return System(
         name=system["name"],
         scheduling=_built("policy", plain["policy"], offered),

@@ -43,6 +43,7 @@ class Ensemble:
         if not models or len(set(models)) < len(models):
             raise ValueError(f"workload.models must name each model once: {list(models)}")
         self._facts = [model_facts(model) for model in models]
+        self.models = tuple(models)
         self._requests = requests
         self._limit = max_output_tokens
         self._scale = output_scale

@@ -1,0 +1,121 @@
+"""Documents summarised chunk by chunk; then each final summary is judged several times.
+
+Every chunk's call updates the summary of the chunk before it, so the calls of one document follow
+each other; the calls that judge wait for the last of them. Long documents are rare and very long.
+"""
+
+from collections.abc import Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from harness.entities import Service, ServiceId
+from harness.models import ModelFacts, model_facts
+from harness.predictors.ecdf import load_lengths
+from harness.workloads.graph import Edges
+from harness.workloads.workload import Workload
+
+Ints = NDArray[np.int64]
+
+
+class ChainSummary:
+    """`documents` documents, one application each; all come in at the start."""
+
+    def __init__(
+        self,
+        *,
+        documents: int,
+        evaluations: int,
+        summariser: str,
+        evaluator: str,
+        max_output_tokens: int,
+        chunk_tokens: int,
+        median_chunks: float,
+        chunks_sigma: float,
+        longest_chunks: Mapping[int, int],
+        summary_template_tokens: int,
+        evaluation_template_tokens: int,
+        output_scale: float,
+    ) -> None:
+        """Chunks per document are lognormal with this median and this sigma of the logarithm.
+
+        `longest_chunks` gives the chunks of the longest document from so many documents on; it
+        replaces the last one at that count. Documents of a smaller number are the first of a larger
+        one. True answers are drawn from each model's measured lengths times `output_scale`. Raises
+        ValueError for an unknown model or a count that is not positive.
+        """
+        for name, value in (
+            ("documents", documents),
+            ("evaluations", evaluations),
+            ("max_output_tokens", max_output_tokens),
+            ("chunk_tokens", chunk_tokens),
+            ("median_chunks", median_chunks),
+            ("output_scale", output_scale),
+        ):
+            if not value > 0:
+                raise ValueError(f"workload.{name} is {value}, it must be positive")
+        if not chunks_sigma >= 0:
+            raise ValueError(f"workload.chunks_sigma is {chunks_sigma}, it cannot be negative")
+        self._documents, self._evaluations = documents, evaluations
+        self._facts = (model_facts(summariser), model_facts(evaluator))
+        self._limit, self._scale = max_output_tokens, output_scale
+        self._chunk_tokens = chunk_tokens
+        self._median, self._sigma = median_chunks, chunks_sigma
+        self._longest = dict(longest_chunks)
+        self._templates = (summary_template_tokens, evaluation_template_tokens)
+        self.models = (summariser, evaluator)
+        self.files: Mapping[str, str] = {}
+
+    def chunks(self, seed: int) -> Ints:
+        """Chunks of every document."""
+        rng = np.random.default_rng([seed, 2])
+        drawn = np.exp(np.log(self._median) + self._sigma * rng.standard_normal(self._documents))
+        longest = max((c for n, c in self._longest.items() if n <= self._documents), default=None)
+        chunks = np.rint(drawn).astype(np.int64).clip(1, longest)
+        for number, count in self._longest.items():
+            if number <= self._documents:
+                chunks[number - 1] = count
+        return chunks
+
+    def build(self, seed: int) -> Workload:
+        """Same seed, same workload."""
+        chunks = self.chunks(seed)
+        rng = np.random.default_rng([seed, 3])
+        calls, ends = int(chunks.sum()), np.cumsum(chunks)
+        document = np.repeat(np.arange(len(chunks)), chunks)
+        own = np.full(calls, self._chunk_tokens)
+        own[ends - 1] = rng.integers(1, self._chunk_tokens + 1, len(chunks))
+        inner = np.setdiff1d(np.arange(calls), ends - 1)
+        judged = np.repeat(ends - 1, self._evaluations)
+        edges = Edges(
+            np.concatenate([inner, judged]),
+            np.concatenate([inner + 1, calls + np.arange(len(judged))]),
+            np.ones(len(inner) + len(judged), np.bool_),
+        )
+        service = np.repeat([0, 1], [calls, len(judged)])
+        own_tokens = np.concatenate([own, np.zeros(len(judged), np.int64)])
+        own_tokens += np.array(self._templates)[service]
+        answers = np.concatenate(
+            [self._answers(f, n, rng) for f, n in zip(self._facts, (calls, len(judged)), strict=True)]
+        )
+        count = len(service)
+        return Workload(
+            services=tuple(
+                Service(ServiceId(f.name), f.kv_bytes_per_token, f.max_context_tokens)
+                for f in self._facts
+            ),
+            service=service,
+            arrival_s=np.zeros(count),
+            prompt_tokens=own_tokens + edges.carried(answers),
+            output_tokens=answers,
+            max_output_tokens=np.full(count, self._limit),
+            app=np.concatenate([document, np.repeat(np.arange(len(chunks)), self._evaluations)]),
+            deadline_s=np.full(count, np.nan),
+            edges=edges,
+            own_tokens=own_tokens,
+        )
+
+    def _answers(self, facts: ModelFacts, count: int, rng: np.random.Generator) -> Ints:
+        """True lengths of so many answers of a model."""
+        drawn = load_lengths(facts.name).sample(count, rng) * self._scale
+        return np.rint(drawn).astype(np.int64).clip(1, self._limit)
