@@ -33,6 +33,8 @@ ENSEMBLE = (
 )
 POOLED = "stablelm-tuned-alpha-7b"
 PROMPTS = "mixinstruct_prompts"
+SUMMARIES = "Mixtral-8x7B-Instruct-v0.1_book_summaries"
+SUMMARY_SOURCE = "lilakk/BooookScore@094bf69 summaries"
 PROMPT_RANGE = (5, 127)  # arXiv 2503.16893 sec. 5.1
 PROMPT_MEAN = 21.0
 WORDS_KIND = (
@@ -57,6 +59,16 @@ def length_files(data: Path) -> Iterator[tuple[str, Json]]:
     pooled = _pooled([latest[model] for model in ENSEMBLE])
     yield f"{POOLED}.json", table(*pooled, kind=kind, record=None, source=SOURCE)
     yield f"{PROMPTS}.json", _prompts(data)
+    yield f"{SUMMARIES}.json", _summaries(data)
+
+
+def _summaries(data: Path) -> Json:
+    """Final summaries of books that one model updated chunk by chunk."""
+    measured = pd.read_csv(data / "booookscore" / "final_summaries.csv.gz")
+    kept = measured.query("model == 'mixtral' and chunk_tokens == 2048 and method == 'inc'")
+    tokens, count = np.unique(kept["summary_tokens"].to_numpy(np.int64), return_counts=True)
+    kind = "measured final summaries of 100 books, chunks of 2048 tokens, limit 900, incremental"
+    return table(tokens, count / count.sum(), kind=kind, record=None, source=SUMMARY_SOURCE)
 
 
 def words_file(data: Path) -> Json:

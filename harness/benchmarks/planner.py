@@ -5,9 +5,9 @@ import time
 import numpy as np
 import yaml
 
-from harness.benchmarks.speed import build
 from harness.costs import PARTS, ProfileCosts
 from harness.forecast import Forecaster, ready_load
+from harness.nodes import build
 from harness.outlook import Outlook
 from harness.predictors.ecdf import load_lengths, output_lengths
 from harness.record import ROOT

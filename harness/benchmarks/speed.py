@@ -1,15 +1,14 @@
 """Requests simulated per second: W1 under every policy, a million requests, 64 replicas."""
 
-import importlib
 import json
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import yaml
 
 from harness.benchmarks._load import serve_s, w1
+from harness.nodes import build
 from harness.policies import SchedulingPolicy
 from harness.record import ROOT
 
@@ -25,17 +24,6 @@ seconds = serve_s(policy, w1(1_000_000, 1), 1)
 peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 print(json.dumps([seconds, peak]))
 """
-
-
-def build(node: Any) -> Any:
-    """What a YAML node with `_target_` describes, without the configuration library."""
-    if not isinstance(node, dict):
-        return node
-    values = {name: build(value) for name, value in node.items() if name != "_target_"}
-    if "_target_" not in node:
-        return values
-    module, _, name = node["_target_"].rpartition(".")
-    return getattr(importlib.import_module(module), name)(**values)
 
 
 def policies() -> dict[str, SchedulingPolicy]:

@@ -24,7 +24,6 @@ SELECTED = (
     "these errors, so they flatter somewhat"
 )
 AUTHORS = "its authors' own planner"
-NOT_YET = "not yet"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

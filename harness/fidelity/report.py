@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +11,9 @@ import pandas as pd
 from rich.console import Console
 from rich.table import Table
 
+from harness.fidelity.applications import application_lines
 from harness.fidelity.iterations import logged_lines, measured_lines, roofline_lines
-from harness.fidelity.lines import AUTHORS, NOT_YET, Line, line, sources
+from harness.fidelity.lines import Line, sources
 from harness.fidelity.operators import operator_lines
 from harness.fidelity.requests import request_lines
 from harness.fidelity.shares import share_lines
@@ -31,27 +32,6 @@ def all_lines(data: Path) -> Iterator[Line]:
     yield from operator_lines(data)
     yield from request_lines(data)
     yield from application_lines(data)
-
-
-def application_lines(data: Path) -> Iterator[Line]:
-    """Whole applications: what their authors predicted; the simulator cannot run them yet."""
-    for about in sources()["applications"]:
-        rows = pd.read_csv(data / about["file"])
-        for value in sorted(rows[about["column"]].unique()):
-            of_value = rows[rows[about["column"]] == value]
-            shared = {name: about[name] for name in ("gpu", "engine")}
-            shared |= {"source": about["name"], "model": "", "tensor_parallel": None}
-            shared |= {"what": f"application time on {value} GPUs", "seen": False}
-            theirs = line(of_value["measured_s"], of_value["predicted_s"], basis=AUTHORS, **shared)
-            yield theirs
-            yield replace(
-                theirs,
-                basis=NOT_YET,
-                note=about["note"],
-                median_error=None,
-                p95_error=None,
-                bias=None,
-            )
 
 
 def missing(data: Path) -> list[str]:

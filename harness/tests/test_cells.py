@@ -21,6 +21,7 @@ class Failing:
 
     error: Exception
     files: Mapping[str, str] = field(default_factory=dict)
+    models: tuple[str, ...] = ()
 
     def build(self, seed: int) -> Workload:
         """Raise."""

@@ -15,7 +15,6 @@ from harness.fidelity.lines import (
     ACROSS,
     AUTHORS,
     HELD_OUT,
-    NOT_YET,
     ONE_ENGINE,
     SAME_ROWS,
     line,
@@ -171,8 +170,8 @@ def test_lines_say_what_the_predictor_had_seen() -> None:
     for entry in SUMMARY:
         assert entry["seen"] or entry["basis"] != SAME_ROWS
         assert not entry["seen"] or entry["basis"] not in (HELD_OUT, ACROSS, ONE_ENGINE)
-        assert (entry["median_error"] is None) == (entry["basis"] == NOT_YET)
-    assert {entry["rows"] for entry in _lines(basis=AUTHORS)} == {20, 53}
+        assert entry["median_error"] is not None
+    assert sorted(entry["rows"] for entry in _lines(basis=AUTHORS)) == [4, 10, 16, 16]
 
 
 @pytest.mark.parametrize("path", HARDWARE, ids=lambda path: path.stem)

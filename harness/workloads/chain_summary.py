@@ -35,14 +35,16 @@ class ChainSummary:
         longest_chunks: Mapping[int, int],
         summary_template_tokens: int,
         evaluation_template_tokens: int,
+        true_lengths: Mapping[str, str],
         output_scale: float,
     ) -> None:
         """Chunks per document are lognormal with this median and this sigma of the logarithm.
 
         `longest_chunks` gives the chunks of the longest document from so many documents on; it
         replaces the last one at that count. Documents of a smaller number are the first of a larger
-        one. True answers are drawn from each model's measured lengths times `output_scale`. Raises
-        ValueError for an unknown model or a count that is not positive.
+        one. True answers are drawn from each model's measured lengths, or from the stored ones that
+        `true_lengths` names for it, times `output_scale`. Raises ValueError for an unknown model or
+        a count that is not positive.
         """
         for name, value in (
             ("documents", documents),
@@ -59,6 +61,7 @@ class ChainSummary:
         self._documents, self._evaluations = documents, evaluations
         self._facts = (model_facts(summariser), model_facts(evaluator))
         self._limit, self._scale = max_output_tokens, output_scale
+        self._lengths = {name: true_lengths.get(name, name) for name in (summariser, evaluator)}
         self._chunk_tokens = chunk_tokens
         self._median, self._sigma = median_chunks, chunks_sigma
         self._longest = dict(longest_chunks)
@@ -71,7 +74,7 @@ class ChainSummary:
         rng = np.random.default_rng([seed, 2])
         drawn = np.exp(np.log(self._median) + self._sigma * rng.standard_normal(self._documents))
         longest = max((c for n, c in self._longest.items() if n <= self._documents), default=None)
-        chunks = np.rint(drawn).astype(np.int64).clip(1, longest)
+        chunks: Ints = np.rint(drawn).astype(np.int64).clip(1, longest)
         for number, count in self._longest.items():
             if number <= self._documents:
                 chunks[number - 1] = count
@@ -96,7 +99,10 @@ class ChainSummary:
         own_tokens = np.concatenate([own, np.zeros(len(judged), np.int64)])
         own_tokens += np.array(self._templates)[service]
         answers = np.concatenate(
-            [self._answers(f, n, rng) for f, n in zip(self._facts, (calls, len(judged)), strict=True)]
+            [
+                self._answers(f, n, rng)
+                for f, n in zip(self._facts, (calls, len(judged)), strict=True)
+            ]
         )
         count = len(service)
         return Workload(
@@ -117,5 +123,6 @@ class ChainSummary:
 
     def _answers(self, facts: ModelFacts, count: int, rng: np.random.Generator) -> Ints:
         """True lengths of so many answers of a model."""
-        drawn = load_lengths(facts.name).sample(count, rng) * self._scale
-        return np.rint(drawn).astype(np.int64).clip(1, self._limit)
+        drawn = load_lengths(self._lengths[facts.name]).sample(count, rng) * self._scale
+        answers: Ints = np.rint(drawn).astype(np.int64).clip(1, self._limit)
+        return answers

@@ -1,0 +1,147 @@
+"""Whole applications: simulated running times against recorded ones, and who was ahead."""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import yaml
+
+from harness.costs import ProfileCosts
+from harness.engines.simulator import Simulator
+from harness.entities import Cluster, GpuId
+from harness.fidelity.lines import AUTHORS, SIMULATED, Line, line, sources
+from harness.gpus import gpu_facts
+from harness.nodes import build
+from harness.policies import System
+from harness.predictors.ecdf import load_lengths
+from harness.record import ROOT
+from harness.recorder import Recorder
+from harness.staged_placement import StagedPlacement
+
+Json = dict[str, Any]
+SETTING = ["n_gpu", "summariser", "n_evaluators", "n_documents", "max_output"]
+
+
+def application_lines(data: Path) -> Iterator[Line]:
+    """Per number of GPUs and model: what the authors predicted, and what the simulator does.
+
+    Repeated measurements are averaged; the simulator's time is a mean over seeds. A note says how
+    often it has the faster planner of a setting right.
+    """
+    for about in sources()["applications"]:
+        runs = pd.read_csv(data / about["file"])
+        runs = runs[runs["planner"].isin(list(about["systems"]))]
+        rows = runs.groupby([*SETTING, "planner"], as_index=False)[["measured_s", "predicted_s"]]
+        mean = rows.mean()
+        for (gpus, model), part in mean.groupby(["n_gpu", "summariser"]):
+            shared = {
+                "source": about["name"],
+                "gpu": about["gpu"],
+                "engine": about["engine"],
+                "model": model,
+                "tensor_parallel": None,
+                "seen": False,
+            }
+            what = f"application time, {model} on {gpus} GPUs"
+            yield line(part["measured_s"], part["predicted_s"], basis=AUTHORS, what=what, **shared)
+            for case in _cases(about, str(model)):
+                predicted_s = [
+                    simulate(about, {str(k): v for k, v in row.items()}, case)
+                    for row in part.to_dict("records")
+                ]
+                yield line(
+                    part["measured_s"],
+                    predicted_s,
+                    basis=SIMULATED,
+                    what=f"{what}, {_named(case)}",
+                    note=f"{about['note']}. {_order(part.assign(simulated_s=predicted_s))}",
+                    **shared,
+                )
+
+
+def _cases(about: Json, model: str) -> Iterator[Json]:
+    """What the source leaves out, as changes to the workload."""
+    for sigma in about["chunks_sigma"]:
+        yield {"chunks_sigma": sigma}
+    if model in about["answers"]:
+        middle = about["chunks_sigma"][len(about["chunks_sigma"]) // 2]
+        yield {"chunks_sigma": middle, "true_lengths": {model: about["answers"][model]}}
+
+
+def _named(case: Json) -> str:
+    answers = ", published answers" if "true_lengths" in case else ""
+    return f"sigma {case['chunks_sigma']}{answers}"
+
+
+def simulate(about: Json, row: Mapping[str, Any], case: Json) -> float:
+    """Seconds of one setting under one planner, loading included, mean over the seeds."""
+    seconds = [_simulate_once(about, row, case, seed) for seed in about["seeds"]]
+    return float(np.mean(seconds))
+
+
+def _simulate_once(about: Json, row: Mapping[str, Any], case: Json, seed: int) -> float:
+    hardware = _yaml("hardware", about["hardware"])
+    costs = ProfileCosts(
+        gpu=hardware["gpu"],
+        profile_dir=hardware["profile"],
+        memory_share=hardware["memory_share"],
+        parts=("forward", "prepare", "sample", "other"),
+    )
+    recipe = build(
+        _yaml("workload", about["workload"])
+        | {
+            "documents": row["n_documents"],
+            "evaluations": row["n_evaluators"],
+            "summariser": row["summariser"],
+            "max_output_tokens": row["max_output"],
+        }
+        | case
+    )
+    named = _yaml("system", about["systems"][row["planner"]])
+    policy = _yaml("policy", about["policy"])
+    placement = StagedPlacement(
+        planner=build(named["placement"]["planner"]),
+        planner_costs=costs.with_parts(tuple(named["planner_parts"])),
+        lengths={model: load_lengths(model) for model in recipe.models},
+        rule=build(policy["rule"]),
+        tensor_parallel=about["tensor_parallel"],
+        keep_replicas=named["placement"]["keep_replicas"],
+        seed=seed,
+    )
+    system = System(named["name"], build(policy), build(named["dispatch"]), placement)
+    gpus = tuple(GpuId(i) for i in range(row["n_gpu"]))
+    size = about["nvlink_island"]
+    islands = tuple(frozenset(gpus[i : i + size]) for i in range(0, len(gpus), size))
+    limits = _yaml("engine", "simulator")
+    engine = Simulator(
+        cluster=Cluster(gpus, islands, gpu_facts(hardware["gpu"]).memory_bytes),
+        costs=costs,
+        max_batch_requests=limits["max_batch_requests"],
+        max_batch_tokens=limits["max_batch_tokens"],
+    )
+    recorder = Recorder()
+    engine.run(recipe.build(seed), system, recorder)
+    return float(recorder.requests["finished_s"].max())
+
+
+def _yaml(group: str, name: str) -> Json:
+    path = ROOT / "scenarios" / group / f"{name}.yaml"
+    return yaml.safe_load(path.read_text(encoding="utf-8"))  # type: ignore[no-any-return]
+
+
+def _order(rows: pd.DataFrame) -> str:
+    """How often the simulator has the faster of two planners right."""
+    pairs = rows.pivot(index=SETTING, columns="planner", values=["measured_s", "simulated_s"])
+    pairs = pairs.dropna()
+    measured, simulated = (
+        np.diff(np.log(pairs[kind].to_numpy()), axis=1)[:, 0]
+        for kind in ("measured_s", "simulated_s")
+    )
+    right = np.sign(measured) == np.sign(simulated)
+    clear = np.abs(measured) > 0.05
+    return (
+        f"The faster planner is right in {right.sum()} of {len(right)} settings, and in "
+        f"{right[clear].sum()} of the {clear.sum()} measured to differ by more than 5%"
+    )
