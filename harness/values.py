@@ -3,7 +3,7 @@
 import inspect
 import math
 from collections.abc import Collection, Mapping, Sequence
-from pydoc import locate
+from pydoc import ErrorDuringImport, locate
 from types import NoneType, UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
@@ -27,7 +27,10 @@ def checked(path: str, node: object, offered: Collection[str] = ()) -> type:
     """
     if not isinstance(node, Mapping) or "_target_" not in node:
         raise ValueError(f"{path} has no _target_")
-    target = locate(str(node["_target_"]))
+    try:
+        target = locate(str(node["_target_"]))
+    except ErrorDuringImport as error:
+        raise ValueError(f"{path}._target_={node['_target_']}: {error.value}") from None
     if not isinstance(target, type):
         raise ValueError(f"{path}._target_={node['_target_']} names no class")
     known = inspect.signature(target).parameters

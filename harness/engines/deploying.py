@@ -1,18 +1,30 @@
 """Turns one deployment into another: stops groups, loads groups, hands requests around."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import numpy as np
 
 from harness.decisions import Deployment
 from harness.engines.live_state import LiveCluster, LiveGroup, LiveState
-from harness.engines.stepping import Stepper
+from harness.engines.stepping import Flight
 from harness.engines.timeline import Kind, Timeline
 from harness.entities import GpuId, Group, GroupId, ServiceId
 from harness.events import Arrived, Deployed, Event, Moved
 from harness.policies import CostModel, DispatchPolicy
 from harness.recorder import GpuUse, Recorder
+
+
+class Steps(Protocol):
+    """Who computes batches, as far as a deployment needs it."""
+
+    @property
+    def flights(self) -> Mapping[int, Flight]:
+        """Batches being computed, by `id` of their live group."""
+
+    def interrupt(self, live: LiveGroup) -> None:
+        """Something happened to a group."""
 
 
 @dataclass(slots=True)
@@ -27,7 +39,7 @@ class Deployer:
     state: LiveState
     view: LiveCluster
     timeline: Timeline
-    stepper: Stepper
+    stepper: Steps
     costs: CostModel
     dispatch: DispatchPolicy
     recorder: Recorder

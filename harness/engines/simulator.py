@@ -3,7 +3,7 @@
 At every instant all completions, arrivals and timers are applied before any policy is asked.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from time import perf_counter
 from typing import ClassVar, Protocol
@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from harness.costs import IterationTable
-from harness.decisions import Batch, BatchRule, Standing
+from harness.decisions import Batch, BatchRule, Decision, Standing
 from harness.engines.deploying import Deployer
 from harness.engines.engine import refuse_unmet_needs
 from harness.engines.lane import ELSEWHERE, Ints, new_arrays
@@ -52,16 +52,49 @@ class Simulator:
     def run(self, workload: Workload, system: System, recorder: Recorder) -> None:
         """Serve the workload on the virtual clock. See `Engine.run`."""
         refuse_unmet_needs(self, system)
-        run = _Run(self, workload, system, recorder)
-        run.loop()
-        recorder.requests = run.request_frame()
+        serve(self, workload, system, recorder, lambda stepper: stepper)
+
+
+class GroupStepper(Protocol):
+    """Runs groups decision by decision; see `Stepper`."""
+
+    @property
+    def flights(self) -> Mapping[int, Flight]:
+        """Batches being computed, by `id` of their live group."""
+
+    def ask(self, live: LiveGroup) -> Decision | None:
+        """Ask about an idle group and apply the answer; returns one that holds a standing order."""
+
+    def interrupt(self, live: LiveGroup) -> None:
+        """Something happened to a group."""
+
+    def end(self, flight: Flight) -> bool:
+        """A batch is done."""
+
+
+def serve(
+    engine: Simulator,
+    workload: Workload,
+    system: System,
+    recorder: Recorder,
+    around: Callable[[Stepper], GroupStepper],
+) -> None:
+    """Serve the workload on the virtual clock; `around` may put something before the stepper."""
+    run = _Run(engine, workload, system, recorder, around)
+    run.loop()
+    recorder.requests = run.request_frame()
 
 
 class _Run:
     """One run: wires the parts together and moves the clock."""
 
     def __init__(
-        self, engine: Simulator, workload: Workload, system: System, recorder: Recorder
+        self,
+        engine: Simulator,
+        workload: Workload,
+        system: System,
+        recorder: Recorder,
+        around: Callable[[Stepper], GroupStepper],
     ) -> None:
         self.engine, self.workload, self.system, self.recorder = engine, workload, system, recorder
         self.services: Mapping[ServiceId, Service] = {s.id: s for s in workload.services}
@@ -85,16 +118,18 @@ class _Run:
         self.fresh: list[int] = []
         self.released: list[int] = []
         self.place_due = True
-        self.stepper = Stepper(
-            self.state,
-            self.timeline,
-            system.scheduling,
-            recorder,
-            engine.offers,
-            engine.fast_forward,
-            self._table_of,
-            self.tell,
-            self._finish_in,
+        self.stepper = around(
+            Stepper(
+                self.state,
+                self.timeline,
+                system.scheduling,
+                recorder,
+                engine.offers,
+                engine.fast_forward,
+                self._table_of,
+                self.tell,
+                self._finish_in,
+            )
         )
         self.view = LiveCluster(self.state, self.services)
         self.deployer = Deployer(

@@ -75,7 +75,7 @@ class Stepper:
         if decision.standing is not None:
             self._follow(live, decision)
         else:
-            self._apply(live, decision, pads=False)
+            self.apply(live, decision, pads=False)
         return None
 
     def _follow(self, live: LiveGroup, decision: Decision) -> None:
@@ -84,7 +84,7 @@ class Stepper:
         assert standing is not None
         draft = Draft(live)
         fill(draft, standing_order(live, standing), standing.rule)
-        self._apply(live, draft.decision(), pads=standing.rule.pads_prompts)
+        self.apply(live, draft.decision(), pads=standing.rule.pads_prompts)
 
     def _refuse(self, live: LiveGroup, problems: list[str]) -> None:
         if problems:
@@ -93,7 +93,7 @@ class Stepper:
                 + "; ".join(problems)
             )
 
-    def _apply(self, live: LiveGroup, decision: Decision, *, pads: bool) -> None:
+    def apply(self, live: LiveGroup, decision: Decision, *, pads: bool) -> None:
         """Evict, reserve, launch."""
         for request in decision.evict:
             live.evict(request)

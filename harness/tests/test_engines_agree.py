@@ -1,0 +1,333 @@
+"""The simulator, and vLLM's own scheduler and KV manager: the same batches, one by one."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import pandas as pd
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from baselines.fcfs import Fcfs
+from baselines.round_robin import RoundRobin
+from harness.decisions import Decision, Reservation, Standing
+from harness.draft import Draft, continuous_batch, next_tokens
+from harness.engines.engine import Engine
+from harness.engines.simulator import Simulator
+from harness.entities import RequestId, Work
+from harness.events import Event, Iterated
+from harness.nodes import build
+from harness.policies import Capability, SchedulingPolicy, System
+from harness.recorder import Recorder
+from harness.tests.serving import (
+    SERVICE,
+    Everywhere,
+    LinearCosts,
+    UnevenCosts,
+    cluster,
+    rule,
+    workload,
+)
+from harness.tests.test_fast_forward import Restless
+from harness.tests.test_graph import applications
+from harness.views import GroupView, RequestView
+from harness.workloads.workload import Workload
+
+pytest.importorskip("vllm", reason="vLLM is not installed: make setup-vllm")
+pytestmark = pytest.mark.vllm
+
+from vllm.v1.core.sched.scheduler import Scheduler  # noqa: E402
+
+from harness.engines import vllm_dry  # noqa: E402
+from harness.engines.vllm_dry import VllmDry  # noqa: E402
+
+POLICIES = sorted((Path(__file__).parents[2] / "scenarios" / "policy").glob("*.yaml"))
+SEATS, TOKENS = 24, 640
+REQUESTS = 1000
+
+Step = tuple[float, dict[int, int]]  # when it began, and who computed how many tokens
+
+
+class Watched:
+    """A policy whose batches are kept, in order."""
+
+    needs: ClassVar[frozenset[Capability]] = frozenset()
+    hears: ClassVar[frozenset[type[Event]]] = frozenset({Iterated})
+
+    def __init__(self, inner: SchedulingPolicy) -> None:
+        self._inner = inner
+        self.steps: list[Step] = []
+
+    def observe(self, event: Event) -> None:
+        """Keep the batch."""
+        assert isinstance(event, Iterated)
+        tokens = {int(request): n for request, n in sorted(event.batch.tokens.items())}
+        self.steps.append((event.now_s - event.duration_s, tokens))
+        if Iterated in self._inner.hears:
+            self._inner.observe(event)
+
+    def schedule(self, view: GroupView) -> Decision:
+        """As the policy does."""
+        return self._inner.schedule(view)
+
+
+@dataclass
+class Paused:
+    """Least attained tokens first, three quarters of the seats; the rest pause and keep their KV.
+
+    Prompts go in chunks of 37 tokens. When KV runs out the last in the order are evicted.
+    """
+
+    needs: ClassVar[frozenset[Capability]] = frozenset()
+    hears: ClassVar[frozenset[type[Event]]] = frozenset()
+    seats: int = 18
+
+    def observe(self, event: Event) -> None:
+        """Nothing to learn."""
+
+    def schedule(self, view: GroupView) -> Decision:
+        """Order anew and fill."""
+        draft = Draft(view)
+        order = sorted(view.requests.values(), key=lambda r: (r.generated_tokens // 8, r.facts.id))
+        for place, request in enumerate(order):
+            if place >= self.seats:
+                break
+            tokens = next_tokens(request, 37)
+            while not draft.try_run(request, tokens):
+                victims = [r for r in order[place + 1 :] if r.kv_tokens and not draft.evicts(r)]
+                if not victims or draft.tokens_left < tokens:
+                    break
+                draft.evict(victims[-1])
+        return draft.decision()
+
+
+@dataclass
+class Reserving:
+    """Admits whom the whole context can be promised to; nobody is ever evicted."""
+
+    needs: ClassVar[frozenset[Capability]] = frozenset()
+    hears: ClassVar[frozenset[type[Event]]] = frozenset()
+    seats: int = 12
+    promised: set[RequestId] = field(default_factory=set)
+
+    def observe(self, event: Event) -> None:
+        """Nothing to learn."""
+
+    def schedule(self, view: GroupView) -> Decision:
+        """Holders run; newcomers in order of arrival while the promise fits."""
+        draft = Draft(view)
+        holders = [r for r in view.requests.values() if r.reservation is not None]
+        for request in holders:
+            draft.try_run(request, next_tokens(request, draft.tokens_left))
+        for request in view.requests.values():
+            if request.reservation is not None:
+                continue
+            whole = Reservation(request.facts.prompt_tokens + request.facts.max_output_tokens)
+            if len(holders) >= self.seats or not draft.try_reserve(request, whole):
+                break
+            holders.append(request)
+            draft.try_run(request, next_tokens(request, draft.tokens_left))
+        return draft.decision()
+
+
+@dataclass
+class Srpt:
+    """Shortest prompt first, all anew every iteration; who loses the seat is evicted."""
+
+    needs: ClassVar[frozenset[Capability]] = frozenset()
+    hears: ClassVar[frozenset[type[Event]]] = frozenset()
+    seats: int = 10
+
+    def observe(self, event: Event) -> None:
+        """Nothing to learn."""
+
+    def schedule(self, view: GroupView) -> Decision:
+        """The first few run."""
+
+        def rank(request: RequestView) -> tuple[int, int]:
+            return request.facts.prompt_tokens - request.generated_tokens, request.facts.id
+
+        draft = Draft(view)
+        order = sorted(view.requests.values(), key=rank)
+        for request in order[self.seats :]:
+            if request.kv_tokens:
+                draft.evict(request)
+        continuous_batch(draft, order[: self.seats])
+        return draft.decision()
+
+
+def policies() -> Iterator[Any]:
+    """Every policy of the tree in a small engine, and some that use what the others do not."""
+    for path in POLICIES:
+        yield pytest.param(lambda path=path: _small(path), id=path.stem)
+    by_prompt = Standing(lambda table: -table.prompt_tokens.astype(np.float64), rule(mixed=True))
+    yield pytest.param(lambda: Standing_(by_prompt), id="longest prompt first")
+    yield pytest.param(lambda: Paused(), id="pauses")
+    yield pytest.param(lambda: Reserving(), id="reserves")
+    yield pytest.param(lambda: Srpt(), id="preempts")
+
+
+class Standing_:  # noqa: N801 - the decision has the name already
+    """A standing order."""
+
+    needs: ClassVar[frozenset[Capability]] = frozenset()
+    hears: ClassVar[frozenset[type[Event]]] = frozenset()
+
+    def __init__(self, standing: Standing) -> None:
+        self._decision = Decision(standing=standing)
+
+    def observe(self, event: Event) -> None:
+        """Nothing to learn."""
+
+    def schedule(self, view: GroupView) -> Decision:
+        """The order."""
+        return self._decision
+
+
+def _small(path: Path) -> SchedulingPolicy:
+    """The policy of a file with limits that bind on a small workload."""
+    node = yaml.safe_load(path.read_text(encoding="utf-8"))
+    if "rule" in node:
+        node["rule"] |= {"max_batch_requests": SEATS, "max_batch_tokens": TOKENS}
+    policy: SchedulingPolicy = build(node)
+    return policy
+
+
+def _load(seed: int, *, timed: bool, count: int = REQUESTS // 2) -> Workload:
+    rng = np.random.default_rng(seed)
+    prompts, outputs = rng.integers(1, 200, count), rng.integers(1, 60, count)
+    gaps = rng.exponential(0.02, count) if timed else np.zeros(count)
+    return workload(prompts.tolist(), outputs.tolist(), np.cumsum(gaps).tolist())
+
+
+def _engines(blocks: int) -> tuple[Engine, Engine]:
+    about: dict[str, Any] = {
+        "cluster": cluster(1),
+        "costs": LinearCosts(blocks=blocks, load=0.0),
+        "max_batch_requests": SEATS,
+        "max_batch_tokens": TOKENS,
+    }
+    return Simulator(**about, fast_forward=False), VllmDry(**about)
+
+
+def _serve(engine: Engine, load: Workload, policy: SchedulingPolicy) -> tuple[list[Step], Any]:
+    watched, recorder = Watched(policy), Recorder()
+    placement = Everywhere(("m", (0,)))
+    engine.run(load, System("test", watched, RoundRobin(), placement), recorder)
+    return watched.steps, recorder.requests
+
+
+def assert_same(ours: list[Step], theirs: list[Step]) -> None:
+    """Fail with the first differing iteration from both sides."""
+    for number, (one, other) in enumerate(zip(ours, theirs, strict=False)):
+        assert one[1] == other[1], f"iteration {number}: {one} here, {other} there"
+        assert one[0] == pytest.approx(other[0], rel=1e-9, abs=1e-9), f"iteration {number}"
+    assert len(ours) == len(theirs)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("policy", list(policies()))
+@pytest.mark.parametrize("timed", [False, True])
+def test_simulator_and_vllm_run_the_same_batches(
+    policy: Callable[[], SchedulingPolicy], timed: bool
+) -> None:
+    """KV for about eight requests: it binds all the time."""
+    simulator, dry = _engines(blocks=90)
+    load = _load(7, timed=timed)
+    ours, frame = _serve(simulator, load, policy())
+    theirs, counted = _serve(dry, load, policy())
+    assert_same(ours, theirs)
+    pd.testing.assert_frame_equal(frame, counted, rtol=1e-9)
+    assert counted["finished_s"].notna().all()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("blocks", [60, 90, 400])
+@pytest.mark.parametrize("timed", [False, True])
+def test_the_baseline_is_stock_vllm(blocks: int, timed: bool) -> None:
+    """FCFS with chunked prefill runs the batches of vLLM's own scheduler, preemptions included."""
+    load = _load(11, timed=timed)
+    (path,) = (path for path in POLICIES if path.stem == "vllm")
+    _, dry = _engines(blocks)
+    ours, frame = _serve(dry, load, _small(path))
+    theirs, preempted = _stock(load, blocks)
+    assert_same(ours, theirs)
+    assert frame["preemptions"].sum() == preempted
+    assert (preempted > 0) == (blocks < 400)
+
+
+def _stock(load: Workload, blocks: int) -> tuple[list[Step], int]:
+    """Batches of vLLM's own scheduler on the same virtual clock, and its preemptions."""
+    costs = LinearCosts(blocks=blocks, load=0.0)
+    scheduler = vllm_dry.new_scheduler(
+        Scheduler,
+        kv_blocks=blocks,
+        block_tokens=costs.block,
+        max_batch_requests=SEATS,
+        max_batch_tokens=TOKENS,
+        max_context_tokens=4096,
+    )
+    now_s, came, steps, requests = 0.0, 0, [], {}
+    while came < len(load) or scheduler.has_unfinished_requests():
+        if not scheduler.has_unfinished_requests():
+            now_s = max(now_s, float(load.arrival_s[came]))
+        while came < len(load) and load.arrival_s[came] <= now_s:
+            requests[f"r{came}"] = vllm_dry.engine_request(
+                load.facts(came), int(load.prompt_tokens[came]), int(load.output_tokens[came])
+            )
+            scheduler.add_request(requests[f"r{came}"])
+            came += 1
+        output = scheduler.schedule()
+        tokens = {int(name[1:]): n for name, n in output.num_scheduled_tokens.items()}
+        steps.append((now_s, dict(sorted(tokens.items()))))
+        now_s += _seconds(costs, output, requests)
+        vllm_dry.account_for(scheduler, output)
+    return steps, sum(r.num_preemptions for r in requests.values())
+
+
+def _seconds(costs: LinearCosts, output: Any, requests: Any) -> float:
+    """What the cost model says of a batch that stock vLLM has chosen."""
+    chunks, contexts = [], []
+    for name, tokens in output.num_scheduled_tokens.items():
+        request = requests[name]
+        before = request.num_computed_tokens - tokens
+        decodes = 0 < before == request.num_tokens - 1 >= request.num_prompt_tokens
+        (contexts.append(request.num_tokens) if decodes else chunks.append((before, tokens)))
+    total = sum(n for _, n in chunks)
+    attended = sum(n * (2.0 * (before + n) - n) for before, n in chunks)
+    work = Work(
+        len(chunks),
+        total,
+        total,
+        attended,
+        len(contexts),
+        sum(contexts),
+        max(contexts, default=0),
+    )
+    return costs.iteration_s(SERVICE, 1, work)
+
+
+@pytest.mark.slow
+@given(load=applications(), seed=st.integers(0, 99))
+@settings(max_examples=10, deadline=None)
+def test_groups_come_and_go_and_calls_wait_for_others(load: Workload, seed: int) -> None:
+    """Requests move with what they have generated; applications of three services."""
+    about: dict[str, Any] = {
+        "cluster": cluster(4),
+        "costs": UnevenCosts(blocks=12, load=0.37),
+        "max_batch_requests": SEATS,
+        "max_batch_tokens": TOKENS,
+    }
+    frames: list[pd.DataFrame] = []
+    engines: tuple[Engine, ...] = (Simulator(**about), VllmDry(**about))
+    for engine in engines:
+        recorder = Recorder()
+        placement = Restless(seed, [0.2719, 1.6449, 0.0113], 4)
+        policy = Fcfs(rule=rule(mixed=True, seats=6, tokens=64))
+        engine.run(load, System("test", policy, RoundRobin(), placement), recorder)
+        frames.append(recorder.requests)
+    pd.testing.assert_frame_equal(frames[0], frames[1], rtol=1e-9)
