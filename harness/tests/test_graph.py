@@ -109,6 +109,12 @@ def test_impossible_edges_are_named(
     assert said in str(raised.value)
 
 
+def test_calls_of_an_application_come_in_together() -> None:
+    load = workload([10, 10], [2, 2], [0.0, 1.0])
+    with pytest.raises(ValueError, match="request 1 waits for one that came in at another time"):
+        linked(load, [(0, 1)])
+
+
 @st.composite
 def applications(draw: st.DrawFn) -> Workload:
     """Up to 24 calls of three services with edges to earlier calls, chains among them."""
@@ -116,14 +122,15 @@ def applications(draw: st.DrawFn) -> Workload:
     sizes = st.integers(1, 40)
     prompts = draw(st.lists(sizes, min_size=count, max_size=count))
     outputs = draw(st.lists(sizes, min_size=count, max_size=count))
-    gaps = draw(st.lists(st.sampled_from([0.0, 0.0507]), min_size=count, max_size=count))
+    gaps = draw(st.lists(st.sampled_from([0.0] * 5 + [0.0507]), min_size=count, max_size=count))
     load = workload(prompts, outputs, np.cumsum(gaps).tolist(), services=3)
     service = np.array(draw(st.lists(st.integers(0, 2), min_size=count, max_size=count)))
     parents = [
         draw(st.lists(st.integers(max(0, i - 6), i - 1), max_size=2, unique=True)) if i else []
         for i in range(count)
     ]
-    pairs = [(p, i) for i, chosen in enumerate(parents) for p in chosen]
+    came_s = load.arrival_s
+    pairs = [(p, i) for i, chosen in enumerate(parents) for p in chosen if came_s[p] == came_s[i]]
     return linked(replace(load, service=service), pairs)
 
 

@@ -50,6 +50,10 @@ class Workload:
         if (self.edges.parent >= self.edges.child).any():
             row = int(self.edges.child[np.argmax(self.edges.parent >= self.edges.child)])
             raise ValueError(f"request {row} waits for one that is not ahead of it")
+        together = self.arrival_s[self.edges.parent] == self.arrival_s[self.edges.child]
+        if not together.all():
+            row = int(self.edges.child[np.argmin(together)])
+            raise ValueError(f"request {row} waits for one that came in at another time")
         rules = (
             (self.prompt_tokens < 1, self.prompt_tokens, "has {} prompt tokens"),
             (self.output_tokens < 1, self.output_tokens, "has {} output tokens"),
