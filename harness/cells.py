@@ -3,7 +3,7 @@
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from itertools import product
 from pathlib import Path
@@ -11,7 +11,7 @@ from typing import Protocol, runtime_checkable
 
 import numpy as np
 
-from harness.costs import ProfileCosts
+from harness.costs import PARTS, ProfileCosts
 from harness.decisions import BatchRule
 from harness.engines.engine import Engine
 from harness.entities import ServiceId
@@ -19,7 +19,7 @@ from harness.forecast import Forecaster, Plan, ready_load
 from harness.metrics import gpu_figures, offline_figures, request_figures
 from harness.models import model_facts
 from harness.perfetto import write_trace
-from harness.policies import System
+from harness.policies import LengthPredictor, System
 from harness.record import is_finished, provenance, write_run
 from harness.recorder import Recorder
 from harness.uncertainty import intervals
@@ -39,6 +39,13 @@ class Recipe(Protocol):
 
     def build(self, seed: int) -> Workload:
         """Same seed, same workload."""
+
+
+class Predicts(Protocol):
+    """Makes the length predictor of a workload."""
+
+    def of(self, workload: Workload, seed: int) -> LengthPredictor:
+        """Same workload and seed, same predictions."""
 
 
 @runtime_checkable
@@ -67,6 +74,7 @@ class Cell:
     keep_iterations: bool
     keep_trace: bool = False
     drawn: tuple[tuple[Engine, System], ...] = ()
+    predicts: Predicts | None = None
 
 
 def combinations_of(matrix: Mapping[str, Sequence[object]]) -> Iterator[dict[str, object]]:
@@ -84,11 +92,14 @@ def run_cell(cell: Cell) -> None:
 
 
 def _serve(cell: Cell) -> None:
-    warm_up(cell.costs)
+    warm_up()
     started_s = time.time()
     workload = cell.recipe.build(cell.seed)
     recorder = Recorder(keep_iterations=cell.keep_iterations)
-    cell.engine.run(workload, cell.system, recorder)
+    system = cell.system
+    if cell.predicts is not None:
+        system = replace(system, predictor=cell.predicts.of(workload, cell.seed))
+    cell.engine.run(workload, system, recorder)
     figures: dict[str, object] = {**_summary(cell, cell.system, workload, recorder)}
     if cell.drawn:
         figures["uncertainty"] = intervals([_drawn(cell, *pair, workload) for pair in cell.drawn])
@@ -96,7 +107,10 @@ def _serve(cell: Cell) -> None:
         cell.folder,
         config=cell.config,
         provenance=provenance(
-            started_s=started_s, costs=_costs_of(cell.costs, workload), datasets=workload.datasets
+            started_s=started_s,
+            costs=_costs_of(cell.costs, workload),
+            datasets=workload.datasets,
+            engine=cell.engine.about,
         ),
         requests=recorder.requests,
         gpu=recorder.gpu_frame(),
@@ -143,8 +157,11 @@ def _costs_of(costs: ProfileCosts, workload: Workload) -> dict[str, object]:
 
 
 @cache
-def warm_up(costs: ProfileCosts) -> None:
+def warm_up() -> None:
     """Load (at first: compile) the kernel, so that no policy's first decision pays for it."""
+    costs = ProfileCosts(
+        gpu="A100-80G", profile_dir="a100_80g_vllm_0_3", memory_share=0.9, parts=PARTS
+    )
     rule = BatchRule(
         mixed=False,
         pads_prompts=True,
@@ -169,7 +186,7 @@ def run_cells(cells: Sequence[Cell], *, workers: int, on_done: Callable[[Cell], 
             run_cell(cell)
             on_done(cell)
         return
-    warm_up(cells[0].costs)
+    warm_up()
     for cell in _on_ray(cells, workers):
         on_done(cell)
 

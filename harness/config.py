@@ -1,7 +1,7 @@
 """Schema of a run: what a configuration may say at its top level.
 
-Group contents (`engine`, `hardware`, `workload`, `policy`, `system`) are checked by the
-constructors they name. No field has a default here: values live in the YAML files.
+Group contents (`engine`, `hardware`, `workload`, `policy`, `predictor`, `system`) are checked by
+the constructors they name. No field has a default here: values live in the YAML files.
 """
 
 import re
@@ -53,6 +53,8 @@ class RunConfig:
     """Workload recipe: `_target_` and its options."""
     policy: dict[str, Any] = field(default_factory=dict)
     """Scheduling policy: `_target_` and its constants."""
+    predictor: dict[str, Any] = field(default_factory=dict)
+    """Who guesses output lengths; empty for nobody."""
     system: dict[str, Any] = field(default_factory=dict)
     """Name, dispatch and placement policy."""
     name: str = MISSING

@@ -164,8 +164,8 @@ def read_summaries(scenario_dir: Path) -> pd.DataFrame:
     """One row per finished run, ordered by its name, the index.
 
     Columns: `config.x.y` for every leaf of the configuration, the summary's own keys (nested ones
-    joined by dots), and from the provenance `code`, `started` and `costs.*`. No runs, no rows.
-    Raises `RecordError` where a file cannot be read.
+    joined by dots), and from the provenance `code`, `started`, `engine` and `costs.*`. No runs, no
+    rows. Raises `RecordError` where a file cannot be read.
     """
     rows: dict[str, dict[str, object]] = {}
     for folder in sorted(scenario_dir.glob("[!.]*")):
@@ -190,7 +190,7 @@ def _row(folder: Path) -> dict[str, object]:
         summary = json.loads((folder / "summary.json").read_text())
     except (OSError, ValueError, yaml.YAMLError) as error:
         raise RecordError(f"could not read the run {folder}: {error}") from error
-    origin = {"code": provenance.get("code"), "started": provenance.get("started")}
+    origin = {name: provenance.get(name) for name in ("code", "started", "engine")}
     costs = {"costs": provenance.get("costs") or {}}
     return _flat({"config": config}) | origin | _flat(costs) | _flat(summary)
 
@@ -210,11 +210,13 @@ def provenance(
     started_s: float,
     costs: Mapping[str, object] | None = None,
     datasets: Mapping[str, str] | None = None,
+    engine: str = "simulated",
 ) -> dict[str, object]:
     """What `provenance.json` holds, at the end of a run.
 
     `started_s` is `time.time()` at its start. `costs` says what its seconds rest on: `profile`
-    (name) and `fit_error` (relative, 0.05 = 5%). `datasets` maps names to SHA-256 digests.
+    (name) and `fit_error` (relative, 0.05 = 5%). `datasets` maps names to SHA-256 digests;
+    `engine` says whether its seconds are simulated or measured, and on what.
     """
     return {
         "code": source_digest(),
@@ -225,6 +227,7 @@ def provenance(
         "wall_s": time.time() - started_s,
         "costs": dict(costs or {}),
         "datasets": dict(datasets or {}),
+        "engine": engine,
     }
 
 

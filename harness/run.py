@@ -20,7 +20,7 @@ if __name__ == "__main__":
 import inspect
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import hydra
@@ -57,6 +57,7 @@ DETERMINES = (
     "hardware",
     "workload",
     "policy",
+    "predictor",
     "system",
     "seed",
     "record",
@@ -124,7 +125,6 @@ def cell_of(config: DictConfig, setting: Mapping[str, object]) -> Cell:
         "costs": costs,
         "cluster": _cluster(hardware),
         "seed": plain["seed"],
-        "lengths": {name: load_lengths(name) for name in recipe.models},
     }
     engine = _built("engine", plain["engine"], offered)
     run = run_id({**determines, "files": recipe.files}, source_digest())
@@ -133,7 +133,8 @@ def cell_of(config: DictConfig, setting: Mapping[str, object]) -> Cell:
         setting={axis: _plain(value) for axis, value in setting.items()},
         folder=ROOT / plain["results"] / plain["name"] / run,
         recipe=recipe,
-        system=_system(plain, offered),
+        predicts=_built("predictor", plain["predictor"], {}) if plain["predictor"] else None,
+        system=_system(plain, offered, recipe.models),
         engine=engine,
         costs=costs,
         gpus=hardware["gpu_count"],
@@ -141,32 +142,38 @@ def cell_of(config: DictConfig, setting: Mapping[str, object]) -> Cell:
         keep_iterations=plain["record"]["iterations"] or plain["record"]["trace"],
         keep_trace=plain["record"]["trace"],
         drawn=tuple(
-            _drawn(plain, offered, draw) for draw in range(1, plain["uncertainty_draws"] + 1)
+            _drawn(plain, offered, recipe.models, draw)
+            for draw in range(1, plain["uncertainty_draws"] + 1)
         ),
     )
 
 
 def _drawn(
-    plain: Mapping[str, Any], offered: Mapping[str, object], draw: int
+    plain: Mapping[str, Any], offered: Mapping[str, object], models: Sequence[str], draw: int
 ) -> tuple[Engine, System]:
     """The same engine and system where costs are off by one draw; planners believe the profile."""
     costs = offered["costs"]
     assert isinstance(costs, ProfileCosts)
     engine = _built("engine", plain["engine"], {**offered, "costs": DrawnCosts(costs, draw)})
-    return engine, _system(plain, offered)
+    return engine, _system(plain, offered, models)
 
 
 def _plain(value: object) -> object:
     return OmegaConf.to_container(value) if OmegaConf.is_config(value) else value
 
 
-def _system(plain: Mapping[str, Any], offered: Mapping[str, object]) -> System:
+def _system(
+    plain: Mapping[str, Any], offered: Mapping[str, object], models: Sequence[str]
+) -> System:
     """The serving system that a configuration names."""
     system, costs = plain["system"], offered["costs"]
     assert isinstance(costs, ProfileCosts)
     if "planner_parts" in system:
-        planner_costs = costs.with_parts(tuple(system["planner_parts"]))
-        offered = {**offered, "planner_costs": planner_costs}
+        offered = {
+            **offered,
+            "planner_costs": costs.with_parts(tuple(system["planner_parts"])),
+            "lengths": {name: load_lengths(name) for name in models},
+        }
     return System(
         name=system["name"],
         scheduling=_built("policy", plain["policy"], offered),

@@ -60,7 +60,10 @@ def _width(table: Table) -> int:
 
 
 def basis(rows: pd.DataFrame) -> str:
-    """Sentence: simulated with which profile and error, and what is measured nevertheless."""
+    """Sentence: simulated with which profile and error, or measured, and on what."""
+    kinds = sorted(set(rows["engine"])) if "engine" in rows else []
+    if kinds and all(kind.startswith("measured") for kind in kinds):
+        return f"seconds {'; '.join(kinds)}"
     profiles = ", ".join(sorted(set(rows["costs.profile"])))
     errors = pd.to_numeric(rows["costs.fit_error"], errors="coerce").dropna()
     low, high = f"{errors.min():.1%}", f"{errors.max():.1%}"

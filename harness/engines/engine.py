@@ -12,6 +12,10 @@ class Engine(Protocol):
 
     offers: ClassVar[frozenset[Capability]]
 
+    @property
+    def about(self) -> str:
+        """Whether its seconds are simulated or measured, and on what."""
+
     def run(self, workload: Workload, system: System, recorder: Recorder) -> None:
         """Serve the whole workload; everything that happened goes to the recorder.
 

@@ -5,6 +5,8 @@ could differ; only what the engine does not know (promises of KV, predictions) i
 """
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from math import inf
 from types import MappingProxyType
 from typing import Protocol
 
@@ -12,7 +14,7 @@ import numpy as np
 
 from harness.checks import IllegalDecision, check
 from harness.decisions import Batch, Decision, Reservation, Standing
-from harness.draft import Draft, fill, standing_order
+from harness.draft import Draft, fill, is_decode, standing_order
 from harness.entities import Group, LengthPrediction, Request, RequestId, Service, ServiceId
 from harness.events import Arrived, Event, Finished, Iterated, Predicted
 from harness.kv_ledger import KvLedger
@@ -21,6 +23,10 @@ from harness.views import RequestTable, RequestView
 
 OFFERS: frozenset[Capability] = frozenset()
 """One service per group, whole SMs, evicted KV dropped, iteration-level batches."""
+
+
+REPEATS = 4
+"""Iterations that a repeatable decision is first held good for; twice as many each time after."""
 
 
 class EngineRequest(Protocol):
@@ -79,6 +85,22 @@ class ServedRequest:
         return False
 
 
+@dataclass(slots=True)
+class _Repeat:
+    """A decision that holds for `left` more iterations, if nothing happens before `wake_s`.
+
+    `unpaid` has the seconds of those that have ended but are not yet in ledger and attained time,
+    `begun` counts those that have begun likewise.
+    """
+
+    decision: Decision
+    left: int
+    wake_s: float
+    horizon: int
+    begun: int = 0
+    unpaid: list[float] = field(default_factory=list)
+
+
 class ServedGroup:
     """One group with one service; asks its policy and keeps the ledger of KV.
 
@@ -106,7 +128,7 @@ class ServedGroup:
         self.services: Mapping[ServiceId, Service] = {service.id: service}
         self.max_batch_requests = max_batch_requests
         self.max_batch_tokens = max_batch_tokens
-        self.kv = KvLedger(
+        self._kv = KvLedger(
             capacity_bytes=kv_blocks * block_tokens * service.kv_bytes_per_token,
             services=self.services,
             block_tokens=block_tokens,
@@ -117,8 +139,15 @@ class ServedGroup:
         self._tell = tell
         self._members: dict[RequestId, ServedRequest] = {}
         self._order: tuple[Standing, list[RequestView]] | None = None
+        self._repeat: _Repeat | None = None
         # Whether the batch decided last computes its prompts as long as the longest.
         self.pads_prompts = False
+
+    @property
+    def kv(self) -> KvLedger:
+        """KV held and promised here."""
+        self._settle()
+        return self._kv
 
     @property
     def requests(self) -> Mapping[RequestId, RequestView]:
@@ -156,6 +185,7 @@ class ServedGroup:
         if facts.id < newest:
             self._members = dict(sorted(self._members.items()))
         self.kv.open(facts)
+        self._repeat = None
         self._order = None
         self.tell(Arrived(self.now_s, facts, self.group.id))
 
@@ -164,12 +194,15 @@ class ServedGroup:
         if request in self._members:
             self._members[request].predicted = length
             self._order = None
+            self._settle()
+            self._repeat = None
             self.tell(Predicted(self.now_s, request, length))
 
     def close(self, request: RequestId) -> None:
         """A request is gone, answered or not."""
-        del self._members[request]
         self.kv.close(request)
+        self._repeat = None
+        del self._members[request]
 
     def __contains__(self, request: RequestId) -> bool:
         """Whether the request is unfinished here."""
@@ -183,17 +216,60 @@ class ServedGroup:
         self.now_s = now_s
         if not self._members:
             return Decision()
+        repeat = self._repeat
+        if repeat is not None and repeat.left > 0 and now_s < repeat.wake_s:
+            repeat.left -= 1
+            return repeat.decision
+        self._settle()
         decision = self.policy.schedule(self)
         self._refuse(check(decision, self, offers=OFFERS))
-        self.pads_prompts = decision.standing is not None and decision.standing.rule.pads_prompts
-        if decision.standing is not None:
+        standing = decision.standing
+        self.pads_prompts = standing is not None and standing.rule.pads_prompts
+        if standing is not None:
             draft = Draft(self)
-            fill(draft, self._in_order(decision.standing), decision.standing.rule)
+            fill(draft, self._in_order(standing), standing.rule)
             decision = draft.decision()
+        self._note_repeat(decision, stands=standing is not None)
         if not decision.launch and decision.wake_s is None:
             waiting = len(self._members)
             self._refuse([f"{waiting} requests wait, nothing runs and no time to wake is given"])
         return decision
+
+    def _note_repeat(self, decision: Decision, *, stands: bool) -> None:
+        """Remember a decision that will be the same for some iterations if nothing happens.
+
+        Steady ones are by promise. So are those of a standing order when all that hold KV decode
+        and nobody gives way: they have a block each as often as the ledger says, the newcomers'
+        order, seats and budget stay, and the KV that they lack only gets scarcer.
+        """
+        before, self._repeat = self._repeat, None
+        if not (stands or decision.steady) or decision.evict or decision.reserve:
+            return
+        for batch in decision.launch:
+            views = [self._members[request] for request in batch.tokens]
+            if not all(map(is_decode, views)) or (stands and not self._are_all_holders(views)):
+                return
+            horizon = REPEATS if before is None else 2 * before.horizon
+            if self.kv.fits(dict.fromkeys(batch.tokens, horizon)):
+                wake_s = inf if decision.wake_s is None else decision.wake_s
+                self._repeat = _Repeat(decision, horizon - 1, wake_s, horizon)
+
+    def _are_all_holders(self, views: list[ServedRequest]) -> bool:
+        return len(views) == sum(view.kv_tokens > 0 for view in self._members.values())
+
+    def _settle(self) -> None:
+        """Bring ledger and attained time up to the iterations that a repeated decision had."""
+        repeat = self._repeat
+        if repeat is None or not (repeat.begun or repeat.unpaid):
+            return
+        for batch in repeat.decision.launch:
+            self._kv.grow_all(dict.fromkeys(batch.tokens, repeat.begun))
+            for request in batch.tokens:
+                view = self._members[request]
+                for seconds in repeat.unpaid:
+                    view.gpu_s += seconds
+        repeat.begun = 0
+        repeat.unpaid.clear()
 
     def _refuse(self, problems: list[str]) -> None:
         if problems:
@@ -213,6 +289,9 @@ class ServedGroup:
 
     def launch(self, decision: Decision) -> None:
         """The engine begins what was decided."""
+        if self._repeat is not None and decision is self._repeat.decision:
+            self._repeat.begun += 1
+            return
         for request in decision.evict:
             self.kv.evict(request)
         for request, promise in decision.reserve.items():
@@ -225,13 +304,20 @@ class ServedGroup:
     ) -> None:
         """A batch is over; `made` counts the tokens that each request has produced."""
         self.now_s = now_s
-        for request in batch.tokens:
-            if request in self._members:
+        if self._repeat is not None and batch in self._repeat.decision.launch:
+            self._repeat.unpaid.append(now_s - start_s)
+        else:
+            for request in batch.tokens.keys() & self._members.keys():
                 self._members[request].gpu_s += now_s - start_s
         self.tell(Iterated(now_s, self.group.id, batch, now_s - start_s, made))
 
+    def lose(self, request: RequestId) -> None:
+        """The engine has dropped a request's KV by itself."""
+        self.kv.evict(request)
+        self._repeat = None
+
     def finish(self, request: RequestId) -> None:
-        """A request has produced its last token."""
+        """A request will produce no more tokens: it is answered, or was given up from outside."""
         view = self._members[request]
         self.close(request)
         self.tell(Finished(self.now_s, view.facts, view.generated_tokens))

@@ -9,12 +9,12 @@ from time import perf_counter
 from typing import ClassVar, Protocol
 
 import numpy as np
-import pandas as pd
 
 from harness.costs import IterationTable
 from harness.decisions import Batch, BatchRule, Decision, Standing
 from harness.engines.deploying import Deployer
 from harness.engines.engine import refuse_unmet_needs
+from harness.engines.frames import request_frame
 from harness.engines.lane import ELSEWHERE, Ints, new_arrays
 from harness.engines.lanes import Lane, lane_rule
 from harness.engines.live_state import LiveCluster, LiveGroup, LiveState
@@ -49,6 +49,11 @@ class Simulator:
     max_batch_tokens: int
     fast_forward: bool = True
 
+    @property
+    def about(self) -> str:
+        """Its seconds come from the cost model."""
+        return "simulated"
+
     def run(self, workload: Workload, system: System, recorder: Recorder) -> None:
         """Serve the workload on the virtual clock. See `Engine.run`."""
         refuse_unmet_needs(self, system)
@@ -82,7 +87,7 @@ def serve(
     """Serve the workload on the virtual clock; `around` may put something before the stepper."""
     run = _Run(engine, workload, system, recorder, around)
     run.loop()
-    recorder.requests = run.request_frame()
+    recorder.requests = request_frame(workload, run.state.arrays)
 
 
 class _Run:
@@ -405,26 +410,4 @@ class _Run:
             self.engine.max_batch_requests,
             self.engine.max_batch_tokens,
             self.state,
-        )
-
-    def request_frame(self) -> pd.DataFrame:
-        """One row per request: times, tokens, preemptions; NaN where it did not come to that."""
-        arrays, workload = self.state.arrays, self.workload
-        names = pd.Index([str(s.id) for s in workload.services])
-        return pd.DataFrame(
-            {
-                "request": np.arange(len(workload)),
-                "service": pd.Categorical(names[workload.service], categories=names),
-                "app": workload.app,
-                "arrival_s": arrays.arrival_s,
-                "first_token_s": arrays.first_token_s,
-                "finished_s": arrays.finished_s,
-                "prompt_tokens": workload.prompt_tokens,
-                "output_tokens": arrays.generated,
-                "started_s": arrays.started_s,
-                "gpu_s": arrays.gpu_s,
-                "prefill_s": arrays.prefill_s,
-                "preempted_s": arrays.preempted_s,
-                "preemptions": arrays.preemptions,
-            }
         )

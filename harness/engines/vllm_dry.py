@@ -10,21 +10,13 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, ClassVar
 
-import torch
-from vllm import SamplingParams
-from vllm.engine.arg_utils import EngineArgs
-from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheConfig, KVCacheGroupSpec
-from vllm.v1.outputs import ModelRunnerOutput
-from vllm.v1.request import Request as EngineRequest
-from vllm.v1.request import RequestStatus
-from vllm.v1.structured_output import StructuredOutputManager
-
 from harness.decisions import Decision
+from harness.engines.carried import extra_args_of
 from harness.engines.engine import refuse_unmet_needs
 from harness.engines.live_state import LiveGroup, LiveRequest
 from harness.engines.simulator import Simulator, TableCosts, serve
 from harness.engines.stepping import Flight, Stepper
-from harness.engines.vllm_scheduler import PolicyScheduler, extra_args_of
+from harness.engines.vllm_scheduler import PolicyScheduler
 from harness.entities import Cluster, Request, RequestId
 from harness.events import Event
 from harness.policies import Capability, SchedulingPolicy, System
@@ -32,6 +24,21 @@ from harness.record import ROOT
 from harness.recorder import Recorder
 from harness.views import GroupView
 from harness.workloads.workload import Workload
+
+# After ours, whose import says what is missing where vLLM is.
+import torch  # isort: skip
+from vllm import SamplingParams  # isort: skip
+from vllm import __version__ as vllm_version  # isort: skip
+from vllm.engine.arg_utils import EngineArgs  # isort: skip
+from vllm.v1.kv_cache_interface import (  # isort: skip
+    FullAttentionSpec,
+    KVCacheConfig,
+    KVCacheGroupSpec,
+)
+from vllm.v1.outputs import ModelRunnerOutput  # isort: skip
+from vllm.v1.request import Request as EngineRequest  # isort: skip
+from vllm.v1.request import RequestStatus  # isort: skip
+from vllm.v1.structured_output import StructuredOutputManager  # isort: skip
 
 MODEL = ROOT / "scenarios" / "models" / "tiny"
 TOKEN = 7  # every prompt and answer consists of it: nothing looks at them
@@ -47,6 +54,11 @@ class VllmDry:
     costs: TableCosts
     max_batch_requests: int
     max_batch_tokens: int
+
+    @property
+    def about(self) -> str:
+        """Its batches are vLLM's, its seconds come from the cost model."""
+        return f"simulated, batches by the scheduler of vLLM {vllm_version}"
 
     def run(self, workload: Workload, system: System, recorder: Recorder) -> None:
         """Serve the workload on the virtual clock. See `Engine.run`."""

@@ -12,17 +12,19 @@ build an engine with this class (VLLM_ENABLE_V1_MULTIPROCESSING=0), take its sch
 import logging
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from multiprocessing import current_process
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import yaml
 
 from harness.decisions import Batch, Decision
+from harness.engines.carried import carried, own_facts, predicted_tokens, seen_facts
+from harness.engines.planned_queue import PlannedQueue
 from harness.engines.served import ServedGroup
 from harness.entities import (
-    AppId,
     GpuId,
     Group,
     GroupId,
@@ -31,24 +33,33 @@ from harness.entities import (
     RequestId,
     Service,
     ServiceId,
-    TenantId,
 )
 from harness.events import Event
 from harness.nodes import build
 from harness.policies import SchedulingPolicy
 
 try:
-    from vllm.v1.core.sched.request_queue import RequestQueue
+    from vllm.v1.core.sched.interface import PauseState
     from vllm.v1.core.sched.scheduler import Scheduler
+    from vllm.v1.request import RequestStatus
 except ImportError as error:
     raise ImportError(f"this engine needs vLLM ({error}): make setup-vllm") from None
 
 POLICY_FILE = "SCHEDULER_POLICY"
 """Environment variable that names the policy of a server."""
 
-T = TypeVar("T")
 
 _log = logging.getLogger(__name__)
+
+_READIES = next(
+    (
+        name
+        for name in ("_handle_blocked_waiting_request", "_try_promote_blocked_waiting_request")
+        if hasattr(Scheduler, name)
+    ),
+    "_handle_blocked_waiting_request",
+)
+"""What vLLM calls the check whether a request that was not ready is now: since 0.32, before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,75 +84,16 @@ class Iteration:
 
 @dataclass(frozen=True, slots=True)
 class _Flight:
-    """A step under way."""
+    """A step under way. `before` has the tokens generated so far; None where all decode."""
 
     decision: Decision
     batch: Batch
     prompts: frozenset[RequestId]
-    before: Mapping[RequestId, int]
+    before: Mapping[RequestId, int] | None
     start_s: float
     decided_s: float
     scheduled_s: float
-
-
-class PlannedQueue(RequestQueue):  # type: ignore[misc]
-    """All waiting requests; while a step is scheduled, only those that it admits, in order."""
-
-    def __init__(self) -> None:
-        self._waiting: dict[str, Any] = {}
-        self._offered: list[Any] | None = None
-
-    def offer(self, requests: list[Any]) -> None:
-        """Show only these until `close`."""
-        self._offered = requests[::-1]
-
-    def close(self) -> None:
-        """Show all again."""
-        self._offered = None
-
-    def add_request(self, request: Any) -> None:
-        """One more."""
-        self._waiting[request.request_id] = request
-
-    prepend_request = add_request
-
-    def prepend_requests(self, requests: Iterable[Any]) -> None:
-        """Several more."""
-        for request in requests:
-            self.add_request(request)
-
-    def peek_request(self) -> Any:
-        """The first one shown. IndexError if there is none."""
-        if self._offered is not None:
-            return self._offered[-1]
-        if not self._waiting:
-            raise IndexError("nobody waits")
-        return next(iter(self._waiting.values()))
-
-    def pop_request(self) -> Any:
-        """Remove the first one shown."""
-        request = self.peek_request()
-        if self._offered is not None:
-            self._offered.pop()
-        return self._waiting.pop(request.request_id)
-
-    def remove_request(self, request: Any) -> None:
-        """Remove one."""
-        del self._waiting[request.request_id]
-
-    def remove_requests(self, requests: Iterable[Any]) -> None:
-        """Remove those of them that wait."""
-        for request in requests:
-            self._waiting.pop(request.request_id, None)
-
-    def __bool__(self) -> bool:
-        return bool(self._waiting if self._offered is None else self._offered)
-
-    def __len__(self) -> int:
-        return len(self._waiting)
-
-    def __iter__(self) -> Iterator[Any]:
-        return iter(list(self._waiting.values()))
+    running: int
 
 
 def _nobody(event: Event) -> None:
@@ -166,8 +118,15 @@ class PolicyScheduler(Scheduler):  # type: ignore[misc]
         super().__init__(*args, **kwargs)
         self._refuse_settings()
         self.waiting = PlannedQueue()
+        # What must stay free when a request is admitted is the policy's to say.
+        self.kv_cache_manager.watermark_blocks = 0
         self.served: ServedGroup | None = None
         self._requests: dict[RequestId, Any] = {}
+        # Come in, but not yet ready to run (a grammar is being compiled): no policy knows of them.
+        self._unready: list[Any] = []
+        self._aborted: set[RequestId] = set()
+        # Preempted from outside since the last step: vLLM's next output names them.
+        self._lost: set[str] = set()
         self._planned: dict[str, int] = {}
         self._flight: _Flight | None = None
         self._clock: Callable[[], float] = time.perf_counter
@@ -181,15 +140,39 @@ class PolicyScheduler(Scheduler):  # type: ignore[misc]
         self._fits_whole = bool(self.vllm_config.scheduler_config.scheduler_reserve_full_isl)
         if path := os.environ.get(POLICY_FILE):
             self.attach(policy=_policy_of(path))
+        elif current_process().name.startswith("EngineCore"):
+            # vLLM has given the engine a process of its own, where nobody could attach one later.
+            self._who_decides()
 
     def _refuse_settings(self) -> None:
-        config = self.scheduler_config
-        if config.async_scheduling:
-            raise ValueError("async_scheduling decides a step ahead: give --no-async-scheduling")
-        if self.vllm_config.speculative_config is not None:
-            raise ValueError("a policy counts one token per decode: no speculative decoding")
-        if self.need_mamba_block_aligned_split:
-            raise ValueError("this model aligns its chunks itself, so a policy cannot choose them")
+        config, settings = self.vllm_config, self.scheduler_config
+        groups = len(self.kv_cache_config.kv_cache_groups)
+        problems = {
+            "async_scheduling decides a step ahead: give --no-async-scheduling": (
+                settings.async_scheduling
+            ),
+            "a policy counts one token per decode: no speculative decoding": (
+                config.speculative_config is not None
+            ),
+            "a policy chooses the chunks of a prompt: chunked prefill must be on": (
+                not settings.enable_chunked_prefill
+            ),
+            "KV moves between engines without the policy: no KV or encoder connector": (
+                self.connector is not None or self.ec_connector is not None
+            ),
+            "adapters would bound a batch without the policy: no LoRA": bool(self.lora_config),
+            "several batches would be in flight: no pipeline parallelism": self.use_pp,
+            "encoder inputs would bound a batch without the policy: text models only": (
+                self.max_num_encoder_input_tokens > 0
+            ),
+            "this model aligns its chunks itself, so a policy cannot choose them": (
+                self.need_mamba_block_aligned_split
+            ),
+            f"a policy counts KV of one kind, this model has {groups}": groups > 1,
+        }
+        for problem, is_so in problems.items():
+            if is_so:
+                raise ValueError(problem)
 
     def attach(
         self,
@@ -241,51 +224,66 @@ class PolicyScheduler(Scheduler):  # type: ignore[misc]
 
     def add_request(self, request: Any) -> None:
         """A request comes in."""
-        served = self._who_decides()
         is_new = request.request_id not in self.requests
         super().add_request(request)
-        if not is_new:
-            return
-        facts = self._facts(served, request)
+        if is_new and request.status == RequestStatus.WAITING:
+            self._open(request)
+        elif is_new:
+            self._unready.append(request)
+
+    def _enqueue_waiting_request(self, request: Any) -> None:
+        """One queue for all: whom it shows is planned."""
+        self.waiting.add_request(request)
+
+    def _open(self, request: Any) -> None:
+        """A request can run: the policy hears of it."""
+        served = self._who_decides()
+        known, (service,) = carried(request.sampling_params), served.services
+        facts = own_facts(known, service) if self._knows_facts else self._seen(request, service)
         self._requests[facts.id] = request
         served.now_s = self._clock()
         served.open(facts, request)
-        predicted = _field(_arguments(request), "predicted_tokens", int)
-        if predicted is not None and predicted > 0:
+        if predicted := predicted_tokens(known, self.max_model_len):
             served.predict(facts.id, LengthPrediction((predicted,)))
 
-    def _facts(self, served: ServedGroup, request: Any) -> Request:
-        """What is known of a request; never the length it will be cut to."""
-        known = _arguments(request)
-        (service,) = served.services
-        if self._knows_facts:
-            number, arrival_s = known["id"], known["arrival_s"]
-            prompt_tokens, longest = known["prompt_tokens"], known["max_output_tokens"]
-        else:
-            number, arrival_s = self._served_before, self._clock()
-            prompt_tokens, longest = request.num_prompt_tokens, request.max_tokens
-            self._served_before += 1
-        app = _field(known, "app", int)
-        return Request(
-            id=RequestId(number),
-            service=service,
-            app=AppId(number if app is None else app),
-            tenant=TenantId(_field(known, "tenant", str) or ""),
-            arrival_s=arrival_s,
-            prompt_tokens=prompt_tokens,
-            max_output_tokens=longest,
-            deadline_s=_field(known, "deadline_s", float),
-            unit=_field(known, "unit", str) or "",
+    def _seen(self, request: Any, service: ServiceId) -> Request:
+        """What a server knows of a request."""
+        # vLLM stamps arrivals with the time of day.
+        age_s = max(0.0, time.time() - request.arrival_time)
+        number = RequestId(self._served_before)
+        self._served_before += 1
+        return seen_facts(
+            carried(request.sampling_params),
+            service,
+            number=number,
+            arrival_s=self._clock() - age_s,
+            prompt_tokens=request.num_prompt_tokens,
+            max_output_tokens=request.max_tokens,
         )
+
+    def _open_ready(self) -> None:
+        """Open the requests that have become ready, forget those that have gone."""
+        waiting = [request for request in self._unready if not request.is_finished()]
+        ready = [request for request in waiting if getattr(self, _READIES)(request)]
+        self._unready = [request for request in waiting if request not in ready]
+        for request in ready:
+            self._open(request)
 
     def schedule(self, *args: Any) -> Any:
         """Ask the policy and schedule exactly its batch. See vLLM's own."""
         served = self._who_decides()
+        if self._unready:
+            self._open_ready()
+        if self.pause_state != PauseState.UNPAUSED:
+            return self._schedule_planned({}, args)
         start_s = self._clock()
         decision = served.decide(start_s)
         decided_s = self._clock()
+        if decision is self.decided and decision.launch and len(self.running) == len(self._planned):
+            return self._repeat(served, decision, args, start_s, decided_s)
         tokens = dict(decision.launch[0].tokens) if decision.launch else {}
-        evicted = {self._requests[r].request_id for r in decision.evict}
+        evicted = self._lost | {self._requests[r].request_id for r in decision.evict}
+        self._lost.clear()
         for request in decision.evict:
             self._evict(self._requests[request])
         held = {r: self._requests[r].num_computed_tokens for r in tokens}
@@ -295,11 +293,44 @@ class PolicyScheduler(Scheduler):  # type: ignore[misc]
         if self._caches and tokens:
             # The ledger counts a cached prefix as held by everybody who uses it.
             gained = {r: self._requests[r].num_computed_tokens - kv for r, kv in held.items()}
-            decision = replace(decision, launch=(replace(decision.launch[0], tokens=gained),))
+            if gained != tokens:
+                decision = replace(decision, launch=(replace(decision.launch[0], tokens=gained),))
         served.launch(decision)
         self.decided = decision
         self.wake_s = None if tokens else decision.wake_s
         self._flight = self._flown(served, decision, start_s, decided_s) if tokens else None
+        return output
+
+    def _repeat(
+        self,
+        served: ServedGroup,
+        decision: Decision,
+        args: tuple[Any, ...],
+        start_s: float,
+        decided_s: float,
+    ) -> Any:
+        """The batch of the step before once more: `running` has it, each decodes, nobody else is.
+
+        Left to itself vLLM does just that, so it need not be led.
+        """
+        self.waiting.offer([])
+        try:
+            output = super().schedule(*args)
+        finally:
+            self.waiting.close()
+        if output.num_scheduled_tokens != self._planned:
+            self._verify(output, self._planned, set())
+        served.launch(decision)
+        self._flight = _Flight(
+            decision,
+            decision.launch[0],
+            frozenset(),
+            None,
+            start_s,
+            decided_s,
+            self._clock(),
+            len(self.running),
+        )
         return output
 
     def _flown(
@@ -315,7 +346,16 @@ class PolicyScheduler(Scheduler):  # type: ignore[misc]
             or self._requests[r].num_computed_tokens < self._requests[r].num_tokens
             or self._requests[r].num_computed_tokens <= served.requests[r].facts.prompt_tokens
         )
-        return _Flight(decision, batch, prompts, before, start_s, decided_s, self._clock())
+        return _Flight(
+            decision,
+            batch,
+            prompts,
+            before,
+            start_s,
+            decided_s,
+            self._clock(),
+            len(self.running),
+        )
 
     def _evict(self, request: Any) -> None:
         """Drop a request's KV between two iterations; it may come back at once."""
@@ -328,9 +368,11 @@ class PolicyScheduler(Scheduler):  # type: ignore[misc]
         running: dict[str, Any] = {r.request_id: r for r in self.running}
         runs = [running[name] for name in planned if name in running]
         paused = [request for name, request in running.items() if name not in planned]
+        admitted = [self.requests[name] for name in planned if name not in running]
+        uncached = self._without_prefix(admitted, planned) if self._caches else []
         self._planned = planned
         self.running = runs
-        self.waiting.offer([self.requests[name] for name in planned if name not in running])
+        self.waiting.offer(admitted)
         self.need_mamba_block_aligned_split = True
         # Whether a prompt must fit whole is the policy's to say; the ledger has the last word.
         self.scheduler_reserve_full_isl = False
@@ -341,13 +383,26 @@ class PolicyScheduler(Scheduler):  # type: ignore[misc]
             self.scheduler_reserve_full_isl = self._fits_whole
             self.waiting.close()
             self.running = [*self.running, *paused]
+            for request in uncached:
+                request.skip_reading_prefix_cache = False
+
+    def _without_prefix(self, admitted: list[Any], planned: Mapping[str, int]) -> list[Any]:
+        """Let requests that begin with a part of their prompt compute it, cached or not.
+
+        What was decided is how far a request gets, and that much KV is counted; a cached prefix
+        may reach further. Whoever begins with its whole context is spared what is cached.
+        """
+        cut = [r for r in admitted if planned[r.request_id] < r.num_tokens]
+        changed = [request for request in cut if not request.skip_reading_prefix_cache]
+        for request in changed:
+            request.skip_reading_prefix_cache = True
+        return changed
 
     def _mamba_block_aligned_split(
         self, request: Any, num_new_tokens: int, num_new_local_computed_tokens: int = 0, *_: int
     ) -> int:
         """Tokens that the plan has for a request, less those that a cached prefix saves."""
-        wanted = self._planned[request.request_id] - num_new_local_computed_tokens
-        return min(num_new_tokens, max(1, wanted))
+        return self._planned[request.request_id] - num_new_local_computed_tokens
 
     def _verify(self, output: Any, planned: dict[str, int], evicted: set[str]) -> None:
         """Raise RuntimeError where vLLM has scheduled something else."""
@@ -376,19 +431,14 @@ class PolicyScheduler(Scheduler):  # type: ignore[misc]
         """Tell of a step that is over, and of the requests that it ended."""
         served, end_s = self._who_decides(), self._clock()
         self._flight = None
-        requests = {r: self._requests.get(r) for r in flight.batch.tokens}
-        made = {
-            r: request.num_output_tokens - flight.before[r]
-            for r, request in requests.items()
-            if request is not None
-        }
+        made = self._made(flight)
         served.end(flight.batch, flight.start_s, computed_s, made)
-        finished = tuple(
-            r for r, request in requests.items() if request is not None and request.is_finished()
-        )
+        finished = self._finished(flight)
         for request in finished:
             served.finish(request)
             del self._requests[request]
+        if self._aborted:
+            self._close_aborted()
         self._on_iteration(
             Iteration(
                 flight.decision,
@@ -404,29 +454,57 @@ class PolicyScheduler(Scheduler):  # type: ignore[misc]
             )
         )
 
+    def _made(self, flight: _Flight) -> Mapping[RequestId, int]:
+        """Tokens that each request of a step has produced."""
+        if flight.before is None:
+            return flight.batch.tokens
+        return {
+            r: self._requests[r].num_output_tokens - before
+            for r, before in flight.before.items()
+            if r in self._requests
+        }
+
+    def _finished(self, flight: _Flight) -> tuple[RequestId, ...]:
+        """Requests of a step that are answered; who is has left `running`."""
+        if len(self.running) == flight.running:
+            return ()
+        requests = self._requests
+        return tuple(r for r in flight.batch.tokens if r in requests and requests[r].is_finished())
+
     def finish_requests(self, request_ids: Any, finished_status: Any) -> Any:
         """Requests end from outside, for instance because a client has gone."""
+        names = set(self.requests if request_ids is None else _names(request_ids))
+        self._aborted |= {n for n, r in self._requests.items() if r.request_id in names}
         result = super().finish_requests(request_ids, finished_status)
         if self._flight is None:
-            for number, request in list(self._requests.items()):
-                if request.is_finished():
-                    self._who_decides().close(number)
-                    del self._requests[number]
+            self._close_aborted()
         return result
 
+    def _close_aborted(self) -> None:
+        """Between two iterations: requests that ended from outside hold nothing any more.
 
-def extra_args_of(facts: Request) -> dict[str, object]:
-    """Facts as sampling parameters carry them to the scheduler."""
-    known = {
-        "id": int(facts.id),
-        "app": int(facts.app),
-        "tenant": str(facts.tenant),
-        "arrival_s": facts.arrival_s,
-        "prompt_tokens": facts.prompt_tokens,
-        "max_output_tokens": facts.max_output_tokens,
-        "unit": facts.unit,
-    }
-    return known if facts.deadline_s is None else known | {"deadline_s": facts.deadline_s}
+        Who gave the group's facts knows why; a server's policy is told that they have ended.
+        """
+        served = self._who_decides()
+        for number in sorted(self._aborted & self._requests.keys()):
+            if self._requests[number].is_finished():
+                (served.close if self._knows_facts else served.finish)(number)
+                del self._requests[number]
+        self._aborted.clear()
+
+    def reset_prefix_cache(self, *args: Any, **kwargs: Any) -> bool:
+        """Forget cached prefixes, and the KV of those that run if asked to. See vLLM's own."""
+        held = {n: r for n, r in self._requests.items() if r.num_computed_tokens > 0}
+        done: bool = super().reset_prefix_cache(*args, **kwargs)
+        for number, request in held.items():
+            if request.num_computed_tokens == 0:
+                self._who_decides().lose(number)
+                self._lost.add(request.request_id)
+        return done
+
+
+def _names(request_ids: str | Iterable[str]) -> Iterable[str]:
+    return (request_ids,) if isinstance(request_ids, str) else request_ids
 
 
 def _policy_of(path: str) -> SchedulingPolicy:
@@ -438,20 +516,3 @@ def _policy_of(path: str) -> SchedulingPolicy:
     except (OSError, yaml.YAMLError, TypeError, AttributeError, ImportError) as error:
         raise ValueError(f"{POLICY_FILE}={path} holds no policy: {error}") from error
     return policy
-
-
-def _arguments(request: Any) -> Mapping[str, Any]:
-    """What a request carries beside its parameters."""
-    parameters = request.sampling_params
-    return (parameters.extra_args if parameters else None) or {}
-
-
-def _field(known: Mapping[str, Any], name: str, kind: type[T]) -> T | None:
-    """A field of the kind asked for; anything else is left out with a warning."""
-    value: object = known.get(name)
-    if kind is float and isinstance(value, int):
-        value = float(value)
-    if value is None or (isinstance(value, kind) and not isinstance(value, bool)):
-        return value
-    _log.warning("%s=%r of a request is not a %s and is ignored", name, value, kind.__name__)
-    return None

@@ -201,7 +201,7 @@ def test_more_work_takes_longer(name: str, size: int) -> None:
     contexts = [iteration_seconds(table, 0, 0, 0, 0.0, 32, 32 * s, s) for s in range(1, 1000)]
     for seconds in (decodes, prompts, lengths, contexts):
         assert np.diff(seconds).min() > -1e-4
-        assert min(seconds) > 0.004
+        assert min(seconds) > 0.002
 
 
 def test_more_gpus_are_faster_for_large_batches_only_in_proportion() -> None:

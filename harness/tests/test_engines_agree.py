@@ -1,7 +1,7 @@
 """The simulator, and vLLM's own scheduler and KV manager: the same batches, one by one."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -18,7 +18,7 @@ from harness.decisions import Decision, Reservation, Standing
 from harness.draft import Draft, continuous_batch, next_tokens
 from harness.engines.engine import Engine
 from harness.engines.simulator import Simulator
-from harness.entities import RequestId, Work
+from harness.entities import LengthPrediction, Request, RequestId, Work
 from harness.events import Event, Iterated
 from harness.nodes import build
 from harness.policies import Capability, SchedulingPolicy, System
@@ -49,7 +49,7 @@ POLICIES = sorted((Path(__file__).parents[2] / "scenarios" / "policy").glob("*.y
 SEATS, TOKENS = 24, 640
 REQUESTS = 1000
 
-Step = tuple[float, dict[int, int]]  # when it began, and who computed how many tokens
+Step = tuple[float, dict[int, int]]  # when it began, and who computed how many tokens, in order
 
 
 class Watched:
@@ -65,7 +65,7 @@ class Watched:
     def observe(self, event: Event) -> None:
         """Keep the batch."""
         assert isinstance(event, Iterated)
-        tokens = {int(request): n for request, n in sorted(event.batch.tokens.items())}
+        tokens = {int(request): n for request, n in event.batch.tokens.items()}
         self.steps.append((event.now_s - event.duration_s, tokens))
         if Iterated in self._inner.hears:
             self._inner.observe(event)
@@ -214,17 +214,28 @@ def _engines(blocks: int) -> tuple[Engine, Engine]:
     return Simulator(**about, fast_forward=False), VllmDry(**about)
 
 
+class Guess:
+    """Predictions that come a little after their requests, as wrong as they may be."""
+
+    def predict(self, request: Request) -> tuple[LengthPrediction, float]:
+        """A length that only looks like one."""
+        tokens = 1 + 37 * request.prompt_tokens % 60
+        return LengthPrediction((tokens, tokens + 9)), 0.004 * (request.id % 3)
+
+
 def _serve(engine: Engine, load: Workload, policy: SchedulingPolicy) -> tuple[list[Step], Any]:
     watched, recorder = Watched(policy), Recorder()
     placement = Everywhere(("m", (0,)))
-    engine.run(load, System("test", watched, RoundRobin(), placement), recorder)
+    system = System("test", watched, RoundRobin(), placement, predictor=Guess())
+    engine.run(load, system, recorder)
     return watched.steps, recorder.requests
 
 
 def assert_same(ours: list[Step], theirs: list[Step]) -> None:
     """Fail with the first differing iteration from both sides."""
     for number, (one, other) in enumerate(zip(ours, theirs, strict=False)):
-        assert one[1] == other[1], f"iteration {number}: {one} here, {other} there"
+        same = list(one[1].items()) == list(other[1].items())
+        assert same, f"iteration {number}: {one} here, {other} there"
         assert one[0] == pytest.approx(other[0], rel=1e-9, abs=1e-9), f"iteration {number}"
     assert len(ours) == len(theirs)
 
@@ -254,21 +265,52 @@ def test_the_baseline_is_stock_vllm(blocks: int, timed: bool) -> None:
     (path,) = (path for path in POLICIES if path.stem == "vllm")
     _, dry = _engines(blocks)
     ours, frame = _serve(dry, load, _small(path))
-    theirs, preempted = _stock(load, blocks)
+    theirs, preempted = _stock(load, LinearCosts(blocks=blocks, load=0.0), SEATS, TOKENS)
     assert_same(ours, theirs)
-    assert frame["preemptions"].sum() == preempted
-    assert (preempted > 0) == (blocks < 400)
+    assert frame["preemptions"].tolist() == preempted
+    assert (sum(preempted) > 0) == (blocks < 400)
 
 
-def _stock(load: Workload, blocks: int) -> tuple[list[Step], int]:
-    """Batches of vLLM's own scheduler on the same virtual clock, and its preemptions."""
-    costs = LinearCosts(blocks=blocks, load=0.0)
+@pytest.mark.slow
+@given(seed=st.integers(0, 10**6))
+@settings(max_examples=25, deadline=None)
+def test_the_rule_is_stock_vllm_whatever_its_numbers(seed: int) -> None:
+    """The simulator itself against stock vLLM: blocks, seats, budgets and lengths at random."""
+    rng = np.random.default_rng(seed)
+    longest, most = int(rng.choice([20, 300, 900])), int(rng.choice([3, 40, 200]))
+    prompts, outputs = rng.integers(1, longest + 1, 80), rng.integers(1, most + 1, 80)
+    gaps = rng.exponential(rng.choice([0.001, 0.02, 0.2]), 80) * rng.integers(0, 2)
+    # To twentieths, so that some come at the same time and some at the end of an iteration.
+    arrivals = (np.floor(gaps.cumsum() * 20) / 20).tolist()
+    load = workload(prompts.tolist(), outputs.tolist(), arrivals)
+    seats, block = int(rng.choice([1, 2, 7, 33])), int(rng.choice([1, 2, 16, 32]))
+    tokens = max(seats, int(rng.choice([1, 8, 50, 300, 2000])))
+    needed = -(-(longest + most) // block)
+    costs = LinearCosts(blocks=1 + int(needed * rng.choice([1.0, 1.2, 2.0, 5.0])), block=block)
+    costs = replace(costs, load=0.0)
+    simulator = Simulator(
+        cluster=cluster(1),
+        costs=costs,
+        max_batch_requests=seats,
+        max_batch_tokens=tokens,
+        fast_forward=False,
+    )
+    ours, frame = _serve(simulator, load, Fcfs(rule=rule(mixed=True, seats=seats, tokens=tokens)))
+    theirs, preempted = _stock(load, costs, seats, tokens)
+    assert_same(ours, theirs)
+    assert frame["preemptions"].tolist() == preempted
+
+
+def _stock(
+    load: Workload, costs: LinearCosts, seats: int, tokens: int
+) -> tuple[list[Step], list[int]]:
+    """Batches of vLLM's own scheduler on the same virtual clock; preemptions of each request."""
     scheduler = vllm_dry.new_scheduler(
         Scheduler,
-        kv_blocks=blocks,
+        kv_blocks=costs.blocks,
         block_tokens=costs.block,
-        max_batch_requests=SEATS,
-        max_batch_tokens=TOKENS,
+        max_batch_requests=seats,
+        max_batch_tokens=tokens,
         max_context_tokens=4096,
     )
     now_s, came, steps, requests = 0.0, 0, [], {}
@@ -282,11 +324,11 @@ def _stock(load: Workload, blocks: int) -> tuple[list[Step], int]:
             scheduler.add_request(requests[f"r{came}"])
             came += 1
         output = scheduler.schedule()
-        tokens = {int(name[1:]): n for name, n in output.num_scheduled_tokens.items()}
-        steps.append((now_s, dict(sorted(tokens.items()))))
+        computed = {int(name[1:]): n for name, n in output.num_scheduled_tokens.items()}
+        steps.append((now_s, computed))
         now_s += _seconds(costs, output, requests)
         vllm_dry.account_for(scheduler, output)
-    return steps, sum(r.num_preemptions for r in requests.values())
+    return steps, [r.num_preemptions for r in requests.values()]
 
 
 def _seconds(costs: LinearCosts, output: Any, requests: Any) -> float:

@@ -8,16 +8,20 @@ from harness.run import ROOT
 from harness.tests.configured import composed, first_cell_of
 
 SCENARIOS = ROOT / "scenarios"
-GROUPS = ("engine", "hardware", "workload", "policy", "system")
+GROUPS = ("engine", "hardware", "workload", "policy", "predictor", "system")
 CHOICES = [(group, path.stem) for group in GROUPS for path in (SCENARIOS / group).glob("*.yaml")]
 FIGURES = sorted(path.stem for path in (SCENARIOS / "scenario").glob("*.yaml"))
 
 
 @pytest.mark.parametrize(("group", "choice"), CHOICES)
 def test_every_choice_builds_a_cell(group: str, choice: str) -> None:
-    cell = first_cell_of(f"{group}={choice}", "name=tried")
+    if group == "engine" and choice.startswith("vllm"):
+        pytest.importorskip("vllm", reason="vLLM is not installed: make setup-vllm")
+    # Planners need measured lengths and a batch rule, which not every workload and policy has.
+    plain = ["system=fixed"] if group in ("workload", "policy") else []
+    cell = first_cell_of(f"{group}={choice}", *plain, "name=tried")
     assert cell.folder.parent.name == "tried"
-    assert cell.config[group]
+    assert cell.config[group] or choice == "none"
 
 
 @pytest.mark.parametrize("system", [name for group, name in CHOICES if group == "system"])
@@ -27,6 +31,8 @@ def test_a_system_bears_the_name_of_its_file(system: str) -> None:
 
 @pytest.mark.parametrize("scenario", FIGURES)
 def test_every_scenario_builds_its_first_cell_and_is_a_comparison(scenario: str) -> None:
+    if scenario == "smoke":
+        pytest.importorskip("vllm", reason="vLLM is not installed: make setup-vllm")
     cell = first_cell_of(f"+scenario={scenario}")
     with composed(f"+scenario={scenario}") as config:
         assert config.name == scenario == cell.folder.parent.name

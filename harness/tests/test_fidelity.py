@@ -200,7 +200,8 @@ def test_every_model_that_fits_has_a_finite_cost_on_every_machine(path: Path) ->
         fits = [size for size in sizes if costs.kv_blocks(service, size) > 0]
         for size in fits:
             seconds = [costs.iteration_s(service, size, work) for work in works]
-            assert all(1e-3 < second < 10.0 for second in seconds)
+            longest_s = 1000.0 if hardware["gpu"] == "CPU" else 10.0
+            assert all(1e-3 < second < longest_s for second in seconds)
             assert 0.0 < costs.load_s(service, size) < 3600.0
             assert costs.label(name, size).startswith(("measured", "roofline"))
         fitting.append(bool(fits))

@@ -1,0 +1,177 @@
+"""What deciding by a policy costs inside real vLLM: our scheduler against vLLM's own, same batches.
+
+`python -m harness.benchmarks.scheduler_overhead`, where vLLM is installed. Two
+engines in one process decode the same requests, first come first served, in turns of a few steps,
+so that whatever else the machine does meets both.
+"""
+
+import gc
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from typing import Any
+
+from harness.nodes import build
+from harness.record import ROOT, machine
+
+MODEL = ROOT / "scenarios" / "models" / "tiny"
+RUNNING = 256
+PROMPT_TOKENS, OUTPUT_TOKENS = 16, 400
+TURN_STEPS, TURNS, WARM_UP_STEPS = 10, 30, 20
+OURS = "harness.engines.vllm_scheduler.PolicyScheduler"
+
+_COMPARE = """
+import json
+from harness.benchmarks.scheduler_overhead import compare
+print(json.dumps(compare()))
+"""
+
+
+@dataclass
+class _Stepped:
+    """An engine, and the seconds of its steps: all of them, and what scheduling takes of it."""
+
+    engine: Any
+    step_s: list[float] = field(default_factory=list)
+    schedule_s: list[float] = field(default_factory=list)
+    _asked_s: float = 0.0
+
+    def watch(self) -> None:
+        """Time the two calls of the scheduler in every step."""
+        scheduler = self.engine.engine_core.engine_core.scheduler
+        for name in ("schedule", "update_from_output"):
+            setattr(scheduler, name, self._timed(getattr(scheduler, name)))
+
+    def _timed(self, call: Any) -> Any:
+        def timed(*args: Any) -> Any:
+            started_s = time.perf_counter()
+            result = call(*args)
+            self._asked_s += time.perf_counter() - started_s
+            return result
+
+        return timed
+
+    def turn(self, steps: int) -> None:
+        """Some steps, in which nobody may finish."""
+        for _ in range(steps):
+            self._asked_s, started_s = 0.0, time.perf_counter()
+            self.engine.step()
+            self.step_s.append(time.perf_counter() - started_s)
+            self.schedule_s.append(self._asked_s)
+
+
+def measure() -> dict[str, float]:
+    """Figures of this module; none where vLLM is not installed."""
+    if find_spec("vllm") is None:
+        return {}
+    # Set before Python starts: threads that wait for each other would be what is measured.
+    settings = {
+        "OMP_NUM_THREADS": "1",
+        "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
+        "VLLM_LOGGING_LEVEL": "ERROR",
+    }
+    out = subprocess.run(
+        [sys.executable, "-c", _COMPARE],
+        check=True,
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=ROOT,
+        env={**os.environ, **settings},
+    )
+    figures: dict[str, float] = json.loads(out.stdout.splitlines()[-1])
+    return figures
+
+
+def compare() -> dict[str, float]:
+    """The two engines in this process, in turns."""
+    own, ours = _engine(None), _engine(OURS)
+    for engine in (own, ours):
+        engine.turn(WARM_UP_STEPS)
+        engine.step_s.clear()
+        engine.schedule_s.clear()
+    gc.disable()
+    for turn in range(TURNS):
+        for engine in (own, ours) if turn % 2 else (ours, own):
+            engine.turn(TURN_STEPS)
+    gc.enable()
+    return {
+        "vllm_own_step_s": statistics.median(own.step_s),
+        "vllm_policy_step_s": statistics.median(ours.step_s),
+        "vllm_policy_step_ratio": statistics.median(ours.step_s) / statistics.median(own.step_s),
+        "vllm_policy_step_ratio_of_minima": min(ours.step_s) / min(own.step_s),
+        "vllm_own_scheduling_s": statistics.median(own.schedule_s),
+        "vllm_policy_scheduling_s": statistics.median(ours.schedule_s),
+        "vllm_policy_added_s": statistics.median(ours.schedule_s)
+        - statistics.median(own.schedule_s),
+        "vllm_policy_added_s_of_minima": min(ours.schedule_s) - min(own.schedule_s),
+    }
+
+
+def _engine(scheduler: str | None) -> _Stepped:
+    """An engine of the tiny model with all its requests decoding."""
+    from vllm import SamplingParams
+    from vllm.engine.arg_utils import EngineArgs
+    from vllm.v1.engine.llm_engine import LLMEngine
+    from vllm.v1.executor import Executor
+
+    config = EngineArgs(
+        model=str(MODEL),
+        load_format="dummy",
+        skip_tokenizer_init=True,
+        enforce_eager=True,
+        max_model_len=1024,
+        max_num_seqs=RUNNING,
+        max_num_batched_tokens=2048,
+        block_size=32,
+        num_gpu_blocks_override=RUNNING * 16,
+        kv_cache_memory_bytes=1 << 30,
+        enable_prefix_caching=False,
+        async_scheduling=False,
+        scheduler_cls=scheduler,
+        disable_log_stats=True,
+    ).create_engine_config()
+    engine = LLMEngine(
+        vllm_config=config,
+        executor_class=Executor.get_class(config),
+        log_stats=False,
+        multiprocess_mode=False,
+    )
+    if scheduler is not None:
+        engine.engine_core.engine_core.scheduler.attach(policy=_first_come())
+    parameters = SamplingParams(max_tokens=OUTPUT_TOKENS, ignore_eos=True, detokenize=False)
+    for number in range(RUNNING):
+        prompt = [3 + (number + place) % 900 for place in range(PROMPT_TOKENS)]
+        engine.add_request(f"r{number}", {"prompt_token_ids": prompt}, parameters)
+    stepped = _Stepped(engine)
+    stepped.watch()
+    return stepped
+
+
+def _first_come() -> Any:
+    """The policy of the tree that schedules as vLLM does."""
+    import yaml
+
+    return build(yaml.safe_load((ROOT / "scenarios" / "policy" / "vllm.yaml").read_text()))
+
+
+def main() -> int:
+    """Measure, print and write; the exit status."""
+    figures = measure()
+    if not figures:
+        print("error: this benchmark needs vLLM: make setup-vllm", file=sys.stderr)
+        return 2
+    path = ROOT / "results" / "bench" / "scheduler_overhead.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    content = {**{k: float(f"{v:.4g}") for k, v in figures.items()}, "machine": machine()}
+    path.write_text(json.dumps(content, indent=1) + "\n")
+    print(json.dumps(figures, indent=1))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,29 @@
+"""What a run leaves: one row per request."""
+
+import numpy as np
+import pandas as pd
+
+from harness.engines.lane import RequestArrays
+from harness.workloads.workload import Workload
+
+
+def request_frame(workload: Workload, arrays: RequestArrays) -> pd.DataFrame:
+    """One row per request: times, tokens, preemptions; NaN where it did not come to that."""
+    names = pd.Index([str(s.id) for s in workload.services])
+    return pd.DataFrame(
+        {
+            "request": np.arange(len(workload)),
+            "service": pd.Categorical(names[workload.service], categories=names),
+            "app": workload.app,
+            "arrival_s": arrays.arrival_s,
+            "first_token_s": arrays.first_token_s,
+            "finished_s": arrays.finished_s,
+            "prompt_tokens": workload.prompt_tokens,
+            "output_tokens": arrays.generated,
+            "started_s": arrays.started_s,
+            "gpu_s": arrays.gpu_s,
+            "prefill_s": arrays.prefill_s,
+            "preempted_s": arrays.preempted_s,
+            "preemptions": arrays.preemptions,
+        }
+    )

@@ -1,0 +1,22 @@
+"""The true output length, known at once: the bound that no predictor passes."""
+
+from harness.entities import LengthPrediction, Request
+from harness.policies import LengthPredictor
+from harness.workloads.workload import Workload
+
+
+class Oracle:
+    """Makes the predictor of a workload."""
+
+    def of(self, workload: Workload, seed: int) -> LengthPredictor:
+        """Reads the true lengths of these requests."""
+        return _Knowing(workload)
+
+
+class _Knowing:
+    def __init__(self, workload: Workload) -> None:
+        self._workload = workload
+
+    def predict(self, request: Request) -> tuple[LengthPrediction, float]:
+        """The true length, in no time."""
+        return LengthPrediction((int(self._workload.output_tokens[request.id]),)), 0.0

@@ -1,0 +1,99 @@
+"""Requests drawn from stated distributions: one model, a rate, its burstiness, two lengths."""
+
+from collections.abc import Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from harness.entities import Service, ServiceId
+from harness.models import model_facts
+from harness.workloads.workload import Workload
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+class Synthetic:
+    """`requests` requests to one model."""
+
+    def __init__(
+        self,
+        *,
+        model: str,
+        requests: int,
+        rate_per_s: float | None,
+        burstiness: float,
+        prompt_median_tokens: float,
+        prompt_sigma: float,
+        output_median_tokens: float,
+        output_sigma: float,
+        max_prompt_tokens: int,
+        max_output_tokens: int,
+    ) -> None:
+        """Arrivals at `rate_per_s`, or all at once; lengths within these limits.
+
+        Gaps are gamma with `burstiness` as coefficient of variation. Lengths are lognormal with a
+        median and the sigma of the logarithm, cut to 1..max. Raises ValueError for an unknown
+        model, a number that is not positive and lengths that exceed the model's context.
+        """
+        self._facts = model_facts(model)
+        for name, value in (
+            ("requests", requests),
+            ("rate_per_s", 1.0 if rate_per_s is None else rate_per_s),
+            ("burstiness", burstiness),
+            ("prompt_median_tokens", prompt_median_tokens),
+            ("output_median_tokens", output_median_tokens),
+            ("max_prompt_tokens", max_prompt_tokens),
+            ("max_output_tokens", max_output_tokens),
+        ):
+            if not value > 0:
+                raise ValueError(f"workload.{name} is {value}, it must be positive")
+        if min(prompt_sigma, output_sigma) < 0:
+            raise ValueError(
+                f"workload sigmas {prompt_sigma} and {output_sigma} cannot be negative"
+            )
+        if max_prompt_tokens + max_output_tokens > self._facts.max_context_tokens:
+            raise ValueError(
+                f"prompts of {max_prompt_tokens} and answers of {max_output_tokens} tokens exceed "
+                f"the context of {model}, {self._facts.max_context_tokens}"
+            )
+        self._requests, self._rate_per_s, self._burstiness = requests, rate_per_s, burstiness
+        self._prompt = (prompt_median_tokens, prompt_sigma, max_prompt_tokens)
+        self._output = (output_median_tokens, output_sigma, max_output_tokens)
+        self.models = (model,)
+        self.files: Mapping[str, str] = {}
+
+    def build(self, seed: int) -> Workload:
+        """Same seed, same workload; lengths do not depend on the rate."""
+        count = self._requests
+        prompts, outputs, gaps = (np.random.default_rng([seed, 6, part]) for part in range(3))
+        return Workload(
+            services=(
+                Service(
+                    ServiceId(self._facts.name),
+                    self._facts.kv_bytes_per_token,
+                    self._facts.max_context_tokens,
+                ),
+            ),
+            service=np.zeros(count, np.int64),
+            arrival_s=self._arrivals_s(gaps),
+            prompt_tokens=_lengths(*self._prompt, count, prompts),
+            output_tokens=_lengths(*self._output, count, outputs),
+            max_output_tokens=np.full(count, self._output[2]),
+            app=np.arange(count),
+            deadline_s=np.full(count, np.nan),
+        )
+
+    def _arrivals_s(self, rng: np.random.Generator) -> Floats:
+        if self._rate_per_s is None:
+            return np.zeros(self._requests)
+        shape = 1.0 / self._burstiness**2
+        return rng.gamma(shape, 1.0 / shape / self._rate_per_s, self._requests).cumsum()
+
+
+def _lengths(
+    median: float, sigma: float, longest: int, count: int, rng: np.random.Generator
+) -> Ints:
+    drawn = median * np.exp(sigma * rng.standard_normal(count))
+    tokens: Ints = np.rint(drawn).astype(np.int64).clip(1, longest)
+    return tokens
