@@ -29,8 +29,8 @@ lint: .venv/dev  ## ruff and mypy
 check: .venv/dev  ## tests that take no more than a second each
 	$(BIN)/pytest -q -m 'not slow and not gpu and not network'
 
-test: lint  ## everything: ruff, mypy and all tests
-	$(BIN)/pytest -q -m 'not gpu and not network' -n auto
+test: lint setup-vllm  ## everything: ruff, mypy and all tests
+	OMP_NUM_THREADS=1 $(BIN)/pytest -q -m 'not gpu and not network' -n auto
 
 reproduce-fig7: setup  ## the figure of the ensembling experiment and what of it holds
 	$(foreach it,ensembling chatglm_scaling,$(BIN)/python harness/run.py +scenario=$(it) &&) true

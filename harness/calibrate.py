@@ -386,6 +386,10 @@ def main(arguments: list[str] | None = None) -> int:
         eager=is_cpu,
         keep_answers=False,
         keep_loaded=False,
+        ray=False,
+        on_loss="fail",
+        texts=None,
+        forces_lengths=True,
     )
     try:
         for model in options.model:

@@ -14,7 +14,14 @@ from typing import Any
 from harness.cost_profile import read_profiles
 from harness.models import PROFILES
 from harness.record import ROOT
-from harness.report_parts import bench_part, fidelity_part, ranges_part, verify_part
+from harness.report_parts import (
+    bench_part,
+    fidelity_part,
+    fidelity_vllm_part,
+    overhead_part,
+    ranges_part,
+    verify_part,
+)
 
 README = ROOT / "README.md"
 
@@ -75,6 +82,8 @@ PARTS: Mapping[str, Callable[[Path], str]] = {
     "verify": verify_part,
     "bench": bench_part,
     "fidelity": fidelity_part,
+    "fidelity-vllm": fidelity_vllm_part,
+    "overhead": overhead_part,
 }
 
 

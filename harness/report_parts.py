@@ -106,3 +106,55 @@ def ranges_part(root: Path) -> str:
         "end to end over the reference's",
     )
     return _table(header, rows)
+
+
+FIGURES = {
+    "makespan_s": "makespan",
+    "jct_s_mean": "mean JCT",
+    "jct_s_p99": "P99 JCT",
+    "ttft_s_mean": "mean TTFT",
+    "tpot_s_mean": "mean TPOT",
+}
+
+
+def fidelity_vllm_part(root: Path) -> str:
+    """Per model, policy and load: error of every figure, and the noise; how many are near."""
+    tables = []
+    for path in sorted((root / "results" / "fidelity_vllm").glob("*.json")):
+        content = _read(path)
+        lines = pd.DataFrame(content["rows"])
+        rows = [
+            (*key, *(_with_noise(part[part["figure"] == name]) for name in FIGURES))
+            for key, part in lines.groupby(["model", "policy", "load"], sort=False)
+        ]
+        machine = content["machine"]
+        error, noise = lines["error"].abs().median(), lines["noise"].median()
+        near = (
+            f"{lines['within'].sum()} of {len(lines)} figures are within 3% (makespan, mean JCT), "
+            "5% (TTFT, TPOT) or 10% (P99), or within the noise (marked \\* where not). Median "
+            f"error {error:.1%}, median noise {noise:.1%}; "
+            f"{lines['repetitions'].iloc[0]} interleaved repetitions."
+        )
+        where = f"{content['engine']}: {machine['cpu']}, {machine['cores']} cores."
+        table = _table(("model", "policy", "load", *FIGURES.values()), rows)
+        tables.append(f"*Measured* on {where} {near}\n\n{table}")
+    return "\n\n".join(tables)
+
+
+def _with_noise(rows: pd.DataFrame) -> str:
+    (row,) = rows.to_dict("records")
+    mark = "" if row["within"] else " \\*"
+    return f"{row['error']:+.1%} ({row['noise']:.1%}){mark}"
+
+
+def overhead_part(root: Path) -> str:
+    """Seconds of a step under vLLM's own scheduler and under a policy."""
+    found = _read(root / "results" / "bench" / "scheduler_overhead.json")
+    rows = [
+        ("step, vLLM's own scheduler", f"{found['vllm_own_step_s'] * 1e3:.1f} ms"),
+        ("step, the same order as a policy", f"{found['vllm_policy_step_s'] * 1e3:.1f} ms"),
+        ("ratio of medians", f"{found['vllm_policy_step_ratio']:.3f}"),
+        ("ratio of minima", f"{found['vllm_policy_step_ratio_of_minima']:.3f}"),
+        ("added to scheduling, median", f"{found['vllm_policy_added_s'] * 1e6:.0f} us"),
+    ]
+    return _table(("256 requests running", "measured"), rows)

@@ -29,6 +29,8 @@ from harness.recorder import Recorder
 from harness.workloads.graph import NOBODY, Graph
 from harness.workloads.workload import Workload
 
+NOTHING_DONE: Ints = np.zeros(0, np.int64)
+
 
 class TableCosts(CostModel, Protocol):
     """Costs that compiled code can read."""
@@ -166,13 +168,11 @@ class _Run:
         self._arrive()
         self._decide()
         while sum(self.remaining.values()):
-            next_s = min(self.timeline.next_s, self._next_arrival_s())
-            next_s, done = run_lanes(
-                self._lane_groups(),
-                self.remaining,
-                next_s,
-                may_stop=bool(len(self.workload.edges)),
-            )
+            next_s, done = min(self.timeline.next_s, self._next_arrival_s()), NOTHING_DONE
+            if groups := self._lane_groups():
+                next_s, done = run_lanes(
+                    groups, self.remaining, next_s, may_stop=bool(len(self.workload.edges))
+                )
             if next_s == np.inf:
                 waiting = {s: n for s, n in self.remaining.items() if n}
                 raise ValueError(
@@ -188,7 +188,9 @@ class _Run:
             self.deployer.record_lane(live)
 
     def _lane_groups(self) -> list[LiveGroup]:
-        return [*self.state.groups.values(), *self.deployer.stopping]
+        """Those that follow a standing order."""
+        every = (*self.state.groups.values(), *self.deployer.stopping)
+        return [live for live in every if live.lane is not None]
 
     def _next_arrival_s(self) -> float:
         arrived = self.state.arrived
@@ -213,6 +215,8 @@ class _Run:
     def _arrive(self) -> None:
         """Dispatch every request that has arrived, and those to come if nobody can tell."""
         state = self.state
+        if self._next_arrival_s() > state.now_s and not self.released and not self._lane_groups():
+            return
         first = state.arrived
         state.arrived = int(np.searchsorted(self.root_s, state.now_s, side="right"))
         if state.arrived < len(self.roots) and self._may_look_ahead():
@@ -363,6 +367,8 @@ class _Run:
 
     def _finish(self, requests: Ints) -> None:
         """Count finished requests and notice when a service is drained."""
+        if not len(requests):
+            return
         if self.wants(Finished):
             for request in requests.tolist():
                 finished_s = float(self.state.arrays.finished_s[request])

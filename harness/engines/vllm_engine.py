@@ -4,29 +4,36 @@ All groups live in this process and are stepped in turn; `ray` puts each into a 
 A client thread hands requests over at their time; how late it was is kept per request.
 """
 
+import sys
 import threading
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import ClassVar, Protocol
 
 import numpy as np
 import pandas as pd
+import ray
 
 from harness.decisions import Deployment
 from harness.engines.engine import refuse_unmet_needs
 from harness.engines.frames import request_frame
-from harness.engines.lane import LOG_COLUMNS, new_arrays
+from harness.engines.lane import LOG_COLUMNS, forget, new_arrays
 from harness.engines.live_state import LiveCluster, LiveState
+from harness.engines.nvml import Sampler, open_nvml
 from harness.engines.vllm_group import (
     EngineSettings,
     Report,
     Submission,
     VllmGroup,
     engine_name,
+    has_gpus,
     new_engine,
+    tokens_of,
 )
+from harness.engines.vllm_ray import GroupLost, RayGroup, start_ray
 from harness.engines.vllm_scheduler import Iteration, PolicyScheduler
 from harness.entities import (
     Cluster,
@@ -81,7 +88,13 @@ class Vllm:
     `models` says for each service which model stands for it, a folder or a name; services it does
     not list are asked for under their own name. With `load_format` dummy the weights are random.
     `kv_blocks` and `block_tokens` are vLLM's own choice where they are None. With `keep_loaded` the
-    next run in this process finds its models loaded.
+    next run in this process finds its models loaded. With `ray` every group is an actor in a
+    placement group of its own; if its process dies, `on_loss` says what becomes of its requests:
+    fail (the run ends), lost (they count as unfinished) or redo (the process is started again).
+
+    Prompts are random tokens of the workload's lengths, or the `texts` of a file, one a line, in
+    turn, cut to those lengths by the model's own tokenizer. Answers have the workload's lengths, or
+    with `forces_lengths` off end where the model ends them, at the limit at the latest.
     """
 
     offers: ClassVar[frozenset[Capability]] = frozenset()
@@ -99,7 +112,16 @@ class Vllm:
     eager: bool
     keep_answers: bool
     keep_loaded: bool
+    ray: bool
+    on_loss: str
+    texts: str | None
+    forces_lengths: bool
     loaded: dict[EngineSettings, VllmGroup] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Refuse what is none of the three."""
+        if self.on_loss not in ("fail", "lost", "redo"):
+            raise ValueError(f"engine.on_loss={self.on_loss} is none of fail, lost and redo")
 
     @property
     def about(self) -> str:
@@ -137,6 +159,19 @@ class Vllm:
         )
 
 
+def texts_of(path: str | None) -> list[str]:
+    """The lines of a file that are not empty. ValueError where it has none or is not there."""
+    if path is None:
+        return []
+    try:
+        lines = [line for line in Path(path).read_text(encoding="utf-8").splitlines() if line]
+    except OSError as error:
+        raise ValueError(f"engine.texts={path} cannot be read: {error.strerror}") from None
+    if not lines:
+        raise ValueError(f"engine.texts={path} holds no text")
+    return lines
+
+
 @dataclass(slots=True)
 class _Account:
     """What a group's iterations add up to."""
@@ -169,10 +204,15 @@ class _Run:
         self.inbox: SimpleQueue[tuple[float, list[int]]] = SimpleQueue()
         self.timers: list[tuple[float, RequestId, LengthPrediction]] = []
         self.remaining = len(workload)
-        self.iterations: list[tuple[GroupId, Iteration]] = []
+        # None marks where a group's process died.
+        self.iterations: list[tuple[GroupId, Iteration | None]] = []
+        self.lost: list[tuple[GroupId, RequestId]] = []
+        self.owns_ray = False
+        self.sampler: Sampler | None = None
         # Whether something has happened since the groups were asked last.
         self._is_news = False
         self.answers: dict[int, list[int]] = {}
+        self.texts = texts_of(engine.texts)
         self.rng = np.random.default_rng([engine.seed, 5])
         self.epoch_s = time.monotonic()
         self.ends = threading.Event()
@@ -189,16 +229,37 @@ class _Run:
         self.recorder.decided("place", time.perf_counter() - started)
         self.state.deployment = self.deployment
         self.epoch_s = time.monotonic()
+        if self.engine.ray:
+            slots = sum(group.tensor_parallel for group in self.deployment.groups)
+            self.owns_ray = start_ray(slots)
         for group in self.deployment.groups:
             (name,) = group.services
             self.groups[group.id] = self._load(group, self.services[name])
             self.accounts[group.id] = _Account()
+        far = [group for group in self.groups.values() if isinstance(group, RayGroup)]
+        for served in far:
+            served.wait()
         self.epoch_s = time.monotonic()
+        for served in far:
+            served.begin(self.epoch_s)
+        if has_gpus() and (nvml := open_nvml()) is not None:
+            gpus = [int(gpu) for group in self.deployment.groups for gpu in group.gpus]
+            self.sampler = Sampler(nvml, gpus, self.clock)
+            self.sampler.start()
         threading.Thread(target=self._client, daemon=True).start()
 
-    def _load(self, group: Group, service: Service) -> VllmGroup:
+    def _load(self, group: Group, service: Service) -> Served:
         """Start a group's engine, or take one that is loaded."""
         settings = self.engine.settings(service, group)
+        if self.engine.ray:
+            return RayGroup.start(
+                settings,
+                group=group,
+                service=service,
+                policy=self.system.scheduling,
+                keep_answers=self.engine.keep_answers,
+                on_gpus=has_gpus(),
+            )
         served = self.engine.loaded.pop(settings, None)
         if served is None:
             served = VllmGroup(new_engine(settings), self.engine.keep_answers, settings)
@@ -221,10 +282,50 @@ class _Run:
             self._due()
             busy = [name for name, group in self.groups.items() if self._may_step(group)]
             for name in busy:
-                self.groups[name].step()
+                try:
+                    self.groups[name].step()
+                except GroupLost as error:
+                    self._lose(name, error)
                 self._account(name, self.groups[name].report())
             if not busy:
                 self._idle()
+
+    def _lose(self, name: GroupId, error: GroupLost) -> None:
+        """A process has died: give up, count its requests as lost, or start it and them anew.
+
+        Raises ValueError where the run is to give up.
+        """
+        died = self.groups[name]
+        assert isinstance(died, RayGroup)
+        if self.engine.on_loss == "fail":
+            raise ValueError(str(error))
+        print(error, file=sys.stderr)
+        unanswered = list(died.unanswered.values())
+        died.stop()
+        self.lost.extend((name, s.facts.id) for s in unanswered)
+        self.iterations.append((name, None))
+        if self.engine.on_loss == "lost":
+            died.unanswered.clear()
+            self.remaining -= len(self._with_followers([s.facts.id for s in unanswered]))
+            return
+        (service,) = died.group.services
+        again = self._load(died.group, self.services[service])
+        assert isinstance(again, RayGroup)
+        again.wait()
+        again.begin(self.epoch_s)
+        again.submit(unanswered)
+        self.groups[name] = again
+
+    def _with_followers(self, requests: list[RequestId]) -> set[int]:
+        """Requests, and every call that will never arrive without their answers."""
+        found: set[int] = set()
+        left = [int(request) for request in requests]
+        while left:
+            request = left.pop()
+            if request not in found:
+                found.add(request)
+                left.extend(self.graph.children(request))
+        return found
 
     def _may_step(self, group: Served) -> bool:
         wake_s = group.wake_s
@@ -264,11 +365,21 @@ class _Run:
                 self._predict(self.system.predictor, request)
 
     def _submission(self, request: int) -> Submission:
-        tokens = self.rng.integers(
-            FIRST_TOKEN_ID, VOCABULARY, int(self.workload.prompt_tokens[request])
-        )
         length = int(self.workload.output_tokens[request])
-        return Submission(self.state.facts(request), tokens.tolist(), length)
+        forced = length if self.engine.forces_lengths else None
+        return Submission(self.state.facts(request), self._prompt(request), forced)
+
+    def _prompt(self, request: int) -> list[int]:
+        """The token ids of a prompt, as many as the workload says."""
+        count = int(self.workload.prompt_tokens[request])
+        if not self.texts:
+            ids: list[int] = self.rng.integers(FIRST_TOKEN_ID, VOCABULARY, count).tolist()
+            return ids
+        text = self.texts[request % len(self.texts)]
+        service = self.services[self.workload.service_of(request)]
+        ids = tokens_of(text, self.engine.settings(service, self.deployment.groups[0]).model)
+        # A text that is too short is said again.
+        return (ids * (count // max(1, len(ids)) + 1))[:count]
 
     def _predict(self, predictor: LengthPredictor, request: int) -> None:
         facts: Request = self.state.facts(request)
@@ -295,6 +406,16 @@ class _Run:
                 self._finished(int(request))
         for number, tokens in report.answers.items():
             self.answers[int(number)] = tokens
+
+    def _forget(self, name: GroupId) -> None:
+        """What a process that died had done for requests it never answered is gone."""
+        numbers = np.array([r for group, r in self.lost if group == name], np.int64)
+        arrays = self.state.arrays
+        unanswered = numbers[np.isnan(arrays.finished_s[numbers])]
+        arrival_s = arrays.arrival_s[unanswered]
+        forget(arrays, unanswered)
+        arrays.arrival_s[unanswered] = arrival_s
+        arrays.preemptions[unanswered] += 1
 
     def _note(self, name: GroupId, iteration: Iteration) -> None:
         arrays, account = self.state.arrays, self.accounts[name]
@@ -364,17 +485,32 @@ class _Run:
                 self.engine.loaded[group.settings] = group
             else:
                 group.stop()
+        if self.owns_ray:
+            ray.shutdown()
 
     def write(self) -> None:
         """Hand what was measured to the recorder."""
         for name, iteration in self.iterations:
-            self._note(name, iteration)
+            if iteration is None:
+                self._forget(name)
+            else:
+                self._note(name, iteration)
         for group in self.deployment.groups:
             account = self.accounts[group.id]
-            self.recorder.intervals(group, GpuUse.BUSY, np.array(account.busy_s, np.float64))
+            if self.sampler is None:
+                self.recorder.intervals(group, GpuUse.BUSY, np.array(account.busy_s, np.float64))
             rows = pd.DataFrame(account.rows, columns=list(LOG_COLUMNS))
             self.recorder.iterations(group, rows)
+        if self.sampler is not None:
+            self._write_sampled(self.sampler)
         self.recorder.requests = self._frame()
+
+    def _write_sampled(self, sampler: Sampler) -> None:
+        """Busy intervals of each GPU as its driver counts them."""
+        spans = sampler.stop()
+        for group in self.deployment.groups:
+            for gpu in group.gpus:
+                self.recorder.intervals(replace(group, gpus=(gpu,)), GpuUse.BUSY, spans[int(gpu)])
 
     def _frame(self) -> pd.DataFrame:
         """One row per request; `lag_s` is how late the client handed it over."""

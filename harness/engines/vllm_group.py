@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 # Read by vLLM when it is imported: one process, no hub, no statistics sent, errors only.
@@ -20,6 +21,7 @@ from harness.events import Event
 from harness.policies import SchedulingPolicy
 
 from vllm import SamplingParams, __version__ as vllm_version  # isort: skip
+from transformers import AutoTokenizer  # isort: skip
 from vllm.engine.arg_utils import EngineArgs  # isort: skip
 from vllm.sampling_params import RequestOutputKind  # isort: skip
 from vllm.v1.engine.llm_engine import LLMEngine  # isort: skip
@@ -95,7 +97,7 @@ def new_engine(settings: EngineSettings) -> Any:
     config = EngineArgs(
         model=settings.model,
         load_format=settings.load_format,
-        skip_tokenizer_init=settings.load_format == "dummy",
+        skip_tokenizer_init=True,
         enforce_eager=settings.eager,
         max_model_len=settings.max_context_tokens,
         max_num_seqs=settings.max_batch_requests,
@@ -119,6 +121,25 @@ def new_engine(settings: EngineSettings) -> Any:
 def engine_name() -> str:
     """Version of vLLM and what it computes on."""
     return f"vLLM {vllm_version}, {current_platform.get_device_name() or 'CPU'}"
+
+
+@cache
+def _tokenizer(model: str) -> Any:
+    try:
+        return AutoTokenizer.from_pretrained(model)
+    except (OSError, ValueError) as error:
+        reason = str(error).splitlines()[0]
+        raise ValueError(f"{model} has no tokenizer for engine.texts: {reason}") from None
+
+
+def tokens_of(text: str, model: str) -> list[int]:
+    """Token ids of a text by a model's tokenizer. ValueError where the model has none."""
+    return list(_tokenizer(model).encode(text))
+
+
+def has_gpus() -> bool:
+    """Whether vLLM computes on GPUs here."""
+    return not current_platform.is_cpu()
 
 
 def scheduler_of(engine: Any) -> Any:

@@ -1,0 +1,87 @@
+"""One GPU, end to end: `make smoke-gpu`. Exit status 3 where there is none.
+
+Runs the smoke scenario on the GPU, measures a 1B- and a 7B-class model of random weights, and how
+near the simulator comes to them; results go to results/measured/GPU/.
+"""
+
+import re
+import subprocess
+import sys
+
+from harness.engines.nvml import gpu_name, open_nvml
+from harness.gpus import load_gpus
+from harness.record import ROOT
+
+NO_GPU = 3
+MODELS = {"random-1b": 200, "random-7b": 120}  # requests of a fidelity run
+
+
+def known_gpu(name: str) -> str | None:
+    """The GPU of gpus.json whose model is in a driver's name, or None."""
+    words = set(re.split(r"[\s-]+", name.upper()))
+    return next((known for known in load_gpus() if known.split("-")[0].upper() in words), None)
+
+
+def commands(gpu: str) -> list[list[str]]:
+    """What is run, one after the other."""
+    profile = f"{gpu.lower()}_vllm"
+    folder = ROOT / "results" / "measured" / gpu
+    here = [sys.executable, "-m"]
+    models = [f"{name}:{count}" for name, count in MODELS.items()]
+    return [
+        [
+            *here,
+            "harness.calibrate",
+            "--gpu",
+            gpu,
+            "--kv-blocks",
+            "0",
+            "--out",
+            f"harness/profiles/{profile}",
+            "--model",
+            *MODELS,
+        ],
+        [
+            sys.executable,
+            "harness/run.py",
+            "+scenario=smoke",
+            "workload.model=random-1b",
+            "engine.dtype=bfloat16",
+            "engine.kv_blocks=null",
+            "engine.block_tokens=null",
+            "name=smoke_gpu",
+        ],
+        [
+            *here,
+            "harness.fidelity_vllm",
+            "--gpu",
+            gpu,
+            "--profile",
+            profile,
+            "--models",
+            *models,
+            "--out",
+            str(folder / "fidelity_vllm.json"),
+        ],
+    ]
+
+
+def main() -> int:
+    """Run them; the first that fails ends it with its status."""
+    name = gpu_name(open_nvml())
+    if name is None:
+        print("no GPU here: make smoke runs the same on the CPU", file=sys.stderr)
+        return NO_GPU
+    gpu = known_gpu(name)
+    if gpu is None:
+        print(f"{name} is not in harness/profiles/gpus.json", file=sys.stderr)
+        return 2
+    for command in commands(gpu):
+        print(" ".join(command), flush=True)
+        if status := subprocess.run(command, cwd=ROOT, check=False).returncode:
+            return status
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
