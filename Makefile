@@ -1,6 +1,6 @@
 # What this project does, one command each. `make help` lists them.
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-vllm check test lint lock run reproduce-fig7 sweep-fig7 fidelity verify bench peer report smoke smoke-gpu calibrate fidelity-vllm clean
+.PHONY: help setup setup-vllm check test lint lock run reproduce-fig7 reproduce-samullm-fig11 sweep-fig7 fidelity verify bench peer report smoke smoke-gpu calibrate fidelity-vllm clean
 
 PYTHON := $(shell for it in python3.11 python3; do $$it -c '' 2>&- && echo $$it && break; done)
 BIN := .venv/bin
@@ -35,6 +35,10 @@ test: lint setup-vllm  ## everything: ruff, mypy and all tests
 reproduce-fig7: setup  ## the figure of the ensembling experiment and what of it holds
 	$(foreach it,ensembling chatglm_scaling,$(BIN)/python harness/run.py +scenario=$(it) &&) true
 	$(BIN)/python -m plots.samullm_fig7 && $(BIN)/python -m harness.claims samullm
+
+reproduce-samullm-fig11: setup  ## chain summary: running and idle time, and what of it holds
+	$(BIN)/python harness/run.py +scenario=chain_summary
+	$(BIN)/python -m plots.samullm_fig11 && $(BIN)/python -m harness.claims samullm
 
 run: setup  ## any scenario: make run SCENARIO=ensembling
 	$(BIN)/python harness/run.py +scenario=$(or $(SCENARIO),$(error name one: make run SCENARIO=...))

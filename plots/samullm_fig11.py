@@ -1,0 +1,136 @@
+"""SamuLLM's figure 11, chain summary: `python -m plots.samullm_fig11`.
+
+Reads the runs of results/chain_summary and the paper's ranges from results/claims/samullm.yaml;
+writes results/figures/samullm_fig11.png and .pdf. Where the paper prints bars for three settings,
+this shows every setting run: end-to-end time (above) and GPU idle time (below) of the two
+heuristics over SamuLLM's at the same setting and seed, one column per output limit, one line per
+number of evaluations, whiskers over seeds; the paper's range is the band.
+"""
+
+import argparse
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from harness.claims import basis, read_claims
+from harness.record import ROOT, current, read_summaries
+from plots import style
+
+NAME, SEED = "config.system.name", "config.seed"
+DOCUMENTS, LIMIT = "config.workload.documents", "config.workload.max_output_tokens"
+EVALUATIONS = "config.workload.evaluations"
+OURS = "samullm"
+BASELINES = {"max_heuristic": "Max-heuristic", "min_heuristic": "Min-heuristic"}
+COLOURS = {"max_heuristic": style.ORANGE, "min_heuristic": style.GREEN}
+FIGURES = {"end_to_end_s": "End-to-end time", "gpu_idle_s": "GPU idle time"}
+CLAIMS = {
+    ("end_to_end_s", "max_heuristic"): "samullm.fig11.vs-max",
+    ("end_to_end_s", "min_heuristic"): "samullm.fig11.vs-min",
+    ("gpu_idle_s", "max_heuristic"): "samullm.fig11.idle-max",
+    ("gpu_idle_s", "min_heuristic"): "samullm.fig11.idle-min",
+}
+MARKERS = "osD^v"
+
+Ranges = Mapping[tuple[str, str], tuple[float, float]]
+
+
+def paper_ranges(claims: Path) -> Ranges:
+    """The paper's ratios, smallest and largest, by figure and baseline."""
+    printed = {claim["id"]: claim["paper"] for claim in read_claims(claims)}
+    return {key: (printed[claim][0], printed[claim][1]) for key, claim in CLAIMS.items()}
+
+
+def ratios(rows: pd.DataFrame, column: str) -> pd.DataFrame:
+    """A column of both heuristics over SamuLLM's at the same setting and seed, one row each.
+
+    Raises `ValueError` where SamuLLM has no run.
+    """
+    keys = [LIMIT, EVALUATIONS, DOCUMENTS, SEED]
+    if rows.empty or not (rows[NAME] == OURS).any():
+        raise ValueError(
+            "figure 11 needs runs of SamuLLM: run harness/run.py +scenario=chain_summary"
+        )
+    wide = rows.pivot(index=keys, columns=NAME, values=column)
+    found = wide[[name for name in BASELINES if name in wide]].div(wide[OURS], axis=0)
+    return found.reset_index().melt(id_vars=keys, var_name="name", value_name="ratio").dropna()
+
+
+def draw(rows: pd.DataFrame, ranges: Ranges) -> Figure:
+    """The figure. Raises `ValueError` where no setting has a run of SamuLLM."""
+    tables = {column: ratios(rows, column) for column in FIGURES}
+    limits = sorted(rows[LIMIT].unique())
+    figure = style.new_figure(460 * len(limits), 900)
+    panels = figure.subplots(len(FIGURES), len(limits), squeeze=False, sharey="row")
+    for line, (column, label) in zip(panels, FIGURES.items(), strict=True):
+        for panel, limit in zip(line, limits, strict=True):
+            table = tables[column]
+            _draw_panel(panel, table[table[LIMIT] == limit])
+            for name in BASELINES:
+                low, high = ranges[column, name]
+                panel.axhspan(low, high, color=COLOURS[name], alpha=0.12, linewidth=0)
+            panel.set_title(f"Maximum output length limit = {limit}", loc="left")
+            panel.set_xlabel("Number of documents")
+        line[0].set_ylabel(f"{label} / SamuLLM's")
+    _add_legend(figure, sorted(rows[EVALUATIONS].unique()))
+    seeds = rows[SEED].nunique()
+    over = "1 seed, so no whiskers" if seeds == 1 else f"mean of {seeds} seeds, whiskers min to max"
+    style.add_footer(
+        figure,
+        f"Simulated: times come from the cost profile {basis(rows)}. {over.capitalize()}.\n"
+        "Chunks per document are not published: lognormal with the paper's median and longest "
+        "documents. Bands: the paper's ranges over its settings.",
+    )
+    return figure
+
+
+def _draw_panel(panel: Axes, table: pd.DataFrame) -> None:
+    for (name, evaluations), part in table.groupby(["name", EVALUATIONS]):
+        place = sorted(table[EVALUATIONS].unique()).index(evaluations)
+        by = part.groupby(DOCUMENTS)["ratio"].agg(["mean", "min", "max"])
+        panel.errorbar(
+            by.index.to_numpy(),
+            by["mean"],
+            yerr=[by["mean"] - by["min"], by["max"] - by["mean"]],
+            color=COLOURS[str(name)],
+            marker=MARKERS[place % len(MARKERS)],
+            markersize=5,
+            linewidth=1.2,
+            elinewidth=0.8,
+        )
+    panel.axhline(1, color=style.INK, linewidth=0.8, linestyle=":")
+    panel.set_xticks(sorted(table[DOCUMENTS].unique()))
+    panel.grid(axis="y")
+
+
+def _add_legend(figure: Figure, evaluations: Sequence[int]) -> None:
+    lines = [Line2D([], [], color=COLOURS[name], label=label) for name, label in BASELINES.items()]
+    lines += [
+        Line2D([], [], color=style.INK, linestyle="", marker=marker, label=f"{count} evaluations")
+        for count, marker in zip(evaluations, MARKERS, strict=False)
+    ]
+    figure.legend(handles=lines, loc="outside upper center", ncols=len(lines))
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Draw the figure from the runs; the exit status."""
+    parser = argparse.ArgumentParser(description="Draw SamuLLM's figure 11 from the runs.")
+    parser.add_argument("--results", type=Path, default=ROOT / "results", help="where the runs are")
+    results = parser.parse_args(arguments).results
+    try:
+        rows = current(read_summaries(results / "chain_summary"))
+        figure = draw(rows, paper_ranges(results / "claims" / "samullm.yaml"))
+    except ValueError as error:
+        print(error, file=sys.stderr)
+        return 1
+    for path in style.save(figure, results / "figures" / "samullm_fig11"):
+        print(path)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
