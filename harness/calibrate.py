@@ -22,6 +22,7 @@ from scipy.optimize import nnls
 
 from baselines.fcfs import Fcfs
 from harness.decisions import BatchRule
+from harness.engines.served import Iteration
 from harness.engines.vllm_engine import Vllm
 from harness.engines.vllm_group import (
     EngineSettings,
@@ -30,7 +31,6 @@ from harness.engines.vllm_group import (
     engine_name,
     new_engine,
 )
-from harness.engines.vllm_scheduler import Iteration
 from harness.entities import (
     AppId,
     Cluster,

@@ -29,6 +29,26 @@ REPEATS = 4
 """Iterations that a repeatable decision is first held good for; twice as many each time after."""
 
 
+@dataclass(frozen=True, slots=True)
+class Iteration:
+    """One step as it was timed, in seconds of the clock given.
+
+    Decided between `start_s` and `decided_s`, scheduled by `scheduled_s`, computed by `computed_s`
+    and accounted for by `end_s`. `prompts` are the requests that did not decode.
+    """
+
+    decision: Decision
+    batch: Batch
+    prompts: frozenset[RequestId]
+    made: Mapping[RequestId, int]
+    finished: tuple[RequestId, ...]
+    start_s: float
+    decided_s: float
+    scheduled_s: float
+    computed_s: float
+    end_s: float
+
+
 class EngineRequest(Protocol):
     """What is read of the engine's own request, in tokens."""
 

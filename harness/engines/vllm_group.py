@@ -15,7 +15,7 @@ os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
 os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
 
 from harness.engines.carried import extra_args_of
-from harness.engines.vllm_scheduler import Iteration
+from harness.engines.served import Iteration
 from harness.entities import Group, LengthPrediction, Request, RequestId, Service
 from harness.events import Event
 from harness.policies import SchedulingPolicy

@@ -23,7 +23,7 @@ import yaml
 from harness.decisions import Batch, Decision
 from harness.engines.carried import carried, own_facts, predicted_tokens, seen_facts
 from harness.engines.planned_queue import PlannedQueue
-from harness.engines.served import ServedGroup
+from harness.engines.served import Iteration, ServedGroup
 from harness.entities import (
     GpuId,
     Group,
@@ -60,26 +60,6 @@ _READIES = next(
     "_handle_blocked_waiting_request",
 )
 """What vLLM calls the check whether a request that was not ready is now: since 0.32, before."""
-
-
-@dataclass(frozen=True, slots=True)
-class Iteration:
-    """One step as it was timed, in seconds of the clock given.
-
-    Decided between `start_s` and `decided_s`, scheduled by `scheduled_s`, computed by `computed_s`
-    and accounted for by `end_s`. `prompts` are the requests that did not decode.
-    """
-
-    decision: Decision
-    batch: Batch
-    prompts: frozenset[RequestId]
-    made: Mapping[RequestId, int]
-    finished: tuple[RequestId, ...]
-    start_s: float
-    decided_s: float
-    scheduled_s: float
-    computed_s: float
-    end_s: float
 
 
 @dataclass(frozen=True, slots=True)

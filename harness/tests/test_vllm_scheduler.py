@@ -36,7 +36,8 @@ from vllm.v1.request import RequestStatus  # noqa: E402
 
 from harness.engines import vllm_dry, vllm_scheduler  # noqa: E402
 from harness.engines.planned_queue import PlannedQueue  # noqa: E402
-from harness.engines.vllm_scheduler import Iteration, PolicyScheduler  # noqa: E402
+from harness.engines.served import Iteration  # noqa: E402
+from harness.engines.vllm_scheduler import PolicyScheduler  # noqa: E402
 
 
 @dataclass
