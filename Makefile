@@ -1,6 +1,6 @@
 # What this project does, one command each. `make help` lists them.
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-vllm check test lint lock run reproduce-fig7 reproduce-samullm-fig11 sweep-fig7 fidelity verify bench peer report smoke smoke-gpu calibrate fidelity-vllm clean
+.PHONY: help setup setup-vllm check test lint lock run reproduce-fig7 reproduce-samullm-fig11 sweep-fig7 sweep-samullm-fig11 fidelity verify bench peer report smoke smoke-gpu calibrate fidelity-vllm clean
 
 PYTHON := $(shell for it in python3.11 python3; do $$it -c '' 2>&- && echo $$it && break; done)
 BIN := .venv/bin
@@ -48,6 +48,9 @@ fidelity: setup  ## how far off the simulator's seconds are from measured ones
 
 sweep-fig7: setup  ## how figure 7 moves with what the paper leaves open
 	$(BIN)/python harness/run.py +scenario=ensembling_open && $(BIN)/python -m harness.ranges ensembling_open
+
+sweep-samullm-fig11: setup  ## how figure 11 moves with what the paper leaves open
+	$(BIN)/python harness/run.py +scenario=chain_summary_open && $(BIN)/python -m harness.ranges chain_summary_open
 
 bench: setup  ## how fast the simulator is
 	$(BIN)/python -m harness.benchmarks
