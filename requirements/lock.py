@@ -37,8 +37,8 @@ def resolve(*arguments: str) -> dict[str, Entry]:
 
 
 def pins(entries: Mapping[str, Entry]) -> Pins:
-    """Exact version of every name."""
-    return {name: entry["metadata"]["version"] for name, entry in entries.items()}
+    """Exact version of every name; a local label (a build for CPUs) is left to where pip looks."""
+    return {name: entry["metadata"]["version"].partition("+")[0] for name, entry in entries.items()}
 
 
 def needed(entries: Mapping[str, Entry], unwanted: Container[str]) -> set[str]:
