@@ -14,7 +14,7 @@ Checked    baselines/tests/test_srtf.py::test_a_short_newcomer_takes_a_seat_by_h
 from typing import ClassVar
 
 from harness.decisions import Decision
-from harness.draft import Draft, continuous_batch
+from harness.draft import Draft, continuous_batch, is_decode
 from harness.events import Event
 from harness.policies import Capability
 from harness.views import GroupView, RequestView
@@ -44,7 +44,9 @@ class Srtf:
             if request.kv_tokens > 0:
                 draft.evict(request)
         continuous_batch(draft, order[:seats])
-        return draft.decision()
+        # Whoever decodes only comes nearer to its end, so nobody can overtake it unless one comes.
+        changes = any(draft.evicts(request) for request in order)
+        return draft.decision(steady=not changes and all(map(is_decode, order[:seats])))
 
 
 def _remaining(request: RequestView) -> tuple[float, int]:

@@ -76,6 +76,9 @@ def draw(rows: pd.DataFrame, ranges: Ranges) -> Figure:
             panel.set_title(f"Maximum output length limit = {limit}", loc="left")
             panel.set_xlabel("Number of documents")
         line[0].set_ylabel(f"{label} / SamuLLM's")
+    # Where SamuLLM's idle time is next to nothing the ratio has no bound.
+    for panel in panels[-1]:
+        panel.set_yscale("log")
     _add_legend(figure, sorted(rows[EVALUATIONS].unique()))
     seeds = rows[SEED].nunique()
     over = "1 seed, so no whiskers" if seeds == 1 else f"mean of {seeds} seeds, whiskers min to max"
@@ -110,7 +113,7 @@ def _draw_panel(panel: Axes, table: pd.DataFrame) -> None:
 def _add_legend(figure: Figure, evaluations: Sequence[int]) -> None:
     lines = [Line2D([], [], color=COLOURS[name], label=label) for name, label in BASELINES.items()]
     lines += [
-        Line2D([], [], color=style.INK, linestyle="", marker=marker, label=f"{count} evaluations")
+        Line2D([], [], color=style.INK, linestyle="", marker=marker, label=f"evaluations: {count}")
         for count, marker in zip(evaluations, MARKERS, strict=False)
     ]
     figure.legend(handles=lines, loc="outside upper center", ncols=len(lines))

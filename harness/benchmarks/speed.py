@@ -7,6 +7,7 @@ from pathlib import Path
 
 import yaml
 
+from harness.benchmarks._draft_policy import DraftFcfs, DraftSrpt
 from harness.benchmarks._load import serve_s, w1
 from harness.nodes import build
 from harness.policies import SchedulingPolicy
@@ -35,7 +36,11 @@ def policies() -> dict[str, SchedulingPolicy]:
 def measure() -> dict[str, float]:
     """Figures of this module; after a warm-up, the best of several repetitions."""
     figures = {}
-    for name, policy in policies().items():
+    in_the_open: dict[str, SchedulingPolicy] = {
+        "draft_fcfs": DraftFcfs(),
+        "draft_srpt": DraftSrpt(seats=28),
+    }
+    for name, policy in (policies() | in_the_open).items():
         load = w1(2000, 1)
         serve_s(policy, load, 1)
         best_s = min(serve_s(policy, load, 1) for _ in range(REPEATS))
