@@ -8,6 +8,7 @@ Map        5 Max-heuristic                -> MaxStages.plan
            5 Min-heuristic                -> MinStages.plan
            5.4 "estimate the inference time for all of them and select the one with the highest
            throughput"                    -> the maximum over _even_stages
+           5.5 no preemption              -> Outlook.held: Min splits the GPUs that are free
 Constants  none
 Differs    Max takes the models in the order of the application (the paper gives none); where a
            model cannot use all GPUs under any valid plan, it gets the most it can
@@ -53,22 +54,25 @@ class MinStages:
 
 def _even_stages(outlook: Outlook, gpus: int) -> Iterator[Stage]:
     """Every stage with the most models, each using its even share of the GPUs most fully."""
-    services = outlook.unfinished
+    held = outlook.held
+    free = gpus - sum(plan.gpus for plan in held.values())
+    services = [service for service in outlook.unfinished if service not in held]
     valid = {service: outlook.plans(service) for service in services}
-    for count in range(min(len(services), gpus), 0, -1):
-        share, extra = divmod(gpus, count)
+    for count in range(min(len(services), free), 0, -1):
+        share, extra = divmod(free, count)
         found = False
         for chosen in combinations(services, count):
-            if not set(chosen) <= set(outlook.startable(chosen)):
+            if not set(chosen) <= set(outlook.startable([*held, *chosen])):
                 continue
             for lucky in combinations(chosen, extra):
                 shares = {service: share + (service in lucky) for service in chosen}
                 fitting = [_fullest(valid[service], shares[service]) for service in chosen]
                 for plans in product(*fitting):
                     found = True
-                    yield dict(zip(chosen, plans, strict=True))
+                    yield held | dict(zip(chosen, plans, strict=True))
         if found:
             return
+    yield held
 
 
 def _fullest(plans: list[Plan], share: int) -> list[Plan]:

@@ -7,17 +7,21 @@ import numpy as np
 from harness.entities import ServiceId
 from harness.forecast import Load
 from harness.predictors.ecdf import Ecdf, output_lengths
-from harness.views import CallTable, ClusterView, Ints
+from harness.views import CallTable, ClusterView, Floats, Ints
 from harness.workloads.graph import NOBODY, Edges, Graph
 
 
 def believed_loads(
-    view: ClusterView, lengths: Mapping[ServiceId, Ecdf], rng: np.random.Generator
+    view: ClusterView,
+    lengths: Mapping[ServiceId, Ecdf],
+    rngs: Mapping[ServiceId, np.random.Generator],
 ) -> dict[ServiceId, Load]:
-    """Every unfinished request and call to come, per service, with a sampled output length.
+    """Every unfinished request and call to come, per service, with a believed output length.
 
-    The prompt of a call to come contains the sampled answers that will be carried to it. Raises
-    ValueError where calls of one service wait for each other in another way than one by one.
+    That is the predicted one, or where nothing is predicted one sampled from the `lengths` of its
+    service by its generator. The prompt of a call to come contains the believed answers that will
+    be carried to it. Raises ValueError where calls of one service wait for each other in another
+    way than one by one.
     """
     open_calls = {service: view.unfinished(service) for service in view.services}
     to_come = {service: view.to_come(service) for service in view.services}
@@ -34,12 +38,14 @@ def believed_loads(
             table.prompt_tokens,
             max_output_tokens=table.max_output_tokens,
             max_context_tokens=facts.max_context_tokens,
-            rng=rng,
+            rng=rngs[service],
         )
-        answer[table.id] = np.maximum(sampled, table.generated_tokens + 1)
+        believed = _known_or(table.predicted_mean_tokens, sampled)
+        answer[table.id] = np.maximum(believed, table.generated_tokens + 1)
     edges = view.edges
     for service, calls in to_come.items():
-        answer[calls.id] = lengths[service].sample(len(calls.id), rng)
+        sampled = lengths[service].sample(len(calls.id), rngs[service])
+        answer[calls.id] = _known_or(calls.predicted_mean_tokens, sampled)
         prompt[calls.id] = calls.own_tokens
     _carry(view, to_come, edges, prompt, answer)
     following = _chains(edges, service_of)
@@ -47,6 +53,14 @@ def believed_loads(
         service: _load(np.sort(ids[service]), prompt, generated, answer, following)
         for service in view.services
     }
+
+
+def _known_or(predicted_tokens: Floats, sampled: Ints) -> Ints:
+    """What is predicted, in whole tokens, else what was sampled."""
+    known = ~np.isnan(predicted_tokens)
+    believed = sampled.copy()
+    believed[known] = np.rint(predicted_tokens[known]).astype(np.int64)
+    return believed
 
 
 def edges_between(view: ClusterView) -> Ints:

@@ -124,15 +124,23 @@ class Sweep:
         ]
         at_once = 1 if designed.gap else len(waiting)
         iterations: list[Iteration] = []
+        # When each iteration began to cost: taking a request in is part of the one that serves it,
+        # but not for requests that wait for later ones.
+        began_s: list[float] = []
         while waiting or self._served.has_work:
+            before_s = time.monotonic()
             if waiting and len(iterations) % max(1, designed.gap) == 0:
                 self._served.submit(waiting[:at_once])
                 waiting = waiting[at_once:]
+            began_s.append(before_s if designed.gap else time.monotonic())
             self._served.step()
             iterations.extend(self._served.report().iterations)
         kv = dict.fromkeys(ids, 0)
-        ends = [it.start_s for it in iterations[1:]] + [iterations[-1].end_s]
-        return [_sample(it, kv, end) for it, end in zip(iterations, ends, strict=True)]
+        ends_s = [*began_s[1:], iterations[-1].end_s]
+        return [
+            _sample(iteration, kv, begin_s, end_s)
+            for iteration, begin_s, end_s in zip(iterations, began_s, ends_s, strict=True)
+        ]
 
     def _submission(self, number: int, prompt: int, length: int) -> Submission:
         facts = Request(
@@ -162,7 +170,7 @@ def _rule(budget: int) -> BatchRule:
     )
 
 
-def _sample(iteration: Iteration, kv: dict[int, int], next_start_s: float) -> Sample:
+def _sample(iteration: Iteration, kv: dict[int, int], began_s: float, ended_s: float) -> Sample:
     """What an iteration computed; `kv` follows the requests along."""
     chunks, contexts = [], []
     for request, tokens in iteration.batch.tokens.items():
@@ -181,8 +189,8 @@ def _sample(iteration: Iteration, kv: dict[int, int], next_start_s: float) -> Sa
         max(contexts, default=0),
         (
             iteration.computed_s - iteration.scheduled_s,
-            iteration.scheduled_s - iteration.start_s,
-            next_start_s - iteration.computed_s,
+            iteration.scheduled_s - began_s,
+            ended_s - iteration.computed_s,
         ),
     )
 

@@ -54,9 +54,11 @@ class RunConfig:
     policy: dict[str, Any] = field(default_factory=dict)
     """Scheduling policy: `_target_` and its constants."""
     predictor: dict[str, Any] = field(default_factory=dict)
-    """Who guesses output lengths; empty for nobody."""
+    """Who guesses output lengths: a name, and for somebody `_target_` and options."""
     system: dict[str, Any] = field(default_factory=dict)
     """Name, dispatch and placement policy."""
+    fidelity: str = MISSING
+    """paper | code: what its paper says of a system, or what its authors' program does instead."""
     name: str = MISSING
     """Folder of the results, and name of the run."""
     seed: int = MISSING
@@ -81,11 +83,13 @@ class RunConfig:
     """What a run folder holds beyond its tables."""
 
 
+FIDELITIES = ("paper", "code")
+
 KEYS = {
     "": tuple(field.name for field in fields(RunConfig)),
     "hardware": tuple(field.name for field in fields(HardwareConfig)),
     "record": tuple(field.name for field in fields(RecordConfig)),
-    "system": ("name", "dispatch", "placement", "planner_parts"),
+    "system": ("name", "dispatch", "placement", "planner_parts", "by_fidelity"),
     "compare": ("axis", "reference"),
 }
 """What may stand where no constructor would refuse a key."""
@@ -94,6 +98,8 @@ KEYS = {
 def check(plain: Mapping[str, Any]) -> None:
     """Raise ValueError for what a configuration may not say; `plain` is resolved and typed."""
     _check_keys(plain)
+    if plain["fidelity"] not in FIDELITIES:
+        raise ValueError(f"fidelity={plain['fidelity']} is none of {', '.join(FIDELITIES)}")
     for key in ("name", "dispatch", "placement"):
         if key not in plain["system"]:
             raise ValueError(f"system.{key} is missing")

@@ -17,7 +17,7 @@ from harness.compiled import compiled
 from harness.cost_profile import MEASURED_MEMORY_SHARE, Phase, Profile, read_profiles
 from harness.entities import ServiceId, Work
 from harness.gpus import GpuFacts, gpu_facts
-from harness.models import PROFILES, model_facts
+from harness.models import PROFILES, model_facts, model_of
 from harness.roofline import (
     Calibration,
     read_calibration,
@@ -278,7 +278,7 @@ class ProfileCosts:
     def label(self, service: str, tensor_parallel: int) -> str:
         """Where the iteration costs come from: measured, measured on another model, or roofline."""
         profile = self._iteration(service, tensor_parallel)
-        if profile.kind != "measured" or profile.model == service:
+        if profile.kind != "measured" or profile.model == model_of(service):
             return profile.kind
         return f"measured on {profile.model}"
 
@@ -315,7 +315,7 @@ class ProfileCosts:
 
     def _measured(self, service: str, tensor_parallel: int) -> Iterator[Profile]:
         """Profiles of this GPU that may stand for the service, its own first."""
-        for name in (service, model_facts(service).same_architecture_as):
+        for name in (model_of(service), model_facts(service).same_architecture_as):
             profile = self._profiles.get((name, tensor_parallel))
             if profile is not None and profile.gpu == self.gpu:
                 yield profile

@@ -101,9 +101,17 @@ def load_models() -> Mapping[str, ModelFacts]:
     return MappingProxyType({name: ModelFacts(name=name, **facts) for name, facts in raw.items()})
 
 
-def model_facts(name: str) -> ModelFacts:
-    """Facts of one model. Raises ValueError, with the closest names, if it is unknown."""
-    models = load_models()
+def model_of(service: str) -> str:
+    """The model that a service runs.
+
+    Two services of a run may run the same model: `model~tag` is one of them.
+    """
+    return service.partition("~")[0]
+
+
+def model_facts(service: str) -> ModelFacts:
+    """Facts of a service's model. Raises ValueError, with the closest names, if it is unknown."""
+    models, name = load_models(), model_of(service)
     if name not in models:
         raise ValueError(unknown_name("model", name, models))
     return models[name]

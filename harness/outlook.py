@@ -35,6 +35,8 @@ class Outlook:
     A service that keeps its plan goes on as forecast; any other plan loads first and recomputes.
     One that waits for answers of others is forecast beside their plans in the same stage, from the
     times at which these answers would be there.
+
+    Without `preemption` a service that has begun keeps its plan until it ends: `held`.
     """
 
     def __init__(
@@ -44,6 +46,8 @@ class Outlook:
         gpus: int,
         tensor_parallel: tuple[int, ...],
         edges: Ints | None = None,
+        *,
+        preemption: bool = True,
     ) -> None:
         """Nothing runs. `tensor_parallel` lists the degrees that plans may use.
 
@@ -59,6 +63,7 @@ class Outlook:
         self._left = {service: _Outstanding(load) for service, load in loads.items() if len(load)}
         self._plans: dict[ServiceId, list[Plan]] = {}
         self._feeds = self._find_feeds()
+        self._preemption = preemption
         self.passed_s = 0.0
 
     def _find_feeds(self) -> dict[ServiceId, dict[ServiceId, tuple[Ints, Ints]]]:
@@ -93,6 +98,13 @@ class Outlook:
     def running(self, service: ServiceId) -> Plan | None:
         """The plan it ran under in the stage before."""
         return self._left[service].running
+
+    @property
+    def held(self) -> dict[ServiceId, Plan]:
+        """Services whose plan may not change, part of every further stage until they end."""
+        if self._preemption:
+            return {}
+        return {s: left.running for s, left in self._left.items() if left.running is not None}
 
     def plans(self, service: ServiceId) -> list[Plan]:
         """Valid plans: weights and the KV of one longest sequence fit, and there are the GPUs.

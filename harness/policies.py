@@ -83,7 +83,13 @@ class PrewarmPolicy(Protocol):
 
 
 class LengthPredictor(Protocol):
-    """Guesses output lengths."""
+    """Guesses output lengths.
+
+    `foresees` says whether it knows calls that wait for others as soon as their application has
+    come in; any other predictor is asked when a call arrives.
+    """
+
+    foresees: ClassVar[bool]
 
     def predict(self, request: Request) -> tuple[LengthPrediction, float]:
         """Belief, and the seconds it takes to compute; the engine delivers it that much later."""

@@ -36,7 +36,7 @@ from omegaconf.errors import (
     ValidationError,
 )
 
-from harness.cells import Cell, combinations_of, run_cells
+from harness.cells import Cell, Predicts, combinations_of, run_cells
 from harness.config import RunConfig, check
 from harness.costs import ProfileCosts
 from harness.engines.engine import Engine
@@ -59,6 +59,7 @@ DETERMINES = (
     "policy",
     "predictor",
     "system",
+    "fidelity",
     "seed",
     "record",
     "uncertainty_draws",
@@ -133,7 +134,7 @@ def cell_of(config: DictConfig, setting: Mapping[str, object]) -> Cell:
         setting={axis: _plain(value) for axis, value in setting.items()},
         folder=ROOT / plain["results"] / plain["name"] / run,
         recipe=recipe,
-        predicts=_built("predictor", plain["predictor"], {}) if plain["predictor"] else None,
+        predicts=_predicts(plain["predictor"]),
         system=_system(plain, offered, recipe.models),
         engine=engine,
         costs=costs,
@@ -146,6 +147,13 @@ def cell_of(config: DictConfig, setting: Mapping[str, object]) -> Cell:
             for draw in range(1, plain["uncertainty_draws"] + 1)
         ),
     )
+
+
+def _predicts(node: Mapping[str, Any]) -> Predicts | None:
+    """Who makes the predictor; None where a configuration names nobody."""
+    named = {key: value for key, value in node.items() if key != "name"}
+    built: Predicts | None = _built("predictor", named, {}) if named else None
+    return built
 
 
 def _drawn(

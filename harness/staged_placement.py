@@ -46,18 +46,23 @@ class StagedPlacement:
         rule: BatchRule,
         tensor_parallel: Sequence[int],
         keep_replicas: bool,
+        preemption: bool,
+        one_seed: bool,
         seed: int,
     ) -> None:
         """`lengths` samples output lengths per service; `rule` is how the engine fills batches.
 
         A service whose plan changes is loaded anew as a whole, or with `keep_replicas` only where
-        it has no group of that size yet.
+        it has no group of that size yet. Without `preemption` no service changes its plan. With
+        `one_seed` every service draws the same random numbers, so that the lengths of the n-th
+        request of all of them are long or short together.
         """
         self._planner = planner
         self._forecaster = Forecaster(costs=planner_costs, rule=rule)
         self._lengths = lengths
         self._degrees = tuple(tensor_parallel)
-        self._rng = np.random.default_rng(seed)
+        self._seed, self._one_seed = seed, one_seed
+        self._preemption = preemption
         self._keep_replicas = keep_replicas
         self._follower: StageFollower | None = None
         self._plans: dict[ServiceId, Plan] = {}
@@ -73,16 +78,25 @@ class StagedPlacement:
         if self._follower is None:
             outlook = Outlook(
                 self._forecaster,
-                believed_loads(view, self._lengths, self._rng),
+                believed_loads(view, self._lengths, self._generators()),
                 gpus,
                 self._degrees,
                 edges_between(view),
+                preemption=self._preemption,
             )
             stages = self._planner.plan(outlook, gpus)
             self.planned_s = outlook.passed_s
-            self._follower = StageFollower(stages, gpus)
+            self._follower = StageFollower(stages, gpus, self._preemption)
         unfinished = {s for s, left in view.backlog.items() if left or len(view.to_come(s))}
         return Deployment(self._groups(self._follower.next(unfinished), view))
+
+    def _generators(self) -> dict[ServiceId, np.random.Generator]:
+        """Random numbers for the lengths of every service."""
+        shared = np.random.default_rng(self._seed)
+        return {
+            service: np.random.default_rng(self._seed) if self._one_seed else shared
+            for service in self._lengths
+        }
 
     def _groups(self, plans: dict[ServiceId, Plan], view: ClusterView) -> tuple[Group, ...]:
         """Groups for the plans: those kept as they are, new ones under a name of their own."""

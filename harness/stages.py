@@ -16,12 +16,14 @@ class StageFollower:
     `stages` is the planned sequence, `position` the stage that is due. When a service ends, the
     next stage is due. A service whose last stage is over keeps its plan until it ends. Then come
     the pairs of the due stage, then what ran before if GPUs are left, then, where services
-    of the due stage have ended early, pairs of later stages.
+    of the due stage have ended early, pairs of later stages. Without `preemption` what runs comes
+    first, under the plan it has.
     No stage is passed before each of its pairs runs or its service has ended.
     """
 
     stages: Sequence[Stage]
     gpus: int
+    preemption: bool = True
     active: dict[ServiceId, Plan] = field(default_factory=dict)
     position: int = -1
 
@@ -33,7 +35,7 @@ class StageFollower:
         self.active = {s: p for s, p in self.active.items() if s in unfinished}
         if self.position < 0 or self._is_settled(self.active, unfinished):
             self._pass_stage(unfinished)
-        chosen = {s: p for s, p in self.active.items() if self._last_stage(s) < self.position}
+        chosen = {s: p for s, p in self.active.items() if self._stays(s)}
         self._add(chosen, {s: p for s, p in self._due().items() if self.active.get(s) == p})
         self._add(chosen, {s: p for s, p in self._due().items() if s in unfinished})
         self._add(chosen, self.active)
@@ -63,6 +65,9 @@ class StageFollower:
     def _has_lost(self, unfinished: Set[ServiceId]) -> bool:
         """Some service of the due stage has ended already."""
         return any(service not in unfinished for service in self._due())
+
+    def _stays(self, service: ServiceId) -> bool:
+        return not self.preemption or self._last_stage(service) < self.position
 
     def _last_stage(self, service: ServiceId) -> int:
         return max((i for i, stage in enumerate(self.stages) if service in stage), default=-1)

@@ -49,12 +49,14 @@ class CallTable:
     """Calls of applications that have come in which still wait for answers of other calls.
 
     One row each, ascending by id, of what is known of them: `own_tokens` is their prompt without
-    the answers that are yet to be carried to them.
+    the answers that are yet to be carried to them. `predicted_mean_tokens` is NaN where there is no
+    prediction.
     """
 
     id: Ints
     own_tokens: Ints
     max_output_tokens: Ints
+    predicted_mean_tokens: Floats
 
     def __len__(self) -> int:
         """Number of calls."""

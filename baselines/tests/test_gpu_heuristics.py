@@ -104,3 +104,17 @@ def test_both_end_every_model() -> None:
         stages = planner.plan(outlook, 4)  # type: ignore[arg-type]
         assert outlook.unfinished == ()
         assert {service for stage in stages for service in stage} == set(rates)
+
+
+def test_min_without_preemption_splits_only_what_is_free() -> None:
+    """Two GPUs for A (20), B (40) and C (60), 10 per second on one: C gets the GPU of A.
+
+    When B ends C may not take its GPU, so it goes on with one.
+    """
+    rates = {name: {Plan(1, 1): 10.0, Plan(2, 1): 19.0} for name in "ABC"}
+    outlook = RateOutlook({"A": 20.0, "B": 40.0, "C": 60.0}, rates, preemption=False)
+    stages = MinStages().plan(outlook, 2)  # type: ignore[arg-type]
+    one = Plan(1, 1)
+    assert [set(stage) for stage in stages] == [{"A", "B"}, {"B", "C"}, {"C"}]
+    assert all(plan == one for stage in stages for plan in stage.values())
+    assert outlook.passed_s == pytest.approx(8.0)

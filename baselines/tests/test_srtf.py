@@ -1,3 +1,5 @@
+from typing import ClassVar
+
 import pytest
 
 from baselines.srtf import Srtf
@@ -7,6 +9,8 @@ from harness.tests.serving import FlatCosts, serve, workload
 
 class Truth:
     """Predicts the lengths given, at once."""
+
+    foresees: ClassVar[bool] = False
 
     def __init__(self, tokens: list[int]) -> None:
         self._tokens = tokens

@@ -55,10 +55,6 @@ class LiveState:
     def table(self, ids: Ints) -> RequestTable:
         """The columns that policies may see, for these ids (ascending)."""
         arrays, workload = self.arrays, self.workload
-        mean = np.full(len(ids), np.nan)
-        if self.predicted:
-            known = [self.predicted.get(i) for i in ids.tolist()]
-            mean = np.array([np.nan if k is None else k.mean_tokens for k in known])
         return RequestTable(
             id=ids,
             arrival_s=arrays.arrival_s[ids],
@@ -67,8 +63,15 @@ class LiveState:
             kv_tokens=arrays.kv[ids],
             max_output_tokens=workload.max_output_tokens[ids],
             deadline_s=workload.deadline_s[ids],
-            predicted_mean_tokens=mean,
+            predicted_mean_tokens=self.predicted_tokens(ids),
         )
+
+    def predicted_tokens(self, ids: Ints) -> NDArray[np.float64]:
+        """Mean of what is predicted for each of these, NaN where nothing is."""
+        if not self.predicted:
+            return np.full(len(ids), np.nan)
+        known = [self.predicted.get(i) for i in ids.tolist()]
+        return np.array([np.nan if k is None else k.mean_tokens for k in known], np.float64)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -395,7 +398,12 @@ class LiveCluster:
         load, finished_s = self._state.workload, self._state.arrays.finished_s
         is_known = finished_s <= self._state.now_s
         known = load.edges.carried(np.where(is_known, load.output_tokens, 0))
-        return CallTable(ids, (load.own_tokens + known)[ids], load.max_output_tokens[ids])
+        return CallTable(
+            ids,
+            (load.own_tokens + known)[ids],
+            load.max_output_tokens[ids],
+            self._state.predicted_tokens(ids),
+        )
 
     @property
     def edges(self) -> Edges:

@@ -235,6 +235,8 @@ class _Run:
         if self.system.predictor is not None:
             for request in new.tolist():
                 self._predict(self.system.predictor, request)
+            if self.system.predictor.foresees and state.arrived > first:
+                self._foresee(self.system.predictor)
 
     def _may_look_ahead(self) -> bool:
         """Nobody learns from arrivals, the groups stay, and all of them fill batches themselves."""
@@ -242,6 +244,7 @@ class _Run:
         return (
             self.engine.fast_forward
             and self._is_unheard()
+            and system.predictor is None
             and not system.dispatch.reads_load
             and not len(self.workload.edges)
             and Capability.REDEPLOY not in system.placement.needs
@@ -250,8 +253,18 @@ class _Run:
         )
 
     def _is_unheard(self) -> bool:
-        """Whether nobody learns from arrivals."""
-        return not (self.hears or self.recorder.keep_events) and self.system.predictor is None
+        """Whether nobody learns from arrivals, and none of them is yet to be predicted."""
+        predictor = self.system.predictor
+        is_known = predictor is None or predictor.foresees
+        return is_known and not (self.hears or self.recorder.keep_events)
+
+    def _foresee(self, predictor: LengthPredictor) -> None:
+        """Predict the calls that wait, of the applications that have come in."""
+        state = self.state
+        waiting = (state.waits > 0) & (self.workload.arrival_s <= state.now_s)
+        for call in np.flatnonzero(waiting).tolist():
+            if call not in state.predicted:
+                state.predicted[call] = predictor.predict(self.workload.facts(call))[0]
 
     def _predict(self, predictor: LengthPredictor, request: int) -> None:
         """Ask for a prediction, which becomes known when it has been computed."""

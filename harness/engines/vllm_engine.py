@@ -9,6 +9,7 @@ from harness.engines.vllm_group import EngineSettings, VllmGroup, engine_name
 from harness.engines.vllm_run import Run
 from harness.engines.vllm_scheduler import PolicyScheduler
 from harness.entities import Cluster, Group, Service
+from harness.models import model_of
 from harness.policies import Capability, System
 from harness.record import ROOT
 from harness.recorder import Recorder
@@ -78,7 +79,8 @@ class Vllm:
 
     def settings(self, service: Service, group: Group) -> EngineSettings:
         """How the engine of a group is built."""
-        model = self.models.get(str(service.id), str(service.id))
+        name = model_of(service.id)
+        model = self.models.get(name, name)
         folder = ROOT / "scenarios" / "models" / model
         return EngineSettings(
             model=str(folder) if folder.is_dir() else model,

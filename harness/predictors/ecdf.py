@@ -6,7 +6,7 @@ from functools import cache
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from harness.models import PROFILES, unknown_name
+from harness.models import PROFILES, model_of, unknown_name
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -71,11 +71,12 @@ class Ecdf:
 
 @cache
 def load_lengths(name: str) -> Ecdf:
-    """The stored lengths of a model's outputs, or `mixinstruct_prompts`.
+    """The stored lengths of the outputs of a service's model, or `mixinstruct_prompts`.
 
     Raises ValueError, with the closest names, if there are none.
     """
     known = {path.stem: path for path in LENGTHS.glob("*.json")}
+    name = model_of(name)
     if name not in known:
         raise ValueError(unknown_name("length profile", name, known))
     raw = json.loads(known[name].read_text(encoding="utf-8"))

@@ -1,5 +1,7 @@
 """The true output length, known at once: the bound that no predictor passes."""
 
+from typing import ClassVar
+
 from harness.entities import LengthPrediction, Request
 from harness.policies import LengthPredictor
 from harness.workloads.workload import Workload
@@ -14,6 +16,8 @@ class Oracle:
 
 
 class _Knowing:
+    foresees: ClassVar[bool] = True
+
     def __init__(self, workload: Workload) -> None:
         self._workload = workload
 

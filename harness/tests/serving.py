@@ -215,10 +215,16 @@ class RateOutlook:
     """
 
     def __init__(
-        self, work: Mapping[str, float], rates: Mapping[str, Mapping[Plan, float]]
+        self,
+        work: Mapping[str, float],
+        rates: Mapping[str, Mapping[Plan, float]],
+        *,
+        preemption: bool = True,
     ) -> None:
         self._left = {ServiceId(service): amount for service, amount in work.items()}
         self._rates = {ServiceId(service): dict(plans) for service, plans in rates.items()}
+        self._preemption = preemption
+        self._running: dict[ServiceId, Plan] = {}
         self.passed_s = 0.0
 
     @property
@@ -229,6 +235,11 @@ class RateOutlook:
     def startable(self, beside: Iterable[ServiceId]) -> tuple[ServiceId, ...]:
         """All: nobody waits for anybody."""
         return tuple(self._left)
+
+    @property
+    def held(self) -> dict[ServiceId, Plan]:
+        """Plans that may not change."""
+        return {} if self._preemption else dict(self._running)
 
     def plans(self, service: ServiceId) -> list[Plan]:
         """All those with a rate."""
@@ -251,9 +262,15 @@ class RateOutlook:
             self._left[service] -= duration_s * self._rates[service][plan]
         for service in ended:
             del self._left[service]
+        self._running = {s: p for s, p in stage.items() if s in self._left}
         return duration_s
 
 
-def rate_outlook(work: Mapping[str, float], rates: Mapping[str, Mapping[Plan, float]]) -> Outlook:
+def rate_outlook(
+    work: Mapping[str, float],
+    rates: Mapping[str, Mapping[Plan, float]],
+    *,
+    preemption: bool = True,
+) -> Outlook:
     """A `RateOutlook` where an `Outlook` is asked for."""
-    return cast(Outlook, RateOutlook(work, rates))
+    return cast(Outlook, RateOutlook(work, rates, preemption=preemption))

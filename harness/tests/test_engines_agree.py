@@ -217,6 +217,8 @@ def _engines(blocks: int) -> tuple[Engine, Engine]:
 class Guess:
     """Predictions that come a little after their requests, as wrong as they may be."""
 
+    foresees: ClassVar[bool] = False
+
     def predict(self, request: Request) -> tuple[LengthPrediction, float]:
         """A length that only looks like one."""
         tokens = 1 + 37 * request.prompt_tokens % 60

@@ -155,6 +155,8 @@ class ByPrompt:
 class Late:
     """Predicts ten tokens, a tenth of a second later."""
 
+    foresees: ClassVar[bool] = False
+
     def predict(self, request: Request) -> tuple[LengthPrediction, float]:
         """Belief, and seconds until it is ready."""
         return LengthPrediction((10,)), 0.1

@@ -178,7 +178,8 @@ def test_believed_loads_are_the_unfinished_requests_with_sampled_lengths() -> No
 
     class Believing(Everywhere):
         def place(self, view: ClusterView) -> Deployment:
-            loads = believed_loads(view, {ServiceId("m"): forty}, np.random.default_rng(0))
+            rngs = {ServiceId("m"): np.random.default_rng(0)}
+            loads = believed_loads(view, {ServiceId("m"): forty}, rngs)
             seen.append((view.now_s, loads[ServiceId("m")]))
             wake_s = view.now_s + 0.6 if view.now_s < 3 else None
             return Deployment(super().place(view).groups, wake_s)

@@ -508,6 +508,8 @@ def test_arrived_is_told_once_and_moved_whenever_the_group_changes() -> None:
 class Oracle:
     """The true length, after some seconds."""
 
+    foresees: ClassVar[bool] = False
+
     def __init__(self, load: Workload, seconds: float) -> None:
         self._output, self._seconds = load.output_tokens, seconds
 
@@ -705,6 +707,8 @@ def test_no_view_tells_how_long_an_answer_will_be(inner: SchedulingPolicy) -> No
     load = workload([1100] * 8, [TELLTALE] * 8, [0.0] * 4 + [0.7] * 4, services=3)
 
     class Guess:
+        foresees: ClassVar[bool] = False
+
         def predict(self, request: Request) -> tuple[LengthPrediction, float]:
             return LengthPrediction((50, 70)), 0.4
 

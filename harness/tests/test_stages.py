@@ -156,3 +156,16 @@ def test_a_service_in_its_last_stage_keeps_its_plan_until_it_ends(
                 assert running[service] == plan
         before, position = running, follower.position
         unfinished.remove(sorted(running)[choice % len(running)])
+
+
+def test_without_preemption_what_runs_stays() -> None:
+    """M2 ends first; E2 wants M3 on one GPU and M4 on three, but M3 keeps the two it has.
+
+    M4 has to wait until M1 and M3 have left it three.
+    """
+    stages = [{M1: ONE, M2: ONE, M3: TWO}, {M3: ONE, M4: THREE}]
+    follower = StageFollower(stages, 4, preemption=False)
+    assert follower.next({M1, M2, M3, M4}) == stages[0]
+    assert follower.next({M1, M3, M4}) == {M1: ONE, M3: TWO}
+    assert follower.next({M3, M4}) == {M3: TWO}
+    assert follower.next({M4}) == {M4: THREE}

@@ -11,6 +11,7 @@ Map        2, 4.1 sampler, simulator      -> harness.outlook, harness.forecast (
            Algorithm 1 lines 2-26         -> GreedyStages.plan
            4.3 dynamic scheduler          -> harness.stages.StageFollower
            4.3 least reloading, NVLink    -> harness.gpu_assignment.assign
+           5.5 no preemption             -> Outlook.held
 Constants  none
 Differs    FLOPs are summed over tensor-parallel shards, so that the same work counts the same
            under every plan (eq. 1-2 count those of one GPU). A model that keeps its plan goes on
@@ -31,20 +32,25 @@ class GreedyStages:
         """Stages until every service has ended."""
         stages: list[Stage] = []
         while outlook.unfinished:
-            stage = best_stage(outlook, gpus)
+            stage = best_stage(outlook, gpus, outlook.held)
             stages.append(stage)
             outlook.pass_stage(stage)
         return stages
 
 
-def best_stage(outlook: Outlook, gpus: int) -> Stage:
-    """The next stage: greatest gain in throughput per added GPU, until none (lines 3-23)."""
-    best: dict[ServiceId, Plan] = {}
-    throughput = 0.0
+def best_stage(outlook: Outlook, gpus: int, begin: Stage) -> Stage:
+    """The next stage: greatest gain in throughput per added GPU, until none (lines 3-23).
+
+    It grows from `begin`, which for Algorithm 1 is empty, or what may not be stopped.
+    """
+    best: dict[ServiceId, Plan] = dict(begin)
+    throughput = outlook.throughput(best)
     while True:
         used = sum(plan.gpus for plan in best.values())
         gain_per_gpu, choice, reached = float("-inf"), None, 0.0
         for service in outlook.startable(best):
+            if service in outlook.held:
+                continue
             freed = best[service].gpus if service in best else 0
             for plan in outlook.plans(service):
                 added = plan.gpus - freed

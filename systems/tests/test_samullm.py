@@ -16,6 +16,7 @@ from harness.outlook import Outlook
 from harness.predictors.ecdf import load_lengths, output_lengths
 from harness.stages import Stage
 from harness.tests.serving import RateOutlook, rate_outlook
+from systems.samullm.depth_first_stages import DepthFirstStages
 from systems.samullm.greedy_stages import GreedyStages, best_stage
 
 A, B = ServiceId("A"), ServiceId("B")
@@ -35,9 +36,9 @@ def test_greedy_stage_by_hand() -> None:
     second. Then one GPU is left: A on three gains 6, B on two 6.5: B gets its second.
     """
     outlook = rate_outlook({"A": 100.0, "B": 40.0}, RATES)
-    assert best_stage(outlook, 2) == {A: Plan(1, 1), B: Plan(1, 1)}
-    assert best_stage(outlook, 3) == {A: Plan(2, 1), B: Plan(1, 1)}
-    assert best_stage(outlook, 4) == {A: Plan(2, 1), B: Plan(2, 1)}
+    assert best_stage(outlook, 2, {}) == {A: Plan(1, 1), B: Plan(1, 1)}
+    assert best_stage(outlook, 3, {}) == {A: Plan(2, 1), B: Plan(1, 1)}
+    assert best_stage(outlook, 4, {}) == {A: Plan(2, 1), B: Plan(2, 1)}
 
 
 def test_greedy_stages_by_hand() -> None:
@@ -58,15 +59,15 @@ def test_a_plan_is_replaced_by_a_larger_one_of_the_same_model() -> None:
     the plans of three GPUs the first best stays.
     """
     rates = {"A": {Plan(1, 1): 10.0, Plan(3, 1): 30.0, Plan(1, 3): 29.0, Plan(2, 1): 9.0}}
-    assert best_stage(rate_outlook({"A": 1.0}, rates), 3) == {A: Plan(3, 1)}
-    assert best_stage(rate_outlook({"A": 1.0}, rates), 2) == {A: Plan(1, 1)}
+    assert best_stage(rate_outlook({"A": 1.0}, rates), 3, {}) == {A: Plan(3, 1)}
+    assert best_stage(rate_outlook({"A": 1.0}, rates), 2, {}) == {A: Plan(1, 1)}
 
 
 def test_gain_counts_per_gpu_not_in_all() -> None:
     """A gains 30 on four GPUs (7.5 each), B 9 on one: B first; then three for A gain 6 each."""
     rates = {"A": {Plan(4, 1): 30.0, Plan(3, 1): 18.0}, "B": {Plan(1, 1): 9.0}}
     outlook = rate_outlook({"A": 1.0, "B": 1.0}, rates)
-    assert best_stage(outlook, 4) == {B: Plan(1, 1), A: Plan(3, 1)}
+    assert best_stage(outlook, 4, {}) == {B: Plan(1, 1), A: Plan(3, 1)}
 
 
 def test_the_stage_is_full_when_throughput_would_fall() -> None:
@@ -84,9 +85,38 @@ def test_the_stage_is_full_when_throughput_would_fall() -> None:
             """Given by the test."""
             return {0: 0.0, 1: 10.0 if A in stage else 4.0, 2: self.together}[len(stage)]
 
-    assert best_stage(Table(9.0), 2) == {A: Plan(1, 1)}  # type: ignore[arg-type]
+    assert best_stage(Table(9.0), 2, {}) == {A: Plan(1, 1)}  # type: ignore[arg-type]
     both = {A: Plan(1, 1), B: Plan(1, 1)}
-    assert best_stage(Table(10.0), 2) == both  # type: ignore[arg-type]
+    assert best_stage(Table(10.0), 2, {}) == both  # type: ignore[arg-type]
+
+
+def test_without_preemption_a_model_keeps_its_plan() -> None:
+    """As above, but A may not take the GPU that B leaves: it ends at 10 s on one."""
+    outlook = RateOutlook({"A": 100.0, "B": 40.0}, RATES, preemption=False)
+    stages = GreedyStages().plan(outlook, 2)  # type: ignore[arg-type]
+    assert stages == [{A: Plan(1, 1), B: Plan(1, 1)}, {A: Plan(1, 1)}]
+    assert outlook.passed_s == pytest.approx(10.0)
+
+
+def test_depth_first_is_never_worse_than_greedy() -> None:
+    """One sequence is the greedy one; more of them are as good or better."""
+    better = 0
+    for number in range(12):
+        outlook, gpus = _instance(number)
+        greedy, one, many = outlook.copy(), outlook.copy(), outlook.copy()
+        stages = GreedyStages().plan(greedy, gpus)
+        assert DepthFirstStages(top_k=4, sequences=1).plan(one, gpus) == stages
+        found = DepthFirstStages(top_k=4, sequences=20).plan(many, gpus)
+        assert many.passed_s <= greedy.passed_s
+        assert {s for stage in found for s in stage} == set(outlook.unfinished)
+        better += many.passed_s < greedy.passed_s
+    assert better
+
+
+@pytest.mark.parametrize("name", ["top_k", "sequences"])
+def test_depth_first_refuses_a_search_of_nothing(name: str) -> None:
+    with pytest.raises(ValueError, match=f"planner.{name} is 0"):
+        DepthFirstStages(**{"top_k": 1, "sequences": 1} | {name: 0})
 
 
 # Greedy against the best of all sequences of stages

@@ -1,3 +1,5 @@
+from typing import ClassVar
+
 from harness.entities import LengthPrediction, Request
 from harness.tests.serving import FlatCosts, rule, serve, workload
 from systems.ssjf import Ssjf
@@ -5,6 +7,8 @@ from systems.ssjf import Ssjf
 
 class Guess:
     """Predicts a length for each request; a second late for those in `late`."""
+
+    foresees: ClassVar[bool] = False
 
     def __init__(self, tokens: list[int], late: tuple[int, ...] = ()) -> None:
         self._tokens, self._late = tokens, late

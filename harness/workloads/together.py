@@ -1,0 +1,98 @@
+"""Several applications as one workload."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from harness.entities import ServiceId
+from harness.workloads.graph import Edges
+from harness.workloads.workload import Workload
+
+
+class Part(Protocol):
+    """Makes the workload of one application."""
+
+    @property
+    def files(self) -> Mapping[str, str]:
+        """What it reads from outside the project."""
+
+    @property
+    def models(self) -> Sequence[str]:
+        """Names of the models it asks."""
+
+    def build(self, seed: int) -> Workload:
+        """Same seed, same workload."""
+
+
+class Together:
+    """Recipe of a workload of `parts`, of which those in `only` are served."""
+
+    def __init__(self, *, parts: Mapping[str, Part], only: Sequence[str]) -> None:
+        """Where two parts ask the same model, each has a service of its own.
+
+        Raises ValueError for a part that there is not.
+        """
+        if not only or len(set(only)) < len(only):
+            raise ValueError(f"workload.only={list(only)} must name each part once")
+        for name in only:
+            if name not in parts:
+                raise ValueError(f"workload.only has {name}, the parts are {', '.join(parts)}")
+        self._parts = [parts[name] for name in only]
+        asked = [model for part in self._parts for model in part.models]
+        self._named = [
+            {model: f"{model}~{name}" if asked.count(model) > 1 else model for model in part.models}
+            for name, part in zip(only, self._parts, strict=True)
+        ]
+        self.models = tuple(service for named in self._named for service in named.values())
+        self.files = {name: digest for part in self._parts for name, digest in part.files.items()}
+
+    def build(self, seed: int) -> Workload:
+        """Every part's workload for this seed, in the order of arrival."""
+        built = []
+        for part, named in zip(self._parts, self._named, strict=True):
+            load = part.build(seed)
+            services = (replace(s, id=ServiceId(named[s.id])) for s in load.services)
+            built.append(replace(load, services=tuple(services)))
+        return together(built)
+
+
+def together(parts: Sequence[Workload]) -> Workload:
+    """One workload of several that ask different services, by arrival, then by part."""
+    arrival_s = _joined(parts, "arrival_s")
+    order = np.argsort(arrival_s, kind="stable")
+    place = np.empty(len(order), np.int64)
+    place[order] = np.arange(len(order))
+    services = [len(part.services) for part in parts]
+    apps = [int(part.app.max(initial=-1)) + 1 for part in parts]
+    edges = [part.edges for part in parts]
+    rows = [len(part) for part in parts]
+    return Workload(
+        services=tuple(service for part in parts for service in part.services),
+        service=_joined(parts, "service", services)[order],
+        arrival_s=arrival_s[order],
+        prompt_tokens=_joined(parts, "prompt_tokens")[order],
+        output_tokens=_joined(parts, "output_tokens")[order],
+        max_output_tokens=_joined(parts, "max_output_tokens")[order],
+        app=_joined(parts, "app", apps)[order],
+        deadline_s=_joined(parts, "deadline_s")[order],
+        datasets={name: digest for part in parts for name, digest in part.datasets.items()},
+        edges=Edges(
+            place[_joined(edges, "parent", rows)],
+            place[_joined(edges, "child", rows)],
+            _joined(edges, "carries"),
+        ),
+        own_tokens=_joined(parts, "own_tokens")[order],
+    )
+
+
+def _joined(parts: Sequence[object], name: str, sizes: Sequence[int] | None = None) -> NDArray[Any]:
+    """A column of all parts; with `sizes` numbers count on from part to part."""
+    columns = [getattr(part, name) for part in parts]
+    if sizes is not None:
+        first = np.cumsum([0, *sizes[:-1]])
+        columns = [column + begin for column, begin in zip(columns, first, strict=True)]
+    joined: NDArray[Any] = np.concatenate(columns)
+    return joined
