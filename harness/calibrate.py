@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import ray
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from scipy.optimize import nnls
@@ -29,8 +30,10 @@ from harness.engines.vllm_group import (
     Submission,
     VllmGroup,
     engine_name,
+    has_gpus,
     new_engine,
 )
+from harness.engines.vllm_ray import RayGroup, start_ray
 from harness.entities import (
     AppId,
     Cluster,
@@ -102,12 +105,11 @@ class Sweep:
     """One engine that the designed runs go through, again and again."""
 
     def __init__(self, settings: EngineSettings, service: Service) -> None:
-        """Load the model; `load_s` is how long that took."""
+        """Load the model; `load_s` is how long that takes in a process of its own."""
         self._service = service
         self._group = Group(GroupId("calibrated"), frozenset({service.id}), (GpuId(0),))
-        started = time.monotonic()
+        self.load_s = load_seconds(settings, self._group, service)
         self._served = VllmGroup(new_engine(settings), False, settings)
-        self.load_s = time.monotonic() - started
         self.kv_blocks = self._served.kv_blocks
         self.block_tokens = self._served.block_tokens
         self._next = 0
@@ -157,6 +159,28 @@ class Sweep:
     def stop(self) -> None:
         """Free the engine."""
         self._served.stop()
+
+
+def load_seconds(settings: EngineSettings, group: Group, service: Service) -> float:
+    """Seconds from asking for a group until its process has loaded its engine."""
+    owns_ray = start_ray(group.tensor_parallel)
+    try:
+        started_s = time.monotonic()
+        served = RayGroup.start(
+            settings,
+            group=group,
+            service=service,
+            policy=Fcfs(rule=_rule(settings.max_batch_tokens)),
+            keep_answers=False,
+            on_gpus=has_gpus(),
+        )
+        served.wait()
+        seconds = time.monotonic() - started_s
+        served.stop()
+    finally:
+        if owns_ray:
+            ray.shutdown()
+    return seconds
 
 
 def _rule(budget: int) -> BatchRule:
@@ -310,7 +334,7 @@ def profile(
                 "step_s": [float(f"{v:.6g}") for v in step_s],
                 "decode": decode,
                 "load_s": float(f"{sweep.load_s:.4g}"),
-                "load_source": "start of the engine, compilation not included",
+                "load_source": "start of a process with the engine, compilation not included",
                 "kv_blocks": sweep.kv_blocks,
                 "valid": {
                     "requests": [1, max(s.decodes for s in samples)],

@@ -132,12 +132,13 @@ def _summary(
     offline = offline_figures(recorder.requests, recorder.decision_s)
     horizon_s = offline["inference_s"]
     loads_s = [cell.costs.load_s(service.id, 1) for service in workload.services]
-    placement = system.placement
+    planned_s = system.placement.planned_s if isinstance(system.placement, Expecting) else np.nan
     return {
         **offline,
         **gpu_figures(recorder.gpu_frame(), gpus=cell.gpus, horizon_s=horizon_s),
         **request_figures(recorder.requests, horizon_s=horizon_s),
-        "planned_inference_s": placement.planned_s if isinstance(placement, Expecting) else np.nan,
+        "planned_inference_s": planned_s,
+        "planned_error": abs(planned_s / horizon_s - 1.0),
         "load_s_min": min(loads_s),
         "load_s_max": max(loads_s),
     }

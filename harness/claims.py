@@ -10,11 +10,14 @@ A claim's `check` (or a list of them, all of which must hold) says in data how i
     scenario   the folder below results/
     columns    summary column, or several; each is then a setting of its own
     minus      a summary column taken off first
+    derive     columns that are worked out from a run's folder: {name: module:function}
     quantity   value | speedup | gain | reduction
     where      columns and their values that every run must have
     system     the same, for the runs of the system
     baselines  the same, one for each baseline; none for `value`
+               where a value is {sum: [a, b]}, the figures of the runs with a and with b are added
     settings   column: {each: [a, b]} exactly these; {between: [a, b]} both, and all run in between
+               or a list of settings, each with its columns and values
     paper      the figure or [low, high] as printed; the claim's own where it is left out
     step       of the last printed digit
     tolerance  (range) relative, at both ends
@@ -22,10 +25,12 @@ A claim's `check` (or a list of them, all of which must hold) says in data how i
     against, expect    (trend) a settings column, falling | rising
 
 A claim is *not run* where it has no check, where a run is missing for any system, setting and seed,
-or where several runs fit one of them. Only runs of the newest program count (`record.current`).
+or where several runs fit one of them. Only runs of the newest program and of one fidelity count
+(`record.current`): the paper's, or with --fidelity code that of its authors' program.
 """
 
 import argparse
+import importlib
 import itertools
 import json
 import sys
@@ -42,6 +47,7 @@ from rich.console import Console
 from rich.table import Table
 
 from harness import verdicts
+from harness.config import FIDELITIES
 from harness.record import ROOT, current, read_summaries
 from harness.stats import Floats
 from harness.verdicts import Band, Measured, Outcome, Setting, Verdict, short
@@ -61,6 +67,7 @@ class Check:
     rule: str
     scenario: str
     columns: Sequence[str]
+    derive: Mapping[str, str] = field(default_factory=dict)
     paper: float | Sequence[float] | None = None
     step: float = 0.0
     quantity: str = "value"
@@ -68,7 +75,9 @@ class Check:
     where: Matcher = field(default_factory=dict)
     system: Matcher = field(default_factory=dict)
     baselines: Sequence[Matcher] = ()
-    settings: Mapping[str, Mapping[str, Sequence[Any]]] = field(default_factory=dict)
+    settings: Mapping[str, Mapping[str, Sequence[Any]]] | Sequence[Setting] = field(
+        default_factory=dict
+    )
     tolerance: float = 0.0
     take: str = ""
     side: str = ""
@@ -122,10 +131,10 @@ def read_checks(claim: Mapping[str, Any]) -> list[Check]:
     return found
 
 
-def judge(check: Check, summaries: pd.DataFrame) -> Outcome:
+def judge(check: Check, summaries: pd.DataFrame, fidelity: str = "paper") -> Outcome:
     """Verdict of one check over the runs of its scenario."""
     try:
-        measured, used = measure(check, summaries)
+        measured, used = measure(check, summaries, fidelity)
     except NotRunError as missing:
         return Outcome(Verdict.NOT_RUN, "", str(missing))
     unfinished = int(used["unfinished"].sum()) if "unfinished" in used else 0
@@ -170,27 +179,35 @@ def _apply(check: Check, measured: Sequence[Measured]) -> Outcome:
     )
 
 
-def measure(check: Check, summaries: pd.DataFrame) -> tuple[list[Measured], pd.DataFrame]:
+def measure(
+    check: Check, summaries: pd.DataFrame, fidelity: str = "paper"
+) -> tuple[list[Measured], pd.DataFrame]:
     """Figures over every baseline (or of the system alone), and the runs they come from.
 
     Raises `NotRunError` where runs are missing or not told apart.
     """
-    rows = _fitting(current(summaries), check.where)
+    rows = _derived(check, _fitting(current(summaries, fidelity), check.where))
     settings = _settings(check, rows)
     matchers = (check.system, *check.baselines)
-    sides = [_in(_fitting(rows, matcher), settings) for matcher in matchers]
+    sides = [
+        pd.concat([_in(_fitting(rows, plain), settings) for plain in _summands(matcher)])
+        for matcher in matchers
+    ]
     seeds = sorted({seed for side in sides for seed in side[SEED]})
     if not seeds:
         raise NotRunError(f"no runs of {check.scenario} at the settings of the paper")
     tables = [
-        _table(check, settings, seeds, side=side, matcher=matcher)
+        sum(
+            (_table(check, settings, seeds, side=side, matcher=m) for m in _summands(matcher)),
+            np.zeros(()),
+        )
         for side, matcher in zip(sides, matchers, strict=True)
     ]
     columns = [{"column": name} for name in check.columns] if len(check.columns) > 1 else [{}]
     against = list(zip(check.baselines, tables[1:], strict=True)) or [({}, tables[0])]
     measured = [
         Measured(
-            label=" ".join(str(value) for value in matcher.values()),
+            label=" ".join(str(v) for v in matcher.values() if not isinstance(v, Mapping)),
             quantity=check.quantity,
             settings=[{**setting, **column} for setting in settings for column in columns],
             system=tables[0],
@@ -200,6 +217,21 @@ def measure(check: Check, summaries: pd.DataFrame) -> tuple[list[Measured], pd.D
     ]
     used = pd.concat(sides)
     return measured, used.loc[~used.index.duplicated()]
+
+
+def _summands(matcher: Matcher) -> list[Matcher]:
+    """The matchers whose runs' figures are added up; one where nothing is to be added."""
+    values = [value["sum"] if isinstance(value, Mapping) else [value] for value in matcher.values()]
+    return [dict(zip(matcher, chosen, strict=True)) for chosen in itertools.product(*values)]
+
+
+def _derived(check: Check, rows: pd.DataFrame) -> pd.DataFrame:
+    """The rows with the columns that a check derives from run folders."""
+    for name, place in check.derive.items():
+        module, _, function = place.partition(":")
+        figure = getattr(importlib.import_module(module), function)
+        rows = rows.assign(**{name: [figure(Path(folder)) for folder in rows["folder"]]})
+    return rows
 
 
 def _fitting(rows: pd.DataFrame, matcher: Matcher) -> pd.DataFrame:
@@ -214,6 +246,8 @@ def _settings(check: Check, rows: pd.DataFrame) -> list[Setting]:
     """Every combination of the settings the check asks for and of those run between its ends."""
     if rows.empty:
         raise NotRunError(f"no runs of {check.scenario}")
+    if not isinstance(check.settings, Mapping):
+        return list(check.settings)
     absent = [column for column in (SEED, *check.settings) if column not in rows]
     if absent:
         raise NotRunError(f"the runs of {check.scenario} have no {', '.join(absent)}")
@@ -277,13 +311,13 @@ def _place(place: Setting) -> str:
 
 
 def verdict_of(
-    claim: Mapping[str, Any], summaries: Callable[[str], pd.DataFrame]
+    claim: Mapping[str, Any], summaries: Callable[[str], pd.DataFrame], fidelity: str = "paper"
 ) -> dict[str, Any]:
     """One row of the table: the claim's facts, our figures and the verdict.
 
     `summaries` gives the runs of a scenario.
     """
-    outcomes = [judge(check, summaries(check.scenario)) for check in read_checks(claim)]
+    outcomes = [judge(check, summaries(check.scenario), fidelity) for check in read_checks(claim)]
     outcome = verdicts.worst(outcomes or [Outcome(Verdict.NOT_RUN, "", "no check")])
     facts = {key: claim.get(key) for key in ("id", "where", "metric", "kind", "paper")}
     note = "; ".join(filter(None, (outcome.note, claim.get("note"))))
@@ -327,16 +361,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("paper", help="a file of results/claims, without .yaml")
     parser.add_argument("--strict", action="store_true", help="fail unless every check holds")
     parser.add_argument("--results", type=Path, default=ROOT / "results", help="where the runs are")
+    parser.add_argument("--fidelity", choices=FIDELITIES, default="paper")
     given = parser.parse_args(arguments)
     folder = given.results / "claims"
     try:
         claims = read_claims(folder / f"{given.paper}.yaml")
         summaries = cache(lambda scenario: read_summaries(given.results / scenario))
-        rows = [verdict_of(claim, summaries) for claim in claims]
+        rows = [verdict_of(claim, summaries, given.fidelity) for claim in claims]
     except ValueError as error:
         print(error, file=sys.stderr)
         return 2
-    (folder / f"{given.paper}_verdicts.json").write_text(json.dumps(rows, indent=2) + "\n")
+    name = "verdicts" if given.fidelity == "paper" else f"verdicts_{given.fidelity}"
+    (folder / f"{given.paper}_{name}.json").write_text(json.dumps(rows, indent=2) + "\n")
     _print(rows)
     checked = {claim["id"] for claim in claims if "check" in claim}
     bad = (Verdict.NOT_REPRODUCED, Verdict.NOT_RUN)

@@ -35,6 +35,14 @@ POOLED = "stablelm-tuned-alpha-7b"
 PROMPTS = "mixinstruct_prompts"
 SUMMARIES = "Mixtral-8x7B-Instruct-v0.1_book_summaries"
 SUMMARY_SOURCE = "lilakk/BooookScore@094bf69 summaries"
+CHAT_PROMPTS = "sharegpt_prompts"
+CHAT_SOURCE = (
+    "project-etalon/etalon@d5f18de "
+    "data/processed_traces/sharegpt_8k_filtered_stats_llama2_tokenizer.csv"
+)
+# Models with random weights answer at any length: a measured model's, scaled down for a CPU.
+LIKENESS = {"tiny": "chatglm3-6b", "small": "vicuna-13b-v1.5", "m100": "alpaca-13b"}
+SHRUNK = 8
 PROMPT_RANGE = (5, 127)  # arXiv 2503.16893 sec. 5.1
 PROMPT_MEAN = 21.0
 WORDS_KIND = (
@@ -58,8 +66,28 @@ def length_files(data: Path) -> Iterator[tuple[str, Json]]:
     kind = f"pooled over {', '.join(ENSEMBLE)}, not measured"
     pooled = _pooled([latest[model] for model in ENSEMBLE])
     yield f"{POOLED}.json", table(*pooled, kind=kind, record=None, source=SOURCE)
+    for name, like in LIKENESS.items():
+        kind = f"those of {like} over {SHRUNK}, for a model with random weights"
+        shrunk = _shrunk(*latest[like])
+        yield f"{name}.json", table(*shrunk, kind=kind, record=None, source=SOURCE)
     yield f"{PROMPTS}.json", _prompts(data)
+    yield f"{CHAT_PROMPTS}.json", _chat_prompts(data)
     yield f"{SUMMARIES}.json", _summaries(data)
+
+
+def _shrunk(tokens: Ints, share: Floats) -> tuple[Ints, Floats]:
+    """Lengths a fraction as long, at least 1."""
+    distinct, position = np.unique(-(-tokens // SHRUNK), return_inverse=True)
+    return distinct, np.bincount(position, weights=share).astype(np.float64)
+
+
+def _chat_prompts(data: Path) -> Json:
+    """First messages of conversations."""
+    measured = pd.read_csv(data / "sharegpt" / "lengths.csv.gz")
+    first = measured[measured["turn"] == measured["turn"].min()]["input_tokens"]
+    tokens, count = np.unique(first.to_numpy(np.int64), return_counts=True)
+    kind = "measured first messages of ShareGPT conversations"
+    return table(tokens, count / count.sum(), kind=kind, record=None, source=CHAT_SOURCE)
 
 
 def _summaries(data: Path) -> Json:

@@ -30,8 +30,6 @@ def ranges(rows: pd.DataFrame, scenario: Mapping[str, Any]) -> list[dict[str, ob
     """
     axis, reference = column_of(scenario["compare"]["axis"]), scenario["compare"]["reference"]
     others = [column_of(name) for name in scenario["matrix"] if column_of(name) != axis]
-    # A list has no place in an index.
-    rows = rows.assign(**{c: rows[c].map(_hashable) for c in others if c in rows})
     times = rows.pivot_table(index=others, columns=axis, values=FIGURE)
     cells = 1
     for name in scenario["matrix"]:
@@ -49,10 +47,6 @@ def ranges(rows: pd.DataFrame, scenario: Mapping[str, Any]) -> list[dict[str, ob
                 parts = ratios.groupby(column)
                 found += [_entry(system, name, value, part[system]) for value, part in parts]
     return found
-
-
-def _hashable(value: object) -> object:
-    return str(value) if isinstance(value, list) else value
 
 
 def _entry(

@@ -164,8 +164,9 @@ def read_summaries(scenario_dir: Path) -> pd.DataFrame:
     """One row per finished run, ordered by its name, the index.
 
     Columns: `config.x.y` for every leaf of the configuration, the summary's own keys (nested ones
-    joined by dots), and from the provenance `code`, `started`, `engine` and `costs.*`. No runs, no
-    rows. Raises `RecordError` where a file cannot be read.
+    joined by dots), from the provenance `code`, `started`, `engine` and `costs.*`, and `folder`. A
+    list is a text, its items joined by +. No runs, no rows. Raises `RecordError` where a file
+    cannot be read.
     """
     rows: dict[str, dict[str, object]] = {}
     for folder in sorted(scenario_dir.glob("[!.]*")):
@@ -174,12 +175,17 @@ def read_summaries(scenario_dir: Path) -> pd.DataFrame:
     return pd.DataFrame.from_dict(rows, orient="index")
 
 
-def current(summaries: pd.DataFrame) -> pd.DataFrame:
-    """The rows made by the program that made the newest run; older programs' runs are left out."""
+def current(summaries: pd.DataFrame, fidelity: str = "paper") -> pd.DataFrame:
+    """The rows made by the program that made the newest run, and of this fidelity.
+
+    Older programs' runs are left out.
+    """
     if summaries.empty:
         return summaries
     newest = summaries.sort_values("started", kind="stable")["code"].iloc[-1]
     rows: pd.DataFrame = summaries[summaries["code"] == newest]
+    if "config.fidelity" in rows:
+        rows = rows[rows["config.fidelity"] == fidelity]
     return rows
 
 
@@ -192,6 +198,7 @@ def _row(folder: Path) -> dict[str, object]:
         raise RecordError(f"could not read the run {folder}: {error}") from error
     origin = {name: provenance.get(name) for name in ("code", "started", "engine")}
     costs = {"costs": provenance.get("costs") or {}}
+    origin["folder"] = str(folder)
     return _flat({"config": config}) | origin | _flat(costs) | _flat(summary)
 
 
@@ -200,6 +207,8 @@ def _flat(tree: Mapping[str, object], prefix: str = "") -> dict[str, object]:
     for key, value in tree.items():
         if isinstance(value, Mapping):
             leaves |= _flat(value, f"{prefix}{key}.")
+        elif isinstance(value, list):
+            leaves[f"{prefix}{key}"] = "+".join(map(str, value))
         else:
             leaves[f"{prefix}{key}"] = value
     return leaves

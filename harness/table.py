@@ -62,8 +62,12 @@ def _width(table: Table) -> int:
 def basis(rows: pd.DataFrame) -> str:
     """Sentence: simulated with which profile and error, or measured, and on what."""
     kinds = sorted(set(rows["engine"])) if "engine" in rows else []
-    if kinds and all(kind.startswith("measured") for kind in kinds):
-        return f"seconds {'; '.join(kinds)}"
+    measured = [kind for kind in kinds if kind.startswith("measured")]
+    if measured and len(measured) == len(kinds):
+        return f"seconds {'; '.join(measured)}"
+    if measured:
+        rest = rows[~rows["engine"].isin(measured)]
+        return f"seconds {'; '.join(measured)}, and where the engine says so {basis(rest)}"
     profiles = ", ".join(sorted(set(rows["costs.profile"])))
     errors = pd.to_numeric(rows["costs.fit_error"], errors="coerce").dropna()
     low, high = f"{errors.min():.1%}", f"{errors.max():.1%}"

@@ -1,6 +1,6 @@
 """What an engine is: something that serves a workload as a system decides."""
 
-from typing import ClassVar, Protocol
+from typing import Protocol
 
 from harness.policies import Capability, System
 from harness.recorder import Recorder
@@ -10,7 +10,9 @@ from harness.workloads.workload import Workload
 class Engine(Protocol):
     """Time and compute. Everything else (ledger, checks, views, metrics) is shared."""
 
-    offers: ClassVar[frozenset[Capability]]
+    @property
+    def offers(self) -> frozenset[Capability]:
+        """What policies may need of it."""
 
     @property
     def about(self) -> str:

@@ -18,6 +18,16 @@ Floats = NDArray[np.float64]
 
 
 @dataclass(slots=True)
+class Life:
+    """When a group was asked for, had loaded and ended, in seconds of the run."""
+
+    group: Group
+    asked_s: float
+    ready_s: float = np.inf
+    ended_s: float = np.inf
+
+
+@dataclass(slots=True)
 class _Account:
     """What a group's iterations add up to."""
 
@@ -26,11 +36,17 @@ class _Account:
 
 
 class Measured:
-    """Keeps iterations while a run goes on, and works them out when nobody waits any more."""
+    """Keeps iterations while a run goes on, and works them out when nobody waits any more.
 
-    def __init__(self, workload: Workload, arrays: RequestArrays, recorder: Recorder) -> None:
+    With `at_once` they are worked out as they come: the arrays are always up to date.
+    """
+
+    def __init__(
+        self, workload: Workload, arrays: RequestArrays, recorder: Recorder, *, at_once: bool
+    ) -> None:
         """Times go into the arrays, everything to the recorder."""
         self._workload, self._arrays, self._recorder = workload, arrays, recorder
+        self._at_once = at_once
         # A group's iteration, or the requests that were lost at that point.
         self._kept: list[tuple[GroupId, Iteration] | list[int]] = []
         self._accounts: dict[GroupId, _Account] = {}
@@ -38,25 +54,45 @@ class Measured:
     def keep(self, group: GroupId, iterations: Sequence[Iteration]) -> None:
         """A group has computed these."""
         self._kept.extend((group, iteration) for iteration in iterations)
+        if self._at_once:
+            self._work_out()
 
     def lost(self, requests: list[int]) -> None:
         """What had been computed for these, none of them answered, is gone with its process."""
         self._kept.append(requests)
+        if self._at_once:
+            self._work_out()
 
-    def write(
-        self, groups: Sequence[Group], sampled: Mapping[int, Floats] | None, lag_s: Floats
-    ) -> None:
-        """Everything to the recorder.
+    def withdrawn(self, requests: Sequence[int], now_s: float) -> None:
+        """These have left their group, and their KV with it."""
+        for request in requests:
+            if self._arrays.kv[request] > 0:
+                self._arrays.preemptions[request] += 1
+                self._arrays.evicted_s[request] = now_s
+                self._arrays.kv[request] = 0
 
-        Busy intervals are those that the driver of each GPU counted, where they were `sampled`.
-        `lag_s` is how late the client handed over each request.
-        """
+    def _work_out(self) -> None:
         for kept in self._kept:
             if isinstance(kept, list):
                 self._forget(np.array(kept, np.int64))
             else:
                 self._note(*kept)
-        for group in groups:
+        self._kept.clear()
+
+    def write(
+        self,
+        lives: Sequence[Life],
+        sampled: Mapping[int, Floats] | None,
+        lag_s: Floats,
+    ) -> None:
+        """Everything to the recorder.
+
+        Busy intervals are those that the driver of each GPU counted while a group lived on it,
+        where they were `sampled`. `lag_s` is how late the client handed over each request.
+        """
+        self._work_out()
+        for life in lives:
+            group = life.group
             account = self._accounts.get(group.id, _Account())
             if sampled is None:
                 busy_s = np.array(account.busy_s, np.float64).reshape(-1, 2)
@@ -64,7 +100,13 @@ class Measured:
             else:
                 for gpu in group.gpus:
                     alone = replace(group, gpus=(gpu,))
-                    self._recorder.intervals(alone, GpuUse.BUSY, sampled[int(gpu)])
+                    busy_s = sampled[int(gpu)].clip(life.ready_s, life.ended_s)
+                    self._recorder.intervals(
+                        alone, GpuUse.BUSY, busy_s[busy_s[:, 0] < busy_s[:, 1]]
+                    )
+            loading_s = np.array([[life.asked_s, life.ready_s]])
+            if life.ready_s > life.asked_s:
+                self._recorder.intervals(group, GpuUse.LOADING, loading_s)
             rows = pd.DataFrame(account.rows, columns=list(LOG_COLUMNS))
             self._recorder.iterations(group, rows)
         frame = request_frame(self._workload, self._arrays)

@@ -2,13 +2,12 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar
 
 from harness.engines.engine import refuse_unmet_needs
 from harness.engines.vllm_group import EngineSettings, VllmGroup, engine_name
 from harness.engines.vllm_run import Run
 from harness.engines.vllm_scheduler import PolicyScheduler
-from harness.entities import Cluster, Group, Service
+from harness.entities import Cluster, Group, Service, ServiceId
 from harness.models import model_of
 from harness.policies import Capability, System
 from harness.record import ROOT
@@ -23,16 +22,16 @@ class Vllm:
     `models` says for each service which model stands for it, a folder or a name; services it does
     not list are asked for under their own name. With `load_format` dummy the weights are random.
     `kv_blocks` and `block_tokens` are vLLM's own choice where they are None. With `keep_loaded` the
-    next run in this process finds its models loaded. With `ray` every group is an actor in a
-    placement group of its own; if its process dies, `on_loss` says what becomes of its requests:
-    fail (the run ends), lost (they count as unfinished) or redo (the process is started again).
+    next run in this process finds its models loaded; with `keep_answers` the tokens of the last
+    run's answers are in `answers`. With `ray` every group is an actor in a placement group of its
+    own, and groups may come and go; if its process dies, `on_loss` says what becomes of its
+    requests: fail (the run ends), lost (they count as unfinished) or redo (the process is started
+    again).
 
     Prompts are random tokens of the workload's lengths, or the `texts` of a file, one a line, in
     turn, cut to those lengths by the model's own tokenizer. Answers have the workload's lengths, or
     with `forces_lengths` off end where the model ends them, at the limit at the latest.
     """
-
-    offers: ClassVar[frozenset[Capability]] = frozenset()
 
     cluster: Cluster
     seed: int
@@ -52,11 +51,17 @@ class Vllm:
     texts: str | None
     forces_lengths: bool
     loaded: dict[EngineSettings, VllmGroup] = field(default_factory=dict)
+    answers: dict[int, list[int]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Refuse what is none of the three."""
         if self.on_loss not in ("fail", "lost", "redo"):
             raise ValueError(f"engine.on_loss={self.on_loss} is none of fail, lost and redo")
+
+    @property
+    def offers(self) -> frozenset[Capability]:
+        """Groups come and go in processes of their own only: one that loads holds up no other."""
+        return frozenset({Capability.REDEPLOY} if self.ray else ())
 
     @property
     def about(self) -> str:
@@ -65,6 +70,11 @@ class Vllm:
 
     def run(self, workload: Workload, system: System, recorder: Recorder) -> None:
         """Serve the workload in real time. See `Engine.run`."""
+        if Capability.REDEPLOY in system.placement.needs - self.offers:
+            raise ValueError(
+                "groups that come and go need a process each, engine.ray=true: one that loads "
+                "would hold up the others"
+            )
         refuse_unmet_needs(self, system)
         if system.dispatch.reads_load:
             name = type(system.dispatch).__name__
@@ -77,13 +87,17 @@ class Vllm:
             run.stop()
         run.write()
 
-    def settings(self, service: Service, group: Group) -> EngineSettings:
-        """How the engine of a group is built."""
-        name = model_of(service.id)
+    def model_path(self, service: ServiceId) -> str:
+        """The folder or name of the model that stands for a service."""
+        name = model_of(service)
         model = self.models.get(name, name)
         folder = ROOT / "scenarios" / "models" / model
+        return str(folder) if folder.is_dir() else model
+
+    def settings(self, service: Service, group: Group) -> EngineSettings:
+        """How the engine of a group is built."""
         return EngineSettings(
-            model=str(folder) if folder.is_dir() else model,
+            model=self.model_path(service.id),
             load_format=self.load_format,
             dtype=self.dtype,
             max_context_tokens=service.max_context_tokens,

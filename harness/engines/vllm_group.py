@@ -21,7 +21,7 @@ from harness.events import Event
 from harness.policies import SchedulingPolicy
 
 from vllm import SamplingParams, __version__ as vllm_version  # isort: skip
-from transformers import AutoTokenizer  # isort: skip
+from transformers import AutoConfig, AutoTokenizer  # isort: skip
 from vllm.engine.arg_utils import EngineArgs  # isort: skip
 from vllm.sampling_params import RequestOutputKind  # isort: skip
 from vllm.v1.engine.llm_engine import LLMEngine  # isort: skip
@@ -51,17 +51,19 @@ class EngineSettings:
 class Submission:
     """A request to be served: what policies may know, its prompt, and the length forced on it.
 
-    `output_tokens` is None where the model ends its answer itself.
+    `output_tokens` is None where the model ends its answer itself. A request that comes in again
+    has `produced` tokens of its answer already: they are computed with the prompt.
     """
 
     facts: Request
     prompt: Sequence[int]
     output_tokens: int | None
+    produced: Sequence[int] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What a group has done since it was asked last; `answers` holds tokens if they are kept."""
+    """What a group has done since it was asked last; new tokens are there if they are kept."""
 
     iterations: tuple[Iteration, ...]
     events: tuple[Event, ...]
@@ -124,6 +126,12 @@ def engine_name() -> str:
 
 
 @cache
+def vocabulary_of(model: str) -> int:
+    """How many token ids a model knows."""
+    return int(AutoConfig.from_pretrained(model).vocab_size)
+
+
+@cache
 def _tokenizer(model: str) -> Any:
     try:
         return AutoTokenizer.from_pretrained(model)
@@ -135,6 +143,11 @@ def _tokenizer(model: str) -> Any:
 def tokens_of(text: str, model: str) -> list[int]:
     """Token ids of a text by a model's tokenizer. ValueError where the model has none."""
     return list(_tokenizer(model).encode(text))
+
+
+def text_of(tokens: Sequence[int], model: str) -> str:
+    """What tokens say, by a model's tokenizer. ValueError where the model has none."""
+    return str(_tokenizer(model).decode(list(tokens)))
 
 
 def has_gpus() -> bool:
@@ -208,9 +221,9 @@ class VllmGroup:
             facts = submission.facts
             self.engine.add_request(
                 str(facts.id),
-                {"prompt_token_ids": list(submission.prompt)},
+                {"prompt_token_ids": [*submission.prompt, *submission.produced]},
                 SamplingParams(
-                    max_tokens=forced or facts.max_output_tokens,
+                    max_tokens=(forced or facts.max_output_tokens) - len(submission.produced),
                     ignore_eos=forced is not None,
                     detokenize=False,
                     temperature=0.0,
@@ -233,9 +246,20 @@ class VllmGroup:
     def report(self) -> Report:
         """What has been done since the last report."""
         made = Report(tuple(self.iterations), tuple(self.events), dict(self.answers))
-        for kept in (self.iterations, self.events):
+        for kept in (self.iterations, self.events, self.answers):
             kept.clear()
         return made
+
+    def withdraw(self, *, everything: bool) -> tuple[RequestId, ...]:
+        """Give up all requests, or those that hold no KV yet; who they are.
+
+        Between two iterations. They may come in again elsewhere, with the tokens they have.
+        """
+        requests = scheduler_of(self.engine).served.requests
+        gone = tuple(r for r, view in requests.items() if everything or not view.kv_tokens)
+        if gone:
+            self.engine.abort_request([str(request) for request in gone])
+        return gone
 
     def stop(self) -> None:
         """Free the engine's memory."""

@@ -6,8 +6,11 @@ The actor steps its engine by itself; whoever owns the group sends requests and 
 import logging
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass, field
+from queue import Empty, SimpleQueue
 from typing import Any
 
 import ray
@@ -21,8 +24,17 @@ from harness.record import ROOT
 
 POLL_S = 0.002
 START_S = 300.0  # within which an engine must have loaded
+DEAD_S = 1.0  # how often somebody who waits looks whether the engine has stopped
 
 _EMPTY = Report((), (), {})
+
+
+def _joined(first: Report, second: Report) -> Report:
+    """Two reports of one group as one."""
+    answers = {request: list(tokens) for request, tokens in first.answers.items()}
+    for request, tokens in second.answers.items():
+        answers.setdefault(request, []).extend(tokens)
+    return Report(first.iterations + second.iterations, first.events + second.events, answers)
 
 
 class GroupLost(RuntimeError):  # noqa: N818 - it says what has happened
@@ -51,7 +63,7 @@ def start_ray(slots: int) -> bool:
 
 @ray.remote(max_concurrency=2, max_restarts=0)
 class _Host:
-    """The process of one group: one thread steps the engine, another answers calls."""
+    """The process of one group: one thread owns the engine, others pass it what is asked."""
 
     def __init__(
         self,
@@ -64,7 +76,7 @@ class _Host:
         self._epoch_s = time.monotonic()
         self._served = VllmGroup(new_engine(settings), keep_answers, settings)
         self._served.use(policy, group=group, service=service, clock=self._clock)
-        self._lock = threading.Lock()
+        self._asked: SimpleQueue[tuple[Callable[[], Any], Future[Any]]] = SimpleQueue()
         self._ends = threading.Event()
         self._failure: BaseException | None = None
 
@@ -85,35 +97,54 @@ class _Host:
             while not self._ends.is_set():
                 wake_s = self._served.wake_s
                 if not self._served.has_work or (wake_s is not None and wake_s > self._clock()):
-                    time.sleep(POLL_S)
+                    self._answer(POLL_S)
                     continue
-                with self._lock:
+                self._answer(0.0)
+                if self._served.has_work:
                     self._served.step()
         except BaseException as error:
             self._failure = error
 
+    def _answer(self, wait_s: float) -> None:
+        """Do what is asked, between two iterations; wait so long for the first to ask."""
+        with suppress(Empty):
+            while True:
+                call, answer = self._asked.get(timeout=wait_s) if wait_s else self._asked.get(False)
+                wait_s = 0.0
+                answer.set_result(call())
+
+    def _ask(self, call: Callable[[], Any]) -> Any:
+        """Have it done by the thread of the engine. Raises what stopped the engine, if so."""
+        answer: Future[Any] = Future()
+        self._asked.put((call, answer))
+        while True:
+            if self._failure is not None:
+                raise self._failure
+            with suppress(TimeoutError):
+                return answer.result(timeout=DEAD_S)
+
     def submit(self, submissions: Sequence[Submission]) -> None:
-        """Requests come in, between two iterations."""
-        with self._lock:
-            self._served.submit(submissions)
+        """Requests come in."""
+        self._ask(lambda: self._served.submit(submissions))
 
     def predict(self, request: RequestId, length: LengthPrediction) -> None:
         """A length prediction is ready."""
-        with self._lock:
-            self._served.predict(request, length)
+        self._ask(lambda: self._served.predict(request, length))
 
     def report(self) -> Report:
-        """What has been done since the last report. Raises what stopped the engine, if so."""
-        if self._failure is not None:
-            raise self._failure
-        with self._lock:
-            return self._served.report()
+        """What has been done since the last report."""
+        report: Report = self._ask(self._served.report)
+        return report
 
-    def stop(self) -> None:
-        """End the loop and free the engine."""
-        self._ends.set()
-        with self._lock:
-            self._served.stop()
+    def withdraw(self, everything: bool) -> tuple[tuple[RequestId, ...], Report]:
+        """Give up requests; who they are, and what has been done since the last report."""
+
+        def withdraw() -> tuple[tuple[RequestId, ...], Report]:
+            gone = self._served.withdraw(everything=everything)
+            return gone, self._served.report()
+
+        given_up: tuple[tuple[RequestId, ...], Report] = self._ask(withdraw)
+        return given_up
 
 
 @dataclass(slots=True)
@@ -127,6 +158,8 @@ class RayGroup:
     unanswered: dict[RequestId, Submission] = field(default_factory=dict)
     next_report: Any = None
     latest: Report = _EMPTY
+    loading: Any = None
+    leaving: Any = None
 
     @classmethod
     def start(
@@ -144,10 +177,18 @@ class RayGroup:
         place = placement_group([slot] * group.tensor_parallel, strategy="STRICT_PACK")
         strategy = PlacementGroupSchedulingStrategy(place, placement_group_capture_child_tasks=True)
         shards = group.tensor_parallel
+        # The group has its own GPUs, not any that Ray finds free.
+        devices = {
+            "CUDA_VISIBLE_DEVICES": ",".join(map(str, group.gpus)),
+            "RAY_EXPERIMENTAL_NOSET_CUDA_VISIBLE_DEVICES": "1",
+        }
         actor = _Host.options(  # type: ignore[attr-defined]
-            num_cpus=shards, num_gpus=shards if on_gpus else 0, scheduling_strategy=strategy
+            num_cpus=shards,
+            num_gpus=shards if on_gpus else 0,
+            scheduling_strategy=strategy,
+            runtime_env={"env_vars": devices} if on_gpus else {},
         ).remote(settings, keep_answers, group, service, policy)
-        return cls(group, settings, actor, place)
+        return cls(group, settings, actor, place, loading=actor.loaded.remote())
 
     def wait(self) -> None:
         """Until the engine has loaded.
@@ -155,9 +196,17 @@ class RayGroup:
         Raises GroupLost where its process dies, or no slot for it comes free, before that.
         """
         try:
-            ray.get(self.actor.loaded.remote(), timeout=START_S)
+            ray.get(self.loading, timeout=START_S)
         except (ray.exceptions.RayActorError, ray.exceptions.GetTimeoutError) as error:
             raise GroupLost(f"{self.group.id} did not start: {error}") from None
+
+    @property
+    def has_loaded(self) -> bool:
+        """Whether the engine has loaded. Raises GroupLost where its process has died."""
+        if not ray.wait([self.loading], timeout=0)[0]:
+            return False
+        self.wait()
+        return True
 
     def begin(self, epoch_s: float) -> None:
         """Count seconds from here and go."""
@@ -190,8 +239,12 @@ class RayGroup:
         if not ready:
             return
         self.next_report = None
+        self.latest = _joined(self.latest, self._got(ready[0]))
+
+    def _got(self, promised: Any) -> Any:
+        """What the process has answered. GroupLost if it died."""
         try:
-            self.latest = ray.get(ready[0])
+            return ray.get(promised)
         except ray.exceptions.RayActorError as error:
             waiting = len(self.unanswered)
             raise GroupLost(
@@ -208,6 +261,24 @@ class RayGroup:
             for request in iteration.finished:
                 self.unanswered.pop(request, None)
         return report
+
+    def leave(self, *, everything: bool) -> None:
+        """Ask it to give up its requests, or those that hold no KV yet; see `left`."""
+        self.leaving = self.actor.withdraw.remote(everything)
+
+    def left(self) -> tuple[Submission, ...] | None:
+        """Requests given up since `leave`, once they are; None before. GroupLost if it died.
+
+        The last report of the group comes with them.
+        """
+        if not ray.wait([self.leaving], timeout=0)[0]:
+            return None
+        if self.next_report is not None:
+            earlier = self._got(self.next_report)
+            self.latest, self.next_report = _joined(self.latest, earlier), None
+        gone, last = self._got(self.leaving)
+        self.latest, self.leaving = _joined(self.latest, last), None
+        return tuple(self.unanswered.pop(request) for request in gone)
 
     def stop(self) -> None:
         """End the process and give its slots back."""

@@ -286,14 +286,61 @@ def test_runs_beyond_the_ends_do_not_count() -> None:
 
 def test_several_runs_of_one_cell_are_not_guessed_between() -> None:
     rows = pd.concat([runs(even(falling)), runs(even(falling))], ignore_index=True)
-    rows["config.fidelity"] = ["paper"] * (len(rows) // 2) + ["code"] * (len(rows) // 2)
+    rows["config.policy.seats"] = [1] * (len(rows) // 2) + [2] * (len(rows) // 2)
     outcome = judge(check(), rows)
     assert outcome.verdict == Verdict.NOT_RUN
-    assert outcome.note.endswith("config.fidelity differ")
-    chosen = check(where={"config.fidelity": "paper"})
+    assert outcome.note.endswith("config.policy.seats differ")
+    chosen = check(where={"config.policy.seats": 1})
     assert judge(chosen, rows).verdict == Verdict.REPRODUCED
     absent = check(where={"config.engine": "x"})
     assert judge(absent, rows).note == "no runs with engine x"
+
+
+def test_only_runs_of_one_fidelity_count() -> None:
+    """The paper's unless another is asked for; here only the program's are as claimed."""
+    rows = pd.concat([runs(even(lambda *_: 0.5)), runs(even(falling))], ignore_index=True)
+    rows["config.fidelity"] = ["paper"] * (len(rows) // 2) + ["code"] * (len(rows) // 2)
+    assert judge(check(), rows).verdict == Verdict.NOT_REPRODUCED
+    assert judge(check(), rows, "code").verdict == Verdict.REPRODUCED
+
+
+def test_figures_of_several_runs_are_added() -> None:
+    """New alone takes 10 s and more; old and older, one after the other, three times that."""
+    times = {"new": 1.0, "old": 1.0, "older": 2.0}
+    rows = runs(lambda name, count, limit, seed: (10.0 + seed) * times[name])
+    both = check(baselines=[{"config.system.name": {"sum": ["old", "older"]}}], paper=[3.0, 3.0])
+    assert judge(both, rows).verdict == Verdict.REPRODUCED
+    assert judge(replace(both, paper=[2.0, 2.0]), rows).verdict != Verdict.REPRODUCED
+
+
+def seed_in(folder: Path) -> float:
+    """A figure that a check derives from a run's folder."""
+    return float(folder.name)
+
+
+def test_a_figure_is_derived_from_run_folders() -> None:
+    rows = runs(even(falling))
+    rows["folder"] = ["somewhere/7"] * len(rows)
+    derived = check(
+        rule="within",
+        quantity="value",
+        columns=["figure"],
+        derive={"figure": f"{__name__}:seed_in"},
+        baselines=[],
+        paper=[7, 7],
+    )
+    assert judge(derived, rows).verdict == Verdict.REPRODUCED
+    assert judge(replace(derived, paper=[6, 6]), rows).verdict == Verdict.NOT_REPRODUCED
+
+
+def test_settings_may_be_listed() -> None:
+    """Not every combination was run: 100 at 8 and 300 at 16 only."""
+    rows = runs(even(falling))
+    pairs = list(zip(rows[REQUESTS], rows[LIMIT], strict=True))
+    rows = rows[[pair in [(100, 8), (300, 16)] for pair in pairs]]
+    listed = [{REQUESTS: 100, LIMIT: 8}, {REQUESTS: 300, LIMIT: 16}]
+    assert judge(check(settings=listed), rows).verdict == Verdict.REPRODUCED
+    assert judge(check(), rows).verdict == Verdict.NOT_RUN
 
 
 def test_an_older_programs_runs_do_not_count() -> None:

@@ -37,7 +37,7 @@ def test_a_run_is_read_back_as_written(tmp_path: Path) -> None:
     rows = record.read_summaries(tmp_path)
     assert list(rows.index) == ["a", "b"]
     assert rows.loc["a", "config.system.name"] == "toy"
-    assert rows.loc["a", "config.system.gpus"] == [0, 1]
+    assert rows.loc["a", "config.system.gpus"] == "0+1"
     assert rows["config.seed"].tolist() == [3, 4]
     assert rows["end_to_end_s"].tolist() == [2.5, 2.5]
     assert rows["unfinished"].tolist() == [1, 1]

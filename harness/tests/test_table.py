@@ -234,3 +234,17 @@ def test_an_unknown_error_says_so() -> None:
 def test_where_an_axis_is_found_in_the_summaries() -> None:
     assert column_of("system") == "config.system.name"
     assert column_of("workload.requests") == "config.workload.requests"
+
+
+def test_measured_beside_simulated_names_both() -> None:
+    rows = pd.DataFrame(
+        {
+            "engine": ["measured on vLLM 1, cpu", "simulated"],
+            "costs.profile": ["p", "p"],
+            "costs.fit_error": [0.02, 0.02],
+            "costs.source.m": ["measured", "measured"],
+        }
+    )
+    assert basis(rows).startswith(
+        "seconds measured on vLLM 1, cpu, and where the engine says so simulated seconds, profile p"
+    )

@@ -1,0 +1,80 @@
+"""What SamuLLM's schedule figures show, as figures of one run (its folder).
+
+Paper      Fang et al., arXiv 2503.16893, figures 9, 10, 13 and 15
+"""
+
+from pathlib import Path
+
+import pandas as pd
+
+SUMMARISER = "vicuna-13b-v1.5"
+EVALUATOR = "Llama-2-70b-chat-hf"
+
+
+def services_at_once(folder: Path) -> float:
+    """Figure 9a: most services that compute at the same time."""
+    spans = _spans(folder, "busy")
+    return float(max(_overlapping(spans, at_s) for at_s in spans["start_s"]))
+
+
+def plan_loads(folder: Path) -> float:
+    """Figure 9c: how often a service is loaded; groups loaded at the same time count once."""
+    loads = _gpu(folder, "loading")
+    return float(len(loads[["service", "start_s"]].drop_duplicates()))
+
+
+def chunks_median(folder: Path) -> float:
+    """Figure 10: median chunks of a document."""
+    return float(_chunks(folder).median())
+
+
+def chunks_longest(folder: Path) -> float:
+    """Figure 10: chunks of the longest document."""
+    return float(_chunks(folder).max())
+
+
+def summarised_share(folder: Path) -> float:
+    """Figure 13: share of the chain summary's answers, in tokens, when the ensembling is done."""
+    requests = pd.read_parquet(folder / "requests.parquet")
+    service = requests["service"].astype(str)
+    is_summary = service.str.startswith(f"{SUMMARISER}~summary") | (service == EVALUATOR)
+    done_s = requests["finished_s"][~is_summary].max()
+    summary = requests[is_summary]
+    early = summary["finished_s"] <= done_s
+    return float(summary["output_tokens"][early].sum() / summary["output_tokens"].sum())
+
+
+def summariser_gpus_at_end(folder: Path) -> float:
+    """Figure 15b: GPUs that the summary model has been given when its last answer comes."""
+    service = f"{SUMMARISER}~summary"
+    busy, loads = _gpu(folder, "busy"), _gpu(folder, "loading")
+    busy, loads = busy[busy["service"] == service], loads[loads["service"] == service]
+    last = str(busy.sort_values("end_s")["group"].iloc[-1])
+    begun_s = loads["start_s"][loads["group"] == last].max()
+    return float(loads["gpu"][loads["start_s"] == begun_s].nunique())
+
+
+def _gpu(folder: Path, use: str) -> pd.DataFrame:
+    """Intervals of one use, with the service of each group (its name before the @)."""
+    spans = pd.read_parquet(folder / "gpu.parquet")
+    spans = spans[spans["use"] == use]
+    return spans.assign(service=spans["group"].str.partition("@")[0])
+
+
+def _spans(folder: Path, use: str) -> pd.DataFrame:
+    """From when to when each service computes under each plan."""
+    spans = _gpu(folder, use)
+    return spans.groupby(["service", "group"], as_index=False).agg(
+        start_s=("start_s", "min"), end_s=("end_s", "max")
+    )
+
+
+def _overlapping(spans: pd.DataFrame, at_s: float) -> int:
+    inside = (spans["start_s"] <= at_s) & (at_s < spans["end_s"])
+    return int(spans["service"][inside].nunique())
+
+
+def _chunks(folder: Path) -> "pd.Series[int]":
+    requests = pd.read_parquet(folder / "requests.parquet", columns=["service", "app"])
+    mine = requests[requests["service"].astype(str) == SUMMARISER]
+    return mine.groupby("app").size()
