@@ -8,6 +8,8 @@ A claim's `check` (or a list of them, all of which must hold) says in data how i
 
     rule       range | within | bound | trend, see `harness.verdicts`
     scenario   the folder below results/
+    table      instead of a scenario a file of harness/profiles/shapes, derived from measurements:
+               each row is a setting, named by the columns in `settings`
     columns    summary column, or several; each is then a setting of its own
     minus      a summary column taken off first
     derive     columns that are worked out from a run's folder: {name: module:function}
@@ -48,6 +50,7 @@ from rich.table import Table
 
 from harness import verdicts
 from harness.config import FIDELITIES
+from harness.models import PROFILES
 from harness.record import ROOT, current, read_summaries
 from harness.stats import Floats
 from harness.verdicts import Band, Measured, Outcome, Setting, Verdict, short
@@ -65,8 +68,9 @@ class Check:
     """How one statement is tested; the module says what each field means."""
 
     rule: str
-    scenario: str
     columns: Sequence[str]
+    scenario: str = ""
+    table: str = ""
     derive: Mapping[str, str] = field(default_factory=dict)
     paper: float | Sequence[float] | None = None
     step: float = 0.0
@@ -132,7 +136,9 @@ def read_checks(claim: Mapping[str, Any]) -> list[Check]:
 
 
 def judge(check: Check, summaries: pd.DataFrame, fidelity: str = "paper") -> Outcome:
-    """Verdict of one check over the runs of its scenario."""
+    """Verdict of one check over the runs of its scenario, or its table."""
+    if check.table:
+        return _judge_table(check)
     try:
         measured, used = measure(check, summaries, fidelity)
     except NotRunError as missing:
@@ -140,6 +146,22 @@ def judge(check: Check, summaries: pd.DataFrame, fidelity: str = "paper") -> Out
     unfinished = int(used["unfinished"].sum()) if "unfinished" in used else 0
     outcome = replace(_apply(check, measured), seeds=measured[0].seeds, basis=basis(used))
     return verdicts.gated(outcome, unfinished=unfinished)
+
+
+def _judge_table(check: Check) -> Outcome:
+    """Verdict over rows that others measured; seeds do not come into it."""
+    content = json.loads((PROFILES / "shapes" / check.table).read_text(encoding="utf-8"))
+    rows = _fitting(pd.DataFrame(content["rows"]), check.where)
+    figures = rows[[*check.columns]].to_numpy(np.float64).T
+    settings: list[Setting] = [
+        {str(name): row[str(name)] for name in check.settings} for row in rows.to_dict("records")
+    ]
+    measured = Measured(
+        label="", quantity="value", settings=settings, system=figures, baseline=figures
+    )
+    return replace(
+        _apply(check, [measured]), basis=f"measured: {content['about']}; {content['source']}"
+    )
 
 
 def basis(used: pd.DataFrame) -> str:
@@ -227,6 +249,8 @@ def _summands(matcher: Matcher) -> list[Matcher]:
 
 def _derived(check: Check, rows: pd.DataFrame) -> pd.DataFrame:
     """The rows with the columns that a check derives from run folders."""
+    if check.derive and "folder" not in rows:
+        raise NotRunError(f"no folders of runs of {check.scenario}")
     for name, place in check.derive.items():
         module, _, function = place.partition(":")
         figure = getattr(importlib.import_module(module), function)

@@ -33,6 +33,7 @@ from harness.roofline_across import FOLDER as ACROSS
 from harness.roofline_across import across_file
 from harness.roofline_fit import calibration_file
 from harness.rows_fit import measured_files, profile_sources
+from harness.shapes_fit import shape_files
 
 Floats = NDArray[np.float64]
 Json = dict[str, Any]
@@ -250,6 +251,8 @@ def write_all(data: Path, out: Path) -> list[Path]:
         write(Path(source.folder) / CALIBRATION, across)
     for name, content in length_files(data):
         write(Path("lengths") / name, content)
+    for name, content in shape_files(data):
+        write(Path("shapes") / name, content)
     write(Path("tokens_per_word.json"), words_file(data))
     return written
 
@@ -269,7 +272,13 @@ def check(data: Path, kept: Path) -> list[str]:
                 found.append(f"{path} is missing.")
             elif (kept / path).read_bytes() != made.read_bytes():
                 found.append(f"{path} differs from what the data give.")
-    folders = (FOLDER, ACROSS, "lengths", *(source.folder for source in profile_sources()))
+    folders = (
+        FOLDER,
+        ACROSS,
+        "lengths",
+        "shapes",
+        *(source.folder for source in profile_sources()),
+    )
     kept_files = {p.relative_to(kept) for d in folders for p in (kept / d).glob("*")}
     return found + [
         f"{path} is not derived from the data." for path in sorted(kept_files - fresh.keys())

@@ -35,6 +35,7 @@ POOLED = "stablelm-tuned-alpha-7b"
 PROMPTS = "mixinstruct_prompts"
 SUMMARIES = "Mixtral-8x7B-Instruct-v0.1_book_summaries"
 SUMMARY_SOURCE = "lilakk/BooookScore@094bf69 summaries"
+MOST_CHAT = 1024  # tokens
 CHAT_PROMPTS = "sharegpt_prompts"
 CHAT_SOURCE = (
     "project-etalon/etalon@d5f18de "
@@ -84,9 +85,15 @@ def _shrunk(tokens: Ints, share: Floats) -> tuple[Ints, Floats]:
 def _chat_prompts(data: Path) -> Json:
     """First messages of conversations."""
     measured = pd.read_csv(data / "sharegpt" / "lengths.csv.gz")
-    first = measured[measured["turn"] == measured["turn"].min()]["input_tokens"]
-    tokens, count = np.unique(first.to_numpy(np.int64), return_counts=True)
-    kind = "measured first messages of ShareGPT conversations"
+    first = measured[measured["turn"] == measured["turn"].min()]
+    kept = first.query(
+        f"input_tokens <= {MOST_CHAT} and input_tokens + output_tokens <= {2 * MOST_CHAT}"
+    )
+    tokens, count = np.unique(kept["input_tokens"].to_numpy(np.int64), return_counts=True)
+    kind = (
+        f"measured first messages of ShareGPT conversations, those of at most {MOST_CHAT} tokens "
+        f"and {2 * MOST_CHAT} with their answer, as vLLM's benchmark keeps them"
+    )
     return table(tokens, count / count.sum(), kind=kind, record=None, source=CHAT_SOURCE)
 
 

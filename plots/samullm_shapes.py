@@ -1,12 +1,13 @@
 """What SamuLLM's schedule figures show, as figures of one run (its folder).
 
-Paper      Fang et al., arXiv 2503.16893, figures 9, 10, 13 and 15
+Paper      Fang et al., arXiv 2503.16893, figures 3, 9, 10, 13 and 15
 """
 
 from pathlib import Path
 
 import pandas as pd
 
+MEASURED_S = 92.0  # section 2, 1000 ShareGPT requests on one A100
 SUMMARISER = "vicuna-13b-v1.5"
 EVALUATOR = "Llama-2-70b-chat-hf"
 
@@ -52,6 +53,13 @@ def summariser_gpus_at_end(folder: Path) -> float:
     last = str(busy.sort_values("end_s")["group"].iloc[-1])
     begun_s = loads["start_s"][loads["group"] == last].max()
     return float(loads["gpu"][loads["start_s"] == begun_s].nunique())
+
+
+def estimate_error(folder: Path) -> float:
+    """Figure 3: how far inference without loading is from what the authors measured."""
+    busy = _gpu(folder, "busy")
+    seconds = float(busy["end_s"].max() - busy["start_s"].min())
+    return abs(seconds / MEASURED_S - 1.0)
 
 
 def _gpu(folder: Path, use: str) -> pd.DataFrame:

@@ -1,7 +1,7 @@
 """Every verdict from made-up runs, what keeps a claim from one, and the registries themselves."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -450,7 +450,8 @@ def test_a_registry_states_facts_and_checks_that_can_be_applied(path: Path) -> N
         assert one["id"].startswith(f"{path.stem}.")
         for found in claims.read_checks(one):
             rows = pd.DataFrame({"code": ["c"], "started": ["t"]})
-            assert judge(found, rows).verdict == Verdict.NOT_RUN
+            assert (judge(found, rows).verdict == Verdict.NOT_RUN) == (not found.table)
+            assert bool(found.table) != bool(found.scenario)
             assert (found.quantity == "value") == (not found.baselines)
             if found.rule == "trend":
                 assert found.against in found.settings
@@ -458,7 +459,9 @@ def test_a_registry_states_facts_and_checks_that_can_be_applied(path: Path) -> N
                 assert found.band.low <= found.band.high
                 assert found.step > 0
             if found.rule == "bound":
-                assert set(found.at) <= set(found.settings)
+                named = found.settings
+                columns = named if isinstance(named, Mapping) else named[0]
+                assert set(found.at) <= set(columns)
                 assert found.take
                 assert found.side
 
