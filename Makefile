@@ -1,6 +1,6 @@
 # What this project does, one command each. `make help` lists them.
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-vllm check test lint lock run reproduce-fig7 reproduce-samullm-fig11 sweep-fig7 sweep-samullm-fig11 fidelity verify bench peer report smoke smoke-gpu calibrate fidelity-vllm clean
+.PHONY: help setup setup-vllm check test lint lock run reproduce-fig7 reproduce-samullm reproduce-samullm-code ensembling-real sweep-fig7 sweep-samullm fidelity verify bench peer report smoke smoke-gpu calibrate fidelity-vllm clean
 
 PYTHON := $(shell for it in python3.11 python3; do $$it -c '' 2>&- && echo $$it && break; done)
 BIN := .venv/bin
@@ -9,7 +9,7 @@ OLD := this needs Python 3.11 or newer on the PATH, as python3.11 or python3
 RECENT := import sys; sys.exit(sys.version_info < (3, 11))
 
 help:  ## this list
-	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
+	@grep -hE '^[a-z0-9%-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 26
 
 setup: .venv/base  ## .venv with what running needs
 .venv/base: requirements/base.txt
@@ -34,13 +34,49 @@ test: lint  ## everything: ruff, mypy and all tests; those of vLLM are skipped w
 	-@$(MAKE) --no-print-directory setup-vllm
 	OMP_NUM_THREADS=1 $(BIN)/pytest -q -m 'not gpu and not network' -n auto
 
-reproduce-fig7: setup  ## the figure of the ensembling experiment and what of it holds
-	$(foreach it,ensembling chatglm_scaling,$(BIN)/python harness/run.py +scenario=$(it) &&) true
-	$(BIN)/python -m plots.samullm_fig7 && $(BIN)/python -m harness.claims samullm
+reproduce-fig7: reproduce-samullm-fig7  ## the figure of the ensembling experiment and what of it holds
 
-reproduce-samullm-fig11: setup  ## chain summary: running and idle time, and what of it holds
-	$(BIN)/python harness/run.py +scenario=chain_summary
-	$(BIN)/python -m plots.samullm_fig11 && $(BIN)/python -m harness.claims samullm
+# Figures of SamuLLM: the scenarios that each reads, and what draws it. 3 also runs real vLLM, where it is.
+SAMULLM := 2 3 4 7 8 9 10 11 12 13 14 15
+RUNS_3 := sharegpt_vicuna $(if $(wildcard .venv/vllm),running_requests)
+RUNS_7 := ensembling chatglm_scaling
+RUNS_8 := routing
+RUNS_9 := routing
+RUNS_10 := chain_summary
+RUNS_11 := chain_summary
+RUNS_12 := mixed
+RUNS_13 := mixed
+RUNS_14 := ablation
+RUNS_15 := ablation
+DRAWS_2 := samullm_shown fig2
+DRAWS_3 := samullm_shown fig3
+DRAWS_4 := samullm_shown fig4
+DRAWS_7 := samullm_fig7
+DRAWS_8 := samullm_bars fig8
+DRAWS_9 := samullm_schedules fig9
+DRAWS_10 := samullm_shown fig10
+DRAWS_11 := samullm_fig11
+DRAWS_12 := samullm_bars fig12
+DRAWS_13 := samullm_schedules fig13
+DRAWS_14 := samullm_bars fig14
+DRAWS_15 := samullm_schedules fig15
+# Figure 3 without vLLM on the machine is the kept one.
+DRAWN = $(if $(and $(filter 3,$1),$(if $(wildcard .venv/vllm),,x)),true,$(BIN)/python -m plots.$(DRAWS_$1))
+
+reproduce-samullm: setup  ## every figure and claim of SamuLLM, about 5 minutes on 2 cores
+	$(foreach it,$(sort $(foreach n,$(SAMULLM),$(RUNS_$n))),$(BIN)/python harness/run.py +scenario=$(it) &&) true
+	$(foreach n,$(SAMULLM),$(call DRAWN,$n) &&) $(BIN)/python -m harness.claims samullm
+
+reproduce-samullm-fig%: setup  ## one figure of SamuLLM and what of it holds, for instance -fig8
+	$(foreach it,$(if $(DRAWS_$*),$(RUNS_$*),$(error no figure $* of SamuLLM; there are $(SAMULLM))),$(BIN)/python harness/run.py +scenario=$(it) &&) true
+	$(call DRAWN,$*) && $(BIN)/python -m harness.claims samullm
+
+reproduce-samullm-code: setup  ## the same claims on what its authors' program does instead
+	$(foreach it,ensembling chatglm_scaling routing chain_summary mixed ablation sharegpt_vicuna,$(BIN)/python harness/run.py +scenario=$(it) fidelity=code seed=0 &&) true
+	$(BIN)/python -m harness.claims samullm --fidelity code
+
+ensembling-real: setup-vllm  ## an ensemble on real engines that come and go, and on the simulator
+	$(ALONE) harness/run.py +scenario=ensembling_real && $(ALONE) -m harness.fidelity_runs ensembling_real
 
 run: setup  ## any scenario: make run SCENARIO=ensembling
 	$(BIN)/python harness/run.py +scenario=$(or $(SCENARIO),$(error name one: make run SCENARIO=...))
@@ -51,8 +87,8 @@ fidelity: setup  ## how far off the simulator's seconds are from measured ones
 sweep-fig7: setup  ## how figure 7 moves with what the paper leaves open
 	$(BIN)/python harness/run.py +scenario=ensembling_open && $(BIN)/python -m harness.ranges ensembling_open
 
-sweep-samullm-fig11: setup  ## how figure 11 moves with what the paper leaves open
-	$(BIN)/python harness/run.py +scenario=chain_summary_open && $(BIN)/python -m harness.ranges chain_summary_open
+sweep-samullm: setup  ## how figures 8, 11 and 12 move with what the paper leaves open
+	$(foreach it,routing chain_summary mixed,$(BIN)/python harness/run.py +scenario=$(it)_open && $(BIN)/python -m harness.ranges $(it)_open &&) true
 
 bench: setup  ## how fast the simulator is
 	$(BIN)/python -m harness.benchmarks

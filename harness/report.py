@@ -17,7 +17,9 @@ from harness.record import ROOT
 from harness.report_parts import (
     bench_part,
     fidelity_part,
+    fidelity_runs_part,
     fidelity_vllm_part,
+    flips_part,
     overhead_part,
     ranges_part,
     verify_part,
@@ -83,6 +85,8 @@ PARTS: Mapping[str, Callable[[Path], str]] = {
     "bench": bench_part,
     "fidelity": fidelity_part,
     "fidelity-vllm": fidelity_vllm_part,
+    "fidelity-runs": fidelity_runs_part,
+    "flips": flips_part,
     "overhead": overhead_part,
 }
 

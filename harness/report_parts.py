@@ -147,6 +147,50 @@ def _with_noise(rows: pd.DataFrame) -> str:
     return f"{row['error']:+.1%} ({row['noise']:.1%}){mark}"
 
 
+def fidelity_runs_part(root: Path) -> str:
+    """Per scenario and system: whole runs on real engines, and the simulator's error."""
+    tables = []
+    for path in sorted((root / "results" / "fidelity_runs").glob("*.json")):
+        content = _read(path)
+        rows = [
+            (
+                row["system"],
+                row["figure"],
+                f"{row['measured']:,.1f}",
+                f"{row['simulated']:,.1f}",
+                "-" if row["error"] is None else f"{row['error']:+.1%}",
+            )
+            for row in content["rows"]
+        ]
+        machine, seeds = content["machine"], content["rows"][0]["seeds"]
+        where = f"{content['engine']}: {machine['cpu']}, {machine['cores']} cores; {seeds} seeds."
+        table = _table(("system", "figure", "measured", "simulated", "error"), rows)
+        tables.append(f"`{path.stem}`, {where}\n\n{table}")
+    return "\n\n".join(tables)
+
+
+def flips_part(root: Path) -> str:
+    """Claims whose verdict differs between the paper and its authors' program."""
+    rows = []
+    for path in sorted((root / "results" / "claims").glob("*_verdicts_code.json")):
+        papers = {claim["id"]: claim for claim in _read(path.with_name(_paper_file(path)))}
+        for code in _read(path):
+            paper = papers[code["id"]]
+            if (
+                "not run" not in (code["verdict"], paper["verdict"])
+                and code["ours"] != paper["ours"]
+            ):
+                differs = "yes" if code["verdict"] != paper["verdict"] else ""
+                verdicts = paper["verdict"], code["verdict"]
+                rows.append((f"`{code['id']}`", paper["ours"], code["ours"], *verdicts, differs))
+    header = ("claim", "paper's method", "its program", "verdict", "verdict", "flips")
+    return _table(header, rows)
+
+
+def _paper_file(path: Path) -> str:
+    return path.name.replace("_verdicts_code", "_verdicts")
+
+
 def overhead_part(root: Path) -> str:
     """Seconds of a step under vLLM's own scheduler and under a policy."""
     found = _read(root / "results" / "bench" / "scheduler_overhead.json")

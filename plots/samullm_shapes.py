@@ -26,12 +26,12 @@ def plan_loads(folder: Path) -> float:
 
 def chunks_median(folder: Path) -> float:
     """Figure 10: median chunks of a document."""
-    return float(_chunks(folder).median())
+    return float(chunks_of(folder).median())
 
 
 def chunks_longest(folder: Path) -> float:
     """Figure 10: chunks of the longest document."""
-    return float(_chunks(folder).max())
+    return float(chunks_of(folder).max())
 
 
 def summarised_share(folder: Path) -> float:
@@ -82,7 +82,8 @@ def _overlapping(spans: pd.DataFrame, at_s: float) -> int:
     return int(spans["service"][inside].nunique())
 
 
-def _chunks(folder: Path) -> "pd.Series[int]":
+def chunks_of(folder: Path) -> "pd.Series[int]":
+    """Figure 10: chunks of every document."""
     requests = pd.read_parquet(folder / "requests.parquet", columns=["service", "app"])
     mine = requests[requests["service"].astype(str) == SUMMARISER]
     return mine.groupby("app").size()

@@ -1,5 +1,6 @@
 """How every figure looks: size, colours, hatching, footer, files."""
 
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ from matplotlib.figure import Figure
 mpl.use("Agg")
 
 DOTS_PER_INCH = 100
+FOOTER_PIXELS = 7.1  # of a letter
 # Okabe and Ito's colours, told apart by readers with any common colour vision deficiency.
 BLUE, ORANGE, GREEN = "#0072B2", "#E69F00", "#009E73"
 RED, SKY, PURPLE = "#D55E00", "#56B4E9", "#CC79A7"
@@ -40,7 +42,9 @@ def new_figure(width_pixels: int, height_pixels: int) -> Figure:
 
 def add_footer(figure: Figure, text: str) -> None:
     """What the figure is: measured or simulated, on what, over how many seeds."""
-    figure.supxlabel(text, x=0.01, ha="left", fontsize=9.5, color=INK)
+    width = int(figure.get_size_inches()[0] * DOTS_PER_INCH / FOOTER_PIXELS)
+    lines = [part for line in text.splitlines() for part in textwrap.wrap(line, width)]
+    figure.supxlabel("\n".join(lines), x=0.01, ha="left", fontsize=9.5, color=INK)
 
 
 def save(figure: Figure, stem: Path) -> list[Path]:

@@ -31,7 +31,7 @@ def test_a_system_bears_the_name_of_its_file(system: str) -> None:
 
 @pytest.mark.parametrize("scenario", FIGURES)
 def test_every_scenario_builds_its_first_cell_and_is_a_comparison(scenario: str) -> None:
-    if scenario == "smoke":
+    if "override /engine: vllm" in (SCENARIOS / "scenario" / f"{scenario}.yaml").read_text():
         pytest.importorskip("vllm", reason="vLLM is not installed: make setup-vllm")
     cell = first_cell_of(f"+scenario={scenario}")
     with composed(f"+scenario={scenario}") as config:

@@ -3,7 +3,7 @@
 Paper      Fang et al., arXiv 2503.16893; its program's benchmarks/search_exec_plans.py
 Idea       After every stage several next ones are tried, best first, and so on until nothing is
            left; a branch that is already slower than the best whole sequence is cut off. The
-           search ends after so many whole sequences.
+           search ends after so many sequences, cut off or not.
 Map        max_group_seq_num              -> sequences; 1 is the greedy search
            top_k                          -> stages tried after each
            bound on the total time        -> the comparison with the best in _search
@@ -63,7 +63,9 @@ class _Search:
             after.pass_stage(stage)
             if after.passed_s < self.best_s:
                 self.follow(after, [*stages, stage])
-            if not self.left:
+            else:
+                self.left -= 1
+            if self.left <= 0:
                 return
 
 

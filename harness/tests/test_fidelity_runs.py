@@ -1,0 +1,52 @@
+"""Measured runs beside simulated ones."""
+
+import json
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from harness import fidelity_runs
+from harness.fidelity_runs import FIGURES, compared
+
+
+def rows(measured: int = 2, simulated: int = 2) -> pd.DataFrame:
+    """Runs of one system: measured ones take 10 s and more, simulated ones a tenth less."""
+    found = [
+        {"engine": engine, "config.system.name": "a", "config.seed": seed}
+        | dict.fromkeys(FIGURES, scale * (10.0 + 2 * seed))
+        for engine, scale, count in (
+            ("measured on x", 1.0, measured),
+            ("simulated", 0.9, simulated),
+        )
+        for seed in range(count)
+    ]
+    return pd.DataFrame(found)
+
+
+def test_means_over_seeds_and_their_error() -> None:
+    found = compared(rows())
+    assert [entry["figure"] for entry in found] == list(FIGURES)
+    first = found[0]
+    assert (first["measured"], first["simulated"], first["error"]) == (11.0, 9.9, -0.1)
+    assert first["seeds"] == 2
+
+
+def test_runs_that_are_missing_are_named() -> None:
+    with pytest.raises(ValueError, match="a has 2 measured and 1 simulated runs"):
+        compared(rows(simulated=1))
+
+
+def test_no_runs_is_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert fidelity_runs.main(["none", "--results", str(tmp_path)]) == 2
+    assert capsys.readouterr().err == "error: no run of none is there; run it first\n"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_is_written_is_the_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fidelity_runs, "read_summaries", lambda _: rows())
+    monkeypatch.setattr(fidelity_runs, "current", lambda found: found)
+    assert fidelity_runs.main(["toy", "--results", str(tmp_path)]) == 0
+    content = json.loads((tmp_path / "fidelity_runs" / "toy.json").read_text())
+    assert content["rows"] == compared(rows())
+    assert content["engine"] == "measured on x"
