@@ -73,9 +73,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for name in ("system", "seeds", "figure", "measured", "simulated", "error"):
         table.add_column(name, justify="left" if name in ("system", "figure") else "right")
     for row in found:
-        error = "-" if row["error"] is None else f"{row['error']:+.1%}"
+        off = "-" if row["error"] is None else f"{row['error']:+.1%}"
         cells = (row[n] for n in ("system", "seeds", "figure", "measured", "simulated"))
-        table.add_row(*map(str, cells), error)
+        table.add_row(*map(str, cells), off)
     Console(width=None if Console().is_terminal else 120).print(table)
     return 0
 

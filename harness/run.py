@@ -42,6 +42,7 @@ from harness.costs import ProfileCosts
 from harness.engines.engine import Engine
 from harness.entities import Cluster, GpuId
 from harness.gpus import gpu_facts
+from harness.local_hardware import here
 from harness.models import unknown_name
 from harness.policies import System
 from harness.predictors.ecdf import load_lengths
@@ -73,6 +74,7 @@ _BAD_INPUT = (HydraException, OmegaConfBaseException, ValueError, MemoryError)
 
 _SCRATCH = Path(tempfile.gettempdir()) / f"sweep-{os.getpid()}"
 
+OmegaConf.register_new_resolver("local", lambda name: here()[name])
 ConfigStore.instance().store(name="schema", node=RunConfig)
 # Hydra describes a sweep in a file of its own; a run's folder already says all of that.
 ConfigStore.instance().store(

@@ -4,22 +4,15 @@ Runs the smoke scenario on the GPU, measures a 1B- and a 7B-class model of rando
 near the simulator comes to them; results go to results/measured/GPU/.
 """
 
-import re
 import subprocess
 import sys
 
 from harness.engines.nvml import gpu_name, open_nvml
-from harness.gpus import load_gpus
+from harness.local_hardware import known_gpu
 from harness.record import ROOT
 
 NO_GPU = 3
 MODELS = {"random-1b": 200, "random-7b": 120}  # requests of a fidelity run
-
-
-def known_gpu(name: str) -> str | None:
-    """The GPU of gpus.json whose model is in a driver's name, or None."""
-    words = set(re.split(r"[\s-]+", name.upper()))
-    return next((known for known in load_gpus() if known.split("-")[0].upper() in words), None)
 
 
 def commands(gpu: str) -> list[list[str]]:

@@ -5,14 +5,15 @@ from typing import Any
 import pytest
 
 from harness import smoke_gpu
+from harness.local_hardware import known_gpu
 from harness.models import load_models
 from harness.record import ROOT
 
 
 def test_names_of_drivers_are_recognised() -> None:
-    assert smoke_gpu.known_gpu("NVIDIA H200") == "H200-141G"
-    assert smoke_gpu.known_gpu("NVIDIA A100-SXM4-80GB") in {"A100-40G", "A100-80G"}
-    assert smoke_gpu.known_gpu("GeForce GTX 1080") is None
+    assert known_gpu("NVIDIA H200") == "H200-141G"
+    assert known_gpu("NVIDIA A100-SXM4-80GB") in {"A100-40G", "A100-80G"}
+    assert known_gpu("GeForce GTX 1080") is None
 
 
 def test_without_a_gpu_it_says_so(
