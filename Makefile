@@ -1,6 +1,6 @@
 # What this project does, one command each. `make help` lists them.
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-vllm check test lint lock run reproduce-fig7 reproduce-samullm reproduce-samullm-code ensembling-real sweep-fig7 sweep-samullm fidelity verify bench peer report smoke smoke-gpu calibrate fidelity-vllm clean
+.PHONY: help setup setup-vllm check test lint lock run reproduce-fig7 reproduce-samullm reproduce-samullm-code applications-real sweep-fig7 sweep-samullm fidelity verify bench peer report smoke smoke-gpu calibrate fidelity-vllm clean
 
 PYTHON := $(shell for it in python3.11 python3; do $$it -c '' 2>&- && echo $$it && break; done)
 BIN := .venv/bin
@@ -72,11 +72,11 @@ reproduce-samullm-fig%: setup  ## one figure of SamuLLM and what of it holds, fo
 	$(call DRAWN,$*) && $(BIN)/python -m harness.claims samullm
 
 reproduce-samullm-code: setup  ## the same claims on what its authors' program does instead
-	$(foreach it,ensembling chatglm_scaling routing chain_summary mixed ablation sharegpt_vicuna,$(BIN)/python harness/run.py +scenario=$(it) fidelity=code seed=0 &&) true
+	$(foreach it,ensembling chatglm_scaling routing chain_summary mixed ablation sharegpt_vicuna,$(BIN)/python harness/run.py +scenario=$(it) fidelity=code &&) true
 	$(BIN)/python -m harness.claims samullm --fidelity code
 
-ensembling-real: setup-vllm  ## an ensemble on real engines that come and go, and on the simulator
-	$(ALONE) harness/run.py +scenario=ensembling_real && $(ALONE) -m harness.fidelity_runs ensembling_real
+applications-real: setup-vllm  ## an ensemble and a chain summary on real engines that come and go, and simulated
+	$(foreach it,ensembling chain_summary,$(ALONE) harness/run.py +scenario=$(it)_real && $(ALONE) -m harness.fidelity_runs $(it)_real &&) true
 
 run: setup  ## any scenario: make run SCENARIO=ensembling
 	$(BIN)/python harness/run.py +scenario=$(or $(SCENARIO),$(error name one: make run SCENARIO=...))

@@ -11,6 +11,7 @@ from harness.forecast import Forecaster, Load, Plan, ready_load
 from harness.models import model_facts
 from harness.outlook import Outlook
 from harness.predictors.ecdf import Ecdf
+from harness.predictors.oracle import Oracle
 from harness.tests.serving import Everywhere, LinearCosts, rule, serve, workload
 from harness.views import ClusterView
 
@@ -197,3 +198,46 @@ def test_believed_loads_are_the_unfinished_requests_with_sampled_lengths() -> No
         assert len(believed) == there.sum()
         assert (believed.output_tokens > believed.generated_tokens).all()
     assert seen[-1][1].generated_tokens.sum() > 0
+
+
+def test_predicted_lengths_are_believed_instead_of_sampled_ones() -> None:
+    """An oracle knows all; believed is the truth, but for the limit."""
+    forty = Ecdf([39, 40], [0.0, 1.0], mean_tokens=40.0, cap_tokens=40, kind="", source="")
+    seen: list[list[int]] = []
+
+    class Believing(Everywhere):
+        def place(self, view: ClusterView) -> Deployment:
+            name = ServiceId("m")
+            loads = believed_loads(view, {name: forty}, {name: np.random.default_rng(0)})
+            seen.append(loads[name].output_tokens.tolist())
+            return super().place(view)
+
+    load = workload([9, 9, 9], [3, 20, 50], [0.0, 0.0, 0.0])
+    serve(load, None, Believing(("m", (0,))), predictor=Oracle().of(load, 0))
+    assert seen[0] == [3, 20, 50]
+
+
+def test_one_seed_makes_the_lengths_of_all_services_long_and_short_together() -> None:
+    """The n-th requests of two services with one distribution have the same length, or not."""
+    spread = Ecdf([0, 20], [0.0, 1.0], mean_tokens=10.5, cap_tokens=20, kind="", source="")
+    names = [ServiceId("m0"), ServiceId("m1")]
+    seen: list[list[list[int]]] = []
+
+    class Believing(Everywhere):
+        one_seed = True
+
+        def place(self, view: ClusterView) -> Deployment:
+            shared = np.random.default_rng(5)
+            rngs = {n: np.random.default_rng(5) if self.one_seed else shared for n in names}
+            loads = believed_loads(view, dict.fromkeys(names, spread), rngs)
+            seen.append([loads[name].output_tokens.tolist() for name in names])
+            return super().place(view)
+
+    load = workload([9] * 20, [25] * 20, [0.0] * 20, 2)
+    for one_seed in (True, False):
+        placement = Believing(("m0", (0,)), ("m1", (1,)))
+        placement.one_seed = one_seed
+        serve(load, None, placement)
+    together, apart = seen[0], seen[-1]
+    assert together[0] == together[1]
+    assert apart[0] != apart[1]
