@@ -76,7 +76,7 @@ reproduce-samullm-code: setup  ## the same claims on what its authors' program d
 	$(BIN)/python -m harness.claims samullm --fidelity code
 
 applications-real: setup-vllm  ## an ensemble and a chain summary on real engines that come and go, and simulated
-	$(foreach it,ensembling chain_summary,$(ALONE) harness/run.py +scenario=$(it)_real && $(ALONE) -m harness.fidelity_runs $(it)_real &&) true
+	$(foreach it,ensembling_real_alone ensembling_real chain_summary_real,$(ALONE) harness/run.py +scenario=$(it) && $(ALONE) -m harness.fidelity_runs $(it) &&) true
 
 run: setup  ## any scenario: make run SCENARIO=ensembling
 	$(BIN)/python harness/run.py +scenario=$(or $(SCENARIO),$(error name one: make run SCENARIO=...))
