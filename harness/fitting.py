@@ -28,6 +28,7 @@ from harness.cost_profile import CALIBRATION, LATER_MACHINE
 from harness.costs import PARTS
 from harness.lengths_fit import length_files, words_file
 from harness.models import PROFILES
+from harness.predictor_fit import predictor_files
 from harness.robust_fit import fit_relative, hats, ramps
 from harness.roofline_across import FOLDER as ACROSS
 from harness.roofline_across import across_file
@@ -251,6 +252,8 @@ def write_all(data: Path, out: Path) -> list[Path]:
         write(Path(source.folder) / CALIBRATION, across)
     for name, content in length_files(data):
         write(Path("lengths") / name, content)
+    for name, content in predictor_files(data):
+        write(Path("predictors") / name, content)
     for name, content in shape_files(data):
         write(Path("shapes") / name, content)
     write(Path("tokens_per_word.json"), words_file(data))
@@ -276,6 +279,7 @@ def check(data: Path, kept: Path) -> list[str]:
         FOLDER,
         ACROSS,
         "lengths",
+        "predictors",
         "shapes",
         *(source.folder for source in profile_sources()),
     )

@@ -6,8 +6,11 @@ Idea       A small model predicts how long each answer will be; whoever is predi
            is admitted first. Requests that run are not preempted.
 Map        3.2 speculative shortest-job-first -> the key, predicted output tokens
            3.2 continuous batching            -> the batch rule
+           6 starvation                       -> aging, a guard that the paper leaves to later
 Constants  none of its own; the batch rule comes from the scenario
-Differs    a request whose prediction is not ready yet waits behind those whose prediction is
+Differs    a request whose prediction is not ready yet waits behind those whose prediction is. With
+           aging a second of waiting counts as so many tokens less; its program instead serves the
+           longest waiting once it has waited 100 s or ten times its true duration
 Checked    systems/tests/test_ssjf.py::test_shortest_prediction_first_by_hand
 """
 
@@ -28,9 +31,15 @@ class Ssjf:
     needs: ClassVar[frozenset[Capability]] = frozenset()
     hears: ClassVar[frozenset[type[Event]]] = frozenset()
 
-    def __init__(self, *, rule: BatchRule) -> None:
-        """Fill batches by `rule`."""
-        self._decision = Decision(standing=Standing(_predicted, rule))
+    def __init__(self, *, rule: BatchRule, aging_tokens_per_s: float) -> None:
+        """Fill batches by `rule`. Waiting lowers a prediction by `aging_tokens_per_s`; 0: never.
+
+        Raises ValueError for negative aging.
+        """
+        if aging_tokens_per_s < 0:
+            raise ValueError(f"aging_tokens_per_s is {aging_tokens_per_s}, it cannot be negative")
+        self._aging_tokens_per_s = aging_tokens_per_s
+        self._decision = Decision(standing=Standing(self._key, rule))
 
     def observe(self, event: Event) -> None:
         """Nothing to learn: predictions are in the view."""
@@ -39,6 +48,10 @@ class Ssjf:
         """The same standing order for every group."""
         return self._decision
 
+    def _key(self, table: RequestTable) -> NDArray[np.float64]:
+        """Predicted tokens, and more the later a request has come.
 
-def _predicted(table: RequestTable) -> NDArray[np.float64]:
-    return np.nan_to_num(table.predicted_mean_tokens, nan=np.inf, posinf=np.inf)
+        All age alike, so that order among those that wait is that of prediction less age.
+        """
+        predicted = np.nan_to_num(table.predicted_mean_tokens, nan=np.inf, posinf=np.inf)
+        return np.asarray(predicted + self._aging_tokens_per_s * table.arrival_s)

@@ -1,16 +1,13 @@
 """Token ids of prompts: drawn or read, and the answers that the graph of an application carries."""
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from harness.engines.vllm_group import text_of, tokens_of, vocabulary_of
 from harness.entities import ServiceId
 from harness.workloads.workload import Workload
-
-if TYPE_CHECKING:
-    from harness.engines.vllm_engine import Vllm
 
 FIRST_TOKEN_ID, VOCABULARY = 3, 900  # random prompts keep clear of special tokens
 
@@ -35,13 +32,24 @@ class Prompts:
     it, in the order of the edges.
     """
 
-    def __init__(self, workload: Workload, engine: "Vllm") -> None:
-        """Raises ValueError where answers are carried whose lengths nobody knows ahead."""
-        self._workload, self._engine = workload, engine
-        self._texts = texts_of(engine.texts)
+    def __init__(
+        self,
+        workload: Workload,
+        *,
+        seed: int,
+        texts: str | None,
+        forces_lengths: bool,
+        model_of: Callable[[ServiceId], str],
+    ) -> None:
+        """`texts` and `forces_lengths` as in the engine; `model_of` names a service's model.
+
+        Raises ValueError where answers are carried whose lengths nobody knows ahead.
+        """
+        self._workload, self._seed, self._model_of = workload, seed, model_of
+        self._texts = texts_of(texts)
         self.answers: dict[int, list[int]] = {}
         edges, carries = workload.edges, workload.edges.carries
-        if carries.any() and not engine.forces_lengths:
+        if carries.any() and not forces_lengths:
             raise ValueError(
                 "engine.forces_lengths=false: answers that are part of other prompts need the "
                 "lengths of the workload"
@@ -64,7 +72,7 @@ class Prompts:
 
     def _own(self, request: int, count: int) -> list[int]:
         if not self._texts:
-            rng = np.random.default_rng([self._engine.seed, 5, request])
+            rng = np.random.default_rng([self._seed, 5, request])
             ids: list[int] = rng.integers(FIRST_TOKEN_ID, VOCABULARY, count).tolist()
             return ids
         text = self._texts[request % len(self._texts)]
@@ -85,8 +93,7 @@ class Prompts:
         return [token % most for token in tokens]
 
     def _model(self, request: int) -> str:
-        service: ServiceId = self._workload.service_of(request)
-        return self._engine.model_path(service)
+        return self._model_of(self._workload.service_of(request))
 
 
 def _repeated(ids: list[int], count: int) -> list[int]:

@@ -75,7 +75,13 @@ class Run:
         self.wake_s: float | None = None
         self.held_back: dict[ServiceId, list[int]] = {}
         self.home: dict[int, GroupId] = {}
-        self.prompts = Prompts(workload, engine)
+        self.prompts = Prompts(
+            workload,
+            seed=engine.seed,
+            texts=engine.texts,
+            forces_lengths=engine.forces_lengths,
+            model_of=engine.model_path,
+        )
         self.epoch_s = time.monotonic()
         self.ends = threading.Event()
         self.groups = Groups(

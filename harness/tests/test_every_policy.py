@@ -40,6 +40,7 @@ def _name(path: Path) -> str:
 def _configured(policy: Path, system: Path | None = None) -> dict[str, Any]:
     """What the files say, with references between them resolved."""
     groups: dict[str, Any] = {
+        "fidelity": "paper",
         "policy": OmegaConf.load(policy),
         "system": OmegaConf.load(system) if system else {},
     }

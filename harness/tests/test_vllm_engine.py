@@ -126,7 +126,7 @@ def simulated(work: Workload, policy: SchedulingPolicy) -> list[Step]:
     "policy",
     [
         lambda: Fcfs(rule=rule(mixed=True, seats=SEATS, tokens=TOKENS)),
-        lambda: Ssjf(rule=rule(mixed=True, seats=SEATS, tokens=TOKENS)),
+        lambda: Ssjf(rule=rule(mixed=True, seats=SEATS, tokens=TOKENS), aging_tokens_per_s=0.0),
         lambda: Srtf(seats=8),
         lambda: Paused(seats=12),
     ],

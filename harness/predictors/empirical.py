@@ -1,0 +1,59 @@
+"""A predictor that errs as a measured one did: classes drawn given the true length."""
+
+import json
+from functools import cache
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from harness.entities import LengthPrediction, Request
+from harness.models import PROFILES, unknown_name
+from harness.policies import LengthPredictor
+from harness.workloads.workload import Workload
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+PREDICTORS = PROFILES / "predictors"
+
+
+class Empirical:
+    """Makes the predictor of a workload from a stored table of a measured predictor."""
+
+    def __init__(self, *, profile: str) -> None:
+        """Raises ValueError, with the closest names, for a table that there is not."""
+        self._table = _load(profile)
+
+    def of(self, workload: Workload, seed: int) -> LengthPredictor:
+        """Same workload and seed, same predictions: the class of a request is drawn once."""
+        table, rng = self._table, np.random.default_rng([seed, 8])
+        row = np.searchsorted(table["length_tokens"], workload.output_tokens, side="left")
+        shares = np.asarray(table["class_share"])[row.clip(max=len(table["class_share"]) - 1)]
+        drawn = rng.random(len(workload))
+        classes = (shares.cumsum(axis=1) < drawn[:, None] - 1e-12).sum(axis=1)
+        tokens = np.asarray(table["class_tokens"], np.int64)[classes.clip(max=shares.shape[1] - 1)]
+        quantiles = np.asarray(table["latency_s"])
+        at = np.linspace(0.0, 1.0, len(quantiles))
+        return _Drawn(tokens, np.interp(rng.random(len(workload)), at, quantiles))
+
+
+class _Drawn:
+    foresees: ClassVar[bool] = False
+
+    def __init__(self, tokens: Ints, seconds: Floats) -> None:
+        self._tokens, self._seconds = tokens, seconds
+
+    def predict(self, request: Request) -> tuple[LengthPrediction, float]:
+        """The middle of the class, after as long as the measured predictor took."""
+        tokens = int(self._tokens[request.id])
+        return LengthPrediction((tokens,)), float(self._seconds[request.id])
+
+
+@cache
+def _load(profile: str) -> dict[str, Any]:
+    known = {path.stem: path for path in PREDICTORS.glob("*.json")}
+    if profile not in known:
+        raise ValueError(unknown_name("predictor profile", profile, known))
+    table: dict[str, Any] = json.loads(known[profile].read_text(encoding="utf-8"))
+    return table
