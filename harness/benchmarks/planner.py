@@ -1,9 +1,12 @@
 """Seconds to plan the largest setting of the ensembling scenario, by planner."""
 
 import time
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import yaml
+from omegaconf import OmegaConf
 
 from harness.costs import PARTS, ProfileCosts
 from harness.forecast import Forecaster, ready_load
@@ -14,12 +17,13 @@ from harness.record import ROOT
 from harness.staged_placement import StagePlanner
 
 REPEATS = 3
+POLICY = "policy/vllm_0_3"
 REQUESTS, LIMIT_TOKENS, GPUS = 10_000, 512, 8
 
 
 def measure() -> dict[str, float]:
     """Best of several plans, one core."""
-    rule = build(_read("policy/vllm_0_3")["rule"])
+    rule = build(_read(POLICY)["rule"])
     recipe = build(
         _read("workload/mixinstruct") | {"requests": REQUESTS, "max_output_tokens": LIMIT_TOKENS}
     )
@@ -38,7 +42,7 @@ def measure() -> dict[str, float]:
         loads[service.id] = ready_load(prompts, np.zeros_like(prompts), sampled)
     figures = {}
     for path in sorted((ROOT / "scenarios" / "system").glob("*.yaml")):
-        system = yaml.safe_load(path.read_text())
+        system = _system(path)
         planner = build(system["placement"].get("planner"))
         if planner is not None:
             degrees = tuple(system["placement"]["tensor_parallel"])
@@ -51,6 +55,15 @@ def measure() -> dict[str, float]:
             )
             figures[f"plan_{path.stem}_s"] = min(seconds)
     return figures
+
+
+def _system(path: Path) -> dict[str, Any]:
+    """A system's file under its paper's method, with references resolved."""
+    whole = {"fidelity": "paper", "policy": _read(POLICY), "system": OmegaConf.load(path)}
+    plain = OmegaConf.to_container(OmegaConf.create(whole), resolve=True)
+    assert isinstance(plain, dict)
+    named: dict[str, Any] = plain["system"]
+    return named
 
 
 def _read(name: str) -> dict[str, object]:

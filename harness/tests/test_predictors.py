@@ -58,9 +58,7 @@ def test_noise_meets_accuracy_and_rank_correlation(accuracy: float, correlation:
 
 def test_targets_that_exclude_each_other_are_refused() -> None:
     made = Noisy(accuracy=0.95, rank_correlation=0.1, class_bounds_tokens=BOUNDS, latency_s=0.0)
-    with pytest.raises(
-        ValueError, match=r"rank_correlation=0\.1 cannot be met"
-    ):
+    with pytest.raises(ValueError, match=r"rank_correlation=0\.1 cannot be met"):
         made.of(lengths(500), 0)
 
 
