@@ -15,7 +15,7 @@ Checked    baselines/tests/test_fcfs.py::test_order_and_eviction_by_hand
 
 from typing import ClassVar
 
-from harness.decisions import BatchRule, Decision, Standing
+from harness.decisions import BatchRule, Decision, RequestBatches, Standing
 from harness.events import Event
 from harness.policies import Capability
 from harness.views import GroupView
@@ -27,7 +27,7 @@ class Fcfs:
     needs: ClassVar[frozenset[Capability]] = frozenset()
     hears: ClassVar[frozenset[type[Event]]] = frozenset()
 
-    def __init__(self, *, rule: BatchRule) -> None:
+    def __init__(self, *, rule: BatchRule | RequestBatches) -> None:
         """Fill batches by `rule`."""
         self._decision = Decision(standing=Standing(None, rule))
 

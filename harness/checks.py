@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 
-from harness.decisions import Batch, Decision, Evict
+from harness.decisions import Batch, Decision, Evict, RequestBatches, Reservation, Until
 from harness.entities import RequestId
 from harness.kv_ledger import KvLedger
 from harness.policies import Capability
@@ -31,6 +31,7 @@ def _broken_rules(decision: Decision, view: GroupView, offers: frozenset[Capabil
         *_wrong_names(decision, view),
         *_wrong_batches(decision, view),
         *_wrong_totals(decision, view),
+        *_wrong_promises(decision, view),
         *_wrong_kv(decision, view),
     ]
 
@@ -54,7 +55,7 @@ def _is_plainly_legal(decision: Decision, view: GroupView) -> bool:
     tokens = batch.tokens
     return (
         batch.gpu_share == 1
-        and not batch.to_completion
+        and batch.until is Until.ITERATION
         and batch.service in view.services
         and 0 < len(tokens) <= view.max_batch_requests
         and sum(tokens.values()) <= view.max_batch_tokens
@@ -116,7 +117,13 @@ def _wrong_standing(decision: Decision, view: GroupView) -> Iterator[str]:
     if view.in_flight:
         yield f"a standing order with {len(view.in_flight)} batches in flight"
     rule = decision.standing.rule
-    if rule.mixed and rule.pads_prompts:
+    if isinstance(rule, RequestBatches):
+        if rule.max_batch_requests > view.max_batch_requests:
+            yield (
+                f"the policy's max_batch_requests={rule.max_batch_requests} exceeds the engine's"
+                f" {view.max_batch_requests}"
+            )
+    elif rule.mixed and rule.pads_prompts:
         yield "a standing order pads the prompts of mixed batches"
 
 
@@ -125,13 +132,16 @@ def _not_offered(
 ) -> Iterator[str]:
     swapped = sum(how is Evict.SWAP for how in decision.evict.values())
     shared = [batch.gpu_share for batch in decision.launch if batch.gpu_share != 1]
-    completed = sum(batch.to_completion for batch in decision.launch)
+    whole = sum(batch.until is not Until.ITERATION for batch in decision.launch)
+    is_whole = decision.standing is not None and isinstance(decision.standing.rule, RequestBatches)
     if swapped and Capability.SWAP not in offers:
         yield f"{swapped} requests swapped out, which the engine does not offer"
     if shared and Capability.GPU_SHARE not in offers:
         yield f"a batch on share {shared[0]:g} of the SMs, which the engine does not offer"
-    if completed and Capability.TO_COMPLETION not in offers:
-        yield f"{completed} batches run to completion, which the engine does not offer"
+    if whole and Capability.TO_COMPLETION not in offers:
+        yield f"{whole} batches run until answers are there, which the engine does not offer"
+    if is_whole and Capability.TO_COMPLETION not in offers:
+        yield "a standing order for request-level batches, which the engine does not offer"
     if len(view.group.services) > 1 and Capability.SHARED_GROUP not in offers:
         yield f"{len(view.group.services)} services in a group, which the engine does not offer"
 
@@ -198,6 +208,27 @@ def _wrong_totals(decision: Decision, view: GroupView) -> Iterator[str]:
         tokens = sum(batch.tokens.values())
         if tokens > view.max_batch_tokens:
             yield f"a batch of {tokens} tokens, at most {view.max_batch_tokens} are allowed"
+
+
+def _wrong_promises(decision: Decision, view: GroupView) -> Iterator[str]:
+    """What batches that run until answers are there must have: all to compute, and all the KV."""
+    for batch in decision.launch:
+        if batch.until is Until.ITERATION:
+            continue
+        for name, tokens in batch.tokens.items():
+            if name not in view.requests:
+                continue
+            request = view.requests[name]
+            missing = request.context_tokens - request.kv_tokens
+            longest = request.facts.prompt_tokens + request.facts.max_output_tokens
+            promise = decision.reserve.get(name, request.reservation) or Reservation(0)
+            if tokens < missing:
+                yield f"r{name} runs until answered but computes {tokens} of {missing} tokens first"
+            if promise.own_tokens < longest:
+                yield (
+                    f"r{name} runs until answered with KV promised for {promise.own_tokens}"
+                    f" tokens, not for {longest}"
+                )
 
 
 def _wrong_kv(decision: Decision, view: GroupView) -> Iterator[str]:

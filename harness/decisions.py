@@ -21,6 +21,19 @@ class Evict(Enum):
     SWAP = "swap"
 
 
+class Until(Enum):
+    """How long a batch runs.
+
+    To `ITERATION`: one forward pass, after which the policy is asked again. To `FIRST` and `ALL`:
+    as many as its first answer or its last one needs; nobody joins meanwhile. Requests that are
+    answered before `ALL` are go on being computed, as padding, and are returned with the last.
+    """
+
+    ITERATION = "the next iteration"
+    FIRST = "the first answer"
+    ALL = "all answers"
+
+
 @dataclass(frozen=True, slots=True)
 class Reservation:
     """KV guaranteed to a request, in context tokens; the loan lies in the lender's space."""
@@ -32,12 +45,16 @@ class Reservation:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """One forward pass of one service: request -> tokens to compute (1 = a decode step)."""
+    """Requests of one service computed together: request -> tokens to compute (1 = a decode step).
+
+    A batch that runs longer than an iteration starts by computing all that its requests miss, and
+    they have been promised KV for their longest answers.
+    """
 
     service: ServiceId
     tokens: Mapping[RequestId, int]
     gpu_share: float = 1.0
-    to_completion: bool = False
+    until: Until = Until.ITERATION
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +76,36 @@ class BatchRule:
     spare_blocks_share: float
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestBatches:
+    """Request-level batching: a batch is made of whole requests when nothing runs.
+
+    It starts once it has `max_batch_requests` or its oldest has waited `max_wait_s`. With `refills`
+    it ends at its first answer and the others go on in the next batch, which does not wait for
+    more; otherwise it ends when all are answered (arXiv 2404.08509 sec. 3.2 and fig. 3). Every
+    request is promised KV for its longest answer. `pads_prompts` as in `BatchRule`.
+    """
+
+    max_batch_requests: int
+    max_wait_s: float
+    refills: bool
+    pads_prompts: bool
+
+    def __post_init__(self) -> None:
+        """Refuse rules under which nothing could ever run."""
+        if self.max_batch_requests < 1:
+            raise ValueError(
+                f"rule.max_batch_requests is {self.max_batch_requests}, it must be at least 1"
+            )
+        if not 0 <= self.max_wait_s < float("inf"):
+            raise ValueError(f"rule.max_wait_s is {self.max_wait_s}, it must be at least 0")
+
+    @property
+    def until(self) -> Until:
+        """How long each batch runs."""
+        return Until.FIRST if self.refills else Until.ALL
+
+
 @dataclass(frozen=True, slots=True)
 class Standing:
     """A standing order: until told otherwise, fill every batch of this group by `rule`.
@@ -69,7 +116,7 @@ class Standing:
     """
 
     key: "Callable[[RequestTable], NDArray[np.float64]] | None"
-    rule: BatchRule
+    rule: BatchRule | RequestBatches
 
 
 @dataclass(frozen=True, slots=True)

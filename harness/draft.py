@@ -1,7 +1,7 @@
 """A decision being written: says at once whether the next line of it still fits.
 
-Also the two ways to fill a batch from an order of requests: `continuous_batch` for policies that
-decide every iteration, and `fill`, which is what a standing order means.
+Also the ways to fill a batch from an order of requests: `continuous_batch` for policies that
+decide every iteration, and `fill` and `fill_whole`, which are what standing orders mean.
 """
 
 from collections.abc import Sequence
@@ -10,7 +10,16 @@ from math import floor
 
 import numpy as np
 
-from harness.decisions import Batch, BatchRule, Decision, Evict, Reservation, Standing
+from harness.decisions import (
+    Batch,
+    BatchRule,
+    Decision,
+    Evict,
+    RequestBatches,
+    Reservation,
+    Standing,
+    Until,
+)
 from harness.entities import RequestId, ServiceId
 from harness.kv_ledger import KvLedger
 from harness.views import GroupView, RequestView
@@ -165,11 +174,15 @@ class Draft:
         self._evict[name] = how
 
     def decision(
-        self, *, to_completion: bool = False, wake_s: float | None = None, steady: bool = False
+        self,
+        *,
+        until: Until = Until.ITERATION,
+        wake_s: float | None = None,
+        steady: bool = False,
     ) -> Decision:
-        """Return what was written; `to_completion` holds for all its batches."""
+        """Return what was written; `until` holds for all its batches."""
         launch = tuple(
-            Batch(service, tokens, gpu_share, to_completion)
+            Batch(service, tokens, gpu_share, until)
             for service, gpu_share, tokens in self._batches
             if tokens
         )
@@ -277,6 +290,37 @@ def fill(draft: Draft, order: Sequence[RequestView], rule: BatchRule) -> None:
             _admit_chunks(draft, newcomers, rule, left, kept)
     elif not _admit_prompts(draft, newcomers, rule, len(holders)):
         _run_holders(draft, holders, None)
+
+
+def fill_whole(draft: Draft, order: Sequence[RequestView], rule: RequestBatches) -> float | None:
+    """Fill one batch of whole requests, best first.
+
+    `order` holds all requests of the group, none of which runs. Returns when to look again where
+    the batch is to wait for more requests. Who has run before is not kept waiting.
+    """
+    holders = [request for request in order if request.kv_tokens > 0]
+    if order and not holders and len(order) < rule.max_batch_requests:
+        due_s = min(request.facts.arrival_s for request in order) + rule.max_wait_s
+        if draft.view.now_s < due_s:
+            return due_s
+    if not _run_whole(draft, order, rule):
+        # The best newcomer does not fit beside those that hold KV already.
+        _run_whole(draft, holders, rule)
+    return None
+
+
+def _run_whole(draft: Draft, order: Sequence[RequestView], rule: RequestBatches) -> int:
+    """Run requests in order for all that they miss, with KV for their longest answers; how many."""
+    for place, request in enumerate(order[: rule.max_batch_requests]):
+        facts, missing = request.facts, request.context_tokens - request.kv_tokens
+        longest = Reservation(facts.prompt_tokens + facts.max_output_tokens)
+        if (
+            not draft.has_room(request, missing)
+            or (request.reservation != longest and not draft.try_reserve(request, longest))
+            or not draft.try_run(request, missing)
+        ):
+            return place
+    return min(len(order), rule.max_batch_requests)
 
 
 def _run_holders(

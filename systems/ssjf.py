@@ -5,7 +5,7 @@ Paper      Qiu et al., Efficient Interactive LLM Serving with Proxy Model-based 
 Idea       A small model predicts how long each answer will be; whoever is predicted to be shortest
            is admitted first. Requests that run are not preempted.
 Map        3.2 speculative shortest-job-first -> the key, predicted output tokens
-           3.2 continuous batching            -> the batch rule
+           3.2 no, dynamic, continuous        -> the batch rule
            6 starvation                       -> aging, a guard that the paper leaves to later
 Constants  none of its own; the batch rule comes from the scenario
 Differs    a request whose prediction is not ready yet waits behind those whose prediction is. With
@@ -19,7 +19,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.decisions import BatchRule, Decision, Standing
+from harness.decisions import BatchRule, Decision, RequestBatches, Standing
 from harness.events import Event
 from harness.policies import Capability
 from harness.views import GroupView, RequestTable
@@ -31,7 +31,7 @@ class Ssjf:
     needs: ClassVar[frozenset[Capability]] = frozenset()
     hears: ClassVar[frozenset[type[Event]]] = frozenset()
 
-    def __init__(self, *, rule: BatchRule, aging_tokens_per_s: float) -> None:
+    def __init__(self, *, rule: BatchRule | RequestBatches, aging_tokens_per_s: float) -> None:
         """Fill batches by `rule`. Waiting lowers a prediction by `aging_tokens_per_s`; 0: never.
 
         Raises ValueError for negative aging.

@@ -231,42 +231,45 @@ class LiveGroup:
         del self.members[request]
 
     def produce(
-        self, batch: Batch, iterations: int, seconds: float
+        self, batch: Batch, iterations: int, seconds: float, first_s: float
     ) -> tuple[dict[RequestId, int], list[RequestId]]:
-        """A batch of members ends now, computed so many times (only decodes more than once).
+        """A batch of members ends now, computed so many times; first tokens came at `first_s`.
 
-        Returns the tokens that each has produced, and who is answered. The KV of the first
-        iteration is in the ledger since the launch.
+        Returns the tokens that each has produced, and who is answered: those whose answer needs
+        fewer iterations have gone on as padding. The KV of the first iteration is in the ledger
+        since the launch.
         """
-        members, more = self.members, iterations - 1
-        arrays, now_s = self.state.arrays, self.state.now_s
+        members, arrays = self.members, self.state.arrays
         kv_tokens, generated_tokens = arrays.kv, arrays.generated
         made, answered = dict.fromkeys(batch.tokens, iterations), []
         for request, computed in batch.tokens.items():
             view = members[request]
             prompt, context = view.facts.prompt_tokens, view.context_tokens
-            held = view.kv_tokens + computed + more
+            tokens = min(iterations, view._last_tokens - context)
+            held = view.kv_tokens + computed + tokens - 1
             _set_kv(view, held)
             kv_tokens[request] = held
             if held < context:
                 made[request] = 0
                 continue
             if context == prompt:
-                arrays.first_token_s[request] = now_s
-            context += iterations
+                arrays.first_token_s[request] = first_s
+            if tokens < iterations:
+                made[request] = tokens
+            context += tokens
             _set_context(view, context)
             generated_tokens[request] = context - prompt
             if context == view._last_tokens:
                 answered.append(request)
         arrays.gpu_s[np.fromiter(made, np.int64, len(made))] += seconds
-        if more:
-            self.kv.grow_all(dict.fromkeys(made, more))
+        if iterations > 1:
+            self.kv.grow_all({request: tokens - 1 for request, tokens in made.items()})
         return made, answered
 
-    def fewest_left(self, requests: Iterable[RequestId]) -> int:
-        """Fewest tokens that any of these members will yet produce: for engines only."""
+    def tokens_left(self, requests: Iterable[RequestId]) -> list[int]:
+        """How many tokens each of these members will yet produce: for engines only."""
         members = self.members
-        return min([members[r]._last_tokens - members[r].context_tokens for r in requests])
+        return [members[r]._last_tokens - members[r].context_tokens for r in requests]
 
     def open_ids(self) -> Ints:
         """Unfinished requests here that have arrived, ascending."""

@@ -13,7 +13,7 @@ from typing import Protocol
 import numpy as np
 
 from harness.checks import IllegalDecision, check
-from harness.decisions import Batch, Decision, Reservation, Standing
+from harness.decisions import Batch, BatchRule, Decision, Reservation, Standing
 from harness.draft import Draft, fill, is_decode, standing_order
 from harness.entities import Group, LengthPrediction, Request, RequestId, Service, ServiceId
 from harness.events import Arrived, Event, Finished, Iterated, Predicted
@@ -246,6 +246,7 @@ class ServedGroup:
         standing = decision.standing
         self.pads_prompts = standing is not None and standing.rule.pads_prompts
         if standing is not None:
+            assert isinstance(standing.rule, BatchRule)
             draft = Draft(self)
             fill(draft, self._in_order(standing), standing.rule)
             decision = draft.decision()

@@ -43,7 +43,9 @@ class TableCosts(CostModel, Protocol):
 class Simulator:
     """An engine. `fast_forward` off steps every iteration: same results, for tests."""
 
-    offers: ClassVar[frozenset[Capability]] = frozenset({Capability.REDEPLOY})
+    offers: ClassVar[frozenset[Capability]] = frozenset(
+        {Capability.REDEPLOY, Capability.TO_COMPLETION}
+    )
 
     cluster: Cluster
     costs: TableCosts
@@ -331,11 +333,13 @@ class _Run:
 
     def _follow(self, live: LiveGroup, standing: Standing) -> None:
         """Turn a group into a lane."""
-        self._refuse(standing.rule)
+        rule = standing.rule
+        assert isinstance(rule, BatchRule)
+        self._refuse(rule)
         (service,) = live.group.services
         costs, tp = self.engine.costs, live.group.tensor_parallel
-        rule = lane_rule(
-            standing.rule,
+        in_numbers = lane_rule(
+            rule,
             capacity_blocks=costs.kv_blocks(service, tp),
             block_tokens=costs.block_tokens(service),
             log=self.recorder.keep_iterations,
@@ -348,7 +352,8 @@ class _Run:
         live.members.clear()
         live.inbox.clear()
         live.kv = self._new_group(live.group).kv
-        live.lane = Lane.empty(costs.table(service, tp), rule, self.state.arrays, self.state.now_s)
+        table = costs.table(service, tp)
+        live.lane = Lane.empty(table, in_numbers, self.state.arrays, self.state.now_s)
         live.lane.add(ids, self.state.now_s)
 
     def _refuse(self, rule: BatchRule) -> None:

@@ -13,8 +13,8 @@ from harness.costs import (
     decode_run_seconds,
     work_seconds,
 )
-from harness.decisions import Batch, Decision
-from harness.draft import Draft, fill, standing_order
+from harness.decisions import Batch, BatchRule, Decision, Standing, Until
+from harness.draft import Draft, fill, fill_whole, standing_order
 from harness.engines.live_state import LiveGroup, LiveState
 from harness.engines.timeline import Kind, Timeline
 from harness.entities import RequestId, Work
@@ -25,9 +25,10 @@ from harness.recorder import GpuUse, Recorder
 
 @dataclass(slots=True)
 class Flight:
-    """A batch being computed: `iterations` equal ones, the last of which ends at `ends_s`.
+    """A batch being computed: `iterations` of it, the last of which ends at `ends_s`.
 
-    `prompts` are the requests of the batch that do not decode.
+    All are alike, or those after the first compute `then`. `prompts` are the requests of the batch
+    that do not decode at first.
     """
 
     live: LiveGroup
@@ -38,6 +39,32 @@ class Flight:
     start_s: float
     iterations: int
     ends_s: float
+    then: Work | None = None
+
+    def seconds(self, iterations: int) -> float:
+        """Seconds of the first `iterations` of them."""
+        if self.then is not None:
+            later = self.then
+            more_s = decode_run_seconds(
+                self.table,
+                later.decode_requests,
+                later.context_tokens,
+                later.longest_tokens,
+                iterations - 1,
+            )
+            return float(work_seconds(self.table, self.work) + more_s)
+        work = self.work
+        if work.prefill_requests == 0:
+            return float(
+                decode_run_seconds(
+                    self.table,
+                    work.decode_requests,
+                    work.context_tokens,
+                    work.longest_tokens,
+                    iterations,
+                )
+            )
+        return work_seconds(self.table, work)
 
 
 @dataclass(slots=True)
@@ -69,22 +96,26 @@ class Stepper:
         decision = self.policy.schedule(live.window)
         self.recorder.decided("schedule", perf_counter() - started)
         self._refuse(live, check(decision, live, offers=self.offers))
-        if decision.standing is not None and self.fast_forward:
+        standing = decision.standing
+        if standing is not None and isinstance(standing.rule, BatchRule) and self.fast_forward:
             return decision
         live.absorb()
-        if decision.standing is not None:
-            self._follow(live, decision)
+        if standing is not None:
+            self._follow(live, standing)
         else:
             self.apply(live, decision, pads=False)
         return None
 
-    def _follow(self, live: LiveGroup, decision: Decision) -> None:
-        """One iteration under a standing order, decided in the open."""
-        standing = decision.standing
-        assert standing is not None
-        draft = Draft(live)
-        fill(draft, standing_order(live, standing), standing.rule)
-        self.apply(live, draft.decision(), pads=standing.rule.pads_prompts)
+    def _follow(self, live: LiveGroup, standing: Standing) -> None:
+        """One batch under a standing order, decided in the open."""
+        draft, order, rule = Draft(live), standing_order(live, standing), standing.rule
+        if isinstance(rule, BatchRule):
+            fill(draft, order, rule)
+            decision = draft.decision()
+        else:
+            wake_s = fill_whole(draft, order, rule)
+            decision = draft.decision(until=rule.until, wake_s=wake_s)
+        self.apply(live, decision, pads=rule.pads_prompts)
 
     def _refuse(self, live: LiveGroup, problems: list[str]) -> None:
         if problems:
@@ -115,12 +146,16 @@ class Stepper:
         flight = Flight(live, batch, work, prompts, table, live.now_s, 1, 0.0)
         if decision.steady and self.fast_forward and not prompts:
             flight.iterations = self._steady_iterations(live, batch, flight, decision.wake_s)
+        if batch.until is not Until.ITERATION:
+            flight.then = _decodes_after(live, batch)
+            left = live.tokens_left(batch.tokens)
+            flight.iterations = min(left) if batch.until is Until.FIRST else max(left)
         live.kv.grow_all(batch.tokens)
         for request in prompts:
             self._start(request)
         live.in_flight = (batch,)
         self.flights[id(live)] = flight
-        flight.ends_s = live.now_s + _seconds(flight, flight.iterations)
+        flight.ends_s = live.now_s + flight.seconds(flight.iterations)
         self.timeline.add(flight.ends_s, Kind.BATCH_ENDS, flight)
 
     def _start(self, request: RequestId) -> None:
@@ -136,7 +171,7 @@ class Stepper:
         self, live: LiveGroup, batch: Batch, flight: Flight, wake_s: float | None
     ) -> int:
         """Iterations until a finish, short KV, or `wake_s`; events cut the run short later."""
-        most = live.fewest_left(batch.tokens)
+        most = min(live.tokens_left(batch.tokens))
         if wake_s is not None:
             work = flight.work
             most = decode_iterations_within(
@@ -162,7 +197,7 @@ class Stepper:
     def interrupt(self, live: LiveGroup) -> None:
         """Something happened to a group: its run of iterations ends at the next boundary."""
         flight = self.flights.get(id(live))
-        if flight is None or flight.iterations == 1:
+        if flight is None or flight.iterations == 1 or flight.then is not None:
             return
         work, since_s = flight.work, self.state.now_s - flight.start_s
         iterations = decode_iterations_within(
@@ -175,7 +210,7 @@ class Stepper:
         )
         if iterations < flight.iterations:
             cut = replace(flight, iterations=iterations)
-            cut.ends_s = flight.start_s + _seconds(cut, iterations)
+            cut.ends_s = flight.start_s + cut.seconds(iterations)
             self.flights[id(live)] = cut
             self.timeline.add(cut.ends_s, Kind.BATCH_ENDS, cut)
 
@@ -191,10 +226,14 @@ class Stepper:
             live.group, GpuUse.BUSY, np.array([[flight.start_s, flight.ends_s]])
         )
         seconds = duration_s * batch.gpu_share
-        new_tokens, answered = live.produce(batch, flight.iterations, seconds)
+        first_s = flight.ends_s
+        if batch.until is Until.FIRST:
+            first_s = flight.start_s + flight.seconds(1)
+        new_tokens, answered = live.produce(batch, flight.iterations, seconds, first_s)
         arrays = self.state.arrays
         if flight.prompts:
-            arrays.prefill_s[flight.prompts] += seconds
+            alone_s = seconds if flight.then is None else flight.seconds(1) * batch.gpu_share
+            arrays.prefill_s[flight.prompts] += alone_s
         if Iterated in self.policy.hears:
             self.tell(
                 Iterated(
@@ -234,17 +273,7 @@ def work_of(live: LiveGroup, batch: Batch, *, pads: bool) -> tuple[Work, list[Re
     return Work(len(prompts), tokens_in, padded, attended, decodes, context, longest), prompts
 
 
-def _seconds(flight: Flight, iterations: int) -> float:
-    """Seconds of the first `iterations` of a flight."""
-    work = flight.work
-    if work.prefill_requests == 0:
-        return float(
-            decode_run_seconds(
-                flight.table,
-                work.decode_requests,
-                work.context_tokens,
-                work.longest_tokens,
-                iterations,
-            )
-        )
-    return work_seconds(flight.table, work)
+def _decodes_after(live: LiveGroup, batch: Batch) -> Work:
+    """What each iteration after the first computes of a batch that nobody joins or leaves."""
+    contexts = [live.members[request].context_tokens + 1 for request in batch.tokens]
+    return Work(0, 0, 0, 0.0, len(contexts), sum(contexts), max(contexts))

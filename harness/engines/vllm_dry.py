@@ -143,7 +143,7 @@ class _DryStepper:
         for request, view in live.members.items():
             if request not in group.known:
                 group.known[request] = engine_request(
-                    view.facts, view.context_tokens, live.fewest_left([request])
+                    view.facts, view.context_tokens, live.tokens_left([request])[0]
                 )
                 group.scheduler.add_request(group.known[request])
             if view.predicted is not served.requests[request].predicted:

@@ -10,7 +10,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.checks import IllegalDecision, _broken_rules, check
-from harness.decisions import Batch, BatchRule, Decision, Evict, Reservation, Standing
+from harness.decisions import (
+    Batch,
+    BatchRule,
+    Decision,
+    Evict,
+    Reservation,
+    Standing,
+    Until,
+)
 from harness.entities import RequestId, ServiceId
 from harness.policies import Capability
 from harness.tests.fakes import CHAT, CODE, FakeGroup, FakeScene
@@ -51,7 +59,11 @@ LEGAL = [
     Decision(),
     run({R1: 1, R2: 20}),
     run({R2: 5}),
-    Decision(evict={R1: Evict.SWAP}, launch=(Batch(CHAT, {R2: 20}, 0.5, to_completion=True),)),
+    Decision(
+        evict={R1: Evict.SWAP},
+        reserve={R2: Reservation(120)},
+        launch=(Batch(CHAT, {R2: 20}, 0.5, until=Until.ALL),),
+    ),
     Decision(reserve={R2: Reservation(20)}, wake_s=10.5),
     Decision(evict={R1: Evict.RECOMPUTE}, reserve={R1: Reservation(33)}),
     Decision(launch=(Batch(CHAT, {R1: 1}, 0.5), Batch(CHAT, {R2: 20}, 0.25))),
@@ -88,6 +100,18 @@ ILLEGAL: list[tuple[Decision, str]] = [
     (run({R2: -2}), "r2 would compute -2 tokens"),
     (run({R1: 12}), "r1 would compute 12 tokens but misses only 1"),
     (run({}), "a batch of chat with 0 requests"),
+    (
+        Decision(
+            evict={R1: Evict.RECOMPUTE},
+            reserve={R2: Reservation(120)},
+            launch=(Batch(CHAT, {R2: 5}, 0.75, until=Until.FIRST),),
+        ),
+        "r2 runs until answered but computes 5 of 20 tokens first",
+    ),
+    (
+        Decision(launch=(Batch(CHAT, {R2: 20}, 0.75, until=Until.ALL),)),
+        "r2 runs until answered with KV promised for 0 tokens, not for 120",
+    ),
     (run({R1: 1}, 0.0), "a batch of chat on share 0 of the SMs"),
     (run({R1: 1}, nan), "a batch of chat on share nan of the SMs"),
     (run({R1: 1}, 0.8), "batches take share 0.8 of the SMs but 0.75 is free"),
@@ -191,9 +215,13 @@ def test_a_standing_order_cannot_pad_mixed_batches() -> None:
         (Capability.GPU_SHARE, run({R1: 1}), (CHAT,), "a batch on share 0.75 of the SMs"),
         (
             Capability.TO_COMPLETION,
-            Decision(launch=(Batch(CHAT, {R1: 1}, 0.75, to_completion=True),)),
+            Decision(
+                evict={R1: Evict.RECOMPUTE},
+                reserve={R2: Reservation(120)},
+                launch=(Batch(CHAT, {R2: 20}, 0.75, until=Until.ALL),),
+            ),
             (CHAT,),
-            "1 batches run to completion",
+            "1 batches run until answers are there",
         ),
         (Capability.SHARED_GROUP, Decision(), (CHAT, CODE), "2 services in a group"),
     ],

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.checks import check
-from harness.decisions import Batch, BatchRule, Decision, Evict, Reservation, Standing
+from harness.decisions import Batch, BatchRule, Decision, Evict, Reservation, Standing, Until
 from harness.draft import (
     Draft,
     continuous_batch,
@@ -118,11 +118,11 @@ def test_two_services_share_the_sms_in_two_batches() -> None:
     assert draft.try_run(code, 16)
     with pytest.raises(ValueError, match=r"share 0.1 of the SMs asked, 0 is free"):
         draft.open_batch(CODE, 0.1)
-    decision = draft.decision(to_completion=True, wake_s=12.0, steady=True)
+    decision = draft.decision(until=Until.ALL, wake_s=12.0, steady=True)
     assert decision == Decision(
         launch=(
-            Batch(CHAT, {RequestId(1): 16}, 0.6, True),
-            Batch(CODE, {RequestId(2): 16}, 0.4, True),
+            Batch(CHAT, {RequestId(1): 16}, 0.6, Until.ALL),
+            Batch(CODE, {RequestId(2): 16}, 0.4, Until.ALL),
         ),
         wake_s=12.0,
         steady=True,

@@ -182,7 +182,8 @@ def test_a_policy_only_looks(path: Path, kind: str) -> None:
     load, costs = LOADS[kind]
     policy = _checked(_policy(path))
     serve(load, policy, costs=costs, fast_forward=False)
-    assert policy.asked > len(load)
+    # Once for each batch of up to four whole requests, if not for each iteration.
+    assert policy.asked >= len(load) / 4
 
 
 @pytest.mark.parametrize("path", POLICIES, ids=_name)
