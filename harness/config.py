@@ -95,11 +95,15 @@ KEYS = {
 """What may stand where no constructor would refuse a key."""
 
 
+def check_fidelity(fidelity: str) -> None:
+    """Raise ValueError for one that is not known; other values refer to it."""
+    if fidelity not in FIDELITIES:
+        raise ValueError(f"fidelity={fidelity} is none of {', '.join(FIDELITIES)}")
+
+
 def check(plain: Mapping[str, Any]) -> None:
     """Raise ValueError for what a configuration may not say; `plain` is resolved and typed."""
     _check_keys(plain)
-    if plain["fidelity"] not in FIDELITIES:
-        raise ValueError(f"fidelity={plain['fidelity']} is none of {', '.join(FIDELITIES)}")
     for key in ("name", "dispatch", "placement"):
         if key not in plain["system"]:
             raise ValueError(f"system.{key} is missing")

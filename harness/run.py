@@ -37,7 +37,7 @@ from omegaconf.errors import (
 )
 
 from harness.cells import Cell, Predicts, combinations_of, run_cells
-from harness.config import RunConfig, check
+from harness.config import RunConfig, check, check_fidelity
 from harness.costs import ProfileCosts
 from harness.engines.engine import Engine
 from harness.entities import Cluster, GpuId
@@ -84,6 +84,7 @@ ConfigStore.instance().store(
 
 def as_plain(config: DictConfig) -> dict[str, Any]:
     """The configuration resolved and checked. Raises ValueError for what it may not say."""
+    check_fidelity(config.fidelity)
     plain = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
     assert isinstance(plain, dict)
     named = {str(key): value for key, value in plain.items()}
@@ -220,7 +221,9 @@ def run(config: DictConfig) -> None:
     remove_leftovers(folder)
     try:
         with Progress(config.name, cells) as progress:
-            run_cells(progress.to_do, workers=config.workers, on_done=progress.done)
+            alone = any(cell.engine.runs_alone for cell in cells)
+            workers = 1 if alone else config.workers
+            run_cells(progress.to_do, workers=workers, on_done=progress.done)
     finally:
         remove_leftovers(folder)
     rows = read_summaries(folder)

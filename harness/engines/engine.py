@@ -18,6 +18,10 @@ class Engine(Protocol):
     def about(self) -> str:
         """Whether its seconds are simulated or measured, and on what."""
 
+    @property
+    def runs_alone(self) -> bool:
+        """Whether a run needs the machine to itself, so that no two go on at the same time."""
+
     def run(self, workload: Workload, system: System, recorder: Recorder) -> None:
         """Serve the whole workload; everything that happened goes to the recorder.
 

@@ -58,6 +58,11 @@ class Simulator:
         """Its seconds come from the cost model."""
         return "simulated"
 
+    @property
+    def runs_alone(self) -> bool:
+        """It does not: its clock is virtual."""
+        return False
+
     def run(self, workload: Workload, system: System, recorder: Recorder) -> None:
         """Serve the workload on the virtual clock. See `Engine.run`."""
         refuse_unmet_needs(self, system)

@@ -60,6 +60,11 @@ class VllmDry:
         """Its batches are vLLM's, its seconds come from the cost model."""
         return f"simulated, batches by the scheduler of vLLM {vllm_version}"
 
+    @property
+    def runs_alone(self) -> bool:
+        """It does not: its clock is virtual."""
+        return False
+
     def run(self, workload: Workload, system: System, recorder: Recorder) -> None:
         """Serve the workload on the virtual clock. See `Engine.run`."""
         refuse_unmet_needs(self, system)

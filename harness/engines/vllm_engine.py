@@ -68,6 +68,11 @@ class Vllm:
         """Its seconds are measured."""
         return f"measured on {engine_name()}"
 
+    @property
+    def runs_alone(self) -> bool:
+        """Two at a time would measure each other."""
+        return True
+
     def run(self, workload: Workload, system: System, recorder: Recorder) -> None:
         """Serve the workload in real time. See `Engine.run`."""
         if Capability.REDEPLOY in system.placement.needs - self.offers:

@@ -1,4 +1,4 @@
-"""A group as a Ray actor in a placement group: one CPU slot or GPU per shard, a process of its own.
+"""A group as a Ray actor in a placement group: a CPU slot or GPU per shard, a process of its own.
 
 The actor steps its engine by itself; whoever owns the group sends requests and takes reports.
 """
@@ -173,10 +173,11 @@ class RayGroup:
         on_gpus: bool,
     ) -> "RayGroup":
         """Ask for the slots of a group and start its process; `wait` until it has loaded."""
-        slot = {"CPU": 1.0} | ({"GPU": 1.0} if on_gpus else {})
-        place = placement_group([slot] * group.tensor_parallel, strategy="STRICT_PACK")
-        strategy = PlacementGroupSchedulingStrategy(place, placement_group_capture_child_tasks=True)
         shards = group.tensor_parallel
+        # One bundle: an actor cannot take the slots of several, and its shards are its children.
+        slots = {"CPU": float(shards)} | ({"GPU": float(shards)} if on_gpus else {})
+        place = placement_group([slots], strategy="STRICT_PACK")
+        strategy = PlacementGroupSchedulingStrategy(place, placement_group_capture_child_tasks=True)
         # The group has its own GPUs, not any that Ray finds free.
         devices = {
             "CUDA_VISIBLE_DEVICES": ",".join(map(str, group.gpus)),
