@@ -17,7 +17,9 @@ BINS = 8  # of as many prompts each, by their length
 POINTS = 40  # equal steps of the share at which the answers of a bin are kept
 PROMPT_POINTS = 100
 LAST_ROUND = 6  # with all that follow
-ARENA_SOURCE = "artifact of arXiv 2401.00588 @192c2e2, fair_bench/real_trace.pkl: a log of Chatbot Arena"
+ARENA_SOURCE = (
+    "artifact of arXiv 2401.00588 @192c2e2, fair_bench/real_trace.pkl: a log of Chatbot Arena"
+)
 
 
 def pair_files(data: Path) -> Iterator[tuple[str, Json]]:
