@@ -27,7 +27,7 @@ CHAT: dict[str, Any] = {
 }
 
 
-def rounds(part: str, longest: int | None = None) -> Paired:
+def rounds(part: int, longest: int | None = None) -> Paired:
     return Paired(table="sharegpt_rounds", part=part, outputs=None, longest_output_tokens=longest)
 
 
@@ -58,10 +58,10 @@ def test_the_arenas_own_answers() -> None:
 
 @pytest.mark.parametrize(
     ("part", "context", "answer", "correlation"),
-    [("1", 225, 470, 0.06), ("2", 881, 460, 0.33), ("5", 2576, 452, 0.40)],
+    [(1, 225, 470, 0.06), (2, 881, 460, 0.33), (5, 2576, 452, 0.40)],
 )
 def test_later_rounds_carry_their_history(
-    part: str, context: float, answer: float, correlation: float
+    part: int, context: float, answer: float, correlation: float
 ) -> None:
     """Means and rank correlations of the rows behind the tables; bins lose about 0.01 of it."""
     found = drawn(rounds(part))
@@ -71,7 +71,7 @@ def test_later_rounds_carry_their_history(
 
 
 def test_longer_answers_are_left_out_with_their_prompts() -> None:
-    every, short = drawn(rounds("3")), drawn(rounds("3", 511))
+    every, short = drawn(rounds(3)), drawn(rounds(3, 511))
     assert short.output_tokens.max() <= 511 < every.output_tokens.max()
     kept = every.output_tokens <= 511
     assert short.output_tokens.mean() == pytest.approx(every.output_tokens[kept].mean(), rel=0.02)
@@ -113,11 +113,11 @@ def test_made_up_lengths_and_gaps_are_those_of_the_synthetic_workload() -> None:
 
 def test_prompts_are_cut_to_a_short_context_and_counted() -> None:
     """GPT-2 has 1,024 tokens; beside answers of 512 there is room for as many."""
-    recipe = Chats(**CHAT | {"model": "gpt2-large", "lengths": rounds("3"), "requests": 2000})
+    recipe = Chats(**CHAT | {"model": "gpt2-large", "lengths": rounds(3), "requests": 2000})
     load = recipe.build(0)
     assert load.prompt_tokens.max() == 512
     prompts, outputs = recipe.cut_share(0)
-    lengths = rounds("3").draw(
+    lengths = rounds(3).draw(
         2000, np.random.default_rng([0, 6, 0]), np.random.default_rng([0, 6, 1])
     )
     assert prompts == (lengths.prompt_tokens > 512).mean() > 0.5
@@ -143,7 +143,7 @@ def test_bad_settings_are_named(change: dict[str, Any], said: str) -> None:
     ("change", "said"),
     [
         ({"table": "sharegpt_round"}, "sharegpt_rounds"),
-        ({"part": "7"}, "No part of sharegpt_rounds is called '7'"),
+        ({"part": 7}, "No part of sharegpt_rounds is called '7'"),
         ({"outputs": "lmsys_vicuna"}, "lmsys_vicuna13b"),
         ({"longest_output_tokens": 1}, "longest_output_tokens is 1, the shortest answer has 2"),
     ],
@@ -184,6 +184,7 @@ def test_bad_made_up_lengths_are_named(change: dict[str, Any], said: str) -> Non
         "workload/arrivals=" + ",".join(path.stem for path in ARRIVALS),
         "workload/lengths=lmsys,sharegpt_round,lognormal",
         "workload.arrivals.rate_per_s=0.5,2.0",
+        "workload.lengths.part=all",
         "workload.arrivals.burstiness=1.0,4.0",
     ],
 )

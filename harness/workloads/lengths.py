@@ -96,7 +96,7 @@ class Paired:
     """
 
     def __init__(
-        self, *, table: str, part: str, outputs: str | None, longest_output_tokens: int | None
+        self, *, table: str, part: str | int, outputs: str | None, longest_output_tokens: int | None
     ) -> None:
         """`part` of a table of harness/profiles/pairs.
 
@@ -105,7 +105,7 @@ class Paired:
         exceeds `longest_output_tokens` are left out. Raises ValueError for unknown names and for a
         limit that no answer keeps.
         """
-        self._pairs = load_pairs(table, part)
+        self._pairs = load_pairs(table, str(part))
         self._outputs = None if outputs is None else load_lengths(outputs)
         self._longest = longest_output_tokens
         shortest = 1 + int(min(answers.tokens[0] for answers in self._answers()))
