@@ -24,11 +24,17 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from harness.arrivals_fit import arrival_files
 from harness.cost_profile import CALIBRATION, LATER_MACHINE
 from harness.costs import PARTS
 from harness.lengths_fit import length_files, words_file
+from harness.linear_profile import FOLDER as LINEAR
+from harness.linear_profile import linear_files
 from harness.models import PROFILES
+from harness.pairs_fit import pair_files
 from harness.predictor_fit import predictor_files
+from harness.query_latency import FILE as QUERY_LATENCY
+from harness.query_latency import query_latency
 from harness.robust_fit import fit_relative, hats, ramps
 from harness.roofline_across import FOLDER as ACROSS
 from harness.roofline_across import across_file
@@ -51,6 +57,15 @@ SLOPE_KNOTS = np.array([1, 8, 32, 64, 128, 256, 384, 512.0])
 TILE_KNOTS = np.array(
     [1, 64, 65, 128, 129, 256, 257, 384, 385, 512, 513, 640, 641, 768, 769, 896, 897, 1024.0]
 )
+
+DERIVED = (
+    ("lengths", length_files),
+    ("predictors", predictor_files),
+    ("shapes", shape_files),
+    ("arrivals", arrival_files),
+    ("pairs", pair_files),
+)
+"""Folders of tables, each made from the data alone."""
 
 # What a component grows with, beside the number of requests (arXiv 2503.16893 sec. 2).
 GROWS_WITH = {
@@ -250,12 +265,12 @@ def write_all(data: Path, out: Path) -> list[Path]:
         for name, content in measured_files(source, data):
             write(Path(source.folder) / name, content)
         write(Path(source.folder) / CALIBRATION, across)
-    for name, content in length_files(data):
-        write(Path("lengths") / name, content)
-    for name, content in predictor_files(data):
-        write(Path("predictors") / name, content)
-    for name, content in shape_files(data):
-        write(Path("shapes") / name, content)
+    for name, content in linear_files(across):
+        write(Path(LINEAR) / name, content)
+    for folder, made in DERIVED:
+        for name, content in made(data):
+            write(Path(folder) / name, content)
+    write(Path("shapes") / QUERY_LATENCY, query_latency(out / ACROSS))
     write(Path("tokens_per_word.json"), words_file(data))
     return written
 
@@ -275,14 +290,8 @@ def check(data: Path, kept: Path) -> list[str]:
                 found.append(f"{path} is missing.")
             elif (kept / path).read_bytes() != made.read_bytes():
                 found.append(f"{path} differs from what the data give.")
-    folders = (
-        FOLDER,
-        ACROSS,
-        "lengths",
-        "predictors",
-        "shapes",
-        *(source.folder for source in profile_sources()),
-    )
+    folders = [FOLDER, ACROSS, LINEAR, *(source.folder for source in profile_sources())]
+    folders += [folder for folder, _ in DERIVED]
     kept_files = {p.relative_to(kept) for d in folders for p in (kept / d).glob("*")}
     return found + [
         f"{path} is not derived from the data." for path in sorted(kept_files - fresh.keys())

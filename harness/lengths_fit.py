@@ -35,6 +35,11 @@ POOLED = "stablelm-tuned-alpha-7b"
 PROMPTS = "mixinstruct_prompts"
 SUMMARIES = "Mixtral-8x7B-Instruct-v0.1_book_summaries"
 SUMMARY_SOURCE = "lilakk/BooookScore@094bf69 summaries"
+ANSWERS = "lmsys_vicuna13b"
+ANSWERS_SOURCE = (
+    "James-QiuHaoran/LLM-serving-with-proxy-models@4b86686 "
+    "model-serving/prediction/final/predictions_warmup_multi_cls_1000K.csv"
+)
 MOST_CHAT = 1024  # tokens
 CHAT_PROMPTS = "sharegpt_prompts"
 CHAT_SOURCE = (
@@ -74,6 +79,7 @@ def length_files(data: Path) -> Iterator[tuple[str, Json]]:
     yield f"{PROMPTS}.json", _prompts(data)
     yield f"{CHAT_PROMPTS}.json", _chat_prompts(data)
     yield f"{SUMMARIES}.json", _summaries(data)
+    yield f"{ANSWERS}.json", _answers(data)
 
 
 def _shrunk(tokens: Ints, share: Floats) -> tuple[Ints, Floats]:
@@ -104,6 +110,14 @@ def _summaries(data: Path) -> Json:
     tokens, count = np.unique(kept["summary_tokens"].to_numpy(np.int64), return_counts=True)
     kind = "measured final summaries of 100 books, chunks of 2048 tokens, limit 900, incremental"
     return table(tokens, count / count.sum(), kind=kind, record=None, source=SUMMARY_SOURCE)
+
+
+def _answers(data: Path) -> Json:
+    """Answers of one model to people who wrote to it."""
+    measured = pd.read_parquet(data / "lmsys_vicuna13b" / "predictions.parquet")["output_tokens"]
+    tokens, count = np.unique(measured.to_numpy(np.int64), return_counts=True)
+    kind = "measured answers of vicuna-13b in LMSYS-Chat-1M, those of 2 to 511 tokens"
+    return table(tokens, count / count.sum(), kind=kind, record=None, source=ANSWERS_SOURCE)
 
 
 def words_file(data: Path) -> Json:
@@ -142,7 +156,7 @@ def table(tokens: Ints, share: Floats, *, kind: str, record: int | None, source:
     }
 
 
-def thinned(tokens: Ints, cumulative: Floats) -> tuple[Ints, Floats]:
+def thinned(tokens: Ints, cumulative: Floats, *, points: int = POINTS) -> tuple[Ints, Floats]:
     """A distribution on fewer lengths, between which its share is interpolated.
 
     Kept are lengths at equal steps of the share, more of the longest, and both ends of each jump
@@ -151,10 +165,10 @@ def thinned(tokens: Ints, cumulative: Floats) -> tuple[Ints, Floats]:
     lengths: Ints = np.arange(tokens[0] - 1, tokens[-1] + 1, dtype=np.int64)
     position = np.searchsorted(tokens, lengths, side="right")
     share = np.concatenate([[0.0], cumulative / cumulative[-1]])[position]
-    tail = 1.0 - 0.5 ** np.arange(1, TAIL_POINTS + 1) / POINTS
-    wanted = np.concatenate([np.linspace(0.0, 1.0, POINTS + 1), tail])
+    tail = 1.0 - 0.5 ** np.arange(1, TAIL_POINTS + 1) / points
+    wanted = np.concatenate([np.linspace(0.0, 1.0, points + 1), tail])
     keep = np.searchsorted(share, wanted, side="left")
-    jumps = np.flatnonzero(np.diff(share) > 1.0 / POINTS)
+    jumps = np.flatnonzero(np.diff(share) > 1.0 / points)
     chosen = np.unique(np.concatenate([[0], keep, jumps, jumps + 1, [len(lengths) - 1]]))
     # between lengths of equal share there is nothing to draw
     rises = np.concatenate([[True], np.diff(share[chosen]) > 0.0])

@@ -3,14 +3,12 @@
 from collections.abc import Mapping
 
 import numpy as np
-from numpy.typing import NDArray
 
 from harness.entities import Service, ServiceId
 from harness.models import model_facts
+from harness.workloads.arrivals import AtOnce, Gamma
+from harness.workloads.lengths import lognormal_tokens
 from harness.workloads.workload import Workload
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 
 class Synthetic:
@@ -57,7 +55,12 @@ class Synthetic:
                 f"prompts of {max_prompt_tokens} and answers of {max_output_tokens} tokens exceed "
                 f"the context of {model}, {self._facts.max_context_tokens}"
             )
-        self._requests, self._rate_per_s, self._burstiness = requests, rate_per_s, burstiness
+        self._requests = requests
+        self._arrivals = (
+            AtOnce()
+            if rate_per_s is None
+            else Gamma(rate_per_s=rate_per_s, burstiness=burstiness, sorted_gaps=False)
+        )
         self._prompt = (prompt_median_tokens, prompt_sigma, max_prompt_tokens)
         self._output = (output_median_tokens, output_sigma, max_output_tokens)
         self.models = (model,)
@@ -76,24 +79,14 @@ class Synthetic:
                 ),
             ),
             service=np.zeros(count, np.int64),
-            arrival_s=self._arrivals_s(gaps),
-            prompt_tokens=_lengths(*self._prompt, count, prompts),
-            output_tokens=_lengths(*self._output, count, outputs),
+            arrival_s=self._arrivals.draw(count, gaps),
+            prompt_tokens=lognormal_tokens(*self._prompt[:2], count, prompts).clip(
+                1, self._prompt[2]
+            ),
+            output_tokens=lognormal_tokens(*self._output[:2], count, outputs).clip(
+                1, self._output[2]
+            ),
             max_output_tokens=np.full(count, self._output[2]),
             app=np.arange(count),
             deadline_s=np.full(count, np.nan),
         )
-
-    def _arrivals_s(self, rng: np.random.Generator) -> Floats:
-        if self._rate_per_s is None:
-            return np.zeros(self._requests)
-        shape = 1.0 / self._burstiness**2
-        return rng.gamma(shape, 1.0 / shape / self._rate_per_s, self._requests).cumsum()
-
-
-def _lengths(
-    median: float, sigma: float, longest: int, count: int, rng: np.random.Generator
-) -> Ints:
-    drawn = median * np.exp(sigma * rng.standard_normal(count))
-    tokens: Ints = np.rint(drawn).astype(np.int64).clip(1, longest)
-    return tokens

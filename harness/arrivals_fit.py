@@ -1,0 +1,184 @@
+"""Makes the stored tables of arrivals from measured ones: rates by window, functions, clients.
+
+Counts of windows vary even where the rate does not. What is stored are rates: the part of the
+counts' variance that a Poisson count would have by itself is taken out, so that Poisson arrivals
+at these rates have the measured variance-to-mean ratio (`index_of_dispersion`) again.
+"""
+
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+Json = dict[str, Any]
+
+LLM_WINDOW_S = 10
+MINUTE_S = 60
+LOAD_KEPT = 0.95  # of the load of a service, carried by the clients that are kept
+SERVICES = ("m-small", "m-mid", "m-large", "deepseek-r1")
+LLM_SOURCE = "Azure/AzurePublicDataset@b469a11 data/AzureLLMInferenceTrace_{name}.csv, CC BY 4.0"
+FUNCTIONS_SOURCE = (
+    "Azure Functions 2019 (arXiv 2003.03423, CC BY 4.0), 1000 functions over 60 minutes as in "
+    "IntelliSys-Lab/Freyr-sim simulations/serverless/azurefunctions-dataset2019/"
+    "exp_sim_invocation_traces_0.csv"
+)
+CLIENTS_SOURCE = "alibaba/ServeGen@f891d11 data/*/{name}/chunk-*-trace.csv (arXiv 2505.09999)"
+
+
+def arrival_files(data: Path) -> Iterator[tuple[str, Json]]:
+    """File name and content of every table."""
+    for name in ("conv", "code"):
+        trace = pd.read_csv(data / "azure_llm_2023" / f"{name}.csv.gz")
+        source = LLM_SOURCE.format(name=name)
+        yield f"azure_llm_2023_{name}.json", windows_table(trace["arrival_s"].to_numpy(), source)
+    yield "azure_functions_2019.json", functions_table(data)
+    clients = pd.read_parquet(data / "servegen" / "clients.parquet")
+    for name in SERVICES:
+        windows = pd.read_parquet(data / "servegen" / f"{name}_arrivals.parquet")
+        of_service = clients[clients["model"] == name]
+        source = CLIENTS_SOURCE.format(name=name)
+        yield f"servegen_{name}.json", clients_table(of_service, windows, source)
+
+
+def windows_table(arrival_s: Floats, source: str) -> Json:
+    """Relative rate of every window of a trace, and what the trace measures.
+
+    `cv_of_gaps` is the coefficient of variation of the gaps between arrivals.
+    """
+    gaps_s = np.diff(arrival_s)
+    counts = _counts(arrival_s, LLM_WINDOW_S)
+    return {
+        "kind": f"rate of every {LLM_WINDOW_S} s of a trace over its mean, Poisson noise removed",
+        "source": source,
+        "window_s": LLM_WINDOW_S,
+        "measured": {
+            "rate_per_s": _short(len(gaps_s) / (arrival_s[-1] - arrival_s[0])),
+            "cv_of_gaps": _short(gaps_s.std() / gaps_s.mean()),
+            "index_of_dispersion_10_s": _short(dispersion(counts)),
+            "index_of_dispersion_60_s": _short(dispersion(_counts(arrival_s, MINUTE_S))),
+        },
+        "relative_rate": _list(relative_rates(counts)),
+    }
+
+
+def _counts(arrival_s: Floats, window_s: int) -> Floats:
+    """Arrivals in every whole window."""
+    windows = int(arrival_s[-1] // window_s)
+    inside = (arrival_s[arrival_s < windows * window_s] // window_s).astype(np.int64)
+    return np.bincount(inside, minlength=windows).astype(np.float64)
+
+
+def dispersion(counts: Floats) -> float:
+    """Variance over mean; 1 for Poisson counts."""
+    return float(counts.var() / counts.mean())
+
+
+def relative_rates(counts: Floats) -> Floats:
+    """Rates of windows over their mean, with the variance of the counts beyond Poisson.
+
+    A window without arrivals keeps the rate 0: where all are pulled to the mean alike, a pause of
+    minutes would fill up.
+    """
+    relative = counts / counts.mean()
+    some = relative > 0.0
+    beyond = max(0.0, relative.var() - 1.0 / counts.mean())
+    inside = relative[some]
+    # variance = share * (mean^2 + pull^2 * variance inside) - 1, to be `beyond`
+    left = (beyond + 1.0) / some.mean() - inside.mean() ** 2
+    pull = math.sqrt(max(0.0, left) / inside.var()) if inside.var() > 0.0 else 0.0
+    rates = np.zeros(len(relative))
+    rates[some] = np.maximum(0.0, inside.mean() + pull * (inside - inside.mean()))
+    return np.asarray(rates / rates.mean())
+
+
+def functions_table(data: Path) -> Json:
+    """Total rate by minute, and rate and variation of every function that users trigger.
+
+    Timers are left out. `function_rate` is per minute; `function_variation` the squared
+    coefficient of variation of a function's rate from minute to minute beyond `shared_rate`, the
+    relative rate of a minute that the covariance of the functions says they have in common.
+    """
+    rows = pd.read_parquet(data / "azure_functions_2019" / "sample_1000fn_60min.parquet")
+    used = rows[rows["trigger"] != "timer"]
+    counts = used.pivot_table(
+        index="function", columns="minute", values="invocations", fill_value=0, aggfunc="sum"
+    ).to_numpy(np.float64)
+    total, mean, own = counts.sum(axis=0), counts.mean(axis=1), counts.var(axis=1)
+    common = (total.var() - own.sum()) / (mean.sum() ** 2 - (mean**2).sum())
+    relative = total / total.mean()
+    shared = 1.0 + math.sqrt(common / relative.var()) * (relative - 1.0)
+    variation = np.maximum(0.0, ((own - mean) / mean**2 - common) / (1.0 + common))
+    order = np.argsort(-mean, kind="stable")
+    return {
+        "kind": "rate of every minute over the mean, Poisson noise removed, and of every function",
+        "source": FUNCTIONS_SOURCE,
+        "window_s": MINUTE_S,
+        "measured": {
+            "rate_per_s": _short(total.mean() / MINUTE_S),
+            "cv_of_minutes": _short(total.std() / total.mean()),
+            "index_of_dispersion_60_s": _short(dispersion(total)),
+            "median_cv_of_a_function": _short(float(np.median(np.sqrt(own) / mean))),
+        },
+        "relative_rate": _list(relative_rates(total)),
+        "shared_rate": _list(shared),
+        "function_rate": _list(mean[order]),
+        "function_variation": _list(variation[order]),
+    }
+
+
+def clients_table(clients: pd.DataFrame, windows: pd.DataFrame, source: str) -> Json:
+    """The busiest clients of a service, up to `LOAD_KEPT` of its load.
+
+    `clients` has the mean rate and coefficient of variation of each inside windows, `windows` what
+    was fitted to them; a client's family is the one that fits most of its load, or most of all
+    clients' where its own windows are not there. `shape` is the family's parameter with that
+    coefficient.
+    """
+    fitted = windows.groupby(["client", "family"])["rate"].sum().unstack(fill_value=0)
+    usual = str(fitted.sum().idxmax())
+    own = {client: str(family) for client, family in fitted.idxmax(axis=1).items()}
+    ranked = clients.sort_values("mean_rate", ascending=False, kind="stable")
+    rate, cv = ranked["mean_rate"], ranked["mean_cv"]
+    kept = ranked[rate.cumsum() - rate < LOAD_KEPT * rate.sum()]
+    share = kept["mean_rate"] / kept["mean_rate"].sum()
+    return {
+        "kind": f"share of the load, and gaps, of the clients that carry {LOAD_KEPT:.0%} of it",
+        "source": source,
+        "measured": {
+            "cv_weighted_by_rate": _short((rate * cv).sum() / rate.sum()),
+            "clients": len(ranked),
+            "load_kept": _short(kept["mean_rate"].sum() / rate.sum()),
+        },
+        "clients": [
+            _client(part, one, own.get(name, usual).lower())
+            for name, part, one in zip(kept["client"], share, kept["mean_cv"], strict=True)
+        ],
+    }
+
+
+def _client(share: float, cv: float, family: str) -> Json:
+    shape = 1.0 / cv**2 if family == "gamma" else weibull_shape(cv)
+    return {"share": _short(share), "cv": _short(cv), "family": family, "shape": _short(shape)}
+
+
+def weibull_shape(cv: float) -> float:
+    """Shape of the Weibull distribution with a coefficient of variation (bisection)."""
+    low, high = 0.05, 50.0
+    for _ in range(80):
+        shape = math.sqrt(low * high)
+        square = math.exp(math.lgamma(1.0 + 2.0 / shape) - 2.0 * math.lgamma(1.0 + 1.0 / shape))
+        low, high = (shape, high) if square - 1.0 > cv**2 else (low, shape)
+    return shape
+
+
+def _list(values: Floats) -> list[float]:
+    return [_short(value) for value in values]
+
+
+def _short(value: float) -> float:
+    return float(f"{value:.6g}")

@@ -1,0 +1,270 @@
+"""When requests arrive: made-up processes, and real ones at a wanted rate.
+
+Every class is named in a workload's `arrivals`. The real ones replay no trace; they follow tables
+derived from one (`harness.arrivals_fit`, profiles/arrivals), whose docstrings say what is kept.
+"""
+
+import hashlib
+import json
+import math
+from collections.abc import Mapping
+from functools import cache
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from harness.models import PROFILES, unknown_name
+
+Floats = NDArray[np.float64]
+Generator = np.random.Generator
+
+TABLES = PROFILES / "arrivals"
+
+
+class Arrivals(Protocol):
+    """A process of arrivals."""
+
+    @property
+    def datasets(self) -> Mapping[str, str]:
+        """The tables behind it, with their sha256."""
+
+    def draw(self, count: int, rng: Generator) -> Floats:
+        """`count` arrival times in seconds from 0, ascending. Same state, same times."""
+
+
+class AtOnce:
+    """Every request is there at time 0."""
+
+    datasets: Mapping[str, str] = {}
+
+    def draw(self, count: int, rng: Generator) -> Floats:
+        """As `Arrivals`."""
+        return np.zeros(count)
+
+
+class Gamma:
+    """Independent gaps, gamma distributed; with `burstiness` 1 a Poisson process."""
+
+    def __init__(self, *, rate_per_s: float, burstiness: float, sorted_gaps: bool) -> None:
+        """`burstiness` is the coefficient of variation of the gaps.
+
+        With `sorted_gaps` they come in ascending order: the same gaps, the densest part first and
+        the longest wait last. Raises ValueError for a rate or burstiness that is not positive.
+        """
+        _refuse_unless_positive("rate_per_s", rate_per_s)
+        _refuse_unless_positive("burstiness", burstiness)
+        self._rate_per_s, self._burstiness, self._sorted_gaps = rate_per_s, burstiness, sorted_gaps
+        self.datasets: Mapping[str, str] = {}
+
+    def draw(self, count: int, rng: Generator) -> Floats:
+        """As `Arrivals`."""
+        gaps_s = gamma_gaps_s(count, self._rate_per_s, self._burstiness, rng)
+        return (np.sort(gaps_s) if self._sorted_gaps else gaps_s).cumsum()
+
+
+def gamma_gaps_s(count: int, rate_per_s: float, burstiness: float, rng: Generator) -> Floats:
+    """Gaps of mean 1 / `rate_per_s` and coefficient of variation `burstiness`."""
+    shape = 1.0 / burstiness**2
+    return rng.gamma(shape, 1.0 / shape / rate_per_s, count)
+
+
+class WholeSeconds:
+    """A Poisson number of requests at every whole second; those of a second share its time."""
+
+    def __init__(self, *, rate_per_s: float) -> None:
+        """Raises ValueError for a rate that is not positive."""
+        _refuse_unless_positive("rate_per_s", rate_per_s)
+        self._rate_per_s = rate_per_s
+        self.datasets: Mapping[str, str] = {}
+
+    def draw(self, count: int, rng: Generator) -> Floats:
+        """As `Arrivals`."""
+        per_second = np.zeros(0, np.int64)
+        while per_second.sum() < count:
+            block = int(np.ceil(count / self._rate_per_s))
+            per_second = np.concatenate([per_second, rng.poisson(self._rate_per_s, block)])
+        return np.repeat(np.arange(len(per_second), dtype=np.float64), per_second)[:count]
+
+
+class Windows:
+    """Poisson arrivals whose rate changes from window to window as that of a measured service.
+
+    Kept of the measurement: how the rate goes up and down along the whole recording, in its own
+    time whatever the wanted rate. Not kept: anything inside a window, where arrivals are uniform.
+    A draw begins with any window of the recording, and goes on at its start when it ends; a short
+    one sees the rate of its part of it, which is not the mean.
+    """
+
+    def __init__(self, *, table: str, rate_per_s: float) -> None:
+        """`rate_per_s` is the mean over the recording.
+
+        Raises ValueError for an unknown table, one without windows and a rate that is not positive.
+        """
+        _refuse_unless_positive("rate_per_s", rate_per_s)
+        content = arrival_table(table, "relative_rate")
+        self._clock = _Clock(content["relative_rate"], content["window_s"])
+        self._rate_per_s = rate_per_s
+        self.datasets = {table: _sha256(table)}
+
+    def draw(self, count: int, rng: Generator) -> Floats:
+        """As `Arrivals`."""
+        start = int(rng.integers(self._clock.windows))
+        return self._clock.after(start, rng.exponential(1.0, count).cumsum() / self._rate_per_s)
+
+
+class Functions:
+    """Requests of `functions` cloud functions together, as many as are wanted.
+
+    Kept of the measurement: the rate of every function, by how much its count of a minute varies
+    beyond a Poisson count, and the rate that all functions share from minute to minute. Not kept:
+    whether a function's busy minutes follow each other, and less variation than Poisson (functions
+    called at fixed times). Arrivals inside a minute are uniform. The fewer functions and the higher
+    the rate of each, the burstier; a draw begins with any minute of the shared hour.
+    """
+
+    def __init__(self, *, table: str, rate_per_s: float, functions: int) -> None:
+        """`rate_per_s` is the mean of all of them together; which ones they are, a draw decides.
+
+        Raises ValueError for an unknown table, one without functions and a number that is not
+        positive.
+        """
+        _refuse_unless_positive("rate_per_s", rate_per_s)
+        _refuse_unless_positive("functions", functions)
+        content = arrival_table(table, "function_rate")
+        self._rate = np.asarray(content["function_rate"], np.float64)
+        self._variation = np.asarray(content["function_variation"], np.float64)
+        self._shared = np.asarray(content["shared_rate"], np.float64)
+        self._window_s = float(content["window_s"])
+        self._rate_per_s, self._functions = rate_per_s, functions
+        self.datasets = {table: _sha256(table)}
+
+    def draw(self, count: int, rng: Generator) -> Floats:
+        """As `Arrivals`."""
+        chosen = _without_early_repeats(len(self._rate), self._functions, rng)
+        share = self._rate[chosen] / self._rate[chosen].sum()
+        start = int(rng.integers(len(self._shared)))
+        found: list[Floats] = []
+        while sum(map(len, found)) < count:
+            minute = len(found)
+            shared = self._shared[(start + minute) % len(self._shared)]
+            mean = share * shared * self._rate_per_s * self._window_s
+            number = int(rng.poisson(mean * _swings(self._variation[chosen], rng)).sum())
+            inside_s = np.sort(rng.random(number)) * self._window_s
+            found.append(minute * self._window_s + inside_s)
+        return np.concatenate(found)[:count]
+
+
+def _without_early_repeats(there: int, wanted: int, rng: Generator) -> NDArray[np.int64]:
+    """Indices at random; none twice before every other was taken as often."""
+    rounds = [rng.permutation(there) for _ in range(-(-wanted // there))]
+    return np.concatenate(rounds)[:wanted]
+
+
+def _swings(variation: Floats, rng: Generator) -> Floats:
+    """Gamma factors of mean 1 and these squared coefficients of variation."""
+    swings = np.ones(len(variation))
+    varies = variation > 0.0
+    swings[varies] = rng.gamma(1.0 / variation[varies], variation[varies])
+    return swings
+
+
+class Clients:
+    """The clients of a service, each with independent gaps of its own rate and burstiness.
+
+    Kept of the measurement: share of the load, burstiness and family (gamma or Weibull) of every
+    client that counts. Not kept: how a client's rate changes over hours and days, and the small
+    clients that carry the last percents of the load.
+    """
+
+    def __init__(self, *, table: str, rate_per_s: float) -> None:
+        """`rate_per_s` is that of all clients together.
+
+        Raises ValueError for an unknown table, one without clients and a rate that is not positive.
+        """
+        _refuse_unless_positive("rate_per_s", rate_per_s)
+        content = arrival_table(table, "clients")
+        self._clients: list[Mapping[str, Any]] = content["clients"]
+        self._rate_per_s = rate_per_s
+        self.datasets = {table: _sha256(table)}
+
+    def draw(self, count: int, rng: Generator) -> Floats:
+        """As `Arrivals`."""
+        streams = [
+            _Stream(client, client["share"] * self._rate_per_s, own)
+            for client, own in zip(self._clients, rng.spawn(len(self._clients)), strict=True)
+        ]
+        until_s = count / self._rate_per_s
+        while sum(stream.count_until(until_s) for stream in streams) < count:
+            until_s *= 2.0
+        return np.sort(np.concatenate([stream.arrival_s for stream in streams]))[:count]
+
+
+class _Stream:
+    """Arrivals of one client, as far as they were asked for.
+
+    It does not begin with an arrival: time 0 falls anywhere in a gap, more likely into a long one.
+    """
+
+    def __init__(self, client: Mapping[str, Any], rate_per_s: float, rng: Generator) -> None:
+        self._rng, self._rate_per_s = rng, rate_per_s
+        self._family, self._shape = client["family"], client["shape"]
+        around = relative_gaps(self._family, self._shape, 1, rng, met=True)
+        self.arrival_s: Floats = around * rng.random() / rate_per_s
+
+    def count_until(self, until_s: float) -> int:
+        """Draws on until then; returns the number of arrivals before."""
+        while self.arrival_s[-1] <= until_s:
+            more = max(16, len(self.arrival_s))
+            gaps = relative_gaps(self._family, self._shape, more, self._rng, met=False)
+            late_s = self.arrival_s[-1] + gaps.cumsum() / self._rate_per_s
+            self.arrival_s = np.concatenate([self.arrival_s, late_s])
+        return int(np.searchsorted(self.arrival_s, until_s))
+
+
+def relative_gaps(family: str, shape: float, count: int, rng: Generator, *, met: bool) -> Floats:
+    """Gaps of mean 1; with `met` those that a moment chosen at random falls into."""
+    if family == "gamma":
+        return rng.gamma(shape + met, 1.0 / shape, count)
+    mean = math.gamma(1.0 + 1.0 / shape)
+    powers = rng.gamma(1.0 + met / shape, 1.0, count)
+    return np.asarray(powers ** (1.0 / shape) / mean, np.float64)
+
+
+class _Clock:
+    """Time that passes as fast as requests come: relative rates of windows of equal length."""
+
+    def __init__(self, relative_rate: list[float], window_s: float) -> None:
+        self.windows = len(relative_rate)
+        self._edge_s = np.arange(self.windows + 1) * window_s
+        self._passed = np.concatenate([[0.0], np.cumsum(relative_rate) * window_s])
+
+    def after(self, window: int, passed: Floats) -> Floats:
+        """Seconds after the start of a window at which so much of this time has passed."""
+        cycles, rest = np.divmod(self._passed[window] + passed, self._passed[-1])
+        at_s = np.interp(rest, self._passed, self._edge_s)
+        return np.asarray(cycles * self._edge_s[-1] + at_s - self._edge_s[window], np.float64)
+
+
+@cache
+def arrival_table(name: str, needed: str) -> Mapping[str, Any]:
+    """A stored table of arrivals that has `needed`.
+
+    Raises ValueError for an unknown one, with the closest names, and for one without `needed`.
+    """
+    known = {path.stem: path for path in TABLES.glob("*.json")}
+    if name not in known:
+        raise ValueError(unknown_name("arrival table", name, known))
+    content: Mapping[str, Any] = json.loads(known[name].read_text(encoding="utf-8"))
+    if needed not in content:
+        raise ValueError(f"workload.arrivals.table={name} has no {needed}")
+    return content
+
+
+def _sha256(table: str) -> str:
+    return hashlib.sha256((TABLES / f"{table}.json").read_bytes()).hexdigest()
+
+
+def _refuse_unless_positive(name: str, value: float) -> None:
+    if not value > 0:
+        raise ValueError(f"workload.arrivals.{name} is {value}, it must be positive")

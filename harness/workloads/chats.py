@@ -1,0 +1,77 @@
+"""Requests to one model as people chat with it: measured lengths, a process of arrivals."""
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from harness.entities import Service, ServiceId
+from harness.models import model_facts
+from harness.workloads.arrivals import Arrivals
+from harness.workloads.lengths import Lengths
+from harness.workloads.workload import Workload
+
+
+class Chats:
+    """`requests` requests to one model."""
+
+    def __init__(
+        self,
+        *,
+        model: str,
+        requests: int,
+        arrivals: Arrivals,
+        lengths: Lengths,
+        max_output_tokens: int,
+    ) -> None:
+        """Each may answer up to `max_output_tokens`; longer answers end there.
+
+        A prompt that leaves no room for so many in the model's context keeps its last tokens
+        (`cut_share` says how many do). Raises ValueError for an unknown model, a number that is
+        not positive and a limit that leaves no room for a prompt.
+        """
+        self._facts = model_facts(model)
+        for name, value in (("requests", requests), ("max_output_tokens", max_output_tokens)):
+            if not value > 0:
+                raise ValueError(f"workload.{name} is {value}, it must be positive")
+        self._room_tokens = self._facts.max_context_tokens - max_output_tokens
+        if self._room_tokens < 1:
+            raise ValueError(
+                f"answers of {max_output_tokens} tokens leave no prompt in the context of {model}, "
+                f"{self._facts.max_context_tokens}"
+            )
+        self._requests, self._max_output_tokens = requests, max_output_tokens
+        self._arrivals, self._lengths = arrivals, lengths
+        self.models = (model,)
+        self.files: Mapping[str, str] = {}
+
+    def build(self, seed: int) -> Workload:
+        """Same seed, same workload; lengths do not depend on the arrivals."""
+        count = self._requests
+        prompts, outputs, gaps = (np.random.default_rng([seed, 6, part]) for part in range(3))
+        drawn = self._lengths.draw(count, prompts, outputs)
+        return Workload(
+            services=(
+                Service(
+                    ServiceId(self._facts.name),
+                    self._facts.kv_bytes_per_token,
+                    self._facts.max_context_tokens,
+                ),
+            ),
+            service=np.zeros(count, np.int64),
+            arrival_s=self._arrivals.draw(count, gaps),
+            prompt_tokens=np.minimum(drawn.prompt_tokens, self._room_tokens),
+            output_tokens=np.minimum(drawn.output_tokens, self._max_output_tokens),
+            max_output_tokens=np.full(count, self._max_output_tokens),
+            app=np.arange(count),
+            deadline_s=np.full(count, np.nan),
+            datasets={**self._arrivals.datasets, **self._lengths.datasets},
+        )
+
+    def cut_share(self, seed: int) -> tuple[float, float]:
+        """Shares of prompts cut to the context and of answers cut at the limit (0..1)."""
+        streams = (np.random.default_rng([seed, 6, part]) for part in range(2))
+        drawn = self._lengths.draw(self._requests, *streams)
+        return (
+            float((drawn.prompt_tokens > self._room_tokens).mean()),
+            float((drawn.output_tokens > self._max_output_tokens).mean()),
+        )
