@@ -6,8 +6,9 @@ check is at least reproduced in its direction.
 
 A claim's `check` (or a list of them, all of which must hold) says in data how it is tested:
 
-    rule       range | within | bound | trend, see `harness.verdicts`
+    rule       range | mean | within | bound | trend, see `harness.verdicts`
     scenario   the folder below results/
+    code       what is otherwise for --fidelity code: a mapping of these words
     table      instead of a scenario a file of harness/profiles/shapes, derived from measurements:
                each row is a setting, named by the columns in `settings`
     columns    summary column, or several; each is then a setting of its own
@@ -22,7 +23,7 @@ A claim's `check` (or a list of them, all of which must hold) says in data how i
                or a list of settings, each with its columns and values
     paper      the figure or [low, high] as printed; the claim's own where it is left out
     step       of the last printed digit
-    tolerance  (range) relative, at both ends
+    tolerance  (range) relative, at both ends; (mean) relative
     take, side, at     (bound) largest | smallest, at_most | at_least, the setting it is found at
     against, expect    (trend) a settings column, falling | rising
 
@@ -70,6 +71,7 @@ class Check:
     rule: str
     columns: Sequence[str]
     scenario: str = ""
+    code: Mapping[str, Any] = field(default_factory=dict)
     table: str = ""
     derive: Mapping[str, str] = field(default_factory=dict)
     paper: float | Sequence[float] | None = None
@@ -99,7 +101,7 @@ class Check:
 
 
 WORDS: Mapping[str, tuple[str, ...]] = {
-    "rule": ("range", "within", "bound", "trend"),
+    "rule": ("range", "mean", "within", "bound", "trend"),
     "quantity": tuple(verdicts.QUANTITIES),
     "take": ("", "largest", "smallest"),
     "side": ("", "at_most", "at_least"),
@@ -122,7 +124,7 @@ def read_checks(claim: Mapping[str, Any]) -> list[Check]:
     given = claim.get("check", [])
     found = []
     for raw in given if isinstance(given, list) else [given]:
-        unknown = set(raw) - {one.name for one in fields(Check)}
+        unknown = {*raw, *raw.get("code", ())} - {one.name for one in fields(Check)}
         if unknown:
             raise ValueError(f"{claim['id']}: a check has no {', '.join(sorted(unknown))}")
         figures = {} if claim["kind"] == "shape" else {"paper": claim["paper"]}
@@ -196,8 +198,9 @@ def _apply(check: Check, measured: Sequence[Measured]) -> Outcome:
         return verdicts.judge_trend(measured, against=check.against, expect=check.expect)
     if check.rule == "within":
         return verdicts.worst([verdicts.judge_within(one, check.band) for one in measured])
+    judge_each = verdicts.judge_mean if check.rule == "mean" else verdicts.judge_range
     return verdicts.worst(
-        [verdicts.judge_range(one, check.band, tolerance=check.tolerance) for one in measured]
+        [judge_each(one, check.band, tolerance=check.tolerance) for one in measured]
     )
 
 
@@ -341,7 +344,10 @@ def verdict_of(
 
     `summaries` gives the runs of a scenario.
     """
-    outcomes = [judge(check, summaries(check.scenario), fidelity) for check in read_checks(claim)]
+    checks = read_checks(claim)
+    if fidelity == "code":
+        checks = [replace(check, **check.code) for check in checks]
+    outcomes = [judge(check, summaries(check.scenario), fidelity) for check in checks]
     outcome = verdicts.worst(outcomes or [Outcome(Verdict.NOT_RUN, "", "no check")])
     facts = {key: claim.get(key) for key in ("id", "where", "metric", "kind", "paper")}
     note = "; ".join(filter(None, (outcome.note, claim.get("note"))))

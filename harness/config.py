@@ -65,8 +65,12 @@ class RunConfig:
     """Of the workload and of the planner."""
     matrix: dict[str, Any] = field(default_factory=dict)
     """Axis -> values; an axis is a config group or a dotted key. Cells are the product."""
+    skip: list[Any] = field(default_factory=list)
+    """Cells of the matrix that say nothing: axis -> values, all of which a cell has."""
     compare: dict[str, Any] = field(default_factory=dict)
     """`axis` and the `reference` value on it that the printed table normalises by."""
+    shows: list[str] = field(default_factory=list)
+    """Figures of a run (columns of its summary) that the printed table has."""
     claims: list[str] = field(default_factory=list)
     """Claims that the results feed."""
     expected_minutes: float = MISSING

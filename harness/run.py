@@ -93,7 +93,7 @@ def as_plain(config: DictConfig) -> dict[str, Any]:
 
 
 def cell_configs(config: DictConfig) -> Iterator[tuple[dict[str, object], DictConfig]]:
-    """Every cell of the matrix: its values on the axes, and its configuration.
+    """Every cell of the matrix but those to skip: its values on the axes, and its configuration.
 
     A key given on the command line is no axis.
     """
@@ -103,6 +103,8 @@ def cell_configs(config: DictConfig) -> Iterator[tuple[dict[str, object], DictCo
     groups = HydraConfig.get().runtime.choices
     composed: dict[tuple[str, ...], DictConfig] = {}
     for combination in combinations_of(matrix):
+        if any(_fits(combination, pattern) for pattern in config.skip):
+            continue
         picks = tuple(f"{axis}={value}" for axis, value in combination.items() if axis in groups)
         if picks not in composed:
             composed[picks] = hydra.compose("run", overrides=[*chosen, *picks])
@@ -111,6 +113,18 @@ def cell_configs(config: DictConfig) -> Iterator[tuple[dict[str, object], DictCo
             if axis not in groups:
                 OmegaConf.update(cell, axis, value, force_add=False)
         yield combination, cell
+
+
+def _fits(combination: Mapping[str, object], pattern: Mapping[str, Sequence[object]]) -> bool:
+    """Whether a cell has one of the values of a pattern on each of its axes."""
+    return all(combination.get(axis) in list(values) for axis, values in pattern.items())
+
+
+def _chosen(setting: Mapping[str, object]) -> dict[str, str]:
+    """The file that each group of the configuration was taken from."""
+    choices = HydraConfig.get().runtime.choices
+    ours = {str(group): value for group, value in choices.items() if "hydra/" not in str(group)}
+    return {group: str(setting.get(group, value)) for group, value in ours.items()}
 
 
 def cell_of(config: DictConfig, setting: Mapping[str, object]) -> Cell:
@@ -133,7 +147,7 @@ def cell_of(config: DictConfig, setting: Mapping[str, object]) -> Cell:
     engine = _built("engine", plain["engine"], offered)
     run = run_id({**determines, "files": recipe.files}, source_digest())
     return Cell(
-        config=determines,
+        config={**determines, "chosen": _chosen(setting)},
         setting={axis: _plain(value) for axis, value in setting.items()},
         folder=ROOT / plain["results"] / plain["name"] / run,
         recipe=recipe,
@@ -229,7 +243,7 @@ def run(config: DictConfig) -> None:
     rows = read_summaries(folder)
     rows = rows.loc[[cell.folder.name for cell in cells]]
     settings = {cell.folder.name: cell.setting for cell in cells}
-    print_cells(rows, settings, plain["compare"])
+    print_cells(rows, settings, plain["compare"], shows=plain["shows"])
     log_scenario(config.tracking, scenario=config.name, rows=rows, figures=(), folder=folder.parent)
 
 

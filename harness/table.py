@@ -10,6 +10,8 @@ from rich.console import Console
 from rich.measure import Measurement
 from rich.table import Table
 
+from harness.models import unknown_name
+
 NAMES = {"system": "config.system.name"}
 """Summary columns of axes that are config groups."""
 
@@ -19,9 +21,17 @@ FIGURES = {
     "end_to_end_s": "end to end s",
     "gpu_idle_s": "GPU idle s",
     "gpu_loading_s": "GPU loading s",
+    "jct_s_mean": "mean JCT s",
+    "jct_s_p99": "P99 JCT s",
+    "ttft_s_mean": "mean TTFT s",
+    "ttft_s_p99": "P99 TTFT s",
+    "tpot_s_mean": "mean TPOT s",
+    "tpot_s_p99": "P99 TPOT s",
 }
-DIGITS = {"extra_s": 2, "gpu_idle_s": 0, "gpu_loading_s": 0}
-COMPARED = ("inference_s", "end_to_end_s")
+"""Headers of summary columns; any other stands under its own name."""
+
+DIGITS = {"extra_s": 2, "gpu_idle_s": 0, "gpu_loading_s": 0, "tpot_s_mean": 4, "tpot_s_p99": 4}
+COMPARED = ("inference_s", "end_to_end_s", "jct_s_mean", "jct_s_p99")
 """Figures that are also shown as multiples of the reference's."""
 
 
@@ -35,15 +45,19 @@ def print_cells(
     settings: Mapping[str, Mapping[str, object]],
     compare: Mapping[str, object],
     *,
+    shows: Sequence[str],
     console: Console | None = None,
 ) -> None:
     """Print what the rows of `read_summaries` say, and what their seconds rest on.
 
     `settings` gives each run's value on every axis; `compare` may name an `axis` and the
-    `reference` on it. A file gets the whole width that the table needs.
+    `reference` on it; `shows` are the summary columns to print. A file gets the whole width that
+    the table needs. Raises ValueError for a column that no summary has.
     """
+    if absent := [figure for figure in shows if figure not in rows]:
+        raise ValueError(unknown_name("figure of a run", absent[0], dict.fromkeys(rows)))
     console = console or Console()
-    table = as_table(rows, settings, compare)
+    table = as_table(rows, settings, compare, shows)
     if console.is_terminal and _width(table) > console.width:
         table.padding = (0, 0)
         for column in table.columns:
@@ -82,7 +96,10 @@ def basis(rows: pd.DataFrame) -> str:
 
 
 def as_table(
-    rows: pd.DataFrame, settings: Mapping[str, Mapping[str, object]], compare: Mapping[str, object]
+    rows: pd.DataFrame,
+    settings: Mapping[str, Mapping[str, object]],
+    compare: Mapping[str, object],
+    shows: Sequence[str],
 ) -> Table:
     """Rows by setting in the order of the matrix, then the compared axis, its reference first."""
     axis = str(compare["axis"]) if compare else "system"
@@ -90,7 +107,7 @@ def as_table(
     keys = list(places.columns)
     spans = [f"uncertainty.end_to_end_s.{end}" for end in ("low", "high")]
     drawn = all(span in rows for span in spans)
-    frame = pd.concat([places, rows[[*FIGURES, *(spans if drawn else ())]]], axis=1)
+    frame = pd.concat([places, rows[[*shows, *(spans if drawn else ())]]], axis=1)
     grouped = frame.groupby(keys, sort=False, dropna=False)
     means = grouped.mean().assign(seeds=grouped.size()).reset_index()
     varies = axis in places and places[axis].nunique() > 1
@@ -101,7 +118,7 @@ def as_table(
     columns = [(_header(key, keys), [_text(value) for value in means[key]]) for key in keys]
     if means["seeds"].nunique() > 1:
         columns.append(("seeds", [_text(value) for value in means["seeds"]]))
-    columns += _figures(means, keys, axis, reference)
+    columns += _figures(means, keys, axis, reference, shows)
     if drawn:
         low, high = (means[span] for span in spans)
         cells = [f"{a:,.1f} to {b:,.1f}" for a, b in zip(low, high, strict=True)]
@@ -142,12 +159,17 @@ def _ordered(
 
 
 def _figures(
-    means: pd.DataFrame, keys: Sequence[str], axis: str, reference: Hashable
+    means: pd.DataFrame,
+    keys: Sequence[str],
+    axis: str,
+    reference: Hashable,
+    shows: Sequence[str],
 ) -> list[tuple[str, list[str]]]:
     """Headers and cells of the figures, and how many times the reference's in the same setting."""
     columns = []
-    for figure, name in FIGURES.items():
+    for figure in shows:
         digits = DIGITS.get(figure, 1)
+        name = FIGURES.get(figure, figure.replace("_", " "))
         columns.append((name, [f"{value:,.{digits}f}" for value in means[figure]]))
         if reference is not None and figure in COMPARED:
             columns.append(("x", _times(means, figure, keys, axis, reference)))

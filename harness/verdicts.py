@@ -8,6 +8,8 @@ range   a quantity over settings, claimed to lie in [lo, hi]. Reproduced: every 
         touches [lo, hi] and the smallest and largest estimate are within `tolerance` of lo and hi.
         Direction only: the mean over settings is on the better side of no change (its whole
         interval), and at most 10% of the settings are worse than none by more than 0.005.
+mean    the mean of a quantity over settings, claimed to be a figure. Reproduced: its interval touches
+        the figure, give or take `tolerance` of it. Direction only: as for `range`.
 within  figures claimed to lie in [lo, hi]. Reproduced: all estimates do. No direction to speak of.
 bound   the largest (or smallest) of all estimates, claimed to stay on one side of a figure.
         Reproduced: it does, and is found at the setting the paper names. Direction only: it does,
@@ -168,13 +170,27 @@ def judge_range(measured: Measured, band: Band, *, tolerance: float) -> Outcome:
     )
     if ends_agree and all(found.meets(*band.rounded) for found in estimates):
         return Outcome(Verdict.REPRODUCED, text)
-    alike = QUANTITIES[measured.quantity].alike
-    mean = measured.mean()
-    better = (mean.value if mean.low is None else mean.low) > alike
-    fine = np.mean([found.value >= alike - WORSE_BY for found in estimates])
-    verdict = Verdict.DIRECTION if better and fine >= SHARE_NOT_WORSE else Verdict.NOT_REPRODUCED
     several = len(estimates) > 1
-    return Outcome(verdict, text, f"mean over settings {mean.text()}" if several else "")
+    note = f"mean over settings {measured.mean().text()}" if several else ""
+    return Outcome(_direction(measured), text, note)
+
+
+def judge_mean(measured: Measured, band: Band, *, tolerance: float) -> Outcome:
+    """Rule `mean`. `tolerance` is relative."""
+    mean, (bottom, top) = measured.mean(), band.rounded
+    _, _, text = _span(measured.per_setting())
+    note = f"over settings {text}"
+    if mean.meets(bottom * (1 - tolerance), top * (1 + tolerance)):
+        return Outcome(Verdict.REPRODUCED, mean.text(), note)
+    return Outcome(_direction(measured), mean.text(), note)
+
+
+def _direction(measured: Measured) -> Verdict:
+    """Whether the system is better on the whole, and hardly anywhere worse."""
+    alike, mean = QUANTITIES[measured.quantity].alike, measured.mean()
+    better = (mean.value if mean.low is None else mean.low) > alike
+    fine = np.mean([found.value >= alike - WORSE_BY for found in measured.per_setting()])
+    return Verdict.DIRECTION if better and fine >= SHARE_NOT_WORSE else Verdict.NOT_REPRODUCED
 
 
 def judge_within(measured: Measured, band: Band) -> Outcome:

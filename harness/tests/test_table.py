@@ -50,6 +50,7 @@ def printed(
         pd.DataFrame(rows, index=names),
         by_run,
         COMPARE if compare is None else compare,
+        shows=("inference_s", "extra_s", "end_to_end_s", "gpu_idle_s", "gpu_loading_s"),
         console=console,
     )
     plain = out.getvalue()

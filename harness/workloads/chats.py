@@ -22,8 +22,11 @@ class Chats:
         arrivals: Arrivals,
         lengths: Lengths,
         max_output_tokens: int,
+        starts_s: float,
     ) -> None:
         """Each may answer up to `max_output_tokens`; longer answers end there.
+
+        Arrivals begin at `starts_s`, when a model that takes long to load may be there.
 
         A prompt that leaves no room for so many in the model's context keeps its last tokens
         (`cut_share` says how many do). Raises ValueError for an unknown model, a number that is
@@ -39,7 +42,10 @@ class Chats:
                 f"answers of {max_output_tokens} tokens leave no prompt in the context of {model}, "
                 f"{self._facts.max_context_tokens}"
             )
+        if not 0 <= starts_s < np.inf:
+            raise ValueError(f"workload.starts_s is {starts_s}, it cannot be negative")
         self._requests, self._max_output_tokens = requests, max_output_tokens
+        self._starts_s = starts_s
         self._arrivals, self._lengths = arrivals, lengths
         self.models = (model,)
         self.files: Mapping[str, str] = {}
@@ -58,7 +64,7 @@ class Chats:
                 ),
             ),
             service=np.zeros(count, np.int64),
-            arrival_s=self._arrivals.draw(count, gaps),
+            arrival_s=self._starts_s + self._arrivals.draw(count, gaps),
             prompt_tokens=np.minimum(drawn.prompt_tokens, self._room_tokens),
             output_tokens=np.minimum(drawn.output_tokens, self._max_output_tokens),
             max_output_tokens=np.full(count, self._max_output_tokens),
