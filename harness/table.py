@@ -55,7 +55,7 @@ def print_cells(
     the table needs. Raises ValueError for a column that no summary has.
     """
     if absent := [figure for figure in shows if figure not in rows]:
-        raise ValueError(unknown_name("figure of a run", absent[0], dict.fromkeys(rows)))
+        raise ValueError(unknown_name("figure of a run", absent[0], dict.fromkeys(map(str, rows))))
     console = console or Console()
     table = as_table(rows, settings, compare, shows)
     if console.is_terminal and _width(table) > console.width:

@@ -8,7 +8,7 @@ range   a quantity over settings, claimed to lie in [lo, hi]. Reproduced: every 
         touches [lo, hi] and the smallest and largest estimate are within `tolerance` of lo and hi.
         Direction only: the mean over settings is on the better side of no change (its whole
         interval), and at most 10% of the settings are worse than none by more than 0.005.
-mean    the mean of a quantity over settings, claimed to be a figure. Reproduced: its interval touches
+mean    a quantity averaged over settings, claimed to be a figure. Reproduced: its interval touches
         the figure, give or take `tolerance` of it. Direction only: as for `range`.
 within  figures claimed to lie in [lo, hi]. Reproduced: all estimates do. No direction to speak of.
 bound   the largest (or smallest) of all estimates, claimed to stay on one side of a figure.

@@ -24,6 +24,7 @@ CHAT: dict[str, Any] = {
         table="lmsys_arena", part="all", outputs="lmsys_vicuna13b", longest_output_tokens=None
     ),
     "max_output_tokens": 512,
+    "starts_s": 0.0,
 }
 
 
@@ -106,6 +107,7 @@ def test_made_up_lengths_and_gaps_are_those_of_the_synthetic_workload() -> None:
         arrivals=Gamma(rate_per_s=5.0, burstiness=1.0, sorted_gaps=False),
         lengths=Lognormal(**{name: SYNTHETIC[name] for name in names}),
         max_output_tokens=SYNTHETIC["max_output_tokens"],
+        starts_s=0.0,
     ).build(2)
     for column in ("arrival_s", "prompt_tokens", "output_tokens", "max_output_tokens"):
         np.testing.assert_array_equal(getattr(chats, column), getattr(synthetic, column))

@@ -1,0 +1,236 @@
+"""SSJF's figures 4 to 9: JCT and throughput as curves: `python -m plots.ssjf_figures fig4`.
+
+Reads the runs of the figure's scenarios; writes results/figures/ssjf_<figure>.png and .pdf. Above
+is what the paper's method gives on a V100's costs, below what the conditions of the authors'
+program give. Points are means over seeds, bands their range.
+"""
+
+import argparse
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from harness.claims import basis, read_claims
+from harness.record import ROOT, current, read_summaries
+from plots import ssjf_shapes, style
+
+SEED = "config.seed"
+POLICY, PREDICTOR = "config.chosen.policy", "config.predictor.name"
+RATE, BURSTINESS = "config.workload.arrivals.rate_per_s", "config.workload.arrivals.burstiness"
+BATCH, ROUND = "config.policy.rule.max_batch_requests", "config.workload.lengths.part"
+JCT, ANSWERED, QUARTER = "jct_s_mean", "answered_per_s", "quarter_per_s"
+LABELS = {
+    RATE: "requests per second",
+    BURSTINESS: "burstiness (CV of the gaps)",
+    BATCH: "largest batch",
+    ROUND: "round of the conversation",
+    JCT: "mean JCT in s",
+    ANSWERED: "answered per s",
+    QUARTER: "answered per s,\nafter a quarter",
+}
+DERIVED = {ANSWERED: ssjf_shapes.answered_per_s, QUARTER: ssjf_shapes.quarter_per_s}
+Matcher = Mapping[str, object]
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """Runs that differ in what is along the axis."""
+
+    label: str
+    colour: str
+    runs: Matcher
+
+
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """One picture: a figure of a scenario's runs against one of their settings."""
+
+    title: str
+    scenario: str
+    fidelity: str
+    along: str
+    shows: str
+    curves: tuple[Curve, ...]
+
+
+def _curves(fcfs: str, ssjf: str, predictor: str, oracle: bool, at: Matcher) -> tuple[Curve, ...]:
+    found = [
+        Curve("FCFS", style.ORANGE, {POLICY: fcfs, **at}),
+        Curve("SSJF", style.BLUE, {POLICY: ssjf, PREDICTOR: predictor, **at}),
+    ]
+    if oracle:
+        known = {POLICY: ssjf, PREDICTOR: "oracle", **at}
+        found.append(Curve("SJF, lengths known", style.GREEN, known))
+    return tuple(found)
+
+
+PAPER = {
+    "no batching": ("fcfs_none", "ssjf_none"),
+    "dynamic batching": ("fcfs_dynamic", "ssjf_dynamic"),
+    "continuous batching": ("fcfs_continuous", "ssjf_continuous"),
+}
+PROGRAM = {
+    "no batching": ("fcfs_none", "ssjf_none"),
+    "dynamic batching": ("fcfs_dynamic", "ssjf_dynamic_at_once"),
+    "continuous batching": ("fcfs_refilled", "ssjf_refilled"),
+}
+
+
+def _modes(
+    scenario: str, along: str, shows: tuple[str, str], at: Mapping[str, Matcher]
+) -> tuple[Panel, ...]:
+    """Three modes under the paper's method, then under the program's."""
+    found = []
+    for fidelity, modes, suffix in (("paper", PAPER, ""), ("code", PROGRAM, "_code")):
+        for mode, (fcfs, ssjf) in modes.items():
+            where = at.get(mode, {}) if fidelity == "paper" else {}
+            found.append(
+                Panel(
+                    title=mode if fidelity == "paper" else f"{mode}, as its program",
+                    scenario=scenario + suffix,
+                    fidelity=fidelity,
+                    along=along,
+                    shows=shows[fidelity == "code"],
+                    curves=_curves(fcfs, ssjf, "empirical", True, where),
+                )
+            )
+    return tuple(found)
+
+
+def _batches(shows: tuple[str, str]) -> tuple[Panel, ...]:
+    return tuple(
+        Panel(
+            title=mode if fidelity == "paper" else f"{mode}, as its program",
+            scenario=f"ssjf_batches{suffix}",
+            fidelity=fidelity,
+            along=BATCH,
+            shows=shows[fidelity == "code"],
+            curves=_curves(*modes[mode], "empirical", False, {}),
+        )
+        for fidelity, modes, suffix in (("paper", PAPER, ""), ("code", PROGRAM, "_code"))
+        for mode in ("dynamic batching", "continuous batching")
+    )
+
+
+def _rounds(shows: str) -> tuple[Panel, ...]:
+    return tuple(
+        Panel(
+            title=f"{rate:g} requests per second",
+            scenario="ssjf_rounds",
+            fidelity="paper",
+            along=ROUND,
+            shows=shows,
+            curves=_curves("fcfs_continuous", "ssjf_continuous", "noisy", False, {RATE: rate}),
+        )
+        for rate in (1.0, 1.5, 2.0)
+    )
+
+
+_AT = {"no batching": {RATE: 0.4}, "dynamic batching": {RATE: 0.8}} | {
+    "continuous batching": {RATE: 0.8}
+}
+FIGURES: Mapping[str, tuple[Panel, ...]] = {
+    "fig4": _modes("ssjf_rates", RATE, (JCT, JCT), {}),
+    "fig5": _modes("ssjf_bursts", BURSTINESS, (JCT, JCT), _AT),
+    "fig6": _modes("ssjf_rates", RATE, (ANSWERED, QUARTER), {}),
+    "fig7": _modes("ssjf_bursts", BURSTINESS, (ANSWERED, QUARTER), _AT),
+    "fig8": _batches((JCT, JCT)) + _batches((ANSWERED, QUARTER)),
+    "fig9": _rounds(JCT) + _rounds(ANSWERED),
+}
+
+
+def points(panel: Panel, curve: Curve, rows: pd.DataFrame) -> pd.DataFrame:
+    """What to draw: mean, min and max over seeds by the setting along the axis.
+
+    Raises ValueError where runs are missing or several fit one setting and seed.
+    """
+    found = rows
+    for column, value in curve.runs.items():
+        found = found[found[column] == value] if column in found else found[:0]
+    if found.empty or found.duplicated([panel.along, SEED]).any():
+        raise ValueError(
+            f"{curve.label} in {panel.title} has {len(found)} runs, not one a seed and setting: "
+            f"run harness/run.py +scenario={panel.scenario}"
+        )
+    if panel.shows in DERIVED:
+        figure = DERIVED[panel.shows]
+        found = found.assign(**{panel.shows: [figure(Path(f)) for f in found["folder"]]})
+    spread: pd.DataFrame = found.groupby(panel.along)[panel.shows].agg(["mean", "min", "max"])
+    return spread
+
+
+def _fill(axes: Axes, panel: Panel, rows: pd.DataFrame) -> None:
+    for curve in panel.curves:
+        spread = points(panel, curve, rows)
+        x = spread.index.to_numpy(float)
+        axes.plot(
+            x, spread["mean"], color=curve.colour, marker="o", markersize=4, label=curve.label
+        )
+        axes.fill_between(x, spread["min"], spread["max"], color=curve.colour, alpha=0.15, lw=0)
+    axes.set_ylim(bottom=0)
+    axes.set_title(panel.title, loc="left", fontsize=11)
+    axes.set_xlabel(LABELS[panel.along])
+    axes.set_ylabel(LABELS[panel.shows])
+
+
+def draw(
+    panels: Sequence[Panel], runs: Mapping[str, pd.DataFrame], printed: Sequence[str]
+) -> Figure:
+    """The figure; `runs` by scenario. Raises ValueError where runs are missing."""
+    columns = 4 if len(panels) > 6 else 3
+    rows = -(-len(panels) // columns)
+    figure = style.new_figure(400 * columns, 120 + 310 * rows)
+    grid = figure.subplots(rows, columns, squeeze=False)
+    for axes, panel in zip(grid.flat, panels, strict=True):
+        _fill(axes, panel, runs[panel.scenario])
+    handles, labels = grid[0][0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside upper center", ncols=len(labels))
+    used = pd.concat([runs[name] for name in dict.fromkeys(p.scenario for p in panels)])
+    style.add_footer(
+        figure,
+        f"Simulated: cost profile {basis(used)}.\nPoints: mean over seeds, bands min to max. "
+        f"The paper: {'; '.join(printed)}.",
+    )
+    return figure
+
+
+def _printed(claims: Sequence[Mapping[str, object]], name: str) -> list[str]:
+    """What the paper says of a figure."""
+    return [
+        f"{str(claim['id']).split('.')[-1]} {claim['kind']} {claim['paper']}"
+        for claim in claims
+        if str(claim["id"]).startswith(f"ssjf.{name}.")
+    ]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Draw figures from the runs; the exit status."""
+    parser = argparse.ArgumentParser(description="Draw SSJF's figures from the runs.")
+    parser.add_argument("figures", nargs="+", choices=FIGURES)
+    parser.add_argument("--results", type=Path, default=ROOT / "results", help="where the runs are")
+    given = parser.parse_args(arguments)
+    try:
+        claims = read_claims(given.results / "claims" / "ssjf.yaml")
+        for name in given.figures:
+            runs = {
+                panel.scenario: current(
+                    read_summaries(given.results / panel.scenario), panel.fidelity
+                )
+                for panel in FIGURES[name]
+            }
+            figure = draw(FIGURES[name], runs, _printed(claims, name))
+            for path in style.save(figure, given.results / "figures" / f"ssjf_{name}"):
+                print(path)
+    except ValueError as error:
+        print(error, file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
