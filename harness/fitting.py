@@ -28,7 +28,7 @@ from harness.cost_profile import CALIBRATION, LATER_MACHINE
 from harness.costs import PARTS
 from harness.lengths_fit import length_files, words_file
 from harness.models import PROFILES
-from harness.predictor_fit import predictor_files
+from harness.predictor_fit import MEASURED_HERE, predictor_files
 from harness.robust_fit import fit_relative, hats, ramps
 from harness.roofline_across import FOLDER as ACROSS
 from harness.roofline_across import across_file
@@ -283,7 +283,12 @@ def check(data: Path, kept: Path) -> list[str]:
         "shapes",
         *(source.folder for source in profile_sources()),
     )
-    kept_files = {p.relative_to(kept) for d in folders for p in (kept / d).glob("*")}
+    kept_files = {
+        path.relative_to(kept)
+        for folder in folders
+        for path in (kept / folder).glob("*")
+        if not path.name.startswith(MEASURED_HERE)
+    }
     return found + [
         f"{path} is not derived from the data." for path in sorted(kept_files - fresh.keys())
     ]

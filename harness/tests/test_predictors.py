@@ -58,9 +58,7 @@ def test_noise_meets_accuracy_and_rank_correlation(accuracy: float, correlation:
 
 def test_targets_that_exclude_each_other_are_refused() -> None:
     made = Noisy(accuracy=0.95, rank_correlation=0.1, class_bounds_tokens=BOUNDS, latency_s=0.0)
-    with pytest.raises(
-        ValueError, match=r"rank_correlation=0\.1 cannot be met"
-    ):
+    with pytest.raises(ValueError, match=r"rank_correlation=0\.1 cannot be met"):
         made.of(lengths(500), 0)
 
 
@@ -91,7 +89,9 @@ def test_an_unknown_profile_is_named() -> None:
 def test_a_table_by_hand() -> None:
     """Two lengths of each: the short ones are always class 0, the long ones half the time."""
     length = pd.Series([10, 10, 90, 90])
-    made = table(length, pd.Series([0, 0, 0, 1]), pd.Series([0.1, 0.1, 0.3, 0.3]))
+    classes, seconds = pd.Series([0, 0, 0, 1]), pd.Series([0.1, 0.1, 0.3, 0.3])
+    made = table(length, classes, seconds, kind="by hand", source="here")
+    assert (made["kind"], made["source"]) == ("by hand", "here")
     assert made["length_tokens"] == [10, 90]
     assert made["class_share"] == [[1.0, 0.0], [0.5, 0.5]]
     assert made["class_tokens"] == [10, 90]
