@@ -18,11 +18,6 @@ class Frame:
     pad: int
 
 
-def conversation(turns: Sequence[str]) -> str:
-    """Previous prompts and answers in their order and the new prompt, as one text."""
-    return "\n".join(turns)
-
-
 def ids_of(
     tokenizer: Any, frame: Frame, texts: Sequence[str], window_tokens: int = WINDOW_TOKENS
 ) -> list[list[int]]:

@@ -1,5 +1,6 @@
 """Encoders to start from: a name of the hub, a folder, the one of a package, or none."""
 
+from collections import Counter
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
@@ -10,7 +11,6 @@ from tokenizers import Tokenizer
 from tokenizers.models import WordPiece
 from tokenizers.normalizers import BertNormalizer
 from tokenizers.pre_tokenizers import BertPreTokenizer
-from tokenizers.trainers import WordPieceTrainer
 from transformers import AutoModel, AutoTokenizer, BertConfig, BertModel
 
 from harness.predictors.proxy_model import without_pooler
@@ -58,14 +58,20 @@ def base_of(name: str, texts: Sequence[str], seed: int) -> Base:
 
 
 def scratch(texts: Sequence[str], *, layers: int, width: int, vocabulary: int) -> Base:
-    """A small encoder with random weights, and a vocabulary learned from these texts."""
-    tokenizer = Tokenizer(WordPiece(unk_token="[UNK]"))
-    tokenizer.normalizer = BertNormalizer(lowercase=True)
-    tokenizer.pre_tokenizer = BertPreTokenizer()
-    trainer = WordPieceTrainer(
-        vocab_size=vocabulary, special_tokens=list(SPECIAL), show_progress=False
+    """A small encoder with random weights; its vocabulary are letters and frequent words."""
+    normalizer, splitter = BertNormalizer(lowercase=True), BertPreTokenizer()
+    words = Counter(
+        word
+        for text in texts
+        for word, _ in splitter.pre_tokenize_str(normalizer.normalize_str(text))
     )
-    tokenizer.train_from_iterator(texts, trainer)
+    # The library's own trainer breaks ties at random, and the same seed must give the same model.
+    letters = sorted({letter for word in words for letter in word})
+    frequent = sorted(words, key=lambda word: (-words[word], word))
+    tokens = [*SPECIAL, *letters, *(f"##{letter}" for letter in letters), *frequent]
+    known = {token: place for place, token in enumerate(list(dict.fromkeys(tokens))[:vocabulary])}
+    tokenizer = Tokenizer(WordPiece(known, unk_token="[UNK]"))
+    tokenizer.normalizer, tokenizer.pre_tokenizer = normalizer, splitter
     config = BertConfig(
         vocab_size=tokenizer.get_vocab_size(),
         hidden_size=width,

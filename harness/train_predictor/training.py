@@ -23,7 +23,9 @@ Ints = NDArray[np.int64]
 
 REFERENCES = 500  # training prompts that a pairwise head is compared with
 WARM_STEPS = 20
-POOL = 20  # batches whose rows are sorted by length, so that little is padded
+LEARNED_TOKENS = 128
+"""The end of a text that the first phase learns from: few are longer, and those cost the most."""
+POOL = 60  # batches whose rows are sorted by length, so that little is padded
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,6 +109,7 @@ def _all_weights(
 ) -> list[float]:
     """The first phase; validation losses by epoch."""
     train, validation = parts
+    rows = [[row[0], *row[1:][-LEARNED_TOKENS:]] for row in train.rows]
     whole = torch.nn.ModuleDict({"encoder": encoder, **layers})
     head_weights = [p for part in layers.values() for p in part.parameters()]
     optimizer = torch.optim.AdamW(
@@ -119,10 +122,10 @@ def _all_weights(
     decay = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda _: pace.rate())
     kept = _Best(whole, settings.patience)
     rng = np.random.default_rng([settings.seed, 11])
-    while pace.done() < 1.0:
+    while not kept.losses or pace.done() < 1.0:
         whole.train()
-        for batch in by_length(train.rows, settings.batch, rng):
-            states = first_states(encoder, *padded([train.rows[i] for i in batch], frame.pad))
+        for batch in by_length(rows, settings.batch, rng):
+            states = first_states(encoder, *padded([rows[i] for i in batch], frame.pad))
             _step(layers, states, train.tokens[torch.from_numpy(batch)], lengths, optimizer)
             pace.steps += 1
             decay.step()

@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from harness.entities import Service, ServiceId
 from harness.models import model_facts
+from harness.workloads.arrivals import arrivals_s
 from harness.workloads.workload import Workload
 
 Floats = NDArray[np.float64]
@@ -76,19 +77,13 @@ class Synthetic:
                 ),
             ),
             service=np.zeros(count, np.int64),
-            arrival_s=self._arrivals_s(gaps),
+            arrival_s=arrivals_s(count, self._rate_per_s, self._burstiness, gaps),
             prompt_tokens=_lengths(*self._prompt, count, prompts),
             output_tokens=_lengths(*self._output, count, outputs),
             max_output_tokens=np.full(count, self._output[2]),
             app=np.arange(count),
             deadline_s=np.full(count, np.nan),
         )
-
-    def _arrivals_s(self, rng: np.random.Generator) -> Floats:
-        if self._rate_per_s is None:
-            return np.zeros(self._requests)
-        shape = 1.0 / self._burstiness**2
-        return rng.gamma(shape, 1.0 / shape / self._rate_per_s, self._requests).cumsum()
 
 
 def _lengths(
