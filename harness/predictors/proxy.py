@@ -19,8 +19,14 @@ class Proxy:
     Predicted tokens are the same every time; the seconds of each prediction are measured.
     """
 
-    def __init__(self, *, checkpoint: str) -> None:
-        """`checkpoint` is a folder. Raises ValueError for one that is none, or damaged."""
+    def __init__(self, *, checkpoint: str, threads: int) -> None:
+        """`checkpoint` is a folder; `threads` are those of the process that predicts.
+
+        Raises ValueError for a folder that is no checkpoint, or a damaged one.
+        """
+        if threads < 1:
+            raise ValueError(f"predictor.threads is {threads}, it must be positive")
+        self._threads = threads
         # What is read must not depend on the folder that a worker process is in.
         self._folder = Path(checkpoint).resolve()
         self.files: Mapping[str, str] = {
@@ -33,8 +39,11 @@ class Proxy:
             raise ValueError("predictor=proxy reads prompts, and the workload has no texts")
         require()
         # here because it takes seconds to import, and only those who predict so need it
+        import torch
+
         from harness.predictors.proxy_model import load
 
+        torch.set_num_threads(self._threads)
         model = load(self._folder)
         for text in workload.texts[:WARM_UPS]:
             model.tokens([text])

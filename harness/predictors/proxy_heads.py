@@ -60,7 +60,8 @@ class Lengths:
 
     def class_of(self, tokens: ArrayLike) -> Ints:
         """Class of every length."""
-        return np.asarray(np.digitize(tokens, np.asarray(self.class_bounds_tokens)), np.int64)
+        bounds = np.asarray(self.class_bounds_tokens)
+        return np.asarray(np.digitize(np.asarray(tokens, np.float64), bounds), np.int64)
 
     def half_of(self, tokens: ArrayLike) -> Ints:
         """1 from the median on."""
@@ -137,14 +138,13 @@ def decoded(head: Head, output: Any, lengths: Lengths, reference: Reference | No
     nearest class. A pairwise head gives the length that exceeds as many of the reference's as the
     text wins comparisons with them.
     """
-    if head.learns == "class":
-        return np.asarray(lengths.class_tokens, np.int64)[output.argmax(dim=1).numpy()]
-    if head.learns == "half":
-        return np.asarray(lengths.half_tokens, np.int64)[output.argmax(dim=1).numpy()]
+    if head.learns in ("class", "half"):
+        middles = lengths.class_tokens if head.learns == "class" else lengths.half_tokens
+        return np.array([middles[place] for place in output.argmax(dim=1).tolist()], np.int64)
     value = output[:, 0].double().numpy()
     if head.learns == "rank":
         classes = np.rint(value).clip(0, len(lengths.class_tokens) - 1).astype(int)
-        return np.asarray(lengths.class_tokens, np.int64)[classes]
+        return np.array([lengths.class_tokens[place] for place in classes], np.int64)
     if head.learns == "order":
         if reference is None:
             raise ValueError("a pairwise head predicts no lengths without its reference")

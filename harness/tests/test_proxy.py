@@ -147,19 +147,19 @@ def test_a_checkpoint_predicts_what_the_model_did(head: str, tmp_path: Path) -> 
 
 def test_what_is_no_checkpoint_is_refused_in_a_sentence(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"is no checkpoint of a proxy model, card\.json"):
-        Proxy(checkpoint=str(tmp_path))
+        Proxy(checkpoint=str(tmp_path), threads=1)
     saved("reg_l1", tmp_path)
     card = (tmp_path / CARD).read_text()
     (tmp_path / CARD).write_text("{")
     with pytest.raises(ValueError, match="is not JSON"):
-        Proxy(checkpoint=str(tmp_path))
+        Proxy(checkpoint=str(tmp_path), threads=1)
     (tmp_path / CARD).write_text('{"head": "cls"}')
     with pytest.raises(ValueError, match="does not say base"):
-        Proxy(checkpoint=str(tmp_path))
+        Proxy(checkpoint=str(tmp_path), threads=1)
     (tmp_path / CARD).write_text(card)
     (tmp_path / WEIGHTS).write_bytes(b"broken")
     with pytest.raises(ValueError, match="is damaged"):
-        Proxy(checkpoint=str(tmp_path))
+        Proxy(checkpoint=str(tmp_path), threads=1)
 
 
 def test_weights_of_another_head_are_refused(tmp_path: Path) -> None:
@@ -184,7 +184,7 @@ def reading(texts: tuple[str, ...]) -> Workload:
 def test_the_predictor_serves_a_workload_on_the_simulator(tmp_path: Path) -> None:
     model = saved("reg_l1", tmp_path)
     load_ = reading(tuple(TEXTS))
-    predictor = Proxy(checkpoint=str(tmp_path)).of(load_, 0)
+    predictor = Proxy(checkpoint=str(tmp_path), threads=1).of(load_, 0)
     for i, expected in enumerate(model.tokens(TEXTS)):
         length, seconds = predictor.predict(load_.facts(i))
         assert length.mean_tokens == expected
@@ -196,7 +196,9 @@ def test_the_predictor_serves_a_workload_on_the_simulator(tmp_path: Path) -> Non
 def test_a_workload_without_texts_is_refused(tmp_path: Path) -> None:
     saved("reg_l1", tmp_path)
     with pytest.raises(ValueError, match="the workload has no texts"):
-        Proxy(checkpoint=str(tmp_path)).of(reading(()), 0)
+        Proxy(checkpoint=str(tmp_path), threads=1).of(reading(()), 0)
+    with pytest.raises(ValueError, match=r"predictor\.threads is 0"):
+        Proxy(checkpoint=str(tmp_path), threads=0)
     with pytest.raises(ValueError, match="there are 1 texts of 3 requests"):
         reading(("w1",))
 

@@ -36,7 +36,10 @@ def recipe(path: Path, **changes: Any) -> TextPrompts:
     return TextPrompts(file=str(path), **(usual | changes))
 
 
-ROWS = {"prompt": ["one two three", "four", "five six"], "response_tokens": [7, 80, 9]}
+ROWS: dict[str, list[Any]] = {
+    "prompt": ["one two three", "four", "five six"],
+    "response_tokens": [7, 80, 9],
+}
 
 
 @pytest.mark.parametrize("kind", ["parquet", "csv", "jsonl"])
@@ -53,7 +56,8 @@ def test_texts_go_with_their_lengths(tmp_path: Path, kind: str) -> None:
 
 
 def test_a_conversation_is_one_text(tmp_path: Path) -> None:
-    rows = {"prompt": [["Hi", "Hello!", "Bye"]], "response_tokens": [3], "prompt_tokens": [11]}
+    rows: dict[str, list[Any]] = {"prompt": [["Hi", "Hello!", "Bye"]], "response_tokens": [3]}
+    rows["prompt_tokens"] = [11]
     for kind in ("parquet", "jsonl"):
         load = recipe(written(tmp_path, kind, rows), requests=1).build(0)
         assert load.texts == ("Hi\nHello!\nBye",) == (conversation(rows["prompt"][0]),)
