@@ -1,12 +1,14 @@
 """Generated parts of README.md that come from the figures under results/: one function each."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import yaml
+
+Json = Mapping[str, Any]
 
 
 def _read(path: Path) -> Any:
@@ -33,19 +35,7 @@ def predictor_part(root: Path) -> str:
     """Every head of the last training beside what was published for it, then the baselines."""
     found = _read(root / "results" / "predictors" / "summary.json")
     published = _published(root / "results" / "claims")
-    rows = [
-        (
-            f"`{row['name']}`" if row in found["heads"] else row["name"],
-            *_printed(published.get(PRINTED.get(row["name"], ""), (None, None))),
-            f"{row['accuracy']:.3f}" + (" (of 2)" if row["classes"] == 2 else ""),
-            f"{row['macro_f1']:.3f}",
-            f"{row['mae_tokens']:.1f}",
-            f"{row['spearman']:.2f}",
-            f"{row['latency_s']['mean'] * 1e3:.1f}",
-            f"{row['latency_s']['p99'] * 1e3:.1f}",
-        )
-        for row in (*found["heads"], *found["baselines"])
-    ]
+    rows = [_of_head(row, published) for row in (*found["heads"], *found["baselines"])]
     accuracy = ("paper: accuracy", "paper: F1", "accuracy", "macro F1")
     header = ("head", *accuracy, "MAE tokens", "Spearman", "mean ms", "P99 ms")
     split, machine = found["split"], found["machine"]
@@ -59,6 +49,21 @@ def predictor_part(root: Path) -> str:
     )
 
 
+def _of_head(row: Json, published: Mapping[str, Sequence[float | None]]) -> tuple[str, ...]:
+    """Cells of a head, or of a baseline, of which nothing was published."""
+    printed = published.get(PRINTED.get(row["name"], ""), (None, None))
+    return (
+        f"`{row['name']}`",
+        *("-" if value is None else f"{value:.3f}" for value in printed[:2]),
+        f"{row['accuracy']:.3f}" + (" (of 2)" if row["classes"] == 2 else ""),
+        f"{row['macro_f1']:.3f}",
+        f"{row['mae_tokens']:.1f}",
+        f"{row['spearman']:.2f}",
+        f"{row['latency_s']['mean'] * 1e3:.1f}",
+        f"{row['latency_s']['p99'] * 1e3:.1f}",
+    )
+
+
 def _published(folder: Path) -> dict[str, Sequence[float | None]]:
     """Accuracy, F1 and more of every head, as the claims of a paper have it."""
     for path in sorted(folder.glob("*.yaml")):
@@ -66,11 +71,6 @@ def _published(folder: Path) -> dict[str, Sequence[float | None]]:
             if claim["id"].endswith(".tab2.ablation"):
                 return dict(claim["paper"])
     return {}
-
-
-def _printed(values: Sequence[float | None]) -> tuple[str, str]:
-    accuracy, f1 = ("-" if value is None else f"{value:.3f}" for value in values[:2])
-    return accuracy, f1
 
 
 def verify_part(root: Path) -> str:

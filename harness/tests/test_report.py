@@ -65,6 +65,6 @@ def test_heads_stand_beside_what_was_published_for_them(tmp_path: Path) -> None:
     made = report.PARTS["predictor"](tmp_path)
     assert "| `reg_l1` | 0.615 | 0.610 | 0.500 | 0.400 | 31.3 | 0.78 | 12.3 | 50.0 |" in made
     assert "| `bin` | - | - | 0.500 (of 2) |" in made
-    assert "| ridge | - | - | 0.500 |" in made
+    assert "| `ridge` | - | - | 0.500 |" in made
     assert "one encoder for all heads" in made
     assert "6,000 training" in made

@@ -87,16 +87,8 @@ def _judged(
     splits: Splits, plan: Plan, model: ProxyModel, states: Any, trained: Trained, *, shared: bool
 ) -> Json:
     """Keep one head with its card and table; its row of the summary."""
-    truth = splits.test["tokens"].to_numpy()
     predicted = model.tokens_of(states)
-    metrics = {
-        **scores(truth, predicted, model.lengths, model.head),
-        "spearman_by_source": {
-            source: scores(truth[of], predicted[of], model.lengths, model.head)["spearman"]
-            for source in sorted(set(splits.test["source"]))
-            if (of := (splits.test["source"] == source).to_numpy()).sum() > 2
-        },
-    }
+    metrics = _metrics(splits, model, predicted)
     folder = plan.out / model.head
     card = {
         "base": plan.base,
@@ -120,6 +112,18 @@ def _judged(
     save(model, folder, {**card, "latency_s": latency(seconds)})
     _write_table(splits, plan, model, predicted, seconds)
     return {"name": model.head, **metrics, "latency_s": latency(seconds)}
+
+
+def _metrics(splits: Splits, model: ProxyModel, predicted: Any) -> Json:
+    """Scores on the test split; the correlation also within each source of prompts."""
+    truth = splits.test["tokens"].to_numpy()
+    within = {
+        source: scores(truth[of], predicted[of], model.lengths, model.head)["spearman"]
+        for source in sorted(set(splits.test["source"]))
+        if (of := (splits.test["source"] == source).to_numpy()).sum() > 2
+    }
+    whole = scores(truth, predicted, model.lengths, model.head)
+    return {**whole, "spearman_by_source": within}
 
 
 def _write_table(

@@ -111,13 +111,7 @@ def _all_weights(
     train, validation = parts
     rows = [[row[0], *row[1:][-LEARNED_TOKENS:]] for row in train.rows]
     whole = torch.nn.ModuleDict({"encoder": encoder, **layers})
-    head_weights = [p for part in layers.values() for p in part.parameters()]
-    optimizer = torch.optim.AdamW(
-        [
-            {"params": list(encoder.parameters()), "lr": settings.encoder_rate},
-            {"params": head_weights, "lr": settings.head_rate},
-        ]
-    )
+    optimizer = _whole_optimizer(encoder, layers, settings)
     pace = _Pace(settings, -(-len(train.rows) // settings.batch))
     decay = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda _: pace.rate())
     kept = _Best(whole, settings.patience)
@@ -139,6 +133,16 @@ def _all_weights(
             break
     kept.restore()
     return kept.losses
+
+
+def _whole_optimizer(encoder: Any, layers: Mapping[str, Any], settings: Settings) -> Any:
+    head_weights = [p for part in layers.values() for p in part.parameters()]
+    return torch.optim.AdamW(
+        [
+            {"params": list(encoder.parameters()), "lr": settings.encoder_rate},
+            {"params": head_weights, "lr": settings.head_rate},
+        ]
+    )
 
 
 class _Pace:
