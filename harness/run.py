@@ -36,7 +36,7 @@ from omegaconf.errors import (
     ValidationError,
 )
 
-from harness.cells import Cell, Predicts, combinations_of, run_cells
+from harness.cells import Cell, Predicts, ReadsFiles, combinations_of, run_cells
 from harness.config import RunConfig, check, check_fidelity
 from harness.costs import ProfileCosts
 from harness.engines.engine import Engine
@@ -145,13 +145,15 @@ def cell_of(config: DictConfig, setting: Mapping[str, object]) -> Cell:
         "seed": plain["seed"],
     }
     engine = _built("engine", plain["engine"], offered)
-    run = run_id({**determines, "files": recipe.files}, source_digest())
+    predicts = _predicts(plain["predictor"])
+    files = {**recipe.files, **(predicts.files if isinstance(predicts, ReadsFiles) else {})}
+    run = run_id({**determines, "files": files}, source_digest())
     return Cell(
         config={**determines, "chosen": _chosen(setting)},
         setting={axis: _plain(value) for axis, value in setting.items()},
         folder=ROOT / plain["results"] / plain["name"] / run,
         recipe=recipe,
-        predicts=_predicts(plain["predictor"]),
+        predicts=predicts,
         system=_system(plain, offered, recipe.models),
         engine=engine,
         costs=costs,

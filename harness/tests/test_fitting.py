@@ -9,6 +9,7 @@ from harness.costs import PARTS, expand, iteration_seconds
 from harness.fitting import FOLDER, as_text, check, main, profile_files
 from harness.lengths_fit import length_files, thinned
 from harness.models import PROFILES
+from harness.predictor_fit import MEASURED_HERE
 from harness.robust_fit import fit_relative, hats, nonnegative, ramps
 from harness.roofline_fit import calibration_file
 
@@ -91,6 +92,9 @@ def test_check_names_files_that_differ_are_missing_or_are_too_many(
     (tmp_path / FOLDER).mkdir()
     (tmp_path / FOLDER / "a.json").write_text("2\n")
     (tmp_path / FOLDER / "c.json").write_text("1\n")
+    (tmp_path / "predictors").mkdir()
+    # What training measured is nothing that data give again.
+    (tmp_path / "predictors" / f"{MEASURED_HERE}cls.json").write_text("1\n")
     assert check(Path(), tmp_path) == [
         f"{FOLDER}/a.json differs from what the data give.",
         f"{FOLDER}/b.json is missing.",

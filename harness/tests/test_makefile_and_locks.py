@@ -9,7 +9,7 @@ import pytest
 
 from harness.record import ROOT
 
-LOCKS = ("base.txt", "dev.txt", "vllm-cpu.txt", "vllm-gpu.txt")
+LOCKS = ("base.txt", "dev.txt", "train.txt", "vllm-cpu.txt", "vllm-gpu.txt")
 PIN = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*==[0-9][A-Za-z0-9.!+]*")
 
 
@@ -56,6 +56,16 @@ def test_the_cpu_engine_is_locked_without_what_breaks_its_import() -> None:
     cpu = pinned("vllm-cpu.txt")
     assert not {"torchvision", "torchaudio", "torchcodec"} & set(cpu)
     assert cpu["torch"].startswith("2.13.0")
+
+
+def test_training_fits_into_the_environment_of_base_and_the_cpu_engine() -> None:
+    train, cpu = pinned("train.txt"), pinned("vllm-cpu.txt")
+    assert set(listed("train.in")) <= set(train) | set(pinned("base.txt"))
+    assert not set(train) & set(pinned("base.txt"))
+    assert "sentence-transformers" not in train
+    assert {name: cpu[name] for name in set(train) & set(cpu)} == {
+        name: train[name] for name in set(train) & set(cpu)
+    }
 
 
 def test_the_gpu_engine_is_locked_with_cuda() -> None:

@@ -89,7 +89,9 @@ def test_an_unknown_profile_is_named() -> None:
 def test_a_table_by_hand() -> None:
     """Two lengths of each: the short ones are always class 0, the long ones half the time."""
     length = pd.Series([10, 10, 90, 90])
-    made = table(length, pd.Series([0, 0, 0, 1]), pd.Series([0.1, 0.1, 0.3, 0.3]))
+    classes, seconds = pd.Series([0, 0, 0, 1]), pd.Series([0.1, 0.1, 0.3, 0.3])
+    made = table(length, classes, seconds, kind="by hand", source="here")
+    assert (made["kind"], made["source"]) == ("by hand", "here")
     assert made["length_tokens"] == [10, 90]
     assert made["class_share"] == [[1.0, 0.0], [0.5, 0.5]]
     assert made["class_tokens"] == [10, 90]

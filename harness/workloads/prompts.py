@@ -34,8 +34,8 @@ class PromptSource:
     """Where prompt lengths come from.
 
     `source` is "profile" (the length profile `profile`, sampled), "hub" (`hub_dataset`, split
-    `hub_split`, through Hugging Face datasets) or the path of a parquet or JSONL file. Rows of a
-    dataset have `prompt_tokens`, or text in `prompt` or in `instruction` and `input`; text is
+    `hub_split`, through Hugging Face datasets) or the path of a parquet, CSV or JSONL file. Rows of
+    a dataset have `prompt_tokens`, or text in `prompt` or in `instruction` and `input`; text is
     counted as words x the shipped ratio of tokens to words. `files` holds the file's sha256.
     """
 
@@ -51,7 +51,7 @@ class PromptSource:
             self._source = str(Path(source).resolve())
             if not Path(source).is_file():
                 raise ValueError(f"workload.source={source} is neither profile, hub nor a file")
-            self.files = {self._source: _sha256(Path(source))}
+            self.files = {self._source: file_sha256(Path(source))}
 
     def draw(self, count: int, rng: np.random.Generator) -> Prompts:
         """`count` prompt lengths: sampled from the profile, or distinct rows of the dataset.
@@ -61,19 +61,20 @@ class PromptSource:
         """
         if self._source == "profile":
             tokens = load_lengths(self._profile).sample(count, rng)
-            return Prompts(tokens, {self._profile: _sha256(LENGTHS / f"{self._profile}.json")})
+            return Prompts(tokens, {self._profile: file_sha256(LENGTHS / f"{self._profile}.json")})
         if self._source == "hub":
             name, rows = self._hub_dataset, _read_hub(self._hub_dataset, self._hub_split)
         else:
-            name, rows = self._source, _read_file(Path(self._source))
-        tokens = _token_counts(name, rows)
+            name, rows = self._source, read_rows(Path(self._source))
+        tokens = token_counts(name, rows)
         if len(tokens) < count:
             raise ValueError(f"{name} has {len(tokens)} prompts, {count} were asked for")
         digest = hashlib.sha256(np.ascontiguousarray(tokens).tobytes()).hexdigest()
         return Prompts(rng.permutation(tokens)[:count], {name: digest, **self.files})
 
 
-def _sha256(path: Path) -> str:
+def file_sha256(path: Path) -> str:
+    """Of a file's bytes."""
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
@@ -97,11 +98,13 @@ def _read_hub(dataset: str, split: str) -> pd.DataFrame:
 _KNOWN = (TOKENS_COLUMN, *TEXT_COLUMNS)
 
 
-def _read_file(path: Path) -> pd.DataFrame:
-    """Rows of a parquet or JSONL file."""
+def read_rows(path: Path) -> pd.DataFrame:
+    """Rows of a parquet, CSV or JSONL file. Raises ValueError for one that is damaged."""
     try:
         if path.suffix == ".parquet":
             return pd.read_parquet(path)
+        if path.suffix == ".csv":
+            return pd.read_csv(path)
         # Not splitlines: text may hold line separators that JSON does not escape.
         lines = path.read_text(encoding="utf-8").split("\n")
     except (OSError, ValueError) as error:
@@ -121,13 +124,13 @@ def _row_of(path: Path, number: int, line: str) -> dict[str, object]:
     return row
 
 
-def _token_counts(name: str, rows: pd.DataFrame) -> Ints:
+def token_counts(name: str, rows: pd.DataFrame) -> Ints:
     """Tokens of every row; ValueError with the row and the value for a corrupt one."""
     if rows.empty:
         raise ValueError(f"{name} has no rows")
     if TOKENS_COLUMN in rows:
         given = rows[TOKENS_COLUMN]
-        whole = given.map(_as_count)
+        whole = given.map(as_count)
         _refuse_bad_row(name, given, whole < 1, TOKENS_COLUMN)
         return np.asarray(whole, np.int64)
     text = [column for column in TEXT_COLUMNS if column in rows]
@@ -154,7 +157,7 @@ def _refuse_bad_row(
         raise ValueError(f"{name} row {row + 1}: {column} is {values.tolist()[row]!r:.60}")
 
 
-def _as_count(value: object) -> int:
+def as_count(value: object) -> int:
     """A whole number of tokens, or 0 for what is none."""
     is_number = isinstance(value, int | float | np.number) and not isinstance(value, bool)
     return int(value) if is_number and 1 <= value <= MOST and value % 1 == 0 else 0  # type: ignore

@@ -23,7 +23,8 @@ class Workload:
 
     `service` and `tenant` index `services` and `tenants`. `output_tokens` is the truth: engines
     and oracle predictors read it, `facts` does not. `deadline_s` is NaN where there is none.
-    `datasets` names every file behind the arrays with its sha256.
+    `datasets` names every file behind the arrays with its sha256. `texts` are the prompts where
+    they are known, else empty; only predictors read them.
     """
 
     services: tuple[Service, ...]
@@ -39,9 +40,12 @@ class Workload:
     datasets: Mapping[str, str] = field(default_factory=dict)
     edges: Edges = field(default_factory=no_edges)
     own_tokens: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
+    texts: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         """Refuse rows that no engine could serve, by name."""
+        if len(self.texts) not in (0, len(self)):
+            raise ValueError(f"there are {len(self.texts)} texts of {len(self)} requests")
         limits = np.array([s.max_context_tokens for s in self.services])[self.service]
         if not len(self.edges):
             object.__setattr__(self, "own_tokens", self.prompt_tokens)

@@ -1,0 +1,116 @@
+"""Requests with their text: prompts and answer lengths from a file, made-up arrivals."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from harness.entities import Service, ServiceId
+from harness.models import model_facts
+from harness.workloads.arrivals import Arrivals
+from harness.workloads.prompts import as_count, file_sha256, read_rows, token_counts
+from harness.workloads.workload import Workload
+
+Ints = NDArray[np.int64]
+
+TEXT, ANSWER = "prompt", "response_tokens"
+
+
+class TextPrompts:
+    """`requests` different rows of a parquet, CSV or JSONL file, in random order, to one model.
+
+    A row has `prompt`, a text or the list of the turns of a conversation (previous prompts and
+    answers, then the new prompt), and `response_tokens`, at least 1, which ends at
+    `max_output_tokens`. Prompt tokens are `prompt_tokens` where the file has them, else words x the
+    shipped ratio. `files` holds the file's sha256.
+    """
+
+    def __init__(
+        self,
+        *,
+        model: str,
+        file: str,
+        requests: int,
+        arrivals: Arrivals,
+        max_output_tokens: int,
+    ) -> None:
+        """Raises ValueError for an unknown model, a file that is not there, a number below 1."""
+        self._facts = model_facts(model)
+        for name, value in (
+            ("requests", requests),
+            ("max_output_tokens", max_output_tokens),
+        ):
+            if not value > 0:
+                raise ValueError(f"workload.{name} is {value}, it must be positive")
+        # What is read must not depend on the folder that a worker process is in.
+        self._path = Path(file).resolve()
+        if not self._path.is_file():
+            raise ValueError(f"workload.file={file} is no file")
+        self._requests, self._arrivals = requests, arrivals
+        self._max_output_tokens = max_output_tokens
+        self.models = (model,)
+        self.files: Mapping[str, str] = {str(self._path): file_sha256(self._path)}
+
+    def build(self, seed: int) -> Workload:
+        """Same seed, same workload. Raises ValueError for a corrupt row and too few rows."""
+        name, count = str(self._path), self._requests
+        rows, truth = self._rows()
+        if len(rows) < count:
+            raise ValueError(f"{name} has {len(rows)} prompts, {count} were asked for")
+        order, gaps = (np.random.default_rng([seed, 13, part]) for part in range(2))
+        picked = order.permutation(len(rows))[:count]
+        return Workload(
+            services=(
+                Service(
+                    ServiceId(self._facts.name),
+                    self._facts.kv_bytes_per_token,
+                    self._facts.max_context_tokens,
+                ),
+            ),
+            service=np.zeros(count, np.int64),
+            arrival_s=self._arrivals.draw(count, gaps),
+            prompt_tokens=token_counts(name, rows)[picked],
+            output_tokens=truth[picked].clip(max=self._max_output_tokens),
+            max_output_tokens=np.full(count, self._max_output_tokens),
+            app=np.arange(count),
+            deadline_s=np.full(count, np.nan),
+            datasets={**self.files, **self._arrivals.datasets},
+            texts=tuple(rows[TEXT].iloc[picked]),
+        )
+
+    def _rows(self) -> tuple[pd.DataFrame, Ints]:
+        """Rows of the file, with conversations as one text, and the true answer lengths."""
+        rows = read_rows(self._path)
+        for column in (TEXT, ANSWER):
+            if column not in rows:
+                there = ", ".join(map(str, rows.columns))
+                raise ValueError(f"{self._path} has no column {column}, but {there}")
+        truth = np.array([as_count(value) for value in rows[ANSWER]], np.int64)
+        if (truth < 1).any():
+            row = int(np.argmax(truth < 1))
+            value = rows[ANSWER].tolist()[row]
+            raise ValueError(f"{self._path} row {row + 1}: {ANSWER} is {value!r:.60}")
+        return rows.assign(
+            **{TEXT: [_text(self._path, *it) for it in enumerate(rows[TEXT])]}
+        ), truth
+
+
+def conversation(turns: Sequence[str]) -> str:
+    """Previous prompts and answers in their order and the new prompt (arXiv 2404.08509 sec. 3.1).
+
+    Whoever reads it keeps as much of its end as it can.
+    """
+    return "\n".join(turns)
+
+
+def _text(path: Path, row: int, prompt: object) -> str:
+    """A prompt as it is, or the turns of a conversation one after the other."""
+    if isinstance(prompt, str) and prompt.strip():
+        return prompt
+    if isinstance(prompt, Sequence | np.ndarray) and len(prompt):
+        turns = list(prompt)
+        if all(isinstance(turn, str) for turn in turns) and "".join(turns).strip():
+            return conversation(turns)
+    raise ValueError(f"{path} row {row + 1}: {TEXT} is {prompt!r:.60}")
