@@ -179,7 +179,13 @@ def _figures(
 def _times(
     means: pd.DataFrame, figure: str, keys: Sequence[str], axis: str, reference: Hashable
 ) -> list[str]:
-    others = [key for key in keys if key != axis]
+    here = means[means[axis] == reference]
+    # Of an axis that says nothing to the reference it has one value only.
+    others = [
+        key
+        for key in keys
+        if key != axis and here[key].nunique(dropna=False) == means[key].nunique(dropna=False)
+    ]
     settings = list(means[others].itertuples(index=False, name=None))
     of_reference = {
         setting: value

@@ -364,7 +364,9 @@ def test_a_wrong_check_is_refused() -> None:
     with pytest.raises(ValueError, match=r"p\.fig\.x: a check has no colums"):
         claims.read_checks(claim(check={"rule": "range", "colums": ["s"]}))
     wrong = claim(check={"rule": "rnge", "scenario": "toy", "columns": ["s"]})
-    with pytest.raises(ValueError, match="rule is one of range, within, bound, trend, not rnge"):
+    with pytest.raises(
+        ValueError, match="rule is one of range, mean, within, bound, trend, not rnge"
+    ):
         claims.read_checks(wrong)
     with pytest.raises(ValueError, match="there are no claims at"):
         claims.read_claims(Path("nowhere.yaml"))

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from harness.workloads.arrivals import AtOnce
+from harness.workloads.arrivals import Gamma
 from harness.workloads.text_prompts import TextPrompts, conversation
 
 
@@ -30,7 +30,7 @@ def recipe(path: Path, **changes: Any) -> TextPrompts:
     usual: dict[str, Any] = {
         "model": "tiny",
         "requests": 2,
-        "arrivals": AtOnce(),
+        "arrivals": Gamma(rate_per_s=1.0, burstiness=1.0, sorted_gaps=False),
         "max_output_tokens": 50,
     }
     return TextPrompts(file=str(path), **(usual | changes))
