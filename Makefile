@@ -1,6 +1,6 @@
 # What this project does, one command each. `make help` lists them.
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-vllm setup-train train-predictor check test lint lock run reproduce-fig7 reproduce-samullm reproduce-samullm-code applications-real sweep-fig7 sweep-samullm fidelity verify bench peer report smoke smoke-gpu calibrate fidelity-vllm clean
+.PHONY: help setup setup-vllm setup-train train-predictor check test lint lock run reproduce-fig7 reproduce-samullm reproduce-samullm-code reproduce-ssjf ssjf-real applications-real sweep-fig7 sweep-samullm fidelity verify bench peer report smoke smoke-gpu calibrate fidelity-vllm clean
 
 PYTHON := $(shell for it in python3.11 python3; do $$it -c '' 2>&- && echo $$it && break; done)
 BIN := .venv/bin
@@ -85,6 +85,31 @@ applications-real: setup-vllm  ## an ensemble and a chain summary on real engine
 
 train-predictor: setup-train  ## length predictors that read prompts, all heads: at most 15 minutes
 	$(ALONE) -m harness.train_predictor --data $(DATA)
+
+# Figures and tables of SSJF: the scenarios that each reads; those that end in _code are as its program has it.
+SSJF := fig4 fig5 fig6 fig7 fig8 fig9 tab1 tab2 pairwise aging
+SSJF_fig4 := ssjf_rates ssjf_rates_code
+SSJF_fig5 := ssjf_bursts ssjf_bursts_code
+SSJF_fig6 := ssjf_rates ssjf_rates_code
+SSJF_fig7 := ssjf_bursts ssjf_bursts_code
+SSJF_fig8 := ssjf_batches ssjf_batches_code
+SSJF_fig9 := ssjf_rounds
+SSJF_tab1 := ssjf_models
+SSJF_tab2 := ssjf_heads
+SSJF_pairwise := ssjf_pairwise
+SSJF_aging := ssjf_aging
+JUDGED := $(BIN)/python -m harness.claims ssjf && $(BIN)/python -m harness.claims ssjf --fidelity code
+
+reproduce-ssjf: setup  ## every figure, table and claim of SSJF, about 5 minutes on 2 cores
+	$(foreach it,$(sort $(foreach n,$(SSJF),$(SSJF_$n))) ssjf_arrivals,$(BIN)/python harness/run.py +scenario=$(it) &&) true
+	$(BIN)/python -m plots.ssjf_figures $(filter fig% aging,$(SSJF)) && $(JUDGED)
+
+reproduce-ssjf-%: setup  ## one figure or table of SSJF and what holds: -fig4 to -fig9, -tab1, -tab2, -pairwise, -aging
+	$(foreach it,$(or $(SSJF_$*),$(error no $* of SSJF; there are $(SSJF))),$(BIN)/python harness/run.py +scenario=$(it) &&) true
+	$(if $(filter fig% aging,$*),$(BIN)/python -m plots.ssjf_figures $* &&) $(JUDGED)
+
+ssjf-real: setup-vllm  ## SSJF and FCFS on real vLLM and simulated, over seeds: about 9 minutes
+	$(ALONE) harness/run.py +scenario=ssjf_real && $(ALONE) -m harness.fidelity_runs ssjf_real --reference fcfs_continuous
 
 run: setup  ## any scenario: make run SCENARIO=ensembling
 	$(BIN)/python harness/run.py +scenario=$(or $(SCENARIO),$(error name one: make run SCENARIO=...))

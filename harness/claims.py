@@ -162,7 +162,8 @@ def _judge_table(check: Check) -> Outcome:
         label="", quantity="value", settings=settings, system=figures, baseline=figures
     )
     return replace(
-        _apply(check, [measured]), basis=f"measured: {content['about']}; {content['source']}"
+        _apply(check, [measured]),
+        basis=f"{content.get('kind', 'measured')}: {content['about']}; {content['source']}",
     )
 
 

@@ -14,12 +14,14 @@ def request_figures(requests: pd.DataFrame, *, horizon_s: float) -> dict[str, fl
     ends_s = requests["finished_s"].fillna(horizon_s)
     jct_s = ends_s - requests["arrival_s"]
     ttft_s = requests["first_token_s"].fillna(horizon_s) - requests["arrival_s"]
+    waiting_s = requests["started_s"].fillna(horizon_s) - requests["arrival_s"]
     decoding = finished & (requests["output_tokens"] > 1)
     tpot_s = ((ends_s - requests["first_token_s"]) / (requests["output_tokens"] - 1))[decoding]
     figures = {"requests": float(len(requests)), "unfinished": float((~finished).sum())}
     for name, values in (("jct_s", jct_s), ("ttft_s", ttft_s), ("tpot_s", tpot_s)):
         figures[f"{name}_mean"] = float(values.mean()) if len(values) else np.nan
         figures[f"{name}_p99"] = float(values.quantile(0.99)) if len(values) else np.nan
+    figures["waiting_s_max"] = float(waiting_s.max()) if len(waiting_s) else np.nan
     figures["output_tokens"] = float(requests["output_tokens"].sum())
     figures["preemptions"] = float(requests["preemptions"].sum())
     return figures

@@ -37,7 +37,8 @@ def query_latency(calibrated: Path) -> Json:
     """Content of the table, by the calibration in the folder `calibrated`."""
     calibration = read_calibration(calibrated)
     return {
-        "about": f"one request of {TOKENS} tokens alone on one {GPU}, fp16, by the roofline",
+        "kind": "by the roofline",
+        "about": f"one request of {TOKENS} tokens alone on one {GPU}, fp16",
         "source": f"{gpu_facts(GPU).source}; {calibration.source}",
         "rows": [_row(model, calibration) for model in MODELS],
     }

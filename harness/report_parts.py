@@ -221,7 +221,8 @@ def fidelity_runs_part(root: Path) -> str:
         machine, seeds = content["machine"], content["rows"][0]["seeds"]
         where = f"{content['engine']}: {machine['cpu']}, {machine['cores']} cores; {seeds} seeds."
         table = _table(("system", "figure", "measured", "simulated", "error"), rows)
-        tables.append(f"`{path.stem}`, {where}\n\n{table}")
+        saved = "".join(f"\n\n{saving_text(row)}." for row in content.get("savings", ()))
+        tables.append(f"`{path.stem}`, {where}\n\n{table}{saved}")
     return "\n\n".join(tables)
 
 

@@ -14,10 +14,13 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy.stats import ks_2samp
 
+from harness.predictor_fit import SOURCE
+
 Floats = NDArray[np.float64]
 Json = dict[str, Any]
 
 REGIONS = 4  # prompt lengths are cut into so many regions of as many requests
+CLASS_ENDS = (42, 141, 294, 503)  # of the classes of SSJF's predictor, in tokens
 POINTS = 61  # at which a distribution is kept
 ANSWERS_OF = "vicuna-13b-v1.5"
 LATENCY_OF, LATENCY_TP = "Llama-2-7b-chat-hf", 1
@@ -29,6 +32,7 @@ def shape_files(data: Path) -> Iterator[tuple[str, Json]]:
     """File name and content of every table."""
     yield "lengths_by_prompt.json", lengths_by_prompt(data)
     yield "linear_latency.json", linear_latency(data)
+    yield "predictions_lmsys.json", predictions(data)
 
 
 def lengths_by_prompt(data: Path) -> Json:
@@ -49,6 +53,31 @@ def lengths_by_prompt(data: Path) -> Json:
         "about": f"output lengths of {ANSWERS_OF} on the prompts of AlpacaEval",
         "source": "tatsu-lab/alpaca_eval@cd543a1 results/vicuna-13b-v1.5/model_outputs.json",
         "rows": rows,
+    }
+
+
+def predictions(data: Path) -> Json:
+    """How often a published predictor names the right class of five, and how long it takes.
+
+    `macro_f1` is the mean over classes; `mean_ms` and `max_ms` are of one request.
+    """
+    measured = pd.read_parquet(data / "lmsys_vicuna13b" / "predictions.parquet")
+    truth = np.digitize(measured["output_tokens"], CLASS_ENDS)
+    named = measured["pred_class5"].to_numpy()
+    both = np.array([((truth == c) & (named == c)).sum() for c in range(len(CLASS_ENDS) + 1)])
+    either = np.array([(truth == c).sum() + (named == c).sum() for c in range(len(CLASS_ENDS) + 1)])
+    milliseconds = 1e3 * measured["predictor_s_class5"]
+    row = {
+        "predictor": "five classes",
+        "accuracy": float(f"{(truth == named).mean():.4g}"),
+        "macro_f1": float(f"{(2 * both / either).mean():.4g}"),
+        "mean_ms": float(f"{milliseconds.mean():.4g}"),
+        "max_ms": float(f"{milliseconds.max():.4g}"),
+    }
+    return {
+        "about": f"{len(measured):,} requests to vicuna-13b whose answers have 2 to 511 tokens",
+        "source": SOURCE,
+        "rows": [row],
     }
 
 

@@ -23,6 +23,7 @@ FIGURES = {
     "gpu_loading_s": "GPU loading s",
     "jct_s_mean": "mean JCT s",
     "jct_s_p99": "P99 JCT s",
+    "waiting_s_max": "longest wait s",
     "ttft_s_mean": "mean TTFT s",
     "ttft_s_p99": "P99 TTFT s",
     "tpot_s_mean": "mean TPOT s",

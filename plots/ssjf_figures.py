@@ -1,4 +1,4 @@
-"""SSJF's figures 4 to 9: JCT and throughput as curves: `python -m plots.ssjf_figures fig4`.
+"""SSJF's figures 4 to 9, and aging, as curves: `python -m plots.ssjf_figures fig4`.
 
 Reads the runs of the figure's scenarios; writes results/figures/ssjf_<figure>.png and .pdf. Above
 is what the paper's method gives on a V100's costs, below what the conditions of the authors'
@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -22,14 +23,19 @@ from plots import ssjf_shapes, style
 SEED = "config.seed"
 POLICY, PREDICTOR = "config.chosen.policy", "config.predictor.name"
 RATE, BURSTINESS = "config.workload.arrivals.rate_per_s", "config.workload.arrivals.burstiness"
+AGING = "config.policy.aging_tokens_per_s"
 BATCH, ROUND = "config.policy.rule.max_batch_requests", "config.workload.lengths.part"
 JCT, ANSWERED, QUARTER = "jct_s_mean", "answered_per_s", "quarter_per_s"
+SLOWEST, WAIT = "jct_s_p99", "waiting_s_max"
 LABELS = {
     RATE: "requests per second",
     BURSTINESS: "burstiness (CV of the gaps)",
     BATCH: "largest batch",
     ROUND: "round of the conversation",
+    AGING: "tokens that a second of waiting is worth",
     JCT: "mean JCT in s",
+    SLOWEST: "P99 JCT in s",
+    WAIT: "longest wait in s",
     ANSWERED: "answered per s",
     QUARTER: "answered per s,\nafter a quarter",
 }
@@ -131,6 +137,24 @@ def _rounds(shows: str) -> tuple[Panel, ...]:
     )
 
 
+def _aging() -> tuple[Panel, ...]:
+    colours = {1.3: style.GREEN, 1.8: style.BLUE, 2.5: style.ORANGE}
+    return tuple(
+        Panel(
+            title=LABELS[shows].removesuffix(" in s"),
+            scenario="ssjf_aging",
+            fidelity="paper",
+            along=AGING,
+            shows=shows,
+            curves=tuple(
+                Curve(f"{rate:g} requests per second", colour, {RATE: rate})
+                for rate, colour in colours.items()
+            ),
+        )
+        for shows in (JCT, SLOWEST, WAIT)
+    )
+
+
 _AT = {"no batching": {RATE: 0.4}, "dynamic batching": {RATE: 0.8}} | {
     "continuous batching": {RATE: 0.8}
 }
@@ -141,6 +165,7 @@ FIGURES: Mapping[str, tuple[Panel, ...]] = {
     "fig7": _modes("ssjf_bursts", BURSTINESS, (ANSWERED, QUARTER), _AT),
     "fig8": _batches((JCT, JCT)) + _batches((ANSWERED, QUARTER)),
     "fig9": _rounds(JCT) + _rounds(ANSWERED),
+    "aging": _aging(),
 }
 
 
@@ -168,11 +193,18 @@ def _fill(axes: Axes, panel: Panel, rows: pd.DataFrame) -> None:
     for curve in panel.curves:
         spread = points(panel, curve, rows)
         x = spread.index.to_numpy(float)
+        if panel.along == AGING:
+            # From never to the point where only arrival counts there is no scale.
+            axes.set_xticks(range(len(x)), [f"{value:g}" for value in x[:-1]] + ["FCFS"])
+            x = np.arange(len(x))
         axes.plot(
             x, spread["mean"], color=curve.colour, marker="o", markersize=4, label=curve.label
         )
         axes.fill_between(x, spread["min"], spread["max"], color=curve.colour, alpha=0.15, lw=0)
-    axes.set_ylim(bottom=0)
+    if panel.along == AGING:
+        axes.set_yscale("log")
+    else:
+        axes.set_ylim(bottom=0)
     axes.set_title(panel.title, loc="left", fontsize=11)
     axes.set_xlabel(LABELS[panel.along])
     axes.set_ylabel(LABELS[panel.shows])
@@ -194,7 +226,7 @@ def draw(
     style.add_footer(
         figure,
         f"Simulated: cost profile {basis(used)}.\nPoints: mean over seeds, bands min to max. "
-        f"The paper: {'; '.join(printed)}.",
+        f"The paper: {'; '.join(printed) or 'leaves this to later work (section 6)'}.",
     )
     return figure
 

@@ -256,7 +256,15 @@ def test_the_command_writes_a_summary(
     splits = split_rows(rows(240), {}, seed=0, most_rows=None)
     monkeypatch.setattr("harness.train_predictor.runs.base_of", lambda *_: tiny(splits))
     given = ["--data", str(data_folder(tmp_path / "data")), "--base", "scratch", "--epochs", "1"]
-    given += ["--out", str(tmp_path), "--profiles", str(tmp_path), "--heads", "reg_l1", "pair"]
+    given += [
+        "--out",
+        str(tmp_path),
+        "--profiles",
+        str(tmp_path / "profiles"),
+        "--heads",
+        "reg_l1",
+        "pair",
+    ]
     assert command.main([*given, "--separate"]) == 0
     content = json.loads((tmp_path / "summary.json").read_text())
     assert [row["name"] for row in content["heads"]] == ["reg_l1", "pair"]

@@ -10,16 +10,22 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from harness.predictors.empirical import PREDICTORS
+from harness.lengths_fit import table
+from harness.models import PROFILES
+from harness.predictor_fit import MEASURED_HERE
 from harness.predictors.proxy_card import LIBRARIES, require
 from harness.record import ROOT, machine
+
+if TYPE_CHECKING:
+    from harness.train_predictor.data import Splits
 
 FIRST_PHASE_SHARE = 0.6
 HEADS = ("reg_l1", "reg_mse", "cls", "ord_l1", "ord_mse", "bin", "pair")
@@ -38,7 +44,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--threads", type=int, default=1, help="more are slower beside others")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, default=ROOT / "results" / "predictors")
-    parser.add_argument("--profiles", type=Path, default=PREDICTORS, help="tables of errors")
+    parser.add_argument("--profiles", type=Path, default=PROFILES, help="where tables are kept")
     options = parser.parse_args(arguments)
     try:
         _check(options)
@@ -48,6 +54,7 @@ def main(arguments: list[str] | None = None) -> int:
         return 2
     text = json.dumps(content, indent=1, sort_keys=True) + "\n"
     (options.out / "summary.json").write_text(text, encoding="utf-8")
+    _keep(options.profiles / "shapes" / f"{MEASURED_HERE}heads.json", heads_table(content))
     _show(content)
     return 0
 
@@ -86,10 +93,11 @@ def _trained(options: argparse.Namespace) -> dict[str, Any]:
         separate=options.separate,
         settings=settings,
         out=options.out,
-        profiles=options.profiles,
+        profiles=options.profiles / "predictors",
     )
     lengths = lengths_of(splits.train["tokens"].to_numpy())
     heads = list(run(splits, plan))
+    _keep(options.profiles / "lengths" / f"{MEASURED_HERE}test.json", lengths_table(splits))
     return {
         "heads": heads,
         "baselines": list(baselines(splits, lengths, TIMED, options.seed)),
@@ -103,6 +111,35 @@ def _trained(options: argparse.Namespace) -> dict[str, Any]:
         "minutes": minutes_since(started_s),
         "machine": machine(),
     }
+
+
+def _keep(path: Path, content: Mapping[str, Any]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(content, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+
+
+def heads_table(summary: Mapping[str, Any]) -> dict[str, Any]:
+    """Accuracy of every head, in the form that claims read."""
+    kept = ("name", "accuracy", "macro_f1", "mae_tokens", "spearman")
+    rows = [{key: head[key] for key in kept} for head in summary["heads"]]
+    datasets = ", ".join(sorted({file.partition("/")[0] for file in summary["data"]}))
+    return {
+        "about": f"heads on base {summary['base']}, {summary['split']['test']} test prompts",
+        "source": f"python -m harness.train_predictor on {datasets}",
+        "rows": rows,
+    }
+
+
+def lengths_table(splits: "Splits") -> dict[str, Any]:
+    """Lengths of the answers to the test prompts, on which the heads' errors were measured."""
+    tokens, count = np.unique(splits.test["tokens"].to_numpy(np.int64), return_counts=True)
+    return table(
+        tokens,
+        count / count.sum(),
+        kind="answers to the prompts that length predictors were tested on",
+        record=None,
+        source=f"test split of {', '.join(sorted(splits.files))}",
+    )
 
 
 def _settings(options: argparse.Namespace) -> dict[str, Any]:
