@@ -8,6 +8,8 @@ from typing import Any
 import pandas as pd
 import yaml
 
+from harness.fidelity_runs import saving_text
+
 Json = Mapping[str, Any]
 
 
