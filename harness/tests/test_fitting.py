@@ -62,7 +62,9 @@ def test_two_models_are_reproduced_byte_for_byte() -> None:
 def test_lengths_are_reproduced_byte_for_byte() -> None:
     made = {name: as_text(content) for name, content in length_files(DATA)}
     kept = {
-        path.name: path.read_text(encoding="utf-8") for path in (PROFILES / "lengths").iterdir()
+        path.name: path.read_text(encoding="utf-8")
+        for path in (PROFILES / "lengths").iterdir()
+        if not path.name.startswith(MEASURED_HERE)
     }
     assert made == kept
 

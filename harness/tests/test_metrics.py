@@ -7,6 +7,7 @@ from harness.metrics import gpu_figures, offline_figures, request_figures
 REQUESTS = pd.DataFrame(
     {
         "arrival_s": [0.0, 1.0, 2.0],
+        "started_s": [0.5, 3.0, np.nan],
         "first_token_s": [1.0, 4.0, np.nan],
         "finished_s": [5.0, 4.0, np.nan],
         "output_tokens": [5, 1, 0],
@@ -17,12 +18,13 @@ REQUESTS = pd.DataFrame(
 
 
 def test_request_figures_by_hand() -> None:
-    """At 10 s: completion 5, 3 and 8+ s; first token 1, 3 and 8+ s; 1 s a token for the first."""
+    """At 10 s: waits of 0.5, 2 and 8+ s; completion 5, 3 and 8+ s; first token 1, 3 and 8+ s; 1 s a token for the first."""
     figures = request_figures(REQUESTS, horizon_s=10.0)
     assert figures["jct_s_mean"] == pytest.approx(16 / 3)
     assert figures["jct_s_p99"] == pytest.approx(5 + 0.98 * 3)
     assert figures["ttft_s_mean"] == pytest.approx(12 / 3)
     assert figures["tpot_s_mean"] == pytest.approx(1.0)
+    assert figures["waiting_s_max"] == pytest.approx(8.0)
     assert (figures["requests"], figures["unfinished"]) == (3, 1)
     assert (figures["output_tokens"], figures["preemptions"]) == (6, 3)
 
