@@ -18,7 +18,10 @@ REQUESTS = pd.DataFrame(
 
 
 def test_request_figures_by_hand() -> None:
-    """At 10 s: waits of 0.5, 2 and 8+ s; completion 5, 3 and 8+ s; first token 1, 3 and 8+ s; 1 s a token for the first."""
+    """At 10 s: waits of 0.5, 2 and 8+ s, completion 5, 3 and 8+ s, first token 1, 3 and 8+ s.
+
+    A token takes the first request 1 s.
+    """
     figures = request_figures(REQUESTS, horizon_s=10.0)
     assert figures["jct_s_mean"] == pytest.approx(16 / 3)
     assert figures["jct_s_p99"] == pytest.approx(5 + 0.98 * 3)
