@@ -57,10 +57,6 @@ class StagedPlacement:
         `one_seed` every service draws the same random numbers, so that the lengths of the n-th
         request of all of them are long or short together.
         """
-        if not isinstance(rule, BatchRule):
-            raise ValueError(
-                f"stages are planned for batches refilled every iteration, not for {rule}"
-            )
         self._planner = planner
         self._forecaster = Forecaster(costs=planner_costs, rule=rule)
         self._lengths = lengths

@@ -304,6 +304,57 @@ def test_only_runs_of_one_fidelity_count() -> None:
     assert judge(check(), rows, "code").verdict == Verdict.REPRODUCED
 
 
+@pytest.mark.parametrize(
+    ("changes", "verdict"),
+    [
+        ({"paper": 1.6}, Verdict.REPRODUCED),  # the mean of 2.3, 1.6 and 1.1 is 1.7
+        ({"paper": 1.4, "tolerance": 0.15}, Verdict.DIRECTION),  # 1.45 x 1.15 is 1.67
+        ({"paper": 1.4, "tolerance": 0.3}, Verdict.REPRODUCED),
+    ],
+)
+def test_mean_is_held_against_one_figure(changes: dict[str, Any], verdict: Verdict) -> None:
+    outcome = judge(check(**({"rule": "mean"} | changes)), runs(even(falling)))
+    assert outcome.verdict == verdict
+    assert outcome.note == "over settings 1.10 [1.10, 1.10] to 2.40 [2.40, 2.40]"
+
+
+def test_a_mean_that_is_no_better_is_not_reproduced() -> None:
+    outcome = judge(check(rule="mean", paper=1.6), runs(even(lambda *_: 0.9)))
+    assert outcome.verdict == Verdict.NOT_REPRODUCED
+
+
+def test_what_the_program_does_otherwise_replaces_words_of_a_check() -> None:
+    """The paper's runs are of `new`; of the program's the same is said of `older`."""
+    rows = runs(even(falling))
+    one = claim(
+        check={
+            "rule": "range",
+            "scenario": "toy",
+            "columns": ["end_to_end_s"],
+            "quantity": "speedup",
+            "system": {"config.system.name": "new"},
+            "baselines": [{"config.system.name": "old"}],
+            "settings": SETTINGS,
+            "step": 0.1,
+            "tolerance": 0.15,
+            "code": {"scenario": "other", "system": {"config.system.name": "old"}},
+        },
+        where="here",
+        metric="time",
+    )
+    asked = []
+
+    def summaries(scenario: str) -> pd.DataFrame:
+        asked.append(scenario)
+        return rows.assign(**{"config.fidelity": "code" if scenario == "other" else "paper"})
+
+    assert claims.verdict_of(one, summaries)["verdict"] == "reproduced"
+    assert claims.verdict_of(one, summaries, "code")["verdict"] == "not reproduced"
+    assert asked == ["toy", "other"]
+    with pytest.raises(ValueError, match="a check has no colums"):
+        claims.read_checks(claim(check=one["check"] | {"code": {"colums": ["s"]}}))
+
+
 def test_figures_of_several_runs_are_added() -> None:
     """New alone takes 10 s and more; old and older, one after the other, three times that."""
     times = {"new": 1.0, "old": 1.0, "older": 2.0}

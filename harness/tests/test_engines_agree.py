@@ -46,6 +46,8 @@ from harness.engines import vllm_dry  # noqa: E402
 from harness.engines.vllm_dry import VllmDry  # noqa: E402
 
 POLICIES = sorted((Path(__file__).parents[2] / "scenarios" / "policy").glob("*.yaml"))
+WHOLE = [path for path in POLICIES if "RequestBatches" in path.read_text(encoding="utf-8")]
+"""Those that batch whole requests, which vLLM does not."""
 SEATS, TOKENS = 24, 640
 REQUESTS = 1000
 
@@ -163,7 +165,8 @@ class Srpt:
 def policies() -> Iterator[Any]:
     """Every policy of the tree in a small engine, and some that use what the others do not."""
     for path in POLICIES:
-        yield pytest.param(lambda path=path: _small(path), id=path.stem)
+        if path not in WHOLE:
+            yield pytest.param(lambda path=path: _small(path), id=path.stem)
     by_prompt = Standing(lambda table: -table.prompt_tokens.astype(np.float64), rule(mixed=True))
     yield pytest.param(lambda: Standing_(by_prompt), id="longest prompt first")
     yield pytest.param(lambda: Paused(), id="pauses")
@@ -192,7 +195,8 @@ def _small(path: Path) -> SchedulingPolicy:
     """The policy of a file with limits that bind on a small workload."""
     node = yaml.safe_load(path.read_text(encoding="utf-8"))
     if "rule" in node:
-        node["rule"] |= {"max_batch_requests": SEATS, "max_batch_tokens": TOKENS}
+        limits = {"max_batch_requests": SEATS, "max_batch_tokens": TOKENS}
+        node["rule"] |= {name: limits[name] for name in limits.keys() & node["rule"].keys()}
     policy: SchedulingPolicy = build(node)
     return policy
 
@@ -256,6 +260,13 @@ def test_simulator_and_vllm_run_the_same_batches(
     assert_same(ours, theirs)
     pd.testing.assert_frame_equal(frame, counted, rtol=1e-9)
     assert counted["finished_s"].notna().all()
+
+
+@pytest.mark.parametrize("path", WHOLE, ids=lambda path: path.stem)
+def test_batches_of_whole_requests_are_refused(path: Path) -> None:
+    _, dry = _engines(blocks=90)
+    with pytest.raises(ValueError, match="a standing order for request-level batches, which the"):
+        _serve(dry, _load(7, timed=False), _small(path))
 
 
 @pytest.mark.slow

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from harness import fidelity_runs
-from harness.fidelity_runs import FIGURES, compared
+from harness.fidelity_runs import FIGURES, compared, saving_text, savings
 
 
 def rows(measured: int = 2, simulated: int = 2) -> pd.DataFrame:
@@ -50,3 +50,33 @@ def test_what_is_written_is_the_table(tmp_path: Path, monkeypatch: pytest.Monkey
     content = json.loads((tmp_path / "fidelity_runs" / "toy.json").read_text())
     assert content["rows"] == compared(rows())
     assert content["engine"] == "measured on x"
+
+
+def policies() -> pd.DataFrame:
+    """Two policies of one system: the second takes 0.6 of the first's time, simulated 0.5."""
+    parts = []
+    for policy, real, simulated in (("first", 1.0, 1.0), ("second", 0.6, 0.5)):
+        part = rows().assign(**{"config.chosen.policy": policy})
+        scale = part["engine"].map({"measured on x": real, "simulated": simulated})
+        parts.append(part.assign(jct_s_mean=part["jct_s_mean"] * scale))
+    return pd.concat(parts, ignore_index=True)
+
+
+def test_policies_of_one_system_are_told_apart() -> None:
+    assert {entry["system"] for entry in compared(policies())} == {"first", "second"}
+
+
+def test_savings_are_paired_by_seed() -> None:
+    (saved,) = savings(policies(), "first")
+    assert (saved["system"], saved["over"], saved["seeds"]) == ("second", "first", 2)
+    assert saved["measured"] == pytest.approx([0.4, 0.4, 0.4])
+    assert saved["simulated"] == pytest.approx([0.5, 0.5, 0.5])
+    assert saving_text(saved) == (
+        "second saves of first's mean JCT: measured 40.0% [40.0%, 40.0%], "
+        "simulated 50.0% [50.0%, 50.0%] (2 seeds)"
+    )
+
+
+def test_a_reference_that_was_not_run_is_named() -> None:
+    with pytest.raises(ValueError, match="no run of third, only of first, second"):
+        savings(policies(), "third")

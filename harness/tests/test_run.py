@@ -276,6 +276,54 @@ def test_a_key_on_the_command_line_is_no_axis() -> None:
     assert [(cell.seed, cell.system.name, cell.setting) for cell in chosen] == [(7, "samullm", {})]
 
 
+def test_cells_that_fit_a_pattern_are_skipped() -> None:
+    """A pattern needs a value on every axis that it names."""
+    words = (
+        "+matrix.seed=[0,1]",
+        "+matrix.system=[max_heuristic,min_heuristic]",
+        "skip=[{seed: [1], system: [min_heuristic]}]",
+    )
+    assert [cell.setting for cell in cells_of(*words)] == [
+        {"seed": 0, "system": "max_heuristic"},
+        {"seed": 0, "system": "min_heuristic"},
+        {"seed": 1, "system": "max_heuristic"},
+    ]
+
+
+def test_a_run_says_which_files_it_was_made_of() -> None:
+    plain = ("system=fixed", "workload=chats", "policy=ssjf")
+    chosen = first_cell_of(*plain, "workload/arrivals=servegen").config["chosen"]
+    assert isinstance(chosen, dict)
+    assert (chosen["policy"], chosen["workload/arrivals"]) == ("ssjf", "servegen")
+    one, two = cells_of("+matrix={policy: [vllm, vllm_0_3]}")
+    assert [cell.config["chosen"]["policy"] for cell in (one, two)] == ["vllm", "vllm_0_3"]  # type: ignore[index]
+
+
+@pytest.mark.parametrize(("alone", "workers"), [(True, 1), (False, 3)])
+def test_engines_that_need_the_machine_run_one_cell_at_a_time(
+    alone: bool, workers: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    used = []
+
+    def note(cells: object, *, workers: int, on_done: object) -> None:
+        used.append(workers)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("harness.run.run_cells", note)
+    monkeypatch.setattr("harness.engines.simulator.Simulator.runs_alone", alone)
+    with (
+        composed(*SMALL, f"results={tmp_path}", "workers=3", "tracking=none") as config,
+        pytest.raises(KeyboardInterrupt),
+    ):
+        run.run(config)
+    assert used == [workers]
+
+
+def test_stages_are_not_planned_for_batches_of_whole_requests() -> None:
+    with pytest.raises(ValueError, match="placement.rule is a RequestBatches, not BatchRule"):
+        first_cell_of("policy=fcfs_dynamic")
+
+
 def test_values_of_an_axis_reach_the_cell() -> None:
     one, two = cells_of("+matrix={hardware.gpu_count:[1,8],policy:[vllm]}", "seed=3")[:2]
     assert (one.gpus, two.gpus) == (1, 8)

@@ -33,6 +33,13 @@ def printed(
     compare: dict[str, Any] | None = None,
     *,
     terminal: int | None = None,
+    shows: Sequence[str] = (
+        "inference_s",
+        "extra_s",
+        "end_to_end_s",
+        "gpu_idle_s",
+        "gpu_loading_s",
+    ),
 ) -> list[str]:
     """Lines as they come out, without styles; a file unless a terminal's width is given."""
     names = [f"run{place}" for place in range(len(rows))]
@@ -50,7 +57,7 @@ def printed(
         pd.DataFrame(rows, index=names),
         by_run,
         COMPARE if compare is None else compare,
-        shows=("inference_s", "extra_s", "end_to_end_s", "gpu_idle_s", "gpu_loading_s"),
+        shows=shows,
         console=console,
     )
     plain = out.getvalue()
@@ -249,3 +256,28 @@ def test_measured_beside_simulated_names_both() -> None:
     assert basis(rows).startswith(
         "seconds measured on vLLM 1, cpu, and where the engine says so simulated seconds, profile p"
     )
+
+
+def test_chosen_figures_are_shown() -> None:
+    rows = [row("ours", 10.0) | {"jct_s_mean": 2.0, "strange_s": 7.0}]
+    lines = printed(rows, [{"system": "ours"}], shows=("jct_s_mean", "strange_s"))
+    head = next(line for line in lines if "JCT" in line)
+    assert "mean JCT s" in head
+    assert "strange s" in head
+    assert body(lines) == [["ours", "2.0", "7.0"]]
+    with pytest.raises(ValueError, match="No figure of a run is called 'jct_s_man'"):
+        printed(rows, [{"system": "ours"}], shows=("jct_s_man",))
+
+
+def test_a_reference_with_one_value_on_an_axis_is_found_from_all() -> None:
+    """Known lengths mean nothing to `theirs`, which was run without."""
+    rows = [row("theirs", 30.0), row("ours", 10.0), row("ours", 20.0)]
+    settings = [
+        {"policy": "theirs", "predictor": "none"},
+        {"policy": "ours", "predictor": "empirical"},
+        {"policy": "ours", "predictor": "oracle"},
+    ]
+    rows = [one | {"config.system.name": "all"} for one in rows]
+    compare = {"axis": "policy", "reference": "theirs"}
+    lines = body(printed(rows, settings, compare, shows=("inference_s",)))
+    assert [line[-1] for line in lines[:3]] == ["1.00", "0.33", "0.67"]
