@@ -344,7 +344,7 @@ def test_what_the_program_does_otherwise_replaces_words_of_a_check() -> None:
     )
     asked = []
 
-    def summaries(scenario: str) -> pd.DataFrame:
+    def summaries(scenario: str) -> Any:
         asked.append(scenario)
         return rows.assign(**{"config.fidelity": "code" if scenario == "other" else "paper"})
 

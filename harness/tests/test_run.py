@@ -320,7 +320,7 @@ def test_engines_that_need_the_machine_run_one_cell_at_a_time(
 
 
 def test_stages_are_not_planned_for_batches_of_whole_requests() -> None:
-    with pytest.raises(ValueError, match="placement.rule is a RequestBatches, not BatchRule"):
+    with pytest.raises(ValueError, match=r"placement\.rule is a RequestBatches, not BatchRule"):
         first_cell_of("policy=fcfs_dynamic")
 
 

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -39,9 +40,9 @@ def test_every_panel_has_every_curve(name: str, tmp_path: Path) -> None:
     for axes, panel in zip(figure.axes, panels, strict=True):
         assert axes.get_title(loc="left") == panel.title
         assert [line.get_label() for line in axes.lines] == [c.label for c in panel.curves]
-        assert all(len(line.get_xdata()) == len(X) for line in axes.lines)
+        assert all(len(np.asarray(line.get_xdata())) == len(X) for line in axes.lines)
         if panel.shows == "jct_s_mean":
-            heights = [float(line.get_ydata()[0]) for line in axes.lines]
+            heights = [float(np.asarray(line.get_ydata())[0]) for line in axes.lines]
             assert heights == [float(place) for place in range(1, len(panel.curves) + 1)]
 
 
