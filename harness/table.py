@@ -181,11 +181,7 @@ def _times(
 ) -> list[str]:
     here = means[means[axis] == reference]
     # Of an axis that says nothing to the reference it has one value only.
-    others = [
-        key
-        for key in keys
-        if key != axis and here[key].nunique(dropna=False) == means[key].nunique(dropna=False)
-    ]
+    others = [key for key in keys if key != axis and here[key].nunique(dropna=False) != 1]
     settings = list(means[others].itertuples(index=False, name=None))
     of_reference = {
         setting: value

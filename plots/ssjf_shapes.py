@@ -21,6 +21,6 @@ def answered_per_s(folder: Path) -> float:
 def quarter_per_s(folder: Path) -> float:
     """Requests answered per second when a quarter of them has been, as the program reads it."""
     requests = pd.read_parquet(folder / "requests.parquet")
-    ends_s = np.sort(requests["finished_s"].to_numpy(np.float64))
+    ends_s = np.sort(requests["finished_s"].fillna(np.inf).to_numpy(np.float64))
     at_s = float(np.quantile(ends_s, QUARTER))
     return float(np.searchsorted(ends_s, at_s, side="right") / at_s)

@@ -386,7 +386,7 @@ def test_mean_is_a_rule_of_checks() -> None:
 def both_fidelities() -> pd.DataFrame:
     """Speedups of 2 by the paper's method and of 3 by its program, which ran to 200 only."""
     paper, code = runs(even(lambda *_: 2.0)), runs(even(lambda *_: 3.0), counts=(100, 200))
-    rows = pd.concat([paper, code], ignore_index=True)
+    rows: pd.DataFrame = pd.concat([paper, code], ignore_index=True)
     rows["config.fidelity"] = ["paper"] * len(paper) + ["code"] * len(code)
     return rows
 
