@@ -111,6 +111,12 @@ def test_what_a_panel_shows_is_in_its_scenario(panel: Panel) -> None:
             assert value in scenario.matrix[axes.get(column, column.removeprefix("config."))]
 
 
+@pytest.mark.parametrize("name", ["fig6", "fig7"])
+def test_throughput_is_read_as_the_paper_or_its_program_reads_it(name: str) -> None:
+    shown = {(panel.fidelity, panel.shows) for panel in FIGURES[name]}
+    assert shown == {("paper", "answered_per_s"), ("code", "quarter_per_s")}
+
+
 def test_a_point_is_the_mean_over_seeds_with_their_range(tmp_path: Path) -> None:
     panel = FIGURES["fig4"][0]
     spread = points(panel, panel.curves[1], rows_of(panel, tmp_path))
