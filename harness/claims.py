@@ -129,9 +129,10 @@ def read_checks(claim: Mapping[str, Any]) -> list[Check]:
             raise ValueError(f"{claim['id']}: a check has no {', '.join(sorted(unknown))}")
         figures = {} if claim["kind"] == "shape" else {"paper": claim["paper"]}
         check = Check(**(figures | raw))
-        for name, known in WORDS.items():
-            if getattr(check, name) not in known:
-                said = getattr(check, name)
+        for (name, known), either in itertools.product(
+            WORDS.items(), (check, replace(check, **check.code))
+        ):
+            if (said := getattr(either, name)) not in known:
                 raise ValueError(f"{claim['id']}: {name} is one of {', '.join(known)}, not {said}")
         found.append(check)
     return found

@@ -5,7 +5,7 @@ the constructors they name. No field has a default here: values live in the YAML
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
@@ -121,6 +121,7 @@ def check(plain: Mapping[str, Any]) -> None:
     if not re.fullmatch(r"\w[\w.-]*", plain["name"]):
         raise ValueError(f"name={plain['name']} cannot be the name of a folder of results")
     _check_matrix(plain["matrix"], plain["compare"])
+    _check_skip(plain["skip"], plain["matrix"])
 
 
 def _check_keys(plain: Mapping[str, Any]) -> None:
@@ -140,3 +141,16 @@ def _check_matrix(matrix: Mapping[str, object], compare: Mapping[str, object]) -
         raise ValueError("compare.reference is missing")
     if compare and compare.get("axis") not in matrix:
         raise ValueError(f"compare.axis={compare.get('axis')} is no axis of the matrix")
+
+
+def _check_skip(patterns: Sequence[object], matrix: Mapping[str, object]) -> None:
+    for pattern in patterns:
+        if not isinstance(pattern, Mapping) or not pattern:
+            raise ValueError(
+                f"skip holds {pattern}, which is not axes of the matrix with lists of values"
+            )
+        for axis, values in pattern.items():
+            if axis not in matrix:
+                raise ValueError(unknown_name("axis of the matrix", str(axis), matrix))
+            if not isinstance(values, list):
+                raise ValueError(f"skip.{axis}={values} is not a list of values")

@@ -233,6 +233,8 @@ def run(config: DictConfig) -> None:
     plain = as_plain(config)
     cells = [cell_of(cell, setting) for setting, cell in cell_configs(config)]
     cells = list({cell.folder: cell for cell in cells}.values())
+    if not cells:
+        raise ValueError("skip leaves no cell of the matrix")
     folder = cells[0].folder.parent
     remove_leftovers(folder)
     try:

@@ -423,6 +423,64 @@ def test_a_wrong_check_is_refused() -> None:
         claims.read_claims(Path("nowhere.yaml"))
 
 
+def test_mean_is_a_rule_of_checks() -> None:
+    """Speedups of 2.4 or 2.3, 1.6 and 1.1, equally often: 1.68 on average."""
+    mean = check(rule="mean", paper=1.7, tolerance=0.0)
+    outcome = judge(mean, runs(even(falling)))
+    assert (outcome.verdict, outcome.ours) == (Verdict.REPRODUCED, "1.68 [1.68, 1.68]")
+    assert judge(replace(mean, paper=1.9), runs(even(falling))).verdict == Verdict.DIRECTION
+    assert judge(replace(mean, paper=1.9, tolerance=0.1), runs(even(falling))).verdict == (
+        Verdict.REPRODUCED
+    )
+
+
+def both_fidelities() -> pd.DataFrame:
+    """Speedups of 2 by the paper's method and of 3 by its program, which ran to 200 only."""
+    paper, code = runs(even(lambda *_: 2.0)), runs(even(lambda *_: 3.0), counts=(100, 200))
+    rows: pd.DataFrame = pd.concat([paper, code], ignore_index=True)
+    rows["config.fidelity"] = ["paper"] * len(paper) + ["code"] * len(code)
+    return rows
+
+
+def test_a_check_is_otherwise_for_the_program() -> None:
+    """Scenario, settings and figure are replaced, and the rest stands."""
+    otherwise = {
+        "scenario": "toy_code",
+        "settings": {REQUESTS: {"each": [100, 200]}, LIMIT: {"each": [8]}},
+        "paper": 3.0,
+    }
+    usual = {name: getattr(check(), name) for name in ("rule", "quantity", "system", "baselines")}
+    usual |= {"columns": ["end_to_end_s"], "scenario": "toy", "settings": SETTINGS}
+    whole = claim(paper=2.0, check=usual | {"step": 0.1, "code": otherwise})
+    asked: list[str] = []
+
+    def summaries(scenario: str) -> pd.DataFrame:
+        asked.append(scenario)
+        return both_fidelities()
+
+    rows = [claims.verdict_of(whole, summaries, fidelity) for fidelity in ("paper", "code")]
+    assert asked == ["toy", "toy_code"]
+    assert [row["verdict"] for row in rows] == ["reproduced", "reproduced"]
+    assert [row["ours"][:4] for row in rows] == ["2.00", "3.00"]
+    whole["check"]["code"] = {"scenario": "toy_code"}
+    row = claims.verdict_of(whole, summaries, "code")
+    assert row["verdict"] == "not run"
+    assert row["note"].startswith("no run for name new, requests 300")
+
+
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        ({"scenari": "toy_code"}, "p.fig.x: a check has no scenari"),
+        ({"expect": "upward"}, "p.fig.x: expect is one of , falling, rising, not upward"),
+    ],
+)
+def test_a_wrong_word_for_the_program_is_refused(code: dict[str, str], said: str) -> None:
+    usual = {"rule": "range", "scenario": "toy", "columns": ["s"], "code": code}
+    with pytest.raises(ValueError, match=f"^{said}$"):
+        claims.read_checks(claim(check=usual))
+
+
 def test_a_check_takes_the_claims_figure_unless_it_has_its_own() -> None:
     one = {"rule": "range", "scenario": "toy", "columns": ["s"]}
     first, second = claims.read_checks(claim(check=[one, one | {"paper": 3}]))
@@ -501,7 +559,8 @@ def test_a_registry_states_facts_and_checks_that_can_be_applied(path: Path) -> N
     for one in claims.read_claims(path):
         assert {"id", "where", "metric", "kind", "paper"} <= set(one), one["id"]
         assert one["id"].startswith(f"{path.stem}.")
-        for found in claims.read_checks(one):
+        given = claims.read_checks(one)
+        for found in (*given, *(replace(each, **each.code) for each in given)):
             rows = pd.DataFrame({"code": ["c"], "started": ["t"]})
             assert (judge(found, rows).verdict == Verdict.NOT_RUN) == (not found.table)
             assert bool(found.table) != bool(found.scenario)

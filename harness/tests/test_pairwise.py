@@ -1,81 +1,138 @@
-"""A predictor that only compares."""
+"""A predictor that compares: its order, its seconds, its memory, by hand."""
 
-import math
+from math import ceil, log2
+from typing import Any
 
 import numpy as np
 import pytest
 from scipy.stats import spearmanr
 
+from harness.predictors.ecdf import load_lengths
 from harness.predictors.pairwise import Pairwise
 from harness.tests.serving import workload
 from harness.workloads.workload import Workload
 
-
-def lengths(count: int = 300) -> Workload:
-    """Answers of different lengths in no order."""
-    drawn = np.random.default_rng(1).permutation(np.arange(2, 2 + count))
-    return workload([10] * count, drawn.tolist())
+LENGTHS = "lmsys_vicuna13b"
 
 
-def predicted(load: Workload, *, accuracy: float, seed: int = 0) -> np.ndarray:
-    """What it says of every request, in order."""
-    made = Pairwise(accuracy=accuracy, latency_s=0.01, window=10_000, lengths="lmsys_vicuna13b")
-    predictor = made.of(load, seed)
-    return np.array([predictor.predict(load.facts(i))[0].mean_tokens for i in range(len(load))])
+def made(**changes: Any) -> Pairwise:
+    """One that never errs and remembers everything, with changes."""
+    usual: dict[str, Any] = {"accuracy": 1.0, "latency_s": 0.5, "window": 10_000}
+    return Pairwise(**(usual | {"lengths": LENGTHS} | changes))
 
 
-@pytest.mark.parametrize(("accuracy", "least", "most"), [(1.0, 0.9, 1.0), (0.0, -1.0, -0.9)])
-def test_comparisons_that_are_always_right_or_wrong_give_the_order(
-    accuracy: float, least: float, most: float
-) -> None:
-    """Up to the first few, which are placed among hardly any others."""
-    load = lengths()
-    found = predicted(load, accuracy=accuracy)
-    assert least <= spearmanr(found, load.output_tokens).statistic <= most
+def shuffled(count: int = 800) -> Workload:
+    """Answers of 1 to `count` tokens in any order, none twice."""
+    outputs = np.random.default_rng(3).permutation(count) + 1
+    return workload([10] * count, outputs.tolist())
+
+
+def asked(predictor: Pairwise, load: Workload, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Tokens and seconds of every request, in the order of arrival."""
+    comparing = predictor.of(load, seed)
+    found = [comparing.predict(load.facts(i)) for i in range(len(load))]
+    return (
+        np.array([prediction.mean_tokens for prediction, _ in found]),
+        np.array([latency_s for _, latency_s in found]),
+    )
+
+
+def at_shares(places: list[int], among: list[int]) -> list[float]:
+    """Lengths in the middle of the n-th of so many equal shares of the distribution."""
+    shares = (np.array(places) + 0.5) / np.array(among)
+    tokens: list[float] = load_lengths(LENGTHS).at_share(shares).astype(float).tolist()
+    return tokens
+
+
+def test_places_by_hand() -> None:
+    """30 is alone; 10 is before it, 40 behind both, 20 in second place of four."""
+    found, _ = asked(made(), workload([5] * 4, [30, 10, 40, 20]))
+    assert found.tolist() == at_shares([0, 0, 2, 1], [1, 2, 3, 4])
+
+
+def test_a_tie_comes_before_its_equal() -> None:
+    found, _ = asked(made(), workload([5] * 3, [7, 7, 7]))
+    assert found.tolist() == at_shares([0, 0, 0], [1, 2, 3])
+
+
+@pytest.mark.parametrize(("accuracy", "sign"), [(1.0, 1), (0.0, -1)])
+def test_who_always_or_never_errs_gives_every_exact_place(accuracy: float, sign: int) -> None:
+    """The place among all that came before is exact; early ones have few to be placed among."""
+    load = shuffled()
+    found, _ = asked(made(accuracy=accuracy), load)
+    true = sign * load.output_tokens
+    count = len(load)
+    places = [int((true[:i] < true[i]).sum()) for i in range(count)]
+    assert found.tolist() == at_shares(places, list(range(1, count + 1)))
+    assert sign * spearmanr(found, load.output_tokens).statistic > 0.98
+
+
+def test_the_last_to_come_are_in_the_order_of_their_true_lengths() -> None:
+    """Once many are known, places do not move any more: rank correlation 1 but for ties."""
+    load = shuffled()
+    found, _ = asked(made(), load)
+    last, true = found[-50:], load.output_tokens[-50:]
+    apart = np.abs(true[:, None] - true) > 40
+    assert ((np.sign(last[:, None] - last) == np.sign(true[:, None] - true)) | ~apart).all()
 
 
 def test_a_coin_says_nothing() -> None:
-    load = lengths(1000)
-    found = predicted(load, accuracy=0.5)
-    assert abs(spearmanr(found, load.output_tokens).statistic) < 0.1
+    load = shuffled(1500)
+    found, _ = asked(made(accuracy=0.5), load)
+    assert abs(spearmanr(found, load.output_tokens).statistic) < 0.08
 
 
-def test_the_last_of_many_gets_the_length_at_its_place() -> None:
-    """2 to 100 in ascending order and then 51, which is longer than half of them."""
-    load = workload([10] * 100, [*range(2, 101), 51])
-    found = predicted(load, accuracy=1.0)
-    assert (np.diff(found[:99]) >= 0).all()
-    median = predicted(workload([10], [5]), accuracy=1.0)[0]
-    assert found[99] == pytest.approx(median, rel=0.05)
+def test_more_accurate_is_better() -> None:
+    load = shuffled()
+    found = [asked(made(accuracy=accuracy), load)[0] for accuracy in (0.5, 0.6, 0.75, 0.9, 1.0)]
+    ranks = [spearmanr(one, load.output_tokens).statistic for one in found]
+    assert ranks == sorted(ranks)
 
 
-def test_a_place_takes_as_many_comparisons_as_a_binary_search() -> None:
-    load = lengths(70)
-    made = Pairwise(accuracy=1.0, latency_s=0.01, window=32, lengths="lmsys_vicuna13b")
-    predictor = made.of(load, 0)
-    seconds = [predictor.predict(load.facts(i))[1] for i in range(70)]
-    for place, spent_s in enumerate(seconds):
-        others = min(place, 31)  # the oldest of a full window has gone
-        assert spent_s == pytest.approx(0.01 * math.ceil(math.log2(others + 1)))
+def test_seconds_are_those_of_a_binary_search() -> None:
+    _, seconds = asked(made(), shuffled(70))
+    assert seconds.tolist() == [0.5 * ceil(log2(n + 1)) for n in range(70)]
+    assert seconds[:5].tolist() == [0.0, 0.5, 1.0, 1.0, 1.5]
 
 
-def test_same_seed_same_predictions() -> None:
-    load = lengths()
-    first = predicted(load, accuracy=0.7)
-    assert (predicted(load, accuracy=0.7) == first).all()
-    assert (predicted(load, accuracy=0.7, seed=1) != first).any()
+def test_only_the_latest_are_compared_with() -> None:
+    """Of a window of three, the new one included: 5 is the shortest of 30, 40, 5, not of 10 too.
+
+    10 is forgotten when 5 comes, 30 when 35 comes, which is then between 5 and 40.
+    """
+    found, seconds = asked(made(window=3), workload([5] * 5, [10, 30, 40, 5, 35]))
+    assert found.tolist() == at_shares([0, 1, 2, 0, 1], [1, 2, 3, 3, 3])
+    assert seconds.tolist() == [0.0, 0.5, 1.0, 1.0, 1.0]
+
+
+def test_longer_and_longer_answers_stay_the_longest_of_the_window() -> None:
+    load = workload([5] * 40, list(range(1, 41)))
+    found, seconds = asked(made(window=4), load)
+    assert set(found[3:]) == set(at_shares([3], [4]))
+    assert seconds.max() == 1.0
+
+
+def test_the_same_seed_errs_alike_twice() -> None:
+    load, predictor = shuffled(300), made(accuracy=0.7)
+    first, again, other = (asked(predictor, load, seed)[0] for seed in (4, 4, 5))
+    assert (first == again).all()
+    assert (first != other).any()
+
+
+def test_it_knows_nothing_before_a_request_comes() -> None:
+    assert not made().of(shuffled(3), 0).foresees
 
 
 @pytest.mark.parametrize(
-    ("changed", "sentence"),
+    ("changes", "said"),
     [
-        ({"accuracy": 1.2}, r"predictor.accuracy is 1.2, it must lie between 0 and 1"),
-        ({"latency_s": -1.0}, r"predictor.latency_s is -1.0, it cannot be negative"),
-        ({"window": 0}, r"predictor.window is 0, it must be at least 1"),
-        ({"lengths": "lmsys"}, r"No length profile is called 'lmsys'"),
+        ({"accuracy": 1.2}, r"predictor\.accuracy is 1\.2, it must lie between 0 and 1"),
+        ({"accuracy": float("nan")}, r"predictor\.accuracy is nan, it must lie between 0 and 1"),
+        ({"latency_s": -1}, r"predictor\.latency_s is -1, it cannot be negative"),
+        ({"window": 0}, r"predictor\.window is 0, it must be at least 1"),
+        ({"lengths": "bort"}, r"No length profile is called 'bort'"),
     ],
 )
-def test_what_means_nothing_is_refused(changed: dict[str, object], sentence: str) -> None:
-    usual = {"accuracy": 0.7, "latency_s": 0.01, "window": 8, "lengths": "lmsys_vicuna13b"}
-    with pytest.raises(ValueError, match=sentence):
-        Pairwise(**(usual | changed))  # type: ignore[arg-type]
+def test_impossible_settings_are_refused(changes: dict[str, Any], said: str) -> None:
+    with pytest.raises(ValueError, match=f"^{said}"):
+        made(**changes)

@@ -1,7 +1,7 @@
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -9,6 +9,8 @@ from hydra.errors import HydraException
 from omegaconf.errors import OmegaConfBaseException
 
 from harness import run
+from harness.cells import Cell, run_cells
+from harness.engines.simulator import Simulator
 from harness.record import ROOT, TEMPORARY
 from harness.tests.configured import cells_of, composed, first_cell_of
 
@@ -173,6 +175,11 @@ REFUSED = {
     "+matrix.seed=[]": "matrix.seed=[] is not a list of values",
     "+matrix.system=[nope]": "No system is called 'nope'; known: ",
     "+matrix.nope=[1]": "No configuration key is called 'nope'",
+    "fidelity=program": "fidelity=program is none of paper, code",
+    "policy=ssjf_none": "system.placement.rule is a RequestBatches, not BatchRule",
+    "skip=5": "skip: Invalid value assigned: int is not a ListConfig",
+    "skip=[seed]": "skip holds seed, which is not axes of the matrix with lists of values",
+    "skip=[{sed:[0]}]": "No axis of the matrix is called 'sed'",
     "+compare.axis=seed": "compare.reference is missing",
     "+compare={axis:seed,reference:0}": "compare.axis=seed is no axis of the matrix",
     "workload.requests=[": "workload.requests=[: no viable alternative at input '['",
@@ -276,52 +283,92 @@ def test_a_key_on_the_command_line_is_no_axis() -> None:
     assert [(cell.seed, cell.system.name, cell.setting) for cell in chosen] == [(7, "samullm", {})]
 
 
-def test_cells_that_fit_a_pattern_are_skipped() -> None:
-    """A pattern needs a value on every axis that it names."""
-    words = (
-        "+matrix.seed=[0,1]",
-        "+matrix.system=[max_heuristic,min_heuristic]",
-        "skip=[{seed: [1], system: [min_heuristic]}]",
-    )
-    assert [cell.setting for cell in cells_of(*words)] == [
-        {"seed": 0, "system": "max_heuristic"},
-        {"seed": 0, "system": "min_heuristic"},
-        {"seed": 1, "system": "max_heuristic"},
+GRID = "+matrix={policy:[vllm,vllm_0_3],predictor:[none,oracle],seed:[0,1]}"
+
+
+def places(*words: str) -> list[tuple[object, ...]]:
+    """The values on the axes of every cell, none of them built."""
+    with composed(*words) as config:
+        return [tuple(setting.values()) for setting, _ in run.cell_configs(config)]
+
+
+def test_cells_that_fit_a_pattern_are_left_out() -> None:
+    one = "skip=[{policy:[vllm],predictor:[oracle]}]"
+    assert places(GRID, one) == [
+        ("vllm", "none", 0),
+        ("vllm", "none", 1),
+        *(("vllm_0_3", predictor, seed) for predictor in ("none", "oracle") for seed in (0, 1)),
     ]
 
 
-def test_a_run_says_which_files_it_was_made_of() -> None:
-    plain = ("system=fixed", "workload=chats", "policy=ssjf")
-    chosen = first_cell_of(*plain, "workload/arrivals=servegen").config["chosen"]
-    assert isinstance(chosen, dict)
-    assert (chosen["policy"], chosen["workload/arrivals"]) == ("ssjf", "servegen")
-    one, two = cells_of("+matrix={policy: [vllm, vllm_0_3]}")
-    assert [cell.config["chosen"]["policy"] for cell in (one, two)] == ["vllm", "vllm_0_3"]  # type: ignore[index]
+def test_a_pattern_has_several_values_and_there_may_be_several() -> None:
+    two = "skip=[{policy:[vllm],predictor:[none,oracle],seed:[1]},{predictor:[oracle]}]"
+    left = [("vllm", "none", 0), ("vllm_0_3", "none", 0), ("vllm_0_3", "none", 1)]
+    assert places(GRID, two) == left
 
 
-@pytest.mark.parametrize(("alone", "workers"), [(True, 1), (False, 3)])
-def test_engines_that_need_the_machine_run_one_cell_at_a_time(
-    alone: bool, workers: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_pattern_needs_all_its_axes() -> None:
+    """On the command line the predictor is no axis: the cells asked for are kept."""
+    one = "skip=[{policy:[vllm],predictor:[oracle]}]"
+    both = [("vllm", 0), ("vllm", 1), ("vllm_0_3", 0), ("vllm_0_3", 1)]
+    assert places(GRID, one, "predictor=oracle") == both
+    assert places(GRID, "skip=[{policy:[vllm]}]", "predictor=oracle") == both[2:]
+
+
+def test_a_matrix_of_which_nothing_is_left_is_refused() -> None:
+    said = refused("+matrix.seed=[0,1]", "skip=[{seed:[0,1]}]")
+    assert said == "skip leaves no cell of the matrix"
+
+
+def test_a_cell_names_the_file_of_every_group() -> None:
+    words = ("workload=chats", "workload/lengths=sharegpt_round", "system=fixed")
+    (cell,) = cells_of(*words, "+matrix={policy:[vllm],workload/arrivals:[at_once]}")
+    assert cell.config["chosen"] == {
+        "engine": "simulator",
+        "hardware": "a100_80g_8",
+        "workload": "chats",
+        "workload/arrivals": "at_once",
+        "workload/lengths": "sharegpt_round",
+        "policy": "vllm",
+        "predictor": "none",
+        "system": "fixed",
+    }
+    arrivals = cell.config["workload"]["arrivals"]  # type: ignore[index]
+    assert "rate_per_s" not in arrivals
+
+
+def test_the_names_of_files_do_not_decide_the_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    usual = first_cell_of(*SMALL)
+    monkeypatch.setattr(run, "_chosen", lambda setting: {"policy": "of another name"})
+    renamed = first_cell_of(*SMALL)
+    assert usual.config["chosen"] != renamed.config["chosen"]
+    assert usual.folder == renamed.folder
+
+
+@pytest.mark.parametrize(("alone", "workers"), [(False, 2), (True, 1)])
+def test_an_engine_that_runs_alone_has_one_cell_at_a_time(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, alone: bool, workers: int
 ) -> None:
-    used = []
+    given: list[int] = []
 
-    def note(cells: object, *, workers: int, on_done: object) -> None:
-        used.append(workers)
-        raise KeyboardInterrupt
+    def one_by_one(cells: list[Cell], *, workers: int, on_done: Callable[[Cell], None]) -> None:
+        given.append(workers)
+        run_cells(cells, workers=1, on_done=on_done)
 
-    monkeypatch.setattr("harness.run.run_cells", note)
-    monkeypatch.setattr("harness.engines.simulator.Simulator.runs_alone", alone)
-    with (
-        composed(*SMALL, f"results={tmp_path}", "workers=3", "tracking=none") as config,
-        pytest.raises(KeyboardInterrupt),
-    ):
+    assert not first_cell_of(*SMALL).engine.runs_alone
+    monkeypatch.setattr(Simulator, "runs_alone", alone)
+    monkeypatch.setattr(run, "run_cells", one_by_one)
+    words = (*SMALL, f"results={tmp_path}", "workers=2", "tracking=none", "+matrix.seed=[0,1]")
+    with composed(*words) as config:
         run.run(config)
-    assert used == [workers]
+    assert given == [workers]
+    assert len(runs_below(tmp_path)) == 2
 
 
-def test_stages_are_not_planned_for_batches_of_whole_requests() -> None:
-    with pytest.raises(ValueError, match=r"placement\.rule is a RequestBatches, not BatchRule"):
-        first_cell_of("policy=fcfs_dynamic")
+@pytest.mark.parametrize(("engine", "alone"), [("vllm", True), ("vllm_dry", False)])
+def test_what_measures_runs_alone(engine: str, alone: bool) -> None:
+    pytest.importorskip("vllm", reason="vLLM is not installed: make setup-vllm")
+    assert first_cell_of(f"engine={engine}").engine.runs_alone is alone
 
 
 def test_values_of_an_axis_reach_the_cell() -> None:
@@ -357,3 +404,8 @@ def test_a_repeated_matrix_runs_what_is_missing_and_prints_all(
     redone = runs_below(tmp_path)
     assert redone.keys() == both.keys()
     assert redone[first[0]] > first[1]
+
+
+def test_stages_are_not_planned_for_batches_of_whole_requests() -> None:
+    with pytest.raises(ValueError, match=r"placement\.rule is a RequestBatches, not BatchRule"):
+        first_cell_of("policy=fcfs_dynamic")

@@ -1,4 +1,5 @@
 import io
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -9,6 +10,7 @@ from rich.console import Console
 from harness.table import basis, column_of, print_cells
 
 COMPARE = {"axis": "system", "reference": "ours"}
+SHOWS = ("inference_s", "extra_s", "end_to_end_s", "gpu_idle_s", "gpu_loading_s")
 
 
 def row(system: str, inference_s: float, costs: Mapping[str, Any] | None = None) -> dict[str, Any]:
@@ -33,13 +35,7 @@ def printed(
     compare: dict[str, Any] | None = None,
     *,
     terminal: int | None = None,
-    shows: Sequence[str] = (
-        "inference_s",
-        "extra_s",
-        "end_to_end_s",
-        "gpu_idle_s",
-        "gpu_loading_s",
-    ),
+    shows: Sequence[str] = SHOWS,
 ) -> list[str]:
     """Lines as they come out, without styles; a file unless a terminal's width is given."""
     names = [f"run{place}" for place in range(len(rows))]
@@ -161,6 +157,77 @@ def test_any_axis_can_be_compared() -> None:
     assert "gpu count 8" in lines[-1]
 
 
+def test_chosen_figures_are_shown_in_their_order() -> None:
+    """Those with a known name have it, others their own; times where they can be compared."""
+    rows = [
+        row("ours", 1.0) | {"jct_s_mean": 4.0, "tpot_s_mean": 0.01234, "other_share": 0.26},
+        row("theirs", 1.0) | {"jct_s_mean": 10.0, "tpot_s_mean": 1234.5, "other_share": 0.5},
+    ]
+    settings = [{"system": "ours"}, {"system": "theirs"}]
+    lines = printed(rows, settings, shows=("tpot_s_mean", "jct_s_mean", "other_share"))
+    header = next(place for place, line in enumerate(lines) if line.startswith("─")) - 1
+    columns = re.split("  +", lines[header].strip())
+    assert columns == ["system", "mean TPOT s", "mean JCT s", "x", "other share"]
+    assert body(lines)[:2] == [
+        ["ours", "0.0123", "4.0", "1.00", "0.3"],
+        ["theirs", "1,234.5000", "10.0", "2.50", "0.5"],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("shows", "said"),
+    [
+        ("jct_s_mean", "No figure of a run is called 'jct_s_mean'; known: config.system.name, "),
+        ("inference", "No figure of a run is called 'inference'; closest: inference_s"),
+    ],
+)
+def test_a_figure_that_no_run_has_is_refused(shows: str, said: str) -> None:
+    with pytest.raises(ValueError, match=r"^No figure of a run is called") as raised:
+        printed([row("ours", 1.0)], [{}], shows=("inference_s", shows))
+    assert str(raised.value).startswith(said)
+    assert "\n" not in str(raised.value)
+
+
+BY_POLICY = {"axis": "policy", "reference": "plain"}
+
+
+def times(settings: Sequence[Mapping[str, object]], seconds: Sequence[float]) -> list[str]:
+    """Times the plain policy's, of runs that differ in the settings."""
+    rows = [row("s", value) for value in seconds]
+    # The caption of a narrow table has several lines.
+    lines = body(printed(rows, settings, BY_POLICY, shows=("inference_s",)))[: len(rows)]
+    return [" ".join(line) for line in lines]
+
+
+def test_a_reference_with_one_value_where_others_have_several_is_found() -> None:
+    """The plain policy has no use for a guess; rates are its own affair."""
+    settings = [
+        {"policy": policy, "guess": guess, "rate": rate}
+        for policy, guess in (("plain", "none"), ("clever", "good"), ("clever", "best"))
+        for rate in (1, 2)
+    ]
+    assert times(settings, [10.0, 40.0, 5.0, 10.0, 1.0, 2.0]) == [
+        "none 1 s plain 10.0 1.00",
+        "none 2 s plain 40.0 1.00",
+        "good 1 s clever 5.0 0.50",
+        "good 2 s clever 10.0 0.25",
+        "best 1 s clever 1.0 0.10",
+        "best 2 s clever 2.0 0.05",
+    ]
+
+
+def test_where_the_reference_has_some_of_the_values_it_is_compared_at_those() -> None:
+    settings = [{"policy": "plain", "rate": rate} for rate in (1, 2)]
+    settings += [{"policy": "clever", "rate": rate} for rate in (1, 2, 3)]
+    assert times(settings, [10.0, 40.0, 5.0, 10.0, 1.0]) == [
+        "1 s plain 10.0 1.00",
+        "1 s clever 5.0 0.50",
+        "2 s plain 40.0 1.00",
+        "2 s clever 10.0 0.25",
+        "3 s clever 1.0 -",
+    ]
+
+
 def test_lists_and_choices_can_be_axes() -> None:
     rows = [row("ours", 1.0), row("ours", 2.0)]
     places: list[dict[str, object]] = [
@@ -256,28 +323,3 @@ def test_measured_beside_simulated_names_both() -> None:
     assert basis(rows).startswith(
         "seconds measured on vLLM 1, cpu, and where the engine says so simulated seconds, profile p"
     )
-
-
-def test_chosen_figures_are_shown() -> None:
-    rows = [row("ours", 10.0) | {"jct_s_mean": 2.0, "strange_s": 7.0}]
-    lines = printed(rows, [{"system": "ours"}], shows=("jct_s_mean", "strange_s"))
-    head = next(line for line in lines if "JCT" in line)
-    assert "mean JCT s" in head
-    assert "strange s" in head
-    assert body(lines) == [["ours", "2.0", "7.0"]]
-    with pytest.raises(ValueError, match="No figure of a run is called 'jct_s_man'"):
-        printed(rows, [{"system": "ours"}], shows=("jct_s_man",))
-
-
-def test_a_reference_with_one_value_on_an_axis_is_found_from_all() -> None:
-    """Known lengths mean nothing to `theirs`, which was run without."""
-    rows = [row("theirs", 30.0), row("ours", 10.0), row("ours", 20.0)]
-    settings = [
-        {"policy": "theirs", "predictor": "none"},
-        {"policy": "ours", "predictor": "empirical"},
-        {"policy": "ours", "predictor": "oracle"},
-    ]
-    rows = [one | {"config.system.name": "all"} for one in rows]
-    compare = {"axis": "policy", "reference": "theirs"}
-    lines = body(printed(rows, settings, compare, shows=("inference_s",)))
-    assert [line[-1] for line in lines[:3]] == ["1.00", "0.33", "0.67"]

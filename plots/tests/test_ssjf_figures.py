@@ -1,76 +1,158 @@
-"""Figures of SSJF from made-up runs: every curve is there, what is missing is named."""
+"""SSJF's curves from made-up runs: every one is drawn, what is missing is named."""
 
+import re
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
+import yaml
+from matplotlib.figure import Figure
+from omegaconf import OmegaConf
 
-from plots import ssjf_figures, ssjf_shapes
+from harness.record import ROOT
+from plots import ssjf_figures
+from plots.ssjf_figures import FIGURES, Panel, draw, main, points
 
-X = (1.0, 2.0, 3.0)
+PLACES = (1, 2, 4)
+SEEDS = (0, 1)
+PANELS = [
+    pytest.param(panel, id=f"{name}: {panel.title}: {panel.shows}")
+    for name, panels in FIGURES.items()
+    for panel in panels
+]
 
 
-def runs_of(panels: tuple[ssjf_figures.Panel, ...], folder: Path) -> dict[str, pd.DataFrame]:
-    """Two seeds of every point of every curve; the n-th curve lies at n."""
-    requests = {"arrival_s": [0.0, 10.0], "finished_s": [5.0, 12.0]}
-    pd.DataFrame(requests).to_parquet(folder / "requests.parquet")
-    rows: dict[str, dict[tuple[Any, ...], dict[str, Any]]] = {}
-    for panel in panels:
-        for place, curve in enumerate(panel.curves, start=1):
-            for x in X:
-                for seed in (0, 1):
-                    row = {**curve.runs, panel.along: x, "config.seed": seed}
-                    figures = dict.fromkeys(("jct_s_mean", "jct_s_p99", "waiting_s_max"), place)
-                    entry = {**row, **figures, "folder": str(folder)}
-                    found = rows.setdefault(panel.scenario, {})
-                    found[tuple(sorted((str(k), str(v)) for k, v in row.items()))] = entry
-    basis = {"costs.profile": "p", "costs.fit_error": 0.1}
+SECONDS = (ssjf_figures.JCT, ssjf_figures.SLOWEST, ssjf_figures.WAIT)
+
+
+def write_run(folder: Path) -> Path:
+    """Two of four requests are answered while others come, in 10 s; the first of them at 5 s."""
+    folder.mkdir(parents=True, exist_ok=True)
+    pd.DataFrame(
+        {"arrival_s": [0.0, 1.0, 2.0, 10.0], "finished_s": [5.0, 5.0, 20.0, 30.0]}
+    ).to_parquet(folder / "requests.parquet")
+    return folder
+
+
+def rows_of(panel: Panel, folder: Path) -> pd.DataFrame:
+    """Two seeds of every run of a panel; the n-th curve has n times the place as its JCT."""
+    rows: list[dict[str, Any]] = [
+        {
+            **curve.runs,
+            panel.along: place,
+            "config.seed": seed,
+            **dict.fromkeys(SECONDS, float(nth * place + seed)),
+            "folder": str(folder),
+            "costs.profile": "made up",
+            "costs.fit_error": 0.1,
+        }
+        for nth, curve in enumerate(panel.curves, start=1)
+        for place, seed in product(PLACES, SEEDS)
+    ]
+    if ssjf_figures.POLICY not in panel.curves[0].runs:
+        return pd.DataFrame(rows)
+    # A run of a policy that no curve shows.
+    other = {**rows[0], ssjf_figures.POLICY: "another", "jct_s_mean": 1e9}
+    return pd.DataFrame([*rows, other])
+
+
+def runs_of(name: str, folder: Path) -> dict[str, pd.DataFrame]:
+    """All that a figure shows, by scenario; two of its panels may show the same runs."""
+    found: dict[str, list[pd.DataFrame]] = {}
+    for panel in FIGURES[name]:
+        found.setdefault(panel.scenario, []).append(rows_of(panel, folder))
     return {
-        name: pd.DataFrame([entry | basis for entry in found.values()])
-        for name, found in rows.items()
+        scenario: pd.concat(rows).drop_duplicates(ignore_index=True)
+        for scenario, rows in found.items()
     }
 
 
-@pytest.mark.parametrize("name", ssjf_figures.FIGURES)
-def test_every_panel_has_every_curve(name: str, tmp_path: Path) -> None:
-    panels = ssjf_figures.FIGURES[name]
-    figure = ssjf_figures.draw(panels, runs_of(panels, tmp_path), ["what it says"])
-    for axes, panel in zip(figure.axes, panels, strict=True):
+def drawn(name: str, folder: Path) -> Figure:
+    """The figure from made-up runs."""
+    return draw(FIGURES[name], runs_of(name, folder), ["rates speedup 2"])
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_every_curve_of_every_panel_is_drawn(name: str, tmp_path: Path) -> None:
+    figure = drawn(name, write_run(tmp_path / "run"))
+    assert len(figure.axes) == len(FIGURES[name])
+    for axes, panel in zip(figure.axes, FIGURES[name], strict=True):
         assert axes.get_title(loc="left") == panel.title
+        assert axes.get_xlabel() == ssjf_figures.LABELS[panel.along]
+        assert axes.get_ylabel() == ssjf_figures.LABELS[panel.shows]
         assert [line.get_label() for line in axes.lines] == [c.label for c in panel.curves]
-        assert all(len(np.asarray(line.get_xdata())) == len(X) for line in axes.lines)
-        if panel.shows == "jct_s_mean":
-            heights = [float(np.asarray(line.get_ydata())[0]) for line in axes.lines]
-            assert heights == [float(place) for place in range(1, len(panel.curves) + 1)]
+        assert [line.get_color() for line in axes.lines] == [c.colour for c in panel.curves]
+        assert len(axes.collections) == len(panel.curves)
+        for nth, line in enumerate(axes.lines, start=1):
+            along = range(len(PLACES)) if panel.along == ssjf_figures.AGING else PLACES
+            assert np.array(line.get_xdata()).tolist() == list(along)
+            by_hand = {
+                **dict.fromkeys(SECONDS, [nth * place + 0.5 for place in PLACES]),
+                "answered_per_s": [0.2] * len(PLACES),
+                "quarter_per_s": [0.4] * len(PLACES),
+            }
+            assert np.array(line.get_ydata()).tolist() == pytest.approx(by_hand[panel.shows])
 
 
-def test_a_missing_run_is_named(tmp_path: Path) -> None:
-    panels = ssjf_figures.FIGURES["fig9"]
-    runs = runs_of(panels, tmp_path)
-    rows = runs["ssjf_rounds"]
-    runs["ssjf_rounds"] = rows[rows["config.chosen.policy"] != "ssjf_continuous"]
-    with pytest.raises(ValueError, match=r"SSJF in 1 requests per second has 0 runs.*ssjf_rounds"):
-        ssjf_figures.draw(panels, runs, [])
+def test_the_footer_says_what_seconds_rest_on_and_what_the_paper_says(tmp_path: Path) -> None:
+    said = drawn("fig4", write_run(tmp_path / "run")).get_supxlabel()
+    assert "made up (fit error 10.0%)" in said
+    assert "The paper: rates speedup 2." in said
 
 
-def test_no_runs_are_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("panel", PANELS)
+def test_what_a_panel_shows_is_in_its_scenario(panel: Panel) -> None:
+    scenario = OmegaConf.load(ROOT / "scenarios" / "scenario" / f"{panel.scenario}.yaml")
+    assert scenario.get("fidelity", "paper") == panel.fidelity
+    axes = {
+        "config.chosen.policy": "policy",
+        "config.predictor.name": "predictor",
+    }
+    assert len(scenario.matrix[panel.along.removeprefix("config.")]) > 2
+    for curve in panel.curves:
+        for column, value in curve.runs.items():
+            assert value in scenario.matrix[axes.get(column, column.removeprefix("config."))]
+
+
+@pytest.mark.parametrize("name", ["fig6", "fig7"])
+def test_throughput_is_read_as_the_paper_or_its_program_reads_it(name: str) -> None:
+    shown = {(panel.fidelity, panel.shows) for panel in FIGURES[name]}
+    assert shown == {("paper", "answered_per_s"), ("code", "quarter_per_s")}
+
+
+def test_a_point_is_the_mean_over_seeds_with_their_range(tmp_path: Path) -> None:
+    panel = FIGURES["fig4"][0]
+    spread = points(panel, panel.curves[1], rows_of(panel, tmp_path))
+    assert spread.index.tolist() == [1, 2, 4]
+    assert spread.loc[2].to_dict() == {"mean": 4.5, "min": 4.0, "max": 5.0}
+
+
+def test_missing_and_doubled_runs_are_named(tmp_path: Path) -> None:
+    panel = FIGURES["fig4"][0]
+    rows, curve = rows_of(panel, tmp_path), panel.curves[0]
+    said = "runs, not one a seed and setting: run harness/run.py +scenario=ssjf_rates"
+    twice = pd.concat([rows, rows])
+    for found, count in ((pd.DataFrame(), 0), (rows[6:], 0), (twice, 12)):
+        sentence = f"FCFS in no batching has {count} {said}"
+        with pytest.raises(ValueError, match=f"^{re.escape(sentence)}$"):
+            points(panel, curve, found)
+
+
+def test_without_runs_the_command_says_one_sentence(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["fig5", "--results", str(tmp_path)]) == 2
+    assert capsys.readouterr().err == f"there are no claims at {tmp_path}/claims/ssjf.yaml\n"
+    claim = {"id": "ssjf.fig5.x", "kind": "reduction", "paper": 0.5, "metric": "s", "where": ""}
     (tmp_path / "claims").mkdir()
-    (tmp_path / "claims" / "ssjf.yaml").write_text("claims: []\n")
-    assert ssjf_figures.main(["fig4", "--results", str(tmp_path)]) == 2
-    assert len(capsys.readouterr().err.splitlines()) == 1
-
-
-def test_throughput_while_requests_come_in(tmp_path: Path) -> None:
-    """Arrivals from 10 to 20 s; three of five have been answered by then."""
-    rows = {"arrival_s": [10.0, 11, 12, 13, 20], "finished_s": [12.0, 15, 20, 21, 30]}
-    pd.DataFrame(rows).to_parquet(tmp_path / "requests.parquet")
-    assert ssjf_shapes.answered_per_s(tmp_path) == pytest.approx(0.3)
-
-
-def test_throughput_after_a_quarter(tmp_path: Path) -> None:
-    """The second of five ends at 4 s, which is the quarter's quantile."""
-    rows = {"arrival_s": [0.0] * 5, "finished_s": [10.0, 4, 2, 30, 20]}
-    pd.DataFrame(rows).to_parquet(tmp_path / "requests.parquet")
-    assert ssjf_shapes.quarter_per_s(tmp_path) == pytest.approx(2 / 4.0)
+    (tmp_path / "claims" / "ssjf.yaml").write_text(yaml.safe_dump({"claims": [claim]}))
+    assert main(["fig5", "--results", str(tmp_path)]) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.startswith("FCFS in no batching has 0 runs, ")
+    assert said.err.endswith("+scenario=ssjf_bursts\n")
+    assert said.err.count("\n") == 1
+    assert not (tmp_path / "figures").exists()
