@@ -90,7 +90,7 @@ def test_every_curve_of_every_panel_is_drawn(name: str, tmp_path: Path) -> None:
             along = range(len(PLACES)) if panel.along == ssjf_figures.AGING else PLACES
             assert np.array(line.get_xdata()).tolist() == list(along)
             by_hand = {
-                **dict.fromkeys(SECONDS, [nth * place + 0.5 for place in PLACES]),
+                **{name: [nth * place + 0.5 for place in PLACES] for name in SECONDS},
                 "answered_per_s": [0.2] * len(PLACES),
                 "quarter_per_s": [0.4] * len(PLACES),
             }
