@@ -20,7 +20,7 @@ Floats = NDArray[np.float64]
 Json = dict[str, Any]
 
 REGIONS = 4  # prompt lengths are cut into so many regions of as many requests
-CLASS_ENDS = (42, 141, 294, 503)  # of the classes of SSJF's predictor, in tokens
+CLASS_ENDS = (42, 141, 294, 503)  # of the classes of the published predictor, in tokens
 POINTS = 61  # at which a distribution is kept
 ANSWERS_OF = "vicuna-13b-v1.5"
 LATENCY_OF, LATENCY_TP = "Llama-2-7b-chat-hf", 1

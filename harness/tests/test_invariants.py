@@ -97,7 +97,9 @@ class Witness:
         """Count the blocks of all holders: they fit, and the ledger says the same."""
         (service,) = view.services
         held = {name: request.kv_tokens for name, request in view.requests.items()}
-        blocks = sum(view.kv.blocks(tokens) for tokens in held.values())
+        promised = {n: r.reservation.own_tokens for n, r in view.requests.items() if r.reservation}
+        taken = (max(tokens, promised.get(name, 0)) for name, tokens in held.items())
+        blocks = sum(map(view.kv.blocks, taken))
         assert held == {name: view.kv.holding(name) for name in held}
         assert blocks + view.kv.free_blocks(service) == view.kv.capacity_blocks(service)
         assert view.kv.free_blocks(service) >= 0
