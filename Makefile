@@ -81,10 +81,10 @@ reproduce-samullm-code: setup  ## the same claims on what its authors' program d
 	$(BIN)/python -m harness.claims samullm --fidelity code
 
 applications-real: setup-vllm  ## an ensemble and a chain summary on real engines that come and go, and simulated
-	$(foreach it,ensembling_real_alone ensembling_real chain_summary_real,$(ALONE) harness/run.py +scenario=$(it) && $(ALONE) -m harness.fidelity_runs $(it) &&) true
+	$(foreach it,ensembling_real_alone ensembling_real chain_summary_real,$(ALONE) harness/run.py +scenario=$(it) && $(ALONE) -m harness.fidelity.real_runs $(it) &&) true
 
 train-predictor: setup-train  ## length predictors that read prompts, all heads: at most 15 minutes
-	$(ALONE) -m harness.train_predictor --data $(DATA)
+	$(ALONE) -m harness.training --data $(DATA)
 
 # Figures and tables of SSJF: the scenarios that each reads; those that end in _code are as its program has it.
 SSJF := fig4 fig5 fig6 fig7 fig8 fig9 tab1 tab2 pairwise aging
@@ -109,7 +109,7 @@ reproduce-ssjf-%: setup  ## one figure or table of SSJF and what holds: -fig4 to
 	$(if $(filter fig% aging,$*),$(BIN)/python -m plots.ssjf_figures $* &&) $(JUDGED)
 
 ssjf-real: setup-vllm  ## SSJF and FCFS on real vLLM and simulated, over seeds: about 9 minutes
-	$(ALONE) harness/run.py +scenario=ssjf_real && $(ALONE) -m harness.fidelity_runs ssjf_real --reference fcfs_continuous
+	$(ALONE) harness/run.py +scenario=ssjf_real && $(ALONE) -m harness.fidelity.real_runs ssjf_real --reference fcfs_continuous
 
 run: setup  ## any scenario: make run SCENARIO=ensembling
 	$(BIN)/python harness/run.py +scenario=$(or $(SCENARIO),$(error name one: make run SCENARIO=...))
@@ -118,10 +118,10 @@ fidelity: setup  ## how far off the simulator's seconds are from measured ones
 	$(BIN)/python -m harness.fidelity --data $(DATA)
 
 sweep-fig7: setup  ## how figure 7 moves with what the paper leaves open
-	$(BIN)/python harness/run.py +scenario=ensembling_open && $(BIN)/python -m harness.ranges ensembling_open
+	$(BIN)/python harness/run.py +scenario=ensembling_open && $(BIN)/python -m harness.claims.ranges ensembling_open
 
 sweep-samullm: setup  ## how figures 8, 11 and 12 move with what the paper leaves open
-	$(foreach it,routing chain_summary mixed,$(BIN)/python harness/run.py +scenario=$(it)_open && $(BIN)/python -m harness.ranges $(it)_open &&) true
+	$(foreach it,routing chain_summary mixed,$(BIN)/python harness/run.py +scenario=$(it)_open && $(BIN)/python -m harness.claims.ranges $(it)_open &&) true
 
 bench: setup  ## how fast the simulator is
 	$(BIN)/python -m harness.benchmarks
@@ -151,7 +151,7 @@ calibrate: setup-vllm  ## measure the shipped models on this CPU
 	$(ALONE) -m harness.calibrate --model tiny small m100
 
 fidelity-vllm: setup-vllm  ## how far simulated times are from real vLLM's: about 30 minutes
-	$(ALONE) -m harness.fidelity_vllm
+	$(ALONE) -m harness.fidelity.real_engine
 
 clean:  ## remove the environment and caches; results stay
 	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis outputs multirun wandb

@@ -15,10 +15,10 @@ Checked    baselines/tests/test_fcfs.py::test_order_and_eviction_by_hand
 
 from typing import ClassVar
 
-from harness.decisions import BatchRule, Decision, RequestBatches, Standing
-from harness.events import Event
-from harness.policies import Capability
-from harness.views import GroupView
+from harness.interface.decisions import BatchRule, Decision, RequestBatches, Standing
+from harness.interface.events import Event
+from harness.interface.policies import Capability
+from harness.interface.views import GroupView
 
 
 class Fcfs:

@@ -10,11 +10,11 @@ Checked    baselines/tests/test_fixed_placement.py
 
 from typing import ClassVar
 
-from harness.decisions import Deployment
-from harness.events import Event
-from harness.gpu_assignment import assign
-from harness.policies import Capability, CostModel
-from harness.views import ClusterView
+from harness.interface.decisions import Deployment
+from harness.interface.events import Event
+from harness.interface.policies import Capability, CostModel
+from harness.interface.views import ClusterView
+from harness.planning.gpu_assignment import assign
 
 
 class FixedPlacement:

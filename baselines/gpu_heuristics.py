@@ -18,9 +18,9 @@ Checked    baselines/tests/test_gpu_heuristics.py
 from collections.abc import Iterator
 from itertools import combinations, product
 
-from harness.forecast import Plan
-from harness.outlook import Outlook
-from harness.stages import Stage
+from harness.planning.forecast import Plan
+from harness.planning.outlook import Outlook
+from harness.planning.stages import Stage
 
 
 class MaxStages:

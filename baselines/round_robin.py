@@ -12,8 +12,8 @@ Checked    baselines/tests/test_round_robin.py
 from collections.abc import Sequence
 from typing import ClassVar
 
-from harness.entities import GroupId, ServiceId
-from harness.views import ClusterView
+from harness.interface.entities import GroupId, ServiceId
+from harness.interface.views import ClusterView
 
 
 class RoundRobin:

@@ -13,11 +13,11 @@ Checked    baselines/tests/test_srtf.py::test_a_short_newcomer_takes_a_seat_by_h
 
 from typing import ClassVar
 
-from harness.decisions import Decision
-from harness.draft import Draft, continuous_batch, is_decode
-from harness.events import Event
-from harness.policies import Capability
-from harness.views import GroupView, RequestView
+from harness.interface.decisions import Decision
+from harness.interface.draft import Draft, continuous_batch, is_decode
+from harness.interface.events import Event
+from harness.interface.policies import Capability
+from harness.interface.views import GroupView, RequestView
 
 
 class Srtf:

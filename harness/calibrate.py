@@ -22,10 +22,9 @@ from numpy.typing import NDArray
 from scipy.optimize import nnls
 
 from baselines.fcfs import Fcfs
-from harness.decisions import BatchRule
-from harness.engines.served import Iteration
-from harness.engines.vllm_engine import Vllm
-from harness.engines.vllm_group import (
+from harness.costs.models import PROFILES, model_facts
+from harness.engines.vllm.engine import Vllm
+from harness.engines.vllm.group import (
     EngineSettings,
     Submission,
     VllmGroup,
@@ -33,8 +32,10 @@ from harness.engines.vllm_group import (
     has_gpus,
     new_engine,
 )
-from harness.engines.vllm_ray import RayGroup, start_ray
-from harness.entities import (
+from harness.engines.vllm.ray import RayGroup, start_ray
+from harness.engines.vllm.served import Iteration
+from harness.interface.decisions import BatchRule
+from harness.interface.entities import (
     AppId,
     Cluster,
     GpuId,
@@ -46,7 +47,6 @@ from harness.entities import (
     ServiceId,
     TenantId,
 )
-from harness.models import PROFILES, model_facts
 
 Floats = NDArray[np.float64]
 

@@ -36,22 +36,22 @@ from omegaconf.errors import (
     ValidationError,
 )
 
-from harness.cells import Cell, Predicts, ReadsFiles, combinations_of, run_cells
-from harness.config import RunConfig, check, check_fidelity
-from harness.costs import ProfileCosts
+from harness.costs.gpus import gpu_facts
+from harness.costs.local_hardware import here
+from harness.costs.model import ProfileCosts
+from harness.costs.models import unknown_name
+from harness.costs.uncertainty import DrawnCosts
 from harness.engines.engine import Engine
-from harness.entities import Cluster, GpuId
-from harness.gpus import gpu_facts
-from harness.local_hardware import here
-from harness.models import unknown_name
-from harness.policies import System
+from harness.interface.entities import Cluster, GpuId
+from harness.interface.policies import System
 from harness.predictors.ecdf import load_lengths
-from harness.progress import Progress
-from harness.record import read_summaries, remove_leftovers, run_id, source_digest
-from harness.table import print_cells
-from harness.tracking import log_scenario
-from harness.uncertainty import DrawnCosts
-from harness.values import checked
+from harness.runs.cells import Cell, Predicts, ReadsFiles, combinations_of, run_cells
+from harness.runs.config import RunConfig, check, check_fidelity
+from harness.runs.progress import Progress
+from harness.runs.record import read_summaries, remove_leftovers, run_id, source_digest
+from harness.runs.table import print_cells
+from harness.runs.tracking import log_scenario
+from harness.runs.values import checked
 
 DETERMINES = (
     "engine",

@@ -7,9 +7,9 @@ near the simulator comes to them; results go to results/measured/GPU/.
 import subprocess
 import sys
 
-from harness.engines.nvml import gpu_name, open_nvml
-from harness.local_hardware import known_gpu
-from harness.record import ROOT
+from harness.costs.local_hardware import known_gpu
+from harness.costs.nvml import gpu_name, open_nvml
+from harness.runs.record import ROOT
 
 NO_GPU = 3
 MODELS = {"random-1b": 200, "random-7b": 120}  # requests of a fidelity run
@@ -46,7 +46,7 @@ def commands(gpu: str) -> list[list[str]]:
         ],
         [
             *here,
-            "harness.fidelity_vllm",
+            "harness.fidelity.real_engine",
             "--gpu",
             gpu,
             "--profile",

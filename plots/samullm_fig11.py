@@ -17,8 +17,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from harness.claims import basis, read_claims
-from harness.record import ROOT, current, read_summaries
+from harness.claims.judge import basis, read_claims
+from harness.runs.record import ROOT, current, read_summaries
 from plots import style
 
 NAME, SEED = "config.system.name", "config.seed"

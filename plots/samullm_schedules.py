@@ -13,8 +13,8 @@ from pathlib import Path
 import pandas as pd
 from matplotlib.figure import Figure
 
-from harness.claims import basis
-from harness.record import ROOT, current, read_summaries
+from harness.claims.judge import basis
+from harness.runs.record import ROOT, current, read_summaries
 from plots import gantt, style
 
 Matcher = Mapping[str, object]

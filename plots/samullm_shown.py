@@ -1,7 +1,7 @@
 """SamuLLM's figures 2, 3, 4 and 10, its insights: `python -m plots.samullm_shown fig2`.
 
-Figures 2 and 4 are drawn from tables that `harness.shapes_fit` derives from measured rows, 3 and 10
-from runs; written are results/figures/samullm_<figure>.png and .pdf.
+Figures 2 and 4 are drawn from tables that `harness.fitting.shapes` derives from measured rows, 3
+and 10 from runs; written are results/figures/samullm_<figure>.png and .pdf.
 """
 
 import argparse
@@ -16,8 +16,8 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from harness.models import PROFILES
-from harness.record import ROOT, current, read_summaries
+from harness.costs.models import PROFILES
+from harness.runs.record import ROOT, current, read_summaries
 from plots import style
 from plots.samullm_shapes import chunks_of
 

@@ -16,8 +16,8 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from harness.claims import basis, read_claims
-from harness.record import ROOT, current, read_summaries
+from harness.claims.judge import basis, read_claims
+from harness.runs.record import ROOT, current, read_summaries
 from plots import ssjf_shapes, style
 
 SEED = "config.seed"

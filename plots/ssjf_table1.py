@@ -4,7 +4,7 @@ Paper      Qiu et al., arXiv 2404.08509, Table 1: milliseconds of "a query with 
            of 512" on one V100-16GB
 
 The paper does not say whether 512 tokens are read or written. Both readings are computed by the
-roofline (harness/query_latency.py); the printed sizes (5.0 GB for 1.3 B parameters) suggest
+roofline (harness/fitting/query_latency.py); the printed sizes (5.0 GB for 1.3 B parameters) suggest
 weights of four bytes, ours have two.
 """
 
@@ -15,8 +15,8 @@ import pandas as pd
 from rich.console import Console
 from rich.table import Table
 
-from harness.models import PROFILES, model_facts
-from harness.query_latency import FILE
+from harness.costs.models import PROFILES, model_facts
+from harness.fitting.query_latency import FILE
 
 PAPER = {
     "OPT-1.3b": ("opt-1.3b", 1243.0),

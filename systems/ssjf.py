@@ -19,10 +19,10 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.decisions import BatchRule, Decision, RequestBatches, Standing
-from harness.events import Event
-from harness.policies import Capability
-from harness.views import GroupView, RequestTable
+from harness.interface.decisions import BatchRule, Decision, RequestBatches, Standing
+from harness.interface.events import Event
+from harness.interface.policies import Capability
+from harness.interface.views import GroupView, RequestTable
 
 
 class Ssjf:

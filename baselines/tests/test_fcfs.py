@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from baselines.fcfs import Fcfs
-from harness.decisions import BatchRule
-from harness.tests.serving import FlatCosts, LinearCosts, rule, serve, workload
+from harness.interface.decisions import BatchRule
+from harness.tests.support.serving import FlatCosts, LinearCosts, rule, serve, workload
 
 SMALL = FlatCosts(blocks=4, block=4)
 """Four blocks of four tokens; half a second for prompts, a quarter for a decode, load 1 s."""

@@ -4,8 +4,8 @@ import pytest
 
 from baselines.fcfs import Fcfs
 from baselines.fixed_placement import FixedPlacement
-from harness.policies import Capability
-from harness.tests.serving import LinearCosts, rule, serve, workload
+from harness.interface.policies import Capability
+from harness.tests.support.serving import LinearCosts, rule, serve, workload
 
 
 def _placed(services: int, gpus: int, *, dp: int, tp: int) -> dict[str, list[int]]:

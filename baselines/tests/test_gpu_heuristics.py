@@ -3,9 +3,9 @@
 import pytest
 
 from baselines.gpu_heuristics import MaxStages, MinStages
-from harness.forecast import Plan
-from harness.stages import Stage
-from harness.tests.serving import RateOutlook
+from harness.planning.forecast import Plan
+from harness.planning.stages import Stage
+from harness.tests.support.serving import RateOutlook
 
 
 def _scaling(rate: float, gpus: int, *, smallest: int = 1) -> dict[Plan, float]:

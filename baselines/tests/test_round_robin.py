@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from typing import cast
 
 from baselines.round_robin import RoundRobin
-from harness.decisions import Deployment
-from harness.entities import ServiceId
-from harness.tests.serving import Everywhere, FlatCosts, a_group, serve, workload
-from harness.views import ClusterView
+from harness.interface.decisions import Deployment
+from harness.interface.entities import ServiceId
+from harness.interface.views import ClusterView
+from harness.tests.support.serving import Everywhere, FlatCosts, a_group, serve, workload
 
 M, N = ServiceId("m"), ServiceId("n")
 
@@ -47,7 +47,7 @@ def test_the_turn_goes_on_when_groups_change() -> None:
 def test_in_a_run_every_second_request_goes_to_the_second_group() -> None:
     """Two groups, one request at a time each, 0.5 + 0.25 s: r0 and r1 end together, then r2."""
     from baselines.fcfs import Fcfs
-    from harness.tests.serving import rule
+    from harness.tests.support.serving import rule
 
     frame = serve(
         workload([4, 4, 4], [2, 2, 2]),

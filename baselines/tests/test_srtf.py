@@ -3,8 +3,8 @@ from typing import ClassVar
 import pytest
 
 from baselines.srtf import Srtf
-from harness.entities import LengthPrediction, Request
-from harness.tests.serving import FlatCosts, serve, workload
+from harness.interface.entities import LengthPrediction, Request
+from harness.tests.support.serving import FlatCosts, serve, workload
 
 
 class Truth:

@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.table import Table
 
 from harness import benchmarks
-from harness.record import ROOT, machine
+from harness.runs.record import ROOT, machine
 
 
 def main() -> int:

@@ -2,11 +2,11 @@
 
 from typing import ClassVar
 
-from harness.decisions import Decision
-from harness.draft import Draft, continuous_batch, is_decode
-from harness.events import Event
-from harness.policies import Capability
-from harness.views import GroupView, RequestView
+from harness.interface.decisions import Decision
+from harness.interface.draft import Draft, continuous_batch, is_decode
+from harness.interface.events import Event
+from harness.interface.policies import Capability
+from harness.interface.views import GroupView, RequestView
 
 
 class DraftFcfs:

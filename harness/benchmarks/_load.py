@@ -6,12 +6,12 @@ import numpy as np
 
 from baselines.fixed_placement import FixedPlacement
 from baselines.round_robin import RoundRobin
-from harness.costs import PARTS, ProfileCosts
-from harness.engines.simulator import Simulator
-from harness.entities import Cluster, GpuId, Service, ServiceId
-from harness.models import model_facts
-from harness.policies import SchedulingPolicy, System
-from harness.recorder import Recorder
+from harness.costs.model import PARTS, ProfileCosts
+from harness.costs.models import model_facts
+from harness.engines.recorder import Recorder
+from harness.engines.simulator.loop import Simulator
+from harness.interface.entities import Cluster, GpuId, Service, ServiceId
+from harness.interface.policies import SchedulingPolicy, System
 from harness.workloads.workload import Workload
 
 MODEL = "Llama-2-7b-hf"

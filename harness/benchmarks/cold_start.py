@@ -8,7 +8,7 @@ import time
 from datetime import datetime
 from pathlib import Path
 
-from harness.record import ROOT
+from harness.runs.record import ROOT
 
 REPEATS = 3
 

@@ -5,7 +5,7 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from harness.record import ROOT
+from harness.runs.record import ROOT
 
 PYTHON = ROOT / ".venv-peer" / "bin" / "python"
 REQUESTS = 2000

@@ -8,13 +8,13 @@ import numpy as np
 import yaml
 from omegaconf import OmegaConf
 
-from harness.costs import PARTS, ProfileCosts
-from harness.forecast import Forecaster, ready_load
-from harness.nodes import build
-from harness.outlook import Outlook
+from harness.costs.model import PARTS, ProfileCosts
+from harness.planning.forecast import Forecaster, ready_load
+from harness.planning.outlook import Outlook
+from harness.planning.staged_placement import StagePlanner
 from harness.predictors.ecdf import load_lengths, output_lengths
-from harness.record import ROOT
-from harness.staged_placement import StagePlanner
+from harness.runs.nodes import build
+from harness.runs.record import ROOT
 
 REPEATS = 3
 POLICY = "policy/vllm_0_3"

@@ -16,14 +16,14 @@ from dataclasses import dataclass, field
 from importlib.util import find_spec
 from typing import Any
 
-from harness.nodes import build
-from harness.record import ROOT, machine
+from harness.runs.nodes import build
+from harness.runs.record import ROOT, machine
 
 MODEL = ROOT / "scenarios" / "models" / "tiny"
 RUNNING = 256
 PROMPT_TOKENS, OUTPUT_TOKENS = 16, 400
 TURN_STEPS, TURNS, WARM_UP_STEPS = 10, 30, 20
-OURS = "harness.engines.vllm_scheduler.PolicyScheduler"
+OURS = "harness.engines.vllm.scheduler.PolicyScheduler"
 
 _COMPARE = """
 import json

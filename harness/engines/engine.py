@@ -2,8 +2,8 @@
 
 from typing import Protocol
 
-from harness.policies import Capability, System
-from harness.recorder import Recorder
+from harness.engines.recorder import Recorder
+from harness.interface.policies import Capability, System
 from harness.workloads.workload import Workload
 
 

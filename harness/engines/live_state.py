@@ -7,10 +7,10 @@ from types import MappingProxyType
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.decisions import Batch, Deployment, Reservation, Standing
-from harness.engines.lane import Ints, RequestArrays
-from harness.engines.lanes import Lane
-from harness.entities import (
+from harness.engines.simulator.fast.lane import Ints, RequestArrays
+from harness.engines.simulator.fast.lanes import Lane
+from harness.interface.decisions import Batch, Deployment, Reservation, Standing
+from harness.interface.entities import (
     AppId,
     Cluster,
     Group,
@@ -22,9 +22,9 @@ from harness.entities import (
     Service,
     ServiceId,
 )
-from harness.kv_ledger import KvLedger
-from harness.views import AppView, CallTable, GroupView, RequestTable, RequestView
-from harness.workloads.graph import Edges
+from harness.interface.graph import Edges
+from harness.interface.kv_ledger import KvLedger
+from harness.interface.views import AppView, CallTable, GroupView, RequestTable, RequestView
 from harness.workloads.workload import Workload
 
 

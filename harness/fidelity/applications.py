@@ -8,17 +8,17 @@ import numpy as np
 import pandas as pd
 import yaml
 
-from harness.costs import ProfileCosts
-from harness.engines.simulator import Simulator
-from harness.entities import Cluster, GpuId
+from harness.costs.gpus import gpu_facts
+from harness.costs.model import ProfileCosts
+from harness.engines.recorder import Recorder
+from harness.engines.simulator.loop import Simulator
 from harness.fidelity.lines import AUTHORS, SIMULATED, Line, line, sources
-from harness.gpus import gpu_facts
-from harness.nodes import build
-from harness.policies import System
+from harness.interface.entities import Cluster, GpuId
+from harness.interface.policies import System
+from harness.planning.staged_placement import StagedPlacement
 from harness.predictors.ecdf import load_lengths
-from harness.record import ROOT
-from harness.recorder import Recorder
-from harness.staged_placement import StagedPlacement
+from harness.runs.nodes import build
+from harness.runs.record import ROOT
 
 Json = dict[str, Any]
 SETTING = ["n_gpu", "summariser", "n_evaluators", "n_documents", "max_output"]

@@ -7,7 +7,9 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from harness.cost_profile import Profile, read_profiles
+from harness.costs.models import PROFILES
+from harness.costs.profiles import Profile, read_profiles
+from harness.costs.roofline import Calibration, read_calibration
 from harness.fidelity.lines import (
     ACROSS,
     HELD_OUT,
@@ -20,12 +22,10 @@ from harness.fidelity.lines import (
     line,
     sources,
 )
-from harness.iteration_rows import MeasuredSource, by_pair, iteration_rows, measured_sources
-from harness.models import PROFILES
-from harness.operator_rates import from_operators
-from harness.roofline import Calibration, read_calibration
-from harness.roofline_across import PHASES, Compared, compare, compare_profiles, left_out
-from harness.rows_fit import held_out_seconds, predicted_seconds
+from harness.fitting.iteration_rows import MeasuredSource, by_pair, iteration_rows, measured_sources
+from harness.fitting.operator_rates import from_operators
+from harness.fitting.roofline_across import PHASES, Compared, compare, compare_profiles, left_out
+from harness.fitting.rows import held_out_seconds, predicted_seconds
 
 Floats = NDArray[np.float64]
 

@@ -11,18 +11,18 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from harness.costs.gpus import GpuFacts, gpu_facts
+from harness.costs.models import BYTES_PER_NUMBER, PROFILES
+from harness.costs.roofline import Calibration, at_size, read_calibration
 from harness.fidelity.lines import CORRECTED, ONE_ENGINE, Line, line, sources
-from harness.gpus import GpuFacts, gpu_facts
-from harness.models import BYTES_PER_NUMBER, PROFILES
-from harness.operator_rates import (
+from harness.fitting.operator_rates import (
     EAGER,
     GPU,
     PCIE_GPU,
     calibrated_overheads,
     measured_overheads,
 )
-from harness.roofline import Calibration, at_size, read_calibration
-from harness.roofline_across import FOLDER
+from harness.fitting.roofline_across import FOLDER
 
 Floats = NDArray[np.float64]
 Seconds = Callable[[pd.DataFrame, GpuFacts, Calibration], Floats]

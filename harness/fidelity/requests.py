@@ -7,14 +7,14 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from harness.cost_profile import read_profiles
-from harness.costs import PARTS, expand
-from harness.decisions import BatchRule
-from harness.engines.lane import RequestArrays, new_arrays
-from harness.engines.lanes import Lane, lane_rule
+from harness.costs.model import PARTS, expand
+from harness.costs.models import PROFILES
+from harness.costs.profiles import read_profiles
+from harness.engines.simulator.fast.lane import RequestArrays, new_arrays
+from harness.engines.simulator.fast.lanes import Lane, lane_rule
 from harness.fidelity.lines import SIMULATED, Line, sources
-from harness.iteration_rows import measured_sources
-from harness.models import PROFILES
+from harness.fitting.iteration_rows import measured_sources
+from harness.interface.decisions import BatchRule
 
 Floats = NDArray[np.float64]
 

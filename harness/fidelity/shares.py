@@ -5,11 +5,11 @@ from pathlib import Path
 
 import numpy as np
 
-from harness.costs import MAX_REQUESTS, PARTS, ProfileCosts
-from harness.entities import ServiceId, Work
+from harness.costs.model import MAX_REQUESTS, PARTS, ProfileCosts
 from harness.fidelity.lines import SHARE_RULE, Line, line, sources
-from harness.iteration_rows import ALL_SMS, by_pair, measured_sources, raw_rows
-from harness.roofline_across import PHASES
+from harness.fitting.iteration_rows import ALL_SMS, by_pair, measured_sources, raw_rows
+from harness.fitting.roofline_across import PHASES
+from harness.interface.entities import ServiceId, Work
 
 
 def share_lines(data: Path) -> Iterator[Line]:

@@ -6,7 +6,7 @@ from functools import cache
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from harness.models import PROFILES, model_of, unknown_name
+from harness.costs.models import PROFILES, model_of, unknown_name
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]

@@ -7,9 +7,9 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.entities import LengthPrediction, Request
-from harness.models import PROFILES, unknown_name
-from harness.policies import LengthPredictor
+from harness.costs.models import PROFILES, unknown_name
+from harness.interface.entities import LengthPrediction, Request
+from harness.interface.policies import LengthPredictor
 from harness.workloads.workload import Workload
 
 Ints = NDArray[np.int64]

@@ -8,8 +8,8 @@ from numpy.typing import NDArray
 from scipy.optimize import brentq
 from scipy.stats import spearmanr
 
-from harness.entities import LengthPrediction, Request
-from harness.policies import LengthPredictor
+from harness.interface.entities import LengthPrediction, Request
+from harness.interface.policies import LengthPredictor
 from harness.workloads.workload import Workload
 
 Ints = NDArray[np.int64]

@@ -2,8 +2,8 @@
 
 from typing import ClassVar
 
-from harness.entities import LengthPrediction, Request
-from harness.policies import LengthPredictor
+from harness.interface.entities import LengthPrediction, Request
+from harness.interface.policies import LengthPredictor
 from harness.workloads.workload import Workload
 
 

@@ -7,8 +7,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from harness.entities import LengthPrediction, Request
-from harness.policies import LengthPredictor
+from harness.interface.entities import LengthPrediction, Request
+from harness.interface.policies import LengthPredictor
 from harness.predictors.ecdf import Ecdf, load_lengths
 from harness.workloads.workload import Workload
 

@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
-from harness.entities import LengthPrediction, Request
-from harness.policies import LengthPredictor
+from harness.interface.entities import LengthPrediction, Request
+from harness.interface.policies import LengthPredictor
 from harness.predictors.proxy_card import read_card, require
 from harness.workloads.workload import Workload
 

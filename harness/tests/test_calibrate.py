@@ -4,15 +4,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from harness.cost_profile import profile_from
-from harness.costs import PARTS, expand, work_seconds
-from harness.entities import Work
+from harness.costs.model import PARTS, expand, work_seconds
+from harness.costs.profiles import profile_from
+from harness.interface.entities import Work
 
 pytest.importorskip("vllm", reason="vLLM is not installed: make setup-vllm")
 pytestmark = pytest.mark.vllm
 
-from harness import calibrate, fidelity_vllm  # noqa: E402
+from harness import calibrate  # noqa: E402
 from harness.calibrate import Sample, design, knots_of, profile, residuals  # noqa: E402
+from harness.fidelity import real_engine as fidelity_vllm  # noqa: E402
 
 
 def seconds_of(sample: Sample) -> float:

@@ -8,7 +8,7 @@ import pytest
 
 from harness.predictors.proxy_card import CARD, ENCODER, FIELDS, TOKENIZER, WEIGHTS, sha256
 from harness.run import ROOT
-from harness.tests.configured import composed, first_cell_of
+from harness.tests.support.configured import composed, first_cell_of
 
 SCENARIOS = ROOT / "scenarios"
 GROUPS = ("engine", "hardware", "workload", "policy", "predictor", "system")

@@ -9,10 +9,10 @@ from hydra.errors import HydraException
 from omegaconf.errors import OmegaConfBaseException
 
 from harness import run
-from harness.cells import Cell, run_cells
-from harness.engines.simulator import Simulator
-from harness.record import ROOT, TEMPORARY
-from harness.tests.configured import cells_of, composed, first_cell_of
+from harness.engines.simulator.loop import Simulator
+from harness.runs.cells import Cell, run_cells
+from harness.runs.record import ROOT, TEMPORARY
+from harness.tests.support.configured import cells_of, composed, first_cell_of
 
 COMMAND = ROOT / "harness" / "run.py"
 SMALL = ("workload.requests=4", "workload.models=[chatglm3-6b]", "hardware.gpu_count=2")

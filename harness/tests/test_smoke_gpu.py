@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from harness import smoke_gpu
-from harness.local_hardware import known_gpu
-from harness.models import load_models
-from harness.record import ROOT
+from harness.costs.local_hardware import known_gpu
+from harness.costs.models import load_models
+from harness.runs.record import ROOT
 
 
 def test_names_of_drivers_are_recognised() -> None:

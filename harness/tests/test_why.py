@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from baselines.fcfs import Fcfs
 from harness import why
-from harness.tests.serving import LinearCosts, rule, serve, workload
+from harness.tests.support.serving import LinearCosts, rule, serve, workload
 
 
 def test_parts_by_hand() -> None:

@@ -18,7 +18,7 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from harness.record import ROOT
+from harness.runs.record import ROOT
 from harness.verify.estimates import Effort, Line, verify
 from harness.verify.laws import Law
 from harness.verify.queues import Discipline, Queue

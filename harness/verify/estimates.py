@@ -25,8 +25,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from harness.events import Arrived, Finished
-from harness.recorder import Recorder
+from harness.engines.recorder import Recorder
+from harness.interface.events import Arrived, Finished
 from harness.verify.laws import Floats, Sample, draw_sample, second_moment_s2
 from harness.verify.queues import Discipline, Queue
 

@@ -15,12 +15,12 @@ import numpy as np
 from baselines.fcfs import Fcfs
 from baselines.fixed_placement import FixedPlacement
 from baselines.round_robin import RoundRobin
-from harness.costs import MAX_REQUESTS, IterationTable
-from harness.decisions import BatchRule
-from harness.engines.simulator import Simulator
-from harness.entities import Cluster, GpuId, Service, ServiceId, Work
-from harness.policies import SchedulingPolicy, System
-from harness.recorder import Recorder
+from harness.costs.model import MAX_REQUESTS, IterationTable
+from harness.engines.recorder import Recorder
+from harness.engines.simulator.loop import Simulator
+from harness.interface.decisions import BatchRule
+from harness.interface.entities import Cluster, GpuId, Service, ServiceId, Work
+from harness.interface.policies import SchedulingPolicy, System
 from harness.verify import formulas, recursions
 from harness.verify.laws import TICK_S, Floats, Law, Sample, second_moment_s2
 from harness.verify.shortest_remaining import ShortestRemaining

@@ -8,7 +8,7 @@ the caller provides with as much room as requests are ever together.
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.compiled import compiled, inlined
+from harness.costs.compiled import compiled, inlined
 from harness.verify.laws import Floats, Sample
 
 Ints = NDArray[np.int64]

@@ -8,12 +8,12 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.decisions import Decision
-from harness.draft import Draft
-from harness.entities import RequestId
-from harness.events import Event
-from harness.policies import Capability
-from harness.views import GroupView
+from harness.interface.decisions import Decision
+from harness.interface.draft import Draft
+from harness.interface.entities import RequestId
+from harness.interface.events import Event
+from harness.interface.policies import Capability
+from harness.interface.views import GroupView
 
 
 class ShortestRemaining:

@@ -1,7 +1,7 @@
 """When requests arrive: made-up processes, and real ones at a wanted rate.
 
 Every class is named in a workload's `arrivals`. The real ones replay no trace; they follow tables
-derived from one (`harness.arrivals_fit`, profiles/arrivals), whose docstrings say what is kept.
+derived from one (`harness.fitting.arrivals`, profiles/arrivals), whose docstrings say what is kept.
 """
 
 import hashlib
@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.models import PROFILES, unknown_name
+from harness.costs.models import PROFILES, unknown_name
 
 Floats = NDArray[np.float64]
 Generator = np.random.Generator

@@ -9,10 +9,10 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.entities import Service, ServiceId
-from harness.models import ModelFacts, model_facts
+from harness.costs.models import ModelFacts, model_facts
+from harness.interface.entities import Service, ServiceId
+from harness.interface.graph import Edges
 from harness.predictors.ecdf import load_lengths
-from harness.workloads.graph import Edges
 from harness.workloads.workload import Workload
 
 Ints = NDArray[np.int64]

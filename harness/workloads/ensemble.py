@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from harness.entities import Service, ServiceId
-from harness.models import model_facts
+from harness.costs.models import model_facts
+from harness.interface.entities import Service, ServiceId
 from harness.predictors.ecdf import load_lengths, output_lengths
 from harness.workloads.prompts import PromptSource
 from harness.workloads.workload import Workload

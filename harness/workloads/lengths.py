@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from harness.models import PROFILES, unknown_name
+from harness.costs.models import PROFILES, unknown_name
 from harness.predictors.ecdf import LENGTHS, Ecdf, load_lengths
 
 Ints = NDArray[np.int64]

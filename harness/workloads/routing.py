@@ -6,8 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import brentq
 
-from harness.entities import Service, ServiceId
-from harness.models import ModelFacts, model_facts
+from harness.costs.models import ModelFacts, model_facts
+from harness.interface.entities import Service, ServiceId
 from harness.predictors.ecdf import load_lengths, output_lengths
 from harness.workloads.workload import Workload
 

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from harness.entities import Service, ServiceId
-from harness.models import model_facts
+from harness.costs.models import model_facts
+from harness.interface.entities import Service, ServiceId
 from harness.workloads.arrivals import AtOnce, Gamma
 from harness.workloads.lengths import lognormal_tokens
 from harness.workloads.workload import Workload

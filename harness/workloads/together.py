@@ -7,8 +7,8 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.entities import ServiceId
-from harness.workloads.graph import Edges
+from harness.interface.entities import ServiceId
+from harness.interface.graph import Edges
 from harness.workloads.workload import Workload
 
 

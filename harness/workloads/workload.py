@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.entities import AppId, Request, RequestId, Service, ServiceId, TenantId
-from harness.workloads.graph import Edges, no_edges
+from harness.interface.entities import AppId, Request, RequestId, Service, ServiceId, TenantId
+from harness.interface.graph import Edges, no_edges
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]

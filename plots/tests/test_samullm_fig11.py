@@ -5,7 +5,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from harness.record import ROOT
+from harness.runs.record import ROOT
 from plots import samullm_fig11 as fig11
 
 RANGES = dict.fromkeys(fig11.CLAIMS, (1.0, 1.4))

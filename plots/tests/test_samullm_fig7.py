@@ -11,7 +11,7 @@ from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from harness import record
+from harness.runs import record
 from plots import samullm_fig7 as fig7
 from plots import style
 

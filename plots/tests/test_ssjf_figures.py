@@ -12,7 +12,7 @@ import yaml
 from matplotlib.figure import Figure
 from omegaconf import OmegaConf
 
-from harness.record import ROOT
+from harness.runs.record import ROOT
 from plots import ssjf_figures
 from plots.ssjf_figures import FIGURES, Panel, draw, main, points
 

@@ -18,8 +18,8 @@ Checked    systems/tests/test_samullm.py::test_depth_first_is_never_worse_than_g
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from harness.outlook import Outlook
-from harness.stages import Stage
+from harness.planning.outlook import Outlook
+from harness.planning.stages import Stage
 from systems.samullm.greedy_stages import best_stage
 
 

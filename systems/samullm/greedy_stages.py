@@ -4,13 +4,13 @@ Paper      Fang et al., Improving the End-to-End Efficiency of Offline Inference
            Applications Based on Sampling and Simulation, arXiv 2503.16893; its sections below.
 Idea       Fill a stage by giving GPUs, again and again, to the model whose throughput they raise
            most per GPU. A stage lasts until its first model ends; then plan the next one.
-Map        2, 4.1 sampler, simulator      -> harness.outlook, harness.forecast (the engine's core)
+Map        2, 4.1 sampler, simulator      -> harness.planning: outlook, forecast (the engine's core)
            4.1 eq. 5, what it leaves out  -> planner costs: the parts forward, prepare, sample
            3 throughput of a stage        -> Outlook.throughput, FLOPs (eq. 1-2) over duration
            Algorithm 1 lines 4-23         -> best_stage; line 5 is Outlook.startable
            Algorithm 1 lines 2-26         -> GreedyStages.plan
-           4.3 dynamic scheduler          -> harness.stages.StageFollower
-           4.3 least reloading, NVLink    -> harness.gpu_assignment.assign
+           4.3 dynamic scheduler          -> harness.planning.stages.StageFollower
+           4.3 least reloading, NVLink    -> harness.planning.gpu_assignment.assign
            5.5 no preemption             -> Outlook.held
 Constants  none
 Differs    FLOPs are summed over tensor-parallel shards, so that the same work counts the same
@@ -19,10 +19,10 @@ Differs    FLOPs are summed over tensor-parallel shards, so that the same work c
 Checked    systems/tests/test_samullm.py::test_greedy_stage_by_hand
 """
 
-from harness.entities import ServiceId
-from harness.forecast import Plan
-from harness.outlook import Outlook
-from harness.stages import Stage
+from harness.interface.entities import ServiceId
+from harness.planning.forecast import Plan
+from harness.planning.outlook import Outlook
+from harness.planning.stages import Stage
 
 
 class GreedyStages:

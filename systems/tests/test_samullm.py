@@ -7,15 +7,15 @@ from functools import cache
 import numpy as np
 import pytest
 
-from harness.costs import ProfileCosts
-from harness.decisions import BatchRule
-from harness.entities import ServiceId
-from harness.forecast import Forecaster, Plan, ready_load
-from harness.models import model_facts
-from harness.outlook import Outlook
+from harness.costs.model import ProfileCosts
+from harness.costs.models import model_facts
+from harness.interface.decisions import BatchRule
+from harness.interface.entities import ServiceId
+from harness.planning.forecast import Forecaster, Plan, ready_load
+from harness.planning.outlook import Outlook
+from harness.planning.stages import Stage
 from harness.predictors.ecdf import load_lengths, output_lengths
-from harness.stages import Stage
-from harness.tests.serving import RateOutlook, rate_outlook
+from harness.tests.support.serving import RateOutlook, rate_outlook
 from systems.samullm.depth_first_stages import DepthFirstStages
 from systems.samullm.greedy_stages import GreedyStages, best_stage
 

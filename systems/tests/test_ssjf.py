@@ -2,8 +2,8 @@ from typing import ClassVar
 
 import pytest
 
-from harness.entities import LengthPrediction, Request
-from harness.tests.serving import FlatCosts, rule, serve, workload
+from harness.interface.entities import LengthPrediction, Request
+from harness.tests.support.serving import FlatCosts, rule, serve, workload
 from systems.ssjf import Ssjf
 
 

@@ -1,0 +1,44 @@
+"""Published facts of the GPUs."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from types import MappingProxyType
+
+from harness.costs.models import PROFILES, unknown_name
+
+
+@dataclass(frozen=True, slots=True)
+class GpuFacts:
+    """One GPU type. Link rates are of one direction: half the total a data sheet states.
+
+    NVLink joins `nvlink_gpus` of a machine as such machines are usually built: 8 on boards with
+    NVSwitch, 2 with a bridge, 1 where there is none; larger groups send over PCIe.
+    `memory_bytes` is the nominal size in GiB; a driver keeps about 1% of it. `fp16_flops_per_s`
+    is dense, with a multiply-add counted as two.
+    """
+
+    name: str
+    memory_bytes: int
+    fp16_flops_per_s: float
+    memory_bytes_per_s: float
+    nvlink_bytes_per_s: float
+    nvlink_gpus: int
+    pcie_bytes_per_s: float
+    source: str
+
+
+@cache
+def load_gpus() -> Mapping[str, GpuFacts]:
+    """All known GPUs by name."""
+    raw = json.loads((PROFILES / "gpus.json").read_text(encoding="utf-8"))
+    return MappingProxyType({name: GpuFacts(name=name, **facts) for name, facts in raw.items()})
+
+
+def gpu_facts(name: str) -> GpuFacts:
+    """Facts of one GPU. Raises ValueError, with the closest names, if it is unknown."""
+    gpus = load_gpus()
+    if name not in gpus:
+        raise ValueError(unknown_name("GPU", name, gpus))
+    return gpus[name]

@@ -1,0 +1,55 @@
+"""What this machine computes on, for `hardware=local`."""
+
+import os
+import re
+from collections.abc import Mapping
+from functools import cache
+from typing import Any
+
+from harness.costs.gpus import gpu_facts, load_gpus
+from harness.costs.models import PROFILES
+from harness.costs.nvml import open_nvml
+
+CPU: Mapping[str, object] = {"gpu": "CPU", "nvlink_island": 1, "profile": "cpu_vllm"}
+
+
+def known_gpu(name: str, memory_bytes: int | None = None) -> str | None:
+    """The GPU of gpus.json whose model is in a driver's name, or None.
+
+    Of several the one with the nearest memory, or the first where that is not given.
+    """
+    words = set(re.split(r"[\s-]+", name.upper()))
+    found = [known for known in load_gpus() if known.split("-")[0].upper() in words]
+    if not found or memory_bytes is None:
+        return found[0] if found else None
+    return min(found, key=lambda known: abs(gpu_facts(known).memory_bytes - memory_bytes))
+
+
+def local_hardware(nvml: Any | None) -> dict[str, object]:
+    """Fields of `hardware`: the GPUs of the driver, or without any the cores as CPU slots.
+
+    Costs are those measured on such a GPU where they are there, else the roofline's. Raises
+    ValueError for a GPU that is not known.
+    """
+    count = 0 if nvml is None else int(nvml.nvmlDeviceGetCount())
+    if nvml is None or not count:
+        return {**CPU, "gpu_count": os.cpu_count() or 1}
+    handle = nvml.nvmlDeviceGetHandleByIndex(0)
+    raw = nvml.nvmlDeviceGetName(handle)
+    name = raw.decode() if isinstance(raw, bytes) else str(raw)
+    gpu = known_gpu(name, int(nvml.nvmlDeviceGetMemoryInfo(handle).total))
+    if gpu is None:
+        raise ValueError(f"{name} is not in harness/profiles/gpus.json")
+    measured = f"{gpu.lower()}_vllm"
+    return {
+        "gpu": gpu,
+        "gpu_count": count,
+        "nvlink_island": min(count, gpu_facts(gpu).nvlink_gpus),
+        "profile": measured if (PROFILES / measured).is_dir() else "roofline",
+    }
+
+
+@cache
+def here() -> Mapping[str, object]:
+    """The same for this machine, looked up once."""
+    return local_hardware(open_nvml())

@@ -1,0 +1,254 @@
+"""Costs of a pair (model, GPU) that was never measured, from published figures.
+
+The published figures give how long reading the weights, computing and moving the KV take at the
+rates of a data sheet; what an engine reaches of those rates, and what its CPU side adds, is
+calibrated on the measured pairs (`harness.fitting.roofline`), a few numbers in `roofline.json`.
+"""
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from harness.costs.gpus import GpuFacts
+from harness.costs.models import BYTES_PER_NUMBER, ModelFacts
+from harness.costs.profiles import CALIBRATION, Coefficients, Phase, Profile
+
+Floats = NDArray[np.float64]
+Entry = TypeVar("Entry")
+
+STEP_KNOTS_TOKENS = (1, 16, 32, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 2048, 4096, 8192)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Calibration:
+    """What the measured engine makes of published figures. Maps by tensor-parallel size.
+
+    `*_efficiency` are shares of the published rate (0..1). `launch_s_per_layer` bounds a forward
+    pass from below: the CPU launches kernels no faster. `request_share` is the computation of a
+    request that does not overlap with reading weights, as a share of a token's FLOPs.
+    Attention with fewer KV heads than heads reads its KV `group ** kv_group_exponent` times.
+    `overheads` are the CPU components (prepare, sample, other) per phase along `knots_requests`.
+    `slowdown` is, per phase and size, how much longer than calibrated a forward pass takes on
+    engines and machines that nothing is known about (`harness.fitting.roofline_across`); none is 1.
+    `pcie_efficiency` is the share of the PCIe rate where NVLink does not join a group.
+    """
+
+    source: str
+    engine: str
+    block_tokens: int
+    knots_requests: tuple[int, ...]
+    memory_efficiency: float
+    flops_efficiency: float
+    kv_efficiency: float
+    kv_group_exponent: float
+    attended_factor: float
+    request_share: float
+    launch_s_per_layer: Mapping[int, float]
+    link_efficiency: Mapping[int, float]
+    overheads: Mapping[int, Mapping[str, Phase]]
+    load_bytes_per_s: float
+    load_start_s: Mapping[int, float]
+    activation_bytes: Mapping[int, float]
+    error: Mapping[str, float]
+    slowdown: Mapping[str, Mapping[int, float]] = field(default_factory=dict)
+    pcie_efficiency: float = 1.0
+
+
+@cache
+def read_calibration(folder: Path) -> Calibration:
+    """The calibration kept beside the profiles of a folder."""
+    raw = json.loads((folder / CALIBRATION).read_text(encoding="utf-8"))
+    for name, value in raw.items():
+        if name in ("launch_s_per_layer", "link_efficiency", "overheads", "load_start_s"):
+            raw[name] = {int(size): entry for size, entry in value.items()}
+    raw["activation_bytes"] = {int(size): n for size, n in raw["activation_bytes"].items()}
+    raw["slowdown"] = {
+        phase: {int(size): factor for size, factor in by_size.items()}
+        for phase, by_size in raw.get("slowdown", {}).items()
+    }
+    raw["knots_requests"] = tuple(raw["knots_requests"])
+    for said_only in ("tried", "choice"):
+        raw.pop(said_only, None)
+    return Calibration(**raw)
+
+
+def roofline_profile(
+    model: ModelFacts, gpu: GpuFacts, tensor_parallel: int, calibration: Calibration
+) -> Profile:
+    """Profile of a model on GPUs where it was not measured."""
+    decode, prefill, step_s = forward_costs(model, gpu, tensor_parallel, calibration)
+    slow = {
+        phase: at_size(calibration.slowdown.get(phase, {1: 1.0}), tensor_parallel)
+        for phase in ("prefill", "decode")
+    }
+    overheads = at_size(calibration.overheads, tensor_parallel)
+    return Profile(
+        model=model.name,
+        gpu=gpu.name,
+        engine=calibration.engine,
+        kind="roofline",
+        source=f"{model.source}; {gpu.source}; {calibration.source}",
+        tensor_parallel=tensor_parallel,
+        knots_requests=calibration.knots_requests,
+        prefill={**overheads["prefill"], "forward": _times(slow["prefill"], prefill)},
+        decode={**overheads["decode"], "forward": _times(slow["decode"], decode)},
+        step_knots_tokens=STEP_KNOTS_TOKENS,
+        step_s=_times(slow["prefill"], {"step_s": step_s})["step_s"],
+        load_s=None,
+        load_source="",
+        kv_blocks=None,
+        block_tokens=calibration.block_tokens,
+        valid={},
+        error=calibration.error,
+    )
+
+
+def forward_costs(
+    model: ModelFacts, gpu: GpuFacts, tensor_parallel: int, calibration: Calibration
+) -> tuple[dict[str, tuple[float, ...]], dict[str, tuple[float, ...]], tuple[float, ...]]:
+    """Forward coefficients of decode and prefill along the knots, and the prefill step.
+
+    Reading weights and computing overlap in part: together they take the root of the sum of their
+    squares, which lies between the roofline's maximum and no overlap, and fits both phases.
+    """
+    requests = np.asarray(calibration.knots_requests, np.float64)
+    tokens = np.asarray(STEP_KNOTS_TOKENS, np.float64)
+    compute_s = compute_s_per_token(model, gpu, tensor_parallel, calibration)
+    token_s = compute_s + allreduce_s_per_token(model, gpu, tensor_parallel, calibration)
+    request_s = calibration.request_share * compute_s * requests
+    floor = floor_s(model, gpu, tensor_parallel, calibration, np.concatenate([tokens, requests]))
+    prompt_floor_s, decode_floor_s = floor[: len(tokens)], floor[len(tokens) :]
+    decode = {
+        "base_s": _rounded(np.hypot(decode_floor_s, token_s * requests) + request_s),
+        "per_context_s": _rounded(
+            np.full(len(requests), context_s_per_token(model, gpu, tensor_parallel, calibration))
+        ),
+    }
+    prefill = {
+        "base_s": _rounded(prompt_floor_s[0] + request_s),
+        "per_padded_token_s": _rounded(np.full(len(requests), token_s)),
+        "per_attended_s": _rounded(
+            np.full(len(requests), attended_s(model, gpu, tensor_parallel, calibration))
+        ),
+    }
+    overlap_s = np.hypot(prompt_floor_s, token_s * tokens) - token_s * tokens - prompt_floor_s[0]
+    return decode, prefill, _rounded(overlap_s)
+
+
+def compute_s_per_token(
+    model: ModelFacts, gpu: GpuFacts, tensor_parallel: int, calibration: Calibration
+) -> float:
+    """Seconds of one token's matrix multiplications; a multiply-add is two FLOPs."""
+    flops = 2.0 * model.layers * model.layer_matmul_parameters / tensor_parallel
+    return flops / (gpu.fp16_flops_per_s * calibration.flops_efficiency)
+
+
+def allreduce_bytes_per_token(model: ModelFacts, tensor_parallel: int) -> float:
+    """Bytes each GPU sends per token: two ring all-reduces of the hidden state in every layer."""
+    hidden_bytes = 2.0 * model.layers * model.hidden_size * BYTES_PER_NUMBER
+    return hidden_bytes * 2.0 * (tensor_parallel - 1) / tensor_parallel
+
+
+def allreduce_s_per_token(
+    model: ModelFacts, gpu: GpuFacts, tensor_parallel: int, calibration: Calibration
+) -> float:
+    """Seconds of one token's all-reduces over NVLink, or PCIe where it does not join the group.
+
+    The measured A100s count as joined: their groups of four are faster than PCIe could make them.
+    """
+    if tensor_parallel == 1:
+        return 0.0
+    if tensor_parallel > gpu.nvlink_gpus:
+        rate = gpu.pcie_bytes_per_s * calibration.pcie_efficiency
+    else:
+        rate = gpu.nvlink_bytes_per_s * at_size(calibration.link_efficiency, tensor_parallel)
+    return allreduce_bytes_per_token(model, tensor_parallel) / rate
+
+
+def floor_s(
+    model: ModelFacts,
+    gpu: GpuFacts,
+    tensor_parallel: int,
+    calibration: Calibration,
+    tokens: Floats,
+) -> Floats:
+    """Least seconds of a forward pass of so many tokens: reading the weights, launching kernels.
+
+    Of a mixture, the experts that the tokens are expected to hit if they choose at random.
+    """
+    launch_s = model.layers * at_size(calibration.launch_s_per_layer, tensor_parallel)
+    rate = gpu.memory_bytes_per_s * calibration.memory_efficiency
+    return np.maximum(launch_s, touched_bytes(model, tokens) / tensor_parallel / rate)
+
+
+def touched_bytes(model: ModelFacts, tokens: Floats) -> Floats:
+    """Bytes of weights a forward pass of so many tokens reads, whole model."""
+    missed = (1.0 - model.experts_per_token / model.experts) ** tokens
+    unread = model.layers * model.experts * model.expert_parameters * missed
+    return (model.parameters - unread) * BYTES_PER_NUMBER
+
+
+def context_s_per_token(
+    model: ModelFacts, gpu: GpuFacts, tensor_parallel: int, calibration: Calibration
+) -> float:
+    """Seconds of reading one token's KV."""
+    group = query_group(model, tensor_parallel)
+    kv_bytes = model.kv_bytes_per_gpu(tensor_parallel) * group**calibration.kv_group_exponent
+    return float(kv_bytes / (gpu.memory_bytes_per_s * calibration.kv_efficiency))
+
+
+def query_group(model: ModelFacts, tensor_parallel: int) -> float:
+    """Attention heads per KV head on one GPU; 1 unless KV heads are shared."""
+    kv_heads = max(1, model.kv_heads // tensor_parallel)
+    return max(1.0, model.attention_heads / tensor_parallel / kv_heads)
+
+
+def attended_s(
+    model: ModelFacts, gpu: GpuFacts, tensor_parallel: int, calibration: Calibration
+) -> float:
+    """Seconds per attended pair of prompt tokens (the s^2 of arXiv 2503.16893 eq. 1)."""
+    flops = 4.0 * model.layers * model.hidden_size / tensor_parallel
+    return calibration.attended_factor * flops / gpu.fp16_flops_per_s
+
+
+def roofline_load_s(model: ModelFacts, tensor_parallel: int, calibration: Calibration) -> float:
+    """Seconds to load a model: a start that depends on the group's size, then its bytes."""
+    start_s = at_size(calibration.load_start_s, tensor_parallel)
+    return start_s + model.weight_bytes / calibration.load_bytes_per_s
+
+
+def roofline_kv_blocks(
+    model: ModelFacts,
+    gpu: GpuFacts,
+    tensor_parallel: int,
+    calibration: Calibration,
+    memory_share: float,
+) -> int:
+    """KV blocks that fit beside a GPU's part of the weights and the activations; 0 if none do."""
+    activation_bytes = at_size(calibration.activation_bytes, tensor_parallel)
+    used_bytes = model.weight_bytes / tensor_parallel + activation_bytes
+    block_bytes = model.kv_bytes_per_gpu(tensor_parallel) * calibration.block_tokens
+    return max(0, math.floor((gpu.memory_bytes * memory_share - used_bytes) / block_bytes))
+
+
+def at_size(by_size: Mapping[int, Entry], tensor_parallel: int) -> Entry:
+    """Entry of the measured size, else of the largest measured one below it."""
+    return by_size[max(size for size in by_size if size <= tensor_parallel)]
+
+
+def _times(factor: float, coefficients: Coefficients) -> Coefficients:
+    """The coefficients multiplied; untouched by a factor of 1."""
+    if factor == 1.0:
+        return coefficients
+    return {name: _rounded(factor * np.asarray(values)) for name, values in coefficients.items()}
+
+
+def _rounded(values: Floats) -> tuple[float, ...]:
+    return tuple(float(f"{value:.6g}") for value in values)

@@ -1,0 +1,81 @@
+"""How far every figure moves with the error of the cost profiles.
+
+A draw multiplies all iterations of a service, prefill and decode apart, by one factor each: a
+systematic error, log-normal, whose median size is the median error of that profile (or roofline)
+on rows its fit had not seen. Errors that change from iteration to iteration average out.
+"""
+
+from collections.abc import Mapping, Sequence
+from zlib import crc32
+
+import numpy as np
+
+from harness.costs.model import IterationTable, ProfileCosts
+from harness.interface.entities import ServiceId, Work
+
+LEVEL = 0.95
+_MEDIAN_OF_NORMAL = 0.6744897501960817  # of |z| for a standard normal z
+
+
+class DrawnCosts:
+    """Costs as they may be: `draw` numbers the possibility, 1 and up; the same number, the same."""
+
+    def __init__(self, costs: ProfileCosts, draw: int) -> None:
+        """Leave `costs` as they are; loads and KV blocks are not drawn."""
+        self._costs = costs
+        self._draw = draw
+
+    def factors(self, service: ServiceId, tensor_parallel: int) -> tuple[float, float]:
+        """What prefill and decode seconds are multiplied by."""
+        error = self._costs.error(service, tensor_parallel)
+        rng = np.random.default_rng([self._draw, crc32(service.encode()), tensor_parallel])
+        prefill, decode = (
+            float(np.exp(error.get(f"{phase}_median", 0.0) / _MEDIAN_OF_NORMAL * z))
+            for phase, z in zip(("prefill", "decode"), rng.standard_normal(2), strict=True)
+        )
+        return prefill, decode
+
+    def table(self, service: ServiceId, tensor_parallel: int) -> IterationTable:
+        """Coefficients of an iteration, multiplied."""
+        prefill, decode = self.factors(service, tensor_parallel)
+        table = self._costs.table(service, tensor_parallel)
+        by_name = {
+            name: values * (prefill if name.startswith("prefill") else decode)
+            for name, values in table._asdict().items()
+        }
+        return IterationTable(**by_name)
+
+    def iteration_s(
+        self, service: ServiceId, tensor_parallel: int, work: Work, *, gpu_share: float = 1.0
+    ) -> float:
+        """Seconds of one iteration, by the factor of what it mostly is."""
+        prefill, decode = self.factors(service, tensor_parallel)
+        seconds = self._costs.iteration_s(service, tensor_parallel, work, gpu_share=gpu_share)
+        return seconds * (prefill if work.prefill_requests else decode)
+
+    def load_s(self, service: ServiceId, tensor_parallel: int) -> float:
+        """Seconds of a load, as measured."""
+        return self._costs.load_s(service, tensor_parallel)
+
+    def kv_blocks(self, service: ServiceId, tensor_parallel: int) -> int:
+        """KV blocks beside the weights."""
+        return self._costs.kv_blocks(service, tensor_parallel)
+
+    def block_tokens(self, service: ServiceId) -> int:
+        """Tokens of one KV block."""
+        return self._costs.block_tokens(service)
+
+
+def intervals(draws: Sequence[Mapping[str, float]]) -> dict[str, dict[str, float]]:
+    """Per figure, the middle 95% over the draws; the extremes where draws are few."""
+    tail = (1 - LEVEL) / 2
+    return {
+        name: {
+            "low": float(np.nanquantile([draw[name] for draw in draws], tail, method="lower")),
+            "high": float(
+                np.nanquantile([draw[name] for draw in draws], 1 - tail, method="higher")
+            ),
+        }
+        for name in draws[0]
+        if np.isfinite([draw[name] for draw in draws]).any()
+    }

@@ -1,0 +1,75 @@
+"""Collects what an engine reports, as columns ready for the run folder."""
+
+from dataclasses import dataclass, field
+from enum import Enum
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from harness.interface.entities import Group
+from harness.interface.events import Event
+
+
+class GpuUse(Enum):
+    """What a GPU is doing in an interval; not listed means idle."""
+
+    BUSY = "busy"
+    LOADING = "loading"
+
+
+@dataclass(slots=True)
+class Recorder:
+    """One run. `keep_iterations` and `keep_events` are off by default: they can be large."""
+
+    keep_iterations: bool = False
+    keep_events: bool = False
+    requests: pd.DataFrame = field(default_factory=pd.DataFrame)
+    events: list[Event] = field(default_factory=list)
+    decision_s: dict[str, list[float]] = field(default_factory=dict)
+    _intervals: list[tuple[Group, GpuUse, NDArray[np.float64]]] = field(default_factory=list)
+    _iterations: list[pd.DataFrame] = field(default_factory=list)
+
+    def event(self, event: Event) -> None:
+        """Keep an event, if asked to."""
+        if self.keep_events:
+            self.events.append(event)
+
+    def decided(self, what: str, seconds: float) -> None:
+        """Wall-clock seconds that a policy took for one decision."""
+        self.decision_s.setdefault(what, []).append(seconds)
+
+    def intervals(self, group: Group, use: GpuUse, spans_s: NDArray[np.float64]) -> None:
+        """(start, end) rows, in seconds, during which all GPUs of a group were in use."""
+        if len(spans_s):
+            self._intervals.append((group, use, spans_s))
+
+    def iterations(self, group: Group, rows: pd.DataFrame) -> None:
+        """Runs of equal iterations, one row each."""
+        if self.keep_iterations and len(rows):
+            self._iterations.append(rows.assign(group=group.id))
+
+    def gpu_frame(self) -> pd.DataFrame:
+        """Columns gpu, group, use, start_s, end_s; ascending by gpu and start."""
+        frames = [
+            pd.DataFrame(
+                {
+                    "gpu": gpu,
+                    "group": group.id,
+                    "use": use.value,
+                    "start_s": spans[:, 0],
+                    "end_s": spans[:, 1],
+                }
+            )
+            for group, use, spans in self._intervals
+            for gpu in group.gpus
+        ]
+        if not frames:
+            return pd.DataFrame({"gpu": [], "group": [], "use": [], "start_s": [], "end_s": []})
+        return pd.concat(frames).sort_values(["gpu", "start_s"], ignore_index=True)
+
+    def iteration_frame(self) -> pd.DataFrame | None:
+        """Every run of equal iterations by start, or None when they were not kept."""
+        if not self._iterations:
+            return None
+        return pd.concat(self._iterations).sort_values("start_s", ignore_index=True, kind="stable")

@@ -1,0 +1,95 @@
+"""The two heaps of a lane: waiting requests by key, decoding ones by their end."""
+
+from harness.costs.compiled import compiled, inlined
+from harness.engines.simulator.fast.lane import (
+    HEAP,
+    WAITING,
+    Ints,
+    LaneArrays,
+    RequestArrays,
+)
+
+
+@inlined
+def before(requests: RequestArrays, a: int, b: int) -> bool:
+    """Order of the lane: key, then id."""
+    if requests.key[a] != requests.key[b]:
+        return bool(requests.key[a] < requests.key[b])
+    return a < b
+
+
+@compiled
+def push_waiting(requests: RequestArrays, lane: LaneArrays, request: int) -> None:
+    """Put a request into the waiting heap."""
+    heap, at = lane.waiting, lane.counts[WAITING]
+    lane.counts[WAITING] += 1
+    while at > 0 and before(requests, request, heap[(at - 1) // 2]):
+        heap[at] = heap[(at - 1) // 2]
+        at = (at - 1) // 2
+    heap[at] = request
+
+
+@compiled
+def push_all(requests: RequestArrays, lane: LaneArrays, ids: Ints) -> None:
+    """Put requests into the waiting heap."""
+    for i in range(len(ids)):
+        push_waiting(requests, lane, ids[i])
+
+
+@compiled
+def count_followers(requests: RequestArrays, ids: Ints) -> int:
+    """Requests that will arrive in the same lane behind these, one after the other."""
+    count = 0
+    for i in range(len(ids)):
+        follower = requests.next[ids[i]]
+        while follower >= 0:
+            count += 1
+            follower = requests.next[follower]
+    return count
+
+
+@inlined
+def pop_waiting(requests: RequestArrays, lane: LaneArrays) -> None:
+    """Remove the head of the waiting heap."""
+    heap = lane.waiting
+    lane.counts[WAITING] -= 1
+    size = lane.counts[WAITING]
+    last, at = heap[size], 0
+    while 2 * at + 1 < size:
+        child = 2 * at + 1
+        if child + 1 < size and before(requests, heap[child + 1], heap[child]):
+            child += 1
+        if not before(requests, heap[child], last):
+            break
+        heap[at] = heap[child]
+        at = child
+    heap[at] = last
+
+
+@inlined
+def push_end(requests: RequestArrays, lane: LaneArrays, request: int) -> None:
+    """Put a decoding request into the heap of ends."""
+    heap, at, ends = lane.heap, lane.counts[HEAP], requests.ends
+    lane.counts[HEAP] += 1
+    while at > 0 and ends[request] < ends[heap[(at - 1) // 2]]:
+        heap[at] = heap[(at - 1) // 2]
+        at = (at - 1) // 2
+    heap[at] = request
+
+
+@inlined
+def pop_end(requests: RequestArrays, lane: LaneArrays) -> None:
+    """Remove the request that ends first."""
+    heap, ends = lane.heap, requests.ends
+    lane.counts[HEAP] -= 1
+    size = lane.counts[HEAP]
+    last, at = heap[size], 0
+    while 2 * at + 1 < size:
+        child = 2 * at + 1
+        if child + 1 < size and ends[heap[child + 1]] < ends[heap[child]]:
+            child += 1
+        if ends[heap[child]] >= ends[last]:
+            break
+        heap[at] = heap[child]
+        at = child
+    heap[at] = last

@@ -1,0 +1,236 @@
+"""A group under a standing order: compiled state, its costs; how to advance, undo and read it."""
+
+from dataclasses import dataclass
+from math import floor
+from typing import TypeVar
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from harness.costs.model import MAX_REQUESTS, IterationTable
+from harness.engines.simulator.fast.heaps import count_followers, push_all
+from harness.engines.simulator.fast.kernel import FULL, STUCK, advance
+from harness.engines.simulator.fast.lane import (
+    BUSY,
+    CLOCK,
+    DECODING,
+    DONE,
+    FLIGHT,
+    FLIGHT_S,
+    LOG_COLUMNS,
+    LOGGED,
+    NEXT_ARRIVAL,
+    NOTHING,
+    PARTIAL,
+    STOPPED,
+    WAITING,
+    Floats,
+    Ints,
+    LaneArrays,
+    LaneRule,
+    RequestArrays,
+    forget,
+    new_lane,
+)
+from harness.interface.decisions import BatchRule
+
+T = TypeVar("T", bound=np.generic)
+
+_SAVED = (
+    "generated",
+    "kv",
+    "first_token_s",
+    "finished_s",
+    "gpu_s",
+    "preemptions",
+    "started_s",
+    "prefill_s",
+    "evicted_s",
+    "preempted_s",
+)
+
+
+def lane_rule(rule: BatchRule, *, capacity_blocks: int, block_tokens: int, log: bool) -> LaneRule:
+    """The rule in numbers.
+
+    Raises ValueError where decodes alone could exceed the token budget, or costs are not known.
+    """
+    if not 1 <= rule.max_batch_requests <= MAX_REQUESTS:
+        raise ValueError(
+            f"max_batch_requests is {rule.max_batch_requests}, costs go from 1 to {MAX_REQUESTS}"
+        )
+    if rule.mixed and rule.max_batch_tokens < rule.max_batch_requests:
+        raise ValueError(
+            f"a mixed batch of {rule.max_batch_requests} requests needs a budget of at least as "
+            f"many tokens, not {rule.max_batch_tokens}"
+        )
+    return LaneRule(
+        mixed=rule.mixed,
+        pads=rule.pads_prompts,
+        max_requests=rule.max_batch_requests,
+        max_tokens=rule.max_batch_tokens,
+        max_padding=rule.max_padding_tokens,
+        spare_blocks=floor(rule.spare_blocks_share * capacity_blocks),
+        capacity_blocks=capacity_blocks,
+        block_tokens=block_tokens,
+        log_on=log,
+    )
+
+
+@dataclass(slots=True)
+class Lane:
+    """A group under a standing order: compiled state, costs, and what it has reported."""
+
+    table: IterationTable
+    rule: LaneRule
+    requests: RequestArrays
+    arrays: LaneArrays
+    reported: int = 0
+    _ids: int = 0
+
+    @classmethod
+    def empty(
+        cls,
+        table: IterationTable,
+        rule: LaneRule,
+        requests: RequestArrays,
+        now_s: float,
+        *,
+        log_rows: int = 1024,
+    ) -> "Lane":
+        """A lane without requests whose first iteration may begin now; the log grows as needed."""
+        lane = cls(table, rule, requests, new_lane(0, rule, log_rows if rule.log_on else 0))
+        lane.arrays.time_s[CLOCK] = now_s
+        return lane
+
+    def add(self, ids: Ints, now_s: float) -> None:
+        """Requests that wait from now on, or from their arrival where that is later."""
+        if not self.has_work:
+            self.arrays.time_s[CLOCK] = now_s
+        arrays, clock_s = self.arrays, self.arrays.time_s[CLOCK]
+        is_later = self.requests.arrival_s[ids] > clock_s
+        self._ids += len(ids) + count_followers(self.requests, ids)
+        arrivals, come = arrays.arrivals, arrays.counts[NEXT_ARRIVAL]
+        if is_later.any():
+            arrivals, come = np.concatenate([arrivals[come:], ids[is_later]]), 0
+        arrays.counts[NEXT_ARRIVAL] = come
+        self.arrays = arrays._replace(
+            waiting=_with_room(arrays.waiting, self._ids),
+            done=_with_room(arrays.done, self._ids),
+            arrivals=arrivals,
+        )
+        push_all(self.requests, self.arrays, ids[~is_later])
+
+    def withdraw(self, *, everything: bool) -> Ints:
+        """Take out the requests that hold no KV, or all of them; their KV is dropped."""
+        arrays, counts = self.arrays, self.arrays.counts
+        taken = [
+            arrays.waiting[: counts[WAITING]].copy(),
+            arrays.arrivals[counts[NEXT_ARRIVAL] :].copy(),
+        ]
+        counts[WAITING] = 0
+        counts[NEXT_ARRIVAL] = len(arrays.arrivals)
+        if everything:
+            holders = np.concatenate(
+                [arrays.decoding[: counts[DECODING]], arrays.partial[: counts[PARTIAL]]]
+            )
+            self.requests.preemptions[holders] += 1
+            self.requests.evicted_s[holders] = arrays.time_s[CLOCK]
+            self.requests.kv[holders] = 0
+            counts[DECODING] = counts[PARTIAL] = 0
+            taken.append(holders)
+        return np.sort(np.concatenate(taken))
+
+    def run_to(self, horizon_s: float) -> None:
+        """Advance the lane. ValueError when its first waiting request can never be admitted."""
+        if self.arrays.counts[FLIGHT] == NOTHING and self.arrays.time_s[CLOCK] >= horizon_s:
+            return
+        while (
+            status := advance(self.table, self.requests, self.arrays, self.rule, horizon_s)
+        ) == FULL:
+            arrays = self.arrays
+            self.arrays = arrays._replace(
+                busy_s=_longer(arrays.busy_s, 2 * len(arrays.busy_s)),
+                log=_longer(arrays.log, 2 * len(arrays.log)),
+            )
+        if status == STUCK:
+            raise ValueError(
+                f"r{self.arrays.waiting[0]} can never be admitted: {self.rule.capacity_blocks} KV "
+                f"blocks of {self.rule.block_tokens} tokens, {self.rule.spare_blocks} kept free, "
+                f"{self.rule.max_tokens} tokens a batch"
+            )
+
+    @property
+    def flight_ends_s(self) -> float:
+        """When the iteration in flight ends; the last boundary where there is none."""
+        flying = self.arrays.counts[FLIGHT] != NOTHING
+        return float(self.arrays.time_s[CLOCK] + (self.arrays.time_s[FLIGHT_S] if flying else 0.0))
+
+    @property
+    def has_work(self) -> bool:
+        """Anything to run, now or later."""
+        counts = self.arrays.counts
+        return bool(
+            counts[WAITING] + counts[DECODING] + counts[PARTIAL] > 0
+            or counts[NEXT_ARRIVAL] < len(self.arrays.arrivals)
+        )
+
+    @property
+    def stopped(self) -> bool:
+        """Whether it stopped at its clock because a request was answered that others wait for."""
+        return bool(self.arrays.counts[STOPPED])
+
+    def open_ids(self) -> Ints:
+        """Unfinished requests here that have come or will by a time that is known, in no order."""
+        arrays, counts = self.arrays, self.arrays.counts
+        return np.concatenate(
+            [
+                arrays.waiting[: counts[WAITING]],
+                arrays.decoding[: counts[DECODING]],
+                arrays.partial[: counts[PARTIAL]],
+                arrays.arrivals[counts[NEXT_ARRIVAL] :],
+            ]
+        )
+
+    def done(self) -> Ints:
+        """Ids finished and not yet reported, in order of their end."""
+        return self.arrays.done[self.reported : self.arrays.counts[DONE]]
+
+    def busy_s(self) -> Floats:
+        """(start, end) of every stretch without a pause between iterations."""
+        return self.arrays.busy_s[: self.arrays.counts[BUSY]]
+
+    def save(self) -> tuple[Ints, list[NDArray[np.generic]], LaneArrays]:
+        """Enough to undo a run ahead."""
+        ids = self.open_ids()
+        rows = [getattr(self.requests, name)[ids] for name in _SAVED]
+        return ids, rows, LaneArrays._make(a.copy() for a in self.arrays)
+
+    def restore(self, saved: tuple[Ints, list[NDArray[np.generic]], LaneArrays]) -> None:
+        """Undo everything since `save`."""
+        ids, rows, before = saved
+        ended = self.arrays.done[before.counts[DONE] : self.arrays.counts[DONE]]
+        come = np.setdiff1d(np.concatenate([self.open_ids(), ended]), ids)
+        if len(come):
+            forget(self.requests, come)
+        self.arrays = before
+        for name, row in zip(_SAVED, rows, strict=True):
+            getattr(self.requests, name)[ids] = row
+
+    def log(self) -> pd.DataFrame:
+        """Runs of equal iterations so far, columns `LOG_COLUMNS`."""
+        return pd.DataFrame(
+            self.arrays.log[: self.arrays.counts[LOGGED]], columns=list(LOG_COLUMNS)
+        )
+
+
+def _with_room(array: NDArray[T], length: int) -> NDArray[T]:
+    """The array, or a longer one with room to grow."""
+    return array if len(array) > length else _longer(array, 2 * length + 1)
+
+
+def _longer(array: NDArray[T], length: int) -> NDArray[T]:
+    grown = np.zeros((length, *array.shape[1:]), array.dtype)
+    grown[: len(array)] = array
+    return grown

@@ -1,0 +1,276 @@
+"""vLLM's own scheduler and KV manager on the virtual clock: no weights, seconds from costs.
+
+Arrivals, dispatch, deployments and times are the simulator's; what runs in an iteration is what
+vLLM's scheduler says after the policy has led it, and what is then finished is what vLLM has
+counted. The simulator's own account is kept beside it, and any difference is an error.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any, ClassVar
+
+from harness.engines.engine import refuse_unmet_needs
+from harness.engines.live_state import LiveGroup, LiveRequest
+from harness.engines.recorder import Recorder
+from harness.engines.simulator.loop import Simulator, TableCosts, serve
+from harness.engines.simulator.stepping import Flight, Stepper
+from harness.engines.vllm.carried import extra_args_of
+from harness.engines.vllm.scheduler import PolicyScheduler
+from harness.interface.decisions import Decision
+from harness.interface.entities import Cluster, Request, RequestId
+from harness.interface.events import Event
+from harness.interface.policies import Capability, SchedulingPolicy, System
+from harness.interface.views import GroupView
+from harness.runs.record import ROOT
+from harness.workloads.workload import Workload
+
+# After ours, whose import says what is missing where vLLM is.
+import torch  # isort: skip
+from vllm import SamplingParams  # isort: skip
+from vllm import __version__ as vllm_version  # isort: skip
+from vllm.engine.arg_utils import EngineArgs  # isort: skip
+from vllm.v1.kv_cache_interface import (  # isort: skip
+    FullAttentionSpec,
+    KVCacheConfig,
+    KVCacheGroupSpec,
+)
+from vllm.v1.outputs import ModelRunnerOutput  # isort: skip
+from vllm.v1.request import Request as EngineRequest  # isort: skip
+from vllm.v1.request import RequestStatus  # isort: skip
+from vllm.v1.structured_output import StructuredOutputManager  # isort: skip
+
+MODEL = ROOT / "scenarios" / "models" / "tiny"
+TOKEN = 7  # every prompt and answer consists of it: nothing looks at them
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VllmDry:
+    """An engine: vLLM decides what fits, the cost model how long it takes."""
+
+    offers: ClassVar[frozenset[Capability]] = frozenset({Capability.REDEPLOY})
+
+    cluster: Cluster
+    costs: TableCosts
+    max_batch_requests: int
+    max_batch_tokens: int
+
+    @property
+    def about(self) -> str:
+        """Its batches are vLLM's, its seconds come from the cost model."""
+        return f"simulated, batches by the scheduler of vLLM {vllm_version}"
+
+    @property
+    def runs_alone(self) -> bool:
+        """It does not: its clock is virtual."""
+        return False
+
+    def run(self, workload: Workload, system: System, recorder: Recorder) -> None:
+        """Serve the workload on the virtual clock. See `Engine.run`."""
+        refuse_unmet_needs(self, system)
+        clockwork = Simulator(
+            cluster=self.cluster,
+            costs=self.costs,
+            max_batch_requests=self.max_batch_requests,
+            max_batch_tokens=self.max_batch_tokens,
+            fast_forward=False,
+        )
+        serve(clockwork, workload, system, recorder, lambda stepper: _DryStepper(stepper, self))
+
+
+@dataclass(slots=True)
+class _DryGroup:
+    """One group's scheduler, the requests it has been given, and its step under way."""
+
+    live: LiveGroup
+    scheduler: Any
+    known: dict[RequestId, Any] = field(default_factory=dict)
+    output: Any = None
+
+
+@dataclass(slots=True)
+class _DryStepper:
+    """Asks through vLLM's scheduler, then lets the simulator's stepper do the rest."""
+
+    inner: Stepper
+    engine: VllmDry
+    groups: dict[int, _DryGroup] = field(default_factory=dict)
+
+    @property
+    def flights(self) -> dict[int, Flight]:
+        """Batches being computed, by `id` of their live group."""
+        return self.inner.flights
+
+    def interrupt(self, live: LiveGroup) -> None:
+        """Something happened to a group: an iteration is not cut."""
+        self.inner.interrupt(live)
+
+    def ask(self, live: LiveGroup) -> Decision | None:
+        """Let vLLM schedule an idle group's next iteration. Always None: nothing stands."""
+        if live.in_flight or not (live.members or live.inbox):
+            return None
+        live.absorb()
+        group = self.groups.get(id(live))
+        # A group that is gone may have left its place in memory to this one.
+        if group is None or group.live is not live:
+            group = self._new_group(live)
+        self._match(group, live)
+        group.output = group.scheduler.schedule()
+        served = group.scheduler.served
+        self.inner.apply(live, group.scheduler.decided, pads=served.pads_prompts)
+        return None
+
+    def _new_group(self, live: LiveGroup) -> _DryGroup:
+        (service,) = live.services.values()
+        costs, engine = self.engine.costs, self.engine
+        scheduler = new_scheduler(
+            PolicyScheduler,
+            kv_blocks=costs.kv_blocks(service.id, live.group.tensor_parallel),
+            block_tokens=costs.block_tokens(service.id),
+            max_batch_requests=engine.max_batch_requests,
+            max_batch_tokens=engine.max_batch_tokens,
+            max_context_tokens=service.max_context_tokens,
+        )
+        scheduler.attach(
+            policy=_Deaf(self.inner.policy),
+            group=live.group,
+            service=service,
+            clock=lambda: self.inner.state.now_s,
+        )
+        self.groups[id(live)] = _DryGroup(live, scheduler)
+        return self.groups[id(live)]
+
+    def _match(self, group: _DryGroup, live: LiveGroup) -> None:
+        """Requests that have come, gone elsewhere, or have been predicted since the last step."""
+        for request in [r for r in group.known if r not in live.members]:
+            abort(group.scheduler, [group.known.pop(request)])
+        served = group.scheduler.served
+        for request, view in live.members.items():
+            if request not in group.known:
+                group.known[request] = engine_request(
+                    view.facts, view.context_tokens, live.tokens_left([request])[0]
+                )
+                group.scheduler.add_request(group.known[request])
+            if view.predicted is not served.requests[request].predicted:
+                served.predict(request, view.predicted)
+
+    def end(self, flight: Flight) -> bool:
+        """An iteration is over: vLLM counts, and must have counted the same."""
+        group, live = self.groups[id(flight.live)], flight.live
+        if self.inner.flights.get(id(live)) is not flight:
+            return False
+        account_for(group.scheduler, group.output)
+        ended = self.inner.end(flight)
+        for request in flight.batch.tokens:
+            _compare(group.known[request], live.members.get(request))
+            if request not in live.members:
+                del group.known[request]
+        return ended
+
+
+class _Deaf:
+    """A policy whose events come from elsewhere."""
+
+    needs: ClassVar[frozenset[Capability]] = frozenset()
+    hears: ClassVar[frozenset[type[Event]]] = frozenset()
+
+    def __init__(self, inner: SchedulingPolicy) -> None:
+        self._inner = inner
+
+    def schedule(self, view: GroupView) -> Decision:
+        """As the policy does."""
+        return self._inner.schedule(view)
+
+    def observe(self, event: Event) -> None:
+        """Nothing: the run tells the policy itself."""
+
+
+def _compare(counted: Any, view: LiveRequest | None) -> None:
+    """Raise RuntimeError where vLLM's account of a request is not the simulator's."""
+    ours = None if view is None else (view.context_tokens, view.kv_tokens)
+    theirs = None if counted.is_finished() else (counted.num_tokens, counted.num_computed_tokens)
+    if ours != theirs:
+        raise RuntimeError(
+            f"{counted.request_id}: (context, KV) tokens are {theirs} in vLLM, {ours} simulated"
+        )
+
+
+@cache
+def _config(max_batch_requests: int, max_batch_tokens: int, max_context_tokens: int) -> Any:
+    """Configuration of a vLLM engine of this size."""
+    return EngineArgs(
+        model=str(MODEL),
+        load_format="dummy",
+        skip_tokenizer_init=True,
+        enforce_eager=True,
+        max_model_len=max_context_tokens,
+        hf_overrides={"max_position_embeddings": max_context_tokens},
+        max_num_seqs=max_batch_requests,
+        max_num_batched_tokens=max_batch_tokens,
+        dtype="bfloat16",
+        enable_prefix_caching=False,
+        async_scheduling=False,
+    ).create_engine_config()
+
+
+def new_scheduler(
+    kind: Callable[..., Any],
+    *,
+    kv_blocks: int,
+    block_tokens: int,
+    max_batch_requests: int,
+    max_batch_tokens: int,
+    max_context_tokens: int,
+) -> Any:
+    """A scheduler of vLLM, or of a class derived from it, with its KV manager and no worker."""
+    config = _config(max_batch_requests, max_batch_tokens, max_context_tokens)
+    # One block stands for "none" and is never given out.
+    config.cache_config.num_gpu_blocks = kv_blocks + 1
+    config.cache_config.block_size = block_tokens
+    spec = FullAttentionSpec(
+        block_size=block_tokens, num_kv_heads=1, head_size=64, dtype=torch.bfloat16
+    )
+    return kind(
+        vllm_config=config,
+        kv_cache_config=KVCacheConfig(
+            num_blocks=kv_blocks + 1,
+            kv_cache_tensors=[],
+            kv_cache_groups=[KVCacheGroupSpec(["layer"], spec)],
+        ),
+        structured_output_manager=StructuredOutputManager(config),
+        block_size=block_tokens,
+        hash_block_size=block_tokens,
+        log_stats=False,
+    )
+
+
+def engine_request(facts: Request, context_tokens: int, tokens_left: int) -> EngineRequest:
+    """A request as vLLM takes it; one that has moved here brings what it has generated."""
+    parameters = SamplingParams(
+        max_tokens=tokens_left, ignore_eos=True, extra_args=extra_args_of(facts)
+    )
+    prompt = [TOKEN] * context_tokens
+    return EngineRequest(f"r{facts.id}", prompt, parameters, None, arrival_time=facts.arrival_s)
+
+
+def abort(scheduler: Any, requests: list[Any]) -> None:
+    """Take requests out of a scheduler."""
+    scheduler.finish_requests([r.request_id for r in requests], RequestStatus.FINISHED_ABORTED)
+
+
+def account_for(scheduler: Any, output: Any) -> None:
+    """Give the scheduler a token for every request whose context has been computed."""
+    names = list(output.num_scheduled_tokens)
+    requests = [scheduler.requests[name] for name in names]
+    sampled = [[TOKEN] if r.num_computed_tokens >= r.num_tokens else [] for r in requests]
+    scheduler.update_from_output(
+        output,
+        ModelRunnerOutput(
+            req_ids=names,
+            req_id_to_index={name: place for place, name in enumerate(names)},
+            sampled_token_ids=sampled,
+            logprobs=None,
+            prompt_logprobs_dict={},
+            pooler_output=[],
+        ),
+    )

@@ -1,0 +1,266 @@
+"""One group on real vLLM: an engine in this process that is stepped by whoever owns it."""
+
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+
+# Read by vLLM when it is imported: one process, no hub, no statistics sent, errors only.
+os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
+os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
+os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
+
+from harness.engines.vllm.carried import extra_args_of
+from harness.engines.vllm.served import Iteration
+from harness.interface.entities import Group, LengthPrediction, Request, RequestId, Service
+from harness.interface.events import Event
+from harness.interface.policies import SchedulingPolicy
+
+from vllm import SamplingParams, __version__ as vllm_version  # isort: skip
+from transformers import AutoConfig, AutoTokenizer  # isort: skip
+from vllm.engine.arg_utils import EngineArgs  # isort: skip
+from vllm.sampling_params import RequestOutputKind  # isort: skip
+from vllm.v1.engine.llm_engine import LLMEngine  # isort: skip
+from vllm.v1.executor import Executor  # isort: skip
+from vllm.platforms import current_platform  # isort: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineSettings:
+    """How a vLLM engine is built. `model` is a folder or a name; None leaves a number to vLLM."""
+
+    model: str
+    load_format: str
+    dtype: str
+    max_context_tokens: int
+    max_batch_requests: int
+    max_batch_tokens: int
+    kv_blocks: int | None
+    block_tokens: int | None
+    prefix_caching: bool
+    eager: bool
+    tensor_parallel: int
+    scheduler: type | None
+
+
+@dataclass(frozen=True, slots=True)
+class Submission:
+    """A request to be served: what policies may know, its prompt, and the length forced on it.
+
+    `output_tokens` is None where the model ends its answer itself. A request that comes in again
+    has `produced` tokens of its answer already: they are computed with the prompt.
+    """
+
+    facts: Request
+    prompt: Sequence[int]
+    output_tokens: int | None
+    produced: Sequence[int] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What a group has done since it was asked last; new tokens are there if they are kept."""
+
+    iterations: tuple[Iteration, ...]
+    events: tuple[Event, ...]
+    answers: dict[RequestId, list[int]]
+
+
+@contextmanager
+def _without_lazy_library() -> Iterator[None]:
+    """Hide a module from vLLM's walk over all modules.
+
+    On a CPU vLLM 0.32 takes `vars()` of whatever it finds in any module, and the LLVM binding below
+    numba answers that with an object that is no dictionary.
+    """
+    hidden = sys.modules.pop("llvmlite.binding.ffi", None)
+    try:
+        yield
+    finally:
+        if hidden is not None:
+            sys.modules["llvmlite.binding.ffi"] = hidden
+
+
+def new_engine(settings: EngineSettings) -> Any:
+    """A vLLM engine in this process."""
+    more: dict[str, Any] = {}
+    if settings.kv_blocks is not None:
+        # One block stands for "none" and is never given out.
+        more["num_gpu_blocks_override"] = settings.kv_blocks + 1
+        more["kv_cache_memory_bytes"] = 1 << 30
+    if settings.block_tokens is not None:
+        more["block_size"] = settings.block_tokens
+    if settings.scheduler is not None:
+        more["scheduler_cls"] = settings.scheduler
+    config = EngineArgs(
+        model=settings.model,
+        load_format=settings.load_format,
+        skip_tokenizer_init=True,
+        enforce_eager=settings.eager,
+        max_model_len=settings.max_context_tokens,
+        max_num_seqs=settings.max_batch_requests,
+        max_num_batched_tokens=settings.max_batch_tokens,
+        dtype=settings.dtype,
+        enable_prefix_caching=settings.prefix_caching,
+        async_scheduling=False,
+        tensor_parallel_size=settings.tensor_parallel,
+        disable_log_stats=True,
+        **more,
+    ).create_engine_config()
+    with _without_lazy_library():
+        return LLMEngine(
+            vllm_config=config,
+            executor_class=Executor.get_class(config),
+            log_stats=False,
+            multiprocess_mode=False,
+        )
+
+
+def engine_name() -> str:
+    """Version of vLLM and what it computes on."""
+    return f"vLLM {vllm_version}, {current_platform.get_device_name() or 'CPU'}"
+
+
+@cache
+def vocabulary_of(model: str) -> int:
+    """How many token ids a model knows."""
+    return int(AutoConfig.from_pretrained(model).vocab_size)
+
+
+@cache
+def _tokenizer(model: str) -> Any:
+    try:
+        return AutoTokenizer.from_pretrained(model)
+    except (OSError, ValueError) as error:
+        reason = str(error).splitlines()[0]
+        raise ValueError(f"{model} has no tokenizer for engine.texts: {reason}") from None
+
+
+def tokens_of(text: str, model: str) -> list[int]:
+    """Token ids of a text by a model's tokenizer. ValueError where the model has none."""
+    return list(_tokenizer(model).encode(text))
+
+
+def text_of(tokens: Sequence[int], model: str) -> str:
+    """What tokens say, by a model's tokenizer. ValueError where the model has none."""
+    return str(_tokenizer(model).decode(list(tokens)))
+
+
+def has_gpus() -> bool:
+    """Whether vLLM computes on GPUs here."""
+    return not current_platform.is_cpu()
+
+
+def scheduler_of(engine: Any) -> Any:
+    """The scheduler inside an engine of this process."""
+    return engine.engine_core.engine_core.scheduler
+
+
+@dataclass(slots=True)
+class VllmGroup:
+    """An engine in this process and what it has done since it was asked."""
+
+    engine: Any
+    keep_answers: bool
+    settings: EngineSettings
+    iterations: list[Iteration] = field(default_factory=list)
+    events: list[Event] = field(default_factory=list)
+    answers: dict[RequestId, list[int]] = field(default_factory=dict)
+
+    def use(
+        self,
+        policy: SchedulingPolicy,
+        *,
+        group: Group,
+        service: Service,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Decide by this policy from now on; nobody may be unanswered. Times are of `clock`.
+
+        Raises ValueError where the policy needs what vLLM does not offer.
+        """
+        self.answers.clear()
+        scheduler_of(self.engine).attach(
+            policy=policy,
+            group=group,
+            service=service,
+            tell=self.events.append,
+            clock=clock,
+            on_iteration=self.iterations.append,
+        )
+
+    @property
+    def kv_blocks(self) -> int:
+        """Blocks that requests may hold."""
+        return int(scheduler_of(self.engine).kv_cache_manager.block_pool.num_gpu_blocks) - 1
+
+    @property
+    def block_tokens(self) -> int:
+        """Tokens of a block."""
+        return int(scheduler_of(self.engine).block_size)
+
+    @property
+    def has_work(self) -> bool:
+        """Whether anybody is unanswered."""
+        return bool(self.engine.has_unfinished_requests())
+
+    @property
+    def wake_s(self) -> float | None:
+        """Until when nothing will run unless something happens; None where something runs."""
+        wake_s: float | None = scheduler_of(self.engine).wake_s
+        return wake_s
+
+    def submit(self, submissions: Sequence[Submission]) -> None:
+        """Requests come in. Greedy, so that a request's tokens depend on nothing but its prompt."""
+        for submission in submissions:
+            forced = submission.output_tokens
+            facts = submission.facts
+            self.engine.add_request(
+                str(facts.id),
+                {"prompt_token_ids": [*submission.prompt, *submission.produced]},
+                SamplingParams(
+                    max_tokens=(forced or facts.max_output_tokens) - len(submission.produced),
+                    ignore_eos=forced is not None,
+                    detokenize=False,
+                    temperature=0.0,
+                    output_kind=RequestOutputKind.DELTA,
+                    extra_args=extra_args_of(facts),
+                ),
+            )
+
+    def predict(self, request: RequestId, length: LengthPrediction) -> None:
+        """A length prediction is ready."""
+        scheduler_of(self.engine).predict(request, length)
+
+    def step(self) -> None:
+        """Compute one iteration."""
+        for output in self.engine.step():
+            if self.keep_answers:
+                tokens = self.answers.setdefault(RequestId(int(output.request_id)), [])
+                tokens.extend(output.outputs[0].token_ids)
+
+    def report(self) -> Report:
+        """What has been done since the last report."""
+        made = Report(tuple(self.iterations), tuple(self.events), dict(self.answers))
+        for kept in (self.iterations, self.events, self.answers):
+            kept.clear()
+        return made
+
+    def withdraw(self, *, everything: bool) -> tuple[RequestId, ...]:
+        """Give up all requests, or those that hold no KV yet; who they are.
+
+        Between two iterations. They may come in again elsewhere, with the tokens they have.
+        """
+        requests = scheduler_of(self.engine).served.requests
+        gone = tuple(r for r, view in requests.items() if everything or not view.kv_tokens)
+        if gone:
+            self.engine.abort_request([str(request) for request in gone])
+        return gone
+
+    def stop(self) -> None:
+        """Free the engine's memory."""
+        self.engine.engine_core.shutdown()

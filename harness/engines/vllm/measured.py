@@ -1,0 +1,168 @@
+"""What timed iterations add up to: times of every request, busy intervals and the log."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from harness.engines.frames import request_frame
+from harness.engines.recorder import GpuUse, Recorder
+from harness.engines.simulator.fast.lane import LOG_COLUMNS, RequestArrays, forget
+from harness.engines.vllm.served import Iteration
+from harness.interface.entities import Group, GroupId
+from harness.workloads.workload import Workload
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(slots=True)
+class Life:
+    """When a group was asked for, had loaded and ended, in seconds of the run."""
+
+    group: Group
+    asked_s: float
+    ready_s: float = np.inf
+    ended_s: float = np.inf
+
+
+@dataclass(slots=True)
+class _Account:
+    """What a group's iterations add up to."""
+
+    busy_s: list[tuple[float, float]] = field(default_factory=list)
+    rows: list[tuple[float, ...]] = field(default_factory=list)
+
+
+class Measured:
+    """Keeps iterations while a run goes on, and works them out when nobody waits any more.
+
+    With `at_once` they are worked out as they come: the arrays are always up to date.
+    """
+
+    def __init__(
+        self, workload: Workload, arrays: RequestArrays, recorder: Recorder, *, at_once: bool
+    ) -> None:
+        """Times go into the arrays, everything to the recorder."""
+        self._workload, self._arrays, self._recorder = workload, arrays, recorder
+        self._at_once = at_once
+        # A group's iteration, or the requests that were lost at that point.
+        self._kept: list[tuple[GroupId, Iteration] | list[int]] = []
+        self._accounts: dict[GroupId, _Account] = {}
+
+    def keep(self, group: GroupId, iterations: Sequence[Iteration]) -> None:
+        """A group has computed these."""
+        self._kept.extend((group, iteration) for iteration in iterations)
+        if self._at_once:
+            self._work_out()
+
+    def lost(self, requests: list[int]) -> None:
+        """What had been computed for these, none of them answered, is gone with its process."""
+        self._kept.append(requests)
+        if self._at_once:
+            self._work_out()
+
+    def withdrawn(self, requests: Sequence[int], now_s: float) -> None:
+        """These have left their group, and their KV with it."""
+        for request in requests:
+            if self._arrays.kv[request] > 0:
+                self._arrays.preemptions[request] += 1
+                self._arrays.evicted_s[request] = now_s
+                self._arrays.kv[request] = 0
+
+    def _work_out(self) -> None:
+        for kept in self._kept:
+            if isinstance(kept, list):
+                self._forget(np.array(kept, np.int64))
+            else:
+                self._note(*kept)
+        self._kept.clear()
+
+    def write(
+        self,
+        lives: Sequence[Life],
+        sampled: Mapping[int, Floats] | None,
+        lag_s: Floats,
+    ) -> None:
+        """Everything to the recorder.
+
+        Busy intervals are those that the driver of each GPU counted while a group lived on it,
+        where they were `sampled`. `lag_s` is how late the client handed over each request.
+        """
+        self._work_out()
+        for life in lives:
+            group = life.group
+            account = self._accounts.get(group.id, _Account())
+            if sampled is None:
+                busy_s = np.array(account.busy_s, np.float64).reshape(-1, 2)
+                self._recorder.intervals(group, GpuUse.BUSY, busy_s)
+            else:
+                for gpu in group.gpus:
+                    alone = replace(group, gpus=(gpu,))
+                    busy_s = sampled[int(gpu)].clip(life.ready_s, life.ended_s)
+                    self._recorder.intervals(
+                        alone, GpuUse.BUSY, busy_s[busy_s[:, 0] < busy_s[:, 1]]
+                    )
+            loading_s = np.array([[life.asked_s, life.ready_s]])
+            if life.ready_s > life.asked_s:
+                self._recorder.intervals(group, GpuUse.LOADING, loading_s)
+            rows = pd.DataFrame(account.rows, columns=list(LOG_COLUMNS))
+            self._recorder.iterations(group, rows)
+        frame = request_frame(self._workload, self._arrays)
+        self._recorder.requests = frame.assign(lag_s=lag_s)
+
+    def _forget(self, requests: NDArray[np.int64]) -> None:
+        arrival_s = self._arrays.arrival_s[requests]
+        forget(self._arrays, requests)
+        self._arrays.arrival_s[requests] = arrival_s
+        self._arrays.preemptions[requests] += 1
+
+    def _note(self, name: GroupId, iteration: Iteration) -> None:
+        arrays = self._arrays
+        account = self._accounts.setdefault(name, _Account())
+        for request in iteration.decision.evict:
+            arrays.preemptions[request] += 1
+            arrays.evicted_s[request] = iteration.start_s
+            arrays.kv[request] = 0
+        self._recorder.decided("schedule", iteration.decided_s - iteration.start_s)
+        seconds = iteration.end_s - iteration.start_s
+        account.busy_s.append((iteration.scheduled_s, iteration.computed_s))
+        account.rows.append(self._row(iteration))
+        for request, tokens in iteration.batch.tokens.items():
+            if np.isnan(arrays.started_s[request]):
+                arrays.started_s[request] = iteration.start_s
+            elif not np.isnan(arrays.evicted_s[request]):
+                arrays.preempted_s[request] += iteration.start_s - arrays.evicted_s[request]
+                arrays.evicted_s[request] = np.nan
+            arrays.kv[request] += tokens
+            arrays.gpu_s[request] += seconds
+            if request in iteration.prompts:
+                arrays.prefill_s[request] += seconds
+            made = iteration.made.get(request, 0)
+            if made and arrays.generated[request] == 0:
+                arrays.first_token_s[request] = iteration.end_s
+            arrays.generated[request] += made
+        for request in iteration.finished:
+            arrays.finished_s[request] = iteration.end_s
+            arrays.kv[request] = 0
+
+    def _row(self, iteration: Iteration) -> tuple[float, ...]:
+        """The iteration as a row of the log."""
+        kv = self._arrays.kv
+        tokens = iteration.batch.tokens
+        chunks = [(int(kv[r]), n) for r, n in tokens.items() if r in iteration.prompts]
+        contexts = [int(kv[r]) + 1 for r in tokens if r not in iteration.prompts]
+        total = sum(n for _, n in chunks)
+        return (
+            iteration.start_s,
+            iteration.end_s - iteration.start_s,
+            1,
+            len(chunks),
+            total,
+            total,
+            sum(n * (2.0 * (held + n) - n) for held, n in chunks),
+            len(contexts),
+            sum(contexts),
+            max(contexts, default=0),
+        )

@@ -1,0 +1,103 @@
+"""Token ids of prompts: drawn or read, and the answers that the graph of an application carries."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from harness.engines.vllm.group import text_of, tokens_of, vocabulary_of
+from harness.interface.entities import ServiceId
+from harness.workloads.workload import Workload
+
+FIRST_TOKEN_ID, VOCABULARY = 3, 900  # random prompts keep clear of special tokens
+
+
+def texts_of(path: str | None) -> list[str]:
+    """The lines of a file that are not empty. ValueError where it has none or is not there."""
+    if path is None:
+        return []
+    try:
+        lines = [line for line in Path(path).read_text(encoding="utf-8").splitlines() if line]
+    except OSError as error:
+        raise ValueError(f"engine.texts={path} cannot be read: {error.strerror}") from None
+    if not lines:
+        raise ValueError(f"engine.texts={path} holds no text")
+    return lines
+
+
+class Prompts:
+    """The prompts of a run. `answers` has the tokens that each request has produced so far.
+
+    A request's own part is the same whenever it is asked for. Behind it come the answers carried to
+    it, in the order of the edges.
+    """
+
+    def __init__(
+        self,
+        workload: Workload,
+        *,
+        seed: int,
+        texts: str | None,
+        forces_lengths: bool,
+        model_of: Callable[[ServiceId], str],
+    ) -> None:
+        """`texts` and `forces_lengths` as in the engine; `model_of` names a service's model.
+
+        Raises ValueError where answers are carried whose lengths nobody knows ahead.
+        """
+        self._workload, self._seed, self._model_of = workload, seed, model_of
+        self._texts = texts_of(texts)
+        self.answers: dict[int, list[int]] = {}
+        edges, carries = workload.edges, workload.edges.carries
+        if carries.any() and not forces_lengths:
+            raise ValueError(
+                "engine.forces_lengths=false: answers that are part of other prompts need the "
+                "lengths of the workload"
+            )
+        self._sources: dict[int, list[int]] = {}
+        for parent, child in zip(edges.parent[carries], edges.child[carries], strict=True):
+            self._sources.setdefault(int(child), []).append(int(parent))
+
+    def prompt(self, request: int) -> list[int]:
+        """The token ids of a prompt, as many as the workload says."""
+        ids = self._own(request, int(self._workload.own_tokens[request]))
+        for parent in self._sources.get(request, []):
+            ids += self._routed(parent, request)
+        return ids
+
+    def forget(self, requests: list[int]) -> None:
+        """What these have produced is lost."""
+        for request in requests:
+            self.answers.pop(request, None)
+
+    def _own(self, request: int, count: int) -> list[int]:
+        if not self._texts:
+            rng = np.random.default_rng([self._seed, 5, request])
+            ids: list[int] = rng.integers(FIRST_TOKEN_ID, VOCABULARY, count).tolist()
+            return ids
+        text = self._texts[request % len(self._texts)]
+        return _repeated(tokens_of(text, self._model(request)), count)
+
+    def _routed(self, parent: int, child: int) -> list[int]:
+        """An answer as the model of another request reads it, as many tokens as it has.
+
+        With real text it is said again in the other model's tokens; random tokens are folded into
+        its vocabulary.
+        """
+        tokens, source, target = self.answers[parent], self._model(parent), self._model(child)
+        if source == target:
+            return list(tokens)
+        if self._texts:
+            return _repeated(tokens_of(text_of(tokens, source), target), len(tokens))
+        most = vocabulary_of(target)
+        return [token % most for token in tokens]
+
+    def _model(self, request: int) -> str:
+        return self._model_of(self._workload.service_of(request))
+
+
+def _repeated(ids: list[int], count: int) -> list[int]:
+    """Cut to a length; what is too short is said again."""
+    if not ids:
+        raise ValueError("a text of engine.texts has no token")
+    return (ids * (count // len(ids) + 1))[:count]

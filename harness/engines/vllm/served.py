@@ -1,0 +1,351 @@
+"""What a policy sees of requests that another engine holds, and the asking of it.
+
+The state is read from that engine's own request objects, so there is no second account of it that
+could differ; only what the engine does not know (promises of KV, predictions) is kept here.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from math import inf
+from types import MappingProxyType
+from typing import Protocol
+
+import numpy as np
+
+from harness.interface.checks import IllegalDecision, check
+from harness.interface.decisions import Batch, BatchRule, Decision, Reservation, Standing
+from harness.interface.draft import Draft, fill, is_decode, standing_order
+from harness.interface.entities import (
+    Group,
+    LengthPrediction,
+    Request,
+    RequestId,
+    Service,
+    ServiceId,
+)
+from harness.interface.events import Arrived, Event, Finished, Iterated, Predicted
+from harness.interface.kv_ledger import KvLedger
+from harness.interface.policies import Capability, SchedulingPolicy
+from harness.interface.views import RequestTable, RequestView
+
+OFFERS: frozenset[Capability] = frozenset()
+"""One service per group, whole SMs, evicted KV dropped, iteration-level batches."""
+
+
+REPEATS = 4
+"""Iterations that a repeatable decision is first held good for; twice as many each time after."""
+
+
+@dataclass(frozen=True, slots=True)
+class Iteration:
+    """One step as it was timed, in seconds of the clock given.
+
+    Decided between `start_s` and `decided_s`, scheduled by `scheduled_s`, computed by `computed_s`
+    and accounted for by `end_s`. `prompts` are the requests that did not decode.
+    """
+
+    decision: Decision
+    batch: Batch
+    prompts: frozenset[RequestId]
+    made: Mapping[RequestId, int]
+    finished: tuple[RequestId, ...]
+    start_s: float
+    decided_s: float
+    scheduled_s: float
+    computed_s: float
+    end_s: float
+
+
+class EngineRequest(Protocol):
+    """What is read of the engine's own request, in tokens."""
+
+    @property
+    def num_tokens(self) -> int:
+        """Prompt and generated."""
+
+    @property
+    def num_computed_tokens(self) -> int:
+        """Those with KV."""
+
+
+class ServedRequest:
+    """One unfinished request. `gpu_s` is the GPU time attained."""
+
+    __slots__ = ("_group", "_request", "facts", "gpu_s", "predicted")
+
+    def __init__(self, facts: Request, request: EngineRequest, group: "ServedGroup") -> None:
+        """A view of the engine's request."""
+        self.facts = facts
+        self.predicted: LengthPrediction | None = None
+        self.gpu_s = 0.0
+        self._request = request
+        self._group = group
+
+    @property
+    def context_tokens(self) -> int:
+        """Prompt plus generated so far."""
+        return self._request.num_tokens
+
+    @property
+    def generated_tokens(self) -> int:
+        """Output tokens so far."""
+        return self._request.num_tokens - self.facts.prompt_tokens
+
+    @property
+    def kv_tokens(self) -> int:
+        """Tokens with KV on the GPU."""
+        return self._request.num_computed_tokens
+
+    @property
+    def swapped_tokens(self) -> int:
+        """None: evicted KV is dropped."""
+        return 0
+
+    @property
+    def reservation(self) -> Reservation | None:
+        """KV promised to it."""
+        return self._group.kv.reservation(self.facts.id)
+
+    @property
+    def is_running(self) -> bool:
+        """Never: policies are asked between iterations."""
+        return False
+
+
+@dataclass(slots=True)
+class _Repeat:
+    """A decision that holds for `left` more iterations, if nothing happens before `wake_s`.
+
+    `unpaid` has the seconds of those that have ended but are not yet in ledger and attained time,
+    `begun` counts those that have begun likewise.
+    """
+
+    decision: Decision
+    left: int
+    wake_s: float
+    horizon: int
+    begun: int = 0
+    unpaid: list[float] = field(default_factory=list)
+
+
+class ServedGroup:
+    """One group with one service; asks its policy and keeps the ledger of KV.
+
+    `tell` receives every event, whoever else wants it; the policy gets those it hears.
+    """
+
+    def __init__(
+        self,
+        *,
+        policy: SchedulingPolicy,
+        group: Group,
+        service: Service,
+        kv_blocks: int,
+        block_tokens: int,
+        max_batch_requests: int,
+        max_batch_tokens: int,
+        tell: Callable[[Event], None],
+    ) -> None:
+        """An empty group of `kv_blocks` blocks. ValueError where the policy needs what is not."""
+        if missing := policy.needs - OFFERS:
+            lacking = ", ".join(sorted(c.value for c in missing))
+            raise ValueError(f"{type(policy).__name__} needs what vLLM does not offer: {lacking}")
+        self.policy = policy
+        self.group = group
+        self.services: Mapping[ServiceId, Service] = {service.id: service}
+        self.max_batch_requests = max_batch_requests
+        self.max_batch_tokens = max_batch_tokens
+        self._kv = KvLedger(
+            capacity_bytes=kv_blocks * block_tokens * service.kv_bytes_per_token,
+            services=self.services,
+            block_tokens=block_tokens,
+        )
+        self.now_s = 0.0
+        self.in_flight: tuple[Batch, ...] = ()
+        self.free_share = 1.0
+        self._tell = tell
+        self._members: dict[RequestId, ServedRequest] = {}
+        self._order: tuple[Standing, list[RequestView]] | None = None
+        self._repeat: _Repeat | None = None
+        # Whether the batch decided last computes its prompts as long as the longest.
+        self.pads_prompts = False
+
+    @property
+    def kv(self) -> KvLedger:
+        """KV held and promised here."""
+        self._settle()
+        return self._kv
+
+    @property
+    def requests(self) -> Mapping[RequestId, RequestView]:
+        """Unfinished requests here, lowest id first."""
+        return MappingProxyType(self._members)
+
+    @property
+    def table(self) -> RequestTable:
+        """The same requests as columns."""
+        views = list(self._members.values())
+        facts = [view.facts for view in views]
+        means = [np.nan if v.predicted is None else v.predicted.mean_tokens for v in views]
+        deadlines = [np.nan if f.deadline_s is None else f.deadline_s for f in facts]
+        return RequestTable(
+            id=np.array([f.id for f in facts], np.int64),
+            arrival_s=np.array([f.arrival_s for f in facts], np.float64),
+            prompt_tokens=np.array([f.prompt_tokens for f in facts], np.int64),
+            generated_tokens=np.array([v.generated_tokens for v in views], np.int64),
+            kv_tokens=np.array([v.kv_tokens for v in views], np.int64),
+            max_output_tokens=np.array([f.max_output_tokens for f in facts], np.int64),
+            deadline_s=np.array(deadlines, np.float64),
+            predicted_mean_tokens=np.array(means, np.float64),
+        )
+
+    def tell(self, event: Event) -> None:
+        """Report what happened."""
+        self._tell(event)
+        if type(event) in self.policy.hears:
+            self.policy.observe(event)
+
+    def open(self, facts: Request, request: EngineRequest) -> None:
+        """A request has come in."""
+        newest = next(reversed(self._members), RequestId(-1))
+        self._members[facts.id] = ServedRequest(facts, request, self)
+        if facts.id < newest:
+            self._members = dict(sorted(self._members.items()))
+        self.kv.open(facts)
+        self._repeat = None
+        self._order = None
+        self.tell(Arrived(self.now_s, facts, self.group.id))
+
+    def predict(self, request: RequestId, length: LengthPrediction) -> None:
+        """A prediction is ready; it may be late."""
+        if request in self._members:
+            self._members[request].predicted = length
+            self._order = None
+            self._settle()
+            self._repeat = None
+            self.tell(Predicted(self.now_s, request, length))
+
+    def close(self, request: RequestId) -> None:
+        """A request is gone, answered or not."""
+        self.kv.close(request)
+        self._repeat = None
+        del self._members[request]
+
+    def __contains__(self, request: RequestId) -> bool:
+        """Whether the request is unfinished here."""
+        return request in self._members
+
+    def decide(self, now_s: float) -> Decision:
+        """The policy's decision, with the batch that a standing order means filled in.
+
+        Raises IllegalDecision when it breaks a rule or leaves requests waiting for ever.
+        """
+        self.now_s = now_s
+        if not self._members:
+            return Decision()
+        repeat = self._repeat
+        if repeat is not None and repeat.left > 0 and now_s < repeat.wake_s:
+            repeat.left -= 1
+            return repeat.decision
+        self._settle()
+        decision = self.policy.schedule(self)
+        self._refuse(check(decision, self, offers=OFFERS))
+        standing = decision.standing
+        self.pads_prompts = standing is not None and standing.rule.pads_prompts
+        if standing is not None:
+            assert isinstance(standing.rule, BatchRule)
+            draft = Draft(self)
+            fill(draft, self._in_order(standing), standing.rule)
+            decision = draft.decision()
+        self._note_repeat(decision, stands=standing is not None)
+        if not decision.launch and decision.wake_s is None:
+            waiting = len(self._members)
+            self._refuse([f"{waiting} requests wait, nothing runs and no time to wake is given"])
+        return decision
+
+    def _note_repeat(self, decision: Decision, *, stands: bool) -> None:
+        """Remember a decision that will be the same for some iterations if nothing happens.
+
+        Steady ones are by promise. So are those of a standing order when all that hold KV decode
+        and nobody gives way: they have a block each as often as the ledger says, the newcomers'
+        order, seats and budget stay, and the KV that they lack only gets scarcer.
+        """
+        before, self._repeat = self._repeat, None
+        if not (stands or decision.steady) or decision.evict or decision.reserve:
+            return
+        for batch in decision.launch:
+            views = [self._members[request] for request in batch.tokens]
+            if not all(map(is_decode, views)) or (stands and not self._are_all_holders(views)):
+                return
+            horizon = REPEATS if before is None else 2 * before.horizon
+            if self.kv.fits(dict.fromkeys(batch.tokens, horizon)):
+                wake_s = inf if decision.wake_s is None else decision.wake_s
+                self._repeat = _Repeat(decision, horizon - 1, wake_s, horizon)
+
+    def _are_all_holders(self, views: list[ServedRequest]) -> bool:
+        return len(views) == sum(view.kv_tokens > 0 for view in self._members.values())
+
+    def _settle(self) -> None:
+        """Bring ledger and attained time up to the iterations that a repeated decision had."""
+        repeat = self._repeat
+        if repeat is None or not (repeat.begun or repeat.unpaid):
+            return
+        for batch in repeat.decision.launch:
+            self._kv.grow_all(dict.fromkeys(batch.tokens, repeat.begun))
+            for request in batch.tokens:
+                view = self._members[request]
+                for seconds in repeat.unpaid:
+                    view.gpu_s += seconds
+        repeat.begun = 0
+        repeat.unpaid.clear()
+
+    def _refuse(self, problems: list[str]) -> None:
+        if problems:
+            raise IllegalDecision(
+                f"{type(self.policy).__name__} in {self.group.id} at {self.now_s:.3f} s: "
+                + "; ".join(problems)
+            )
+
+    def _in_order(self, standing: Standing) -> list[RequestView]:
+        """Requests by key, then id; keys change with arrivals and predictions only."""
+        if self._order is None or self._order[0] is not standing:
+            self._order = (standing, standing_order(self, standing))
+        elif len(self._order[1]) > len(self._members):
+            left = [view for view in self._order[1] if view.facts.id in self._members]
+            self._order = (standing, left)
+        return self._order[1]
+
+    def launch(self, decision: Decision) -> None:
+        """The engine begins what was decided."""
+        if self._repeat is not None and decision is self._repeat.decision:
+            self._repeat.begun += 1
+            return
+        for request in decision.evict:
+            self.kv.evict(request)
+        for request, promise in decision.reserve.items():
+            self.kv.reserve(request, promise)
+        for batch in decision.launch:
+            self.kv.grow_all(batch.tokens)
+
+    def end(
+        self, batch: Batch, start_s: float, now_s: float, made: Mapping[RequestId, int]
+    ) -> None:
+        """A batch is over; `made` counts the tokens that each request has produced."""
+        self.now_s = now_s
+        if self._repeat is not None and batch in self._repeat.decision.launch:
+            self._repeat.unpaid.append(now_s - start_s)
+        else:
+            for request in batch.tokens.keys() & self._members.keys():
+                self._members[request].gpu_s += now_s - start_s
+        self.tell(Iterated(now_s, self.group.id, batch, now_s - start_s, made))
+
+    def lose(self, request: RequestId) -> None:
+        """The engine has dropped a request's KV by itself."""
+        self.kv.evict(request)
+        self._repeat = None
+
+    def finish(self, request: RequestId) -> None:
+        """A request will produce no more tokens: it is answered, or was given up from outside."""
+        view = self._members[request]
+        self.close(request)
+        self.tell(Finished(self.now_s, view.facts, view.generated_tokens))

@@ -1,0 +1,268 @@
+"""How far simulated times are from those of real vLLM: `python -m harness.fidelity.real_engine`.
+
+Workloads that the profile never saw, under a policy that keeps the order of arrival and one that
+preempts. Repetitions of all settings are interleaved; each figure is a mean over them. The noise
+beside it is how far one repetition is from the mean of the others: nothing can be predicted better.
+"""
+
+import argparse
+import json
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import yaml
+from rich.console import Console
+from rich.table import Table
+
+from baselines.fixed_placement import FixedPlacement
+from baselines.round_robin import RoundRobin
+from harness.costs.model import PARTS, ProfileCosts
+from harness.engines.recorder import Recorder
+from harness.engines.simulator.loop import Simulator
+from harness.engines.vllm.engine import Vllm
+from harness.engines.vllm.group import engine_name
+from harness.interface.entities import Cluster, GpuId, ServiceId
+from harness.interface.policies import CostModel, System
+from harness.predictors.oracle import Oracle
+from harness.runs.metrics import request_figures
+from harness.runs.nodes import build
+from harness.runs.record import ROOT, machine
+from harness.workloads.synthetic import Synthetic
+
+AIMS = {
+    "makespan_s": 0.03,
+    "jct_s_mean": 0.03,
+    "jct_s_p99": 0.10,
+    "ttft_s_mean": 0.05,
+    "tpot_s_mean": 0.05,
+}
+"""Relative errors to stay below, or below the noise where that is larger."""
+
+# Arrivals as a share of what the engine can serve, and the coefficient of variation of the gaps.
+LOADS = {
+    "offline": (None, 1.0),
+    "Poisson 0.5": (0.5, 1.0),
+    "Poisson 0.8": (0.8, 1.0),
+    "Poisson 1.1": (1.1, 1.0),
+    "bursty 0.8": (0.8, 3.0),
+}
+POLICIES = ("vllm", "srtf")
+SEED = 0  # of the workloads: repetitions differ in nothing
+INVALID_LAG = 0.01  # of the mean completion time
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One model, policy and load."""
+
+    model: str
+    policy: str
+    load: str
+    requests: int
+    rate_per_s: float | None
+    burstiness: float
+
+    def recipe(self) -> Synthetic:
+        """Its workload."""
+        node = yaml.safe_load((ROOT / "scenarios/workload/synthetic.yaml").read_text("utf-8"))
+        del node["_target_"]
+        return Synthetic(
+            **node
+            | {
+                "model": self.model,
+                "requests": self.requests,
+                "rate_per_s": self.rate_per_s,
+                "burstiness": self.burstiness,
+            }
+        )
+
+
+def system(policy: str, costs: CostModel, setting: Setting, seed: int) -> System:
+    """One group under the policy of a file; true lengths are predicted to those that ask."""
+    node = yaml.safe_load((ROOT / f"scenarios/policy/{policy}.yaml").read_text("utf-8"))
+    if "seats" in node:
+        node["seats"] = 12  # fewer than run at once here, so that requests are preempted
+    workload = setting.recipe().build(seed)
+    placement = FixedPlacement(data_parallel=1, tensor_parallel=1, costs=costs)
+    predictor = Oracle().of(workload, seed)
+    return System(policy, build(node), RoundRobin(), placement, predictor=predictor)
+
+
+def figures(requests: Any) -> dict[str, float]:
+    """What is compared."""
+    horizon_s = float(requests["finished_s"].max())
+    found = request_figures(requests, horizon_s=horizon_s) | {"makespan_s": horizon_s}
+    return {name: found[name] for name in AIMS}
+
+
+class Loaded:
+    """Costs of models that are loaded already, as those of a real run are when its clock starts."""
+
+    def __init__(self, costs: ProfileCosts) -> None:
+        self.table = costs.table
+        self.iteration_s = costs.iteration_s
+        self.kv_blocks = costs.kv_blocks
+        self.block_tokens = costs.block_tokens
+
+    def load_s(self, service: ServiceId, tensor_parallel: int) -> float:
+        """Nothing."""
+        return 0.0
+
+
+def simulated(setting: Setting, costs: ProfileCosts, engine: Vllm, seed: int) -> dict[str, float]:
+    """The run on the simulator."""
+    loaded = Loaded(costs)
+    clockwork = Simulator(
+        cluster=engine.cluster,
+        costs=loaded,
+        max_batch_requests=engine.max_batch_requests,
+        max_batch_tokens=engine.max_batch_tokens,
+    )
+    recorder = Recorder()
+    workload = setting.recipe().build(seed)
+    clockwork.run(workload, system(setting.policy, loaded, setting, seed), recorder)
+    return figures(recorder.requests)
+
+
+def measured(setting: Setting, costs: ProfileCosts, engine: Vllm, seed: int) -> dict[str, float]:
+    """The run on vLLM. ValueError where its client was too late for it to count."""
+    recorder = Recorder()
+    workload = setting.recipe().build(seed)
+    engine.run(workload, system(setting.policy, costs, setting, seed), recorder)
+    found, frame = figures(recorder.requests), recorder.requests
+    lag_s = float(frame["lag_s"].mean())
+    if lag_s > INVALID_LAG * found["jct_s_mean"]:
+        raise ValueError(f"{setting}: requests came {lag_s * 1e3:.1f} ms late on average")
+    return found
+
+
+def settings_of(model: str, requests: int, costs: ProfileCosts, engine: Vllm) -> Iterator[Setting]:
+    """Every policy and load of a model; rates are shares of the simulated offline throughput."""
+    offline = Setting(model, "vllm", "offline", requests, None, 1.0)
+    capacity = requests / simulated(offline, costs, engine, SEED)["makespan_s"]
+    for policy in POLICIES:
+        for load, (share, burstiness) in LOADS.items():
+            rate = None if share is None else share * capacity
+            yield Setting(model, policy, load, requests, rate, burstiness)
+
+
+def compare(setting: Setting, runs: list[dict[str, float]], guess: dict[str, float]) -> list[Any]:
+    """One row per figure: measured mean, simulated, error, noise, and whether it is near enough."""
+    rows = []
+    for name, aim in AIMS.items():
+        values = np.array([run[name] for run in runs])
+        others = (values.sum() - values) / (len(values) - 1)
+        noise = float(np.abs(values / others - 1.0).mean())
+        error = guess[name] / float(values.mean()) - 1.0
+        rows.append(
+            {
+                "model": setting.model,
+                "policy": setting.policy,
+                "load": setting.load,
+                "figure": name,
+                "measured": float(values.mean()),
+                "simulated": guess[name],
+                "error": error,
+                "noise": noise,
+                "aim": aim,
+                "within": bool(abs(error) <= max(aim, noise)),
+                "repetitions": len(values),
+            }
+        )
+    return rows
+
+
+def run(models: dict[str, int], repeats: int, profile: str, gpu: str) -> list[Any]:
+    """All rows, with so many requests for each model. Repetitions of settings are interleaved."""
+    costs = ProfileCosts(gpu=gpu, profile_dir=profile, memory_share=0.9, parts=PARTS)
+    rows = []
+    for model, requests in models.items():
+        engine = engine_for(costs, model, gpu)
+        settings = list(settings_of(model, requests, costs, engine))
+        runs: dict[Setting, list[dict[str, float]]] = {setting: [] for setting in settings}
+        measured(settings[0], costs, engine, SEED)
+        for repetition in range(repeats):
+            for setting in settings:
+                runs[setting].append(measured(setting, costs, engine, SEED))
+            print(f"{model}: repetition {repetition + 1} of {repeats}", flush=True)
+        for setting in settings:
+            rows += compare(setting, runs[setting], simulated(setting, costs, engine, SEED))
+        for group in engine.loaded.values():
+            group.stop()
+    return rows
+
+
+def engine_for(costs: ProfileCosts, model: str, gpu: str) -> Vllm:
+    """An engine with as many KV blocks as the profile counted."""
+    node = yaml.safe_load((ROOT / "scenarios/engine/vllm.yaml").read_text("utf-8"))
+    del node["_target_"]
+    is_cpu = gpu == "CPU"
+    return Vllm(
+        cluster=Cluster((GpuId(0),), (), 0),
+        seed=0,
+        **node
+        | {
+            "kv_blocks": costs.kv_blocks(ServiceId(model), 1),
+            "block_tokens": costs.block_tokens(ServiceId(model)),
+            "eager": is_cpu,
+            "keep_loaded": True,
+        },
+    )
+
+
+def print_rows(rows: list[Any]) -> None:
+    """The table."""
+    table = Table(title="simulated against measured on vLLM, mean over repetitions")
+    for name in ("model", "policy", "load", "figure"):
+        table.add_column(name)
+    for name in ("measured", "simulated", "error", "noise", "within"):
+        table.add_column(name, justify="right")
+    for row in rows:
+        table.add_row(
+            *(row[name] for name in ("model", "policy", "load", "figure")),
+            f"{row['measured']:.4g}",
+            f"{row['simulated']:.4g}",
+            f"{row['error']:+.1%}",
+            f"{row['noise']:.1%}",
+            "yes" if row["within"] else "no",
+        )
+    Console(width=None if Console().is_terminal else 120).print(table)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Command line; returns the exit status."""
+    parser = argparse.ArgumentParser(
+        prog="python -m harness.fidelity.real_engine", description=__doc__
+    )
+    parser.add_argument(
+        "--models", nargs="+", default=["tiny:100", "small:80", "m100:30"], help="name:requests"
+    )
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--profile", default="cpu_vllm", help="folder under harness/profiles")
+    parser.add_argument("--gpu", default="CPU", help="a name in gpus.json")
+    parser.add_argument("--out", type=Path, default=ROOT / "results/fidelity_vllm/cpu.json")
+    options = parser.parse_args(arguments)
+    if options.repeats < 2:
+        print(f"--repeats={options.repeats}: noise needs at least 2", file=sys.stderr)
+        return 2
+    try:
+        models = {name: int(count) for name, _, count in (m.partition(":") for m in options.models)}
+        rows = run(models, options.repeats, options.profile, options.gpu)
+    except ValueError as error:
+        print(error, file=sys.stderr)
+        return 2
+    print_rows(rows)
+    options.out.parent.mkdir(parents=True, exist_ok=True)
+    content = {"engine": engine_name(), "machine": machine(), "rows": rows}
+    options.out.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+    near = sum(row["within"] for row in rows)
+    print(f"{near} of {len(rows)} figures within the aim or the noise; wrote {options.out}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

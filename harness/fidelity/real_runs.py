@@ -1,0 +1,136 @@
+"""Measured runs of a scenario beside simulated ones.
+
+    python -m harness.fidelity.real_runs SCENARIO
+
+For scenarios with engines on an axis. Prints, and writes results/fidelity_runs/<scenario>.json: for
+every system (or, where that is the same for all, every policy) the figures on real engines and on
+the simulator, means over seeds, and the error. With `--reference NAME` also how much of its mean
+JCT every other one saves, with a 95% interval over seeds.
+"""
+
+import argparse
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from rich.console import Console
+from rich.table import Table
+
+from harness.runs.record import ROOT, current, machine, read_summaries
+from harness.runs.stats import estimate
+
+SYSTEM, POLICY, SEED = "config.system.name", "config.chosen.policy", "config.seed"
+JCT = "jct_s_mean"
+FIGURES = ("inference_s", JCT, "jct_s_p99", "gpu_busy_s", "gpu_loading_s", "gpu_idle_s")
+
+
+def compared(rows: pd.DataFrame) -> list[dict[str, object]]:
+    """One entry per system and figure.
+
+    Raises ValueError where a system was not run on both, with the same seeds.
+    """
+    is_measured = rows["engine"].str.startswith("measured")
+    found: list[dict[str, object]] = []
+    for system, part in rows.groupby(named_by(rows), sort=True):
+        real, simulated = part[is_measured[part.index]], part[~is_measured[part.index]]
+        seeds = sorted(real[SEED])
+        if not seeds or seeds != sorted(simulated[SEED]):
+            raise ValueError(
+                f"{system} has {len(real)} measured and {len(simulated)} simulated runs"
+            )
+        for figure in FIGURES:
+            ours, truth = float(simulated[figure].mean()), float(real[figure].mean())
+            found.append(
+                {
+                    "system": str(system),
+                    "seeds": len(seeds),
+                    "figure": figure,
+                    "measured": round(truth, 3),
+                    "simulated": round(ours, 3),
+                    "error": round(ours / truth - 1.0, 4) if truth else None,
+                }
+            )
+    return found
+
+
+def named_by(rows: pd.DataFrame) -> str:
+    """What tells the runs apart."""
+    return POLICY if rows[SYSTEM].nunique() == 1 and POLICY in rows else SYSTEM
+
+
+def savings(rows: pd.DataFrame, reference: str) -> list[dict[str, object]]:
+    """Share of the reference's mean JCT that each other one saves, seed by seed, on both engines.
+
+    Raises ValueError for a reference that was not run.
+    """
+    name, is_measured = named_by(rows), rows["engine"].str.startswith("measured")
+    if reference not in set(rows[name]):
+        raise ValueError(f"no run of {reference}, only of {', '.join(sorted(set(rows[name])))}")
+    found: list[dict[str, object]] = []
+    for other in sorted(set(rows[name]) - {reference}):
+        entry: dict[str, object] = {"system": other, "over": reference}
+        for kind, part in (("measured", rows[is_measured]), ("simulated", rows[~is_measured])):
+            jct_s = part.set_index([name, SEED])[JCT]
+            saved = 1.0 - jct_s[other] / jct_s[reference]
+            over_seeds = estimate(saved.to_numpy(), statistic=np.mean, seed=0)
+            entry[kind] = [over_seeds.value, over_seeds.low, over_seeds.high]
+            entry["seeds"] = over_seeds.count
+        found.append(entry)
+    return found
+
+
+def saving_text(row: Mapping[str, Any]) -> str:
+    """One saving as a sentence."""
+    kinds = (
+        f"{kind} {value:.1%}" + ("" if low is None else f" [{low:.1%}, {high:.1%}]")
+        for kind in ("measured", "simulated")
+        for value, low, high in (row[kind],)
+    )
+    return (
+        f"{row['system']} saves of {row['over']}'s mean JCT: {', '.join(kinds)} "
+        f"({row['seeds']} seeds)"
+    )
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Print and write the comparison; the exit status."""
+    parser = argparse.ArgumentParser(description="Measured runs beside simulated ones.")
+    parser.add_argument("scenario", help="a folder of results")
+    parser.add_argument("--results", type=Path, default=ROOT / "results", help="where the runs are")
+    parser.add_argument("--reference", help="whose mean JCT the others are held against")
+    given = parser.parse_args(arguments)
+    try:
+        rows = current(read_summaries(given.results / given.scenario))
+        if rows.empty:
+            raise ValueError(f"no run of {given.scenario} is there; run it first")
+        found = compared(rows)
+        saved = savings(rows, given.reference) if given.reference else []
+    except ValueError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    engines = sorted(e for e in set(rows["engine"]) if e.startswith("measured"))
+    content = {"engine": "; ".join(engines), "machine": machine(), "rows": found, "savings": saved}
+    folder = given.results / "fidelity_runs"
+    folder.mkdir(parents=True, exist_ok=True)
+    text = json.dumps(content, indent=1) + "\n"
+    (folder / f"{given.scenario}.json").write_text(text, encoding="utf-8")
+    table = Table(title=f"{content['engine']}, beside simulated; means over seeds")
+    for name in ("system", "seeds", "figure", "measured", "simulated", "error"):
+        table.add_column(name, justify="left" if name in ("system", "figure") else "right")
+    for row in found:
+        off = "-" if row["error"] is None else f"{row['error']:+.1%}"
+        cells = (row[n] for n in ("system", "seeds", "figure", "measured", "simulated"))
+        table.add_row(*map(str, cells), off)
+    console = Console(width=None if Console().is_terminal else 120)
+    console.print(table)
+    for row in saved:
+        console.print(saving_text(row))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

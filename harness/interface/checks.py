@@ -1,0 +1,254 @@
+"""Is a decision legal? One sentence per broken rule; shared by both engines."""
+
+from collections.abc import Iterator, Mapping
+
+from harness.interface.decisions import Batch, Decision, Evict, RequestBatches, Reservation, Until
+from harness.interface.entities import RequestId
+from harness.interface.kv_ledger import KvLedger
+from harness.interface.policies import Capability
+from harness.interface.views import GroupView
+
+
+class IllegalDecision(ValueError):  # noqa: N818 - it names what is wrong, like the decision does
+    """A policy told the engine to do what it must not; the message says all of it."""
+
+
+def check(decision: Decision, view: GroupView, *, offers: frozenset[Capability]) -> list[str]:
+    """Every rule the decision breaks, in one sentence each; empty when it is legal.
+
+    `offers` is what the engine can do. Costs the size of the decision, not of the group.
+    """
+    if _is_plainly_legal(decision, view):
+        return []
+    return _broken_rules(decision, view, offers)
+
+
+def _broken_rules(decision: Decision, view: GroupView, offers: frozenset[Capability]) -> list[str]:
+    return [
+        *_wrong_times(decision, view),
+        *_wrong_standing(decision, view),
+        *_not_offered(decision, view, offers),
+        *_wrong_names(decision, view),
+        *_wrong_batches(decision, view),
+        *_wrong_totals(decision, view),
+        *_wrong_promises(decision, view),
+        *_wrong_kv(decision, view),
+    ]
+
+
+def _is_plainly_legal(decision: Decision, view: GroupView) -> bool:
+    """Whether a decision of the commonest kind breaks no rule, in one pass; False may be legal.
+
+    That kind is one batch of all SMs in an idle group of one service, perhaps after evictions.
+    """
+    if (
+        len(decision.launch) != 1
+        or decision.reserve
+        or decision.standing is not None
+        or view.in_flight
+        or view.free_share < 1
+        or len(view.group.services) > 1
+        or not (decision.wake_s is None or decision.wake_s > view.now_s)
+    ):
+        return False
+    (batch,) = decision.launch
+    tokens = batch.tokens
+    return (
+        batch.gpu_share == 1
+        and batch.until is Until.ITERATION
+        and batch.service in view.services
+        and 0 < len(tokens) <= view.max_batch_requests
+        and sum(tokens.values()) <= view.max_batch_tokens
+        and _are_missing(batch, view)
+        and _evicts_others(decision.evict, tokens, view)
+        and _fits(decision.evict, tokens, view.kv)
+    )
+
+
+def _are_missing(batch: Batch, view: GroupView) -> bool:
+    """Whether all requests of a batch are here, of its service, and miss what they compute."""
+    requests, service = view.requests, batch.service
+    for name, tokens in batch.tokens.items():
+        request = requests.get(name)
+        if (
+            request is None
+            or not 0 < tokens <= request.context_tokens - request.kv_tokens
+            or request.facts.service != service
+        ):
+            return False
+    return True
+
+
+def _evicts_others(
+    evict: Mapping[RequestId, Evict], tokens: Mapping[RequestId, int], view: GroupView
+) -> bool:
+    """Whether those evicted are here, do not run, and are not swapped out."""
+    return not evict or (
+        evict.keys() <= view.requests.keys()
+        and evict.keys().isdisjoint(tokens)
+        and Evict.SWAP not in evict.values()
+    )
+
+
+def _fits(evict: Mapping[RequestId, Evict], tokens: Mapping[RequestId, int], kv: KvLedger) -> bool:
+    """Whether there is KV for a batch, after the evictions if it takes them."""
+    if kv.fits(tokens):
+        return True
+    if not evict:
+        return False
+    after = kv.copy()
+    for name in evict:
+        after.evict(name)
+    return after.fits(tokens)
+
+
+def _wrong_times(decision: Decision, view: GroupView) -> Iterator[str]:
+    if decision.wake_s is not None and not decision.wake_s > view.now_s:
+        yield f"wake_s {decision.wake_s} s is not after now, {view.now_s} s"
+
+
+def _wrong_standing(decision: Decision, view: GroupView) -> Iterator[str]:
+    if decision.standing is None:
+        return
+    if decision.launch:
+        yield f"a standing order comes with {len(decision.launch)} batches launched"
+    if len(view.group.services) > 1:
+        yield f"a standing order in a group of {len(view.group.services)} services"
+    if view.in_flight:
+        yield f"a standing order with {len(view.in_flight)} batches in flight"
+    rule = decision.standing.rule
+    if isinstance(rule, RequestBatches):
+        if rule.max_batch_requests > view.max_batch_requests:
+            yield (
+                f"the policy's max_batch_requests={rule.max_batch_requests} exceeds the engine's"
+                f" {view.max_batch_requests}"
+            )
+    elif rule.mixed and rule.pads_prompts:
+        yield "a standing order pads the prompts of mixed batches"
+
+
+def _not_offered(
+    decision: Decision, view: GroupView, offers: frozenset[Capability]
+) -> Iterator[str]:
+    swapped = sum(how is Evict.SWAP for how in decision.evict.values())
+    shared = [batch.gpu_share for batch in decision.launch if batch.gpu_share != 1]
+    whole = sum(batch.until is not Until.ITERATION for batch in decision.launch)
+    is_whole = decision.standing is not None and isinstance(decision.standing.rule, RequestBatches)
+    if swapped and Capability.SWAP not in offers:
+        yield f"{swapped} requests swapped out, which the engine does not offer"
+    if shared and Capability.GPU_SHARE not in offers:
+        yield f"a batch on share {shared[0]:g} of the SMs, which the engine does not offer"
+    if whole and Capability.TO_COMPLETION not in offers:
+        yield f"{whole} batches run until answers are there, which the engine does not offer"
+    if is_whole and Capability.TO_COMPLETION not in offers:
+        yield "a standing order for request-level batches, which the engine does not offer"
+    if len(view.group.services) > 1 and Capability.SHARED_GROUP not in offers:
+        yield f"{len(view.group.services)} services in a group, which the engine does not offer"
+
+
+def _wrong_names(decision: Decision, view: GroupView) -> Iterator[str]:
+    launched = [name for batch in decision.launch for name in batch.tokens]
+    for verb, names in (
+        ("evicted", decision.evict),
+        ("promised KV", decision.reserve),
+        ("run", launched),
+    ):
+        for name in names:
+            if name not in view.requests:
+                yield f"r{name} is {verb} but is not an unfinished request of this group"
+    for name in decision.evict:
+        if name in view.requests and view.requests[name].is_running:
+            yield f"r{name} is evicted while it is running"
+    for name in decision.evict.keys() & set(launched):
+        yield f"r{name} is evicted and run by one decision"
+
+
+def _wrong_batches(decision: Decision, view: GroupView) -> Iterator[str]:
+    seen: set[RequestId] = set()
+    for batch in decision.launch:
+        if batch.service not in view.services:
+            yield f"a batch of {batch.service}, which is not loaded here"
+        if not batch.tokens:
+            yield f"a batch of {batch.service} with 0 requests"
+        if not batch.gpu_share > 0:
+            yield f"a batch of {batch.service} on share {batch.gpu_share:g} of the SMs"
+        for name, tokens in batch.tokens.items():
+            if name in seen:
+                yield f"r{name} is in two batches"
+            seen.add(name)
+            if name in view.requests:
+                yield from _wrong_entry(batch, name, tokens, view)
+
+
+def _wrong_entry(batch: Batch, name: RequestId, tokens: int, view: GroupView) -> Iterator[str]:
+    request = view.requests[name]
+    missing = request.context_tokens - request.kv_tokens
+    if request.facts.service != batch.service:
+        yield f"r{name} of {request.facts.service} is in a batch of {batch.service}"
+    if request.is_running:
+        yield f"r{name} is run while it is running"
+    if tokens <= 0:
+        yield f"r{name} would compute {tokens} tokens"
+    if tokens > missing:
+        yield f"r{name} would compute {tokens} tokens but misses only {missing}"
+
+
+def _wrong_totals(decision: Decision, view: GroupView) -> Iterator[str]:
+    share = sum(batch.gpu_share for batch in decision.launch)
+    running = sum(len(batch.tokens) for batch in view.in_flight)
+    launched = sum(len(batch.tokens) for batch in decision.launch)
+    if share > view.free_share + 1e-9:
+        yield f"batches take share {share:g} of the SMs but {view.free_share:g} is free"
+    if launched and running + launched > view.max_batch_requests:
+        yield (
+            f"{running} requests running and {launched} more,"
+            f" at most {view.max_batch_requests} may run at the same time"
+        )
+    for batch in decision.launch:
+        tokens = sum(batch.tokens.values())
+        if tokens > view.max_batch_tokens:
+            yield f"a batch of {tokens} tokens, at most {view.max_batch_tokens} are allowed"
+
+
+def _wrong_promises(decision: Decision, view: GroupView) -> Iterator[str]:
+    """What batches that run until answers are there must have: all to compute, and all the KV."""
+    for batch in decision.launch:
+        if batch.until is Until.ITERATION:
+            continue
+        for name, tokens in batch.tokens.items():
+            if name not in view.requests:
+                continue
+            request = view.requests[name]
+            missing = request.context_tokens - request.kv_tokens
+            longest = request.facts.prompt_tokens + request.facts.max_output_tokens
+            promise = decision.reserve.get(name, request.reservation) or Reservation(0)
+            if tokens < missing:
+                yield f"r{name} runs until answered but computes {tokens} of {missing} tokens first"
+            if promise.own_tokens < longest:
+                yield (
+                    f"r{name} runs until answered with KV promised for {promise.own_tokens}"
+                    f" tokens, not for {longest}"
+                )
+
+
+def _wrong_kv(decision: Decision, view: GroupView) -> Iterator[str]:
+    """Apply the decision to a copy of the ledger; what is wrong in itself is told elsewhere."""
+    kv = view.kv.copy()
+    for name in decision.evict:
+        if name in view.requests:
+            kv.evict(name)
+    for name, promise in decision.reserve.items():
+        if name in view.requests:
+            try:
+                kv.reserve(name, promise)
+            except ValueError as error:
+                yield str(error)
+    for batch in decision.launch:
+        _hold_batch(kv, batch, view)
+    yield from kv.shortages()
+
+
+def _hold_batch(kv: KvLedger, batch: Batch, view: GroupView) -> None:
+    for name, tokens in batch.tokens.items():
+        if name in view.requests and tokens > 0:
+            kv.grow(name, tokens)

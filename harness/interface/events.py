@@ -1,0 +1,123 @@
+"""What happened. Policies learn from these; they never poll. All carry `now_s`, in seconds."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from harness.interface.decisions import Batch, Deployment
+from harness.interface.entities import (
+    AppId,
+    GroupId,
+    LengthPrediction,
+    Request,
+    RequestId,
+    ResourceId,
+    ServiceId,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Arrived:
+    """A request came in and was given to a group."""
+
+    now_s: float
+    request: Request
+    group: GroupId
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """An unfinished request was given to another group; its KV is gone, its output is kept."""
+
+    now_s: float
+    request: Request
+    group: GroupId
+
+
+@dataclass(frozen=True, slots=True)
+class Predicted:
+    """A length prediction is ready."""
+
+    now_s: float
+    request: RequestId
+    length: LengthPrediction
+
+
+@dataclass(frozen=True, slots=True)
+class Iterated:
+    """`iterations` equal batches ended; `new_tokens` counts all output tokens they produced.
+
+    Not sent for iterations under a standing order, which cannot depend on them.
+    """
+
+    now_s: float
+    group: GroupId
+    batch: Batch
+    duration_s: float
+    new_tokens: Mapping[RequestId, int]
+    iterations: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """A request produced its last token."""
+
+    now_s: float
+    request: Request
+    output_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class UnitFinished:
+    """One functional unit of an application is done."""
+
+    now_s: float
+    app: AppId
+    unit: str
+    prompt_tokens: tuple[int, ...]
+    output_tokens: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AppFinished:
+    """The last request of an application is done."""
+
+    now_s: float
+    app: AppId
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceDrained:
+    """A service has answered every request it will ever get."""
+
+    now_s: float
+    service: ServiceId
+
+
+@dataclass(frozen=True, slots=True)
+class Deployed:
+    """Every group of a deployment is loaded."""
+
+    now_s: float
+    deployment: Deployment
+
+
+@dataclass(frozen=True, slots=True)
+class Warmed:
+    """A backend is ready."""
+
+    now_s: float
+    resource: ResourceId
+
+
+Event = (
+    Arrived
+    | Moved
+    | Predicted
+    | Iterated
+    | Finished
+    | UnitFinished
+    | AppFinished
+    | ServiceDrained
+    | Deployed
+    | Warmed
+)

@@ -1,0 +1,125 @@
+"""The four decisions a serving system makes, and the helpers it may be given."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import ClassVar, Protocol
+
+from harness.interface.decisions import Decision, Deployment, Prewarm
+from harness.interface.entities import GroupId, LengthPrediction, Request, ServiceId, Work
+from harness.interface.events import Event
+from harness.interface.views import ClusterView, GroupView
+
+
+class Capability(Enum):
+    """What a policy may need that not every engine offers; checked before a run starts."""
+
+    SHARED_GROUP = "several services on the same GPUs"
+    GPU_SHARE = "batches side by side on fractions of the SMs"
+    SWAP = "evicted KV kept in host memory"
+    TO_COMPLETION = "request-level batches"
+    REDEPLOY = "groups loaded and unloaded during a run"
+    PREWARM = "backends other than LLMs"
+
+
+class SchedulingPolicy(Protocol):
+    """Which requests run next in one group. One object serves every group of a run.
+
+    `hears` lists the events it wants to observe; an engine need not build others.
+    """
+
+    needs: ClassVar[frozenset[Capability]]
+    hears: ClassVar[frozenset[type[Event]]]
+
+    def observe(self, event: Event) -> None:
+        """Update own state. Called in time order, before the decision the event triggers."""
+
+    def schedule(self, view: GroupView) -> Decision:
+        """Asked when `view.free_share` > 0 and something happened, or at `wake_s`."""
+
+
+class DispatchPolicy(Protocol):
+    """Which group takes a request.
+
+    `reads_load` says whether the choice depends on what the groups hold; where it does not, an
+    engine may ask ahead of time.
+    """
+
+    reads_load: ClassVar[bool]
+
+    def dispatch(
+        self, requests: Sequence[int], service: ServiceId, view: ClusterView
+    ) -> Sequence[GroupId]:
+        """One group for each request id, in order.
+
+        Called with all requests of a service that arrive at one instant, or with its whole backlog
+        when its groups change. Groups of the service are in `view.deployment`.
+        """
+
+
+class PlacementPolicy(Protocol):
+    """Which services are loaded on which GPUs."""
+
+    needs: ClassVar[frozenset[Capability]]
+    hears: ClassVar[frozenset[type[Event]]]
+
+    def observe(self, event: Event) -> None:
+        """Update own state. Called in time order, before `place`."""
+
+    def place(self, view: ClusterView) -> Deployment:
+        """Asked at start, on `ServiceDrained`, and at `wake_s`."""
+
+
+class PrewarmPolicy(Protocol):
+    """Which cold backends to start loading."""
+
+    hears: ClassVar[frozenset[type[Event]]]
+
+    def observe(self, event: Event) -> None:
+        """Update own state."""
+
+    def prewarm(self, view: ClusterView) -> Prewarm:
+        """Asked on application events and at `wake_s`."""
+
+
+class LengthPredictor(Protocol):
+    """Guesses output lengths.
+
+    `foresees` says whether it knows calls that wait for others as soon as their application has
+    come in; any other predictor is asked when a call arrives.
+    """
+
+    foresees: ClassVar[bool]
+
+    def predict(self, request: Request) -> tuple[LengthPrediction, float]:
+        """Belief, and the seconds it takes to compute; the engine delivers it that much later."""
+
+
+class CostModel(Protocol):
+    """Seconds and memory of a service on this hardware."""
+
+    def iteration_s(
+        self, service: ServiceId, tensor_parallel: int, work: Work, *, gpu_share: float = 1.0
+    ) -> float:
+        """Seconds of one iteration."""
+
+    def load_s(self, service: ServiceId, tensor_parallel: int) -> float:
+        """Seconds to load the weights and set up communication."""
+
+    def kv_blocks(self, service: ServiceId, tensor_parallel: int) -> int:
+        """KV blocks beside the weights; 0 where the weights alone do not fit."""
+
+    def block_tokens(self, service: ServiceId) -> int:
+        """Tokens of one KV block."""
+
+
+@dataclass(frozen=True, slots=True)
+class System:
+    """One serving system: who decides what."""
+
+    name: str
+    scheduling: SchedulingPolicy
+    dispatch: DispatchPolicy
+    placement: PlacementPolicy
+    prewarm: PrewarmPolicy | None = None
+    predictor: LengthPredictor | None = None

@@ -1,0 +1,225 @@
+"""Read-only windows on live engine state. Both engines implement them; policies only read."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from harness.interface.decisions import Batch, Deployment, Reservation
+from harness.interface.entities import (
+    AppId,
+    Cluster,
+    Group,
+    GroupId,
+    LengthPrediction,
+    Request,
+    RequestId,
+    ResourceId,
+    Service,
+    ServiceId,
+)
+from harness.interface.graph import Edges
+from harness.interface.kv_ledger import KvLedger
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class RequestTable:
+    """Many requests at once: one row each, ascending by id, read-only numpy columns.
+
+    `predicted_mean_tokens` and `deadline_s` are NaN where there is none.
+    """
+
+    id: Ints
+    arrival_s: Floats
+    prompt_tokens: Ints
+    generated_tokens: Ints
+    kv_tokens: Ints
+    max_output_tokens: Ints
+    deadline_s: Floats
+    predicted_mean_tokens: Floats
+
+
+@dataclass(frozen=True, slots=True)
+class CallTable:
+    """Calls of applications that have come in which still wait for answers of other calls.
+
+    One row each, ascending by id, of what is known of them: `own_tokens` is their prompt without
+    the answers that are yet to be carried to them. `predicted_mean_tokens` is NaN where there is no
+    prediction.
+    """
+
+    id: Ints
+    own_tokens: Ints
+    max_output_tokens: Ints
+    predicted_mean_tokens: Floats
+
+    def __len__(self) -> int:
+        """Number of calls."""
+        return len(self.id)
+
+
+class RequestView(Protocol):
+    """One unfinished request."""
+
+    @property
+    def facts(self) -> Request:
+        """What was known at arrival."""
+
+    @property
+    def predicted(self) -> LengthPrediction | None:
+        """None until a prediction is ready."""
+
+    @property
+    def context_tokens(self) -> int:
+        """Prompt plus tokens generated so far."""
+
+    @property
+    def generated_tokens(self) -> int:
+        """Output tokens so far."""
+
+    @property
+    def kv_tokens(self) -> int:
+        """Tokens whose KV is on the GPU now; 0 before the first chunk and after eviction."""
+
+    @property
+    def swapped_tokens(self) -> int:
+        """Tokens whose KV is in host memory."""
+
+    @property
+    def reservation(self) -> Reservation | None:
+        """KV promised to it."""
+
+    @property
+    def gpu_s(self) -> float:
+        """GPU time attained: sum over its iterations of duration x gpu_share."""
+
+    @property
+    def is_running(self) -> bool:
+        """In a batch in flight now."""
+
+
+class GroupView(Protocol):
+    """What one scheduling decision may see."""
+
+    @property
+    def now_s(self) -> float:
+        """Time of the decision."""
+
+    @property
+    def group(self) -> Group:
+        """GPUs and services."""
+
+    @property
+    def services(self) -> Mapping[ServiceId, Service]:
+        """Facts of the services loaded here."""
+
+    @property
+    def kv(self) -> KvLedger:
+        """KV held and promised here. Copy it, never change it; `Draft` does."""
+
+    @property
+    def max_batch_requests(self) -> int:
+        """Requests that may run at the same time."""
+
+    @property
+    def max_batch_tokens(self) -> int:
+        """Tokens that one iteration may compute."""
+
+    @property
+    def requests(self) -> Mapping[RequestId, RequestView]:
+        """Every unfinished request dispatched here, oldest first."""
+
+    @property
+    def table(self) -> RequestTable:
+        """The same requests as columns."""
+
+    @property
+    def in_flight(self) -> tuple[Batch, ...]:
+        """Batches being computed."""
+
+    @property
+    def free_share(self) -> float:
+        """Fraction of SMs not used by batches in flight, 0..1."""
+
+
+class AppView(Protocol):
+    """One unfinished application."""
+
+    @property
+    def id(self) -> AppId:
+        """Its number."""
+
+    @property
+    def kind(self) -> str:
+        """Name of its graph."""
+
+    @property
+    def arrival_s(self) -> float:
+        """When it came in."""
+
+    @property
+    def deadline_s(self) -> float | None:
+        """When it should be done."""
+
+    @property
+    def running_units(self) -> Iterable[str]:
+        """Functional units under way."""
+
+    @property
+    def attained_s(self) -> float:
+        """GPU time its requests have had."""
+
+
+class ClusterView(Protocol):
+    """What dispatch, placement and prewarming may see."""
+
+    @property
+    def now_s(self) -> float:
+        """Time of the decision."""
+
+    @property
+    def cluster(self) -> Cluster:
+        """GPUs and NVLink islands."""
+
+    @property
+    def services(self) -> Mapping[ServiceId, Service]:
+        """Every service of the run."""
+
+    @property
+    def deployment(self) -> Deployment:
+        """What is loaded or being loaded."""
+
+    @property
+    def groups(self) -> Mapping[GroupId, GroupView]:
+        """Live groups of the deployment."""
+
+    @property
+    def backlog(self) -> Mapping[ServiceId, int]:
+        """Unfinished requests per service, those to come not counted."""
+
+    @property
+    def queued(self) -> Mapping[GroupId, int]:
+        """Unfinished requests per group."""
+
+    def unfinished(self, service: ServiceId) -> RequestTable:
+        """Unfinished requests of a service that have arrived, wherever they are."""
+
+    def to_come(self, service: ServiceId) -> CallTable:
+        """Calls of a service that will arrive when others have been answered."""
+
+    @property
+    def edges(self) -> Edges:
+        """Who waits for whom: pairs whose parent is not answered yet."""
+
+    @property
+    def apps(self) -> Mapping[AppId, AppView]:
+        """Unfinished applications."""
+
+    @property
+    def warm(self) -> frozenset[ResourceId]:
+        """Backends that are ready."""

@@ -1,0 +1,123 @@
+"""Placement by execution stages: plan all from sampled output lengths, follow and adjust them."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import ClassVar, Protocol
+
+import numpy as np
+
+from harness.engines.simulator.loop import TableCosts
+from harness.interface.decisions import BatchRule, Deployment
+from harness.interface.entities import GpuId, Group, GroupId, ServiceId
+from harness.interface.events import Event
+from harness.interface.policies import Capability
+from harness.interface.views import ClusterView
+from harness.planning.belief import believed_loads, edges_between
+from harness.planning.forecast import Forecaster, Plan
+from harness.planning.gpu_assignment import assign
+from harness.planning.outlook import Outlook
+from harness.planning.stages import Stage, StageFollower
+from harness.predictors.ecdf import Ecdf
+
+
+class StagePlanner(Protocol):
+    """Chooses which services run together, under which plans, stage by stage."""
+
+    def plan(self, outlook: Outlook, gpus: int) -> list[Stage]:
+        """Stages until every service of the outlook has ended."""
+
+
+class StagedPlacement:
+    """Placement policy around a planner.
+
+    The first call of `place` samples an output length for every request, plans, and starts the
+    first stage; its wall-clock time is the planning time. Later calls follow the stages.
+    """
+
+    needs: ClassVar[frozenset[Capability]] = frozenset({Capability.REDEPLOY})
+    hears: ClassVar[frozenset[type[Event]]] = frozenset()
+
+    def __init__(
+        self,
+        *,
+        planner: StagePlanner,
+        planner_costs: TableCosts,
+        lengths: Mapping[ServiceId, Ecdf],
+        rule: BatchRule,
+        tensor_parallel: Sequence[int],
+        keep_replicas: bool,
+        preemption: bool,
+        one_seed: bool,
+        seed: int,
+    ) -> None:
+        """`lengths` samples output lengths per service; `rule` is how the engine fills batches.
+
+        A service whose plan changes is loaded anew as a whole, or with `keep_replicas` only where
+        it has no group of that size yet. Without `preemption` no service changes its plan. With
+        `one_seed` every service draws the same random numbers, so that the lengths of the n-th
+        request of all of them are long or short together.
+        """
+        self._planner = planner
+        self._forecaster = Forecaster(costs=planner_costs, rule=rule)
+        self._lengths = lengths
+        self._degrees = tuple(tensor_parallel)
+        self._seed, self._one_seed = seed, one_seed
+        self._preemption = preemption
+        self._keep_replicas = keep_replicas
+        self._follower: StageFollower | None = None
+        self._plans: dict[ServiceId, Plan] = {}
+        self._placed = 0
+        self.planned_s = 0.0
+
+    def observe(self, event: Event) -> None:
+        """Nothing to learn: `place` sees which services have ended."""
+
+    def place(self, view: ClusterView) -> Deployment:
+        """The next stage. ValueError if a service fits no plan."""
+        gpus = len(view.cluster.gpus)
+        if self._follower is None:
+            outlook = Outlook(
+                self._forecaster,
+                believed_loads(view, self._lengths, self._generators()),
+                gpus,
+                self._degrees,
+                edges_between(view),
+                preemption=self._preemption,
+            )
+            stages = self._planner.plan(outlook, gpus)
+            self.planned_s = outlook.passed_s
+            self._follower = StageFollower(stages, gpus, self._preemption)
+        unfinished = {s for s, left in view.backlog.items() if left or len(view.to_come(s))}
+        return Deployment(self._groups(self._follower.next(unfinished), view))
+
+    def _generators(self) -> dict[ServiceId, np.random.Generator]:
+        """Random numbers for the lengths of every service."""
+        shared = np.random.default_rng(self._seed)
+        return {
+            service: np.random.default_rng(self._seed) if self._one_seed else shared
+            for service in self._lengths
+        }
+
+    def _groups(self, plans: dict[ServiceId, Plan], view: ClusterView) -> tuple[Group, ...]:
+        """Groups for the plans: those kept as they are, new ones under a name of their own."""
+        costs = self._forecaster.costs
+        current = {
+            (service, group.gpus): group
+            for group in view.deployment.groups
+            for service in group.services
+            if self._keep_replicas or plans.get(service) == self._plans.get(service)
+        }
+        wanted = [(s, p.data_parallel, p.tensor_parallel) for s, p in plans.items()]
+        known = [replace(group, id=GroupId(_name(*place))) for place, group in current.items()]
+        self._plans = plans
+        self._placed += 1
+        found = []
+        for group in assign(wanted, known, view.cluster, costs.load_s):
+            (service,) = group.services
+            new = replace(group, id=GroupId(f"{group.id}#{self._placed}"))
+            found.append(current.get((service, group.gpus), new))
+        return tuple(found)
+
+
+def _name(service: ServiceId, gpus: tuple[GpuId, ...]) -> str:
+    return f"{service}@{'-'.join(map(str, gpus))}"

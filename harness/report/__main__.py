@@ -1,0 +1,7 @@
+"""The command `python -m harness.report`."""
+
+import sys
+
+from harness.report.readme import main
+
+sys.exit(main())

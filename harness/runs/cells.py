@@ -1,0 +1,227 @@
+"""One cell of a scenario: objects in, a run folder out. Cells run side by side as Ray tasks."""
+
+import logging
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from itertools import product
+from pathlib import Path
+from typing import Protocol, runtime_checkable
+
+import numpy as np
+
+from harness.costs.model import PARTS, ProfileCosts
+from harness.costs.models import model_facts
+from harness.costs.uncertainty import intervals
+from harness.engines.engine import Engine
+from harness.engines.recorder import Recorder
+from harness.interface.decisions import BatchRule
+from harness.interface.entities import ServiceId
+from harness.interface.policies import LengthPredictor, System
+from harness.planning.forecast import Forecaster, Plan, ready_load
+from harness.runs.metrics import gpu_figures, offline_figures, request_figures
+from harness.runs.perfetto import write_trace
+from harness.runs.record import is_finished, provenance, write_run
+from harness.workloads.workload import Workload
+
+
+class Recipe(Protocol):
+    """Makes a workload."""
+
+    @property
+    def files(self) -> Mapping[str, str]:
+        """What it reads from outside the project, with the sha256; known before it is built."""
+
+    @property
+    def models(self) -> Sequence[str]:
+        """Names of the models it asks."""
+
+    def build(self, seed: int) -> Workload:
+        """Same seed, same workload."""
+
+
+class Predicts(Protocol):
+    """Makes the length predictor of a workload."""
+
+    def of(self, workload: Workload, seed: int) -> LengthPredictor:
+        """Same workload and seed, same predictions."""
+
+
+@runtime_checkable
+class ReadsFiles(Protocol):
+    """Somebody who reads something from outside the project."""
+
+    files: Mapping[str, str]  # what, with its sha256
+
+
+@runtime_checkable
+class Expecting(Protocol):
+    """A policy that has planned the whole run."""
+
+    planned_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """Everything one run needs. `config` is what determines the result, resolved and plain.
+
+    `setting` is its place in the scenario: a value on every axis of the matrix.
+    """
+
+    config: Mapping[str, object]
+    setting: Mapping[str, object]
+    folder: Path
+    recipe: Recipe
+    system: System
+    engine: Engine
+    costs: ProfileCosts
+    gpus: int
+    seed: int
+    keep_iterations: bool
+    keep_trace: bool = False
+    drawn: tuple[tuple[Engine, System], ...] = ()
+    predicts: Predicts | None = None
+
+
+def combinations_of(matrix: Mapping[str, Sequence[object]]) -> Iterator[dict[str, object]]:
+    """One value per axis, the last axis fastest."""
+    for values in product(*matrix.values()):
+        yield dict(zip(matrix, values, strict=True))
+
+
+def run_cell(cell: Cell) -> None:
+    """Serve the cell's workload and write its folder; a finished one is kept."""
+    if not is_finished(cell.folder):
+        _serve(cell)
+    if cell.keep_trace and not (cell.folder / "trace.json").is_file():
+        write_trace(cell.folder)
+
+
+def _serve(cell: Cell) -> None:
+    warm_up()
+    started_s = time.time()
+    workload = cell.recipe.build(cell.seed)
+    recorder = Recorder(keep_iterations=cell.keep_iterations)
+    system = cell.system
+    if cell.predicts is not None:
+        system = replace(system, predictor=cell.predicts.of(workload, cell.seed))
+    cell.engine.run(workload, system, recorder)
+    figures: dict[str, object] = {**_summary(cell, cell.system, workload, recorder)}
+    if cell.drawn:
+        figures["uncertainty"] = intervals([_drawn(cell, *pair, workload) for pair in cell.drawn])
+    write_run(
+        cell.folder,
+        config=cell.config,
+        provenance=provenance(
+            started_s=started_s,
+            costs=_costs_of(cell.costs, workload),
+            datasets=workload.datasets,
+            engine=cell.engine.about,
+        ),
+        requests=recorder.requests,
+        gpu=recorder.gpu_frame(),
+        iterations=recorder.iteration_frame(),
+        summary=figures,
+    )
+
+
+def _drawn(cell: Cell, engine: Engine, system: System, workload: Workload) -> dict[str, float]:
+    """Figures of the same cell with other costs."""
+    recorder = Recorder()
+    engine.run(workload, system, recorder)
+    return _summary(cell, system, workload, recorder)
+
+
+def _summary(
+    cell: Cell, system: System, workload: Workload, recorder: Recorder
+) -> dict[str, float]:
+    offline = offline_figures(recorder.requests, recorder.decision_s)
+    horizon_s = offline["inference_s"]
+    loads_s = [cell.costs.load_s(service.id, 1) for service in workload.services]
+    planned_s = system.placement.planned_s if isinstance(system.placement, Expecting) else np.nan
+    return {
+        **offline,
+        **gpu_figures(recorder.gpu_frame(), gpus=cell.gpus, horizon_s=horizon_s),
+        **request_figures(recorder.requests, horizon_s=horizon_s),
+        "planned_inference_s": planned_s,
+        "planned_error": abs(planned_s / horizon_s - 1.0),
+        "load_s_min": min(loads_s),
+        "load_s_max": max(loads_s),
+    }
+
+
+def _costs_of(costs: ProfileCosts, workload: Workload) -> dict[str, object]:
+    """What the seconds rest on: profile, and per service whether measured, and the fit's error."""
+    names = [service.id for service in workload.services]
+    return {
+        "profile": costs.profile_dir,
+        "gpu": costs.gpu,
+        "fit_error": float(
+            np.median([costs.error(name, 1).get("decode_median", np.nan) for name in names])
+        ),
+        "source": {str(name): costs.label(name, 1) for name in names},
+    }
+
+
+@cache
+def warm_up() -> None:
+    """Load (at first: compile) the kernel, so that no policy's first decision pays for it."""
+    costs = ProfileCosts(
+        gpu="A100-80G", profile_dir="a100_80g_vllm_0_3", memory_share=0.9, parts=PARTS
+    )
+    rule = BatchRule(
+        mixed=False,
+        pads_prompts=True,
+        max_batch_requests=4,
+        max_batch_tokens=4096,
+        max_padding_tokens=4096,
+        spare_blocks_share=0.0,
+    )
+    name = "vicuna-13b-v1.5"
+    one = np.ones(4, np.int64)
+    load = ready_load(one, one - 1, one * 4)
+    forecast = Forecaster(costs=costs, rule=rule).forecast(
+        ServiceId(name), model_facts(name), Plan(2, 1), load
+    )
+    forecast.load_after(forecast.finish_s / 2)
+
+
+def run_cells(cells: Sequence[Cell], *, workers: int, on_done: Callable[[Cell], None]) -> None:
+    """Run every cell, `workers` at a time; `on_done` after each. Raises the first cell's error."""
+    if workers == 1 or len(cells) < 2:
+        for cell in cells:
+            run_cell(cell)
+            on_done(cell)
+        return
+    warm_up()
+    for cell in _on_ray(cells, workers):
+        on_done(cell)
+
+
+def _on_ray(cells: Sequence[Cell], workers: int) -> Iterator[Cell]:
+    """Cells as their Ray tasks end."""
+    import ray  # here because starting Ray costs seconds that a single cell need not pay
+
+    root = str(Path(__file__).resolve().parents[2])
+    ray.init(
+        num_cpus=workers,
+        include_dashboard=False,
+        log_to_driver=False,
+        logging_level=logging.ERROR,
+        runtime_env={"env_vars": {"PYTHONPATH": root}},
+    )
+    try:
+        task = ray.remote(run_cell).options(num_cpus=1, max_retries=0)
+        running = {task.remote(cell): cell for cell in cells}
+        while running:
+            (ended,), _ = ray.wait(list(running), num_returns=1)
+            try:
+                ray.get(ended)
+            except ray.exceptions.RayTaskError as error:
+                # What the cell said; the worker's traceback goes along for what is no sentence.
+                error.cause.add_note(str(error))
+                raise error.cause from None
+            yield running.pop(ended)
+    finally:
+        ray.shutdown()

@@ -1,0 +1,156 @@
+"""Schema of a run: what a configuration may say at its top level.
+
+Group contents (`engine`, `hardware`, `workload`, `policy`, `predictor`, `system`) are checked by
+the constructors they name. No field has a default here: values live in the YAML files.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from omegaconf import MISSING
+
+from harness.costs.models import unknown_name
+from harness.runs.tracking import MODES
+
+
+@dataclass
+class HardwareConfig:
+    """A machine."""
+
+    gpu: str = MISSING
+    """GPU name in harness/profiles/gpus.json."""
+    gpu_count: int = MISSING
+    """Number of GPUs."""
+    nvlink_island: int = MISSING
+    """Consecutive GPUs joined by NVLink."""
+    memory_share: float = MISSING
+    """Share of GPU memory for weights and KV, 0..1."""
+    profile: str = MISSING
+    """Folder of fitted cost profiles under harness/profiles."""
+
+
+@dataclass
+class RecordConfig:
+    """What to keep that is large."""
+
+    iterations: bool = MISSING
+    """Whether to write iterations.parquet."""
+    trace: bool = MISSING
+    """Whether to write trace.json for Perfetto; keeps iterations as well."""
+
+
+@dataclass
+class RunConfig:
+    """One cell, or with `matrix` many."""
+
+    engine: dict[str, Any] = field(default_factory=dict)
+    """The engine: `_target_` and its options."""
+    hardware: HardwareConfig = field(default_factory=HardwareConfig)
+    """The machine."""
+    workload: dict[str, Any] = field(default_factory=dict)
+    """Workload recipe: `_target_` and its options."""
+    policy: dict[str, Any] = field(default_factory=dict)
+    """Scheduling policy: `_target_` and its constants."""
+    predictor: dict[str, Any] = field(default_factory=dict)
+    """Who guesses output lengths: a name, and for somebody `_target_` and options."""
+    system: dict[str, Any] = field(default_factory=dict)
+    """Name, dispatch and placement policy."""
+    fidelity: str = MISSING
+    """paper | code: what its paper says of a system, or what its authors' program does instead."""
+    name: str = MISSING
+    """Folder of the results, and name of the run."""
+    seed: int = MISSING
+    """Of the workload and of the planner."""
+    matrix: dict[str, Any] = field(default_factory=dict)
+    """Axis -> values; an axis is a config group or a dotted key. Cells are the product."""
+    skip: list[Any] = field(default_factory=list)
+    """Cells of the matrix that say nothing: axis -> values, all of which a cell has."""
+    compare: dict[str, Any] = field(default_factory=dict)
+    """`axis` and the `reference` value on it that the printed table normalises by."""
+    shows: list[str] = field(default_factory=list)
+    """Figures of a run (columns of its summary) that the printed table has."""
+    claims: list[str] = field(default_factory=list)
+    """Claims that the results feed."""
+    expected_minutes: float = MISSING
+    """On 2 cores."""
+    tracking: str = MISSING
+    """wandb | none."""
+    results: str = MISSING
+    """Folder for run folders; relative to the project, not to where the command is given."""
+    workers: int = MISSING
+    """Cells that run at the same time; with 1 no Ray is started."""
+    uncertainty_draws: int = MISSING
+    """Runs more with costs drawn from the error of their profile, for intervals; 0 for none."""
+    record: RecordConfig = field(default_factory=RecordConfig)
+    """What a run folder holds beyond its tables."""
+
+
+FIDELITIES = ("paper", "code")
+
+KEYS = {
+    "": tuple(field.name for field in fields(RunConfig)),
+    "hardware": tuple(field.name for field in fields(HardwareConfig)),
+    "record": tuple(field.name for field in fields(RecordConfig)),
+    "system": ("name", "dispatch", "placement", "planner_parts", "by_fidelity"),
+    "compare": ("axis", "reference"),
+}
+"""What may stand where no constructor would refuse a key."""
+
+
+def check_fidelity(fidelity: str) -> None:
+    """Raise ValueError for one that is not known; other values refer to it."""
+    if fidelity not in FIDELITIES:
+        raise ValueError(f"fidelity={fidelity} is none of {', '.join(FIDELITIES)}")
+
+
+def check(plain: Mapping[str, Any]) -> None:
+    """Raise ValueError for what a configuration may not say; `plain` is resolved and typed."""
+    _check_keys(plain)
+    for key in ("name", "dispatch", "placement"):
+        if key not in plain["system"]:
+            raise ValueError(f"system.{key} is missing")
+    if not isinstance(plain["system"].get("planner_parts", []), list):
+        raise ValueError(f"system.planner_parts={plain['system']['planner_parts']} is not a list")
+    for key, least in (("workers", 1), ("seed", 0), ("uncertainty_draws", 0)):
+        if plain[key] < least:
+            raise ValueError(f"{key}={plain[key]}, it must be at least {least}")
+    if plain["tracking"] not in MODES:
+        raise ValueError(f"tracking={plain['tracking']} is none of {', '.join(MODES)}")
+    if not re.fullmatch(r"\w[\w.-]*", plain["name"]):
+        raise ValueError(f"name={plain['name']} cannot be the name of a folder of results")
+    _check_matrix(plain["matrix"], plain["compare"])
+    _check_skip(plain["skip"], plain["matrix"])
+
+
+def _check_keys(plain: Mapping[str, Any]) -> None:
+    for path, known in KEYS.items():
+        names = {f"{path}.{key}".lstrip("."): None for key in known}
+        for key in plain[path] if path else plain:
+            name = f"{path}.{key}".lstrip(".")
+            if name not in names:
+                raise ValueError(unknown_name("configuration key", name, names))
+
+
+def _check_matrix(matrix: Mapping[str, object], compare: Mapping[str, object]) -> None:
+    for axis, values in matrix.items():
+        if not isinstance(values, list) or not values:
+            raise ValueError(f"matrix.{axis}={values} is not a list of values")
+    if compare and "reference" not in compare:
+        raise ValueError("compare.reference is missing")
+    if compare and compare.get("axis") not in matrix:
+        raise ValueError(f"compare.axis={compare.get('axis')} is no axis of the matrix")
+
+
+def _check_skip(patterns: Sequence[object], matrix: Mapping[str, object]) -> None:
+    for pattern in patterns:
+        if not isinstance(pattern, Mapping) or not pattern:
+            raise ValueError(
+                f"skip holds {pattern}, which is not axes of the matrix with lists of values"
+            )
+        for axis, values in pattern.items():
+            if axis not in matrix:
+                raise ValueError(unknown_name("axis of the matrix", str(axis), matrix))
+            if not isinstance(values, list):
+                raise ValueError(f"skip.{axis}={values} is not a list of values")

@@ -1,0 +1,52 @@
+"""Figures of a run from its recorded columns. Pure functions; unfinished requests are counted."""
+
+from collections.abc import Mapping
+
+import numpy as np
+import pandas as pd
+
+from harness.engines.recorder import GpuUse
+
+
+def request_figures(requests: pd.DataFrame, *, horizon_s: float) -> dict[str, float]:
+    """Latencies over all requests; an unfinished one enters at its age, a lower bound."""
+    finished = requests["finished_s"].notna()
+    ends_s = requests["finished_s"].fillna(horizon_s)
+    jct_s = ends_s - requests["arrival_s"]
+    ttft_s = requests["first_token_s"].fillna(horizon_s) - requests["arrival_s"]
+    waiting_s = requests["started_s"].fillna(horizon_s) - requests["arrival_s"]
+    decoding = finished & (requests["output_tokens"] > 1)
+    tpot_s = ((ends_s - requests["first_token_s"]) / (requests["output_tokens"] - 1))[decoding]
+    figures = {"requests": float(len(requests)), "unfinished": float((~finished).sum())}
+    for name, values in (("jct_s", jct_s), ("ttft_s", ttft_s), ("tpot_s", tpot_s)):
+        figures[f"{name}_mean"] = float(values.mean()) if len(values) else np.nan
+        figures[f"{name}_p99"] = float(values.quantile(0.99)) if len(values) else np.nan
+    figures["waiting_s_max"] = float(waiting_s.max()) if len(waiting_s) else np.nan
+    figures["output_tokens"] = float(requests["output_tokens"].sum())
+    figures["preemptions"] = float(requests["preemptions"].sum())
+    return figures
+
+
+def gpu_figures(intervals: pd.DataFrame, *, gpus: int, horizon_s: float) -> dict[str, float]:
+    """GPU seconds spent busy, loading and idle from 0 to the horizon, over all GPUs.
+
+    `load_s` is when the first iteration begins: the loading that nothing hides.
+    """
+    length_s = intervals["end_s"] - intervals["start_s"]
+    spent = {use: float(length_s[intervals["use"] == use.value].sum()) for use in GpuUse}
+    begins_s = intervals["start_s"][intervals["use"] == GpuUse.BUSY.value]
+    return {
+        "load_s": float(begins_s.min()) if len(begins_s) else np.nan,
+        "gpu_busy_s": spent[GpuUse.BUSY],
+        "gpu_loading_s": spent[GpuUse.LOADING],
+        "gpu_idle_s": gpus * horizon_s - sum(spent.values()),
+    }
+
+
+def offline_figures(
+    requests: pd.DataFrame, decision_s: Mapping[str, list[float]]
+) -> dict[str, float]:
+    """Inference time (last finish), extra time (wall-clock seconds of planning), and their sum."""
+    inference_s = float(requests["finished_s"].max())
+    extra_s = float(sum(decision_s.get("place", [])))
+    return {"inference_s": inference_s, "extra_s": extra_s, "end_to_end_s": inference_s + extra_s}

@@ -1,0 +1,142 @@
+"""A run as a trace for chrome://tracing or Perfetto: `python -m harness.runs.perfetto RUN_FOLDER`.
+
+One process per GPU with its loads and busy stretches; where the run kept its iterations, one track
+of them per group; one track per service with its requests, from first run to finish, if they are
+few enough to look at. Written to trace.json in the run folder.
+"""
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pandas as pd
+
+MOST_REQUESTS = 5_000
+_US = 1e6  # the format counts in microseconds
+
+Event = dict[str, object]
+
+
+def events(
+    gpu: pd.DataFrame, requests: pd.DataFrame, iterations: pd.DataFrame | None
+) -> Iterator[Event]:
+    """Trace events of a run's tables (see `harness.runs.record`)."""
+    yield from _gpu_events(gpu)
+    if iterations is not None:
+        yield from _iteration_events(iterations)
+    if len(requests) <= MOST_REQUESTS:
+        yield from _request_events(requests)
+
+
+def _slice(name: str, where: tuple[str, str], start_s: float, end_s: float, args: Event) -> Event:
+    """A complete event on a track of a process."""
+    return {
+        "name": name,
+        "ph": "X",
+        "pid": where[0],
+        "tid": where[1],
+        "ts": round(start_s * _US, 3),
+        "dur": round((end_s - start_s) * _US, 3),
+        "args": args,
+    }
+
+
+def _gpu_events(gpu: pd.DataFrame) -> Iterator[Event]:
+    for row in gpu.to_dict("records"):
+        where = (f"GPU {row['gpu']}", str(row["use"]))
+        yield _slice(f"{row['group']}", where, row["start_s"], row["end_s"], {})
+
+
+def _iteration_events(iterations: pd.DataFrame) -> Iterator[Event]:
+    for row in iterations.to_dict("records"):
+        kind = [
+            f"prefill {int(row['prefill_requests'])}" if row["prefill_requests"] else "",
+            f"decode {int(row['decode_requests'])}" if row["decode_requests"] else "",
+        ]
+        name = " + ".join(filter(None, kind))
+        runs = f" x {int(row['iterations'])}" if row["iterations"] > 1 else ""
+        args: Event = {
+            "iterations": int(row["iterations"]),
+            "prefill_tokens": int(row["prefill_tokens"]),
+            "context_tokens": int(row["context_tokens"]),
+        }
+        end_s = row["start_s"] + row["duration_s"]
+        yield _slice(name + runs, ("iterations", str(row["group"])), row["start_s"], end_s, args)
+
+
+def _request_events(requests: pd.DataFrame) -> Iterator[Event]:
+    """Nestable asynchronous slices: requests of a service overlap."""
+    for row in requests[requests["finished_s"].notna()].to_dict("records"):
+        common = {"cat": "request", "id": int(row["request"]), "pid": "requests"}
+        name = f"r{row['request']}"
+        args = {
+            "prompt_tokens": int(row["prompt_tokens"]),
+            "output_tokens": int(row["output_tokens"]),
+        }
+        track = {"tid": str(row["service"]), "name": name}
+        begin = {"ph": "b", "ts": round(row["started_s"] * _US, 3), "args": args}
+        yield {**common, **track, **begin}
+        yield {**common, **track, "ph": "e", "ts": round(row["finished_s"] * _US, 3)}
+
+
+def numbered(named: Iterator[Event]) -> list[Event]:
+    """Events with numbers for processes and tracks, as the format wants, and their names."""
+    processes: dict[object, int] = {}
+    tracks: dict[tuple[object, object], int] = {}
+    found: list[Event] = []
+    for event in named:
+        pid = processes.setdefault(event["pid"], len(processes) + 1)
+        tid = tracks.setdefault((event["pid"], event["tid"]), len(tracks) + 1)
+        found.append({**event, "pid": pid, "tid": tid})
+    names: list[Event] = [
+        {"ph": "M", "name": "process_name", "pid": pid, "tid": 0, "args": {"name": name}}
+        for name, pid in processes.items()
+    ]
+    names += [
+        {
+            "ph": "M",
+            "name": "thread_name",
+            "pid": processes[process],
+            "tid": tid,
+            "args": {"name": name},
+        }
+        for (process, name), tid in tracks.items()
+    ]
+    return names + found
+
+
+def write_trace(folder: Path) -> Path:
+    """Write trace.json into a run folder, whole or not at all; returns its path.
+
+    Raises ValueError where the folder holds no run.
+    """
+    tables = {name: folder / f"{name}.parquet" for name in ("gpu", "requests", "iterations")}
+    if not tables["gpu"].is_file() or not tables["requests"].is_file():
+        raise ValueError(f"{folder} is no run folder: gpu.parquet or requests.parquet is missing")
+    kept = pd.read_parquet(tables["iterations"]) if tables["iterations"].is_file() else None
+    tables_of = (pd.read_parquet(tables["gpu"]), pd.read_parquet(tables["requests"]))
+    found = numbered(events(*tables_of, kept))
+    path, temporary = folder / "trace.json", folder / f".trace-{os.getpid()}.json"
+    temporary.write_text(json.dumps({"traceEvents": found, "displayTimeUnit": "ms"}))
+    temporary.replace(path)
+    return path
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Write the trace of a run; the exit status."""
+    parser = argparse.ArgumentParser(description="Write a run as a Chrome/Perfetto trace.")
+    parser.add_argument("folder", type=Path)
+    given = parser.parse_args(arguments)
+    try:
+        print(write_trace(given.folder))
+    except ValueError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

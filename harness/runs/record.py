@@ -1,0 +1,304 @@
+"""A run's folder: written whole or not at all, read back as one row.
+
+`results/<scenario>/<run>/` holds config.yaml (resolved), provenance.json, requests.parquet,
+gpu.parquet, iterations.parquet (only where asked for) and summary.json. `<run>` is a hash of what
+determines the result, so the same command finds its runs again and a changed one overwrites none.
+"""
+
+import hashlib
+import json
+import math
+import os
+import platform
+import shutil
+import subprocess
+import time
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import yaml
+
+ROOT = Path(__file__).resolve().parents[2]
+TEMPORARY = ".tmp-"
+NEEDED = ("config.yaml", "provenance.json", "requests.parquet", "gpu.parquet", "summary.json")
+
+
+class RecordError(ValueError):
+    """A run folder could not be written or read; the text names it."""
+
+
+def as_plain(value: object) -> object:
+    """`value` as JSON can hold it: plain containers and numbers, NaN and infinities as None.
+
+    Raises `TypeError` for anything else, so that nothing is recorded as a Python repr.
+    """
+    if isinstance(value, Mapping):
+        return {str(key): as_plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple | np.ndarray):
+        return [as_plain(item) for item in value]
+    if isinstance(value, np.generic):
+        return as_plain(value.item())
+    if isinstance(value, Path):
+        return str(value)
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if value is None or isinstance(value, str | int | float):
+        return value
+    raise TypeError(f"a run cannot record a {type(value).__name__}: {value!r}")
+
+
+def run_id(config: Mapping[str, object], code: str) -> str:
+    """Name of a run: 12 hex digits of what determines its result, in any order of keys."""
+    text = json.dumps(
+        {"config": as_plain(config), "code": code}, sort_keys=True, separators=(",", ":")
+    )
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def digest_of(root: Path) -> str:
+    """12 hex digits over the program and the fitted profiles below `root`, tests left out."""
+    files = [
+        path for top in ("harness", "baselines", "systems") for path in root.glob(f"{top}/**/*.py")
+    ]
+    files += root.glob("harness/profiles/**/*.json")
+    total = hashlib.sha256()
+    for path in sorted(files):
+        name = path.relative_to(root)
+        if "tests" not in name.parts:
+            total.update(name.as_posix().encode() + b"\0")
+            total.update(hashlib.sha256(path.read_bytes()).digest())
+    return total.hexdigest()[:12]
+
+
+@cache
+def source_digest() -> str:
+    """Digest of this checkout's program and profiles, computed once a process."""
+    return digest_of(ROOT)
+
+
+def is_finished(folder: Path) -> bool:
+    """Whether the folder holds a whole run."""
+    return all((folder / name).is_file() for name in NEEDED)
+
+
+def remove_leftovers(scenario_dir: Path) -> int:
+    """Remove what killed processes of this machine left half-written; returns how many.
+
+    For the start of a scenario. A temporary folder whose process still lives is left alone.
+    """
+    removed = 0
+    for folder in scenario_dir.glob(f"{TEMPORARY}*"):
+        pid = folder.name.rpartition("-")[2]
+        if not (pid.isdecimal() and _is_alive(int(pid))):
+            shutil.rmtree(folder, ignore_errors=True)
+            removed += 1
+    return removed
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def write_run(
+    folder: Path,
+    *,
+    config: Mapping[str, object],
+    provenance: Mapping[str, object],
+    requests: pd.DataFrame,
+    gpu: pd.DataFrame,
+    iterations: pd.DataFrame | None,
+    summary: Mapping[str, object],
+) -> None:
+    """Write a run under a temporary name beside `folder`, then rename it; keep a finished one.
+
+    Raises `RecordError` where the disk refuses; then nothing of the run is left behind.
+    """
+    temporary = folder.parent / f"{TEMPORARY}{folder.name}-{os.getpid()}"
+    tables = {"requests": requests, "gpu": gpu, "iterations": iterations}
+    try:
+        shutil.rmtree(temporary, ignore_errors=True)
+        temporary.mkdir(parents=True)
+        (temporary / "config.yaml").write_text(yaml.safe_dump(as_plain(config), sort_keys=False))
+        for name, table in tables.items():
+            if table is not None:
+                table.to_parquet(temporary / f"{name}.parquet", index=False)
+        (temporary / "provenance.json").write_text(_as_json(provenance))
+        (temporary / "summary.json").write_text(_as_json(summary))
+        _publish(temporary, folder)
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise RecordError(f"could not write the run {folder}: {reason}") from error
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _publish(temporary: Path, folder: Path) -> None:
+    """Give the folder its name; another process may have finished the same run meanwhile."""
+    if is_finished(folder):
+        return
+    if folder.exists():
+        shutil.rmtree(folder)
+    try:
+        temporary.rename(folder)
+    except OSError:
+        if not is_finished(folder):
+            raise
+
+
+def _as_json(value: Mapping[str, object]) -> str:
+    return json.dumps(as_plain(value), indent=2, allow_nan=False) + "\n"
+
+
+def read_summaries(scenario_dir: Path) -> pd.DataFrame:
+    """One row per finished run, ordered by its name, the index.
+
+    Columns: `config.x.y` for every leaf of the configuration, the summary's own keys (nested ones
+    joined by dots), from the provenance `code`, `started`, `engine` and `costs.*`, and `folder`. A
+    list is a text, its items joined by +. No runs, no rows. Raises `RecordError` where a file
+    cannot be read.
+    """
+    rows: dict[str, dict[str, object]] = {}
+    for folder in sorted(scenario_dir.glob("[!.]*")):
+        if is_finished(folder):
+            rows[folder.name] = _row(folder)
+    return pd.DataFrame.from_dict(rows, orient="index")
+
+
+def current(summaries: pd.DataFrame, fidelity: str = "paper") -> pd.DataFrame:
+    """The rows made by the program that made the newest run, and of this fidelity.
+
+    Older programs' runs are left out.
+    """
+    if summaries.empty:
+        return summaries
+    newest = summaries.sort_values("started", kind="stable")["code"].iloc[-1]
+    rows: pd.DataFrame = summaries[summaries["code"] == newest]
+    if "config.fidelity" in rows:
+        rows = rows[rows["config.fidelity"] == fidelity]
+    return rows
+
+
+def _row(folder: Path) -> dict[str, object]:
+    try:
+        config = yaml.safe_load((folder / "config.yaml").read_text())
+        provenance = json.loads((folder / "provenance.json").read_text())
+        summary = json.loads((folder / "summary.json").read_text())
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        raise RecordError(f"could not read the run {folder}: {error}") from error
+    origin = {name: provenance.get(name) for name in ("code", "started", "engine")}
+    costs = {"costs": provenance.get("costs") or {}}
+    origin["folder"] = str(folder)
+    return _flat({"config": config}) | origin | _flat(costs) | _flat(summary)
+
+
+def _flat(tree: Mapping[str, object], prefix: str = "") -> dict[str, object]:
+    leaves: dict[str, object] = {}
+    for key, value in tree.items():
+        if isinstance(value, Mapping):
+            leaves |= _flat(value, f"{prefix}{key}.")
+        elif isinstance(value, list):
+            leaves[f"{prefix}{key}"] = "+".join(map(str, value))
+        else:
+            leaves[f"{prefix}{key}"] = value
+    return leaves
+
+
+def provenance(
+    *,
+    started_s: float,
+    costs: Mapping[str, object] | None = None,
+    datasets: Mapping[str, str] | None = None,
+    engine: str = "simulated",
+) -> dict[str, object]:
+    """What `provenance.json` holds, at the end of a run.
+
+    `started_s` is `time.time()` at its start. `costs` says what its seconds rest on: `profile`
+    (name) and `fit_error` (relative, 0.05 = 5%). `datasets` maps names to SHA-256 digests;
+    `engine` says whether its seconds are simulated or measured, and on what.
+    """
+    return {
+        "code": source_digest(),
+        "git": _git(),
+        "packages": _packages(),
+        "machine": machine(),
+        "started": datetime.fromtimestamp(started_s, UTC).isoformat(),
+        "wall_s": time.time() - started_s,
+        "costs": dict(costs or {}),
+        "datasets": dict(datasets or {}),
+        "engine": engine,
+    }
+
+
+def _said(*command: str) -> str | None:
+    """What a command printed; None where it is absent, fails or hangs."""
+    if shutil.which(command[0]) is None:
+        return None
+    try:
+        done = subprocess.run(
+            command, cwd=ROOT, check=True, capture_output=True, timeout=20, stdin=subprocess.DEVNULL
+        )
+    except (subprocess.SubprocessError, OSError):
+        return None
+    return done.stdout.decode(errors="replace").strip()
+
+
+@cache
+def _git() -> dict[str, str | None]:
+    """Commit, and a digest of what differs from it; both None outside this project's repository.
+
+    A copy of the tree inside some other repository must not be given that one's commit.
+    """
+    if _said("git", "rev-parse", "--show-toplevel") != str(ROOT):
+        return {"commit": None, "changes": None}
+    changes = _said("git", "diff", "HEAD")
+    digest = hashlib.sha256(changes.encode()).hexdigest()[:12] if changes else None
+    return {"commit": _said("git", "rev-parse", "--verify", "HEAD"), "changes": digest}
+
+
+@cache
+def _packages() -> dict[str, str | None]:
+    """Version of every package the project asks for by name; None where it is not installed."""
+    listed = (ROOT / "requirements" / "base.in").read_text().split()
+    return {name: _version(name) for name in listed}
+
+
+def _version(name: str) -> str | None:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
+
+
+@cache
+def machine() -> dict[str, object]:
+    """Python, system, processor, cores and GPUs of this machine."""
+    gpus = _said("nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader")
+    return {
+        "python": platform.python_version(),
+        "system": platform.platform(),
+        "cpu": _cpu_model(),
+        "cores": os.cpu_count(),
+        "gpus": gpus.splitlines() if gpus else [],
+    }
+
+
+def _cpu_model() -> str:
+    try:
+        with open("/proc/cpuinfo") as lines:
+            named = [
+                line.partition(":")[2].strip() for line in lines if line.startswith("model name")
+            ]
+    except OSError:
+        named = []
+    return named[0] if named else platform.processor()

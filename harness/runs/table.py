@@ -1,0 +1,221 @@
+"""The table a scenario prints: one row per setting, means over seeds, against a reference."""
+
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Literal
+
+import numpy as np
+import pandas as pd
+from rich import box
+from rich.console import Console
+from rich.measure import Measurement
+from rich.table import Table
+
+from harness.costs.models import unknown_name
+
+NAMES = {"system": "config.system.name"}
+"""Summary columns of axes that are config groups."""
+
+FIGURES = {
+    "inference_s": "inference s",
+    "extra_s": "extra s",
+    "end_to_end_s": "end to end s",
+    "gpu_idle_s": "GPU idle s",
+    "gpu_loading_s": "GPU loading s",
+    "jct_s_mean": "mean JCT s",
+    "jct_s_p99": "P99 JCT s",
+    "waiting_s_max": "longest wait s",
+    "ttft_s_mean": "mean TTFT s",
+    "ttft_s_p99": "P99 TTFT s",
+    "tpot_s_mean": "mean TPOT s",
+    "tpot_s_p99": "P99 TPOT s",
+}
+"""Headers of summary columns; any other stands under its own name."""
+
+DIGITS = {"extra_s": 2, "gpu_idle_s": 0, "gpu_loading_s": 0, "tpot_s_mean": 4, "tpot_s_p99": 4}
+COMPARED = ("inference_s", "end_to_end_s", "jct_s_mean", "jct_s_p99")
+"""Figures that are also shown as multiples of the reference's."""
+
+
+def column_of(axis: str) -> str:
+    """Where the value on an axis is found in `read_summaries`."""
+    return NAMES.get(axis, f"config.{axis}")
+
+
+def print_cells(
+    rows: pd.DataFrame,
+    settings: Mapping[str, Mapping[str, object]],
+    compare: Mapping[str, object],
+    *,
+    shows: Sequence[str],
+    console: Console | None = None,
+) -> None:
+    """Print what the rows of `read_summaries` say, and what their seconds rest on.
+
+    `settings` gives each run's value on every axis; `compare` may name an `axis` and the
+    `reference` on it; `shows` are the summary columns to print. A file gets the whole width that
+    the table needs. Raises ValueError for a column that no summary has.
+    """
+    if absent := [figure for figure in shows if figure not in rows]:
+        raise ValueError(unknown_name("figure of a run", absent[0], dict.fromkeys(map(str, rows))))
+    console = console or Console()
+    table = as_table(rows, settings, compare, shows)
+    if console.is_terminal and _width(table) > console.width:
+        table.padding = (0, 0)
+        for column in table.columns:
+            column.width = column.min_width
+    console.print(basis(rows), highlight=False)
+    # What is wider than the terminal breaks there, nothing is left out.
+    console.width = max(_width(table), console.width)
+    console.print(table)
+
+
+def _width(table: Table) -> int:
+    console = Console(width=10_000)
+    return Measurement.get(console, console.options, table).maximum
+
+
+def basis(rows: pd.DataFrame) -> str:
+    """Sentence: simulated with which profile and error, or measured, and on what."""
+    kinds = sorted(set(rows["engine"])) if "engine" in rows else []
+    measured = [kind for kind in kinds if kind.startswith("measured")]
+    if measured and len(measured) == len(kinds):
+        return f"seconds {'; '.join(measured)}"
+    if measured:
+        rest = rows[~rows["engine"].isin(measured)]
+        return f"seconds {'; '.join(measured)}, and where the engine says so {basis(rest)}"
+    profiles = ", ".join(sorted(set(rows["costs.profile"])))
+    errors = pd.to_numeric(rows["costs.fit_error"], errors="coerce").dropna()
+    low, high = f"{errors.min():.1%}", f"{errors.max():.1%}"
+    error = "unknown" if errors.empty else low if low == high else f"{low} to {high}"
+    sources = rows[[name for name in rows.columns if name.startswith("costs.source.")]]
+    other = [name for name in sources if not (sources[name].dropna() == "measured").all()]
+    return (
+        f"simulated seconds, profile {profiles} (median error of a decode iteration: {error}; "
+        f"{len(sources.columns) - len(other)} of {len(sources.columns)} models measured); "
+        "extra s: planning, measured wall-clock on the machine that ran it"
+    )
+
+
+def as_table(
+    rows: pd.DataFrame,
+    settings: Mapping[str, Mapping[str, object]],
+    compare: Mapping[str, object],
+    shows: Sequence[str],
+) -> Table:
+    """Rows by setting in the order of the matrix, then the compared axis, its reference first."""
+    axis = str(compare["axis"]) if compare else "system"
+    places = _places(rows, settings, axis)
+    keys = list(places.columns)
+    spans = [f"uncertainty.end_to_end_s.{end}" for end in ("low", "high")]
+    drawn = all(span in rows for span in spans)
+    frame = pd.concat([places, rows[[*shows, *(spans if drawn else ())]]], axis=1)
+    grouped = frame.groupby(keys, sort=False, dropna=False)
+    means = grouped.mean().assign(seeds=grouped.size()).reset_index()
+    varies = axis in places and places[axis].nunique() > 1
+    reference = _plain(compare["reference"]) if compare and varies else None
+    means = _ordered(means, keys, axis, reference)
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, caption_justify="left")
+    table.caption = _caption(sorted(set(means["seeds"])), axis, reference)
+    columns = [(_header(key, keys), [_text(value) for value in means[key]]) for key in keys]
+    if means["seeds"].nunique() > 1:
+        columns.append(("seeds", [_text(value) for value in means["seeds"]]))
+    columns += _figures(means, keys, axis, reference, shows)
+    if drawn:
+        low, high = (means[span] for span in spans)
+        cells = [f"{a:,.1f} to {b:,.1f}" for a, b in zip(low, high, strict=True)]
+        columns.append(("95% by cost error", cells))
+    for place, (header, cells) in enumerate(columns):
+        # A header may break between its words, no cell and no word may.
+        least = max(map(len, [*header.split(), *cells]))
+        justify: Literal["left", "right"] = "left" if place < len(keys) else "right"
+        table.add_column(header, justify=justify, min_width=least)
+    for line in zip(*(cells for _, cells in columns), strict=True):
+        table.add_row(*line)
+    return table
+
+
+def _places(
+    rows: pd.DataFrame, settings: Mapping[str, Mapping[str, object]], axis: str
+) -> pd.DataFrame:
+    """Each run's values on the axes that vary, and its system; the compared axis is last."""
+    places = pd.DataFrame.from_dict({run: settings[run] for run in rows.index}, orient="index")
+    places = places.map(_plain).drop(columns="seed", errors="ignore").reindex(rows.index)
+    places["system"] = rows[column_of("system")]
+    kept = [
+        name
+        for name in places
+        if name in ("system", axis) or places[name].nunique(dropna=False) > 1
+    ]
+    return places[sorted(kept, key=lambda name: (name == axis, name == "system"))]
+
+
+def _ordered(
+    means: pd.DataFrame, keys: Sequence[str], axis: str, reference: Hashable
+) -> pd.DataFrame:
+    """Every column's values in the order in which they first appear, the reference first."""
+    ranks = pd.DataFrame({key: pd.factorize(means[key], use_na_sentinel=False)[0] for key in keys})
+    if reference is not None:
+        ranks.loc[means[axis] == reference, axis] = -1
+    return means.loc[ranks.sort_values(list(keys), kind="stable").index]
+
+
+def _figures(
+    means: pd.DataFrame,
+    keys: Sequence[str],
+    axis: str,
+    reference: Hashable,
+    shows: Sequence[str],
+) -> list[tuple[str, list[str]]]:
+    """Headers and cells of the figures, and how many times the reference's in the same setting."""
+    columns = []
+    for figure in shows:
+        digits = DIGITS.get(figure, 1)
+        name = FIGURES.get(figure, figure.replace("_", " "))
+        columns.append((name, [f"{value:,.{digits}f}" for value in means[figure]]))
+        if reference is not None and figure in COMPARED:
+            columns.append(("x", _times(means, figure, keys, axis, reference)))
+    return columns
+
+
+def _times(
+    means: pd.DataFrame, figure: str, keys: Sequence[str], axis: str, reference: Hashable
+) -> list[str]:
+    here = means[means[axis] == reference]
+    # Of an axis that says nothing to the reference it has one value only.
+    others = [key for key in keys if key != axis and here[key].nunique(dropna=False) != 1]
+    settings = list(means[others].itertuples(index=False, name=None))
+    of_reference = {
+        setting: value
+        for setting, value, place in zip(settings, means[figure], means[axis], strict=True)
+        if place == reference
+    }
+    return [
+        f"{value / of_reference[setting]:.2f}" if setting in of_reference else "-"
+        for setting, value in zip(settings, means[figure], strict=True)
+    ]
+
+
+def _caption(seeds: Sequence[int], axis: str, reference: Hashable) -> str:
+    count = f"{seeds[0]} seed{'s' * (seeds[0] != 1)}" if len(seeds) == 1 else "the seeds"
+    text = "1 seed" if seeds == [1] else f"means over {count}"
+    if reference is not None:
+        text += f"; x: times that of {_header(axis, [axis])} {reference}, in the same setting"
+    return text
+
+
+def _header(axis: str, axes: Sequence[str]) -> str:
+    """The last part of a dotted key where that is clear, with spaces to break a line at."""
+    last = axis.rpartition(".")[2]
+    alone = sum(other.rpartition(".")[2] == last for other in axes) == 1
+    return (last if alone else axis).replace("_", " ")
+
+
+def _plain(value: object) -> Hashable:
+    """A value as something that can be grouped by: lists as text."""
+    return value if isinstance(value, Hashable) else str(value)
+
+
+def _text(value: object) -> str:
+    """A cell: whole numbers with separators."""
+    is_count = isinstance(value, int | np.integer) and not isinstance(value, bool)
+    return f"{value:,}" if is_count else str(value)

@@ -1,0 +1,64 @@
+"""Intervals from the error of the costs."""
+
+import numpy as np
+import pytest
+
+from harness.costs.model import PARTS, ProfileCosts, iteration_seconds
+from harness.costs.uncertainty import DrawnCosts, intervals
+from harness.interface.entities import ServiceId, Work
+
+MODEL = ServiceId("vicuna-13b-v1.5")
+ROOFLINE = ServiceId("stablelm-tuned-alpha-7b")
+
+
+@pytest.fixture
+def costs() -> ProfileCosts:
+    return ProfileCosts(
+        gpu="A100-80G", profile_dir="a100_80g_vllm_0_3", memory_share=0.9, parts=PARTS
+    )
+
+
+def test_every_iteration_is_off_by_the_same_factor(costs: ProfileCosts) -> None:
+    drawn = DrawnCosts(costs, 3)
+    prefill, decode = drawn.factors(MODEL, 2)
+    works = (
+        (Work(3, 60, 90, 2700.0), prefill),
+        (Work(decode_requests=40, context_tokens=9000, longest_tokens=400), decode),
+    )
+    for work, factor in works:
+        assert drawn.iteration_s(MODEL, 2, work) == pytest.approx(
+            factor * costs.iteration_s(MODEL, 2, work)
+        )
+    table = drawn.table(MODEL, 2)
+    assert iteration_seconds(table, 0, 0, 0, 0.0, 40, 9000, 400) == pytest.approx(
+        decode * costs.iteration_s(MODEL, 2, works[1][0])
+    )
+
+
+def test_a_draw_repeats_and_draws_differ(costs: ProfileCosts) -> None:
+    assert DrawnCosts(costs, 1).factors(MODEL, 1) == DrawnCosts(costs, 1).factors(MODEL, 1)
+    different = {DrawnCosts(costs, draw).factors(MODEL, 1) for draw in range(1, 9)}
+    assert len(different) == 8
+    assert DrawnCosts(costs, 1).factors(MODEL, 1) != DrawnCosts(costs, 1).factors(MODEL, 2)
+
+
+@pytest.mark.parametrize("service", [MODEL, ROOFLINE])
+def test_the_median_size_of_a_draw_is_the_profiles_error(
+    costs: ProfileCosts, service: ServiceId
+) -> None:
+    """The median of |log factor| over many draws is the median held-out error of decodes."""
+    sizes = [abs(np.log(DrawnCosts(costs, d).factors(service, 1)[1])) for d in range(1, 2001)]
+    assert np.median(sizes) == pytest.approx(costs.error(service, 1)["decode_median"], rel=0.07)
+
+
+def test_loads_and_memory_are_not_drawn(costs: ProfileCosts) -> None:
+    drawn = DrawnCosts(costs, 5)
+    assert drawn.load_s(MODEL, 1) == costs.load_s(MODEL, 1)
+    assert drawn.kv_blocks(MODEL, 1) == costs.kv_blocks(MODEL, 1)
+    assert drawn.block_tokens(MODEL) == costs.block_tokens(MODEL)
+
+
+def test_intervals_leave_out_the_tails_and_what_is_no_number() -> None:
+    draws = [{"a": float(i), "b": np.nan} for i in range(101)]
+    assert intervals(draws) == {"a": {"low": 2.0, "high": 98.0}}
+    assert intervals(draws[:3]) == {"a": {"low": 0.0, "high": 2.0}}

@@ -1,0 +1,126 @@
+"""Batches of whole requests, by hand: half a second for prompts, a quarter for a decode."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from baselines.fcfs import Fcfs
+from harness.engines.recorder import Recorder
+from harness.interface.decisions import RequestBatches
+from harness.interface.draft import Draft, fill_whole
+from harness.tests.support.fakes import FakeScene, launched
+from harness.tests.support.serving import FlatCosts, serve, workload
+
+FREE = FlatCosts(load=0.0)
+
+
+def batches(seats: int, *, wait_s: float = 0.0, refills: bool = False) -> RequestBatches:
+    return RequestBatches(
+        max_batch_requests=seats, max_wait_s=wait_s, refills=refills, pads_prompts=True
+    )
+
+
+def finished_s(load_of: tuple[list[int], list[float]], rule: RequestBatches) -> list[float]:
+    outputs, arrivals_s = load_of
+    load = workload([10] * len(outputs), outputs, arrivals_s)
+    seconds: list[float] = serve(load, Fcfs(rule=rule), costs=FREE).requests["finished_s"].tolist()
+    return seconds
+
+
+def test_nobody_joins_and_all_return_with_the_longest() -> None:
+    """r0 (3 tokens) and r1 (1) start at 0, r2 (1) comes at 0.1 and waits though r1's seat is free.
+
+    Prompts until 0.5 s, two decodes until 1 s; then r2 alone until 1.5 s.
+    """
+    assert finished_s(([3, 1, 1], [0.0, 0.0, 0.1]), batches(2)) == [1.0, 1.0, 1.5]
+
+
+def test_one_at_a_time_is_no_batching() -> None:
+    assert finished_s(([3, 1, 2], [0.0] * 3), batches(1)) == [1.0, 1.5, 2.25]
+
+
+def test_a_batch_waits_for_more_or_for_its_oldest() -> None:
+    """Two seats, 1 s. r0 (0 s) and r1 (0.6 s) fill a batch at 0.6 s; r2 (2 s) waits to 3 s."""
+    load = ([1, 1, 1], [0.0, 0.6, 2.0])
+    assert finished_s(load, batches(2, wait_s=1.0)) == pytest.approx([1.1, 1.1, 3.5])
+
+
+def test_a_refilled_batch_ends_at_its_first_answer() -> None:
+    """r0 (4 tokens) and r1 (1): at 0.5 s r1 is answered and r2 (1), there since 0.1 s, takes over.
+
+    r2's prompt and r0's second token take 0.75 s together, then r0 needs two decodes more.
+    """
+    ends_s = finished_s(([4, 1, 1], [0.0, 0.0, 0.1]), batches(2, refills=True))
+    assert ends_s == pytest.approx([1.75, 0.5, 1.25])
+
+
+def test_tokens_returned_with_the_batch_come_first_at_its_end() -> None:
+    load = workload([10, 10], [3, 1])
+    whole = serve(load, Fcfs(rule=batches(2)), costs=FREE).requests
+    assert whole["first_token_s"].tolist() == [1.0, 1.0]
+    refilled = serve(load, Fcfs(rule=batches(2, refills=True)), costs=FREE).requests
+    assert refilled["first_token_s"].tolist() == [0.5, 0.5]
+
+
+def test_the_longest_answers_are_promised_kv() -> None:
+    """14 blocks of 4 tokens; a request may need 10 + 15 tokens, 7 blocks: two at a time."""
+    load = workload([10] * 3, [10] * 3)
+    frame = serve(
+        load, Fcfs(rule=batches(3)), costs=FlatCosts(blocks=14, block=4, load=0.0)
+    ).requests
+    assert frame["started_s"].tolist() == [0.0, 0.0, 2.75]
+    assert frame["preemptions"].sum() == 0
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(0, 10_000), st.integers(1, 5), st.sampled_from([0.0, 0.7]), st.booleans())
+def test_every_token_is_made_whatever_the_rule(
+    seed: int, seats: int, wait_s: float, refills: bool
+) -> None:
+    rng = np.random.default_rng(seed)
+    load = workload(
+        rng.integers(1, 40, 25).tolist(),
+        rng.integers(1, 30, 25).tolist(),
+        np.cumsum(rng.exponential(0.5, 25)).tolist(),
+    )
+    policy = Fcfs(rule=batches(seats, wait_s=wait_s, refills=refills))
+    fast, slow = (
+        serve(load, policy, costs=FREE, fast_forward=fast, recorder=Recorder()).requests
+        for fast in (True, False)
+    )
+    assert fast.equals(slow)
+    assert (fast["output_tokens"] == load.output_tokens).all()
+    alone_s = 0.5 + 0.25 * (load.output_tokens - 1)
+    assert (fast["finished_s"] - fast["started_s"] >= alone_s - 1e-9).all()
+    assert (fast["started_s"] >= fast["arrival_s"]).all()
+
+
+def test_a_newcomer_that_does_not_fit_does_not_stop_those_that_hold_kv() -> None:
+    """r1 is best but may need 150 tokens, 10 blocks, and r2, which runs on, holds 2 of 11."""
+    scene = FakeScene(capacity_blocks=11)
+    newcomer, holder = scene.add(50), scene.decoding(20)
+    view = scene.view()
+    draft = Draft(view)
+    assert fill_whole(draft, [newcomer, holder], batches(2, refills=True)) is None
+    assert launched(draft.decision()) == {2: 1}
+
+
+@pytest.mark.parametrize(
+    ("seats", "wait_s", "sentence"),
+    [
+        (0, 0.0, "rule.max_batch_requests is 0, it must be at least 1"),
+        (1, -1.0, "rule.max_wait_s is -1.0, it must be at least 0"),
+        (1, float("inf"), "rule.max_wait_s is inf, it must be at least 0"),
+    ],
+)
+def test_rules_under_which_nothing_runs_are_refused(
+    seats: int, wait_s: float, sentence: str
+) -> None:
+    with pytest.raises(ValueError, match=sentence):
+        batches(seats, wait_s=wait_s)
+
+
+def test_more_seats_than_the_engine_has_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"max_batch_requests=9999 exceeds the engine's"):
+        finished_s(([1], [0.0]), batches(9999))

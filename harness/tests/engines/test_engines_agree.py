@@ -1,0 +1,388 @@
+"""The simulator, and vLLM's own scheduler and KV manager: the same batches, one by one."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import pandas as pd
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from baselines.fcfs import Fcfs
+from baselines.round_robin import RoundRobin
+from harness.engines.engine import Engine
+from harness.engines.recorder import Recorder
+from harness.engines.simulator.loop import Simulator
+from harness.interface.decisions import Decision, Reservation, Standing
+from harness.interface.draft import Draft, continuous_batch, next_tokens
+from harness.interface.entities import LengthPrediction, Request, RequestId, Work
+from harness.interface.events import Event, Iterated
+from harness.interface.policies import Capability, SchedulingPolicy, System
+from harness.interface.views import GroupView, RequestView
+from harness.runs.nodes import build
+from harness.tests.engines.test_fast_forward import Restless
+from harness.tests.interface.test_graph import applications
+from harness.tests.support.serving import (
+    SERVICE,
+    Everywhere,
+    LinearCosts,
+    UnevenCosts,
+    cluster,
+    rule,
+    workload,
+)
+from harness.workloads.workload import Workload
+
+pytest.importorskip("vllm", reason="vLLM is not installed: make setup-vllm")
+pytestmark = pytest.mark.vllm
+
+from vllm.v1.core.sched.scheduler import Scheduler  # noqa: E402
+
+from harness.engines.vllm import dry as vllm_dry  # noqa: E402
+from harness.engines.vllm.dry import VllmDry  # noqa: E402
+
+POLICIES = sorted((Path(__file__).parents[3] / "scenarios" / "policy").glob("*.yaml"))
+WHOLE = [path for path in POLICIES if "RequestBatches" in path.read_text(encoding="utf-8")]
+"""Those that batch whole requests, which vLLM does not."""
+SEATS, TOKENS = 24, 640
+REQUESTS = 1000
+
+Step = tuple[float, dict[int, int]]  # when it began, and who computed how many tokens, in order
+
+
+class Watched:
+    """A policy whose batches are kept, in order."""
+
+    needs: ClassVar[frozenset[Capability]] = frozenset()
+    hears: ClassVar[frozenset[type[Event]]] = frozenset({Iterated})
+
+    def __init__(self, inner: SchedulingPolicy) -> None:
+        self._inner = inner
+        self.steps: list[Step] = []
+
+    def observe(self, event: Event) -> None:
+        """Keep the batch."""
+        assert isinstance(event, Iterated)
+        tokens = {int(request): n for request, n in event.batch.tokens.items()}
+        self.steps.append((event.now_s - event.duration_s, tokens))
+        if Iterated in self._inner.hears:
+            self._inner.observe(event)
+
+    def schedule(self, view: GroupView) -> Decision:
+        """As the policy does."""
+        return self._inner.schedule(view)
+
+
+@dataclass
+class Paused:
+    """Least attained tokens first, three quarters of the seats; the rest pause and keep their KV.
+
+    Prompts go in chunks of 37 tokens. When KV runs out the last in the order are evicted.
+    """
+
+    needs: ClassVar[frozenset[Capability]] = frozenset()
+    hears: ClassVar[frozenset[type[Event]]] = frozenset()
+    seats: int = 18
+
+    def observe(self, event: Event) -> None:
+        """Nothing to learn."""
+
+    def schedule(self, view: GroupView) -> Decision:
+        """Order anew and fill."""
+        draft = Draft(view)
+        order = sorted(view.requests.values(), key=lambda r: (r.generated_tokens // 8, r.facts.id))
+        for place, request in enumerate(order):
+            if place >= self.seats:
+                break
+            tokens = next_tokens(request, 37)
+            while not draft.try_run(request, tokens):
+                victims = [r for r in order[place + 1 :] if r.kv_tokens and not draft.evicts(r)]
+                if not victims or draft.tokens_left < tokens:
+                    break
+                draft.evict(victims[-1])
+        return draft.decision()
+
+
+@dataclass
+class Reserving:
+    """Admits whom the whole context can be promised to; nobody is ever evicted."""
+
+    needs: ClassVar[frozenset[Capability]] = frozenset()
+    hears: ClassVar[frozenset[type[Event]]] = frozenset()
+    seats: int = 12
+    promised: set[RequestId] = field(default_factory=set)
+
+    def observe(self, event: Event) -> None:
+        """Nothing to learn."""
+
+    def schedule(self, view: GroupView) -> Decision:
+        """Holders run; newcomers in order of arrival while the promise fits."""
+        draft = Draft(view)
+        holders = [r for r in view.requests.values() if r.reservation is not None]
+        for request in holders:
+            draft.try_run(request, next_tokens(request, draft.tokens_left))
+        for request in view.requests.values():
+            if request.reservation is not None:
+                continue
+            whole = Reservation(request.facts.prompt_tokens + request.facts.max_output_tokens)
+            if len(holders) >= self.seats or not draft.try_reserve(request, whole):
+                break
+            holders.append(request)
+            draft.try_run(request, next_tokens(request, draft.tokens_left))
+        return draft.decision()
+
+
+@dataclass
+class Srpt:
+    """Shortest prompt first, all anew every iteration; who loses the seat is evicted."""
+
+    needs: ClassVar[frozenset[Capability]] = frozenset()
+    hears: ClassVar[frozenset[type[Event]]] = frozenset()
+    seats: int = 10
+
+    def observe(self, event: Event) -> None:
+        """Nothing to learn."""
+
+    def schedule(self, view: GroupView) -> Decision:
+        """The first few run."""
+
+        def rank(request: RequestView) -> tuple[int, int]:
+            return request.facts.prompt_tokens - request.generated_tokens, request.facts.id
+
+        draft = Draft(view)
+        order = sorted(view.requests.values(), key=rank)
+        for request in order[self.seats :]:
+            if request.kv_tokens:
+                draft.evict(request)
+        continuous_batch(draft, order[: self.seats])
+        return draft.decision()
+
+
+def policies() -> Iterator[Any]:
+    """Every policy of the tree in a small engine, and some that use what the others do not."""
+    for path in POLICIES:
+        if path not in WHOLE:
+            yield pytest.param(lambda path=path: _small(path), id=path.stem)
+    by_prompt = Standing(lambda table: -table.prompt_tokens.astype(np.float64), rule(mixed=True))
+    yield pytest.param(lambda: Standing_(by_prompt), id="longest prompt first")
+    yield pytest.param(lambda: Paused(), id="pauses")
+    yield pytest.param(lambda: Reserving(), id="reserves")
+    yield pytest.param(lambda: Srpt(), id="preempts")
+
+
+class Standing_:  # noqa: N801 - the decision has the name already
+    """A standing order."""
+
+    needs: ClassVar[frozenset[Capability]] = frozenset()
+    hears: ClassVar[frozenset[type[Event]]] = frozenset()
+
+    def __init__(self, standing: Standing) -> None:
+        self._decision = Decision(standing=standing)
+
+    def observe(self, event: Event) -> None:
+        """Nothing to learn."""
+
+    def schedule(self, view: GroupView) -> Decision:
+        """The order."""
+        return self._decision
+
+
+def _small(path: Path) -> SchedulingPolicy:
+    """The policy of a file with limits that bind on a small workload."""
+    node = yaml.safe_load(path.read_text(encoding="utf-8"))
+    if "rule" in node:
+        limits = {"max_batch_requests": SEATS, "max_batch_tokens": TOKENS}
+        node["rule"] |= {name: limits[name] for name in limits.keys() & node["rule"].keys()}
+    policy: SchedulingPolicy = build(node)
+    return policy
+
+
+def _load(seed: int, *, timed: bool, count: int = REQUESTS // 2) -> Workload:
+    rng = np.random.default_rng(seed)
+    prompts, outputs = rng.integers(1, 200, count), rng.integers(1, 60, count)
+    gaps = rng.exponential(0.02, count) if timed else np.zeros(count)
+    return workload(prompts.tolist(), outputs.tolist(), np.cumsum(gaps).tolist())
+
+
+def _engines(blocks: int) -> tuple[Engine, Engine]:
+    about: dict[str, Any] = {
+        "cluster": cluster(1),
+        "costs": LinearCosts(blocks=blocks, load=0.0),
+        "max_batch_requests": SEATS,
+        "max_batch_tokens": TOKENS,
+    }
+    return Simulator(**about, fast_forward=False), VllmDry(**about)
+
+
+class Guess:
+    """Predictions that come a little after their requests, as wrong as they may be."""
+
+    foresees: ClassVar[bool] = False
+
+    def predict(self, request: Request) -> tuple[LengthPrediction, float]:
+        """A length that only looks like one."""
+        tokens = 1 + 37 * request.prompt_tokens % 60
+        return LengthPrediction((tokens, tokens + 9)), 0.004 * (request.id % 3)
+
+
+def _serve(engine: Engine, load: Workload, policy: SchedulingPolicy) -> tuple[list[Step], Any]:
+    watched, recorder = Watched(policy), Recorder()
+    placement = Everywhere(("m", (0,)))
+    system = System("test", watched, RoundRobin(), placement, predictor=Guess())
+    engine.run(load, system, recorder)
+    return watched.steps, recorder.requests
+
+
+def assert_same(ours: list[Step], theirs: list[Step]) -> None:
+    """Fail with the first differing iteration from both sides."""
+    for number, (one, other) in enumerate(zip(ours, theirs, strict=False)):
+        same = list(one[1].items()) == list(other[1].items())
+        assert same, f"iteration {number}: {one} here, {other} there"
+        assert one[0] == pytest.approx(other[0], rel=1e-9, abs=1e-9), f"iteration {number}"
+    assert len(ours) == len(theirs)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("policy", list(policies()))
+@pytest.mark.parametrize("timed", [False, True])
+def test_simulator_and_vllm_run_the_same_batches(
+    policy: Callable[[], SchedulingPolicy], timed: bool
+) -> None:
+    """KV for about eight requests: it binds all the time."""
+    simulator, dry = _engines(blocks=90)
+    load = _load(7, timed=timed)
+    ours, frame = _serve(simulator, load, policy())
+    theirs, counted = _serve(dry, load, policy())
+    assert_same(ours, theirs)
+    pd.testing.assert_frame_equal(frame, counted, rtol=1e-9)
+    assert counted["finished_s"].notna().all()
+
+
+@pytest.mark.parametrize("path", WHOLE, ids=lambda path: path.stem)
+def test_batches_of_whole_requests_are_refused(path: Path) -> None:
+    _, dry = _engines(blocks=90)
+    with pytest.raises(ValueError, match="a standing order for request-level batches, which the"):
+        _serve(dry, _load(7, timed=False), _small(path))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("blocks", [60, 90, 400])
+@pytest.mark.parametrize("timed", [False, True])
+def test_the_baseline_is_stock_vllm(blocks: int, timed: bool) -> None:
+    """FCFS with chunked prefill runs the batches of vLLM's own scheduler, preemptions included."""
+    load = _load(11, timed=timed)
+    (path,) = (path for path in POLICIES if path.stem == "vllm")
+    _, dry = _engines(blocks)
+    ours, frame = _serve(dry, load, _small(path))
+    theirs, preempted = _stock(load, LinearCosts(blocks=blocks, load=0.0), SEATS, TOKENS)
+    assert_same(ours, theirs)
+    assert frame["preemptions"].tolist() == preempted
+    assert (sum(preempted) > 0) == (blocks < 400)
+
+
+@pytest.mark.slow
+@given(seed=st.integers(0, 10**6))
+@settings(max_examples=25, deadline=None)
+def test_the_rule_is_stock_vllm_whatever_its_numbers(seed: int) -> None:
+    """The simulator itself against stock vLLM: blocks, seats, budgets and lengths at random."""
+    rng = np.random.default_rng(seed)
+    longest, most = int(rng.choice([20, 300, 900])), int(rng.choice([3, 40, 200]))
+    prompts, outputs = rng.integers(1, longest + 1, 80), rng.integers(1, most + 1, 80)
+    gaps = rng.exponential(rng.choice([0.001, 0.02, 0.2]), 80) * rng.integers(0, 2)
+    # To twentieths, so that some come at the same time and some at the end of an iteration.
+    arrivals = (np.floor(gaps.cumsum() * 20) / 20).tolist()
+    load = workload(prompts.tolist(), outputs.tolist(), arrivals)
+    seats, block = int(rng.choice([1, 2, 7, 33])), int(rng.choice([1, 2, 16, 32]))
+    tokens = max(seats, int(rng.choice([1, 8, 50, 300, 2000])))
+    needed = -(-(longest + most) // block)
+    costs = LinearCosts(blocks=1 + int(needed * rng.choice([1.0, 1.2, 2.0, 5.0])), block=block)
+    costs = replace(costs, load=0.0)
+    simulator = Simulator(
+        cluster=cluster(1),
+        costs=costs,
+        max_batch_requests=seats,
+        max_batch_tokens=tokens,
+        fast_forward=False,
+    )
+    ours, frame = _serve(simulator, load, Fcfs(rule=rule(mixed=True, seats=seats, tokens=tokens)))
+    theirs, preempted = _stock(load, costs, seats, tokens)
+    assert_same(ours, theirs)
+    assert frame["preemptions"].tolist() == preempted
+
+
+def _stock(
+    load: Workload, costs: LinearCosts, seats: int, tokens: int
+) -> tuple[list[Step], list[int]]:
+    """Batches of vLLM's own scheduler on the same virtual clock; preemptions of each request."""
+    scheduler = vllm_dry.new_scheduler(
+        Scheduler,
+        kv_blocks=costs.blocks,
+        block_tokens=costs.block,
+        max_batch_requests=seats,
+        max_batch_tokens=tokens,
+        max_context_tokens=4096,
+    )
+    now_s, came, steps, requests = 0.0, 0, [], {}
+    while came < len(load) or scheduler.has_unfinished_requests():
+        if not scheduler.has_unfinished_requests():
+            now_s = max(now_s, float(load.arrival_s[came]))
+        while came < len(load) and load.arrival_s[came] <= now_s:
+            requests[f"r{came}"] = vllm_dry.engine_request(
+                load.facts(came), int(load.prompt_tokens[came]), int(load.output_tokens[came])
+            )
+            scheduler.add_request(requests[f"r{came}"])
+            came += 1
+        output = scheduler.schedule()
+        computed = {int(name[1:]): n for name, n in output.num_scheduled_tokens.items()}
+        steps.append((now_s, computed))
+        now_s += _seconds(costs, output, requests)
+        vllm_dry.account_for(scheduler, output)
+    return steps, [r.num_preemptions for r in requests.values()]
+
+
+def _seconds(costs: LinearCosts, output: Any, requests: Any) -> float:
+    """What the cost model says of a batch that stock vLLM has chosen."""
+    chunks, contexts = [], []
+    for name, tokens in output.num_scheduled_tokens.items():
+        request = requests[name]
+        before = request.num_computed_tokens - tokens
+        decodes = 0 < before == request.num_tokens - 1 >= request.num_prompt_tokens
+        (contexts.append(request.num_tokens) if decodes else chunks.append((before, tokens)))
+    total = sum(n for _, n in chunks)
+    attended = sum(n * (2.0 * (before + n) - n) for before, n in chunks)
+    work = Work(
+        len(chunks),
+        total,
+        total,
+        attended,
+        len(contexts),
+        sum(contexts),
+        max(contexts, default=0),
+    )
+    return costs.iteration_s(SERVICE, 1, work)
+
+
+@pytest.mark.slow
+@given(load=applications(), seed=st.integers(0, 99))
+@settings(max_examples=10, deadline=None)
+def test_groups_come_and_go_and_calls_wait_for_others(load: Workload, seed: int) -> None:
+    """Requests move with what they have generated; applications of three services."""
+    about: dict[str, Any] = {
+        "cluster": cluster(4),
+        "costs": UnevenCosts(blocks=12, load=0.37),
+        "max_batch_requests": SEATS,
+        "max_batch_tokens": TOKENS,
+    }
+    frames: list[pd.DataFrame] = []
+    engines: tuple[Engine, ...] = (Simulator(**about), VllmDry(**about))
+    for engine in engines:
+        recorder = Recorder()
+        placement = Restless(seed, [0.2719, 1.6449, 0.0113], 4)
+        policy = Fcfs(rule=rule(mixed=True, seats=6, tokens=64))
+        engine.run(load, System("test", policy, RoundRobin(), placement), recorder)
+        frames.append(recorder.requests)
+    pd.testing.assert_frame_equal(frames[0], frames[1], rtol=1e-9)

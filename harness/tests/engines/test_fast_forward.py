@@ -1,0 +1,276 @@
+"""Compiled runs of many iterations give what deciding every iteration in the open gives."""
+
+from collections.abc import Callable
+from typing import ClassVar
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from baselines.fcfs import Fcfs
+from harness.engines.recorder import Recorder
+from harness.engines.simulator.fast.lane import LOG_COLUMNS
+from harness.interface.decisions import BatchRule, Decision, Deployment
+from harness.interface.draft import Draft, continuous_batch, is_decode
+from harness.interface.entities import Group, Work
+from harness.interface.events import Event, Iterated
+from harness.interface.policies import Capability, SchedulingPolicy
+from harness.interface.views import ClusterView, GroupView, RequestView
+from harness.tests.support.serving import (
+    SERVICE,
+    LinearCosts,
+    UnevenCosts,
+    a_group,
+    rule,
+    serve,
+    workload,
+)
+
+RULES = (
+    rule(mixed=False, pads=True, seats=4, tokens=300, padding=40),
+    rule(mixed=False, pads=False, seats=6, tokens=220),
+    rule(mixed=False, pads=True, seats=8, tokens=300, spare=0.05),
+    rule(mixed=True, seats=6, tokens=16),
+    rule(mixed=True, seats=8, tokens=40, spare=0.02),
+)
+NOTHING: frozenset[type[Event]] = frozenset()
+PERIOD_S = 0.125
+
+Load = tuple[list[int], list[int], list[float]]
+
+
+@st.composite
+def loads(draw: st.DrawFn, most: int = 30) -> Load:
+    """Prompts, outputs and arrivals of up to `most` requests, in bursts and gaps."""
+    count = draw(st.integers(1, most))
+    prompts = draw(st.lists(st.integers(1, 90), min_size=count, max_size=count))
+    outputs = draw(st.lists(st.integers(1, 70), min_size=count, max_size=count))
+    gaps = draw(
+        st.lists(
+            st.sampled_from([0.0, 0.0, 0.0031, 0.0507, 0.7013]), min_size=count, max_size=count
+        )
+    )
+    return prompts, outputs, np.cumsum(gaps).tolist()
+
+
+def _assert_same(serve_it: Callable[[bool], Recorder]) -> None:
+    """Fast-forward on and off: the same counts, and times to 1e-9."""
+    on, off = (serve_it(fast).requests for fast in (True, False))
+    exact = ["output_tokens", "preemptions"]
+    np.testing.assert_array_equal(on[exact], off[exact])
+    times = ["started_s", "first_token_s", "finished_s", "gpu_s", "prefill_s", "preempted_s"]
+    np.testing.assert_allclose(on[times], off[times], rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("batch_rule", RULES)
+@given(load=loads(), blocks=st.sampled_from([12, 17, 30, 200]))
+@settings(max_examples=25, deadline=None)
+def test_same_times_with_and_without(batch_rule: BatchRule, load: Load, blocks: int) -> None:
+    _assert_same(
+        lambda fast: serve(
+            workload(*load),
+            Fcfs(rule=batch_rule),
+            costs=LinearCosts(blocks=blocks, load=0.0),
+            fast_forward=fast,
+        )
+    )
+
+
+class Restless:
+    """Places anew at every drain and, for some rounds, at times drawn: stops, moves and re-adds.
+
+    In a round a service has no group, one, or two, on GPUs dealt at random; groups are named by
+    their service and number alone, so that a moved one keeps its name. In the end every
+    service has a group.
+    """
+
+    needs: ClassVar[frozenset[Capability]] = frozenset({Capability.REDEPLOY})
+    hears: ClassVar[frozenset[type[Event]]] = NOTHING
+
+    def __init__(self, seed: int, waits_s: list[float], gpus: int) -> None:
+        self._rng = np.random.default_rng(seed)
+        self._waits_s = list(waits_s)
+        self._gpus = gpus
+
+    def observe(self, event: Event) -> None:
+        """Nothing to learn."""
+
+    def place(self, view: ClusterView) -> Deployment:
+        """Deal the GPUs anew."""
+        free = self._rng.permutation(self._gpus).tolist()
+        if not self._waits_s:
+            if view.deployment.wake_s is None and view.deployment.groups:
+                return view.deployment
+            return Deployment(tuple(a_group(s, free.pop()) for s in view.services))
+        groups: list[Group] = []
+        for service in view.services:
+            for copy in range(int(self._rng.integers(0, 3))):
+                size = min(len(free), int(self._rng.integers(1, 3)))
+                if size:
+                    gpus = [free.pop() for _ in range(size)]
+                    groups.append(a_group(service, *gpus, name=f"{service}.{copy}"))
+        return Deployment(tuple(groups), wake_s=view.now_s + self._waits_s.pop(0))
+
+
+@pytest.mark.parametrize("batch_rule", [RULES[0], RULES[1], RULES[3]])
+@given(
+    load=loads(),
+    blocks=st.sampled_from([12, 40]),
+    seed=st.integers(0, 999),
+    waits_s=st.lists(st.sampled_from([0.0113, 0.2719, 1.6449, 3.1137]), max_size=5),
+)
+@settings(max_examples=25, deadline=None)
+def test_same_times_when_groups_come_and_go(
+    batch_rule: BatchRule, load: Load, blocks: int, seed: int, waits_s: list[float]
+) -> None:
+    """Three services on four GPUs, redeployed at random times while requests keep arriving."""
+    _assert_same(
+        lambda fast: serve(
+            workload(*load, services=3),
+            Fcfs(rule=batch_rule),
+            Restless(seed, waits_s, 4),
+            costs=UnevenCosts(blocks=blocks, load=0.37),
+            fast_forward=fast,
+            gpus=4,
+        )
+    )
+
+
+class SteadyFcfs:
+    """First come first served, decided by `Draft`: steady while all in the batch decode.
+
+    Asks to be woken every `PERIOD_S`; with `rotates`, the order changes then (requests of the turn
+    first), so that what a run spans matters.
+    """
+
+    needs: ClassVar[frozenset[Capability]] = frozenset()
+    hears: ClassVar[frozenset[type[Event]]] = NOTHING
+
+    def __init__(self, *, rotates: bool) -> None:
+        self._rotates = rotates
+        self.asked = 0
+
+    def observe(self, event: Event) -> None:
+        """Nothing to learn."""
+
+    def schedule(self, view: GroupView) -> Decision:
+        """Holders keep their place unless the order rotates."""
+        self.asked += 1
+        turn = int(view.now_s / PERIOD_S)
+
+        def place(request: RequestView) -> tuple[bool, float, int]:
+            facts = request.facts
+            if self._rotates:
+                return (facts.id + turn) % 3 != 0, facts.arrival_s, facts.id
+            return request.kv_tokens == 0, facts.arrival_s, facts.id
+
+        draft = Draft(view)
+        continuous_batch(draft, sorted(view.requests.values(), key=place))
+        steady = not any(draft.evicts(r) for r in view.requests.values()) and all(
+            is_decode(r) for r in view.requests.values() if draft.runs(r)
+        )
+        return draft.decision(steady=steady, wake_s=(turn + 1) * PERIOD_S)
+
+
+@pytest.mark.parametrize(("rotates", "blocks"), [(False, 14), (False, 200), (True, 400)])
+@given(
+    load=loads(most=16),
+    seed=st.integers(0, 999),
+    waits_s=st.lists(st.sampled_from([0.2719, 1.6449]), max_size=2),
+)
+@settings(max_examples=15, deadline=None)
+def test_same_times_under_steady_decisions(
+    rotates: bool, blocks: int, load: Load, seed: int, waits_s: list[float]
+) -> None:
+    """Four seats and 64 tokens a batch; arrivals, wake-ups and redeployments interrupt the runs."""
+    _assert_same(
+        lambda fast: serve(
+            workload(*load, services=2),
+            SteadyFcfs(rotates=rotates),
+            Restless(seed, waits_s, 3),
+            costs=UnevenCosts(blocks=blocks, load=0.1),
+            fast_forward=fast,
+            gpus=3,
+            seats=4,
+            tokens=64,
+        )
+    )
+
+
+def test_steady_decisions_are_asked_for_less_often() -> None:
+    """One request of 1,000 tokens: with fast-forward one question per prompt chunk and wake-up."""
+    asked = []
+    for fast in (True, False):
+        policy = SteadyFcfs(rotates=False)
+        served = serve(workload([10], [1000]), policy, costs=LinearCosts(), fast_forward=fast)
+        asked.append(policy.asked)
+    run_s = float(served.requests["finished_s"].iloc[0]) - 1.0
+    assert asked[1] == 1000
+    assert asked[0] <= 3 + run_s / PERIOD_S < 100
+
+
+class Watched:
+    """FCFS that keeps what every batch decided in the open computed."""
+
+    needs: ClassVar[frozenset[Capability]] = frozenset()
+    hears: ClassVar[frozenset[type[Event]]] = frozenset({Iterated})
+
+    def __init__(self, inner: SchedulingPolicy) -> None:
+        self._inner = inner
+        self._before: dict[int, tuple[int, bool]] = {}
+        self.rows: list[tuple[float, float, int, int, int, int]] = []
+
+    def observe(self, event: Event) -> None:
+        """Sum up a batch from the state at its start."""
+        assert isinstance(event, Iterated)
+        decodes = [self._before[r][0] for r in event.batch.tokens if self._before[r][1]]
+        prompts = [n for r, n in event.batch.tokens.items() if not self._before[r][1]]
+        self.rows.append(
+            (
+                event.now_s - event.duration_s,
+                event.duration_s,
+                len(prompts),
+                sum(prompts),
+                len(decodes),
+                sum(decodes),
+            )
+        )
+
+    def schedule(self, view: GroupView) -> Decision:
+        """Look, then decide."""
+        self._before = {
+            r.facts.id: (r.context_tokens, is_decode(r)) for r in view.requests.values()
+        }
+        return self._inner.schedule(view)
+
+
+def _expanded(log: pd.DataFrame, costs: LinearCosts) -> NDArray[np.float64]:
+    """One row per iteration of a log of runs: what `Watched` keeps."""
+    rows = []
+    for run in log[list(LOG_COLUMNS)].to_numpy(float):
+        start_s, duration_s, iterations, prompts, tokens, _, _, batch, context, longest = run
+        for i in range(int(iterations)):
+            if iterations > 1:
+                work = Work(0, 0, 0, 0.0, int(batch), int(context + i * batch), int(longest) + i)
+                duration_s = costs.iteration_s(SERVICE, 1, work)
+            rows.append((start_s, duration_s, prompts, tokens, batch, context + i * batch))
+            start_s += duration_s
+    return np.array(rows)
+
+
+@pytest.mark.parametrize("batch_rule", RULES)
+@given(load=loads(), blocks=st.sampled_from([12, 17, 200]))
+@settings(max_examples=15, deadline=None)
+def test_the_log_is_the_sequence_of_batches(batch_rule: BatchRule, load: Load, blocks: int) -> None:
+    """Iteration by iteration: start, duration, prompts, their tokens, decodes, their context."""
+    costs = LinearCosts(blocks=blocks, load=0.0)
+    recorder = Recorder(keep_iterations=True)
+    serve(workload(*load), Fcfs(rule=batch_rule), costs=costs, recorder=recorder)
+    watched = Watched(Fcfs(rule=batch_rule))
+    serve(workload(*load), watched, costs=costs, fast_forward=False)
+    log = recorder.iteration_frame()
+    assert log is not None
+    np.testing.assert_allclose(_expanded(log, costs), np.array(watched.rows), rtol=1e-9, atol=1e-9)

@@ -1,0 +1,125 @@
+"""Known queues on the simulator agree with their closed forms, and would be caught if not."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy.integrate import dblquad, quad
+
+from harness.engines.recorder import Recorder
+from harness.verify import formulas
+from harness.verify.__main__ import QUICK, queues
+from harness.verify.estimates import fit_controls, run_means, verify
+from harness.verify.laws import Law, Sample, draw_s, draw_sample, second_moment_s2
+from harness.verify.queues import Discipline, Queue
+
+MM1 = Queue(discipline=Discipline.FIRST_COME, law=Law.EXPONENTIAL, load=0.8)
+SMALL = replace(QUICK, recursion_runs=60, engine_requests=200)
+
+
+def _case(place: int, queue: Queue) -> object:
+    name = f"{queue.name}-{queue.law.value}-{queue.load:g}"
+    steps = queue.discipline is Discipline.SHORTEST_REMAINING
+    return pytest.param(place, queue, id=name, marks=[pytest.mark.slow] if steps else [])
+
+
+@pytest.mark.parametrize(("seed", "queue"), [_case(*item) for item in enumerate(queues())])
+def test_a_queue_is_within_half_a_percent(seed: int, queue: Queue) -> None:
+    """Little's law and conservation of work hold exactly, and so do waits where seats are few."""
+    line = verify(queue, QUICK, seed)
+    assert line.problems == ()
+    assert abs(line.difference) <= 0.005
+    assert line.standard_error_s < 0.0025 * line.expected_s
+    assert line.max_gap_s <= (1e-3 if queue.discipline is Discipline.SHARED else 1e-9)
+
+
+def test_closed_forms_by_hand() -> None:
+    assert formulas.pollaczek_khinchine_wait_s(0.5, second_moment_s2(Law.EXPONENTIAL)) == 1.0
+    assert formulas.pollaczek_khinchine_wait_s(0.5, second_moment_s2(Law.DETERMINISTIC)) == 0.5
+    assert formulas.erlang_c(1, 0.3) == pytest.approx(0.3)
+    assert formulas.erlang_c(2, 0.5) == pytest.approx(1 / 3)
+    # a = 2, k = 4: (2^4 / 4!) 2 / (1 + 2 + 2 + 4/3 + (2^4 / 4!) 2) = (4/3) / (23/3)
+    assert formulas.erlang_c(4, 0.5) == pytest.approx(4 / 23)
+    assert formulas.multi_server_response_s(1, 0.8) == pytest.approx(5.0)
+
+
+@pytest.mark.parametrize("load", [0.3, 0.5, 0.8, 0.9])
+def test_shortest_remaining_by_another_quadrature(load: float) -> None:
+    """The double integral as Schrage and Miller print it, by adaptive quadrature."""
+
+    def idle(x: float) -> float:
+        return float(1 - load * (1 - np.exp(-x) * (1 + x)))
+
+    def wait_s(x: float) -> float:
+        second = quad(lambda t: t * t * np.exp(-t), 0, x)[0]
+        return float(load * (second + x * x * np.exp(-x)) / (2 * idle(x) ** 2) * np.exp(-x))
+
+    residence_s = dblquad(lambda t, x: np.exp(-x) / idle(t), 0, 50, 0, lambda x: x)[0]
+    expected_s = residence_s + quad(wait_s, 0, 50, limit=200)[0]
+    assert formulas.shortest_remaining_response_s(load) == pytest.approx(expected_s, rel=1e-7)
+    assert expected_s < formulas.processor_sharing_response_s(load)
+
+
+@pytest.mark.parametrize("law", Law)
+def test_laws_have_the_moments_they_claim(law: Law) -> None:
+    service_s = draw_s(law, 1_000_000, np.random.default_rng(5))
+    assert service_s.mean() == pytest.approx(1.0, rel=0.01)
+    assert (service_s**2).mean() == pytest.approx(second_moment_s2(law), rel=0.05)
+
+
+@pytest.mark.parametrize("law", Law)
+@pytest.mark.parametrize("seats", [1, 4])
+def test_control_variates_have_mean_zero(law: Law, seats: int) -> None:
+    """None is more than four and a half standard errors from it: 72 are looked at."""
+    queue = Queue(discipline=Discipline.FIRST_COME, law=law, load=0.7, seats=seats)
+    rng = np.random.default_rng(8)
+    samples = [draw_sample(law, queue.rate_per_s, 10_000, rng) for _ in range(60)]
+    controls = np.array([run_means(queue, s, *queue.recursion_s(s)) for s in samples])[:, 1:]
+    error = controls.std(axis=0, ddof=1) / np.sqrt(len(samples))
+    assert (np.abs(controls.mean(axis=0)) <= 4.5 * error).all()
+
+
+def test_a_fit_recovers_what_controls_explain() -> None:
+    rng = np.random.default_rng(2)
+    controls = rng.normal(size=(50, 3)) * [1.0, 100.0, 0.0]
+    fit = fit_controls(np.column_stack([7.0 + controls @ [2.0, 0.5, 9.0], controls]))
+    assert fit.mean_s == pytest.approx(7.0)
+    assert fit.coefficients[:2] == pytest.approx([2.0, 0.5])
+    assert fit.standard_error_s < 1e-9
+
+
+def test_controls_do_not_hide_a_wrong_formula(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The control variates know nothing of it: a formula 1% off stays 1% off."""
+    right = formulas.pollaczek_khinchine_wait_s
+    monkeypatch.setattr(formulas, "pollaczek_khinchine_wait_s", lambda *a: 1.01 * right(*a))
+    line = verify(MM1, SMALL, 1)
+    assert not line.holds
+    assert line.difference == pytest.approx(-0.01, abs=0.005)
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda served: served["finished_s"].add(0.1),
+        lambda served: served["finished_s"] + 0.02 * (served["finished_s"] - served["arrival_s"]),
+    ],
+)
+def test_an_engine_that_is_late_is_caught(
+    spoil: Callable[[pd.DataFrame], "pd.Series[float]"], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Response times a tenth of a second, or 2%, too long."""
+    serve = Queue.serve
+
+    def late(queue: Queue, sample: Sample) -> Recorder:
+        recorder = serve(queue, sample)
+        recorder.requests["finished_s"] = spoil(recorder.requests)
+        return recorder
+
+    monkeypatch.setattr(Queue, "serve", late)
+    line = verify(MM1, SMALL, 1)
+    assert not line.holds
+    assert line.difference > 0.005
+    assert any("over time" in problem for problem in line.problems)
+    assert any("off the recursion" in problem for problem in line.problems)

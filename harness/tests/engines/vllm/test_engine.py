@@ -1,0 +1,296 @@
+"""Real vLLM, in this process and as Ray actors: batches, tokens, arrivals, loss of a process."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from baselines.fcfs import Fcfs
+from baselines.round_robin import RoundRobin
+from baselines.srtf import Srtf
+from harness.costs.model import IterationTable
+from harness.engines.recorder import Recorder
+from harness.engines.simulator.loop import Simulator
+from harness.interface.entities import Service, ServiceId
+from harness.interface.events import Arrived, Event
+from harness.interface.policies import SchedulingPolicy, System
+from harness.predictors.oracle import Oracle
+from harness.tests.support.serving import Everywhere, LinearCosts, cluster, rule, workload
+from harness.workloads.workload import Workload
+from systems.ssjf import Ssjf
+
+pytest.importorskip("vllm", reason="vLLM is not installed: make setup-vllm")
+pytestmark = [pytest.mark.vllm, pytest.mark.slow]
+
+import ray  # noqa: E402
+
+from harness.engines.vllm.engine import Vllm  # noqa: E402
+from harness.engines.vllm.ray import RayGroup  # noqa: E402
+from harness.tests.engines.test_engines_agree import Paused, Step, Watched, assert_same  # noqa: E402
+
+SEATS, TOKENS, BLOCKS, BLOCK = 16, 256, 40, 32
+
+
+class Timed(Watched):
+    """Also keeps when every request came."""
+
+    hears = Watched.hears | {Arrived}
+
+    def __init__(self, inner: SchedulingPolicy) -> None:
+        super().__init__(inner)
+        self.came_s: dict[int, float] = {}
+
+    def observe(self, event: Event) -> None:
+        """Keep it."""
+        if isinstance(event, Arrived):
+            self.came_s[int(event.request.id)] = event.now_s
+        else:
+            super().observe(event)
+
+
+@dataclass(frozen=True)
+class Seconds(LinearCosts):
+    """Every iteration takes a second, whatever it computes."""
+
+    def table(self, service: ServiceId, tensor_parallel: int) -> IterationTable:
+        """Bases only, counted once."""
+        one, none = np.ones(1025), np.zeros(1025)
+        return IterationTable(one, none, none, none, one, none, none, np.ones(1))
+
+
+def engine(**changes: Any) -> Vllm:
+    """A small engine whose KV binds."""
+    about: dict[str, Any] = {
+        "cluster": cluster(2),
+        "seed": 0,
+        "models": {"m": "tiny", "m0": "tiny", "m1": "tiny"},
+        "load_format": "dummy",
+        "dtype": "float32",
+        "max_batch_requests": SEATS,
+        "max_batch_tokens": TOKENS,
+        "kv_blocks": BLOCKS,
+        "block_tokens": BLOCK,
+        "prefix_caching": False,
+        "eager": True,
+        "keep_answers": False,
+        "keep_loaded": False,
+        "ray": False,
+        "on_loss": "fail",
+        "texts": None,
+        "forces_lengths": True,
+    }
+    return Vllm(**about | changes)
+
+
+def load(count: int, *, timed: bool, services: int = 1) -> Workload:
+    """Requests with prompts of up to 90 tokens and answers of up to 60."""
+    rng = np.random.default_rng(3)
+    prompts, outputs = rng.integers(4, 90, count), rng.integers(1, 60, count)
+    gaps = rng.exponential(0.01, count) if timed else np.zeros(count)
+    made = workload(prompts.tolist(), outputs.tolist(), np.cumsum(gaps).tolist(), services)
+    short = tuple(Service(s.id, 100, 1024) for s in made.services)
+    return replace(made, services=short)
+
+
+def serve(
+    served_by: Any, work: Workload, policy: SchedulingPolicy, *groups: tuple[str, tuple[int, ...]]
+) -> Recorder:
+    """Run it under a policy that is told the true lengths."""
+    recorder = Recorder()
+    placement = Everywhere(*(groups or (("m", (0,)),)))
+    predictor = Oracle().of(work, 0)
+    system = System("test", policy, RoundRobin(), placement, predictor=predictor)
+    served_by.run(work, system, recorder)
+    return recorder
+
+
+def simulated(work: Workload, policy: SchedulingPolicy) -> list[Step]:
+    """The simulator's batches when every iteration takes a second."""
+    watched = Watched(policy)
+    simulator = Simulator(
+        cluster=cluster(1),
+        costs=Seconds(blocks=BLOCKS, block=BLOCK, load=0.0),
+        max_batch_requests=SEATS,
+        max_batch_tokens=TOKENS,
+        fast_forward=False,
+    )
+    serve(simulator, work, watched)
+    return watched.steps
+
+
+@pytest.mark.parametrize(
+    "policy",
+    [
+        lambda: Fcfs(rule=rule(mixed=True, seats=SEATS, tokens=TOKENS)),
+        lambda: Ssjf(rule=rule(mixed=True, seats=SEATS, tokens=TOKENS), aging_tokens_per_s=0.0),
+        lambda: Srtf(seats=8),
+        lambda: Paused(seats=12),
+    ],
+    ids=["arrival", "shortest", "preempts", "pauses"],
+)
+@pytest.mark.parametrize("timed", [False, True])
+def test_the_real_engine_runs_the_simulators_batches(
+    policy: Callable[[], SchedulingPolicy], timed: bool
+) -> None:
+    """Arrivals are replayed at the iteration before which they came; times are not compared."""
+    work, real = load(100, timed=timed), Timed(policy())
+    frame = serve(engine(), work, real).requests
+    starts = np.array([start_s for start_s, _ in real.steps])
+    came = [int((starts < real.came_s[r]).sum()) for r in range(len(work))]
+    order = np.argsort(came, kind="stable")
+    assert (order == np.arange(len(work))).all()
+    replayed = replace(work, arrival_s=np.array(came, np.float64))
+    ours = [(0.0, tokens) for _, tokens in simulated(replayed, policy())]
+    assert_same(ours, [(0.0, tokens) for _, tokens in real.steps])
+    np.testing.assert_array_equal(frame["output_tokens"], work.output_tokens)
+    assert frame["lag_s"].mean() < 0.05
+
+
+@pytest.fixture(scope="module")
+def weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small model with random weights large enough for answers to differ."""
+    import torch
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    folder = tmp_path_factory.mktemp("weights")
+    torch.manual_seed(0)
+    config = LlamaConfig(
+        hidden_size=128,
+        intermediate_size=256,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        num_key_value_heads=2,
+        head_dim=64,
+        vocab_size=1000,
+        max_position_embeddings=2048,
+        initializer_range=0.12,
+    )
+    LlamaForCausalLM(config).save_pretrained(folder)
+    return folder
+
+
+@pytest.mark.parametrize("caches", [False, True])
+def test_order_and_preemption_never_change_an_answer(weights: Path, caches: bool) -> None:
+    work = load(40, timed=True)
+    answers, preemptions = [], []
+    for policy in (Fcfs(rule=rule(mixed=True, seats=SEATS, tokens=TOKENS)), Srtf(seats=5)):
+        built = engine(
+            models={"m": str(weights)},
+            load_format="auto",
+            keep_answers=True,
+            prefix_caching=caches,
+            keep_loaded=True,
+        )
+        frame = serve(built, work, policy).requests
+        (group,) = built.loaded.values()
+        answers.append(dict(built.answers))
+        group.stop()
+        preemptions.append(frame["preemptions"].sum())
+    assert answers[0] == answers[1]
+    assert [len(answers[0][r]) for r in range(40)] == work.output_tokens.tolist()
+    assert len({token for tokens in answers[0].values() for token in tokens}) > 50
+    assert preemptions[1] > 0
+
+
+@pytest.fixture(scope="module")
+def speaking(weights: Path) -> Path:
+    """The model with a tokenizer of a few words."""
+    from tokenizers import Tokenizer, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+
+    words = {
+        word: 10 + i
+        for i, word in enumerate(["the", "cat", "sat", "on", "a", "mat", "and", "slept"])
+    }
+    tokenizer = Tokenizer(models.WordLevel({"?": 5, **words}, unk_token="?"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    made = PreTrainedTokenizerFast(tokenizer_object=tokenizer, unk_token="?")
+    made.save_pretrained(weights)
+    return weights
+
+
+@pytest.mark.parametrize("forces", [True, False])
+def test_real_text_is_read_by_the_models_tokenizer(
+    speaking: Path, tmp_path: Path, forces: bool
+) -> None:
+    texts = tmp_path / "texts.txt"
+    texts.write_text("the cat sat on a mat\n\nthe cat slept\n", encoding="utf-8")
+    work = load(6, timed=False)
+    built = engine(
+        models={"m": str(speaking)},
+        load_format="auto",
+        keep_answers=True,
+        keep_loaded=True,
+        texts=str(texts),
+        forces_lengths=forces,
+    )
+    frame = serve(built, work, _fcfs()).requests
+    (group,) = built.loaded.values()
+    answers = built.answers
+    group.stop()
+    assert [len(answers[r]) for r in range(6)] == frame["output_tokens"].tolist()
+    if forces:
+        np.testing.assert_array_equal(frame["output_tokens"], work.output_tokens)
+    else:
+        assert (frame["output_tokens"] <= work.max_output_tokens).all()
+        assert (frame["output_tokens"] != work.output_tokens).any()
+
+
+def test_texts_that_are_not_there_are_named(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="cannot be read: No such file"):
+        serve(engine(texts=str(tmp_path / "none.txt")), load(2, timed=False), _fcfs())
+
+
+def _fcfs() -> SchedulingPolicy:
+    return Fcfs(rule=rule(mixed=True, seats=SEATS, tokens=TOKENS))
+
+
+def test_groups_as_actors_answer_everybody() -> None:
+    work = load(40, timed=True, services=2)
+    frame = serve(engine(ray=True), work, _fcfs(), ("m0", (0,)), ("m1", (1,))).requests
+    np.testing.assert_array_equal(frame["output_tokens"], work.output_tokens)
+    assert (frame["finished_s"] > frame["arrival_s"]).all()
+    assert not ray.is_initialized()
+
+
+def _kill_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first group's process dies when it has answered somebody."""
+    step = RayGroup.step
+    killed: list[RayGroup] = []
+
+    def fatal(self: RayGroup) -> None:
+        step(self)
+        if self.latest.iterations and not killed:
+            killed.append(self)
+            ray.kill(self.actor)
+
+    monkeypatch.setattr(RayGroup, "step", fatal)
+
+
+@pytest.mark.parametrize("on_loss", ["lost", "redo"])
+def test_a_killed_process(monkeypatch: pytest.MonkeyPatch, on_loss: str) -> None:
+    """Its requests count as lost, or are all done anew by another process."""
+    _kill_first(monkeypatch)
+    work = load(30, timed=False)
+    frame: pd.DataFrame = serve(engine(ray=True, on_loss=on_loss), work, _fcfs()).requests
+    done = frame["finished_s"].notna()
+    assert done.all() == (on_loss == "redo")
+    assert (frame["output_tokens"][done] == work.output_tokens[done]).all()
+    if on_loss == "redo":
+        assert (frame["preemptions"] > 0).any()
+
+
+def test_a_killed_process_ends_the_run_with_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    _kill_first(monkeypatch)
+    with pytest.raises(ValueError, match=r"the process of m@0 died with \d+ requests unanswered"):
+        serve(engine(ray=True), load(30, timed=False), _fcfs())
+    assert not ray.is_initialized()
+
+
+def test_unknown_words_are_refused() -> None:
+    with pytest.raises(ValueError, match="on_loss=maybe is none of"):
+        engine(on_loss="maybe")

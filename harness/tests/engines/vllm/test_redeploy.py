@@ -1,0 +1,181 @@
+"""Real engines that come and go: stages, requests that move with their tokens, a killed process."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from baselines.fcfs import Fcfs
+from baselines.round_robin import RoundRobin
+from harness.costs.model import ProfileCosts
+from harness.engines.recorder import Recorder
+from harness.interface.entities import Service, ServiceId
+from harness.interface.graph import Edges
+from harness.interface.policies import System
+from harness.planning.forecast import Plan
+from harness.planning.outlook import Outlook
+from harness.planning.staged_placement import StagedPlacement
+from harness.planning.stages import Stage
+from harness.predictors.ecdf import load_lengths
+from harness.tests.support.serving import rule
+from harness.workloads.workload import Workload
+
+pytest.importorskip("vllm", reason="vLLM is not installed: make setup-vllm")
+import ray
+
+from harness.engines.vllm.prompts import Prompts
+from harness.engines.vllm.ray import RayGroup
+from harness.tests.engines.vllm.test_engine import engine
+
+pytestmark = [pytest.mark.vllm, pytest.mark.slow]
+
+TINY, SMALL, M100 = (ServiceId(name) for name in ("tiny", "small", "m100"))
+ONE, TWO = Plan(1, 1), Plan(2, 1)
+
+
+class Stages:
+    """A planner whose stages are given."""
+
+    def __init__(self, *stages: Stage) -> None:
+        self.stages = stages
+
+    def plan(self, outlook: Outlook, gpus: int) -> list[Stage]:
+        """Those."""
+        return list(self.stages)
+
+
+def system(*stages: Stage) -> System:
+    """First come first served, two at a time, on two slots."""
+    costs = ProfileCosts(gpu="CPU", profile_dir="cpu_vllm", memory_share=0.9, parts=("forward",))
+    batches = rule(mixed=True, seats=2, tokens=256)
+    placement = StagedPlacement(
+        planner=Stages(*stages),
+        planner_costs=costs,
+        lengths={name: load_lengths(name) for name in (TINY, SMALL, M100)},
+        rule=batches,
+        tensor_parallel=[1],
+        keep_replicas=False,
+        preemption=True,
+        one_seed=False,
+        seed=0,
+    )
+    return System("test", Fcfs(rule=batches), RoundRobin(), placement)
+
+
+def work(counts: dict[ServiceId, tuple[int, int]], edges: Edges | None = None) -> Workload:
+    """So many requests with answers of about so many tokens for each service, all at the start."""
+    rng = np.random.default_rng(7)
+    service = np.repeat(np.arange(len(counts)), [count for count, _ in counts.values()])
+    output = np.concatenate([rng.integers(t // 2, t + 1, n) for n, t in counts.values()])
+    own = rng.integers(5, 40, len(service))
+    carried = np.zeros_like(own) if edges is None else edges.carried(output)
+    every = Workload(
+        services=tuple(Service(name, 100, 1024) for name in counts),
+        service=service,
+        arrival_s=np.zeros(len(service)),
+        prompt_tokens=own + carried,
+        output_tokens=output,
+        max_output_tokens=output.copy(),
+        app=np.arange(len(service)),
+        deadline_s=np.full(len(service), np.nan),
+    )
+    return every if edges is None else replace(every, edges=edges, own_tokens=own)
+
+
+def serve(load: Workload, serving: System, **changes: Any) -> tuple[Recorder, dict[int, list[int]]]:
+    """Run it with actors on two slots; what was recorded, and the answers."""
+    used: dict[str, Any] = {"models": {}, "ray": True, "keep_answers": True, "on_loss": "redo"}
+    recorder, built = Recorder(), engine(**used | changes)
+    built.run(load, serving, recorder)
+    assert not ray.is_initialized()
+    return recorder, built.answers
+
+
+def loaded(gpu: pd.DataFrame) -> list[tuple[str, int]]:
+    """Services in the order in which they were loaded, each with its number of slots."""
+    loads = gpu[gpu["use"] == "loading"]
+    service = loads["group"].str.partition("@")[0]
+    named = loads.assign(service=service, turn=loads["group"].str.partition("#")[2].astype(int))
+    pairs = dict.fromkeys(zip(named["turn"], named["service"], strict=True))
+    return [
+        (
+            service,
+            int(named["gpu"][(named["turn"] == turn) & (named["service"] == service)].nunique()),
+        )
+        for turn, service in sorted(pairs)
+    ]
+
+
+def test_stages_are_followed_and_adjusted_to_who_ends_first() -> None:
+    """Planned: tiny ends first, then small and m100 run, then m100 alone on both slots.
+
+    But small ends first. Tiny keeps its slot, m100 gets the other; when tiny ends m100 is in the
+    middle of its answers and moves to both slots with what it has.
+    """
+    load = work({TINY: (100, 300), SMALL: (4, 8), M100: (60, 120)})
+    stages = ({TINY: ONE, SMALL: ONE}, {SMALL: ONE, M100: ONE}, {M100: TWO})
+    recorder, answers = serve(load, system(*stages))
+    frame, gpu = recorder.requests, recorder.gpu_frame()
+    assert frame["finished_s"].notna().all()
+    assert [len(answers[r]) for r in range(len(load))] == load.output_tokens.tolist()
+    np.testing.assert_array_equal(frame["output_tokens"], load.output_tokens)
+    ends = frame.groupby("service", observed=True)["finished_s"].max()
+    assert ends["small"] < ends["tiny"] < ends["m100"]
+    assert loaded(gpu) == [("small", 1), ("tiny", 1), ("m100", 1), ("m100", 2)]
+    moved = frame[frame["preemptions"] > 0]
+    assert set(moved["service"]) == {"m100"}
+    spent_s = (gpu["end_s"] - gpu["start_s"]).sum()
+    assert 0 <= 2 * frame["finished_s"].max() - spent_s < frame["finished_s"].max()
+    for _, spans in gpu.groupby("gpu"):
+        ordered = spans.sort_values("start_s")
+        assert (ordered["start_s"].to_numpy()[1:] >= ordered["end_s"].to_numpy()[:-1] - 1e-6).all()
+
+
+def _chain(documents: int, chunks: int) -> Edges:
+    """Calls of a document follow each other, the answer of the last goes to a judge."""
+    calls = np.arange(documents * chunks).reshape(documents, chunks)
+    parent = np.concatenate([calls[:, :-1].ravel(), calls[:, -1]])
+    judges = documents * chunks + np.arange(documents)
+    child = np.concatenate([calls[:, 1:].ravel(), judges])
+    return Edges(parent, child, np.ones(len(parent), np.bool_))
+
+
+def test_a_chain_of_two_models_whose_process_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Summaries on one slot, judges beside them; then judges on both. The summariser dies once."""
+    step, prompts = RayGroup.step, dict[int, list[int]]()
+    killed: list[RayGroup] = []
+
+    def fatal(self: RayGroup) -> None:
+        step(self)
+        if self.latest.iterations and not killed and "tiny" in self.group.services:
+            killed.append(self)
+            ray.kill(self.actor)
+
+    asked = Prompts.prompt
+
+    def noted(self: Prompts, request: int) -> list[int]:
+        prompts[request] = asked(self, request)
+        return list(prompts[request])
+
+    monkeypatch.setattr(RayGroup, "step", fatal)
+    monkeypatch.setattr(Prompts, "prompt", noted)
+    edges = _chain(8, 3)
+    load = work({TINY: (24, 60), SMALL: (8, 400)}, edges)
+    recorder, answers = serve(load, system({TINY: ONE, SMALL: ONE}, {SMALL: TWO}))
+    frame = recorder.requests
+    assert killed
+    assert frame["finished_s"].notna().all()
+    assert [len(answers[r]) for r in range(len(load))] == load.output_tokens.tolist()
+    assert (frame["preemptions"] > 0).any()
+    for parent, child in zip(edges.parent.tolist(), edges.child.tolist(), strict=True):
+        assert prompts[child][-len(answers[parent]) :] == answers[parent]
+        assert len(prompts[child]) == load.prompt_tokens[child]
+        assert frame["started_s"][child] >= frame["finished_s"][parent]
+    assert loaded(recorder.gpu_frame())[-1] == ("small", 2)
+
+
+def test_groups_that_come_and_go_need_processes_of_their_own() -> None:
+    with pytest.raises(ValueError, match=r"engine\.ray=true"):
+        serve(work({TINY: (2, 4)}), system({TINY: ONE}), ray=False)

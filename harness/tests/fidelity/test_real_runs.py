@@ -1,0 +1,82 @@
+"""Measured runs beside simulated ones."""
+
+import json
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from harness.fidelity import real_runs as fidelity_runs
+from harness.fidelity.real_runs import FIGURES, compared, saving_text, savings
+
+
+def rows(measured: int = 2, simulated: int = 2) -> pd.DataFrame:
+    """Runs of one system: measured ones take 10 s and more, simulated ones a tenth less."""
+    found = [
+        {"engine": engine, "config.system.name": "a", "config.seed": seed}
+        | dict.fromkeys(FIGURES, scale * (10.0 + 2 * seed))
+        for engine, scale, count in (
+            ("measured on x", 1.0, measured),
+            ("simulated", 0.9, simulated),
+        )
+        for seed in range(count)
+    ]
+    return pd.DataFrame(found)
+
+
+def test_means_over_seeds_and_their_error() -> None:
+    found = compared(rows())
+    assert [entry["figure"] for entry in found] == list(FIGURES)
+    first = found[0]
+    assert (first["measured"], first["simulated"], first["error"]) == (11.0, 9.9, -0.1)
+    assert first["seeds"] == 2
+
+
+def test_runs_that_are_missing_are_named() -> None:
+    with pytest.raises(ValueError, match="a has 2 measured and 1 simulated runs"):
+        compared(rows(simulated=1))
+
+
+def test_no_runs_is_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert fidelity_runs.main(["none", "--results", str(tmp_path)]) == 2
+    assert capsys.readouterr().err == "error: no run of none is there; run it first\n"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_is_written_is_the_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fidelity_runs, "read_summaries", lambda _: rows())
+    monkeypatch.setattr(fidelity_runs, "current", lambda found: found)
+    assert fidelity_runs.main(["toy", "--results", str(tmp_path)]) == 0
+    content = json.loads((tmp_path / "fidelity_runs" / "toy.json").read_text())
+    assert content["rows"] == compared(rows())
+    assert content["engine"] == "measured on x"
+
+
+def policies() -> pd.DataFrame:
+    """Two policies of one system: the second takes 0.6 of the first's time, simulated 0.5."""
+    parts = []
+    for policy, real, simulated in (("first", 1.0, 1.0), ("second", 0.6, 0.5)):
+        part = rows().assign(**{"config.chosen.policy": policy})
+        scale = part["engine"].map({"measured on x": real, "simulated": simulated})
+        parts.append(part.assign(jct_s_mean=part["jct_s_mean"] * scale))
+    return pd.concat(parts, ignore_index=True)
+
+
+def test_policies_of_one_system_are_told_apart() -> None:
+    assert {entry["system"] for entry in compared(policies())} == {"first", "second"}
+
+
+def test_savings_are_paired_by_seed() -> None:
+    (saved,) = savings(policies(), "first")
+    assert (saved["system"], saved["over"], saved["seeds"]) == ("second", "first", 2)
+    assert saved["measured"] == pytest.approx([0.4, 0.4, 0.4])
+    assert saved["simulated"] == pytest.approx([0.5, 0.5, 0.5])
+    assert saving_text(saved) == (
+        "second saves of first's mean JCT: measured 40.0% [40.0%, 40.0%], "
+        "simulated 50.0% [50.0%, 50.0%] (2 seeds)"
+    )
+
+
+def test_a_reference_that_was_not_run_is_named() -> None:
+    with pytest.raises(ValueError, match="no run of third, only of first, second"):
+        savings(policies(), "third")

@@ -1,0 +1,302 @@
+"""Every rule broken once; each sentence names who and how many."""
+
+from collections.abc import Callable
+from math import nan
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from harness.interface.checks import IllegalDecision, _broken_rules, check
+from harness.interface.decisions import (
+    Batch,
+    BatchRule,
+    Decision,
+    Evict,
+    Reservation,
+    Standing,
+    Until,
+)
+from harness.interface.entities import RequestId, ServiceId
+from harness.interface.policies import Capability
+from harness.tests.support.fakes import CHAT, CODE, FakeGroup, FakeScene
+
+ALL = frozenset(Capability)
+R1, R2, R3, R4, R99 = (RequestId(number) for number in (1, 2, 3, 4, 99))
+RULE = BatchRule(
+    mixed=True,
+    pads_prompts=False,
+    max_batch_requests=4,
+    max_batch_tokens=64,
+    max_padding_tokens=0,
+    spare_blocks_share=0.0,
+)
+STANDING = Standing(lambda table: table.arrival_s.astype(np.float64), RULE)
+
+
+def a_view(services: tuple[ServiceId, ...] = (CHAT,)) -> FakeGroup:
+    """r1 decodes on 32 tokens, r2 misses a prompt of 20, r3 runs, r4 misses 100; 10 blocks."""
+    scene = FakeScene(capacity_blocks=10, services=services)
+    scene.decoding(32)
+    scene.add(20)
+    scene.decoding(16).is_running = True
+    scene.add(100)
+    view = scene.view()
+    view.in_flight = (Batch(CHAT, {R3: 1}, 0.25),)
+    view.free_share = 0.75
+    view.max_batch_requests = 3
+    view.max_batch_tokens = 64
+    return view
+
+
+def run(tokens: dict[RequestId, int], gpu_share: float = 0.75) -> Decision:
+    return Decision(launch=(Batch(CHAT, tokens, gpu_share),))
+
+
+LEGAL = [
+    Decision(),
+    run({R1: 1, R2: 20}),
+    run({R2: 5}),
+    Decision(
+        evict={R1: Evict.SWAP},
+        reserve={R2: Reservation(120)},
+        launch=(Batch(CHAT, {R2: 20}, 0.5, until=Until.ALL),),
+    ),
+    Decision(reserve={R2: Reservation(20)}, wake_s=10.5),
+    Decision(evict={R1: Evict.RECOMPUTE}, reserve={R1: Reservation(33)}),
+    Decision(launch=(Batch(CHAT, {R1: 1}, 0.5), Batch(CHAT, {R2: 20}, 0.25))),
+]
+
+
+@pytest.mark.parametrize("decision", LEGAL)
+def test_legal_decisions_have_no_sentence(decision: Decision) -> None:
+    view = a_view()
+    assert check(decision, view, offers=ALL) == []
+    assert view.kv.problems() == []
+
+
+ILLEGAL: list[tuple[Decision, str]] = [
+    (run({R99: 1}), "r99 is run but is not an unfinished request of this group"),
+    (
+        Decision(evict={R99: Evict.RECOMPUTE}),
+        "r99 is evicted but is not an unfinished request of this group",
+    ),
+    (
+        Decision(reserve={R99: Reservation(1)}),
+        "r99 is promised KV but is not an unfinished request of this group",
+    ),
+    (
+        Decision(launch=(Batch(CODE, {R1: 1}, 0.75),)),
+        "a batch of code, which is not loaded here; r1 of chat is in a batch of code",
+    ),
+    (run({R3: 1}), "r3 is run while it is running"),
+    (
+        Decision(launch=(Batch(CHAT, {R2: 2}, 0.25), Batch(CHAT, {R2: 3}, 0.25))),
+        "r2 is in two batches",
+    ),
+    (run({R1: 0}), "r1 would compute 0 tokens"),
+    (run({R2: -2}), "r2 would compute -2 tokens"),
+    (run({R1: 12}), "r1 would compute 12 tokens but misses only 1"),
+    (run({}), "a batch of chat with 0 requests"),
+    (
+        Decision(
+            evict={R1: Evict.RECOMPUTE},
+            reserve={R2: Reservation(120)},
+            launch=(Batch(CHAT, {R2: 5}, 0.75, until=Until.FIRST),),
+        ),
+        "r2 runs until answered but computes 5 of 20 tokens first",
+    ),
+    (
+        Decision(launch=(Batch(CHAT, {R2: 20}, 0.75, until=Until.ALL),)),
+        "r2 runs until answered with KV promised for 0 tokens, not for 120",
+    ),
+    (run({R1: 1}, 0.0), "a batch of chat on share 0 of the SMs"),
+    (run({R1: 1}, nan), "a batch of chat on share nan of the SMs"),
+    (run({R1: 1}, 0.8), "batches take share 0.8 of the SMs but 0.75 is free"),
+    (
+        run({R1: 1, R2: 20, R4: 1}),
+        "1 requests running and 3 more, at most 3 may run at the same time",
+    ),
+    (run({R4: 65}), "a batch of 65 tokens, at most 64 are allowed"),
+    (Decision(evict={R3: Evict.RECOMPUTE}), "r3 is evicted while it is running"),
+    (
+        Decision(evict={R1: Evict.RECOMPUTE}, launch=(Batch(CHAT, {R1: 1}, 0.75),)),
+        "r1 is evicted and run by one decision",
+    ),
+    (Decision(reserve={R2: Reservation(16 * 9)}), "32 bytes over the KV capacity of 160"),
+    (
+        Decision(reserve={R2: Reservation(16 * 6)}, launch=(Batch(CHAT, {R1: 1, R4: 16}, 0.75),)),
+        "16 bytes over the KV capacity of 160",
+    ),
+    (Decision(reserve={R2: Reservation(0, 16)}), "r2 borrows 16 tokens from nobody"),
+    (
+        Decision(reserve={R2: Reservation(0, 16, R99)}),
+        "r2 borrows from r99, which is not here",
+    ),
+    (
+        Decision(reserve={R1: Reservation(48), R2: Reservation(0, 64, R1)}),
+        "r1 lends 4 of 3 blocks",
+    ),
+    (Decision(wake_s=9.5), "wake_s 9.5 s is not after now, 10.0 s"),
+    (Decision(wake_s=10.0), "wake_s 10.0 s is not after now, 10.0 s"),
+    (Decision(wake_s=nan), "wake_s nan s is not after now, 10.0 s"),
+    (Decision(standing=STANDING), "a standing order with 1 batches in flight"),
+]
+
+
+@pytest.mark.parametrize(("decision", "sentence"), ILLEGAL)
+def test_every_rule_has_its_sentence(decision: Decision, sentence: str) -> None:
+    assert "; ".join(check(decision, a_view(), offers=ALL)) == sentence
+
+
+def test_the_kv_of_a_batch_may_not_exceed_the_capacity() -> None:
+    """r1 and r3 hold 3 blocks of 10; 100 tokens are 7 more, and r1's next token is an eighth."""
+    view = a_view()
+    view.max_batch_tokens = 1000
+    assert check(run({R4: 100}), view, offers=ALL) == []
+    assert check(run({R4: 100, R1: 1}), view, offers=ALL) == [
+        "16 bytes over the KV capacity of 160"
+    ]
+
+
+def test_a_batch_of_one_service_takes_no_request_of_another() -> None:
+    view = a_view(services=(CHAT, CODE))
+    decision = Decision(launch=(Batch(CODE, {R1: 1}, 0.75),))
+    assert check(decision, view, offers=ALL) == ["r1 of chat is in a batch of code"]
+
+
+@pytest.mark.parametrize(
+    ("change", "decision", "sentence"),
+    [
+        (
+            lambda view: view,
+            Decision(standing=STANDING, launch=(Batch(CHAT, {R1: 1}),)),
+            "a standing order comes with 1 batches launched",
+        ),
+        (
+            lambda view: a_view(services=(CHAT, CODE)),
+            Decision(standing=STANDING),
+            "a standing order in a group of 2 services; a standing order with 1 batches in flight",
+        ),
+    ],
+)
+def test_a_standing_order_stands_alone(
+    change: Callable[[FakeGroup], FakeGroup], decision: Decision, sentence: str
+) -> None:
+    view = a_view()
+    view.in_flight = ()
+    view.free_share = 1.0
+    assert "; ".join(check(decision, change(view), offers=ALL)) == sentence
+
+
+def test_a_standing_order_cannot_pad_mixed_batches() -> None:
+    view = a_view()
+    view.in_flight = ()
+    padding = BatchRule(
+        mixed=True,
+        pads_prompts=True,
+        max_batch_requests=4,
+        max_batch_tokens=64,
+        max_padding_tokens=0,
+        spare_blocks_share=0.0,
+    )
+    decision = Decision(standing=Standing(STANDING.key, padding))
+    assert check(decision, view, offers=ALL) == [
+        "a standing order pads the prompts of mixed batches"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("lacking", "decision", "services", "sentence"),
+    [
+        (Capability.SWAP, Decision(evict={R1: Evict.SWAP}), (CHAT,), "1 requests swapped out"),
+        (Capability.GPU_SHARE, run({R1: 1}), (CHAT,), "a batch on share 0.75 of the SMs"),
+        (
+            Capability.TO_COMPLETION,
+            Decision(
+                evict={R1: Evict.RECOMPUTE},
+                reserve={R2: Reservation(120)},
+                launch=(Batch(CHAT, {R2: 20}, 0.75, until=Until.ALL),),
+            ),
+            (CHAT,),
+            "1 batches run until answers are there",
+        ),
+        (Capability.SHARED_GROUP, Decision(), (CHAT, CODE), "2 services in a group"),
+    ],
+)
+def test_only_offered_capabilities_are_used(
+    lacking: Capability, decision: Decision, services: tuple[ServiceId, ...], sentence: str
+) -> None:
+    view = a_view(services)
+    assert check(decision, view, offers=ALL) == []
+    assert check(decision, view, offers=ALL - {lacking}) == [
+        f"{sentence}, which the engine does not offer"
+    ]
+
+
+def test_all_broken_rules_are_told_at_once() -> None:
+    decision = Decision(wake_s=1.0, launch=(Batch(CHAT, {R1: 3, R99: 1}, 0.75),))
+    found = check(decision, a_view(), offers=ALL)
+    assert len(found) == 3
+    error = IllegalDecision("; ".join(found))
+    assert isinstance(error, ValueError)
+    assert "r1 would compute 3 tokens but misses only 1" in str(error)
+
+
+def an_idle_view(*, promises: bool) -> FakeGroup:
+    """r1 and r3 decode on 32 and 16 tokens, r2 misses 20, r4 misses 100; 9 blocks.
+
+    With promises, r2 borrows of r1.
+    """
+    scene = FakeScene(capacity_blocks=9)
+    scene.decoding(32).reservation = Reservation(48) if promises else None
+    scene.add(20).reservation = Reservation(0, 16, R1) if promises else None
+    scene.decoding(16)
+    scene.add(100)
+    view = scene.view()
+    view.max_batch_requests = 3
+    view.max_batch_tokens = 118
+    return view
+
+
+LIKELY = {R1: [1], R2: [20, 20, 4], R3: [1], R4: [100, 64, 3], R99: [1]}
+"""Tokens that a batch might well compute."""
+
+
+@st.composite
+def decisions(draw: st.DrawFn) -> Decision:
+    """About one in three is legal; the others break a rule or two."""
+
+    def oddly(usual: object, *odd: object) -> Any:
+        return draw(st.sampled_from([usual] * 12 + list(odd)))
+
+    names = st.sampled_from([R1, R2, R3, R4] * 4 + [R99])
+    batches = []
+    for _ in range(oddly(1, 0, 2)):
+        tokens = {
+            name: oddly(draw(st.sampled_from(LIKELY[name])), -1, 0, 101)
+            for name in draw(st.lists(names, min_size=1, max_size=4, unique=True))
+        }
+        batches.append(
+            Batch(oddly(CHAT, CODE), oddly(tokens, {}), oddly(1.0, 0.5, nan), oddly(False, True))
+        )
+    evicted = draw(st.lists(names, max_size=2, unique=True))
+    return Decision(
+        {name: oddly(Evict.RECOMPUTE, Evict.SWAP) for name in evicted},
+        oddly({}, {R3: Reservation(32)}),
+        tuple(batches),
+        oddly(None, 11.0, 9.0, nan),
+    )
+
+
+@settings(max_examples=1000, deadline=None, derandomize=True)
+@given(decisions(), st.booleans(), st.booleans())
+def test_the_quick_look_passes_nothing_that_breaks_a_rule(
+    decision: Decision, promises: bool, swaps: bool
+) -> None:
+    view = an_idle_view(promises=promises)
+    offers = ALL if swaps else frozenset()
+    assert check(decision, view, offers=offers) == _broken_rules(decision, view, offers)
+    assert view.kv.problems() == []

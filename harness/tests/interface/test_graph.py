@@ -1,0 +1,233 @@
+"""Calls that wait for the answers of others: by hand, and as properties of random applications."""
+
+from dataclasses import replace
+from typing import ClassVar
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from baselines.fcfs import Fcfs
+from harness.engines.recorder import Recorder
+from harness.interface.decisions import BatchRule, Decision, Standing
+from harness.interface.entities import LengthPrediction, Request
+from harness.interface.events import Arrived, Event
+from harness.interface.graph import Edges, Graph
+from harness.interface.policies import Capability, SchedulingPolicy
+from harness.interface.views import GroupView
+from harness.tests.engines.test_fast_forward import RULES, Restless, SteadyFcfs
+from harness.tests.support.serving import (
+    Everywhere,
+    FlatCosts,
+    LinearCosts,
+    UnevenCosts,
+    serve,
+    workload,
+)
+from harness.workloads.workload import Workload
+
+
+def linked(load: Workload, pairs: list[tuple[int, int]], *, carries: bool = True) -> Workload:
+    """The workload with edges; prompts grow by the answers carried to them."""
+    both = np.array(pairs, np.int64).reshape(-1, 2)
+    edges = Edges(both[:, 0], both[:, 1], np.full(len(both), carries))
+    carried = edges.carried(load.output_tokens)
+    return replace(
+        load,
+        edges=edges,
+        own_tokens=load.prompt_tokens,
+        prompt_tokens=load.prompt_tokens + carried,
+    )
+
+
+def test_a_chain_by_hand() -> None:
+    """1 s to load, half a second a prefill, a quarter a decode: 2 tokens, then 3."""
+    load = linked(workload([10, 20], [2, 3]), [(0, 1)])
+    frame = serve(load, costs=FlatCosts()).requests
+    assert frame["arrival_s"].tolist() == [0.0, 1.75]
+    assert frame["finished_s"].tolist() == [1.75, 2.75]
+    assert frame["prompt_tokens"].tolist() == [10, 22]
+
+
+def test_a_call_waits_for_the_last_of_its_inputs() -> None:
+    """Two services answer at 1.75 s and 2.0 s; a third needs both."""
+    load = linked(workload([10, 10, 5], [2, 3, 1], services=3), [(0, 2), (1, 2)])
+    frame = serve(load, costs=FlatCosts(), gpus=3).requests
+    assert frame["arrival_s"].tolist() == [0.0, 0.0, 2.0]
+    assert frame["finished_s"].tolist() == [1.75, 2.0, 2.5]
+    assert frame["prompt_tokens"].tolist() == [10, 10, 10]
+
+
+def test_the_next_call_of_a_chain_stays_in_its_group() -> None:
+    """Two groups, four chains of three calls: round robin deals the first ones only."""
+    pairs = [(i, i + 4) for i in range(8)]
+    load = linked(workload([10] * 12, [3, 9, 4, 7] * 3), pairs)
+    recorder = Recorder(keep_events=True)
+    serve(load, None, Everywhere(("m", (0,)), ("m", (1,))), recorder=recorder)
+    groups = {int(e.request.id): e.group for e in recorder.events if isinstance(e, Arrived)}
+    assert len(groups) == 12
+    assert all(groups[child] == groups[parent] for parent, child in linked_pairs(load))
+    assert len({groups[call] for call in range(4)}) == 2
+
+
+def linked_pairs(load: Workload) -> list[tuple[int, int]]:
+    """(parent, child) of every edge."""
+    return list(zip(load.edges.parent.tolist(), load.edges.child.tolist(), strict=True))
+
+
+def test_chains_are_those_of_one_service_without_branches() -> None:
+    edges = Edges(np.array([0, 1, 2, 2, 3, 4]), np.array([1, 2, 3, 4, 5, 5]), np.ones(6, np.bool_))
+    graph = Graph(edges, np.array([0, 0, 1, 1, 1, 1]))
+    assert graph.chain.tolist() == [1, -1, -1, -1, -1, -1]
+    assert graph.waits.tolist() == [0, 1, 1, 1, 1, 2]
+    assert graph.children(2) == [3, 4]
+    assert graph.has_children.tolist() == [True] * 5 + [False]
+
+
+@pytest.mark.parametrize(
+    ("pair", "own", "prompt", "said"),
+    [
+        ((1, 0), 10, 10, "request 0 waits for one that is not ahead of it"),
+        ((0, 1), 12, 10, "request 1 has 10 prompt tokens, which are not its own and those"),
+        ((0, 1), 4090, 4092, "request 1 with 4097 prompt tokens and its output limit exceeds"),
+    ],
+)
+def test_impossible_edges_are_named(
+    pair: tuple[int, int], own: int, prompt: int, said: str
+) -> None:
+    parent, child = (np.array([call]) for call in pair)
+    edges = Edges(parent, child, np.ones(1, np.bool_))
+    with pytest.raises(ValueError, match="request") as raised:
+        replace(
+            workload([10, 10], [2, 2]),
+            edges=edges,
+            own_tokens=np.array([10, own]),
+            prompt_tokens=np.array([10, prompt]),
+        )
+    assert said in str(raised.value)
+
+
+def test_calls_of_an_application_come_in_together() -> None:
+    load = workload([10, 10], [2, 2], [0.0, 1.0])
+    with pytest.raises(ValueError, match="request 1 waits for one that came in at another time"):
+        linked(load, [(0, 1)])
+
+
+@st.composite
+def applications(draw: st.DrawFn) -> Workload:
+    """Up to 24 calls of three services with edges to earlier calls, chains among them."""
+    count = draw(st.integers(2, 24))
+    sizes = st.integers(1, 40)
+    prompts = draw(st.lists(sizes, min_size=count, max_size=count))
+    outputs = draw(st.lists(sizes, min_size=count, max_size=count))
+    gaps = draw(st.lists(st.sampled_from([0.0] * 5 + [0.0507]), min_size=count, max_size=count))
+    load = workload(prompts, outputs, np.cumsum(gaps).tolist(), services=3)
+    service = np.array(draw(st.lists(st.integers(0, 2), min_size=count, max_size=count)))
+    parents = [
+        draw(st.lists(st.integers(max(0, i - 6), i - 1), max_size=2, unique=True)) if i else []
+        for i in range(count)
+    ]
+    came_s = load.arrival_s
+    pairs = [(p, i) for i, chosen in enumerate(parents) for p in chosen if came_s[p] == came_s[i]]
+    return linked(replace(load, service=service), pairs)
+
+
+class ByPrompt:
+    """Shortest prompt first, as a standing order with a key."""
+
+    needs: ClassVar[frozenset[Capability]] = frozenset()
+    hears: ClassVar[frozenset[type[Event]]] = frozenset()
+
+    def __init__(self, batch_rule: BatchRule) -> None:
+        standing = Standing(lambda table: table.prompt_tokens.astype(np.float64), batch_rule)
+        self._decision = Decision(standing=standing)
+
+    def observe(self, event: Event) -> None:
+        """Nothing to learn."""
+
+    def schedule(self, view: GroupView) -> Decision:
+        """The order."""
+        return self._decision
+
+
+class Late:
+    """Predicts ten tokens, a tenth of a second later."""
+
+    foresees: ClassVar[bool] = False
+
+    def predict(self, request: Request) -> tuple[LengthPrediction, float]:
+        """Belief, and seconds until it is ready."""
+        return LengthPrediction((10,)), 0.1
+
+
+def _check(frame: pd.DataFrame, load: Workload) -> None:
+    """Everybody is answered in full, and arrives when the last of its inputs is there."""
+    assert frame["finished_s"].notna().all()
+    np.testing.assert_array_equal(frame["output_tokens"], load.output_tokens)
+    arrives_s = load.arrival_s.copy()
+    for parent, child in linked_pairs(load):
+        arrives_s[child] = max(arrives_s[child], frame["finished_s"][parent])
+    waits = Graph(load.edges, load.service).waits > 0
+    np.testing.assert_array_equal(frame["arrival_s"], arrives_s)
+    assert (frame["started_s"][waits] >= arrives_s[waits]).all()
+
+
+@pytest.mark.parametrize("batch_rule", [RULES[0], RULES[1], RULES[3]])
+@pytest.mark.parametrize("who", ["arrival", "prompt", "draft", "predicted", "heard"])
+@given(
+    load=applications(),
+    blocks=st.sampled_from([12, 40]),
+    seed=st.integers(0, 99),
+    waits_s=st.lists(st.sampled_from([0.0113, 0.2719, 1.6449]), max_size=3),
+)
+@settings(max_examples=12, deadline=None)
+def test_same_times_with_and_without(
+    batch_rule: BatchRule, who: str, load: Workload, blocks: int, seed: int, waits_s: list[float]
+) -> None:
+    """Fast-forward on and off, while groups come and go."""
+    frames = []
+    for fast in (True, False):
+        recorder = Recorder(keep_events=who == "heard")
+        policies: dict[str, SchedulingPolicy] = {
+            "prompt": ByPrompt(batch_rule),
+            "draft": SteadyFcfs(rotates=False),
+        }
+        serve(
+            load,
+            policies.get(who, Fcfs(rule=batch_rule)),
+            Restless(seed, waits_s, 4),
+            costs=UnevenCosts(blocks=blocks, load=0.37),
+            fast_forward=fast,
+            gpus=4,
+            recorder=recorder,
+            predictor=Late() if who == "predicted" else None,
+        )
+        _check(recorder.requests, load)
+        frames.append(recorder.requests)
+    on, off = frames
+    exact = ["output_tokens", "preemptions"]
+    np.testing.assert_array_equal(on[exact], off[exact])
+    times = ["arrival_s", "started_s", "first_token_s", "finished_s", "gpu_s", "prefill_s"]
+    np.testing.assert_allclose(on[times], off[times], rtol=1e-9, atol=1e-9)
+
+
+def test_nobody_sees_a_call_before_its_inputs_are_there() -> None:
+    """What is known of it is its own part of the prompt, and who it waits for."""
+    seen = []
+
+    class Looking(Everywhere):
+        def place(self, view):  # type: ignore[no-untyped-def]
+            (service,) = view.services
+            seen.append((view.unfinished(service), view.to_come(service), view.edges))
+            return super().place(view)
+
+    load = linked(workload([10, 20, 30], [7, 8, 9]), [(0, 1), (1, 2)])
+    serve(load, None, Looking(("m", (0,))), costs=LinearCosts())
+    arrived, to_come, edges = seen[0]
+    assert arrived.id.tolist() == [0]
+    assert to_come.id.tolist() == [1, 2]
+    assert to_come.own_tokens.tolist() == [20, 30]
+    assert (edges.parent.tolist(), edges.child.tolist()) == ([0, 1], [1, 2])
+    assert not hasattr(to_come, "output_tokens")

@@ -1,0 +1,203 @@
+"""A forecast is the simulator's own run, and its operations are those of eq. 1-2."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from baselines.fcfs import Fcfs
+from harness.costs.models import ModelFacts
+from harness.interface.decisions import BatchRule, Deployment
+from harness.interface.entities import GpuId, Group, GroupId, ServiceId
+from harness.interface.views import ClusterView
+from harness.planning.forecast import Forecast, Forecaster, Load, Plan, ready_load
+from harness.tests.support.serving import SERVICE, Everywhere, LinearCosts, rule, serve, workload
+
+TINY = ModelFacts(
+    name="tiny",
+    layers=2,
+    hidden_size=4,
+    attention_heads=2,
+    kv_heads=2,
+    head_dim=2,
+    intermediate_size=8,
+    gated_mlp=False,
+    vocab_size=10,
+    max_context_tokens=4096,
+    parameters=1000,
+    source="made up",
+)
+PLANS = (Plan(1, 1), Plan(2, 1), Plan(3, 1), Plan(1, 2), Plan(2, 2))
+RULES = (
+    rule(pads=True, seats=4, tokens=300, padding=40),
+    rule(mixed=True, seats=6, tokens=32),
+)
+
+
+def _load(prompts: list[int], outputs: list[int]) -> Load:
+    ints = (np.array(prompts, np.int64), np.zeros(len(prompts), np.int64))
+    return ready_load(*ints, np.array(outputs, np.int64))
+
+
+def _random(seed: int, count: int) -> tuple[list[int], list[int]]:
+    rng = np.random.default_rng(seed)
+    return rng.integers(1, 90, count).tolist(), rng.integers(1, 70, count).tolist()
+
+
+def _forecast(
+    load: Load, plan: Plan, batch_rule: BatchRule = RULES[0], blocks: int = 200
+) -> Forecast:
+    forecaster = Forecaster(costs=LinearCosts(blocks=blocks), rule=batch_rule)
+    return forecaster.forecast(SERVICE, TINY, plan, load)
+
+
+class Spread(Everywhere):
+    """One service by a plan; looks at what is unfinished at given times, if any."""
+
+    def __init__(self, plan: Plan, looks_s: list[float] | None = None) -> None:
+        size = plan.tensor_parallel
+        self._deployment = Deployment(
+            tuple(
+                Group(
+                    GroupId(f"g{i}"),
+                    frozenset({SERVICE}),
+                    tuple(GpuId(i * size + j) for j in range(size)),
+                )
+                for i in range(plan.data_parallel)
+            )
+        )
+        self._looks_s = list(looks_s or [])
+        self.seen: list[tuple[list[int], list[int]]] = []
+
+    def place(self, view: ClusterView) -> Deployment:
+        """The same every time."""
+        if view.now_s > 0:
+            table = view.unfinished(SERVICE)
+            self.seen.append((table.prompt_tokens.tolist(), table.generated_tokens.tolist()))
+        wake_s = self._looks_s.pop(0) if self._looks_s else None
+        return Deployment(self._deployment.groups, wake_s)
+
+
+@pytest.mark.parametrize("batch_rule", RULES)
+@given(
+    seed=st.integers(0, 10**6),
+    count=st.integers(1, 40),
+    plan=st.sampled_from(PLANS),
+    blocks=st.sampled_from([12, 17, 200]),
+    share=st.floats(0.01, 0.99),
+)
+@settings(max_examples=40, deadline=None)
+def test_a_forecast_is_the_simulators_run(
+    batch_rule: BatchRule, seed: int, count: int, plan: Plan, blocks: int, share: float
+) -> None:
+    """Finish time to 1e-9, and at any moment the same requests with the same tokens."""
+    prompts, outputs = _random(seed, count)
+    forecast = _forecast(_load(prompts, outputs), plan, batch_rule, blocks)
+    costs = LinearCosts(blocks=blocks, load=1.0)
+    at_s = share * forecast.finish_s
+    placement = Spread(plan, [costs.load + at_s])
+    served = serve(
+        workload(prompts, outputs), Fcfs(rule=batch_rule), placement, costs=costs, gpus=4
+    )
+    assert costs.load + forecast.finish_s == pytest.approx(
+        served.requests["finished_s"].max(), rel=1e-9
+    )
+    rest = forecast.load_after(at_s)
+    assert placement.seen[0] == (rest.prompt_tokens.tolist(), rest.generated_tokens.tolist())
+
+
+def test_operations_by_hand() -> None:
+    """Two layers, hidden size 4: c = 4 x (2 + 2 + 2 + 2) x 2 + 2 x 4 x 8 = 128.
+
+    Prompt 3, output 3. Eq. 1: 2 x (128 x 3 + 2 x 4 x 3^2) = 912. Eq. 2 with contexts 4 and 5:
+    2 x (128 + 2 x 4 x 4) = 320 and 2 x (128 + 2 x 4 x 5) = 336. Together 1,568.
+    """
+    forecast = _forecast(_load([3], [3]), Plan(1, 1))
+    assert forecast.flops == 1568
+    assert _forecast(_load([3], [1]), Plan(1, 1)).flops == 912
+
+
+def test_operations_of_a_padded_pair_by_hand() -> None:
+    """Prompts 2 and 3 padded to 3, outputs 2: 2 x (128 x 6 + 2 x 4 x 2 x 9) = 1,824.
+
+    One decode of both with contexts 3 and 4: 2 x (128 x 2 + 2 x 4 x 7) = 624.
+    """
+    assert _forecast(_load([2, 3], [2, 2]), Plan(1, 1)).flops == 1824 + 624
+    # Alone in their groups nothing is padded: (2 x (256 + 32) + 2 x (128 + 24)) + (912 + 320)
+    assert _forecast(_load([2, 3], [2, 2]), Plan(2, 1)).flops == 576 + 304 + 912 + 320
+
+
+def test_operations_do_not_depend_on_tensor_parallelism() -> None:
+    load = _load(*_random(1, 20))
+    one, two = _forecast(load, Plan(1, 1)), _forecast(load, Plan(1, 2))
+    assert one.flops == two.flops
+    assert two.finish_s < one.finish_s
+
+
+@given(seed=st.integers(0, 10**6), plan=st.sampled_from(PLANS))
+@settings(max_examples=25, deadline=None)
+def test_operations_grow_to_the_total(seed: int, plan: Plan) -> None:
+    forecast = _forecast(_load(*_random(seed, 30)), plan)
+    times_s = np.linspace(-1.0, 1.2 * forecast.finish_s, 200)
+    done = [forecast.flops_by(float(time_s)) for time_s in times_s]
+    assert done[0] == 0
+    assert done == sorted(done)
+    assert done[-1] == forecast.flops_by(forecast.finish_s) == forecast.flops
+    assert 0 < forecast.flops_by(forecast.finish_s / 2) < forecast.flops
+
+
+@given(seed=st.integers(0, 10**6), plan=st.sampled_from(PLANS), blocks=st.sampled_from([12, 200]))
+@settings(max_examples=25, deadline=None)
+def test_load_after_conserves_tokens(seed: int, plan: Plan, blocks: int) -> None:
+    """Requests keep what they generate and are gone only when complete; in the end none is left."""
+    load = _load(*_random(seed, 30))
+    forecast = _forecast(load, plan, blocks=blocks)
+    before = 0
+    for time_s in np.linspace(0.0, forecast.finish_s, 7):
+        rest = forecast.load_after(float(time_s))
+        assert (rest.generated_tokens < rest.output_tokens).all()
+        left = int((rest.output_tokens - rest.generated_tokens).sum())
+        generated = int(load.output_tokens.sum()) - left
+        assert generated >= before
+        before = generated
+    assert len(forecast.load_after(forecast.finish_s)) == 0
+    assert before == load.output_tokens.sum()
+    assert forecast.load_after(0.0).id.tolist() == load.id.tolist()
+
+
+def test_load_after_can_be_asked_in_any_order() -> None:
+    forecast = _forecast(_load(*_random(2, 30)), Plan(2, 1))
+    late = forecast.load_after(forecast.finish_s * 0.8)
+    early = forecast.load_after(forecast.finish_s * 0.2)
+    again = forecast.load_after(forecast.finish_s * 0.8)
+    assert len(late) < len(early)
+    np.testing.assert_array_equal(late.generated_tokens, again.generated_tokens)
+    assert forecast.load.generated_tokens.sum() == 0
+
+
+def test_requests_are_dealt_to_groups_in_turn() -> None:
+    """Two groups: one has requests 0, 2, 4 ..., the other 1, 3, 5 ..."""
+    prompts, outputs = _random(3, 21)
+    halves = [_forecast(_load(prompts[i::2], outputs[i::2]), Plan(1, 1)) for i in (0, 1)]
+    both = _forecast(_load(prompts, outputs), Plan(2, 1))
+    assert both.finish_s == max(half.finish_s for half in halves)
+    assert both.flops == pytest.approx(sum(half.flops for half in halves), rel=1e-12)
+
+
+def test_a_group_without_a_request_does_nothing() -> None:
+    one, two = (_forecast(_load([9], [5]), Plan(dp, 1)) for dp in (1, 2))
+    assert one.finish_s == two.finish_s
+    assert one.flops == two.flops
+
+
+def test_work_that_was_begun_goes_on() -> None:
+    """5 of 8 tokens are there: a prefill of 9 + 5 tokens gives the sixth, two decodes the rest."""
+    begun = ready_load(np.array([9]), np.array([5]), np.array([8]))
+    fresh = _forecast(_load([14], [3]), Plan(1, 1))
+    assert _forecast(begun, Plan(1, 1)).finish_s == fresh.finish_s
+
+
+def test_what_never_fits_is_told() -> None:
+    forecaster = Forecaster(costs=LinearCosts(blocks=2), rule=RULES[0])
+    with pytest.raises(ValueError, match="r0 can never be admitted: 2 KV blocks of 16 tokens"):
+        forecaster.forecast(ServiceId("m"), TINY, Plan(1, 1), _load([90], [1]))

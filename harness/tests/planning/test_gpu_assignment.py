@@ -1,0 +1,228 @@
+"""GPU assignment: small cases by hand, and all small cases against brute force."""
+
+from collections.abc import Iterator, Sequence
+from itertools import combinations
+from random import Random
+
+import pytest
+
+from harness.interface.entities import Cluster, GpuId, Group, GroupId, ServiceId
+from harness.planning.gpu_assignment import assign
+
+BIG, SMALL, TINY = ServiceId("big"), ServiceId("small"), ServiceId("tiny")
+LOAD_S = {BIG: 30.0, SMALL: 10.0, TINY: 4.0}
+Wanted = tuple[ServiceId, int, int]
+
+
+def load_s(service: ServiceId, tensor_parallel: int) -> float:
+    return LOAD_S[service] + tensor_parallel
+
+
+def a_cluster(*island_sizes: int) -> Cluster:
+    islands = []
+    first = 0
+    for size in island_sizes:
+        islands.append(frozenset(GpuId(gpu) for gpu in range(first, first + size)))
+        first += size
+    return Cluster(tuple(GpuId(gpu) for gpu in range(first)), tuple(islands), 80 * 2**30)
+
+
+def a_group(service: ServiceId, *gpus: int) -> Group:
+    name = GroupId(f"{service}@{'-'.join(map(str, gpus))}")
+    return Group(name, frozenset((service,)), tuple(GpuId(gpu) for gpu in gpus))
+
+
+def reload_s(groups: Sequence[Group], current: Sequence[Group]) -> float:
+    return sum(
+        load_s(next(iter(group.services)), group.tensor_parallel)
+        for group in groups
+        if group not in current
+    )
+
+
+PAIRS = a_cluster(2, 2)
+
+
+def test_the_cheapest_model_moves_when_a_pair_is_needed() -> None:
+    """Singles on GPUs 0, 1 and 2 leave only GPU 3; a pair needs 0-1 or 2-3.
+
+    When big leaves GPU 1 for good, the pair costs moving tiny off GPU 0 or small off GPU 2: tiny
+    is the cheaper one, so the pair gets 0-1 and tiny goes to 3, next to small.
+    """
+    current = [a_group(TINY, 0), a_group(BIG, 1), a_group(SMALL, 2)]
+    wanted: list[Wanted] = [(TINY, 1, 1), (SMALL, 1, 1), (BIG, 1, 2)]
+    assert assign(wanted, current, PAIRS, load_s) == (
+        a_group(TINY, 3),
+        a_group(SMALL, 2),
+        a_group(BIG, 0, 1),
+    )
+
+
+def test_nothing_moves_when_what_is_loaded_is_wanted() -> None:
+    current = [a_group(SMALL, 3), a_group(TINY, 2), a_group(BIG, 0, 1)]
+    wanted: list[Wanted] = [(BIG, 1, 2), (SMALL, 1, 1), (TINY, 1, 1)]
+    groups = assign(wanted, current, PAIRS, load_s)
+    assert set(groups) == set(current)
+    assert [next(iter(group.services)) for group in groups] == [BIG, SMALL, TINY]
+
+
+def test_of_equal_groups_only_as_many_are_kept_as_wanted() -> None:
+    current = [a_group(SMALL, gpu) for gpu in range(4)]
+    assert assign([(SMALL, 2, 1)], current, PAIRS, load_s) == tuple(current[:2])
+
+
+def test_a_group_that_changes_its_degree_is_loaded_anew() -> None:
+    groups = assign([(SMALL, 1, 2)], [a_group(SMALL, 3)], PAIRS, load_s)
+    assert groups == (a_group(SMALL, 0, 1),)
+
+
+def test_a_shared_or_misplaced_group_is_not_kept() -> None:
+    shared = Group(GroupId("x"), frozenset((BIG, SMALL)), (GpuId(0), GpuId(1)))
+    misplaced = a_group(BIG, 1, 2)
+    renamed = Group(GroupId("x"), frozenset((BIG,)), (GpuId(2), GpuId(3)))
+    for odd in (shared, misplaced, renamed):
+        assert assign([(BIG, 1, 2)], [odd], PAIRS, load_s) == (a_group(BIG, 0, 1),)
+
+
+def test_a_single_leaves_whole_islands_to_those_who_need_them() -> None:
+    groups = assign([(TINY, 1, 1), (BIG, 1, 2), (SMALL, 1, 1)], [], PAIRS, load_s)
+    assert groups == (a_group(TINY, 3), a_group(BIG, 0, 1), a_group(SMALL, 2))
+
+
+def test_a_single_joins_the_island_with_least_room() -> None:
+    groups = assign([(TINY, 1, 1), (SMALL, 1, 1)], [a_group(SMALL, 2)], PAIRS, load_s)
+    assert groups == (a_group(TINY, 3), a_group(SMALL, 2))
+
+
+def test_the_tightest_island_is_given_up_where_it_leads_nowhere() -> None:
+    """3 in the island of 4 leaves 1 and 5, too little for 2 + 2 + 2; 3 in the one of 5 works."""
+    groups = assign([(BIG, 1, 3), (TINY, 3, 2)], [], a_cluster(4, 5), load_s)
+    assert groups == (
+        a_group(BIG, 4, 5, 6),
+        a_group(TINY, 0, 1),
+        a_group(TINY, 2, 3),
+        a_group(TINY, 7, 8),
+    )
+
+
+def test_a_group_larger_than_an_island_takes_whole_neighbours() -> None:
+    eight = a_cluster(2, 2, 2, 2)
+    groups = assign([(BIG, 1, 4), (SMALL, 1, 2)], [a_group(SMALL, 2, 3)], eight, load_s)
+    assert groups == (a_group(BIG, 4, 5, 6, 7), a_group(SMALL, 2, 3))
+
+
+def test_without_nvlink_neighbours_are_consecutive_gpus() -> None:
+    lonely = Cluster(tuple(GpuId(gpu) for gpu in range(4)), (), 2**30)
+    assert assign([(BIG, 1, 3)], [a_group(TINY, 0)], lonely, load_s) == (a_group(BIG, 0, 1, 2),)
+
+
+def test_gpu_numbers_need_not_start_at_zero() -> None:
+    gpus = (GpuId(7), GpuId(4), GpuId(5), GpuId(6))
+    strange = Cluster(gpus, (frozenset(gpus[:2]), frozenset(gpus[2:])), 2**30)
+    groups = assign([(BIG, 1, 2), (TINY, 1, 2)], [], strange, load_s)
+    assert groups == (a_group(BIG, 7, 4), a_group(TINY, 5, 6))
+
+
+@pytest.mark.parametrize(
+    ("wanted", "sentence"),
+    [
+        ([(BIG, 2, 2), (TINY, 1, 1)], "5 GPUs wanted, the cluster has 4"),
+        ([(BIG, 1, 3)], r"1 x big on 3 GPUs do not fit NVLink islands of 2, 2 GPUs"),
+        ([(BIG, 1, 0)], "big wants 1 groups of 0 GPUs"),
+        ([(BIG, 0, 1)], "big wants 0 groups of 1 GPUs"),
+    ],
+)
+def test_the_unplaceable_is_refused_with_numbers(wanted: list[Wanted], sentence: str) -> None:
+    with pytest.raises(ValueError, match=sentence):
+        assign(wanted, [], PAIRS, load_s)
+
+
+def test_islands_must_be_of_the_cluster() -> None:
+    broken = Cluster((GpuId(0),), (frozenset((GpuId(0), GpuId(9))),), 2**30)
+    with pytest.raises(ValueError, match=r"\[9\]"):
+        assign([(TINY, 1, 1)], [], broken, load_s)
+
+
+def is_legal(gpus: tuple[int, ...], cluster: Cluster) -> bool:
+    """The placement rule, stated anew."""
+    islands = [sorted(island) for island in cluster.nvlink_islands]
+    if len(gpus) <= max(map(len, islands)):
+        return any(set(gpus) <= set(island) for island in islands)
+    whole = [island for island in islands if set(island) <= set(gpus)]
+    return sum(map(len, whole)) == len(gpus) and list(gpus) == list(range(gpus[0], gpus[-1] + 1))
+
+
+def all_placements(
+    kinds: Sequence[tuple[ServiceId, int]], free: frozenset[int], cluster: Cluster
+) -> Iterator[list[Group]]:
+    if not kinds:
+        yield []
+        return
+    (service, tensor_parallel), *rest = kinds
+    for gpus in combinations(sorted(free), tensor_parallel):
+        if is_legal(gpus, cluster):
+            for others in all_placements(rest, free - set(gpus), cluster):
+                yield [a_group(service, *gpus), *others]
+
+
+@pytest.mark.parametrize("sizes", [(2, 2), (4,), (1, 1, 1, 1), (2, 1, 2), (3, 2), (2, 2, 2)])
+def test_no_placement_is_cheaper(sizes: tuple[int, ...]) -> None:
+    """Against every placement there is, for random wishes and random loaded groups."""
+    cluster = a_cluster(*sizes)
+    count = len(cluster.gpus)
+    rng = Random(sum(sizes))
+    for _ in range(60):
+        current = random_groups(rng, cluster)
+        kinds = [
+            (rng.choice([BIG, SMALL, TINY]), rng.choice([1, 1, 2, 2, 3, 4]))
+            for _ in range(rng.randint(1, 4))
+        ]
+        while sum(tensor_parallel for _, tensor_parallel in kinds) > count:
+            kinds.pop()
+        wanted = [(service, 1, tensor_parallel) for service, tensor_parallel in kinds]
+        costs = [
+            reload_s(groups, current)
+            for groups in all_placements(kinds, frozenset(cluster.gpus), cluster)
+        ]
+        if not costs:
+            with pytest.raises(ValueError, match="do not fit"):
+                assign(wanted, current, cluster, load_s)
+            continue
+        groups = assign(wanted, current, cluster, load_s)
+        assert [(next(iter(g.services)), g.tensor_parallel) for g in groups] == kinds
+        gpus = [gpu for group in groups for gpu in group.gpus]
+        assert len(set(gpus)) == len(gpus)
+        assert all(is_legal(group.gpus, cluster) for group in groups)
+        assert reload_s(groups, current) == pytest.approx(min(costs))
+        rng.shuffle(current)
+        assert assign(wanted, current, cluster, load_s) == groups
+
+
+def random_groups(rng: Random, cluster: Cluster) -> list[Group]:
+    """Some loaded groups on disjoint GPUs."""
+    free = sorted(cluster.gpus)
+    groups = []
+    while free:
+        gpus = tuple(free[: rng.choice([1, 1, 2])])
+        del free[: len(gpus)]
+        if rng.random() < 0.8 and is_legal(gpus, cluster):
+            groups.append(a_group(rng.choice([BIG, SMALL, TINY]), *gpus))
+    return groups
+
+
+def test_a_machine_of_eight_gpus_is_searched_in_few_steps() -> None:
+    """Eight singles loaded, two pairs and four singles wanted: counted in calls, not in time."""
+    cluster = a_cluster(2, 2, 2, 2)
+    services = [ServiceId(f"m{index}") for index in range(8)]
+    asked = []
+
+    def counted_load_s(service: ServiceId, tensor_parallel: int) -> float:
+        asked.append(service)
+        return 10.0 + int(service[1:]) * (1 if tensor_parallel == 1 else 3)
+
+    current = [a_group(service, gpu) for gpu, service in enumerate(services)]
+    wanted = [(services[0], 1, 2), (services[7], 1, 2)]
+    wanted += [(service, 1, 1) for service in services[2:6]]
+    groups = assign(wanted, current, cluster, counted_load_s)
+    assert set(groups[2:]) == set(current[2:6])
+    assert len(asked) == len(wanted)

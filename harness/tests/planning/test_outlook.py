@@ -1,0 +1,243 @@
+"""A planner's outlook: what goes on, what loads again, what fits."""
+
+import numpy as np
+import pytest
+
+from harness.costs.model import PARTS, ProfileCosts
+from harness.costs.models import model_facts
+from harness.interface.decisions import Deployment
+from harness.interface.entities import ServiceId
+from harness.interface.views import ClusterView
+from harness.planning.belief import believed_loads
+from harness.planning.forecast import Forecaster, Load, Plan, ready_load
+from harness.planning.outlook import Outlook
+from harness.predictors.ecdf import Ecdf
+from harness.predictors.oracle import Oracle
+from harness.tests.support.serving import Everywhere, LinearCosts, rule, serve, workload
+
+BIG, SMALL = ServiceId("Llama-2-70b-chat-hf"), ServiceId("chatglm3-6b")
+A, B = ServiceId("vicuna-13b-v1.5"), ServiceId("chatglm3-6b")
+ONE, TWO = Plan(1, 1), Plan(2, 1)
+LOAD_S = 1.5
+
+
+def _load(count: int, output: int) -> Load:
+    ones = np.ones(count, np.int64)
+    return ready_load(20 * ones, 0 * ones, output * ones + np.arange(count) % 7)
+
+
+def _outlook(gpus: int = 4, degrees: tuple[int, ...] = (1, 2)) -> Outlook:
+    """A has more to do than B; a load takes 1.5 s."""
+    costs = LinearCosts(blocks=1000, load=LOAD_S)
+    forecaster = Forecaster(costs=costs, rule=rule(seats=16))
+    return Outlook(forecaster, {A: _load(60, 80), B: _load(30, 20)}, gpus, degrees)
+
+
+def _forecaster() -> Forecaster:
+    return Forecaster(costs=LinearCosts(blocks=1000, load=LOAD_S), rule=rule(seats=16))
+
+
+def test_a_fresh_service_loads_and_then_does_as_forecast() -> None:
+    outlook = _outlook()
+    forecast = _forecaster().forecast(A, model_facts(A), TWO, _load(60, 80))
+    assert outlook.finish_s(A, TWO, {}) == LOAD_S + forecast.finish_s
+    assert outlook.flops_by(A, TWO, {}, LOAD_S) == 0
+    assert outlook.flops_by(A, TWO, {}, LOAD_S + 1) == forecast.flops_by(1.0) > 0
+    assert outlook.flops_by(A, TWO, {}, 1e9) == forecast.flops
+
+
+def test_a_stage_lasts_until_its_first_service_ends() -> None:
+    outlook = _outlook()
+    ends_s = [outlook.finish_s(A, TWO, {}), outlook.finish_s(B, ONE, {})]
+    stage = {A: TWO, B: ONE}
+    assert outlook.duration_s(stage) == min(ends_s) == ends_s[1]
+    assert outlook.pass_stage(stage) == ends_s[1]
+    assert outlook.unfinished == (A,)
+    assert outlook.passed_s == ends_s[1]
+
+
+def test_throughput_is_operations_over_duration() -> None:
+    outlook = _outlook()
+    duration_s = outlook.finish_s(B, ONE, {})
+    done = outlook.flops_by(A, TWO, {}, duration_s) + outlook.flops_by(B, ONE, {}, duration_s)
+    assert outlook.throughput({A: TWO, B: ONE}) == pytest.approx(done / duration_s)
+    assert outlook.throughput({}) == 0
+
+
+def test_a_kept_plan_goes_on_without_a_load() -> None:
+    """A ends when it would have, and its operations go on from where they were."""
+    outlook = _outlook()
+    ends_s, total = outlook.finish_s(A, TWO, {}), outlook.flops_by(A, TWO, {}, 1e9)
+    passed_s = outlook.duration_s({A: TWO, B: ONE})
+    done = outlook.flops_by(A, TWO, {}, passed_s)
+    outlook.pass_stage({A: TWO, B: ONE})
+    assert outlook.running(A) == TWO
+    assert outlook.finish_s(A, TWO, {}) == pytest.approx(ends_s - passed_s, rel=1e-12)
+    assert outlook.flops_by(A, TWO, {}, 0.0) == 0
+    assert outlook.flops_by(A, TWO, {}, 1e9) == pytest.approx(total - done)
+    assert outlook.pass_stage({A: TWO}) == pytest.approx(ends_s - passed_s)
+    assert outlook.unfinished == ()
+    assert outlook.passed_s == pytest.approx(ends_s)
+
+
+def test_a_changed_plan_loads_again_and_recomputes() -> None:
+    """What is left of A after the stage is forecast anew, behind a load."""
+    outlook = _outlook()
+    passed_s = outlook.pass_stage({A: ONE, B: ONE})
+    before = _forecaster().forecast(A, model_facts(A), ONE, _load(60, 80))
+    rest = before.load_after(passed_s - LOAD_S)
+    assert 0 < len(rest) <= 60
+    assert rest.generated_tokens.sum() > 0
+    anew = _forecaster().forecast(A, model_facts(A), TWO, rest)
+    assert outlook.finish_s(A, TWO, {}) == LOAD_S + anew.finish_s
+    assert outlook.flops_by(A, TWO, {}, 1e9) == anew.flops
+
+
+def test_a_service_left_out_of_a_stage_must_load_again() -> None:
+    """A runs, pauses while B runs, and comes back: under any plan it loads first."""
+    outlook = _outlook()
+    outlook = Outlook(
+        _forecaster(), {A: _load(60, 80), B: _load(30, 60), BIG: _load(9, 20)}, 4, (1, 2)
+    )
+    outlook.pass_stage({A: ONE, BIG: ONE})
+    assert outlook.running(A) == ONE
+    goes_on_s = outlook.finish_s(A, ONE, {})
+    outlook.pass_stage({B: ONE})
+    assert outlook.running(A) is None
+    assert outlook.unfinished == (A,)
+    assert outlook.finish_s(A, ONE, {}) > goes_on_s + 0.9 * LOAD_S
+
+
+def test_kept_twice_is_kept_once() -> None:
+    """Two stages under one plan: elapsed time adds up."""
+    loads = {A: _load(60, 80), B: _load(10, 20), BIG: _load(20, 40)}
+    outlook = Outlook(_forecaster(), loads, 4, (1, 2))
+    ends_s = outlook.finish_s(A, ONE, {})
+    passed_s = outlook.pass_stage({A: ONE, B: ONE, BIG: ONE})
+    passed_s += outlook.pass_stage({A: ONE, BIG: ONE})
+    assert outlook.unfinished == (A,)
+    assert outlook.finish_s(A, ONE, {}) == pytest.approx(ends_s - passed_s, rel=1e-12)
+
+
+def test_services_without_requests_are_not_there() -> None:
+    outlook = Outlook(_forecaster(), {A: _load(0, 1), B: _load(3, 5)}, 2, (1,))
+    assert outlook.unfinished == (B,)
+
+
+def test_a_copy_goes_its_own_way() -> None:
+    outlook = _outlook()
+    twin = outlook.copy()
+    first_s = twin.pass_stage({A: TWO, B: ONE})
+    assert outlook.unfinished == (A, B)
+    assert outlook.passed_s == 0
+    assert outlook.running(A) is None
+    assert outlook.copy().pass_stage({A: TWO, B: ONE}) == first_s
+    twin.copy().pass_stage({A: TWO})
+    assert twin.unfinished == (A,)
+
+
+def _measured() -> Forecaster:
+    costs = ProfileCosts(
+        gpu="A100-80G", profile_dir="a100_80g_vllm_0_3", memory_share=0.9, parts=PARTS
+    )
+    return Forecaster(costs=costs, rule=rule())
+
+
+def test_valid_plans_fit_the_memory_and_the_cluster() -> None:
+    """140 GB of weights do not fit one GPU of 80 GB; 12 GB do, up to four times."""
+    outlook = Outlook(_measured(), {BIG: _load(3, 5), SMALL: _load(3, 5)}, 4, (1, 2, 4))
+    assert {plan.tensor_parallel for plan in outlook.plans(BIG)} <= {2, 4}
+    assert Plan(1, 4) in outlook.plans(BIG)
+    wanted = [*(Plan(n, 1) for n in (1, 2, 3, 4)), Plan(1, 2), Plan(2, 2), Plan(1, 4)]
+    assert sorted(outlook.plans(SMALL), key=str) == sorted(wanted, key=str)
+    assert all(plan.gpus <= 4 for plan in outlook.plans(BIG))
+
+
+def test_a_model_without_a_valid_plan_is_named() -> None:
+    outlook = Outlook(_measured(), {BIG: _load(3, 5)}, 1, (1, 2, 4))
+    with pytest.raises(ValueError, match=r"Llama-2-70b-chat-hf fits no plan: 1 GPUs"):
+        outlook.plans(BIG)
+
+
+def test_the_longest_sequence_must_fit() -> None:
+    """chatglm3-6b goes up to 8,192 tokens: 512 blocks of 16 hold one such sequence, 511 do not."""
+    assert model_facts(SMALL).max_context_tokens == 8192
+    for blocks, fits in ((512, True), (511, False)):
+        forecaster = Forecaster(costs=LinearCosts(blocks=blocks), rule=rule())
+        outlook = Outlook(forecaster, {SMALL: _load(3, 5)}, 1, (1,))
+        if fits:
+            assert outlook.plans(SMALL) == [ONE]
+        else:
+            with pytest.raises(ValueError, match="chatglm3-6b fits no plan"):
+                outlook.plans(SMALL)
+
+
+def test_believed_loads_are_the_unfinished_requests_with_sampled_lengths() -> None:
+    """All lengths are 40: cut to a request's limit, and never below what it has generated."""
+    forty = Ecdf([39, 40], [0.0, 1.0], mean_tokens=40.0, cap_tokens=40, kind="", source="")
+    seen: list[tuple[float, Load]] = []
+
+    class Believing(Everywhere):
+        def place(self, view: ClusterView) -> Deployment:
+            rngs = {ServiceId("m"): np.random.default_rng(0)}
+            loads = believed_loads(view, {ServiceId("m"): forty}, rngs)
+            seen.append((view.now_s, loads[ServiceId("m")]))
+            wake_s = view.now_s + 0.6 if view.now_s < 3 else None
+            return Deployment(super().place(view).groups, wake_s)
+
+    load = workload([9, 9, 9, 9], [3, 20, 50, 50], [0.0, 0.0, 0.0, 1.0])
+    costs = LinearCosts(base_s=0.08)
+    frame = serve(load, None, Believing(("m", (0,))), costs=costs).requests
+    times = [time_s for time_s, _ in seen]
+    assert times == pytest.approx([0.6 * i for i in range(6)])
+    first = seen[0][1]
+    assert first.prompt_tokens.tolist() == [9, 9, 9]
+    assert first.output_tokens.tolist() == [8, 25, 40]
+    for time_s, believed in seen:
+        there = (frame["arrival_s"] <= time_s) & (frame["finished_s"] > time_s)
+        assert len(believed) == there.sum()
+        assert (believed.output_tokens > believed.generated_tokens).all()
+    assert seen[-1][1].generated_tokens.sum() > 0
+
+
+def test_predicted_lengths_are_believed_instead_of_sampled_ones() -> None:
+    """An oracle knows all; believed is the truth, but for the limit."""
+    forty = Ecdf([39, 40], [0.0, 1.0], mean_tokens=40.0, cap_tokens=40, kind="", source="")
+    seen: list[list[int]] = []
+
+    class Believing(Everywhere):
+        def place(self, view: ClusterView) -> Deployment:
+            name = ServiceId("m")
+            loads = believed_loads(view, {name: forty}, {name: np.random.default_rng(0)})
+            seen.append(loads[name].output_tokens.tolist())
+            return super().place(view)
+
+    load = workload([9, 9, 9], [3, 20, 50], [0.0, 0.0, 0.0])
+    serve(load, None, Believing(("m", (0,))), predictor=Oracle().of(load, 0))
+    assert seen[0] == [3, 20, 50]
+
+
+def test_one_seed_makes_the_lengths_of_all_services_long_and_short_together() -> None:
+    """The n-th requests of two services with one distribution have the same length, or not."""
+    spread = Ecdf([0, 20], [0.0, 1.0], mean_tokens=10.5, cap_tokens=20, kind="", source="")
+    names = [ServiceId("m0"), ServiceId("m1")]
+    seen: list[list[list[int]]] = []
+
+    class Believing(Everywhere):
+        one_seed = True
+
+        def place(self, view: ClusterView) -> Deployment:
+            shared = np.random.default_rng(5)
+            rngs = {n: np.random.default_rng(5) if self.one_seed else shared for n in names}
+            loads = believed_loads(view, dict.fromkeys(names, spread), rngs)
+            seen.append([loads[name].output_tokens.tolist() for name in names])
+            return super().place(view)
+
+    load = workload([9] * 20, [25] * 20, [0.0] * 20, 2)
+    for one_seed in (True, False):
+        placement = Believing(("m0", (0,)), ("m1", (1,)))
+        placement.one_seed = one_seed
+        serve(load, None, placement)
+    together, apart = seen[0], seen[-1]
+    assert together[0] == together[1]
+    assert apart[0] != apart[1]

@@ -1,0 +1,70 @@
+"""README.md says what the committed verdicts and profiles say."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from harness.report import readme as report
+from harness.runs.record import ROOT
+
+
+def test_readme_is_up_to_date() -> None:
+    assert report.main(["--check"]) == 0, "run: python -m harness.report"
+
+
+def test_a_part_is_rewritten_and_the_rest_kept(tmp_path: Path) -> None:
+    folder = tmp_path / "results" / "claims"
+    folder.mkdir(parents=True)
+    facts = {"paper": [1.1, 2.4], "ours": "1.2 [1.1, 1.3]", "note": "a|b"}
+    claims = [
+        {"id": "p.one", "verdict": "not reproduced"} | facts,
+        {"id": "p.two", "verdict": "not run"} | facts,
+    ]
+    (folder / "p_verdicts.json").write_text(json.dumps(claims))
+    text = "a\n<!-- generated: claims -->\nold\n<!-- end: claims -->\nb"
+    new = report.rewritten(text, tmp_path)
+    assert "| `p.one` | 1.1 to 2.4 | 1.2 [1.1, 1.3] | **not reproduced** | a/b |" in new
+    assert "old" not in new
+    assert "p.two" not in new
+    assert "Not run yet: 1 of p." in new
+    assert (new[0], new[-1]) == ("a", "b")
+    assert report.rewritten(new, tmp_path) == new
+
+
+def test_a_part_without_an_end_is_refused() -> None:
+    with pytest.raises(ValueError, match="no <!-- end: claims -->"):
+        report.rewritten("<!-- generated: claims -->", ROOT)
+
+
+def test_heads_stand_beside_what_was_published_for_them(tmp_path: Path) -> None:
+    figures = {"accuracy": 0.5, "macro_f1": 0.4, "mae_tokens": 31.26, "spearman": 0.777}
+    row = figures | {"classes": 5, "latency_s": {"mean": 0.0123, "p99": 0.05}}
+    summary = {
+        "heads": [row | {"name": "reg_l1"}, row | {"name": "bin", "classes": 2}],
+        "baselines": [row | {"name": "ridge"}],
+        "machine": {"cpu": "c", "cores": 2},
+        "threads": 1,
+        "minutes": 12.3,
+        "base": "b",
+        "shared_encoder": True,
+        "split": {"train": 6000, "validation": 2000, "test": 2000},
+        "class_bounds_tokens": [1, 2, 3, 4],
+    }
+    for name, text in (
+        ("predictors/summary.json", json.dumps(summary)),
+        (
+            "claims/p.yaml",
+            "claims: [{id: p.tab2.ablation, paper: {regression-l1: [0.615, 0.61, 1, 2], "
+            "binary: [null, null, 1, 2]}}]",
+        ),
+    ):
+        path = tmp_path / "results" / name
+        path.parent.mkdir(parents=True)
+        path.write_text(text)
+    made = report.PARTS["predictor"](tmp_path)
+    assert "| `reg_l1` | 0.615 | 0.610 | 0.500 | 0.400 | 31.3 | 0.78 | 12.3 | 50.0 |" in made
+    assert "| `bin` | - | - | 0.500 (of 2) |" in made
+    assert "| `ridge` | - | - | 0.500 |" in made
+    assert "one encoder for all heads" in made
+    assert "6,000 training" in made

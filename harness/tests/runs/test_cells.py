@@ -1,0 +1,134 @@
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import yaml
+
+from harness.runs.cells import Cell, combinations_of, run_cell, run_cells
+from harness.runs.record import NEEDED, TEMPORARY, is_finished
+from harness.tests.support.configured import cells_of, first_cell_of
+from harness.workloads.workload import Workload
+
+SMALL = ("workload.requests=4", "workload.models=[chatglm3-6b]", "hardware.gpu_count=2")
+
+
+@dataclass(frozen=True)
+class Failing:
+    """A recipe that cannot be followed."""
+
+    error: Exception
+    files: Mapping[str, str] = field(default_factory=dict)
+    models: tuple[str, ...] = ()
+
+    def build(self, seed: int) -> Workload:
+        """Raise."""
+        raise self.error
+
+
+def small(tmp_path: Path, *overrides: str) -> Cell:
+    return first_cell_of(*SMALL, f"results={tmp_path}", *overrides)
+
+
+def test_the_last_axis_is_the_fastest() -> None:
+    assert list(combinations_of({"a": [1, 2], "b": ["x", "y"]})) == [
+        {"a": 1, "b": "x"},
+        {"a": 1, "b": "y"},
+        {"a": 2, "b": "x"},
+        {"a": 2, "b": "y"},
+    ]
+    assert list(combinations_of({})) == [{}]
+
+
+def test_a_cell_becomes_a_whole_folder(tmp_path: Path) -> None:
+    cell = small(tmp_path, "seed=3")
+    run_cell(cell)
+    assert {path.name for path in cell.folder.iterdir()} == set(NEEDED)
+    assert yaml.safe_load((cell.folder / "config.yaml").read_text()) == cell.config
+    summary = json.loads((cell.folder / "summary.json").read_text())
+    assert (summary["requests"], summary["unfinished"]) == (4, 0)
+    assert summary["end_to_end_s"] == pytest.approx(summary["inference_s"] + summary["extra_s"])
+    assert summary["planned_inference_s"] > 0
+    requests = pd.read_parquet(cell.folder / "requests.parquet")
+    assert summary["inference_s"] == requests["finished_s"].max()
+    used = summary["gpu_busy_s"] + summary["gpu_loading_s"] + summary["gpu_idle_s"]
+    assert used == pytest.approx(2 * summary["inference_s"])
+    costs = json.loads((cell.folder / "provenance.json").read_text())["costs"]
+    assert costs["source"] == {"chatglm3-6b": "measured"}
+    assert 0 < costs["fit_error"] < 0.1
+
+
+def test_iterations_are_kept_on_demand(tmp_path: Path) -> None:
+    cell = small(tmp_path, "record.iterations=true")
+    run_cell(cell)
+    assert len(pd.read_parquet(cell.folder / "iterations.parquet")) > 0
+
+
+def test_a_finished_cell_is_not_run_again(tmp_path: Path) -> None:
+    cell = small(tmp_path)
+    run_cell(cell)
+    before = (cell.folder / "summary.json").stat().st_mtime_ns
+    run_cell(replace(cell, recipe=Failing(AssertionError("it was run again"))))
+    assert (cell.folder / "summary.json").stat().st_mtime_ns == before
+
+
+@pytest.mark.parametrize("lost", NEEDED)
+def test_a_folder_without_one_of_its_files_is_redone(tmp_path: Path, lost: str) -> None:
+    cell = small(tmp_path)
+    run_cell(cell)
+    (cell.folder / lost).unlink()
+    run_cell(cell)
+    assert is_finished(cell.folder)
+
+
+@pytest.mark.parametrize("error", [ValueError("bad row"), KeyboardInterrupt()])
+def test_a_cell_that_fails_leaves_nothing(tmp_path: Path, error: Exception) -> None:
+    cell = replace(small(tmp_path), recipe=Failing(error))
+    with pytest.raises(type(error)):
+        run_cell(cell)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_interrupt_while_writing_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(self: pd.DataFrame, path: Path, index: bool) -> None:
+        path.write_bytes(b"half")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(pd.DataFrame, "to_parquet", interrupted)
+    cell = small(tmp_path)
+    with pytest.raises(KeyboardInterrupt):
+        run_cell(cell)
+    assert list(cell.folder.parent.iterdir()) == []
+
+
+def test_cells_run_in_order_and_are_told_of(tmp_path: Path) -> None:
+    cells = cells_of(*SMALL, f"results={tmp_path}", "+matrix.seed=[1,0]")
+    told: list[int] = []
+    run_cells(cells, workers=1, on_done=lambda cell: told.append(cell.seed))
+    assert told == [1, 0]
+    assert all(is_finished(cell.folder) for cell in cells)
+
+
+def test_no_cells_are_soon_done() -> None:
+    told: list[Cell] = []
+    run_cells([], workers=2, on_done=told.append)
+    assert told == []
+
+
+@pytest.mark.slow
+def test_a_worker_says_what_the_cell_said(tmp_path: Path) -> None:
+    """Not Ray's report of it: the sentence alone, and the worker's traceback as a note."""
+    cell = small(tmp_path)
+    cells = [
+        replace(cell, folder=tmp_path / "x" / name, recipe=Failing(ValueError("row 7 is bad")))
+        for name in ("a", "b")
+    ]
+    with pytest.raises(ValueError, match="row 7 is bad") as raised:
+        run_cells(cells, workers=2, on_done=lambda cell: None)
+    assert (type(raised.value), str(raised.value)) == (ValueError, "row 7 is bad")
+    assert "in build" in raised.value.__notes__[0]
+    assert not list(tmp_path.glob(f"**/{TEMPORARY}*"))

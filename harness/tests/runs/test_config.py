@@ -1,0 +1,56 @@
+"""What a configuration may not say at its top level; test_run.py has the command's sentences."""
+
+import re
+from typing import Any
+
+import pytest
+
+from harness.runs.config import FIDELITIES, check, check_fidelity
+
+
+@pytest.mark.parametrize("fidelity", FIDELITIES)
+def test_known_fidelities_pass(fidelity: str) -> None:
+    check_fidelity(fidelity)
+
+
+@pytest.mark.parametrize("fidelity", ["Paper", "", "program"])
+def test_an_unknown_fidelity_is_refused(fidelity: str) -> None:
+    with pytest.raises(ValueError, match=f"^fidelity={fidelity} is none of paper, code$"):
+        check_fidelity(fidelity)
+
+
+def plain(**changes: Any) -> dict[str, Any]:
+    """The least that is checked, resolved, with changes."""
+    usual: dict[str, Any] = {
+        "hardware": {},
+        "record": {},
+        "system": {"name": "s", "dispatch": {}, "placement": {}},
+        "compare": {},
+        "matrix": {"seed": [0, 1], "policy": ["a", "b"]},
+        "skip": [{"policy": ["a"], "seed": [1]}],
+        "workers": 1,
+        "seed": 0,
+        "uncertainty_draws": 0,
+        "tracking": "none",
+        "name": "n",
+    }
+    return usual | changes
+
+
+def test_cells_that_can_be_skipped_pass() -> None:
+    check(plain())
+    check(plain(skip=[]))
+
+
+@pytest.mark.parametrize(
+    ("pattern", "said"),
+    [
+        ("policy", "skip holds policy, which is not axes of the matrix with lists of values"),
+        ({}, "skip holds {}, which is not axes of the matrix with lists of values"),
+        ({"policy": "a"}, "skip.policy=a is not a list of values"),
+        ({"polcy": ["a"]}, "No axis of the matrix is called 'polcy'; closest: policy."),
+    ],
+)
+def test_a_pattern_that_is_none_is_refused(pattern: object, said: str) -> None:
+    with pytest.raises(ValueError, match=f"^{re.escape(said)}$"):
+        check(plain(skip=[pattern]))

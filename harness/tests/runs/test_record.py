@@ -1,0 +1,227 @@
+"""Run folders: whole or absent, named by what determines them, read back as written."""
+
+import errno
+import json
+import os
+import shutil
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from harness.runs import record
+from harness.runs.record import RecordError
+
+CONFIG: dict[str, object] = {"seed": 3, "system": {"name": "toy", "gpus": [0, 1]}}
+
+
+def write(folder: Path, **changes: Any) -> None:
+    """Write a small run, with `changes` to its parts."""
+    parts: dict[str, Any] = {
+        "config": CONFIG,
+        "provenance": {"code": "c1", "started": "2026-01-01T00:00:00+00:00", "costs": {}},
+        "requests": pd.DataFrame({"id": [0, 1], "end_s": [1.0, np.nan]}),
+        "gpu": pd.DataFrame({"gpu": [0], "busy_s": [1.0]}),
+        "iterations": None,
+        "summary": {"end_to_end_s": np.float64(2.5), "unfinished": np.int64(1)},
+    }
+    record.write_run(folder, **(parts | changes))
+
+
+def test_a_run_is_read_back_as_written(tmp_path: Path) -> None:
+    write(tmp_path / "a", provenance={"code": "c1", "started": "t", "costs": {"fit_error": 0.05}})
+    write(tmp_path / "b", config={"seed": 4, "system": {"name": "toy", "gpus": [0]}})
+    rows = record.read_summaries(tmp_path)
+    assert list(rows.index) == ["a", "b"]
+    assert rows.loc["a", "config.system.name"] == "toy"
+    assert rows.loc["a", "config.system.gpus"] == "0+1"
+    assert rows["config.seed"].tolist() == [3, 4]
+    assert rows["end_to_end_s"].tolist() == [2.5, 2.5]
+    assert rows["unfinished"].tolist() == [1, 1]
+    assert rows.loc["a", "costs.fit_error"] == 0.05
+    requests = pd.read_parquet(tmp_path / "a" / "requests.parquet")
+    assert requests["id"].tolist() == [0, 1]
+    assert requests["end_s"].isna().tolist() == [False, True]
+
+
+def test_iterations_are_there_only_when_given(tmp_path: Path) -> None:
+    write(tmp_path / "a")
+    write(tmp_path / "b", iterations=pd.DataFrame({"duration_s": [0.5]}))
+    assert not (tmp_path / "a" / "iterations.parquet").exists()
+    assert pd.read_parquet(tmp_path / "b" / "iterations.parquet")["duration_s"].tolist() == [0.5]
+
+
+def test_what_is_not_finite_is_written_as_null(tmp_path: Path) -> None:
+    write(tmp_path / "a", summary={"mean_s": np.nan, "worst_s": float("inf"), "at": [np.nan, 1]})
+    text = (tmp_path / "a" / "summary.json").read_text()
+    assert json.loads(text) == {"mean_s": None, "worst_s": None, "at": [None, 1]}
+
+
+def test_what_has_no_plain_form_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(TypeError, match="cannot record a object"):
+        write(tmp_path / "a", summary={"x": object()})
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_finished_run_is_kept(tmp_path: Path) -> None:
+    write(tmp_path / "a")
+    write(tmp_path / "a", summary={"end_to_end_s": 9.0})
+    assert record.read_summaries(tmp_path)["end_to_end_s"].tolist() == [2.5]
+    assert [path.name for path in tmp_path.iterdir()] == ["a"]
+
+
+def test_a_half_run_is_redone(tmp_path: Path) -> None:
+    write(tmp_path / "a")
+    (tmp_path / "a" / "summary.json").unlink()
+    assert not record.is_finished(tmp_path / "a")
+    assert record.read_summaries(tmp_path).empty
+    write(tmp_path / "a", summary={"end_to_end_s": 9.0})
+    assert record.read_summaries(tmp_path)["end_to_end_s"].tolist() == [9.0]
+
+
+def test_a_full_disk_leaves_nothing_and_says_where(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    full = Path.write_text
+
+    def refuse(path: Path, *arguments: Any) -> int:
+        if path.name == "summary.json":
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return full(path, *arguments)
+
+    monkeypatch.setattr(Path, "write_text", refuse)
+    with pytest.raises(RecordError, match=r"could not write the run .*/a: No space left on device"):
+        write(tmp_path / "a")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_read_only_disk_is_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("not a folder")
+    with pytest.raises(RecordError, match=r"could not write the run .*/file/a: Not a directory"):
+        write(tmp_path / "file" / "a")
+
+
+def test_another_process_finishing_first_is_no_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rename = Path.rename
+
+    def overtaken(path: Path, target: Path) -> Path:
+        monkeypatch.setattr(Path, "rename", rename)
+        write(target, summary={"end_to_end_s": 9.0})
+        # The inner run used this process's temporary name; a real rival would not.
+        path.mkdir()
+        (path / "f").touch()
+        return rename(path, target)
+
+    monkeypatch.setattr(Path, "rename", overtaken)
+    write(tmp_path / "a")
+    assert record.read_summaries(tmp_path)["end_to_end_s"].tolist() == [9.0]
+    assert [path.name for path in tmp_path.iterdir()] == ["a"]
+
+
+def test_leftovers_of_dead_processes_are_removed(tmp_path: Path) -> None:
+    child = os.fork()
+    if child == 0:
+        os._exit(0)
+    os.waitpid(child, 0)
+    dead, alive = tmp_path / f".tmp-a-{child}", tmp_path / f".tmp-b-{os.getpid()}"
+    for folder in (dead, alive):
+        folder.mkdir()
+        (folder / "config.yaml").touch()
+    assert record.remove_leftovers(tmp_path) == 1
+    assert [path.name for path in tmp_path.iterdir()] == [alive.name]
+    assert record.read_summaries(tmp_path).empty
+
+
+def test_a_run_is_named_by_what_determines_it() -> None:
+    name = record.run_id({"a": 1, "b": {"c": (1, 2), "d": np.int64(3)}}, "code")
+    assert name == record.run_id({"b": {"d": 3, "c": [1, 2]}, "a": 1}, "code")
+    assert len(name) == 12
+    assert set(name) <= set("0123456789abcdef")
+    others = [
+        record.run_id({"a": 2, "b": {"c": [1, 2], "d": 3}}, "code"),
+        record.run_id({"a": 1, "b": {"c": [2, 1], "d": 3}}, "code"),
+        record.run_id({"a": 1, "b": {"c": [1, 2], "d": 3}}, "other"),
+    ]
+    assert len({name, *others}) == 4
+
+
+def test_the_digest_follows_program_and_profiles_only(tmp_path: Path) -> None:
+    for name in ("harness/a.py", "harness/tests/test_a.py", "systems/x/b.py", "plots/p.py"):
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("1")
+    profile = tmp_path / "harness" / "profiles" / "gpu.json"
+    profile.parent.mkdir()
+    profile.write_text("{}")
+    first = record.digest_of(tmp_path)
+    (tmp_path / "harness/tests/test_a.py").write_text("2")
+    (tmp_path / "plots/p.py").write_text("2")
+    assert record.digest_of(tmp_path) == first
+    seen = {first}
+    for changed in (tmp_path / "systems/x/b.py", tmp_path / "harness/a.py", profile):
+        changed.write_text("2")
+        seen.add(record.digest_of(tmp_path))
+    (tmp_path / "harness/a.py").rename(tmp_path / "harness/c.py")
+    seen.add(record.digest_of(tmp_path))
+    assert len(seen) == 5
+
+
+def test_current_leaves_out_what_an_older_program_made(tmp_path: Path) -> None:
+    for name, code, day in (("a", "old", "01"), ("b", "new", "03"), ("c", "new", "02")):
+        write(tmp_path / name, provenance={"code": code, "started": f"2026-01-{day}"})
+    assert list(record.current(record.read_summaries(tmp_path)).index) == ["b", "c"]
+    assert record.current(record.read_summaries(tmp_path / "none")).empty
+
+
+def test_a_broken_file_is_named(tmp_path: Path) -> None:
+    write(tmp_path / "a")
+    (tmp_path / "a" / "summary.json").write_text("{")
+    with pytest.raises(RecordError, match=r"could not read the run .*/a: "):
+        record.read_summaries(tmp_path)
+
+
+def test_provenance_says_what_ran_where() -> None:
+    told = record.provenance(
+        started_s=time.time() - 5, costs={"profile": "p"}, datasets={"d": "0" * 64}
+    )
+    assert told["code"] == record.source_digest()
+    assert 5 <= float(str(told["wall_s"])) < 60
+    assert told["datasets"] == {"d": "0" * 64}
+    assert told["costs"] == {"profile": "p"}
+    packages = told["packages"]
+    assert isinstance(packages, dict)
+    assert packages["numpy"] == np.__version__
+    machine = told["machine"]
+    assert isinstance(machine, dict)
+    assert machine["cores"] == os.cpu_count()
+    record.as_plain(told)
+
+
+def test_no_git_and_no_repository_are_fine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    nothing = {"commit": None, "changes": None}
+    monkeypatch.setattr(record, "ROOT", tmp_path)
+    assert record._git.__wrapped__() == nothing
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert record._git.__wrapped__() == nothing
+
+
+@pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
+def test_changes_since_the_commit_are_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(record, "ROOT", tmp_path)
+    identity = ("-c", "user.name=a", "-c", "user.email=a@example.org")
+    (tmp_path / "f").write_text("1")
+    assert record._said("git", "init", "-q") is not None
+    assert record._said("git", "add", "f") is not None
+    assert record._said("git", *identity, "commit", "-qm", "one") is not None
+    clean = record._git.__wrapped__()
+    assert len(str(clean["commit"])) == 40
+    assert clean["changes"] is None
+    (tmp_path / "f").write_text("2")
+    dirty = record._git.__wrapped__()
+    assert dirty["commit"] == clean["commit"]
+    assert len(str(dirty["changes"])) == 12

@@ -1,0 +1,155 @@
+"""Hand-made views for tests: a group of requests whose state a test sets directly."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from math import nan
+
+import numpy as np
+
+from harness.interface.decisions import Batch, Decision, Reservation
+from harness.interface.entities import (
+    AppId,
+    GpuId,
+    Group,
+    GroupId,
+    LengthPrediction,
+    Request,
+    RequestId,
+    Service,
+    ServiceId,
+    TenantId,
+)
+from harness.interface.kv_ledger import KvLedger
+from harness.interface.views import GroupView, RequestTable, RequestView
+
+CHAT = ServiceId("chat")
+CODE = ServiceId("code")
+
+
+def a_service(name: ServiceId = CHAT, *, kv_bytes_per_token: int = 1) -> Service:
+    """A service whose KV of one token is one byte, so that bytes read as tokens."""
+    return Service(name, kv_bytes_per_token, max_context_tokens=4096)
+
+
+def a_request(number: int, *, service: ServiceId = CHAT, prompt_tokens: int = 16) -> Request:
+    """Facts of a request that arrived at second `number`."""
+    return Request(
+        id=RequestId(number),
+        service=service,
+        app=AppId(number),
+        tenant=TenantId("t"),
+        arrival_s=float(number),
+        prompt_tokens=prompt_tokens,
+        max_output_tokens=100,
+    )
+
+
+@dataclass
+class FakeRequest:
+    """A request in the state given; `context_tokens` includes what it generated."""
+
+    facts: Request
+    kv_tokens: int = 0
+    generated_tokens: int = 0
+    swapped_tokens: int = 0
+    gpu_s: float = 0.0
+    is_running: bool = False
+    predicted: LengthPrediction | None = None
+    reservation: Reservation | None = None
+
+    @property
+    def context_tokens(self) -> int:
+        """Prompt plus tokens generated so far."""
+        return self.facts.prompt_tokens + self.generated_tokens
+
+
+@dataclass
+class FakeGroup:
+    """One group whose ledger holds what its requests say they hold."""
+
+    kv: KvLedger
+    group: Group
+    services: Mapping[ServiceId, Service]
+    requests: Mapping[RequestId, RequestView]
+    now_s: float = 10.0
+    max_batch_requests: int = 1000
+    max_batch_tokens: int = 1_000_000
+    in_flight: tuple[Batch, ...] = ()
+    free_share: float = 1.0
+
+    @property
+    def table(self) -> RequestTable:
+        """The requests as columns, ascending by id."""
+        rows = [self.requests[name] for name in sorted(self.requests)]
+        means = [row.predicted.mean_tokens if row.predicted else nan for row in rows]
+        deadlines = [nan if row.facts.deadline_s is None else row.facts.deadline_s for row in rows]
+        return RequestTable(
+            id=np.array([row.facts.id for row in rows], np.int64),
+            arrival_s=np.array([row.facts.arrival_s for row in rows], np.float64),
+            prompt_tokens=np.array([row.facts.prompt_tokens for row in rows], np.int64),
+            generated_tokens=np.array([row.generated_tokens for row in rows], np.int64),
+            kv_tokens=np.array([row.kv_tokens for row in rows], np.int64),
+            max_output_tokens=np.array([row.facts.max_output_tokens for row in rows], np.int64),
+            deadline_s=np.array(deadlines, np.float64),
+            predicted_mean_tokens=np.array(means, np.float64),
+        )
+
+
+@dataclass
+class FakeScene:
+    """Builds a group from requests written as (prompt, held) token pairs, ids from 1."""
+
+    capacity_blocks: int
+    block_tokens: int = 16
+    services: tuple[ServiceId, ...] = (CHAT,)
+    requests: dict[RequestId, FakeRequest] = field(default_factory=dict)
+
+    def add(
+        self,
+        prompt_tokens: int,
+        kv_tokens: int = 0,
+        *,
+        service: ServiceId = CHAT,
+        generated: int = 0,
+    ) -> FakeRequest:
+        """One more request, with the next id."""
+        number = len(self.requests) + 1
+        facts = a_request(number, service=service, prompt_tokens=prompt_tokens)
+        request = FakeRequest(facts, kv_tokens=kv_tokens, generated_tokens=generated)
+        self.requests[facts.id] = request
+        return request
+
+    def decoding(self, kv_tokens: int, *, service: ServiceId = CHAT) -> FakeRequest:
+        """One more request that holds all its context but the token generated last."""
+        return self.add(kv_tokens, kv_tokens, service=service, generated=1)
+
+    def view(self) -> FakeGroup:
+        """The group as a policy sees it."""
+        services = {name: a_service(name) for name in self.services}
+        kv = KvLedger(
+            capacity_bytes=self.capacity_blocks * self.block_tokens,
+            services=services,
+            block_tokens=self.block_tokens,
+        )
+        for request in self.requests.values():
+            kv.open(request.facts)
+            kv.grow(request.facts.id, request.kv_tokens)
+            if request.reservation is not None:
+                kv.reserve(request.facts.id, request.reservation)
+        group = Group(GroupId("g"), frozenset(services), (GpuId(0),))
+        return FakeGroup(kv, group, services, dict(self.requests))
+
+
+def launched(decision: Decision) -> dict[int, int]:
+    """Request number -> tokens, over all batches of the decision."""
+    return {name: tokens for batch in decision.launch for name, tokens in batch.tokens.items()}
+
+
+def numbers(requests: Sequence[RequestView]) -> list[int]:
+    """Ids of requests, in order."""
+    return [request.facts.id for request in requests]
+
+
+def as_group_view(group: FakeGroup) -> GroupView:
+    """The fake is a GroupView: this line fails the type check when it no longer is."""
+    return group

@@ -1,0 +1,76 @@
+"""Several workloads as one: nothing is lost, nothing is mixed up."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from harness.costs.models import model_facts, model_of
+from harness.interface.graph import Edges
+from harness.tests.support.serving import workload
+from harness.workloads.together import Together, together
+from harness.workloads.workload import Workload
+
+
+class Fixed:
+    """A recipe of one workload."""
+
+    def __init__(self, load: Workload) -> None:
+        self._load = load
+        self.files = {"a": "1"}
+        self.models = [str(service.id) for service in load.services]
+
+    def build(self, seed: int) -> Workload:
+        """Always the same."""
+        return self._load
+
+
+def _chain() -> Workload:
+    """r1 and r2 wait for r0, whose answer r1 is given; all at 1 s."""
+    edges = Edges(np.array([0, 0]), np.array([1, 2]), np.array([True, False]))
+    single = workload([5, 9, 5], [4, 2, 1], [1.0, 1.0, 1.0])
+    return replace(single, edges=edges, own_tokens=np.array([5, 5, 5]))
+
+
+def test_parts_keep_their_requests_edges_and_applications() -> None:
+    """The second part's requests come at 0, 1 and 2 s: around and behind those of the first."""
+    other = workload([7, 7, 7], [3, 3, 3], [0.0, 1.0, 2.0])
+    load = Together(parts={"a": Fixed(_chain()), "b": Fixed(other)}, only=["a", "b"]).build(0)
+    assert [str(s.id) for s in load.services] == ["m~a", "m~b"]
+    assert load.service.tolist() == [1, 0, 0, 0, 1, 1]
+    assert load.prompt_tokens.tolist() == [7, 5, 9, 5, 7, 7]
+    assert load.own_tokens.tolist() == [7, 5, 5, 5, 7, 7]
+    assert load.edges.parent.tolist() == [1, 1]
+    assert load.edges.child.tolist() == [2, 3]
+    assert load.edges.carries.tolist() == [True, False]
+    assert len(set(load.app[load.service == 0]) & set(load.app[load.service == 1])) == 0
+
+
+def test_one_part_alone_is_itself() -> None:
+    part = _chain()
+    alone = Together(parts={"a": Fixed(part), "b": Fixed(part)}, only=["a"])
+    assert alone.models == ("m",)
+    load = alone.build(0)
+    assert load.services == part.services
+    assert (load.prompt_tokens == part.prompt_tokens).all()
+    assert (load.edges.child == part.edges.child).all()
+
+
+def test_together_needs_no_edges() -> None:
+    part = workload([7], [3], [0.0])
+    other = replace(part, services=(replace(part.services[0], id=part.services[0].id),))
+    load = together([part, other])
+    assert len(load) == 2
+    assert not len(load.edges)
+    assert (load.own_tokens == load.prompt_tokens).all()
+
+
+@pytest.mark.parametrize("only", [[], ["a", "a"], ["c"]])
+def test_unknown_parts_are_refused(only: list[str]) -> None:
+    with pytest.raises(ValueError, match=r"workload\.only"):
+        Together(parts={"a": Fixed(_chain())}, only=only)
+
+
+def test_a_tag_does_not_change_the_model() -> None:
+    assert model_of("vicuna-13b-v1.5~summary") == "vicuna-13b-v1.5"
+    assert model_facts("vicuna-13b-v1.5~summary") is model_facts("vicuna-13b-v1.5")

@@ -1,0 +1,189 @@
+"""Trains the heads of a proxy model: `python -m harness.training`.
+
+Each head becomes a checkpoint below --out, and its errors on prompts that nobody trained on a table
+for `predictor=empirical`. Unless --separate is given the heads share the encoder of the first
+phase, to fit the minutes; the paper fine-tunes one encoder per head. The first phase takes at most
+60% of --minutes, and with --separate each head has its share of that.
+"""
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from harness.costs.models import PROFILES
+from harness.fitting.lengths import table
+from harness.fitting.predictors import MEASURED_HERE
+from harness.predictors.proxy_card import LIBRARIES, require
+from harness.runs.record import ROOT, machine
+
+if TYPE_CHECKING:
+    from harness.training.data import Splits
+
+FIRST_PHASE_SHARE = 0.6
+HEADS = ("reg_l1", "reg_mse", "cls", "ord_l1", "ord_mse", "bin", "pair")
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Command line; returns the exit status."""
+    parser = argparse.ArgumentParser(prog="python -m harness.training", description=__doc__)
+    parser.add_argument("--data", type=Path, default=Path("../shared/data"), help="prompts")
+    parser.add_argument("--base", default="minilm", help="minilm, scratch, a folder or a hub name")
+    parser.add_argument("--heads", nargs="+", default=list(HEADS), metavar="HEAD")
+    parser.add_argument("--separate", action="store_true", help="an encoder for every head")
+    parser.add_argument("--minutes", type=float, default=14.0, help="of all, about")
+    parser.add_argument("--epochs", type=int, default=2, help="at most, of the first phase")
+    parser.add_argument("--rows", type=int, default=None, help="at most, of all splits")
+    parser.add_argument("--threads", type=int, default=1, help="more are slower beside others")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--out", type=Path, default=ROOT / "results" / "predictors")
+    parser.add_argument("--profiles", type=Path, default=PROFILES, help="where tables are kept")
+    options = parser.parse_args(arguments)
+    try:
+        _check(options)
+        content = _trained(options)
+    except ValueError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    text = json.dumps(content, indent=1, sort_keys=True) + "\n"
+    (options.out / "summary.json").write_text(text, encoding="utf-8")
+    _keep(options.profiles / "shapes" / f"{MEASURED_HERE}heads.json", heads_table(content))
+    _show(content)
+    return 0
+
+
+def _check(options: argparse.Namespace) -> None:
+    """Raises ValueError for options that mean nothing, and missing libraries."""
+    unknown = [name for name in options.heads if name not in HEADS]
+    if unknown:
+        raise ValueError(f"there is no head {unknown[0]}; there are {', '.join(HEADS)}")
+    for name in ("minutes", "epochs", "threads", "rows"):
+        value = getattr(options, name)
+        if value is not None and value <= 0:
+            raise ValueError(f"--{name} is {value}, it must be positive")
+    require((*LIBRARIES, "sklearn"))
+
+
+def _trained(options: argparse.Namespace) -> dict[str, Any]:
+    """The summary of all heads and baselines."""
+    # here because they are missing where the libraries are, of which a sentence tells
+    import torch
+
+    from harness.predictors.proxy_heads import lengths_of
+    from harness.training.baselines import baselines
+    from harness.training.data import read_rows, split_rows
+    from harness.training.runs import TIMED, Plan, minutes_since, run
+    from harness.training.training import Settings
+
+    started_s = time.monotonic()
+    torch.set_num_threads(options.threads)
+    rows, files = read_rows(options.data)
+    splits = split_rows(rows, files, seed=options.seed, most_rows=options.rows)
+    settings = Settings(**_settings(options))
+    plan = Plan(
+        base=options.base,
+        heads=options.heads,
+        separate=options.separate,
+        settings=settings,
+        out=options.out,
+        profiles=options.profiles / "predictors",
+    )
+    lengths = lengths_of(splits.train["tokens"].to_numpy())
+    heads = list(run(splits, plan))
+    _keep(options.profiles / "lengths" / f"{MEASURED_HERE}test.json", lengths_table(splits))
+    return {
+        "heads": heads,
+        "baselines": list(baselines(splits, lengths, TIMED, options.seed)),
+        "base": options.base,
+        "shared_encoder": len(options.heads) > 1 and not options.separate,
+        "class_bounds_tokens": list(lengths.class_bounds_tokens),
+        "data": files,
+        "split": splits.sizes,
+        "seed": options.seed,
+        "threads": options.threads,
+        "minutes": minutes_since(started_s),
+        "machine": machine(),
+    }
+
+
+def _keep(path: Path, content: Mapping[str, Any]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(content, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+
+
+def heads_table(summary: Mapping[str, Any]) -> dict[str, Any]:
+    """Accuracy of every head, in the form that claims read."""
+    kept = ("name", "accuracy", "macro_f1", "mae_tokens", "spearman")
+    rows = [{key: head[key] for key in kept} for head in summary["heads"]]
+    datasets = ", ".join(sorted({file.partition("/")[0] for file in summary["data"]}))
+    return {
+        "about": f"heads on base {summary['base']}, {summary['split']['test']} test prompts",
+        "source": f"python -m harness.training on {datasets}",
+        "rows": rows,
+    }
+
+
+def lengths_table(splits: "Splits") -> dict[str, Any]:
+    """Lengths of the answers to the test prompts, on which the heads' errors were measured."""
+    tokens, count = np.unique(splits.test["tokens"].to_numpy(np.int64), return_counts=True)
+    return table(
+        tokens,
+        count / count.sum(),
+        kind="answers to the prompts that length predictors were tested on",
+        record=None,
+        source=f"test split of {', '.join(sorted(splits.files))}",
+    )
+
+
+def _settings(options: argparse.Namespace) -> dict[str, Any]:
+    """The rates and sizes of a run: our choice, for a few hundred steps.
+
+    The paper states none; its program has rates of 1e-5 and then 1e-4, batches of 16, six epochs.
+    """
+    encoders = len(options.heads) if options.separate else 1
+    return {
+        "epochs": options.epochs,
+        "head_epochs": 30,
+        "encoder_rate": 1e-4,
+        "head_rate": 5e-4,
+        "second_rate": 1e-3,
+        "batch": 32,
+        "patience": 3,
+        "most_s": options.minutes * 60 * FIRST_PHASE_SHARE / encoders,
+        "seed": options.seed,
+    }
+
+
+def _show(content: dict[str, Any]) -> None:
+    """One table of all."""
+    title = f"{content['split']['test']} test prompts, {content['minutes']} minutes"
+    shown = Table(title=title)
+    for name in ("", "accuracy", "macro F1", "MAE tokens", "Spearman", "mean ms", "P99 ms"):
+        shown.add_column(name)
+    for row in (*content["heads"], *content["baselines"]):
+        shown.add_row(*_cells(row))
+    Console(width=110).print(shown)
+
+
+def _cells(row: dict[str, Any]) -> Sequence[str]:
+    note = "" if row["classes"] == 5 else f" ({row['classes']} classes)"
+    return (
+        row["name"],
+        f"{row['accuracy']:.3f}{note}",
+        f"{row['macro_f1']:.3f}",
+        f"{row['mae_tokens']:.1f}",
+        f"{row['spearman']:.3f}",
+        f"{row['latency_s']['mean'] * 1e3:.2f}",
+        f"{row['latency_s']['p99'] * 1e3:.2f}",
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())
