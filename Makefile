@@ -77,8 +77,8 @@ reproduce-samullm-fig%: setup  ## one figure of SamuLLM and what of it holds, fo
 	$(call DRAWN,$*) && $(BIN)/python -m harness.claims samullm
 
 reproduce-samullm-code: setup  ## the same claims on what its authors' program does instead
-	$(foreach it,ensembling chatglm_scaling routing chain_summary mixed ablation sharegpt_vicuna,$(BIN)/python harness/run.py +scenario=$(it) fidelity=code &&) true
-	$(BIN)/python -m harness.claims samullm --fidelity code
+	$(foreach it,ensembling chatglm_scaling routing chain_summary mixed ablation sharegpt_vicuna,$(BIN)/python harness/run.py +scenario=$(it) variant=code &&) true
+	$(BIN)/python -m harness.claims samullm --variant code
 
 applications-real: setup-vllm  ## an ensemble and a chain summary on real engines that come and go, and simulated
 	$(foreach it,ensembling_real_alone ensembling_real chain_summary_real,$(ALONE) harness/run.py +scenario=$(it) && $(ALONE) -m harness.fidelity.real_runs $(it) &&) true
@@ -98,7 +98,7 @@ SSJF_tab1 := ssjf_models
 SSJF_tab2 := ssjf_heads
 SSJF_pairwise := ssjf_pairwise
 SSJF_aging := ssjf_aging
-JUDGED := $(BIN)/python -m harness.claims ssjf && $(BIN)/python -m harness.claims ssjf --fidelity code
+JUDGED := $(BIN)/python -m harness.claims ssjf && $(BIN)/python -m harness.claims ssjf --variant code
 
 reproduce-ssjf: setup  ## every figure, table and claim of SSJF, about 5 minutes on 2 cores
 	$(foreach it,$(sort $(foreach n,$(SSJF),$(SSJF_$n))) ssjf_arrivals,$(BIN)/python harness/run.py +scenario=$(it) &&) true

@@ -20,8 +20,8 @@ from harness.planning.gpu_assignment import assign
 class FixedPlacement:
     """Placement policy that decides once."""
 
-    needs: ClassVar[frozenset[Capability]] = frozenset()
-    hears: ClassVar[frozenset[type[Event]]] = frozenset()
+    requires: ClassVar[frozenset[Capability]] = frozenset()
+    subscribes: ClassVar[frozenset[type[Event]]] = frozenset()
 
     def __init__(self, *, data_parallel: int, tensor_parallel: int, costs: CostModel) -> None:
         """`data_parallel` groups of `tensor_parallel` GPUs for every service."""

@@ -8,7 +8,7 @@ Map        5 Max-heuristic                -> MaxStages.plan
            5 Min-heuristic                -> MinStages.plan
            5.4 "estimate the inference time for all of them and select the one with the highest
            throughput"                    -> the maximum over _even_stages
-           5.5 no preemption              -> Outlook.held: Min splits the GPUs that are free
+           5.5 no preemption              -> StagePreview.held: Min splits the GPUs that are free
 Constants  none
 Differs    Max takes the models in the order of the application (the paper gives none); where a
            model cannot use all GPUs under any valid plan, it gets the most it can
@@ -19,50 +19,50 @@ from collections.abc import Iterator
 from itertools import combinations, product
 
 from harness.planning.forecast import Plan
-from harness.planning.outlook import Outlook
+from harness.planning.preview import StagePreview
 from harness.planning.stages import Stage
 
 
 class MaxStages:
     """Stage planner: one model at a time on all GPUs."""
 
-    def plan(self, outlook: Outlook, gpus: int) -> list[Stage]:
+    def plan(self, preview: StagePreview, gpus: int) -> list[Stage]:
         """One stage per service."""
         stages: list[Stage] = []
-        while outlook.unfinished:
-            service = outlook.startable({})[0]
-            valid = outlook.plans(service)
+        while preview.unfinished:
+            service = preview.startable({})[0]
+            valid = preview.plans(service)
             most = max(plan.gpus for plan in valid)
             plans = [plan for plan in valid if plan.gpus == most]
-            fastest = min(plans, key=lambda plan: outlook.finish_s(service, plan, {}))
+            fastest = min(plans, key=lambda plan: preview.finish_s(service, plan, {}))
             stages.append({service: fastest})
-            outlook.pass_stage(stages[-1])
+            preview.pass_stage(stages[-1])
         return stages
 
 
 class MinStages:
     """Stage planner: as many models as possible, GPUs split evenly."""
 
-    def plan(self, outlook: Outlook, gpus: int) -> list[Stage]:
+    def plan(self, preview: StagePreview, gpus: int) -> list[Stage]:
         """Stages until every service has ended."""
         stages: list[Stage] = []
-        while outlook.unfinished:
-            stages.append(max(_even_stages(outlook, gpus), key=outlook.throughput))
-            outlook.pass_stage(stages[-1])
+        while preview.unfinished:
+            stages.append(max(_even_stages(preview, gpus), key=preview.throughput))
+            preview.pass_stage(stages[-1])
         return stages
 
 
-def _even_stages(outlook: Outlook, gpus: int) -> Iterator[Stage]:
+def _even_stages(preview: StagePreview, gpus: int) -> Iterator[Stage]:
     """Every stage with the most models, each using its even share of the GPUs most fully."""
-    held = outlook.held
+    held = preview.held
     free = gpus - sum(plan.gpus for plan in held.values())
-    services = [service for service in outlook.unfinished if service not in held]
-    valid = {service: outlook.plans(service) for service in services}
+    services = [service for service in preview.unfinished if service not in held]
+    valid = {service: preview.plans(service) for service in services}
     for count in range(min(len(services), free), 0, -1):
         share, extra = divmod(free, count)
         found = False
         for chosen in combinations(services, count):
-            if not set(chosen) <= set(outlook.startable([*held, *chosen])):
+            if not set(chosen) <= set(preview.startable([*held, *chosen])):
                 continue
             for lucky in combinations(chosen, extra):
                 shares = {service: share + (service in lucky) for service in chosen}

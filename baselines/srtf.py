@@ -3,9 +3,9 @@
 Paper      Schrage, A Proof of the Optimality of the Shortest Remaining Processing Time Discipline,
            Operations Research 16(3), 1968; on predicted lengths as in arXiv 2411.06364 sec. 4.
 Idea       Every iteration the requests with the fewest predicted tokens left run. A request that
-           loses its seat to a newcomer drops its KV and is recomputed later.
+           loses its slot to a newcomer drops its KV and is recomputed later.
 Map        -                              -> the order in `schedule`
-Constants  `seats`: requests that run at once, from the scenario
+Constants  `slots`: requests that run at once, from the scenario
 Differs    a prediction that is overrun counts as one token left; without a prediction the limit
            stands in for the length
 Checked    baselines/tests/test_srtf.py::test_a_short_newcomer_takes_a_seat_by_hand
@@ -23,14 +23,14 @@ from harness.interface.views import GroupView, RequestView
 class Srtf:
     """Scheduling policy: decides anew every iteration."""
 
-    needs: ClassVar[frozenset[Capability]] = frozenset()
-    hears: ClassVar[frozenset[type[Event]]] = frozenset()
+    requires: ClassVar[frozenset[Capability]] = frozenset()
+    subscribes: ClassVar[frozenset[type[Event]]] = frozenset()
 
-    def __init__(self, *, seats: int) -> None:
-        """At most `seats` requests hold KV. ValueError below 1."""
-        if seats < 1:
-            raise ValueError(f"policy.seats is {seats}, it must be at least 1")
-        self._seats = seats
+    def __init__(self, *, max_num_seqs: int) -> None:
+        """At most `slots` requests hold KV. ValueError below 1."""
+        if max_num_seqs < 1:
+            raise ValueError(f"policy.slots is {max_num_seqs}, it must be at least 1")
+        self._seats = max_num_seqs
 
     def observe(self, event: Event) -> None:
         """Nothing to learn."""
@@ -38,15 +38,15 @@ class Srtf:
     def schedule(self, view: GroupView) -> Decision:
         """The shortest remainders run; holders behind them give way."""
         draft = Draft(view)
-        seats = min(self._seats, view.max_batch_requests)
+        max_num_seqs = min(self._seats, view.max_num_seqs)
         order = sorted(view.requests.values(), key=_remaining)
-        for request in order[seats:]:
+        for request in order[max_num_seqs:]:
             if request.kv_tokens > 0:
-                draft.evict(request)
-        continuous_batch(draft, order[:seats])
+                draft.preempt(request)
+        continuous_batch(draft, order[:max_num_seqs])
         # Whoever decodes only comes nearer to its end, so nobody can overtake it unless one comes.
-        changes = any(draft.evicts(request) for request in order)
-        return draft.decision(steady=not changes and all(map(is_decode, order[:seats])))
+        changes = any(draft.preempts(request) for request in order)
+        return draft.decision(steady=not changes and all(map(is_decode, order[:max_num_seqs])))
 
 
 def _remaining(request: RequestView) -> tuple[float, int]:

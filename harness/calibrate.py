@@ -34,7 +34,7 @@ from harness.engines.vllm.group import (
 )
 from harness.engines.vllm.ray import RayGroup, start_ray
 from harness.engines.vllm.served import Iteration
-from harness.interface.decisions import BatchRule
+from harness.interface.decisions import ContinuousBatching
 from harness.interface.entities import (
     AppId,
     Cluster,
@@ -170,7 +170,7 @@ def load_seconds(settings: EngineSettings, group: Group, service: Service) -> fl
             settings,
             group=group,
             service=service,
-            policy=Fcfs(rule=_rule(settings.max_batch_tokens)),
+            policy=Fcfs(rule=_rule(settings.max_num_batched_tokens)),
             keep_answers=False,
             on_gpus=has_gpus(),
         )
@@ -183,14 +183,14 @@ def load_seconds(settings: EngineSettings, group: Group, service: Service) -> fl
     return seconds
 
 
-def _rule(budget: int) -> BatchRule:
-    return BatchRule(
-        mixed=True,
+def _rule(budget: int) -> ContinuousBatching:
+    return ContinuousBatching(
+        chunked_prefill=True,
         pads_prompts=False,
-        max_batch_requests=min(256, budget),
-        max_batch_tokens=budget,
+        max_num_seqs=min(256, budget),
+        max_num_batched_tokens=budget,
         max_padding_tokens=0,
-        spare_blocks_share=0.0,
+        watermark=0.0,
     )
 
 
@@ -410,8 +410,8 @@ def main(arguments: list[str] | None = None) -> int:
         models={},
         load_format="dummy",
         dtype="bfloat16",
-        max_batch_requests=256,
-        max_batch_tokens=ARRIVALS[0][0],
+        max_num_seqs=256,
+        max_num_batched_tokens=ARRIVALS[0][0],
         kv_blocks=options.kv_blocks or None,
         block_tokens=32 if is_cpu else None,
         prefix_caching=False,

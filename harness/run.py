@@ -45,8 +45,8 @@ from harness.engines.engine import Engine
 from harness.interface.entities import Cluster, GpuId
 from harness.interface.policies import System
 from harness.predictors.ecdf import load_lengths
-from harness.runs.cells import Cell, Predicts, ReadsFiles, combinations_of, run_cells
-from harness.runs.config import RunConfig, check, check_fidelity
+from harness.runs.cells import Cell, PredictorFactory, ReadsFiles, combinations_of, run_cells
+from harness.runs.config import RunConfig, check, check_variant
 from harness.runs.progress import Progress
 from harness.runs.record import read_summaries, remove_leftovers, run_id, source_digest
 from harness.runs.table import print_cells
@@ -60,7 +60,7 @@ DETERMINES = (
     "policy",
     "predictor",
     "system",
-    "fidelity",
+    "variant",
     "seed",
     "record",
     "uncertainty_draws",
@@ -84,7 +84,7 @@ ConfigStore.instance().store(
 
 def as_plain(config: DictConfig) -> dict[str, Any]:
     """The configuration resolved and checked. Raises ValueError for what it may not say."""
-    check_fidelity(config.fidelity)
+    check_variant(config.variant)
     plain = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
     assert isinstance(plain, dict)
     named = {str(key): value for key, value in plain.items()}
@@ -138,23 +138,26 @@ def cell_of(config: DictConfig, setting: Mapping[str, object]) -> Cell:
         memory_share=hardware["memory_share"],
         parts=("forward", "prepare", "sample", "other"),
     )
-    recipe = _built("workload", plain["workload"], {})
+    workload_factory = _built("workload", plain["workload"], {})
     offered = {
         "costs": costs,
         "cluster": _cluster(hardware),
         "seed": plain["seed"],
     }
     engine = _built("engine", plain["engine"], offered)
-    predicts = _predicts(plain["predictor"])
-    files = {**recipe.files, **(predicts.files if isinstance(predicts, ReadsFiles) else {})}
+    predictor_factory = _predicts(plain["predictor"])
+    files = {
+        **workload_factory.files,
+        **(predictor_factory.files if isinstance(predictor_factory, ReadsFiles) else {}),
+    }
     run = run_id({**determines, "files": files}, source_digest())
     return Cell(
         config={**determines, "chosen": _chosen(setting)},
         setting={axis: _plain(value) for axis, value in setting.items()},
         folder=ROOT / plain["results"] / plain["name"] / run,
-        recipe=recipe,
-        predicts=predicts,
-        system=_system(plain, offered, recipe.models),
+        workload_factory=workload_factory,
+        predictor_factory=predictor_factory,
+        system=_system(plain, offered, workload_factory.models),
         engine=engine,
         costs=costs,
         gpus=hardware["gpu_count"],
@@ -162,16 +165,16 @@ def cell_of(config: DictConfig, setting: Mapping[str, object]) -> Cell:
         keep_iterations=plain["record"]["iterations"] or plain["record"]["trace"],
         keep_trace=plain["record"]["trace"],
         drawn=tuple(
-            _drawn(plain, offered, recipe.models, draw)
+            _drawn(plain, offered, workload_factory.models, draw)
             for draw in range(1, plain["uncertainty_draws"] + 1)
         ),
     )
 
 
-def _predicts(node: Mapping[str, Any]) -> Predicts | None:
+def _predicts(node: Mapping[str, Any]) -> PredictorFactory | None:
     """Who makes the predictor; None where a configuration names nobody."""
     named = {key: value for key, value in node.items() if key != "name"}
-    built: Predicts | None = _built("predictor", named, {}) if named else None
+    built: PredictorFactory | None = _built("predictor", named, {}) if named else None
     return built
 
 

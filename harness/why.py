@@ -1,7 +1,7 @@
 """Why was a request late: `python -m harness.why RUN_FOLDER REQUEST`.
 
 Splits the time from arrival to finish into waiting (before it first ran), preempted (from an
-eviction to running again), prefill and decode (iterations that computed its prompt or its next
+preemption to running again), prefill and decode (iterations that computed its prompt or its next
 token), and paused (it held KV but was in no iteration, or was in none because others prefilled).
 """
 

@@ -24,7 +24,7 @@ SEED = "config.seed"
 POLICY, PREDICTOR = "config.chosen.policy", "config.predictor.name"
 RATE, BURSTINESS = "config.workload.arrivals.rate_per_s", "config.workload.arrivals.burstiness"
 AGING = "config.policy.aging_tokens_per_s"
-BATCH, ROUND = "config.policy.rule.max_batch_requests", "config.workload.lengths.part"
+BATCH, ROUND = "config.policy.rule.max_num_seqs", "config.workload.lengths.part"
 JCT, ANSWERED, QUARTER = "jct_s_mean", "answered_per_s", "quarter_per_s"
 SLOWEST, WAIT = "jct_s_p99", "waiting_s_max"
 LABELS = {
@@ -58,7 +58,7 @@ class Panel:
 
     title: str
     scenario: str
-    fidelity: str
+    variant: str
     along: str
     shows: str
     curves: tuple[Curve, ...]
@@ -92,16 +92,16 @@ def _modes(
 ) -> tuple[Panel, ...]:
     """Three modes under the paper's method, then under the program's."""
     found = []
-    for fidelity, modes, suffix in (("paper", PAPER, ""), ("code", PROGRAM, "_code")):
+    for variant, modes, suffix in (("paper", PAPER, ""), ("code", PROGRAM, "_code")):
         for mode, (fcfs, ssjf) in modes.items():
-            where = at.get(mode, {}) if fidelity == "paper" else {}
+            where = at.get(mode, {}) if variant == "paper" else {}
             found.append(
                 Panel(
-                    title=mode if fidelity == "paper" else f"{mode}, as its program",
+                    title=mode if variant == "paper" else f"{mode}, as its program",
                     scenario=scenario + suffix,
-                    fidelity=fidelity,
+                    variant=variant,
                     along=along,
-                    shows=shows[fidelity == "code"],
+                    shows=shows[variant == "code"],
                     curves=_curves(fcfs, ssjf, "empirical", True, where),
                 )
             )
@@ -111,14 +111,14 @@ def _modes(
 def _batches(shows: tuple[str, str]) -> tuple[Panel, ...]:
     return tuple(
         Panel(
-            title=mode if fidelity == "paper" else f"{mode}, as its program",
+            title=mode if variant == "paper" else f"{mode}, as its program",
             scenario=f"ssjf_batches{suffix}",
-            fidelity=fidelity,
+            variant=variant,
             along=BATCH,
-            shows=shows[fidelity == "code"],
+            shows=shows[variant == "code"],
             curves=_curves(*modes[mode], "empirical", False, {}),
         )
-        for fidelity, modes, suffix in (("paper", PAPER, ""), ("code", PROGRAM, "_code"))
+        for variant, modes, suffix in (("paper", PAPER, ""), ("code", PROGRAM, "_code"))
         for mode in ("dynamic batching", "continuous batching")
     )
 
@@ -128,7 +128,7 @@ def _rounds(shows: str) -> tuple[Panel, ...]:
         Panel(
             title=f"{rate:g} requests per second",
             scenario="ssjf_rounds",
-            fidelity="paper",
+            variant="paper",
             along=ROUND,
             shows=shows,
             curves=_curves("fcfs_continuous", "ssjf_continuous", "noisy", False, {RATE: rate}),
@@ -143,7 +143,7 @@ def _aging() -> tuple[Panel, ...]:
         Panel(
             title=LABELS[shows].removesuffix(" in s"),
             scenario="ssjf_aging",
-            fidelity="paper",
+            variant="paper",
             along=AGING,
             shows=shows,
             curves=tuple(
@@ -251,7 +251,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for name in given.figures:
             runs = {
                 panel.scenario: current(
-                    read_summaries(given.results / panel.scenario), panel.fidelity
+                    read_summaries(given.results / panel.scenario), panel.variant
                 )
                 for panel in FIGURES[name]
             }

@@ -19,19 +19,21 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.interface.decisions import BatchRule, Decision, RequestBatches, Standing
+from harness.interface.decisions import ContinuousBatching, Decision, PriorityOrder, StaticBatching
 from harness.interface.events import Event
 from harness.interface.policies import Capability
 from harness.interface.views import GroupView, RequestTable
 
 
 class Ssjf:
-    """Scheduling policy: a standing order by predicted length."""
+    """Scheduling policy: a priority order by predicted length."""
 
-    needs: ClassVar[frozenset[Capability]] = frozenset()
-    hears: ClassVar[frozenset[type[Event]]] = frozenset()
+    requires: ClassVar[frozenset[Capability]] = frozenset()
+    subscribes: ClassVar[frozenset[type[Event]]] = frozenset()
 
-    def __init__(self, *, rule: BatchRule | RequestBatches, aging_tokens_per_s: float) -> None:
+    def __init__(
+        self, *, rule: ContinuousBatching | StaticBatching, aging_tokens_per_s: float
+    ) -> None:
         """Fill batches by `rule`. Waiting lowers a prediction by `aging_tokens_per_s`; 0: never.
 
         Raises ValueError for negative aging.
@@ -39,13 +41,13 @@ class Ssjf:
         if aging_tokens_per_s < 0:
             raise ValueError(f"aging_tokens_per_s is {aging_tokens_per_s}, it cannot be negative")
         self._aging_tokens_per_s = aging_tokens_per_s
-        self._decision = Decision(standing=Standing(self._key, rule))
+        self._decision = Decision(priority_order=PriorityOrder(self._key, rule))
 
     def observe(self, event: Event) -> None:
         """Nothing to learn: predictions are in the view."""
 
     def schedule(self, view: GroupView) -> Decision:
-        """The same standing order for every group."""
+        """The same priority order for every group."""
         return self._decision
 
     def _key(self, table: RequestTable) -> NDArray[np.float64]:

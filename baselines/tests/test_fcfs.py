@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from baselines.fcfs import Fcfs
-from harness.interface.decisions import BatchRule
+from harness.interface.decisions import ContinuousBatching
 from harness.tests.support.serving import FlatCosts, LinearCosts, rule, serve, workload
 
 SMALL = FlatCosts(blocks=4, block=4)
@@ -12,14 +12,14 @@ SMALL = FlatCosts(blocks=4, block=4)
 
 
 @pytest.mark.parametrize("fast", [True, False])
-def test_order_and_eviction_by_hand(fast: bool) -> None:
+def test_order_and_preemption_by_hand(fast: bool) -> None:
     """r0 and r1 ask 4 tokens for 8; r2 comes at 2.0 s and asks 4 for 1.
 
     1.0 s  both prompts, one block each; first tokens at 1.5 s
     1.5 s  decodes: the fifth token of each takes a second block, all four are used
-    2.5 s  both hold 8 tokens and have 5: a third block each is needed. The latest, r1, is evicted;
-           r0 goes on alone. r1 needs 3 blocks for its 9 tokens, one is free; r2 would fit
-           into that one but nobody overtakes
+    2.5 s  both hold 8 tokens and have 5: a third block each is needed. The latest, r1, is
+           preempted; r0 goes on alone. r1 needs 3 blocks for its 9 tokens, one is free; r2 would
+           fit into that one but nobody overtakes
     3.25 s r0 has its 8 tokens. r1 (9 tokens, 3 blocks) and r2 (1 block) are computed together
     3.75 s r2 has its token, r1 its sixth; two more decodes
     4.25 s r1 is done
@@ -32,20 +32,25 @@ def test_order_and_eviction_by_hand(fast: bool) -> None:
 
 
 def test_prompts_come_before_decodes_and_the_latest_waits_for_a_seat() -> None:
-    """Two seats. r0 (3 tokens) and r1 (2) start; r2 (1), there since 1.1 s, waits for a seat.
+    """Two slots. r0 (3 tokens) and r1 (2) start; r2 (1), there since 1.1 s, waits for a slot.
 
     1.5 s first tokens of r0 and r1, 1.75 s r1 is done; r2's prompt goes before r0's last decode:
     r2 ends at 2.25 s, r0 at 2.5 s.
     """
     load = workload([4, 4, 4], [3, 2, 1], [0.0, 0.0, 1.1])
-    frame = serve(load, Fcfs(rule=rule(seats=2)), costs=FlatCosts()).requests
+    frame = serve(load, Fcfs(rule=rule(max_num_seqs=2)), costs=FlatCosts()).requests
     assert frame["finished_s"].tolist() == [2.5, 1.75, 2.25]
 
 
 @pytest.mark.parametrize(
-    "batch_rule", [rule(seats=3), rule(mixed=True, seats=3, tokens=24), rule(pads=True, seats=3)]
+    "batch_rule",
+    [
+        rule(max_num_seqs=3),
+        rule(chunked_prefill=True, max_num_seqs=3, tokens=24),
+        rule(pads=True, max_num_seqs=3),
+    ],
 )
-def test_first_tokens_come_in_the_order_of_arrival(batch_rule: BatchRule) -> None:
+def test_first_tokens_come_in_the_order_of_arrival(batch_rule: ContinuousBatching) -> None:
     rng = np.random.default_rng(4)
     load = workload(
         rng.integers(1, 90, 50).tolist(),
@@ -58,9 +63,9 @@ def test_first_tokens_come_in_the_order_of_arrival(batch_rule: BatchRule) -> Non
 
 
 def test_one_decision_for_every_group() -> None:
-    """The same standing order each time, by arrival."""
+    """The same priority order each time, by arrival."""
     policy = Fcfs(rule=rule())
     first, second = (policy.schedule(view=None) for _ in range(2))  # type: ignore[arg-type]
     assert first is second
-    assert first.standing is not None
-    assert first.standing.rule == rule()
+    assert first.priority_order is not None
+    assert first.priority_order.rule == rule()

@@ -35,7 +35,7 @@ def test_it_decides_once() -> None:
     load = workload([5] * 4, [4, 40, 4, 40], services=2)
     recorder = serve(load, Fcfs(rule=rule()), placement, costs=costs)
     assert recorder.gpu_frame().query("use == 'loading'")["gpu"].tolist() == [0, 1]
-    assert Capability.REDEPLOY not in placement.needs
+    assert Capability.REDEPLOY not in placement.requires
 
 
 def test_too_few_gpus() -> None:

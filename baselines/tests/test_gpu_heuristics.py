@@ -5,7 +5,7 @@ import pytest
 from baselines.gpu_heuristics import MaxStages, MinStages
 from harness.planning.forecast import Plan
 from harness.planning.stages import Stage
-from harness.tests.support.serving import RateOutlook
+from harness.tests.support.serving import RatePreview
 
 
 def _scaling(rate: float, gpus: int, *, smallest: int = 1) -> dict[Plan, float]:
@@ -21,9 +21,9 @@ def _scaling(rate: float, gpus: int, *, smallest: int = 1) -> dict[Plan, float]:
     }
 
 
-def _outlook(rates: dict[str, dict[Plan, float]], work: float = 100.0) -> RateOutlook:
+def _preview(rates: dict[str, dict[Plan, float]], work: float = 100.0) -> RatePreview:
     """Much work for everybody; the later, the more."""
-    return RateOutlook({name: work * (1 + i) for i, name in enumerate(rates)}, rates)
+    return RatePreview({name: work * (1 + i) for i, name in enumerate(rates)}, rates)
 
 
 def _gpus(stage: Stage) -> dict[str, int]:
@@ -41,22 +41,22 @@ def test_max_runs_one_model_at_a_time_under_its_fastest_plan() -> None:
         "B": dict(zip(four, (5.0, 6.0, 4.0), strict=True)),
         "C": {Plan(1, 1): 50.0, Plan(4, 1): 10.0},
     }
-    outlook = _outlook(rates, 90.0)
-    stages = MaxStages().plan(outlook, 4)  # type: ignore[arg-type]
+    preview = _preview(rates, 90.0)
+    stages = MaxStages().plan(preview, 4)  # type: ignore[arg-type]
     assert stages == [{"A": Plan(4, 1)}, {"B": Plan(2, 2)}, {"C": Plan(4, 1)}]
-    assert outlook.passed_s == pytest.approx(90 / 9 + 180 / 6 + 270 / 10)
+    assert preview.passed_s == pytest.approx(90 / 9 + 180 / 6 + 270 / 10)
 
 
 def test_max_takes_what_a_model_can_use() -> None:
     """Three GPUs, but the model needs two per copy: one copy, one GPU idle."""
-    outlook = _outlook({"A": {Plan(1, 2): 5.0}})
-    assert MaxStages().plan(outlook, 3) == [{"A": Plan(1, 2)}]  # type: ignore[arg-type]
+    preview = _preview({"A": {Plan(1, 2): 5.0}})
+    assert MaxStages().plan(preview, 3) == [{"A": Plan(1, 2)}]  # type: ignore[arg-type]
 
 
 def test_min_gives_four_models_two_gpus_each() -> None:
     """Eight GPUs; two by tensor parallelism are 5% faster than two copies."""
-    outlook = _outlook({name: _scaling(10.0, 8) for name in "ABCD"})
-    stages = MinStages().plan(outlook, 8)  # type: ignore[arg-type]
+    preview = _preview({name: _scaling(10.0, 8) for name in "ABCD"})
+    stages = MinStages().plan(preview, 8)  # type: ignore[arg-type]
     assert stages[0] == dict.fromkeys("ABCD", Plan(1, 2))
     # A ends first: three are left, which get (3, 3, 2), and so on.
     assert [sorted(_gpus(stage).values()) for stage in stages[1:]] == [[2, 3, 3], [4, 4], [8]]
@@ -64,8 +64,8 @@ def test_min_gives_four_models_two_gpus_each() -> None:
 
 def test_min_splits_eight_gpus_among_three_as_three_three_two() -> None:
     """The third GPU is worth least to A, whose rate is lowest: A gets two."""
-    outlook = _outlook({"A": _scaling(1.0, 8), "B": _scaling(10.0, 8), "C": _scaling(20.0, 8)})
-    stages = MinStages().plan(outlook, 8)  # type: ignore[arg-type]
+    preview = _preview({"A": _scaling(1.0, 8), "B": _scaling(10.0, 8), "C": _scaling(20.0, 8)})
+    stages = MinStages().plan(preview, 8)  # type: ignore[arg-type]
     assert _gpus(stages[0]) == {"A": 2, "B": 3, "C": 3}
 
 
@@ -73,7 +73,7 @@ def test_min_runs_the_eight_of_nine_with_the_highest_throughput() -> None:
     """One GPU each; E, the slowest, waits until the first has ended."""
     names = "ABCDEFGHI"
     rates = {name: _scaling(5.0 if name == "E" else 10.0, 8) for name in names}
-    stages = MinStages().plan(_outlook(rates), 8)  # type: ignore[arg-type]
+    stages = MinStages().plan(_preview(rates), 8)  # type: ignore[arg-type]
     assert _gpus(stages[0]) == {name: 1 for name in names if name != "E"}
     assert "E" in stages[1]
     assert len(stages[1]) == 8
@@ -83,7 +83,7 @@ def test_min_runs_the_eight_of_nine_with_the_highest_throughput() -> None:
 def test_min_gives_a_model_that_needs_two_gpus_at_least_two(gpus: int) -> None:
     """Of an odd share it uses an even part."""
     rates = {"A": _scaling(10.0, 8), "B": _scaling(10.0, 8), "big": _scaling(1.0, 8, smallest=2)}
-    stages = MinStages().plan(_outlook(rates), gpus)  # type: ignore[arg-type]
+    stages = MinStages().plan(_preview(rates), gpus)  # type: ignore[arg-type]
     assert set(stages[0]) == {"A", "B", "big"}
     for stage in stages:
         assert sum(_gpus(stage).values()) <= gpus
@@ -93,16 +93,16 @@ def test_min_gives_a_model_that_needs_two_gpus_at_least_two(gpus: int) -> None:
 def test_min_runs_fewer_where_not_all_fit() -> None:
     """Three models on three GPUs, one of which needs two: two run, the slow one not among them."""
     rates = {"A": _scaling(10.0, 4), "B": _scaling(11.0, 4), "big": _scaling(90.0, 4, smallest=2)}
-    stages = MinStages().plan(_outlook(rates), 3)  # type: ignore[arg-type]
+    stages = MinStages().plan(_preview(rates), 3)  # type: ignore[arg-type]
     assert _gpus(stages[0]) == {"B": 1, "big": 2}
 
 
 def test_both_end_every_model() -> None:
     rates = {name: _scaling(rate, 4) for name, rate in zip("ABCDEF", range(3, 9), strict=True)}
     for planner in (MaxStages(), MinStages()):
-        outlook = _outlook(rates)
-        stages = planner.plan(outlook, 4)  # type: ignore[arg-type]
-        assert outlook.unfinished == ()
+        preview = _preview(rates)
+        stages = planner.plan(preview, 4)  # type: ignore[arg-type]
+        assert preview.unfinished == ()
         assert {service for stage in stages for service in stage} == set(rates)
 
 
@@ -112,9 +112,9 @@ def test_min_without_preemption_splits_only_what_is_free() -> None:
     When B ends C may not take its GPU, so it goes on with one.
     """
     rates = {name: {Plan(1, 1): 10.0, Plan(2, 1): 19.0} for name in "ABC"}
-    outlook = RateOutlook({"A": 20.0, "B": 40.0, "C": 60.0}, rates, preemption=False)
-    stages = MinStages().plan(outlook, 2)  # type: ignore[arg-type]
+    preview = RatePreview({"A": 20.0, "B": 40.0, "C": 60.0}, rates, preemption=False)
+    stages = MinStages().plan(preview, 2)  # type: ignore[arg-type]
     one = Plan(1, 1)
     assert [set(stage) for stage in stages] == [{"A", "B"}, {"B", "C"}, {"C"}]
     assert all(plan == one for stage in stages for plan in stage.values())
-    assert outlook.passed_s == pytest.approx(8.0)
+    assert preview.passed_s == pytest.approx(8.0)

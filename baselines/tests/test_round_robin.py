@@ -51,7 +51,7 @@ def test_in_a_run_every_second_request_goes_to_the_second_group() -> None:
 
     frame = serve(
         workload([4, 4, 4], [2, 2, 2]),
-        Fcfs(rule=rule(seats=1)),
+        Fcfs(rule=rule(max_num_seqs=1)),
         Everywhere(("m", (0,)), ("m", (1,))),
         costs=FlatCosts(),
     ).requests

@@ -21,14 +21,14 @@ class Truth:
 
 
 def test_a_short_newcomer_takes_a_seat_by_hand() -> None:
-    """One seat, half a second a prefill, a quarter a decode.
+    """One slot, half a second a prefill, a quarter a decode.
 
     Request 0 (9 tokens) has prefilled by 0.5 and decoded at 0.75 when request 1 (2 tokens) comes at
     0.6: it runs from 0.75 to 1.5. Request 0 then recomputes and needs seven more tokens.
     """
     load = workload([10, 10], [9, 2], [0.0, 0.6])
     costs = FlatCosts(load=0.0)
-    frame = serve(load, Srtf(seats=1), costs=costs, predictor=Truth([9, 2])).requests
+    frame = serve(load, Srtf(max_num_seqs=1), costs=costs, predictor=Truth([9, 2])).requests
     assert frame["preemptions"].tolist() == [1, 0]
     assert frame["finished_s"].tolist() == [1.5 + 0.5 + 6 * 0.25, 1.5]
     assert frame["preempted_s"].tolist() == [0.75, 0.0]
@@ -37,11 +37,11 @@ def test_a_short_newcomer_takes_a_seat_by_hand() -> None:
 def test_a_longer_newcomer_waits() -> None:
     load = workload([10, 10], [9, 20], [0.0, 0.6])
     costs = FlatCosts(load=0.0)
-    frame = serve(load, Srtf(seats=1), costs=costs, predictor=Truth([9, 20])).requests
+    frame = serve(load, Srtf(max_num_seqs=1), costs=costs, predictor=Truth([9, 20])).requests
     assert frame["preemptions"].sum() == 0
     assert frame["finished_s"].tolist()[0] == 0.5 + 8 * 0.25
 
 
 def test_no_seats_are_refused() -> None:
-    with pytest.raises(ValueError, match="seats is 0"):
-        Srtf(seats=0)
+    with pytest.raises(ValueError, match="slots is 0"):
+        Srtf(max_num_seqs=0)

@@ -12,8 +12,8 @@ from harness.interface.views import GroupView, RequestView
 class DraftFcfs:
     """First come, first served; who holds KV keeps its place."""
 
-    needs: ClassVar[frozenset[Capability]] = frozenset()
-    hears: ClassVar[frozenset[type[Event]]] = frozenset()
+    requires: ClassVar[frozenset[Capability]] = frozenset()
+    subscribes: ClassVar[frozenset[type[Event]]] = frozenset()
 
     def observe(self, event: Event) -> None:
         """Nothing to learn."""
@@ -27,28 +27,28 @@ class DraftFcfs:
 
 
 class DraftSrpt:
-    """Shortest predicted remainder first; only the first `seats` keep their KV (recompute).
+    """Shortest predicted remainder first; only the first `slots` keep their KV (recompute).
 
     Predictions are made up, as uneven over equal requests as those of a poor predictor: newcomers
-    overtake and evict.
+    overtake and preempt.
     """
 
-    needs: ClassVar[frozenset[Capability]] = frozenset()
-    hears: ClassVar[frozenset[type[Event]]] = frozenset()
+    requires: ClassVar[frozenset[Capability]] = frozenset()
+    subscribes: ClassVar[frozenset[type[Event]]] = frozenset()
 
-    def __init__(self, *, seats: int) -> None:
-        self._seats = seats
+    def __init__(self, *, max_num_seqs: int) -> None:
+        self._seats = max_num_seqs
 
     def observe(self, event: Event) -> None:
         """Nothing to learn."""
 
     def schedule(self, view: GroupView) -> Decision:
-        """Order all anew, evict who has lost its seat, run the others."""
+        """Order all anew, preempt who has lost its slot, run the others."""
         draft = Draft(view)
         order = sorted(view.requests.values(), key=_remaining_tokens)
         for request in order[self._seats :]:
             if request.kv_tokens > 0:
-                draft.evict(request)
+                draft.preempt(request)
         continuous_batch(draft, order[: self._seats])
         return draft.decision()
 

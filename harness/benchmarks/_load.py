@@ -41,7 +41,7 @@ def serve_s(policy: SchedulingPolicy, load: Workload, replicas: int) -> float:
     )
     gpus = tuple(GpuId(i) for i in range(replicas))
     cluster = Cluster(gpus, tuple(frozenset({gpu}) for gpu in gpus), 80 * 10**9)
-    engine = Simulator(cluster=cluster, costs=costs, max_batch_requests=512, max_batch_tokens=65536)
+    engine = Simulator(cluster=cluster, costs=costs, max_num_seqs=512, max_num_batched_tokens=65536)
     placement = FixedPlacement(data_parallel=replicas, tensor_parallel=1, costs=costs)
     system = System("bench", policy, RoundRobin(), placement)
     started_s = time.perf_counter()

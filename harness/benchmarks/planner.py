@@ -10,7 +10,7 @@ from omegaconf import OmegaConf
 
 from harness.costs.model import PARTS, ProfileCosts
 from harness.planning.forecast import Forecaster, ready_load
-from harness.planning.outlook import Outlook
+from harness.planning.preview import StagePreview
 from harness.planning.staged_placement import StagePlanner
 from harness.predictors.ecdf import load_lengths, output_lengths
 from harness.runs.nodes import build
@@ -24,10 +24,10 @@ REQUESTS, LIMIT_TOKENS, GPUS = 10_000, 512, 8
 def measure() -> dict[str, float]:
     """Best of several plans, one core."""
     rule = build(_read(POLICY)["rule"])
-    recipe = build(
+    workload_factory = build(
         _read("workload/mixinstruct") | {"requests": REQUESTS, "max_output_tokens": LIMIT_TOKENS}
     )
-    load = recipe.build(0)
+    load = workload_factory.build(0)
     rng = np.random.default_rng(0)
     loads = {}
     for index, service in enumerate(load.services):
@@ -51,7 +51,8 @@ def measure() -> dict[str, float]:
             ).with_parts(tuple(system["planner_parts"]))
             forecaster = Forecaster(costs=costs, rule=rule)
             seconds = (
-                _plan_s(planner, Outlook(forecaster, loads, GPUS, degrees)) for _ in range(REPEATS)
+                _plan_s(planner, StagePreview(forecaster, loads, GPUS, degrees))
+                for _ in range(REPEATS)
             )
             figures[f"plan_{path.stem}_s"] = min(seconds)
     return figures
@@ -72,7 +73,7 @@ def _read(name: str) -> dict[str, object]:
     return content
 
 
-def _plan_s(planner: StagePlanner, outlook: Outlook) -> float:
+def _plan_s(planner: StagePlanner, preview: StagePreview) -> float:
     started_s = time.perf_counter()
-    planner.plan(outlook, GPUS)
+    planner.plan(preview, GPUS)
     return time.perf_counter() - started_s

@@ -38,7 +38,7 @@ def measure() -> dict[str, float]:
     figures = {}
     in_the_open: dict[str, SchedulingPolicy] = {
         "draft_fcfs": DraftFcfs(),
-        "draft_srpt": DraftSrpt(seats=28),
+        "draft_srpt": DraftSrpt(max_num_seqs=28),
     }
     for name, policy in (policies() | in_the_open).items():
         load = w1(2000, 1)

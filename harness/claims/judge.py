@@ -8,7 +8,7 @@ A claim's `check` (or a list of them, all of which must hold) says in data how i
 
     rule       range | mean | within | bound | trend, see `harness.claims.verdicts`
     scenario   the folder below results/
-    code       what is otherwise for --fidelity code: a mapping of these words
+    code       what is otherwise for --variant code: a mapping of these words
     table      instead of a scenario a file of harness/profiles/shapes, derived from measurements:
                each row is a setting, named by the columns in `settings`
     columns    summary column, or several; each is then a setting of its own
@@ -28,8 +28,8 @@ A claim's `check` (or a list of them, all of which must hold) says in data how i
     against, expect    (trend) a settings column, falling | rising
 
 A claim is *not run* where it has no check, where a run is missing for any system, setting and seed,
-or where several runs fit one of them. Only runs of the newest program and of one fidelity count
-(`record.current`): the paper's, or with --fidelity code that of its authors' program.
+or where several runs fit one of them. Only runs of the newest program and of one variant count
+(`record.current`): the paper's, or with --variant code that of its authors' program.
 """
 
 import argparse
@@ -52,7 +52,7 @@ from rich.table import Table
 from harness.claims import verdicts
 from harness.claims.verdicts import Band, Measured, Outcome, Setting, Verdict, short
 from harness.costs.models import PROFILES
-from harness.runs.config import FIDELITIES
+from harness.runs.config import VARIANTS
 from harness.runs.record import ROOT, current, read_summaries
 from harness.runs.stats import Floats
 
@@ -138,12 +138,12 @@ def read_checks(claim: Mapping[str, Any]) -> list[Check]:
     return found
 
 
-def judge(check: Check, summaries: pd.DataFrame, fidelity: str = "paper") -> Outcome:
+def judge(check: Check, summaries: pd.DataFrame, variant: str = "paper") -> Outcome:
     """Verdict of one check over the runs of its scenario, or its table."""
     if check.table:
         return _judge_table(check)
     try:
-        measured, used = measure(check, summaries, fidelity)
+        measured, used = measure(check, summaries, variant)
     except NotRunError as missing:
         return Outcome(Verdict.NOT_RUN, "", str(missing))
     unfinished = int(used["unfinished"].sum()) if "unfinished" in used else 0
@@ -207,13 +207,13 @@ def _apply(check: Check, measured: Sequence[Measured]) -> Outcome:
 
 
 def measure(
-    check: Check, summaries: pd.DataFrame, fidelity: str = "paper"
+    check: Check, summaries: pd.DataFrame, variant: str = "paper"
 ) -> tuple[list[Measured], pd.DataFrame]:
     """Figures over every baseline (or of the system alone), and the runs they come from.
 
     Raises `NotRunError` where runs are missing or not told apart.
     """
-    rows = _derived(check, _fitting(current(summaries, fidelity), check.where))
+    rows = _derived(check, _fitting(current(summaries, variant), check.where))
     settings = _settings(check, rows)
     matchers = (check.system, *check.baselines)
     sides = [
@@ -340,16 +340,16 @@ def _place(place: Setting) -> str:
 
 
 def verdict_of(
-    claim: Mapping[str, Any], summaries: Callable[[str], pd.DataFrame], fidelity: str = "paper"
+    claim: Mapping[str, Any], summaries: Callable[[str], pd.DataFrame], variant: str = "paper"
 ) -> dict[str, Any]:
     """One row of the table: the claim's facts, our figures and the verdict.
 
     `summaries` gives the runs of a scenario.
     """
     checks = read_checks(claim)
-    if fidelity == "code":
+    if variant == "code":
         checks = [replace(check, **check.code) for check in checks]
-    outcomes = [judge(check, summaries(check.scenario), fidelity) for check in checks]
+    outcomes = [judge(check, summaries(check.scenario), variant) for check in checks]
     outcome = verdicts.worst(outcomes or [Outcome(Verdict.NOT_RUN, "", "no check")])
     facts = {key: claim.get(key) for key in ("id", "where", "metric", "kind", "paper")}
     note = "; ".join(filter(None, (outcome.note, claim.get("note"))))
@@ -393,17 +393,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("paper", help="a file of results/claims, without .yaml")
     parser.add_argument("--strict", action="store_true", help="fail unless every check holds")
     parser.add_argument("--results", type=Path, default=ROOT / "results", help="where the runs are")
-    parser.add_argument("--fidelity", choices=FIDELITIES, default="paper")
+    parser.add_argument("--variant", choices=VARIANTS, default="paper")
     given = parser.parse_args(arguments)
     folder = given.results / "claims"
     try:
         claims = read_claims(folder / f"{given.paper}.yaml")
         summaries = cache(lambda scenario: read_summaries(given.results / scenario))
-        rows = [verdict_of(claim, summaries, given.fidelity) for claim in claims]
+        rows = [verdict_of(claim, summaries, given.variant) for claim in claims]
     except ValueError as error:
         print(error, file=sys.stderr)
         return 2
-    name = "verdicts" if given.fidelity == "paper" else f"verdicts_{given.fidelity}"
+    name = "verdicts" if given.variant == "paper" else f"verdicts_{given.variant}"
     (folder / f"{given.paper}_{name}.json").write_text(json.dumps(rows, indent=2) + "\n")
     _print(rows)
     checked = {claim["id"] for claim in claims if "check" in claim}

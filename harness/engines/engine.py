@@ -11,7 +11,7 @@ class Engine(Protocol):
     """Time and compute. Everything else (ledger, checks, views, metrics) is shared."""
 
     @property
-    def offers(self) -> frozenset[Capability]:
+    def supports(self) -> frozenset[Capability]:
         """What policies may need of it."""
 
     @property
@@ -33,7 +33,7 @@ class Engine(Protocol):
 def refuse_unmet_needs(engine: Engine, system: System) -> None:
     """Raise ValueError where a policy needs what this engine does not offer."""
     for policy in (system.scheduling, system.placement):
-        if missing := policy.needs - engine.offers:
+        if missing := policy.requires - engine.supports:
             lacking = ", ".join(sorted(c.value for c in missing))
             raise ValueError(
                 f"{type(engine).__name__} lacks what {type(policy).__name__} needs: {lacking}"

@@ -7,9 +7,9 @@ from types import MappingProxyType
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.engines.simulator.fast.lane import Ints, RequestArrays
-from harness.engines.simulator.fast.lanes import Lane
-from harness.interface.decisions import Batch, Deployment, Reservation, Standing
+from harness.engines.simulator.fast.replica import Ints, RequestArrays
+from harness.engines.simulator.fast.replicas import ReplicaState
+from harness.interface.decisions import Batch, Deployment, PriorityOrder, Reservation
 from harness.interface.entities import (
     AppId,
     Cluster,
@@ -79,8 +79,8 @@ class LiveRequest:
     """One unfinished request in one group. Frozen towards policies; its group lets it grow.
 
     `context_tokens` are prompt plus generated so far, `kv_tokens` those with KV on the GPU; the
-    same is in the arrays, which lanes, tables and records read. `_last_tokens` is the context with
-    which it is answered.
+    same is in the arrays, which replicas, tables and records read. `_last_tokens` is the context
+    with which it is answered.
     """
 
     facts: Request
@@ -102,13 +102,15 @@ class LiveRequest:
 
     @property
     def swapped_tokens(self) -> int:
-        """None: this engine drops evicted KV."""
+        """None: this engine drops preempted KV."""
         return 0
 
     @property
     def reservation(self) -> Reservation | None:
-        """KV promised to it; nothing is under a standing order."""
-        return None if self._group.lane is not None else self._group.kv.reservation(self.facts.id)
+        """KV promised to it; nothing is under a priority order."""
+        return (
+            None if self._group.replica is not None else self._group.kv.reservation(self.facts.id)
+        )
 
     @property
     def gpu_s(self) -> float:
@@ -131,23 +133,23 @@ _set_kv: Callable[[LiveRequest, int], None] = LiveRequest.__dict__["kv_tokens"].
 class LiveGroup:
     """One group: its requests, its KV and what it is computing.
 
-    Requests land in `inbox`. Stepped decision by decision, they become `members`; under a standing
-    order they go into the `lane`, the arrays of compiled code, and views are built for who looks.
+    Requests land in `inbox`. Stepped decision by decision, they become `members`; under a priority
+    order they go into the `replica`, the arrays of compiled code; views are built for who looks.
     """
 
     group: Group
     services: Mapping[ServiceId, Service]
     kv: KvLedger
-    max_batch_requests: int
-    max_batch_tokens: int
+    max_num_seqs: int
+    max_num_batched_tokens: int
     state: LiveState
     ready_s: float = np.inf
     stop_s: float = np.inf
     inbox: list[int] = field(default_factory=list)
     members: dict[RequestId, LiveRequest] = field(default_factory=dict)
     in_flight: tuple[Batch, ...] = ()
-    standing: Standing | None = None
-    lane: Lane | None = None
+    priority_order: PriorityOrder | None = None
+    replica: ReplicaState | None = None
 
     @property
     def now_s(self) -> float:
@@ -162,7 +164,7 @@ class LiveGroup:
     @property
     def requests(self) -> Mapping[RequestId, RequestView]:
         """Unfinished requests here, oldest first."""
-        if self.lane is not None:
+        if self.replica is not None:
             return {RequestId(i): self._view(i) for i in self.open_ids().tolist()}
         self.absorb()
         return MappingProxyType(self.members)
@@ -202,9 +204,9 @@ class LiveGroup:
     def absorb(self) -> None:
         """Requests of the inbox become members, with an empty account each.
 
-        Done only when somebody looks: a group under a standing order may never need it.
+        Done only when somebody looks: a group under a priority order may never need it.
         """
-        if self.lane is not None or not self.inbox:
+        if self.replica is not None or not self.inbox:
             return
         newest = next(reversed(self.members), -1)
         for request in self.inbox:
@@ -215,14 +217,14 @@ class LiveGroup:
             self.members = dict(sorted(self.members.items()))
         self.inbox.clear()
 
-    def evict(self, request: RequestId) -> None:
+    def preempt(self, request: RequestId) -> None:
         """Drop the KV of a member."""
         arrays = self.state.arrays
-        self.kv.evict(request)
+        self.kv.preempt(request)
         _set_kv(self.members[request], 0)
         arrays.kv[request] = 0
         arrays.preemptions[request] += 1
-        arrays.evicted_s[request] = self.state.now_s
+        arrays.preempted_at_s[request] = self.state.now_s
 
     def close(self, request: RequestId) -> None:
         """A member is answered."""
@@ -274,8 +276,8 @@ class LiveGroup:
     def open_ids(self) -> Ints:
         """Unfinished requests here that have arrived, ascending."""
         known = np.array([*self.members, *self.inbox], np.int64)
-        if self.lane is not None:
-            known = np.concatenate([known, self.lane.open_ids()])
+        if self.replica is not None:
+            known = np.concatenate([known, self.replica.open_ids()])
         return np.sort(known[self.state.arrays.arrival_s[known] <= self.state.now_s])
 
 
@@ -307,14 +309,14 @@ class GroupWindow:
         return self._live.kv
 
     @property
-    def max_batch_requests(self) -> int:
+    def max_num_seqs(self) -> int:
         """Requests that may run at the same time."""
-        return self._live.max_batch_requests
+        return self._live.max_num_seqs
 
     @property
-    def max_batch_tokens(self) -> int:
+    def max_num_batched_tokens(self) -> int:
         """Tokens that one iteration may compute."""
-        return self._live.max_batch_tokens
+        return self._live.max_num_batched_tokens
 
     @property
     def requests(self) -> Mapping[RequestId, RequestView]:

@@ -89,7 +89,7 @@ def _simulate_once(about: Json, row: Mapping[str, Any], case: Json, seed: int) -
         memory_share=hardware["memory_share"],
         parts=("forward", "prepare", "sample", "other"),
     )
-    recipe = build(
+    workload_factory = build(
         _yaml("workload", about["workload"])
         | {
             "documents": row["n_documents"],
@@ -104,7 +104,7 @@ def _simulate_once(about: Json, row: Mapping[str, Any], case: Json, seed: int) -
     placement = StagedPlacement(
         planner=build(named["by_fidelity"]["paper"]["planner"]),
         planner_costs=costs.with_parts(tuple(named["planner_parts"])),
-        lengths={model: load_lengths(model) for model in recipe.models},
+        lengths={model: load_lengths(model) for model in workload_factory.models},
         rule=build(policy["rule"]),
         tensor_parallel=about["tensor_parallel"],
         keep_replicas=named["placement"]["keep_replicas"],
@@ -120,11 +120,11 @@ def _simulate_once(about: Json, row: Mapping[str, Any], case: Json, seed: int) -
     engine = Simulator(
         cluster=Cluster(gpus, islands, gpu_facts(hardware["gpu"]).memory_bytes),
         costs=costs,
-        max_batch_requests=limits["max_batch_requests"],
-        max_batch_tokens=limits["max_batch_tokens"],
+        max_num_seqs=limits["max_num_seqs"],
+        max_num_batched_tokens=limits["max_num_batched_tokens"],
     )
     recorder = Recorder()
-    engine.run(recipe.build(seed), system, recorder)
+    engine.run(workload_factory.build(seed), system, recorder)
     return float(recorder.requests["finished_s"].max())
 
 

@@ -66,7 +66,7 @@ class Setting:
     rate_per_s: float | None
     burstiness: float
 
-    def recipe(self) -> Synthetic:
+    def workload_factory(self) -> Synthetic:
         """Its workload."""
         node = yaml.safe_load((ROOT / "scenarios/workload/synthetic.yaml").read_text("utf-8"))
         del node["_target_"]
@@ -84,9 +84,9 @@ class Setting:
 def system(policy: str, costs: CostModel, setting: Setting, seed: int) -> System:
     """One group under the policy of a file; true lengths are predicted to those that ask."""
     node = yaml.safe_load((ROOT / f"scenarios/policy/{policy}.yaml").read_text("utf-8"))
-    if "seats" in node:
-        node["seats"] = 12  # fewer than run at once here, so that requests are preempted
-    workload = setting.recipe().build(seed)
+    if "max_num_seqs" in node:
+        node["max_num_seqs"] = 12  # fewer than run at once here, so that requests are preempted
+    workload = setting.workload_factory().build(seed)
     placement = FixedPlacement(data_parallel=1, tensor_parallel=1, costs=costs)
     predictor = Oracle().of(workload, seed)
     return System(policy, build(node), RoundRobin(), placement, predictor=predictor)
@@ -119,11 +119,11 @@ def simulated(setting: Setting, costs: ProfileCosts, engine: Vllm, seed: int) ->
     clockwork = Simulator(
         cluster=engine.cluster,
         costs=loaded,
-        max_batch_requests=engine.max_batch_requests,
-        max_batch_tokens=engine.max_batch_tokens,
+        max_num_seqs=engine.max_num_seqs,
+        max_num_batched_tokens=engine.max_num_batched_tokens,
     )
     recorder = Recorder()
-    workload = setting.recipe().build(seed)
+    workload = setting.workload_factory().build(seed)
     clockwork.run(workload, system(setting.policy, loaded, setting, seed), recorder)
     return figures(recorder.requests)
 
@@ -131,7 +131,7 @@ def simulated(setting: Setting, costs: ProfileCosts, engine: Vllm, seed: int) ->
 def measured(setting: Setting, costs: ProfileCosts, engine: Vllm, seed: int) -> dict[str, float]:
     """The run on vLLM. ValueError where its client was too late for it to count."""
     recorder = Recorder()
-    workload = setting.recipe().build(seed)
+    workload = setting.workload_factory().build(seed)
     engine.run(workload, system(setting.policy, costs, setting, seed), recorder)
     found, frame = figures(recorder.requests), recorder.requests
     lag_s = float(frame["lag_s"].mean())

@@ -10,11 +10,11 @@ from numpy.typing import NDArray
 from harness.costs.model import PARTS, expand
 from harness.costs.models import PROFILES
 from harness.costs.profiles import read_profiles
-from harness.engines.simulator.fast.lane import RequestArrays, new_arrays
-from harness.engines.simulator.fast.lanes import Lane, lane_rule
+from harness.engines.simulator.fast.replica import RequestArrays, new_arrays
+from harness.engines.simulator.fast.replicas import ReplicaState, replica_rule
 from harness.fidelity.lines import SIMULATED, Line, sources
 from harness.fitting.iteration_rows import measured_sources
-from harness.interface.decisions import BatchRule
+from harness.interface.decisions import ContinuousBatching
 
 Floats = NDArray[np.float64]
 
@@ -49,26 +49,26 @@ def serve(recorded: pd.DataFrame) -> RequestArrays:
     (source,) = (s for s in measured_sources() if s.folder == about["profile"])
     profile = read_profiles(PROFILES / source.folder)[about["model"], SIZE]
     tokens = int(source.kv_tokens or 0)
-    rule = BatchRule(
-        mixed=False,
+    rule = ContinuousBatching(
+        chunked_prefill=False,
         pads_prompts=False,
-        max_batch_requests=about["max_batch_requests"],
-        max_batch_tokens=tokens,
+        max_num_seqs=about["max_num_seqs"],
+        max_num_batched_tokens=tokens,
         max_padding_tokens=0,
-        spare_blocks_share=0.0,
+        watermark=0.0,
     )
     arrival_s = recorded["req_time_s"].to_numpy(np.float64)
     prompt, output = (recorded[name].to_numpy(np.int64) for name in ("prompt_len", "output_len"))
     arrays = new_arrays(prompt, output, np.zeros_like(prompt), arrival_s)
     arrays.key[:] = arrival_s
-    lane = Lane.empty(
+    replica = ReplicaState.empty(
         expand(profile, PARTS),
-        lane_rule(rule, capacity_blocks=tokens, block_tokens=1, log=False),
+        replica_rule(rule, capacity_blocks=tokens, block_tokens=1, log=False),
         arrays,
         0.0,
     )
-    lane.add(np.arange(len(recorded)), 0.0)
-    lane.run_to(np.inf)
+    replica.add(np.arange(len(recorded)), 0.0)
+    replica.run_to(np.inf)
     return arrays
 
 

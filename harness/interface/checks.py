@@ -2,7 +2,14 @@
 
 from collections.abc import Iterator, Mapping
 
-from harness.interface.decisions import Batch, Decision, Evict, RequestBatches, Reservation, Until
+from harness.interface.decisions import (
+    Batch,
+    Decision,
+    PreemptionMode,
+    Reservation,
+    StaticBatching,
+    Until,
+)
 from harness.interface.entities import RequestId
 from harness.interface.kv_ledger import KvLedger
 from harness.interface.policies import Capability
@@ -13,21 +20,23 @@ class IllegalDecision(ValueError):  # noqa: N818 - it names what is wrong, like 
     """A policy told the engine to do what it must not; the message says all of it."""
 
 
-def check(decision: Decision, view: GroupView, *, offers: frozenset[Capability]) -> list[str]:
+def check(decision: Decision, view: GroupView, *, supports: frozenset[Capability]) -> list[str]:
     """Every rule the decision breaks, in one sentence each; empty when it is legal.
 
-    `offers` is what the engine can do. Costs the size of the decision, not of the group.
+    `supports` is what the engine can do. Costs the size of the decision, not of the group.
     """
     if _is_plainly_legal(decision, view):
         return []
-    return _broken_rules(decision, view, offers)
+    return _broken_rules(decision, view, supports)
 
 
-def _broken_rules(decision: Decision, view: GroupView, offers: frozenset[Capability]) -> list[str]:
+def _broken_rules(
+    decision: Decision, view: GroupView, supports: frozenset[Capability]
+) -> list[str]:
     return [
         *_wrong_times(decision, view),
-        *_wrong_standing(decision, view),
-        *_not_offered(decision, view, offers),
+        *_wrong_order(decision, view),
+        *_not_supported(decision, view, supports),
         *_wrong_names(decision, view),
         *_wrong_batches(decision, view),
         *_wrong_totals(decision, view),
@@ -39,12 +48,12 @@ def _broken_rules(decision: Decision, view: GroupView, offers: frozenset[Capabil
 def _is_plainly_legal(decision: Decision, view: GroupView) -> bool:
     """Whether a decision of the commonest kind breaks no rule, in one pass; False may be legal.
 
-    That kind is one batch of all SMs in an idle group of one service, perhaps after evictions.
+    That kind is one batch of all SMs in an idle group of one service, perhaps after preemptions.
     """
     if (
         len(decision.launch) != 1
         or decision.reserve
-        or decision.standing is not None
+        or decision.priority_order is not None
         or view.in_flight
         or view.free_share < 1
         or len(view.group.services) > 1
@@ -57,11 +66,11 @@ def _is_plainly_legal(decision: Decision, view: GroupView) -> bool:
         batch.gpu_share == 1
         and batch.until is Until.ITERATION
         and batch.service in view.services
-        and 0 < len(tokens) <= view.max_batch_requests
-        and sum(tokens.values()) <= view.max_batch_tokens
+        and 0 < len(tokens) <= view.max_num_seqs
+        and sum(tokens.values()) <= view.max_num_batched_tokens
         and _are_missing(batch, view)
-        and _evicts_others(decision.evict, tokens, view)
-        and _fits(decision.evict, tokens, view.kv)
+        and _preempts_others(decision.preempt, tokens, view)
+        and _fits(decision.preempt, tokens, view.kv)
     )
 
 
@@ -79,26 +88,28 @@ def _are_missing(batch: Batch, view: GroupView) -> bool:
     return True
 
 
-def _evicts_others(
-    evict: Mapping[RequestId, Evict], tokens: Mapping[RequestId, int], view: GroupView
+def _preempts_others(
+    preempt: Mapping[RequestId, PreemptionMode], tokens: Mapping[RequestId, int], view: GroupView
 ) -> bool:
-    """Whether those evicted are here, do not run, and are not swapped out."""
-    return not evict or (
-        evict.keys() <= view.requests.keys()
-        and evict.keys().isdisjoint(tokens)
-        and Evict.SWAP not in evict.values()
+    """Whether those preempted are here, do not run, and are not swapped out."""
+    return not preempt or (
+        preempt.keys() <= view.requests.keys()
+        and preempt.keys().isdisjoint(tokens)
+        and PreemptionMode.SWAP not in preempt.values()
     )
 
 
-def _fits(evict: Mapping[RequestId, Evict], tokens: Mapping[RequestId, int], kv: KvLedger) -> bool:
-    """Whether there is KV for a batch, after the evictions if it takes them."""
+def _fits(
+    preempt: Mapping[RequestId, PreemptionMode], tokens: Mapping[RequestId, int], kv: KvLedger
+) -> bool:
+    """Whether there is KV for a batch, after the preemptions if it takes them."""
     if kv.fits(tokens):
         return True
-    if not evict:
+    if not preempt:
         return False
     after = kv.copy()
-    for name in evict:
-        after.evict(name)
+    for name in preempt:
+        after.preempt(name)
     return after.fits(tokens)
 
 
@@ -107,60 +118,62 @@ def _wrong_times(decision: Decision, view: GroupView) -> Iterator[str]:
         yield f"wake_s {decision.wake_s} s is not after now, {view.now_s} s"
 
 
-def _wrong_standing(decision: Decision, view: GroupView) -> Iterator[str]:
-    if decision.standing is None:
+def _wrong_order(decision: Decision, view: GroupView) -> Iterator[str]:
+    if decision.priority_order is None:
         return
     if decision.launch:
-        yield f"a standing order comes with {len(decision.launch)} batches launched"
+        yield f"a priority order comes with {len(decision.launch)} batches launched"
     if len(view.group.services) > 1:
-        yield f"a standing order in a group of {len(view.group.services)} services"
+        yield f"a priority order in a group of {len(view.group.services)} services"
     if view.in_flight:
-        yield f"a standing order with {len(view.in_flight)} batches in flight"
-    rule = decision.standing.rule
-    if isinstance(rule, RequestBatches):
-        if rule.max_batch_requests > view.max_batch_requests:
+        yield f"a priority order with {len(view.in_flight)} batches in flight"
+    rule = decision.priority_order.rule
+    if isinstance(rule, StaticBatching):
+        if rule.max_num_seqs > view.max_num_seqs:
             yield (
-                f"the policy's max_batch_requests={rule.max_batch_requests} exceeds the engine's"
-                f" {view.max_batch_requests}"
+                f"the policy's max_num_seqs={rule.max_num_seqs} exceeds the engine's"
+                f" {view.max_num_seqs}"
             )
-    elif rule.mixed and rule.pads_prompts:
-        yield "a standing order pads the prompts of mixed batches"
+    elif rule.chunked_prefill and rule.pads_prompts:
+        yield "a priority order pads the prompts of chunked-prefill batches"
 
 
-def _not_offered(
-    decision: Decision, view: GroupView, offers: frozenset[Capability]
+def _not_supported(
+    decision: Decision, view: GroupView, supports: frozenset[Capability]
 ) -> Iterator[str]:
-    swapped = sum(how is Evict.SWAP for how in decision.evict.values())
+    swapped = sum(how is PreemptionMode.SWAP for how in decision.preempt.values())
     shared = [batch.gpu_share for batch in decision.launch if batch.gpu_share != 1]
     whole = sum(batch.until is not Until.ITERATION for batch in decision.launch)
-    is_whole = decision.standing is not None and isinstance(decision.standing.rule, RequestBatches)
-    if swapped and Capability.SWAP not in offers:
+    is_whole = decision.priority_order is not None and isinstance(
+        decision.priority_order.rule, StaticBatching
+    )
+    if swapped and Capability.SWAP not in supports:
         yield f"{swapped} requests swapped out, which the engine does not offer"
-    if shared and Capability.GPU_SHARE not in offers:
+    if shared and Capability.GPU_SHARE not in supports:
         yield f"a batch on share {shared[0]:g} of the SMs, which the engine does not offer"
-    if whole and Capability.TO_COMPLETION not in offers:
+    if whole and Capability.TO_COMPLETION not in supports:
         yield f"{whole} batches run until answers are there, which the engine does not offer"
-    if is_whole and Capability.TO_COMPLETION not in offers:
-        yield "a standing order for request-level batches, which the engine does not offer"
-    if len(view.group.services) > 1 and Capability.SHARED_GROUP not in offers:
+    if is_whole and Capability.TO_COMPLETION not in supports:
+        yield "a priority order for request-level batches, which the engine does not offer"
+    if len(view.group.services) > 1 and Capability.SHARED_GROUP not in supports:
         yield f"{len(view.group.services)} services in a group, which the engine does not offer"
 
 
 def _wrong_names(decision: Decision, view: GroupView) -> Iterator[str]:
     launched = [name for batch in decision.launch for name in batch.tokens]
     for verb, names in (
-        ("evicted", decision.evict),
+        ("preempted", decision.preempt),
         ("promised KV", decision.reserve),
         ("run", launched),
     ):
         for name in names:
             if name not in view.requests:
                 yield f"r{name} is {verb} but is not an unfinished request of this group"
-    for name in decision.evict:
+    for name in decision.preempt:
         if name in view.requests and view.requests[name].is_running:
-            yield f"r{name} is evicted while it is running"
-    for name in decision.evict.keys() & set(launched):
-        yield f"r{name} is evicted and run by one decision"
+            yield f"r{name} is preempted while it is running"
+    for name in decision.preempt.keys() & set(launched):
+        yield f"r{name} is preempted and run by one decision"
 
 
 def _wrong_batches(decision: Decision, view: GroupView) -> Iterator[str]:
@@ -199,15 +212,15 @@ def _wrong_totals(decision: Decision, view: GroupView) -> Iterator[str]:
     launched = sum(len(batch.tokens) for batch in decision.launch)
     if share > view.free_share + 1e-9:
         yield f"batches take share {share:g} of the SMs but {view.free_share:g} is free"
-    if launched and running + launched > view.max_batch_requests:
+    if launched and running + launched > view.max_num_seqs:
         yield (
             f"{running} requests running and {launched} more,"
-            f" at most {view.max_batch_requests} may run at the same time"
+            f" at most {view.max_num_seqs} may run at the same time"
         )
     for batch in decision.launch:
         tokens = sum(batch.tokens.values())
-        if tokens > view.max_batch_tokens:
-            yield f"a batch of {tokens} tokens, at most {view.max_batch_tokens} are allowed"
+        if tokens > view.max_num_batched_tokens:
+            yield f"a batch of {tokens} tokens, at most {view.max_num_batched_tokens} are allowed"
 
 
 def _wrong_promises(decision: Decision, view: GroupView) -> Iterator[str]:
@@ -234,9 +247,9 @@ def _wrong_promises(decision: Decision, view: GroupView) -> Iterator[str]:
 def _wrong_kv(decision: Decision, view: GroupView) -> Iterator[str]:
     """Apply the decision to a copy of the ledger; what is wrong in itself is told elsewhere."""
     kv = view.kv.copy()
-    for name in decision.evict:
+    for name in decision.preempt:
         if name in view.requests:
-            kv.evict(name)
+            kv.preempt(name)
     for name, promise in decision.reserve.items():
         if name in view.requests:
             try:

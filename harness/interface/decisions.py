@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from harness.interface.views import RequestTable
 
 
-class Evict(Enum):
+class PreemptionMode(Enum):
     """What becomes of a preempted request's KV. To pause and keep it, just do not run it."""
 
     RECOMPUTE = "recompute"
@@ -58,45 +58,43 @@ class Batch:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BatchRule:
+class ContinuousBatching:
     """How a batch is filled from an order of requests.
 
-    `mixed`: prompts and decodes share an iteration and a prompt may be cut to what is left of the
-    budget (chunked prefill); otherwise an iteration holds whole prompts only, whenever one can be
+    `chunked_prefill`: prompts and decodes share an iteration and a prompt may be cut to what is
+    left of the budget; otherwise an iteration holds whole prompts only, whenever one can be
     admitted, or decodes only. `pads_prompts` counts and computes every prompt of an iteration as
-    long as the longest; `max_padding_tokens` bounds what that wastes. `spare_blocks_share` (0..1)
-    of the KV blocks stay free when a request is admitted (a watermark).
+    long as the longest; `max_padding_tokens` bounds what that wastes. `watermark` (0..1) of the KV
+    blocks stay free when a request is admitted.
     """
 
-    mixed: bool
+    chunked_prefill: bool
     pads_prompts: bool
-    max_batch_requests: int
-    max_batch_tokens: int
+    max_num_seqs: int
+    max_num_batched_tokens: int
     max_padding_tokens: int
-    spare_blocks_share: float
+    watermark: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RequestBatches:
+class StaticBatching:
     """Request-level batching: a batch is made of whole requests when nothing runs.
 
-    It starts once it has `max_batch_requests` or its oldest has waited `max_wait_s`. With `refills`
+    It starts once it has `max_num_seqs` or its oldest has waited `max_wait_s`. With `refills`
     it ends at its first answer and the others go on in the next batch, which does not wait for
     more; otherwise it ends when all are answered (arXiv 2404.08509 sec. 3.2 and fig. 3). Every
-    request is promised KV for its longest answer. `pads_prompts` as in `BatchRule`.
+    request is promised KV for its longest answer. `pads_prompts` as in `ContinuousBatching`.
     """
 
-    max_batch_requests: int
+    max_num_seqs: int
     max_wait_s: float
     refills: bool
     pads_prompts: bool
 
     def __post_init__(self) -> None:
         """Refuse rules under which nothing could ever run."""
-        if self.max_batch_requests < 1:
-            raise ValueError(
-                f"rule.max_batch_requests is {self.max_batch_requests}, it must be at least 1"
-            )
+        if self.max_num_seqs < 1:
+            raise ValueError(f"rule.max_num_seqs is {self.max_num_seqs}, it must be at least 1")
         if not 0 <= self.max_wait_s < float("inf"):
             raise ValueError(f"rule.max_wait_s is {self.max_wait_s}, it must be at least 0")
 
@@ -107,8 +105,8 @@ class RequestBatches:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
-    """A standing order: until told otherwise, fill every batch of this group by `rule`.
+class PriorityOrder:
+    """A priority order: until told otherwise, fill every batch of this group by `rule`.
 
     Requests that hold KV keep their place; all are ordered by `key`, lowest first, then by id.
     `key` is a pure function of facts and predictions (float64 per row of the table), so the engine
@@ -116,23 +114,23 @@ class Standing:
     """
 
     key: "Callable[[RequestTable], NDArray[np.float64]] | None"
-    rule: BatchRule | RequestBatches
+    rule: ContinuousBatching | StaticBatching
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """Applied in order: evict, reserve, launch. Empty means idle until an event or `wake_s`.
+    """Applied in order: preempt, reserve, launch. Empty means idle until an event or `wake_s`.
 
     `steady` promises: with the same requests and no event before `wake_s`, the same again; the
-    engine may then run many iterations as one. `standing` hands over the filling of batches.
+    engine may then run many iterations as one. `priority_order` hands over the filling of batches.
     """
 
-    evict: Mapping[RequestId, Evict] = field(default_factory=dict)
+    preempt: Mapping[RequestId, PreemptionMode] = field(default_factory=dict)
     reserve: Mapping[RequestId, Reservation] = field(default_factory=dict)
     launch: tuple[Batch, ...] = ()
     wake_s: float | None = None
     steady: bool = False
-    standing: Standing | None = None
+    priority_order: PriorityOrder | None = None
 
 
 @dataclass(frozen=True, slots=True)

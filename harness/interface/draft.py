@@ -1,7 +1,7 @@
 """A decision being written: says at once whether the next line of it still fits.
 
 Also the ways to fill a batch from an order of requests: `continuous_batch` for policies that
-decide every iteration, and `fill` and `fill_whole`, which are what standing orders mean.
+decide every iteration, and `fill` and `fill_whole`, which are what priority orders mean.
 """
 
 from collections.abc import Sequence
@@ -12,12 +12,12 @@ import numpy as np
 
 from harness.interface.decisions import (
     Batch,
-    BatchRule,
+    ContinuousBatching,
     Decision,
-    Evict,
-    RequestBatches,
+    PreemptionMode,
+    PriorityOrder,
     Reservation,
-    Standing,
+    StaticBatching,
     Until,
 )
 from harness.interface.entities import RequestId, ServiceId
@@ -35,15 +35,15 @@ class Draft:
     def __init__(self, view: GroupView) -> None:
         """Start an empty decision on `view`, which must not change while it is written."""
         self.view = view
-        self.tokens_left = view.max_batch_tokens
-        self.requests_left = view.max_batch_requests
+        self.tokens_left = view.max_num_batched_tokens
+        self.requests_left = view.max_num_seqs
         self.share_left = view.free_share
         # Only while something is in flight are requests worth asking whether they run.
         self._in_flight = view.in_flight
         for batch in self._in_flight:
             self.requests_left -= len(batch.tokens)
         self._kv: KvLedger | None = None
-        self._evict: dict[RequestId, Evict] = {}
+        self._preempt: dict[RequestId, PreemptionMode] = {}
         self._reserve: dict[RequestId, Reservation] = {}
         self._batches: list[tuple[ServiceId, float, dict[RequestId, int]]] = []
         self._runs: set[RequestId] = set()
@@ -66,9 +66,9 @@ class Draft:
         """Whether the request is in a batch of this draft."""
         return request.facts.id in self._runs
 
-    def evicts(self, request: RequestView) -> bool:
-        """Whether this draft evicts the request."""
-        return request.facts.id in self._evict
+    def preempts(self, request: RequestView) -> bool:
+        """Whether this draft preempts the request."""
+        return request.facts.id in self._preempt
 
     def open_batch(self, service: ServiceId, gpu_share: float) -> None:
         """Close the open batch and start one on `gpu_share` (0..1) of the SMs.
@@ -79,7 +79,7 @@ class Draft:
             raise ValueError(f"share {gpu_share:g} of the SMs asked, {self.share_left:g} is free")
         self._batches.append((service, gpu_share, {}))
         self.share_left = max(0.0, self.share_left - gpu_share)
-        self.tokens_left = self.view.max_batch_tokens
+        self.tokens_left = self.view.max_num_batched_tokens
 
     def has_room(self, request: RequestView, tokens: int) -> bool:
         """Whether the open batch may take the request, whatever its KV."""
@@ -90,7 +90,7 @@ class Draft:
             and tokens <= request.context_tokens - request.kv_tokens
             and (self._batches[-1][0] == facts.service if self._batches else self.share_left > 0)
             and facts.id not in self._runs
-            and facts.id not in self._evict
+            and facts.id not in self._preempt
             and not (self._in_flight and request.is_running)
         )
 
@@ -98,7 +98,7 @@ class Draft:
         """Add the request to the open batch if its service, slots, tokens and KV allow.
 
         False changes nothing. A request runs once, computes no more than it misses, and is not
-        evicted by the same decision.
+        preempted by the same decision.
         """
         return self.has_room(request, tokens) and self._try_add(request, tokens)
 
@@ -133,7 +133,7 @@ class Draft:
             or total > min(budget, self.tokens_left)
             or min(missing.values()) <= 0
             or self.share_left <= 0
-            or not self._evict.keys().isdisjoint(missing)
+            or not self._preempt.keys().isdisjoint(missing)
             or not (self._kv or self.view.kv).fits(missing)
         ):
             return False
@@ -157,21 +157,21 @@ class Draft:
         self._reserve[name] = promise
         return True
 
-    def evict(self, request: RequestView, how: Evict = Evict.RECOMPUTE) -> None:
+    def preempt(self, request: RequestView, how: PreemptionMode = PreemptionMode.RECOMPUTE) -> None:
         """Drop the request's KV and promise.
 
-        ValueError when it runs, or lends to a request by a promise of this draft: evictions are
+        ValueError when it runs, or lends to a request by a promise of this draft: preemptions are
         applied first, so that promise could not be kept.
         """
         name = request.facts.id
         if name in self._runs or (self._in_flight and request.is_running):
-            raise ValueError(f"r{name} is running and cannot be evicted")
+            raise ValueError(f"r{name} is running and cannot be preempted")
         if guests := self.kv.borrowers(name) & self._reserve.keys():
-            raise ValueError(f"r{name} has just lent to r{min(guests)} and cannot be evicted")
+            raise ValueError(f"r{name} has just lent to r{min(guests)} and cannot be preempted")
         if self._reserve.pop(name, None) is not None:
             self.kv.reserve(name, self.view.kv.reservation(name))
-        self.kv.evict(name)
-        self._evict[name] = how
+        self.kv.preempt(name)
+        self._preempt[name] = how
 
     def decision(
         self,
@@ -186,7 +186,7 @@ class Draft:
             for service, gpu_share, tokens in self._batches
             if tokens
         )
-        return Decision(self._evict, self._reserve, launch, wake_s, steady)
+        return Decision(self._preempt, self._reserve, launch, wake_s, steady)
 
 
 def is_decode(request: RequestView) -> bool:
@@ -204,14 +204,14 @@ def continuous_batch(
     draft: Draft,
     order: Sequence[RequestView],
     *,
-    how: Evict = Evict.RECOMPUTE,
+    how: PreemptionMode = PreemptionMode.RECOMPUTE,
     budget: int | None = None,
 ) -> None:
-    """Run requests in order, best first; when KV is short, evict from behind in the same order.
+    """Run requests in order, best first; when KV is short, preempt from behind in the same order.
 
     `budget` bounds the tokens added here. Non-preemptive policies put requests that hold KV
-    first, so a newcomer has nobody behind it to evict and waits. Requests of another service than
-    the open batch are passed over, but may be evicted.
+    first, so a newcomer has nobody behind it to preempt and waits. Requests of another service than
+    the open batch are passed over, but may be preempted.
     """
     left = draft.tokens_left if budget is None else budget
     if draft.try_run_all(order, left):
@@ -221,7 +221,7 @@ def continuous_batch(
     first = 0
     if len(front) < len(order) and draft.try_run_all(front, left):
         first = len(front)
-        left -= draft.view.max_batch_tokens - draft.tokens_left
+        left -= draft.view.max_num_batched_tokens - draft.tokens_left
     behind = len(order)
     for place in range(first, len(order)):
         request = order[place]
@@ -232,11 +232,11 @@ def continuous_batch(
             continue
         while not draft._try_add(request, tokens):
             behind -= 1
-            while behind > place and not _can_be_evicted(draft, order[behind]):
+            while behind > place and not _can_be_preempted(draft, order[behind]):
                 behind -= 1
             if behind <= place:
                 return
-            draft.evict(order[behind], how)
+            draft.preempt(order[behind], how)
         left -= tokens
 
 
@@ -244,22 +244,22 @@ def _holds_kv(request: RequestView) -> bool:
     return request.kv_tokens > 0
 
 
-def _can_be_evicted(draft: Draft, request: RequestView) -> bool:
+def _can_be_preempted(draft: Draft, request: RequestView) -> bool:
     return (
         request.kv_tokens > 0
         and not draft.runs(request)
         and not (draft._in_flight and request.is_running)
-        and not draft.evicts(request)
+        and not draft.preempts(request)
     )
 
 
-def standing_order(view: GroupView, standing: Standing) -> list[RequestView]:
+def in_priority_order(view: GroupView, priority_order: PriorityOrder) -> list[RequestView]:
     """Return the requests that are not running, lowest key first, then lowest id.
 
     ValueError when the key does not give one number per request.
     """
     table = view.table
-    key = table.arrival_s if standing.key is None else standing.key(table)
+    key = table.arrival_s if priority_order.key is None else priority_order.key(table)
     if key.shape != table.id.shape:
         raise ValueError(f"key of shape {key.shape} for {len(table.id)} requests")
     ordered = (
@@ -268,38 +268,38 @@ def standing_order(view: GroupView, standing: Standing) -> list[RequestView]:
     return [request for request in ordered if not request.is_running]
 
 
-def fill(draft: Draft, order: Sequence[RequestView], rule: BatchRule) -> None:
-    """Fill one batch as a standing order asks, evicting (RECOMPUTE) from behind if KV is short.
+def fill(draft: Draft, order: Sequence[RequestView], rule: ContinuousBatching) -> None:
+    """Fill one batch as a priority order asks, preempting (RECOMPUTE) from behind if KV is short.
 
-    `order` holds all requests of the group that are not running, best first; in a mixed batch
-    those that decode stand before those in mid-prompt. Nobody overtakes: the first newcomer that
-    cannot be admitted ends admission.
-    ValueError for a mixed rule that pads prompts.
+    `order` holds all requests of the group that are not running, best first; in a batch of chunked
+    prefill those that decode stand before those in mid-prompt. Nobody overtakes: the first newcomer
+    that cannot be admitted ends admission.
+    ValueError for a chunked-prefill rule that pads prompts.
     """
-    if rule.mixed and rule.pads_prompts:
-        raise ValueError("a mixed batch does not pad its prompts")
+    if rule.chunked_prefill and rule.pads_prompts:
+        raise ValueError("a chunked-prefill batch does not pad its prompts")
     if not order:
         return
     holders = [request for request in order if request.kv_tokens > 0]
     newcomers = [request for request in order if request.kv_tokens <= 0]
-    if rule.mixed:
+    if rule.chunked_prefill:
         # A decode never waits behind somebody else's prompt.
         holders.sort(key=lambda request: not is_decode(request))
-        left, kept = _run_holders(draft, holders, rule.max_batch_tokens)
+        left, kept = _run_holders(draft, holders, rule.max_num_batched_tokens)
         if kept == len(holders):
             _admit_chunks(draft, newcomers, rule, left, kept)
     elif not _admit_prompts(draft, newcomers, rule, len(holders)):
         _run_holders(draft, holders, None)
 
 
-def fill_whole(draft: Draft, order: Sequence[RequestView], rule: RequestBatches) -> float | None:
+def fill_whole(draft: Draft, order: Sequence[RequestView], rule: StaticBatching) -> float | None:
     """Fill one batch of whole requests, best first.
 
     `order` holds all requests of the group, none of which runs. Returns when to look again where
     the batch is to wait for more requests. Who has run before is not kept waiting.
     """
     holders = [request for request in order if request.kv_tokens > 0]
-    if order and not holders and len(order) < rule.max_batch_requests:
+    if order and not holders and len(order) < rule.max_num_seqs:
         due_s = min(request.facts.arrival_s for request in order) + rule.max_wait_s
         if draft.view.now_s < due_s:
             return due_s
@@ -309,9 +309,9 @@ def fill_whole(draft: Draft, order: Sequence[RequestView], rule: RequestBatches)
     return None
 
 
-def _run_whole(draft: Draft, order: Sequence[RequestView], rule: RequestBatches) -> int:
+def _run_whole(draft: Draft, order: Sequence[RequestView], rule: StaticBatching) -> int:
     """Run requests in order for all that they miss, with KV for their longest answers; how many."""
-    for place, request in enumerate(order[: rule.max_batch_requests]):
+    for place, request in enumerate(order[: rule.max_num_seqs]):
         facts, missing = request.facts, request.context_tokens - request.kv_tokens
         longest = Reservation(facts.prompt_tokens + facts.max_output_tokens)
         if (
@@ -320,7 +320,7 @@ def _run_whole(draft: Draft, order: Sequence[RequestView], rule: RequestBatches)
             or not draft.try_run(request, missing)
         ):
             return place
-    return min(len(order), rule.max_batch_requests)
+    return min(len(order), rule.max_num_seqs)
 
 
 def _run_holders(
@@ -340,7 +340,7 @@ def _run_holders(
             break
         while not draft.try_run(request, tokens):
             kept -= 1
-            draft.evict(holders[kept])
+            draft.preempt(holders[kept])
             if kept == place:
                 break
         else:
@@ -349,7 +349,7 @@ def _run_holders(
 
 
 def _admit_prompts(
-    draft: Draft, newcomers: Sequence[RequestView], rule: BatchRule, holders: int
+    draft: Draft, newcomers: Sequence[RequestView], rule: ContinuousBatching, holders: int
 ) -> int:
     """Run whole prompts in order while the rule allows; how many."""
     admitted = useful = longest = 0
@@ -359,8 +359,8 @@ def _admit_prompts(
         longest = max(longest, request.context_tokens)
         padded = count * longest if rule.pads_prompts else useful
         if (
-            holders + count > rule.max_batch_requests
-            or padded > rule.max_batch_tokens
+            holders + count > rule.max_num_seqs
+            or padded > rule.max_num_batched_tokens
             or (rule.pads_prompts and padded - useful > rule.max_padding_tokens)
             or not _leaves_spare(draft, request, rule)
             or not draft.try_run(request, request.context_tokens)
@@ -371,13 +371,17 @@ def _admit_prompts(
 
 
 def _admit_chunks(
-    draft: Draft, newcomers: Sequence[RequestView], rule: BatchRule, left: int, holders: int
+    draft: Draft,
+    newcomers: Sequence[RequestView],
+    rule: ContinuousBatching,
+    left: int,
+    holders: int,
 ) -> None:
     """Start prompts in order with what is left of the budget, if they will fit whole."""
     for admitted, request in enumerate(newcomers):
         tokens = min(request.context_tokens, left)
         if (
-            holders + admitted >= rule.max_batch_requests
+            holders + admitted >= rule.max_num_seqs
             or left <= 0
             or not _leaves_spare(draft, request, rule)
             or not draft.try_run(request, tokens)
@@ -386,8 +390,8 @@ def _admit_chunks(
         left -= tokens
 
 
-def _leaves_spare(draft: Draft, request: RequestView, rule: BatchRule) -> bool:
+def _leaves_spare(draft: Draft, request: RequestView, rule: ContinuousBatching) -> bool:
     """Whether the watermark stays free when the request's whole context is held."""
     service = request.facts.service
-    spare = floor(rule.spare_blocks_share * draft.kv.capacity_blocks(service))
+    spare = floor(rule.watermark * draft.kv.capacity_blocks(service))
     return draft.kv.free_blocks(service) - draft.kv.blocks(request.context_tokens) >= spare

@@ -46,7 +46,7 @@ class Predicted:
 class Iterated:
     """`iterations` equal batches ended; `new_tokens` counts all output tokens they produced.
 
-    Not sent for iterations under a standing order, which cannot depend on them.
+    Not sent for iterations under a priority order, which cannot depend on them.
     """
 
     now_s: float

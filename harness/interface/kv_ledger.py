@@ -101,7 +101,7 @@ class KvLedger:
         # Accounts that no copy shares; the others are replaced by one of their own when written.
         self._unshared: set[RequestId] = set()
         self._strained: set[RequestId] = set()
-        self._estates = 0
+        self._orphans = 0
 
     def copy(self) -> "KvLedger":
         """A scratch ledger that starts equal; from then on neither follows the other."""
@@ -112,7 +112,9 @@ class KvLedger:
     def open(self, request: Request) -> None:
         """Start an empty account. ValueError if there is one, or its service is not here."""
         if request.id < 0:
-            raise ValueError(f"r{request.id} cannot be opened: negative ids are for estates")
+            raise ValueError(
+                f"r{request.id} cannot be opened: negative ids are for orphaned reservations"
+            )
         if request.id in self._services:
             raise ValueError(f"r{request.id} is open already")
         if request.service not in self.services:
@@ -120,8 +122,8 @@ class KvLedger:
         self._services[request.id] = request.service
 
     def close(self, request: RequestId) -> None:
-        """Evict, and forget the request."""
-        self.evict(request)
+        """PreemptionMode, and forget the request."""
+        self.preempt(request)
         del self._services[request]
 
     def grow(self, request: RequestId, tokens: int) -> None:
@@ -134,7 +136,9 @@ class KvLedger:
         for request, more in tokens.items():
             before = held[request] if request in held else self.holding(request)
             if more < 0:
-                raise ValueError(f"r{request} cannot grow by {more} tokens: KV shrinks by eviction")
+                raise ValueError(
+                    f"r{request} cannot grow by {more} tokens: KV shrinks by preemption"
+                )
             held[request] = before + more
             beyond = more - -before % block_tokens
             if beyond > 0:
@@ -161,10 +165,10 @@ class KvLedger:
         trial.grow_all(tokens)
         return trial._is_sound
 
-    def evict(self, request: RequestId) -> None:
-        """Drop KV and promise; what it had lent stays lent, by an empty estate."""
+    def preempt(self, request: RequestId) -> None:
+        """Drop KV and promise; what it had lent stays lent, by an orphaned reservation."""
         if self.borrowers(request):
-            self._leave_estate(request)
+            self._leave_orphan(request)
         self._shrink(request, 0)
         if request in self._accounts:
             self.reserve(request, None)
@@ -174,7 +178,8 @@ class KvLedger:
         """Replace the promise, whether or not it fits.
 
         ValueError for negative sizes, a loan without a lender, a lender that is unknown or of
-        another service, and loans in a circle. An estate nobody borrows from any more goes.
+        another service, and loans in a circle. An orphaned reservation nobody borrows from any
+        more goes.
         """
         service = self._service(request)
         if promise is not None:
@@ -199,14 +204,14 @@ class KvLedger:
         ValueError as `reserve`.
         """
         before = self.reservation(request)
-        # An estate goes with its last borrower, and could not be brought back.
-        of_estate = before is not None and before.lender is not None and before.lender < 0
-        trial = self.copy() if of_estate else self
+        # An orphaned reservation goes with its last borrower, and could not be brought back.
+        of_orphan = before is not None and before.lender is not None and before.lender < 0
+        trial = self.copy() if of_orphan else self
         trial.reserve(request, promise)
         fits = trial._is_sound
-        if fits and of_estate:
+        if fits and of_orphan:
             self._become(trial)
-        elif not fits and not of_estate:
+        elif not fits and not of_orphan:
             self.reserve(request, before)
         return fits
 
@@ -227,7 +232,7 @@ class KvLedger:
         return self.blocks(self.holding(request))
 
     def reservation(self, request: RequestId) -> Reservation | None:
-        """What was promised to the request; its lender may have become an estate."""
+        """What was promised to the request; its lender may have become an orphaned reservation."""
         self._refuse_unknown(request)
         return self._accounts.get(request, _PLAIN).promise
 
@@ -286,7 +291,7 @@ class KvLedger:
 
     def _refuse_unknown(self, request: RequestId) -> None:
         if request < 0:
-            raise ValueError(f"r{request} is an estate, not a request")
+            raise ValueError(f"r{request} is an orphaned reservation, not a request")
         self._service(request)
 
     def _service(self, name: RequestId) -> ServiceId:
@@ -303,7 +308,7 @@ class KvLedger:
         self._unshared = set()
         other._unshared = set()
         self._strained = other._strained.copy()
-        self._estates = other._estates
+        self._orphans = other._orphans
 
     def _writable(self, name: RequestId) -> _Account:
         """The account to write to, opened where there was none."""
@@ -375,16 +380,16 @@ class KvLedger:
                 raise ValueError(f"r{request} borrows from r{promise.lender} in a circle")
             above = self._accounts.get(above, _PLAIN).lender
 
-    def _leave_estate(self, request: RequestId) -> None:
+    def _leave_orphan(self, request: RequestId) -> None:
         """Put an empty account in the request's place towards its borrowers and its lender.
 
         Turning the loans into the borrowers' own overflow instead would break the promise of a
         lender that itself borrowed.
         """
         account = self._accounts[request]
-        self._estates += 1
-        estate = RequestId(-self._estates)
-        self._services[estate] = account.service
+        self._orphans += 1
+        orphan = RequestId(-self._orphans)
+        self._services[orphan] = account.service
         promise = account.promise
         if promise is not None and promise.lender is None:
             lent_tokens = account.lent_blocks * self.block_tokens
@@ -392,8 +397,8 @@ class KvLedger:
         for borrower in sorted(account.borrowers):
             loan = self._accounts[borrower].promise
             assert loan is not None  # a borrower is one by its promise
-            self.reserve(borrower, replace(loan, lender=estate))
-        self.reserve(estate, promise)
+            self.reserve(borrower, replace(loan, lender=orphan))
+        self.reserve(orphan, promise)
 
     def _recomputed(self) -> dict[RequestId, _Account]:
         """An account of everybody with all sums computed anew, borrowers before their lenders."""

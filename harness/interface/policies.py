@@ -16,7 +16,7 @@ class Capability(Enum):
 
     SHARED_GROUP = "several services on the same GPUs"
     GPU_SHARE = "batches side by side on fractions of the SMs"
-    SWAP = "evicted KV kept in host memory"
+    SWAP = "preempted KV kept in host memory"
     TO_COMPLETION = "request-level batches"
     REDEPLOY = "groups loaded and unloaded during a run"
     PREWARM = "backends other than LLMs"
@@ -25,11 +25,11 @@ class Capability(Enum):
 class SchedulingPolicy(Protocol):
     """Which requests run next in one group. One object serves every group of a run.
 
-    `hears` lists the events it wants to observe; an engine need not build others.
+    `subscribes` lists the events it wants to observe; an engine need not build others.
     """
 
-    needs: ClassVar[frozenset[Capability]]
-    hears: ClassVar[frozenset[type[Event]]]
+    requires: ClassVar[frozenset[Capability]]
+    subscribes: ClassVar[frozenset[type[Event]]]
 
     def observe(self, event: Event) -> None:
         """Update own state. Called in time order, before the decision the event triggers."""
@@ -60,8 +60,8 @@ class DispatchPolicy(Protocol):
 class PlacementPolicy(Protocol):
     """Which services are loaded on which GPUs."""
 
-    needs: ClassVar[frozenset[Capability]]
-    hears: ClassVar[frozenset[type[Event]]]
+    requires: ClassVar[frozenset[Capability]]
+    subscribes: ClassVar[frozenset[type[Event]]]
 
     def observe(self, event: Event) -> None:
         """Update own state. Called in time order, before `place`."""
@@ -73,7 +73,7 @@ class PlacementPolicy(Protocol):
 class PrewarmPolicy(Protocol):
     """Which cold backends to start loading."""
 
-    hears: ClassVar[frozenset[type[Event]]]
+    subscribes: ClassVar[frozenset[type[Event]]]
 
     def observe(self, event: Event) -> None:
         """Update own state."""

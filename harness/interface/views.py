@@ -84,7 +84,7 @@ class RequestView(Protocol):
 
     @property
     def kv_tokens(self) -> int:
-        """Tokens whose KV is on the GPU now; 0 before the first chunk and after eviction."""
+        """Tokens whose KV is on the GPU now; 0 before the first chunk and after preemption."""
 
     @property
     def swapped_tokens(self) -> int:
@@ -123,11 +123,11 @@ class GroupView(Protocol):
         """KV held and promised here. Copy it, never change it; `Draft` does."""
 
     @property
-    def max_batch_requests(self) -> int:
+    def max_num_seqs(self) -> int:
         """Requests that may run at the same time."""
 
     @property
-    def max_batch_tokens(self) -> int:
+    def max_num_batched_tokens(self) -> int:
         """Tokens that one iteration may compute."""
 
     @property

@@ -1,4 +1,4 @@
-"""What a planner believes is left to do: every unfinished call with a sampled output length."""
+"""What a planner estimates is left to do: every unfinished call with a sampled output length."""
 
 from collections.abc import Mapping
 
@@ -11,15 +11,15 @@ from harness.planning.forecast import Load
 from harness.predictors.ecdf import Ecdf, output_lengths
 
 
-def believed_loads(
+def estimated_workloads(
     view: ClusterView,
     lengths: Mapping[ServiceId, Ecdf],
     rngs: Mapping[ServiceId, np.random.Generator],
 ) -> dict[ServiceId, Load]:
-    """Every unfinished request and call to come, per service, with a believed output length.
+    """Every unfinished request and call to come, per service, with a estimated output length.
 
     That is the predicted one, or where nothing is predicted one sampled from the `lengths` of its
-    service by its generator. The prompt of a call to come contains the believed answers that will
+    service by its generator. The prompt of a call to come contains the estimated answers that will
     be carried to it. Raises ValueError where calls of one service wait for each other in another
     way than one by one.
     """
@@ -40,8 +40,8 @@ def believed_loads(
             max_context_tokens=facts.max_context_tokens,
             rng=rngs[service],
         )
-        believed = _known_or(table.predicted_mean_tokens, sampled)
-        answer[table.id] = np.maximum(believed, table.generated_tokens + 1)
+        estimated = _known_or(table.predicted_mean_tokens, sampled)
+        answer[table.id] = np.maximum(estimated, table.generated_tokens + 1)
     edges = view.edges
     for service, calls in to_come.items():
         sampled = lengths[service].sample(len(calls.id), rngs[service])
@@ -58,9 +58,9 @@ def believed_loads(
 def _known_or(predicted_tokens: Floats, sampled: Ints) -> Ints:
     """What is predicted, in whole tokens, else what was sampled."""
     known = ~np.isnan(predicted_tokens)
-    believed = sampled.copy()
-    believed[known] = np.rint(predicted_tokens[known]).astype(np.int64)
-    return believed
+    estimated = sampled.copy()
+    estimated[known] = np.rint(predicted_tokens[known]).astype(np.int64)
+    return estimated
 
 
 def edges_between(view: ClusterView) -> Ints:

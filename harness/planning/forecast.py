@@ -1,6 +1,6 @@
 """How long a service would take on given GPUs: the simulator core, asked by planners.
 
-Nothing here is a second simulator: groups are the same compiled lanes that the engine runs.
+Nothing here is a second simulator: groups are the same compiled replicas that the engine runs.
 """
 
 from dataclasses import dataclass, replace
@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.costs.models import ModelFacts
-from harness.engines.simulator.fast.lane import (
+from harness.engines.simulator.fast.replica import (
     CLOCK,
     LOG_COLUMNS,
     LOGGED,
@@ -17,9 +17,9 @@ from harness.engines.simulator.fast.lane import (
     RequestArrays,
     new_arrays,
 )
-from harness.engines.simulator.fast.lanes import Lane, lane_rule
+from harness.engines.simulator.fast.replicas import ReplicaState, replica_rule
 from harness.engines.simulator.loop import TableCosts
-from harness.interface.decisions import BatchRule
+from harness.interface.decisions import ContinuousBatching
 from harness.interface.entities import ServiceId
 
 Ints = NDArray[np.int64]
@@ -128,14 +128,16 @@ class Forecaster:
     """Forecasts by costs and batch rule."""
 
     costs: TableCosts
-    rule: BatchRule
+    rule: ContinuousBatching
 
     def forecast(self, service: ServiceId, facts: ModelFacts, plan: Plan, load: Load) -> Forecast:
         """Serve the load to its end, requests dealt to the groups in turn."""
-        arrays, lanes = self.run(service, plan, load, np.inf, log=True)
-        finish_s = max((lane.arrays.time_s[CLOCK] for lane in lanes), default=0.0)
+        arrays, replicas = self.run(service, plan, load, np.inf, log=True)
+        finish_s = max((replica.arrays.time_s[CLOCK] for replica in replicas), default=0.0)
         grid_s = np.linspace(0.0, finish_s, CURVE_POINTS)
-        done = sum((_flops_at(facts, lane, grid_s) for lane in lanes), np.zeros(CURVE_POINTS))
+        done = sum(
+            (_flops_at(facts, replica, grid_s) for replica in replicas), np.zeros(CURVE_POINTS)
+        )
         return Forecast(
             load,
             float(finish_s),
@@ -149,8 +151,8 @@ class Forecaster:
 
     def run(
         self, service: ServiceId, plan: Plan, load: Load, until_s: float, *, log: bool
-    ) -> tuple[RequestArrays, list[Lane]]:
-        """Advance one lane per group to `until_s` from an empty, loaded state."""
+    ) -> tuple[RequestArrays, list[ReplicaState]]:
+        """Advance one replica per group to `until_s` from an empty, loaded state."""
         arrays = new_arrays(
             load.prompt_tokens, load.output_tokens, load.generated_tokens, load.ready_s
         )
@@ -161,25 +163,27 @@ class Forecaster:
         first_come = np.argsort(load.ready_s, kind="stable")
         heads = first_come[~follows[first_come]]
         table = self.costs.table(service, plan.tensor_parallel)
-        rule = lane_rule(
+        rule = replica_rule(
             self.rule,
             capacity_blocks=self.costs.kv_blocks(service, plan.tensor_parallel),
             block_tokens=self.costs.block_tokens(service),
             log=log,
         )
-        lanes = []
+        replicas = []
         for first in range(min(plan.data_parallel, len(heads))):
             ids = heads[first :: plan.data_parallel]
-            lane = Lane.empty(table, rule, arrays, 0.0, log_rows=4 * len(ids) + 64 if log else 0)
-            lane.add(ids, 0.0)
-            lane.run_to(until_s)
-            lanes.append(lane)
-        return arrays, lanes
+            replica = ReplicaState.empty(
+                table, rule, arrays, 0.0, log_rows=4 * len(ids) + 64 if log else 0
+            )
+            replica.add(ids, 0.0)
+            replica.run_to(until_s)
+            replicas.append(replica)
+        return arrays, replicas
 
 
-def _flops_at(facts: ModelFacts, lane: Lane, grid_s: Floats) -> Floats:
-    """Operations a lane has done by each time of the grid, linear within a run of iterations."""
-    rows = lane.arrays.log[: lane.arrays.counts[LOGGED]].T
+def _flops_at(facts: ModelFacts, replica: ReplicaState, grid_s: Floats) -> Floats:
+    """Operations a replica has done by each time of the grid, linear within a run of iterations."""
+    rows = replica.arrays.log[: replica.arrays.counts[LOGGED]].T
     start_s, duration_s, n = rows[0], rows[1], rows[2]
     batch, context = rows[_COLUMN["decode_requests"]], rows[_COLUMN["context_tokens"]]
     matmul = rows[_COLUMN["prefill_padded_tokens"]] + batch * n

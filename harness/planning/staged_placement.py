@@ -7,15 +7,15 @@ from typing import ClassVar, Protocol
 import numpy as np
 
 from harness.engines.simulator.loop import TableCosts
-from harness.interface.decisions import BatchRule, Deployment
+from harness.interface.decisions import ContinuousBatching, Deployment
 from harness.interface.entities import GpuId, Group, GroupId, ServiceId
 from harness.interface.events import Event
 from harness.interface.policies import Capability
 from harness.interface.views import ClusterView
-from harness.planning.belief import believed_loads, edges_between
+from harness.planning.belief import edges_between, estimated_workloads
 from harness.planning.forecast import Forecaster, Plan
 from harness.planning.gpu_assignment import assign
-from harness.planning.outlook import Outlook
+from harness.planning.preview import StagePreview
 from harness.planning.stages import Stage, StageFollower
 from harness.predictors.ecdf import Ecdf
 
@@ -23,8 +23,8 @@ from harness.predictors.ecdf import Ecdf
 class StagePlanner(Protocol):
     """Chooses which services run together, under which plans, stage by stage."""
 
-    def plan(self, outlook: Outlook, gpus: int) -> list[Stage]:
-        """Stages until every service of the outlook has ended."""
+    def plan(self, preview: StagePreview, gpus: int) -> list[Stage]:
+        """Stages until every service of the preview has ended."""
 
 
 class StagedPlacement:
@@ -34,8 +34,8 @@ class StagedPlacement:
     first stage; its wall-clock time is the planning time. Later calls follow the stages.
     """
 
-    needs: ClassVar[frozenset[Capability]] = frozenset({Capability.REDEPLOY})
-    hears: ClassVar[frozenset[type[Event]]] = frozenset()
+    requires: ClassVar[frozenset[Capability]] = frozenset({Capability.REDEPLOY})
+    subscribes: ClassVar[frozenset[type[Event]]] = frozenset()
 
     def __init__(
         self,
@@ -43,7 +43,7 @@ class StagedPlacement:
         planner: StagePlanner,
         planner_costs: TableCosts,
         lengths: Mapping[ServiceId, Ecdf],
-        rule: BatchRule,
+        rule: ContinuousBatching,
         tensor_parallel: Sequence[int],
         keep_replicas: bool,
         preemption: bool,
@@ -76,16 +76,16 @@ class StagedPlacement:
         """The next stage. ValueError if a service fits no plan."""
         gpus = len(view.cluster.gpus)
         if self._follower is None:
-            outlook = Outlook(
+            preview = StagePreview(
                 self._forecaster,
-                believed_loads(view, self._lengths, self._generators()),
+                estimated_workloads(view, self._lengths, self._generators()),
                 gpus,
                 self._degrees,
                 edges_between(view),
                 preemption=self._preemption,
             )
-            stages = self._planner.plan(outlook, gpus)
-            self.planned_s = outlook.passed_s
+            stages = self._planner.plan(preview, gpus)
+            self.planned_s = preview.passed_s
             self._follower = StageFollower(stages, gpus, self._preemption)
         unfinished = {s for s, left in view.backlog.items() if left or len(view.to_come(s))}
         return Deployment(self._groups(self._follower.next(unfinished), view))

@@ -16,7 +16,7 @@ from harness.costs.models import model_facts
 from harness.costs.uncertainty import intervals
 from harness.engines.engine import Engine
 from harness.engines.recorder import Recorder
-from harness.interface.decisions import BatchRule
+from harness.interface.decisions import ContinuousBatching
 from harness.interface.entities import ServiceId
 from harness.interface.policies import LengthPredictor, System
 from harness.planning.forecast import Forecaster, Plan, ready_load
@@ -26,7 +26,7 @@ from harness.runs.record import is_finished, provenance, write_run
 from harness.workloads.workload import Workload
 
 
-class Recipe(Protocol):
+class WorkloadFactory(Protocol):
     """Makes a workload."""
 
     @property
@@ -41,7 +41,7 @@ class Recipe(Protocol):
         """Same seed, same workload."""
 
 
-class Predicts(Protocol):
+class PredictorFactory(Protocol):
     """Makes the length predictor of a workload."""
 
     def of(self, workload: Workload, seed: int) -> LengthPredictor:
@@ -56,7 +56,7 @@ class ReadsFiles(Protocol):
 
 
 @runtime_checkable
-class Expecting(Protocol):
+class HasPlannedTime(Protocol):
     """A policy that has planned the whole run."""
 
     planned_s: float
@@ -72,7 +72,7 @@ class Cell:
     config: Mapping[str, object]
     setting: Mapping[str, object]
     folder: Path
-    recipe: Recipe
+    workload_factory: WorkloadFactory
     system: System
     engine: Engine
     costs: ProfileCosts
@@ -81,7 +81,7 @@ class Cell:
     keep_iterations: bool
     keep_trace: bool = False
     drawn: tuple[tuple[Engine, System], ...] = ()
-    predicts: Predicts | None = None
+    predictor_factory: PredictorFactory | None = None
 
 
 def combinations_of(matrix: Mapping[str, Sequence[object]]) -> Iterator[dict[str, object]]:
@@ -101,11 +101,11 @@ def run_cell(cell: Cell) -> None:
 def _serve(cell: Cell) -> None:
     warm_up()
     started_s = time.time()
-    workload = cell.recipe.build(cell.seed)
+    workload = cell.workload_factory.build(cell.seed)
     recorder = Recorder(keep_iterations=cell.keep_iterations)
     system = cell.system
-    if cell.predicts is not None:
-        system = replace(system, predictor=cell.predicts.of(workload, cell.seed))
+    if cell.predictor_factory is not None:
+        system = replace(system, predictor=cell.predictor_factory.of(workload, cell.seed))
     cell.engine.run(workload, system, recorder)
     figures: dict[str, object] = {**_summary(cell, cell.system, workload, recorder)}
     if cell.drawn:
@@ -139,7 +139,9 @@ def _summary(
     offline = offline_figures(recorder.requests, recorder.decision_s)
     horizon_s = offline["inference_s"]
     loads_s = [cell.costs.load_s(service.id, 1) for service in workload.services]
-    planned_s = system.placement.planned_s if isinstance(system.placement, Expecting) else np.nan
+    planned_s = (
+        system.placement.planned_s if isinstance(system.placement, HasPlannedTime) else np.nan
+    )
     return {
         **offline,
         **gpu_figures(recorder.gpu_frame(), gpus=cell.gpus, horizon_s=horizon_s),
@@ -170,13 +172,13 @@ def warm_up() -> None:
     costs = ProfileCosts(
         gpu="A100-80G", profile_dir="a100_80g_vllm_0_3", memory_share=0.9, parts=PARTS
     )
-    rule = BatchRule(
-        mixed=False,
+    rule = ContinuousBatching(
+        chunked_prefill=False,
         pads_prompts=True,
-        max_batch_requests=4,
-        max_batch_tokens=4096,
+        max_num_seqs=4,
+        max_num_batched_tokens=4096,
         max_padding_tokens=4096,
-        spare_blocks_share=0.0,
+        watermark=0.0,
     )
     name = "vicuna-13b-v1.5"
     one = np.ones(4, np.int64)

@@ -57,7 +57,7 @@ class RunConfig:
     """Who guesses output lengths: a name, and for somebody `_target_` and options."""
     system: dict[str, Any] = field(default_factory=dict)
     """Name, dispatch and placement policy."""
-    fidelity: str = MISSING
+    variant: str = MISSING
     """paper | code: what its paper says of a system, or what its authors' program does instead."""
     name: str = MISSING
     """Folder of the results, and name of the run."""
@@ -87,22 +87,22 @@ class RunConfig:
     """What a run folder holds beyond its tables."""
 
 
-FIDELITIES = ("paper", "code")
+VARIANTS = ("paper", "code")
 
 KEYS = {
     "": tuple(field.name for field in fields(RunConfig)),
     "hardware": tuple(field.name for field in fields(HardwareConfig)),
     "record": tuple(field.name for field in fields(RecordConfig)),
-    "system": ("name", "dispatch", "placement", "planner_parts", "by_fidelity"),
+    "system": ("name", "dispatch", "placement", "planner_parts", "by_variant"),
     "compare": ("axis", "reference"),
 }
 """What may stand where no constructor would refuse a key."""
 
 
-def check_fidelity(fidelity: str) -> None:
+def check_variant(variant: str) -> None:
     """Raise ValueError for one that is not known; other values refer to it."""
-    if fidelity not in FIDELITIES:
-        raise ValueError(f"fidelity={fidelity} is none of {', '.join(FIDELITIES)}")
+    if variant not in VARIANTS:
+        raise ValueError(f"variant={variant} is none of {', '.join(VARIANTS)}")
 
 
 def check(plain: Mapping[str, Any]) -> None:

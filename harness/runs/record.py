@@ -175,8 +175,8 @@ def read_summaries(scenario_dir: Path) -> pd.DataFrame:
     return pd.DataFrame.from_dict(rows, orient="index")
 
 
-def current(summaries: pd.DataFrame, fidelity: str = "paper") -> pd.DataFrame:
-    """The rows made by the program that made the newest run, and of this fidelity.
+def current(summaries: pd.DataFrame, variant: str = "paper") -> pd.DataFrame:
+    """The rows made by the program that made the newest run, and of this variant.
 
     Older programs' runs are left out.
     """
@@ -184,8 +184,8 @@ def current(summaries: pd.DataFrame, fidelity: str = "paper") -> pd.DataFrame:
         return summaries
     newest = summaries.sort_values("started", kind="stable")["code"].iloc[-1]
     rows: pd.DataFrame = summaries[summaries["code"] == newest]
-    if "config.fidelity" in rows:
-        rows = rows[rows["config.fidelity"] == fidelity]
+    if "config.variant" in rows:
+        rows = rows[rows["config.variant"] == variant]
     return rows
 
 

@@ -144,7 +144,7 @@ REFUSED = {
     "+workload.typo=1": "workload.typo=1 is not an option of Ensemble",
     "+hardware.typo=1": "No configuration key is called 'hardware.typo'; closest: hardware.gpu",
     "+system.typo=1": "No configuration key is called 'system.typo'; closest: system.",
-    "+policy.rule.typo=1": "policy.rule.typo=1 is not an option of BatchRule",
+    "+policy.rule.typo=1": "policy.rule.typo=1 is not an option of ContinuousBatching",
     "~workload.requests": "workload.requests is missing, Ensemble needs it",
     "~system.placement": "system.placement is missing",
     "workload.requests=-5": "workload.requests is -5, it must be positive",
@@ -160,7 +160,7 @@ REFUSED = {
     "hardware.profile=nope": "There is no folder of cost profiles ",
     "system=nope": "No system is called 'nope'; known: ",
     "+scenario=nope": "No scenario is called 'nope'",
-    "policy.rule.max_batch_requests=x": "policy.rule.max_batch_requests='x' is not a whole number",
+    "policy.rule.max_num_seqs=x": "policy.rule.max_num_seqs='x' is not a whole number",
     "system.placement.tensor_parallel=[a]": "system.placement.tensor_parallel[0]='a' is not",
     "system.planner_parts=5": "system.planner_parts=5 is not a list",
     "engine._target_=no.such": "engine._target_=no.such names no class",
@@ -175,8 +175,8 @@ REFUSED = {
     "+matrix.seed=[]": "matrix.seed=[] is not a list of values",
     "+matrix.system=[nope]": "No system is called 'nope'; known: ",
     "+matrix.nope=[1]": "No configuration key is called 'nope'",
-    "fidelity=program": "fidelity=program is none of paper, code",
-    "policy=ssjf_none": "system.placement.rule is a RequestBatches, not BatchRule",
+    "variant=program": "variant=program is none of paper, code",
+    "policy=ssjf_none": "system.placement.rule is a StaticBatching, not ContinuousBatching",
     "skip=5": "skip: Invalid value assigned: int is not a ListConfig",
     "skip=[seed]": "skip holds seed, which is not axes of the matrix with lists of values",
     "skip=[{sed:[0]}]": "No axis of the matrix is called 'sed'",
@@ -189,7 +189,7 @@ REFUSED = {
 
 SERVED_NOWHERE = {
     "hardware.gpu_count=1": "Llama-2-70b-chat-hf fits no plan: 1 GPUs",
-    "policy.rule.max_batch_requests=100000": "max_batch_requests is 100000, costs go from 1 to ",
+    "policy.rule.max_num_seqs=100000": "max_num_seqs is 100000, costs go from 1 to ",
 }
 """What only shows when the cell runs."""
 
@@ -251,7 +251,7 @@ def test_what_decides_a_result_decides_its_folder(tmp_path: Path) -> None:
         "policy.rule.max_padding_tokens=9",
         "system.placement.keep_replicas=true",
         "hardware.memory_share=0.8",
-        "engine.max_batch_tokens=9999",
+        "engine.max_num_batched_tokens=9999",
         "system=max_heuristic",
         "record.iterations=true",
     )
@@ -374,7 +374,7 @@ def test_what_measures_runs_alone(engine: str, alone: bool) -> None:
 def test_values_of_an_axis_reach_the_cell() -> None:
     one, two = cells_of("+matrix={hardware.gpu_count:[1,8],policy:[vllm]}", "seed=3")[:2]
     assert (one.gpus, two.gpus) == (1, 8)
-    assert one.config["policy"]["rule"]["mixed"] is True  # type: ignore[index]
+    assert one.config["policy"]["rule"]["chunked_prefill"] is True  # type: ignore[index]
     assert one.setting == {"hardware.gpu_count": 1, "policy": "vllm"}
 
 
@@ -407,5 +407,7 @@ def test_a_repeated_matrix_runs_what_is_missing_and_prints_all(
 
 
 def test_stages_are_not_planned_for_batches_of_whole_requests() -> None:
-    with pytest.raises(ValueError, match=r"placement\.rule is a RequestBatches, not BatchRule"):
+    with pytest.raises(
+        ValueError, match=r"placement\.rule is a StaticBatching, not ContinuousBatching"
+    ):
         first_cell_of("policy=fcfs_dynamic")

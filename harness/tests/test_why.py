@@ -13,7 +13,7 @@ from harness.tests.support.serving import LinearCosts, rule, serve, workload
 
 
 def test_parts_by_hand() -> None:
-    """Arrives at 1, runs from 3; evicted for 2 s; 1 s of prefill, 2.5 s of decode; done at 10."""
+    """Arrives at 1, runs from 3; preempted for 2 s; 1 s of prefill, 2.5 s of decode; done at 10."""
     requests = pd.DataFrame(
         {
             "request": [7],
@@ -37,16 +37,16 @@ def test_parts_by_hand() -> None:
 @pytest.mark.parametrize("fast_forward", [True, False])
 @given(
     sizes=st.lists(st.tuples(st.integers(1, 60), st.integers(1, 40)), min_size=1, max_size=20),
-    mixed=st.booleans(),
+    chunked_prefill=st.booleans(),
 )
 @settings(max_examples=25, deadline=None)
 def test_parts_are_never_negative_and_add_up(
-    sizes: list[tuple[int, int]], mixed: bool, fast_forward: bool
+    sizes: list[tuple[int, int]], chunked_prefill: bool, fast_forward: bool
 ) -> None:
     prompts, outputs = ([size[i] for size in sizes] for i in (0, 1))
     recorder = serve(
         workload(prompts, outputs),
-        Fcfs(rule=rule(mixed=mixed, seats=5, tokens=128)),
+        Fcfs(rule=rule(chunked_prefill=chunked_prefill, max_num_seqs=5, tokens=128)),
         costs=LinearCosts(blocks=14),
         fast_forward=fast_forward,
     )
@@ -54,8 +54,8 @@ def test_parts_are_never_negative_and_add_up(
     assert (frame.to_numpy() >= -1e-9).all()
     total = (recorder.requests["finished_s"] - recorder.requests["arrival_s"]).to_numpy()
     assert frame.sum(axis=1).to_numpy() == pytest.approx(total)
-    evicted = (recorder.requests["preemptions"] > 0).to_numpy()
-    assert ((frame["preempted_s"] > 0).to_numpy() == evicted).all()
+    preempted = (recorder.requests["preemptions"] > 0).to_numpy()
+    assert ((frame["preempted_s"] > 0).to_numpy() == preempted).all()
 
 
 def test_explain_says_what_is_wrong(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ from harness.verify.laws import Law
 from harness.verify.queues import Discipline, Queue
 
 LOADS = (0.3, 0.5, 0.8)
-SEATS = (2, 4, 8)
+MAX_NUM_SEQS = (2, 4, 8)
 QUICK = Effort(
     recursion_runs=200,
     recursion_requests=20_000,
@@ -48,12 +48,12 @@ def queues() -> list[Queue]:
     for load in LOADS:
         found += [Queue(discipline=first_come, law=law, load=load) for law in Law]
         found += [
-            Queue(discipline=first_come, law=Law.EXPONENTIAL, load=load, seats=seats)
-            for seats in SEATS
+            Queue(discipline=first_come, law=Law.EXPONENTIAL, load=load, max_num_seqs=max_num_seqs)
+            for max_num_seqs in MAX_NUM_SEQS
         ]
         found += [Queue(discipline=shared, law=law, load=load) for law in Law]
         found.append(Queue(discipline=shortest, law=Law.EXPONENTIAL, load=load))
-    return sorted(found, key=lambda q: (q.discipline.value, q.seats, list(Law).index(q.law)))
+    return sorted(found, key=lambda q: (q.discipline.value, q.max_num_seqs, list(Law).index(q.law)))
 
 
 def main() -> int:

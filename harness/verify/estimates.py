@@ -158,7 +158,7 @@ def broken_identities(queue: Queue, recorder: Recorder, sample: Sample) -> list[
     response_s = float((requests["finished_s"] - requests["arrival_s"]).sum())
     busy_s = float((intervals["end_s"] - intervals["start_s"]).sum())
     rules = [("requests in the system, over time", area_under_number_s(recorder), response_s)]
-    if queue.seats == 1:
+    if queue.max_num_seqs == 1:
         rules.append(("seconds busy", busy_s, float(sample.service_s.sum())))
     return [
         f"{name}: {found}, not {expected}"

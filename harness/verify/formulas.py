@@ -14,20 +14,20 @@ def pollaczek_khinchine_wait_s(load: float, second_moment_s2: float) -> float:
     return load * second_moment_s2 / (2 * (1 - load))
 
 
-def erlang_c(seats: int, load: float) -> float:
+def erlang_c(max_num_seqs: int, load: float) -> float:
     """Probability of waiting in M/M/k, by the recursion of Erlang's loss formula.
 
     Kleinrock, Queueing Systems vol. 1, ch. 3 (Erlang's B and C formulas).
     """
-    offered, blocked = seats * load, 1.0
-    for seat in range(1, seats + 1):
+    offered, blocked = max_num_seqs * load, 1.0
+    for seat in range(1, max_num_seqs + 1):
         blocked = offered * blocked / (seat + offered * blocked)
     return blocked / (1 - load * (1 - blocked))
 
 
-def multi_server_response_s(seats: int, load: float) -> float:
+def multi_server_response_s(max_num_seqs: int, load: float) -> float:
     """Mean response time of M/M/k: E[S] + C(k, rho) / (k (1 - rho))."""
-    return 1.0 + erlang_c(seats, load) / (seats * (1 - load))
+    return 1.0 + erlang_c(max_num_seqs, load) / (max_num_seqs * (1 - load))
 
 
 def processor_sharing_response_s(load: float) -> float:

@@ -1,8 +1,8 @@
 """Known queues as set-ups of the simulator, by costs that make the engine one.
 
 A request is prompt of one token, whose prefill takes no time, and then one decode per tick of its
-service time. First come first served: seats are servers, an iteration takes a tick whatever the
-batch. Processor sharing: everybody has a seat, an iteration takes a tick per request. Shortest
+service time. First come first served: slots are servers, an iteration takes a tick whatever the
+batch. Processor sharing: everybody has a slot, an iteration takes a tick per request. Shortest
 remaining: one request at a time, the others pause. A tick is 1e-6 of the mean service time, so the
 end of an iteration, for which arrivals wait, is as good as now.
 """
@@ -18,7 +18,7 @@ from baselines.round_robin import RoundRobin
 from harness.costs.model import MAX_REQUESTS, IterationTable
 from harness.engines.recorder import Recorder
 from harness.engines.simulator.loop import Simulator
-from harness.interface.decisions import BatchRule
+from harness.interface.decisions import ContinuousBatching
 from harness.interface.entities import Cluster, GpuId, Service, ServiceId, Work
 from harness.interface.policies import SchedulingPolicy, System
 from harness.verify import formulas, recursions
@@ -72,24 +72,24 @@ class QueueCosts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Queue:
-    """M/G/k with a mean service time of one second; `load` is rho, per seat."""
+    """M/G/k with a mean service time of one second; `load` is rho, per slot."""
 
     discipline: Discipline
     law: Law
     load: float
-    seats: int = 1
+    max_num_seqs: int = 1
 
     @property
     def name(self) -> str:
         """In the notation of Kendall, with the discipline where it is not first come."""
         letter = {Law.EXPONENTIAL: "M", Law.DETERMINISTIC: "D"}.get(self.law, "G")
         ending = {Discipline.SHARED: "-PS", Discipline.SHORTEST_REMAINING: "-SRPT"}
-        return f"M/{letter}/{self.seats}{ending.get(self.discipline, '')}"
+        return f"M/{letter}/{self.max_num_seqs}{ending.get(self.discipline, '')}"
 
     @property
     def rate_per_s(self) -> float:
         """Arrivals."""
-        return self.load * self.seats
+        return self.load * self.max_num_seqs
 
     @property
     def is_wait(self) -> bool:
@@ -98,7 +98,7 @@ class Queue:
         With one server first come first served waits are compared, which is stricter. With many,
         waits are so rare at low loads that no run is long enough to know their mean to 0.1%.
         """
-        return self.discipline is Discipline.FIRST_COME and self.seats == 1
+        return self.discipline is Discipline.FIRST_COME and self.max_num_seqs == 1
 
     @property
     def expected_s(self) -> float:
@@ -107,8 +107,8 @@ class Queue:
             return formulas.processor_sharing_response_s(self.load)
         if self.discipline is Discipline.SHORTEST_REMAINING:
             return formulas.shortest_remaining_response_s(self.load)
-        if self.seats > 1:
-            return formulas.multi_server_response_s(self.seats, self.load)
+        if self.max_num_seqs > 1:
+            return formulas.multi_server_response_s(self.max_num_seqs, self.load)
         return formulas.pollaczek_khinchine_wait_s(self.load, second_moment_s2(self.law))
 
     def recursion_s(self, sample: Sample) -> tuple[Floats, Floats]:
@@ -117,7 +117,7 @@ class Queue:
             return recursions.shared_s(sample)
         if self.discipline is Discipline.SHORTEST_REMAINING:
             return recursions.shortest_remaining_s(sample)
-        return recursions.first_come_s(sample, self.seats)
+        return recursions.first_come_s(sample, self.max_num_seqs)
 
     def serve(self, sample: Sample) -> Recorder:
         """The sample on the simulator, with its events."""
@@ -126,8 +126,8 @@ class Queue:
         engine = Simulator(
             cluster=Cluster((GpuId(0),), (frozenset({GpuId(0)}),), 0),
             costs=costs,
-            max_batch_requests=MAX_REQUESTS,
-            max_batch_tokens=MAX_REQUESTS,
+            max_num_seqs=MAX_REQUESTS,
+            max_num_batched_tokens=MAX_REQUESTS,
         )
         placement = FixedPlacement(data_parallel=1, tensor_parallel=1, costs=costs)
         recorder = Recorder(keep_events=True)
@@ -137,15 +137,15 @@ class Queue:
     def _policy(self, load: Workload) -> SchedulingPolicy:
         if self.discipline is Discipline.SHORTEST_REMAINING:
             return ShortestRemaining(load.output_tokens)
-        rule = BatchRule(
-            mixed=False,
+        rule = ContinuousBatching(
+            chunked_prefill=False,
             pads_prompts=False,
-            max_batch_requests=(
-                self.seats if self.discipline is Discipline.FIRST_COME else MAX_REQUESTS
+            max_num_seqs=(
+                self.max_num_seqs if self.discipline is Discipline.FIRST_COME else MAX_REQUESTS
             ),
-            max_batch_tokens=MAX_REQUESTS,
+            max_num_batched_tokens=MAX_REQUESTS,
             max_padding_tokens=0,
-            spare_blocks_share=0.0,
+            watermark=0.0,
         )
         return Fcfs(rule=rule)
 

@@ -17,26 +17,26 @@ ROOM = 1024
 
 @compiled
 def first_come(
-    gap_s: Floats, service_s: Floats, seats: Floats, response_s: Floats, work_s: Floats
+    gap_s: Floats, service_s: Floats, max_num_seqs: Floats, response_s: Floats, work_s: Floats
 ) -> None:
-    """First come first served; `seats` holds a zero per server.
+    """First come first served; `slots` holds a zero per server.
 
-    Kiefer and Wolfowitz, On the theory of queues with many servers, 1955; with one seat it is
+    Kiefer and Wolfowitz, On the theory of queues with many servers, 1955; with one slot it is
     Lindley's recursion, 1952.
     """
     for i in range(len(gap_s)):
         found = 0.0
-        for seat in range(len(seats)):
-            seats[seat] = max(0.0, seats[seat] - gap_s[i])
-            found += seats[seat]
+        for seat in range(len(max_num_seqs)):
+            max_num_seqs[seat] = max(0.0, max_num_seqs[seat] - gap_s[i])
+            found += max_num_seqs[seat]
         work_s[i] = found
-        free_s = seats[0] + service_s[i]
+        free_s = max_num_seqs[0] + service_s[i]
         response_s[i] = free_s
         place = 1
-        while place < len(seats) and seats[place] < free_s:
-            seats[place - 1] = seats[place]
+        while place < len(max_num_seqs) and max_num_seqs[place] < free_s:
+            max_num_seqs[place - 1] = max_num_seqs[place]
             place += 1
-        seats[place - 1] = free_s
+        max_num_seqs[place - 1] = free_s
 
 
 @inlined
@@ -119,10 +119,10 @@ def shortest_remaining(
             count += 1
 
 
-def first_come_s(sample: Sample, seats: int) -> tuple[Floats, Floats]:
+def first_come_s(sample: Sample, max_num_seqs: int) -> tuple[Floats, Floats]:
     """Response times and work found under first come first served."""
     response_s, work_s = np.zeros((2, len(sample.gap_ticks)))
-    first_come(sample.gap_s, sample.service_s, np.zeros(seats), response_s, work_s)
+    first_come(sample.gap_s, sample.service_s, np.zeros(max_num_seqs), response_s, work_s)
     return response_s, work_s
 
 

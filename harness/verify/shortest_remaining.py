@@ -23,8 +23,8 @@ class ShortestRemaining:
     less than the tokens to come. Of equals the older runs.
     """
 
-    needs: ClassVar[frozenset[Capability]] = frozenset()
-    hears: ClassVar[frozenset[type[Event]]] = frozenset()
+    requires: ClassVar[frozenset[Capability]] = frozenset()
+    subscribes: ClassVar[frozenset[type[Event]]] = frozenset()
 
     def __init__(self, output_tokens: NDArray[np.int64]) -> None:
         """`output_tokens` by request id."""

@@ -106,7 +106,7 @@ def test_the_footer_says_what_seconds_rest_on_and_what_the_paper_says(tmp_path: 
 @pytest.mark.parametrize("panel", PANELS)
 def test_what_a_panel_shows_is_in_its_scenario(panel: Panel) -> None:
     scenario = OmegaConf.load(ROOT / "scenarios" / "scenario" / f"{panel.scenario}.yaml")
-    assert scenario.get("fidelity", "paper") == panel.fidelity
+    assert scenario.get("variant", "paper") == panel.variant
     axes = {
         "config.chosen.policy": "policy",
         "config.predictor.name": "predictor",
@@ -119,7 +119,7 @@ def test_what_a_panel_shows_is_in_its_scenario(panel: Panel) -> None:
 
 @pytest.mark.parametrize("name", ["fig6", "fig7"])
 def test_throughput_is_read_as_the_paper_or_its_program_reads_it(name: str) -> None:
-    shown = {(panel.fidelity, panel.shows) for panel in FIGURES[name]}
+    shown = {(panel.variant, panel.shows) for panel in FIGURES[name]}
     assert shown == {("paper", "answered_per_s"), ("code", "quarter_per_s")}
 
 

@@ -18,7 +18,7 @@ Checked    systems/tests/test_samullm.py::test_depth_first_is_never_worse_than_g
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from harness.planning.outlook import Outlook
+from harness.planning.preview import StagePreview
 from harness.planning.stages import Stage
 from systems.samullm.greedy_stages import best_stage
 
@@ -33,12 +33,12 @@ class DepthFirstStages:
                 raise ValueError(f"planner.{name} is {value}, it must be at least 1")
         self._top_k, self._sequences = top_k, sequences
 
-    def plan(self, outlook: Outlook, gpus: int) -> list[Stage]:
+    def plan(self, preview: StagePreview, gpus: int) -> list[Stage]:
         """The fastest of the sequences found."""
         search = _Search(gpus, self._top_k, self._sequences)
-        search.follow(outlook, [])
+        search.follow(preview, [])
         for stage in search.best:
-            outlook.pass_stage(stage)
+            preview.pass_stage(stage)
         return search.best
 
 
@@ -52,14 +52,14 @@ class _Search:
     best: list[Stage] = field(default_factory=list)
     best_s: float = float("inf")
 
-    def follow(self, outlook: Outlook, stages: list[Stage]) -> None:
+    def follow(self, preview: StagePreview, stages: list[Stage]) -> None:
         """Every way on from here, as far as it may be the best."""
-        if not outlook.unfinished:
-            self.best, self.best_s = stages, outlook.passed_s
+        if not preview.unfinished:
+            self.best, self.best_s = stages, preview.passed_s
             self.left -= 1
             return
-        for stage in _candidates(outlook, self.gpus, self.top_k):
-            after = outlook.copy()
+        for stage in _candidates(preview, self.gpus, self.top_k):
+            after = preview.copy()
             after.pass_stage(stage)
             if after.passed_s < self.best_s:
                 self.follow(after, [*stages, stage])
@@ -69,27 +69,27 @@ class _Search:
                 return
 
 
-def _candidates(outlook: Outlook, gpus: int, top_k: int) -> Iterator[Stage]:
+def _candidates(preview: StagePreview, gpus: int, top_k: int) -> Iterator[Stage]:
     """Different stages, those first that begin with the most throughput per GPU added."""
-    held = outlook.held
+    held = preview.held
     free = gpus - sum(plan.gpus for plan in held.values())
-    before = outlook.throughput(held)
+    before = preview.throughput(held)
     begun = [
         {**held, service: plan}
-        for service in outlook.startable(held)
+        for service in preview.startable(held)
         if service not in held
-        for plan in outlook.plans(service)
+        for plan in preview.plans(service)
         if plan.gpus <= free
     ]
     used = gpus - free
 
     def gain_per_gpu(stage: Stage) -> float:
         added = sum(plan.gpus for plan in stage.values()) - used
-        return (outlook.throughput(stage) - before) / added
+        return (preview.throughput(stage) - before) / added
 
     tried: list[Stage] = []
     for begin in sorted(begun, key=gain_per_gpu, reverse=True)[:top_k] or [held]:
-        stage = best_stage(outlook, gpus, begin)
+        stage = best_stage(preview, gpus, begin)
         if stage not in tried:
             tried.append(stage)
             yield stage

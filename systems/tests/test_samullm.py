@@ -9,13 +9,13 @@ import pytest
 
 from harness.costs.model import ProfileCosts
 from harness.costs.models import model_facts
-from harness.interface.decisions import BatchRule
+from harness.interface.decisions import ContinuousBatching
 from harness.interface.entities import ServiceId
 from harness.planning.forecast import Forecaster, Plan, ready_load
-from harness.planning.outlook import Outlook
+from harness.planning.preview import StagePreview
 from harness.planning.stages import Stage
 from harness.predictors.ecdf import load_lengths, output_lengths
-from harness.tests.support.serving import RateOutlook, rate_outlook
+from harness.tests.support.serving import RatePreview, rate_preview
 from systems.samullm.depth_first_stages import DepthFirstStages
 from systems.samullm.greedy_stages import GreedyStages, best_stage
 
@@ -35,10 +35,10 @@ def test_greedy_stage_by_hand() -> None:
     Four GPUs go on: A on two gains 7, on three 13 for two (6.5 each), B on two 6.5: A gets its
     second. Then one GPU is left: A on three gains 6, B on two 6.5: B gets its second.
     """
-    outlook = rate_outlook({"A": 100.0, "B": 40.0}, RATES)
-    assert best_stage(outlook, 2, {}) == {A: Plan(1, 1), B: Plan(1, 1)}
-    assert best_stage(outlook, 3, {}) == {A: Plan(2, 1), B: Plan(1, 1)}
-    assert best_stage(outlook, 4, {}) == {A: Plan(2, 1), B: Plan(2, 1)}
+    preview = rate_preview({"A": 100.0, "B": 40.0}, RATES)
+    assert best_stage(preview, 2, {}) == {A: Plan(1, 1), B: Plan(1, 1)}
+    assert best_stage(preview, 3, {}) == {A: Plan(2, 1), B: Plan(1, 1)}
+    assert best_stage(preview, 4, {}) == {A: Plan(2, 1), B: Plan(2, 1)}
 
 
 def test_greedy_stages_by_hand() -> None:
@@ -46,10 +46,10 @@ def test_greedy_stages_by_hand() -> None:
 
     Then A gets both GPUs: one gains 10 per GPU, the second 7 more. 50 / 17 s later all is done.
     """
-    outlook = RateOutlook({"A": 100.0, "B": 40.0}, RATES)
-    stages = GreedyStages().plan(outlook, 2)  # type: ignore[arg-type]
+    preview = RatePreview({"A": 100.0, "B": 40.0}, RATES)
+    stages = GreedyStages().plan(preview, 2)  # type: ignore[arg-type]
     assert stages == [{A: Plan(1, 1), B: Plan(1, 1)}, {A: Plan(2, 1)}]
-    assert outlook.passed_s == pytest.approx(5 + 50 / 17)
+    assert preview.passed_s == pytest.approx(5 + 50 / 17)
 
 
 def test_a_plan_is_replaced_by_a_larger_one_of_the_same_model() -> None:
@@ -59,15 +59,15 @@ def test_a_plan_is_replaced_by_a_larger_one_of_the_same_model() -> None:
     the plans of three GPUs the first best stays.
     """
     rates = {"A": {Plan(1, 1): 10.0, Plan(3, 1): 30.0, Plan(1, 3): 29.0, Plan(2, 1): 9.0}}
-    assert best_stage(rate_outlook({"A": 1.0}, rates), 3, {}) == {A: Plan(3, 1)}
-    assert best_stage(rate_outlook({"A": 1.0}, rates), 2, {}) == {A: Plan(1, 1)}
+    assert best_stage(rate_preview({"A": 1.0}, rates), 3, {}) == {A: Plan(3, 1)}
+    assert best_stage(rate_preview({"A": 1.0}, rates), 2, {}) == {A: Plan(1, 1)}
 
 
 def test_gain_counts_per_gpu_not_in_all() -> None:
     """A gains 30 on four GPUs (7.5 each), B 9 on one: B first; then three for A gain 6 each."""
     rates = {"A": {Plan(4, 1): 30.0, Plan(3, 1): 18.0}, "B": {Plan(1, 1): 9.0}}
-    outlook = rate_outlook({"A": 1.0, "B": 1.0}, rates)
-    assert best_stage(outlook, 4, {}) == {B: Plan(1, 1), A: Plan(3, 1)}
+    preview = rate_preview({"A": 1.0, "B": 1.0}, rates)
+    assert best_stage(preview, 4, {}) == {B: Plan(1, 1), A: Plan(3, 1)}
 
 
 def test_the_stage_is_full_when_throughput_would_fall() -> None:
@@ -76,7 +76,7 @@ def test_the_stage_is_full_when_throughput_would_fall() -> None:
     B is not added though a GPU is free. At an equal throughput it is (line 19: below 0 stops).
     """
 
-    class Table(RateOutlook):
+    class Table(RatePreview):
         def __init__(self, together: float) -> None:
             super().__init__({"A": 1.0, "B": 1.0}, {s: {Plan(1, 1): 10.0} for s in ("A", "B")})
             self.together = together
@@ -92,23 +92,23 @@ def test_the_stage_is_full_when_throughput_would_fall() -> None:
 
 def test_without_preemption_a_model_keeps_its_plan() -> None:
     """As above, but A may not take the GPU that B leaves: it ends at 10 s on one."""
-    outlook = RateOutlook({"A": 100.0, "B": 40.0}, RATES, preemption=False)
-    stages = GreedyStages().plan(outlook, 2)  # type: ignore[arg-type]
+    preview = RatePreview({"A": 100.0, "B": 40.0}, RATES, preemption=False)
+    stages = GreedyStages().plan(preview, 2)  # type: ignore[arg-type]
     assert stages == [{A: Plan(1, 1), B: Plan(1, 1)}, {A: Plan(1, 1)}]
-    assert outlook.passed_s == pytest.approx(10.0)
+    assert preview.passed_s == pytest.approx(10.0)
 
 
 def test_depth_first_is_never_worse_than_greedy() -> None:
     """One sequence is the greedy one; more of them are as good or better."""
     better = 0
     for number in range(12):
-        outlook, gpus = _instance(number)
-        greedy, one, many = outlook.copy(), outlook.copy(), outlook.copy()
+        preview, gpus = _instance(number)
+        greedy, one, many = preview.copy(), preview.copy(), preview.copy()
         stages = GreedyStages().plan(greedy, gpus)
         assert DepthFirstStages(top_k=4, sequences=1).plan(one, gpus) == stages
         found = DepthFirstStages(top_k=4, sequences=20).plan(many, gpus)
         assert many.passed_s <= greedy.passed_s
-        assert {s for stage in found for s in stage} == set(outlook.unfinished)
+        assert {s for stage in found for s in stage} == set(preview.unfinished)
         better += many.passed_s < greedy.passed_s
     assert better
 
@@ -144,18 +144,18 @@ def _forecaster() -> Forecaster:
         memory_share=0.9,
         parts=("forward", "prepare", "sample"),
     )
-    rule = BatchRule(
-        mixed=False,
+    rule = ContinuousBatching(
+        chunked_prefill=False,
         pads_prompts=True,
-        max_batch_requests=256,
-        max_batch_tokens=4096,
+        max_num_seqs=256,
+        max_num_batched_tokens=4096,
         max_padding_tokens=256,
-        spare_blocks_share=0.01,
+        watermark=0.01,
     )
     return Forecaster(costs=costs, rule=rule)
 
 
-def _instance(number: int) -> tuple[Outlook, int]:
+def _instance(number: int) -> tuple[StagePreview, int]:
     """Random models, each with 50 to 1,500 requests and a limit of 32 to 512 tokens."""
     rng = np.random.default_rng(number)
     count, gpus = SHAPES[number % len(SHAPES)]
@@ -171,10 +171,10 @@ def _instance(number: int) -> tuple[Outlook, int]:
             rng=rng,
         )
         loads[ServiceId(name)] = ready_load(prompts, np.zeros(requests, np.int64), outputs)
-    return Outlook(_forecaster(), loads, gpus, (1, 2, 4)), gpus
+    return StagePreview(_forecaster(), loads, gpus, (1, 2, 4)), gpus
 
 
-def _stages(outlook: Outlook, gpus: int) -> Iterator[Stage]:
+def _stages(preview: StagePreview, gpus: int) -> Iterator[Stage]:
     """Every stage: any services under any valid plans within the GPUs."""
 
     def extend(stage: dict[ServiceId, Plan], rest: tuple[ServiceId, ...]) -> Iterator[Stage]:
@@ -184,26 +184,26 @@ def _stages(outlook: Outlook, gpus: int) -> Iterator[Stage]:
             return
         yield from extend(stage, rest[1:])
         free = gpus - sum(plan.gpus for plan in stage.values())
-        for plan in outlook.plans(rest[0]):
+        for plan in preview.plans(rest[0]):
             if plan.gpus <= free:
                 yield from extend({**stage, rest[0]: plan}, rest[1:])
 
-    return extend({}, outlook.unfinished)
+    return extend({}, preview.unfinished)
 
 
-def _at_least_s(outlook: Outlook, gpus: int) -> float:
+def _at_least_s(preview: StagePreview, gpus: int) -> float:
     """No sequence of stages is shorter: each service alone, and all GPU seconds spread evenly.
 
     A service ends under the plan it starts with (or goes on with) now, or loads once more.
     """
     longest_s = area_s = 0.0
     costs = _forecaster().costs
-    for service in outlook.unfinished:
-        plans = outlook.plans(service)
+    for service in preview.unfinished:
+        plans = preview.plans(service)
         load_s = min(costs.load_s(service, plan.tensor_parallel) for plan in plans)
         fewest = min(plan.gpus for plan in plans)
-        again_s = load_s if outlook.running(service) else 2 * load_s
-        ends_s = {plan: outlook.finish_s(service, plan, {}) for plan in plans}
+        again_s = load_s if preview.running(service) else 2 * load_s
+        ends_s = {plan: preview.finish_s(service, plan, {}) for plan in plans}
         longest_s = max(longest_s, min(again_s, *ends_s.values()))
         area_s += min(again_s * fewest, *(p.gpus * end_s for p, end_s in ends_s.items()))
     return max(longest_s, area_s / gpus)
@@ -217,16 +217,16 @@ class Search:
     best_s: float
     nodes: int = 0
 
-    def run(self, outlook: Outlook) -> float:
+    def run(self, preview: StagePreview) -> float:
         """The shortest total duration."""
-        if not outlook.unfinished:
-            self.best_s = min(self.best_s, outlook.passed_s)
+        if not preview.unfinished:
+            self.best_s = min(self.best_s, preview.passed_s)
             return self.best_s
-        children: list[tuple[float, int, Outlook]] = []
-        for stage in _stages(outlook, self.gpus):
-            duration_s = outlook.duration_s(stage)
-            if outlook.passed_s + duration_s < self.best_s:
-                child = outlook.copy()
+        children: list[tuple[float, int, StagePreview]] = []
+        for stage in _stages(preview, self.gpus):
+            duration_s = preview.duration_s(stage)
+            if preview.passed_s + duration_s < self.best_s:
+                child = preview.copy()
                 child.pass_stage(stage)
                 self.nodes += 1
                 bound_s = child.passed_s + _at_least_s(child, self.gpus)
@@ -239,14 +239,14 @@ class Search:
 
 def _ratio(number: int) -> tuple[float, int]:
     """Greedy over optimum, and the nodes it took to know."""
-    outlook, gpus = _instance(number)
-    greedy = outlook.copy()
+    preview, gpus = _instance(number)
+    greedy = preview.copy()
     stages = GreedyStages().plan(greedy, gpus)
     assert all(sum(plan.gpus for plan in stage.values()) <= gpus for stage in stages)
-    assert len(stages) <= len(outlook.unfinished)
+    assert len(stages) <= len(preview.unfinished)
     search = Search(gpus, greedy.passed_s)
-    assert _at_least_s(outlook, gpus) <= greedy.passed_s
-    return greedy.passed_s / search.run(outlook), search.nodes
+    assert _at_least_s(preview, gpus) <= greedy.passed_s
+    return greedy.passed_s / search.run(preview), search.nodes
 
 
 @pytest.mark.slow
@@ -272,18 +272,18 @@ def test_greedy_against_every_sequence_of_stages() -> None:
 def test_the_bound_is_below_what_it_bounds() -> None:
     """What the search above rests on, on three instances searched without it."""
 
-    def exhaust(outlook: Outlook, gpus: int) -> float:
-        if not outlook.unfinished:
-            return outlook.passed_s
+    def exhaust(preview: StagePreview, gpus: int) -> float:
+        if not preview.unfinished:
+            return preview.passed_s
         ends_s = []
-        for stage in _stages(outlook, gpus):
-            child = outlook.copy()
+        for stage in _stages(preview, gpus):
+            child = preview.copy()
             child.pass_stage(stage)
             ends_s.append(exhaust(child, gpus))
-        assert min(ends_s) >= outlook.passed_s + _at_least_s(outlook, gpus) - 1e-9
+        assert min(ends_s) >= preview.passed_s + _at_least_s(preview, gpus) - 1e-9
         return min(ends_s)
 
     for number in (0, 1, 3):
-        outlook, gpus = _instance(number)
-        best_s = exhaust(outlook, gpus)
-        assert Search(gpus, np.inf).run(outlook) == pytest.approx(best_s, rel=1e-12)
+        preview, gpus = _instance(number)
+        best_s = exhaust(preview, gpus)
+        assert Search(gpus, np.inf).run(preview) == pytest.approx(best_s, rel=1e-12)

@@ -22,9 +22,9 @@ class Guess:
 
 
 def first_tokens(guess: Guess) -> list[float]:
-    """When each of four requests, one seat, produces its first token (half a second a prefill)."""
+    """When each of four requests, one slot, produces its first token (half a second a prefill)."""
     load = workload([10, 10, 10, 10], [1, 1, 1, 1])
-    policy = Ssjf(rule=rule(seats=1), aging_tokens_per_s=0.0)
+    policy = Ssjf(rule=rule(max_num_seqs=1), aging_tokens_per_s=0.0)
     frame = serve(load, policy, costs=FlatCosts(load=0.0), predictor=guess).requests
     seconds: list[float] = frame["first_token_s"].tolist()
     return seconds
@@ -46,7 +46,7 @@ def test_a_late_prediction_waits_behind_those_that_are_ready() -> None:
 
 def test_who_runs_is_not_preempted() -> None:
     load = workload([10, 10], [20, 1], [0.0, 0.1])
-    policy = Ssjf(rule=rule(seats=1), aging_tokens_per_s=0.0)
+    policy = Ssjf(rule=rule(max_num_seqs=1), aging_tokens_per_s=0.0)
     recorder = serve(load, policy, costs=FlatCosts(load=0.0), predictor=Guess([20, 1]))
     assert recorder.requests["preemptions"].sum() == 0
     assert recorder.requests["started_s"].tolist()[1] == recorder.requests["finished_s"].tolist()[0]
@@ -62,7 +62,7 @@ def test_aging_lets_a_long_request_pass_later_short_ones() -> None:
     guess = [1, 50, 5, 5, 5, 5, 5]
     order = {}
     for aging in (0.0, 20.0):
-        policy = Ssjf(rule=rule(seats=1), aging_tokens_per_s=aging)
+        policy = Ssjf(rule=rule(max_num_seqs=1), aging_tokens_per_s=aging)
         frame = serve(load, policy, costs=FlatCosts(load=0.0), predictor=Guess(guess)).requests
         order[aging] = frame["started_s"].argsort().tolist()
     assert order[0.0] == [0, 2, 3, 4, 5, 6, 1]
@@ -71,4 +71,4 @@ def test_aging_lets_a_long_request_pass_later_short_ones() -> None:
 
 def test_negative_aging_is_refused() -> None:
     with pytest.raises(ValueError, match=r"aging_tokens_per_s is -1"):
-        Ssjf(rule=rule(seats=1), aging_tokens_per_s=-1.0)
+        Ssjf(rule=rule(max_num_seqs=1), aging_tokens_per_s=-1.0)

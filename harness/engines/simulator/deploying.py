@@ -97,8 +97,8 @@ class Deployer:
         self.stepper.interrupt(live)
         flight = self.stepper.flights.get(id(live))
         live.stop_s = now_s if flight is None else flight.ends_s
-        if live.lane is not None:
-            live.stop_s = max(now_s, live.lane.flight_ends_s)
+        if live.replica is not None:
+            live.stop_s = max(now_s, live.replica.flight_ends_s)
         if not loaded and np.isfinite(live.ready_s):
             load_s = self._load_s(live.group)
             self.recorder.intervals(
@@ -111,7 +111,7 @@ class Deployer:
         """The last iteration of a stopping group is over."""
         self.stopping.remove(live)
         self._withdraw(live, everything=True)
-        self.record_lane(live)
+        self.record_replica(live)
         for gpu in live.group.gpus:
             if self.occupied.get(gpu) is live:
                 del self.occupied[gpu]
@@ -119,11 +119,11 @@ class Deployer:
         for service in sorted(live.group.services):
             self.hand_out(service)
 
-    def record_lane(self, live: LiveGroup) -> None:
-        """Report what a lane has done."""
-        if live.lane is not None:
-            self.recorder.intervals(live.group, GpuUse.BUSY, live.lane.busy_s().copy())
-            self.recorder.iterations(live.group, live.lane.log())
+    def record_replica(self, live: LiveGroup) -> None:
+        """Report what a replica has done."""
+        if live.replica is not None:
+            self.recorder.intervals(live.group, GpuUse.BUSY, live.replica.busy_s().copy())
+            self.recorder.iterations(live.group, live.replica.log())
 
     def _load_where_free(self) -> None:
         """Start loading every wanted group all of whose GPUs are free."""
@@ -157,13 +157,13 @@ class Deployer:
         """Take requests out of a group: those without KV, or all."""
         taken = list(live.inbox)
         live.inbox.clear()
-        if live.lane is not None:
-            taken += live.lane.withdraw(everything=everything).tolist()
+        if live.replica is not None:
+            taken += live.replica.withdraw(everything=everything).tolist()
         for request, view in list(live.members.items()):
             if everything or (view.kv_tokens == 0 and not view.is_running):
                 if view.kv_tokens > 0:
                     self.state.arrays.preemptions[request] += 1
-                    self.state.arrays.evicted_s[request] = self.state.now_s
+                    self.state.arrays.preempted_at_s[request] = self.state.now_s
                     self.state.arrays.kv[request] = 0
                 live.kv.close(request)
                 del live.members[request]

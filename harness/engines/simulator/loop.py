@@ -16,12 +16,12 @@ from harness.engines.frames import request_frame
 from harness.engines.live_state import LiveCluster, LiveGroup, LiveState
 from harness.engines.recorder import Recorder
 from harness.engines.simulator.deploying import Deployer
-from harness.engines.simulator.fast.lane import ELSEWHERE, Ints, new_arrays
-from harness.engines.simulator.fast.lanes import Lane, lane_rule
-from harness.engines.simulator.fast.run_ahead import run_lanes
+from harness.engines.simulator.fast.replica import ELSEWHERE, Ints, new_arrays
+from harness.engines.simulator.fast.replicas import ReplicaState, replica_rule
+from harness.engines.simulator.fast.run_ahead import run_replicas
 from harness.engines.simulator.stepping import Flight, Stepper
 from harness.engines.simulator.timeline import Kind, Timeline
-from harness.interface.decisions import Batch, BatchRule, Decision, Standing
+from harness.interface.decisions import Batch, ContinuousBatching, Decision, PriorityOrder
 from harness.interface.entities import Cluster, Group, Service, ServiceId
 from harness.interface.events import Event, Finished, Predicted, ServiceDrained
 from harness.interface.graph import NOBODY, Graph
@@ -43,14 +43,14 @@ class TableCosts(CostModel, Protocol):
 class Simulator:
     """An engine. `fast_forward` off steps every iteration: same results, for tests."""
 
-    offers: ClassVar[frozenset[Capability]] = frozenset(
+    supports: ClassVar[frozenset[Capability]] = frozenset(
         {Capability.REDEPLOY, Capability.TO_COMPLETION}
     )
 
     cluster: Cluster
     costs: TableCosts
-    max_batch_requests: int
-    max_batch_tokens: int
+    max_num_seqs: int
+    max_num_batched_tokens: int
     fast_forward: bool = True
 
     @property
@@ -77,7 +77,7 @@ class GroupStepper(Protocol):
         """Batches being computed, by `id` of their live group."""
 
     def ask(self, live: LiveGroup) -> Decision | None:
-        """Ask about an idle group and apply the answer; returns one that holds a standing order."""
+        """Ask about an idle group and apply the answer; returns one that holds a priority order."""
 
     def interrupt(self, live: LiveGroup) -> None:
         """Something happened to a group."""
@@ -112,7 +112,7 @@ class _Run:
     ) -> None:
         self.engine, self.workload, self.system, self.recorder = engine, workload, system, recorder
         self.services: Mapping[ServiceId, Service] = {s.id: s for s in workload.services}
-        self.hears = system.scheduling.hears | system.placement.hears
+        self.subscribes = system.scheduling.subscribes | system.placement.subscribes
         self.graph = Graph(workload.edges, workload.service)
         self.roots = np.flatnonzero(self.graph.waits == 0)
         self.root_s = workload.arrival_s[self.roots]
@@ -138,7 +138,7 @@ class _Run:
                 self.timeline,
                 system.scheduling,
                 recorder,
-                engine.offers,
+                engine.supports,
                 engine.fast_forward,
                 self._table_of,
                 self.tell,
@@ -163,12 +163,12 @@ class _Run:
         """Report an event to the recorder and to whoever wants to hear it."""
         self.recorder.event(event)
         for policy in (self.system.scheduling, self.system.placement):
-            if type(event) in policy.hears:
+            if type(event) in policy.subscribes:
                 policy.observe(event)
 
     def wants(self, kind: type[Event]) -> bool:
         """Whether an event of this type is worth building."""
-        return self.recorder.keep_events or kind in self.hears
+        return self.recorder.keep_events or kind in self.subscribes
 
     def loop(self) -> None:
         """Until every request is answered. Raises ValueError when some never can be."""
@@ -176,8 +176,8 @@ class _Run:
         self._decide()
         while sum(self.remaining.values()):
             next_s, done = min(self.timeline.next_s, self._next_arrival_s()), NOTHING_DONE
-            if groups := self._lane_groups():
-                next_s, done = run_lanes(
+            if groups := self._replica_groups():
+                next_s, done = run_replicas(
                     groups, self.remaining, next_s, may_stop=bool(len(self.workload.edges))
                 )
             if next_s == np.inf:
@@ -192,12 +192,12 @@ class _Run:
             self._arrive()
             self._decide()
         for live in [*self.state.groups.values(), *self.deployer.stopping]:
-            self.deployer.record_lane(live)
+            self.deployer.record_replica(live)
 
-    def _lane_groups(self) -> list[LiveGroup]:
-        """Those that follow a standing order."""
+    def _replica_groups(self) -> list[LiveGroup]:
+        """Those that follow a priority order."""
         every = (*self.state.groups.values(), *self.deployer.stopping)
-        return [live for live in every if live.lane is not None]
+        return [live for live in every if live.replica is not None]
 
     def _next_arrival_s(self) -> float:
         arrived = self.state.arrived
@@ -222,7 +222,11 @@ class _Run:
     def _arrive(self) -> None:
         """Dispatch every request that has arrived, and those to come if nobody can tell."""
         state = self.state
-        if self._next_arrival_s() > state.now_s and not self.released and not self._lane_groups():
+        if (
+            self._next_arrival_s() > state.now_s
+            and not self.released
+            and not self._replica_groups()
+        ):
             return
         first = state.arrived
         state.arrived = int(np.searchsorted(self.root_s, state.now_s, side="right"))
@@ -254,16 +258,16 @@ class _Run:
             and system.predictor is None
             and not system.dispatch.reads_load
             and not len(self.workload.edges)
-            and Capability.REDEPLOY not in system.placement.needs
+            and Capability.REDEPLOY not in system.placement.requires
             and bool(self.state.groups)
-            and all(live.lane is not None for live in self.state.groups.values())
+            and all(live.replica is not None for live in self.state.groups.values())
         )
 
     def _is_unheard(self) -> bool:
         """Whether nobody learns from arrivals, and none of them is yet to be predicted."""
         predictor = self.system.predictor
         is_known = predictor is None or predictor.foresees
-        return is_known and not (self.hears or self.recorder.keep_events)
+        return is_known and not (self.subscribes or self.recorder.keep_events)
 
     def _foresee(self, predictor: LengthPredictor) -> None:
         """Predict the calls that wait, of the applications that have come in."""
@@ -297,8 +301,8 @@ class _Run:
         for live in self.state.groups.values():
             if not np.isin(self.fresh, live.open_ids()).any():
                 continue
-            if live.lane is not None and live.standing is not None:
-                self._rekey(live, live.standing)
+            if live.replica is not None and live.priority_order is not None:
+                self._rekey(live, live.priority_order)
             else:
                 self.stepper.interrupt(live)
         self.fresh.clear()
@@ -325,65 +329,65 @@ class _Run:
                 self._ask(live)
 
     def _ask(self, live: LiveGroup) -> None:
-        if live.lane is None:
+        if live.replica is None:
             decision = self.stepper.ask(live)
-            if decision is None or decision.standing is None:
+            if decision is None or decision.priority_order is None:
                 return
-            self._follow(live, decision.standing)
+            self._follow(live, decision.priority_order)
         elif live.inbox:
             ids = np.array(sorted(live.inbox), np.int64)
             live.inbox.clear()
             self._key(live, ids)
-            live.lane.add(ids, self.state.now_s)
+            live.replica.add(ids, self.state.now_s)
 
-    def _follow(self, live: LiveGroup, standing: Standing) -> None:
-        """Turn a group into a lane."""
-        rule = standing.rule
-        assert isinstance(rule, BatchRule)
+    def _follow(self, live: LiveGroup, priority_order: PriorityOrder) -> None:
+        """Turn a group into a replica."""
+        rule = priority_order.rule
+        assert isinstance(rule, ContinuousBatching)
         self._refuse(rule)
         (service,) = live.group.services
         costs, tp = self.engine.costs, live.group.tensor_parallel
-        in_numbers = lane_rule(
+        in_numbers = replica_rule(
             rule,
             capacity_blocks=costs.kv_blocks(service, tp),
             block_tokens=costs.block_tokens(service),
             log=self.recorder.keep_iterations,
         )
-        live.standing = standing
+        live.priority_order = priority_order
         ids = live.open_ids()
-        if standing.key is None and self._is_unheard():
+        if priority_order.key is None and self._is_unheard():
             self._chain(service)
         self._key(live, ids)
         live.members.clear()
         live.inbox.clear()
         live.kv = self._new_group(live.group).kv
         table = costs.table(service, tp)
-        live.lane = Lane.empty(table, in_numbers, self.state.arrays, self.state.now_s)
-        live.lane.add(ids, self.state.now_s)
+        live.replica = ReplicaState.empty(table, in_numbers, self.state.arrays, self.state.now_s)
+        live.replica.add(ids, self.state.now_s)
 
-    def _refuse(self, rule: BatchRule) -> None:
+    def _refuse(self, rule: ContinuousBatching) -> None:
         """Raise ValueError where a rule asks for larger batches than the engine has."""
-        for name in ("max_batch_requests", "max_batch_tokens"):
+        for name in ("max_num_seqs", "max_num_batched_tokens"):
             asked, most = getattr(rule, name), getattr(self.engine, name)
             if asked > most:
                 raise ValueError(f"the policy's {name}={asked} exceeds the engine's {most}")
 
     def _key(self, live: LiveGroup, ids: Ints) -> None:
-        assert live.standing is not None
-        arrays, key = self.state.arrays, live.standing.key
+        assert live.priority_order is not None
+        arrays, key = self.state.arrays, live.priority_order.key
         arrays.key[ids] = arrays.arrival_s[ids] if key is None else key(self.state.table(ids))
 
     def _chain(self, service: ServiceId) -> None:
-        """Calls of a chain follow each other within the lanes of a service."""
+        """Calls of a chain follow each other within the replicas of a service."""
         index = [s.id for s in self.workload.services].index(service)
         rows = (self.workload.service == index) & (self.graph.chain != NOBODY)
         self.state.arrays.next[rows] = self.graph.chain[rows]
 
-    def _rekey(self, live: LiveGroup, standing: Standing) -> None:
-        """Order the waiting requests of a lane anew."""
-        assert live.lane is not None
+    def _rekey(self, live: LiveGroup, priority_order: PriorityOrder) -> None:
+        """Order the waiting requests of a replica anew."""
+        assert live.replica is not None
         self._key(live, live.open_ids())
-        live.lane.add(live.lane.withdraw(everything=False), self.state.now_s)
+        live.replica.add(live.replica.withdraw(everything=False), self.state.now_s)
 
     def _finish_in(self, live: LiveGroup, request: int) -> None:
         self._finish(np.array([request]))
@@ -406,7 +410,7 @@ class _Run:
             self._release(requests)
 
     def _release(self, answered: Ints) -> None:
-        """Calls that waited for these alone arrive now, if a lane has not seen to it."""
+        """Calls that waited for these alone arrive now, if a replica has not seen to it."""
         waits, arrival_s = self.state.waits, self.state.arrays.arrival_s
         for request in answered.tolist():
             for call in self.graph.children(request):
@@ -436,7 +440,7 @@ class _Run:
             group,
             services,
             kv,
-            self.engine.max_batch_requests,
-            self.engine.max_batch_tokens,
+            self.engine.max_num_seqs,
+            self.engine.max_num_batched_tokens,
             self.state,
         )

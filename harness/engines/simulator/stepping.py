@@ -16,8 +16,8 @@ from harness.engines.live_state import LiveGroup, LiveState
 from harness.engines.recorder import GpuUse, Recorder
 from harness.engines.simulator.timeline import Kind, Timeline
 from harness.interface.checks import IllegalDecision, check
-from harness.interface.decisions import Batch, BatchRule, Decision, Standing, Until
-from harness.interface.draft import Draft, fill, fill_whole, standing_order
+from harness.interface.decisions import Batch, ContinuousBatching, Decision, PriorityOrder, Until
+from harness.interface.draft import Draft, fill, fill_whole, in_priority_order
 from harness.interface.entities import RequestId, Work
 from harness.interface.events import Event, Iterated
 from harness.interface.policies import Capability, SchedulingPolicy
@@ -69,7 +69,7 @@ class Flight:
 
 @dataclass(slots=True)
 class Stepper:
-    """Runs one policy over all groups that are not lanes.
+    """Runs one policy over all groups that are not replicas.
 
     `flights` is by `id` of the live group: a stopping one and its successor may share a name.
     """
@@ -78,7 +78,7 @@ class Stepper:
     timeline: Timeline
     policy: SchedulingPolicy
     recorder: Recorder
-    offers: frozenset[Capability]
+    supports: frozenset[Capability]
     fast_forward: bool
     table_of: Callable[[LiveGroup, Batch], IterationTable]
     tell: Callable[[Event], None]
@@ -86,7 +86,7 @@ class Stepper:
     flights: dict[int, Flight] = field(default_factory=dict)
 
     def ask(self, live: LiveGroup) -> Decision | None:
-        """Ask about an idle group and apply the answer; returns one that holds a standing order.
+        """Ask about an idle group and apply the answer; returns one that holds a priority order.
 
         Raises IllegalDecision when the policy breaks a rule.
         """
@@ -95,21 +95,29 @@ class Stepper:
         started = perf_counter()
         decision = self.policy.schedule(live.window)
         self.recorder.decided("schedule", perf_counter() - started)
-        self._refuse(live, check(decision, live, offers=self.offers))
-        standing = decision.standing
-        if standing is not None and isinstance(standing.rule, BatchRule) and self.fast_forward:
+        self._refuse(live, check(decision, live, supports=self.supports))
+        priority_order = decision.priority_order
+        if (
+            priority_order is not None
+            and isinstance(priority_order.rule, ContinuousBatching)
+            and self.fast_forward
+        ):
             return decision
         live.absorb()
-        if standing is not None:
-            self._follow(live, standing)
+        if priority_order is not None:
+            self._follow(live, priority_order)
         else:
             self.apply(live, decision, pads=False)
         return None
 
-    def _follow(self, live: LiveGroup, standing: Standing) -> None:
-        """One batch under a standing order, decided in the open."""
-        draft, order, rule = Draft(live), standing_order(live, standing), standing.rule
-        if isinstance(rule, BatchRule):
+    def _follow(self, live: LiveGroup, priority_order: PriorityOrder) -> None:
+        """One batch under a priority order, decided in the open."""
+        draft, order, rule = (
+            Draft(live),
+            in_priority_order(live, priority_order),
+            priority_order.rule,
+        )
+        if isinstance(rule, ContinuousBatching):
             fill(draft, order, rule)
             decision = draft.decision()
         else:
@@ -125,9 +133,9 @@ class Stepper:
             )
 
     def apply(self, live: LiveGroup, decision: Decision, *, pads: bool) -> None:
-        """Evict, reserve, launch."""
-        for request in decision.evict:
-            live.evict(request)
+        """PreemptionMode, reserve, launch."""
+        for request in decision.preempt:
+            live.preempt(request)
         for request, promise in decision.reserve.items():
             live.kv.reserve(request, promise)
         for batch in decision.launch:
@@ -163,9 +171,9 @@ class Stepper:
         arrays, now_s = self.state.arrays, self.state.now_s
         if np.isnan(arrays.started_s[request]):
             arrays.started_s[request] = now_s
-        elif not np.isnan(arrays.evicted_s[request]):
-            arrays.preempted_s[request] += now_s - arrays.evicted_s[request]
-            arrays.evicted_s[request] = np.nan
+        elif not np.isnan(arrays.preempted_at_s[request]):
+            arrays.preempted_s[request] += now_s - arrays.preempted_at_s[request]
+            arrays.preempted_at_s[request] = np.nan
 
     def _steady_iterations(
         self, live: LiveGroup, batch: Batch, flight: Flight, wake_s: float | None
@@ -234,7 +242,7 @@ class Stepper:
         if flight.prompts:
             alone_s = seconds if flight.then is None else flight.seconds(1) * batch.gpu_share
             arrays.prefill_s[flight.prompts] += alone_s
-        if Iterated in self.policy.hears:
+        if Iterated in self.policy.subscribes:
             self.tell(
                 Iterated(
                     flight.ends_s, live.group.id, batch, duration_s, new_tokens, flight.iterations

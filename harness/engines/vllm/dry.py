@@ -48,12 +48,12 @@ TOKEN = 7  # every prompt and answer consists of it: nothing looks at them
 class VllmDry:
     """An engine: vLLM decides what fits, the cost model how long it takes."""
 
-    offers: ClassVar[frozenset[Capability]] = frozenset({Capability.REDEPLOY})
+    supports: ClassVar[frozenset[Capability]] = frozenset({Capability.REDEPLOY})
 
     cluster: Cluster
     costs: TableCosts
-    max_batch_requests: int
-    max_batch_tokens: int
+    max_num_seqs: int
+    max_num_batched_tokens: int
 
     @property
     def about(self) -> str:
@@ -71,8 +71,8 @@ class VllmDry:
         clockwork = Simulator(
             cluster=self.cluster,
             costs=self.costs,
-            max_batch_requests=self.max_batch_requests,
-            max_batch_tokens=self.max_batch_tokens,
+            max_num_seqs=self.max_num_seqs,
+            max_num_batched_tokens=self.max_num_batched_tokens,
             fast_forward=False,
         )
         serve(clockwork, workload, system, recorder, lambda stepper: _DryStepper(stepper, self))
@@ -127,8 +127,8 @@ class _DryStepper:
             PolicyScheduler,
             kv_blocks=costs.kv_blocks(service.id, live.group.tensor_parallel),
             block_tokens=costs.block_tokens(service.id),
-            max_batch_requests=engine.max_batch_requests,
-            max_batch_tokens=engine.max_batch_tokens,
+            max_num_seqs=engine.max_num_seqs,
+            max_num_batched_tokens=engine.max_num_batched_tokens,
             max_context_tokens=service.max_context_tokens,
         )
         scheduler.attach(
@@ -171,8 +171,8 @@ class _DryStepper:
 class _Deaf:
     """A policy whose events come from elsewhere."""
 
-    needs: ClassVar[frozenset[Capability]] = frozenset()
-    hears: ClassVar[frozenset[type[Event]]] = frozenset()
+    requires: ClassVar[frozenset[Capability]] = frozenset()
+    subscribes: ClassVar[frozenset[type[Event]]] = frozenset()
 
     def __init__(self, inner: SchedulingPolicy) -> None:
         self._inner = inner
@@ -196,7 +196,7 @@ def _compare(counted: Any, view: LiveRequest | None) -> None:
 
 
 @cache
-def _config(max_batch_requests: int, max_batch_tokens: int, max_context_tokens: int) -> Any:
+def _config(max_num_seqs: int, max_num_batched_tokens: int, max_context_tokens: int) -> Any:
     """Configuration of a vLLM engine of this size."""
     return EngineArgs(
         model=str(MODEL),
@@ -205,8 +205,8 @@ def _config(max_batch_requests: int, max_batch_tokens: int, max_context_tokens: 
         enforce_eager=True,
         max_model_len=max_context_tokens,
         hf_overrides={"max_position_embeddings": max_context_tokens},
-        max_num_seqs=max_batch_requests,
-        max_num_batched_tokens=max_batch_tokens,
+        max_num_seqs=max_num_seqs,
+        max_num_batched_tokens=max_num_batched_tokens,
         dtype="bfloat16",
         enable_prefix_caching=False,
         async_scheduling=False,
@@ -218,12 +218,12 @@ def new_scheduler(
     *,
     kv_blocks: int,
     block_tokens: int,
-    max_batch_requests: int,
-    max_batch_tokens: int,
+    max_num_seqs: int,
+    max_num_batched_tokens: int,
     max_context_tokens: int,
 ) -> Any:
     """A scheduler of vLLM, or of a class derived from it, with its KV manager and no worker."""
-    config = _config(max_batch_requests, max_batch_tokens, max_context_tokens)
+    config = _config(max_num_seqs, max_num_batched_tokens, max_context_tokens)
     # One block stands for "none" and is never given out.
     config.cache_config.num_gpu_blocks = kv_blocks + 1
     config.cache_config.block_size = block_tokens

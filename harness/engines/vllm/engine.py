@@ -38,8 +38,8 @@ class Vllm:
     models: Mapping[str, str]
     load_format: str
     dtype: str
-    max_batch_requests: int
-    max_batch_tokens: int
+    max_num_seqs: int
+    max_num_batched_tokens: int
     kv_blocks: int | None
     block_tokens: int | None
     prefix_caching: bool
@@ -59,7 +59,7 @@ class Vllm:
             raise ValueError(f"engine.on_loss={self.on_loss} is none of fail, lost and redo")
 
     @property
-    def offers(self) -> frozenset[Capability]:
+    def supports(self) -> frozenset[Capability]:
         """Groups come and go in processes of their own only: one that loads holds up no other."""
         return frozenset({Capability.REDEPLOY} if self.ray else ())
 
@@ -75,7 +75,7 @@ class Vllm:
 
     def run(self, workload: Workload, system: System, recorder: Recorder) -> None:
         """Serve the workload in real time. See `Engine.run`."""
-        if Capability.REDEPLOY in system.placement.needs - self.offers:
+        if Capability.REDEPLOY in system.placement.requires - self.supports:
             raise ValueError(
                 "groups that come and go need a process each, engine.ray=true: one that loads "
                 "would hold up the others"
@@ -106,8 +106,8 @@ class Vllm:
             load_format=self.load_format,
             dtype=self.dtype,
             max_context_tokens=service.max_context_tokens,
-            max_batch_requests=self.max_batch_requests,
-            max_batch_tokens=self.max_batch_tokens,
+            max_num_seqs=self.max_num_seqs,
+            max_num_batched_tokens=self.max_num_batched_tokens,
             kv_blocks=self.kv_blocks,
             block_tokens=self.block_tokens,
             prefix_caching=self.prefix_caching,

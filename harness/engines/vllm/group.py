@@ -37,8 +37,8 @@ class EngineSettings:
     load_format: str
     dtype: str
     max_context_tokens: int
-    max_batch_requests: int
-    max_batch_tokens: int
+    max_num_seqs: int
+    max_num_batched_tokens: int
     kv_blocks: int | None
     block_tokens: int | None
     prefix_caching: bool
@@ -102,8 +102,8 @@ def new_engine(settings: EngineSettings) -> Any:
         skip_tokenizer_init=True,
         enforce_eager=settings.eager,
         max_model_len=settings.max_context_tokens,
-        max_num_seqs=settings.max_batch_requests,
-        max_num_batched_tokens=settings.max_batch_tokens,
+        max_num_seqs=settings.max_num_seqs,
+        max_num_batched_tokens=settings.max_num_batched_tokens,
         dtype=settings.dtype,
         enable_prefix_caching=settings.prefix_caching,
         async_scheduling=False,

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from harness.engines.frames import request_frame
 from harness.engines.recorder import GpuUse, Recorder
-from harness.engines.simulator.fast.lane import LOG_COLUMNS, RequestArrays, forget
+from harness.engines.simulator.fast.replica import LOG_COLUMNS, RequestArrays, forget
 from harness.engines.vllm.served import Iteration
 from harness.interface.entities import Group, GroupId
 from harness.workloads.workload import Workload
@@ -68,7 +68,7 @@ class Measured:
         for request in requests:
             if self._arrays.kv[request] > 0:
                 self._arrays.preemptions[request] += 1
-                self._arrays.evicted_s[request] = now_s
+                self._arrays.preempted_at_s[request] = now_s
                 self._arrays.kv[request] = 0
 
     def _work_out(self) -> None:
@@ -121,9 +121,9 @@ class Measured:
     def _note(self, name: GroupId, iteration: Iteration) -> None:
         arrays = self._arrays
         account = self._accounts.setdefault(name, _Account())
-        for request in iteration.decision.evict:
+        for request in iteration.decision.preempt:
             arrays.preemptions[request] += 1
-            arrays.evicted_s[request] = iteration.start_s
+            arrays.preempted_at_s[request] = iteration.start_s
             arrays.kv[request] = 0
         self._recorder.decided("schedule", iteration.decided_s - iteration.start_s)
         seconds = iteration.end_s - iteration.start_s
@@ -132,9 +132,9 @@ class Measured:
         for request, tokens in iteration.batch.tokens.items():
             if np.isnan(arrays.started_s[request]):
                 arrays.started_s[request] = iteration.start_s
-            elif not np.isnan(arrays.evicted_s[request]):
-                arrays.preempted_s[request] += iteration.start_s - arrays.evicted_s[request]
-                arrays.evicted_s[request] = np.nan
+            elif not np.isnan(arrays.preempted_at_s[request]):
+                arrays.preempted_s[request] += iteration.start_s - arrays.preempted_at_s[request]
+                arrays.preempted_at_s[request] = np.nan
             arrays.kv[request] += tokens
             arrays.gpu_s[request] += seconds
             if request in iteration.prompts:

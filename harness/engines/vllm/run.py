@@ -18,7 +18,7 @@ import ray
 from harness.costs.nvml import Sampler, open_nvml
 from harness.engines.live_state import LiveCluster, LiveState
 from harness.engines.recorder import Recorder
-from harness.engines.simulator.fast.lane import new_arrays
+from harness.engines.simulator.fast.replica import new_arrays
 from harness.engines.vllm.group import Report, Submission, VllmGroup, has_gpus, new_engine
 from harness.engines.vllm.groups import Groups, Served
 from harness.engines.vllm.measured import Measured
@@ -55,7 +55,7 @@ class Run:
         self, engine: "Vllm", workload: Workload, system: System, recorder: Recorder
     ) -> None:
         self.engine, self.workload, self.system, self.recorder = engine, workload, system, recorder
-        self.redeploys = Capability.REDEPLOY in system.placement.needs
+        self.redeploys = Capability.REDEPLOY in system.placement.requires
         self.graph = Graph(workload.edges, workload.service)
         waits = self.graph.waits.copy()
         arrays = new_arrays(
@@ -331,7 +331,7 @@ class Run:
 
     def _tell(self, event: Event) -> None:
         self.recorder.event(event)
-        if type(event) in self.system.placement.hears:
+        if type(event) in self.system.placement.subscribes:
             self.system.placement.observe(event)
 
     def _finished(self, request: int, name: GroupId) -> None:

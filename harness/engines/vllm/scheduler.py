@@ -181,8 +181,8 @@ class PolicyScheduler(Scheduler):  # type: ignore[misc]
             # one block stands for "none" and is never given out
             kv_blocks=self.kv_cache_manager.block_pool.num_gpu_blocks - 1,
             block_tokens=self.block_size,
-            max_batch_requests=self.max_num_running_reqs,
-            max_batch_tokens=self.max_num_scheduled_tokens,
+            max_num_seqs=self.max_num_running_reqs,
+            max_num_batched_tokens=self.max_num_scheduled_tokens,
             tell=tell,
         )
 
@@ -262,14 +262,14 @@ class PolicyScheduler(Scheduler):  # type: ignore[misc]
         if decision is self.decided and decision.launch and len(self.running) == len(self._planned):
             return self._repeat(served, decision, args, start_s, decided_s)
         tokens = dict(decision.launch[0].tokens) if decision.launch else {}
-        evicted = self._lost | {self._requests[r].request_id for r in decision.evict}
+        preempted = self._lost | {self._requests[r].request_id for r in decision.preempt}
         self._lost.clear()
-        for request in decision.evict:
-            self._evict(self._requests[request])
+        for request in decision.preempt:
+            self._preempt(self._requests[request])
         held = {r: self._requests[r].num_computed_tokens for r in tokens}
         planned = {self._requests[r].request_id: n for r, n in tokens.items()}
         output = self._schedule_planned(planned, args)
-        self._verify(output, planned, evicted)
+        self._verify(output, planned, preempted)
         if self._caches and tokens:
             # The ledger counts a cached prefix as held by everybody who uses it.
             gained = {r: self._requests[r].num_computed_tokens - kv for r, kv in held.items()}
@@ -337,7 +337,7 @@ class PolicyScheduler(Scheduler):  # type: ignore[misc]
             len(self.running),
         )
 
-    def _evict(self, request: Any) -> None:
+    def _preempt(self, request: Any) -> None:
         """Drop a request's KV between two iterations; it may come back at once."""
         self.running.remove(request)
         self._preempt_request(request, time.monotonic())
@@ -384,7 +384,7 @@ class PolicyScheduler(Scheduler):  # type: ignore[misc]
         """Tokens that the plan has for a request, less those that a cached prefix saves."""
         return self._planned[request.request_id] - num_new_local_computed_tokens
 
-    def _verify(self, output: Any, planned: dict[str, int], evicted: set[str]) -> None:
+    def _verify(self, output: Any, planned: dict[str, int], preempted: set[str]) -> None:
         """Raise RuntimeError where vLLM has scheduled something else."""
         got = output.num_scheduled_tokens
         for name, tokens in planned.items():
@@ -394,10 +394,10 @@ class PolicyScheduler(Scheduler):  # type: ignore[misc]
         if other := got.keys() - planned.keys():
             raise RuntimeError(f"vLLM runs {min(other)}, which was not decided")
         gone = set(output.preempted_req_ids or ())
-        if other := gone - evicted:
+        if other := gone - preempted:
             raise RuntimeError(f"vLLM preempts {min(other)}, which was not decided")
         # Older versions list only those that their own loop has preempted.
-        output.preempted_req_ids = gone | evicted
+        output.preempted_req_ids = gone | preempted
 
     def update_from_output(self, scheduler_output: Any, model_runner_output: Any) -> Any:
         """Account for a step. See vLLM's own."""

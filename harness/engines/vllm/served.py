@@ -13,8 +13,14 @@ from typing import Protocol
 import numpy as np
 
 from harness.interface.checks import IllegalDecision, check
-from harness.interface.decisions import Batch, BatchRule, Decision, Reservation, Standing
-from harness.interface.draft import Draft, fill, is_decode, standing_order
+from harness.interface.decisions import (
+    Batch,
+    ContinuousBatching,
+    Decision,
+    PriorityOrder,
+    Reservation,
+)
+from harness.interface.draft import Draft, fill, in_priority_order, is_decode
 from harness.interface.entities import (
     Group,
     LengthPrediction,
@@ -28,8 +34,8 @@ from harness.interface.kv_ledger import KvLedger
 from harness.interface.policies import Capability, SchedulingPolicy
 from harness.interface.views import RequestTable, RequestView
 
-OFFERS: frozenset[Capability] = frozenset()
-"""One service per group, whole SMs, evicted KV dropped, iteration-level batches."""
+SUPPORTS: frozenset[Capability] = frozenset()
+"""One service per group, whole SMs, preempted KV dropped, iteration-level batches."""
 
 
 REPEATS = 4
@@ -98,7 +104,7 @@ class ServedRequest:
 
     @property
     def swapped_tokens(self) -> int:
-        """None: evicted KV is dropped."""
+        """None: preempted KV is dropped."""
         return 0
 
     @property
@@ -142,19 +148,19 @@ class ServedGroup:
         service: Service,
         kv_blocks: int,
         block_tokens: int,
-        max_batch_requests: int,
-        max_batch_tokens: int,
+        max_num_seqs: int,
+        max_num_batched_tokens: int,
         tell: Callable[[Event], None],
     ) -> None:
         """An empty group of `kv_blocks` blocks. ValueError where the policy needs what is not."""
-        if missing := policy.needs - OFFERS:
+        if missing := policy.requires - SUPPORTS:
             lacking = ", ".join(sorted(c.value for c in missing))
             raise ValueError(f"{type(policy).__name__} needs what vLLM does not offer: {lacking}")
         self.policy = policy
         self.group = group
         self.services: Mapping[ServiceId, Service] = {service.id: service}
-        self.max_batch_requests = max_batch_requests
-        self.max_batch_tokens = max_batch_tokens
+        self.max_num_seqs = max_num_seqs
+        self.max_num_batched_tokens = max_num_batched_tokens
         self._kv = KvLedger(
             capacity_bytes=kv_blocks * block_tokens * service.kv_bytes_per_token,
             services=self.services,
@@ -165,7 +171,7 @@ class ServedGroup:
         self.free_share = 1.0
         self._tell = tell
         self._members: dict[RequestId, ServedRequest] = {}
-        self._order: tuple[Standing, list[RequestView]] | None = None
+        self._order: tuple[PriorityOrder, list[RequestView]] | None = None
         self._repeat: _Repeat | None = None
         # Whether the batch decided last computes its prompts as long as the longest.
         self.pads_prompts = False
@@ -202,7 +208,7 @@ class ServedGroup:
     def tell(self, event: Event) -> None:
         """Report what happened."""
         self._tell(event)
-        if type(event) in self.policy.hears:
+        if type(event) in self.policy.subscribes:
             self.policy.observe(event)
 
     def open(self, facts: Request, request: EngineRequest) -> None:
@@ -236,7 +242,7 @@ class ServedGroup:
         return request in self._members
 
     def decide(self, now_s: float) -> Decision:
-        """The policy's decision, with the batch that a standing order means filled in.
+        """The policy's decision, with the batch that a priority order means filled in.
 
         Raises IllegalDecision when it breaks a rule or leaves requests waiting for ever.
         """
@@ -249,15 +255,15 @@ class ServedGroup:
             return repeat.decision
         self._settle()
         decision = self.policy.schedule(self)
-        self._refuse(check(decision, self, offers=OFFERS))
-        standing = decision.standing
-        self.pads_prompts = standing is not None and standing.rule.pads_prompts
-        if standing is not None:
-            assert isinstance(standing.rule, BatchRule)
+        self._refuse(check(decision, self, supports=SUPPORTS))
+        priority_order = decision.priority_order
+        self.pads_prompts = priority_order is not None and priority_order.rule.pads_prompts
+        if priority_order is not None:
+            assert isinstance(priority_order.rule, ContinuousBatching)
             draft = Draft(self)
-            fill(draft, self._in_order(standing), standing.rule)
+            fill(draft, self._in_order(priority_order), priority_order.rule)
             decision = draft.decision()
-        self._note_repeat(decision, stands=standing is not None)
+        self._note_repeat(decision, stands=priority_order is not None)
         if not decision.launch and decision.wake_s is None:
             waiting = len(self._members)
             self._refuse([f"{waiting} requests wait, nothing runs and no time to wake is given"])
@@ -266,12 +272,12 @@ class ServedGroup:
     def _note_repeat(self, decision: Decision, *, stands: bool) -> None:
         """Remember a decision that will be the same for some iterations if nothing happens.
 
-        Steady ones are by promise. So are those of a standing order when all that hold KV decode
+        Steady ones are by promise. So are those of a priority order when all that hold KV decode
         and nobody gives way: they have a block each as often as the ledger says, the newcomers'
-        order, seats and budget stay, and the KV that they lack only gets scarcer.
+        order, slots and budget stay, and the KV that they lack only gets scarcer.
         """
         before, self._repeat = self._repeat, None
-        if not (stands or decision.steady) or decision.evict or decision.reserve:
+        if not (stands or decision.steady) or decision.preempt or decision.reserve:
             return
         for batch in decision.launch:
             views = [self._members[request] for request in batch.tokens]
@@ -306,13 +312,13 @@ class ServedGroup:
                 + "; ".join(problems)
             )
 
-    def _in_order(self, standing: Standing) -> list[RequestView]:
+    def _in_order(self, priority_order: PriorityOrder) -> list[RequestView]:
         """Requests by key, then id; keys change with arrivals and predictions only."""
-        if self._order is None or self._order[0] is not standing:
-            self._order = (standing, standing_order(self, standing))
+        if self._order is None or self._order[0] is not priority_order:
+            self._order = (priority_order, in_priority_order(self, priority_order))
         elif len(self._order[1]) > len(self._members):
             left = [view for view in self._order[1] if view.facts.id in self._members]
-            self._order = (standing, left)
+            self._order = (priority_order, left)
         return self._order[1]
 
     def launch(self, decision: Decision) -> None:
@@ -320,8 +326,8 @@ class ServedGroup:
         if self._repeat is not None and decision is self._repeat.decision:
             self._repeat.begun += 1
             return
-        for request in decision.evict:
-            self.kv.evict(request)
+        for request in decision.preempt:
+            self.kv.preempt(request)
         for request, promise in decision.reserve.items():
             self.kv.reserve(request, promise)
         for batch in decision.launch:
@@ -341,7 +347,7 @@ class ServedGroup:
 
     def lose(self, request: RequestId) -> None:
         """The engine has dropped a request's KV by itself."""
-        self.kv.evict(request)
+        self.kv.preempt(request)
         self._repeat = None
 
     def finish(self, request: RequestId) -> None:

@@ -287,20 +287,20 @@ def test_runs_beyond_the_ends_do_not_count() -> None:
 
 def test_several_runs_of_one_cell_are_not_guessed_between() -> None:
     rows = pd.concat([runs(even(falling)), runs(even(falling))], ignore_index=True)
-    rows["config.policy.seats"] = [1] * (len(rows) // 2) + [2] * (len(rows) // 2)
+    rows["config.policy.slots"] = [1] * (len(rows) // 2) + [2] * (len(rows) // 2)
     outcome = judge(check(), rows)
     assert outcome.verdict == Verdict.NOT_RUN
-    assert outcome.note.endswith("config.policy.seats differ")
-    chosen = check(where={"config.policy.seats": 1})
+    assert outcome.note.endswith("config.policy.slots differ")
+    chosen = check(where={"config.policy.slots": 1})
     assert judge(chosen, rows).verdict == Verdict.REPRODUCED
     absent = check(where={"config.engine": "x"})
     assert judge(absent, rows).note == "no runs with engine x"
 
 
-def test_only_runs_of_one_fidelity_count() -> None:
+def test_only_runs_of_one_variant_count() -> None:
     """The paper's unless another is asked for; here only the program's are as claimed."""
     rows = pd.concat([runs(even(lambda *_: 0.5)), runs(even(falling))], ignore_index=True)
-    rows["config.fidelity"] = ["paper"] * (len(rows) // 2) + ["code"] * (len(rows) // 2)
+    rows["config.variant"] = ["paper"] * (len(rows) // 2) + ["code"] * (len(rows) // 2)
     assert judge(check(), rows).verdict == Verdict.NOT_REPRODUCED
     assert judge(check(), rows, "code").verdict == Verdict.REPRODUCED
 
@@ -347,7 +347,7 @@ def test_what_the_program_does_otherwise_replaces_words_of_a_check() -> None:
 
     def summaries(scenario: str) -> Any:
         asked.append(scenario)
-        return rows.assign(**{"config.fidelity": "code" if scenario == "other" else "paper"})
+        return rows.assign(**{"config.variant": "code" if scenario == "other" else "paper"})
 
     assert claims.verdict_of(one, summaries)["verdict"] == "reproduced"
     assert claims.verdict_of(one, summaries, "code")["verdict"] == "not reproduced"
@@ -439,7 +439,7 @@ def both_fidelities() -> pd.DataFrame:
     """Speedups of 2 by the paper's method and of 3 by its program, which ran to 200 only."""
     paper, code = runs(even(lambda *_: 2.0)), runs(even(lambda *_: 3.0), counts=(100, 200))
     rows: pd.DataFrame = pd.concat([paper, code], ignore_index=True)
-    rows["config.fidelity"] = ["paper"] * len(paper) + ["code"] * len(code)
+    rows["config.variant"] = ["paper"] * len(paper) + ["code"] * len(code)
     return rows
 
 
@@ -459,7 +459,7 @@ def test_a_check_is_otherwise_for_the_program() -> None:
         asked.append(scenario)
         return both_fidelities()
 
-    rows = [claims.verdict_of(whole, summaries, fidelity) for fidelity in ("paper", "code")]
+    rows = [claims.verdict_of(whole, summaries, variant) for variant in ("paper", "code")]
     assert asked == ["toy", "toy_code"]
     assert [row["verdict"] for row in rows] == ["reproduced", "reproduced"]
     assert [row["ours"][:4] for row in rows] == ["2.00", "3.00"]

@@ -65,7 +65,7 @@ def test_decode_alone_pads_to_the_longest() -> None:
     assert seconds == 2e4 + 2e5 * 3 + 2e6 * (2 * 2)
 
 
-def test_a_mixed_iteration_counts_the_shared_cost_once() -> None:
+def test_a_chunked_iteration_counts_the_shared_cost_once() -> None:
     table = _hand_table()
     apart = iteration_seconds(table, 1, 3, 4, 5.0, 0, 0, 0)
     apart += iteration_seconds(table, 0, 0, 0, 0.0, 2, 3, 2)

@@ -17,7 +17,7 @@ from baselines.round_robin import RoundRobin
 from harness.engines.engine import Engine
 from harness.engines.recorder import Recorder
 from harness.engines.simulator.loop import Simulator
-from harness.interface.decisions import Decision, Reservation, Standing
+from harness.interface.decisions import Decision, PriorityOrder, Reservation
 from harness.interface.draft import Draft, continuous_batch, next_tokens
 from harness.interface.entities import LengthPrediction, Request, RequestId, Work
 from harness.interface.events import Event, Iterated
@@ -46,9 +46,9 @@ from harness.engines.vllm import dry as vllm_dry  # noqa: E402
 from harness.engines.vllm.dry import VllmDry  # noqa: E402
 
 POLICIES = sorted((Path(__file__).parents[3] / "scenarios" / "policy").glob("*.yaml"))
-WHOLE = [path for path in POLICIES if "RequestBatches" in path.read_text(encoding="utf-8")]
+WHOLE = [path for path in POLICIES if "StaticBatching" in path.read_text(encoding="utf-8")]
 """Those that batch whole requests, which vLLM does not."""
-SEATS, TOKENS = 24, 640
+MAX_NUM_SEQS, TOKENS = 24, 640
 REQUESTS = 1000
 
 Step = tuple[float, dict[int, int]]  # when it began, and who computed how many tokens, in order
@@ -57,8 +57,8 @@ Step = tuple[float, dict[int, int]]  # when it began, and who computed how many 
 class Watched:
     """A policy whose batches are kept, in order."""
 
-    needs: ClassVar[frozenset[Capability]] = frozenset()
-    hears: ClassVar[frozenset[type[Event]]] = frozenset({Iterated})
+    requires: ClassVar[frozenset[Capability]] = frozenset()
+    subscribes: ClassVar[frozenset[type[Event]]] = frozenset({Iterated})
 
     def __init__(self, inner: SchedulingPolicy) -> None:
         self._inner = inner
@@ -69,7 +69,7 @@ class Watched:
         assert isinstance(event, Iterated)
         tokens = {int(request): n for request, n in event.batch.tokens.items()}
         self.steps.append((event.now_s - event.duration_s, tokens))
-        if Iterated in self._inner.hears:
+        if Iterated in self._inner.subscribes:
             self._inner.observe(event)
 
     def schedule(self, view: GroupView) -> Decision:
@@ -79,14 +79,14 @@ class Watched:
 
 @dataclass
 class Paused:
-    """Least attained tokens first, three quarters of the seats; the rest pause and keep their KV.
+    """Least attained tokens first, three quarters of the slots; the rest pause and keep their KV.
 
-    Prompts go in chunks of 37 tokens. When KV runs out the last in the order are evicted.
+    Prompts go in chunks of 37 tokens. When KV runs out the last in the order are preempted.
     """
 
-    needs: ClassVar[frozenset[Capability]] = frozenset()
-    hears: ClassVar[frozenset[type[Event]]] = frozenset()
-    seats: int = 18
+    requires: ClassVar[frozenset[Capability]] = frozenset()
+    subscribes: ClassVar[frozenset[type[Event]]] = frozenset()
+    max_num_seqs: int = 18
 
     def observe(self, event: Event) -> None:
         """Nothing to learn."""
@@ -96,24 +96,24 @@ class Paused:
         draft = Draft(view)
         order = sorted(view.requests.values(), key=lambda r: (r.generated_tokens // 8, r.facts.id))
         for place, request in enumerate(order):
-            if place >= self.seats:
+            if place >= self.max_num_seqs:
                 break
             tokens = next_tokens(request, 37)
             while not draft.try_run(request, tokens):
-                victims = [r for r in order[place + 1 :] if r.kv_tokens and not draft.evicts(r)]
+                victims = [r for r in order[place + 1 :] if r.kv_tokens and not draft.preempts(r)]
                 if not victims or draft.tokens_left < tokens:
                     break
-                draft.evict(victims[-1])
+                draft.preempt(victims[-1])
         return draft.decision()
 
 
 @dataclass
 class Reserving:
-    """Admits whom the whole context can be promised to; nobody is ever evicted."""
+    """Admits whom the whole context can be promised to; nobody is ever preempted."""
 
-    needs: ClassVar[frozenset[Capability]] = frozenset()
-    hears: ClassVar[frozenset[type[Event]]] = frozenset()
-    seats: int = 12
+    requires: ClassVar[frozenset[Capability]] = frozenset()
+    subscribes: ClassVar[frozenset[type[Event]]] = frozenset()
+    max_num_seqs: int = 12
     promised: set[RequestId] = field(default_factory=set)
 
     def observe(self, event: Event) -> None:
@@ -129,7 +129,7 @@ class Reserving:
             if request.reservation is not None:
                 continue
             whole = Reservation(request.facts.prompt_tokens + request.facts.max_output_tokens)
-            if len(holders) >= self.seats or not draft.try_reserve(request, whole):
+            if len(holders) >= self.max_num_seqs or not draft.try_reserve(request, whole):
                 break
             holders.append(request)
             draft.try_run(request, next_tokens(request, draft.tokens_left))
@@ -138,11 +138,11 @@ class Reserving:
 
 @dataclass
 class Srpt:
-    """Shortest prompt first, all anew every iteration; who loses the seat is evicted."""
+    """Shortest prompt first, all anew every iteration; who loses the slot is preempted."""
 
-    needs: ClassVar[frozenset[Capability]] = frozenset()
-    hears: ClassVar[frozenset[type[Event]]] = frozenset()
-    seats: int = 10
+    requires: ClassVar[frozenset[Capability]] = frozenset()
+    subscribes: ClassVar[frozenset[type[Event]]] = frozenset()
+    max_num_seqs: int = 10
 
     def observe(self, event: Event) -> None:
         """Nothing to learn."""
@@ -155,10 +155,10 @@ class Srpt:
 
         draft = Draft(view)
         order = sorted(view.requests.values(), key=rank)
-        for request in order[self.seats :]:
+        for request in order[self.max_num_seqs :]:
             if request.kv_tokens:
-                draft.evict(request)
-        continuous_batch(draft, order[: self.seats])
+                draft.preempt(request)
+        continuous_batch(draft, order[: self.max_num_seqs])
         return draft.decision()
 
 
@@ -167,7 +167,9 @@ def policies() -> Iterator[Any]:
     for path in POLICIES:
         if path not in WHOLE:
             yield pytest.param(lambda path=path: _small(path), id=path.stem)
-    by_prompt = Standing(lambda table: -table.prompt_tokens.astype(np.float64), rule(mixed=True))
+    by_prompt = PriorityOrder(
+        lambda table: -table.prompt_tokens.astype(np.float64), rule(chunked_prefill=True)
+    )
     yield pytest.param(lambda: Standing_(by_prompt), id="longest prompt first")
     yield pytest.param(lambda: Paused(), id="pauses")
     yield pytest.param(lambda: Reserving(), id="reserves")
@@ -175,13 +177,13 @@ def policies() -> Iterator[Any]:
 
 
 class Standing_:  # noqa: N801 - the decision has the name already
-    """A standing order."""
+    """A priority order."""
 
-    needs: ClassVar[frozenset[Capability]] = frozenset()
-    hears: ClassVar[frozenset[type[Event]]] = frozenset()
+    requires: ClassVar[frozenset[Capability]] = frozenset()
+    subscribes: ClassVar[frozenset[type[Event]]] = frozenset()
 
-    def __init__(self, standing: Standing) -> None:
-        self._decision = Decision(standing=standing)
+    def __init__(self, priority_order: PriorityOrder) -> None:
+        self._decision = Decision(priority_order=priority_order)
 
     def observe(self, event: Event) -> None:
         """Nothing to learn."""
@@ -195,7 +197,7 @@ def _small(path: Path) -> SchedulingPolicy:
     """The policy of a file with limits that bind on a small workload."""
     node = yaml.safe_load(path.read_text(encoding="utf-8"))
     if "rule" in node:
-        limits = {"max_batch_requests": SEATS, "max_batch_tokens": TOKENS}
+        limits = {"max_num_seqs": MAX_NUM_SEQS, "max_num_batched_tokens": TOKENS}
         node["rule"] |= {name: limits[name] for name in limits.keys() & node["rule"].keys()}
     policy: SchedulingPolicy = build(node)
     return policy
@@ -212,8 +214,8 @@ def _engines(blocks: int) -> tuple[Engine, Engine]:
     about: dict[str, Any] = {
         "cluster": cluster(1),
         "costs": LinearCosts(blocks=blocks, load=0.0),
-        "max_batch_requests": SEATS,
-        "max_batch_tokens": TOKENS,
+        "max_num_seqs": MAX_NUM_SEQS,
+        "max_num_batched_tokens": TOKENS,
     }
     return Simulator(**about, fast_forward=False), VllmDry(**about)
 
@@ -265,7 +267,7 @@ def test_simulator_and_vllm_run_the_same_batches(
 @pytest.mark.parametrize("path", WHOLE, ids=lambda path: path.stem)
 def test_batches_of_whole_requests_are_refused(path: Path) -> None:
     _, dry = _engines(blocks=90)
-    with pytest.raises(ValueError, match="a standing order for request-level batches, which the"):
+    with pytest.raises(ValueError, match="a priority order for request-level batches, which the"):
         _serve(dry, _load(7, timed=False), _small(path))
 
 
@@ -278,7 +280,7 @@ def test_the_baseline_is_stock_vllm(blocks: int, timed: bool) -> None:
     (path,) = (path for path in POLICIES if path.stem == "vllm")
     _, dry = _engines(blocks)
     ours, frame = _serve(dry, load, _small(path))
-    theirs, preempted = _stock(load, LinearCosts(blocks=blocks, load=0.0), SEATS, TOKENS)
+    theirs, preempted = _stock(load, LinearCosts(blocks=blocks, load=0.0), MAX_NUM_SEQS, TOKENS)
     assert_same(ours, theirs)
     assert frame["preemptions"].tolist() == preempted
     assert (sum(preempted) > 0) == (blocks < 400)
@@ -288,7 +290,7 @@ def test_the_baseline_is_stock_vllm(blocks: int, timed: bool) -> None:
 @given(seed=st.integers(0, 10**6))
 @settings(max_examples=25, deadline=None)
 def test_the_rule_is_stock_vllm_whatever_its_numbers(seed: int) -> None:
-    """The simulator itself against stock vLLM: blocks, seats, budgets and lengths at random."""
+    """The simulator itself against stock vLLM: blocks, slots, budgets and lengths at random."""
     rng = np.random.default_rng(seed)
     longest, most = int(rng.choice([20, 300, 900])), int(rng.choice([3, 40, 200]))
     prompts, outputs = rng.integers(1, longest + 1, 80), rng.integers(1, most + 1, 80)
@@ -296,34 +298,38 @@ def test_the_rule_is_stock_vllm_whatever_its_numbers(seed: int) -> None:
     # To twentieths, so that some come at the same time and some at the end of an iteration.
     arrivals = (np.floor(gaps.cumsum() * 20) / 20).tolist()
     load = workload(prompts.tolist(), outputs.tolist(), arrivals)
-    seats, block = int(rng.choice([1, 2, 7, 33])), int(rng.choice([1, 2, 16, 32]))
-    tokens = max(seats, int(rng.choice([1, 8, 50, 300, 2000])))
+    max_num_seqs, block = int(rng.choice([1, 2, 7, 33])), int(rng.choice([1, 2, 16, 32]))
+    tokens = max(max_num_seqs, int(rng.choice([1, 8, 50, 300, 2000])))
     needed = -(-(longest + most) // block)
     costs = LinearCosts(blocks=1 + int(needed * rng.choice([1.0, 1.2, 2.0, 5.0])), block=block)
     costs = replace(costs, load=0.0)
     simulator = Simulator(
         cluster=cluster(1),
         costs=costs,
-        max_batch_requests=seats,
-        max_batch_tokens=tokens,
+        max_num_seqs=max_num_seqs,
+        max_num_batched_tokens=tokens,
         fast_forward=False,
     )
-    ours, frame = _serve(simulator, load, Fcfs(rule=rule(mixed=True, seats=seats, tokens=tokens)))
-    theirs, preempted = _stock(load, costs, seats, tokens)
+    ours, frame = _serve(
+        simulator,
+        load,
+        Fcfs(rule=rule(chunked_prefill=True, max_num_seqs=max_num_seqs, tokens=tokens)),
+    )
+    theirs, preempted = _stock(load, costs, max_num_seqs, tokens)
     assert_same(ours, theirs)
     assert frame["preemptions"].tolist() == preempted
 
 
 def _stock(
-    load: Workload, costs: LinearCosts, seats: int, tokens: int
+    load: Workload, costs: LinearCosts, max_num_seqs: int, tokens: int
 ) -> tuple[list[Step], list[int]]:
     """Batches of vLLM's own scheduler on the same virtual clock; preemptions of each request."""
     scheduler = vllm_dry.new_scheduler(
         Scheduler,
         kv_blocks=costs.blocks,
         block_tokens=costs.block,
-        max_batch_requests=seats,
-        max_batch_tokens=tokens,
+        max_num_seqs=max_num_seqs,
+        max_num_batched_tokens=tokens,
         max_context_tokens=4096,
     )
     now_s, came, steps, requests = 0.0, 0, [], {}
@@ -374,15 +380,15 @@ def test_groups_come_and_go_and_calls_wait_for_others(load: Workload, seed: int)
     about: dict[str, Any] = {
         "cluster": cluster(4),
         "costs": UnevenCosts(blocks=12, load=0.37),
-        "max_batch_requests": SEATS,
-        "max_batch_tokens": TOKENS,
+        "max_num_seqs": MAX_NUM_SEQS,
+        "max_num_batched_tokens": TOKENS,
     }
     frames: list[pd.DataFrame] = []
     engines: tuple[Engine, ...] = (Simulator(**about), VllmDry(**about))
     for engine in engines:
         recorder = Recorder()
         placement = Restless(seed, [0.2719, 1.6449, 0.0113], 4)
-        policy = Fcfs(rule=rule(mixed=True, seats=6, tokens=64))
+        policy = Fcfs(rule=rule(chunked_prefill=True, max_num_seqs=6, tokens=64))
         engine.run(load, System("test", policy, RoundRobin(), placement), recorder)
         frames.append(recorder.requests)
     pd.testing.assert_frame_equal(frames[0], frames[1], rtol=1e-9)

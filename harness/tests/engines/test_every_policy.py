@@ -40,7 +40,7 @@ def _name(path: Path) -> str:
 def _configured(policy: Path, system: Path | None = None) -> dict[str, Any]:
     """What the files say, with references between them resolved."""
     groups: dict[str, Any] = {
-        "fidelity": "paper",
+        "variant": "paper",
         "policy": OmegaConf.load(policy),
         "system": OmegaConf.load(system) if system else {},
     }
@@ -71,7 +71,7 @@ def _policy(path: Path) -> SchedulingPolicy:
     policy: SchedulingPolicy = _built(
         _configured(path)["policy"], _offered(LinearCosts(), cluster())
     )
-    if missing := policy.needs - Simulator.offers:
+    if missing := policy.requires - Simulator.supports:
         pytest.skip(f"the simulator lacks {', '.join(sorted(c.value for c in missing))}")
     return policy
 
@@ -97,7 +97,7 @@ def _fingerprint(view: GroupView) -> tuple[object, ...]:
     columns = [getattr(table, name).tobytes() for name in type(table).__slots__]
     ledger = [(i, view.kv.holding(i), view.kv.reservation(i)) for i in view.requests]
     free = [view.kv.free_blocks(service) for service in view.services]
-    rest = (view.now_s, view.group, view.in_flight, view.free_share, view.max_batch_tokens)
+    rest = (view.now_s, view.group, view.in_flight, view.free_share, view.max_num_batched_tokens)
     return (*columns, *ledger, *free, *rest, view.kv.problems().copy() == [])
 
 
@@ -105,8 +105,8 @@ def _fingerprint(view: GroupView) -> tuple[object, ...]:
 class Checked:
     """Lets a policy decide and checks that it only looked."""
 
-    needs: ClassVar[frozenset[Capability]] = frozenset()
-    hears: ClassVar[frozenset[type[Event]]] = frozenset()
+    requires: ClassVar[frozenset[Capability]] = frozenset()
+    subscribes: ClassVar[frozenset[type[Event]]] = frozenset()
 
     inner: SchedulingPolicy
     waited: bool = False
@@ -117,18 +117,18 @@ class Checked:
         self.inner.observe(event)
 
     def schedule(self, view: GroupView) -> Decision:
-        """Compare the view before and after, and the key of a standing order with itself."""
+        """Compare the view before and after, and the key of a priority order with itself."""
         self.asked += 1
         before = _fingerprint(view)
         decision = self.inner.schedule(view)
         assert _fingerprint(view) == before
-        if decision.standing is not None and decision.standing.key is not None:
+        if decision.priority_order is not None and decision.priority_order.key is not None:
             table = view.table
-            key = decision.standing.key(table)
+            key = decision.priority_order.key(table)
             assert key.shape == table.id.shape
-            np.testing.assert_array_equal(key, decision.standing.key(table))
+            np.testing.assert_array_equal(key, decision.priority_order.key(table))
             assert _fingerprint(view) == before
-        self.waited |= not decision.launch and decision.standing is None
+        self.waited |= not decision.launch and decision.priority_order is None
         return decision
 
 
@@ -136,8 +136,8 @@ def _checked(policy: SchedulingPolicy) -> Checked:
     """The policy between checks, with its own needs and events."""
 
     class Same(Checked):
-        needs = policy.needs
-        hears = policy.hears
+        requires = policy.requires
+        subscribes = policy.subscribes
 
     return Same(policy)
 
@@ -218,8 +218,8 @@ def test_fast_forward_changes_nothing(path: Path) -> None:
 class CheckedPlacement:
     """Lets a placement decide; checks that it only looked and used GPUs there are."""
 
-    needs: ClassVar[frozenset[Capability]] = frozenset()
-    hears: ClassVar[frozenset[type[Event]]] = frozenset()
+    requires: ClassVar[frozenset[Capability]] = frozenset()
+    subscribes: ClassVar[frozenset[type[Event]]] = frozenset()
 
     inner: PlacementPolicy
     deployments: int = 0
@@ -249,8 +249,8 @@ def _checked_placement(policy: PlacementPolicy) -> CheckedPlacement:
     """The policy between checks, with its own needs and events."""
 
     class Same(CheckedPlacement):
-        needs = policy.needs
-        hears = policy.hears
+        requires = policy.requires
+        subscribes = policy.subscribes
 
     return Same(policy)
 
@@ -290,7 +290,7 @@ def _serve_system(path: Path, requests: int) -> tuple[Workload, Recorder, Checke
         dispatch=_built(system["dispatch"], offered),
         placement=placement,
     )
-    engine = Simulator(cluster=machine, costs=costs, max_batch_requests=512, max_batch_tokens=65536)
+    engine = Simulator(cluster=machine, costs=costs, max_num_seqs=512, max_num_batched_tokens=65536)
     recorder = Recorder(keep_events=True)
     engine.run(load, served, recorder)
     return load, recorder, placement

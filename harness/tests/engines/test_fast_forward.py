@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from baselines.fcfs import Fcfs
 from harness.engines.recorder import Recorder
-from harness.engines.simulator.fast.lane import LOG_COLUMNS
-from harness.interface.decisions import BatchRule, Decision, Deployment
+from harness.engines.simulator.fast.replica import LOG_COLUMNS
+from harness.interface.decisions import ContinuousBatching, Decision, Deployment
 from harness.interface.draft import Draft, continuous_batch, is_decode
 from harness.interface.entities import Group, Work
 from harness.interface.events import Event, Iterated
@@ -30,11 +30,11 @@ from harness.tests.support.serving import (
 )
 
 RULES = (
-    rule(mixed=False, pads=True, seats=4, tokens=300, padding=40),
-    rule(mixed=False, pads=False, seats=6, tokens=220),
-    rule(mixed=False, pads=True, seats=8, tokens=300, spare=0.05),
-    rule(mixed=True, seats=6, tokens=16),
-    rule(mixed=True, seats=8, tokens=40, spare=0.02),
+    rule(chunked_prefill=False, pads=True, max_num_seqs=4, tokens=300, padding=40),
+    rule(chunked_prefill=False, pads=False, max_num_seqs=6, tokens=220),
+    rule(chunked_prefill=False, pads=True, max_num_seqs=8, tokens=300, spare=0.05),
+    rule(chunked_prefill=True, max_num_seqs=6, tokens=16),
+    rule(chunked_prefill=True, max_num_seqs=8, tokens=40, spare=0.02),
 )
 NOTHING: frozenset[type[Event]] = frozenset()
 PERIOD_S = 0.125
@@ -68,7 +68,9 @@ def _assert_same(serve_it: Callable[[bool], Recorder]) -> None:
 @pytest.mark.parametrize("batch_rule", RULES)
 @given(load=loads(), blocks=st.sampled_from([12, 17, 30, 200]))
 @settings(max_examples=25, deadline=None)
-def test_same_times_with_and_without(batch_rule: BatchRule, load: Load, blocks: int) -> None:
+def test_same_times_with_and_without(
+    batch_rule: ContinuousBatching, load: Load, blocks: int
+) -> None:
     _assert_same(
         lambda fast: serve(
             workload(*load),
@@ -87,8 +89,8 @@ class Restless:
     service has a group.
     """
 
-    needs: ClassVar[frozenset[Capability]] = frozenset({Capability.REDEPLOY})
-    hears: ClassVar[frozenset[type[Event]]] = NOTHING
+    requires: ClassVar[frozenset[Capability]] = frozenset({Capability.REDEPLOY})
+    subscribes: ClassVar[frozenset[type[Event]]] = NOTHING
 
     def __init__(self, seed: int, waits_s: list[float], gpus: int) -> None:
         self._rng = np.random.default_rng(seed)
@@ -124,7 +126,7 @@ class Restless:
 )
 @settings(max_examples=25, deadline=None)
 def test_same_times_when_groups_come_and_go(
-    batch_rule: BatchRule, load: Load, blocks: int, seed: int, waits_s: list[float]
+    batch_rule: ContinuousBatching, load: Load, blocks: int, seed: int, waits_s: list[float]
 ) -> None:
     """Three services on four GPUs, redeployed at random times while requests keep arriving."""
     _assert_same(
@@ -146,8 +148,8 @@ class SteadyFcfs:
     first), so that what a run spans matters.
     """
 
-    needs: ClassVar[frozenset[Capability]] = frozenset()
-    hears: ClassVar[frozenset[type[Event]]] = NOTHING
+    requires: ClassVar[frozenset[Capability]] = frozenset()
+    subscribes: ClassVar[frozenset[type[Event]]] = NOTHING
 
     def __init__(self, *, rotates: bool) -> None:
         self._rotates = rotates
@@ -169,7 +171,7 @@ class SteadyFcfs:
 
         draft = Draft(view)
         continuous_batch(draft, sorted(view.requests.values(), key=place))
-        steady = not any(draft.evicts(r) for r in view.requests.values()) and all(
+        steady = not any(draft.preempts(r) for r in view.requests.values()) and all(
             is_decode(r) for r in view.requests.values() if draft.runs(r)
         )
         return draft.decision(steady=steady, wake_s=(turn + 1) * PERIOD_S)
@@ -185,7 +187,7 @@ class SteadyFcfs:
 def test_same_times_under_steady_decisions(
     rotates: bool, blocks: int, load: Load, seed: int, waits_s: list[float]
 ) -> None:
-    """Four seats and 64 tokens a batch; arrivals, wake-ups and redeployments interrupt the runs."""
+    """Four slots and 64 tokens a batch; arrivals, wake-ups and redeployments interrupt the runs."""
     _assert_same(
         lambda fast: serve(
             workload(*load, services=2),
@@ -194,7 +196,7 @@ def test_same_times_under_steady_decisions(
             costs=UnevenCosts(blocks=blocks, load=0.1),
             fast_forward=fast,
             gpus=3,
-            seats=4,
+            max_num_seqs=4,
             tokens=64,
         )
     )
@@ -215,8 +217,8 @@ def test_steady_decisions_are_asked_for_less_often() -> None:
 class Watched:
     """FCFS that keeps what every batch decided in the open computed."""
 
-    needs: ClassVar[frozenset[Capability]] = frozenset()
-    hears: ClassVar[frozenset[type[Event]]] = frozenset({Iterated})
+    requires: ClassVar[frozenset[Capability]] = frozenset()
+    subscribes: ClassVar[frozenset[type[Event]]] = frozenset({Iterated})
 
     def __init__(self, inner: SchedulingPolicy) -> None:
         self._inner = inner
@@ -264,7 +266,9 @@ def _expanded(log: pd.DataFrame, costs: LinearCosts) -> NDArray[np.float64]:
 @pytest.mark.parametrize("batch_rule", RULES)
 @given(load=loads(), blocks=st.sampled_from([12, 17, 200]))
 @settings(max_examples=15, deadline=None)
-def test_the_log_is_the_sequence_of_batches(batch_rule: BatchRule, load: Load, blocks: int) -> None:
+def test_the_log_is_the_sequence_of_batches(
+    batch_rule: ContinuousBatching, load: Load, blocks: int
+) -> None:
     """Iteration by iteration: start, duration, prompts, their tokens, decodes, their context."""
     costs = LinearCosts(blocks=blocks, load=0.0)
     recorder = Recorder(keep_iterations=True)

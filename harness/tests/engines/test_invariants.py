@@ -22,7 +22,7 @@ from baselines.fcfs import Fcfs
 from harness.benchmarks.speed import policies
 from harness.engines.recorder import GpuUse, Recorder
 from harness.engines.simulator.loop import Simulator
-from harness.interface.decisions import BatchRule, Decision, RequestBatches
+from harness.interface.decisions import ContinuousBatching, Decision, StaticBatching
 from harness.interface.entities import RequestId, Work
 from harness.interface.events import Arrived, Event, Finished, Iterated
 from harness.interface.policies import Capability, SchedulingPolicy
@@ -33,10 +33,10 @@ from harness.verify.estimates import area_under_number_s
 from harness.workloads.workload import Workload
 
 RULES = {
-    "padded": rule(mixed=False, pads=True, seats=4, tokens=300, padding=40),
-    "whole": rule(mixed=False, pads=False, seats=6, tokens=220),
-    "chunked": rule(mixed=True, seats=6, tokens=16),
-    "spare": rule(mixed=True, seats=8, tokens=40, spare=0.02),
+    "padded": rule(chunked_prefill=False, pads=True, max_num_seqs=4, tokens=300, padding=40),
+    "whole": rule(chunked_prefill=False, pads=False, max_num_seqs=6, tokens=220),
+    "chunked": rule(chunked_prefill=True, max_num_seqs=6, tokens=16),
+    "spare": rule(chunked_prefill=True, max_num_seqs=8, tokens=40, spare=0.02),
 }
 LOAD_S = 0.25
 Load = tuple[list[int], list[int], list[float]]
@@ -47,7 +47,7 @@ def _policy(name: str) -> SchedulingPolicy:
     if name in RULES:
         return Fcfs(rule=RULES[name])
     policy = policies()[name]
-    if missing := policy.needs - Simulator.offers:
+    if missing := policy.requires - Simulator.supports:
         pytest.skip(f"the simulator lacks {', '.join(sorted(c.value for c in missing))}")
     return policy
 
@@ -70,12 +70,12 @@ def loads(draw: st.DrawFn) -> Load:
 class Witness:
     """Lets a policy decide; adds up what batches did and what was held before each decision."""
 
-    needs: ClassVar[frozenset[Capability]] = frozenset()
-    hears: ClassVar[frozenset[type[Event]]] = frozenset({Iterated})
+    requires: ClassVar[frozenset[Capability]] = frozenset()
+    subscribes: ClassVar[frozenset[type[Event]]] = frozenset({Iterated})
 
     inner: SchedulingPolicy
     waited: bool = False
-    rule: BatchRule | RequestBatches | None = None
+    rule: ContinuousBatching | StaticBatching | None = None
     computed: Counter[RequestId] = field(default_factory=Counter)
     produced: Counter[RequestId] = field(default_factory=Counter)
     batch_s: defaultdict[RequestId, float] = field(default_factory=lambda: defaultdict(float))
@@ -83,11 +83,11 @@ class Witness:
 
     def observe(self, event: Event) -> None:
         """Pass on what the policy hears."""
-        if type(event) in self.inner.hears:
+        if type(event) in self.inner.subscribes:
             self.inner.observe(event)
         if isinstance(event, Iterated):
             self.ends_s.append(event.now_s)
-            assert self.rule is None or len(event.batch.tokens) <= self.rule.max_batch_requests
+            assert self.rule is None or len(event.batch.tokens) <= self.rule.max_num_seqs
             for request, tokens in event.batch.tokens.items():
                 self.computed[request] += tokens + max(0, event.new_tokens[request] - 1)
                 self.produced[request] += event.new_tokens[request]
@@ -105,9 +105,9 @@ class Witness:
         assert view.kv.free_blocks(service) >= 0
         assert view.kv.problems() == []
         decision = self.inner.schedule(view)
-        self.rule = decision.standing.rule if decision.standing else None
-        waits = isinstance(self.rule, RequestBatches) and self.rule.max_wait_s > 0
-        self.waited |= waits or (not decision.launch and decision.standing is None)
+        self.rule = decision.priority_order.rule if decision.priority_order else None
+        waits = isinstance(self.rule, StaticBatching) and self.rule.max_wait_s > 0
+        self.waited |= waits or (not decision.launch and decision.priority_order is None)
         return decision
 
 
@@ -115,8 +115,8 @@ def _witness(policy: SchedulingPolicy) -> Witness:
     """A witness with the policy's own needs, that hears what the policy does."""
 
     class Same(Witness):
-        needs = policy.needs
-        hears = policy.hears | {Iterated}
+        requires = policy.requires
+        subscribes = policy.subscribes | {Iterated}
 
     return Same(policy)
 
@@ -207,11 +207,11 @@ def test_a_run_with_fast_forward(name: str, load: Load, blocks: int) -> None:
         _assert_work_conserving(recorder)
     log = recorder.iteration_frame()
     if log is not None:
-        assert isinstance(witness.rule, BatchRule)
+        assert isinstance(witness.rule, ContinuousBatching)
         _assert_log_adds_up(wanted, recorder, log, blocks)
         together = log["prefill_requests"] + log["decode_requests"]
-        assert (together <= witness.rule.max_batch_requests).all()
-        assert (log["prefill_padded_tokens"] <= witness.rule.max_batch_tokens).all()
+        assert (together <= witness.rule.max_num_seqs).all()
+        assert (log["prefill_padded_tokens"] <= witness.rule.max_num_batched_tokens).all()
 
 
 def _assert_log_adds_up(load: Workload, recorder: Recorder, log: pd.DataFrame, blocks: int) -> None:
@@ -240,7 +240,7 @@ def _digests() -> dict[str, str]:
     found = {}
     for name in sorted({*RULES, *policies()}):
         policy = Fcfs(rule=RULES[name]) if name in RULES else policies()[name]
-        if not policy.needs - Simulator.offers:
+        if not policy.requires - Simulator.supports:
             frame = serve(load, policy, costs=LinearCosts(blocks=24)).requests
             numbers = frame.drop(columns="service").to_numpy(float)
             found[name] = hashlib.sha256(numbers.tobytes()).hexdigest()

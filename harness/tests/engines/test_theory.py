@@ -27,7 +27,7 @@ def _case(place: int, queue: Queue) -> object:
 
 @pytest.mark.parametrize(("seed", "queue"), [_case(*item) for item in enumerate(queues())])
 def test_a_queue_is_within_half_a_percent(seed: int, queue: Queue) -> None:
-    """Little's law and conservation of work hold exactly, and so do waits where seats are few."""
+    """Little's law and conservation of work hold exactly, and so do waits where slots are few."""
     line = verify(queue, QUICK, seed)
     assert line.problems == ()
     assert abs(line.difference) <= 0.005
@@ -70,10 +70,10 @@ def test_laws_have_the_moments_they_claim(law: Law) -> None:
 
 
 @pytest.mark.parametrize("law", Law)
-@pytest.mark.parametrize("seats", [1, 4])
-def test_control_variates_have_mean_zero(law: Law, seats: int) -> None:
+@pytest.mark.parametrize("max_num_seqs", [1, 4])
+def test_control_variates_have_mean_zero(law: Law, max_num_seqs: int) -> None:
     """None is more than four and a half standard errors from it: 72 are looked at."""
-    queue = Queue(discipline=Discipline.FIRST_COME, law=law, load=0.7, seats=seats)
+    queue = Queue(discipline=Discipline.FIRST_COME, law=law, load=0.7, max_num_seqs=max_num_seqs)
     rng = np.random.default_rng(8)
     samples = [draw_sample(law, queue.rate_per_s, 10_000, rng) for _ in range(60)]
     controls = np.array([run_means(queue, s, *queue.recursion_s(s)) for s in samples])[:, 1:]

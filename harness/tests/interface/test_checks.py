@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from harness.interface.checks import IllegalDecision, _broken_rules, check
 from harness.interface.decisions import (
     Batch,
-    BatchRule,
+    ContinuousBatching,
     Decision,
-    Evict,
+    PreemptionMode,
+    PriorityOrder,
     Reservation,
-    Standing,
     Until,
 )
 from harness.interface.entities import RequestId, ServiceId
@@ -25,15 +25,15 @@ from harness.tests.support.fakes import CHAT, CODE, FakeGroup, FakeScene
 
 ALL = frozenset(Capability)
 R1, R2, R3, R4, R99 = (RequestId(number) for number in (1, 2, 3, 4, 99))
-RULE = BatchRule(
-    mixed=True,
+RULE = ContinuousBatching(
+    chunked_prefill=True,
     pads_prompts=False,
-    max_batch_requests=4,
-    max_batch_tokens=64,
+    max_num_seqs=4,
+    max_num_batched_tokens=64,
     max_padding_tokens=0,
-    spare_blocks_share=0.0,
+    watermark=0.0,
 )
-STANDING = Standing(lambda table: table.arrival_s.astype(np.float64), RULE)
+STANDING = PriorityOrder(lambda table: table.arrival_s.astype(np.float64), RULE)
 
 
 def a_view(services: tuple[ServiceId, ...] = (CHAT,)) -> FakeGroup:
@@ -46,8 +46,8 @@ def a_view(services: tuple[ServiceId, ...] = (CHAT,)) -> FakeGroup:
     view = scene.view()
     view.in_flight = (Batch(CHAT, {R3: 1}, 0.25),)
     view.free_share = 0.75
-    view.max_batch_requests = 3
-    view.max_batch_tokens = 64
+    view.max_num_seqs = 3
+    view.max_num_batched_tokens = 64
     return view
 
 
@@ -60,12 +60,12 @@ LEGAL = [
     run({R1: 1, R2: 20}),
     run({R2: 5}),
     Decision(
-        evict={R1: Evict.SWAP},
+        preempt={R1: PreemptionMode.SWAP},
         reserve={R2: Reservation(120)},
         launch=(Batch(CHAT, {R2: 20}, 0.5, until=Until.ALL),),
     ),
     Decision(reserve={R2: Reservation(20)}, wake_s=10.5),
-    Decision(evict={R1: Evict.RECOMPUTE}, reserve={R1: Reservation(33)}),
+    Decision(preempt={R1: PreemptionMode.RECOMPUTE}, reserve={R1: Reservation(33)}),
     Decision(launch=(Batch(CHAT, {R1: 1}, 0.5), Batch(CHAT, {R2: 20}, 0.25))),
 ]
 
@@ -73,15 +73,15 @@ LEGAL = [
 @pytest.mark.parametrize("decision", LEGAL)
 def test_legal_decisions_have_no_sentence(decision: Decision) -> None:
     view = a_view()
-    assert check(decision, view, offers=ALL) == []
+    assert check(decision, view, supports=ALL) == []
     assert view.kv.problems() == []
 
 
 ILLEGAL: list[tuple[Decision, str]] = [
     (run({R99: 1}), "r99 is run but is not an unfinished request of this group"),
     (
-        Decision(evict={R99: Evict.RECOMPUTE}),
-        "r99 is evicted but is not an unfinished request of this group",
+        Decision(preempt={R99: PreemptionMode.RECOMPUTE}),
+        "r99 is preempted but is not an unfinished request of this group",
     ),
     (
         Decision(reserve={R99: Reservation(1)}),
@@ -102,7 +102,7 @@ ILLEGAL: list[tuple[Decision, str]] = [
     (run({}), "a batch of chat with 0 requests"),
     (
         Decision(
-            evict={R1: Evict.RECOMPUTE},
+            preempt={R1: PreemptionMode.RECOMPUTE},
             reserve={R2: Reservation(120)},
             launch=(Batch(CHAT, {R2: 5}, 0.75, until=Until.FIRST),),
         ),
@@ -120,10 +120,10 @@ ILLEGAL: list[tuple[Decision, str]] = [
         "1 requests running and 3 more, at most 3 may run at the same time",
     ),
     (run({R4: 65}), "a batch of 65 tokens, at most 64 are allowed"),
-    (Decision(evict={R3: Evict.RECOMPUTE}), "r3 is evicted while it is running"),
+    (Decision(preempt={R3: PreemptionMode.RECOMPUTE}), "r3 is preempted while it is running"),
     (
-        Decision(evict={R1: Evict.RECOMPUTE}, launch=(Batch(CHAT, {R1: 1}, 0.75),)),
-        "r1 is evicted and run by one decision",
+        Decision(preempt={R1: PreemptionMode.RECOMPUTE}, launch=(Batch(CHAT, {R1: 1}, 0.75),)),
+        "r1 is preempted and run by one decision",
     ),
     (Decision(reserve={R2: Reservation(16 * 9)}), "32 bytes over the KV capacity of 160"),
     (
@@ -142,21 +142,21 @@ ILLEGAL: list[tuple[Decision, str]] = [
     (Decision(wake_s=9.5), "wake_s 9.5 s is not after now, 10.0 s"),
     (Decision(wake_s=10.0), "wake_s 10.0 s is not after now, 10.0 s"),
     (Decision(wake_s=nan), "wake_s nan s is not after now, 10.0 s"),
-    (Decision(standing=STANDING), "a standing order with 1 batches in flight"),
+    (Decision(priority_order=STANDING), "a priority order with 1 batches in flight"),
 ]
 
 
 @pytest.mark.parametrize(("decision", "sentence"), ILLEGAL)
 def test_every_rule_has_its_sentence(decision: Decision, sentence: str) -> None:
-    assert "; ".join(check(decision, a_view(), offers=ALL)) == sentence
+    assert "; ".join(check(decision, a_view(), supports=ALL)) == sentence
 
 
 def test_the_kv_of_a_batch_may_not_exceed_the_capacity() -> None:
     """r1 and r3 hold 3 blocks of 10; 100 tokens are 7 more, and r1's next token is an eighth."""
     view = a_view()
-    view.max_batch_tokens = 1000
-    assert check(run({R4: 100}), view, offers=ALL) == []
-    assert check(run({R4: 100, R1: 1}), view, offers=ALL) == [
+    view.max_num_batched_tokens = 1000
+    assert check(run({R4: 100}), view, supports=ALL) == []
+    assert check(run({R4: 100, R1: 1}), view, supports=ALL) == [
         "16 bytes over the KV capacity of 160"
     ]
 
@@ -164,7 +164,7 @@ def test_the_kv_of_a_batch_may_not_exceed_the_capacity() -> None:
 def test_a_batch_of_one_service_takes_no_request_of_another() -> None:
     view = a_view(services=(CHAT, CODE))
     decision = Decision(launch=(Batch(CODE, {R1: 1}, 0.75),))
-    assert check(decision, view, offers=ALL) == ["r1 of chat is in a batch of code"]
+    assert check(decision, view, supports=ALL) == ["r1 of chat is in a batch of code"]
 
 
 @pytest.mark.parametrize(
@@ -172,51 +172,56 @@ def test_a_batch_of_one_service_takes_no_request_of_another() -> None:
     [
         (
             lambda view: view,
-            Decision(standing=STANDING, launch=(Batch(CHAT, {R1: 1}),)),
-            "a standing order comes with 1 batches launched",
+            Decision(priority_order=STANDING, launch=(Batch(CHAT, {R1: 1}),)),
+            "a priority order comes with 1 batches launched",
         ),
         (
             lambda view: a_view(services=(CHAT, CODE)),
-            Decision(standing=STANDING),
-            "a standing order in a group of 2 services; a standing order with 1 batches in flight",
+            Decision(priority_order=STANDING),
+            "a priority order in a group of 2 services; a priority order with 1 batches in flight",
         ),
     ],
 )
-def test_a_standing_order_stands_alone(
+def test_a_priority_order_stands_alone(
     change: Callable[[FakeGroup], FakeGroup], decision: Decision, sentence: str
 ) -> None:
     view = a_view()
     view.in_flight = ()
     view.free_share = 1.0
-    assert "; ".join(check(decision, change(view), offers=ALL)) == sentence
+    assert "; ".join(check(decision, change(view), supports=ALL)) == sentence
 
 
-def test_a_standing_order_cannot_pad_mixed_batches() -> None:
+def test_a_priority_order_cannot_pad_chunked_batches() -> None:
     view = a_view()
     view.in_flight = ()
-    padding = BatchRule(
-        mixed=True,
+    padding = ContinuousBatching(
+        chunked_prefill=True,
         pads_prompts=True,
-        max_batch_requests=4,
-        max_batch_tokens=64,
+        max_num_seqs=4,
+        max_num_batched_tokens=64,
         max_padding_tokens=0,
-        spare_blocks_share=0.0,
+        watermark=0.0,
     )
-    decision = Decision(standing=Standing(STANDING.key, padding))
-    assert check(decision, view, offers=ALL) == [
-        "a standing order pads the prompts of mixed batches"
+    decision = Decision(priority_order=PriorityOrder(STANDING.key, padding))
+    assert check(decision, view, supports=ALL) == [
+        "a priority order pads the prompts of chunked-prefill batches"
     ]
 
 
 @pytest.mark.parametrize(
     ("lacking", "decision", "services", "sentence"),
     [
-        (Capability.SWAP, Decision(evict={R1: Evict.SWAP}), (CHAT,), "1 requests swapped out"),
+        (
+            Capability.SWAP,
+            Decision(preempt={R1: PreemptionMode.SWAP}),
+            (CHAT,),
+            "1 requests swapped out",
+        ),
         (Capability.GPU_SHARE, run({R1: 1}), (CHAT,), "a batch on share 0.75 of the SMs"),
         (
             Capability.TO_COMPLETION,
             Decision(
-                evict={R1: Evict.RECOMPUTE},
+                preempt={R1: PreemptionMode.RECOMPUTE},
                 reserve={R2: Reservation(120)},
                 launch=(Batch(CHAT, {R2: 20}, 0.75, until=Until.ALL),),
             ),
@@ -230,15 +235,15 @@ def test_only_offered_capabilities_are_used(
     lacking: Capability, decision: Decision, services: tuple[ServiceId, ...], sentence: str
 ) -> None:
     view = a_view(services)
-    assert check(decision, view, offers=ALL) == []
-    assert check(decision, view, offers=ALL - {lacking}) == [
+    assert check(decision, view, supports=ALL) == []
+    assert check(decision, view, supports=ALL - {lacking}) == [
         f"{sentence}, which the engine does not offer"
     ]
 
 
 def test_all_broken_rules_are_told_at_once() -> None:
     decision = Decision(wake_s=1.0, launch=(Batch(CHAT, {R1: 3, R99: 1}, 0.75),))
-    found = check(decision, a_view(), offers=ALL)
+    found = check(decision, a_view(), supports=ALL)
     assert len(found) == 3
     error = IllegalDecision("; ".join(found))
     assert isinstance(error, ValueError)
@@ -256,8 +261,8 @@ def an_idle_view(*, promises: bool) -> FakeGroup:
     scene.decoding(16)
     scene.add(100)
     view = scene.view()
-    view.max_batch_requests = 3
-    view.max_batch_tokens = 118
+    view.max_num_seqs = 3
+    view.max_num_batched_tokens = 118
     return view
 
 
@@ -282,9 +287,9 @@ def decisions(draw: st.DrawFn) -> Decision:
         batches.append(
             Batch(oddly(CHAT, CODE), oddly(tokens, {}), oddly(1.0, 0.5, nan), oddly(False, True))
         )
-    evicted = draw(st.lists(names, max_size=2, unique=True))
+    preempted = draw(st.lists(names, max_size=2, unique=True))
     return Decision(
-        {name: oddly(Evict.RECOMPUTE, Evict.SWAP) for name in evicted},
+        {name: oddly(PreemptionMode.RECOMPUTE, PreemptionMode.SWAP) for name in preempted},
         oddly({}, {R3: Reservation(32)}),
         tuple(batches),
         oddly(None, 11.0, 9.0, nan),
@@ -297,6 +302,6 @@ def test_the_quick_look_passes_nothing_that_breaks_a_rule(
     decision: Decision, promises: bool, swaps: bool
 ) -> None:
     view = an_idle_view(promises=promises)
-    offers = ALL if swaps else frozenset()
-    assert check(decision, view, offers=offers) == _broken_rules(decision, view, offers)
+    supports = ALL if swaps else frozenset()
+    assert check(decision, view, supports=supports) == _broken_rules(decision, view, supports)
     assert view.kv.problems() == []

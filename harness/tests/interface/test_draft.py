@@ -14,20 +14,20 @@ from hypothesis import strategies as st
 from harness.interface.checks import check
 from harness.interface.decisions import (
     Batch,
-    BatchRule,
+    ContinuousBatching,
     Decision,
-    Evict,
+    PreemptionMode,
+    PriorityOrder,
     Reservation,
-    Standing,
     Until,
 )
 from harness.interface.draft import (
     Draft,
     continuous_batch,
     fill,
+    in_priority_order,
     is_decode,
     next_tokens,
-    standing_order,
 )
 from harness.interface.entities import RequestId
 from harness.interface.events import Event
@@ -45,16 +45,16 @@ from harness.tests.support.fakes import (
 from harness.tests.support.serving import LinearCosts, serve, workload
 
 ALL = frozenset(Capability)
-PROMPTS_FIRST = BatchRule(
-    mixed=False,
+PROMPTS_FIRST = ContinuousBatching(
+    chunked_prefill=False,
     pads_prompts=False,
-    max_batch_requests=8,
-    max_batch_tokens=100,
+    max_num_seqs=8,
+    max_num_batched_tokens=100,
     max_padding_tokens=0,
-    spare_blocks_share=0.0,
+    watermark=0.0,
 )
 PADDED = replace(PROMPTS_FIRST, pads_prompts=True, max_padding_tokens=20)
-MIXED = replace(PROMPTS_FIRST, mixed=True, max_batch_tokens=40)
+CHUNKED = replace(PROMPTS_FIRST, chunked_prefill=True, max_num_batched_tokens=40)
 
 
 def by_id(view: FakeGroup) -> list[RequestView]:
@@ -66,13 +66,13 @@ def runs(view: FakeGroup, name: RequestId) -> bool:
     return view.requests[name].is_running
 
 
-def filled(scene: FakeScene, rule: BatchRule) -> Decision:
+def filled(scene: FakeScene, rule: ContinuousBatching) -> Decision:
     """Fill by the rule, oldest first; the result must be legal."""
     view = scene.view()
     draft = Draft(view)
     fill(draft, by_id(view), rule)
     decision = draft.decision()
-    assert check(decision, view, offers=ALL) == []
+    assert check(decision, view, supports=ALL) == []
     return decision
 
 
@@ -83,8 +83,8 @@ def test_tokens_slots_and_kv_bound_a_batch() -> None:
     scene = FakeScene(capacity_blocks=4)
     first, second, third, fourth = scene.add(10), scene.add(40), scene.add(16), scene.add(16)
     view = scene.view()
-    view.max_batch_requests = 2
-    view.max_batch_tokens = 42
+    view.max_num_seqs = 2
+    view.max_num_batched_tokens = 42
     draft = Draft(view)
     assert not draft.try_run(first, 0)
     assert not draft.try_run(first, 11)
@@ -99,7 +99,7 @@ def test_tokens_slots_and_kv_bound_a_batch() -> None:
     draft = Draft(view)
     assert draft.try_run(second, 40)
     assert not draft.try_run(third, 16)
-    draft = Draft(replace(view, max_batch_tokens=1000))
+    draft = Draft(replace(view, max_num_batched_tokens=1000))
     assert draft.try_run(second, 40)
     draft.requests_left = 9
     assert draft.try_run(third, 16)
@@ -114,7 +114,7 @@ def test_batches_in_flight_use_slots_and_share() -> None:
     view = scene.view()
     view.in_flight = (Batch(CHAT, {RequestId(1): 1}, 0.6),)
     view.free_share = 0.4
-    view.max_batch_requests = 2
+    view.max_num_seqs = 2
     draft = Draft(view)
     assert not draft.try_run(scene.requests[RequestId(1)], 1)
     assert draft.try_run(newcomer, 5)
@@ -149,19 +149,20 @@ def test_every_batch_has_its_own_tokens() -> None:
     scene = FakeScene(capacity_blocks=9, services=(CHAT, CODE))
     chat, code = scene.add(30), scene.add(30, service=CODE)
     view = scene.view()
-    view.max_batch_tokens = 40
+    view.max_num_batched_tokens = 40
     draft = Draft(view)
     draft.open_batch(CHAT, 0.5)
     assert draft.try_run(chat, 30)
     draft.open_batch(CODE, 0.5)
     assert draft.try_run(code, 30)
-    assert check(draft.decision(), view, offers=ALL) == []
+    assert check(draft.decision(), view, supports=ALL) == []
 
 
-def test_an_estate_is_left_by_the_promise_that_was_in_force() -> None:
+def test_an_orphan_is_left_by_the_promise_that_was_in_force() -> None:
     """r2 has 1 own and 2 borrowed blocks and lends 2; the draft first moves it to 3 own ones.
 
-    The decision evicts before it promises: r2's estate still borrows, so no 3 blocks are taken.
+    The decision preempts before it promises: r2's orphaned reservation still borrows, so no 3
+    blocks are taken.
     """
     scene = FakeScene(capacity_blocks=7)
     host, middle, guest = scene.add(16), scene.add(16), scene.add(16)
@@ -172,11 +173,11 @@ def test_an_estate_is_left_by_the_promise_that_was_in_force() -> None:
     draft = Draft(view)
     assert draft.try_reserve(middle, Reservation(48, 0, host.facts.id))
     assert draft.kv.free_blocks(CHAT) == 1
-    draft.evict(middle)
+    draft.preempt(middle)
     assert draft.kv.free_blocks(CHAT) == 3
     decision = draft.decision()
-    assert (dict(decision.evict), decision.reserve) == ({2: Evict.RECOMPUTE}, {})
-    assert check(decision, view, offers=ALL) == []
+    assert (dict(decision.preempt), decision.reserve) == ({2: PreemptionMode.RECOMPUTE}, {})
+    assert check(decision, view, supports=ALL) == []
 
 
 def test_an_opened_batch_without_requests_is_not_launched() -> None:
@@ -196,30 +197,30 @@ def test_a_promise_is_kept_against_later_runs() -> None:
     assert draft.decision().reserve == {RequestId(1): Reservation(48)}
 
 
-def test_what_is_evicted_neither_runs_nor_keeps_its_promise() -> None:
+def test_what_is_preempted_neither_runs_nor_keeps_its_promise() -> None:
     scene = FakeScene(capacity_blocks=4)
     holder, newcomer = scene.decoding(48), scene.add(64)
     view = scene.view()
     draft = Draft(view)
     assert draft.try_reserve(holder, Reservation(64))
-    draft.evict(holder, Evict.SWAP)
+    draft.preempt(holder, PreemptionMode.SWAP)
     assert not draft.try_run(holder, 1)
     assert draft.try_run(newcomer, 64)
-    with pytest.raises(ValueError, match="r2 is running and cannot be evicted"):
-        draft.evict(newcomer)
+    with pytest.raises(ValueError, match="r2 is running and cannot be preempted"):
+        draft.preempt(newcomer)
     decision = draft.decision()
-    assert (decision.evict, decision.reserve) == ({RequestId(1): Evict.SWAP}, {})
-    assert check(decision, view, offers=ALL) == []
+    assert (decision.preempt, decision.reserve) == ({RequestId(1): PreemptionMode.SWAP}, {})
+    assert check(decision, view, supports=ALL) == []
 
 
-def test_one_decision_cannot_lend_and_evict_the_lender() -> None:
+def test_one_decision_cannot_lend_and_preempt_the_lender() -> None:
     scene = FakeScene(capacity_blocks=4)
     host, guest = scene.decoding(16), scene.add(16)
     host.reservation = Reservation(64)
     draft = Draft(scene.view())
     assert draft.try_reserve(guest, Reservation(0, 32, RequestId(1)))
     with pytest.raises(ValueError, match="r1 has just lent to r2"):
-        draft.evict(host)
+        draft.preempt(host)
     with pytest.raises(ValueError, match="r2 borrows from two lenders"):
         draft.try_reserve(guest, Reservation(16))
 
@@ -235,8 +236,8 @@ def test_all_run_or_none() -> None:
         draft.try_run_all([one, two], 100),
         draft.try_run_all([one, one], 100),
         draft.try_run_all([holder, one], 16),
-        Draft(replace(view, max_batch_requests=1)).try_run_all([holder, one], 100),
-        Draft(replace(view, max_batch_tokens=16)).try_run_all([holder, one], 100),
+        Draft(replace(view, max_num_seqs=1)).try_run_all([holder, one], 100),
+        Draft(replace(view, max_num_batched_tokens=16)).try_run_all([holder, one], 100),
         Draft(replace(view, free_share=0.0)).try_run_all([one], 100),
     ]
     assert not any(refused)
@@ -248,11 +249,11 @@ def test_all_run_or_none() -> None:
     assert draft.decision() == Decision(launch=(Batch(CHAT, {RequestId(1): 1, RequestId(2): 16}),))
 
 
-def test_what_is_evicted_does_not_run_with_all() -> None:
+def test_what_is_preempted_does_not_run_with_all() -> None:
     scene = FakeScene(capacity_blocks=3)
     holder, one = scene.decoding(20), scene.add(40)
     draft = Draft(scene.view())
-    draft.evict(holder)
+    draft.preempt(holder)
     assert not draft.try_run_all([holder, one], 100)
     assert draft.try_run_all([one], 100)
     assert (draft.kv.holding(RequestId(1)), draft.kv.free_blocks(CHAT)) == (0, 0)
@@ -292,16 +293,16 @@ def test_holders_first_means_a_newcomer_waits() -> None:
     assert draft.decision() == Decision(launch=(Batch(CHAT, {RequestId(1): 1}),))
 
 
-def test_a_preemptive_order_evicts_from_behind() -> None:
+def test_a_preemptive_order_preempts_from_behind() -> None:
     """r4 needs 3 blocks of 4: r3 goes first, then r2; r1, which stands before it, is kept."""
     scene = FakeScene(capacity_blocks=4)
     first, second, third = scene.decoding(10), scene.decoding(16), scene.decoding(16)
     urgent = scene.add(48)
     draft = Draft(scene.view())
-    continuous_batch(draft, [first, urgent, second, third], how=Evict.SWAP)
+    continuous_batch(draft, [first, urgent, second, third], how=PreemptionMode.SWAP)
     decision = draft.decision()
     assert launched(decision) == {1: 1, 4: 48}
-    assert list(decision.evict.items()) == [(3, Evict.SWAP), (2, Evict.SWAP)]
+    assert list(decision.preempt.items()) == [(3, PreemptionMode.SWAP), (2, PreemptionMode.SWAP)]
 
 
 def test_a_budget_cuts_the_last_prompt() -> None:
@@ -344,11 +345,11 @@ def test_every_request_is_looked_at_a_few_times_however_many_there_are() -> None
     order = list(scene.requests.values())
     continuous_batch(draft, order)
     decision = draft.decision()
-    assert (len(launched(decision)), len(decision.evict)) == (200, 200)
+    assert (len(launched(decision)), len(decision.preempt)) == (200, 200)
     assert all(r.asked <= 5 for r in order if isinstance(r, CountedRequest))
 
 
-# ---- filling by a standing order: prompts or decodes ----
+# ---- filling by a priority order: prompts or decodes ----
 
 
 def test_prompts_go_before_decodes() -> None:
@@ -384,7 +385,7 @@ def test_holders_and_admitted_share_the_request_limit() -> None:
     assert launched(filled(scene, PROMPTS_FIRST)) == {7: 4, 8: 4}
 
 
-def test_an_evicted_request_is_computed_whole_again() -> None:
+def test_an_preempted_request_is_computed_whole_again() -> None:
     scene = FakeScene(capacity_blocks=20)
     scene.add(20, generated=5)
     assert launched(filled(scene, PROMPTS_FIRST)) == {1: 25}
@@ -409,20 +410,20 @@ def test_padding_is_bounded(longest: int, admitted: int) -> None:
     assert len(launched(filled(scene, PADDED))) == admitted
 
 
-@pytest.mark.parametrize("rule", [PROMPTS_FIRST, MIXED])
-def test_admission_leaves_the_watermark_free(rule: BatchRule) -> None:
+@pytest.mark.parametrize("rule", [PROMPTS_FIRST, CHUNKED])
+def test_admission_leaves_the_watermark_free(rule: ContinuousBatching) -> None:
     """Of 10 blocks floor(0.25 x 10) = 2 stay free: prompts of 4 and 4 blocks fit, no third."""
     scene = FakeScene(capacity_blocks=10)
     for prompt_tokens in (64, 49, 1):
         scene.add(prompt_tokens)
-    watermark = replace(rule, spare_blocks_share=0.25, max_batch_tokens=200)
+    watermark = replace(rule, watermark=0.25, max_num_batched_tokens=200)
     assert launched(filled(scene, watermark)) == {1: 64, 2: 49}
 
 
 def test_decodes_may_use_the_watermark() -> None:
     scene = FakeScene(capacity_blocks=2)
     scene.decoding(16)
-    assert launched(filled(scene, replace(PROMPTS_FIRST, spare_blocks_share=1.0))) == {1: 1}
+    assert launched(filled(scene, replace(PROMPTS_FIRST, watermark=1.0))) == {1: 1}
 
 
 def test_the_last_holder_gives_way() -> None:
@@ -432,27 +433,30 @@ def test_the_last_holder_gives_way() -> None:
         scene.decoding(16)
     decision = filled(scene, PROMPTS_FIRST)
     assert launched(decision) == {1: 1}
-    assert list(decision.evict.items()) == [(3, Evict.RECOMPUTE), (2, Evict.RECOMPUTE)]
+    assert list(decision.preempt.items()) == [
+        (3, PreemptionMode.RECOMPUTE),
+        (2, PreemptionMode.RECOMPUTE),
+    ]
 
 
-def test_a_holder_with_room_in_its_block_runs_behind_an_eviction() -> None:
+def test_a_holder_with_room_in_its_block_runs_behind_an_preemption() -> None:
     """r4 gives way to r1; r2 and r3 still have room in their blocks."""
     scene = FakeScene(capacity_blocks=4)
     for kv_tokens in (16, 5, 6, 7):
         scene.decoding(kv_tokens)
     decision = filled(scene, PROMPTS_FIRST)
     assert launched(decision) == {1: 1, 2: 1, 3: 1}
-    assert set(decision.evict) == {4}
+    assert set(decision.preempt) == {4}
 
 
-def test_a_lone_holder_that_cannot_grow_is_evicted() -> None:
+def test_a_lone_holder_that_cannot_grow_is_preempted() -> None:
     scene = FakeScene(capacity_blocks=1)
     scene.decoding(16)
     decision = filled(scene, PROMPTS_FIRST)
-    assert decision == Decision(evict={RequestId(1): Evict.RECOMPUTE})
+    assert decision == Decision(preempt={RequestId(1): PreemptionMode.RECOMPUTE})
 
 
-# ---- filling by a standing order: mixed ----
+# ---- filling by a priority order: mixed ----
 
 
 def test_decodes_and_chunks_share_the_budget() -> None:
@@ -461,7 +465,7 @@ def test_decodes_and_chunks_share_the_budget() -> None:
     scene.add(30)
     scene.decoding(9)
     scene.add(30)
-    assert launched(filled(scene, MIXED)) == {1: 20, 3: 1, 2: 19}
+    assert launched(filled(scene, CHUNKED)) == {1: 20, 3: 1, 2: 19}
 
 
 def test_a_long_prompt_is_cut_to_what_decodes_leave_and_ends_the_batch() -> None:
@@ -470,7 +474,7 @@ def test_a_long_prompt_is_cut_to_what_decodes_leave_and_ends_the_batch() -> None
     scene.decoding(9)
     scene.add(30, 10)
     scene.add(5)
-    assert launched(filled(scene, MIXED)) == {2: 1, 1: 39}
+    assert launched(filled(scene, CHUNKED)) == {2: 1, 1: 39}
 
 
 def test_who_is_in_mid_prompt_gives_way_to_who_decodes() -> None:
@@ -478,9 +482,9 @@ def test_who_is_in_mid_prompt_gives_way_to_who_decodes() -> None:
     scene = FakeScene(capacity_blocks=3)
     scene.add(100, 32)
     scene.decoding(16)
-    decision = filled(scene, MIXED)
+    decision = filled(scene, CHUNKED)
     assert launched(decision) == {2: 1}
-    assert set(decision.evict) == {1}
+    assert set(decision.preempt) == {1}
 
 
 def test_decoding_means_that_only_the_last_output_token_is_missing() -> None:
@@ -492,15 +496,15 @@ def test_decoding_means_that_only_the_last_output_token_is_missing() -> None:
     assert not is_decode(scene.add(16))
 
 
-def test_newcomers_wait_while_somebody_is_evicted() -> None:
+def test_newcomers_wait_while_somebody_is_preempted() -> None:
     """r2 gives way to r1; afterwards a block is free, but the newcomer r3 is not admitted."""
     scene = FakeScene(capacity_blocks=4)
     scene.decoding(16)
     scene.decoding(48)
     scene.add(4)
-    decision = filled(scene, MIXED)
+    decision = filled(scene, CHUNKED)
     assert launched(decision) == {1: 1}
-    assert set(decision.evict) == {2}
+    assert set(decision.preempt) == {2}
 
 
 def test_a_newcomer_must_fit_whole_even_if_only_a_chunk_runs() -> None:
@@ -508,48 +512,48 @@ def test_a_newcomer_must_fit_whole_even_if_only_a_chunk_runs() -> None:
     scene = FakeScene(capacity_blocks=3)
     scene.add(49)
     scene.add(1)
-    assert filled(scene, MIXED) == Decision()
+    assert filled(scene, CHUNKED) == Decision()
     scene = FakeScene(capacity_blocks=4)
     scene.add(49)
-    assert launched(filled(scene, MIXED)) == {1: 40}
+    assert launched(filled(scene, CHUNKED)) == {1: 40}
 
 
-def test_mixed_batches_respect_the_request_limit() -> None:
+def test_chunked_batches_respect_the_request_limit() -> None:
     scene = FakeScene(capacity_blocks=20)
     for _ in range(7):
         scene.decoding(4)
     scene.add(2)
     scene.add(2)
-    assert launched(filled(scene, MIXED)) == {**dict.fromkeys(range(1, 8), 1), 8: 2}
+    assert launched(filled(scene, CHUNKED)) == {**dict.fromkeys(range(1, 8), 1), 8: 2}
 
 
-def test_a_mixed_rule_that_pads_is_refused() -> None:
-    with pytest.raises(ValueError, match="a mixed batch does not pad its prompts"):
-        filled(FakeScene(capacity_blocks=1), replace(MIXED, pads_prompts=True))
+def test_a_chunked_rule_that_pads_is_refused() -> None:
+    with pytest.raises(ValueError, match="a chunked-prefill batch does not pad its prompts"):
+        filled(FakeScene(capacity_blocks=1), replace(CHUNKED, pads_prompts=True))
 
 
 def test_filling_nothing_is_nothing() -> None:
-    assert filled(FakeScene(capacity_blocks=1), MIXED) == Decision()
+    assert filled(FakeScene(capacity_blocks=1), CHUNKED) == Decision()
 
 
-# ---- standing orders ----
+# ---- priority orders ----
 
 
-def test_a_standing_order_sorts_by_key_then_id_and_leaves_out_the_running() -> None:
+def test_a_priority_order_sorts_by_key_then_id_and_leaves_out_the_running() -> None:
     scene = FakeScene(capacity_blocks=9)
     for prompt_tokens in (30, 10, 20, 10):
         scene.add(prompt_tokens)
     scene.requests[RequestId(3)].is_running = True
-    shortest = Standing(lambda table: table.prompt_tokens.astype(np.float64), MIXED)
-    assert numbers(standing_order(scene.view(), shortest)) == [2, 4, 1]
+    shortest = PriorityOrder(lambda table: table.prompt_tokens.astype(np.float64), CHUNKED)
+    assert numbers(in_priority_order(scene.view(), shortest)) == [2, 4, 1]
 
 
 def test_a_key_must_give_one_number_per_request() -> None:
     scene = FakeScene(capacity_blocks=9)
     scene.add(1)
-    broken = Standing(lambda table: np.zeros(3), MIXED)
+    broken = PriorityOrder(lambda table: np.zeros(3), CHUNKED)
     with pytest.raises(ValueError, match=r"key of shape \(3,\) for 1 requests"):
-        standing_order(scene.view(), broken)
+        in_priority_order(scene.view(), broken)
 
 
 # ---- properties ----
@@ -582,8 +586,8 @@ def scenes(draw: st.DrawFn, *, promises: bool = False) -> FakeGroup:
     view.in_flight = (Batch(CHAT, running, 0.5),) if running else ()
     view.free_share = 0.5 if running else 1.0
     if promises:
-        view.max_batch_requests = draw(st.integers(1, 8))
-        view.max_batch_tokens = draw(st.integers(1, 120))
+        view.max_num_seqs = draw(st.integers(1, 8))
+        view.max_num_batched_tokens = draw(st.integers(1, 120))
         promise_some(draw, view)
     return view
 
@@ -602,14 +606,14 @@ def promise_some(draw: st.DrawFn, view: FakeGroup) -> None:
 
 def one_line(data: st.DataObject, draft: Draft, request: RequestView) -> None:
     """Try one random line of a decision; a refusal with a sentence is fine too."""
-    move = data.draw(st.sampled_from(["run", "run", "reserve", "evict", "batch", "fill"]))
+    move = data.draw(st.sampled_from(["run", "run", "reserve", "preempt", "batch", "fill"]))
     with suppress(ValueError):
         if move == "run":
             draft.try_run(request, data.draw(st.integers(-1, 70)))
         elif move == "reserve":
             draft.try_reserve(request, data.draw(PROMISES))
-        elif move == "evict":
-            draft.evict(request, data.draw(st.sampled_from(Evict)))
+        elif move == "preempt":
+            draft.preempt(request, data.draw(st.sampled_from(PreemptionMode)))
         elif move == "batch":
             draft.open_batch(request.facts.service, data.draw(st.sampled_from([0.2, 0.5, 1.0])))
         else:
@@ -625,46 +629,50 @@ def test_whatever_is_drafted_is_legal(view: FakeGroup, data: st.DataObject) -> N
         one_line(data, draft, data.draw(st.sampled_from(list(view.requests.values()))))
         assert draft.kv.problems() == []
     decision = draft.decision()
-    assert check(decision, view, offers=ALL) == []
+    assert check(decision, view, supports=ALL) == []
     assert view.kv.problems() == []
 
 
 RULES = st.builds(
-    BatchRule,
-    mixed=st.just(False),
+    ContinuousBatching,
+    chunked_prefill=st.just(False),
     pads_prompts=st.booleans(),
-    max_batch_requests=st.integers(1, 12),
-    max_batch_tokens=st.integers(60, 150),
+    max_num_seqs=st.integers(1, 12),
+    max_num_batched_tokens=st.integers(60, 150),
     max_padding_tokens=st.integers(0, 60),
-    spare_blocks_share=st.sampled_from([0.0, 0.01, 0.2]),
+    watermark=st.sampled_from([0.0, 0.01, 0.2]),
 )
 
 
 @settings(max_examples=300, deadline=None, derandomize=True)
 @given(scenes(), RULES, st.booleans(), st.randoms(use_true_random=False))
 def test_filling_is_legal_and_takes_from_the_front(
-    view: FakeGroup, rule: BatchRule, mixed: bool, rng: Random
+    view: FakeGroup, rule: ContinuousBatching, chunked_prefill: bool, rng: Random
 ) -> None:
-    """Holders and newcomers run from the front; holders are evicted from the back."""
-    rule = replace(rule, mixed=mixed, pads_prompts=rule.pads_prompts and not mixed)
+    """Holders and newcomers run from the front; holders are preempted from the back."""
+    rule = replace(
+        rule,
+        chunked_prefill=chunked_prefill,
+        pads_prompts=rule.pads_prompts and not chunked_prefill,
+    )
     order = by_id(view)
     rng.shuffle(order)
     draft = Draft(view)
     fill(draft, order, rule)
     decision = draft.decision()
-    assert check(decision, view, offers=ALL) == []
+    assert check(decision, view, supports=ALL) == []
     ran = launched(decision)
     holding = [r for r in order if r.kv_tokens > 0]
-    if mixed:
+    if chunked_prefill:
         holding = sorted(holding, key=is_decode, reverse=True)
     holders = numbers(holding)
     newcomers = [r.facts.id for r in order if r.kv_tokens == 0]
     for group in (holders, newcomers):
         chosen = [name in ran for name in group]
         assert chosen == sorted(chosen, reverse=True)
-    gone = [name in decision.evict for name in holders]
+    gone = [name in decision.preempt for name in holders]
     assert gone == sorted(gone)
-    assert not (decision.evict and any(name in ran for name in newcomers))
+    assert not (decision.preempt and any(name in ran for name in newcomers))
 
 
 def naive_continuous_batch(draft: Draft, order: list[RequestView]) -> None:
@@ -679,23 +687,23 @@ def naive_continuous_batch(draft: Draft, order: list[RequestView]) -> None:
             victims = [r for r in waiting if r.kv_tokens > 0]
             if not victims:
                 return
-            draft.evict(victims[-1])
+            draft.preempt(victims[-1])
             waiting.remove(victims[-1])
 
 
 @settings(max_examples=300, deadline=None, derandomize=True)
 @given(scenes(), st.integers(1, 200), st.integers(1, 12), st.data())
 def test_continuous_batching_equals_its_naive_form(
-    view: FakeGroup, max_batch_tokens: int, max_batch_requests: int, data: st.DataObject
+    view: FakeGroup, max_num_batched_tokens: int, max_num_seqs: int, data: st.DataObject
 ) -> None:
-    view.max_batch_tokens = max_batch_tokens
-    view.max_batch_requests = max_batch_requests
+    view.max_num_batched_tokens = max_num_batched_tokens
+    view.max_num_seqs = max_num_seqs
     order = data.draw(st.permutations(by_id(view)))
     fast, slow = Draft(view), Draft(view)
     continuous_batch(fast, order)
     naive_continuous_batch(slow, list(order))
     assert fast.decision() == slow.decision()
-    assert Counter(fast.decision().evict) == Counter(slow.decision().evict)
+    assert Counter(fast.decision().preempt) == Counter(slow.decision().preempt)
 
 
 # ---- what a draft is written on, while it is served ----
@@ -704,8 +712,8 @@ def test_continuous_batching_equals_its_naive_form(
 class Suspicious:
     """Evicts and pauses at random by `Draft`; at every question compares what it is shown twice."""
 
-    needs: ClassVar[frozenset[Capability]] = frozenset()
-    hears: ClassVar[frozenset[type[Event]]] = frozenset()
+    requires: ClassVar[frozenset[Capability]] = frozenset()
+    subscribes: ClassVar[frozenset[type[Event]]] = frozenset()
 
     def __init__(self, seed: int) -> None:
         self._rng = Random(seed)
@@ -732,7 +740,7 @@ class Suspicious:
         draft = Draft(view)
         order = self._rng.sample(requests, len(requests))
         if self._rng.random() < 0.1 and order[0].kv_tokens:
-            draft.evict(order.pop(0))
+            draft.preempt(order.pop(0))
         continuous_batch(draft, order, budget=self._rng.choice([None, None, 9]))
         steady = sum(map(draft.runs, requests)) == len(requests) and all(map(is_decode, requests))
         return draft.decision(steady=steady, wake_s=view.now_s + 0.7)
@@ -741,7 +749,7 @@ class Suspicious:
 @settings(max_examples=40, deadline=None, derandomize=True)
 @given(st.integers(0, 10**6), st.sampled_from([12, 20, 200]))
 def test_views_tables_and_ledger_tell_the_same(seed: int, blocks: int) -> None:
-    """Requests hold their tokens as numbers of their own, through evictions and long runs too."""
+    """Requests hold their tokens as numbers of their own, through preemptions and long runs too."""
     rng = Random(seed)
     load = workload(
         [rng.randint(1, 60) for _ in range(12)],

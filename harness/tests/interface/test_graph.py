@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from baselines.fcfs import Fcfs
 from harness.engines.recorder import Recorder
-from harness.interface.decisions import BatchRule, Decision, Standing
+from harness.interface.decisions import ContinuousBatching, Decision, PriorityOrder
 from harness.interface.entities import LengthPrediction, Request
 from harness.interface.events import Arrived, Event
 from harness.interface.graph import Edges, Graph
@@ -135,14 +135,16 @@ def applications(draw: st.DrawFn) -> Workload:
 
 
 class ByPrompt:
-    """Shortest prompt first, as a standing order with a key."""
+    """Shortest prompt first, as a priority order with a key."""
 
-    needs: ClassVar[frozenset[Capability]] = frozenset()
-    hears: ClassVar[frozenset[type[Event]]] = frozenset()
+    requires: ClassVar[frozenset[Capability]] = frozenset()
+    subscribes: ClassVar[frozenset[type[Event]]] = frozenset()
 
-    def __init__(self, batch_rule: BatchRule) -> None:
-        standing = Standing(lambda table: table.prompt_tokens.astype(np.float64), batch_rule)
-        self._decision = Decision(standing=standing)
+    def __init__(self, batch_rule: ContinuousBatching) -> None:
+        priority_order = PriorityOrder(
+            lambda table: table.prompt_tokens.astype(np.float64), batch_rule
+        )
+        self._decision = Decision(priority_order=priority_order)
 
     def observe(self, event: Event) -> None:
         """Nothing to learn."""
@@ -184,7 +186,12 @@ def _check(frame: pd.DataFrame, load: Workload) -> None:
 )
 @settings(max_examples=12, deadline=None)
 def test_same_times_with_and_without(
-    batch_rule: BatchRule, who: str, load: Workload, blocks: int, seed: int, waits_s: list[float]
+    batch_rule: ContinuousBatching,
+    who: str,
+    load: Workload,
+    blocks: int,
+    seed: int,
+    waits_s: list[float],
 ) -> None:
     """Fast-forward on and off, while groups come and go."""
     frames = []

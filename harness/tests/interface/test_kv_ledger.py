@@ -35,13 +35,13 @@ class NaiveLedger:
 
     capacity_bytes: int
     accounts: dict[RequestId, NaiveAccount] = field(default_factory=dict)
-    estates: int = 0
+    orphans: int = 0
 
     def open(self, request: Request) -> None:
         self.accounts[request.id] = NaiveAccount(request.service)
 
     def close(self, request: RequestId) -> None:
-        self.evict(request)
+        self.preempt(request)
         del self.accounts[request]
 
     def grow(self, request: RequestId, tokens: int) -> None:
@@ -52,20 +52,20 @@ class NaiveLedger:
         while bare := [e for e in self.accounts if e < 0 and not self.borrowers(e)]:
             del self.accounts[bare[0]]
 
-    def evict(self, request: RequestId) -> None:
+    def preempt(self, request: RequestId) -> None:
         account = self.accounts[request]
         if borrowers := self.borrowers(request):
-            self.estates += 1
-            estate = RequestId(-self.estates)
+            self.orphans += 1
+            orphan = RequestId(-self.orphans)
             promise = account.promise
             if promise and promise.lender is None:
                 lent = self.lent(request) * BLOCK
                 promise = replace(promise, own_tokens=min(promise.own_tokens, lent))
-            self.accounts[estate] = NaiveAccount(account.service, 0, promise)
+            self.accounts[orphan] = NaiveAccount(account.service, 0, promise)
             for borrower in borrowers:
                 loan = self.accounts[borrower].promise
                 assert loan
-                self.accounts[borrower].promise = replace(loan, lender=estate)
+                self.accounts[borrower].promise = replace(loan, lender=orphan)
         account.held = 0
         self.reserve(request, None)
 
@@ -124,7 +124,7 @@ class NaiveLedger:
 
     def clone(self) -> "NaiveLedger":
         accounts = {r: replace(a) for r, a in self.accounts.items()}
-        return NaiveLedger(self.capacity_bytes, accounts, self.estates)
+        return NaiveLedger(self.capacity_bytes, accounts, self.orphans)
 
 
 def assert_same(ledger: KvLedger, naive: NaiveLedger) -> None:
@@ -213,10 +213,10 @@ class Story:
             return Reservation(own, self.data.draw(st.integers(0, 4 * BLOCK)), lender)
         return Reservation(own)
 
-    def evict(self) -> None:
+    def preempt(self) -> None:
         request = self.pick()
-        self.ledger.evict(request)
-        self.naive.evict(request)
+        self.ledger.preempt(request)
+        self.naive.preempt(request)
 
     def close(self) -> None:
         request = self.pick()
@@ -252,7 +252,7 @@ class Story:
             self.grow_all,
             self.reserve,
             self.reserve,
-            self.evict,
+            self.preempt,
             self.close,
         ]
         wants_more = len(self.requests()) < 6
@@ -341,7 +341,7 @@ def test_nested_loans_fit_inside_each_other() -> None:
     assert not kv.try_grow(R1, 1)
 
 
-def test_a_lender_that_leaves_early_leaves_an_estate_of_what_it_lent() -> None:
+def test_a_lender_that_leaves_early_leaves_an_orphan_of_what_it_lent() -> None:
     kv = a_ledger(8, R1, R2, R3)
     kv.reserve(R1, Reservation(8 * BLOCK))
     kv.reserve(R2, Reservation(0, 3 * BLOCK, R1))
@@ -355,11 +355,11 @@ def test_a_lender_that_leaves_early_leaves_an_estate_of_what_it_lent() -> None:
     assert kv.free_blocks(CHAT) == 3
 
 
-def test_an_estate_is_settled_when_its_borrower_pays_for_itself() -> None:
+def test_an_orphan_is_settled_when_its_borrower_pays_for_itself() -> None:
     kv = a_ledger(4, R1, R2, R3)
     kv.reserve(R1, Reservation(4 * BLOCK))
     kv.reserve(R2, Reservation(0, 2 * BLOCK, R1))
-    kv.evict(R1)
+    kv.preempt(R1)
     assert kv.free_blocks(CHAT) == 2
     assert not kv.copy().try_reserve(R2, Reservation(5 * BLOCK))
     assert kv.try_reserve(R2, Reservation(3 * BLOCK))
@@ -369,11 +369,11 @@ def test_an_estate_is_settled_when_its_borrower_pays_for_itself() -> None:
     assert kv.problems() == []
 
 
-def test_refusal_changes_nothing_even_where_an_estate_would_have_gone() -> None:
+def test_refusal_changes_nothing_even_where_an_orphan_would_have_gone() -> None:
     kv = a_ledger(4, R1, R2, R3)
     kv.reserve(R1, Reservation(2 * BLOCK))
     kv.reserve(R2, Reservation(0, 2 * BLOCK, R1))
-    kv.evict(R1)
+    kv.preempt(R1)
     kv.grow(R3, 2 * BLOCK)
     assert not kv.try_reserve(R2, Reservation(3 * BLOCK))
     assert kv.reservation(R2) == Reservation(0, 2 * BLOCK, RequestId(-1))
@@ -423,7 +423,7 @@ def test_errors_are_sentences() -> None:
         ("r1 cannot grow by -1 tokens", lambda: kv.grow(R1, -1)),
         ("r2 cannot grow by -3 tokens", lambda: kv.grow_all({R1: 0, R2: -3})),
         ("r8 has no KV account here", lambda: kv.fits({R1: 1, RequestId(8): 1, RequestId(9): 1})),
-        ("r-1 is an estate, not a request", lambda: kv.evict(RequestId(-1))),
+        ("r-1 is an orphaned reservation, not a request", lambda: kv.preempt(RequestId(-1))),
         ("r1 borrows 4 tokens from nobody", lambda: kv.reserve(R1, Reservation(1, 4))),
         (
             "r1 borrows from r9, which is not",
@@ -486,6 +486,6 @@ def test_questions_touch_only_the_loan_chain(on_copy: bool) -> None:
     assert looked_up == {R1, R2, R3}
     looked_up.clear()
     assert asked.try_grow(R4, 5 * BLOCK)
-    asked.evict(R4)
+    asked.preempt(R4)
     assert asked.shortages() == []
     assert looked_up == {R4}

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from baselines.fcfs import Fcfs
 from harness.costs.models import ModelFacts
-from harness.interface.decisions import BatchRule, Deployment
+from harness.interface.decisions import ContinuousBatching, Deployment
 from harness.interface.entities import GpuId, Group, GroupId, ServiceId
 from harness.interface.views import ClusterView
 from harness.planning.forecast import Forecast, Forecaster, Load, Plan, ready_load
@@ -29,8 +29,8 @@ TINY = ModelFacts(
 )
 PLANS = (Plan(1, 1), Plan(2, 1), Plan(3, 1), Plan(1, 2), Plan(2, 2))
 RULES = (
-    rule(pads=True, seats=4, tokens=300, padding=40),
-    rule(mixed=True, seats=6, tokens=32),
+    rule(pads=True, max_num_seqs=4, tokens=300, padding=40),
+    rule(chunked_prefill=True, max_num_seqs=6, tokens=32),
 )
 
 
@@ -45,7 +45,7 @@ def _random(seed: int, count: int) -> tuple[list[int], list[int]]:
 
 
 def _forecast(
-    load: Load, plan: Plan, batch_rule: BatchRule = RULES[0], blocks: int = 200
+    load: Load, plan: Plan, batch_rule: ContinuousBatching = RULES[0], blocks: int = 200
 ) -> Forecast:
     forecaster = Forecaster(costs=LinearCosts(blocks=blocks), rule=batch_rule)
     return forecaster.forecast(SERVICE, TINY, plan, load)
@@ -88,7 +88,7 @@ class Spread(Everywhere):
 )
 @settings(max_examples=40, deadline=None)
 def test_a_forecast_is_the_simulators_run(
-    batch_rule: BatchRule, seed: int, count: int, plan: Plan, blocks: int, share: float
+    batch_rule: ContinuousBatching, seed: int, count: int, plan: Plan, blocks: int, share: float
 ) -> None:
     """Finish time to 1e-9, and at any moment the same requests with the same tokens."""
     prompts, outputs = _random(seed, count)

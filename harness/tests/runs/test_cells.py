@@ -70,7 +70,7 @@ def test_a_finished_cell_is_not_run_again(tmp_path: Path) -> None:
     cell = small(tmp_path)
     run_cell(cell)
     before = (cell.folder / "summary.json").stat().st_mtime_ns
-    run_cell(replace(cell, recipe=Failing(AssertionError("it was run again"))))
+    run_cell(replace(cell, workload_factory=Failing(AssertionError("it was run again"))))
     assert (cell.folder / "summary.json").stat().st_mtime_ns == before
 
 
@@ -85,7 +85,7 @@ def test_a_folder_without_one_of_its_files_is_redone(tmp_path: Path, lost: str) 
 
 @pytest.mark.parametrize("error", [ValueError("bad row"), KeyboardInterrupt()])
 def test_a_cell_that_fails_leaves_nothing(tmp_path: Path, error: Exception) -> None:
-    cell = replace(small(tmp_path), recipe=Failing(error))
+    cell = replace(small(tmp_path), workload_factory=Failing(error))
     with pytest.raises(type(error)):
         run_cell(cell)
     assert list(tmp_path.iterdir()) == []
@@ -124,7 +124,9 @@ def test_a_worker_says_what_the_cell_said(tmp_path: Path) -> None:
     """Not Ray's report of it: the sentence alone, and the worker's traceback as a note."""
     cell = small(tmp_path)
     cells = [
-        replace(cell, folder=tmp_path / "x" / name, recipe=Failing(ValueError("row 7 is bad")))
+        replace(
+            cell, folder=tmp_path / "x" / name, workload_factory=Failing(ValueError("row 7 is bad"))
+        )
         for name in ("a", "b")
     ]
     with pytest.raises(ValueError, match="row 7 is bad") as raised:

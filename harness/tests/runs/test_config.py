@@ -5,18 +5,18 @@ from typing import Any
 
 import pytest
 
-from harness.runs.config import FIDELITIES, check, check_fidelity
+from harness.runs.config import VARIANTS, check, check_variant
 
 
-@pytest.mark.parametrize("fidelity", FIDELITIES)
-def test_known_fidelities_pass(fidelity: str) -> None:
-    check_fidelity(fidelity)
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_known_fidelities_pass(variant: str) -> None:
+    check_variant(variant)
 
 
-@pytest.mark.parametrize("fidelity", ["Paper", "", "program"])
-def test_an_unknown_fidelity_is_refused(fidelity: str) -> None:
-    with pytest.raises(ValueError, match=f"^fidelity={fidelity} is none of paper, code$"):
-        check_fidelity(fidelity)
+@pytest.mark.parametrize("variant", ["Paper", "", "program"])
+def test_an_unknown_variant_is_refused(variant: str) -> None:
+    with pytest.raises(ValueError, match=f"^variant={variant} is none of paper, code$"):
+        check_variant(variant)
 
 
 def plain(**changes: Any) -> dict[str, Any]:

@@ -13,12 +13,12 @@ from harness.interface.views import GroupView, RequestView
 class OneByDeadline:
     """Who runs stays; next is who must be done first."""
 
-    needs: ClassVar[frozenset[Capability]] = frozenset()
-    hears: ClassVar[frozenset[type[Event]]] = frozenset()
+    requires: ClassVar[frozenset[Capability]] = frozenset()
+    subscribes: ClassVar[frozenset[type[Event]]] = frozenset()
 
-    def __init__(self, *, seats: int) -> None:
+    def __init__(self, *, max_num_seqs: int) -> None:
         """So many at a time."""
-        self._seats = seats
+        self._seats = max_num_seqs
 
     def observe(self, event: Event) -> None:
         """Nothing to learn."""

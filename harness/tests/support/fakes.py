@@ -72,8 +72,8 @@ class FakeGroup:
     services: Mapping[ServiceId, Service]
     requests: Mapping[RequestId, RequestView]
     now_s: float = 10.0
-    max_batch_requests: int = 1000
-    max_batch_tokens: int = 1_000_000
+    max_num_seqs: int = 1000
+    max_num_batched_tokens: int = 1_000_000
     in_flight: tuple[Batch, ...] = ()
     free_share: float = 1.0
 

@@ -11,7 +11,7 @@ from baselines.round_robin import RoundRobin
 from harness.costs.model import IterationTable, work_seconds
 from harness.engines.recorder import Recorder
 from harness.engines.simulator.loop import Simulator
-from harness.interface.decisions import BatchRule, Deployment
+from harness.interface.decisions import ContinuousBatching, Deployment
 from harness.interface.entities import Cluster, GpuId, Group, GroupId, Service, ServiceId, Work
 from harness.interface.events import Event
 from harness.interface.policies import (
@@ -24,7 +24,7 @@ from harness.interface.policies import (
 )
 from harness.interface.views import ClusterView
 from harness.planning.forecast import Plan
-from harness.planning.outlook import Outlook
+from harness.planning.preview import StagePreview
 from harness.planning.stages import Stage
 from harness.workloads.workload import Workload
 
@@ -33,21 +33,21 @@ SERVICE = ServiceId("m")
 
 def rule(
     *,
-    mixed: bool = False,
+    chunked_prefill: bool = False,
     pads: bool = False,
-    seats: int = 8,
+    max_num_seqs: int = 8,
     tokens: int = 256,
     padding: int = 10**9,
     spare: float = 0.0,
-) -> BatchRule:
+) -> ContinuousBatching:
     """A batch rule with room for eight."""
-    return BatchRule(
-        mixed=mixed,
+    return ContinuousBatching(
+        chunked_prefill=chunked_prefill,
         pads_prompts=pads,
-        max_batch_requests=seats,
-        max_batch_tokens=tokens,
+        max_num_seqs=max_num_seqs,
+        max_num_batched_tokens=tokens,
         max_padding_tokens=padding,
-        spare_blocks_share=spare,
+        watermark=spare,
     )
 
 
@@ -135,8 +135,8 @@ def a_group(service: str, *gpus: int, name: str = "") -> Group:
 class Everywhere:
     """Placement for tests: these groups from the start, each (service, gpus)."""
 
-    needs: ClassVar[frozenset[Capability]] = frozenset()
-    hears: ClassVar[frozenset[type[Event]]] = frozenset()
+    requires: ClassVar[frozenset[Capability]] = frozenset()
+    subscribes: ClassVar[frozenset[type[Event]]] = frozenset()
 
     def __init__(self, *groups: tuple[str, tuple[int, ...]]) -> None:
         self._deployment = Deployment(tuple(a_group(service, *gpus) for service, gpus in groups))
@@ -185,15 +185,15 @@ def serve(
     recorder: Recorder | None = None,
     predictor: LengthPredictor | None = None,
     dispatch: DispatchPolicy | None = None,
-    seats: int = 512,
+    max_num_seqs: int = 512,
     tokens: int = 8192,
 ) -> Recorder:
     """Run a workload on the simulator and return what was recorded."""
     engine = Simulator(
         cluster=cluster(gpus),
         costs=costs or LinearCosts(),
-        max_batch_requests=seats,
-        max_batch_tokens=tokens,
+        max_num_seqs=max_num_seqs,
+        max_num_batched_tokens=tokens,
         fast_forward=fast_forward,
     )
     system = System(
@@ -208,8 +208,8 @@ def serve(
     return recorder
 
 
-class RateOutlook:
-    """Stands in for an `Outlook` in tests of planners: no loads, and work is done at fixed rates.
+class RatePreview:
+    """Stands in for a `StagePreview` in tests of planners: no loads, work is done at fixed rates.
 
     `rates` gives, per service, the plans it may use and what each does per second.
     """
@@ -266,11 +266,11 @@ class RateOutlook:
         return duration_s
 
 
-def rate_outlook(
+def rate_preview(
     work: Mapping[str, float],
     rates: Mapping[str, Mapping[Plan, float]],
     *,
     preemption: bool = True,
-) -> Outlook:
-    """A `RateOutlook` where an `Outlook` is asked for."""
-    return cast(Outlook, RateOutlook(work, rates, preemption=preemption))
+) -> StagePreview:
+    """A `RateOutlook` where an `StagePreview` is asked for."""
+    return cast(StagePreview, RatePreview(work, rates, preemption=preemption))

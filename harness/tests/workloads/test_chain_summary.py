@@ -14,7 +14,7 @@ NODE = yaml.safe_load(
 )
 
 
-def recipe(**changes: Any) -> ChainSummary:
+def workload_factory(**changes: Any) -> ChainSummary:
     """The workload of the configuration, changed."""
     made = build({**NODE, **changes})
     assert isinstance(made, ChainSummary)
@@ -23,19 +23,19 @@ def recipe(**changes: Any) -> ChainSummary:
 
 def test_documents_are_skewed_as_the_paper_says() -> None:
     for documents, longest in ((100, 60), (300, 201), (500, 201)):
-        chunks = [recipe(documents=documents).chunks(seed) for seed in range(5)]
+        chunks = [workload_factory(documents=documents).chunks(seed) for seed in range(5)]
         assert all(c.max() == longest and c.min() >= 1 for c in chunks)
         assert 2 <= np.median(np.concatenate(chunks)) <= 4
 
 
 def test_a_smaller_sample_is_the_start_of_a_larger_one() -> None:
     """But for documents longer than the longest of the smaller one."""
-    small, large = (recipe(documents=n).chunks(0) for n in (100, 300))
+    small, large = (workload_factory(documents=n).chunks(0) for n in (100, 300))
     np.testing.assert_array_equal(small, large[:100].clip(1, 60))
 
 
 def test_calls_of_a_document_follow_each_other_and_the_last_is_judged() -> None:
-    load = recipe(documents=4, evaluations=3, median_chunks=3, chunks_sigma=0).build(0)
+    load = workload_factory(documents=4, evaluations=3, median_chunks=3, chunks_sigma=0).build(0)
     graph = Graph(load.edges, load.service)
     assert graph.chain[:12].tolist() == [1, 2, NOBODY, 4, 5, NOBODY, 7, 8, NOBODY, 10, 11, NOBODY]
     assert [graph.children(call) for call in (2, 11)] == [[12, 13, 14], [21, 22, 23]]
@@ -53,7 +53,7 @@ def test_true_answers_may_come_from_other_lengths() -> None:
     model = "Mixtral-8x7B-Instruct-v0.1"
     published = {model: f"{model}_book_summaries"}
     plain, book = (
-        recipe(summariser=model, true_lengths=lengths).build(0).output_tokens[:400].mean()
+        workload_factory(summariser=model, true_lengths=lengths).build(0).output_tokens[:400].mean()
         for lengths in ({}, published)
     )
     assert 300 < plain < 350
@@ -71,4 +71,4 @@ def test_true_answers_may_come_from_other_lengths() -> None:
 )
 def test_bad_settings_are_named(change: dict[str, Any], said: str) -> None:
     with pytest.raises(ValueError, match=said):
-        recipe(**change)
+        workload_factory(**change)

@@ -115,10 +115,12 @@ def test_made_up_lengths_and_gaps_are_those_of_the_synthetic_workload() -> None:
 
 def test_prompts_are_cut_to_a_short_context_and_counted() -> None:
     """GPT-2 has 1,024 tokens; beside answers of 512 there is room for as many."""
-    recipe = Chats(**CHAT | {"model": "gpt2-large", "lengths": rounds(3), "requests": 2000})
-    load = recipe.build(0)
+    workload_factory = Chats(
+        **CHAT | {"model": "gpt2-large", "lengths": rounds(3), "requests": 2000}
+    )
+    load = workload_factory.build(0)
     assert load.prompt_tokens.max() == 512
-    prompts, outputs = recipe.cut_share(0)
+    prompts, outputs = workload_factory.cut_share(0)
     lengths = rounds(3).draw(
         2000, np.random.default_rng([0, 6, 0]), np.random.default_rng([0, 6, 1])
     )
@@ -195,7 +197,7 @@ def test_arrivals_and_lengths_are_axes_of_a_matrix(axis: str) -> None:
     cells = cells_of(
         "workload=chats", "system=fixed", "policy=vllm_0_3", f"+matrix={{{name}: [{values}]}}"
     )
-    loads = [cell.recipe.build(0) for cell in cells]
+    loads = [cell.workload_factory.build(0) for cell in cells]
     assert len({cell.folder for cell in cells}) == len(values.split(","))
     assert all(len(load) == 500 for load in loads)
 

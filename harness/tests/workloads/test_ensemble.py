@@ -12,7 +12,7 @@ from harness.workloads.workload import Workload
 MODELS = ("vicuna-13b-v1.5", "chatglm3-6b", "dolly-v2-12b")
 
 
-def recipe(**changes: Any) -> Ensemble:
+def workload_factory(**changes: Any) -> Ensemble:
     """Forty prompts to three models."""
     settings: dict[str, Any] = {
         "models": MODELS,
@@ -33,7 +33,7 @@ def by_model(values: NDArray[Any]) -> NDArray[Any]:
 
 
 def test_every_model_answers_the_same_prompts_at_once() -> None:
-    load = recipe().build(3)
+    load = workload_factory().build(3)
     prompts = by_model(load.prompt_tokens)
     assert prompts.shape == (40, 3)
     assert (prompts == prompts[:, :1]).all()
@@ -46,7 +46,7 @@ def test_every_model_answers_the_same_prompts_at_once() -> None:
 
 @pytest.mark.parametrize("limit", [16, 256, 100_000])
 def test_no_answer_exceeds_its_limit_or_the_context(limit: int) -> None:
-    load = recipe(max_output_tokens=limit).build(0)
+    load = workload_factory(max_output_tokens=limit).build(0)
     context = np.array([model_facts(name).max_context_tokens for name in MODELS])
     room = context - by_model(load.prompt_tokens)
     assert (by_model(load.max_output_tokens) == np.minimum(limit, room)).all()
@@ -62,24 +62,28 @@ def same(one: Workload, other: Workload) -> bool:
 
 
 def test_a_seed_decides_the_workload() -> None:
-    assert same(recipe().build(1), recipe().build(1))
-    assert not same(recipe().build(1), recipe().build(2))
+    assert same(workload_factory().build(1), workload_factory().build(1))
+    assert not same(workload_factory().build(1), workload_factory().build(2))
 
 
 def test_a_limit_does_not_change_what_would_have_been_said() -> None:
     """Runs with other limits are paired: the shorter answers are the longer ones, cut."""
-    short, long = recipe(max_output_tokens=64).build(5), recipe(max_output_tokens=512).build(5)
+    short, long = (
+        workload_factory(max_output_tokens=64).build(5),
+        workload_factory(max_output_tokens=512).build(5),
+    )
     assert (short.output_tokens == np.minimum(long.output_tokens, 64)).all()
 
 
 def test_the_scale_stretches_every_answer() -> None:
     once, twice = (
-        recipe(max_output_tokens=100_000, output_scale=scale).build(5) for scale in (1.0, 2.0)
+        workload_factory(max_output_tokens=100_000, output_scale=scale).build(5)
+        for scale in (1.0, 2.0)
     )
     assert (
         twice.output_tokens == np.minimum(2 * once.output_tokens, twice.max_output_tokens)
     ).all()
-    tiny = recipe(output_scale=1e-9).build(5)
+    tiny = workload_factory(output_scale=1e-9).build(5)
     assert (tiny.output_tokens == 1).all()
 
 
@@ -96,20 +100,20 @@ def test_the_scale_stretches_every_answer() -> None:
 )
 def test_impossible_wishes_are_one_sentence(changes: dict[str, Any], said: str) -> None:
     with pytest.raises(ValueError, match=said):
-        recipe(**changes)
+        workload_factory(**changes)
 
 
 def test_a_prompt_that_leaves_no_room_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "long.jsonl"
     path.write_text('{"prompt_tokens": 2048}\n')
     with pytest.raises(ValueError, match="a prompt of 2048 tokens fills the context of dolly"):
-        recipe(requests=1, source=str(path)).build(0)
+        workload_factory(requests=1, source=str(path)).build(0)
 
 
 def test_the_files_behind_it_are_known_before_it_is_built(tmp_path: Path) -> None:
     path = tmp_path / "prompts.jsonl"
     path.write_text('{"prompt_tokens": 20}\n')
-    wanted = recipe(requests=1, source=str(path))
-    assert recipe().files == {}
+    wanted = workload_factory(requests=1, source=str(path))
+    assert workload_factory().files == {}
     assert list(wanted.files) == [str(path)]
     assert wanted.files.items() <= wanted.build(0).datasets.items()

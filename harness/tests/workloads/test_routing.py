@@ -33,8 +33,12 @@ def test_counts_and_published_lengths() -> None:
 
 
 def test_the_same_seed_gives_the_same_workload_and_another_does_not() -> None:
-    recipe = Routing(**ABOUT)
-    one, again, other = recipe.build(0), recipe.build(0), recipe.build(1)
+    workload_factory = Routing(**ABOUT)
+    one, again, other = (
+        workload_factory.build(0),
+        workload_factory.build(0),
+        workload_factory.build(1),
+    )
     assert (one.output_tokens == again.output_tokens).all()
     assert (one.output_tokens != other.output_tokens).any()
 

@@ -25,7 +25,7 @@ def written(folder: Path, kind: str, rows: dict[str, list[Any]]) -> Path:
     return path
 
 
-def recipe(path: Path, **changes: Any) -> TextPrompts:
+def workload_factory(path: Path, **changes: Any) -> TextPrompts:
     """Two requests to a small model."""
     usual: dict[str, Any] = {
         "model": "tiny",
@@ -44,7 +44,7 @@ ROWS: dict[str, list[Any]] = {
 
 @pytest.mark.parametrize("kind", ["parquet", "csv", "jsonl"])
 def test_texts_go_with_their_lengths(tmp_path: Path, kind: str) -> None:
-    made = recipe(written(tmp_path, kind, ROWS), requests=3)
+    made = workload_factory(written(tmp_path, kind, ROWS), requests=3)
     load = made.build(0)
     truth = dict(zip(ROWS["prompt"], [7, 50, 9], strict=True))  # 80 ends at the limit
     assert {t: int(n) for t, n in zip(load.texts, load.output_tokens, strict=True)} == truth
@@ -59,7 +59,7 @@ def test_a_conversation_is_one_text(tmp_path: Path) -> None:
     rows: dict[str, list[Any]] = {"prompt": [["Hi", "Hello!", "Bye"]], "response_tokens": [3]}
     rows["prompt_tokens"] = [11]
     for kind in ("parquet", "jsonl"):
-        load = recipe(written(tmp_path, kind, rows), requests=1).build(0)
+        load = workload_factory(written(tmp_path, kind, rows), requests=1).build(0)
         assert load.texts == ("Hi\nHello!\nBye",) == (conversation(rows["prompt"][0]),)
         assert load.prompt_tokens.tolist() == [11]
 
@@ -76,11 +76,11 @@ def test_a_conversation_is_one_text(tmp_path: Path) -> None:
 )
 def test_a_corrupt_file_is_a_sentence(tmp_path: Path, rows: dict[str, Any], said: str) -> None:
     with pytest.raises(ValueError, match=said):
-        recipe(written(tmp_path, "parquet", rows)).build(0)
+        workload_factory(written(tmp_path, "parquet", rows)).build(0)
 
 
 def test_a_missing_file_and_a_wrong_number_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"workload\.file=.* is no file"):
-        recipe(tmp_path / "none.csv")
+        workload_factory(tmp_path / "none.csv")
     with pytest.raises(ValueError, match=r"workload\.requests is 0"):
-        recipe(written(tmp_path, "csv", ROWS), requests=0)
+        workload_factory(written(tmp_path, "csv", ROWS), requests=0)

@@ -1,4 +1,4 @@
-"""What a lane's next iteration computes of prompts: whole ones or chunks."""
+"""What a replica's next iteration computes of prompts: whole ones or chunks."""
 
 from harness.costs.compiled import inlined
 from harness.engines.simulator.fast.heaps import (
@@ -6,41 +6,41 @@ from harness.engines.simulator.fast.heaps import (
 )
 from harness.engines.simulator.fast.holders import (
     blocks,
-    evict_last,
+    preempt_last,
     start,
 )
-from harness.engines.simulator.fast.lane import (
+from harness.engines.simulator.fast.replica import (
     DECODING,
     PARTIAL,
     USED_BLOCKS,
     WAITING,
-    LaneArrays,
-    LaneRule,
+    ReplicaArrays,
+    ReplicaRule,
     RequestArrays,
 )
 
 
 @inlined
-def admit_whole(requests: RequestArrays, lane: LaneArrays, rule: LaneRule) -> int:
+def admit_whole(requests: RequestArrays, replica: ReplicaArrays, rule: ReplicaRule) -> int:
     """Move whole prompts from the waiting heap into `partial`; fills `work`, returns how many."""
-    counts, work = lane.counts, lane.work
+    counts, work = replica.counts, replica.work
     work[:] = 0.0
     admitted = tokens = longest = 0
     while counts[WAITING] > 0 and counts[DECODING] + admitted < rule.max_requests:
-        request = lane.waiting[0]
+        request = replica.waiting[0]
         context = requests.prompt[request] + requests.generated[request]
         total, most = tokens + context, max(longest, context)
         padded = (admitted + 1) * most if rule.pads else total
         needed = blocks(context, rule.block_tokens)
         if padded > rule.max_tokens or (rule.pads and padded - total > rule.max_padding):
             break
-        if rule.capacity_blocks - counts[USED_BLOCKS] - needed < rule.spare_blocks:
+        if rule.capacity_blocks - counts[USED_BLOCKS] - needed < rule.watermark_blocks:
             break
-        pop_waiting(requests, lane)
-        start(requests, lane, request)
+        pop_waiting(requests, replica)
+        start(requests, replica, request)
         counts[USED_BLOCKS] += needed
-        lane.partial[admitted] = request
-        lane.chunk[admitted] = context
+        replica.partial[admitted] = request
+        replica.chunk[admitted] = context
         admitted, tokens, longest = admitted + 1, total, most
         work[2] = padded
         work[3] = admitted * float(most) * most if rule.pads else work[3] + float(context) * context
@@ -50,58 +50,62 @@ def admit_whole(requests: RequestArrays, lane: LaneArrays, rule: LaneRule) -> in
 
 
 @inlined
-def continue_partial(requests: RequestArrays, lane: LaneArrays, rule: LaneRule, budget: int) -> int:
-    """Give the partly prefilled their chunks, evicting from behind; returns the budget left."""
-    counts = lane.counts
+def continue_partial(
+    requests: RequestArrays, replica: ReplicaArrays, rule: ReplicaRule, budget: int
+) -> int:
+    """Give the partly prefilled their chunks, preempting from behind; returns the budget left."""
+    counts = replica.counts
     i = 0
     while i < counts[PARTIAL]:
-        request = lane.partial[i]
+        request = replica.partial[i]
         held = requests.kv[request]
         tokens = min(requests.prompt[request] + requests.generated[request] - held, budget)
         needed = blocks(held + tokens, rule.block_tokens) - blocks(held, rule.block_tokens)
         if needed > rule.capacity_blocks - counts[USED_BLOCKS]:
-            evict_last(requests, lane, rule)
+            preempt_last(requests, replica, rule)
             continue
         counts[USED_BLOCKS] += needed
-        lane.chunk[i] = tokens
+        replica.chunk[i] = tokens
         budget -= tokens
         i += 1
     return budget
 
 
 @inlined
-def admit_chunked(requests: RequestArrays, lane: LaneArrays, rule: LaneRule, budget: int) -> None:
+def admit_chunked(
+    requests: RequestArrays, replica: ReplicaArrays, rule: ReplicaRule, budget: int
+) -> None:
     """Newcomers behind the partly prefilled ones; only the last may be cut by the budget."""
-    counts = lane.counts
+    counts = replica.counts
     while (
         counts[WAITING] > 0
         and budget > 0
         and counts[DECODING] + counts[PARTIAL] < rule.max_requests
     ):
-        request = lane.waiting[0]
+        request = replica.waiting[0]
         context = requests.prompt[request] + requests.generated[request]
         free = rule.capacity_blocks - counts[USED_BLOCKS]
-        if free - blocks(context, rule.block_tokens) < rule.spare_blocks:
+        if free - blocks(context, rule.block_tokens) < rule.watermark_blocks:
             break
-        pop_waiting(requests, lane)
-        start(requests, lane, request)
+        pop_waiting(requests, replica)
+        start(requests, replica, request)
         tokens = min(context, budget)
         counts[USED_BLOCKS] += blocks(tokens, rule.block_tokens)
-        lane.partial[counts[PARTIAL]] = request
-        lane.chunk[counts[PARTIAL]] = tokens
+        replica.partial[counts[PARTIAL]] = request
+        replica.chunk[counts[PARTIAL]] = tokens
         counts[PARTIAL] += 1
         budget -= tokens
 
 
 @inlined
-def sum_chunks(requests: RequestArrays, lane: LaneArrays) -> None:
+def sum_chunks(requests: RequestArrays, replica: ReplicaArrays) -> None:
     """Fill `work` from the chunks chosen."""
-    work = lane.work
+    work = replica.work
     work[:] = 0.0
-    for i in range(lane.counts[PARTIAL]):
-        tokens = lane.chunk[i]
+    for i in range(replica.counts[PARTIAL]):
+        tokens = replica.chunk[i]
         if tokens > 0:
             work[0] += 1
             work[1] += tokens
-            work[3] += tokens * (2.0 * (requests.kv[lane.partial[i]] + tokens) - tokens)
+            work[3] += tokens * (2.0 * (requests.kv[replica.partial[i]] + tokens) - tokens)
     work[2] = work[1]

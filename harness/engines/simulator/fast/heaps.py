@@ -1,28 +1,28 @@
-"""The two heaps of a lane: waiting requests by key, decoding ones by their end."""
+"""The two heaps of a replica: waiting requests by key, decoding ones by their end."""
 
 from harness.costs.compiled import compiled, inlined
-from harness.engines.simulator.fast.lane import (
+from harness.engines.simulator.fast.replica import (
     HEAP,
     WAITING,
     Ints,
-    LaneArrays,
+    ReplicaArrays,
     RequestArrays,
 )
 
 
 @inlined
 def before(requests: RequestArrays, a: int, b: int) -> bool:
-    """Order of the lane: key, then id."""
+    """Order of the replica: key, then id."""
     if requests.key[a] != requests.key[b]:
         return bool(requests.key[a] < requests.key[b])
     return a < b
 
 
 @compiled
-def push_waiting(requests: RequestArrays, lane: LaneArrays, request: int) -> None:
+def push_waiting(requests: RequestArrays, replica: ReplicaArrays, request: int) -> None:
     """Put a request into the waiting heap."""
-    heap, at = lane.waiting, lane.counts[WAITING]
-    lane.counts[WAITING] += 1
+    heap, at = replica.waiting, replica.counts[WAITING]
+    replica.counts[WAITING] += 1
     while at > 0 and before(requests, request, heap[(at - 1) // 2]):
         heap[at] = heap[(at - 1) // 2]
         at = (at - 1) // 2
@@ -30,15 +30,15 @@ def push_waiting(requests: RequestArrays, lane: LaneArrays, request: int) -> Non
 
 
 @compiled
-def push_all(requests: RequestArrays, lane: LaneArrays, ids: Ints) -> None:
+def push_all(requests: RequestArrays, replica: ReplicaArrays, ids: Ints) -> None:
     """Put requests into the waiting heap."""
     for i in range(len(ids)):
-        push_waiting(requests, lane, ids[i])
+        push_waiting(requests, replica, ids[i])
 
 
 @compiled
 def count_followers(requests: RequestArrays, ids: Ints) -> int:
-    """Requests that will arrive in the same lane behind these, one after the other."""
+    """Requests that will arrive in the same replica behind these, one after the other."""
     count = 0
     for i in range(len(ids)):
         follower = requests.next[ids[i]]
@@ -49,11 +49,11 @@ def count_followers(requests: RequestArrays, ids: Ints) -> int:
 
 
 @inlined
-def pop_waiting(requests: RequestArrays, lane: LaneArrays) -> None:
+def pop_waiting(requests: RequestArrays, replica: ReplicaArrays) -> None:
     """Remove the head of the waiting heap."""
-    heap = lane.waiting
-    lane.counts[WAITING] -= 1
-    size = lane.counts[WAITING]
+    heap = replica.waiting
+    replica.counts[WAITING] -= 1
+    size = replica.counts[WAITING]
     last, at = heap[size], 0
     while 2 * at + 1 < size:
         child = 2 * at + 1
@@ -67,10 +67,10 @@ def pop_waiting(requests: RequestArrays, lane: LaneArrays) -> None:
 
 
 @inlined
-def push_end(requests: RequestArrays, lane: LaneArrays, request: int) -> None:
+def push_end(requests: RequestArrays, replica: ReplicaArrays, request: int) -> None:
     """Put a decoding request into the heap of ends."""
-    heap, at, ends = lane.heap, lane.counts[HEAP], requests.ends
-    lane.counts[HEAP] += 1
+    heap, at, ends = replica.heap, replica.counts[HEAP], requests.ends
+    replica.counts[HEAP] += 1
     while at > 0 and ends[request] < ends[heap[(at - 1) // 2]]:
         heap[at] = heap[(at - 1) // 2]
         at = (at - 1) // 2
@@ -78,11 +78,11 @@ def push_end(requests: RequestArrays, lane: LaneArrays, request: int) -> None:
 
 
 @inlined
-def pop_end(requests: RequestArrays, lane: LaneArrays) -> None:
+def pop_end(requests: RequestArrays, replica: ReplicaArrays) -> None:
     """Remove the request that ends first."""
-    heap, ends = lane.heap, requests.ends
-    lane.counts[HEAP] -= 1
-    size = lane.counts[HEAP]
+    heap, ends = replica.heap, requests.ends
+    replica.counts[HEAP] -= 1
+    size = replica.counts[HEAP]
     last, at = heap[size], 0
     while 2 * at + 1 < size:
         child = 2 * at + 1

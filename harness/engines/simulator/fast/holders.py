@@ -1,4 +1,4 @@
-"""Requests that hold KV in a lane: how they join, grow, leave, are evicted and finish."""
+"""Requests that hold KV in a replica: how they join, grow, leave, are preempted and finish."""
 
 import numpy as np
 
@@ -9,7 +9,7 @@ from harness.engines.simulator.fast.heaps import (
     push_end,
     push_waiting,
 )
-from harness.engines.simulator.fast.lane import (
+from harness.engines.simulator.fast.replica import (
     BUSY,
     CLOCK,
     CONTEXT,
@@ -17,7 +17,6 @@ from harness.engines.simulator.fast.lane import (
     DECODING,
     DONE,
     ELSEWHERE,
-    EVICTED,
     FLIGHT,
     HEAP,
     LOGGED,
@@ -25,11 +24,12 @@ from harness.engines.simulator.fast.lane import (
     NOBODY,
     NOTHING,
     PARTIAL,
+    PREEMPTED,
     STEPS,
     STOPPED,
     USED_BLOCKS,
-    LaneArrays,
-    LaneRule,
+    ReplicaArrays,
+    ReplicaRule,
     RequestArrays,
 )
 
@@ -41,115 +41,116 @@ def blocks(tokens: int, block_tokens: int) -> int:
 
 
 @inlined
-def join(requests: RequestArrays, lane: LaneArrays, rule: LaneRule, request: int) -> None:
+def join(requests: RequestArrays, replica: ReplicaArrays, rule: ReplicaRule, request: int) -> None:
     """A request whose KV is complete but for its last token starts decoding."""
-    counts = lane.counts
+    counts = replica.counts
     step = counts[STEPS]
     requests.joined[request] = step
     requests.ends[request] = step + requests.output[request] - requests.generated[request]
     requests.place[request] = counts[DECODING]
-    lane.decoding[counts[DECODING]] = request
+    replica.decoding[counts[DECODING]] = request
     counts[DECODING] += 1
     context = requests.prompt[request] + requests.generated[request]
     counts[CONTEXT] += context
     # Contexts grow alike, so the longest stays the longest: kept as if at step 0.
     counts[LONGEST] = max(counts[LONGEST], context - step)
-    lane.phase[(requests.kv[request] - step) % rule.block_tokens] += 1
-    requests.gpu_s[request] -= lane.time_s[DECODED]
-    push_end(requests, lane, request)
+    replica.phase[(requests.kv[request] - step) % rule.block_tokens] += 1
+    requests.gpu_s[request] -= replica.time_s[DECODED]
+    push_end(requests, replica, request)
 
 
 @inlined
-def _sync(requests: RequestArrays, lane: LaneArrays, request: int) -> None:
+def _sync(requests: RequestArrays, replica: ReplicaArrays, request: int) -> None:
     """Write a decoding request's progress back into the arrays."""
-    done = lane.counts[STEPS] - requests.joined[request]
-    requests.joined[request] = lane.counts[STEPS]
+    done = replica.counts[STEPS] - requests.joined[request]
+    requests.joined[request] = replica.counts[STEPS]
     requests.generated[request] += done
     requests.kv[request] += done
-    requests.gpu_s[request] += lane.time_s[DECODED]
+    requests.gpu_s[request] += replica.time_s[DECODED]
 
 
 @inlined
-def _part(requests: RequestArrays, lane: LaneArrays, rule: LaneRule, request: int) -> None:
-    """A decoding request leaves the lane's list and frees its KV; its progress is written back."""
-    counts = lane.counts
-    _sync(requests, lane, request)
+def _part(requests: RequestArrays, replica: ReplicaArrays, rule: ReplicaRule, request: int) -> None:
+    """A decoding request leaves the replica's list and frees its KV; progress is written back."""
+    counts = replica.counts
+    _sync(requests, replica, request)
     step = counts[STEPS]
     context = requests.prompt[request] + requests.generated[request]
     counts[CONTEXT] -= context
     counts[DECODING] -= 1
-    moved = lane.decoding[counts[DECODING]]
-    lane.decoding[requests.place[request]] = moved
+    moved = replica.decoding[counts[DECODING]]
+    replica.decoding[requests.place[request]] = moved
     requests.place[moved] = requests.place[request]
-    lane.phase[(requests.kv[request] - step) % rule.block_tokens] -= 1
+    replica.phase[(requests.kv[request] - step) % rule.block_tokens] -= 1
     counts[USED_BLOCKS] -= blocks(requests.kv[request], rule.block_tokens)
     requests.kv[request] = 0
     if context - step == counts[LONGEST]:
-        _find_longest(requests, lane)
+        _find_longest(requests, replica)
 
 
 @inlined
-def _find_longest(requests: RequestArrays, lane: LaneArrays) -> None:
+def _find_longest(requests: RequestArrays, replica: ReplicaArrays) -> None:
     longest = np.int64(-(1 << 62))
-    for i in range(lane.counts[DECODING]):
-        other = lane.decoding[i]
+    for i in range(replica.counts[DECODING]):
+        other = replica.decoding[i]
         longest = max(
             longest, requests.prompt[other] + requests.generated[other] - requests.joined[other]
         )
-    lane.counts[LONGEST] = longest
+    replica.counts[LONGEST] = longest
 
 
 @inlined
-def _forget_end(lane: LaneArrays, requests: RequestArrays) -> None:
-    """Rebuild the heap of ends after an eviction (rare)."""
-    lane.counts[HEAP] = 0
-    for i in range(lane.counts[DECODING]):
-        push_end(requests, lane, lane.decoding[i])
+def _forget_end(replica: ReplicaArrays, requests: RequestArrays) -> None:
+    """Rebuild the heap of ends after a preemption (rare)."""
+    replica.counts[HEAP] = 0
+    for i in range(replica.counts[DECODING]):
+        push_end(requests, replica, replica.decoding[i])
 
 
 @inlined
-def evict_last(requests: RequestArrays, lane: LaneArrays, rule: LaneRule) -> None:
-    """Evict the last holder in order: partly prefilled ones stand behind decoding ones."""
-    counts = lane.counts
+def preempt_last(requests: RequestArrays, replica: ReplicaArrays, rule: ReplicaRule) -> None:
+    """PreemptionMode the last holder in order: partly prefilled ones stand behind decoding ones."""
+    counts = replica.counts
     if counts[PARTIAL] > 0:
         counts[PARTIAL] -= 1
-        victim = lane.partial[counts[PARTIAL]]
+        victim = replica.partial[counts[PARTIAL]]
         counts[USED_BLOCKS] -= blocks(requests.kv[victim], rule.block_tokens)
         requests.kv[victim] = 0
     else:
-        victim = lane.decoding[0]
+        victim = replica.decoding[0]
         for i in range(1, counts[DECODING]):
-            if before(requests, victim, lane.decoding[i]):
-                victim = lane.decoding[i]
-        _part(requests, lane, rule, victim)
-        _forget_end(lane, requests)
-    counts[EVICTED] = 1
+            if before(requests, victim, replica.decoding[i]):
+                victim = replica.decoding[i]
+        _part(requests, replica, rule, victim)
+        _forget_end(replica, requests)
+    counts[PREEMPTED] = 1
     requests.preemptions[victim] += 1
-    requests.evicted_s[victim] = lane.time_s[CLOCK]
-    push_waiting(requests, lane, victim)
+    requests.preempted_at_s[victim] = replica.time_s[CLOCK]
+    push_waiting(requests, replica, victim)
 
 
 @inlined
-def make_room_to_decode(requests: RequestArrays, lane: LaneArrays, rule: LaneRule) -> None:
-    """Evict from behind until every remaining decode fits."""
-    counts = lane.counts
+def make_room_to_decode(requests: RequestArrays, replica: ReplicaArrays, rule: ReplicaRule) -> None:
+    """PreemptionMode from behind until every remaining decode fits."""
+    counts = replica.counts
     while (
-        lane.phase[-counts[STEPS] % rule.block_tokens] > rule.capacity_blocks - counts[USED_BLOCKS]
+        replica.phase[-counts[STEPS] % rule.block_tokens]
+        > rule.capacity_blocks - counts[USED_BLOCKS]
     ):
-        evict_last(requests, lane, rule)
+        preempt_last(requests, replica, rule)
 
 
 @inlined
-def iterations_that_fit(lane: LaneArrays, rule: LaneRule, most: int) -> int:
+def iterations_that_fit(replica: ReplicaArrays, rule: ReplicaRule, most: int) -> int:
     """Decode iterations, at most `most`, until the KV is full."""
-    free = rule.capacity_blocks - lane.counts[USED_BLOCKS]
-    if (most // rule.block_tokens + 1) * lane.counts[DECODING] <= free:
+    free = rule.capacity_blocks - replica.counts[USED_BLOCKS]
+    if (most // rule.block_tokens + 1) * replica.counts[DECODING] <= free:
         return most
-    cycles = free // max(1, lane.counts[DECODING])
+    cycles = free // max(1, replica.counts[DECODING])
     fit = min(most, cycles * rule.block_tokens)
-    free -= cycles * lane.counts[DECODING]
+    free -= cycles * replica.counts[DECODING]
     while fit < most:
-        free -= lane.phase[-(lane.counts[STEPS] + fit) % rule.block_tokens]
+        free -= replica.phase[-(replica.counts[STEPS] + fit) % rule.block_tokens]
         if free < 0:
             break
         fit += 1
@@ -157,64 +158,64 @@ def iterations_that_fit(lane: LaneArrays, rule: LaneRule, most: int) -> int:
 
 
 @inlined
-def take_blocks(lane: LaneArrays, rule: LaneRule, iterations: int) -> None:
+def take_blocks(replica: ReplicaArrays, rule: ReplicaRule, iterations: int) -> None:
     """Blocks that `iterations` decode steps of everybody need."""
-    counts = lane.counts
+    counts = replica.counts
     counts[USED_BLOCKS] += iterations // rule.block_tokens * counts[DECODING]
     for j in range(iterations % rule.block_tokens):
-        counts[USED_BLOCKS] += lane.phase[-(counts[STEPS] + j) % rule.block_tokens]
+        counts[USED_BLOCKS] += replica.phase[-(counts[STEPS] + j) % rule.block_tokens]
 
 
 @inlined
-def _finish(requests: RequestArrays, lane: LaneArrays, request: int) -> None:
-    """Note the end of a request; whoever follows it in this lane arrives."""
-    clock_s = lane.time_s[CLOCK]
+def _finish(requests: RequestArrays, replica: ReplicaArrays, request: int) -> None:
+    """Note the end of a request; whoever follows it in this replica arrives."""
+    clock_s = replica.time_s[CLOCK]
     requests.finished_s[request] = clock_s
-    lane.done[lane.counts[DONE]] = request
-    lane.counts[DONE] += 1
+    replica.done[replica.counts[DONE]] = request
+    replica.counts[DONE] += 1
     follower = requests.next[request]
     if follower == ELSEWHERE:
-        lane.counts[STOPPED] = 1
+        replica.counts[STOPPED] = 1
     elif follower != NOBODY:
         requests.arrival_s[follower] = requests.key[follower] = clock_s
-        push_waiting(requests, lane, follower)
+        push_waiting(requests, replica, follower)
 
 
 @inlined
-def finish_due(requests: RequestArrays, lane: LaneArrays, rule: LaneRule) -> None:
+def finish_due(requests: RequestArrays, replica: ReplicaArrays, rule: ReplicaRule) -> None:
     """Finish every decoding request whose last token has just been produced."""
-    counts = lane.counts
-    while counts[HEAP] > 0 and requests.ends[lane.heap[0]] <= counts[STEPS]:
-        request = lane.heap[0]
-        pop_end(requests, lane)
-        _part(requests, lane, rule, request)
-        _finish(requests, lane, request)
+    counts = replica.counts
+    while counts[HEAP] > 0 and requests.ends[replica.heap[0]] <= counts[STEPS]:
+        request = replica.heap[0]
+        pop_end(requests, replica)
+        _part(requests, replica, rule, request)
+        _finish(requests, replica, request)
 
 
 @inlined
-def pass_time(lane: LaneArrays, duration_s: float) -> None:
+def pass_time(replica: ReplicaArrays, duration_s: float) -> None:
     """Advance the clock and extend or open a busy interval."""
-    start_s = lane.time_s[CLOCK]
-    lane.time_s[CLOCK] = start_s + duration_s
-    last = lane.counts[BUSY] - 1
-    if last >= 0 and lane.busy_s[last, 1] == start_s:
-        lane.busy_s[last, 1] = lane.time_s[CLOCK]
+    start_s = replica.time_s[CLOCK]
+    replica.time_s[CLOCK] = start_s + duration_s
+    last = replica.counts[BUSY] - 1
+    if last >= 0 and replica.busy_s[last, 1] == start_s:
+        replica.busy_s[last, 1] = replica.time_s[CLOCK]
     else:
-        lane.busy_s[last + 1, 0] = start_s
-        lane.busy_s[last + 1, 1] = lane.time_s[CLOCK]
-        lane.counts[BUSY] += 1
+        replica.busy_s[last + 1, 0] = start_s
+        replica.busy_s[last + 1, 1] = replica.time_s[CLOCK]
+        replica.counts[BUSY] += 1
 
 
 @inlined
 def write_log(
-    lane: LaneArrays, duration_s: float, iterations: int, decodes: bool, prefills: bool
+    replica: ReplicaArrays, duration_s: float, iterations: int, decodes: bool, prefills: bool
 ) -> None:
     """One row: a run of equal iterations that is about to be timed."""
-    counts = lane.counts
-    row, log = counts[LOGGED], lane.log
-    log[row, 0], log[row, 1], log[row, 2] = lane.time_s[CLOCK], duration_s, iterations
+    counts = replica.counts
+    row, log = counts[LOGGED], replica.log
+    log[row, 0], log[row, 1], log[row, 2] = replica.time_s[CLOCK], duration_s, iterations
     for i in range(4):
-        log[row, 3 + i] = lane.work[i] if prefills else 0.0
+        log[row, 3 + i] = replica.work[i] if prefills else 0.0
     runs = decodes and counts[DECODING] > 0
     log[row, 7] = counts[DECODING] if runs else 0
     log[row, 8] = counts[CONTEXT] if runs else 0
@@ -223,50 +224,52 @@ def write_log(
 
 
 @inlined
-def start(requests: RequestArrays, lane: LaneArrays, request: int) -> None:
+def start(requests: RequestArrays, replica: ReplicaArrays, request: int) -> None:
     """Note when a request begins to run, first or again."""
-    clock_s = lane.time_s[CLOCK]
+    clock_s = replica.time_s[CLOCK]
     if np.isnan(requests.started_s[request]):
         requests.started_s[request] = clock_s
-    elif not np.isnan(requests.evicted_s[request]):
-        requests.preempted_s[request] += clock_s - requests.evicted_s[request]
-        requests.evicted_s[request] = np.nan
+    elif not np.isnan(requests.preempted_at_s[request]):
+        requests.preempted_s[request] += clock_s - requests.preempted_at_s[request]
+        requests.preempted_at_s[request] = np.nan
 
 
 @inlined
-def produce(requests: RequestArrays, lane: LaneArrays, rule: LaneRule, request: int) -> None:
+def produce(
+    requests: RequestArrays, replica: ReplicaArrays, rule: ReplicaRule, request: int
+) -> None:
     """A request whose context is computed produces a token; it ends or goes on decoding."""
     if requests.generated[request] == 0:
-        requests.first_token_s[request] = lane.time_s[CLOCK]
+        requests.first_token_s[request] = replica.time_s[CLOCK]
     requests.generated[request] += 1
     if requests.generated[request] == requests.output[request]:
-        _finish(requests, lane, request)
-        lane.counts[USED_BLOCKS] -= blocks(requests.kv[request], rule.block_tokens)
+        _finish(requests, replica, request)
+        replica.counts[USED_BLOCKS] -= blocks(requests.kv[request], rule.block_tokens)
         requests.kv[request] = 0
     else:
-        join(requests, lane, rule, request)
+        join(requests, replica, rule, request)
 
 
 @inlined
-def enter(requests: RequestArrays, lane: LaneArrays, rule: LaneRule) -> None:
-    """Derive the lane's sums from its holders and the iteration in flight."""
-    counts = lane.counts
+def enter(requests: RequestArrays, replica: ReplicaArrays, rule: ReplicaRule) -> None:
+    """Derive the replica's sums from its holders and the iteration in flight."""
+    counts = replica.counts
     holders = counts[DECODING]
     counts[STEPS] = counts[DECODING] = counts[CONTEXT] = counts[HEAP] = counts[USED_BLOCKS] = 0
     counts[LONGEST] = -(1 << 62)
-    lane.phase[:] = 0
-    lane.time_s[DECODED] = 0.0
+    replica.phase[:] = 0
+    replica.time_s[DECODED] = 0.0
     for i in range(holders):
-        request = lane.decoding[i]
+        request = replica.decoding[i]
         counts[USED_BLOCKS] += blocks(requests.kv[request], rule.block_tokens)
-        join(requests, lane, rule, request)
+        join(requests, replica, rule, request)
     for i in range(counts[PARTIAL]):
-        begun = lane.chunk[i] if counts[FLIGHT] != NOTHING else 0
-        counts[USED_BLOCKS] += blocks(requests.kv[lane.partial[i]] + begun, rule.block_tokens)
+        begun = replica.chunk[i] if counts[FLIGHT] != NOTHING else 0
+        counts[USED_BLOCKS] += blocks(requests.kv[replica.partial[i]] + begun, rule.block_tokens)
 
 
 @inlined
-def leave(requests: RequestArrays, lane: LaneArrays) -> None:
+def leave(requests: RequestArrays, replica: ReplicaArrays) -> None:
     """Write every decoding request's progress back."""
-    for i in range(lane.counts[DECODING]):
-        _sync(requests, lane, lane.decoding[i])
+    for i in range(replica.counts[DECODING]):
+        _sync(requests, replica, replica.decoding[i])

@@ -1,8 +1,8 @@
-"""Compiled stepping of a lane: what `draft.fill` means, many iterations at once.
+"""Compiled stepping of a replica: what `draft.fill` means, many iterations at once.
 
-An iteration begins (requests admitted or evicted, blocks taken, duration known) and ends (tokens
-produced). One that would end after the horizon stays in flight, so that whoever looks at the lane
-at that time sees what a step-by-step engine would show.
+An iteration begins (requests admitted or preempted, blocks taken, duration known) and ends (tokens
+produced). One that would end after the horizon stays in flight, so that whoever looks at the
+replica at that time sees what a step-by-step engine would show.
 """
 
 import numpy as np
@@ -35,7 +35,7 @@ from harness.engines.simulator.fast.holders import (
     take_blocks,
     write_log,
 )
-from harness.engines.simulator.fast.lane import (
+from harness.engines.simulator.fast.replica import (
     BUSY,
     CHUNKS,
     CLOCK,
@@ -43,7 +43,6 @@ from harness.engines.simulator.fast.lane import (
     DECODED,
     DECODES,
     DECODING,
-    EVICTED,
     FLIGHT,
     FLIGHT_S,
     LOGGED,
@@ -51,13 +50,14 @@ from harness.engines.simulator.fast.lane import (
     NEXT_ARRIVAL,
     NOTHING,
     PARTIAL,
+    PREEMPTED,
     PROMPTS,
     STEPS,
     STOPPED,
     USED_BLOCKS,
     WAITING,
-    LaneArrays,
-    LaneRule,
+    ReplicaArrays,
+    ReplicaRule,
     RequestArrays,
 )
 
@@ -67,36 +67,38 @@ HORIZON, IDLE, FULL, STUCK, FOLLOWED = range(5)
 
 @inlined
 def _begin_prompts(
-    table: IterationTable, requests: RequestArrays, lane: LaneArrays, rule: LaneRule
+    table: IterationTable, requests: RequestArrays, replica: ReplicaArrays, rule: ReplicaRule
 ) -> bool:
     """Begin an iteration of whole prompts, if one can be admitted."""
-    admitted = admit_whole(requests, lane, rule)
+    admitted = admit_whole(requests, replica, rule)
     if admitted == 0:
         return False
-    work = lane.work
-    lane.time_s[FLIGHT_S] = iteration_seconds(table, admitted, work[1], work[2], work[3], 0, 0, 0)
-    lane.counts[FLIGHT] = PROMPTS
+    work = replica.work
+    replica.time_s[FLIGHT_S] = iteration_seconds(
+        table, admitted, work[1], work[2], work[3], 0, 0, 0
+    )
+    replica.counts[FLIGHT] = PROMPTS
     return True
 
 
 @inlined
 def _begin_chunks(
-    table: IterationTable, requests: RequestArrays, lane: LaneArrays, rule: LaneRule
+    table: IterationTable, requests: RequestArrays, replica: ReplicaArrays, rule: ReplicaRule
 ) -> bool:
     """Begin an iteration of decodes and chunks, if there is a chunk to run."""
-    counts, work = lane.counts, lane.work
-    make_room_to_decode(requests, lane, rule)
-    needed = lane.phase[-counts[STEPS] % rule.block_tokens]
+    counts, work = replica.counts, replica.work
+    make_room_to_decode(requests, replica, rule)
+    needed = replica.phase[-counts[STEPS] % rule.block_tokens]
     counts[USED_BLOCKS] += needed
-    budget = continue_partial(requests, lane, rule, rule.max_tokens - counts[DECODING])
-    if counts[EVICTED] == 0:
-        admit_chunked(requests, lane, rule, budget)
+    budget = continue_partial(requests, replica, rule, rule.max_tokens - counts[DECODING])
+    if counts[PREEMPTED] == 0:
+        admit_chunked(requests, replica, rule, budget)
     counts[USED_BLOCKS] -= needed
     if counts[PARTIAL] == 0:
         return False
-    sum_chunks(requests, lane)
+    sum_chunks(requests, replica)
     longest = counts[LONGEST] + counts[STEPS] if counts[DECODING] > 0 else 0
-    lane.time_s[FLIGHT_S] = iteration_seconds(
+    replica.time_s[FLIGHT_S] = iteration_seconds(
         table, int(work[0]), work[1], work[2], work[3], counts[DECODING], counts[CONTEXT], longest
     )
     counts[FLIGHT] = CHUNKS
@@ -107,8 +109,8 @@ def _begin_chunks(
 def _run_decodes(
     table: IterationTable,
     requests: RequestArrays,
-    lane: LaneArrays,
-    rule: LaneRule,
+    replica: ReplicaArrays,
+    rule: ReplicaRule,
     sees_s: float,
     horizon_s: float,
 ) -> None:
@@ -117,14 +119,14 @@ def _run_decodes(
     That is a finish, KV that is full, the first boundary at or after `sees_s`, or the last one
     within the horizon; if none ends within it, one begins.
     """
-    counts = lane.counts
+    counts = replica.counts
     batch, context = counts[DECODING], counts[CONTEXT]
     longest = counts[LONGEST] + counts[STEPS]
-    most = requests.ends[lane.heap[0]] - counts[STEPS]
-    # After an eviction the waiting ones are looked at again one iteration later.
-    iterations = 1 if counts[EVICTED] else iterations_that_fit(lane, rule, most)
+    most = requests.ends[replica.heap[0]] - counts[STEPS]
+    # After a preemption the waiting ones are looked at again one iteration later.
+    iterations = 1 if counts[PREEMPTED] else iterations_that_fit(replica, rule, most)
     duration_s = decode_run_seconds(table, batch, context, longest, iterations)
-    clock_s = lane.time_s[CLOCK]
+    clock_s = replica.time_s[CLOCK]
     if clock_s + duration_s > sees_s:
         iterations = decode_iterations_within(
             table, batch, context, longest, sees_s - clock_s, iterations
@@ -139,131 +141,137 @@ def _run_decodes(
             iterations -= 1
             duration_s = decode_run_seconds(table, batch, context, longest, iterations)
     if iterations == 0:
-        lane.time_s[FLIGHT_S] = decode_run_seconds(table, batch, context, longest, 1)
+        replica.time_s[FLIGHT_S] = decode_run_seconds(table, batch, context, longest, 1)
         counts[FLIGHT] = DECODES
     else:
-        _end_decodes(requests, lane, rule, iterations, duration_s)
+        _end_decodes(requests, replica, rule, iterations, duration_s)
 
 
 @inlined
 def _end_decodes(
-    requests: RequestArrays, lane: LaneArrays, rule: LaneRule, iterations: int, duration_s: float
+    requests: RequestArrays,
+    replica: ReplicaArrays,
+    rule: ReplicaRule,
+    iterations: int,
+    duration_s: float,
 ) -> None:
     """`iterations` decode steps of everybody are over."""
     if rule.log_on:
-        write_log(lane, duration_s, iterations, True, False)
-    _step_decodes(lane, rule, iterations, duration_s)
-    pass_time(lane, duration_s)
-    finish_due(requests, lane, rule)
+        write_log(replica, duration_s, iterations, True, False)
+    _step_decodes(replica, rule, iterations, duration_s)
+    pass_time(replica, duration_s)
+    finish_due(requests, replica, rule)
 
 
 @inlined
-def _step_decodes(lane: LaneArrays, rule: LaneRule, iterations: int, duration_s: float) -> None:
+def _step_decodes(
+    replica: ReplicaArrays, rule: ReplicaRule, iterations: int, duration_s: float
+) -> None:
     """Tokens, blocks and attained time of `iterations` decode steps."""
-    counts = lane.counts
-    take_blocks(lane, rule, iterations)
+    counts = replica.counts
+    take_blocks(replica, rule, iterations)
     counts[STEPS] += iterations
     counts[CONTEXT] += iterations * counts[DECODING]
-    lane.time_s[DECODED] += duration_s
+    replica.time_s[DECODED] += duration_s
 
 
 @inlined
 def _end_chunks(
-    requests: RequestArrays, lane: LaneArrays, rule: LaneRule, duration_s: float
+    requests: RequestArrays, replica: ReplicaArrays, rule: ReplicaRule, duration_s: float
 ) -> None:
     """The KV of prompts or chunks is there; whoever is complete produces a token."""
-    counts = lane.counts
+    counts = replica.counts
     chunks, kept = counts[PARTIAL], 0
     for i in range(chunks):
-        request = lane.partial[i]
-        if lane.chunk[i] > 0:
-            requests.kv[request] += lane.chunk[i]
+        request = replica.partial[i]
+        if replica.chunk[i] > 0:
+            requests.kv[request] += replica.chunk[i]
             requests.gpu_s[request] += duration_s
             requests.prefill_s[request] += duration_s
         missing = requests.prompt[request] + requests.generated[request] - requests.kv[request]
         if missing == 0:
-            produce(requests, lane, rule, request)
+            produce(requests, replica, rule, request)
         elif missing == 1 and requests.generated[request] > 0:
-            join(requests, lane, rule, request)
+            join(requests, replica, rule, request)
         else:
-            lane.partial[kept] = request
+            replica.partial[kept] = request
             kept += 1
     counts[PARTIAL] = kept
 
 
 @inlined
-def _end_flight(requests: RequestArrays, lane: LaneArrays, rule: LaneRule) -> None:
+def _end_flight(requests: RequestArrays, replica: ReplicaArrays, rule: ReplicaRule) -> None:
     """End the iteration in flight."""
-    counts = lane.counts
-    duration_s, flight = lane.time_s[FLIGHT_S], counts[FLIGHT]
+    counts = replica.counts
+    duration_s, flight = replica.time_s[FLIGHT_S], counts[FLIGHT]
     counts[FLIGHT] = NOTHING
     if flight == DECODES:
-        _end_decodes(requests, lane, rule, 1, duration_s)
+        _end_decodes(requests, replica, rule, 1, duration_s)
         return
     if rule.log_on:
-        write_log(lane, duration_s, 1, flight == CHUNKS, True)
+        write_log(replica, duration_s, 1, flight == CHUNKS, True)
     if flight == CHUNKS:
-        _step_decodes(lane, rule, 1, duration_s)
-    pass_time(lane, duration_s)
+        _step_decodes(replica, rule, 1, duration_s)
+    pass_time(replica, duration_s)
     if flight == CHUNKS:
-        finish_due(requests, lane, rule)
-    _end_chunks(requests, lane, rule, duration_s)
+        finish_due(requests, replica, rule)
+    _end_chunks(requests, replica, rule, duration_s)
 
 
 @inlined
-def _pull_arrivals(requests: RequestArrays, lane: LaneArrays) -> None:
+def _pull_arrivals(requests: RequestArrays, replica: ReplicaArrays) -> None:
     """Requests that have arrived by now start waiting."""
-    counts = lane.counts
-    while counts[NEXT_ARRIVAL] < len(lane.arrivals):
-        request = lane.arrivals[counts[NEXT_ARRIVAL]]
-        if requests.arrival_s[request] > lane.time_s[CLOCK]:
+    counts = replica.counts
+    while counts[NEXT_ARRIVAL] < len(replica.arrivals):
+        request = replica.arrivals[counts[NEXT_ARRIVAL]]
+        if requests.arrival_s[request] > replica.time_s[CLOCK]:
             return
-        push_waiting(requests, lane, request)
+        push_waiting(requests, replica, request)
         counts[NEXT_ARRIVAL] += 1
 
 
 @inlined
-def _next_arrival_s(requests: RequestArrays, lane: LaneArrays) -> float:
-    if lane.counts[NEXT_ARRIVAL] < len(lane.arrivals):
-        return float(requests.arrival_s[lane.arrivals[lane.counts[NEXT_ARRIVAL]]])
+def _next_arrival_s(requests: RequestArrays, replica: ReplicaArrays) -> float:
+    if replica.counts[NEXT_ARRIVAL] < len(replica.arrivals):
+        return float(requests.arrival_s[replica.arrivals[replica.counts[NEXT_ARRIVAL]]])
     return np.inf
 
 
 @inlined
-def _is_full(lane: LaneArrays, rule: LaneRule) -> bool:
+def _is_full(replica: ReplicaArrays, rule: ReplicaRule) -> bool:
     """No room for another interval or log row."""
-    no_log = rule.log_on and lane.counts[LOGGED] >= len(lane.log)
-    return bool(no_log or lane.counts[BUSY] >= len(lane.busy_s))
+    no_log = rule.log_on and replica.counts[LOGGED] >= len(replica.log)
+    return bool(no_log or replica.counts[BUSY] >= len(replica.busy_s))
 
 
 @inlined
 def _begin(
     table: IterationTable,
     requests: RequestArrays,
-    lane: LaneArrays,
-    rule: LaneRule,
+    replica: ReplicaArrays,
+    rule: ReplicaRule,
     horizon_s: float,
 ) -> int:
     """Begin the next iteration (a run of decodes also ends here); IDLE or STUCK if none."""
-    counts = lane.counts
-    counts[EVICTED] = 0
-    _pull_arrivals(requests, lane)
-    if rule.mixed:
-        if _begin_chunks(table, requests, lane, rule):
+    counts = replica.counts
+    counts[PREEMPTED] = 0
+    _pull_arrivals(requests, replica)
+    if rule.chunked_prefill:
+        if _begin_chunks(table, requests, replica, rule):
             return HORIZON
     else:
-        if _begin_prompts(table, requests, lane, rule):
+        if _begin_prompts(table, requests, replica, rule):
             return HORIZON
-        make_room_to_decode(requests, lane, rule)
-    arrival_s = _next_arrival_s(requests, lane)
+        make_room_to_decode(requests, replica, rule)
+    arrival_s = _next_arrival_s(requests, replica)
     if counts[DECODING] > 0:
-        # With every seat taken an arrival changes nothing before the next finish.
+        # With every slot taken an arrival changes nothing before the next finish.
         sees_s = arrival_s if counts[DECODING] < rule.max_requests else np.inf
-        _run_decodes(table, requests, lane, rule, sees_s, horizon_s)
+        _run_decodes(table, requests, replica, rule, sees_s, horizon_s)
     elif counts[WAITING] > 0:
         return STUCK
     elif arrival_s < np.inf:
-        lane.time_s[CLOCK] = min(arrival_s, horizon_s)
+        replica.time_s[CLOCK] = min(arrival_s, horizon_s)
     else:
         return IDLE
     return HORIZON
@@ -273,8 +281,8 @@ def _begin(
 def advance(
     table: IterationTable,
     requests: RequestArrays,
-    lane: LaneArrays,
-    rule: LaneRule,
+    replica: ReplicaArrays,
+    rule: ReplicaRule,
     horizon_s: float,
 ) -> int:
     """End every iteration that ends at or before `horizon_s`; one that ends later stays in flight.
@@ -284,25 +292,25 @@ def advance(
     (the first waiting request can never be admitted) or FOLLOWED (a request that others wait for
     was answered at the clock's time).
     """
-    enter(requests, lane, rule)
+    enter(requests, replica, rule)
     status = HORIZON
-    lane.counts[STOPPED] = 0
+    replica.counts[STOPPED] = 0
     while True:
-        if lane.counts[STOPPED]:
+        if replica.counts[STOPPED]:
             status = FOLLOWED
             break
-        if _is_full(lane, rule):
+        if _is_full(replica, rule):
             status = FULL
             break
-        if lane.counts[FLIGHT] != NOTHING:
-            if lane.time_s[CLOCK] + lane.time_s[FLIGHT_S] > horizon_s:
+        if replica.counts[FLIGHT] != NOTHING:
+            if replica.time_s[CLOCK] + replica.time_s[FLIGHT_S] > horizon_s:
                 break
-            _end_flight(requests, lane, rule)
-        elif lane.time_s[CLOCK] < horizon_s:
-            status = _begin(table, requests, lane, rule, horizon_s)
+            _end_flight(requests, replica, rule)
+        elif replica.time_s[CLOCK] < horizon_s:
+            status = _begin(table, requests, replica, rule, horizon_s)
             if status != HORIZON:
                 break
         else:
             break
-    leave(requests, lane)
+    leave(requests, replica)
     return status

@@ -1,7 +1,7 @@
-"""Advances all lanes to one time: the horizon, or the first moment that concerns others.
+"""Advances all replicas to one time: the horizon, or the first moment that concerns others.
 
 That is when a service has answered its last request, or a request that others elsewhere wait for.
-Lanes do not depend on each other between such moments, so each runs ahead by itself; one that
+Replicas do not depend on each other between such moments, so each runs ahead by itself; one that
 ran past a moment found later is undone and run again to it.
 """
 
@@ -11,12 +11,12 @@ import numpy as np
 
 from harness.engines.live_state import LiveGroup
 from harness.engines.simulator.fast.heaps import count_followers
-from harness.engines.simulator.fast.lane import CLOCK, Ints
-from harness.engines.simulator.fast.lanes import Lane
+from harness.engines.simulator.fast.replica import CLOCK, Ints
+from harness.engines.simulator.fast.replicas import ReplicaState
 from harness.interface.entities import ServiceId
 
 
-def run_lanes(
+def run_replicas(
     groups: list[LiveGroup],
     remaining: Mapping[ServiceId, int],
     horizon_s: float,
@@ -26,46 +26,48 @@ def run_lanes(
     """Advance to the horizon or the first such moment, whichever is earlier.
 
     `remaining` counts the unfinished requests of each service, those to come included; `may_stop`
-    says whether lanes may stop before the horizon for requests that others wait for. Returns the
+    says whether replicas may stop before the horizon for requests that others wait for. Returns the
     time reached and the ids finished by then, in order of their end.
     """
-    by_service: dict[ServiceId, list[tuple[LiveGroup, Lane]]] = {}
+    by_service: dict[ServiceId, list[tuple[LiveGroup, ReplicaState]]] = {}
     for live in groups:
-        if live.lane is not None and live.lane.has_work:
+        if live.replica is not None and live.replica.has_work:
             (service,) = live.group.services
-            by_service.setdefault(service, []).append((live, live.lane))
+            by_service.setdefault(service, []).append((live, live.replica))
     closing = _closing(by_service, remaining)
-    lanes = sum(len(pairs) for pairs in by_service.values())
+    replicas = sum(len(pairs) for pairs in by_service.values())
     saved = []
     for service in sorted(by_service, key=lambda s: closing.get(s, np.inf)):
-        for live, lane in by_service[service]:
-            # Only another lane's stop or another service's drain can cut this one's run short.
-            if closing.keys() - {service} or (may_stop and lanes > 1):
-                saved.append((live, lane, lane.save()))
-            lane.run_to(min(horizon_s, live.stop_s))
-            if lane.stopped:
-                horizon_s = min(horizon_s, float(lane.arrays.time_s[CLOCK]))
+        for live, replica in by_service[service]:
+            # Only another replica's stop or another service's drain can cut this one's run short.
+            if closing.keys() - {service} or (may_stop and replicas > 1):
+                saved.append((live, replica, replica.save()))
+            replica.run_to(min(horizon_s, live.stop_s))
+            if replica.stopped:
+                horizon_s = min(horizon_s, float(replica.arrays.time_s[CLOCK]))
         if service in closing:
             horizon_s = min(
-                horizon_s, _drained_s([lane for _, lane in by_service[service]], remaining[service])
+                horizon_s,
+                _drained_s([replica for _, replica in by_service[service]], remaining[service]),
             )
-    for live, lane, before in saved:
-        if lane.arrays.time_s[CLOCK] > horizon_s:
-            lane.restore(before)
-            lane.run_to(min(horizon_s, live.stop_s))
-    return horizon_s, _collect([lane for pairs in by_service.values() for _, lane in pairs])
+    for live, replica, before in saved:
+        if replica.arrays.time_s[CLOCK] > horizon_s:
+            replica.restore(before)
+            replica.run_to(min(horizon_s, live.stop_s))
+    return horizon_s, _collect([replica for pairs in by_service.values() for _, replica in pairs])
 
 
 def _closing(
-    by_service: Mapping[ServiceId, list[tuple[LiveGroup, Lane]]], remaining: Mapping[ServiceId, int]
+    by_service: Mapping[ServiceId, list[tuple[LiveGroup, ReplicaState]]],
+    remaining: Mapping[ServiceId, int],
 ) -> dict[ServiceId, float]:
-    """Services with all unfinished requests in lanes, and the tokens that each lane has left.
+    """Services with all unfinished requests in replicas, and the tokens that each replica has left.
 
     Running the one with the least first keeps what must be undone small.
     """
     closing = {}
     for service, pairs in by_service.items():
-        ids = np.concatenate([lane.open_ids() for _, lane in pairs])
+        ids = np.concatenate([replica.open_ids() for _, replica in pairs])
         arrays = pairs[0][1].requests
         if len(ids) + count_followers(arrays, ids) == remaining[service]:
             closing[service] = float((arrays.output[ids] - arrays.generated[ids]).sum()) / len(
@@ -74,21 +76,21 @@ def _closing(
     return closing
 
 
-def _drained_s(lanes: list[Lane], remaining: int) -> float:
+def _drained_s(replicas: list[ReplicaState], remaining: int) -> float:
     """When the last of `remaining` requests ended; infinite if some have not."""
-    done = np.concatenate([lane.done() for lane in lanes])
+    done = np.concatenate([replica.done() for replica in replicas])
     if len(done) < remaining:
         return np.inf
-    return float(lanes[0].requests.finished_s[done].max())
+    return float(replicas[0].requests.finished_s[done].max())
 
 
-def _collect(lanes: list[Lane]) -> Ints:
+def _collect(replicas: list[ReplicaState]) -> Ints:
     """Ids finished since the last report, in order of their end."""
-    done = [lane.done().copy() for lane in lanes]
-    for lane, ids in zip(lanes, done, strict=True):
-        lane.reported += len(ids)
+    done = [replica.done().copy() for replica in replicas]
+    for replica, ids in zip(replicas, done, strict=True):
+        replica.reported += len(ids)
     if not done:
         return np.zeros(0, np.int64)
     ids = np.concatenate(done)
-    in_order: Ints = ids[np.lexsort((ids, lanes[0].requests.finished_s[ids]))]
+    in_order: Ints = ids[np.lexsort((ids, replicas[0].requests.finished_s[ids]))]
     return in_order

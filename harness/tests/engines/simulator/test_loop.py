@@ -15,7 +15,14 @@ from numpy.typing import NDArray
 from baselines.fcfs import Fcfs
 from harness.engines.recorder import GpuUse, Recorder
 from harness.interface.checks import IllegalDecision
-from harness.interface.decisions import Batch, BatchRule, Decision, Deployment, Evict, Standing
+from harness.interface.decisions import (
+    Batch,
+    ContinuousBatching,
+    Decision,
+    Deployment,
+    PreemptionMode,
+    PriorityOrder,
+)
 from harness.interface.draft import Draft, continuous_batch
 from harness.interface.entities import (
     GroupId,
@@ -44,7 +51,7 @@ from harness.workloads.workload import Workload
 
 Floats = NDArray[np.float64]
 NO_EVENTS: frozenset[type[Event]] = frozenset()
-ALONE = rule(seats=1)
+ALONE = rule(max_num_seqs=1)
 
 
 def _some_load(seed: int, count: int = 60, services: int = 3) -> Workload:
@@ -60,8 +67,8 @@ def _some_load(seed: int, count: int = 60, services: int = 3) -> Workload:
 class Moving:
     """Three services on two GPUs: two at a time, the others moved in every 0.9 s and at drains."""
 
-    needs: ClassVar[frozenset[Capability]] = frozenset({Capability.REDEPLOY})
-    hears: ClassVar[frozenset[type[Event]]] = NO_EVENTS
+    requires: ClassVar[frozenset[Capability]] = frozenset({Capability.REDEPLOY})
+    subscribes: ClassVar[frozenset[type[Event]]] = NO_EVENTS
 
     def __init__(self) -> None:
         self._turn = 0
@@ -84,7 +91,7 @@ def _runs() -> list[tuple[str, Workload, Recorder]]:
     found = []
     for name, batch_rule, blocks in (
         ("padded", rule(pads=True, padding=60), 200),
-        ("mixed and tight", rule(mixed=True, tokens=32), 17),
+        ("mixed and tight", rule(chunked_prefill=True, tokens=32), 17),
     ):
         for moving in (False, True):
             load = _some_load(3)
@@ -152,7 +159,7 @@ def test_nothing_is_computed_while_a_group_loads(fast: bool) -> None:
 class Swapping(Everywhere):
     """m0 alone on GPU 0, then m1 in its place."""
 
-    needs = frozenset({Capability.REDEPLOY})
+    requires = frozenset({Capability.REDEPLOY})
 
     def place(self, view: ClusterView) -> Deployment:
         """Whoever has requests."""
@@ -190,7 +197,7 @@ def test_a_stopped_load_is_lost_and_its_gpu_is_free_at_once() -> None:
     """m0 loads 2 s but is replaced by m1 at 0.5 s; m1 loads to 2.5 s, answers by 3.0 s; then m0."""
 
     class Rash(Everywhere):
-        needs = frozenset({Capability.REDEPLOY})
+        requires = frozenset({Capability.REDEPLOY})
 
         def place(self, view: ClusterView) -> Deployment:
             if view.now_s == 0:
@@ -219,7 +226,7 @@ def test_a_moved_group_ends_its_iteration_first_and_keeps_its_name(fast: bool) -
     """
 
     class Mover(Everywhere):
-        needs = frozenset({Capability.REDEPLOY})
+        requires = frozenset({Capability.REDEPLOY})
 
         def place(self, view: ClusterView) -> Deployment:
             gpu = 0 if view.now_s < 1.6 else 1
@@ -243,13 +250,13 @@ def test_a_request_that_can_never_fit() -> None:
 
 
 @pytest.mark.parametrize("fast", [True, False])
-@pytest.mark.parametrize("mixed", [True, False])
-def test_a_request_that_outgrows_the_kv(fast: bool, mixed: bool) -> None:
+@pytest.mark.parametrize("chunked_prefill", [True, False])
+def test_a_request_that_outgrows_the_kv(fast: bool, chunked_prefill: bool) -> None:
     """A prompt of 30 tokens fits 3 blocks of 16, 40 tokens more do not: refused, not endless."""
     with pytest.raises((ValueError, IllegalDecision), match=r"r0|1 requests wait"):
         serve(
             workload([30], [40]),
-            Fcfs(rule=rule(mixed=mixed)),
+            Fcfs(rule=rule(chunked_prefill=chunked_prefill)),
             costs=LinearCosts(blocks=3),
             fast_forward=fast,
         )
@@ -283,8 +290,8 @@ def test_impossible_deployments(groups: list[tuple[str, tuple[int, ...]]], sente
 class Scripted:
     """Scheduling policy for tests: whatever a function of the view says."""
 
-    needs: ClassVar[frozenset[Capability]] = frozenset()
-    hears: ClassVar[frozenset[type[Event]]] = NO_EVENTS
+    requires: ClassVar[frozenset[Capability]] = frozenset()
+    subscribes: ClassVar[frozenset[type[Event]]] = NO_EVENTS
 
     def observe(self, event: Event) -> None:
         """Nothing to learn."""
@@ -330,9 +337,9 @@ def test_an_illegal_decision_names_the_policy(
 
 def test_needs_that_the_engine_lacks() -> None:
     class Fancy(Scripted):
-        needs = frozenset({Capability.SWAP})
+        requires = frozenset({Capability.SWAP})
 
-    with pytest.raises(ValueError, match="Simulator lacks what Fancy needs: evicted KV"):
+    with pytest.raises(ValueError, match="Simulator lacks what Fancy needs: preempted KV"):
         serve(workload([9], [3]), Fancy())
 
 
@@ -367,17 +374,17 @@ class Bully(Scripted):
         self.seen.append((first.kv_tokens, first.generated_tokens))
         if first.generated_tokens == 2 and not self._done:
             self._done = True
-            draft.evict(first, Evict.RECOMPUTE)
-            return Decision(draft.decision().evict, wake_s=view.now_s + 1.0)
+            draft.preempt(first, PreemptionMode.RECOMPUTE)
+            return Decision(draft.decision().preempt, wake_s=view.now_s + 1.0)
         continuous_batch(draft, list(view.requests.values()))
         return draft.decision()
 
 
 def test_preempted_requests_keep_their_tokens_and_are_recomputed() -> None:
-    """Prompt 9, output 4; load to 1.0 s, tokens at 1.5 and 1.75 s, evicted, pause to 2.75 s.
+    """Prompt 9, output 4; load to 1.0 s, tokens at 1.5 and 1.75 s, preempted, pause to 2.75 s.
 
     Then 11 tokens of context are computed at once (0.5 s, third token), and one decode: 3.5 s. The
-    KV is 9 after the prompt, 10 after the decode, 0 after the eviction, 11 after the recomputation.
+    KV is 9 after the prompt, 10 after the decode, 0 after the preemption, 11 recomputed.
     """
     policy = Bully()
     frame = serve(workload([9], [4]), policy, costs=FlatCosts()).requests
@@ -396,7 +403,7 @@ def test_the_same_twice(moving: bool) -> None:
     first, second = (
         serve(
             _some_load(5),
-            Fcfs(rule=rule(mixed=True, tokens=40)),
+            Fcfs(rule=rule(chunked_prefill=True, tokens=40)),
             Moving() if moving else None,
             costs=UnevenCosts(blocks=17, load=0.11),
             gpus=3,
@@ -423,11 +430,14 @@ def _service_s(costs: LinearCosts, prompt: int, output: int) -> float:
 
 
 @pytest.mark.parametrize("fast", [True, False])
-@pytest.mark.parametrize("batch_rule", [ALONE, rule(mixed=True, seats=1), rule(pads=True, seats=1)])
+@pytest.mark.parametrize(
+    "batch_rule",
+    [ALONE, rule(chunked_prefill=True, max_num_seqs=1), rule(pads=True, max_num_seqs=1)],
+)
 @given(seed=st.integers(0, 10**6), gap_s=st.sampled_from([0.05, 0.25, 1.0]))
 @settings(max_examples=6, deadline=None)
 def test_a_batch_of_one_is_lindleys_queue(
-    fast: bool, batch_rule: BatchRule, seed: int, gap_s: float
+    fast: bool, batch_rule: ContinuousBatching, seed: int, gap_s: float
 ) -> None:
     """finish_i = max(arrival_i, finish_(i-1)) + service_i, for every request."""
     costs = LinearCosts(load=0.75)
@@ -485,13 +495,13 @@ def test_arrived_is_told_once_and_moved_whenever_the_group_changes() -> None:
     heard: list[Event] = []
 
     class Listener(Fcfs):
-        hears = frozenset({Arrived, Moved})
+        subscribes = frozenset({Arrived, Moved})
 
         def observe(self, event: Event) -> None:
             heard.append(event)
 
     class Mover(Everywhere):
-        needs = frozenset({Capability.REDEPLOY})
+        requires = frozenset({Capability.REDEPLOY})
 
         def place(self, view: ClusterView) -> Deployment:
             if view.now_s == 0:
@@ -526,14 +536,14 @@ class Oracle:
 
 
 class ShortestFirst(Scripted):
-    """A standing order by predicted length; without a prediction last."""
+    """A priority order by predicted length; without a prediction last."""
 
-    def __init__(self, *, mixed: bool = False, seats: int = 1) -> None:
-        self._rule = rule(mixed=mixed, seats=seats, tokens=4096)
+    def __init__(self, *, chunked_prefill: bool = False, max_num_seqs: int = 1) -> None:
+        self._rule = rule(chunked_prefill=chunked_prefill, max_num_seqs=max_num_seqs, tokens=4096)
 
     def schedule(self, view: GroupView) -> Decision:
         """The same for every group."""
-        return Decision(standing=Standing(self._key, self._rule))
+        return Decision(priority_order=PriorityOrder(self._key, self._rule))
 
     @staticmethod
     def _key(table: RequestTable) -> Floats:
@@ -585,16 +595,18 @@ def test_a_prediction_without_latency_is_there_at_arrival(fast: bool) -> None:
     assert frame["finished_s"].tolist() == [6.0, 4.5, 3.5]
 
 
-@pytest.mark.parametrize("mixed", [True, False])
+@pytest.mark.parametrize("chunked_prefill", [True, False])
 @given(seed=st.integers(0, 10**6), seconds=st.sampled_from([0.0, 0.0123, 0.371]))
 @settings(max_examples=20, deadline=None)
-def test_predicted_order_is_the_same_in_the_open(mixed: bool, seed: int, seconds: float) -> None:
+def test_predicted_order_is_the_same_in_the_open(
+    chunked_prefill: bool, seed: int, seconds: float
+) -> None:
     """Fast-forward on and off, while predictions reorder the queue."""
     load = _some_load(seed, 30, 1)
     on, off = (
         serve(
             load,
-            ShortestFirst(mixed=mixed, seats=4),
+            ShortestFirst(chunked_prefill=chunked_prefill, max_num_seqs=4),
             costs=LinearCosts(blocks=20),
             fast_forward=fast,
             predictor=Oracle(load, seconds),
@@ -663,8 +675,8 @@ class Nosy:
 
     inner: SchedulingPolicy
     visited: int = 0
-    needs: ClassVar[frozenset[Capability]] = frozenset()
-    hears: ClassVar[frozenset[type[Event]]] = frozenset({Arrived, Moved, Predicted})
+    requires: ClassVar[frozenset[Capability]] = frozenset()
+    subscribes: ClassVar[frozenset[type[Event]]] = frozenset({Arrived, Moved, Predicted})
 
     def observe(self, event: Event) -> None:
         """Look into the event."""
@@ -708,7 +720,7 @@ class SteadyFcfs(Scripted):
 
 
 @pytest.mark.parametrize(
-    "inner", [Fcfs(rule=rule(tokens=4096)), SteadyFcfs(), ShortestFirst(seats=2)]
+    "inner", [Fcfs(rule=rule(tokens=4096)), SteadyFcfs(), ShortestFirst(max_num_seqs=2)]
 )
 def test_no_view_tells_how_long_an_answer_will_be(inner: SchedulingPolicy) -> None:
     load = workload([1100] * 8, [TELLTALE] * 8, [0.0] * 4 + [0.7] * 4, services=3)

@@ -32,13 +32,13 @@ from harness.engines.vllm.engine import Vllm  # noqa: E402
 from harness.engines.vllm.ray import RayGroup  # noqa: E402
 from harness.tests.engines.test_engines_agree import Paused, Step, Watched, assert_same  # noqa: E402
 
-SEATS, TOKENS, BLOCKS, BLOCK = 16, 256, 40, 32
+MAX_NUM_SEQS, TOKENS, BLOCKS, BLOCK = 16, 256, 40, 32
 
 
 class Timed(Watched):
     """Also keeps when every request came."""
 
-    hears = Watched.hears | {Arrived}
+    subscribes = Watched.subscribes | {Arrived}
 
     def __init__(self, inner: SchedulingPolicy) -> None:
         super().__init__(inner)
@@ -70,8 +70,8 @@ def engine(**changes: Any) -> Vllm:
         "models": {"m": "tiny", "m0": "tiny", "m1": "tiny"},
         "load_format": "dummy",
         "dtype": "float32",
-        "max_batch_requests": SEATS,
-        "max_batch_tokens": TOKENS,
+        "max_num_seqs": MAX_NUM_SEQS,
+        "max_num_batched_tokens": TOKENS,
         "kv_blocks": BLOCKS,
         "block_tokens": BLOCK,
         "prefix_caching": False,
@@ -114,8 +114,8 @@ def simulated(work: Workload, policy: SchedulingPolicy) -> list[Step]:
     simulator = Simulator(
         cluster=cluster(1),
         costs=Seconds(blocks=BLOCKS, block=BLOCK, load=0.0),
-        max_batch_requests=SEATS,
-        max_batch_tokens=TOKENS,
+        max_num_seqs=MAX_NUM_SEQS,
+        max_num_batched_tokens=TOKENS,
         fast_forward=False,
     )
     serve(simulator, work, watched)
@@ -125,10 +125,13 @@ def simulated(work: Workload, policy: SchedulingPolicy) -> list[Step]:
 @pytest.mark.parametrize(
     "policy",
     [
-        lambda: Fcfs(rule=rule(mixed=True, seats=SEATS, tokens=TOKENS)),
-        lambda: Ssjf(rule=rule(mixed=True, seats=SEATS, tokens=TOKENS), aging_tokens_per_s=0.0),
-        lambda: Srtf(seats=8),
-        lambda: Paused(seats=12),
+        lambda: Fcfs(rule=rule(chunked_prefill=True, max_num_seqs=MAX_NUM_SEQS, tokens=TOKENS)),
+        lambda: Ssjf(
+            rule=rule(chunked_prefill=True, max_num_seqs=MAX_NUM_SEQS, tokens=TOKENS),
+            aging_tokens_per_s=0.0,
+        ),
+        lambda: Srtf(max_num_seqs=8),
+        lambda: Paused(max_num_seqs=12),
     ],
     ids=["arrival", "shortest", "preempts", "pauses"],
 )
@@ -177,7 +180,10 @@ def weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_order_and_preemption_never_change_an_answer(weights: Path, caches: bool) -> None:
     work = load(40, timed=True)
     answers, preemptions = [], []
-    for policy in (Fcfs(rule=rule(mixed=True, seats=SEATS, tokens=TOKENS)), Srtf(seats=5)):
+    for policy in (
+        Fcfs(rule=rule(chunked_prefill=True, max_num_seqs=MAX_NUM_SEQS, tokens=TOKENS)),
+        Srtf(max_num_seqs=5),
+    ):
         built = engine(
             models={"m": str(weights)},
             load_format="auto",
@@ -246,7 +252,7 @@ def test_texts_that_are_not_there_are_named(tmp_path: Path) -> None:
 
 
 def _fcfs() -> SchedulingPolicy:
-    return Fcfs(rule=rule(mixed=True, seats=SEATS, tokens=TOKENS))
+    return Fcfs(rule=rule(chunked_prefill=True, max_num_seqs=MAX_NUM_SEQS, tokens=TOKENS))
 
 
 def test_groups_as_actors_answer_everybody() -> None:

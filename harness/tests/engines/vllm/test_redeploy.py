@@ -15,7 +15,7 @@ from harness.interface.entities import Service, ServiceId
 from harness.interface.graph import Edges
 from harness.interface.policies import System
 from harness.planning.forecast import Plan
-from harness.planning.outlook import Outlook
+from harness.planning.preview import StagePreview
 from harness.planning.staged_placement import StagedPlacement
 from harness.planning.stages import Stage
 from harness.predictors.ecdf import load_lengths
@@ -41,7 +41,7 @@ class Stages:
     def __init__(self, *stages: Stage) -> None:
         self.stages = stages
 
-    def plan(self, outlook: Outlook, gpus: int) -> list[Stage]:
+    def plan(self, preview: StagePreview, gpus: int) -> list[Stage]:
         """Those."""
         return list(self.stages)
 
@@ -49,7 +49,7 @@ class Stages:
 def system(*stages: Stage) -> System:
     """First come first served, two at a time, on two slots."""
     costs = ProfileCosts(gpu="CPU", profile_dir="cpu_vllm", memory_share=0.9, parts=("forward",))
-    batches = rule(mixed=True, seats=2, tokens=256)
+    batches = rule(chunked_prefill=True, max_num_seqs=2, tokens=256)
     placement = StagedPlacement(
         planner=Stages(*stages),
         planner_costs=costs,

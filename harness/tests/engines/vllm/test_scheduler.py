@@ -52,12 +52,14 @@ from harness.engines.vllm.served import Iteration  # noqa: E402
 class Ranked:
     """Runs whom `rank` puts first, in chunks; `rank` may change at any time."""
 
-    seats: int = 2
+    max_num_seqs: int = 2
     chunk: int = 1000
     rank: dict[int, int] = field(default_factory=dict)
     heard: list[Event] = field(default_factory=list)
-    needs: ClassVar[frozenset[Capability]] = frozenset()
-    hears: ClassVar[frozenset[type[Event]]] = frozenset({Arrived, Predicted, Iterated, Finished})
+    requires: ClassVar[frozenset[Capability]] = frozenset()
+    subscribes: ClassVar[frozenset[type[Event]]] = frozenset(
+        {Arrived, Predicted, Iterated, Finished}
+    )
 
     def observe(self, event: Event) -> None:
         """Keep it."""
@@ -67,7 +69,7 @@ class Ranked:
         """Best rank first; others pause and keep their KV."""
         draft = Draft(view)
         order = sorted(view.requests.values(), key=lambda r: self.rank.get(r.facts.id, 99))
-        for request in order[: self.seats]:
+        for request in order[: self.max_num_seqs]:
             missing = request.context_tokens - request.kv_tokens
             draft.try_run(request, min(missing, self.chunk, draft.tokens_left))
         return draft.decision()
@@ -93,8 +95,8 @@ class Bench:
                 PolicyScheduler,
                 kv_blocks=self.blocks,
                 block_tokens=16,
-                max_batch_requests=16,
-                max_batch_tokens=256,
+                max_num_seqs=16,
+                max_num_batched_tokens=256,
                 max_context_tokens=4096,
             )
         finally:
@@ -187,8 +189,8 @@ def test_what_is_touched_of_vllm_is_there() -> None:
 
 
 def test_priorities_may_change_while_requests_run() -> None:
-    """Two seats: who ranks first runs from the next iteration on, and the others keep their KV."""
-    policy = Ranked(seats=1)
+    """Two slots: who ranks first runs from the next iteration on, and the others keep their KV."""
+    policy = Ranked(max_num_seqs=1)
     bench = Bench(policy)
     for number in range(3):
         bench.add(number, 20, 30)
@@ -204,7 +206,7 @@ def test_priorities_may_change_while_requests_run() -> None:
 
 
 def test_a_batch_in_the_order_decided_with_the_chunks_decided() -> None:
-    policy = Ranked(seats=3, chunk=7)
+    policy = Ranked(max_num_seqs=3, chunk=7)
     policy.rank = {2: 0, 1: 1, 0: 2}
     bench = Bench(policy)
     for number in range(3):
@@ -215,7 +217,7 @@ def test_a_batch_in_the_order_decided_with_the_chunks_decided() -> None:
 
 
 def test_no_view_leads_to_the_length_that_vllm_was_told() -> None:
-    nosy = Nosy(Fcfs(rule=rule(mixed=True)))
+    nosy = Nosy(Fcfs(rule=rule(chunked_prefill=True)))
     bench = Bench(nosy, blocks=2000)
     for number in range(6):
         facts_say = bench.add(number, 1100, TELLTALE)
@@ -227,7 +229,7 @@ def test_no_view_leads_to_the_length_that_vllm_was_told() -> None:
 
 def test_events_in_order() -> None:
     """As the simulator gives them: an iteration, then those it has answered, then arrivals."""
-    policy = Ranked(seats=2)
+    policy = Ranked(max_num_seqs=2)
     bench = Bench(policy)
     bench.add(0, 5, 1)
     bench.add(1, 5, 2)
@@ -254,7 +256,7 @@ def test_events_in_order() -> None:
 @pytest.mark.parametrize("attached", [True, False])
 def test_who_is_given_up_from_outside_holds_nothing(attached: bool) -> None:
     """A client that goes: while waiting, and while holding KV."""
-    policy = Ranked(seats=2)
+    policy = Ranked(max_num_seqs=2)
     bench = Bench(policy, attached=attached)
     for number in range(3):
         bench.add(number, 40, 50)
@@ -271,7 +273,7 @@ def test_who_is_given_up_from_outside_holds_nothing(attached: bool) -> None:
 
 
 def test_kv_that_vllm_drops_by_itself_is_dropped_from_the_ledger() -> None:
-    bench = Bench(Fcfs(rule=rule(mixed=True)))
+    bench = Bench(Fcfs(rule=rule(chunked_prefill=True)))
     requests = [bench.add(number, 40, 20) for number in range(4)]
     for _ in range(5):
         bench.step()
@@ -283,7 +285,7 @@ def test_kv_that_vllm_drops_by_itself_is_dropped_from_the_ledger() -> None:
 
 def test_a_request_that_is_not_ready_waits_unseen() -> None:
     """vLLM compiles a grammar meanwhile; its own check says when it is done."""
-    policy = Ranked(seats=4)
+    policy = Ranked(max_num_seqs=4)
     bench = Bench(policy)
     request = EngineRequest(
         "r7",
@@ -314,7 +316,7 @@ def _carried(number: int) -> dict[str, object]:
 
 
 def test_nothing_runs_while_paused() -> None:
-    bench = Bench(Fcfs(rule=rule(mixed=True)))
+    bench = Bench(Fcfs(rule=rule(chunked_prefill=True)))
     bench.add(0, 9, 5)
     bench.step()
     for state in (PauseState.PAUSED_ALL, PauseState.PAUSED_NEW):
@@ -325,7 +327,7 @@ def test_nothing_runs_while_paused() -> None:
 
 
 def test_a_difference_names_the_first_request() -> None:
-    policy = Ranked(seats=2)
+    policy = Ranked(max_num_seqs=2)
     bench = Bench(policy)
     bench.add(0, 9, 5)
     bench.add(1, 9, 5)
@@ -358,7 +360,7 @@ def test_settings_under_which_decisions_would_not_hold_are_refused(
 @pytest.mark.parametrize("chunk", [7, 16, 40, 1000])
 def test_a_cached_prefix_spares_work_and_never_oversteps_the_plan(chunk: int) -> None:
     """Eight equal prompts of 100 tokens: what was decided is how far each gets."""
-    bench = Bench(Ranked(seats=2, chunk=chunk), blocks=40, caching=True)
+    bench = Bench(Ranked(max_num_seqs=2, chunk=chunk), blocks=40, caching=True)
     requests = [bench.add(number, 100, 4) for number in range(8)]
     computed = 0
     while bench.scheduler.has_unfinished_requests():
@@ -380,8 +382,8 @@ def test_a_cached_prefix_spares_work_and_never_oversteps_the_plan(chunk: int) ->
 class Steady:
     """In order of arrival, steady when all decode."""
 
-    needs: ClassVar[frozenset[Capability]] = frozenset()
-    hears: ClassVar[frozenset[type[Event]]] = frozenset()
+    requires: ClassVar[frozenset[Capability]] = frozenset()
+    subscribes: ClassVar[frozenset[type[Event]]] = frozenset()
     asked: int = 0
 
     def observe(self, event: Event) -> None:
@@ -400,18 +402,22 @@ class Steady:
     sizes=st.lists(st.tuples(st.integers(1, 90), st.integers(1, 40)), min_size=1, max_size=14),
     late=st.integers(0, 20),
     blocks=st.integers(9, 40),
-    mixed=st.booleans(),
+    chunked_prefill=st.booleans(),
     steady=st.booleans(),
 )
 @settings(max_examples=40, deadline=None)
 def test_a_decision_used_again_is_the_decision_that_would_be_made(
-    sizes: list[tuple[int, int]], late: int, blocks: int, mixed: bool, steady: bool
+    sizes: list[tuple[int, int]], late: int, blocks: int, chunked_prefill: bool, steady: bool
 ) -> None:
     """The same steps, ledger and attained time with and without using decisions again."""
     runs = []
     for again in (True, False):
         policy: SchedulingPolicy
-        policy = Steady() if steady else Fcfs(rule=rule(mixed=mixed, seats=5, tokens=140))
+        policy = (
+            Steady()
+            if steady
+            else Fcfs(rule=rule(chunked_prefill=chunked_prefill, max_num_seqs=5, tokens=140))
+        )
         bench = Bench(policy, blocks=blocks)
         if not again:
             bench.scheduler.served._note_repeat = lambda decision, *, stands: None

@@ -20,7 +20,7 @@ from harness.runs.record import ROOT
 pytest.importorskip("vllm", reason="vLLM is not installed: make setup-vllm")
 pytestmark = [pytest.mark.vllm, pytest.mark.slow]
 
-POLICY = "{_target_: harness.tests.support.deadline_policy.OneByDeadline, seats: 1}\n"
+POLICY = "{_target_: harness.tests.support.deadline_policy.OneByDeadline, slots: 1}\n"
 STARTS_WITHIN_S = 300
 WORDS = 900
 JSON = {"Content-Type": "application/json"}
@@ -214,7 +214,7 @@ def test_bad_requests_do_not_end_the_server(port: int) -> None:
 
 
 def test_a_client_that_goes_away_leaves_nothing_behind(port: int) -> None:
-    """Its answer is given up, and the one seat is free again."""
+    """Its answer is given up, and the one slot is free again."""
     body = {"model": "tiny", "prompt": "w1", "max_tokens": 900, "ignore_eos": True, "stream": True}
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
     connection.request("POST", "/v1/completions", json.dumps(body).encode(), JSON)

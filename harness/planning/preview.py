@@ -1,4 +1,4 @@
-"""What a planner believes is left of every service, moved from one execution stage to the next."""
+"""What a planner estimates is left of every service, moved from one execution stage to the next."""
 
 from collections.abc import Iterable, Mapping
 from copy import copy
@@ -27,7 +27,7 @@ class _Outstanding:
     forecasts: dict[tuple[Plan, Feeds], Forecast] = field(default_factory=dict)
 
 
-class Outlook:
+class StagePreview:
     """Unfinished services and what any plan would make of them, from the start of the stage.
 
     `passed_s` adds up the stages passed.
@@ -79,7 +79,7 @@ class Outlook:
                     feeds[service][other] = (row[both], their_row[both])
         return feeds
 
-    def copy(self) -> "Outlook":
+    def copy(self) -> "StagePreview":
         """An equal one that may go another way; forecasts already made are shared."""
         twin = copy(self)
         twin._left = {service: replace(left) for service, left in self._left.items()}

@@ -1,4 +1,4 @@
-"""A planner's outlook: what goes on, what loads again, what fits."""
+"""A planner's preview: what goes on, what loads again, what fits."""
 
 import numpy as np
 import pytest
@@ -8,9 +8,9 @@ from harness.costs.models import model_facts
 from harness.interface.decisions import Deployment
 from harness.interface.entities import ServiceId
 from harness.interface.views import ClusterView
-from harness.planning.belief import believed_loads
+from harness.planning.belief import estimated_workloads
 from harness.planning.forecast import Forecaster, Load, Plan, ready_load
-from harness.planning.outlook import Outlook
+from harness.planning.preview import StagePreview
 from harness.predictors.ecdf import Ecdf
 from harness.predictors.oracle import Oracle
 from harness.tests.support.serving import Everywhere, LinearCosts, rule, serve, workload
@@ -26,112 +26,112 @@ def _load(count: int, output: int) -> Load:
     return ready_load(20 * ones, 0 * ones, output * ones + np.arange(count) % 7)
 
 
-def _outlook(gpus: int = 4, degrees: tuple[int, ...] = (1, 2)) -> Outlook:
+def _preview(gpus: int = 4, degrees: tuple[int, ...] = (1, 2)) -> StagePreview:
     """A has more to do than B; a load takes 1.5 s."""
     costs = LinearCosts(blocks=1000, load=LOAD_S)
-    forecaster = Forecaster(costs=costs, rule=rule(seats=16))
-    return Outlook(forecaster, {A: _load(60, 80), B: _load(30, 20)}, gpus, degrees)
+    forecaster = Forecaster(costs=costs, rule=rule(max_num_seqs=16))
+    return StagePreview(forecaster, {A: _load(60, 80), B: _load(30, 20)}, gpus, degrees)
 
 
 def _forecaster() -> Forecaster:
-    return Forecaster(costs=LinearCosts(blocks=1000, load=LOAD_S), rule=rule(seats=16))
+    return Forecaster(costs=LinearCosts(blocks=1000, load=LOAD_S), rule=rule(max_num_seqs=16))
 
 
 def test_a_fresh_service_loads_and_then_does_as_forecast() -> None:
-    outlook = _outlook()
+    preview = _preview()
     forecast = _forecaster().forecast(A, model_facts(A), TWO, _load(60, 80))
-    assert outlook.finish_s(A, TWO, {}) == LOAD_S + forecast.finish_s
-    assert outlook.flops_by(A, TWO, {}, LOAD_S) == 0
-    assert outlook.flops_by(A, TWO, {}, LOAD_S + 1) == forecast.flops_by(1.0) > 0
-    assert outlook.flops_by(A, TWO, {}, 1e9) == forecast.flops
+    assert preview.finish_s(A, TWO, {}) == LOAD_S + forecast.finish_s
+    assert preview.flops_by(A, TWO, {}, LOAD_S) == 0
+    assert preview.flops_by(A, TWO, {}, LOAD_S + 1) == forecast.flops_by(1.0) > 0
+    assert preview.flops_by(A, TWO, {}, 1e9) == forecast.flops
 
 
 def test_a_stage_lasts_until_its_first_service_ends() -> None:
-    outlook = _outlook()
-    ends_s = [outlook.finish_s(A, TWO, {}), outlook.finish_s(B, ONE, {})]
+    preview = _preview()
+    ends_s = [preview.finish_s(A, TWO, {}), preview.finish_s(B, ONE, {})]
     stage = {A: TWO, B: ONE}
-    assert outlook.duration_s(stage) == min(ends_s) == ends_s[1]
-    assert outlook.pass_stage(stage) == ends_s[1]
-    assert outlook.unfinished == (A,)
-    assert outlook.passed_s == ends_s[1]
+    assert preview.duration_s(stage) == min(ends_s) == ends_s[1]
+    assert preview.pass_stage(stage) == ends_s[1]
+    assert preview.unfinished == (A,)
+    assert preview.passed_s == ends_s[1]
 
 
 def test_throughput_is_operations_over_duration() -> None:
-    outlook = _outlook()
-    duration_s = outlook.finish_s(B, ONE, {})
-    done = outlook.flops_by(A, TWO, {}, duration_s) + outlook.flops_by(B, ONE, {}, duration_s)
-    assert outlook.throughput({A: TWO, B: ONE}) == pytest.approx(done / duration_s)
-    assert outlook.throughput({}) == 0
+    preview = _preview()
+    duration_s = preview.finish_s(B, ONE, {})
+    done = preview.flops_by(A, TWO, {}, duration_s) + preview.flops_by(B, ONE, {}, duration_s)
+    assert preview.throughput({A: TWO, B: ONE}) == pytest.approx(done / duration_s)
+    assert preview.throughput({}) == 0
 
 
 def test_a_kept_plan_goes_on_without_a_load() -> None:
     """A ends when it would have, and its operations go on from where they were."""
-    outlook = _outlook()
-    ends_s, total = outlook.finish_s(A, TWO, {}), outlook.flops_by(A, TWO, {}, 1e9)
-    passed_s = outlook.duration_s({A: TWO, B: ONE})
-    done = outlook.flops_by(A, TWO, {}, passed_s)
-    outlook.pass_stage({A: TWO, B: ONE})
-    assert outlook.running(A) == TWO
-    assert outlook.finish_s(A, TWO, {}) == pytest.approx(ends_s - passed_s, rel=1e-12)
-    assert outlook.flops_by(A, TWO, {}, 0.0) == 0
-    assert outlook.flops_by(A, TWO, {}, 1e9) == pytest.approx(total - done)
-    assert outlook.pass_stage({A: TWO}) == pytest.approx(ends_s - passed_s)
-    assert outlook.unfinished == ()
-    assert outlook.passed_s == pytest.approx(ends_s)
+    preview = _preview()
+    ends_s, total = preview.finish_s(A, TWO, {}), preview.flops_by(A, TWO, {}, 1e9)
+    passed_s = preview.duration_s({A: TWO, B: ONE})
+    done = preview.flops_by(A, TWO, {}, passed_s)
+    preview.pass_stage({A: TWO, B: ONE})
+    assert preview.running(A) == TWO
+    assert preview.finish_s(A, TWO, {}) == pytest.approx(ends_s - passed_s, rel=1e-12)
+    assert preview.flops_by(A, TWO, {}, 0.0) == 0
+    assert preview.flops_by(A, TWO, {}, 1e9) == pytest.approx(total - done)
+    assert preview.pass_stage({A: TWO}) == pytest.approx(ends_s - passed_s)
+    assert preview.unfinished == ()
+    assert preview.passed_s == pytest.approx(ends_s)
 
 
 def test_a_changed_plan_loads_again_and_recomputes() -> None:
     """What is left of A after the stage is forecast anew, behind a load."""
-    outlook = _outlook()
-    passed_s = outlook.pass_stage({A: ONE, B: ONE})
+    preview = _preview()
+    passed_s = preview.pass_stage({A: ONE, B: ONE})
     before = _forecaster().forecast(A, model_facts(A), ONE, _load(60, 80))
     rest = before.load_after(passed_s - LOAD_S)
     assert 0 < len(rest) <= 60
     assert rest.generated_tokens.sum() > 0
     anew = _forecaster().forecast(A, model_facts(A), TWO, rest)
-    assert outlook.finish_s(A, TWO, {}) == LOAD_S + anew.finish_s
-    assert outlook.flops_by(A, TWO, {}, 1e9) == anew.flops
+    assert preview.finish_s(A, TWO, {}) == LOAD_S + anew.finish_s
+    assert preview.flops_by(A, TWO, {}, 1e9) == anew.flops
 
 
 def test_a_service_left_out_of_a_stage_must_load_again() -> None:
     """A runs, pauses while B runs, and comes back: under any plan it loads first."""
-    outlook = _outlook()
-    outlook = Outlook(
+    preview = _preview()
+    preview = StagePreview(
         _forecaster(), {A: _load(60, 80), B: _load(30, 60), BIG: _load(9, 20)}, 4, (1, 2)
     )
-    outlook.pass_stage({A: ONE, BIG: ONE})
-    assert outlook.running(A) == ONE
-    goes_on_s = outlook.finish_s(A, ONE, {})
-    outlook.pass_stage({B: ONE})
-    assert outlook.running(A) is None
-    assert outlook.unfinished == (A,)
-    assert outlook.finish_s(A, ONE, {}) > goes_on_s + 0.9 * LOAD_S
+    preview.pass_stage({A: ONE, BIG: ONE})
+    assert preview.running(A) == ONE
+    goes_on_s = preview.finish_s(A, ONE, {})
+    preview.pass_stage({B: ONE})
+    assert preview.running(A) is None
+    assert preview.unfinished == (A,)
+    assert preview.finish_s(A, ONE, {}) > goes_on_s + 0.9 * LOAD_S
 
 
 def test_kept_twice_is_kept_once() -> None:
     """Two stages under one plan: elapsed time adds up."""
     loads = {A: _load(60, 80), B: _load(10, 20), BIG: _load(20, 40)}
-    outlook = Outlook(_forecaster(), loads, 4, (1, 2))
-    ends_s = outlook.finish_s(A, ONE, {})
-    passed_s = outlook.pass_stage({A: ONE, B: ONE, BIG: ONE})
-    passed_s += outlook.pass_stage({A: ONE, BIG: ONE})
-    assert outlook.unfinished == (A,)
-    assert outlook.finish_s(A, ONE, {}) == pytest.approx(ends_s - passed_s, rel=1e-12)
+    preview = StagePreview(_forecaster(), loads, 4, (1, 2))
+    ends_s = preview.finish_s(A, ONE, {})
+    passed_s = preview.pass_stage({A: ONE, B: ONE, BIG: ONE})
+    passed_s += preview.pass_stage({A: ONE, BIG: ONE})
+    assert preview.unfinished == (A,)
+    assert preview.finish_s(A, ONE, {}) == pytest.approx(ends_s - passed_s, rel=1e-12)
 
 
 def test_services_without_requests_are_not_there() -> None:
-    outlook = Outlook(_forecaster(), {A: _load(0, 1), B: _load(3, 5)}, 2, (1,))
-    assert outlook.unfinished == (B,)
+    preview = StagePreview(_forecaster(), {A: _load(0, 1), B: _load(3, 5)}, 2, (1,))
+    assert preview.unfinished == (B,)
 
 
 def test_a_copy_goes_its_own_way() -> None:
-    outlook = _outlook()
-    twin = outlook.copy()
+    preview = _preview()
+    twin = preview.copy()
     first_s = twin.pass_stage({A: TWO, B: ONE})
-    assert outlook.unfinished == (A, B)
-    assert outlook.passed_s == 0
-    assert outlook.running(A) is None
-    assert outlook.copy().pass_stage({A: TWO, B: ONE}) == first_s
+    assert preview.unfinished == (A, B)
+    assert preview.passed_s == 0
+    assert preview.running(A) is None
+    assert preview.copy().pass_stage({A: TWO, B: ONE}) == first_s
     twin.copy().pass_stage({A: TWO})
     assert twin.unfinished == (A,)
 
@@ -145,18 +145,18 @@ def _measured() -> Forecaster:
 
 def test_valid_plans_fit_the_memory_and_the_cluster() -> None:
     """140 GB of weights do not fit one GPU of 80 GB; 12 GB do, up to four times."""
-    outlook = Outlook(_measured(), {BIG: _load(3, 5), SMALL: _load(3, 5)}, 4, (1, 2, 4))
-    assert {plan.tensor_parallel for plan in outlook.plans(BIG)} <= {2, 4}
-    assert Plan(1, 4) in outlook.plans(BIG)
+    preview = StagePreview(_measured(), {BIG: _load(3, 5), SMALL: _load(3, 5)}, 4, (1, 2, 4))
+    assert {plan.tensor_parallel for plan in preview.plans(BIG)} <= {2, 4}
+    assert Plan(1, 4) in preview.plans(BIG)
     wanted = [*(Plan(n, 1) for n in (1, 2, 3, 4)), Plan(1, 2), Plan(2, 2), Plan(1, 4)]
-    assert sorted(outlook.plans(SMALL), key=str) == sorted(wanted, key=str)
-    assert all(plan.gpus <= 4 for plan in outlook.plans(BIG))
+    assert sorted(preview.plans(SMALL), key=str) == sorted(wanted, key=str)
+    assert all(plan.gpus <= 4 for plan in preview.plans(BIG))
 
 
 def test_a_model_without_a_valid_plan_is_named() -> None:
-    outlook = Outlook(_measured(), {BIG: _load(3, 5)}, 1, (1, 2, 4))
+    preview = StagePreview(_measured(), {BIG: _load(3, 5)}, 1, (1, 2, 4))
     with pytest.raises(ValueError, match=r"Llama-2-70b-chat-hf fits no plan: 1 GPUs"):
-        outlook.plans(BIG)
+        preview.plans(BIG)
 
 
 def test_the_longest_sequence_must_fit() -> None:
@@ -164,12 +164,12 @@ def test_the_longest_sequence_must_fit() -> None:
     assert model_facts(SMALL).max_context_tokens == 8192
     for blocks, fits in ((512, True), (511, False)):
         forecaster = Forecaster(costs=LinearCosts(blocks=blocks), rule=rule())
-        outlook = Outlook(forecaster, {SMALL: _load(3, 5)}, 1, (1,))
+        preview = StagePreview(forecaster, {SMALL: _load(3, 5)}, 1, (1,))
         if fits:
-            assert outlook.plans(SMALL) == [ONE]
+            assert preview.plans(SMALL) == [ONE]
         else:
             with pytest.raises(ValueError, match="chatglm3-6b fits no plan"):
-                outlook.plans(SMALL)
+                preview.plans(SMALL)
 
 
 def test_believed_loads_are_the_unfinished_requests_with_sampled_lengths() -> None:
@@ -180,7 +180,7 @@ def test_believed_loads_are_the_unfinished_requests_with_sampled_lengths() -> No
     class Believing(Everywhere):
         def place(self, view: ClusterView) -> Deployment:
             rngs = {ServiceId("m"): np.random.default_rng(0)}
-            loads = believed_loads(view, {ServiceId("m"): forty}, rngs)
+            loads = estimated_workloads(view, {ServiceId("m"): forty}, rngs)
             seen.append((view.now_s, loads[ServiceId("m")]))
             wake_s = view.now_s + 0.6 if view.now_s < 3 else None
             return Deployment(super().place(view).groups, wake_s)
@@ -193,22 +193,22 @@ def test_believed_loads_are_the_unfinished_requests_with_sampled_lengths() -> No
     first = seen[0][1]
     assert first.prompt_tokens.tolist() == [9, 9, 9]
     assert first.output_tokens.tolist() == [8, 25, 40]
-    for time_s, believed in seen:
+    for time_s, estimated in seen:
         there = (frame["arrival_s"] <= time_s) & (frame["finished_s"] > time_s)
-        assert len(believed) == there.sum()
-        assert (believed.output_tokens > believed.generated_tokens).all()
+        assert len(estimated) == there.sum()
+        assert (estimated.output_tokens > estimated.generated_tokens).all()
     assert seen[-1][1].generated_tokens.sum() > 0
 
 
 def test_predicted_lengths_are_believed_instead_of_sampled_ones() -> None:
-    """An oracle knows all; believed is the truth, but for the limit."""
+    """An oracle knows all; estimated is the truth, but for the limit."""
     forty = Ecdf([39, 40], [0.0, 1.0], mean_tokens=40.0, cap_tokens=40, kind="", source="")
     seen: list[list[int]] = []
 
     class Believing(Everywhere):
         def place(self, view: ClusterView) -> Deployment:
             name = ServiceId("m")
-            loads = believed_loads(view, {name: forty}, {name: np.random.default_rng(0)})
+            loads = estimated_workloads(view, {name: forty}, {name: np.random.default_rng(0)})
             seen.append(loads[name].output_tokens.tolist())
             return super().place(view)
 
@@ -229,7 +229,7 @@ def test_one_seed_makes_the_lengths_of_all_services_long_and_short_together() ->
         def place(self, view: ClusterView) -> Deployment:
             shared = np.random.default_rng(5)
             rngs = {n: np.random.default_rng(5) if self.one_seed else shared for n in names}
-            loads = believed_loads(view, dict.fromkeys(names, spread), rngs)
+            loads = estimated_workloads(view, dict.fromkeys(names, spread), rngs)
             seen.append([loads[name].output_tokens.tolist() for name in names])
             return super().place(view)
 

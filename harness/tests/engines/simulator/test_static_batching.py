@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from baselines.fcfs import Fcfs
 from harness.engines.recorder import Recorder
-from harness.interface.decisions import RequestBatches
+from harness.interface.decisions import StaticBatching
 from harness.interface.draft import Draft, fill_whole
 from harness.tests.support.fakes import FakeScene, launched
 from harness.tests.support.serving import FlatCosts, serve, workload
@@ -15,13 +15,13 @@ from harness.tests.support.serving import FlatCosts, serve, workload
 FREE = FlatCosts(load=0.0)
 
 
-def batches(seats: int, *, wait_s: float = 0.0, refills: bool = False) -> RequestBatches:
-    return RequestBatches(
-        max_batch_requests=seats, max_wait_s=wait_s, refills=refills, pads_prompts=True
+def batches(max_num_seqs: int, *, wait_s: float = 0.0, refills: bool = False) -> StaticBatching:
+    return StaticBatching(
+        max_num_seqs=max_num_seqs, max_wait_s=wait_s, refills=refills, pads_prompts=True
     )
 
 
-def finished_s(load_of: tuple[list[int], list[float]], rule: RequestBatches) -> list[float]:
+def finished_s(load_of: tuple[list[int], list[float]], rule: StaticBatching) -> list[float]:
     outputs, arrivals_s = load_of
     load = workload([10] * len(outputs), outputs, arrivals_s)
     seconds: list[float] = serve(load, Fcfs(rule=rule), costs=FREE).requests["finished_s"].tolist()
@@ -29,7 +29,7 @@ def finished_s(load_of: tuple[list[int], list[float]], rule: RequestBatches) -> 
 
 
 def test_nobody_joins_and_all_return_with_the_longest() -> None:
-    """r0 (3 tokens) and r1 (1) start at 0, r2 (1) comes at 0.1 and waits though r1's seat is free.
+    """r0 (3 tokens) and r1 (1) start at 0, r2 (1) comes at 0.1 and waits though r1's slot is free.
 
     Prompts until 0.5 s, two decodes until 1 s; then r2 alone until 1.5 s.
     """
@@ -41,7 +41,7 @@ def test_one_at_a_time_is_no_batching() -> None:
 
 
 def test_a_batch_waits_for_more_or_for_its_oldest() -> None:
-    """Two seats, 1 s. r0 (0 s) and r1 (0.6 s) fill a batch at 0.6 s; r2 (2 s) waits to 3 s."""
+    """Two slots, 1 s. r0 (0 s) and r1 (0.6 s) fill a batch at 0.6 s; r2 (2 s) waits to 3 s."""
     load = ([1, 1, 1], [0.0, 0.6, 2.0])
     assert finished_s(load, batches(2, wait_s=1.0)) == pytest.approx([1.1, 1.1, 3.5])
 
@@ -76,7 +76,7 @@ def test_the_longest_answers_are_promised_kv() -> None:
 @settings(max_examples=30, deadline=None)
 @given(st.integers(0, 10_000), st.integers(1, 5), st.sampled_from([0.0, 0.7]), st.booleans())
 def test_every_token_is_made_whatever_the_rule(
-    seed: int, seats: int, wait_s: float, refills: bool
+    seed: int, max_num_seqs: int, wait_s: float, refills: bool
 ) -> None:
     rng = np.random.default_rng(seed)
     load = workload(
@@ -84,7 +84,7 @@ def test_every_token_is_made_whatever_the_rule(
         rng.integers(1, 30, 25).tolist(),
         np.cumsum(rng.exponential(0.5, 25)).tolist(),
     )
-    policy = Fcfs(rule=batches(seats, wait_s=wait_s, refills=refills))
+    policy = Fcfs(rule=batches(max_num_seqs, wait_s=wait_s, refills=refills))
     fast, slow = (
         serve(load, policy, costs=FREE, fast_forward=fast, recorder=Recorder()).requests
         for fast in (True, False)
@@ -107,20 +107,20 @@ def test_a_newcomer_that_does_not_fit_does_not_stop_those_that_hold_kv() -> None
 
 
 @pytest.mark.parametrize(
-    ("seats", "wait_s", "sentence"),
+    ("max_num_seqs", "wait_s", "sentence"),
     [
-        (0, 0.0, "rule.max_batch_requests is 0, it must be at least 1"),
+        (0, 0.0, "rule.max_num_seqs is 0, it must be at least 1"),
         (1, -1.0, "rule.max_wait_s is -1.0, it must be at least 0"),
         (1, float("inf"), "rule.max_wait_s is inf, it must be at least 0"),
     ],
 )
 def test_rules_under_which_nothing_runs_are_refused(
-    seats: int, wait_s: float, sentence: str
+    max_num_seqs: int, wait_s: float, sentence: str
 ) -> None:
     with pytest.raises(ValueError, match=sentence):
-        batches(seats, wait_s=wait_s)
+        batches(max_num_seqs, wait_s=wait_s)
 
 
 def test_more_seats_than_the_engine_has_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"max_batch_requests=9999 exceeds the engine's"):
+    with pytest.raises(ValueError, match=r"max_num_seqs=9999 exceeds the engine's"):
         finished_s(([1], [0.0]), batches(9999))

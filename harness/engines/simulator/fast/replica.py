@@ -1,7 +1,7 @@
-"""State of one group under a standing order, as arrays that compiled code works on.
+"""State of one group under a priority order, as arrays that compiled code works on.
 
-A lane is one group with one service. Requests live in arrays shared by all lanes, indexed by
-request id; a lane holds ids. All decoding requests advance together, so a request's finish is a
+A replica is one group with one service. Requests live in arrays shared by all replicas, indexed by
+request id; a replica holds ids. All decoding requests advance together, so a request's finish is a
 fixed count of decode steps away and nothing needs touching per request and iteration.
 """
 
@@ -15,13 +15,13 @@ Floats = NDArray[np.float64]
 
 # Positions in LaneArrays.counts
 WAITING, DECODING, PARTIAL, NEXT_ARRIVAL, STEPS, CONTEXT = range(6)
-LONGEST, USED_BLOCKS, HEAP, BUSY, LOGGED, FLIGHT, EVICTED, DONE, STOPPED, COUNTS = range(6, 16)
+LONGEST, USED_BLOCKS, HEAP, BUSY, LOGGED, FLIGHT, PREEMPTED, DONE, STOPPED, COUNTS = range(6, 16)
 
 # Positions in LaneArrays.time_s: the last iteration boundary, the decode seconds of this call (to
 # share out attained GPU time), and how long the iteration in flight takes
 CLOCK, DECODED, FLIGHT_S = range(3)
 
-# Values of RequestArrays.next that are no request: nothing follows; who follows is not for a lane
+# Values of RequestArrays.next that are no request: nothing follows; others say who follows
 NOBODY, ELSEWHERE = -1, -2
 
 # Values of counts[FLIGHT]: which iteration has begun and ends after the horizon
@@ -45,12 +45,13 @@ LOG_COLUMNS = (
 class RequestArrays(NamedTuple):
     """One entry per request of the run. `output` is the true length: engines only.
 
-    `started_s` is when it first ran, `evicted_s` when it was evicted if it has not run since,
-    `preempted_s` the seconds between evictions and restarts, `gpu_s` those of its iterations and
-    `prefill_s` the part of them that computed its prompt. `next` is the request that arrives in the
-    same lane when this one is answered, NOBODY, or ELSEWHERE where the lane stops to say so.
-    `joined`, `ends` and `place` are scratch of the lane that decodes the request: decode step at
-    which it joined, at which it ends, and its position in the lane's list.
+    `started_s` is when it first ran, `preempted_at_s` when it was preempted if it has not run
+    since, `preempted_s` the seconds between preemptions and restarts, `gpu_s` those of its
+    iterations and `prefill_s` the part of them that computed its prompt. `next` is the
+    request that arrives in the same replica when this one is answered, NOBODY, or ELSEWHERE where
+    the replica stops to say so. `joined`, `ends` and `place` are scratch of the replica that
+    decodes the request: decode step at which it joined, at which it ends, and its position in the
+    replica's list.
     """
 
     prompt: Ints
@@ -65,7 +66,7 @@ class RequestArrays(NamedTuple):
     preemptions: Ints
     started_s: Floats
     prefill_s: Floats
-    evicted_s: Floats
+    preempted_at_s: Floats
     preempted_s: Floats
     next: Ints
     joined: Ints
@@ -89,7 +90,7 @@ def new_arrays(prompt: Ints, output: Ints, generated: Ints, arrival_s: Floats) -
         preemptions=np.zeros(count, np.int64),
         started_s=np.full(count, np.nan),
         prefill_s=np.zeros(count),
-        evicted_s=np.full(count, np.nan),
+        preempted_at_s=np.full(count, np.nan),
         preempted_s=np.zeros(count),
         next=np.full(count, NOBODY),
         joined=np.zeros(count, np.int64),
@@ -100,7 +101,12 @@ def new_arrays(prompt: Ints, output: Ints, generated: Ints, arrival_s: Floats) -
 
 def forget(requests: RequestArrays, ids: Ints) -> None:
     """Requests that followed others have not arrived after all."""
-    unknown = (requests.first_token_s, requests.finished_s, requests.started_s, requests.evicted_s)
+    unknown = (
+        requests.first_token_s,
+        requests.finished_s,
+        requests.started_s,
+        requests.preempted_at_s,
+    )
     for times_s in unknown:
         times_s[ids] = np.nan
     for totals in (requests.gpu_s, requests.prefill_s, requests.preempted_s):
@@ -110,7 +116,7 @@ def forget(requests: RequestArrays, ids: Ints) -> None:
     requests.arrival_s[ids] = np.inf
 
 
-class LaneArrays(NamedTuple):
+class ReplicaArrays(NamedTuple):
     """One group: heap of waiting ids, lists of holders, arrivals to come, time, intervals, log.
 
     `chunk` gives the tokens that each of `partial` computes in the iteration begun; `work` its
@@ -134,23 +140,23 @@ class LaneArrays(NamedTuple):
     log: Floats
 
 
-class LaneRule(NamedTuple):
-    """A batch rule and the lane's KV in numbers. `log_on` asks for a row per run of iterations."""
+class ReplicaRule(NamedTuple):
+    """A batch rule and the replica's KV in numbers. `log_on` asks for a row per run of batches."""
 
-    mixed: bool
+    chunked_prefill: bool
     pads: bool
     max_requests: int
     max_tokens: int
     max_padding: int
-    spare_blocks: int
+    watermark_blocks: int
     capacity_blocks: int
     block_tokens: int
     log_on: bool
 
 
-def new_lane(ids: int, rule: LaneRule, log_rows: int) -> LaneArrays:
-    """An empty lane with room for `ids` requests."""
-    return LaneArrays(
+def new_replica(ids: int, rule: ReplicaRule, log_rows: int) -> ReplicaArrays:
+    """An empty replica with room for `ids` requests."""
+    return ReplicaArrays(
         waiting=np.zeros(ids + 1, np.int64),
         decoding=np.zeros(rule.max_requests + 1, np.int64),
         partial=np.zeros(rule.max_requests + 1, np.int64),

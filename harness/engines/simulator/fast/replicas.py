@@ -1,4 +1,4 @@
-"""A group under a standing order: compiled state, its costs; how to advance, undo and read it."""
+"""A group under a priority order: compiled state, its costs; how to advance, undo and read it."""
 
 from dataclasses import dataclass
 from math import floor
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from harness.costs.model import MAX_REQUESTS, IterationTable
 from harness.engines.simulator.fast.heaps import count_followers, push_all
 from harness.engines.simulator.fast.kernel import FULL, STUCK, advance
-from harness.engines.simulator.fast.lane import (
+from harness.engines.simulator.fast.replica import (
     BUSY,
     CLOCK,
     DECODING,
@@ -27,13 +27,13 @@ from harness.engines.simulator.fast.lane import (
     WAITING,
     Floats,
     Ints,
-    LaneArrays,
-    LaneRule,
+    ReplicaArrays,
+    ReplicaRule,
     RequestArrays,
     forget,
-    new_lane,
+    new_replica,
 )
-from harness.interface.decisions import BatchRule
+from harness.interface.decisions import ContinuousBatching
 
 T = TypeVar("T", bound=np.generic)
 
@@ -46,32 +46,32 @@ _SAVED = (
     "preemptions",
     "started_s",
     "prefill_s",
-    "evicted_s",
+    "preempted_at_s",
     "preempted_s",
 )
 
 
-def lane_rule(rule: BatchRule, *, capacity_blocks: int, block_tokens: int, log: bool) -> LaneRule:
+def replica_rule(
+    rule: ContinuousBatching, *, capacity_blocks: int, block_tokens: int, log: bool
+) -> ReplicaRule:
     """The rule in numbers.
 
     Raises ValueError where decodes alone could exceed the token budget, or costs are not known.
     """
-    if not 1 <= rule.max_batch_requests <= MAX_REQUESTS:
+    if not 1 <= rule.max_num_seqs <= MAX_REQUESTS:
+        raise ValueError(f"max_num_seqs is {rule.max_num_seqs}, costs go from 1 to {MAX_REQUESTS}")
+    if rule.chunked_prefill and rule.max_num_batched_tokens < rule.max_num_seqs:
         raise ValueError(
-            f"max_batch_requests is {rule.max_batch_requests}, costs go from 1 to {MAX_REQUESTS}"
+            f"a chunked-prefill batch of {rule.max_num_seqs} requests needs a budget of at least "
+            f"as many tokens, not {rule.max_num_batched_tokens}"
         )
-    if rule.mixed and rule.max_batch_tokens < rule.max_batch_requests:
-        raise ValueError(
-            f"a mixed batch of {rule.max_batch_requests} requests needs a budget of at least as "
-            f"many tokens, not {rule.max_batch_tokens}"
-        )
-    return LaneRule(
-        mixed=rule.mixed,
+    return ReplicaRule(
+        chunked_prefill=rule.chunked_prefill,
         pads=rule.pads_prompts,
-        max_requests=rule.max_batch_requests,
-        max_tokens=rule.max_batch_tokens,
+        max_requests=rule.max_num_seqs,
+        max_tokens=rule.max_num_batched_tokens,
         max_padding=rule.max_padding_tokens,
-        spare_blocks=floor(rule.spare_blocks_share * capacity_blocks),
+        watermark_blocks=floor(rule.watermark * capacity_blocks),
         capacity_blocks=capacity_blocks,
         block_tokens=block_tokens,
         log_on=log,
@@ -79,13 +79,13 @@ def lane_rule(rule: BatchRule, *, capacity_blocks: int, block_tokens: int, log: 
 
 
 @dataclass(slots=True)
-class Lane:
-    """A group under a standing order: compiled state, costs, and what it has reported."""
+class ReplicaState:
+    """A group under a priority order: compiled state, costs, and what it has reported."""
 
     table: IterationTable
-    rule: LaneRule
+    rule: ReplicaRule
     requests: RequestArrays
-    arrays: LaneArrays
+    arrays: ReplicaArrays
     reported: int = 0
     _ids: int = 0
 
@@ -93,16 +93,16 @@ class Lane:
     def empty(
         cls,
         table: IterationTable,
-        rule: LaneRule,
+        rule: ReplicaRule,
         requests: RequestArrays,
         now_s: float,
         *,
         log_rows: int = 1024,
-    ) -> "Lane":
-        """A lane without requests whose first iteration may begin now; the log grows as needed."""
-        lane = cls(table, rule, requests, new_lane(0, rule, log_rows if rule.log_on else 0))
-        lane.arrays.time_s[CLOCK] = now_s
-        return lane
+    ) -> "ReplicaState":
+        """A replica without requests whose first iteration may begin now; its log grows."""
+        replica = cls(table, rule, requests, new_replica(0, rule, log_rows if rule.log_on else 0))
+        replica.arrays.time_s[CLOCK] = now_s
+        return replica
 
     def add(self, ids: Ints, now_s: float) -> None:
         """Requests that wait from now on, or from their arrival where that is later."""
@@ -136,14 +136,14 @@ class Lane:
                 [arrays.decoding[: counts[DECODING]], arrays.partial[: counts[PARTIAL]]]
             )
             self.requests.preemptions[holders] += 1
-            self.requests.evicted_s[holders] = arrays.time_s[CLOCK]
+            self.requests.preempted_at_s[holders] = arrays.time_s[CLOCK]
             self.requests.kv[holders] = 0
             counts[DECODING] = counts[PARTIAL] = 0
             taken.append(holders)
         return np.sort(np.concatenate(taken))
 
     def run_to(self, horizon_s: float) -> None:
-        """Advance the lane. ValueError when its first waiting request can never be admitted."""
+        """Advance the replica. ValueError when its first waiting request can never be admitted."""
         if self.arrays.counts[FLIGHT] == NOTHING and self.arrays.time_s[CLOCK] >= horizon_s:
             return
         while (
@@ -157,8 +157,8 @@ class Lane:
         if status == STUCK:
             raise ValueError(
                 f"r{self.arrays.waiting[0]} can never be admitted: {self.rule.capacity_blocks} KV "
-                f"blocks of {self.rule.block_tokens} tokens, {self.rule.spare_blocks} kept free, "
-                f"{self.rule.max_tokens} tokens a batch"
+                f"blocks of {self.rule.block_tokens} tokens, {self.rule.watermark_blocks} kept "
+                f"free, {self.rule.max_tokens} tokens a batch"
             )
 
     @property
@@ -201,13 +201,13 @@ class Lane:
         """(start, end) of every stretch without a pause between iterations."""
         return self.arrays.busy_s[: self.arrays.counts[BUSY]]
 
-    def save(self) -> tuple[Ints, list[NDArray[np.generic]], LaneArrays]:
+    def save(self) -> tuple[Ints, list[NDArray[np.generic]], ReplicaArrays]:
         """Enough to undo a run ahead."""
         ids = self.open_ids()
         rows = [getattr(self.requests, name)[ids] for name in _SAVED]
-        return ids, rows, LaneArrays._make(a.copy() for a in self.arrays)
+        return ids, rows, ReplicaArrays._make(a.copy() for a in self.arrays)
 
-    def restore(self, saved: tuple[Ints, list[NDArray[np.generic]], LaneArrays]) -> None:
+    def restore(self, saved: tuple[Ints, list[NDArray[np.generic]], ReplicaArrays]) -> None:
         """Undo everything since `save`."""
         ids, rows, before = saved
         ended = self.arrays.done[before.counts[DONE] : self.arrays.counts[DONE]]
