@@ -10,7 +10,7 @@ Map        4.5 first-come-first-serve     -> no key: a priority order by arrival
 Constants  none of its own; the batch rule (slots, token budget, watermark) comes from the
            scenario: scenarios/policy/vllm_0_3.yaml and vllm.yaml, each with its source
 Differs    no swapping, which vLLM used for sequence groups only
-Checked    baselines/tests/test_fcfs.py::test_order_and_eviction_by_hand
+Checked    baselines/tests/test_fcfs.py::test_order_and_preemption_by_hand
 """
 
 from typing import ClassVar

@@ -114,7 +114,7 @@ BASES = (
 
 def fidelity_part(root: Path) -> str:
     """Per source, GPU and phase: rows, and the median and worst of the lines' median errors."""
-    lines = pd.DataFrame(_read(root / "results" / "variant" / "summary.json")["lines"])
+    lines = pd.DataFrame(_read(root / "results" / "fidelity" / "summary.json")["lines"])
     kept = lines[lines["basis"].isin(BASES)].dropna(subset=["median_error"])
     rows = [
         (
