@@ -22,7 +22,8 @@ from numpy.typing import NDArray
 from harness.interface.decisions import ContinuousBatching, Decision, PriorityOrder, StaticBatching
 from harness.interface.events import Event
 from harness.interface.policies import Capability
-from harness.interface.views import GroupView, RequestTable
+from harness.interface.tables import RequestTable
+from harness.interface.views import GroupView
 
 
 class Ssjf:

@@ -24,7 +24,8 @@ from harness.interface.entities import (
 )
 from harness.interface.graph import Edges
 from harness.interface.kv_ledger import KvLedger
-from harness.interface.views import AppView, CallTable, GroupView, RequestTable, RequestView
+from harness.interface.tables import CallTable, RequestTable
+from harness.interface.views import AppView, GroupView, RequestView
 from harness.workloads.workload import Workload
 
 

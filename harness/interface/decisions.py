@@ -3,15 +3,9 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING
-
-import numpy as np
-from numpy.typing import NDArray
 
 from harness.interface.entities import Group, RequestId, ResourceId, ServiceId
-
-if TYPE_CHECKING:
-    from harness.interface.views import RequestTable
+from harness.interface.tables import Floats, RequestTable
 
 
 class PreemptionMode(Enum):
@@ -113,7 +107,7 @@ class PriorityOrder:
     may evaluate it for later arrivals without asking the policy again. None orders by arrival.
     """
 
-    key: "Callable[[RequestTable], NDArray[np.float64]] | None"
+    key: Callable[[RequestTable], Floats] | None
     rule: ContinuousBatching | StaticBatching
 
 

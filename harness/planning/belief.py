@@ -6,7 +6,8 @@ import numpy as np
 
 from harness.interface.entities import ServiceId
 from harness.interface.graph import NOBODY, Edges, Graph
-from harness.interface.views import CallTable, ClusterView, Floats, Ints
+from harness.interface.tables import CallTable, Floats, Ints
+from harness.interface.views import ClusterView
 from harness.planning.forecast import Load
 from harness.predictors.ecdf import Ecdf, output_lengths
 

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from harness.costs.models import model_facts
 from harness.interface.entities import ServiceId
-from harness.interface.views import Floats, Ints
+from harness.interface.tables import Floats, Ints
 from harness.planning.forecast import Forecast, Forecaster, Load, Plan
 from harness.planning.stages import Stage
 

@@ -32,7 +32,8 @@ from harness.interface.entities import (
 from harness.interface.events import Arrived, Event, Finished, Iterated, Predicted
 from harness.interface.kv_ledger import KvLedger
 from harness.interface.policies import Capability, SchedulingPolicy
-from harness.interface.views import RequestTable, RequestView
+from harness.interface.tables import RequestTable
+from harness.interface.views import RequestView
 
 SUPPORTS: frozenset[Capability] = frozenset()
 """One service per group, whole SMs, preempted KV dropped, iteration-level batches."""

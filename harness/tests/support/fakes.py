@@ -20,7 +20,8 @@ from harness.interface.entities import (
     TenantId,
 )
 from harness.interface.kv_ledger import KvLedger
-from harness.interface.views import GroupView, RequestTable, RequestView
+from harness.interface.tables import RequestTable
+from harness.interface.views import GroupView, RequestView
 
 CHAT = ServiceId("chat")
 CODE = ServiceId("code")

@@ -34,7 +34,8 @@ from harness.interface.entities import (
 )
 from harness.interface.events import Arrived, Event, Finished, Moved, Predicted
 from harness.interface.policies import Capability, SchedulingPolicy
-from harness.interface.views import ClusterView, GroupView, RequestTable
+from harness.interface.tables import RequestTable
+from harness.interface.views import ClusterView, GroupView
 from harness.runs.metrics import gpu_figures, request_figures
 from harness.tests.support.serving import (
     SERVICE,

@@ -1,0 +1,46 @@
+"""Many requests at once, as numpy columns: what a priority order's key and planners read."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+Bools = NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class RequestTable:
+    """Many requests at once: one row each, ascending by id, read-only numpy columns.
+
+    `predicted_mean_tokens` and `deadline_s` are NaN where there is none.
+    """
+
+    id: Ints
+    arrival_s: Floats
+    prompt_tokens: Ints
+    generated_tokens: Ints
+    kv_tokens: Ints
+    max_output_tokens: Ints
+    deadline_s: Floats
+    predicted_mean_tokens: Floats
+
+
+@dataclass(frozen=True, slots=True)
+class CallTable:
+    """Calls of applications that have come in which still wait for answers of other calls.
+
+    One row each, ascending by id, of what is known of them: `own_tokens` is their prompt without
+    the answers that are yet to be carried to them. `predicted_mean_tokens` is NaN where there is no
+    prediction.
+    """
+
+    id: Ints
+    own_tokens: Ints
+    max_output_tokens: Ints
+    predicted_mean_tokens: Floats
+
+    def __len__(self) -> int:
+        """Number of calls."""
+        return len(self.id)
