@@ -14,8 +14,9 @@ Checked    baselines/tests/test_srtf.py::test_a_short_newcomer_takes_a_seat_by_h
 from typing import ClassVar
 
 from harness.interface.decisions import Decision
-from harness.interface.draft import Draft, continuous_batch, is_decode
+from harness.interface.draft import Draft
 from harness.interface.events import Event
+from harness.interface.filling import continuous_batch, is_decode
 from harness.interface.policies import Capability
 from harness.interface.views import GroupView, RequestView
 

@@ -3,8 +3,9 @@
 from typing import ClassVar
 
 from harness.interface.decisions import Decision
-from harness.interface.draft import Draft, continuous_batch, is_decode
+from harness.interface.draft import Draft
 from harness.interface.events import Event
+from harness.interface.filling import continuous_batch, is_decode
 from harness.interface.policies import Capability
 from harness.interface.views import GroupView, RequestView
 

@@ -17,9 +17,10 @@ from harness.engines.recorder import GpuUse, Recorder
 from harness.engines.simulator.timeline import Kind, Timeline
 from harness.interface.checks import IllegalDecision, check
 from harness.interface.decisions import Batch, ContinuousBatching, Decision, PriorityOrder, Until
-from harness.interface.draft import Draft, fill, fill_whole, in_priority_order
+from harness.interface.draft import Draft
 from harness.interface.entities import RequestId, Work
 from harness.interface.events import Event, Iterated
+from harness.interface.filling import fill_continuous, fill_static, in_priority_order
 from harness.interface.policies import Capability, SchedulingPolicy
 
 
@@ -118,10 +119,10 @@ class Stepper:
             priority_order.rule,
         )
         if isinstance(rule, ContinuousBatching):
-            fill(draft, order, rule)
+            fill_continuous(draft, order, rule)
             decision = draft.decision()
         else:
-            wake_s = fill_whole(draft, order, rule)
+            wake_s = fill_static(draft, order, rule)
             decision = draft.decision(until=rule.until, wake_s=wake_s)
         self.apply(live, decision, pads=rule.pads_prompts)
 

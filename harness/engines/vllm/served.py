@@ -20,7 +20,7 @@ from harness.interface.decisions import (
     PriorityOrder,
     Reservation,
 )
-from harness.interface.draft import Draft, fill, in_priority_order, is_decode
+from harness.interface.draft import Draft
 from harness.interface.entities import (
     Group,
     LengthPrediction,
@@ -30,6 +30,7 @@ from harness.interface.entities import (
     ServiceId,
 )
 from harness.interface.events import Arrived, Event, Finished, Iterated, Predicted
+from harness.interface.filling import fill_continuous, in_priority_order, is_decode
 from harness.interface.kv_ledger import KvLedger
 from harness.interface.policies import Capability, SchedulingPolicy
 from harness.interface.tables import RequestTable
@@ -262,7 +263,7 @@ class ServedGroup:
         if priority_order is not None:
             assert isinstance(priority_order.rule, ContinuousBatching)
             draft = Draft(self)
-            fill(draft, self._in_order(priority_order), priority_order.rule)
+            fill_continuous(draft, self._in_order(priority_order), priority_order.rule)
             decision = draft.decision()
         self._note_repeat(decision, stands=priority_order is not None)
         if not decision.launch and decision.wake_s is None:

@@ -18,9 +18,10 @@ from harness.engines.engine import Engine
 from harness.engines.recorder import Recorder
 from harness.engines.simulator.loop import Simulator
 from harness.interface.decisions import Decision, PriorityOrder, Reservation
-from harness.interface.draft import Draft, continuous_batch, next_tokens
+from harness.interface.draft import Draft
 from harness.interface.entities import LengthPrediction, Request, RequestId, Work
 from harness.interface.events import Event, Iterated
+from harness.interface.filling import continuous_batch, next_tokens
 from harness.interface.policies import Capability, SchedulingPolicy, System
 from harness.interface.views import GroupView, RequestView
 from harness.runs.nodes import build

@@ -14,9 +14,10 @@ from baselines.fcfs import Fcfs
 from harness.engines.recorder import Recorder
 from harness.engines.simulator.fast.replica import LOG_COLUMNS
 from harness.interface.decisions import ContinuousBatching, Decision, Deployment
-from harness.interface.draft import Draft, continuous_batch, is_decode
+from harness.interface.draft import Draft
 from harness.interface.entities import Group, Work
 from harness.interface.events import Event, Iterated
+from harness.interface.filling import continuous_batch, is_decode
 from harness.interface.policies import Capability, SchedulingPolicy
 from harness.interface.views import ClusterView, GroupView, RequestView
 from harness.tests.support.serving import (

@@ -21,16 +21,16 @@ from harness.interface.decisions import (
     Reservation,
     Until,
 )
-from harness.interface.draft import (
-    Draft,
+from harness.interface.draft import Draft
+from harness.interface.entities import RequestId
+from harness.interface.events import Event
+from harness.interface.filling import (
     continuous_batch,
-    fill,
+    fill_continuous,
     in_priority_order,
     is_decode,
     next_tokens,
 )
-from harness.interface.entities import RequestId
-from harness.interface.events import Event
 from harness.interface.policies import Capability
 from harness.interface.views import GroupView, RequestView
 from harness.tests.support.fakes import (
@@ -70,7 +70,7 @@ def filled(scene: FakeScene, rule: ContinuousBatching) -> Decision:
     """Fill by the rule, oldest first; the result must be legal."""
     view = scene.view()
     draft = Draft(view)
-    fill(draft, by_id(view), rule)
+    fill_continuous(draft, by_id(view), rule)
     decision = draft.decision()
     assert check(decision, view, supports=ALL) == []
     return decision
@@ -658,7 +658,7 @@ def test_filling_is_legal_and_takes_from_the_front(
     order = by_id(view)
     rng.shuffle(order)
     draft = Draft(view)
-    fill(draft, order, rule)
+    fill_continuous(draft, order, rule)
     decision = draft.decision()
     assert check(decision, view, supports=ALL) == []
     ran = launched(decision)

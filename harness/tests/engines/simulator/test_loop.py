@@ -23,7 +23,7 @@ from harness.interface.decisions import (
     PreemptionMode,
     PriorityOrder,
 )
-from harness.interface.draft import Draft, continuous_batch
+from harness.interface.draft import Draft
 from harness.interface.entities import (
     GroupId,
     LengthPrediction,
@@ -33,6 +33,7 @@ from harness.interface.entities import (
     Work,
 )
 from harness.interface.events import Arrived, Event, Finished, Moved, Predicted
+from harness.interface.filling import continuous_batch
 from harness.interface.policies import Capability, SchedulingPolicy
 from harness.interface.tables import RequestTable
 from harness.interface.views import ClusterView, GroupView

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from baselines.fcfs import Fcfs
 from harness.engines.recorder import Recorder
 from harness.interface.decisions import StaticBatching
-from harness.interface.draft import Draft, fill_whole
+from harness.interface.draft import Draft
+from harness.interface.filling import fill_static
 from harness.tests.support.fakes import FakeScene, launched
 from harness.tests.support.serving import FlatCosts, serve, workload
 
@@ -102,7 +103,7 @@ def test_a_newcomer_that_does_not_fit_does_not_stop_those_that_hold_kv() -> None
     newcomer, holder = scene.add(50), scene.decoding(20)
     view = scene.view()
     draft = Draft(view)
-    assert fill_whole(draft, [newcomer, holder], batches(2, refills=True)) is None
+    assert fill_static(draft, [newcomer, holder], batches(2, refills=True)) is None
     assert launched(draft.decision()) == {2: 1}
 
 

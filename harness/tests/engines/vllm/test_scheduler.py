@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from baselines.fcfs import Fcfs
 from harness.engines.vllm.carried import extra_args_of
 from harness.interface.decisions import Decision
-from harness.interface.draft import Draft, continuous_batch
+from harness.interface.draft import Draft
 from harness.interface.entities import (
     AppId,
     LengthPrediction,
@@ -24,6 +24,7 @@ from harness.interface.entities import (
     TenantId,
 )
 from harness.interface.events import Arrived, Event, Finished, Iterated, Predicted
+from harness.interface.filling import continuous_batch
 from harness.interface.policies import Capability, SchedulingPolicy
 from harness.interface.views import GroupView
 from harness.tests.engines.simulator.test_loop import TELLTALE, Nosy
