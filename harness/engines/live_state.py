@@ -221,7 +221,7 @@ class LiveGroup:
     def preempt(self, request: RequestId) -> None:
         """Drop the KV of a member."""
         arrays = self.state.arrays
-        self.kv.preempt(request)
+        self.kv.free(request)
         _set_kv(self.members[request], 0)
         arrays.kv[request] = 0
         arrays.preemptions[request] += 1

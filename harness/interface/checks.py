@@ -109,7 +109,7 @@ def _fits(
         return False
     after = kv.copy()
     for name in preempt:
-        after.preempt(name)
+        after.free(name)
     return after.fits(tokens)
 
 
@@ -249,7 +249,7 @@ def _wrong_kv(decision: Decision, view: GroupView) -> Iterator[str]:
     kv = view.kv.copy()
     for name in decision.preempt:
         if name in view.requests:
-            kv.preempt(name)
+            kv.free(name)
     for name, promise in decision.reserve.items():
         if name in view.requests:
             try:

@@ -166,7 +166,7 @@ class Draft:
             raise ValueError(f"r{name} has just lent to r{min(guests)} and cannot be preempted")
         if self._reserve.pop(name, None) is not None:
             self.kv.reserve(name, self.view.kv.reservation(name))
-        self.kv.preempt(name)
+        self.kv.free(name)
         self._preempt[name] = how
 
     def decision(

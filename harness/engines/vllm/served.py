@@ -329,7 +329,7 @@ class ServedGroup:
             self._repeat.begun += 1
             return
         for request in decision.preempt:
-            self.kv.preempt(request)
+            self.kv.free(request)
         for request, promise in decision.reserve.items():
             self.kv.reserve(request, promise)
         for batch in decision.launch:
@@ -349,7 +349,7 @@ class ServedGroup:
 
     def lose(self, request: RequestId) -> None:
         """The engine has dropped a request's KV by itself."""
-        self.kv.preempt(request)
+        self.kv.free(request)
         self._repeat = None
 
     def finish(self, request: RequestId) -> None:

@@ -41,7 +41,7 @@ class NaiveLedger:
         self.accounts[request.id] = NaiveAccount(request.service)
 
     def close(self, request: RequestId) -> None:
-        self.preempt(request)
+        self.free(request)
         del self.accounts[request]
 
     def grow(self, request: RequestId, tokens: int) -> None:
@@ -52,7 +52,7 @@ class NaiveLedger:
         while bare := [e for e in self.accounts if e < 0 and not self.borrowers(e)]:
             del self.accounts[bare[0]]
 
-    def preempt(self, request: RequestId) -> None:
+    def free(self, request: RequestId) -> None:
         account = self.accounts[request]
         if borrowers := self.borrowers(request):
             self.orphans += 1
@@ -213,10 +213,10 @@ class Story:
             return Reservation(own, self.data.draw(st.integers(0, 4 * BLOCK)), lender)
         return Reservation(own)
 
-    def preempt(self) -> None:
+    def free(self) -> None:
         request = self.pick()
-        self.ledger.preempt(request)
-        self.naive.preempt(request)
+        self.ledger.free(request)
+        self.naive.free(request)
 
     def close(self) -> None:
         request = self.pick()
@@ -252,7 +252,7 @@ class Story:
             self.grow_all,
             self.reserve,
             self.reserve,
-            self.preempt,
+            self.free,
             self.close,
         ]
         wants_more = len(self.requests()) < 6
@@ -359,7 +359,7 @@ def test_an_orphan_is_settled_when_its_borrower_pays_for_itself() -> None:
     kv = a_ledger(4, R1, R2, R3)
     kv.reserve(R1, Reservation(4 * BLOCK))
     kv.reserve(R2, Reservation(0, 2 * BLOCK, R1))
-    kv.preempt(R1)
+    kv.free(R1)
     assert kv.free_blocks(CHAT) == 2
     assert not kv.copy().try_reserve(R2, Reservation(5 * BLOCK))
     assert kv.try_reserve(R2, Reservation(3 * BLOCK))
@@ -373,7 +373,7 @@ def test_refusal_changes_nothing_even_where_an_orphan_would_have_gone() -> None:
     kv = a_ledger(4, R1, R2, R3)
     kv.reserve(R1, Reservation(2 * BLOCK))
     kv.reserve(R2, Reservation(0, 2 * BLOCK, R1))
-    kv.preempt(R1)
+    kv.free(R1)
     kv.grow(R3, 2 * BLOCK)
     assert not kv.try_reserve(R2, Reservation(3 * BLOCK))
     assert kv.reservation(R2) == Reservation(0, 2 * BLOCK, RequestId(-1))
@@ -423,7 +423,7 @@ def test_errors_are_sentences() -> None:
         ("r1 cannot grow by -1 tokens", lambda: kv.grow(R1, -1)),
         ("r2 cannot grow by -3 tokens", lambda: kv.grow_all({R1: 0, R2: -3})),
         ("r8 has no KV account here", lambda: kv.fits({R1: 1, RequestId(8): 1, RequestId(9): 1})),
-        ("r-1 is an orphaned reservation, not a request", lambda: kv.preempt(RequestId(-1))),
+        ("r-1 is an orphaned reservation, not a request", lambda: kv.free(RequestId(-1))),
         ("r1 borrows 4 tokens from nobody", lambda: kv.reserve(R1, Reservation(1, 4))),
         (
             "r1 borrows from r9, which is not",
@@ -476,16 +476,16 @@ def test_questions_touch_only_the_loan_chain(on_copy: bool) -> None:
     kv.reserve(R3, Reservation(0, 2 * BLOCK, R2))
     asked = kv.copy() if on_copy else kv
     looked_up: set[RequestId] = set()
-    for name in ("_accounts", "_held", "_services"):
-        counting = CountingDict(getattr(asked, name))
+    for owner, name in ((asked._loans, "accounts"), (asked, "_held"), (asked, "_services")):
+        counting = CountingDict(getattr(owner, name))
         counting.looked_up = looked_up
-        setattr(asked, name, counting)
+        setattr(owner, name, counting)
     assert asked.try_grow(R3, 2 * BLOCK)
     assert not asked.try_grow(R3, 1)
     assert asked.try_reserve(R3, Reservation(BLOCK, 2 * BLOCK, R2))
     assert looked_up == {R1, R2, R3}
     looked_up.clear()
     assert asked.try_grow(R4, 5 * BLOCK)
-    asked.preempt(R4)
+    asked.free(R4)
     assert asked.shortages() == []
     assert looked_up == {R4}

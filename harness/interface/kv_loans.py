@@ -1,0 +1,197 @@
+"""Accounts of those with promised or lent KV, in whole blocks: the sums that a ledger checks.
+
+With b over the borrowers of x, every promise can be kept while, for each x that lends or borrows,
+
+    used(x) = held(x) + sum of max(0, used(b) - own(b))  <=  own(x) + loan(x)
+    lent(x) = sum of loan(b)                             <=  own(x) + loan(x)
+
+and the committed bytes of all fit the capacity, which is the ledger's to see to.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from harness.interface.decisions import Reservation
+from harness.interface.entities import RequestId, ServiceId
+
+
+@dataclass(slots=True)
+class Account:
+    """Of one with a promise or a loan: what it holds, and the sums over its borrowers (blocks)."""
+
+    service: ServiceId
+    held_blocks: int = 0
+    promise: Reservation | None = None
+    own_blocks: int = 0
+    loan_blocks: int = 0
+    used_blocks: int = 0
+    lent_blocks: int = 0
+    borrowers: frozenset[RequestId] = frozenset()
+
+    @property
+    def lender(self) -> RequestId | None:
+        """In whose space its loan lies."""
+        return None if self.promise is None else self.promise.lender
+
+    @property
+    def committed_blocks(self) -> int:
+        """Taken from the free space; what a borrower holds beyond its own is in its lender's."""
+        if self.promise is None:
+            return self.held_blocks
+        if self.promise.lender is not None:
+            return self.own_blocks
+        return max(self.own_blocks, self.held_blocks)
+
+    @property
+    def overflow_blocks(self) -> int:
+        """Used of the lender's space."""
+        return 0 if self.lender is None else max(0, self.used_blocks - self.own_blocks)
+
+    def promise_it(self, promise: Reservation | None, block_tokens: int) -> None:
+        """Set the promise and its whole blocks; the loan's are those beyond the own ones."""
+        own = promise.own_tokens if promise else 0
+        region = own + promise.loan_tokens if promise else 0
+        self.promise = promise
+        self.own_blocks = -(-own // block_tokens)
+        self.loan_blocks = -(-region // block_tokens) - self.own_blocks
+
+    def broken_rules(self, name: RequestId) -> list[str]:
+        """One sentence per loan rule that this account breaks."""
+        region = self.own_blocks + self.loan_blocks
+        if not self.borrowers and self.lender is None:
+            return []
+        found = []
+        if self.used_blocks > region:
+            found.append(f"r{name} and its borrowers use {self.used_blocks} of {region} blocks")
+        if self.lent_blocks > region:
+            found.append(f"r{name} lends {self.lent_blocks} of {region} blocks")
+        return found
+
+
+# Stands for the account of whoever has none.
+_PLAIN = Account(ServiceId(""))
+
+
+class Loans:
+    """The accounts of one ledger, by request, and which of them break a rule.
+
+    The sums are kept up to date, so that a change costs the length of the loan chain above it.
+    """
+
+    def __init__(self) -> None:
+        """No accounts."""
+        self.accounts: dict[RequestId, Account] = {}
+        self.overdrawn: set[RequestId] = set()
+        # Accounts that no copy shares; the others are replaced by one of their own when written.
+        self._unshared: set[RequestId] = set()
+
+    def copy(self) -> "Loans":
+        """Equal accounts, shared until one of the two writes to them."""
+        twin = Loans()
+        twin.accounts = self.accounts.copy()
+        twin.overdrawn = self.overdrawn.copy()
+        self._unshared = set()
+        return twin
+
+    def of(self, name: RequestId) -> Account:
+        """Its account, to read; an empty one where it has none."""
+        return self.accounts.get(name, _PLAIN)
+
+    def open(self, name: RequestId, service: ServiceId, held_blocks: int) -> None:
+        """Start an account of one that has neither promise nor loan."""
+        self.accounts[name] = Account(service, held_blocks, used_blocks=held_blocks)
+        self._unshared.add(name)
+
+    def close(self, name: RequestId) -> None:
+        """End an account without promise and loans."""
+        del self.accounts[name]
+        self._unshared.discard(name)
+
+    def hold(self, name: RequestId, blocks: int) -> int:
+        """Count blocks that it has come to hold, or given back (negative).
+
+        Returns how many of them come from the free space.
+        """
+        account = self._writable(name)
+        committed = account.committed_blocks
+        account.held_blocks += blocks
+        self._pass_up(name, blocks, 0)
+        return account.committed_blocks - committed
+
+    def promise(self, name: RequestId, promise: Reservation | None, block_tokens: int) -> int:
+        """Replace a promise; its lender must have an account.
+
+        Returns how many blocks more come from the free space.
+        """
+        account = self._writable(name)
+        committed = account.committed_blocks
+        if account.lender is not None:
+            self._link(name, account.lender, account, -1)
+        account.promise_it(promise, block_tokens)
+        if account.lender is not None:
+            self._link(name, account.lender, account, 1)
+        self._note(name, account)
+        return account.committed_blocks - committed
+
+    def would_be_circle(self, name: RequestId, lender: RequestId) -> bool:
+        """Whether the lender is the borrower itself, or borrows from it through others."""
+        above: RequestId | None = lender
+        while above is not None and above != name:
+            above = self.of(above).lender
+        return above is not None
+
+    def _writable(self, name: RequestId) -> Account:
+        if name not in self._unshared:
+            self.accounts[name] = replace(self.accounts[name])
+            self._unshared.add(name)
+        return self.accounts[name]
+
+    def _link(self, name: RequestId, lender: RequestId, account: Account, sign: int) -> None:
+        """Put a loan on its lender (sign 1) or take it off (sign -1)."""
+        host = self._writable(lender)
+        host.borrowers ^= {name}
+        self._pass_up(lender, sign * account.overflow_blocks, sign * account.loan_blocks)
+        self._note(lender, host)
+
+    def _pass_up(self, name: RequestId | None, used_blocks: int, lent_blocks: int) -> None:
+        """Add to what is used and lent there, and above it as far up the chain as it is felt."""
+        while name is not None and (used_blocks or lent_blocks):
+            account = self._writable(name)
+            overflow = account.overflow_blocks
+            account.used_blocks += used_blocks
+            account.lent_blocks += lent_blocks
+            self._note(name, account)
+            used_blocks, lent_blocks = account.overflow_blocks - overflow, 0
+            name = account.lender
+
+    def _note(self, name: RequestId, account: Account) -> None:
+        note = self.overdrawn.add if account.broken_rules(name) else self.overdrawn.discard
+        note(name)
+
+
+def summed_anew(
+    services: Mapping[RequestId, ServiceId],
+    held_blocks: Mapping[RequestId, int],
+    promises: Mapping[RequestId, Reservation | None],
+    block_tokens: int,
+) -> dict[RequestId, Account]:
+    """An account of everybody from holdings and promises alone, borrowers before their lenders."""
+    true = {}
+    for name, service in services.items():
+        blocks = held_blocks.get(name, 0)
+        true[name] = Account(service, blocks, used_blocks=blocks)
+        true[name].promise_it(promises.get(name), block_tokens)
+    for name, account in true.items():
+        if account.lender is not None:
+            true[account.lender].borrowers |= {name}
+    waiting = {name: len(account.borrowers) for name, account in true.items()}
+    ready = [name for name, count in waiting.items() if count == 0]
+    for name in ready:
+        lender = true[name].lender
+        if lender is not None:
+            true[lender].used_blocks += true[name].overflow_blocks
+            true[lender].lent_blocks += true[name].loan_blocks
+            waiting[lender] -= 1
+            if waiting[lender] == 0:
+                ready.append(lender)
+    return true
