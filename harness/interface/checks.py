@@ -148,15 +148,15 @@ def _not_supported(
         decision.priority_order.rule, StaticBatching
     )
     if swapped and Capability.SWAP not in supports:
-        yield f"{swapped} requests swapped out, which the engine does not offer"
+        yield f"{swapped} requests swapped out, which the engine does not support"
     if shared and Capability.GPU_SHARE not in supports:
-        yield f"a batch on share {shared[0]:g} of the SMs, which the engine does not offer"
+        yield f"a batch on share {shared[0]:g} of the SMs, which the engine does not support"
     if whole and Capability.TO_COMPLETION not in supports:
-        yield f"{whole} batches run until answers are there, which the engine does not offer"
+        yield f"{whole} batches run until answers are there, which the engine does not support"
     if is_whole and Capability.TO_COMPLETION not in supports:
-        yield "a priority order for request-level batches, which the engine does not offer"
+        yield "a priority order for request-level batches, which the engine does not support"
     if len(view.group.services) > 1 and Capability.SHARED_GROUP not in supports:
-        yield f"{len(view.group.services)} services in a group, which the engine does not offer"
+        yield f"{len(view.group.services)} services in a group, which the engine does not support"
 
 
 def _wrong_names(decision: Decision, view: GroupView) -> Iterator[str]:

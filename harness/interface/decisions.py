@@ -9,7 +9,10 @@ from harness.interface.tables import Floats, RequestTable
 
 
 class PreemptionMode(Enum):
-    """What becomes of a preempted request's KV. To pause and keep it, just do not run it."""
+    """What becomes of a preempted request's KV: computed again later, or kept in host memory.
+
+    To pause a request and keep its KV on the GPU, just do not run it.
+    """
 
     RECOMPUTE = "recompute"
     SWAP = "swap"
@@ -18,9 +21,9 @@ class PreemptionMode(Enum):
 class Until(Enum):
     """How long a batch runs.
 
-    To `ITERATION`: one forward pass, after which the policy is asked again. To `FIRST` and `ALL`:
-    as many as its first answer or its last one needs; nobody joins meanwhile. Requests that are
-    answered before `ALL` are go on being computed, as padding, and are returned with the last.
+    `ITERATION`: one forward pass, then the policy is asked again. `FIRST` and `ALL`: as many passes
+    as the first or the last of its requests needs to finish; no request joins meanwhile. Under
+    `ALL`, requests that have finished are computed on, as padding, and returned with the last.
     """
 
     ITERATION = "the next iteration"
@@ -30,7 +33,10 @@ class Until(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Reservation:
-    """KV guaranteed to a request, in context tokens; the loan lies in the lender's space."""
+    """KV promised to a request, in tokens of its context.
+
+    The first `own_tokens` are set aside for it; `loan_tokens` more lie in what the lender has.
+    """
 
     own_tokens: int
     loan_tokens: int = 0
@@ -41,8 +47,8 @@ class Reservation:
 class Batch:
     """Requests of one service computed together: request -> tokens to compute (1 = a decode step).
 
-    A batch that runs longer than an iteration starts by computing all that its requests miss, and
-    they have been promised KV for their longest answers.
+    A batch that runs longer than an iteration must first compute the whole context of each request,
+    and each must have been promised KV for its longest answer.
     """
 
     service: ServiceId
@@ -53,13 +59,13 @@ class Batch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContinuousBatching:
-    """How a batch is filled from an order of requests.
+    """Iteration-level batching: every iteration is filled anew from an order of requests.
 
-    `chunked_prefill`: prompts and decodes share an iteration and a prompt may be cut to what is
-    left of the budget; otherwise an iteration holds whole prompts only, whenever one can be
-    admitted, or decodes only. `pads_prompts` counts and computes every prompt of an iteration as
-    long as the longest; `max_padding_tokens` bounds what that wastes. `watermark` (0..1) of the KV
-    blocks stay free when a request is admitted.
+    With `chunked_prefill`, decodes and prompts share an iteration, and a prompt may be cut to what
+    is left of `max_num_batched_tokens`; otherwise an iteration holds whole prompts only, whenever
+    one can be admitted, else decodes only. With `pads_prompts`, every prompt of an iteration counts
+    and costs as much as the longest; `max_padding_tokens` bounds that waste. A request is admitted
+    only if `watermark` (0..1) of the KV blocks then stays free.
     """
 
     chunked_prefill: bool
@@ -72,12 +78,13 @@ class ContinuousBatching:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StaticBatching:
-    """Request-level batching: a batch is made of whole requests when nothing runs.
+    """Request-level batching: when nothing runs, a batch is made and stays together.
 
-    It starts once it has `max_num_seqs` or its oldest has waited `max_wait_s`. With `refills`
-    it ends at its first answer and the others go on in the next batch, which does not wait for
-    more; otherwise it ends when all are answered (arXiv 2404.08509 sec. 3.2 and fig. 3). Every
-    request is promised KV for its longest answer. `pads_prompts` as in `ContinuousBatching`.
+    It starts once `max_num_seqs` requests are there or the oldest has waited `max_wait_s`. With
+    `refills` it ends when its first request finishes, and the others go on in the next batch, which
+    does not wait for more; otherwise it ends when all have finished (arXiv 2404.08509 sec. 3.2 and
+    fig. 3). Each request is promised KV for its longest answer. `pads_prompts` as in
+    `ContinuousBatching`.
     """
 
     max_num_seqs: int
@@ -100,11 +107,14 @@ class StaticBatching:
 
 @dataclass(frozen=True, slots=True)
 class PriorityOrder:
-    """A priority order: until told otherwise, fill every batch of this group by `rule`.
+    """A priority order: until the next decision, the engine fills every batch of a group by `rule`.
 
-    Requests that hold KV keep their place; all are ordered by `key`, lowest first, then by id.
+    Requests are ordered by `key`, lowest first, then by id; none is preempted to admit another.
     `key` is a pure function of facts and predictions (float64 per row of the table), so the engine
     may evaluate it for later arrivals without asking the policy again. None orders by arrival.
+
+    In terms of the plug-ins of vLLM's RFC #51608, `key` is the Score (here the lowest comes first),
+    and what `rule` demands before it admits a request is the Filter.
     """
 
     key: Callable[[RequestTable], Floats] | None
@@ -115,8 +125,9 @@ class PriorityOrder:
 class Decision:
     """Applied in order: preempt, reserve, launch. Empty means idle until an event or `wake_s`.
 
-    `steady` promises: with the same requests and no event before `wake_s`, the same again; the
-    engine may then run many iterations as one. `priority_order` hands over the filling of batches.
+    `steady` says that with the same requests and no event before `wake_s` the policy would decide
+    the same again; the engine may then run many iterations as one. `priority_order` leaves the
+    filling of batches to the engine.
     """
 
     preempt: Mapping[RequestId, PreemptionMode] = field(default_factory=dict)

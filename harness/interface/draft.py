@@ -14,8 +14,9 @@ from harness.interface.views import GroupView, RequestView
 class Draft:
     """One decision, written one batch at a time.
 
-    `tokens_left` is what the open batch may still compute, `requests_left` how many more may run
-    at the same time. The first request run opens a batch of its service on all free SMs.
+    `tokens_left` is what the open batch may still compute, `requests_left` how many more requests
+    may run at the same time. Where no batch is open, the first request opens one of its service on
+    all free SMs. What a request misses are the tokens of its context that have no KV yet.
     """
 
     def __init__(self, view: GroupView) -> None:
@@ -107,8 +108,8 @@ class Draft:
     def try_run_all(self, requests: Sequence[RequestView], budget: int) -> bool:
         """Run every request for all that it misses, if that is at most `budget` tokens and fits.
 
-        False changes nothing. Costs far less than one `try_run` each but does not look as closely:
-        it is False, too, where something runs already or the group has several services.
+        False changes nothing. Costs far less than one `try_run` each, but may be False where those
+        would succeed: if anything runs already, or the group has several services.
         """
         if self._batches or self._in_flight or len(self.view.services) > 1 or not requests:
             return False
@@ -131,8 +132,8 @@ class Draft:
     def try_reserve(self, request: RequestView, promise: Reservation) -> bool:
         """Promise KV to the request if every promise made can still be kept.
 
-        False changes nothing. ValueError for an impossible promise, and for a second promise to
-        the same request from another lender: one decision says it once.
+        False changes nothing. ValueError for an impossible promise, and for a second one to the
+        same request from another lender.
         """
         name = request.facts.id
         earlier = self._reserve.get(name)
@@ -154,10 +155,10 @@ class Draft:
         )
 
     def preempt(self, request: RequestView, how: PreemptionMode = PreemptionMode.RECOMPUTE) -> None:
-        """Drop the request's KV and promise.
+        """Preempt the request: its KV is freed and its promise dropped.
 
         ValueError when it runs, or lends to a request by a promise of this draft: preemptions are
-        applied first, so that promise could not be kept.
+        applied before promises, so that one could not be kept.
         """
         name = request.facts.id
         if name in self._runs or (self._in_flight and request.is_running):

@@ -26,7 +26,10 @@ class Service:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What is known of a request when it arrives. The true output length is not."""
+    """What is known of a request when it arrives; its true output length is not.
+
+    `unit` names the functional unit (the kind of call) of its application, if it is part of one.
+    """
 
     id: RequestId
     service: ServiceId
@@ -41,7 +44,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class LengthPrediction:
-    """Output-length belief: sorted equally likely samples, in tokens."""
+    """A predicted output length: equally likely samples in tokens, ascending."""
 
     samples_tokens: tuple[int, ...]
 

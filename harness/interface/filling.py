@@ -40,16 +40,16 @@ def continuous_batch(
     how: PreemptionMode = PreemptionMode.RECOMPUTE,
     budget: int | None = None,
 ) -> None:
-    """Run requests in order, best first; when KV is short, preempt from behind in the same order.
+    """Run requests in order, best first; when KV is short, preempt from the end of the order.
 
-    `budget` bounds the tokens added here. Non-preemptive policies put requests that hold KV
-    first, so a newcomer has nobody behind it to preempt and waits. Requests of another service than
-    the open batch are passed over, but may be preempted.
+    `budget` bounds the tokens added here. A non-preemptive policy puts requests that hold KV
+    first: a newcomer then has none behind it to preempt, and waits. Requests of another service
+    than the open batch's are passed over, but may be preempted.
     """
     left = draft.tokens_left if budget is None else budget
     if draft.try_run_all(order, left):
         return
-    # Where newcomers wait for KV, those before them often fit all the same.
+    # Where newcomers wait for KV, the holders before them often fit all at once.
     front = list(takewhile(_holds_kv, order))
     first = 0
     if len(front) < len(order) and draft.try_run_all(front, left):
@@ -93,11 +93,11 @@ def in_priority_order(view: GroupView, priority_order: PriorityOrder) -> list[Re
 
 
 def fill_continuous(draft: Draft, order: Sequence[RequestView], rule: ContinuousBatching) -> None:
-    """Fill one batch as a priority order asks, preempting (RECOMPUTE) from behind if KV is short.
+    """Fill one iteration by a rule of continuous batching, preempting (RECOMPUTE) if KV is short.
 
-    `order` holds all requests of the group that are not running, best first; in a batch of chunked
-    prefill those that decode stand before those in mid-prompt. Nobody overtakes: the first newcomer
-    that cannot be admitted ends admission.
+    `order` has all requests of the group that are not running, best first. Holders of KV are
+    preempted from its end; under chunked prefill those that decode come before those in mid-prompt.
+    Admission is head-of-line: it ends at the first newcomer that does not fit.
     ValueError for a chunked-prefill rule that pads prompts.
     """
     if rule.chunked_prefill and rule.pads_prompts:
@@ -107,7 +107,7 @@ def fill_continuous(draft: Draft, order: Sequence[RequestView], rule: Continuous
     holders = [request for request in order if request.kv_tokens > 0]
     newcomers = [request for request in order if request.kv_tokens <= 0]
     if rule.chunked_prefill:
-        # A decode never waits behind somebody else's prompt.
+        # A decode never waits for the chunks of another request's prompt.
         holders.sort(key=lambda request: not is_decode(request))
         left, kept = _run_holders(draft, holders, rule.max_num_batched_tokens)
         if kept == len(holders):
@@ -117,10 +117,11 @@ def fill_continuous(draft: Draft, order: Sequence[RequestView], rule: Continuous
 
 
 def fill_static(draft: Draft, order: Sequence[RequestView], rule: StaticBatching) -> float | None:
-    """Fill one batch of whole requests, best first.
+    """Fill one batch by a rule of static batching, best first.
 
-    `order` holds all requests of the group, none of which runs. Returns when to look again where
-    the batch is to wait for more requests. Who has run before is not kept waiting.
+    `order` has all requests of the group, none of which runs. Returns when (seconds) to ask again
+    if the batch should wait for more requests, else None. A batch in which some hold KV, because
+    they have run before, does not wait.
     """
     holders = [request for request in order if request.kv_tokens > 0]
     if order and not holders and len(order) < rule.max_num_seqs:
@@ -128,13 +129,13 @@ def fill_static(draft: Draft, order: Sequence[RequestView], rule: StaticBatching
         if draft.view.now_s < due_s:
             return due_s
     if not _run_whole(draft, order, rule):
-        # The best newcomer does not fit beside those that hold KV already.
+        # The first in order is a newcomer that does not fit beside those that hold KV.
         _run_whole(draft, holders, rule)
     return None
 
 
 def _run_whole(draft: Draft, order: Sequence[RequestView], rule: StaticBatching) -> int:
-    """Run requests in order for all that they miss, with KV for their longest answers; how many."""
+    """Run requests in order, each with KV for its longest answer, and return how many fit."""
     for place, request in enumerate(order[: rule.max_num_seqs]):
         facts, missing = request.facts, request.context_tokens - request.kv_tokens
         longest = Reservation(facts.prompt_tokens + facts.max_output_tokens)
@@ -150,9 +151,9 @@ def _run_whole(draft: Draft, order: Sequence[RequestView], rule: StaticBatching)
 def _run_holders(
     draft: Draft, holders: Sequence[RequestView], budget: int | None
 ) -> tuple[int, int]:
-    """Run holders in order, the last giving way to the first; tokens left, and holders kept.
+    """Run those that hold KV in order, preempting from the end where KV is short.
 
-    Without a budget there is no bound, and no tokens left are told.
+    Returns what is left of the token budget (0 without one), and how many have not been preempted.
     """
     left, kept = budget, len(holders)
     for place, request in enumerate(holders):
@@ -175,7 +176,7 @@ def _run_holders(
 def _admit_prompts(
     draft: Draft, newcomers: Sequence[RequestView], rule: ContinuousBatching, holders: int
 ) -> int:
-    """Run whole prompts in order while the rule allows; how many."""
+    """Admit whole prompts in order while the rule allows, and return how many."""
     admitted = useful = longest = 0
     for request in newcomers:
         count = admitted + 1
@@ -201,7 +202,7 @@ def _admit_chunks(
     left: int,
     holders: int,
 ) -> None:
-    """Start prompts in order with what is left of the budget, if they will fit whole."""
+    """Admit prompts in order, cut to what is left of the budget; KV must do for all of each."""
     for admitted, request in enumerate(newcomers):
         tokens = min(request.context_tokens, left)
         if (
@@ -215,7 +216,7 @@ def _admit_chunks(
 
 
 def _leaves_watermark(draft: Draft, request: RequestView, rule: ContinuousBatching) -> bool:
-    """Whether the watermark stays free when the request's whole context is held."""
+    """Whether the rule's watermark would stay free with the request's whole context held."""
     service = request.facts.service
     spare = floor(rule.watermark * draft.kv.capacity_blocks(service))
     return draft.kv.free_blocks(service) - draft.kv.blocks(request.context_tokens) >= spare

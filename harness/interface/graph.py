@@ -34,7 +34,7 @@ class Edges:
 
 
 def no_edges() -> Edges:
-    """Nobody waits."""
+    """The edges of a workload whose calls do not wait for each other."""
     return Edges(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, np.bool_))
 
 
@@ -66,12 +66,12 @@ class Graph:
 
     @cached_property
     def has_children(self) -> Bools:
-        """Whether anybody waits for each call."""
+        """Whether any call waits for each."""
         return np.diff(self._first) > 0
 
     @cached_property
     def chain(self) -> Ints:
-        """The only call that waits for each, if it waits for nobody else and asks the same service.
+        """The only call that waits for each, if it waits for no other and asks the same service.
 
         NOBODY where there is none.
         """

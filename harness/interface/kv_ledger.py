@@ -15,7 +15,7 @@ from harness.interface.kv_loans import Loans, summed_anew
 
 
 class KvLedger:
-    """KV held, reserved and lent on one group, as vLLM's block manager plus promises and loans.
+    """KV held, promised and lent on one group.
 
     A request that is freed while others borrow from it leaves an orphaned reservation, which has a
     negative id (requests never do), holds nothing, and goes with its last borrower.
@@ -267,12 +267,13 @@ class KvLedger:
             if promise.loan_tokens:
                 raise ValueError(f"r{request} borrows {promise.loan_tokens} tokens from nobody")
             return
-        host = self._services.get(promise.lender)
-        if host is None:
+        of_lender = self._services.get(promise.lender)
+        if of_lender is None:
             raise ValueError(f"r{request} borrows from r{promise.lender}, which is not here")
         service = self._services[request]
-        if host != service:
-            raise ValueError(f"r{request} of {service} borrows from r{promise.lender} of {host}")
+        if of_lender != service:
+            lender = f"r{promise.lender} of {of_lender}"
+            raise ValueError(f"r{request} of {service} borrows from {lender}")
         if self._loans.would_be_circle(request, promise.lender):
             raise ValueError(f"r{request} borrows from r{promise.lender} in a circle")
 

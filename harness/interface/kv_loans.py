@@ -148,10 +148,11 @@ class Loans:
 
     def _link(self, name: RequestId, lender: RequestId, account: Account, sign: int) -> None:
         """Put a loan on its lender (sign 1) or take it off (sign -1)."""
-        host = self._writable(lender)
-        host.borrowers ^= {name}
+        lending = self._writable(lender)
+        lending.borrowers ^= {name}
         self._pass_up(lender, sign * account.overflow_blocks, sign * account.loan_blocks)
-        self._note(lender, host)
+        # Without blocks nothing is passed up, but whoever has a borrower has rules to keep.
+        self._note(lender, lending)
 
     def _pass_up(self, name: RequestId | None, used_blocks: int, lent_blocks: int) -> None:
         """Add to what is used and lent there, and above it as far up the chain as it is felt."""

@@ -12,7 +12,7 @@ from harness.interface.views import ClusterView, GroupView
 
 
 class Capability(Enum):
-    """What a policy may need that not every engine offers; checked before a run starts."""
+    """What a policy may require and not every engine supports; checked before a run starts."""
 
     SHARED_GROUP = "several services on the same GPUs"
     GPU_SHARE = "batches side by side on fractions of the SMs"
@@ -25,7 +25,8 @@ class Capability(Enum):
 class SchedulingPolicy(Protocol):
     """Which requests run next in one group. One object serves every group of a run.
 
-    `subscribes` lists the events it wants to observe; an engine need not build others.
+    `requires` is what an engine must support to run it; `subscribes` are the events it observes,
+    and an engine need not build others.
     """
 
     requires: ClassVar[frozenset[Capability]]
@@ -71,7 +72,7 @@ class PlacementPolicy(Protocol):
 
 
 class PrewarmPolicy(Protocol):
-    """Which cold backends to start loading."""
+    """Which cold backends to load ahead of need."""
 
     subscribes: ClassVar[frozenset[type[Event]]]
 
@@ -83,16 +84,16 @@ class PrewarmPolicy(Protocol):
 
 
 class LengthPredictor(Protocol):
-    """Guesses output lengths.
+    """Predicts output lengths.
 
-    `foresees` says whether it knows calls that wait for others as soon as their application has
-    come in; any other predictor is asked when a call arrives.
+    `foresees` says whether it can be asked about calls that still wait for others' answers, as soon
+    as their application arrives; any other predictor is asked when a request arrives.
     """
 
     foresees: ClassVar[bool]
 
     def predict(self, request: Request) -> tuple[LengthPrediction, float]:
-        """Belief, and the seconds it takes to compute; the engine delivers it that much later."""
+        """The prediction, and the seconds it takes; the engine delivers it that much later."""
 
 
 class CostModel(Protocol):
@@ -107,7 +108,7 @@ class CostModel(Protocol):
         """Seconds to load the weights and set up communication."""
 
     def kv_blocks(self, service: ServiceId, tensor_parallel: int) -> int:
-        """KV blocks beside the weights; 0 where the weights alone do not fit."""
+        """KV blocks that fit beside the weights; 0 where the weights alone do not fit."""
 
     def block_tokens(self, service: ServiceId) -> int:
         """Tokens of one KV block."""

@@ -78,7 +78,7 @@ class GroupView(Protocol):
 
     @property
     def kv(self) -> KvLedger:
-        """KV held and promised here. Copy it, never change it; `Draft` does."""
+        """KV held and promised here. Never change it: try changes on a copy, as `Draft` does."""
 
     @property
     def max_num_seqs(self) -> int:
@@ -158,7 +158,7 @@ class ClusterView(Protocol):
 
     @property
     def backlog(self) -> Mapping[ServiceId, int]:
-        """Unfinished requests per service, those to come not counted."""
+        """Unfinished requests per service, without the calls that are yet to come."""
 
     @property
     def queued(self) -> Mapping[GroupId, int]:

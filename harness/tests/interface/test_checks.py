@@ -33,7 +33,7 @@ RULE = ContinuousBatching(
     max_padding_tokens=0,
     watermark=0.0,
 )
-STANDING = PriorityOrder(lambda table: table.arrival_s.astype(np.float64), RULE)
+BY_ARRIVAL = PriorityOrder(lambda table: table.arrival_s.astype(np.float64), RULE)
 
 
 def a_view(services: tuple[ServiceId, ...] = (CHAT,)) -> FakeGroup:
@@ -142,7 +142,7 @@ ILLEGAL: list[tuple[Decision, str]] = [
     (Decision(wake_s=9.5), "wake_s 9.5 s is not after now, 10.0 s"),
     (Decision(wake_s=10.0), "wake_s 10.0 s is not after now, 10.0 s"),
     (Decision(wake_s=nan), "wake_s nan s is not after now, 10.0 s"),
-    (Decision(priority_order=STANDING), "a priority order with 1 batches in flight"),
+    (Decision(priority_order=BY_ARRIVAL), "a priority order with 1 batches in flight"),
 ]
 
 
@@ -172,12 +172,12 @@ def test_a_batch_of_one_service_takes_no_request_of_another() -> None:
     [
         (
             lambda view: view,
-            Decision(priority_order=STANDING, launch=(Batch(CHAT, {R1: 1}),)),
+            Decision(priority_order=BY_ARRIVAL, launch=(Batch(CHAT, {R1: 1}),)),
             "a priority order comes with 1 batches launched",
         ),
         (
             lambda view: a_view(services=(CHAT, CODE)),
-            Decision(priority_order=STANDING),
+            Decision(priority_order=BY_ARRIVAL),
             "a priority order in a group of 2 services; a priority order with 1 batches in flight",
         ),
     ],
@@ -202,7 +202,7 @@ def test_a_priority_order_cannot_pad_chunked_batches() -> None:
         max_padding_tokens=0,
         watermark=0.0,
     )
-    decision = Decision(priority_order=PriorityOrder(STANDING.key, padding))
+    decision = Decision(priority_order=PriorityOrder(BY_ARRIVAL.key, padding))
     assert check(decision, view, supports=ALL) == [
         "a priority order pads the prompts of chunked-prefill batches"
     ]
@@ -231,13 +231,13 @@ def test_a_priority_order_cannot_pad_chunked_batches() -> None:
         (Capability.SHARED_GROUP, Decision(), (CHAT, CODE), "2 services in a group"),
     ],
 )
-def test_only_offered_capabilities_are_used(
+def test_only_supported_capabilities_are_used(
     lacking: Capability, decision: Decision, services: tuple[ServiceId, ...], sentence: str
 ) -> None:
     view = a_view(services)
     assert check(decision, view, supports=ALL) == []
     assert check(decision, view, supports=ALL - {lacking}) == [
-        f"{sentence}, which the engine does not offer"
+        f"{sentence}, which the engine does not support"
     ]
 
 

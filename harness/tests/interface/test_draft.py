@@ -79,7 +79,7 @@ def filled(scene: FakeScene, rule: ContinuousBatching) -> Decision:
 # ---- the draft ----
 
 
-def test_tokens_slots_and_kv_bound_a_batch() -> None:
+def test_tokens_max_num_seqs_and_kv_bound_a_batch() -> None:
     scene = FakeScene(capacity_blocks=4)
     first, second, third, fourth = scene.add(10), scene.add(40), scene.add(16), scene.add(16)
     view = scene.view()
@@ -107,7 +107,7 @@ def test_tokens_slots_and_kv_bound_a_batch() -> None:
     assert view.kv.holding(RequestId(2)) == 0
 
 
-def test_batches_in_flight_use_slots_and_share() -> None:
+def test_batches_in_flight_count_in_max_num_seqs_and_share() -> None:
     scene = FakeScene(capacity_blocks=9)
     scene.decoding(16).is_running = True
     newcomer, other = scene.add(5), scene.add(5)
@@ -385,7 +385,7 @@ def test_holders_and_admitted_share_the_request_limit() -> None:
     assert launched(filled(scene, PROMPTS_FIRST)) == {7: 4, 8: 4}
 
 
-def test_an_preempted_request_is_computed_whole_again() -> None:
+def test_a_preempted_request_is_computed_whole_again() -> None:
     scene = FakeScene(capacity_blocks=20)
     scene.add(20, generated=5)
     assert launched(filled(scene, PROMPTS_FIRST)) == {1: 25}
@@ -439,7 +439,7 @@ def test_the_last_holder_gives_way() -> None:
     ]
 
 
-def test_a_holder_with_room_in_its_block_runs_behind_an_preemption() -> None:
+def test_a_holder_with_room_in_its_block_runs_behind_a_preemption() -> None:
     """r4 gives way to r1; r2 and r3 still have room in their blocks."""
     scene = FakeScene(capacity_blocks=4)
     for kv_tokens in (16, 5, 6, 7):
@@ -456,7 +456,7 @@ def test_a_lone_holder_that_cannot_grow_is_preempted() -> None:
     assert decision == Decision(preempt={RequestId(1): PreemptionMode.RECOMPUTE})
 
 
-# ---- filling by a priority order: mixed ----
+# ---- filling by a priority order: chunked prefill ----
 
 
 def test_decodes_and_chunks_share_the_budget() -> None:
@@ -710,7 +710,7 @@ def test_continuous_batching_equals_its_naive_form(
 
 
 class Suspicious:
-    """Evicts and pauses at random by `Draft`; at every question compares what it is shown twice."""
+    """Preempts and pauses at random by `Draft`; whenever asked, compares what it is shown twice."""
 
     requires: ClassVar[frozenset[Capability]] = frozenset()
     subscribes: ClassVar[frozenset[type[Event]]] = frozenset()
