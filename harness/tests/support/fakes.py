@@ -20,11 +20,14 @@ from harness.interface.entities import (
     TenantId,
 )
 from harness.interface.kv_ledger import KvLedger
+from harness.interface.policies import Capability
 from harness.interface.tables import RequestTable
 from harness.interface.views import GroupView, RequestView
 
 CHAT = ServiceId("chat")
 CODE = ServiceId("code")
+ALL = frozenset(Capability)
+"""Supported by an engine that can do everything."""
 
 
 def a_service(name: ServiceId = CHAT, *, kv_bytes_per_token: int = 1) -> Service:
@@ -139,6 +142,13 @@ class FakeScene:
                 kv.reserve(request.facts.id, request.reservation)
         group = Group(GroupId("g"), frozenset(services), (GpuId(0),))
         return FakeGroup(kv, group, services, dict(self.requests))
+
+
+def by_id(view: FakeGroup) -> list[RequestView]:
+    """Every request that is not running, in order of id."""
+    return [
+        view.requests[name] for name in sorted(view.requests) if not view.requests[name].is_running
+    ]
 
 
 def launched(decision: Decision) -> dict[int, int]:

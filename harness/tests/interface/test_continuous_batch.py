@@ -1,0 +1,86 @@
+"""Filling a draft from an order, by hand, and that it looks at every request but a few times."""
+
+from dataclasses import dataclass, replace
+
+from harness.interface.decisions import (
+    Batch,
+    Decision,
+    PreemptionMode,
+)
+from harness.interface.draft import Draft
+from harness.interface.entities import RequestId
+from harness.interface.filling import (
+    continuous_batch,
+)
+from harness.tests.support.fakes import (
+    CHAT,
+    CODE,
+    FakeRequest,
+    FakeScene,
+    launched,
+)
+
+
+def test_holders_first_means_a_newcomer_waits() -> None:
+    """3 of 4 blocks are held; the newcomer needs 2 and has nobody behind it."""
+    scene = FakeScene(capacity_blocks=4)
+    holder, newcomer = scene.decoding(40), scene.add(20)
+    draft = Draft(scene.view())
+    continuous_batch(draft, [holder, newcomer])
+    assert draft.decision() == Decision(launch=(Batch(CHAT, {RequestId(1): 1}),))
+
+
+def test_a_preemptive_order_preempts_from_behind() -> None:
+    """r4 needs 3 blocks of 4: r3 goes first, then r2; r1, which stands before it, is kept."""
+    scene = FakeScene(capacity_blocks=4)
+    first, second, third = scene.decoding(10), scene.decoding(16), scene.decoding(16)
+    urgent = scene.add(48)
+    draft = Draft(scene.view())
+    continuous_batch(draft, [first, urgent, second, third], how=PreemptionMode.SWAP)
+    decision = draft.decision()
+    assert launched(decision) == {1: 1, 4: 48}
+    assert list(decision.preempt.items()) == [(3, PreemptionMode.SWAP), (2, PreemptionMode.SWAP)]
+
+
+def test_a_budget_cuts_the_last_prompt() -> None:
+    scene = FakeScene(capacity_blocks=9)
+    order = [scene.decoding(16), scene.add(20), scene.add(20), scene.add(20)]
+    draft = Draft(scene.view())
+    continuous_batch(draft, order, budget=30)
+    assert launched(draft.decision()) == {1: 1, 2: 20, 3: 9}
+
+
+def test_other_services_and_running_requests_are_passed_over() -> None:
+    scene = FakeScene(capacity_blocks=9, services=(CHAT, CODE))
+    order = [scene.add(8), scene.add(8, service=CODE), scene.add(8), scene.add(8)]
+    order[2].is_running = True
+    view = scene.view()
+    view.in_flight = (Batch(CHAT, {RequestId(3): 8}, 0.5),)
+    draft = Draft(replace(view, free_share=0.5))
+    continuous_batch(draft, order)
+    assert launched(draft.decision()) == {1: 8, 4: 8}
+
+
+@dataclass
+class CountedRequest(FakeRequest):
+    """Counts how often it is asked for its context."""
+
+    asked: int = 0
+
+    @property
+    def context_tokens(self) -> int:
+        self.asked += 1
+        return self.facts.prompt_tokens + self.generated_tokens
+
+
+def test_every_request_is_looked_at_a_few_times_however_many_there_are() -> None:
+    scene = FakeScene(capacity_blocks=400)
+    for _ in range(400):
+        facts = scene.decoding(16).facts
+        scene.requests[facts.id] = CountedRequest(facts, kv_tokens=16, generated_tokens=1)
+    draft = Draft(scene.view())
+    order = list(scene.requests.values())
+    continuous_batch(draft, order)
+    decision = draft.decision()
+    assert (len(launched(decision)), len(decision.preempt)) == (200, 200)
+    assert all(r.asked <= 5 for r in order if isinstance(r, CountedRequest))
