@@ -59,7 +59,7 @@ def decisions(draw: st.DrawFn) -> Decision:
                 oddly(CHAT, CODE),
                 oddly(tokens, {}),
                 oddly(1.0, 0.5, nan),
-                oddly(False, True),
+                oddly(Until.ITERATION, Until.ALL),
             )
         )
     preempted = draw(st.lists(names, max_size=2, unique=True))
