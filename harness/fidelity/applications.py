@@ -15,7 +15,7 @@ from harness.engines.simulator.loop import Simulator
 from harness.fidelity.lines import AUTHORS, SIMULATED, Line, line, sources
 from harness.interface.entities import Cluster, GpuId
 from harness.interface.policies import System
-from harness.planning.staged_placement import StagedPlacement
+from harness.planning.follow import StagedPlacement
 from harness.predictors.ecdf import load_lengths
 from harness.runs.nodes import build
 from harness.runs.record import ROOT
