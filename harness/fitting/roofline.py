@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.costs.gpus import gpu_facts
-from harness.costs.model import PARTS, expand, iteration_seconds
+from harness.costs.iteration import expand, iteration_seconds
+from harness.costs.model import PARTS
 from harness.costs.models import ModelFacts, model_facts
 from harness.costs.profiles import (
     LATER_MACHINE,

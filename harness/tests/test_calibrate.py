@@ -4,7 +4,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from harness.costs.model import PARTS, expand, work_seconds
+from harness.costs.iteration import expand, work_seconds
+from harness.costs.model import PARTS
 from harness.costs.profiles import profile_from
 from harness.interface.entities import Work
 

@@ -4,7 +4,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from harness.costs.model import PARTS, expand, iteration_seconds
+from harness.costs.iteration import expand, iteration_seconds
+from harness.costs.model import PARTS
 from harness.costs.models import PROFILES
 from harness.costs.profiles import read_profiles
 from harness.fitting.lengths import length_files, thinned

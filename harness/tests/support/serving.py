@@ -8,7 +8,7 @@ import numpy as np
 
 from baselines.fcfs import Fcfs
 from baselines.round_robin import RoundRobin
-from harness.costs.model import IterationTable, work_seconds
+from harness.costs.iteration import IterationTable, work_seconds
 from harness.engines.recorder import Recorder
 from harness.engines.simulator.loop import Simulator
 from harness.interface.decisions import ContinuousBatching, Deployment
