@@ -8,11 +8,12 @@ from harness.costs.iteration import expand, iteration_seconds
 from harness.costs.model import PARTS
 from harness.costs.models import PROFILES
 from harness.costs.profiles import read_profiles
+from harness.fitting.components import FOLDER, profile_files
 from harness.fitting.lengths import length_files, thinned
 from harness.fitting.predictors import MEASURED_HERE
 from harness.fitting.robust import fit_relative, hats, nonnegative, ramps
 from harness.fitting.roofline import calibration_file
-from harness.fitting.tables import FOLDER, as_text, check, main, profile_files
+from harness.fitting.tables import as_text, check, main
 
 DATA = Path(__file__).parents[3] / ".." / "shared" / "data"
 MEASUREMENTS = DATA / "samullm" / "iteration_latency.parquet"
