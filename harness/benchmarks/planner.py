@@ -61,7 +61,7 @@ def measure() -> dict[str, float]:
 
 def _system(path: Path) -> dict[str, Any]:
     """A system's file under its paper's method, with references resolved."""
-    whole = {"fidelity": "paper", "policy": _read(POLICY), "system": OmegaConf.load(path)}
+    whole = {"variant": "paper", "policy": _read(POLICY), "system": OmegaConf.load(path)}
     plain = OmegaConf.to_container(OmegaConf.create(whole), resolve=True)
     assert isinstance(plain, dict)
     named: dict[str, Any] = plain["system"]
