@@ -31,8 +31,8 @@ from harness.fitting.roofline_across import (
     slowdown_of,
 )
 from harness.fitting.tables import as_text
+from harness.tests.support.data import DATA
 
-DATA = Path(__file__).parents[3] / ".." / "shared" / "data"
 ONE_ENGINE = read_calibration(PROFILES / LOGGED)
 CORRECTED = read_calibration(PROFILES / FOLDER)
 
