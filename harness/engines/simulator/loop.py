@@ -10,7 +10,7 @@ from typing import ClassVar, Protocol
 
 import numpy as np
 
-from harness.costs.model import IterationTable
+from harness.costs.iteration import IterationTable
 from harness.engines.engine import refuse_unmet_needs
 from harness.engines.frames import request_frame
 from harness.engines.live_state import LiveCluster, LiveGroup, LiveState

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from harness.costs.model import MAX_REQUESTS, IterationTable
+from harness.costs.iteration import MAX_REQUESTS, IterationTable
 from harness.engines.simulator.fast.heaps import count_followers, push_all
 from harness.engines.simulator.fast.kernel import FULL, STUCK, advance
 from harness.engines.simulator.fast.replica import (
