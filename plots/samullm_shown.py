@@ -140,7 +140,7 @@ FIGURES: Mapping[str, Callable[[Path], Figure]] = {
 
 
 def _table(name: str) -> dict[str, Any]:
-    content: dict[str, Any] = json.loads((PROFILES / "shapes" / name).read_text(encoding="utf-8"))
+    content: dict[str, Any] = json.loads((PROFILES / "derived" / name).read_text(encoding="utf-8"))
     return content
 
 

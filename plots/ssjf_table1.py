@@ -38,7 +38,7 @@ def latencies() -> pd.DataFrame:
 
     `prompt_ratio` and `generate_ratio` are ours over the paper's.
     """
-    content = json.loads((PROFILES / "shapes" / FILE).read_text(encoding="utf-8"))
+    content = json.loads((PROFILES / "derived" / FILE).read_text(encoding="utf-8"))
     ours = pd.DataFrame(content["rows"]).set_index("model")
     rows = pd.DataFrame(
         {

@@ -9,7 +9,7 @@ A claim's `check` (or a list of them, all of which must hold) says in data how i
     rule       range | mean | within | bound | trend, see `harness.claims.verdicts`
     scenario   the folder below results/
     code       what is otherwise for --variant code: a mapping of these words
-    table      instead of a scenario a file of harness/profiles/shapes, derived from measurements:
+    table      instead of a scenario a file of harness/profiles/derived, derived from measurements:
                each row is a setting, named by the columns in `settings`
     columns    summary column, or several; each is then a setting of its own
     minus      a summary column taken off first
@@ -153,7 +153,7 @@ def judge(check: Check, summaries: pd.DataFrame, variant: str = "paper") -> Outc
 
 def _judge_table(check: Check) -> Outcome:
     """Verdict over rows that others measured; seeds do not come into it."""
-    content = json.loads((PROFILES / "shapes" / check.table).read_text(encoding="utf-8"))
+    content = json.loads((PROFILES / "derived" / check.table).read_text(encoding="utf-8"))
     rows = _fitting(pd.DataFrame(content["rows"]), check.where)
     figures = rows[[*check.columns]].to_numpy(np.float64).T
     settings: list[Setting] = [
