@@ -6,7 +6,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from plots import samullm_bars, samullm_schedules, samullm_shapes, samullm_shown
+from plots import samullm_bars, samullm_insights, samullm_schedules, samullm_shapes
 
 PRINTED = dict.fromkeys(
     [claim for what in samullm_bars.FIGURES.values() for claim in what.claims.values()], "1 to 2"
@@ -124,12 +124,12 @@ def test_a_schedule_has_a_panel_for_every_method(name: str, tmp_path: Path) -> N
 
 
 def test_kept_tables_are_drawn() -> None:
-    lengths = samullm_shown.figure2(Path())
+    lengths = samullm_insights.figure2(Path())
     assert [len(panel.lines) for panel in lengths.axes] == [4, 5]
-    assert len(samullm_shown.figure4(Path()).axes) == 3
+    assert len(samullm_insights.figure4(Path()).axes) == 3
 
 
 def test_figures_without_runs_say_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for name, words in (("fig3", "running_requests"), ("fig10", "chain_summary")):
-        assert samullm_shown.main([name, "--results", str(tmp_path)]) == 1
+        assert samullm_insights.main([name, "--results", str(tmp_path)]) == 1
         assert words in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""SamuLLM's figures 2, 3, 4 and 10, its insights: `python -m plots.samullm_shown fig2`.
+"""SamuLLM's figures 2, 3, 4 and 10, its insights: `python -m plots.samullm_insights fig2`.
 
 Figures 2 and 4 are drawn from tables that `harness.fitting.shapes` derives from measured rows, 3
 and 10 from runs; written are results/figures/samullm_<figure>.png and .pdf.
