@@ -1,4 +1,4 @@
-"""Table of the latency of one request by model, from the roofline: profiles/shapes.
+"""Table of the latency of one request by model, from the roofline: profiles/derived.
 
 `prompt_ms` is one forward pass over a prompt, `generate_ms` an answer of as many tokens to a short
 prompt, each alone on the GPU at fp16.

@@ -36,7 +36,7 @@ Json = dict[str, Any]
 DERIVED = (
     ("lengths", length_files),
     ("predictors", predictor_files),
-    ("shapes", shape_files),
+    ("derived", shape_files),
     ("arrivals", arrival_files),
     ("pairs", pair_files),
 )
@@ -67,7 +67,7 @@ def write_all(data: Path, out: Path) -> list[Path]:
     for folder, made in DERIVED:
         for name, content in made(data):
             write(Path(folder) / name, content)
-    write(Path("shapes") / QUERY_LATENCY, query_latency(out / ACROSS))
+    write(Path("derived") / QUERY_LATENCY, query_latency(out / ACROSS))
     write(Path("tokens_per_word.json"), words_file(data))
     return written
 
