@@ -10,10 +10,11 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, ClassVar
 
+from harness.costs.model import TableCosts
 from harness.engines.engine import refuse_unmet_needs
 from harness.engines.live_state import LiveGroup, LiveRequest
 from harness.engines.recorder import Recorder
-from harness.engines.simulator.loop import Simulator, TableCosts, serve
+from harness.engines.simulator.loop import Simulator, serve
 from harness.engines.simulator.stepping import Flight, Stepper
 from harness.engines.vllm.carried import extra_args_of
 from harness.engines.vllm.scheduler import PolicyScheduler
