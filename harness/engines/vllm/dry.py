@@ -23,7 +23,7 @@ from harness.interface.entities import Cluster, Request, RequestId
 from harness.interface.events import Event
 from harness.interface.policies import Capability, SchedulingPolicy, System
 from harness.interface.views import GroupView
-from harness.runs.record import ROOT
+from harness.paths import ROOT
 from harness.workloads.workload import Workload
 
 # After ours, whose import says what is missing where vLLM is.
