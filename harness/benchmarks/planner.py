@@ -8,12 +8,12 @@ import numpy as np
 import yaml
 from omegaconf import OmegaConf
 
+from harness.build import build
 from harness.costs.model import PARTS, ProfileCosts
 from harness.planning.forecast import Forecaster, ready_load
 from harness.planning.preview import StagePreview
 from harness.planning.staged_placement import StagePlanner
 from harness.predictors.ecdf import load_lengths, output_lengths
-from harness.runs.nodes import build
 from harness.runs.record import ROOT
 
 REPEATS = 3

@@ -9,8 +9,8 @@ import yaml
 
 from harness.benchmarks._draft_policy import DraftFcfs, DraftSrpt
 from harness.benchmarks._load import serve_s, w1
+from harness.build import build
 from harness.interface.policies import SchedulingPolicy
-from harness.runs.nodes import build
 from harness.runs.record import ROOT
 
 REPEATS = 5

@@ -8,7 +8,7 @@ A profile gives, per phase, component and coefficient, values at knots of the nu
 import math
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +25,7 @@ from harness.costs.roofline import (
     roofline_profile,
 )
 from harness.interface.entities import ServiceId, Work
+from harness.interface.policies import CostModel
 
 Floats = NDArray[np.float64]
 
@@ -50,6 +51,13 @@ class IterationTable(NamedTuple):
     decode_per_padded_s: Floats
     shared_s: Floats
     prefill_step_s: Floats = np.zeros(1)
+
+
+class TableCosts(CostModel, Protocol):
+    """Costs that compiled code can read."""
+
+    def table(self, service: ServiceId, tensor_parallel: int) -> IterationTable:
+        """Coefficients of an iteration by its number of requests."""
 
 
 @compiled
