@@ -102,14 +102,14 @@ def _simulate_once(about: Json, row: Mapping[str, Any], case: Json, seed: int) -
     named = _yaml("system", about["systems"][row["planner"]])
     policy = _yaml("policy", about["policy"])
     placement = StagedPlacement(
-        planner=build(named["by_fidelity"]["paper"]["planner"]),
+        planner=build(named["by_variant"]["paper"]["planner"]),
         planner_costs=costs.with_parts(tuple(named["planner_parts"])),
         lengths={model: load_lengths(model) for model in workload_factory.models},
         rule=build(policy["rule"]),
         tensor_parallel=about["tensor_parallel"],
         keep_replicas=named["placement"]["keep_replicas"],
         preemption=named["placement"]["preemption"],
-        one_seed=named["by_fidelity"]["paper"]["one_seed"],
+        one_seed=named["by_variant"]["paper"]["one_seed"],
         seed=seed,
     )
     system = System(named["name"], build(policy), build(named["dispatch"]), placement)
