@@ -8,13 +8,13 @@ import numpy as np
 import yaml
 from omegaconf import OmegaConf
 
+from harness.build import build
 from harness.costs.model import PARTS, ProfileCosts
 from harness.planning.estimate import Forecaster
 from harness.planning.follow import StagePlanner
 from harness.planning.preview import StagePreview
 from harness.planning.types import ready_load
 from harness.predictors.ecdf import load_lengths, output_lengths
-from harness.runs.nodes import build
 from harness.runs.record import ROOT
 
 REPEATS = 3
@@ -44,8 +44,8 @@ def measure() -> dict[str, float]:
     figures = {}
     for path in sorted((ROOT / "scenarios" / "system").glob("*.yaml")):
         system = _system(path)
-        planner = build(system["placement"].get("planner"))
-        if planner is not None:
+        if "planner" in system["placement"]:
+            planner = build(system["placement"]["planner"], path="planner")
             degrees = tuple(system["placement"]["tensor_parallel"])
             costs = ProfileCosts(
                 gpu="A100-80G", profile_dir="a100_80g_vllm_0_3", memory_share=0.9, parts=PARTS
