@@ -17,7 +17,6 @@ if __name__ == "__main__":
     # standard one; what we want found is the project.
     sys.path[0] = str(ROOT)
 
-import inspect
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -27,7 +26,6 @@ import hydra
 from hydra.core.config_store import ConfigStore
 from hydra.core.hydra_config import HydraConfig
 from hydra.errors import HydraException, MissingConfigException, OverrideParseException
-from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import (
     ConfigAttributeError,
@@ -36,6 +34,7 @@ from omegaconf.errors import (
     ValidationError,
 )
 
+from harness.build import build
 from harness.costs.gpus import gpu_facts
 from harness.costs.local_hardware import here
 from harness.costs.model import ProfileCosts
@@ -51,7 +50,6 @@ from harness.runs.progress import Progress
 from harness.runs.record import read_summaries, remove_leftovers, run_id, source_digest
 from harness.runs.table import print_cells
 from harness.runs.tracking import log_scenario
-from harness.runs.values import checked
 
 DETERMINES = (
     "engine",
@@ -138,13 +136,13 @@ def cell_of(config: DictConfig, setting: Mapping[str, object]) -> Cell:
         memory_share=hardware["memory_share"],
         parts=("forward", "prepare", "sample", "other"),
     )
-    workload_factory = _built("workload", plain["workload"], {})
+    workload_factory = build(plain["workload"], path="workload")
     offered = {
         "costs": costs,
         "cluster": _cluster(hardware),
         "seed": plain["seed"],
     }
-    engine = _built("engine", plain["engine"], offered)
+    engine = build(plain["engine"], path="engine", offered=offered)
     predictor_factory = _predicts(plain["predictor"])
     files = {
         **workload_factory.files,
@@ -174,7 +172,7 @@ def cell_of(config: DictConfig, setting: Mapping[str, object]) -> Cell:
 def _predicts(node: Mapping[str, Any]) -> PredictorFactory | None:
     """Who makes the predictor; None where a configuration names nobody."""
     named = {key: value for key, value in node.items() if key != "name"}
-    built: PredictorFactory | None = _built("predictor", named, {}) if named else None
+    built: PredictorFactory | None = build(named, path="predictor") if named else None
     return built
 
 
@@ -184,7 +182,8 @@ def _drawn(
     """The same engine and system where costs are off by one draw; planners believe the profile."""
     costs = offered["costs"]
     assert isinstance(costs, ProfileCosts)
-    engine = _built("engine", plain["engine"], {**offered, "costs": DrawnCosts(costs, draw)})
+    drawn = {**offered, "costs": DrawnCosts(costs, draw)}
+    engine = build(plain["engine"], path="engine", offered=drawn)
     return engine, _system(plain, offered, models)
 
 
@@ -206,9 +205,9 @@ def _system(
         }
     return System(
         name=system["name"],
-        scheduling=_built("policy", plain["policy"], offered),
-        dispatch=_built("system.dispatch", system["dispatch"], offered),
-        placement=_built("system.placement", system["placement"], offered),
+        scheduling=build(plain["policy"], path="policy", offered=offered),
+        dispatch=build(system["dispatch"], path="system.dispatch", offered=offered),
+        placement=build(system["placement"], path="system.placement", offered=offered),
     )
 
 
@@ -221,14 +220,6 @@ def _cluster(hardware: Mapping[str, Any]) -> Cluster:
     gpus = tuple(GpuId(i) for i in range(count))
     islands = tuple(frozenset(gpus[i : i + island]) for i in range(0, count, island))
     return Cluster(gpus, islands, gpu_facts(hardware["gpu"]).memory_bytes)
-
-
-def _built(path: str, node: Mapping[str, Any], offered: Mapping[str, object]) -> Any:
-    """Instantiate a node, giving its constructor what it asks for of `offered`."""
-    wanted = inspect.signature(checked(path, node, offered)).parameters
-    given = {name: value for name, value in offered.items() if name in wanted and name not in node}
-    # Partial first: Hydra would turn what is given into configuration.
-    return instantiate({**node, "_partial_": True}, _convert_="all")(**given)
 
 
 def run(config: DictConfig) -> None:

@@ -1,25 +1,21 @@
-"""SamuLLM's figures 8, 12 and 14: running times as bars: `python -m plots.samullm_bars fig8`.
+"""SamuLLM's figures 8, 12 and 14: running times as bars.
 
-Reads the runs of the figure's scenario; writes results/figures/samullm_<figure>.png and .pdf. As in
-the paper each bar is inference time below and extra (planning) time above, relative to SamuLLM at
-the same setting: the inference time in the middle, the end-to-end time on top. Bars are means over
-seeds, whiskers their range; the paper's ranges over all settings are named below.
+As in the paper each bar is inference time below and extra (planning) time above, relative to
+SamuLLM at the same setting: the inference time in the middle, the end-to-end time on top. Bars are
+means over seeds, whiskers their range; the paper's ranges over all settings are named below.
 """
 
-import argparse
-import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-from harness.claims.judge import basis, read_claims
-from harness.runs.record import ROOT, current, read_summaries
+from harness.runs.basis import cost_basis
 from plots import style
+from plots.inputs import Claims, Inputs
 
 SEED = "config.seed"
 TIMES = ("inference_s", "end_to_end_s")
@@ -148,7 +144,13 @@ def times_of(rows: pd.DataFrame, group: Matcher, bar: Bar) -> pd.DataFrame:
     return total
 
 
-def draw(what: Bars, rows: pd.DataFrame, printed: Mapping[str, object]) -> Figure:
+def plot(inputs: Inputs) -> Figure:
+    """The figure of that name. Raises ValueError where runs are missing."""
+    what = FIGURES[inputs.name]
+    return draw(what, inputs.runs[what.scenario], inputs.printed)
+
+
+def draw(what: Bars, rows: pd.DataFrame, printed: Claims) -> Figure:
     """The figure. Raises ValueError where runs are missing."""
     if rows.empty:
         raise ValueError(f"no runs are there: run harness/run.py +scenario={what.scenario}")
@@ -167,10 +169,12 @@ def draw(what: Bars, rows: pd.DataFrame, printed: Mapping[str, object]) -> Figur
     handles = [Patch(facecolor=bar.colour, label=bar.label) for bar in what.bars]
     handles.append(Patch(facecolor="white", edgecolor=style.INK, hatch=style.HATCH, label="extra"))
     figure.legend(handles=handles, loc="outside upper center", ncols=4)
-    paper = "; ".join(f"{name} {printed[claim]}" for name, claim in what.claims.items())
+    paper = "; ".join(
+        f"{name} {_text(printed[claim]['paper'])}" for name, claim in what.claims.items()
+    )
     style.add_footer(
         figure,
-        f"Simulated: cost profile {basis(rows)}.\nBars: mean of {rows[SEED].nunique()} seeds, "
+        f"Simulated: cost profile {cost_basis(rows)}.\nBars: mean of {rows[SEED].nunique()} seeds, "
         "whiskers min to max; in the bar inference, above it end to end, relative to SamuLLM; "
         f"below each group its end-to-end time.\nThe paper's ratios: {paper}.",
     )
@@ -215,30 +219,5 @@ def _draw_bar(
     panel.text(x, spread.max() + 0.01, f"{whole:.2f}", ha="center", va="bottom", fontsize=9)
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Draw figures from the runs; the exit status."""
-    parser = argparse.ArgumentParser(description="Draw SamuLLM's bar figures from the runs.")
-    parser.add_argument("figures", nargs="+", choices=FIGURES)
-    parser.add_argument("--results", type=Path, default=ROOT / "results", help="where the runs are")
-    given = parser.parse_args(arguments)
-    try:
-        claims = read_claims(given.results / "claims" / "samullm.yaml")
-        printed = {claim["id"]: _figures(claim["paper"]) for claim in claims}
-        for name in given.figures:
-            what = FIGURES[name]
-            rows = current(read_summaries(given.results / what.scenario))
-            figure = draw(what, rows, printed)
-            for path in style.save(figure, given.results / "figures" / f"samullm_{name}"):
-                print(path)
-    except ValueError as error:
-        print(error, file=sys.stderr)
-        return 1
-    return 0
-
-
-def _figures(paper: object) -> str:
+def _text(paper: object) -> str:
     return " to ".join(map(str, paper)) if isinstance(paper, list) else str(paper)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,25 +1,21 @@
-"""SamuLLM's figure 11, chain summary: `python -m plots.samullm_fig11`.
+"""SamuLLM's figure 11, chain summary.
 
-Reads the runs of results/chain_summary and the paper's ranges from results/claims/samullm.yaml;
-writes results/figures/samullm_fig11.png and .pdf. Where the paper prints bars for three settings,
-this shows every setting run: end-to-end time (above) and GPU idle time (below) of the two
-heuristics over SamuLLM's at the same setting and seed, one column per output limit, one line per
-number of evaluations, whiskers over seeds; the paper's range is the band.
+Where the paper prints bars for three settings, this shows every setting run: end-to-end time
+(above) and GPU idle time (below) of the two heuristics over SamuLLM's at the same setting and seed,
+one column per output limit, one line per number of evaluations, whiskers over seeds; the paper's
+range is the band.
 """
 
-import argparse
-import sys
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from harness.claims.judge import basis, read_claims
-from harness.runs.record import ROOT, current, read_summaries
+from harness.runs.basis import cost_basis
 from plots import style
+from plots.inputs import Inputs, span_of
 
 NAME, SEED = "config.system.name", "config.seed"
 DOCUMENTS, LIMIT = "config.workload.documents", "config.workload.max_output_tokens"
@@ -39,10 +35,10 @@ MARKERS = "osD^v"
 Ranges = Mapping[tuple[str, str], tuple[float, float]]
 
 
-def paper_ranges(claims: Path) -> Ranges:
-    """The paper's ratios, smallest and largest, by figure and baseline."""
-    printed = {claim["id"]: claim["paper"] for claim in read_claims(claims)}
-    return {key: (printed[claim][0], printed[claim][1]) for key, claim in CLAIMS.items()}
+def plot(inputs: Inputs) -> Figure:
+    """The figure, with the paper's ratios by figure and baseline. ValueError without runs."""
+    ranges = {key: span_of(inputs.printed[claim]) for key, claim in CLAIMS.items()}
+    return draw(inputs.runs["chain_summary"], ranges)
 
 
 def ratios(rows: pd.DataFrame, column: str) -> pd.DataFrame:
@@ -84,7 +80,7 @@ def draw(rows: pd.DataFrame, ranges: Ranges) -> Figure:
     over = "1 seed, so no whiskers" if seeds == 1 else f"mean of {seeds} seeds, whiskers min to max"
     style.add_footer(
         figure,
-        f"Simulated: times come from the cost profile {basis(rows)}. {over.capitalize()}.\n"
+        f"Simulated: times come from the cost profile {cost_basis(rows)}. {over.capitalize()}.\n"
         "Chunks per document are not published: lognormal with the paper's median and longest "
         "documents. Bands: the paper's ranges over its settings.",
     )
@@ -117,23 +113,3 @@ def _add_legend(figure: Figure, evaluations: Sequence[int]) -> None:
         for count, marker in zip(evaluations, MARKERS, strict=False)
     ]
     figure.legend(handles=lines, loc="outside upper center", ncols=len(lines))
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Draw the figure from the runs; the exit status."""
-    parser = argparse.ArgumentParser(description="Draw SamuLLM's figure 11 from the runs.")
-    parser.add_argument("--results", type=Path, default=ROOT / "results", help="where the runs are")
-    results = parser.parse_args(arguments).results
-    try:
-        rows = current(read_summaries(results / "chain_summary"))
-        figure = draw(rows, paper_ranges(results / "claims" / "samullm.yaml"))
-    except ValueError as error:
-        print(error, file=sys.stderr)
-        return 1
-    for path in style.save(figure, results / "figures" / "samullm_fig11"):
-        print(path)
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,17 +1,13 @@
-"""SamuLLM's figure 7, running time of LLM ensembling: `python -m plots.samullm_fig7`.
+"""SamuLLM's figure 7, running time of LLM ensembling.
 
-Reads the runs of results/ensembling and the paper's ranges from results/claims/samullm.yaml; writes
-results/figures/samullm_fig7.png and .pdf. As in the paper each bar is inference time below and
-extra (planning) time above, and its two values are relative to SamuLLM at the same setting: the
-inference time in the middle, the end-to-end time on top. Heights are relative too, so that 1,000
-and 10,000 requests are read off one axis. Bars are means over seeds, whiskers their range.
+As in the paper each bar is inference time below and extra (planning) time above, and its two values
+are relative to SamuLLM at the same setting: the inference time in the middle, the end-to-end time
+on top. Heights are relative too, so that 1,000 and 10,000 requests are read off one axis. Bars are
+means over seeds, whiskers their range.
 """
 
-import argparse
-import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -19,9 +15,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-from harness.claims.judge import basis, read_claims
-from harness.runs.record import ROOT, current, read_summaries
+from harness.runs.basis import cost_basis
 from plots import style
+from plots.inputs import Claims, Inputs, span_of
 
 NAME, SEED = "config.system.name", "config.seed"
 REQUESTS, LIMIT = "config.workload.requests", "config.workload.max_output_tokens"
@@ -51,10 +47,14 @@ class Times:
 Cells = Mapping[tuple[int, int, str], Times]  # by limit, request count, system
 
 
-def paper_ranges(claims: Path) -> Ranges:
+def plot(inputs: Inputs) -> Figure:
+    """The figure. Raises `ValueError` where no setting has a run of SamuLLM."""
+    return draw(inputs.runs["ensembling"], paper_ranges(inputs.printed))
+
+
+def paper_ranges(printed: Claims) -> Ranges:
     """The paper's end-to-end speed-up over each baseline, smallest and largest of all settings."""
-    printed = {claim["id"]: claim["paper"] for claim in read_claims(claims)}
-    return {name: (printed[claim][0], printed[claim][1]) for name, claim in CLAIMS.items()}
+    return {name: span_of(printed[claim]) for name, claim in CLAIMS.items()}
 
 
 def over_seeds(rows: pd.DataFrame) -> Cells:
@@ -100,7 +100,7 @@ def footer(rows: pd.DataFrame) -> str:
     seeds = rows[SEED].nunique()
     over = "1 seed, so no whiskers" if seeds == 1 else f"mean of {seeds} seeds, whiskers min to max"
     return (
-        f"Simulated: inference time comes from the cost profile {basis(rows)}. Bars: {over}.\n"
+        f"Simulated: inference time comes from the cost profile {cost_basis(rows)}. Bars: {over}.\n"
         "Extra time is wall-clock time of the planner, measured on the machine of the run, not the"
         " paper's. Values are relative to SamuLLM: in the bar inference, above it end-to-end."
     )
@@ -165,23 +165,3 @@ def _add_legend(figure: Figure) -> None:
         Patch(facecolor=style.GRID, label="paper's range of end-to-end over all its settings"),
     ]
     figure.legend(handles=patches, loc="outside upper center", ncols=len(patches))
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Draw the figure from the runs; the exit status."""
-    parser = argparse.ArgumentParser(description="Draw SamuLLM's figure 7 from the runs.")
-    parser.add_argument("--results", type=Path, default=ROOT / "results", help="where the runs are")
-    results = parser.parse_args(arguments).results
-    try:
-        rows = current(read_summaries(results / "ensembling"))
-        figure = draw(rows, paper_ranges(results / "claims" / "samullm.yaml"))
-    except ValueError as error:
-        print(error, file=sys.stderr)
-        return 1
-    for path in style.save(figure, results / "figures" / "samullm_fig7"):
-        print(path)
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,21 +1,18 @@
-"""SamuLLM's figures 9, 13 and 15, which GPU did what: `python -m plots.samullm_schedules fig9`.
+"""SamuLLM's figures 9, 13 and 15: which GPU did what, in one run of each method.
 
-Reads one run of each method; writes results/figures/samullm_<figure>.png and .pdf. Bars are busy
-stretches coloured by model, hatched bars are loads, what is empty is idle.
+Bars are busy stretches coloured by model, hatched bars are loads, what is empty is idle.
 """
 
-import argparse
-import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import pandas as pd
 from matplotlib.figure import Figure
 
-from harness.claims.judge import basis
-from harness.runs.record import ROOT, current, read_summaries
+from harness.runs.basis import cost_basis
 from plots import gantt, style
+from plots.inputs import Inputs
 
 Matcher = Mapping[str, object]
 LABELS = {
@@ -81,6 +78,12 @@ def run_of(rows: pd.DataFrame, matcher: Matcher, scenario: str) -> Path:
     return Path(str(found["folder"].iloc[0]))
 
 
+def plot(inputs: Inputs) -> Figure:
+    """The figure of that name. Raises ValueError where a run is missing."""
+    what = FIGURES[inputs.name]
+    return draw(what, inputs.runs[what.scenario])
+
+
 def draw(what: Schedules, rows: pd.DataFrame) -> Figure:
     """The figure. Raises ValueError where a run is missing."""
     runs = {
@@ -99,27 +102,5 @@ def draw(what: Schedules, rows: pd.DataFrame) -> Figure:
     panels[-1].set_xlabel("seconds; hatched: loading, empty: idle")
     gantt.add_legend(figure, colours)
     seed = what.where["config.seed"]
-    style.add_footer(figure, f"Simulated: cost profile {basis(rows)}; seed {seed}.")
+    style.add_footer(figure, f"Simulated: cost profile {cost_basis(rows)}; seed {seed}.")
     return figure
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Draw figures from the runs; the exit status."""
-    parser = argparse.ArgumentParser(description="Draw SamuLLM's schedules from the runs.")
-    parser.add_argument("figures", nargs="+", choices=FIGURES)
-    parser.add_argument("--results", type=Path, default=ROOT / "results", help="where the runs are")
-    given = parser.parse_args(arguments)
-    try:
-        for name in given.figures:
-            what = FIGURES[name]
-            figure = draw(what, current(read_summaries(given.results / what.scenario)))
-            for path in style.save(figure, given.results / "figures" / f"samullm_{name}"):
-                print(path)
-    except ValueError as error:
-        print(error, file=sys.stderr)
-        return 1
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,24 +1,20 @@
-"""SSJF's figures 4 to 9, and aging, as curves: `python -m plots.ssjf_figures fig4`.
+"""SSJF's figures 4 to 9, and aging, as curves.
 
-Reads the runs of the figure's scenarios; writes results/figures/ssjf_<figure>.png and .pdf. Above
-is what the paper's method gives on a V100's costs, below what the conditions of the authors'
+Above is what the paper's method gives on a V100's costs, below what the conditions of the authors'
 program give. Points are means over seeds, bands their range.
 """
 
-import argparse
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from harness.claims.judge import basis, read_claims
-from harness.runs.record import ROOT, current, read_summaries
-from plots import ssjf_shapes, style
+from harness.runs.basis import cost_basis
+from plots import style
+from plots.inputs import Claims, Inputs
 
 SEED = "config.seed"
 POLICY, PREDICTOR = "config.chosen.policy", "config.predictor.name"
@@ -39,7 +35,6 @@ LABELS = {
     ANSWERED: "answered per s",
     QUARTER: "answered per s,\nafter a quarter",
 }
-DERIVED = {ANSWERED: ssjf_shapes.answered_per_s, QUARTER: ssjf_shapes.quarter_per_s}
 Matcher = Mapping[str, object]
 
 
@@ -182,9 +177,6 @@ def points(panel: Panel, curve: Curve, rows: pd.DataFrame) -> pd.DataFrame:
             f"{curve.label} in {panel.title} has {len(found)} runs, not one a seed and setting: "
             f"run harness/run.py +scenario={panel.scenario}"
         )
-    if panel.shows in DERIVED:
-        figure = DERIVED[panel.shows]
-        found = found.assign(**{panel.shows: [figure(Path(f)) for f in found["folder"]]})
     spread: pd.DataFrame = found.groupby(panel.along)[panel.shows].agg(["mean", "min", "max"])
     return spread
 
@@ -225,44 +217,19 @@ def draw(
     used = pd.concat([runs[name] for name in dict.fromkeys(p.scenario for p in panels)])
     style.add_footer(
         figure,
-        f"Simulated: cost profile {basis(used)}.\nPoints: mean over seeds, bands min to max. "
+        f"Simulated: cost profile {cost_basis(used)}.\nPoints: mean over seeds, bands min to max. "
         f"The paper: {'; '.join(printed) or 'leaves this to later work (section 6)'}.",
     )
     return figure
 
 
-def _printed(claims: Sequence[Mapping[str, object]], name: str) -> list[str]:
+def plot(inputs: Inputs) -> Figure:
+    """The figure of that name. Raises ValueError where runs are missing."""
+    return draw(FIGURES[inputs.name], inputs.runs, _said(inputs.printed))
+
+
+def _said(printed: Claims) -> list[str]:
     """What the paper says of a figure."""
     return [
-        f"{str(claim['id']).split('.')[-1]} {claim['kind']} {claim['paper']}"
-        for claim in claims
-        if str(claim["id"]).startswith(f"ssjf.{name}.")
+        f"{name.split('.')[-1]} {claim['kind']} {claim['paper']}" for name, claim in printed.items()
     ]
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Draw figures from the runs; the exit status."""
-    parser = argparse.ArgumentParser(description="Draw SSJF's figures from the runs.")
-    parser.add_argument("figures", nargs="+", choices=FIGURES)
-    parser.add_argument("--results", type=Path, default=ROOT / "results", help="where the runs are")
-    given = parser.parse_args(arguments)
-    try:
-        claims = read_claims(given.results / "claims" / "ssjf.yaml")
-        for name in given.figures:
-            runs = {
-                panel.scenario: current(
-                    read_summaries(given.results / panel.scenario), panel.variant
-                )
-                for panel in FIGURES[name]
-            }
-            figure = draw(FIGURES[name], runs, _printed(claims, name))
-            for path in style.save(figure, given.results / "figures" / f"ssjf_{name}"):
-                print(path)
-    except ValueError as error:
-        print(error, file=sys.stderr)
-        return 2
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -8,12 +8,13 @@ import numpy as np
 import yaml
 from omegaconf import OmegaConf
 
+from harness.build import build
 from harness.costs.model import PARTS, ProfileCosts
-from harness.planning.forecast import Forecaster, ready_load
+from harness.planning.estimate import Forecaster
+from harness.planning.follow import StagePlanner
 from harness.planning.preview import StagePreview
-from harness.planning.staged_placement import StagePlanner
+from harness.planning.types import ready_load
 from harness.predictors.ecdf import load_lengths, output_lengths
-from harness.runs.nodes import build
 from harness.runs.record import ROOT
 
 REPEATS = 3
@@ -43,8 +44,8 @@ def measure() -> dict[str, float]:
     figures = {}
     for path in sorted((ROOT / "scenarios" / "system").glob("*.yaml")):
         system = _system(path)
-        planner = build(system["placement"].get("planner"))
-        if planner is not None:
+        if "planner" in system["placement"]:
+            planner = build(system["placement"]["planner"], path="planner")
             degrees = tuple(system["placement"]["tensor_parallel"])
             costs = ProfileCosts(
                 gpu="A100-80G", profile_dir="a100_80g_vllm_0_3", memory_share=0.9, parts=PARTS
@@ -60,7 +61,7 @@ def measure() -> dict[str, float]:
 
 def _system(path: Path) -> dict[str, Any]:
     """A system's file under its paper's method, with references resolved."""
-    whole = {"fidelity": "paper", "policy": _read(POLICY), "system": OmegaConf.load(path)}
+    whole = {"variant": "paper", "policy": _read(POLICY), "system": OmegaConf.load(path)}
     plain = OmegaConf.to_container(OmegaConf.create(whole), resolve=True)
     assert isinstance(plain, dict)
     named: dict[str, Any] = plain["system"]

@@ -2,6 +2,6 @@
 
 import sys
 
-from harness.claims.judge import main
+from harness.claims.command import main
 
 sys.exit(main())

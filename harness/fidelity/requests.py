@@ -7,11 +7,12 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from harness.costs.model import PARTS, expand
+from harness.costs.iteration import expand
+from harness.costs.model import PARTS
 from harness.costs.models import PROFILES
 from harness.costs.profiles import read_profiles
-from harness.engines.simulator.fast.replica import RequestArrays, new_arrays
-from harness.engines.simulator.fast.replicas import ReplicaState, replica_rule
+from harness.engines.simulator.fast.replica import ReplicaState, replica_rule
+from harness.engines.state import RequestArrays, new_arrays
 from harness.fidelity.lines import SIMULATED, Line, sources
 from harness.fitting.iteration_rows import measured_sources
 from harness.interface.decisions import ContinuousBatching

@@ -1,4 +1,4 @@
-"""Table of the latency of one request by model, from the roofline: profiles/shapes.
+"""Table of the latency of one request by model, from the roofline: profiles/derived.
 
 `prompt_ms` is one forward pass over a prompt, `generate_ms` an answer of as many tokens to a short
 prompt, each alone on the GPU at fp16.
@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from harness.costs.gpus import gpu_facts
-from harness.costs.model import PARTS, IterationTable, decode_run_seconds, expand, work_seconds
+from harness.costs.iteration import IterationTable, decode_run_seconds, expand, work_seconds
+from harness.costs.model import PARTS
 from harness.costs.models import model_facts
 from harness.costs.roofline import Calibration, read_calibration, roofline_profile
 from harness.interface.entities import Work

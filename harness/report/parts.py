@@ -228,7 +228,7 @@ def fidelity_runs_part(root: Path) -> str:
     return "\n\n".join(tables)
 
 
-def flips_part(root: Path) -> str:
+def verdict_changes_part(root: Path) -> str:
     """Claims whose verdict differs between the paper and its authors' program."""
     rows = []
     for path in sorted((root / "results" / "claims").glob("*_verdicts_code.json")):
@@ -242,7 +242,7 @@ def flips_part(root: Path) -> str:
                 differs = "yes" if code["verdict"] != paper["verdict"] else ""
                 verdicts = paper["verdict"], code["verdict"]
                 rows.append((f"`{code['id']}`", paper["ours"], code["ours"], *verdicts, differs))
-    header = ("claim", "paper's method", "its program", "verdict", "verdict", "flips")
+    header = ("claim", "paper's method", "its program", "verdict", "verdict", "changes")
     return _table(header, rows)
 
 

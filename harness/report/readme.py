@@ -18,10 +18,10 @@ from harness.report.parts import (
     fidelity_part,
     fidelity_runs_part,
     fidelity_vllm_part,
-    flips_part,
     overhead_part,
     predictor_part,
     ranges_part,
+    verdict_changes_part,
     verify_part,
 )
 from harness.runs.record import ROOT
@@ -88,7 +88,7 @@ PARTS: Mapping[str, Callable[[Path], str]] = {
     "fidelity": fidelity_part,
     "fidelity-vllm": fidelity_vllm_part,
     "fidelity-runs": fidelity_runs_part,
-    "flips": flips_part,
+    "verdict-changes": verdict_changes_part,
     "overhead": overhead_part,
 }
 

@@ -19,7 +19,9 @@ NAMES = re.compile(
 ADDRESS = re.compile(r'data / "\w+" / "[\w.]+"')
 """Where a dataset lies: its folder bears the name of whose measurements it holds."""
 
-MECHANISM = sorted(p for p in (ROOT / "harness").rglob("*.py") if "tests" not in p.parts)
+# What the figures of one paper show of a run stands below derived/, in a file of its name.
+EXCEPT = {"tests", "derived"}
+MECHANISM = sorted(p for p in (ROOT / "harness").rglob("*.py") if not EXCEPT & {*p.parts})
 POLICIES = sorted(
     path
     for folder in ("baselines", "systems")

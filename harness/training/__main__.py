@@ -54,7 +54,7 @@ def main(arguments: list[str] | None = None) -> int:
         return 2
     text = json.dumps(content, indent=1, sort_keys=True) + "\n"
     (options.out / "summary.json").write_text(text, encoding="utf-8")
-    _keep(options.profiles / "shapes" / f"{MEASURED_HERE}heads.json", heads_table(content))
+    _keep(options.profiles / "derived" / f"{MEASURED_HERE}heads.json", heads_table(content))
     _show(content)
     return 0
 

@@ -1,12 +1,10 @@
 """Figure 11 shows the ratios that the runs give."""
 
-from pathlib import Path
-
 import pandas as pd
 import pytest
 
-from harness.runs.record import ROOT
 from plots import samullm_fig11 as fig11
+from plots.inputs import Inputs
 
 RANGES = dict.fromkeys(fig11.CLAIMS, (1.0, 1.4))
 SECONDS = {"samullm": 100.0, "max_heuristic": 130.0, "min_heuristic": 90.0}
@@ -64,9 +62,15 @@ def test_without_our_runs_there_is_no_figure() -> None:
         fig11.draw(rows().query("`config.system.name` != 'samullm'"), RANGES)
 
 
-def test_an_empty_folder_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "claims").mkdir()
-    claims = ROOT / "results" / "claims" / "samullm.yaml"
-    (tmp_path / "claims" / "samullm.yaml").write_text(claims.read_text("utf-8"), "utf-8")
-    assert fig11.main(["--results", str(tmp_path)]) == 1
-    assert "needs runs of SamuLLM" in capsys.readouterr().err
+def test_no_runs_are_said() -> None:
+    printed = {claim: {"paper": [1.0, 1.4]} for claim in fig11.CLAIMS.values()}
+    with pytest.raises(ValueError, match="needs runs of SamuLLM"):
+        fig11.plot(Inputs(name="fig11", runs={"chain_summary": pd.DataFrame()}, printed=printed))
+
+
+def test_the_printed_ranges_reach_their_panels() -> None:
+    printed = {claim: {"paper": [1.0, 1.4]} for claim in fig11.CLAIMS.values()}
+    figure = fig11.plot(Inputs(name="fig11", runs={"chain_summary": rows()}, printed=printed))
+    for panel in figure.axes:
+        spans = [p.get_extents().transformed(panel.transData.inverted()) for p in panel.patches]
+        assert [(span.y0, span.y1) for span in spans] == [pytest.approx((1.0, 1.4))] * 2

@@ -1,6 +1,7 @@
 """Figure 7 shows what the runs say: heights, labels, hatching, the paper's ranges, the footer."""
 
 from pathlib import Path
+from shutil import copytree
 from typing import Any
 
 import matplotlib.image
@@ -11,6 +12,8 @@ from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
+from harness.claims.checks import read_claims
+from harness.reproduce import main
 from harness.runs import record
 from plots import samullm_fig7 as fig7
 from plots import style
@@ -145,24 +148,22 @@ def test_several_runs_of_one_cell_are_not_averaged(tmp_path: Path) -> None:
 def test_without_runs_it_is_one_sentence(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (tmp_path / "claims").mkdir()
-    source = record.ROOT / "results" / "claims" / "samullm.yaml"
-    (tmp_path / "claims" / "samullm.yaml").write_text(source.read_text())
-    assert fig7.main(["--results", str(tmp_path)]) == 1
-    assert capsys.readouterr().err.startswith("figure 7 needs runs of SamuLLM")
+    copytree(record.ROOT / "results" / "claims", tmp_path / "claims")
+    assert main(["samullm", "fig7", "--draw-only", "--results", str(tmp_path)]) == 2
+    assert capsys.readouterr().err.startswith("error: figure 7 needs runs of SamuLLM")
     assert not (tmp_path / "figures").exists()
 
 
 @pytest.mark.slow
 def test_from_run_folders_to_files(tmp_path: Path) -> None:
     write(tmp_path)
-    (tmp_path / "claims").mkdir()
-    source = record.ROOT / "results" / "claims" / "samullm.yaml"
-    (tmp_path / "claims" / "samullm.yaml").write_text(source.read_text())
-    assert fig7.paper_ranges(source) == RANGES
-    assert fig7.main(["--results", str(tmp_path)]) == 0
+    copytree(record.ROOT / "results" / "claims", tmp_path / "claims")
+    claims = read_claims(tmp_path / "claims" / "samullm.yaml")
+    assert fig7.paper_ranges({claim["id"]: claim for claim in claims}) == RANGES
+    command = ["samullm", "fig7", "--draw-only", "--results", str(tmp_path)]
+    assert main(command) == 0
     png, pdf = (tmp_path / "figures" / f"samullm_fig7.{kind}" for kind in ("png", "pdf"))
     assert matplotlib.image.imread(png).shape[:2] == (900, 1400)
     first = (png.read_bytes(), pdf.read_bytes())
-    assert fig7.main(["--results", str(tmp_path)]) == 0
+    assert main(command) == 0
     assert (png.read_bytes(), pdf.read_bytes()) == first

@@ -1,16 +1,24 @@
 """Figures of SamuLLM from made-up runs: every bar and panel is there, what is missing is named."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
 
-from plots import samullm_bars, samullm_schedules, samullm_shapes, samullm_shown
+from harness.tests.support.run_folders import write_chain_run
+from plots import samullm_bars, samullm_insights, samullm_schedules
+from plots.inputs import Inputs
 
-PRINTED = dict.fromkeys(
-    [claim for what in samullm_bars.FIGURES.values() for claim in what.claims.values()], "1 to 2"
-)
+PRINTED = {
+    claim: {"paper": [1, 2]}
+    for what in samullm_bars.FIGURES.values()
+    for claim in what.claims.values()
+}
 
 
 def rows_of(what: samullm_bars.Bars) -> pd.DataFrame:
@@ -58,58 +66,10 @@ def test_missing_runs_are_named() -> None:
         samullm_bars.draw(what, some[some["config.system.name"] != "max_heuristic"], PRINTED)
 
 
-def write_run(folder: Path) -> Path:
-    """Summaries on one GPU, then on two, beside an ensemble that ends at 4 s."""
-    folder.mkdir(parents=True)
-    names = ["vicuna-13b-v1.5~summary@0#1", "vicuna-13b-v1.5~summary@0#2", "koala@1#1"]
-    names.append("vicuna-13b-v1.5~summary@1#2")
-    pd.DataFrame(
-        {
-            "gpu": [0, 0, 1, 1, 0, 0, 1, 1],
-            "group": [
-                names[0],
-                names[0],
-                names[2],
-                names[2],
-                names[1],
-                names[1],
-                names[3],
-                names[3],
-            ],
-            "use": ["loading", "busy"] * 4,
-            "start_s": [0.0, 1.0, 0.0, 2.0, 4.0, 5.0, 4.0, 5.0],
-            "end_s": [1.0, 4.0, 2.0, 4.0, 5.0, 9.0, 5.0, 8.0],
-        }
-    ).to_parquet(folder / "gpu.parquet")
-    pd.DataFrame(
-        {
-            "service": ["vicuna-13b-v1.5~summary"] * 3 + ["koala"],
-            "app": [0, 0, 1, 2],
-            "finished_s": [3.0, 9.0, 8.0, 4.0],
-            "output_tokens": [10, 20, 10, 5],
-        }
-    ).to_parquet(folder / "requests.parquet")
-    return folder
-
-
-def test_shapes_of_a_run_by_hand(tmp_path: Path) -> None:
-    run = write_run(tmp_path / "run")
-    assert samullm_shapes.services_at_once(run) == 2
-    assert samullm_shapes.plan_loads(run) == 3
-    assert samullm_shapes.summariser_gpus_at_end(run) == 2
-    assert samullm_shapes.summarised_share(run) == 10 / 40
-    assert samullm_shapes.estimate_error(run) == pytest.approx(1 - 8 / 92)
-    requests = pd.read_parquet(run / "requests.parquet")
-    requests.assign(service="vicuna-13b-v1.5").to_parquet(run / "requests.parquet")
-    assert samullm_shapes.chunks_of(run).tolist() == [2, 1, 1]
-    assert samullm_shapes.chunks_median(run) == 1
-    assert samullm_shapes.chunks_longest(run) == 2
-
-
 @pytest.mark.parametrize("name", samullm_schedules.FIGURES)
 def test_a_schedule_has_a_panel_for_every_method(name: str, tmp_path: Path) -> None:
     what = samullm_schedules.FIGURES[name]
-    run = str(write_run(tmp_path / "run"))
+    run = str(write_chain_run(tmp_path / "run"))
     rows = pd.DataFrame(
         [
             {**what.where, **matcher, "folder": run, "costs.profile": "p", "costs.fit_error": 0.1}
@@ -124,12 +84,40 @@ def test_a_schedule_has_a_panel_for_every_method(name: str, tmp_path: Path) -> N
 
 
 def test_kept_tables_are_drawn() -> None:
-    lengths = samullm_shown.figure2(Path())
+    lengths = samullm_insights.figure2(Inputs(name="fig2"))
     assert [len(panel.lines) for panel in lengths.axes] == [4, 5]
-    assert len(samullm_shown.figure4(Path()).axes) == 3
+    assert len(samullm_insights.figure4(Inputs(name="fig4")).axes) == 3
 
 
-def test_figures_without_runs_say_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for name, words in (("fig3", "running_requests"), ("fig10", "chain_summary")):
-        assert samullm_shown.main([name, "--results", str(tmp_path)]) == 1
-        assert words in capsys.readouterr().err
+def test_running_requests_are_drawn_for_both_engines() -> None:
+    rows = [
+        {"engine": engine, "running": (3, 2, 2), "iterations_s": 5.0} for engine in ("real", "sim")
+    ]
+    runs = {"running_requests": pd.DataFrame(rows)}
+    figure = samullm_insights.figure3(Inputs(name="fig3", runs=runs))
+    assert [panel.get_title(loc="left") for panel in figure.axes] == ["real: 5.0 s", "sim: 5.0 s"]
+    for panel in figure.axes:
+        assert np.array(panel.lines[0].get_ydata()).tolist() == [3, 2, 2]
+
+
+def test_documents_are_drawn_longest_first() -> None:
+    row = {"config.workload.documents": 3, "config.seed": 0, "median": 2.0, "longest": 9.0}
+    runs = {"chain_summary": pd.DataFrame([row | {"chunks": (1, 9, 2)}])}
+    figure = samullm_insights.figure10(Inputs(name="fig10", runs=runs))
+    bars = [patch for patch in figure.axes[0].patches if isinstance(patch, Rectangle)]
+    assert [bar.get_height() for bar in bars] == [9, 2, 1]
+    assert figure.get_supxlabel().startswith(
+        "3 documents of our workload, seed 0: median 2, longest"
+    )
+
+
+@pytest.mark.parametrize(
+    ("plotter", "scenario"),
+    [
+        (samullm_insights.figure3, "running_requests"),
+        (samullm_insights.figure10, "chain_summary"),
+    ],
+)
+def test_figures_without_runs_say_so(plotter: Callable[[Inputs], Figure], scenario: str) -> None:
+    with pytest.raises(ValueError, match=scenario):
+        plotter(Inputs(name="fig", runs={scenario: pd.DataFrame()}))

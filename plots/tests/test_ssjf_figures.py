@@ -3,18 +3,21 @@
 import re
 from itertools import product
 from pathlib import Path
+from shutil import copyfile, copytree
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
-import yaml
 from matplotlib.figure import Figure
 from omegaconf import OmegaConf
 
+from harness.claims.derived.columns import with_derived
+from harness.reproduce import main
 from harness.runs.record import ROOT
 from plots import ssjf_figures
-from plots.ssjf_figures import FIGURES, Panel, draw, main, points
+from plots.inputs import Inputs
+from plots.ssjf_figures import FIGURES, Panel, draw, points
 
 PLACES = (1, 2, 4)
 SEEDS = (0, 1)
@@ -25,6 +28,10 @@ PANELS = [
 ]
 
 
+ANSWERED = {
+    name: f"harness.claims.derived.ssjf:{name}"
+    for name in (ssjf_figures.ANSWERED, ssjf_figures.QUARTER)
+}
 SECONDS = (ssjf_figures.JCT, ssjf_figures.SLOWEST, ssjf_figures.WAIT)
 
 
@@ -65,7 +72,7 @@ def runs_of(name: str, folder: Path) -> dict[str, pd.DataFrame]:
     for panel in FIGURES[name]:
         found.setdefault(panel.scenario, []).append(rows_of(panel, folder))
     return {
-        scenario: pd.concat(rows).drop_duplicates(ignore_index=True)
+        scenario: with_derived(pd.concat(rows).drop_duplicates(ignore_index=True), ANSWERED)
         for scenario, rows in found.items()
     }
 
@@ -144,15 +151,22 @@ def test_missing_and_doubled_runs_are_named(tmp_path: Path) -> None:
 def test_without_runs_the_command_says_one_sentence(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["fig5", "--results", str(tmp_path)]) == 2
-    assert capsys.readouterr().err == f"there are no claims at {tmp_path}/claims/ssjf.yaml\n"
-    claim = {"id": "ssjf.fig5.x", "kind": "reduction", "paper": 0.5, "metric": "s", "where": ""}
-    (tmp_path / "claims").mkdir()
-    (tmp_path / "claims" / "ssjf.yaml").write_text(yaml.safe_dump({"claims": [claim]}))
-    assert main(["fig5", "--results", str(tmp_path)]) == 2
+    command = ["ssjf", "fig5", "--draw-only", "--results", str(tmp_path)]
+    copytree(ROOT / "results" / "claims" / "ssjf", tmp_path / "claims" / "ssjf")
+    assert main(command) == 2
+    assert capsys.readouterr().err == f"error: there are no claims at {tmp_path}/claims/ssjf.yaml\n"
+    copyfile(ROOT / "results" / "claims" / "ssjf.yaml", tmp_path / "claims" / "ssjf.yaml")
+    assert main(command) == 2
     said = capsys.readouterr()
     assert said.out == ""
-    assert said.err.startswith("FCFS in no batching has 0 runs, ")
+    assert said.err.startswith("error: FCFS in no batching has 0 runs, ")
     assert said.err.endswith("+scenario=ssjf_bursts\n")
     assert said.err.count("\n") == 1
     assert not (tmp_path / "figures").exists()
+
+
+def test_the_footer_has_every_claim_of_the_figure(tmp_path: Path) -> None:
+    printed = {"ssjf.fig4.one": {"kind": "reduction", "paper": 0.5}}
+    runs = runs_of("fig4", write_run(tmp_path / "run"))
+    figure = ssjf_figures.plot(Inputs(name="fig4", runs=runs, printed=printed))
+    assert "The paper: one reduction 0.5." in figure.get_supxlabel()

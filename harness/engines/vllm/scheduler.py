@@ -20,6 +20,7 @@ from typing import Any
 
 import yaml
 
+from harness.build import build
 from harness.engines.vllm.carried import carried, own_facts, predicted_tokens, seen_facts
 from harness.engines.vllm.planned_queue import PlannedQueue
 from harness.engines.vllm.served import Iteration, ServedGroup
@@ -36,7 +37,6 @@ from harness.interface.entities import (
 )
 from harness.interface.events import Event
 from harness.interface.policies import SchedulingPolicy
-from harness.runs.nodes import build
 
 try:
     from vllm.v1.core.sched.interface import PauseState
@@ -493,6 +493,6 @@ def _policy_of(path: str) -> SchedulingPolicy:
         node = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
         policy: SchedulingPolicy = build(node)
         policy.schedule  # noqa: B018 - what is no policy is refused here, not at the first step
-    except (OSError, yaml.YAMLError, TypeError, AttributeError, ImportError) as error:
+    except (OSError, yaml.YAMLError, AttributeError, ValueError) as error:
         raise ValueError(f"{POLICY_FILE}={path} holds no policy: {error}") from error
     return policy

@@ -54,5 +54,5 @@ def test_the_short_prompt_hardly_matters(model: str) -> None:
 
 
 def test_the_table_is_reproduced_byte_for_byte() -> None:
-    kept = (PROFILES / "shapes" / FILE).read_text(encoding="utf-8")
+    kept = (PROFILES / "derived" / FILE).read_text(encoding="utf-8")
     assert as_text(query_latency(PROFILES / ACROSS)) == kept

@@ -449,9 +449,12 @@ def test_a_steady_decision_is_not_asked_for_again() -> None:
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("{_target_: harness.nowhere.Nothing}", "holds no policy: No module named"),
-        ("{_target_: baselines.fcfs.Fcfs}", "holds no policy: .*'rule'"),
-        ("[1, 2]", "holds no policy"),
+        (
+            "{_target_: harness.nowhere.Nothing}",
+            "holds no policy: _target_=harness.nowhere.Nothing names no class",
+        ),
+        ("{_target_: baselines.fcfs.Fcfs}", "holds no policy: rule is missing, Fcfs needs it"),
+        ("[1, 2]", "holds no policy: the node has no _target_"),
         ("{_target_: [", "holds no policy"),
         ("", "holds no policy"),
     ],

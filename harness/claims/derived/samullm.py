@@ -1,10 +1,11 @@
-"""What SamuLLM's schedule figures show, as figures of one run (its folder).
+"""What SamuLLM's figures show, as figures of one run (its folder).
 
 Paper      Fang et al., arXiv 2503.16893, figures 3, 9, 10, 13 and 15
 """
 
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 
 MEASURED_S = 92.0  # section 2, 1000 ShareGPT requests on one A100
@@ -24,14 +25,21 @@ def plan_loads(folder: Path) -> float:
     return float(len(loads[["service", "start_s"]].drop_duplicates()))
 
 
+def chunks_of(folder: Path) -> tuple[int, ...]:
+    """Figure 10: chunks of every document, in the order of the documents."""
+    requests = pd.read_parquet(folder / "requests.parquet", columns=["service", "app"])
+    mine = requests[requests["service"].astype(str) == SUMMARISER]
+    return tuple(mine.groupby("app").size().tolist())
+
+
 def chunks_median(folder: Path) -> float:
     """Figure 10: median chunks of a document."""
-    return float(chunks_of(folder).median())
+    return float(np.median(chunks_of(folder)))
 
 
 def chunks_longest(folder: Path) -> float:
     """Figure 10: chunks of the longest document."""
-    return float(chunks_of(folder).max())
+    return float(max(chunks_of(folder)))
 
 
 def summarised_share(folder: Path) -> float:
@@ -53,6 +61,20 @@ def summariser_gpus_at_end(folder: Path) -> float:
     last = str(busy.sort_values("end_s")["group"].iloc[-1])
     begun_s = loads["start_s"][loads["group"] == last].max()
     return float(loads["gpu"][loads["start_s"] == begun_s].nunique())
+
+
+def running_requests(folder: Path) -> tuple[int, ...]:
+    """Figure 3: requests in the batch of every iteration."""
+    steps = pd.read_parquet(folder / "iterations.parquet")
+    steps = steps.loc[steps.index.repeat(steps["iterations"])]
+    return tuple((steps["prefill_requests"] + steps["decode_requests"]).tolist())
+
+
+def iterations_s(folder: Path) -> float:
+    """Figure 3: seconds of all iterations together."""
+    steps = pd.read_parquet(folder / "iterations.parquet")
+    steps = steps.loc[steps.index.repeat(steps["iterations"])]
+    return float((steps["duration_s"] / steps["iterations"]).sum())
 
 
 def estimate_error(folder: Path) -> float:
@@ -80,10 +102,3 @@ def _spans(folder: Path, use: str) -> pd.DataFrame:
 def _overlapping(spans: pd.DataFrame, at_s: float) -> int:
     inside = (spans["start_s"] <= at_s) & (at_s < spans["end_s"])
     return int(spans["service"][inside].nunique())
-
-
-def chunks_of(folder: Path) -> "pd.Series[int]":
-    """Figure 10: chunks of every document."""
-    requests = pd.read_parquet(folder / "requests.parquet", columns=["service", "app"])
-    mine = requests[requests["service"].astype(str) == SUMMARISER]
-    return mine.groupby("app").size()

@@ -1,10 +1,10 @@
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
 
 import pytest
 
-from harness.runs.values import checked
+from harness.build import build, checked
 
 HERE = __name__
 
@@ -115,3 +115,93 @@ def test_what_the_caller_does_not_offer_is_missing() -> None:
 def test_a_plain_value_is_no_node() -> None:
     with pytest.raises(ValueError, match="workload has no _target_"):
         checked("workload", 5)
+
+
+@dataclass
+class Leaf:
+    size: int
+    seed: int = 0
+
+
+@dataclass
+class Tree:
+    name: str
+    leaf: Leaf
+    more: Sequence[Leaf] = ()
+    by_name: Mapping[str, Leaf] = field(default_factory=dict)
+    sizes: Sequence[int] = ()
+    about: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    seed: int = 0
+
+
+class Broken:
+    def __init__(self, *, error: str) -> None:
+        if error == "value":
+            raise ValueError("error is value, it must be none")
+        raise {"key": KeyError, "os": FileNotFoundError}[error](error)
+
+
+LEAF = {"_target_": f"{HERE}.Leaf", "size": 1}
+
+
+def test_what_is_inside_is_built_first_and_gets_what_is_offered() -> None:
+    """A value of the node's own wins; what nobody asks for is left aside."""
+    about: dict[str, Any] = {
+        "_target_": f"{HERE}.Tree",
+        "name": "oak",
+        "leaf": LEAF,
+        "more": [LEAF | {"size": 2}, LEAF | {"seed": 7}],
+        "by_name": {"a": LEAF | {"size": 4}},
+        "sizes": [1, 2],
+        "about": {"b": [3]},
+    }
+    made = build(about, offered={"seed": 5, "cluster": object()})
+    assert made == Tree(
+        "oak",
+        Leaf(1, 5),
+        [Leaf(2, 5), Leaf(1, 7)],
+        {"a": Leaf(4, 5)},
+        [1, 2],
+        {"b": [3]},
+        5,
+    )
+    assert (type(made.sizes), type(made.about)) == (list, dict)
+    assert made.sizes is not about["sizes"]
+    assert made.about["b"] is not about["about"]["b"]
+
+
+def test_a_partial_node_is_called_later() -> None:
+    make = build({"_target_": f"{HERE}.Tree", "_partial_": True, "leaf": LEAF}, offered={"seed": 2})
+    assert make(name="ash") == Tree("ash", Leaf(1, 2), seed=2)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"more": [LEAF | {"size": "x"}]}, "tree.more[0].size='x' is not a whole number"),
+        ({"by_name": {"a": LEAF | {"typo": 1}}}, "tree.by_name.a.typo=1 is not an option of Leaf"),
+        ({"about": {"b": [True]}}, "tree.about.b[0]=True is not a whole number"),
+        ({"_args_": [1]}, "tree._args_=[1] is not an option of Tree"),
+    ],
+)
+def test_a_node_is_refused_before_anything_is_built(changes: dict[str, Any], said: str) -> None:
+    about = {"_target_": f"{HERE}.Tree", "name": "elm", "leaf": LEAF}
+    with pytest.raises(ValueError, match="tree") as raised:
+        build(about | changes, path="tree")
+    assert str(raised.value) == said
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [("value", "error is value, it must be none"), ("key", "'key'"), ("os", "os")],
+)
+def test_what_a_constructor_raises_is_a_sentence(error: str, said: str) -> None:
+    with pytest.raises(ValueError, match=r".") as raised:
+        build({"_target_": f"{HERE}.Broken", "error": error})
+    assert str(raised.value) == said
+
+
+def test_without_a_place_a_sentence_begins_with_the_key() -> None:
+    for about, said in ((None, "the node has no _target_"), (LEAF | {"seed": 1.5}, "seed=1.5 is")):
+        with pytest.raises(ValueError, match=f"^{said}"):
+            build(about)

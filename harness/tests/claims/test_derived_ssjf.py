@@ -1,11 +1,13 @@
-"""Throughput of a run, by hand."""
+"""Throughput of a run, by hand, and latencies beside the printed ones."""
 
 from pathlib import Path
 
 import pandas as pd
 import pytest
 
-from plots.ssjf_shapes import answered_per_s, quarter_per_s
+from harness.claims.checks import read_claims
+from harness.claims.derived.ssjf import MODELS, answered_per_s, latencies, quarter_per_s
+from harness.runs.record import ROOT
 
 NEVER = float("nan")
 
@@ -45,3 +47,24 @@ def test_a_quarter_between_two_answers_is_in_proportion(tmp_path: Path) -> None:
 def test_a_quarter_of_all_requests_answered_or_not(tmp_path: Path) -> None:
     run = run_of(tmp_path, [0.0] * 5, [2.0, 8.0, 20.0, NEVER, NEVER])
     assert quarter_per_s(run) == pytest.approx(2 / 8)
+
+
+def table() -> pd.DataFrame:
+    """The latencies beside those that the claims have as printed."""
+    claims = read_claims(ROOT / "results" / "claims" / "ssjf.yaml")
+    return latencies({claim["id"]: claim for claim in claims})
+
+
+def test_ratios_are_ours_over_the_papers() -> None:
+    rows = table().set_index("paper")
+    assert list(rows.index) == list(MODELS)
+    for reading in ("prompt", "generate"):
+        again = rows[f"{reading}_ms"] / rows["paper_ms"]
+        assert rows[f"{reading}_ratio"].tolist() == pytest.approx(again.tolist())
+
+
+def test_the_papers_figures_lie_between_both_readings() -> None:
+    """So neither reading reproduces them, for any of the ten models."""
+    rows = table()
+    assert (rows["prompt_ms"] < rows["paper_ms"]).all()
+    assert (rows["generate_ms"] > rows["paper_ms"]).all()

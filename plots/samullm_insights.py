@@ -1,35 +1,29 @@
-"""SamuLLM's figures 2, 3, 4 and 10, its insights: `python -m plots.samullm_shown fig2`.
+"""SamuLLM's figures 2, 3, 4 and 10, its insights.
 
 Figures 2 and 4 are drawn from tables that `harness.fitting.shapes` derives from measured rows, 3
-and 10 from runs; written are results/figures/samullm_<figure>.png and .pdf.
+and 10 from runs.
 """
 
-import argparse
 import json
-import sys
-from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
-import pandas as pd
 from matplotlib.figure import Figure
 
 from harness.costs.models import PROFILES
-from harness.runs.record import ROOT, current, read_summaries
 from plots import style
-from plots.samullm_shapes import chunks_of
+from plots.inputs import Inputs
 
 UNITS = {
     "forward_s": ("(a) computation", "10^12 FLOPs"),
     "prepare_s": ("(b) input preparation", "padded tokens"),
     "sample_s": ("(c) sampling", "context tokens"),
 }
-DOCUMENTS = 100
+DOCUMENTS, SEED = "config.workload.documents", "config.seed"
 
 
-def figure2(results: Path) -> Figure:
+def figure2(_: Inputs) -> Figure:
     """Distributions of output lengths by region of the prompt's length and by category."""
     content = _table("lengths_by_prompt.json")
     rows = content["rows"]
@@ -54,7 +48,7 @@ def figure2(results: Path) -> Figure:
     return figure
 
 
-def figure4(results: Path) -> Figure:
+def figure4(_: Inputs) -> Figure:
     """Lines through the components of a decode iteration at fixed numbers of requests."""
     content = _table("linear_latency.json")
     figure = style.new_figure(1500, 520)
@@ -81,9 +75,9 @@ def figure4(results: Path) -> Figure:
     return figure
 
 
-def figure3(results: Path) -> Figure:
+def figure3(inputs: Inputs) -> Figure:
     """Running requests by iteration, on real vLLM and on the simulator. ValueError without runs."""
-    rows = current(read_summaries(results / "running_requests"))
+    rows = inputs.runs["running_requests"]
     if len(rows) != 2:
         raise ValueError(
             f"figure 3 needs 2 runs, not {len(rows)}: make setup-vllm, then harness/run.py "
@@ -92,74 +86,40 @@ def figure3(results: Path) -> Figure:
     figure = style.new_figure(1200, 480)
     panels = figure.subplots(1, 2, sharey=True, sharex=True)
     for panel, (_, row) in zip(panels, rows.sort_values("engine").iterrows(), strict=True):
-        steps = pd.read_parquet(Path(str(row["folder"])) / "iterations.parquet")
-        steps = steps.loc[steps.index.repeat(steps["iterations"])]
-        running = (steps["prefill_requests"] + steps["decode_requests"]).to_numpy()
-        seconds = float((steps["duration_s"] / steps["iterations"]).sum())
+        running = row["running"]
         panel.plot(np.arange(len(running)), running, color=style.BLUE, linewidth=1.2)
-        panel.set_title(f"{row['engine']}: {seconds:.1f} s", loc="left")
+        panel.set_title(f"{row['engine']}: {row['iterations_s']:.1f} s", loc="left")
         panel.set_xlabel("iteration")
     panels[0].set_ylabel("running requests")
     style.add_footer(
         figure,
         "A model of random weights (m100) with 400 requests on one machine's CPU; the paper shows "
-        "vicuna-13b with 1000 requests on an A100. Seconds: sum over iterations.",
+        "vicuna-13b on an A100. Seconds: sum over iterations.",
     )
     return figure
 
 
-def figure10(results: Path) -> Figure:
+def figure10(inputs: Inputs) -> Figure:
     """Chunks of the documents of one workload, longest first. ValueError without a run."""
-    rows = current(read_summaries(results / "chain_summary"))
-    at = {"config.workload.documents": DOCUMENTS, "config.seed": 0}
-    for column, value in at.items():
-        rows = rows[rows[column] == value] if column in rows else rows[:0]
+    rows = inputs.runs["chain_summary"]
     if rows.empty:
         raise ValueError("figure 10 needs a run: run harness/run.py +scenario=chain_summary")
-    chunks = chunks_of(Path(str(rows["folder"].iloc[0]))).sort_values(ascending=False)
+    run = rows.iloc[0]
+    chunks = sorted(run["chunks"], reverse=True)
     figure = style.new_figure(1000, 420)
     panel = figure.subplots()
-    panel.bar(np.arange(len(chunks)), chunks.to_numpy(), width=1.0, color=style.BLUE)
+    panel.bar(np.arange(len(chunks)), chunks, width=1.0, color=style.BLUE)
     panel.set_xlabel("document")
     panel.set_ylabel("chunks of 2048 tokens")
     style.add_footer(
         figure,
-        f"{DOCUMENTS} documents of our workload, seed 0: median {chunks.median():g}, longest "
-        f"{chunks.max()}. The paper's are not published; ours are lognormal with its median and "
-        "its longest document.",
+        f"{run[DOCUMENTS]} documents of our workload, seed {run[SEED]}: median {run['median']:g}, "
+        f"longest {run['longest']:g}. The paper's are not published; ours are lognormal with its "
+        "median and its longest document.",
     )
     return figure
 
 
-FIGURES: Mapping[str, Callable[[Path], Figure]] = {
-    "fig2": figure2,
-    "fig3": figure3,
-    "fig4": figure4,
-    "fig10": figure10,
-}
-
-
 def _table(name: str) -> dict[str, Any]:
-    content: dict[str, Any] = json.loads((PROFILES / "shapes" / name).read_text(encoding="utf-8"))
+    content: dict[str, Any] = json.loads((PROFILES / "derived" / name).read_text(encoding="utf-8"))
     return content
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Draw figures; the exit status."""
-    parser = argparse.ArgumentParser(description="Draw what SamuLLM's insights rest on.")
-    parser.add_argument("figures", nargs="+", choices=FIGURES)
-    parser.add_argument("--results", type=Path, default=ROOT / "results", help="where the runs are")
-    given = parser.parse_args(arguments)
-    try:
-        for name in given.figures:
-            figure = FIGURES[name](given.results)
-            for path in style.save(figure, given.results / "figures" / f"samullm_{name}"):
-                print(path)
-    except ValueError as error:
-        print(error, file=sys.stderr)
-        return 1
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,0 +1,32 @@
+"""Figures that are worked out from a run's folder, by functions that YAML names.
+
+A paper's own stand beside this file: what its figures show that no summary holds.
+"""
+
+import importlib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+
+def named(place: str) -> Callable[..., Any]:
+    """The function at `module:function`. ValueError where there is none."""
+    module, _, function = place.partition(":")
+    try:
+        found: Callable[..., Any] = getattr(importlib.import_module(module), function)
+    except (ImportError, AttributeError) as error:
+        raise ValueError(f"there is no {place}: {error}") from error
+    return found
+
+
+def with_derived(rows: pd.DataFrame, derive: Mapping[str, str]) -> pd.DataFrame:
+    """The rows with one column more for each name, from the function that it is given by.
+
+    `rows` have a `folder`, which is all that such a function is given.
+    """
+    for name, place in derive.items():
+        figure = named(place)
+        rows = rows.assign(**{name: [figure(Path(folder)) for folder in rows["folder"]]})
+    return rows

@@ -1,0 +1,91 @@
+"""The figures and tables of a paper, as its file has them: results/claims/<paper>/figures.yaml.
+
+variants   what a figure shows unless a variant is asked for: paper, code, or both
+figures    by name, each with
+
+shows      one line for a reader
+runs       by variant: the scenarios, each with what else harness/run.py is told
+needs      Python module: the runs (of `runs`) that there are only where it is installed;
+where it is not the figure is kept as it is
+plotter    module:function; none where nothing is drawn
+where      columns and their values: the runs that are handed to the plotter
+derive     columns that are worked out from a run's folder: {name: module:function}
+tables     what is worked out from the claims and stored profiles: {name: module:function}
+claims     the claims that it feeds; every one with a check feeds exactly one figure
+minutes    expected, of all its runs, on 2 cores
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from harness.claims.checks import Matcher
+from harness.costs.models import unknown_name
+from harness.runs.config import VARIANTS, check_variant
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FigureEntry:
+    """One figure; the module says what each field means."""
+
+    name: str
+    shows: str
+    minutes: float
+    runs: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    needs: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    plotter: str = ""
+    where: Matcher = field(default_factory=dict)
+    derive: Mapping[str, str] = field(default_factory=dict)
+    tables: Mapping[str, str] = field(default_factory=dict)
+    claims: Sequence[str] = ()
+
+    def scenarios(self, variant: str) -> list[str]:
+        """Names of the scenarios that it reads."""
+        return [run.split()[0] for run in self.runs.get(variant, ())]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PaperFigures:
+    """All figures of a paper."""
+
+    variants: Sequence[str]
+    figures: Mapping[str, FigureEntry]
+
+    def chosen(self, names: Sequence[str]) -> list[FigureEntry]:
+        """Those of these names, all of them for none. ValueError for a name that is not there."""
+        for name in names:
+            if name not in self.figures:
+                raise ValueError(f"there is no figure {name}; there are {', '.join(self.figures)}")
+        return [self.figures[name] for name in names or self.figures]
+
+
+def read_figures(claims: Path, paper: str) -> PaperFigures:
+    """The figures of a paper in the folder of claims. ValueError for what a file may not say."""
+    path = claims / paper / "figures.yaml"
+    if not path.is_file():
+        there = sorted(found.parent.name for found in claims.glob("*/figures.yaml"))
+        raise ValueError(f"there are no figures of {paper}; there are those of {', '.join(there)}")
+    content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    for variant in content["variants"]:
+        check_variant(variant)
+    figures = {name: _entry(name, said) for name, said in content["figures"].items()}
+    return PaperFigures(variants=content["variants"], figures=figures)
+
+
+def _entry(name: str, said: Mapping[str, Any]) -> FigureEntry:
+    """Raises ValueError for a word that is not known."""
+    known = dict.fromkeys(one.name for one in fields(FigureEntry) if one.name != "name")
+    for word in said:
+        if word not in known:
+            raise ValueError(f"{name}: {unknown_name('word of a figure', word, known)}")
+    entry = FigureEntry(name=name, **said)
+    for variant in entry.runs:
+        check_variant(variant)
+    needed = [run for runs in entry.needs.values() for run in runs]
+    ran = [run for variant in VARIANTS for run in entry.runs.get(variant, ())]
+    if lost := sorted(set(needed) - set(ran)):
+        raise ValueError(f"{name}: needs names {', '.join(lost)}, which it does not run")
+    return entry

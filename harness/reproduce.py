@@ -1,0 +1,148 @@
+"""Makes a paper's figures again: `python -m harness.reproduce <paper> [<figure> ...]`.
+
+Runs the scenarios that they read (by harness/run.py), draws them from the runs and holds the
+paper's claims against them, as results/claims/<paper>/figures.yaml says; without a figure all of
+them. `--variant code` runs and judges what the authors' program does instead, and leaves figures
+alone that show something else. `--draw-only` runs and judges nothing, `--list` says what there is.
+Bad input and missing runs end in one sentence and exit code 2.
+"""
+
+import argparse
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from matplotlib.figure import Figure
+from rich.console import Console
+from rich.table import Table
+
+from harness.claims import command
+from harness.claims.checks import read_claims
+from harness.claims.derived.columns import named, with_derived
+from harness.claims.figures import FigureEntry, PaperFigures, read_figures
+from harness.runs.config import VARIANTS
+from harness.runs.record import ROOT, current, read_summaries
+from plots import style
+from plots.inputs import Inputs
+
+Claims = Mapping[str, Mapping[str, Any]]
+
+INTERRUPTED = 130
+"""Exit code after Ctrl-C, as shells have it."""
+
+
+def runs_of(figures: Sequence[FigureEntry], variants: Sequence[str]) -> list[str]:
+    """What harness/run.py is to be told, once each, of what can run on this machine."""
+    lost = {run for figure in figures for run in _lost(figure)}
+    runs = (run for figure in figures for v in variants for run in figure.runs.get(v, ()))
+    return [run for run in dict.fromkeys(runs) if run not in lost]
+
+
+def _lost(figure: FigureEntry) -> list[str]:
+    """Its runs that cannot be here, since a module is not installed."""
+    return [run for name, runs in figure.needs.items() if not find_spec(name) for run in runs]
+
+
+def run(scenario: str, results: Path) -> int:
+    """Run every cell of a scenario that is not there yet; the exit status."""
+    name, *others = scenario.split()
+    words = [sys.executable, str(ROOT / "harness" / "run.py"), f"+scenario={name}", *others]
+    if results != ROOT / "results":
+        words.append(f"results={results.resolve()}")
+    return subprocess.run(words, cwd=ROOT, check=False).returncode
+
+
+def inputs_of(
+    figure: FigureEntry, *, claims: Claims, variants: Sequence[str], results: Path
+) -> Inputs:
+    """What its plotter is handed. Raises ValueError where a function that it names is not there."""
+    printed = {name: claims[name] for name in figure.claims}
+    runs = {
+        scenario: _rows(figure, current(read_summaries(results / scenario), variant))
+        for variant in variants
+        for scenario in figure.scenarios(variant)
+    }
+    tables = {name: named(place)(printed) for name, place in figure.tables.items()}
+    return Inputs(name=figure.name, runs=runs, printed=printed, tables=tables)
+
+
+def _rows(figure: FigureEntry, rows: pd.DataFrame) -> pd.DataFrame:
+    for column, value in figure.where.items():
+        rows = rows[rows[column] == value] if column in rows else rows[:0]
+    return rows if rows.empty else with_derived(rows, figure.derive)
+
+
+def draw(paper: str, figure: FigureEntry, inputs: Inputs, results: Path) -> None:
+    """Write a figure below results/figures, or print a table. ValueError where runs are missing."""
+    drawn = named(figure.plotter)(inputs)
+    if not isinstance(drawn, Figure):
+        Console().print(drawn)
+        return
+    for path in style.save(drawn, results / "figures" / f"{paper}_{figure.name}"):
+        print(path)
+
+
+def draw_all(paper: str, of: PaperFigures, chosen: Sequence[FigureEntry], results: Path) -> None:
+    """Draw those that are drawn. Raises ValueError where runs are missing."""
+    claims = {claim["id"]: claim for claim in read_claims(results / "claims" / f"{paper}.yaml")}
+    for figure in chosen:
+        if lost := _lost(figure):
+            print(f"{figure.name} is kept as it is: {', '.join(lost)} cannot run here")
+        elif figure.plotter:
+            inputs = inputs_of(figure, claims=claims, variants=of.variants, results=results)
+            draw(paper, figure, inputs, results)
+
+
+def list_figures(chosen: Sequence[FigureEntry], variants: Sequence[str]) -> None:
+    """Print what there is, and how long its runs take."""
+    table = Table("figure", "shows", "minutes", "runs", box=None, pad_edge=False)
+    for figure in chosen:
+        runs = ", ".join(run for variant in variants for run in figure.runs.get(variant, ()))
+        table.add_row(figure.name, figure.shows, f"{figure.minutes:g}", runs or "none")
+    Console().print(table)
+
+
+def reproduce(given: argparse.Namespace) -> int:
+    """Run, draw, judge; the exit status of the first that fails. ValueError for bad input."""
+    of = read_figures(given.results / "claims", given.paper)
+    chosen = of.chosen(given.figures)
+    if given.list:
+        list_figures(chosen, of.variants)
+        return 0
+    variants = [given.variant] if given.variant else of.variants
+    if not given.draw_only:
+        for scenario in runs_of(chosen, variants):
+            if status := run(scenario, given.results):
+                return status
+    if given.draw_only or variants == of.variants:
+        draw_all(given.paper, of, chosen, given.results)
+    if given.draw_only:
+        return 0
+    arguments = [given.paper, "--results", str(given.results)]
+    return max(command.main([*arguments, "--variant", variant]) for variant in variants)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Parse the command line and follow it; the exit status."""
+    parser = argparse.ArgumentParser(description="Make a paper's figures again, and judge them.")
+    parser.add_argument("paper", help="a folder of results/claims")
+    parser.add_argument("figures", nargs="*", help="of its figures.yaml; all of them for none")
+    parser.add_argument("--variant", choices=VARIANTS, help="run and judge this one alone")
+    parser.add_argument("--list", action="store_true", help="say what there is")
+    parser.add_argument("--draw-only", action="store_true", help="from the runs that are there")
+    parser.add_argument("--results", type=Path, default=ROOT / "results", help="where the runs are")
+    try:
+        return reproduce(parser.parse_args(arguments))
+    except ValueError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        return INTERRUPTED
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,59 @@
+"""From run folders to the verdict file."""
+
+import json
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import yaml
+
+from harness.claims.command import main
+from harness.runs import record
+from harness.tests.support.claims import (
+    claim,
+)
+
+
+def test_from_run_folders_to_the_verdict_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    facts = claim(where="Fig. 1", metric="seconds")
+    facts["check"] = {
+        "rule": "range",
+        "scenario": "toy",
+        "columns": ["end_to_end_s"],
+        "quantity": "speedup",
+        "system": {"config.system.name": "new"},
+        "baselines": [{"config.system.name": "old"}],
+        "paper": 2.0,
+        "step": 0.1,
+        "tolerance": 0.15,
+    }
+    unchecked = {key: value for key, value in facts.items() if key != "check"} | {"id": "p.y"}
+    (tmp_path / "claims").mkdir()
+    listed = yaml.safe_dump({"claims": [facts, unchecked]})
+    (tmp_path / "claims" / "p.yaml").write_text(listed)
+    arguments = ["p", "--results", str(tmp_path), "--strict"]
+    assert main(arguments) == 1
+    for name, seconds in (("new", 10.0), ("old", 20.0)):
+        for seed in range(2):
+            record.write_run(
+                tmp_path / "toy" / f"{name}{seed}",
+                config={"system": {"name": name}, "seed": seed},
+                provenance={"code": "c", "started": "t", "costs": {"profile": "gpu"}},
+                requests=pd.DataFrame({"id": [0]}),
+                gpu=pd.DataFrame({"gpu": [0]}),
+                iterations=None,
+                summary={"end_to_end_s": seconds + seed},
+            )
+    assert main(arguments) == 0
+    first, second = json.loads((tmp_path / "claims" / "p_verdicts.json").read_text())
+    assert first["id"] == "p.fig.x"
+    assert first["verdict"] == "reproduced"
+    assert first["ours"] == "1.95 [1.91, 2.00]"
+    assert (first["seeds"], first["basis"]) == (2, "gpu (fit error not stated)")
+    assert (second["verdict"], second["note"]) == ("not run", "no check")
+    printed = capsys.readouterr().out
+    assert "p.fig.x" in printed
+    assert "1.95 [1.91, 2.00]" in printed
+    assert main(["q", "--results", str(tmp_path)]) == 2

@@ -1,0 +1,37 @@
+"""What the figures show of a run, by hand."""
+
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from harness.claims.derived import samullm
+from harness.tests.support.run_folders import write_chain_run
+
+
+def test_what_figures_show_of_a_run_by_hand(tmp_path: Path) -> None:
+    run = write_chain_run(tmp_path / "run")
+    assert samullm.services_at_once(run) == 2
+    assert samullm.plan_loads(run) == 3
+    assert samullm.summariser_gpus_at_end(run) == 2
+    assert samullm.summarised_share(run) == 10 / 40
+    assert samullm.estimate_error(run) == pytest.approx(1 - 8 / 92)
+    requests = pd.read_parquet(run / "requests.parquet")
+    requests.assign(service="vicuna-13b-v1.5").to_parquet(run / "requests.parquet")
+    assert samullm.chunks_of(run) == (2, 1, 1)
+    assert samullm.chunks_median(run) == 1
+    assert samullm.chunks_longest(run) == 2
+
+
+def test_iterations_that_were_run_ahead_count_one_by_one(tmp_path: Path) -> None:
+    """One with three requests in 2 s, then two alike with two requests in 3 s together."""
+    pd.DataFrame(
+        {
+            "iterations": [1, 2],
+            "prefill_requests": [1, 0],
+            "decode_requests": [2, 2],
+            "duration_s": [2.0, 3.0],
+        }
+    ).to_parquet(tmp_path / "iterations.parquet")
+    assert samullm.running_requests(tmp_path) == (3, 2, 2)
+    assert samullm.iterations_s(tmp_path) == pytest.approx(5.0)

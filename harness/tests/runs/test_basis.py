@@ -1,0 +1,17 @@
+"""What seconds rest on."""
+
+import pandas as pd
+
+from harness.runs.basis import cost_basis
+
+
+def test_the_basis_names_services_that_were_not_measured() -> None:
+    used = pd.DataFrame(
+        {
+            "costs.profile": ["gpu", "gpu"],
+            "costs.fit_error": [0.05, 0.05],
+            "costs.source.a": ["measured", "measured"],
+            "costs.source.b": ["roofline", None],
+        }
+    )
+    assert cost_basis(used) == "gpu (fit error 5.0%), b: roofline"

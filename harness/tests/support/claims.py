@@ -1,0 +1,86 @@
+"""Made-up runs, and a check and a claim about them."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pandas as pd
+
+from harness.claims.checks import Check
+
+REQUESTS, LIMIT = "config.workload.requests", "config.workload.max_output_tokens"
+
+
+Seconds = Callable[[str, int, int, int], float]
+
+
+NAMES = ("new", "old", "older")
+
+
+SETTINGS = {REQUESTS: {"between": [100, 300]}, LIMIT: {"each": [8, 16]}}
+
+
+def runs(seconds: Seconds, *, seeds: int = 3, counts: tuple[int, ...] = (100, 200, 300)) -> Any:
+    """One run per system, request count, limit and seed, taking `seconds` of them."""
+    rows = [
+        {
+            "config.system.name": name,
+            REQUESTS: count,
+            LIMIT: limit,
+            "config.seed": seed,
+            "end_to_end_s": seconds(name, count, limit, seed),
+            "load_s": 1.0,
+            "least_s": 10.6,
+            "most_s": 47.4,
+            "unfinished": 0,
+            "code": "c1",
+            "started": "2026-01-01",
+            "costs.profile": "gpu",
+            "costs.fit_error": 0.05,
+        }
+        for name in NAMES
+        for count in counts
+        for limit in (8, 16)
+        for seed in range(seeds)
+    ]
+    return pd.DataFrame(rows)
+
+
+def even(speedup: Callable[[int, int], float]) -> Seconds:
+    """Seconds that give each setting the speedup of `old` over `new`, whatever the seed."""
+    return lambda name, count, limit, seed: (
+        (10.0 + seed) * (speedup(count, limit) if name == "old" else 1.0)
+    )
+
+
+def check(**changes: Any) -> Check:
+    """A range check of `old` over `new`, with changes."""
+    usual: dict[str, Any] = {
+        "rule": "range",
+        "scenario": "toy",
+        "columns": ["end_to_end_s"],
+        "quantity": "speedup",
+        "system": {"config.system.name": "new"},
+        "baselines": [{"config.system.name": "old"}],
+        "settings": SETTINGS,
+        "paper": [1.1, 2.4],
+        "step": 0.1,
+        "tolerance": 0.15,
+    }
+    return Check(**(usual | changes))
+
+
+def falling(count: int, limit: int) -> float:
+    """1.1 to 2.4, falling with the count and higher at the lower limit."""
+    at_limit = {100: 2.3, 200: 1.6, 300: 1.1}[count]
+    return at_limit + (0.1 if (count, limit) == (100, 8) else 0.0)
+
+
+def claim(**parts: Any) -> dict[str, Any]:
+    """A claim with a check of every kind."""
+    usual: dict[str, Any] = {
+        "id": "p.fig.x",
+        "kind": "speedup",
+        "paper": [1.1, 2.4],
+        "check": {"rule": "range", "scenario": "toy", "columns": ["s"]},
+    }
+    return usual | parts
