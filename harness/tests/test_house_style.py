@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 from omegaconf import DictConfig, ListConfig, OmegaConf
 
-ROOT = Path(__file__).resolve().parents[2]
+from harness.paths import ROOT
+from harness.tests.support.sources import imports, is_test, module_of, python_files, relative, tree
+
 NAMES = re.compile(
     r"samullm|ssjf|hermes|seallm|ecoserve|orca|sarathi|fastserve|parrot|muxserve|alpaserve"
     r"|\bvtc\b",
@@ -30,31 +32,20 @@ POLICIES = sorted(
 )
 FIELDS = ("Paper", "Idea", "Map", "Constants", "Differs", "Checked")
 CODE_LINES = 200
+FILE_LINES = 300
+FUNCTION_LINES = 40
 SCENARIOS = sorted((ROOT / "scenarios").rglob("*.yaml"))
 
 
-def _relative(path: Path) -> str:
-    return str(path.relative_to(ROOT))
-
-
-def _imports(path: Path) -> Iterator[str]:
-    """Modules that a file imports, wherever in it."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.Import):
-            yield from (name.name for name in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"{path} imports by a relative name"
-            yield node.module or ""
-
-
-def _code_lines(text: str) -> int:
+def _code_lines(path: Path) -> int:
     """Lines that are neither empty, comments nor docstrings."""
+    text = path.read_text(encoding="utf-8")
     lines = {
         number
         for number, line in enumerate(text.splitlines(), 1)
         if line.strip() and not line.lstrip().startswith("#")
     }
-    for node in ast.walk(ast.parse(text)):
+    for node in ast.walk(tree(path)):
         documented = ast.Module | ast.ClassDef | ast.FunctionDef
         if isinstance(node, documented) and ast.get_docstring(node) is not None:
             text_node = node.body[0]
@@ -70,7 +61,7 @@ def test_there_is_something_to_look_at() -> None:
 
 def test_mechanism_names_no_policy_and_no_paper() -> None:
     found = [
-        f"{_relative(path)}:{number}: {line.strip()}"
+        f"{relative(path)}:{number}: {line.strip()}"
         for path in MECHANISM
         for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
         if NAMES.search(ADDRESS.sub("", line))
@@ -78,52 +69,67 @@ def test_mechanism_names_no_policy_and_no_paper() -> None:
     assert found == []
 
 
-@pytest.mark.parametrize("path", POLICIES, ids=_relative)
-def test_a_policy_imports_only_mechanism_numpy_and_the_standard_library(path: Path) -> None:
-    own = ".".join(path.parent.relative_to(ROOT).parts)
-    for module in _imports(path):
-        top = module.partition(".")[0]
+@pytest.mark.parametrize("path", POLICIES, ids=relative)
+def test_a_policy_imports_only_interface_planning_numpy_and_the_standard_library(
+    path: Path,
+) -> None:
+    own = module_of(path).rpartition(".")[0]
+    for module in imports(path):
         same_folder = own.startswith("systems.") and module.startswith(f"{own}.")
-        allowed = top in {"harness", "numpy"} or top in sys.stdlib_module_names or same_folder
-        assert allowed, f"{_relative(path)} imports {module}"
-        assert not module.startswith("harness.engines"), f"{_relative(path)} imports an engine"
+        ours = module.startswith(("harness.interface.", "harness.planning."))
+        top = module.partition(".")[0]
+        allowed = ours or same_folder or top == "numpy" or top in sys.stdlib_module_names
+        assert allowed, f"{relative(path)} imports {module}"
 
 
-@pytest.mark.parametrize("path", POLICIES, ids=_relative)
+@pytest.mark.parametrize("path", POLICIES, ids=relative)
 def test_a_policy_is_short(path: Path) -> None:
-    lines = _code_lines(path.read_text(encoding="utf-8"))
-    assert lines <= CODE_LINES, f"{_relative(path)} has {lines} lines of code"
+    lines = _code_lines(path)
+    assert lines <= CODE_LINES, f"{relative(path)} has {lines} lines of code"
 
 
 def _header(path: Path) -> dict[str, str]:
     """Fields of the header: a name at the start of a line, then text to the next one."""
-    text = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
+    text = ast.get_docstring(tree(path)) or ""
     parts = re.split(rf"^({'|'.join(FIELDS)}) +", text, flags=re.MULTILINE)
     return dict(zip(parts[1::2], parts[2::2], strict=True))
 
 
-@pytest.mark.parametrize("path", POLICIES, ids=_relative)
+@pytest.mark.parametrize("path", POLICIES, ids=relative)
 def test_a_policys_header_is_complete_and_its_test_exists(path: Path) -> None:
     header = _header(path)
-    assert list(header) == list(FIELDS), f"{_relative(path)} has {', '.join(header)}"
+    assert list(header) == list(FIELDS), f"{relative(path)} has {', '.join(header)}"
     assert all(text.strip() for text in header.values())
     named = re.findall(r"[\w/]+\.py(?:::\w+)?", header["Checked"])
-    assert named, f"{_relative(path)} names no test"
+    assert named, f"{relative(path)} names no test"
     for name in named:
         file, _, function = name.partition("::")
-        assert (ROOT / file).is_file(), f"{_relative(path)} names {file}, which is not there"
+        assert (ROOT / file).is_file(), f"{relative(path)} names {file}, which is not there"
         text = (ROOT / file).read_text(encoding="utf-8")
         assert f"def {function}(" in text if function else "def test_" in text, name
 
 
 def test_one_file_imports_hydra() -> None:
-    files = [p for folder in ("harness", "baselines", "systems", "plots") for p in _python(folder)]
-    found = [p for p in files if any(m.partition(".")[0] == "hydra" for m in _imports(p))]
-    assert [_relative(p) for p in found if "tests" not in p.parts] == ["harness/run.py"]
+    found = [p for p in python_files() if any(m.partition(".")[0] == "hydra" for m in imports(p))]
+    assert [relative(p) for p in found if not is_test(p)] == ["harness/run.py"]
 
 
-def _python(folder: str) -> list[Path]:
-    return sorted((ROOT / folder).rglob("*.py"))
+def test_no_file_is_long() -> None:
+    lengths = {p: len(p.read_text(encoding="utf-8").splitlines()) for p in python_files()}
+    found = [f"{relative(p)} has {n} lines" for p, n in lengths.items() if n > FILE_LINES]
+    assert not found, "\n".join(found)
+
+
+def test_no_function_is_long() -> None:
+    """Measured from `def` to its last line, docstring and all."""
+    found = []
+    for path in python_files():
+        for node in ast.walk(tree(path)):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                lines = (node.end_lineno or 0) - node.lineno + 1
+                if lines > FUNCTION_LINES:
+                    found.append(f"{relative(path)}: {node.name} has {lines} lines")
+    assert not found, "\n".join(found)
 
 
 def _targets(node: object) -> Iterator[str]:
@@ -138,7 +144,7 @@ def _targets(node: object) -> Iterator[str]:
             yield from _targets(item)
 
 
-@pytest.mark.parametrize("path", SCENARIOS, ids=_relative)
+@pytest.mark.parametrize("path", SCENARIOS, ids=relative)
 def test_what_a_scenario_names_can_be_imported(path: Path) -> None:
     for target in _targets(OmegaConf.load(path)):
         module, _, name = target.rpartition(".")

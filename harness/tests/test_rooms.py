@@ -1,0 +1,185 @@
+"""Rooms of the project and the floors they are on: who may import whom."""
+
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+from harness.tests.support.sources import (
+    imports,
+    is_test,
+    module_of,
+    own_imports,
+    python_files,
+    relative,
+)
+
+GROUND = {"harness.paths", "harness.build"}
+"""Where the project is, and objects from YAML nodes: anybody may import them, they nothing."""
+
+ROOMS: dict[str, set[str]] = {
+    **{name: set() for name in GROUND},
+    "harness.interface": set(),
+    "harness.costs": {"harness.interface"},
+    "harness.fitting": {"harness.interface", "harness.costs"},
+    "harness.predictors": {"harness.interface", "harness.costs"},
+    # The tables of lengths are what a length predictor samples from.
+    "harness.workloads": {"harness.interface", "harness.costs", "harness.predictors.ecdf"},
+    "harness.engines": {"harness.interface", "harness.costs", "harness.workloads"},
+    "harness.engines.simulator": {
+        "harness.interface",
+        "harness.costs",
+        "harness.workloads",
+        "harness.engines",
+    },
+    # vLLM's own scheduler can be driven without vLLM's engine: by the simulator, in its time.
+    "harness.engines.vllm": {
+        "harness.interface",
+        "harness.costs",
+        "harness.workloads",
+        "harness.engines",
+        "harness.engines.simulator",
+    },
+    "harness.runs": {
+        "harness.interface",
+        "harness.costs",
+        "harness.fitting",
+        "harness.predictors",
+        "harness.workloads",
+        "harness.engines",
+        "harness.engines.simulator",
+        "harness.engines.vllm",
+    },
+    # Beside what was run: the facts of models, and how long a predictor takes.
+    "harness.claims": {
+        "harness.runs",
+        "harness.costs.models",
+        "harness.fitting.query_latency",
+    },
+    # The compiled kernel and the arrays it works on; no loop and no event of the simulator.
+    "harness.planning": {
+        "harness.interface",
+        "harness.costs",
+        "harness.predictors.ecdf",
+        "harness.engines.state",
+        "harness.engines.simulator.fast",
+    },
+    "baselines": {"harness.interface", "harness.planning"},
+    "systems": {"harness.interface", "harness.planning"},
+    "plots": {"harness.runs", "harness.costs.models"},
+}
+"""Room -> rooms, or modules, that it may import besides itself and the ground."""
+
+TOP = {
+    "harness.training",
+    "harness.verify",
+    "harness.fidelity",
+    "harness.benchmarks",
+    "harness.calibrate",
+    "harness.report",
+    "harness.reproduce",
+    "harness.run",
+    "harness.smoke_gpu",
+    "harness.why",
+}
+"""Rooms that may import anything: why to believe a result, and what a person sees of it."""
+
+MECHANISM_AND_PLOTS = [path for path in python_files() if not is_test(path)]
+
+
+def is_in(module: str, place: str) -> bool:
+    """Whether a module is that one or lies below it."""
+    return module == place or module.startswith(f"{place}.")
+
+
+def room_of(module: str) -> str | None:
+    """The innermost room that a module lies in; None for one that has no place yet."""
+    return max((room for room in ROOMS.keys() | TOP if is_in(module, room)), key=len, default=None)
+
+
+def may_import(room: str, module: str) -> bool:
+    """Whether a file of the room may import the module."""
+    if room in TOP:
+        return True
+    target = room_of(module)
+    return any(
+        target == place if place in ROOMS else is_in(module, place)
+        for place in ROOMS[room] | GROUND | {room}
+    )
+
+
+def test_every_file_is_in_a_room() -> None:
+    packages = {"harness", "baselines", "systems", "plots"}
+    modules = {module_of(path) for path in MECHANISM_AND_PLOTS} - packages
+    homeless = {module for module in modules if room_of(module) is None}
+    empty = {room for room in ROOMS.keys() | TOP if not any(is_in(m, room) for m in modules)}
+    assert (homeless, empty) == (set(), set())
+
+
+def test_a_room_imports_only_what_stands_below_it() -> None:
+    found = [
+        f"{relative(path)} imports {module}"
+        for path in MECHANISM_AND_PLOTS
+        for module in sorted(own_imports(path))
+        if (room := room_of(module_of(path))) and not may_import(room, module)
+    ]
+    assert not found, "\n".join(found)
+
+
+@pytest.mark.parametrize(
+    ("room", "module", "answer"),
+    [
+        ("harness.workloads", "harness.predictors.ecdf", True),
+        ("harness.workloads", "harness.predictors.oracle", False),
+        ("harness.planning", "harness.engines.simulator.fast.kernel", True),
+        ("harness.planning", "harness.engines.simulator.loop", False),
+        ("harness.engines.simulator", "harness.engines.recorder", True),
+        ("harness.engines.simulator", "harness.engines.vllm.run", False),
+        ("harness.engines", "harness.engines.simulator.loop", False),
+        ("harness.interface", "harness.paths", True),
+        ("harness.interface", "harness.costs.model", False),
+        ("harness.report", "plots.style", True),
+        ("plots", "harness.claims.verdicts", False),
+    ],
+)
+def test_floors_are_as_told(room: str, module: str, answer: bool) -> None:
+    assert may_import(room, module) is answer
+
+
+def test_no_file_imports_itself_through_others() -> None:
+    files = {module_of(path): path for path in MECHANISM_AND_PLOTS}
+    graph = {name: own_imports(path) - {name} for name, path in files.items()}
+    circle: list[str] = []
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        circle = error.args[1]
+    assert not circle, " imports ".join(reversed(circle))
+
+
+def test_no_test_imports_another_test() -> None:
+    """What several tests share is in a `support` folder."""
+
+    def is_test_module(module: str) -> bool:
+        return module.rpartition(".")[2].startswith("test_")
+
+    found = [
+        f"{relative(path)} imports {module}"
+        for path in python_files()
+        for module in sorted(set(imports(path)))
+        if is_test_module(module)
+    ]
+    assert not found, "\n".join(found)
+
+
+def test_what_serves_tests_alone_is_imported_by_tests_alone() -> None:
+    def serves_tests(module: str) -> bool:
+        return "tests" in Path(*module.split(".")).parts
+
+    found = [
+        f"{relative(path)} imports {module}"
+        for path in MECHANISM_AND_PLOTS
+        for module in sorted(own_imports(path))
+        if serves_tests(module)
+    ]
+    assert not found, "\n".join(found)
