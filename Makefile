@@ -41,72 +41,29 @@ test: lint  ## everything: ruff, mypy and all tests; those of vLLM and of traini
 
 reproduce-fig7: reproduce-samullm-fig7  ## the figure of the ensembling experiment and what of it holds
 
-# Figures of SamuLLM: the scenarios that each reads, and what draws it. 3 also runs real vLLM, where it is.
-SAMULLM := 2 3 4 7 8 9 10 11 12 13 14 15
-RUNS_3 := sharegpt_vicuna $(if $(wildcard .venv/vllm),running_requests)
-RUNS_7 := ensembling chatglm_scaling
-RUNS_8 := routing
-RUNS_9 := routing
-RUNS_10 := chain_summary
-RUNS_11 := chain_summary
-RUNS_12 := mixed
-RUNS_13 := mixed
-RUNS_14 := ablation
-RUNS_15 := ablation
-DRAWS_2 := samullm_insights fig2
-DRAWS_3 := samullm_insights fig3
-DRAWS_4 := samullm_insights fig4
-DRAWS_7 := samullm_fig7
-DRAWS_8 := samullm_bars fig8
-DRAWS_9 := samullm_schedules fig9
-DRAWS_10 := samullm_insights fig10
-DRAWS_11 := samullm_fig11
-DRAWS_12 := samullm_bars fig12
-DRAWS_13 := samullm_schedules fig13
-DRAWS_14 := samullm_bars fig14
-DRAWS_15 := samullm_schedules fig15
-# Figure 3 without vLLM on the machine is the kept one.
-DRAWN = $(if $(and $(filter 3,$1),$(if $(wildcard .venv/vllm),,x)),true,$(BIN)/python -m plots.$(DRAWS_$1))
+# Which figures there are, and what each needs: results/claims/<paper>/figures.yaml.
+REPRODUCE := $(BIN)/python -m harness.reproduce
 
 reproduce-samullm: setup  ## every figure and claim of SamuLLM, about 5 minutes on 2 cores
-	$(foreach it,$(sort $(foreach n,$(SAMULLM),$(RUNS_$n))),$(BIN)/python harness/run.py +scenario=$(it) &&) true
-	$(foreach n,$(SAMULLM),$(call DRAWN,$n) &&) $(BIN)/python -m harness.claims samullm
+	$(REPRODUCE) samullm
 
-reproduce-samullm-fig%: setup  ## one figure of SamuLLM and what of it holds, for instance -fig8
-	$(foreach it,$(if $(DRAWS_$*),$(RUNS_$*),$(error no figure $* of SamuLLM; there are $(SAMULLM))),$(BIN)/python harness/run.py +scenario=$(it) &&) true
-	$(call DRAWN,$*) && $(BIN)/python -m harness.claims samullm
+reproduce-samullm-%: setup  ## one figure of SamuLLM and what of it holds, for instance -fig8
+	$(REPRODUCE) samullm $*
 
 reproduce-samullm-code: setup  ## the same claims on what its authors' program does instead
-	$(foreach it,ensembling chatglm_scaling routing chain_summary mixed ablation sharegpt_vicuna,$(BIN)/python harness/run.py +scenario=$(it) variant=code &&) true
-	$(BIN)/python -m harness.claims samullm --variant code
+	$(REPRODUCE) samullm --variant code
+
+reproduce-ssjf: setup  ## every figure, table and claim of SSJF, about 5 minutes on 2 cores
+	$(REPRODUCE) ssjf
+
+reproduce-ssjf-%: setup  ## one figure or table of SSJF and what holds: -fig4 to -fig9, -tab1, -tab2, -pairwise, -aging
+	$(REPRODUCE) ssjf $*
 
 applications-real: setup-vllm  ## an ensemble and a chain summary on real engines that come and go, and simulated
 	$(foreach it,ensembling_real_alone ensembling_real chain_summary_real,$(ALONE) harness/run.py +scenario=$(it) && $(ALONE) -m harness.fidelity.real_runs $(it) &&) true
 
 train-predictor: setup-train  ## length predictors that read prompts, all heads: at most 15 minutes
 	$(ALONE) -m harness.training --data $(DATA)
-
-# Figures and tables of SSJF: the scenarios that each reads; those that end in _code are as its program has it.
-SSJF := fig4 fig5 fig6 fig7 fig8 fig9 tab1 tab2 pairwise aging
-SSJF_fig4 := ssjf_rates ssjf_rates_code
-SSJF_fig5 := ssjf_bursts ssjf_bursts_code
-SSJF_fig6 := ssjf_rates ssjf_rates_code
-SSJF_fig7 := ssjf_bursts ssjf_bursts_code
-SSJF_fig8 := ssjf_batches ssjf_batches_code
-SSJF_fig9 := ssjf_rounds
-SSJF_tab1 := ssjf_models
-SSJF_tab2 := ssjf_heads
-SSJF_pairwise := ssjf_pairwise
-SSJF_aging := ssjf_aging
-JUDGED := $(BIN)/python -m harness.claims ssjf && $(BIN)/python -m harness.claims ssjf --variant code
-
-reproduce-ssjf: setup  ## every figure, table and claim of SSJF, about 5 minutes on 2 cores
-	$(foreach it,$(sort $(foreach n,$(SSJF),$(SSJF_$n))) ssjf_arrivals,$(BIN)/python harness/run.py +scenario=$(it) &&) true
-	$(BIN)/python -m plots.ssjf_figures $(filter fig% aging,$(SSJF)) && $(JUDGED)
-
-reproduce-ssjf-%: setup  ## one figure or table of SSJF and what holds: -fig4 to -fig9, -tab1, -tab2, -pairwise, -aging
-	$(foreach it,$(or $(SSJF_$*),$(error no $* of SSJF; there are $(SSJF))),$(BIN)/python harness/run.py +scenario=$(it) &&) true
-	$(if $(filter fig% aging,$*),$(BIN)/python -m plots.ssjf_figures $* &&) $(JUDGED)
 
 ssjf-real: setup-vllm  ## SSJF and FCFS on real vLLM and simulated, over seeds: about 9 minutes
 	$(ALONE) harness/run.py +scenario=ssjf_real && $(ALONE) -m harness.fidelity.real_runs ssjf_real --reference fcfs_continuous

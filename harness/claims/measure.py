@@ -33,10 +33,7 @@ def measure(
 
     Raises `NotRunError` where runs are missing or not told apart.
     """
-    rows = _fitting(current(summaries, variant), check.where)
-    if check.derive and "folder" not in rows:
-        raise NotRunError(f"no folders of runs of {check.scenario}")
-    rows = with_derived(rows, check.derive)
+    rows = _rows(check, summaries, variant)
     settings = _settings(check, rows)
     matchers = (check.system, *check.baselines)
     sides = [
@@ -67,6 +64,14 @@ def measure(
     ]
     used = pd.concat(sides)
     return measured, used.loc[~used.index.duplicated()]
+
+
+def _rows(check: Check, summaries: pd.DataFrame, variant: str) -> pd.DataFrame:
+    """The runs that count, with the columns that the check derives from their folders."""
+    rows = _fitting(current(summaries, variant), check.where)
+    if check.derive and "folder" not in rows:
+        raise NotRunError(f"no folders of runs of {check.scenario}")
+    return with_derived(rows, check.derive)
 
 
 def _summands(matcher: Matcher) -> list[Matcher]:

@@ -71,8 +71,6 @@ class RunConfig:
     """`axis` and the `reference` value on it that the printed table normalises by."""
     shows: list[str] = field(default_factory=list)
     """Figures of a run (columns of its summary) that the printed table has."""
-    claims: list[str] = field(default_factory=list)
-    """Claims that the results feed."""
     expected_minutes: float = MISSING
     """On 2 cores."""
     tracking: str = MISSING

@@ -101,6 +101,25 @@ def test_help_lists_every_target() -> None:
     assert sorted(name for name in shown if "%" not in name) == sorted(phony)
 
 
+@pytest.mark.parametrize(
+    ("target", "asked"),
+    [
+        ("reproduce-fig7", "samullm fig7"),
+        ("reproduce-samullm", "samullm"),
+        ("reproduce-samullm-fig8", "samullm fig8"),
+        ("reproduce-samullm-code", "samullm --variant code"),
+        ("reproduce-ssjf", "ssjf"),
+        ("reproduce-ssjf-fig4", "ssjf fig4"),
+        ("reproduce-ssjf-aging", "ssjf aging"),
+    ],
+)
+def test_figures_are_reproduced_by_one_command(target: str, asked: str) -> None:
+    done = subprocess.run(
+        ["make", "-n", target], cwd=ROOT, env=OUTSIDE, check=True, capture_output=True, text=True
+    )
+    assert done.stdout.splitlines()[-1] == f".venv/bin/python -m harness.reproduce {asked}"
+
+
 @pytest.mark.parametrize("version", ["3.9", None])
 def test_setup_without_a_recent_python_is_one_sentence(tmp_path: Path, version: str | None) -> None:
     (tmp_path / "Makefile").write_text((ROOT / "Makefile").read_text())

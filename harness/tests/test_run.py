@@ -242,7 +242,7 @@ def test_what_decides_a_result_decides_its_folder(tmp_path: Path) -> None:
     def folder(*words: str) -> str:
         return first_cell_of(*SMALL, *words).folder.name
 
-    same = ("workers=1", "tracking=none", f"results={tmp_path}", "expected_minutes=9", "claims=[x]")
+    same = ("workers=1", "tracking=none", f"results={tmp_path}", "expected_minutes=9")
     assert {folder(word) for word in same} == {folder()}
     other = (
         "seed=1",

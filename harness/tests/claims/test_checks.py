@@ -11,9 +11,7 @@ from harness.claims.checks import read_checks, read_claims
 from harness.claims.judge import judge
 from harness.claims.verdicts import Verdict
 from harness.runs.record import ROOT
-from harness.tests.support.claims import (
-    claim,
-)
+from harness.tests.support.claims import claim
 
 REGISTRIES = ROOT / "results" / "claims"
 

@@ -9,9 +9,22 @@ import yaml
 
 from harness.claims.command import main
 from harness.runs import record
-from harness.tests.support.claims import (
-    claim,
-)
+from harness.tests.support.claims import claim
+
+
+def write_runs(folder: Path) -> None:
+    """Two seeds of a system and of one that takes twice as long."""
+    for name, seconds in (("new", 10.0), ("old", 20.0)):
+        for seed in range(2):
+            record.write_run(
+                folder / f"{name}{seed}",
+                config={"system": {"name": name}, "seed": seed},
+                provenance={"code": "c", "started": "t", "costs": {"profile": "gpu"}},
+                requests=pd.DataFrame({"id": [0]}),
+                gpu=pd.DataFrame({"gpu": [0]}),
+                iterations=None,
+                summary={"end_to_end_s": seconds + seed},
+            )
 
 
 def test_from_run_folders_to_the_verdict_file(
@@ -35,17 +48,7 @@ def test_from_run_folders_to_the_verdict_file(
     (tmp_path / "claims" / "p.yaml").write_text(listed)
     arguments = ["p", "--results", str(tmp_path), "--strict"]
     assert main(arguments) == 1
-    for name, seconds in (("new", 10.0), ("old", 20.0)):
-        for seed in range(2):
-            record.write_run(
-                tmp_path / "toy" / f"{name}{seed}",
-                config={"system": {"name": name}, "seed": seed},
-                provenance={"code": "c", "started": "t", "costs": {"profile": "gpu"}},
-                requests=pd.DataFrame({"id": [0]}),
-                gpu=pd.DataFrame({"gpu": [0]}),
-                iterations=None,
-                summary={"end_to_end_s": seconds + seed},
-            )
+    write_runs(tmp_path / "toy")
     assert main(arguments) == 0
     first, second = json.loads((tmp_path / "claims" / "p_verdicts.json").read_text())
     assert first["id"] == "p.fig.x"

@@ -7,15 +7,7 @@ import pytest
 
 from harness.claims.judge import judge, verdict_of
 from harness.claims.verdicts import Verdict
-from harness.tests.support.claims import (
-    LIMIT,
-    REQUESTS,
-    check,
-    claim,
-    even,
-    falling,
-    runs,
-)
+from harness.tests.support.claims import LIMIT, REQUESTS, check, claim, even, falling, runs
 
 
 def test_range_reproduced() -> None:

@@ -8,14 +8,7 @@ import pytest
 
 from harness.claims.judge import judge
 from harness.claims.verdicts import Verdict
-from harness.tests.support.claims import (
-    LIMIT,
-    REQUESTS,
-    check,
-    even,
-    falling,
-    runs,
-)
+from harness.tests.support.claims import LIMIT, REQUESTS, check, even, falling, runs
 
 
 def test_minus_takes_a_column_off_both() -> None:

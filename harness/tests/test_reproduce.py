@@ -1,0 +1,206 @@
+"""One command runs a figure's scenarios, draws it and judges its paper's claims."""
+
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+import yaml
+from matplotlib.figure import Figure
+from rich.table import Table
+
+from harness import reproduce
+from harness.runs.record import ROOT, write_run
+from plots.inputs import Inputs
+
+HANDED: list[Inputs] = []
+RUNS = {"paper": ["toy", "toy_more"], "code": ["toy variant=code"]}
+
+
+def plot(inputs: Inputs) -> Figure:
+    """A plotter that keeps what it is handed."""
+    HANDED.append(inputs)
+    if any(rows.empty for rows in inputs.runs.values()):
+        raise ValueError("no runs of toy are there")
+    return Figure()
+
+
+def table(inputs: Inputs) -> Table:
+    """A plotter whose figure is a table."""
+    return Table(str(inputs.tables["count"]))
+
+
+def count(claims: dict[str, Any]) -> int:
+    """Worked out from claims alone."""
+    return len(claims) + 41
+
+
+def length(folder: Path) -> float:
+    """A figure of a run."""
+    return float(len(folder.name))
+
+
+FIGURES: dict[str, Any] = {
+    "drawn": {
+        "runs": RUNS,
+        "plotter": f"{__name__}:plot",
+        "where": {"config.seed": 1},
+        "derive": {"length": f"{__name__}:length"},
+        "claims": ["p.one"],
+    },
+    "again": {"runs": {"paper": ["toy"]}},
+    "printed": {
+        "plotter": f"{__name__}:table",
+        "tables": {"count": f"{__name__}:count"},
+        "claims": ["p.one"],
+    },
+    "lost": {
+        "runs": {"paper": ["real", "toy"]},
+        "needs": {"no_such_module": ["real"]},
+        "plotter": f"{__name__}:plot",
+    },
+}
+
+
+@pytest.fixture
+def results(tmp_path: Path) -> Path:
+    """Where a paper p has figures, one claim and no runs."""
+    HANDED.clear()
+    (tmp_path / "claims" / "p").mkdir(parents=True)
+    figures = {name: {"shows": "it", "minutes": 1} | said for name, said in FIGURES.items()}
+    content = {"variants": ["paper"], "figures": figures}
+    written = yaml.safe_dump(content, sort_keys=False)
+    (tmp_path / "claims" / "p" / "figures.yaml").write_text(written)
+    claim = {"id": "p.one", "where": "Fig. 1", "metric": "s", "kind": "speedup", "paper": [1, 2]}
+    (tmp_path / "claims" / "p.yaml").write_text(yaml.safe_dump({"claims": [claim]}))
+    return tmp_path
+
+
+@pytest.fixture
+def ran(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What harness/run.py is told, which here writes two runs."""
+    told: list[str] = []
+
+    def run(scenario: str, results: Path) -> int:
+        told.append(scenario)
+        for seed in (0, 1):
+            write_run(
+                results / scenario.split()[0] / f"run{seed}",
+                config={"seed": seed, "variant": "paper"},
+                provenance={"code": "c", "started": "t", "costs": {"profile": "gpu"}},
+                requests=pd.DataFrame({"id": [0]}),
+                gpu=pd.DataFrame({"gpu": [0]}),
+                iterations=None,
+                summary={"end_to_end_s": 1.0},
+            )
+        return 3 if scenario == "toy_more" and "broken" in results.name else 0
+
+    monkeypatch.setattr(reproduce, "run", run)
+    return told
+
+
+def ask(results: Path, *words: str) -> int:
+    """The command on the made-up paper."""
+    return reproduce.main(["p", *words, "--results", str(results)])
+
+
+def test_a_figure_is_run_drawn_and_judged(results: Path, ran: list[str]) -> None:
+    assert ask(results, "drawn") == 0
+    assert ran == ["toy", "toy_more"]
+    assert sorted(path.name for path in (results / "figures").iterdir()) == [
+        "p_drawn.pdf",
+        "p_drawn.png",
+    ]
+    (inputs,) = HANDED
+    assert (inputs.name, list(inputs.runs)) == ("drawn", ["toy", "toy_more"])
+    assert inputs.runs["toy"]["config.seed"].tolist() == [1]
+    assert inputs.runs["toy"]["length"].tolist() == [4.0]
+    assert inputs.printed["p.one"]["paper"] == [1, 2]
+    assert (results / "claims" / "p_verdicts.json").is_file()
+    assert not (results / "claims" / "p_verdicts_code.json").exists()
+
+
+def test_a_paper_runs_what_its_figures_share_once(
+    results: Path, ran: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert ask(results) == 0
+    assert ran == ["toy", "toy_more"]
+    assert [inputs.name for inputs in HANDED] == ["drawn"]
+    said = capsys.readouterr().out
+    assert "42" in said
+    assert "lost is kept as it is: real cannot run here" in said
+
+
+def test_another_variant_is_run_and_judged_alone(results: Path, ran: list[str]) -> None:
+    assert ask(results, "drawn", "--variant", "code") == 0
+    assert ran == ["toy variant=code"]
+    assert HANDED == []
+    assert (results / "claims" / "p_verdicts_code.json").is_file()
+    assert not (results / "claims" / "p_verdicts.json").exists()
+
+
+def test_drawing_alone_runs_and_judges_nothing(
+    results: Path, ran: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert ask(results, "drawn", "--draw-only") == 2
+    assert capsys.readouterr().err == "error: no runs of toy are there\n"
+    for scenario in ("toy", "toy_more"):
+        reproduce.run(scenario, results)
+    ran.clear()
+    assert ask(results, "drawn", "--draw-only") == 0
+    assert ran == []
+    assert (results / "figures" / "p_drawn.png").is_file()
+    assert not (results / "claims" / "p_verdicts.json").exists()
+
+
+def test_the_first_run_that_fails_ends_it(results: Path, ran: list[str]) -> None:
+    broken = results.rename(results.with_name("broken"))
+    assert ask(broken, "drawn") == 3
+    assert HANDED == []
+    assert not (broken / "claims" / "p_verdicts.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("q",), "error: there are no figures of q; there are those of p\n"),
+        (
+            ("p", "drwn"),
+            "error: there is no figure drwn; there are drawn, again, printed, lost\n",
+        ),
+    ],
+)
+def test_an_unknown_name_is_one_sentence(
+    results: Path, capsys: pytest.CaptureFixture[str], words: tuple[str, ...], said: str
+) -> None:
+    assert reproduce.main([*words, "--results", str(results)]) == 2
+    assert capsys.readouterr().err == said
+
+
+def test_a_list_says_what_there_is(
+    results: Path, ran: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert ask(results, "--list") == 0
+    said = capsys.readouterr().out
+    assert all(name in said for name in (*FIGURES, *RUNS["paper"]))
+    assert ran == []
+
+
+@pytest.mark.parametrize("elsewhere", [False, True])
+def test_a_scenario_is_run_by_the_real_command(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, elsewhere: bool
+) -> None:
+    told: list[list[str]] = []
+
+    class Done:
+        returncode = 7
+
+    def done(words: list[str], **_: object) -> Done:
+        told.append(words[1:])
+        return Done()
+
+    monkeypatch.setattr("subprocess.run", done)
+    results = tmp_path if elsewhere else ROOT / "results"
+    assert reproduce.run("routing variant=code", results) == 7
+    command = [str(ROOT / "harness" / "run.py"), "+scenario=routing", "variant=code"]
+    assert told == [[*command, f"results={tmp_path}"] if elsewhere else command]
