@@ -8,13 +8,13 @@ import numpy as np
 import yaml
 from omegaconf import OmegaConf
 
+from harness.build import build
 from harness.costs.model import PARTS, ProfileCosts
 from harness.planning.estimate import Forecaster
 from harness.planning.follow import StagePlanner
 from harness.planning.preview import StagePreview
 from harness.planning.types import ready_load
 from harness.predictors.ecdf import load_lengths, output_lengths
-from harness.runs.nodes import build
 from harness.runs.record import ROOT
 
 REPEATS = 3

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from importlib.util import find_spec
 from typing import Any
 
-from harness.runs.nodes import build
+from harness.build import build
 from harness.runs.record import ROOT, machine
 
 MODEL = ROOT / "scenarios" / "models" / "tiny"

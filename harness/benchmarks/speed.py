@@ -9,8 +9,8 @@ import yaml
 
 from harness.benchmarks.draft_policies import DraftFcfs, DraftSrpt
 from harness.benchmarks.reference_load import serve_s, w1
+from harness.build import build
 from harness.interface.policies import SchedulingPolicy
-from harness.runs.nodes import build
 from harness.runs.record import ROOT
 
 REPEATS = 5

@@ -7,6 +7,7 @@ A profile gives, per phase, component and coefficient, values at knots of the nu
 import math
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import Protocol
 
 from harness.costs.gpus import GpuFacts, gpu_facts
 from harness.costs.iteration import MAX_REQUESTS, IterationTable, expand, work_seconds
@@ -20,8 +21,16 @@ from harness.costs.roofline import (
     roofline_profile,
 )
 from harness.interface.entities import ServiceId, Work
+from harness.interface.policies import CostModel
 
 PARTS = ("forward", "prepare", "sample", "other")
+
+
+class TableCosts(CostModel, Protocol):
+    """Costs that compiled code can read."""
+
+    def table(self, service: ServiceId, tensor_parallel: int) -> IterationTable:
+        """Coefficients of an iteration by its number of requests."""
 
 
 class ProfileCosts:

@@ -5,14 +5,14 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from harness.paths import PROFILES as PROFILES
+
 BYTES_PER_NUMBER = 2  # fp16 weights and KV, as every engine here runs them
-PROFILES = Path(__file__).parents[1] / "profiles"
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 import numpy as np
 import pandas as pd
 
-from harness.engines.simulator.fast.replica import RequestArrays
+from harness.engines.state import RequestArrays
 from harness.workloads.workload import Workload
 
 

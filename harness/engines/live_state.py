@@ -7,8 +7,8 @@ from types import MappingProxyType
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.engines.simulator.fast.replica import Ints, RequestArrays
-from harness.engines.simulator.fast.replicas import ReplicaState
+from harness.engines.simulator.fast.replica import ReplicaState
+from harness.engines.state import Ints, RequestArrays
 from harness.interface.decisions import Batch, Deployment, PriorityOrder, Reservation
 from harness.interface.entities import (
     AppId,

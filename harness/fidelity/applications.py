@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import yaml
 
+from harness.build import build
 from harness.costs.gpus import gpu_facts
 from harness.costs.model import PARTS, ProfileCosts
 from harness.engines.recorder import Recorder
@@ -17,7 +18,6 @@ from harness.interface.entities import Cluster, GpuId, ServiceId
 from harness.interface.policies import System
 from harness.planning.follow import StagedPlacement
 from harness.predictors.ecdf import load_lengths
-from harness.runs.nodes import build
 from harness.runs.record import ROOT
 
 Json = dict[str, Any]

@@ -20,6 +20,7 @@ from rich.table import Table
 
 from baselines.fixed_placement import FixedPlacement
 from baselines.round_robin import RoundRobin
+from harness.build import build
 from harness.costs.model import PARTS, ProfileCosts
 from harness.engines.recorder import Recorder
 from harness.engines.simulator.loop import Simulator
@@ -29,7 +30,6 @@ from harness.interface.entities import Cluster, GpuId, ServiceId
 from harness.interface.policies import CostModel, System
 from harness.predictors.oracle import Oracle
 from harness.runs.metrics import request_figures
-from harness.runs.nodes import build
 from harness.runs.record import ROOT, machine
 from harness.workloads.synthetic import Synthetic
 

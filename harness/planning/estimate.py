@@ -11,16 +11,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from harness.costs.model import TableCosts
 from harness.costs.models import ModelFacts
-from harness.engines.simulator.fast.replica import (
-    CLOCK,
-    LOG_COLUMNS,
-    LOGGED,
-    RequestArrays,
-    new_arrays,
-)
-from harness.engines.simulator.fast.replicas import ReplicaState, replica_rule
-from harness.engines.simulator.loop import TableCosts
+from harness.engines.simulator.fast.arrays import CLOCK, LOGGED
+from harness.engines.simulator.fast.replica import ReplicaState, replica_rule
+from harness.engines.state import LOG_COLUMNS, RequestArrays, new_arrays
 from harness.interface.decisions import ContinuousBatching
 from harness.interface.entities import ServiceId
 from harness.interface.graph import NOBODY, Edges, Graph

@@ -9,7 +9,7 @@ from typing import ClassVar, Protocol
 
 import numpy as np
 
-from harness.engines.simulator.loop import TableCosts
+from harness.costs.model import TableCosts
 from harness.interface.decisions import ContinuousBatching, Deployment
 from harness.interface.entities import GpuId, Group, GroupId, ServiceId
 from harness.interface.events import Event

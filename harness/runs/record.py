@@ -23,7 +23,8 @@ import numpy as np
 import pandas as pd
 import yaml
 
-ROOT = Path(__file__).resolve().parents[2]
+from harness.paths import ROOT as ROOT
+
 TEMPORARY = ".tmp-"
 NEEDED = ("config.yaml", "provenance.json", "requests.parquet", "gpu.parquet", "summary.json")
 

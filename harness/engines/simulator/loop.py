@@ -11,32 +11,26 @@ from typing import ClassVar, Protocol
 import numpy as np
 
 from harness.costs.iteration import IterationTable
+from harness.costs.model import TableCosts
 from harness.engines.engine import refuse_unmet_needs
 from harness.engines.frames import request_frame
 from harness.engines.live_state import LiveCluster, LiveGroup, LiveState
 from harness.engines.recorder import Recorder
 from harness.engines.simulator.deploying import Deployer
-from harness.engines.simulator.fast.replica import ELSEWHERE, Ints, new_arrays
-from harness.engines.simulator.fast.replicas import ReplicaState, replica_rule
+from harness.engines.simulator.fast.replica import ReplicaState, replica_rule
 from harness.engines.simulator.fast.run_ahead import run_replicas
 from harness.engines.simulator.stepping import Flight, Stepper
 from harness.engines.simulator.timeline import Kind, Timeline
+from harness.engines.state import ELSEWHERE, Ints, new_arrays
 from harness.interface.decisions import Batch, ContinuousBatching, Decision, PriorityOrder
 from harness.interface.entities import Cluster, Group, Service, ServiceId
 from harness.interface.events import Event, Finished, Predicted, ServiceDrained
 from harness.interface.graph import NOBODY, Graph
 from harness.interface.kv_ledger import KvLedger
-from harness.interface.policies import Capability, CostModel, LengthPredictor, System
+from harness.interface.policies import Capability, LengthPredictor, System
 from harness.workloads.workload import Workload
 
 NOTHING_DONE: Ints = np.zeros(0, np.int64)
-
-
-class TableCosts(CostModel, Protocol):
-    """Costs that compiled code can read."""
-
-    def table(self, service: ServiceId, tensor_parallel: int) -> IterationTable:
-        """Coefficients of an iteration by its number of requests."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,10 +10,11 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, ClassVar
 
+from harness.costs.model import TableCosts
 from harness.engines.engine import refuse_unmet_needs
 from harness.engines.live_state import LiveGroup, LiveRequest
 from harness.engines.recorder import Recorder
-from harness.engines.simulator.loop import Simulator, TableCosts, serve
+from harness.engines.simulator.loop import Simulator, serve
 from harness.engines.simulator.stepping import Flight, Stepper
 from harness.engines.vllm.carried import extra_args_of
 from harness.engines.vllm.scheduler import PolicyScheduler
@@ -22,7 +23,7 @@ from harness.interface.entities import Cluster, Request, RequestId
 from harness.interface.events import Event
 from harness.interface.policies import Capability, SchedulingPolicy, System
 from harness.interface.views import GroupView
-from harness.runs.record import ROOT
+from harness.paths import ROOT
 from harness.workloads.workload import Workload
 
 # After ours, whose import says what is missing where vLLM is.

@@ -11,7 +11,7 @@ from harness.engines.vllm.run import Run
 from harness.engines.vllm.scheduler import PolicyScheduler
 from harness.interface.entities import Cluster, Group, Service, ServiceId
 from harness.interface.policies import Capability, System
-from harness.runs.record import ROOT
+from harness.paths import ROOT
 from harness.workloads.workload import Workload
 
 

@@ -20,7 +20,7 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 from harness.engines.vllm.group import EngineSettings, Report, Submission, VllmGroup, new_engine
 from harness.interface.entities import Group, LengthPrediction, RequestId, Service
 from harness.interface.policies import SchedulingPolicy
-from harness.runs.record import ROOT
+from harness.paths import ROOT
 
 POLL_S = 0.002
 START_S = 300.0  # within which an engine must have loaded

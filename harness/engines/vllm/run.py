@@ -18,7 +18,7 @@ import ray
 from harness.costs.nvml import Sampler, open_nvml
 from harness.engines.live_state import LiveCluster, LiveState
 from harness.engines.recorder import Recorder
-from harness.engines.simulator.fast.replica import new_arrays
+from harness.engines.state import new_arrays
 from harness.engines.vllm.group import Report, Submission, VllmGroup, has_gpus, new_engine
 from harness.engines.vllm.groups import Groups, Served
 from harness.engines.vllm.measured import Measured

@@ -20,6 +20,7 @@ from typing import Any
 
 import yaml
 
+from harness.build import build
 from harness.engines.vllm.carried import carried, own_facts, predicted_tokens, seen_facts
 from harness.engines.vllm.planned_queue import PlannedQueue
 from harness.engines.vllm.served import Iteration, ServedGroup
@@ -36,7 +37,6 @@ from harness.interface.entities import (
 )
 from harness.interface.events import Event
 from harness.interface.policies import SchedulingPolicy
-from harness.runs.nodes import build
 
 try:
     from vllm.v1.core.sched.interface import PauseState

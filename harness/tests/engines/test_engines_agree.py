@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from baselines.fcfs import Fcfs
 from baselines.round_robin import RoundRobin
+from harness.build import build
 from harness.engines.engine import Engine
 from harness.engines.recorder import Recorder
 from harness.engines.simulator.loop import Simulator
@@ -23,7 +24,6 @@ from harness.interface.entities import LengthPrediction, Request, RequestId, Wor
 from harness.interface.events import Event, Iterated
 from harness.interface.policies import Capability, SchedulingPolicy, System
 from harness.interface.views import GroupView, RequestView
-from harness.runs.nodes import build
 from harness.tests.engines.test_fast_forward import Restless
 from harness.tests.interface.test_graph import applications
 from harness.tests.support.serving import (

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from baselines.fcfs import Fcfs
 from harness.engines.recorder import Recorder
-from harness.engines.simulator.fast.replica import LOG_COLUMNS
+from harness.engines.state import LOG_COLUMNS
 from harness.interface.decisions import ContinuousBatching, Decision, Deployment
 from harness.interface.draft import Draft, continuous_batch, is_decode
 from harness.interface.entities import Group, Work

@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 import yaml
 
+from harness.build import build
 from harness.interface.graph import NOBODY, Graph
-from harness.runs.nodes import build
 from harness.workloads.chain_summary import ChainSummary
 
 NODE = yaml.safe_load(

@@ -1,6 +1,14 @@
 """What a replica's next iteration computes of prompts: whole ones or chunks."""
 
 from harness.costs.compiled import inlined
+from harness.engines.simulator.fast.arrays import (
+    DECODING,
+    PARTIAL,
+    USED_BLOCKS,
+    WAITING,
+    ReplicaArrays,
+    ReplicaRule,
+)
 from harness.engines.simulator.fast.heaps import (
     pop_waiting,
 )
@@ -9,15 +17,7 @@ from harness.engines.simulator.fast.holders import (
     preempt_last,
     start,
 )
-from harness.engines.simulator.fast.replica import (
-    DECODING,
-    PARTIAL,
-    USED_BLOCKS,
-    WAITING,
-    ReplicaArrays,
-    ReplicaRule,
-    RequestArrays,
-)
+from harness.engines.state import RequestArrays
 
 
 @inlined

@@ -1,13 +1,8 @@
 """The two heaps of a replica: waiting requests by key, decoding ones by their end."""
 
 from harness.costs.compiled import compiled, inlined
-from harness.engines.simulator.fast.replica import (
-    HEAP,
-    WAITING,
-    Ints,
-    ReplicaArrays,
-    RequestArrays,
-)
+from harness.engines.simulator.fast.arrays import HEAP, WAITING, ReplicaArrays
+from harness.engines.state import Ints, RequestArrays
 
 
 @inlined

@@ -3,25 +3,17 @@
 import numpy as np
 
 from harness.costs.compiled import inlined
-from harness.engines.simulator.fast.heaps import (
-    before,
-    pop_end,
-    push_end,
-    push_waiting,
-)
-from harness.engines.simulator.fast.replica import (
+from harness.engines.simulator.fast.arrays import (
     BUSY,
     CLOCK,
     CONTEXT,
     DECODED,
     DECODING,
     DONE,
-    ELSEWHERE,
     FLIGHT,
     HEAP,
     LOGGED,
     LONGEST,
-    NOBODY,
     NOTHING,
     PARTIAL,
     PREEMPTED,
@@ -30,8 +22,15 @@ from harness.engines.simulator.fast.replica import (
     USED_BLOCKS,
     ReplicaArrays,
     ReplicaRule,
-    RequestArrays,
 )
+from harness.engines.simulator.fast.heaps import (
+    before,
+    pop_end,
+    push_end,
+    push_waiting,
+)
+from harness.engines.state import ELSEWHERE, RequestArrays
+from harness.interface.graph import NOBODY
 
 
 @inlined

@@ -20,22 +20,7 @@ from harness.engines.simulator.fast.admission import (
     continue_partial,
     sum_chunks,
 )
-from harness.engines.simulator.fast.heaps import (
-    push_waiting,
-)
-from harness.engines.simulator.fast.holders import (
-    enter,
-    finish_due,
-    iterations_that_fit,
-    join,
-    leave,
-    make_room_to_decode,
-    pass_time,
-    produce,
-    take_blocks,
-    write_log,
-)
-from harness.engines.simulator.fast.replica import (
+from harness.engines.simulator.fast.arrays import (
     BUSY,
     CHUNKS,
     CLOCK,
@@ -58,8 +43,23 @@ from harness.engines.simulator.fast.replica import (
     WAITING,
     ReplicaArrays,
     ReplicaRule,
-    RequestArrays,
 )
+from harness.engines.simulator.fast.heaps import (
+    push_waiting,
+)
+from harness.engines.simulator.fast.holders import (
+    enter,
+    finish_due,
+    iterations_that_fit,
+    join,
+    leave,
+    make_room_to_decode,
+    pass_time,
+    produce,
+    take_blocks,
+    write_log,
+)
+from harness.engines.state import RequestArrays
 
 # Why `advance` returned
 HORIZON, IDLE, FULL, STUCK, FOLLOWED = range(5)

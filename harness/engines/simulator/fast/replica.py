@@ -1,173 +1,232 @@
-"""State of one group under a priority order, as arrays that compiled code works on.
+"""A group under a priority order: compiled state, its costs; how to advance, undo and read it."""
 
-A replica is one group with one service. Requests live in arrays shared by all replicas, indexed by
-request id; a replica holds ids. All decoding requests advance together, so a request's finish is a
-fixed count of decode steps away and nothing needs touching per request and iteration.
-"""
-
-from typing import NamedTuple
+from dataclasses import dataclass
+from math import floor
+from typing import TypeVar
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
+from harness.costs.iteration import MAX_REQUESTS, IterationTable
+from harness.engines.simulator.fast.arrays import (
+    BUSY,
+    CLOCK,
+    DECODING,
+    DONE,
+    FLIGHT,
+    FLIGHT_S,
+    LOGGED,
+    NEXT_ARRIVAL,
+    NOTHING,
+    PARTIAL,
+    STOPPED,
+    WAITING,
+    ReplicaArrays,
+    ReplicaRule,
+    new_replica,
+)
+from harness.engines.simulator.fast.heaps import count_followers, push_all
+from harness.engines.simulator.fast.kernel import FULL, STUCK, advance
+from harness.engines.state import LOG_COLUMNS, Floats, Ints, RequestArrays, forget
+from harness.interface.decisions import ContinuousBatching
 
-# Positions in LaneArrays.counts
-WAITING, DECODING, PARTIAL, NEXT_ARRIVAL, STEPS, CONTEXT = range(6)
-LONGEST, USED_BLOCKS, HEAP, BUSY, LOGGED, FLIGHT, PREEMPTED, DONE, STOPPED, COUNTS = range(6, 16)
+T = TypeVar("T", bound=np.generic)
 
-# Positions in LaneArrays.time_s: the last iteration boundary, the decode seconds of this call (to
-# share out attained GPU time), and how long the iteration in flight takes
-CLOCK, DECODED, FLIGHT_S = range(3)
-
-# Values of RequestArrays.next that are no request: nothing follows; others say who follows
-NOBODY, ELSEWHERE = -1, -2
-
-# Values of counts[FLIGHT]: which iteration has begun and ends after the horizon
-NOTHING, PROMPTS, CHUNKS, DECODES = range(4)
-
-# Columns of LaneArrays.log, one row per run of equal iterations
-LOG_COLUMNS = (
-    "start_s",
-    "duration_s",
-    "iterations",
-    "prefill_requests",
-    "prefill_tokens",
-    "prefill_padded_tokens",
-    "prefill_attended",
-    "decode_requests",
-    "context_tokens",
-    "longest_tokens",
+_SAVED = (
+    "generated",
+    "kv",
+    "first_token_s",
+    "finished_s",
+    "gpu_s",
+    "preemptions",
+    "started_s",
+    "prefill_s",
+    "preempted_at_s",
+    "preempted_s",
 )
 
 
-class RequestArrays(NamedTuple):
-    """One entry per request of the run. `output` is the true length: engines only.
+def replica_rule(
+    rule: ContinuousBatching, *, capacity_blocks: int, block_tokens: int, log: bool
+) -> ReplicaRule:
+    """The rule in numbers.
 
-    `started_s` is when it first ran, `preempted_at_s` when it was preempted if it has not run
-    since, `preempted_s` the seconds between preemptions and restarts, `gpu_s` those of its
-    iterations and `prefill_s` the part of them that computed its prompt. `next` is the
-    request that arrives in the same replica when this one is answered, NOBODY, or ELSEWHERE where
-    the replica stops to say so. `joined`, `ends` and `place` are scratch of the replica that
-    decodes the request: decode step at which it joined, at which it ends, and its position in the
-    replica's list.
+    Raises ValueError where decodes alone could exceed the token budget, or costs are not known.
     """
-
-    prompt: Ints
-    output: Ints
-    generated: Ints
-    kv: Ints
-    arrival_s: Floats
-    key: Floats
-    first_token_s: Floats
-    finished_s: Floats
-    gpu_s: Floats
-    preemptions: Ints
-    started_s: Floats
-    prefill_s: Floats
-    preempted_at_s: Floats
-    preempted_s: Floats
-    next: Ints
-    joined: Ints
-    ends: Ints
-    place: Ints
-
-
-def new_arrays(prompt: Ints, output: Ints, generated: Ints, arrival_s: Floats) -> RequestArrays:
-    """Requests that hold nothing and have not run since they had generated so much."""
-    count = len(prompt)
-    return RequestArrays(
-        prompt=prompt,
-        output=output,
-        generated=generated.copy(),
-        kv=np.zeros(count, np.int64),
-        arrival_s=arrival_s.copy(),
-        key=np.zeros(count),
-        first_token_s=np.full(count, np.nan),
-        finished_s=np.full(count, np.nan),
-        gpu_s=np.zeros(count),
-        preemptions=np.zeros(count, np.int64),
-        started_s=np.full(count, np.nan),
-        prefill_s=np.zeros(count),
-        preempted_at_s=np.full(count, np.nan),
-        preempted_s=np.zeros(count),
-        next=np.full(count, NOBODY),
-        joined=np.zeros(count, np.int64),
-        ends=np.zeros(count, np.int64),
-        place=np.zeros(count, np.int64),
+    if not 1 <= rule.max_num_seqs <= MAX_REQUESTS:
+        raise ValueError(f"max_num_seqs is {rule.max_num_seqs}, costs go from 1 to {MAX_REQUESTS}")
+    if rule.chunked_prefill and rule.max_num_batched_tokens < rule.max_num_seqs:
+        raise ValueError(
+            f"a chunked-prefill batch of {rule.max_num_seqs} requests needs a budget of at least "
+            f"as many tokens, not {rule.max_num_batched_tokens}"
+        )
+    return ReplicaRule(
+        chunked_prefill=rule.chunked_prefill,
+        pads=rule.pads_prompts,
+        max_requests=rule.max_num_seqs,
+        max_tokens=rule.max_num_batched_tokens,
+        max_padding=rule.max_padding_tokens,
+        watermark_blocks=floor(rule.watermark * capacity_blocks),
+        capacity_blocks=capacity_blocks,
+        block_tokens=block_tokens,
+        log_on=log,
     )
 
 
-def forget(requests: RequestArrays, ids: Ints) -> None:
-    """Requests that followed others have not arrived after all."""
-    unknown = (
-        requests.first_token_s,
-        requests.finished_s,
-        requests.started_s,
-        requests.preempted_at_s,
-    )
-    for times_s in unknown:
-        times_s[ids] = np.nan
-    for totals in (requests.gpu_s, requests.prefill_s, requests.preempted_s):
-        totals[ids] = 0.0
-    for counts in (requests.generated, requests.kv, requests.preemptions):
-        counts[ids] = 0
-    requests.arrival_s[ids] = np.inf
+@dataclass(slots=True)
+class ReplicaState:
+    """A group under a priority order: compiled state, costs, and what it has reported."""
+
+    table: IterationTable
+    rule: ReplicaRule
+    requests: RequestArrays
+    arrays: ReplicaArrays
+    reported: int = 0
+    _ids: int = 0
+
+    @classmethod
+    def empty(
+        cls,
+        table: IterationTable,
+        rule: ReplicaRule,
+        requests: RequestArrays,
+        now_s: float,
+        *,
+        log_rows: int = 1024,
+    ) -> "ReplicaState":
+        """A replica without requests whose first iteration may begin now; its log grows."""
+        replica = cls(table, rule, requests, new_replica(0, rule, log_rows if rule.log_on else 0))
+        replica.arrays.time_s[CLOCK] = now_s
+        return replica
+
+    def add(self, ids: Ints, now_s: float) -> None:
+        """Requests that wait from now on, or from their arrival where that is later."""
+        if not self.has_work:
+            self.arrays.time_s[CLOCK] = now_s
+        arrays, clock_s = self.arrays, self.arrays.time_s[CLOCK]
+        is_later = self.requests.arrival_s[ids] > clock_s
+        self._ids += len(ids) + count_followers(self.requests, ids)
+        arrivals, come = arrays.arrivals, arrays.counts[NEXT_ARRIVAL]
+        if is_later.any():
+            arrivals, come = np.concatenate([arrivals[come:], ids[is_later]]), 0
+        arrays.counts[NEXT_ARRIVAL] = come
+        self.arrays = arrays._replace(
+            waiting=_with_room(arrays.waiting, self._ids),
+            done=_with_room(arrays.done, self._ids),
+            arrivals=arrivals,
+        )
+        push_all(self.requests, self.arrays, ids[~is_later])
+
+    def withdraw(self, *, everything: bool) -> Ints:
+        """Take out the requests that hold no KV, or all of them; their KV is dropped."""
+        arrays, counts = self.arrays, self.arrays.counts
+        taken = [
+            arrays.waiting[: counts[WAITING]].copy(),
+            arrays.arrivals[counts[NEXT_ARRIVAL] :].copy(),
+        ]
+        counts[WAITING] = 0
+        counts[NEXT_ARRIVAL] = len(arrays.arrivals)
+        if everything:
+            holders = np.concatenate(
+                [arrays.decoding[: counts[DECODING]], arrays.partial[: counts[PARTIAL]]]
+            )
+            self.requests.preemptions[holders] += 1
+            self.requests.preempted_at_s[holders] = arrays.time_s[CLOCK]
+            self.requests.kv[holders] = 0
+            counts[DECODING] = counts[PARTIAL] = 0
+            taken.append(holders)
+        return np.sort(np.concatenate(taken))
+
+    def run_to(self, horizon_s: float) -> None:
+        """Advance the replica. ValueError when its first waiting request can never be admitted."""
+        if self.arrays.counts[FLIGHT] == NOTHING and self.arrays.time_s[CLOCK] >= horizon_s:
+            return
+        while (
+            status := advance(self.table, self.requests, self.arrays, self.rule, horizon_s)
+        ) == FULL:
+            arrays = self.arrays
+            self.arrays = arrays._replace(
+                busy_s=_longer(arrays.busy_s, 2 * len(arrays.busy_s)),
+                log=_longer(arrays.log, 2 * len(arrays.log)),
+            )
+        if status == STUCK:
+            raise ValueError(
+                f"r{self.arrays.waiting[0]} can never be admitted: {self.rule.capacity_blocks} KV "
+                f"blocks of {self.rule.block_tokens} tokens, {self.rule.watermark_blocks} kept "
+                f"free, {self.rule.max_tokens} tokens a batch"
+            )
+
+    @property
+    def flight_ends_s(self) -> float:
+        """When the iteration in flight ends; the last boundary where there is none."""
+        flying = self.arrays.counts[FLIGHT] != NOTHING
+        return float(self.arrays.time_s[CLOCK] + (self.arrays.time_s[FLIGHT_S] if flying else 0.0))
+
+    @property
+    def has_work(self) -> bool:
+        """Anything to run, now or later."""
+        counts = self.arrays.counts
+        return bool(
+            counts[WAITING] + counts[DECODING] + counts[PARTIAL] > 0
+            or counts[NEXT_ARRIVAL] < len(self.arrays.arrivals)
+        )
+
+    @property
+    def stopped(self) -> bool:
+        """Whether it stopped at its clock because a request was answered that others wait for."""
+        return bool(self.arrays.counts[STOPPED])
+
+    def open_ids(self) -> Ints:
+        """Unfinished requests here that have come or will by a time that is known, in no order."""
+        arrays, counts = self.arrays, self.arrays.counts
+        return np.concatenate(
+            [
+                arrays.waiting[: counts[WAITING]],
+                arrays.decoding[: counts[DECODING]],
+                arrays.partial[: counts[PARTIAL]],
+                arrays.arrivals[counts[NEXT_ARRIVAL] :],
+            ]
+        )
+
+    def done(self) -> Ints:
+        """Ids finished and not yet reported, in order of their end."""
+        return self.arrays.done[self.reported : self.arrays.counts[DONE]]
+
+    def busy_s(self) -> Floats:
+        """(start, end) of every stretch without a pause between iterations."""
+        return self.arrays.busy_s[: self.arrays.counts[BUSY]]
+
+    def save(self) -> tuple[Ints, list[NDArray[np.generic]], ReplicaArrays]:
+        """Enough to undo a run ahead."""
+        ids = self.open_ids()
+        rows = [getattr(self.requests, name)[ids] for name in _SAVED]
+        return ids, rows, ReplicaArrays._make(a.copy() for a in self.arrays)
+
+    def restore(self, saved: tuple[Ints, list[NDArray[np.generic]], ReplicaArrays]) -> None:
+        """Undo everything since `save`."""
+        ids, rows, before = saved
+        ended = self.arrays.done[before.counts[DONE] : self.arrays.counts[DONE]]
+        come = np.setdiff1d(np.concatenate([self.open_ids(), ended]), ids)
+        if len(come):
+            forget(self.requests, come)
+        self.arrays = before
+        for name, row in zip(_SAVED, rows, strict=True):
+            getattr(self.requests, name)[ids] = row
+
+    def log(self) -> pd.DataFrame:
+        """Runs of equal iterations so far, columns `LOG_COLUMNS`."""
+        return pd.DataFrame(
+            self.arrays.log[: self.arrays.counts[LOGGED]], columns=list(LOG_COLUMNS)
+        )
 
 
-class ReplicaArrays(NamedTuple):
-    """One group: heap of waiting ids, lists of holders, arrivals to come, time, intervals, log.
-
-    `chunk` gives the tokens that each of `partial` computes in the iteration begun; `work` its
-    prefill requests, tokens, padded tokens and attended. `heap` orders decoding ids by their end;
-    `phase` counts them by the step (modulo the block) at which they need a new block. `done` lists
-    finished ids in the order of their end.
-    """
-
-    waiting: Ints
-    decoding: Ints
-    partial: Ints
-    chunk: Ints
-    arrivals: Ints
-    heap: Ints
-    phase: Ints
-    done: Ints
-    counts: Ints
-    time_s: Floats
-    work: Floats
-    busy_s: Floats
-    log: Floats
+def _with_room(array: NDArray[T], length: int) -> NDArray[T]:
+    """The array, or a longer one with room to grow."""
+    return array if len(array) > length else _longer(array, 2 * length + 1)
 
 
-class ReplicaRule(NamedTuple):
-    """A batch rule and the replica's KV in numbers. `log_on` asks for a row per run of batches."""
-
-    chunked_prefill: bool
-    pads: bool
-    max_requests: int
-    max_tokens: int
-    max_padding: int
-    watermark_blocks: int
-    capacity_blocks: int
-    block_tokens: int
-    log_on: bool
-
-
-def new_replica(ids: int, rule: ReplicaRule, log_rows: int) -> ReplicaArrays:
-    """An empty replica with room for `ids` requests."""
-    return ReplicaArrays(
-        waiting=np.zeros(ids + 1, np.int64),
-        decoding=np.zeros(rule.max_requests + 1, np.int64),
-        partial=np.zeros(rule.max_requests + 1, np.int64),
-        chunk=np.zeros(rule.max_requests + 1, np.int64),
-        arrivals=np.zeros(0, np.int64),
-        heap=np.zeros(rule.max_requests + 1, np.int64),
-        phase=np.zeros(rule.block_tokens, np.int64),
-        done=np.zeros(ids + 1, np.int64),
-        counts=np.zeros(COUNTS, np.int64),
-        time_s=np.zeros(3),
-        work=np.zeros(4),
-        busy_s=np.zeros((16, 2)),
-        log=np.zeros((log_rows, len(LOG_COLUMNS))),
-    )
+def _longer(array: NDArray[T], length: int) -> NDArray[T]:
+    grown = np.zeros((length, *array.shape[1:]), array.dtype)
+    grown[: len(array)] = array
+    return grown

@@ -1,0 +1,81 @@
+"""State of one group under a priority order, as arrays that compiled code works on.
+
+A replica is one group with one service. Requests live in `RequestArrays`, shared by all replicas
+and indexed by request id; a replica holds ids. All decoding requests advance together, so a
+request's finish is a fixed count of decode steps away and nothing needs touching per request and
+iteration.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from harness.engines.state import LOG_COLUMNS, Floats, Ints
+
+# Positions in ReplicaArrays.counts
+WAITING, DECODING, PARTIAL, NEXT_ARRIVAL, STEPS, CONTEXT = range(6)
+LONGEST, USED_BLOCKS, HEAP, BUSY, LOGGED, FLIGHT, PREEMPTED, DONE, STOPPED, COUNTS = range(6, 16)
+
+# Positions in ReplicaArrays.time_s: the last iteration boundary, the decode seconds of this call
+# (to share out attained GPU time), and how long the iteration in flight takes
+CLOCK, DECODED, FLIGHT_S = range(3)
+
+# Values of counts[FLIGHT]: which iteration has begun and ends after the horizon
+NOTHING, PROMPTS, CHUNKS, DECODES = range(4)
+
+
+class ReplicaArrays(NamedTuple):
+    """One group: heap of waiting ids, lists of holders, arrivals to come, time, intervals, log.
+
+    `chunk` gives the tokens that each of `partial` computes in the iteration begun; `work` its
+    prefill requests, tokens, padded tokens and attended. `heap` orders decoding ids by their end;
+    `phase` counts them by the step (modulo the block) at which they need a new block. `done` lists
+    finished ids in the order of their end.
+    """
+
+    waiting: Ints
+    decoding: Ints
+    partial: Ints
+    chunk: Ints
+    arrivals: Ints
+    heap: Ints
+    phase: Ints
+    done: Ints
+    counts: Ints
+    time_s: Floats
+    work: Floats
+    busy_s: Floats
+    log: Floats
+
+
+class ReplicaRule(NamedTuple):
+    """A batch rule and the replica's KV in numbers. `log_on` asks for a row per run of batches."""
+
+    chunked_prefill: bool
+    pads: bool
+    max_requests: int
+    max_tokens: int
+    max_padding: int
+    watermark_blocks: int
+    capacity_blocks: int
+    block_tokens: int
+    log_on: bool
+
+
+def new_replica(ids: int, rule: ReplicaRule, log_rows: int) -> ReplicaArrays:
+    """An empty replica with room for `ids` requests."""
+    return ReplicaArrays(
+        waiting=np.zeros(ids + 1, np.int64),
+        decoding=np.zeros(rule.max_requests + 1, np.int64),
+        partial=np.zeros(rule.max_requests + 1, np.int64),
+        chunk=np.zeros(rule.max_requests + 1, np.int64),
+        arrivals=np.zeros(0, np.int64),
+        heap=np.zeros(rule.max_requests + 1, np.int64),
+        phase=np.zeros(rule.block_tokens, np.int64),
+        done=np.zeros(ids + 1, np.int64),
+        counts=np.zeros(COUNTS, np.int64),
+        time_s=np.zeros(3),
+        work=np.zeros(4),
+        busy_s=np.zeros((16, 2)),
+        log=np.zeros((log_rows, len(LOG_COLUMNS))),
+    )

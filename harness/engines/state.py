@@ -1,0 +1,102 @@
+"""What a run keeps of every request, as arrays: engines write them, records are made of them."""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from harness.interface.graph import NOBODY
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+ELSEWHERE = -2
+"""Value of `RequestArrays.next`, beside NOBODY, that is no request: see there."""
+
+LOG_COLUMNS = (
+    "start_s",
+    "duration_s",
+    "iterations",
+    "prefill_requests",
+    "prefill_tokens",
+    "prefill_padded_tokens",
+    "prefill_attended",
+    "decode_requests",
+    "context_tokens",
+    "longest_tokens",
+)
+"""Columns of the log of iterations, one row per run of equal ones."""
+
+
+class RequestArrays(NamedTuple):
+    """One entry per request of the run. `output` is the true length: engines only.
+
+    `started_s` is when it first ran, `preempted_at_s` when it was preempted if it has not run
+    since, `preempted_s` the seconds between preemptions and restarts, `gpu_s` those of its
+    iterations and `prefill_s` the part of them that computed its prompt. `next` is the
+    request that arrives in the same replica when this one is answered, NOBODY, or ELSEWHERE where
+    the replica stops to say so. `joined`, `ends` and `place` are scratch of the replica that
+    decodes the request: decode step at which it joined, at which it ends, and its position in the
+    replica's list.
+    """
+
+    prompt: Ints
+    output: Ints
+    generated: Ints
+    kv: Ints
+    arrival_s: Floats
+    key: Floats
+    first_token_s: Floats
+    finished_s: Floats
+    gpu_s: Floats
+    preemptions: Ints
+    started_s: Floats
+    prefill_s: Floats
+    preempted_at_s: Floats
+    preempted_s: Floats
+    next: Ints
+    joined: Ints
+    ends: Ints
+    place: Ints
+
+
+def new_arrays(prompt: Ints, output: Ints, generated: Ints, arrival_s: Floats) -> RequestArrays:
+    """Requests that hold nothing and have not run since they had generated so much."""
+    count = len(prompt)
+    return RequestArrays(
+        prompt=prompt,
+        output=output,
+        generated=generated.copy(),
+        kv=np.zeros(count, np.int64),
+        arrival_s=arrival_s.copy(),
+        key=np.zeros(count),
+        first_token_s=np.full(count, np.nan),
+        finished_s=np.full(count, np.nan),
+        gpu_s=np.zeros(count),
+        preemptions=np.zeros(count, np.int64),
+        started_s=np.full(count, np.nan),
+        prefill_s=np.zeros(count),
+        preempted_at_s=np.full(count, np.nan),
+        preempted_s=np.zeros(count),
+        next=np.full(count, NOBODY),
+        joined=np.zeros(count, np.int64),
+        ends=np.zeros(count, np.int64),
+        place=np.zeros(count, np.int64),
+    )
+
+
+def forget(requests: RequestArrays, ids: Ints) -> None:
+    """Requests that followed others have not arrived after all."""
+    unknown = (
+        requests.first_token_s,
+        requests.finished_s,
+        requests.started_s,
+        requests.preempted_at_s,
+    )
+    for times_s in unknown:
+        times_s[ids] = np.nan
+    for totals in (requests.gpu_s, requests.prefill_s, requests.preempted_s):
+        totals[ids] = 0.0
+    for counts in (requests.generated, requests.kv, requests.preemptions):
+        counts[ids] = 0
+    requests.arrival_s[ids] = np.inf
