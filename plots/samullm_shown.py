@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from harness.costs.models import PROFILES
+from harness.paths import PROFILES
 from harness.runs.record import ROOT, current, read_summaries
 from plots import style
 from plots.samullm_shapes import chunks_of

@@ -15,8 +15,9 @@ import pandas as pd
 from rich.console import Console
 from rich.table import Table
 
-from harness.costs.models import PROFILES, model_facts
+from harness.costs.model_facts import model_facts
 from harness.fitting.query_latency import FILE
+from harness.paths import PROFILES
 
 PAPER = {
     "OPT-1.3b": ("opt-1.3b", 1243.0),

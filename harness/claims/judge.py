@@ -51,7 +51,7 @@ from rich.table import Table
 
 from harness.claims import verdicts
 from harness.claims.verdicts import Band, Measured, Outcome, Setting, Verdict, short
-from harness.costs.models import PROFILES
+from harness.paths import PROFILES
 from harness.runs.config import VARIANTS
 from harness.runs.record import ROOT, current, read_summaries
 from harness.runs.stats import Floats
