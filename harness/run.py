@@ -35,10 +35,10 @@ from omegaconf.errors import (
 )
 
 from harness.build import build
-from harness.costs.gpus import gpu_facts
+from harness.costs.gpu_facts import gpu_facts
 from harness.costs.local_hardware import here
 from harness.costs.model import ProfileCosts
-from harness.costs.models import unknown_name
+from harness.costs.model_facts import unknown_name
 from harness.costs.uncertainty import DrawnCosts
 from harness.engines.engine import Engine
 from harness.interface.entities import Cluster, GpuId

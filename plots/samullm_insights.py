@@ -11,7 +11,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.figure import Figure
 
-from harness.costs.models import PROFILES
+from harness.paths import PROFILES
 from plots import style
 from plots.inputs import Inputs
 

@@ -7,7 +7,7 @@ import numpy as np
 from baselines.fixed_placement import FixedPlacement
 from baselines.round_robin import RoundRobin
 from harness.costs.model import PARTS, ProfileCosts
-from harness.costs.models import model_facts
+from harness.costs.model_facts import model_facts
 from harness.engines.recorder import Recorder
 from harness.engines.simulator.loop import Simulator
 from harness.interface.entities import Cluster, GpuId, Service, ServiceId

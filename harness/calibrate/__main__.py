@@ -12,10 +12,11 @@ from pathlib import Path
 
 from harness.calibrate.stored import profile, residuals
 from harness.calibrate.sweep import ARRIVALS, Sweep, measure
-from harness.costs.models import PROFILES, model_facts
+from harness.costs.model_facts import model_facts
 from harness.engines.vllm.engine import Vllm
 from harness.engines.vllm.group import engine_name
 from harness.interface.entities import Cluster, GpuId, Group, GroupId, Service, ServiceId
+from harness.paths import PROFILES
 
 
 def calibrate(model: str, out: Path, *, gpu: str, engine: Vllm, repeats: int) -> Path:

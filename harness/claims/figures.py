@@ -23,7 +23,7 @@ from typing import Any
 import yaml
 
 from harness.claims.checks import Matcher
-from harness.costs.models import unknown_name
+from harness.costs.model_facts import unknown_name
 from harness.runs.config import VARIANTS, check_variant
 
 

@@ -15,7 +15,7 @@ import pandas as pd
 from harness.claims.checks import Check, Matcher
 from harness.claims.derived.columns import with_derived
 from harness.claims.verdicts import Measured, Setting, short
-from harness.costs.models import PROFILES
+from harness.paths import PROFILES
 from harness.runs.record import current
 from harness.runs.stats import Floats
 

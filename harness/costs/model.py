@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Protocol
 
-from harness.costs.gpus import GpuFacts, gpu_facts
+from harness.costs.gpu_facts import GpuFacts, gpu_facts
 from harness.costs.iteration import MAX_REQUESTS, IterationTable, expand, work_seconds
-from harness.costs.models import PROFILES, model_facts, model_of
+from harness.costs.model_facts import model_facts, model_of
 from harness.costs.profiles import MEASURED_MEMORY_SHARE, Profile, read_profiles
 from harness.costs.roofline import (
     Calibration,
@@ -22,6 +22,7 @@ from harness.costs.roofline import (
 )
 from harness.interface.entities import ServiceId, Work
 from harness.interface.policies import CostModel
+from harness.paths import PROFILES
 
 PARTS = ("forward", "prepare", "sample", "other")
 

@@ -16,8 +16,8 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.costs.gpus import GpuFacts
-from harness.costs.models import BYTES_PER_NUMBER, ModelFacts
+from harness.costs.gpu_facts import GpuFacts
+from harness.costs.model_facts import BYTES_PER_NUMBER, ModelFacts
 from harness.costs.profiles import CALIBRATION, Coefficients, Phase, Profile
 
 Floats = NDArray[np.float64]

@@ -9,7 +9,7 @@ import pandas as pd
 import yaml
 
 from harness.build import build
-from harness.costs.gpus import gpu_facts
+from harness.costs.gpu_facts import gpu_facts
 from harness.costs.model import PARTS, ProfileCosts
 from harness.engines.recorder import Recorder
 from harness.engines.simulator.loop import Simulator

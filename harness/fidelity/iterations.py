@@ -7,7 +7,6 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from harness.costs.models import PROFILES
 from harness.costs.profiles import Profile, read_profiles
 from harness.costs.roofline import Calibration, read_calibration
 from harness.fidelity.lines import (
@@ -26,6 +25,7 @@ from harness.fitting.iteration_rows import MeasuredSource, by_pair, iteration_ro
 from harness.fitting.operator_rates import from_operators
 from harness.fitting.roofline_across import PHASES, Compared, compare, compare_profiles, left_out
 from harness.fitting.rows import held_out_seconds, predicted_seconds
+from harness.paths import PROFILES
 
 Floats = NDArray[np.float64]
 

@@ -11,8 +11,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from harness.costs.gpus import GpuFacts, gpu_facts
-from harness.costs.models import BYTES_PER_NUMBER, PROFILES
+from harness.costs.gpu_facts import GpuFacts, gpu_facts
+from harness.costs.model_facts import BYTES_PER_NUMBER
 from harness.costs.roofline import Calibration, at_size, read_calibration
 from harness.fidelity.lines import CORRECTED, ONE_ENGINE, Line, line, sources
 from harness.fitting.operator_rates import (
@@ -23,6 +23,7 @@ from harness.fitting.operator_rates import (
     measured_overheads,
 )
 from harness.fitting.roofline_across import FOLDER
+from harness.paths import PROFILES
 
 Floats = NDArray[np.float64]
 Seconds = Callable[[pd.DataFrame, GpuFacts, Calibration], Floats]

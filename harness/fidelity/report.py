@@ -11,13 +11,13 @@ import pandas as pd
 from rich.console import Console
 from rich.table import Table
 
-from harness.costs.models import PROFILES
 from harness.fidelity.applications import application_lines
 from harness.fidelity.iterations import logged_lines, measured_lines, roofline_lines
 from harness.fidelity.lines import Line, sources
 from harness.fidelity.operators import operator_lines
 from harness.fidelity.requests import request_lines
 from harness.fidelity.shares import share_lines
+from harness.paths import PROFILES
 
 PRINTED = ["source", "gpu", "engine", "what", "basis", "seen"]
 """What lines must share to be printed as one."""

@@ -9,13 +9,13 @@ from numpy.typing import NDArray
 
 from harness.costs.iteration import expand
 from harness.costs.model import PARTS
-from harness.costs.models import PROFILES
 from harness.costs.profiles import read_profiles
 from harness.engines.simulator.fast.replica import ReplicaState, replica_rule
 from harness.engines.state import RequestArrays, new_arrays
 from harness.fidelity.lines import SIMULATED, Line, sources
 from harness.fitting.iteration_rows import measured_sources
 from harness.interface.decisions import ContinuousBatching
+from harness.paths import PROFILES
 
 Floats = NDArray[np.float64]
 

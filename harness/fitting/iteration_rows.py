@@ -14,7 +14,7 @@ from pathlib import Path
 import pandas as pd
 
 from harness.costs.iteration import MAX_REQUESTS
-from harness.costs.models import PROFILES
+from harness.paths import PROFILES
 
 ALL_SMS = 100
 COLUMNS = ("model", "tp", "phase", "requests", "length", "seconds")

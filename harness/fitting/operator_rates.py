@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from harness.costs.gpus import gpu_facts
-from harness.costs.models import BYTES_PER_NUMBER
+from harness.costs.gpu_facts import gpu_facts
+from harness.costs.model_facts import BYTES_PER_NUMBER
 from harness.costs.profiles import Phase
 from harness.costs.roofline import Calibration, at_size
 

@@ -7,10 +7,10 @@ prompt, each alone on the GPU at fp16.
 from pathlib import Path
 from typing import Any
 
-from harness.costs.gpus import gpu_facts
+from harness.costs.gpu_facts import gpu_facts
 from harness.costs.iteration import IterationTable, decode_run_seconds, expand, work_seconds
 from harness.costs.model import PARTS
-from harness.costs.models import model_facts
+from harness.costs.model_facts import model_facts
 from harness.costs.roofline import Calibration, read_calibration, roofline_profile
 from harness.interface.entities import Work
 

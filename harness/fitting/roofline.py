@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.costs.gpus import gpu_facts
+from harness.costs.gpu_facts import gpu_facts
 from harness.costs.iteration import expand, iteration_seconds
 from harness.costs.model import PARTS
-from harness.costs.models import ModelFacts, model_facts
+from harness.costs.model_facts import ModelFacts, model_facts
 from harness.costs.profiles import (
     LATER_MACHINE,
     MEASURED_MEMORY_SHARE,

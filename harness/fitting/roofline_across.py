@@ -17,8 +17,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from harness.costs.gpus import gpu_facts
-from harness.costs.models import model_facts
+from harness.costs.gpu_facts import gpu_facts
+from harness.costs.model_facts import model_facts
 from harness.costs.profiles import Profile, read_profiles
 from harness.costs.roofline import Calibration, at_size, read_calibration, roofline_profile
 from harness.fitting.iteration_rows import by_pair, iteration_rows, measured_sources

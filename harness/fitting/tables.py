@@ -14,7 +14,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from harness.costs.models import PROFILES
 from harness.costs.profiles import CALIBRATION
 from harness.fitting.arrivals import arrival_files
 from harness.fitting.components import FOLDER, profile_files
@@ -30,6 +29,7 @@ from harness.fitting.roofline_across import FOLDER as ACROSS
 from harness.fitting.roofline_across import across_file
 from harness.fitting.rows import measured_files, profile_sources
 from harness.fitting.shapes import shape_files
+from harness.paths import PROFILES
 
 Json = dict[str, Any]
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from harness.costs.model import TableCosts
-from harness.costs.models import ModelFacts
+from harness.costs.model_facts import ModelFacts
 from harness.engines.simulator.fast.arrays import CLOCK, LOGGED
 from harness.engines.simulator.fast.replica import ReplicaState, replica_rule
 from harness.engines.state import LOG_COLUMNS, RequestArrays, new_arrays

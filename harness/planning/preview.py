@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.costs.models import model_facts
+from harness.costs.model_facts import model_facts
 from harness.interface.entities import ServiceId
 from harness.interface.tables import Floats, Ints
 from harness.planning.estimate import Forecast, Forecaster

@@ -6,7 +6,8 @@ from functools import cache
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from harness.costs.models import PROFILES, model_of, unknown_name
+from harness.costs.model_facts import model_of, unknown_name
+from harness.paths import PROFILES
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]

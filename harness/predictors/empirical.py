@@ -7,9 +7,10 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.costs.models import PROFILES, unknown_name
+from harness.costs.model_facts import unknown_name
 from harness.interface.entities import LengthPrediction, Request
 from harness.interface.policies import LengthPredictor
+from harness.paths import PROFILES
 from harness.predictors.ground_truth import GroundTruth
 
 Ints = NDArray[np.int64]

@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from harness.costs.models import PROFILES
 from harness.costs.profiles import read_profiles
+from harness.paths import PROFILES
 from harness.report.parts import (
     bench_part,
     fidelity_part,

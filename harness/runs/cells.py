@@ -12,7 +12,7 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 
 from harness.costs.model import PARTS, ProfileCosts
-from harness.costs.models import model_facts
+from harness.costs.model_facts import model_facts
 from harness.costs.uncertainty import intervals
 from harness.engines.engine import Engine
 from harness.engines.recorder import Recorder

@@ -11,7 +11,7 @@ from typing import Any
 
 from omegaconf import MISSING
 
-from harness.costs.models import unknown_name
+from harness.costs.model_facts import unknown_name
 from harness.runs.tracking import MODES
 
 

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.measure import Measurement
 from rich.table import Table
 
-from harness.costs.models import unknown_name
+from harness.costs.model_facts import unknown_name
 
 NAMES = {"system": "config.system.name"}
 """Summary columns of axes that are config groups."""

@@ -53,7 +53,7 @@ ROOMS: dict[str, set[str]] = {
     # Beside what was run: the facts of models, and how long a predictor takes.
     "harness.claims": {
         "harness.runs",
-        "harness.costs.models",
+        "harness.costs.model_facts",
         "harness.fitting.query_latency",
     },
     # The compiled kernel and the arrays it works on; no loop and no event of the simulator.
@@ -66,7 +66,7 @@ ROOMS: dict[str, set[str]] = {
     },
     "baselines": {"harness.interface", "harness.planning"},
     "systems": {"harness.interface", "harness.planning"},
-    "plots": {"harness.runs", "harness.costs.models"},
+    "plots": {"harness.runs", "harness.costs.model_facts"},
 }
 """Room -> rooms, or modules, that it may import besides itself and the ground."""
 

@@ -6,7 +6,7 @@ import pytest
 
 from harness import smoke_gpu
 from harness.costs.local_hardware import known_gpu
-from harness.costs.models import load_models
+from harness.costs.model_facts import load_models
 from harness.runs.record import ROOT
 
 

@@ -18,9 +18,9 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from harness.costs.models import PROFILES
 from harness.fitting.lengths import table
 from harness.fitting.predictors import MEASURED_HERE
+from harness.paths import PROFILES
 from harness.predictors.proxy_card import LIBRARIES, require
 from harness.runs.record import ROOT, machine
 

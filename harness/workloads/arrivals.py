@@ -14,7 +14,8 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.costs.models import PROFILES, unknown_name
+from harness.costs.model_facts import unknown_name
+from harness.paths import PROFILES
 from harness.workloads.settings import require_positive
 
 Floats = NDArray[np.float64]

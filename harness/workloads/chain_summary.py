@@ -9,7 +9,7 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.costs.models import ModelFacts, model_facts
+from harness.costs.model_facts import ModelFacts, model_facts
 from harness.interface.entities import Service, ServiceId
 from harness.interface.graph import Edges
 from harness.predictors.ecdf import load_lengths

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from harness.costs.models import model_facts
+from harness.costs.model_facts import model_facts
 from harness.interface.entities import Service, ServiceId
 from harness.workloads.arrivals import Arrivals
 from harness.workloads.lengths import Lengths

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from harness.costs.models import model_facts
+from harness.costs.model_facts import model_facts
 from harness.interface.entities import Service, ServiceId
 from harness.predictors.ecdf import load_lengths, output_lengths
 from harness.workloads.prompts import PromptSource

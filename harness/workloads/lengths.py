@@ -13,7 +13,8 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from harness.costs.models import PROFILES, unknown_name
+from harness.costs.model_facts import unknown_name
+from harness.paths import PROFILES
 from harness.predictors.ecdf import LENGTHS, Ecdf, load_lengths
 from harness.workloads.settings import require_positive
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from harness.costs.model import ProfileCosts
-from harness.costs.models import model_facts
+from harness.costs.model_facts import model_facts
 from harness.interface.decisions import ContinuousBatching
 from harness.interface.entities import ServiceId
 from harness.planning.estimate import Forecaster

@@ -16,8 +16,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from harness.costs.models import PROFILES, model_facts
+from harness.costs.model_facts import model_facts
 from harness.fitting.query_latency import FILE
+from harness.paths import PROFILES
 
 QUARTER = 0.25  # of the requests: when the authors' program reads throughput
 MODELS = {

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from harness.costs.models import model_of
+from harness.costs.model_facts import model_of
 from harness.engines.engine import refuse_unmet_needs
 from harness.engines.recorder import Recorder
 from harness.engines.vllm.group import EngineSettings, VllmGroup, engine_name

@@ -7,9 +7,10 @@ from harness.costs.iteration import (
     iteration_seconds,
 )
 from harness.costs.model import PARTS, ProfileCosts
-from harness.costs.models import PROFILES, load_models
+from harness.costs.model_facts import load_models
 from harness.costs.profiles import read_profiles
 from harness.interface.entities import ServiceId, Work
+from harness.paths import PROFILES
 
 VICUNA = ServiceId("vicuna-13b-v1.5")
 SIZES = (1, 2, 4)

@@ -3,10 +3,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from harness.costs.gpus import gpu_facts
+from harness.costs.gpu_facts import gpu_facts
 from harness.costs.iteration import expand, iteration_seconds
 from harness.costs.model import PARTS
-from harness.costs.models import PROFILES, model_facts
+from harness.costs.model_facts import model_facts
 from harness.costs.profiles import read_profiles
 from harness.costs.roofline import (
     allreduce_bytes_per_token,
@@ -21,6 +21,7 @@ from harness.costs.roofline import (
     touched_bytes,
 )
 from harness.fitting.roofline import batch_seconds, calibrate
+from harness.paths import PROFILES
 
 FOLDER = PROFILES / "a100_80g_vllm_0_3"
 CALIBRATION = read_calibration(FOLDER)

@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 from omegaconf import OmegaConf
 
-from harness.costs.gpus import gpu_facts
+from harness.costs.gpu_facts import gpu_facts
 from harness.costs.model import PARTS, ProfileCosts
 from harness.engines.recorder import GpuUse, Recorder
 from harness.engines.simulator.loop import Simulator

@@ -8,9 +8,9 @@ import pandas as pd
 import pytest
 import yaml
 
-from harness.costs.gpus import gpu_facts, load_gpus
+from harness.costs.gpu_facts import gpu_facts, load_gpus
 from harness.costs.model import PARTS, ProfileCosts
-from harness.costs.models import PROFILES, load_models, model_facts
+from harness.costs.model_facts import load_models, model_facts
 from harness.costs.roofline import read_calibration
 from harness.fidelity.__main__ import RESULTS, main
 from harness.fidelity.lines import (
@@ -25,6 +25,7 @@ from harness.fidelity.operators import gemm_seconds, ring_seconds
 from harness.fidelity.report import all_lines, as_json, missing, pooled
 from harness.fidelity.requests import serve
 from harness.interface.entities import ServiceId, Work
+from harness.paths import PROFILES
 from harness.tests.support.data import DATA
 
 ROOT = Path(__file__).parents[3]

@@ -5,12 +5,13 @@ import json
 import numpy as np
 import pytest
 
-from harness.costs.models import PROFILES, model_facts
+from harness.costs.model_facts import model_facts
 from harness.engines.recorder import Recorder
 from harness.fitting.linear_profile import FOLDER, KV_BLOCKS, MODEL, linear_files
 from harness.fitting.roofline_across import FOLDER as ACROSS
 from harness.fitting.tables import as_text
 from harness.interface.entities import Service, ServiceId
+from harness.paths import PROFILES
 from harness.tests.support.configured import first_cell_of
 from harness.workloads.workload import Workload
 

@@ -1,7 +1,6 @@
 import pytest
 
 from harness.costs.model import ProfileCosts
-from harness.costs.models import PROFILES
 from harness.fitting.query_latency import (
     FILE,
     MODELS,
@@ -14,6 +13,7 @@ from harness.fitting.query_latency import (
 from harness.fitting.roofline_across import FOLDER as ACROSS
 from harness.fitting.tables import as_text
 from harness.interface.entities import ServiceId, Work
+from harness.paths import PROFILES
 from harness.tests.support.configured import first_cell_of
 
 

@@ -5,8 +5,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from harness.costs.gpus import gpu_facts
-from harness.costs.models import PROFILES, model_facts
+from harness.costs.gpu_facts import gpu_facts
+from harness.costs.model_facts import model_facts
 from harness.costs.roofline import (
     allreduce_bytes_per_token,
     allreduce_s_per_token,
@@ -31,6 +31,7 @@ from harness.fitting.roofline_across import (
     slowdown_of,
 )
 from harness.fitting.tables import as_text
+from harness.paths import PROFILES
 from harness.tests.support.data import DATA
 
 ONE_ENGINE = read_calibration(PROFILES / LOGGED)

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from harness.costs.models import PROFILES, load_models
+from harness.costs.model_facts import load_models
 from harness.costs.profiles import profile_from, read_profiles
 from harness.fitting.iteration_rows import (
     MeasuredSource,
@@ -26,6 +26,7 @@ from harness.fitting.rows import (
     share_table,
 )
 from harness.fitting.tables import as_text
+from harness.paths import PROFILES
 from harness.tests.support.data import DATA
 
 needs_data = pytest.mark.skipif(

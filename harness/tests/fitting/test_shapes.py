@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from harness.costs.models import PROFILES
 from harness.fitting.shapes import _line, shape_files
 from harness.fitting.tables import as_text
+from harness.paths import PROFILES
 from harness.tests.support.data import DATA
 
 

@@ -6,7 +6,6 @@ import pytest
 
 from harness.costs.iteration import expand, iteration_seconds
 from harness.costs.model import PARTS
-from harness.costs.models import PROFILES
 from harness.costs.profiles import read_profiles
 from harness.fitting.components import FOLDER, profile_files
 from harness.fitting.lengths import length_files, thinned
@@ -14,6 +13,7 @@ from harness.fitting.predictors import MEASURED_HERE
 from harness.fitting.robust import fit_relative, hats, nonnegative, ramps
 from harness.fitting.roofline import calibration_file
 from harness.fitting.tables import as_text, check, main
+from harness.paths import PROFILES
 from harness.tests.support.data import DATA, ITERATIONS, needs_data
 
 MEASURED = [key for key, p in read_profiles(PROFILES / FOLDER).items() if p.decode]

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from baselines.fcfs import Fcfs
-from harness.costs.models import ModelFacts
+from harness.costs.model_facts import ModelFacts
 from harness.interface.decisions import ContinuousBatching, Deployment
 from harness.interface.entities import GpuId, Group, GroupId, ServiceId
 from harness.interface.views import ClusterView

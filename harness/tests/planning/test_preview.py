@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from harness.costs.model import PARTS, ProfileCosts
-from harness.costs.models import model_facts
+from harness.costs.model_facts import model_facts
 from harness.interface.entities import ServiceId
 from harness.planning.estimate import Forecaster
 from harness.planning.preview import StagePreview

@@ -5,10 +5,10 @@ import pandas as pd
 import pytest
 from scipy.stats import spearmanr
 
-from harness.costs.models import PROFILES
 from harness.fitting.predictors import predictor_files, table
 from harness.fitting.tables import as_text
 from harness.interface.policies import LengthPredictor
+from harness.paths import PROFILES
 from harness.predictors.empirical import Empirical
 from harness.predictors.noisy import Noisy
 from harness.tests.support.data import DATA

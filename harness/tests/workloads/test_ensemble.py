@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from harness.costs.models import model_facts
+from harness.costs.model_facts import model_facts
 from harness.workloads.ensemble import Ensemble
 from harness.workloads.workload import Workload
 

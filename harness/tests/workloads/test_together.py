@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from harness.costs.models import model_facts, model_of
+from harness.costs.model_facts import model_facts, model_of
 from harness.interface.graph import Edges
 from harness.tests.support.serving import workload
 from harness.workloads.together import Together, together

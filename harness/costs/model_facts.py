@@ -10,7 +10,7 @@ from types import MappingProxyType
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from harness.paths import PROFILES as PROFILES
+from harness.paths import PROFILES
 
 BYTES_PER_NUMBER = 2  # fp16 weights and KV, as every engine here runs them
 

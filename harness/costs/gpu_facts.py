@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from functools import cache
 from types import MappingProxyType
 
-from harness.costs.models import PROFILES, unknown_name
+from harness.costs.model_facts import unknown_name
+from harness.paths import PROFILES
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,7 @@
 import numpy as np
 import pytest
 
-from harness.costs.gpus import gpu_facts, load_gpus
-from harness.costs.models import ModelFacts, load_models, model_facts
+from harness.costs.model_facts import ModelFacts, load_models, model_facts
 
 
 def _computed_parameters(facts: ModelFacts) -> float:
@@ -115,15 +114,3 @@ def test_a_stand_in_has_the_same_architecture(name: str) -> None:
 def test_unknown_names_are_answered_with_close_ones() -> None:
     with pytest.raises(ValueError, match=r"No model is called 'vicuna-13b'; .*vicuna-13b-v1\.5"):
         model_facts("vicuna-13b")
-    with pytest.raises(ValueError, match=r"No GPU is called 'A100'; .*A100-80G"):
-        gpu_facts("A100")
-
-
-def test_gpu_figures_are_those_of_the_data_sheets() -> None:
-    a100 = gpu_facts("A100-80G")
-    assert (a100.fp16_flops_per_s, a100.memory_bytes_per_s) == (312e12, 2.039e12)
-    assert 2 * gpu_facts("H200-141G").nvlink_bytes_per_s == 900e9
-    assert gpu_facts("A800-80G").nvlink_bytes_per_s < a100.nvlink_bytes_per_s
-    assert gpu_facts("A100-80G-PCIe").memory_bytes_per_s == 1.935e12
-    for gpu in load_gpus().values():
-        assert (gpu.pcie_bytes_per_s < gpu.nvlink_bytes_per_s) == (gpu.nvlink_gpus > 1)
