@@ -12,8 +12,8 @@ from typing import Any, ClassVar
 
 from harness.costs.model import TableCosts
 from harness.engines.engine import refuse_unmet_needs
-from harness.engines.live_state import LiveGroup, LiveRequest
 from harness.engines.recorder import Recorder
+from harness.engines.simulator.group import LiveGroup, LiveRequest
 from harness.engines.simulator.loop import Simulator, serve
 from harness.engines.simulator.stepping import Flight, Stepper
 from harness.engines.vllm.carried import extra_args_of
