@@ -18,6 +18,7 @@ from harness.engines.recorder import Recorder
 from harness.engines.simulator.arriving import Arrivals
 from harness.engines.simulator.deploying import Deployer
 from harness.engines.simulator.fast.run_ahead import run_replicas
+from harness.engines.simulator.fast.warm_up import warm_up
 from harness.engines.simulator.following import Following
 from harness.engines.simulator.group import GroupFactory, LiveGroup
 from harness.engines.simulator.stepping import Flight, GroupStepper, Stepper
@@ -55,6 +56,10 @@ class Simulator:
     def runs_alone(self) -> bool:
         """It does not: its clock is virtual."""
         return False
+
+    def warm_up(self) -> None:
+        """Load the compiled kernel."""
+        warm_up()
 
     def run(self, workload: Workload, system: System, recorder: Recorder) -> None:
         """Serve the workload on the virtual clock. See `Engine.run`."""

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from harness.engines.engine import refuse_unmet_needs
 from harness.engines.recorder import Recorder
+from harness.engines.simulator.fast.warm_up import warm_up
 from harness.engines.vllm.group import engine_name
 from harness.engines.vllm.options import VllmOptions
 from harness.engines.vllm.run import Run
@@ -29,6 +30,10 @@ class Vllm(VllmOptions):
     def runs_alone(self) -> bool:
         """Two at a time would measure each other."""
         return True
+
+    def warm_up(self) -> None:
+        """Load the kernel for placements that plan by simulating; vLLM itself needs none."""
+        warm_up()
 
     def run(self, workload: Workload, system: System, recorder: Recorder) -> None:
         """Serve the workload in real time. See `Engine.run`."""

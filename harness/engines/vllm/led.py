@@ -18,6 +18,17 @@ except ImportError as error:
     raise ImportError(f"this engine needs vLLM ({error}): make setup-vllm") from None
 
 
+READY_CHECK = next(
+    (
+        name
+        for name in ("_handle_blocked_waiting_request", "_try_promote_blocked_waiting_request")
+        if hasattr(Scheduler, name)
+    ),
+    "_handle_blocked_waiting_request",
+)
+"""What vLLM calls the check whether a request that was not ready is now: since 0.32, before."""
+
+
 class LedScheduler(Scheduler):  # type: ignore[misc]
     """Computes the batches of a plan; whoever derives from it makes the plan."""
 
@@ -71,6 +82,10 @@ class LedScheduler(Scheduler):  # type: ignore[misc]
     def _enqueue_waiting_request(self, request: Any) -> None:
         """One queue for all: whom it shows is planned."""
         self.waiting.add_request(request)
+
+    def is_ready(self, request: Any) -> bool:
+        """Whether a request that could not run when it came now can."""
+        return bool(getattr(self, READY_CHECK)(request))
 
     @property
     def runs_as_planned(self) -> bool:

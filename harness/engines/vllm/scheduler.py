@@ -35,16 +35,6 @@ from harness.interface.policies import SchedulingPolicy
 from vllm.v1.core.sched.interface import PauseState  # isort: skip
 from vllm.v1.request import RequestStatus  # isort: skip
 
-_READY_CHECK = next(
-    (
-        name
-        for name in ("_handle_blocked_waiting_request", "_try_promote_blocked_waiting_request")
-        if hasattr(LedScheduler, name)
-    ),
-    "_handle_blocked_waiting_request",
-)
-"""What vLLM calls the check whether a request that was not ready is now: since 0.32, before."""
-
 
 def _untold(event: Event) -> None:
     """For a scheduler whose events only its policy hears."""
@@ -170,7 +160,7 @@ class PolicyScheduler(LedScheduler):
     def _open_ready(self) -> None:
         """Open the requests that have become ready, forget those that have gone."""
         waiting = [request for request in self._unready if not request.is_finished()]
-        ready = [request for request in waiting if getattr(self, _READY_CHECK)(request)]
+        ready = [request for request in waiting if self.is_ready(request)]
         self._unready = [request for request in waiting if request not in ready]
         for request in ready:
             self._open(request)
