@@ -272,5 +272,5 @@ def rate_preview(
     *,
     preemption: bool = True,
 ) -> StagePreview:
-    """A `RateOutlook` where an `StagePreview` is asked for."""
+    """A `RatePreview` where a `StagePreview` is asked for."""
     return cast(StagePreview, RatePreview(work, rates, preemption=preemption))
