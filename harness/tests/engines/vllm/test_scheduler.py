@@ -32,6 +32,24 @@ from harness.engines.vllm import led as vllm_led  # noqa: E402
 from harness.engines.vllm.planned_queue import PlannedQueue  # noqa: E402
 from harness.tests.support.scheduler_bench import Bench, Ranked  # noqa: E402
 
+ATTRIBUTES = (
+    "requests",
+    "running",
+    "waiting",
+    "prev_step_scheduled_req_ids",
+    "need_mamba_block_aligned_split",
+    "scheduler_reserve_full_isl",
+    "max_num_running_reqs",
+    "max_num_scheduled_tokens",
+    "pause_state",
+    "connector",
+    "ec_connector",
+    "use_pp",
+    "lora_config",
+    "max_num_encoder_input_tokens",
+)
+"""What of vLLM's scheduler is read or set."""
+
 
 def test_what_is_touched_of_vllm_is_there() -> None:
     """Private names and signatures; the message of a failure says what has changed."""
@@ -52,22 +70,7 @@ def test_what_is_touched_of_vllm_is_there() -> None:
         has = list(inspect.signature(function).parameters)[1:]
         assert has[: len(names)] == names, function.__qualname__
     bench = Bench(Ranked())
-    for name in (
-        "requests",
-        "running",
-        "waiting",
-        "prev_step_scheduled_req_ids",
-        "need_mamba_block_aligned_split",
-        "scheduler_reserve_full_isl",
-        "max_num_running_reqs",
-        "max_num_scheduled_tokens",
-        "pause_state",
-        "connector",
-        "ec_connector",
-        "use_pp",
-        "lora_config",
-        "max_num_encoder_input_tokens",
-    ):
+    for name in ATTRIBUTES:
         assert hasattr(bench.scheduler, name), name
     assert hasattr(bench.scheduler.kv_cache_manager, "watermark_blocks")
     source = inspect.getsource(Scheduler.schedule)
