@@ -235,9 +235,10 @@ class Run:
         now_s = self.clock()
         for timer in [t for t in self.timers if t[0] <= now_s]:
             self.timers.remove(timer)
-            self.state.predicted[timer[1]] = timer[2]
+            _, request, length = timer
+            self.state.predicted[request] = length
             for group in self.groups.live.values():
-                group.predict(timer[1], timer[2])
+                group.predict(request, length)
             self._is_news = True
 
     def _account(self, name: GroupId, report: Report) -> None:
