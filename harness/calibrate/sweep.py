@@ -16,7 +16,7 @@ from harness.engines.vllm.group import (
     new_engine,
 )
 from harness.engines.vllm.ray import RayGroup, start_ray
-from harness.engines.vllm.served import Iteration
+from harness.engines.vllm.step import Iteration
 from harness.interface.decisions import ContinuousBatching
 from harness.interface.entities import (
     AppId,

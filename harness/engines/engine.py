@@ -22,6 +22,9 @@ class Engine(Protocol):
     def runs_alone(self) -> bool:
         """Whether a run needs the machine to itself, so that no two go on at the same time."""
 
+    def warm_up(self) -> None:
+        """Load what must not be loaded while a run is timed. Once per process; later calls pass."""
+
     def run(self, workload: Workload, system: System, recorder: Recorder) -> None:
         """Serve the whole workload; everything that happened goes to the recorder.
 

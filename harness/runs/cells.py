@@ -4,23 +4,17 @@ import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
 from itertools import product
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 import numpy as np
 
-from harness.costs.model import PARTS, ProfileCosts
-from harness.costs.model_facts import model_facts
+from harness.costs.model import ProfileCosts
 from harness.costs.uncertainty import intervals
 from harness.engines.engine import Engine
 from harness.engines.recorder import Recorder
-from harness.interface.decisions import ContinuousBatching
-from harness.interface.entities import ServiceId
 from harness.interface.policies import LengthPredictor, System
-from harness.planning.estimate import Forecaster
-from harness.planning.types import Plan, ready_load
 from harness.runs.metrics import gpu_figures, offline_figures, request_figures
 from harness.runs.perfetto import write_trace
 from harness.runs.record import is_finished, provenance, write_run
@@ -100,7 +94,7 @@ def run_cell(cell: Cell) -> None:
 
 
 def _serve(cell: Cell) -> None:
-    warm_up()
+    cell.engine.warm_up()
     started_s = time.time()
     workload = cell.workload_factory.build(cell.seed)
     recorder = Recorder(keep_iterations=cell.keep_iterations)
@@ -167,29 +161,6 @@ def _costs_of(costs: ProfileCosts, workload: Workload) -> dict[str, object]:
     }
 
 
-@cache
-def warm_up() -> None:
-    """Load (at first: compile) the kernel, so that no policy's first decision pays for it."""
-    costs = ProfileCosts(
-        gpu="A100-80G", profile_dir="a100_80g_vllm_0_3", memory_share=0.9, parts=PARTS
-    )
-    rule = ContinuousBatching(
-        chunked_prefill=False,
-        pads_prompts=True,
-        max_num_seqs=4,
-        max_num_batched_tokens=4096,
-        max_padding_tokens=4096,
-        watermark=0.0,
-    )
-    name = "vicuna-13b-v1.5"
-    one = np.ones(4, np.int64)
-    load = ready_load(one, one - 1, one * 4)
-    forecast = Forecaster(costs=costs, rule=rule).forecast(
-        ServiceId(name), model_facts(name), Plan(2, 1), load
-    )
-    forecast.load_after(forecast.finish_s / 2)
-
-
 def run_cells(cells: Sequence[Cell], *, workers: int, on_done: Callable[[Cell], None]) -> None:
     """Run every cell, `workers` at a time; `on_done` after each. Raises the first cell's error."""
     if workers == 1 or len(cells) < 2:
@@ -197,7 +168,8 @@ def run_cells(cells: Sequence[Cell], *, workers: int, on_done: Callable[[Cell], 
             run_cell(cell)
             on_done(cell)
         return
-    warm_up()
+    for cell in cells:
+        cell.engine.warm_up()
     for cell in _on_ray(cells, workers):
         on_done(cell)
 

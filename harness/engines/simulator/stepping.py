@@ -1,8 +1,8 @@
 """Groups stepped decision by decision: ask the policy, apply its decision, end its batch."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from time import perf_counter
+from typing import Protocol
 
 import numpy as np
 
@@ -12,15 +12,15 @@ from harness.costs.iteration import (
     decode_run_seconds,
     work_seconds,
 )
-from harness.engines.live_state import LiveGroup, LiveState
+from harness.engines.ask import ask_schedule, one_batch, refuse_idling
+from harness.engines.live import LiveState
 from harness.engines.recorder import GpuUse, Recorder
+from harness.engines.simulator.group import LiveGroup
 from harness.engines.simulator.timeline import Kind, Timeline
-from harness.interface.checks import IllegalDecision, check
-from harness.interface.decisions import Batch, ContinuousBatching, Decision, PriorityOrder, Until
-from harness.interface.draft import Draft
+from harness.interface.decisions import Batch, ContinuousBatching, Decision, Until
 from harness.interface.entities import RequestId, Work
 from harness.interface.events import Event, Iterated
-from harness.interface.filling import fill_continuous, fill_static, in_priority_order
+from harness.interface.filling import in_priority_order
 from harness.interface.policies import Capability, SchedulingPolicy
 
 
@@ -68,7 +68,24 @@ class Flight:
         return work_seconds(self.table, work)
 
 
-@dataclass(slots=True)
+class GroupStepper(Protocol):
+    """Runs groups decision by decision; see `Stepper`."""
+
+    @property
+    def flights(self) -> Mapping[int, Flight]:
+        """Batches being computed, by `id` of their live group."""
+
+    def ask(self, live: LiveGroup) -> Decision | None:
+        """Ask about an idle group and apply the answer; returns one that holds a priority order."""
+
+    def interrupt(self, live: LiveGroup) -> None:
+        """Something happened to a group."""
+
+    def end(self, flight: Flight) -> bool:
+        """A batch is done."""
+
+
+@dataclass(slots=True, kw_only=True)
 class Stepper:
     """Runs one policy over all groups that are not replicas.
 
@@ -83,7 +100,7 @@ class Stepper:
     fast_forward: bool
     table_of: Callable[[LiveGroup, Batch], IterationTable]
     tell: Callable[[Event], None]
-    finish: Callable[[LiveGroup, int], None]
+    finish: Callable[[int], None]
     flights: dict[int, Flight] = field(default_factory=dict)
 
     def ask(self, live: LiveGroup) -> Decision | None:
@@ -93,10 +110,8 @@ class Stepper:
         """
         if live.in_flight or not (live.members or live.inbox):
             return None
-        started = perf_counter()
-        decision = self.policy.schedule(live.window)
-        self.recorder.decided("schedule", perf_counter() - started)
-        self._refuse(live, check(decision, live, supports=self.supports))
+        decision, seconds = ask_schedule(self.policy, live.window, live, supports=self.supports)
+        self.recorder.decided("schedule", seconds)
         priority_order = decision.priority_order
         if (
             priority_order is not None
@@ -105,36 +120,16 @@ class Stepper:
         ):
             return decision
         live.absorb()
-        if priority_order is not None:
-            self._follow(live, priority_order)
-        else:
+        if priority_order is None:
             self.apply(live, decision, pads=False)
+        else:
+            rule = priority_order.rule
+            batch = one_batch(live, rule, in_priority_order(live, priority_order))
+            self.apply(live, batch, pads=rule.pads_prompts)
         return None
 
-    def _follow(self, live: LiveGroup, priority_order: PriorityOrder) -> None:
-        """One batch under a priority order, decided in the open."""
-        draft, order, rule = (
-            Draft(live),
-            in_priority_order(live, priority_order),
-            priority_order.rule,
-        )
-        if isinstance(rule, ContinuousBatching):
-            fill_continuous(draft, order, rule)
-            decision = draft.decision()
-        else:
-            wake_s = fill_static(draft, order, rule)
-            decision = draft.decision(until=rule.until, wake_s=wake_s)
-        self.apply(live, decision, pads=rule.pads_prompts)
-
-    def _refuse(self, live: LiveGroup, problems: list[str]) -> None:
-        if problems:
-            raise IllegalDecision(
-                f"{type(self.policy).__name__} in {live.group.id} at {live.now_s:.3f} s: "
-                + "; ".join(problems)
-            )
-
     def apply(self, live: LiveGroup, decision: Decision, *, pads: bool) -> None:
-        """PreemptionMode, reserve, launch."""
+        """Preempt, reserve, launch."""
         for request in decision.preempt:
             live.preempt(request)
         for request, promise in decision.reserve.items():
@@ -143,11 +138,7 @@ class Stepper:
             self._launch(live, batch, decision, pads=pads)
         if decision.wake_s is not None:
             self.timeline.add(decision.wake_s, Kind.GROUP_WAKES, live)
-        elif not decision.launch:
-            self._refuse(
-                live,
-                [f"{len(live.members)} requests wait, nothing runs and no time to wake is given"],
-            )
+        refuse_idling(self.policy, live, decision)
 
     def _launch(self, live: LiveGroup, batch: Batch, decision: Decision, *, pads: bool) -> None:
         work, prompts = work_of(live, batch, pads=pads)
@@ -252,7 +243,7 @@ class Stepper:
         for request in answered:
             arrays.finished_s[request] = flight.ends_s
             live.close(request)
-            self.finish(live, request)
+            self.finish(request)
         return True
 
 

@@ -12,8 +12,9 @@ from typing import Any, ClassVar
 
 from harness.costs.model import TableCosts
 from harness.engines.engine import refuse_unmet_needs
-from harness.engines.live_state import LiveGroup, LiveRequest
 from harness.engines.recorder import Recorder
+from harness.engines.simulator.fast.warm_up import warm_up
+from harness.engines.simulator.group import LiveGroup, LiveRequest
 from harness.engines.simulator.loop import Simulator, serve
 from harness.engines.simulator.stepping import Flight, Stepper
 from harness.engines.vllm.carried import extra_args_of
@@ -65,6 +66,10 @@ class VllmDry:
     def runs_alone(self) -> bool:
         """It does not: its clock is virtual."""
         return False
+
+    def warm_up(self) -> None:
+        """Load the kernel for placements that plan by simulating; batches here need none."""
+        warm_up()
 
     def run(self, workload: Workload, system: System, recorder: Recorder) -> None:
         """Serve the workload on the virtual clock. See `Engine.run`."""

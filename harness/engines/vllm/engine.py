@@ -1,62 +1,20 @@
 """Real vLLM under the policies: arrivals on the wall clock, seconds measured."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from harness.costs.model_facts import model_of
 from harness.engines.engine import refuse_unmet_needs
 from harness.engines.recorder import Recorder
-from harness.engines.vllm.group import EngineSettings, VllmGroup, engine_name
+from harness.engines.simulator.fast.warm_up import warm_up
+from harness.engines.vllm.group import engine_name
+from harness.engines.vllm.options import VllmOptions
 from harness.engines.vllm.run import Run
-from harness.engines.vllm.scheduler import PolicyScheduler
-from harness.interface.entities import Cluster, Group, Service, ServiceId
 from harness.interface.policies import Capability, System
-from harness.paths import ROOT
 from harness.workloads.workload import Workload
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Vllm:
-    """An engine: vLLM, measured.
-
-    `models` says for each service which model stands for it, a folder or a name; services it does
-    not list are asked for under their own name. With `load_format` dummy the weights are random.
-    `kv_blocks` and `block_tokens` are vLLM's own choice where they are None. With `keep_loaded` the
-    next run in this process finds its models loaded; with `keep_answers` the tokens of the last
-    run's answers are in `answers`. With `ray` every group is an actor in a placement group of its
-    own, and groups may come and go; if its process dies, `on_loss` says what becomes of its
-    requests: fail (the run ends), lost (they count as unfinished) or redo (the process is started
-    again).
-
-    Prompts are random tokens of the workload's lengths, or the `texts` of a file, one a line, in
-    turn, cut to those lengths by the model's own tokenizer. Answers have the workload's lengths, or
-    with `forces_lengths` off end where the model ends them, at the limit at the latest.
-    """
-
-    cluster: Cluster
-    seed: int
-    models: Mapping[str, str]
-    load_format: str
-    dtype: str
-    max_num_seqs: int
-    max_num_batched_tokens: int
-    kv_blocks: int | None
-    block_tokens: int | None
-    prefix_caching: bool
-    eager: bool
-    keep_answers: bool
-    keep_loaded: bool
-    ray: bool
-    on_loss: str
-    texts: str | None
-    forces_lengths: bool
-    loaded: dict[EngineSettings, VllmGroup] = field(default_factory=dict)
-    answers: dict[int, list[int]] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        """Refuse what is none of the three."""
-        if self.on_loss not in ("fail", "lost", "redo"):
-            raise ValueError(f"engine.on_loss={self.on_loss} is none of fail, lost and redo")
+class Vllm(VllmOptions):
+    """An engine: vLLM, measured."""
 
     @property
     def supports(self) -> frozenset[Capability]:
@@ -73,6 +31,10 @@ class Vllm:
         """Two at a time would measure each other."""
         return True
 
+    def warm_up(self) -> None:
+        """Load the kernel for placements that plan by simulating; vLLM itself needs none."""
+        warm_up()
+
     def run(self, workload: Workload, system: System, recorder: Recorder) -> None:
         """Serve the workload in real time. See `Engine.run`."""
         if Capability.REDEPLOY in system.placement.requires - self.supports:
@@ -84,34 +46,10 @@ class Vllm:
         if system.dispatch.reads_load:
             name = type(system.dispatch).__name__
             raise ValueError(f"{name} reads the load of groups, which real ones do not show")
-        run = Run(self, workload, system, recorder)
+        run = Run(options=self, workload=workload, system=system, recorder=recorder)
         try:
             run.start()
             run.loop()
         finally:
             run.stop()
         run.write()
-
-    def model_path(self, service: ServiceId) -> str:
-        """The folder or name of the model that stands for a service."""
-        name = model_of(service)
-        model = self.models.get(name, name)
-        folder = ROOT / "scenarios" / "models" / model
-        return str(folder) if folder.is_dir() else model
-
-    def settings(self, service: Service, group: Group) -> EngineSettings:
-        """How the engine of a group is built."""
-        return EngineSettings(
-            model=self.model_path(service.id),
-            load_format=self.load_format,
-            dtype=self.dtype,
-            max_context_tokens=service.max_context_tokens,
-            max_num_seqs=self.max_num_seqs,
-            max_num_batched_tokens=self.max_num_batched_tokens,
-            kv_blocks=self.kv_blocks,
-            block_tokens=self.block_tokens,
-            prefix_caching=self.prefix_caching,
-            eager=self.eager,
-            tensor_parallel=group.tensor_parallel,
-            scheduler=PolicyScheduler,
-        )

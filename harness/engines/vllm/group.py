@@ -15,7 +15,7 @@ os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
 os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
 
 from harness.engines.vllm.carried import extra_args_of
-from harness.engines.vllm.served import Iteration
+from harness.engines.vllm.step import Iteration
 from harness.interface.entities import Group, LengthPrediction, Request, RequestId, Service
 from harness.interface.events import Event
 from harness.interface.policies import SchedulingPolicy

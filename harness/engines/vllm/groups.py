@@ -11,6 +11,7 @@ from typing import Protocol
 
 import numpy as np
 
+from harness.engines.ask import refuse_gpus
 from harness.engines.vllm.group import Report, Submission
 from harness.engines.vllm.measured import Life
 from harness.engines.vllm.ray import GroupLost, RayGroup
@@ -53,7 +54,7 @@ class Served(Protocol):
         """End it."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class Groups:
     """Every group of a run, by its state.
 
@@ -80,7 +81,7 @@ class Groups:
 
         Raises ValueError when it cannot be.
         """
-        self._refuse(wanted)
+        refuse_gpus(wanted, self.cluster)
         before = set(self.deployment.groups)
         changed = {s for g in before.symmetric_difference(wanted.groups) for s in g.services}
         self.deployment = wanted
@@ -93,15 +94,6 @@ class Groups:
             self.waiting.setdefault(group.id, [])
         self.advance()
         return changed
-
-    def _refuse(self, wanted: Deployment) -> None:
-        used = [gpu for group in wanted.groups for gpu in group.gpus]
-        if unknown := set(used) - set(self.cluster.gpus):
-            count = len(self.cluster.gpus)
-            raise ValueError(f"a deployment uses GPU {min(unknown)}, the cluster has {count}")
-        if len(set(used)) < len(used):
-            twice = next(gpu for gpu in used if used.count(gpu) > 1)
-            raise ValueError(f"a deployment puts two groups on GPU {twice}")
 
     def _end(self, group: Group) -> None:
         """A group goes: at once where it has not loaded, else when its iteration is over."""

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from harness.engines.frames import request_frame
 from harness.engines.recorder import GpuUse, Recorder
 from harness.engines.state import LOG_COLUMNS, RequestArrays, forget
-from harness.engines.vllm.served import Iteration
+from harness.engines.vllm.step import Iteration
 from harness.interface.entities import Group, GroupId
 from harness.workloads.workload import Workload
 

@@ -6,40 +6,29 @@ it was is kept per request.
 """
 
 import sys
-import threading
 import time
 from collections.abc import Sequence
-from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING
 
 import numpy as np
 import ray
 
 from harness.costs.nvml import Sampler, open_nvml
-from harness.engines.live_state import LiveCluster, LiveState
+from harness.engines.ask import ask_deployment
+from harness.engines.lifecycle import Lifecycle
 from harness.engines.recorder import Recorder
-from harness.engines.state import new_arrays
-from harness.engines.vllm.group import Report, Submission, VllmGroup, has_gpus, new_engine
+from harness.engines.vllm.client import Client
+from harness.engines.vllm.group import Report, Submission, has_gpus
 from harness.engines.vllm.groups import Groups, Served
+from harness.engines.vllm.loading import Loader
 from harness.engines.vllm.measured import Measured
+from harness.engines.vllm.options import VllmOptions
 from harness.engines.vllm.prompts import Prompts
 from harness.engines.vllm.ray import GroupLost, RayGroup, start_ray
 from harness.interface.decisions import Deployment
-from harness.interface.entities import (
-    Group,
-    GroupId,
-    LengthPrediction,
-    Request,
-    RequestId,
-    ServiceId,
-)
+from harness.interface.entities import GroupId, LengthPrediction, RequestId, ServiceId
 from harness.interface.events import Event, ServiceDrained
-from harness.interface.graph import NOBODY, Graph
-from harness.interface.policies import Capability, LengthPredictor, System
+from harness.interface.policies import Capability, System
 from harness.workloads.workload import Workload
-
-if TYPE_CHECKING:
-    from harness.engines.vllm.engine import Vllm
 
 POLL_S = 0.002
 
@@ -52,52 +41,51 @@ class Run:
     """
 
     def __init__(
-        self, engine: "Vllm", workload: Workload, system: System, recorder: Recorder
+        self, *, options: VllmOptions, workload: Workload, system: System, recorder: Recorder
     ) -> None:
-        self.engine, self.workload, self.system, self.recorder = engine, workload, system, recorder
+        self.options, self.workload, self.system = options, workload, system
+        self.recorder = recorder
         self.redeploys = Capability.REDEPLOY in system.placement.requires
-        self.graph = Graph(workload.edges, workload.service)
-        waits = self.graph.waits.copy()
-        arrays = new_arrays(
-            workload.prompt_tokens,
-            workload.output_tokens,
-            np.zeros(len(workload), np.int64),
-            np.where(waits == 0, workload.arrival_s, np.inf),
+        # What its groups hold is in them: policies that see the whole cluster see none of it.
+        self.lifecycle = Lifecycle(
+            workload, options.cluster, system, groups={}, deliver=self._deliver
         )
-        self.state = LiveState(workload, engine.cluster, arrays, waits)
-        self.services = {service.id: service for service in workload.services}
-        self.view = LiveCluster(self.state, self.services)
-        self.lag_s = np.full(len(workload), np.nan)
-        self.inbox: SimpleQueue[tuple[float, list[int]]] = SimpleQueue()
+        self.state = self.lifecycle.state
+        self.client = Client(workload, self.lifecycle.roots, self.clock)
         self.timers: list[tuple[float, RequestId, LengthPrediction]] = []
-        self.left = {
-            s.id: int((workload.service == i).sum()) for i, s in enumerate(workload.services)
-        }
-        self.measured = Measured(workload, arrays, recorder, at_once=engine.ray)
+        self.measured = Measured(workload, self.state.arrays, recorder, at_once=options.ray)
         self.owns_ray = False
         self.sampler: Sampler | None = None
         # Whether something has happened since the groups were asked last.
         self._is_news = False
         self._place_due = False
         self.wake_s: float | None = None
-        self.held_back: dict[ServiceId, list[int]] = {}
-        self.home: dict[int, GroupId] = {}
         self.prompts = Prompts(
             workload,
-            seed=engine.seed,
-            texts=engine.texts,
-            forces_lengths=engine.forces_lengths,
-            model_of=engine.model_path,
+            seed=options.seed,
+            texts=options.texts,
+            forces_lengths=options.forces_lengths,
+            model_of=options.model_path,
         )
         self.epoch_s = time.monotonic()
-        self.ends = threading.Event()
+        self.loader = self._loader()
         self.groups = Groups(
-            engine.cluster,
-            self._start_group,
-            self.clock,
-            lambda: self.epoch_s,
-            self._account,
-            self._take_back,
+            cluster=options.cluster,
+            start=self.loader.start,
+            clock=self.clock,
+            epoch_s=lambda: self.epoch_s,
+            account=self._account,
+            give_back=self._take_back,
+        )
+
+    def _loader(self) -> Loader:
+        carries = bool(self.workload.edges.carries.any())
+        return Loader(
+            options=self.options,
+            policy=self.system.scheduling,
+            services=dict(self.lifecycle.services),
+            clock=self.clock,
+            keeps_answers=self.options.keep_answers or self.redeploys or carries,
         )
 
     def clock(self) -> float:
@@ -106,8 +94,8 @@ class Run:
 
     def start(self) -> None:
         """Place and load the first groups, then let the client begin."""
-        if self.engine.ray:
-            self.owns_ray = start_ray(len(self.engine.cluster.gpus))
+        if self.options.ray:
+            self.owns_ray = start_ray(len(self.options.cluster.gpus))
         self._foresee()
         self.epoch_s = time.monotonic()
         self._place()
@@ -117,64 +105,29 @@ class Run:
             for life in self.groups.lives.values():
                 life.asked_s = life.ready_s = 0.0
         if has_gpus() and (nvml := open_nvml()) is not None:
-            gpus = [int(gpu) for gpu in self.engine.cluster.gpus]
+            gpus = [int(gpu) for gpu in self.options.cluster.gpus]
             self.sampler = Sampler(nvml, gpus, self.clock)
             self.sampler.start()
-        threading.Thread(target=self._client, daemon=True).start()
+        self.client.start()
 
     def _foresee(self) -> None:
         """A predictor that knows all is asked before the first placement."""
         predictor = self.system.predictor
         if predictor is not None and predictor.foresees:
-            for call in np.flatnonzero(self.workload.arrival_s <= 0).tolist():
-                self.state.predicted[call] = predictor.predict(self.workload.facts(call))[0]
+            self.lifecycle.foresee(predictor, np.flatnonzero(self.workload.arrival_s <= 0))
 
     def _place(self) -> None:
         """Ask for a deployment and make it so."""
         self.state.now_s = max(0.0, self.clock())
-        started_s = time.perf_counter()
-        deployment = self.system.placement.place(self.view)
-        self.recorder.decided("place", time.perf_counter() - started_s)
+        deployment = ask_deployment(self.system.placement, self.lifecycle.view, self.recorder)
         self.wake_s, self._place_due = deployment.wake_s, False
         self.state.deployment = deployment
         for service in sorted(self.groups.deploy(Deployment(deployment.groups))):
             self._hand_out(service)
 
-    def _start_group(self, group: Group) -> Served:
-        """Start a group's engine, or take one that is loaded."""
-        (name,) = group.services
-        service, settings = self.services[name], self.engine.settings(self.services[name], group)
-        keeps = (
-            self.engine.keep_answers or self.redeploys or bool(self.workload.edges.carries.any())
-        )
-        if self.engine.ray:
-            return RayGroup.start(
-                settings,
-                group=group,
-                service=service,
-                policy=self.system.scheduling,
-                keep_answers=keeps,
-                on_gpus=has_gpus(),
-            )
-        served = self.engine.loaded.pop(settings, None)
-        if served is None:
-            served = VllmGroup(new_engine(settings), keeps, settings)
-        served.keep_answers = keeps
-        served.use(self.system.scheduling, group=group, service=service, clock=self.clock)
-        return served
-
-    def _client(self) -> None:
-        """Hand over every request that waits for nobody, at its time."""
-        roots = np.flatnonzero(self.graph.waits == 0)
-        arrivals_s = self.workload.arrival_s[roots]
-        for at_s in np.unique(arrivals_s).tolist():
-            if self.ends.wait(max(0.0, at_s - self.clock())):
-                return
-            self.inbox.put((self.clock(), roots[arrivals_s == at_s].tolist()))
-
     def loop(self) -> None:
         """Until every request is answered."""
-        while sum(self.left.values()):
+        while not self.lifecycle.is_over:
             self._arrive()
             self._due()
             self._move()
@@ -197,7 +150,7 @@ class Run:
             self._is_news |= self.groups.advance()
         except GroupLost as error:
             raise ValueError(str(error)) from None
-        for service in list(self.held_back):
+        for service in list(self.lifecycle.held_back):
             self._hand_out(service)
 
     def _lose(self, name: GroupId, error: GroupLost) -> None:
@@ -207,31 +160,19 @@ class Run:
         """
         died = self.groups.live[name]
         assert isinstance(died, RayGroup)
-        if self.engine.on_loss == "fail":
+        if self.options.on_loss == "fail":
             raise ValueError(str(error))
         print(error, file=sys.stderr)
         unanswered = [int(request) for request in died.unanswered]
         self.measured.lost(unanswered)
         self.prompts.forget(unanswered)
-        if self.engine.on_loss == "redo":
+        if self.options.on_loss == "redo":
             self.groups.restart(name)
             self.groups.submit(name, [self._submission(request) for request in unanswered])
             return
         died.stop()
         died.unanswered.clear()
-        for request in self._with_followers(unanswered):
-            self.left[self.workload.service_of(request)] -= 1
-
-    def _with_followers(self, requests: Sequence[int]) -> set[int]:
-        """Requests, and every call that will never arrive without their answers."""
-        found: set[int] = set()
-        left = list(requests)
-        while left:
-            request = left.pop()
-            if request not in found:
-                found.add(request)
-                left.extend(self.graph.children(request))
-        return found
+        self.lifecycle.give_up(unanswered)
 
     def _may_step(self, group: Served) -> bool:
         wake_s = group.wake_s
@@ -239,62 +180,49 @@ class Run:
 
     def _idle(self) -> None:
         """Nothing runs: wait for the client."""
-        try:
-            self._take(*self.inbox.get(timeout=POLL_S))
-        except Empty:
+        if requests := self.client.wait(POLL_S):
+            self._receive(requests)
+        else:
             self._is_news = False
 
     def _arrive(self) -> None:
         """Take what the client has handed over."""
         self._is_news = False
-        while not self.inbox.empty():
-            self._take(*self.inbox.get())
-
-    def _take(self, handed_s: float, requests: list[int]) -> None:
-        self.lag_s[requests] = handed_s - self.workload.arrival_s[requests]
-        self._receive(requests)
+        for requests in self.client.arrived():
+            self._receive(requests)
 
     def _receive(self, requests: list[int]) -> None:
         """Requests have arrived: give them to groups of their services, and to the predictor."""
         self._is_news = True
-        self.state.now_s = self.clock()
         for request in requests:
-            self.held_back.setdefault(self.workload.service_of(request), []).append(request)
-        for service in list(self.held_back):
+            self.lifecycle.hold_back(self.workload.service_of(request), [request])
+        for service in list(self.lifecycle.held_back):
             self._hand_out(service)
         if self.system.predictor is not None:
             for request in requests:
-                self._predict(self.system.predictor, request)
+                name, length, seconds = self.lifecycle.predict(self.system.predictor, request)
+                self.timers.append((self.clock() + seconds, name, length))
 
     def _hand_out(self, service: ServiceId) -> None:
-        """Dispatch a service's requests that are in no group, if it has groups."""
-        homes = [g.id for g in self.groups.deployment.groups if service in g.services]
-        requests = sorted(self.held_back.get(service, []))
-        if not homes or not requests:
-            return
-        del self.held_back[service]
         self.state.now_s = self.clock()
-        # The next call of a chain goes where the one before it was answered.
-        known = {r: self.home.pop(r) for r in requests if r in self.home}
-        known = {r: home for r, home in known.items() if home in homes}
-        asked = [request for request in requests if request not in known]
-        if asked:
-            chosen = self.system.dispatch.dispatch(asked, service, self.view)
-            known |= zip(asked, chosen, strict=True)
-        for name in dict.fromkeys(known[request] for request in requests):
-            given = [self._submission(r) for r in requests if known[r] == name]
-            self.groups.submit(name, given)
+        self.lifecycle.hand_out(service)
+
+    def _deliver(self, requests: Sequence[int], groups: Sequence[GroupId]) -> None:
+        """Requests go to their groups, those of one together."""
+        for name in dict.fromkeys(groups):
+            own = [r for r, group in zip(requests, groups, strict=True) if group == name]
+            self.groups.submit(name, [self._submission(request) for request in own])
 
     def _take_back(self, service: ServiceId, submissions: Sequence[Submission]) -> None:
         """Requests have left a group; they keep what they have produced."""
         requests = [int(submission.facts.id) for submission in submissions]
         self.measured.withdrawn(requests, self.clock())
         if requests:
-            self.held_back.setdefault(service, []).extend(requests)
+            self.lifecycle.hold_back(service, requests)
 
     def _submission(self, request: int) -> Submission:
         length = int(self.workload.output_tokens[request])
-        forced = length if self.engine.forces_lengths else None
+        forced = length if self.options.forces_lengths else None
         return Submission(
             self.state.facts(request),
             self.prompts.prompt(request),
@@ -302,19 +230,15 @@ class Run:
             tuple(self.prompts.answers.get(request, ())),
         )
 
-    def _predict(self, predictor: LengthPredictor, request: int) -> None:
-        facts: Request = self.state.facts(request)
-        length, seconds = predictor.predict(facts)
-        self.timers.append((self.clock() + seconds, facts.id, length))
-
     def _due(self) -> None:
         """Deliver the predictions that are ready."""
         now_s = self.clock()
         for timer in [t for t in self.timers if t[0] <= now_s]:
             self.timers.remove(timer)
-            self.state.predicted[timer[1]] = timer[2]
+            _, request, length = timer
+            self.state.predicted[request] = length
             for group in self.groups.live.values():
-                group.predict(timer[1], timer[2])
+                group.predict(request, length)
             self._is_news = True
 
     def _account(self, name: GroupId, report: Report) -> None:
@@ -327,44 +251,29 @@ class Run:
         for iteration in report.iterations:
             for request in iteration.finished:
                 self.state.arrays.finished_s[request] = iteration.end_s
-                self._finished(int(request), name)
+                self._finished(int(request))
 
     def _tell(self, event: Event) -> None:
         self.recorder.event(event)
         if type(event) in self.system.placement.subscribes:
             self.system.placement.observe(event)
 
-    def _finished(self, request: int, name: GroupId) -> None:
-        service = self.workload.service_of(request)
-        self.left[service] -= 1
-        if not self.left[service]:
+    def _finished(self, request: int) -> None:
+        self.state.now_s = self.clock()
+        answered = np.array([request])
+        for service in self.lifecycle.answered(answered):
             self._place_due = True
-            self._tell(ServiceDrained(self.clock(), service))
-        waits, released = self.state.waits, []
-        for call in self.graph.children(request):
-            waits[call] -= 1
-            if self.graph.chain[request] != NOBODY:
-                self.home[call] = name
-            if waits[call] == 0:
-                self.state.arrays.arrival_s[call] = self.clock()
-                self.lag_s[call] = 0.0
-                released.append(call)
-        if released:
+            self._tell(ServiceDrained(self.state.now_s, service))
+        if released := self.lifecycle.released(answered):
+            self.client.lag_s[released] = 0.0
             self._receive(released)
 
     def stop(self) -> None:
         """End the client and the groups."""
-        self.ends.set()
-        self.groups.stop(self._keep)
+        self.client.stop()
+        self.groups.stop(self.loader.keep)
         if self.owns_ray:
             ray.shutdown()
-
-    def _keep(self, group: Served) -> bool:
-        """A group of this process stays loaded if asked to and idle."""
-        if not self.engine.keep_loaded or not isinstance(group, VllmGroup) or group.has_work:
-            return False
-        self.engine.loaded[group.settings] = group
-        return True
 
     def write(self) -> None:
         """Hand what was measured to the recorder."""
@@ -372,7 +281,7 @@ class Run:
         for life in self.groups.lives.values():
             life.ready_s, life.ended_s = min(life.ready_s, now_s), min(life.ended_s, now_s)
         sampled = None if self.sampler is None else self.sampler.stop()
-        self.measured.write(list(self.groups.lives.values()), sampled, self.lag_s)
-        if self.engine.keep_answers:
-            self.engine.answers.clear()
-            self.engine.answers.update(self.prompts.answers)
+        self.measured.write(list(self.groups.lives.values()), sampled, self.client.lag_s)
+        if self.options.keep_answers:
+            self.options.answers.clear()
+            self.options.answers.update(self.prompts.answers)

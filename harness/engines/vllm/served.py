@@ -1,4 +1,4 @@
-"""What a policy sees of requests that another engine holds, and the asking of it.
+"""A group whose requests another engine holds: what its policy sees, and the asking of it.
 
 The state is read from that engine's own request objects, so there is no second account of it that
 could differ; only what the engine does not know (promises of KV, predictions) is kept here.
@@ -8,19 +8,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from math import inf
 from types import MappingProxyType
-from typing import Protocol
 
 import numpy as np
 
-from harness.interface.checks import IllegalDecision, check
+from harness.engines.ask import ask_schedule, one_batch, refuse_idling
+from harness.engines.vllm.served_request import EngineRequest, ServedRequest
 from harness.interface.decisions import (
     Batch,
-    ContinuousBatching,
     Decision,
     PriorityOrder,
-    Reservation,
 )
-from harness.interface.draft import Draft
 from harness.interface.entities import (
     Group,
     LengthPrediction,
@@ -30,7 +27,7 @@ from harness.interface.entities import (
     ServiceId,
 )
 from harness.interface.events import Arrived, Event, Finished, Iterated, Predicted
-from harness.interface.filling import fill_continuous, in_priority_order, is_decode
+from harness.interface.filling import in_priority_order, is_decode
 from harness.interface.kv_ledger import KvLedger
 from harness.interface.policies import Capability, SchedulingPolicy
 from harness.interface.tables import RequestTable
@@ -42,82 +39,6 @@ SUPPORTS: frozenset[Capability] = frozenset()
 
 REPEATS = 4
 """Iterations that a repeatable decision is first held good for; twice as many each time after."""
-
-
-@dataclass(frozen=True, slots=True)
-class Iteration:
-    """One step as it was timed, in seconds of the clock given.
-
-    Decided between `start_s` and `decided_s`, scheduled by `scheduled_s`, computed by `computed_s`
-    and accounted for by `end_s`. `prompts` are the requests that did not decode.
-    """
-
-    decision: Decision
-    batch: Batch
-    prompts: frozenset[RequestId]
-    made: Mapping[RequestId, int]
-    finished: tuple[RequestId, ...]
-    start_s: float
-    decided_s: float
-    scheduled_s: float
-    computed_s: float
-    end_s: float
-
-
-class EngineRequest(Protocol):
-    """What is read of the engine's own request, in tokens."""
-
-    @property
-    def num_tokens(self) -> int:
-        """Prompt and generated."""
-
-    @property
-    def num_computed_tokens(self) -> int:
-        """Those with KV."""
-
-
-class ServedRequest:
-    """One unfinished request. `gpu_s` is the GPU time attained."""
-
-    __slots__ = ("_group", "_request", "facts", "gpu_s", "predicted")
-
-    def __init__(self, facts: Request, request: EngineRequest, group: "ServedGroup") -> None:
-        """A view of the engine's request."""
-        self.facts = facts
-        self.predicted: LengthPrediction | None = None
-        self.gpu_s = 0.0
-        self._request = request
-        self._group = group
-
-    @property
-    def context_tokens(self) -> int:
-        """Prompt plus generated so far."""
-        return self._request.num_tokens
-
-    @property
-    def generated_tokens(self) -> int:
-        """Output tokens so far."""
-        return self._request.num_tokens - self.facts.prompt_tokens
-
-    @property
-    def kv_tokens(self) -> int:
-        """Tokens with KV on the GPU."""
-        return self._request.num_computed_tokens
-
-    @property
-    def swapped_tokens(self) -> int:
-        """None: preempted KV is dropped."""
-        return 0
-
-    @property
-    def reservation(self) -> Reservation | None:
-        """KV promised to it."""
-        return self._group.kv.reservation(self.facts.id)
-
-    @property
-    def is_running(self) -> bool:
-        """Never: policies are asked between iterations."""
-        return False
 
 
 @dataclass(slots=True)
@@ -256,19 +177,14 @@ class ServedGroup:
             repeat.left -= 1
             return repeat.decision
         self._settle()
-        decision = self.policy.schedule(self)
-        self._refuse(check(decision, self, supports=SUPPORTS))
+        # How long it took is in the times of the step: see `Iteration`.
+        decision, _ = ask_schedule(self.policy, self, self, supports=SUPPORTS)
         priority_order = decision.priority_order
         self.pads_prompts = priority_order is not None and priority_order.rule.pads_prompts
         if priority_order is not None:
-            assert isinstance(priority_order.rule, ContinuousBatching)
-            draft = Draft(self)
-            fill_continuous(draft, self._in_order(priority_order), priority_order.rule)
-            decision = draft.decision()
+            decision = one_batch(self, priority_order.rule, self._in_order(priority_order))
         self._note_repeat(decision, stands=priority_order is not None)
-        if not decision.launch and decision.wake_s is None:
-            waiting = len(self._members)
-            self._refuse([f"{waiting} requests wait, nothing runs and no time to wake is given"])
+        refuse_idling(self.policy, self, decision)
         return decision
 
     def _note_repeat(self, decision: Decision, *, stands: bool) -> None:
@@ -306,13 +222,6 @@ class ServedGroup:
                     view.gpu_s += seconds
         repeat.begun = 0
         repeat.unpaid.clear()
-
-    def _refuse(self, problems: list[str]) -> None:
-        if problems:
-            raise IllegalDecision(
-                f"{type(self.policy).__name__} in {self.group.id} at {self.now_s:.3f} s: "
-                + "; ".join(problems)
-            )
 
     def _in_order(self, priority_order: PriorityOrder) -> list[RequestView]:
         """Requests by key, then id; keys change with arrivals and predictions only."""

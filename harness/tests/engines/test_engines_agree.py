@@ -1,7 +1,7 @@
 """The simulator, and vLLM's own scheduler and KV manager: the same batches, one by one."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -18,15 +18,14 @@ from harness.build import build
 from harness.engines.engine import Engine
 from harness.engines.recorder import Recorder
 from harness.engines.simulator.loop import Simulator
-from harness.interface.decisions import Decision, PriorityOrder, Reservation
-from harness.interface.draft import Draft
-from harness.interface.entities import LengthPrediction, Request, RequestId, Work
-from harness.interface.events import Event, Iterated
-from harness.interface.filling import continuous_batch, next_tokens
+from harness.interface.decisions import Decision, PriorityOrder
+from harness.interface.entities import LengthPrediction, Request, Work
+from harness.interface.events import Event
 from harness.interface.policies import Capability, SchedulingPolicy, System
-from harness.interface.views import GroupView, RequestView
-from harness.tests.engines.test_fast_forward import Restless
-from harness.tests.interface.test_graph import applications
+from harness.interface.views import GroupView
+from harness.tests.support.applications import applications
+from harness.tests.support.batches import Step, Watched, assert_same
+from harness.tests.support.policies import Paused, Reserving, Restless, Srpt
 from harness.tests.support.serving import (
     SERVICE,
     Everywhere,
@@ -52,116 +51,6 @@ WHOLE = [path for path in POLICIES if "StaticBatching" in path.read_text(encodin
 MAX_NUM_SEQS, TOKENS = 24, 640
 REQUESTS = 1000
 
-Step = tuple[float, dict[int, int]]  # when it began, and who computed how many tokens, in order
-
-
-class Watched:
-    """A policy whose batches are kept, in order."""
-
-    requires: ClassVar[frozenset[Capability]] = frozenset()
-    subscribes: ClassVar[frozenset[type[Event]]] = frozenset({Iterated})
-
-    def __init__(self, inner: SchedulingPolicy) -> None:
-        self._inner = inner
-        self.steps: list[Step] = []
-
-    def observe(self, event: Event) -> None:
-        """Keep the batch."""
-        assert isinstance(event, Iterated)
-        tokens = {int(request): n for request, n in event.batch.tokens.items()}
-        self.steps.append((event.now_s - event.duration_s, tokens))
-        if Iterated in self._inner.subscribes:
-            self._inner.observe(event)
-
-    def schedule(self, view: GroupView) -> Decision:
-        """As the policy does."""
-        return self._inner.schedule(view)
-
-
-@dataclass
-class Paused:
-    """Least attained tokens first, three quarters of the slots; the rest pause and keep their KV.
-
-    Prompts go in chunks of 37 tokens. When KV runs out the last in the order are preempted.
-    """
-
-    requires: ClassVar[frozenset[Capability]] = frozenset()
-    subscribes: ClassVar[frozenset[type[Event]]] = frozenset()
-    max_num_seqs: int = 18
-
-    def observe(self, event: Event) -> None:
-        """Nothing to learn."""
-
-    def schedule(self, view: GroupView) -> Decision:
-        """Order anew and fill."""
-        draft = Draft(view)
-        order = sorted(view.requests.values(), key=lambda r: (r.generated_tokens // 8, r.facts.id))
-        for place, request in enumerate(order):
-            if place >= self.max_num_seqs:
-                break
-            tokens = next_tokens(request, 37)
-            while not draft.try_run(request, tokens):
-                victims = [r for r in order[place + 1 :] if r.kv_tokens and not draft.preempts(r)]
-                if not victims or draft.tokens_left < tokens:
-                    break
-                draft.preempt(victims[-1])
-        return draft.decision()
-
-
-@dataclass
-class Reserving:
-    """Admits whom the whole context can be promised to; nobody is ever preempted."""
-
-    requires: ClassVar[frozenset[Capability]] = frozenset()
-    subscribes: ClassVar[frozenset[type[Event]]] = frozenset()
-    max_num_seqs: int = 12
-    promised: set[RequestId] = field(default_factory=set)
-
-    def observe(self, event: Event) -> None:
-        """Nothing to learn."""
-
-    def schedule(self, view: GroupView) -> Decision:
-        """Holders run; newcomers in order of arrival while the promise fits."""
-        draft = Draft(view)
-        holders = [r for r in view.requests.values() if r.reservation is not None]
-        for request in holders:
-            draft.try_run(request, next_tokens(request, draft.tokens_left))
-        for request in view.requests.values():
-            if request.reservation is not None:
-                continue
-            whole = Reservation(request.facts.prompt_tokens + request.facts.max_output_tokens)
-            if len(holders) >= self.max_num_seqs or not draft.try_reserve(request, whole):
-                break
-            holders.append(request)
-            draft.try_run(request, next_tokens(request, draft.tokens_left))
-        return draft.decision()
-
-
-@dataclass
-class Srpt:
-    """Shortest prompt first, all anew every iteration; who loses the slot is preempted."""
-
-    requires: ClassVar[frozenset[Capability]] = frozenset()
-    subscribes: ClassVar[frozenset[type[Event]]] = frozenset()
-    max_num_seqs: int = 10
-
-    def observe(self, event: Event) -> None:
-        """Nothing to learn."""
-
-    def schedule(self, view: GroupView) -> Decision:
-        """The first few run."""
-
-        def rank(request: RequestView) -> tuple[int, int]:
-            return request.facts.prompt_tokens - request.generated_tokens, request.facts.id
-
-        draft = Draft(view)
-        order = sorted(view.requests.values(), key=rank)
-        for request in order[self.max_num_seqs :]:
-            if request.kv_tokens:
-                draft.preempt(request)
-        continuous_batch(draft, order[: self.max_num_seqs])
-        return draft.decision()
-
 
 def policies() -> Iterator[Any]:
     """Every policy of the tree in a small engine, and some that use what the others do not."""
@@ -171,13 +60,13 @@ def policies() -> Iterator[Any]:
     by_prompt = PriorityOrder(
         lambda table: -table.prompt_tokens.astype(np.float64), rule(chunked_prefill=True)
     )
-    yield pytest.param(lambda: Standing_(by_prompt), id="longest prompt first")
+    yield pytest.param(lambda: InOrder(by_prompt), id="longest prompt first")
     yield pytest.param(lambda: Paused(), id="pauses")
     yield pytest.param(lambda: Reserving(), id="reserves")
     yield pytest.param(lambda: Srpt(), id="preempts")
 
 
-class Standing_:  # noqa: N801 - the decision has the name already
+class InOrder:
     """A priority order."""
 
     requires: ClassVar[frozenset[Capability]] = frozenset()
@@ -238,15 +127,6 @@ def _serve(engine: Engine, load: Workload, policy: SchedulingPolicy) -> tuple[li
     system = System("test", watched, RoundRobin(), placement, predictor=Guess())
     engine.run(load, system, recorder)
     return watched.steps, recorder.requests
-
-
-def assert_same(ours: list[Step], theirs: list[Step]) -> None:
-    """Fail with the first differing iteration from both sides."""
-    for number, (one, other) in enumerate(zip(ours, theirs, strict=False)):
-        same = list(one[1].items()) == list(other[1].items())
-        assert same, f"iteration {number}: {one} here, {other} there"
-        assert one[0] == pytest.approx(other[0], rel=1e-9, abs=1e-9), f"iteration {number}"
-    assert len(ours) == len(theirs)
 
 
 @pytest.mark.slow

@@ -1,75 +1,38 @@
-"""What holds for every policy and system that a YAML file names. A new file is a new case."""
+"""What holds for every policy that a YAML file names. A new file is a new case."""
 
-import importlib
-import inspect
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
-import pandas as pd
 import pytest
-from omegaconf import OmegaConf
 
-from harness.costs.gpu_facts import gpu_facts
-from harness.costs.model import PARTS, ProfileCosts
 from harness.engines.recorder import GpuUse, Recorder
 from harness.engines.simulator.loop import Simulator
-from harness.interface.decisions import Decision, Deployment
-from harness.interface.entities import Cluster
-from harness.interface.events import Event, Finished
-from harness.interface.policies import Capability, PlacementPolicy, SchedulingPolicy, System
-from harness.interface.views import ClusterView, GroupView
-from harness.predictors.ecdf import load_lengths
+from harness.interface.decisions import Decision
+from harness.interface.events import Event
+from harness.interface.policies import Capability, SchedulingPolicy
+from harness.interface.views import GroupView
+from harness.tests.support.files import (
+    SCENARIOS,
+    assert_conserved,
+    assert_equal,
+    build_node,
+    name_of,
+    offered_to_all,
+    read_nodes,
+)
 from harness.tests.support.serving import LinearCosts, cluster, serve, workload
-from harness.workloads.ensemble import Ensemble
 from harness.workloads.workload import Workload
 
-SCENARIOS = Path(__file__).resolve().parents[3] / "scenarios"
 POLICIES = sorted(SCENARIOS.glob("policy/**/*.yaml"))
 SYSTEMS = sorted(SCENARIOS.glob("system/**/*.yaml"))
-GPUS = 8
-MODELS = ("vicuna-13b-v1.5", "dolly-v2-12b", "chatglm3-6b")
-
-
-def _name(path: Path) -> str:
-    return path.stem
-
-
-def _configured(policy: Path, system: Path | None = None) -> dict[str, Any]:
-    """What the files say, with references between them resolved."""
-    groups: dict[str, Any] = {
-        "variant": "paper",
-        "policy": OmegaConf.load(policy),
-        "system": OmegaConf.load(system) if system else {},
-    }
-    plain = OmegaConf.to_container(OmegaConf.create(groups), resolve=True)
-    assert isinstance(plain, dict)
-    return {str(key): value for key, value in plain.items()}
-
-
-def _built(node: object, offered: Mapping[str, object]) -> Any:
-    """What a node names, given what its constructor asks for of `offered`."""
-    if isinstance(node, list):
-        return [_built(item, offered) for item in node]
-    if not isinstance(node, dict) or "_target_" not in node:
-        return node
-    module, _, name = node["_target_"].rpartition(".")
-    target = getattr(importlib.import_module(module), name)
-    wanted = inspect.signature(target).parameters
-    own = {key: _built(value, offered) for key, value in node.items() if not key.startswith("_")}
-    return target(**{key: value for key, value in offered.items() if key in wanted}, **own)
-
-
-def _offered(costs: Any, machine: Cluster) -> dict[str, object]:
-    return {"costs": costs, "cluster": machine, "seed": 0}
 
 
 def _policy(path: Path) -> SchedulingPolicy:
     """A fresh policy; skips where it needs what the simulator does not offer."""
-    policy: SchedulingPolicy = _built(
-        _configured(path)["policy"], _offered(LinearCosts(), cluster())
+    policy: SchedulingPolicy = build_node(
+        read_nodes(path)["policy"], offered_to_all(LinearCosts(), cluster())
     )
     if missing := policy.requires - Simulator.supports:
         pytest.skip(f"the simulator lacks {', '.join(sorted(c.value for c in missing))}")
@@ -142,41 +105,25 @@ def _checked(policy: SchedulingPolicy) -> Checked:
     return Same(policy)
 
 
-def _assert_conserved(load: Workload, recorder: Recorder) -> None:
-    """Every request ends once, with the tokens asked, after its first token and its arrival."""
-    frame = recorder.requests
-    np.testing.assert_array_equal(frame["output_tokens"], load.output_tokens)
-    assert (frame["arrival_s"] < frame["first_token_s"]).all()
-    assert (frame["first_token_s"] <= frame["finished_s"]).all()
-    ends = [event.request.id for event in recorder.events if isinstance(event, Finished)]
-    assert sorted(ends) == list(range(len(load)))
-
-
-def _assert_equal(one: Recorder, other: Recorder) -> None:
-    pd.testing.assert_frame_equal(one.requests, other.requests, check_exact=True)
-    pd.testing.assert_frame_equal(one.gpu_frame(), other.gpu_frame(), check_exact=True)
-    assert one.events == other.events
-
-
 def test_there_are_policies_and_systems() -> None:
     assert len(POLICIES) >= 2
     assert len(SYSTEMS) >= 3
 
 
 @pytest.mark.parametrize("kind", LOADS)
-@pytest.mark.parametrize("path", POLICIES, ids=_name)
+@pytest.mark.parametrize("path", POLICIES, ids=name_of)
 def test_a_policy_drains_and_does_the_same_twice(path: Path, kind: str) -> None:
     load, costs = LOADS[kind]
     one, other = (
         serve(load, _policy(path), costs=costs, recorder=Recorder(keep_events=True))
         for _ in range(2)
     )
-    _assert_conserved(load, one)
-    _assert_equal(one, other)
+    assert_conserved(load, one)
+    assert_equal(one, other)
 
 
 @pytest.mark.parametrize("kind", LOADS)
-@pytest.mark.parametrize("path", POLICIES, ids=_name)
+@pytest.mark.parametrize("path", POLICIES, ids=name_of)
 def test_a_policy_only_looks(path: Path, kind: str) -> None:
     """Asked at every iteration, it leaves every view as it was."""
     load, costs = LOADS[kind]
@@ -186,7 +133,7 @@ def test_a_policy_only_looks(path: Path, kind: str) -> None:
     assert policy.asked >= len(load) / 4
 
 
-@pytest.mark.parametrize("path", POLICIES, ids=_name)
+@pytest.mark.parametrize("path", POLICIES, ids=name_of)
 def test_a_policy_does_not_idle_with_work(path: Path) -> None:
     """A burst: from load to last finish the GPU is busy, unless the policy asked to wait."""
     load, costs = LOADS["burst"]
@@ -199,7 +146,7 @@ def test_a_policy_does_not_idle_with_work(path: Path) -> None:
     assert policy.waited or busy_s == pytest.approx(span_s, rel=1e-9)
 
 
-@pytest.mark.parametrize("path", POLICIES, ids=_name)
+@pytest.mark.parametrize("path", POLICIES, ids=name_of)
 def test_fast_forward_changes_nothing(path: Path) -> None:
     for load, costs in LOADS.values():
         on, off = (
@@ -212,107 +159,3 @@ def test_fast_forward_changes_nothing(path: Path) -> None:
 
 
 # Systems: their placements with the measured costs
-
-
-@dataclass
-class CheckedPlacement:
-    """Lets a placement decide; checks that it only looked and used GPUs there are."""
-
-    requires: ClassVar[frozenset[Capability]] = frozenset()
-    subscribes: ClassVar[frozenset[type[Event]]] = frozenset()
-
-    inner: PlacementPolicy
-    deployments: int = 0
-
-    def observe(self, event: Event) -> None:
-        """Pass it on."""
-        self.inner.observe(event)
-
-    def place(self, view: ClusterView) -> Deployment:
-        """Compare before and after."""
-        before = self._seen(view)
-        deployment = self.inner.place(view)
-        assert self._seen(view) == before
-        used = [gpu for group in deployment.groups for gpu in group.gpus]
-        assert len(set(used)) == len(used) <= GPUS
-        self.deployments += 1
-        return deployment
-
-    @staticmethod
-    def _seen(view: ClusterView) -> tuple[object, ...]:
-        tables = [view.unfinished(service) for service in view.services]
-        columns = [getattr(t, name).tobytes() for t in tables for name in type(t).__slots__]
-        return (*columns, view.now_s, view.deployment, dict(view.queued), dict(view.backlog))
-
-
-def _checked_placement(policy: PlacementPolicy) -> CheckedPlacement:
-    """The policy between checks, with its own needs and events."""
-
-    class Same(CheckedPlacement):
-        requires = policy.requires
-        subscribes = policy.subscribes
-
-    return Same(policy)
-
-
-def _measured() -> ProfileCosts:
-    return ProfileCosts(
-        gpu="A100-80G", profile_dir="a100_80g_vllm_0_3", memory_share=0.9, parts=PARTS
-    )
-
-
-def _serve_system(path: Path, requests: int) -> tuple[Workload, Recorder, CheckedPlacement]:
-    """Three models answer so many prompts on eight GPUs."""
-    configured = _configured(SCENARIOS / "policy" / "vllm_0_3.yaml", path)
-    system, costs = configured["system"], _measured()
-    machine = Cluster(
-        cluster(GPUS).gpus, cluster(GPUS).nvlink_islands, gpu_facts("A100-80G").memory_bytes
-    )
-    offered = {
-        **_offered(costs, machine),
-        "lengths": {model: load_lengths(model) for model in MODELS},
-        "planner_costs": costs.with_parts(tuple(system.get("planner_parts", PARTS))),
-    }
-    load = Ensemble(
-        models=MODELS,
-        requests=requests,
-        max_output_tokens=256,
-        output_scale=1.0,
-        source="profile",
-        profile="mixinstruct_prompts",
-        hub_dataset="",
-        hub_split="",
-    ).build(3)
-    placement = _checked_placement(_built(system["placement"], offered))
-    served = System(
-        name=system["name"],
-        scheduling=_built(configured["policy"], offered),
-        dispatch=_built(system["dispatch"], offered),
-        placement=placement,
-    )
-    engine = Simulator(cluster=machine, costs=costs, max_num_seqs=512, max_num_batched_tokens=65536)
-    recorder = Recorder(keep_events=True)
-    engine.run(load, served, recorder)
-    return load, recorder, placement
-
-
-@pytest.mark.parametrize("requests", [1, 40])
-@pytest.mark.parametrize("path", SYSTEMS, ids=_name)
-def test_a_system_drains_and_does_the_same_twice(path: Path, requests: int) -> None:
-    load, one, placement = _serve_system(path, requests)
-    _, other, _ = _serve_system(path, requests)
-    _assert_conserved(load, one)
-    _assert_equal(one, other)
-    assert placement.deployments >= 1
-
-
-@pytest.mark.parametrize("path", SYSTEMS, ids=_name)
-def test_a_system_keeps_some_gpu_at_work(path: Path) -> None:
-    """From start to end some GPU is busy or loading: no stage waits for nothing."""
-    _, recorder, _ = _serve_system(path, 40)
-    spans = recorder.gpu_frame().sort_values("start_s")[["start_s", "end_s"]].to_numpy()
-    reached_s = 0.0
-    for start_s, end_s in spans:
-        assert start_s <= reached_s + 1e-9
-        reached_s = max(reached_s, end_s)
-    assert reached_s == recorder.requests["finished_s"].max()

@@ -13,32 +13,20 @@ from numpy.typing import NDArray
 from baselines.fcfs import Fcfs
 from harness.engines.recorder import Recorder
 from harness.engines.state import LOG_COLUMNS
-from harness.interface.decisions import ContinuousBatching, Decision, Deployment
-from harness.interface.draft import Draft
-from harness.interface.entities import Group, Work
+from harness.interface.decisions import ContinuousBatching, Decision
+from harness.interface.entities import Work
 from harness.interface.events import Event, Iterated
-from harness.interface.filling import continuous_batch, is_decode
+from harness.interface.filling import is_decode
 from harness.interface.policies import Capability, SchedulingPolicy
-from harness.interface.views import ClusterView, GroupView, RequestView
+from harness.interface.views import GroupView
+from harness.tests.support.policies import PERIOD_S, RULES, Restless, SteadyFcfs
 from harness.tests.support.serving import (
     SERVICE,
     LinearCosts,
     UnevenCosts,
-    a_group,
-    rule,
     serve,
     workload,
 )
-
-RULES = (
-    rule(chunked_prefill=False, pads=True, max_num_seqs=4, tokens=300, padding=40),
-    rule(chunked_prefill=False, pads=False, max_num_seqs=6, tokens=220),
-    rule(chunked_prefill=False, pads=True, max_num_seqs=8, tokens=300, spare=0.05),
-    rule(chunked_prefill=True, max_num_seqs=6, tokens=16),
-    rule(chunked_prefill=True, max_num_seqs=8, tokens=40, spare=0.02),
-)
-NOTHING: frozenset[type[Event]] = frozenset()
-PERIOD_S = 0.125
 
 Load = tuple[list[int], list[int], list[float]]
 
@@ -82,42 +70,6 @@ def test_same_times_with_and_without(
     )
 
 
-class Restless:
-    """Places anew at every drain and, for some rounds, at times drawn: stops, moves and re-adds.
-
-    In a round a service has no group, one, or two, on GPUs dealt at random; groups are named by
-    their service and number alone, so that a moved one keeps its name. In the end every
-    service has a group.
-    """
-
-    requires: ClassVar[frozenset[Capability]] = frozenset({Capability.REDEPLOY})
-    subscribes: ClassVar[frozenset[type[Event]]] = NOTHING
-
-    def __init__(self, seed: int, waits_s: list[float], gpus: int) -> None:
-        self._rng = np.random.default_rng(seed)
-        self._waits_s = list(waits_s)
-        self._gpus = gpus
-
-    def observe(self, event: Event) -> None:
-        """Nothing to learn."""
-
-    def place(self, view: ClusterView) -> Deployment:
-        """Deal the GPUs anew."""
-        free = self._rng.permutation(self._gpus).tolist()
-        if not self._waits_s:
-            if view.deployment.wake_s is None and view.deployment.groups:
-                return view.deployment
-            return Deployment(tuple(a_group(s, free.pop()) for s in view.services))
-        groups: list[Group] = []
-        for service in view.services:
-            for copy in range(int(self._rng.integers(0, 3))):
-                size = min(len(free), int(self._rng.integers(1, 3)))
-                if size:
-                    gpus = [free.pop() for _ in range(size)]
-                    groups.append(a_group(service, *gpus, name=f"{service}.{copy}"))
-        return Deployment(tuple(groups), wake_s=view.now_s + self._waits_s.pop(0))
-
-
 @pytest.mark.parametrize("batch_rule", [RULES[0], RULES[1], RULES[3]])
 @given(
     load=loads(),
@@ -140,42 +92,6 @@ def test_same_times_when_groups_come_and_go(
             gpus=4,
         )
     )
-
-
-class SteadyFcfs:
-    """First come first served, decided by `Draft`: steady while all in the batch decode.
-
-    Asks to be woken every `PERIOD_S`; with `rotates`, the order changes then (requests of the turn
-    first), so that what a run spans matters.
-    """
-
-    requires: ClassVar[frozenset[Capability]] = frozenset()
-    subscribes: ClassVar[frozenset[type[Event]]] = NOTHING
-
-    def __init__(self, *, rotates: bool) -> None:
-        self._rotates = rotates
-        self.asked = 0
-
-    def observe(self, event: Event) -> None:
-        """Nothing to learn."""
-
-    def schedule(self, view: GroupView) -> Decision:
-        """Holders keep their place unless the order rotates."""
-        self.asked += 1
-        turn = int(view.now_s / PERIOD_S)
-
-        def place(request: RequestView) -> tuple[bool, float, int]:
-            facts = request.facts
-            if self._rotates:
-                return (facts.id + turn) % 3 != 0, facts.arrival_s, facts.id
-            return request.kv_tokens == 0, facts.arrival_s, facts.id
-
-        draft = Draft(view)
-        continuous_batch(draft, sorted(view.requests.values(), key=place))
-        steady = not any(draft.preempts(r) for r in view.requests.values()) and all(
-            is_decode(r) for r in view.requests.values() if draft.runs(r)
-        )
-        return draft.decision(steady=steady, wake_s=(turn + 1) * PERIOD_S)
 
 
 @pytest.mark.parametrize(("rotates", "blocks"), [(False, 14), (False, 200), (True, 400)])

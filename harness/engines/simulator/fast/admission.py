@@ -6,6 +6,10 @@ from harness.engines.simulator.fast.arrays import (
     PARTIAL,
     USED_BLOCKS,
     WAITING,
+    WORK_ATTENDED,
+    WORK_PADDED,
+    WORK_REQUESTS,
+    WORK_TOKENS,
     ReplicaArrays,
     ReplicaRule,
 )
@@ -42,9 +46,13 @@ def admit_whole(requests: RequestArrays, replica: ReplicaArrays, rule: ReplicaRu
         replica.partial[admitted] = request
         replica.chunk[admitted] = context
         admitted, tokens, longest = admitted + 1, total, most
-        work[2] = padded
-        work[3] = admitted * float(most) * most if rule.pads else work[3] + float(context) * context
-    work[0], work[1] = admitted, tokens
+        work[WORK_PADDED] = padded
+        work[WORK_ATTENDED] = (
+            admitted * float(most) * most
+            if rule.pads
+            else work[WORK_ATTENDED] + float(context) * context
+        )
+    work[WORK_REQUESTS], work[WORK_TOKENS] = admitted, tokens
     counts[PARTIAL] = admitted
     return admitted
 
@@ -105,7 +113,9 @@ def sum_chunks(requests: RequestArrays, replica: ReplicaArrays) -> None:
     for i in range(replica.counts[PARTIAL]):
         tokens = replica.chunk[i]
         if tokens > 0:
-            work[0] += 1
-            work[1] += tokens
-            work[3] += tokens * (2.0 * (requests.kv[replica.partial[i]] + tokens) - tokens)
-    work[2] = work[1]
+            work[WORK_REQUESTS] += 1
+            work[WORK_TOKENS] += tokens
+            work[WORK_ATTENDED] += tokens * (
+                2.0 * (requests.kv[replica.partial[i]] + tokens) - tokens
+            )
+    work[WORK_PADDED] = work[WORK_TOKENS]

@@ -18,7 +18,14 @@ LONGEST, USED_BLOCKS, HEAP, BUSY, LOGGED, FLIGHT, PREEMPTED, DONE, STOPPED, COUN
 
 # Positions in ReplicaArrays.time_s: the last iteration boundary, the decode seconds of this call
 # (to share out attained GPU time), and how long the iteration in flight takes
-CLOCK, DECODED, FLIGHT_S = range(3)
+CLOCK, DECODED, FLIGHT_S, TIMES = range(4)
+
+# Positions in ReplicaArrays.work: what an iteration computes of prompts
+WORK_REQUESTS, WORK_TOKENS, WORK_PADDED, WORK_ATTENDED, WORKS = range(5)
+
+# Columns of ReplicaArrays.log, as LOG_COLUMNS names them; from LOG_WORK on those of `work`
+LOG_START, LOG_DURATION, LOG_ITERATIONS, LOG_WORK = range(4)
+LOG_DECODES, LOG_CONTEXT, LOG_LONGEST = range(LOG_WORK + WORKS, len(LOG_COLUMNS))
 
 # Values of counts[FLIGHT]: which iteration has begun and ends after the horizon
 NOTHING, PROMPTS, CHUNKS, DECODES = range(4)
@@ -27,8 +34,8 @@ NOTHING, PROMPTS, CHUNKS, DECODES = range(4)
 class ReplicaArrays(NamedTuple):
     """One group: heap of waiting ids, lists of holders, arrivals to come, time, intervals, log.
 
-    `chunk` gives the tokens that each of `partial` computes in the iteration begun; `work` its
-    prefill requests, tokens, padded tokens and attended. `heap` orders decoding ids by their end;
+    `chunk` gives the tokens that each of `partial` computes in the iteration begun; `work` what
+    that is in all. `heap` orders decoding ids by their end;
     `phase` counts them by the step (modulo the block) at which they need a new block. `done` lists
     finished ids in the order of their end.
     """
@@ -74,8 +81,8 @@ def new_replica(ids: int, rule: ReplicaRule, log_rows: int) -> ReplicaArrays:
         phase=np.zeros(rule.block_tokens, np.int64),
         done=np.zeros(ids + 1, np.int64),
         counts=np.zeros(COUNTS, np.int64),
-        time_s=np.zeros(3),
-        work=np.zeros(4),
+        time_s=np.zeros(TIMES),
+        work=np.zeros(WORKS),
         busy_s=np.zeros((16, 2)),
         log=np.zeros((log_rows, len(LOG_COLUMNS))),
     )

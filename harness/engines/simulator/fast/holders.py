@@ -12,6 +12,13 @@ from harness.engines.simulator.fast.arrays import (
     DONE,
     FLIGHT,
     HEAP,
+    LOG_CONTEXT,
+    LOG_DECODES,
+    LOG_DURATION,
+    LOG_ITERATIONS,
+    LOG_LONGEST,
+    LOG_START,
+    LOG_WORK,
     LOGGED,
     LONGEST,
     NOTHING,
@@ -20,6 +27,7 @@ from harness.engines.simulator.fast.arrays import (
     STEPS,
     STOPPED,
     USED_BLOCKS,
+    WORKS,
     ReplicaArrays,
     ReplicaRule,
 )
@@ -108,7 +116,7 @@ def _forget_end(replica: ReplicaArrays, requests: RequestArrays) -> None:
 
 @inlined
 def preempt_last(requests: RequestArrays, replica: ReplicaArrays, rule: ReplicaRule) -> None:
-    """PreemptionMode the last holder in order: partly prefilled ones stand behind decoding ones."""
+    """Preempt the last holder in order: partly prefilled ones stand behind decoding ones."""
     counts = replica.counts
     if counts[PARTIAL] > 0:
         counts[PARTIAL] -= 1
@@ -130,7 +138,7 @@ def preempt_last(requests: RequestArrays, replica: ReplicaArrays, rule: ReplicaR
 
 @inlined
 def make_room_to_decode(requests: RequestArrays, replica: ReplicaArrays, rule: ReplicaRule) -> None:
-    """PreemptionMode from behind until every remaining decode fits."""
+    """Preempt from behind until every remaining decode fits."""
     counts = replica.counts
     while (
         replica.phase[-counts[STEPS] % rule.block_tokens]
@@ -212,13 +220,14 @@ def write_log(
     """One row: a run of equal iterations that is about to be timed."""
     counts = replica.counts
     row, log = counts[LOGGED], replica.log
-    log[row, 0], log[row, 1], log[row, 2] = replica.time_s[CLOCK], duration_s, iterations
-    for i in range(4):
-        log[row, 3 + i] = replica.work[i] if prefills else 0.0
+    log[row, LOG_START], log[row, LOG_DURATION] = replica.time_s[CLOCK], duration_s
+    log[row, LOG_ITERATIONS] = iterations
+    for i in range(WORKS):
+        log[row, LOG_WORK + i] = replica.work[i] if prefills else 0.0
     runs = decodes and counts[DECODING] > 0
-    log[row, 7] = counts[DECODING] if runs else 0
-    log[row, 8] = counts[CONTEXT] if runs else 0
-    log[row, 9] = counts[LONGEST] + counts[STEPS] if runs else 0
+    log[row, LOG_DECODES] = counts[DECODING] if runs else 0
+    log[row, LOG_CONTEXT] = counts[CONTEXT] if runs else 0
+    log[row, LOG_LONGEST] = counts[LONGEST] + counts[STEPS] if runs else 0
     counts[LOGGED] += 1
 
 

@@ -8,12 +8,7 @@ replica at that time sees what a step-by-step engine would show.
 import numpy as np
 
 from harness.costs.compiled import compiled, inlined
-from harness.costs.iteration import (
-    IterationTable,
-    decode_iterations_within,
-    decode_run_seconds,
-    iteration_seconds,
-)
+from harness.costs.iteration import IterationTable, iteration_seconds
 from harness.engines.simulator.fast.admission import (
     admit_chunked,
     admit_whole,
@@ -25,7 +20,6 @@ from harness.engines.simulator.fast.arrays import (
     CHUNKS,
     CLOCK,
     CONTEXT,
-    DECODED,
     DECODES,
     DECODING,
     FLIGHT,
@@ -41,22 +35,25 @@ from harness.engines.simulator.fast.arrays import (
     STOPPED,
     USED_BLOCKS,
     WAITING,
+    WORK_ATTENDED,
+    WORK_PADDED,
+    WORK_REQUESTS,
+    WORK_TOKENS,
     ReplicaArrays,
     ReplicaRule,
 )
+from harness.engines.simulator.fast.decodes import end_decodes, run_decodes, step_decodes
 from harness.engines.simulator.fast.heaps import (
     push_waiting,
 )
 from harness.engines.simulator.fast.holders import (
     enter,
     finish_due,
-    iterations_that_fit,
     join,
     leave,
     make_room_to_decode,
     pass_time,
     produce,
-    take_blocks,
     write_log,
 )
 from harness.engines.state import RequestArrays
@@ -75,7 +72,7 @@ def _begin_prompts(
         return False
     work = replica.work
     replica.time_s[FLIGHT_S] = iteration_seconds(
-        table, admitted, work[1], work[2], work[3], 0, 0, 0
+        table, admitted, work[WORK_TOKENS], work[WORK_PADDED], work[WORK_ATTENDED], 0, 0, 0
     )
     replica.counts[FLIGHT] = PROMPTS
     return True
@@ -99,80 +96,17 @@ def _begin_chunks(
     sum_chunks(requests, replica)
     longest = counts[LONGEST] + counts[STEPS] if counts[DECODING] > 0 else 0
     replica.time_s[FLIGHT_S] = iteration_seconds(
-        table, int(work[0]), work[1], work[2], work[3], counts[DECODING], counts[CONTEXT], longest
+        table,
+        int(work[WORK_REQUESTS]),
+        work[WORK_TOKENS],
+        work[WORK_PADDED],
+        work[WORK_ATTENDED],
+        counts[DECODING],
+        counts[CONTEXT],
+        longest,
     )
     counts[FLIGHT] = CHUNKS
     return True
-
-
-@inlined
-def _run_decodes(
-    table: IterationTable,
-    requests: RequestArrays,
-    replica: ReplicaArrays,
-    rule: ReplicaRule,
-    sees_s: float,
-    horizon_s: float,
-) -> None:
-    """Run equal decode iterations until the next thing can change.
-
-    That is a finish, KV that is full, the first boundary at or after `sees_s`, or the last one
-    within the horizon; if none ends within it, one begins.
-    """
-    counts = replica.counts
-    batch, context = counts[DECODING], counts[CONTEXT]
-    longest = counts[LONGEST] + counts[STEPS]
-    most = requests.ends[replica.heap[0]] - counts[STEPS]
-    # After a preemption the waiting ones are looked at again one iteration later.
-    iterations = 1 if counts[PREEMPTED] else iterations_that_fit(replica, rule, most)
-    duration_s = decode_run_seconds(table, batch, context, longest, iterations)
-    clock_s = replica.time_s[CLOCK]
-    if clock_s + duration_s > sees_s:
-        iterations = decode_iterations_within(
-            table, batch, context, longest, sees_s - clock_s, iterations
-        )
-        duration_s = decode_run_seconds(table, batch, context, longest, iterations)
-    if clock_s + duration_s > horizon_s:
-        iterations = decode_iterations_within(
-            table, batch, context, longest, horizon_s - clock_s, iterations
-        )
-        duration_s = decode_run_seconds(table, batch, context, longest, iterations)
-        if clock_s + duration_s > horizon_s:
-            iterations -= 1
-            duration_s = decode_run_seconds(table, batch, context, longest, iterations)
-    if iterations == 0:
-        replica.time_s[FLIGHT_S] = decode_run_seconds(table, batch, context, longest, 1)
-        counts[FLIGHT] = DECODES
-    else:
-        _end_decodes(requests, replica, rule, iterations, duration_s)
-
-
-@inlined
-def _end_decodes(
-    requests: RequestArrays,
-    replica: ReplicaArrays,
-    rule: ReplicaRule,
-    iterations: int,
-    duration_s: float,
-) -> None:
-    """`iterations` decode steps of everybody are over."""
-    if rule.log_on:
-        write_log(replica, duration_s, iterations, True, False)
-    _step_decodes(replica, rule, iterations, duration_s)
-    pass_time(replica, duration_s)
-    finish_due(requests, replica, rule)
-
-
-@inlined
-def _step_decodes(
-    replica: ReplicaArrays, rule: ReplicaRule, iterations: int, duration_s: float
-) -> None:
-    """Tokens, blocks and attained time of `iterations` decode steps."""
-    counts = replica.counts
-    take_blocks(replica, rule, iterations)
-    counts[STEPS] += iterations
-    counts[CONTEXT] += iterations * counts[DECODING]
-    replica.time_s[DECODED] += duration_s
 
 
 @inlined
@@ -206,12 +140,12 @@ def _end_flight(requests: RequestArrays, replica: ReplicaArrays, rule: ReplicaRu
     duration_s, flight = replica.time_s[FLIGHT_S], counts[FLIGHT]
     counts[FLIGHT] = NOTHING
     if flight == DECODES:
-        _end_decodes(requests, replica, rule, 1, duration_s)
+        end_decodes(requests, replica, rule, 1, duration_s)
         return
     if rule.log_on:
         write_log(replica, duration_s, 1, flight == CHUNKS, True)
     if flight == CHUNKS:
-        _step_decodes(replica, rule, 1, duration_s)
+        step_decodes(replica, rule, 1, duration_s)
     pass_time(replica, duration_s)
     if flight == CHUNKS:
         finish_due(requests, replica, rule)
@@ -267,7 +201,7 @@ def _begin(
     if counts[DECODING] > 0:
         # With every slot taken an arrival changes nothing before the next finish.
         sees_s = arrival_s if counts[DECODING] < rule.max_requests else np.inf
-        _run_decodes(table, requests, replica, rule, sees_s, horizon_s)
+        run_decodes(table, requests, replica, rule, sees_s, horizon_s)
     elif counts[WAITING] > 0:
         return STUCK
     elif arrival_s < np.inf:

@@ -9,10 +9,10 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from harness.engines.live_state import LiveGroup
 from harness.engines.simulator.fast.arrays import CLOCK
 from harness.engines.simulator.fast.heaps import count_followers
 from harness.engines.simulator.fast.replica import ReplicaState
+from harness.engines.simulator.group import LiveGroup
 from harness.engines.state import Ints
 from harness.interface.entities import ServiceId
 

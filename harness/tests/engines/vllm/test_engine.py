@@ -19,6 +19,8 @@ from harness.interface.entities import Service, ServiceId
 from harness.interface.events import Arrived, Event
 from harness.interface.policies import SchedulingPolicy, System
 from harness.predictors.oracle import Oracle
+from harness.tests.support.batches import Step, Watched, assert_same
+from harness.tests.support.policies import Paused
 from harness.tests.support.serving import Everywhere, LinearCosts, cluster, rule, workload
 from harness.workloads.workload import Workload
 from systems.ssjf import Ssjf
@@ -28,11 +30,8 @@ pytestmark = [pytest.mark.vllm, pytest.mark.slow]
 
 import ray  # noqa: E402
 
-from harness.engines.vllm.engine import Vllm  # noqa: E402
 from harness.engines.vllm.ray import RayGroup  # noqa: E402
-from harness.tests.engines.test_engines_agree import Paused, Step, Watched, assert_same  # noqa: E402
-
-MAX_NUM_SEQS, TOKENS, BLOCKS, BLOCK = 16, 256, 40, 32
+from harness.tests.support.real_engine import BLOCK, BLOCKS, MAX_NUM_SEQS, TOKENS, engine  # noqa: E402
 
 
 class Timed(Watched):
@@ -60,30 +59,6 @@ class Seconds(LinearCosts):
         """Bases only, counted once."""
         one, none = np.ones(1025), np.zeros(1025)
         return IterationTable(one, none, none, none, one, none, none, np.ones(1))
-
-
-def engine(**changes: Any) -> Vllm:
-    """A small engine whose KV binds."""
-    about: dict[str, Any] = {
-        "cluster": cluster(2),
-        "seed": 0,
-        "models": {"m": "tiny", "m0": "tiny", "m1": "tiny"},
-        "load_format": "dummy",
-        "dtype": "float32",
-        "max_num_seqs": MAX_NUM_SEQS,
-        "max_num_batched_tokens": TOKENS,
-        "kv_blocks": BLOCKS,
-        "block_tokens": BLOCK,
-        "prefix_caching": False,
-        "eager": True,
-        "keep_answers": False,
-        "keep_loaded": False,
-        "ray": False,
-        "on_loss": "fail",
-        "texts": None,
-        "forces_lengths": True,
-    }
-    return Vllm(**about | changes)
 
 
 def load(count: int, *, timed: bool, services: int = 1) -> Workload:

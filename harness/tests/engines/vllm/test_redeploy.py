@@ -26,7 +26,7 @@ import ray
 
 from harness.engines.vllm.prompts import Prompts
 from harness.engines.vllm.ray import RayGroup
-from harness.tests.engines.vllm.test_engine import engine
+from harness.tests.support.real_engine import engine
 
 pytestmark = [pytest.mark.vllm, pytest.mark.slow]
 

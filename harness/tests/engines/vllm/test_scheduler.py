@@ -1,148 +1,54 @@
 """The scheduler that vLLM builds from ours: what it touches, tells, refuses and survives."""
 
 import inspect
-from dataclasses import dataclass, field
-from multiprocessing import current_process
-from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, ClassVar
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from baselines.fcfs import Fcfs
 from harness.engines.vllm.carried import extra_args_of
-from harness.interface.decisions import Decision
-from harness.interface.draft import Draft
 from harness.interface.entities import (
     AppId,
     LengthPrediction,
     Request,
     RequestId,
-    Service,
     TenantId,
 )
 from harness.interface.events import Arrived, Event, Finished, Iterated, Predicted
-from harness.interface.filling import continuous_batch
-from harness.interface.policies import Capability, SchedulingPolicy
-from harness.interface.views import GroupView
-from harness.tests.engines.simulator.test_loop import TELLTALE, Nosy
 from harness.tests.support.serving import SERVICE, a_group, rule
+from harness.tests.support.telltale import TELLTALE, Nosy
 
 pytest.importorskip("vllm", reason="vLLM is not installed: make setup-vllm")
 pytestmark = [pytest.mark.vllm, pytest.mark.slow]
 
 from vllm.sampling_params import SamplingParams  # noqa: E402
-from vllm.utils.hashing import sha256  # noqa: E402
-from vllm.v1.core.kv_cache_utils import get_request_block_hasher, init_none_hash  # noqa: E402
 from vllm.v1.core.sched.interface import PauseState  # noqa: E402
 from vllm.v1.core.sched.request_queue import RequestQueue  # noqa: E402
 from vllm.v1.core.sched.scheduler import Scheduler  # noqa: E402
 from vllm.v1.request import Request as EngineRequest  # noqa: E402
 from vllm.v1.request import RequestStatus  # noqa: E402
 
-from harness.engines.vllm import dry as vllm_dry  # noqa: E402
-from harness.engines.vllm import scheduler as vllm_scheduler  # noqa: E402
+from harness.engines.vllm import led as vllm_led  # noqa: E402
 from harness.engines.vllm.planned_queue import PlannedQueue  # noqa: E402
-from harness.engines.vllm.scheduler import PolicyScheduler  # noqa: E402
-from harness.engines.vllm.served import Iteration  # noqa: E402
+from harness.tests.support.scheduler_bench import Bench, Ranked  # noqa: E402
 
-
-@dataclass
-class Ranked:
-    """Runs whom `rank` puts first, in chunks; `rank` may change at any time."""
-
-    max_num_seqs: int = 2
-    chunk: int = 1000
-    rank: dict[int, int] = field(default_factory=dict)
-    heard: list[Event] = field(default_factory=list)
-    requires: ClassVar[frozenset[Capability]] = frozenset()
-    subscribes: ClassVar[frozenset[type[Event]]] = frozenset(
-        {Arrived, Predicted, Iterated, Finished}
-    )
-
-    def observe(self, event: Event) -> None:
-        """Keep it."""
-        self.heard.append(event)
-
-    def schedule(self, view: GroupView) -> Decision:
-        """Best rank first; others pause and keep their KV."""
-        draft = Draft(view)
-        order = sorted(view.requests.values(), key=lambda r: self.rank.get(r.facts.id, 99))
-        for request in order[: self.max_num_seqs]:
-            missing = request.context_tokens - request.kv_tokens
-            draft.try_run(request, min(missing, self.chunk, draft.tokens_left))
-        return draft.decision()
-
-
-@dataclass
-class Bench:
-    """A scheduler with a fake runner and a clock that goes a second per step."""
-
-    policy: SchedulingPolicy
-    blocks: int = 64
-    caching: bool = False
-    attached: bool = True
-    now_s: float = 0.0
-    kept: list[Iteration] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        """Build it."""
-        config = vllm_dry._config(16, 256, 4096)
-        config.cache_config.enable_prefix_caching = self.caching
-        try:
-            self.scheduler = vllm_dry.new_scheduler(
-                PolicyScheduler,
-                kv_blocks=self.blocks,
-                block_tokens=16,
-                max_num_seqs=16,
-                max_num_batched_tokens=256,
-                max_context_tokens=4096,
-            )
-        finally:
-            config.cache_config.enable_prefix_caching = False
-        self.scheduler.attach(
-            policy=self.policy,
-            group=a_group("m", 0) if self.attached else None,
-            service=Service(SERVICE, 100, 4096),
-            clock=lambda: self.now_s,
-            on_iteration=self.kept.append,
-        )
-        init_none_hash(sha256)
-        self._hasher = get_request_block_hasher(16, sha256) if self.caching else None
-
-    def add(self, number: int, prompt: int, output: int, **said: object) -> Any:
-        """One more request."""
-        facts = Request(
-            RequestId(number), SERVICE, AppId(number), TenantId(""), self.now_s, prompt, output + 5
-        )
-        arguments = extra_args_of(facts) if self.attached else said
-        request = EngineRequest(
-            f"r{number}",
-            list(range(prompt)),
-            SamplingParams(max_tokens=output, ignore_eos=True, extra_args=arguments),
-            None,
-            block_hasher=self._hasher,
-        )
-        self.scheduler.add_request(request)
-        return request
-
-    def step(self) -> dict[str, int]:
-        """Schedule and account for one iteration; tokens computed by name."""
-        output = self.scheduler.schedule()
-        self.now_s += 1.0
-        vllm_dry.account_for(self.scheduler, output)
-        computed: dict[str, int] = output.num_scheduled_tokens
-        return computed
-
-    def drain(self, most: int = 5000) -> list[dict[str, int]]:
-        """Step until nobody is left."""
-        steps = []
-        while self.scheduler.has_unfinished_requests():
-            steps.append(self.step())
-            assert len(steps) < most
-        return steps
+ATTRIBUTES = (
+    "requests",
+    "running",
+    "waiting",
+    "prev_step_scheduled_req_ids",
+    "need_mamba_block_aligned_split",
+    "scheduler_reserve_full_isl",
+    "max_num_running_reqs",
+    "max_num_scheduled_tokens",
+    "pause_state",
+    "connector",
+    "ec_connector",
+    "use_pp",
+    "lora_config",
+    "max_num_encoder_input_tokens",
+)
+"""What of vLLM's scheduler is read or set."""
 
 
 def test_what_is_touched_of_vllm_is_there() -> None:
@@ -155,31 +61,16 @@ def test_what_is_touched_of_vllm_is_there() -> None:
             "num_new_local_computed_tokens",
         ],
         Scheduler._enqueue_waiting_request: ["request"],
-        getattr(Scheduler, vllm_scheduler._READIES, None): ["request"],
+        getattr(Scheduler, vllm_led.READY_CHECK, None): ["request"],
         Scheduler.finish_requests: ["request_ids", "finished_status"],
         Scheduler.update_from_output: ["scheduler_output", "model_runner_output"],
     }
     for function, names in parameters.items():
-        assert function is not None, vllm_scheduler._READIES
+        assert function is not None, vllm_led.READY_CHECK
         has = list(inspect.signature(function).parameters)[1:]
         assert has[: len(names)] == names, function.__qualname__
     bench = Bench(Ranked())
-    for name in (
-        "requests",
-        "running",
-        "waiting",
-        "prev_step_scheduled_req_ids",
-        "need_mamba_block_aligned_split",
-        "scheduler_reserve_full_isl",
-        "max_num_running_reqs",
-        "max_num_scheduled_tokens",
-        "pause_state",
-        "connector",
-        "ec_connector",
-        "use_pp",
-        "lora_config",
-        "max_num_encoder_input_tokens",
-    ):
+    for name in ATTRIBUTES:
         assert hasattr(bench.scheduler, name), name
     assert hasattr(bench.scheduler.kv_cache_manager, "watermark_blocks")
     source = inspect.getsource(Scheduler.schedule)
@@ -338,26 +229,6 @@ def test_a_difference_names_the_first_request() -> None:
         bench.step()
 
 
-@pytest.mark.parametrize(
-    ("setting", "value", "says"),
-    [
-        ("async_scheduling", True, "--no-async-scheduling"),
-        ("enable_chunked_prefill", False, "chunked prefill must be on"),
-    ],
-)
-def test_settings_under_which_decisions_would_not_hold_are_refused(
-    setting: str, value: bool, says: str
-) -> None:
-    config = vllm_dry._config(16, 256, 4096).scheduler_config
-    before = getattr(config, setting)
-    setattr(config, setting, value)
-    try:
-        with pytest.raises(ValueError, match=says):
-            Bench(Ranked())
-    finally:
-        setattr(config, setting, before)
-
-
 @pytest.mark.parametrize("chunk", [7, 16, 40, 1000])
 def test_a_cached_prefix_spares_work_and_never_oversteps_the_plan(chunk: int) -> None:
     """Eight equal prompts of 100 tokens: what was decided is how far each gets."""
@@ -377,101 +248,3 @@ def test_a_cached_prefix_spares_work_and_never_oversteps_the_plan(chunk: int) ->
     assert all(r.num_output_tokens == 4 for r in requests)
     assert computed <= 8 * 103
     assert (computed < 8 * 103 - 90) == (chunk == 1000)
-
-
-@dataclass
-class Steady:
-    """In order of arrival, steady when all decode."""
-
-    requires: ClassVar[frozenset[Capability]] = frozenset()
-    subscribes: ClassVar[frozenset[type[Event]]] = frozenset()
-    asked: int = 0
-
-    def observe(self, event: Event) -> None:
-        """Nothing to learn."""
-
-    def schedule(self, view: GroupView) -> Decision:
-        """Fill, and promise."""
-        self.asked += 1
-        draft = Draft(view)
-        continuous_batch(draft, list(view.requests.values()))
-        waits = any(r.generated_tokens == 0 for r in view.requests.values())
-        return draft.decision(steady=not waits)
-
-
-@given(
-    sizes=st.lists(st.tuples(st.integers(1, 90), st.integers(1, 40)), min_size=1, max_size=14),
-    late=st.integers(0, 20),
-    blocks=st.integers(9, 40),
-    chunked_prefill=st.booleans(),
-    steady=st.booleans(),
-)
-@settings(max_examples=40, deadline=None)
-def test_a_decision_used_again_is_the_decision_that_would_be_made(
-    sizes: list[tuple[int, int]], late: int, blocks: int, chunked_prefill: bool, steady: bool
-) -> None:
-    """The same steps, ledger and attained time with and without using decisions again."""
-    runs = []
-    for again in (True, False):
-        policy: SchedulingPolicy
-        policy = (
-            Steady()
-            if steady
-            else Fcfs(rule=rule(chunked_prefill=chunked_prefill, max_num_seqs=5, tokens=140))
-        )
-        bench = Bench(policy, blocks=blocks)
-        if not again:
-            bench.scheduler.served._note_repeat = lambda decision, *, stands: None
-        steps: list[object] = []
-        for number, (prompt, output) in enumerate(sizes):
-            if number == len(sizes) // 2:
-                steps += [bench.step() for _ in range(late)]
-            bench.add(number, prompt, output)
-        while bench.scheduler.has_unfinished_requests():
-            steps.append(bench.step())
-            if len(steps) % 7 == 0:
-                served = bench.scheduler.served
-                steps.append([served.kv.holding(r) for r in served.requests])
-                steps.append([view.gpu_s for view in served.requests.values()])
-                assert not served.kv.problems()
-        runs.append(steps)
-    assert runs[0] == runs[1]
-
-
-def test_a_steady_decision_is_not_asked_for_again() -> None:
-    policy = Steady()
-    bench = Bench(policy, blocks=2000)
-    bench.add(0, 9, 200)
-    bench.drain()
-    assert policy.asked < 12
-
-
-@pytest.mark.parametrize(
-    ("text", "says"),
-    [
-        (
-            "{_target_: harness.nowhere.Nothing}",
-            "holds no policy: _target_=harness.nowhere.Nothing names no class",
-        ),
-        ("{_target_: baselines.fcfs.Fcfs}", "holds no policy: rule is missing, Fcfs needs it"),
-        ("[1, 2]", "holds no policy: the node has no _target_"),
-        ("{_target_: [", "holds no policy"),
-        ("", "holds no policy"),
-    ],
-)
-def test_a_file_without_a_policy_is_refused_when_the_server_starts(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, says: str
-) -> None:
-    path = tmp_path / "policy.yaml"
-    path.write_text(text)
-    monkeypatch.setenv("SCHEDULER_POLICY", str(path))
-    with pytest.raises(ValueError, match=says):
-        Bench(Ranked())
-
-
-def test_a_server_without_a_policy_does_not_start(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In a process of vLLM's own nobody could attach one."""
-    monkeypatch.delenv("SCHEDULER_POLICY", raising=False)
-    monkeypatch.setattr(current_process(), "name", "EngineCore")
-    with pytest.raises(ValueError, match="no policy: set SCHEDULER_POLICY"):
-        Bench(Ranked())

@@ -1,78 +1,28 @@
-"""The mutable state of a run and the read-only windows on it. No scheduling, no time-keeping."""
+"""Groups on the virtual clock: their requests, their KV and what they compute."""
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from types import MappingProxyType
 
 import numpy as np
-from numpy.typing import NDArray
 
+from harness.costs.model import TableCosts
+from harness.engines.live import LiveState
 from harness.engines.simulator.fast.replica import ReplicaState
-from harness.engines.state import Ints, RequestArrays
-from harness.interface.decisions import Batch, Deployment, PriorityOrder, Reservation
+from harness.engines.simulator.window import GroupWindow
+from harness.engines.state import Ints
+from harness.interface.decisions import Batch, PriorityOrder, Reservation
 from harness.interface.entities import (
-    AppId,
-    Cluster,
     Group,
-    GroupId,
     LengthPrediction,
     Request,
     RequestId,
-    ResourceId,
     Service,
     ServiceId,
 )
-from harness.interface.graph import Edges
 from harness.interface.kv_ledger import KvLedger
-from harness.interface.tables import CallTable, RequestTable
-from harness.interface.views import AppView, GroupView, RequestView
-from harness.workloads.workload import Workload
-
-
-@dataclass(slots=True)
-class LiveState:
-    """Everything about requests that all groups share.
-
-    `arrived` counts the requests dispatched that wait for nobody; `waits` has the answers that each
-    request still waits for. `arrays.arrival_s` is infinite for those that wait.
-    """
-
-    workload: Workload
-    cluster: Cluster
-    arrays: RequestArrays
-    waits: Ints
-    predicted: dict[int, LengthPrediction] = field(default_factory=dict)
-    deployment: Deployment = field(default_factory=lambda: Deployment(()))
-    groups: dict[GroupId, "LiveGroup"] = field(default_factory=dict)
-    arrived: int = 0
-    now_s: float = 0.0
-
-    def facts(self, request: int) -> Request:
-        """What is known of a request that has arrived."""
-        facts = self.workload.facts(request)
-        arrival_s = float(self.arrays.arrival_s[request])
-        return facts if arrival_s == facts.arrival_s else replace(facts, arrival_s=arrival_s)
-
-    def table(self, ids: Ints) -> RequestTable:
-        """The columns that policies may see, for these ids (ascending)."""
-        arrays, workload = self.arrays, self.workload
-        return RequestTable(
-            id=ids,
-            arrival_s=arrays.arrival_s[ids],
-            prompt_tokens=arrays.prompt[ids],
-            generated_tokens=arrays.generated[ids],
-            kv_tokens=arrays.kv[ids],
-            max_output_tokens=workload.max_output_tokens[ids],
-            deadline_s=workload.deadline_s[ids],
-            predicted_mean_tokens=self.predicted_tokens(ids),
-        )
-
-    def predicted_tokens(self, ids: Ints) -> NDArray[np.float64]:
-        """Mean of what is predicted for each of these, NaN where nothing is."""
-        if not self.predicted:
-            return np.full(len(ids), np.nan)
-        known = [self.predicted.get(i) for i in ids.tolist()]
-        return np.array([np.nan if k is None else k.mean_tokens for k in known], np.float64)
+from harness.interface.tables import RequestTable
+from harness.interface.views import RequestView
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -186,7 +136,7 @@ class LiveGroup:
         return self.stop_s < np.inf
 
     @property
-    def window(self) -> "GroupWindow":
+    def window(self) -> GroupWindow:
         """What policies may see of it."""
         return GroupWindow(self)
 
@@ -282,154 +232,35 @@ class LiveGroup:
         return np.sort(known[self.state.arrays.arrival_s[known] <= self.state.now_s])
 
 
-@dataclass(frozen=True, slots=True)
-class GroupWindow:
-    """A group as policies see it: no way leads from here to what requests will produce."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupFactory:
+    """Makes the groups of a run, each with all the KV that its service leaves free."""
 
-    _live: LiveGroup
-
-    @property
-    def now_s(self) -> float:
-        """Time of the decision."""
-        return self._live.now_s
-
-    @property
-    def group(self) -> Group:
-        """GPUs and services."""
-        return self._live.group
-
-    @property
-    def services(self) -> Mapping[ServiceId, Service]:
-        """Facts of the services loaded here."""
-        return self._live.services
-
-    @property
-    def kv(self) -> KvLedger:
-        """KV held and promised here."""
-        self._live.absorb()
-        return self._live.kv
-
-    @property
-    def max_num_seqs(self) -> int:
-        """Requests that may run at the same time."""
-        return self._live.max_num_seqs
-
-    @property
-    def max_num_batched_tokens(self) -> int:
-        """Tokens that one iteration may compute."""
-        return self._live.max_num_batched_tokens
-
-    @property
-    def requests(self) -> Mapping[RequestId, RequestView]:
-        """Unfinished requests here, oldest first."""
-        return self._live.requests
-
-    @property
-    def table(self) -> RequestTable:
-        """The same as columns."""
-        return self._live.table
-
-    @property
-    def in_flight(self) -> tuple[Batch, ...]:
-        """Batches being computed."""
-        return self._live.in_flight
-
-    @property
-    def free_share(self) -> float:
-        """All of the SMs or none."""
-        return self._live.free_share
-
-
-@dataclass(frozen=True, slots=True)
-class LiveCluster:
-    """What dispatch and placement see."""
-
-    _state: LiveState
+    state: LiveState
     services: Mapping[ServiceId, Service]
+    costs: TableCosts
+    max_num_seqs: int
+    max_num_batched_tokens: int
 
-    @property
-    def now_s(self) -> float:
-        """Time of the decision."""
-        return self._state.now_s
-
-    @property
-    def cluster(self) -> Cluster:
-        """The machine."""
-        return self._state.cluster
-
-    @property
-    def deployment(self) -> Deployment:
-        """What is loaded or being loaded."""
-        return self._state.deployment
-
-    @property
-    def groups(self) -> Mapping[GroupId, GroupView]:
-        """Live groups of the deployment."""
-        return {g: live.window for g, live in self._state.groups.items() if not live.is_stopping}
-
-    @property
-    def backlog(self) -> Mapping[ServiceId, int]:
-        """Unfinished requests per service, those to come not counted."""
-        return {service: len(self._unfinished_ids(service)) for service in self.services}
-
-    @property
-    def queued(self) -> Mapping[GroupId, int]:
-        """Unfinished requests per group."""
-        return {
-            g: len(live.open_ids())
-            for g, live in self._state.groups.items()
-            if not live.is_stopping
-        }
-
-    def unfinished(self, service: ServiceId) -> RequestTable:
-        """Unfinished requests of a service that have arrived."""
-        return self._state.table(self._unfinished_ids(service))
-
-    def _unfinished_ids(self, service: ServiceId) -> Ints:
-        arrays = self._state.arrays
-        here = self._is_of(service) & (arrays.arrival_s <= self._state.now_s)
-        return np.flatnonzero(here & np.isnan(arrays.finished_s))
-
-    def _is_of(self, service: ServiceId) -> NDArray[np.bool_]:
-        calls: NDArray[np.bool_] = self._state.workload.service == self._index[service]
-        return calls
-
-    @property
-    def _index(self) -> Mapping[ServiceId, int]:
-        return {service: index for index, service in enumerate(self.services)}
-
-    def to_come(self, service: ServiceId) -> CallTable:
-        """Calls of a service that wait for others."""
-        ids = np.flatnonzero(self._is_of(service) & self._waits())
-        load, finished_s = self._state.workload, self._state.arrays.finished_s
-        is_known = finished_s <= self._state.now_s
-        known = load.edges.carried(np.where(is_known, load.output_tokens, 0))
-        return CallTable(
-            ids,
-            (load.own_tokens + known)[ids],
-            load.max_output_tokens[ids],
-            self._state.predicted_tokens(ids),
+    def group(self, group: Group) -> LiveGroup:
+        """An empty group that has not loaded."""
+        (service,) = group.services
+        return LiveGroup(
+            group=group,
+            services={service: self.services[service]},
+            kv=self.ledger(group),
+            max_num_seqs=self.max_num_seqs,
+            max_num_batched_tokens=self.max_num_batched_tokens,
+            state=self.state,
         )
 
-    @property
-    def edges(self) -> Edges:
-        """The pairs whose child is still to come."""
-        edges, finished_s = self._state.workload.edges, self._state.arrays.finished_s
-        kept = self._waits()[edges.child] & ~(finished_s[edges.parent] <= self._state.now_s)
-        return Edges(edges.parent[kept], edges.child[kept], edges.carries[kept])
-
-    def _waits(self) -> NDArray[np.bool_]:
-        """Calls of applications that have come in which have not arrived themselves."""
-        state = self._state
-        known: NDArray[np.bool_] = state.workload.arrival_s <= state.now_s
-        return known & (state.arrays.arrival_s > state.now_s)
-
-    @property
-    def apps(self) -> Mapping[AppId, AppView]:
-        """None: this engine serves single requests."""
-        return {}
-
-    @property
-    def warm(self) -> frozenset[ResourceId]:
-        """None: this engine has no other backends."""
-        return frozenset()
+    def ledger(self, group: Group) -> KvLedger:
+        """An empty ledger of a group's KV."""
+        (service,) = group.services
+        facts, block_tokens = self.services[service], self.costs.block_tokens(service)
+        tokens = self.costs.kv_blocks(service, group.tensor_parallel) * block_tokens
+        return KvLedger(
+            capacity_bytes=tokens * facts.kv_bytes_per_token,
+            services={service: facts},
+            block_tokens=block_tokens,
+        )

@@ -1,0 +1,83 @@
+"""How both engines ask policies: timed, checked, and refused with one sentence."""
+
+from collections.abc import Sequence
+from time import perf_counter
+
+from harness.engines.recorder import Recorder
+from harness.interface.checks import IllegalDecision, check
+from harness.interface.decisions import (
+    ContinuousBatching,
+    Decision,
+    Deployment,
+    StaticBatching,
+)
+from harness.interface.draft import Draft
+from harness.interface.entities import Cluster
+from harness.interface.filling import fill_continuous, fill_static
+from harness.interface.policies import Capability, PlacementPolicy, SchedulingPolicy
+from harness.interface.views import ClusterView, GroupView, RequestView
+
+
+def ask_schedule(
+    policy: SchedulingPolicy,
+    window: GroupView,
+    group: GroupView,
+    *,
+    supports: frozenset[Capability],
+) -> tuple[Decision, float]:
+    """The policy's decision on a group that it sees through `window`, and its wall-clock seconds.
+
+    Raises IllegalDecision when the policy breaks a rule.
+    """
+    started_s = perf_counter()
+    decision = policy.schedule(window)
+    seconds = perf_counter() - started_s
+    _refuse(policy, group, check(decision, group, supports=supports))
+    return decision, seconds
+
+
+def one_batch(
+    group: GroupView, rule: ContinuousBatching | StaticBatching, order: Sequence[RequestView]
+) -> Decision:
+    """What a priority order means now: the batch of those who come first in it and fit."""
+    draft = Draft(group)
+    if isinstance(rule, ContinuousBatching):
+        fill_continuous(draft, order, rule)
+        return draft.decision()
+    wake_s = fill_static(draft, order, rule)
+    return draft.decision(until=rule.until, wake_s=wake_s)
+
+
+def refuse_idling(policy: SchedulingPolicy, group: GroupView, decision: Decision) -> None:
+    """Raise IllegalDecision where requests would wait for ever."""
+    if not decision.launch and decision.wake_s is None:
+        waiting = len(group.requests)
+        problem = f"{waiting} requests wait, nothing runs and no time to wake is given"
+        _refuse(policy, group, [problem])
+
+
+def _refuse(policy: SchedulingPolicy, group: GroupView, problems: list[str]) -> None:
+    if problems:
+        raise IllegalDecision(
+            f"{type(policy).__name__} in {group.group.id} at {group.now_s:.3f} s: "
+            + "; ".join(problems)
+        )
+
+
+def ask_deployment(policy: PlacementPolicy, view: ClusterView, recorder: Recorder) -> Deployment:
+    """The policy's deployment; the wall-clock seconds it took are recorded."""
+    started_s = perf_counter()
+    deployment = policy.place(view)
+    recorder.decided("place", perf_counter() - started_s)
+    return deployment
+
+
+def refuse_gpus(wanted: Deployment, cluster: Cluster) -> None:
+    """Raise ValueError where a deployment uses a GPU that is not there, or one twice."""
+    used = [gpu for group in wanted.groups for gpu in group.gpus]
+    if unknown := set(used) - set(cluster.gpus):
+        count = len(cluster.gpus)
+        raise ValueError(f"a deployment uses GPU {min(unknown)}, the cluster has {count}")
+    if len(set(used)) < len(used):
+        twice = next(gpu for gpu in used if used.count(gpu) > 1)
+        raise ValueError(f"a deployment puts two groups on GPU {twice}")

@@ -1,0 +1,163 @@
+"""The life of every request of a run, the same on both engines.
+
+It arrives, or waits for the answers of others; it is predicted, dispatched to a group of its
+service, perhaps moved to another, and answered, which releases those that waited for it alone and
+may drain its service. An engine says when; what then follows is decided here.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+import numpy as np
+
+from harness.engines.live import LiveCluster, LiveState, SeenGroup
+from harness.engines.state import Ints, new_arrays
+from harness.interface.entities import (
+    Cluster,
+    GroupId,
+    LengthPrediction,
+    RequestId,
+    Service,
+    ServiceId,
+)
+from harness.interface.graph import NOBODY, Graph
+from harness.interface.policies import LengthPredictor, System
+from harness.workloads.workload import Workload
+
+
+class Lifecycle:
+    """Requests by where they are in their lives.
+
+    `roots` are the requests that wait for nobody; `remaining` counts the unanswered of each
+    service, those to come included; `held_back` has the requests that have come and are in no
+    group. `deliver` takes requests with the group of each.
+    """
+
+    def __init__(
+        self,
+        workload: Workload,
+        cluster: Cluster,
+        system: System,
+        *,
+        groups: Mapping[GroupId, SeenGroup],
+        deliver: Callable[[Sequence[int], Sequence[GroupId]], None],
+    ) -> None:
+        """Nobody has arrived. `groups` are those that policies see, as they come and go."""
+        self.workload, self.system = workload, system
+        self.graph = Graph(workload.edges, workload.service)
+        self.roots: Ints = np.flatnonzero(self.graph.waits == 0)
+        arrays = new_arrays(
+            workload.prompt_tokens,
+            workload.output_tokens,
+            np.zeros(len(workload), np.int64),
+            np.where(self.graph.waits == 0, workload.arrival_s, np.inf),
+        )
+        self.state = LiveState(workload, cluster, arrays, self.graph.waits.copy())
+        self.services: Mapping[ServiceId, Service] = {s.id: s for s in workload.services}
+        self.view = LiveCluster(self.state, self.services, groups)
+        self.remaining = {
+            s.id: int((workload.service == i).sum()) for i, s in enumerate(workload.services)
+        }
+        self.held_back: dict[ServiceId, list[int]] = {}
+        self._deliver = deliver
+        # Of a chain: the group of its call that has come last, and where those to come belong.
+        self._home: dict[int, GroupId] = {}
+        self._following: dict[int, GroupId] = {}
+
+    @property
+    def is_over(self) -> bool:
+        """Whether every request is answered, or never will be."""
+        return not sum(self.remaining.values())
+
+    def hold_back(self, service: ServiceId, requests: Iterable[int]) -> None:
+        """Requests of a service are in no group: they have come, or have left theirs."""
+        self.held_back.setdefault(service, []).extend(requests)
+
+    def hand_out(self, service: ServiceId) -> None:
+        """Dispatch a service's requests that are in no group, if the deployment has one for it."""
+        requests = sorted(self.held_back.get(service, []))
+        homes = [g.id for g in self.state.deployment.groups if service in g.services]
+        if not homes or not requests:
+            return
+        del self.held_back[service]
+        chosen = self._dispatched(requests, service, homes)
+        for request, group in zip(requests, chosen, strict=True):
+            if group not in homes:
+                raise ValueError(
+                    f"r{request} of {service} was dispatched to {group}, which does not serve it"
+                )
+        if len(self.workload.edges):
+            self._home.update(zip(requests, chosen, strict=True))
+        self._deliver(requests, chosen)
+
+    def _dispatched(
+        self, requests: list[int], service: ServiceId, homes: list[GroupId]
+    ) -> list[GroupId]:
+        """A group for each request: where its predecessor was, else as the policy says."""
+        known = {r: self._following.pop(r) for r in requests if r in self._following}
+        known = {r: group for r, group in known.items() if group in homes}
+        asked = [r for r in requests if r not in known]
+        if asked:
+            chosen = self.system.dispatch.dispatch(asked, service, self.view)
+            known |= zip(asked, chosen, strict=True)
+        return [known[r] for r in requests]
+
+    def predict(
+        self, predictor: LengthPredictor, request: int
+    ) -> tuple[RequestId, LengthPrediction, float]:
+        """Who is predicted, its length, and the seconds until that is known."""
+        facts = self.state.facts(request)
+        length, seconds = predictor.predict(facts)
+        return facts.id, length, seconds
+
+    def foresee(self, predictor: LengthPredictor, calls: Ints) -> None:
+        """Predict calls that have not arrived, of applications that have come in."""
+        predicted = self.state.predicted
+        for call in calls.tolist():
+            if call not in predicted:
+                predicted[call] = predictor.predict(self.workload.facts(call))[0]
+
+    def answered(self, requests: Ints) -> list[ServiceId]:
+        """Count these as answered; returns the services that they have drained."""
+        drained = []
+        ended = np.bincount(self.workload.service[requests], minlength=len(self.services))
+        for service, count in zip(self.remaining, ended.tolist(), strict=True):
+            self.remaining[service] -= count
+            if count and not self.remaining[service]:
+                drained.append(service)
+        return drained
+
+    def released(self, answered: Ints) -> list[int]:
+        """Calls that waited for these alone and arrive now.
+
+        One that has an arrival already is in its group: a replica has seen to it.
+        """
+        waits, arrival_s, come = self.state.waits, self.state.arrays.arrival_s, []
+        for request in answered.tolist():
+            for call in self.graph.children(request):
+                waits[call] -= 1
+                is_there = bool(arrival_s[call] < np.inf)
+                if self.graph.chain[request] != NOBODY:
+                    self._follow(request, call, is_there=is_there)
+                if waits[call] == 0 and not is_there:
+                    arrival_s[call] = self.state.now_s
+                    come.append(call)
+        return come
+
+    def give_up(self, requests: Iterable[int]) -> None:
+        """These will never be answered, nor the calls that wait for them; none counts any more."""
+        found: set[int] = set()
+        left = list(requests)
+        while left:
+            request = left.pop()
+            if request not in found:
+                found.add(request)
+                left.extend(self.graph.children(request))
+        for request in found:
+            self.remaining[self.workload.service_of(request)] -= 1
+
+    def _follow(self, request: int, follower: int, *, is_there: bool) -> None:
+        """A call of a chain has been answered: the next one belongs where it was, or is there."""
+        group = self._home.pop(request)
+        self._home[follower] = group
+        if not is_there:
+            self._following[follower] = group

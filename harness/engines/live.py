@@ -1,0 +1,176 @@
+"""What both engines know of a run while it goes on, and what dispatch and placement see of it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from harness.engines.state import Ints, RequestArrays
+from harness.interface.decisions import Deployment
+from harness.interface.entities import (
+    AppId,
+    Cluster,
+    GroupId,
+    LengthPrediction,
+    Request,
+    ResourceId,
+    Service,
+    ServiceId,
+)
+from harness.interface.graph import Edges
+from harness.interface.tables import CallTable, RequestTable
+from harness.interface.views import AppView, GroupView
+from harness.workloads.workload import Workload
+
+
+@dataclass(slots=True)
+class LiveState:
+    """Everything about requests that all groups share.
+
+    `waits` counts the answers that each request still waits for. `arrays.arrival_s` is infinite for
+    those that wait.
+    """
+
+    workload: Workload
+    cluster: Cluster
+    arrays: RequestArrays
+    waits: Ints
+    predicted: dict[int, LengthPrediction] = field(default_factory=dict)
+    deployment: Deployment = field(default_factory=lambda: Deployment(()))
+    now_s: float = 0.0
+
+    def facts(self, request: int) -> Request:
+        """What is known of a request that has arrived."""
+        facts = self.workload.facts(request)
+        arrival_s = float(self.arrays.arrival_s[request])
+        return facts if arrival_s == facts.arrival_s else replace(facts, arrival_s=arrival_s)
+
+    def table(self, ids: Ints) -> RequestTable:
+        """The columns that policies may see, for these ids (ascending)."""
+        arrays, workload = self.arrays, self.workload
+        return RequestTable(
+            id=ids,
+            arrival_s=arrays.arrival_s[ids],
+            prompt_tokens=arrays.prompt[ids],
+            generated_tokens=arrays.generated[ids],
+            kv_tokens=arrays.kv[ids],
+            max_output_tokens=workload.max_output_tokens[ids],
+            deadline_s=workload.deadline_s[ids],
+            predicted_mean_tokens=self.predicted_tokens(ids),
+        )
+
+    def predicted_tokens(self, ids: Ints) -> NDArray[np.float64]:
+        """Mean of what is predicted for each of these, NaN where nothing is."""
+        if not self.predicted:
+            return np.full(len(ids), np.nan)
+        known = [self.predicted.get(i) for i in ids.tolist()]
+        return np.array([np.nan if k is None else k.mean_tokens for k in known], np.float64)
+
+
+class SeenGroup(Protocol):
+    """A group of the deployment, as far as the cluster's view shows it."""
+
+    @property
+    def window(self) -> GroupView:
+        """What policies may see of it."""
+
+    @property
+    def is_stopping(self) -> bool:
+        """Whether it is on its way out."""
+
+    def open_ids(self) -> Ints:
+        """Unfinished requests here that have arrived, ascending."""
+
+
+@dataclass(frozen=True, slots=True)
+class LiveCluster:
+    """What dispatch and placement see."""
+
+    _state: LiveState
+    services: Mapping[ServiceId, Service]
+    _groups: Mapping[GroupId, SeenGroup]
+
+    @property
+    def now_s(self) -> float:
+        """Time of the decision."""
+        return self._state.now_s
+
+    @property
+    def cluster(self) -> Cluster:
+        """The machine."""
+        return self._state.cluster
+
+    @property
+    def deployment(self) -> Deployment:
+        """What is loaded or being loaded."""
+        return self._state.deployment
+
+    @property
+    def groups(self) -> Mapping[GroupId, GroupView]:
+        """Live groups of the deployment."""
+        return {g: live.window for g, live in self._groups.items() if not live.is_stopping}
+
+    @property
+    def backlog(self) -> Mapping[ServiceId, int]:
+        """Unfinished requests per service, those to come not counted."""
+        return {service: len(self._unfinished_ids(service)) for service in self.services}
+
+    @property
+    def queued(self) -> Mapping[GroupId, int]:
+        """Unfinished requests per group."""
+        return {g: len(live.open_ids()) for g, live in self._groups.items() if not live.is_stopping}
+
+    def unfinished(self, service: ServiceId) -> RequestTable:
+        """Unfinished requests of a service that have arrived."""
+        return self._state.table(self._unfinished_ids(service))
+
+    def _unfinished_ids(self, service: ServiceId) -> Ints:
+        arrays = self._state.arrays
+        here = self._is_of(service) & (arrays.arrival_s <= self._state.now_s)
+        return np.flatnonzero(here & np.isnan(arrays.finished_s))
+
+    def _is_of(self, service: ServiceId) -> NDArray[np.bool_]:
+        calls: NDArray[np.bool_] = self._state.workload.service == self._index[service]
+        return calls
+
+    @property
+    def _index(self) -> Mapping[ServiceId, int]:
+        return {service: index for index, service in enumerate(self.services)}
+
+    def to_come(self, service: ServiceId) -> CallTable:
+        """Calls of a service that wait for others."""
+        ids = np.flatnonzero(self._is_of(service) & self._waits())
+        load, finished_s = self._state.workload, self._state.arrays.finished_s
+        is_known = finished_s <= self._state.now_s
+        known = load.edges.carried(np.where(is_known, load.output_tokens, 0))
+        return CallTable(
+            ids,
+            (load.own_tokens + known)[ids],
+            load.max_output_tokens[ids],
+            self._state.predicted_tokens(ids),
+        )
+
+    @property
+    def edges(self) -> Edges:
+        """The pairs whose child is still to come."""
+        edges, finished_s = self._state.workload.edges, self._state.arrays.finished_s
+        kept = self._waits()[edges.child] & ~(finished_s[edges.parent] <= self._state.now_s)
+        return Edges(edges.parent[kept], edges.child[kept], edges.carries[kept])
+
+    def _waits(self) -> NDArray[np.bool_]:
+        """Calls of applications that have come in which have not arrived themselves."""
+        state = self._state
+        known: NDArray[np.bool_] = state.workload.arrival_s <= state.now_s
+        return known & (state.arrays.arrival_s > state.now_s)
+
+    @property
+    def apps(self) -> Mapping[AppId, AppView]:
+        """None: this engine serves single requests."""
+        return {}
+
+    @property
+    def warm(self) -> frozenset[ResourceId]:
+        """None: this engine has no other backends."""
+        return frozenset()

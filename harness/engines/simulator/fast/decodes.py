@@ -1,0 +1,96 @@
+"""Runs of equal decode iterations of a replica: how many, and what they leave."""
+
+from harness.costs.compiled import inlined
+from harness.costs.iteration import IterationTable, decode_iterations_within, decode_run_seconds
+from harness.engines.simulator.fast.arrays import (
+    CLOCK,
+    CONTEXT,
+    DECODED,
+    DECODES,
+    DECODING,
+    FLIGHT,
+    FLIGHT_S,
+    LONGEST,
+    PREEMPTED,
+    STEPS,
+    ReplicaArrays,
+    ReplicaRule,
+)
+from harness.engines.simulator.fast.holders import (
+    finish_due,
+    iterations_that_fit,
+    pass_time,
+    take_blocks,
+    write_log,
+)
+from harness.engines.state import RequestArrays
+
+
+@inlined
+def run_decodes(
+    table: IterationTable,
+    requests: RequestArrays,
+    replica: ReplicaArrays,
+    rule: ReplicaRule,
+    sees_s: float,
+    horizon_s: float,
+) -> None:
+    """Run equal decode iterations until the next thing can change.
+
+    That is a finish, KV that is full, the first boundary at or after `sees_s`, or the last one
+    within the horizon; if none ends within it, one begins.
+    """
+    counts = replica.counts
+    batch, context = counts[DECODING], counts[CONTEXT]
+    longest = counts[LONGEST] + counts[STEPS]
+    most = requests.ends[replica.heap[0]] - counts[STEPS]
+    # After a preemption the waiting ones are looked at again one iteration later.
+    iterations = 1 if counts[PREEMPTED] else iterations_that_fit(replica, rule, most)
+    duration_s = decode_run_seconds(table, batch, context, longest, iterations)
+    clock_s = replica.time_s[CLOCK]
+    if clock_s + duration_s > sees_s:
+        iterations = decode_iterations_within(
+            table, batch, context, longest, sees_s - clock_s, iterations
+        )
+        duration_s = decode_run_seconds(table, batch, context, longest, iterations)
+    if clock_s + duration_s > horizon_s:
+        iterations = decode_iterations_within(
+            table, batch, context, longest, horizon_s - clock_s, iterations
+        )
+        duration_s = decode_run_seconds(table, batch, context, longest, iterations)
+        if clock_s + duration_s > horizon_s:
+            iterations -= 1
+            duration_s = decode_run_seconds(table, batch, context, longest, iterations)
+    if iterations == 0:
+        replica.time_s[FLIGHT_S] = decode_run_seconds(table, batch, context, longest, 1)
+        counts[FLIGHT] = DECODES
+    else:
+        end_decodes(requests, replica, rule, iterations, duration_s)
+
+
+@inlined
+def end_decodes(
+    requests: RequestArrays,
+    replica: ReplicaArrays,
+    rule: ReplicaRule,
+    iterations: int,
+    duration_s: float,
+) -> None:
+    """`iterations` decode steps of everybody are over."""
+    if rule.log_on:
+        write_log(replica, duration_s, iterations, True, False)
+    step_decodes(replica, rule, iterations, duration_s)
+    pass_time(replica, duration_s)
+    finish_due(requests, replica, rule)
+
+
+@inlined
+def step_decodes(
+    replica: ReplicaArrays, rule: ReplicaRule, iterations: int, duration_s: float
+) -> None:
+    """Tokens, blocks and attained time of `iterations` decode steps."""
+    counts = replica.counts
+    take_blocks(replica, rule, iterations)
+    counts[STEPS] += iterations
+    counts[CONTEXT] += iterations * counts[DECODING]
+    replica.time_s[DECODED] += duration_s

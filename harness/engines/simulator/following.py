@@ -1,0 +1,89 @@
+"""Groups under a priority order: how one becomes a replica, in which order its requests wait."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from harness.costs.model import TableCosts
+from harness.engines.lifecycle import Lifecycle
+from harness.engines.simulator.fast.replica import ReplicaState, replica_rule
+from harness.engines.simulator.group import GroupFactory, LiveGroup
+from harness.engines.state import Ints
+from harness.interface.decisions import ContinuousBatching, PriorityOrder
+from harness.interface.entities import ServiceId
+from harness.interface.graph import NOBODY
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Following:
+    """Turns groups into replicas and gives them their requests in order."""
+
+    lifecycle: Lifecycle
+    costs: TableCosts
+    factory: GroupFactory
+    keeps_log: bool
+
+    def follow(self, live: LiveGroup, priority_order: PriorityOrder, *, chains: bool) -> None:
+        """Turn a group into a replica.
+
+        With `chains` the next call of a chain arrives in it unasked where the order is that of
+        arrival.
+        """
+        rule = priority_order.rule
+        assert isinstance(rule, ContinuousBatching)
+        self._refuse(rule)
+        (service,) = live.group.services
+        costs, tp = self.costs, live.group.tensor_parallel
+        in_numbers = replica_rule(
+            rule,
+            capacity_blocks=costs.kv_blocks(service, tp),
+            block_tokens=costs.block_tokens(service),
+            log=self.keeps_log,
+        )
+        live.priority_order = priority_order
+        ids = live.open_ids()
+        if priority_order.key is None and chains:
+            self._chain(service)
+        self._key(live, ids)
+        live.members.clear()
+        live.inbox.clear()
+        live.kv = self.factory.ledger(live.group)
+        state = self.lifecycle.state
+        table = costs.table(service, tp)
+        live.replica = ReplicaState.empty(table, in_numbers, state.arrays, state.now_s)
+        live.replica.add(ids, state.now_s)
+
+    def take_in(self, live: LiveGroup) -> None:
+        """Requests of its inbox wait in the replica."""
+        assert live.replica is not None
+        ids = np.array(sorted(live.inbox), np.int64)
+        live.inbox.clear()
+        self._key(live, ids)
+        live.replica.add(ids, self.lifecycle.state.now_s)
+
+    def reorder(self, live: LiveGroup) -> None:
+        """Order the waiting requests of a replica anew."""
+        assert live.replica is not None
+        self._key(live, live.open_ids())
+        live.replica.add(live.replica.withdraw(everything=False), self.lifecycle.state.now_s)
+
+    def _refuse(self, rule: ContinuousBatching) -> None:
+        """Raise ValueError where a rule asks for larger batches than the engine has."""
+        for name in ("max_num_seqs", "max_num_batched_tokens"):
+            asked, most = getattr(rule, name), getattr(self.factory, name)
+            if asked > most:
+                raise ValueError(f"the policy's {name}={asked} exceeds the engine's {most}")
+
+    def _key(self, live: LiveGroup, ids: Ints) -> None:
+        assert live.priority_order is not None
+        state, key = self.lifecycle.state, live.priority_order.key
+        state.arrays.key[ids] = (
+            state.arrays.arrival_s[ids] if key is None else key(state.table(ids))
+        )
+
+    def _chain(self, service: ServiceId) -> None:
+        """Calls of a chain follow each other within the replicas of a service."""
+        workload, graph = self.lifecycle.workload, self.lifecycle.graph
+        index = [s.id for s in workload.services].index(service)
+        rows = (workload.service == index) & (graph.chain != NOBODY)
+        self.lifecycle.state.arrays.next[rows] = graph.chain[rows]

@@ -1,0 +1,55 @@
+"""The client of a run on the wall clock: a thread that hands requests over at their time."""
+
+import threading
+from collections.abc import Callable, Iterator
+from queue import Empty, SimpleQueue
+
+import numpy as np
+
+from harness.engines.state import Floats, Ints
+from harness.workloads.workload import Workload
+
+
+class Client:
+    """Hands over every request that waits for nobody, from a thread of its own.
+
+    `lag_s` is how late each request was handed over.
+    """
+
+    def __init__(self, workload: Workload, roots: Ints, clock: Callable[[], float]) -> None:
+        """It has not begun. `roots` are those that wait for nobody."""
+        self.lag_s: Floats = np.full(len(workload), np.nan)
+        self._arrival_s, self._roots, self._clock = workload.arrival_s, roots, clock
+        self._handed: SimpleQueue[tuple[float, list[int]]] = SimpleQueue()
+        self._ends = threading.Event()
+
+    def start(self) -> None:
+        """Begin."""
+        threading.Thread(target=self._hand_over, daemon=True).start()
+
+    def stop(self) -> None:
+        """Hand over no more."""
+        self._ends.set()
+
+    def _hand_over(self) -> None:
+        arrivals_s = self._arrival_s[self._roots]
+        for at_s in np.unique(arrivals_s).tolist():
+            if self._ends.wait(max(0.0, at_s - self._clock())):
+                return
+            self._handed.put((self._clock(), self._roots[arrivals_s == at_s].tolist()))
+
+    def arrived(self) -> Iterator[list[int]]:
+        """What has been handed over and not yet taken."""
+        while not self._handed.empty():
+            yield self._taken(*self._handed.get())
+
+    def wait(self, seconds: float) -> list[int]:
+        """What is handed over next; nobody where that is later than so many seconds from now."""
+        try:
+            return self._taken(*self._handed.get(timeout=seconds))
+        except Empty:
+            return []
+
+    def _taken(self, handed_s: float, requests: list[int]) -> list[int]:
+        self.lag_s[requests] = handed_s - self._arrival_s[requests]
+        return requests

@@ -1,0 +1,169 @@
+"""vLLM's scheduler, led to exactly the batch that it is told.
+
+vLLM's own `schedule()` is kept. Who is to run stands in `running`, who is to be admitted is all
+that the waiting queue offers, who pauses is held out of sight, and the size of each chunk comes
+from the hook that aligns chunks of hybrid models. This file and `scheduler.py` are the only ones
+that touch vLLM's internals.
+"""
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from harness.engines.vllm.planned_queue import PlannedQueue
+
+try:
+    from vllm.v1.core.sched.scheduler import Scheduler
+except ImportError as error:
+    raise ImportError(f"this engine needs vLLM ({error}): make setup-vllm") from None
+
+
+READY_CHECK = next(
+    (
+        name
+        for name in ("_handle_blocked_waiting_request", "_try_promote_blocked_waiting_request")
+        if hasattr(Scheduler, name)
+    ),
+    "_handle_blocked_waiting_request",
+)
+"""What vLLM calls the check whether a request that was not ready is now: since 0.32, before."""
+
+
+class LedScheduler(Scheduler):  # type: ignore[misc]
+    """Computes the batches of a plan; whoever derives from it makes the plan."""
+
+    running: list[Any]
+    block_size: int
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        """As vLLM builds it.
+
+        Raises ValueError for settings under which the decided batch would not be the one computed.
+        """
+        super().__init__(*args, **kwargs)
+        self._refuse_settings()
+        self.waiting = PlannedQueue()
+        # What must stay free when a request is admitted is the policy's to say.
+        self.kv_cache_manager.watermark_blocks = 0
+        self._planned: dict[str, int] = {}
+        self.caches = bool(self.cache_config.enable_prefix_caching)
+        self._fits_whole = bool(self.vllm_config.scheduler_config.scheduler_reserve_full_isl)
+
+    def _refuse_settings(self) -> None:
+        config, settings = self.vllm_config, self.scheduler_config
+        groups = len(self.kv_cache_config.kv_cache_groups)
+        problems = {
+            "async_scheduling decides a step ahead: give --no-async-scheduling": (
+                settings.async_scheduling
+            ),
+            "a policy counts one token per decode: no speculative decoding": (
+                config.speculative_config is not None
+            ),
+            "a policy chooses the chunks of a prompt: chunked prefill must be on": (
+                not settings.enable_chunked_prefill
+            ),
+            "KV moves between engines without the policy: no KV or encoder connector": (
+                self.connector is not None or self.ec_connector is not None
+            ),
+            "adapters would bound a batch without the policy: no LoRA": bool(self.lora_config),
+            "several batches would be in flight: no pipeline parallelism": self.use_pp,
+            "encoder inputs would bound a batch without the policy: text models only": (
+                self.max_num_encoder_input_tokens > 0
+            ),
+            "this model aligns its chunks itself, so a policy cannot choose them": (
+                self.need_mamba_block_aligned_split
+            ),
+            f"a policy counts KV of one kind, this model has {groups}": groups > 1,
+        }
+        for problem, is_so in problems.items():
+            if is_so:
+                raise ValueError(problem)
+
+    def _enqueue_waiting_request(self, request: Any) -> None:
+        """One queue for all: whom it shows is planned."""
+        self.waiting.add_request(request)
+
+    def is_ready(self, request: Any) -> bool:
+        """Whether a request that could not run when it came now can."""
+        return bool(getattr(self, READY_CHECK)(request))
+
+    @property
+    def runs_as_planned(self) -> bool:
+        """Whether exactly those run who were planned last."""
+        return len(self.running) == len(self._planned)
+
+    def schedule_again(self, args: tuple[Any, ...]) -> Any:
+        """The batch of the step before once more: `running` has it, each decodes, nobody else is.
+
+        Left to itself vLLM does just that, so it need not be led.
+        """
+        self.waiting.offer([])
+        try:
+            output = super().schedule(*args)
+        finally:
+            self.waiting.close()
+        if output.num_scheduled_tokens != self._planned:
+            self.verify(output, set())
+        return output
+
+    def preempt(self, request: Any) -> None:
+        """Drop a request's KV between two iterations; it may come back at once."""
+        self.running.remove(request)
+        self._preempt_request(request, time.monotonic())
+        self.prev_step_scheduled_req_ids.discard(request.request_id)
+
+    def schedule_planned(self, planned: dict[str, int], args: tuple[Any, ...]) -> Any:
+        """vLLM's own scheduling of these requests alone."""
+        running: dict[str, Any] = {r.request_id: r for r in self.running}
+        runs = [running[name] for name in planned if name in running]
+        paused = [request for name, request in running.items() if name not in planned]
+        admitted = [self.requests[name] for name in planned if name not in running]
+        uncached = self._without_prefix(admitted, planned) if self.caches else []
+        self._planned = planned
+        self.running = runs
+        self.waiting.offer(admitted)
+        self.need_mamba_block_aligned_split = True
+        # Whether a prompt must fit whole is the policy's to say; the ledger has the last word.
+        self.scheduler_reserve_full_isl = False
+        try:
+            return super().schedule(*args)
+        finally:
+            self.need_mamba_block_aligned_split = False
+            self.scheduler_reserve_full_isl = self._fits_whole
+            self.waiting.close()
+            self.running = [*self.running, *paused]
+            for request in uncached:
+                request.skip_reading_prefix_cache = False
+
+    def _without_prefix(self, admitted: list[Any], planned: Mapping[str, int]) -> list[Any]:
+        """Let requests that begin with a part of their prompt compute it, cached or not.
+
+        What was decided is how far a request gets, and that much KV is counted; a cached prefix
+        may reach further. Whoever begins with its whole context is spared what is cached.
+        """
+        cut = [r for r in admitted if planned[r.request_id] < r.num_tokens]
+        changed = [request for request in cut if not request.skip_reading_prefix_cache]
+        for request in changed:
+            request.skip_reading_prefix_cache = True
+        return changed
+
+    def _mamba_block_aligned_split(
+        self, request: Any, num_new_tokens: int, num_new_local_computed_tokens: int = 0, *_: int
+    ) -> int:
+        """Tokens that the plan has for a request, less those that a cached prefix saves."""
+        return self._planned[request.request_id] - num_new_local_computed_tokens
+
+    def verify(self, output: Any, preempted: set[str]) -> None:
+        """Raise RuntimeError where vLLM has scheduled something else."""
+        got, planned = output.num_scheduled_tokens, self._planned
+        for name, tokens in planned.items():
+            has = got.get(name, 0)
+            if has != tokens and not (self.caches and 0 < has <= tokens):
+                raise RuntimeError(f"vLLM runs {has} tokens of {name}, {tokens} were decided")
+        if other := got.keys() - planned.keys():
+            raise RuntimeError(f"vLLM runs {min(other)}, which was not decided")
+        gone = set(output.preempted_req_ids or ())
+        if other := gone - preempted:
+            raise RuntimeError(f"vLLM preempts {min(other)}, which was not decided")
+        # Older versions list only those that their own loop has preempted.
+        output.preempted_req_ids = gone | preempted

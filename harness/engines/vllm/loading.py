@@ -1,0 +1,50 @@
+"""Starts the engines of a run's groups, in this process or one each, and keeps those asked to."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from harness.engines.vllm.group import VllmGroup, has_gpus, new_engine
+from harness.engines.vllm.groups import Served
+from harness.engines.vllm.options import VllmOptions
+from harness.engines.vllm.ray import RayGroup
+from harness.interface.entities import Group, Service, ServiceId
+from harness.interface.policies import SchedulingPolicy
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loader:
+    """Starts groups that decide by one policy; times are of `clock`, in seconds."""
+
+    options: VllmOptions
+    policy: SchedulingPolicy
+    services: dict[ServiceId, Service]
+    clock: Callable[[], float]
+    keeps_answers: bool
+
+    def start(self, group: Group) -> Served:
+        """Start a group's engine, or take one that is loaded."""
+        (name,) = group.services
+        service = self.services[name]
+        settings = self.options.settings(service, group)
+        if self.options.ray:
+            return RayGroup.start(
+                settings,
+                group=group,
+                service=service,
+                policy=self.policy,
+                keep_answers=self.keeps_answers,
+                on_gpus=has_gpus(),
+            )
+        served = self.options.loaded.pop(settings, None)
+        if served is None:
+            served = VllmGroup(new_engine(settings), self.keeps_answers, settings)
+        served.keep_answers = self.keeps_answers
+        served.use(self.policy, group=group, service=service, clock=self.clock)
+        return served
+
+    def keep(self, group: Served) -> bool:
+        """Whether a group stays loaded: one of this process does if asked to and idle."""
+        if not self.options.keep_loaded or not isinstance(group, VllmGroup) or group.has_work:
+            return False
+        self.options.loaded[group.settings] = group
+        return True

@@ -1,0 +1,90 @@
+"""A decision used again on vLLM's scheduler is the one that would be made."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from baselines.fcfs import Fcfs
+from harness.interface.decisions import Decision
+from harness.interface.draft import Draft
+from harness.interface.events import Event
+from harness.interface.filling import continuous_batch
+from harness.interface.policies import Capability, SchedulingPolicy
+from harness.interface.views import GroupView
+from harness.tests.support.serving import rule
+
+pytest.importorskip("vllm", reason="vLLM is not installed: make setup-vllm")
+pytestmark = [pytest.mark.vllm, pytest.mark.slow]
+
+
+from harness.tests.support.scheduler_bench import Bench  # noqa: E402
+
+
+@dataclass
+class Steady:
+    """In order of arrival, steady when all decode."""
+
+    requires: ClassVar[frozenset[Capability]] = frozenset()
+    subscribes: ClassVar[frozenset[type[Event]]] = frozenset()
+    asked: int = 0
+
+    def observe(self, event: Event) -> None:
+        """Nothing to learn."""
+
+    def schedule(self, view: GroupView) -> Decision:
+        """Fill, and promise."""
+        self.asked += 1
+        draft = Draft(view)
+        continuous_batch(draft, list(view.requests.values()))
+        waits = any(r.generated_tokens == 0 for r in view.requests.values())
+        return draft.decision(steady=not waits)
+
+
+@given(
+    sizes=st.lists(st.tuples(st.integers(1, 90), st.integers(1, 40)), min_size=1, max_size=14),
+    late=st.integers(0, 20),
+    blocks=st.integers(9, 40),
+    chunked_prefill=st.booleans(),
+    steady=st.booleans(),
+)
+@settings(max_examples=40, deadline=None)
+def test_a_decision_used_again_is_the_decision_that_would_be_made(
+    sizes: list[tuple[int, int]], late: int, blocks: int, chunked_prefill: bool, steady: bool
+) -> None:
+    """The same steps, ledger and attained time with and without using decisions again."""
+    runs = []
+    for again in (True, False):
+        policy: SchedulingPolicy
+        policy = (
+            Steady()
+            if steady
+            else Fcfs(rule=rule(chunked_prefill=chunked_prefill, max_num_seqs=5, tokens=140))
+        )
+        bench = Bench(policy, blocks=blocks)
+        if not again:
+            bench.scheduler.served._note_repeat = lambda decision, *, stands: None
+        steps: list[object] = []
+        for number, (prompt, output) in enumerate(sizes):
+            if number == len(sizes) // 2:
+                steps += [bench.step() for _ in range(late)]
+            bench.add(number, prompt, output)
+        while bench.scheduler.has_unfinished_requests():
+            steps.append(bench.step())
+            if len(steps) % 7 == 0:
+                served = bench.scheduler.served
+                steps.append([served.kv.holding(r) for r in served.requests])
+                steps.append([view.gpu_s for view in served.requests.values()])
+                assert not served.kv.problems()
+        runs.append(steps)
+    assert runs[0] == runs[1]
+
+
+def test_a_steady_decision_is_not_asked_for_again() -> None:
+    policy = Steady()
+    bench = Bench(policy, blocks=2000)
+    bench.add(0, 9, 200)
+    bench.drain()
+    assert policy.asked < 12

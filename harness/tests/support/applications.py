@@ -1,0 +1,49 @@
+"""Workloads whose calls wait for the answers of others."""
+
+from dataclasses import replace
+
+import numpy as np
+from hypothesis import strategies as st
+
+from harness.interface.graph import Edges
+from harness.tests.support.serving import (
+    workload,
+)
+from harness.workloads.workload import Workload
+
+
+def linked(load: Workload, pairs: list[tuple[int, int]], *, carries: bool = True) -> Workload:
+    """The workload with edges; prompts grow by the answers carried to them."""
+    both = np.array(pairs, np.int64).reshape(-1, 2)
+    edges = Edges(both[:, 0], both[:, 1], np.full(len(both), carries))
+    carried = edges.carried(load.output_tokens)
+    return replace(
+        load,
+        edges=edges,
+        own_tokens=load.prompt_tokens,
+        prompt_tokens=load.prompt_tokens + carried,
+    )
+
+
+def linked_pairs(load: Workload) -> list[tuple[int, int]]:
+    """(parent, child) of every edge."""
+    return list(zip(load.edges.parent.tolist(), load.edges.child.tolist(), strict=True))
+
+
+@st.composite
+def applications(draw: st.DrawFn) -> Workload:
+    """Up to 24 calls of three services with edges to earlier calls, chains among them."""
+    count = draw(st.integers(2, 24))
+    sizes = st.integers(1, 40)
+    prompts = draw(st.lists(sizes, min_size=count, max_size=count))
+    outputs = draw(st.lists(sizes, min_size=count, max_size=count))
+    gaps = draw(st.lists(st.sampled_from([0.0] * 5 + [0.0507]), min_size=count, max_size=count))
+    load = workload(prompts, outputs, np.cumsum(gaps).tolist(), services=3)
+    service = np.array(draw(st.lists(st.integers(0, 2), min_size=count, max_size=count)))
+    parents = [
+        draw(st.lists(st.integers(max(0, i - 6), i - 1), max_size=2, unique=True)) if i else []
+        for i in range(count)
+    ]
+    came_s = load.arrival_s
+    pairs = [(p, i) for i, chosen in enumerate(parents) for p in chosen if came_s[p] == came_s[i]]
+    return linked(replace(load, service=service), pairs)

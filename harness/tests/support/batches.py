@@ -1,0 +1,44 @@
+"""Who computed how many tokens in which iteration, kept and compared."""
+
+from typing import ClassVar
+
+import pytest
+
+from harness.interface.decisions import Decision
+from harness.interface.events import Event, Iterated
+from harness.interface.policies import Capability, SchedulingPolicy
+from harness.interface.views import GroupView
+
+Step = tuple[float, dict[int, int]]  # when it began, and who computed how many tokens, in order
+
+
+class Watched:
+    """A policy whose batches are kept, in order."""
+
+    requires: ClassVar[frozenset[Capability]] = frozenset()
+    subscribes: ClassVar[frozenset[type[Event]]] = frozenset({Iterated})
+
+    def __init__(self, inner: SchedulingPolicy) -> None:
+        self._inner = inner
+        self.steps: list[Step] = []
+
+    def observe(self, event: Event) -> None:
+        """Keep the batch."""
+        assert isinstance(event, Iterated)
+        tokens = {int(request): n for request, n in event.batch.tokens.items()}
+        self.steps.append((event.now_s - event.duration_s, tokens))
+        if Iterated in self._inner.subscribes:
+            self._inner.observe(event)
+
+    def schedule(self, view: GroupView) -> Decision:
+        """As the policy does."""
+        return self._inner.schedule(view)
+
+
+def assert_same(ours: list[Step], theirs: list[Step]) -> None:
+    """Fail with the first differing iteration from both sides."""
+    for number, (one, other) in enumerate(zip(ours, theirs, strict=False)):
+        same = list(one[1].items()) == list(other[1].items())
+        assert same, f"iteration {number}: {one} here, {other} there"
+        assert one[0] == pytest.approx(other[0], rel=1e-9, abs=1e-9), f"iteration {number}"
+    assert len(ours) == len(theirs)
