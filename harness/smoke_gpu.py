@@ -9,7 +9,7 @@ import sys
 
 from harness.costs.local_hardware import known_gpu
 from harness.costs.nvml import gpu_name, open_nvml
-from harness.runs.record import ROOT
+from harness.paths import ROOT
 
 NO_GPU = 3
 MODELS = {"random-1b": 200, "random-7b": 120}  # requests of a fidelity run

@@ -13,7 +13,8 @@ from harness.interface.policies import System
 from harness.paths import ROOT
 from harness.predictors.ecdf import load_lengths
 from harness.runs.cells import Cell, PredictorFactory, ReadsFiles, WorkloadFactory
-from harness.runs.record import run_id, source_digest
+from harness.runs.provenance import source_digest
+from harness.runs.record import run_id
 
 DETERMINES = (
     "engine",

@@ -10,8 +10,9 @@ from omegaconf.errors import OmegaConfBaseException
 
 from harness import run
 from harness.engines.simulator.loop import Simulator
+from harness.paths import ROOT
 from harness.runs.cells import Cell, run_cells
-from harness.runs.record import ROOT, TEMPORARY
+from harness.runs.record import TEMPORARY
 from harness.tests.support.configured import cells_of, composed, first_cell_of
 
 COMMAND = ROOT / "harness" / "run.py"
