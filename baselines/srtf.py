@@ -5,7 +5,7 @@ Paper      Schrage, A Proof of the Optimality of the Shortest Remaining Processi
 Idea       Every iteration the requests with the fewest predicted tokens left run. A request that
            loses its slot to a newcomer drops its KV and is recomputed later.
 Map        -                              -> the order in `schedule`
-Constants  `slots`: requests that run at once, from the scenario
+Constants  `max_num_seqs`: requests that run at once, from the scenario
 Differs    a prediction that is overrun counts as one token left; without a prediction the limit
            stands in for the length
 Checked    baselines/tests/test_srtf.py::test_a_short_newcomer_takes_a_seat_by_hand
@@ -27,10 +27,10 @@ class Srtf:
     subscribes: ClassVar[frozenset[type[Event]]] = frozenset()
 
     def __init__(self, *, max_num_seqs: int) -> None:
-        """At most `slots` requests hold KV. ValueError below 1."""
+        """At most `max_num_seqs` requests hold KV. ValueError below 1."""
         if max_num_seqs < 1:
-            raise ValueError(f"policy.slots is {max_num_seqs}, it must be at least 1")
-        self._seats = max_num_seqs
+            raise ValueError(f"policy.max_num_seqs is {max_num_seqs}, it must be at least 1")
+        self._max_num_seqs = max_num_seqs
 
     def observe(self, event: Event) -> None:
         """Nothing to learn."""
@@ -38,7 +38,7 @@ class Srtf:
     def schedule(self, view: GroupView) -> Decision:
         """The shortest remainders run; holders behind them give way."""
         draft = Draft(view)
-        max_num_seqs = min(self._seats, view.max_num_seqs)
+        max_num_seqs = min(self._max_num_seqs, view.max_num_seqs)
         order = sorted(view.requests.values(), key=_remaining)
         for request in order[max_num_seqs:]:
             if request.kv_tokens > 0:

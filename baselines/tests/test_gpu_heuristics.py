@@ -3,8 +3,7 @@
 import pytest
 
 from baselines.gpu_heuristics import MaxStages, MinStages
-from harness.planning.forecast import Plan
-from harness.planning.stages import Stage
+from harness.planning.types import Plan, Stage
 from harness.tests.support.serving import RatePreview
 
 

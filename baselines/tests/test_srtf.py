@@ -42,6 +42,6 @@ def test_a_longer_newcomer_waits() -> None:
     assert frame["finished_s"].tolist()[0] == 0.5 + 8 * 0.25
 
 
-def test_no_seats_are_refused() -> None:
-    with pytest.raises(ValueError, match="slots is 0"):
+def test_no_request_at_once_is_refused() -> None:
+    with pytest.raises(ValueError, match="max_num_seqs is 0"):
         Srtf(max_num_seqs=0)

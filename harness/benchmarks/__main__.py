@@ -1,8 +1,8 @@
-"""`python -m harness.benchmarks`: run every module of this package, print and write its figures.
+"""`python -m harness.benchmarks`: run every benchmark, print and write its figures.
 
-A module has `measure() -> dict[str, float]`: flat names with units, in the order to print. Figures
-of speed are minima over repetitions in one process run; results/bench/summary.json holds them all
-with the machine they were taken on.
+A benchmark is a module of this package with `measure() -> dict[str, float]`: flat names with units,
+in the order to print. Figures of speed are minima over repetitions in one process run;
+results/bench/summary.json holds them all with the machine they were taken on.
 """
 
 import importlib
@@ -24,8 +24,10 @@ def main() -> int:
     names = sorted(m.name for m in pkgutil.iter_modules(benchmarks.__path__) if m.name[0] != "_")
     figures: dict[str, float] = {}
     for name in names:
-        print(f"measuring {name} ...", file=sys.stderr, flush=True)
-        figures |= importlib.import_module(f"harness.benchmarks.{name}").measure()
+        module = importlib.import_module(f"harness.benchmarks.{name}")
+        if hasattr(module, "measure"):
+            print(f"measuring {name} ...", file=sys.stderr, flush=True)
+            figures |= module.measure()
     _write(ROOT / "results" / "bench" / "summary.json", figures)
     here = machine()
     table = Table(title=f"{here['cpu']}, {here['cores']} cores, Python {here['python']}")

@@ -10,9 +10,10 @@ from omegaconf import OmegaConf
 
 from harness.build import build
 from harness.costs.model import PARTS, ProfileCosts
-from harness.planning.forecast import Forecaster, ready_load
+from harness.planning.estimate import Forecaster
+from harness.planning.follow import StagePlanner
 from harness.planning.preview import StagePreview
-from harness.planning.staged_placement import StagePlanner
+from harness.planning.types import ready_load
 from harness.predictors.ecdf import load_lengths, output_lengths
 from harness.runs.record import ROOT
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import yaml
 
-from harness.benchmarks._draft_policy import DraftFcfs, DraftSrpt
-from harness.benchmarks._load import serve_s, w1
+from harness.benchmarks.draft_policies import DraftFcfs, DraftSrpt
+from harness.benchmarks.reference_load import serve_s, w1
 from harness.build import build
 from harness.interface.policies import SchedulingPolicy
 from harness.runs.record import ROOT
@@ -18,7 +18,7 @@ REPEATS = 5
 _MILLION = """
 import json, resource
 from harness.benchmarks.speed import policies
-from harness.benchmarks._load import serve_s, w1
+from harness.benchmarks.reference_load import serve_s, w1
 policy = policies()["vllm"]
 serve_s(policy, w1(1000, 1), 1)
 seconds = serve_s(policy, w1(1_000_000, 1), 1)

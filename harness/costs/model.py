@@ -1,22 +1,18 @@
 """Seconds of an iteration and of a load, from measured profiles or else a roofline.
 
-A profile gives, per phase, component and coefficient, values at knots of the number of requests
-(arXiv 2503.16893 eq. 5: linear functions with constants of their own per number of requests).
+A profile gives, per phase, component and coefficient, values at knots of the number of requests.
 `ProfileCosts` adds the components up into one `IterationTable`, which compiled code reads.
 """
 
 import math
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
-import numpy as np
-from numpy.typing import NDArray
-
-from harness.costs.compiled import compiled
 from harness.costs.gpus import GpuFacts, gpu_facts
+from harness.costs.iteration import MAX_REQUESTS, IterationTable, expand, work_seconds
 from harness.costs.models import PROFILES, model_facts, model_of
-from harness.costs.profiles import MEASURED_MEMORY_SHARE, Phase, Profile, read_profiles
+from harness.costs.profiles import MEASURED_MEMORY_SHARE, Profile, read_profiles
 from harness.costs.roofline import (
     Calibration,
     read_calibration,
@@ -27,30 +23,7 @@ from harness.costs.roofline import (
 from harness.interface.entities import ServiceId, Work
 from harness.interface.policies import CostModel
 
-Floats = NDArray[np.float64]
-
-MAX_REQUESTS = 1024
 PARTS = ("forward", "prepare", "sample", "other")
-
-
-class IterationTable(NamedTuple):
-    """Coefficients of an iteration, indexed by its number of requests (0 is unused).
-
-    `shared_s` (length 1) is the fixed cost counted once when prefill and decode share an
-    iteration; our choice, never measured. `prefill_step_s` is indexed by padded prompt tokens:
-    what they cost beyond the linear terms (reading the weights hides a short prompt, and matrix
-    multiplications go by tiles of 64 to 256 tokens); its last entry holds for more tokens.
-    """
-
-    prefill_base_s: Floats
-    prefill_per_padded_token_s: Floats
-    prefill_per_attended_s: Floats
-    prefill_per_token_s: Floats
-    decode_base_s: Floats
-    decode_per_context_s: Floats
-    decode_per_padded_s: Floats
-    shared_s: Floats
-    prefill_step_s: Floats = np.zeros(1)
 
 
 class TableCosts(CostModel, Protocol):
@@ -58,145 +31,6 @@ class TableCosts(CostModel, Protocol):
 
     def table(self, service: ServiceId, tensor_parallel: int) -> IterationTable:
         """Coefficients of an iteration by its number of requests."""
-
-
-@compiled
-def iteration_seconds(
-    table: IterationTable,
-    prefill_requests: int,
-    prefill_tokens: int,
-    prefill_padded_tokens: int,
-    prefill_attended: float,
-    decode_requests: int,
-    context_tokens: int,
-    longest_tokens: int,
-) -> float:
-    """Seconds of one iteration; the arguments are the fields of `Work`."""
-    seconds = 0.0
-    if prefill_requests > 0:
-        step = min(int(prefill_padded_tokens), table.prefill_step_s.size - 1)
-        seconds += (
-            table.prefill_base_s[prefill_requests]
-            + table.prefill_per_padded_token_s[prefill_requests] * prefill_padded_tokens
-            + table.prefill_per_attended_s[prefill_requests] * prefill_attended
-            + table.prefill_per_token_s[prefill_requests] * prefill_tokens
-            + table.prefill_step_s[step]
-        )
-    if decode_requests > 0:
-        seconds += (
-            table.decode_base_s[decode_requests]
-            + table.decode_per_context_s[decode_requests] * context_tokens
-            + table.decode_per_padded_s[decode_requests] * (decode_requests * longest_tokens)
-        )
-        if prefill_requests > 0:
-            seconds -= table.shared_s[0]
-    return seconds
-
-
-@compiled
-def decode_run_seconds(
-    table: IterationTable, requests: int, context_tokens: int, longest_tokens: int, iterations: int
-) -> float:
-    """Seconds of a run of decode iterations with the same requests.
-
-    `context_tokens` and `longest_tokens` are those of the first; every iteration adds a token to
-    each request, so the seconds are an arithmetic series.
-    """
-    first = (
-        table.decode_base_s[requests]
-        + table.decode_per_context_s[requests] * context_tokens
-        + table.decode_per_padded_s[requests] * (requests * longest_tokens)
-    )
-    growth = requests * (table.decode_per_context_s[requests] + table.decode_per_padded_s[requests])
-    return float(iterations * first + growth * (iterations * (iterations - 1.0) / 2.0))
-
-
-@compiled
-def decode_iterations_within(
-    table: IterationTable,
-    requests: int,
-    context_tokens: int,
-    longest_tokens: int,
-    seconds: float,
-    most: int,
-) -> int:
-    """Fewest decode iterations (1..most) that take at least `seconds`; `most` if none do."""
-    first = decode_run_seconds(table, requests, context_tokens, longest_tokens, 1)
-    half_growth = (
-        decode_run_seconds(table, requests, context_tokens, longest_tokens, 2) / 2.0 - first
-    )
-    # half_growth n^2 + linear n = seconds, solved in the form that does not cancel
-    linear = first - half_growth
-    root = math.sqrt(max(0.0, linear * linear + 4.0 * half_growth * seconds))
-    guess = 2.0 * seconds / (linear + root) if linear + root > 0.0 else float(most)
-    count = max(1, min(most, math.ceil(min(guess, float(most)))))
-    # the guess is off by rounding only; what counts is agreement with decode_run_seconds
-    while (
-        count > 1
-        and decode_run_seconds(table, requests, context_tokens, longest_tokens, count - 1)
-        >= seconds
-    ):
-        count -= 1
-    while (
-        count < most
-        and decode_run_seconds(table, requests, context_tokens, longest_tokens, count) < seconds
-    ):
-        count += 1
-    return count
-
-
-def work_seconds(table: IterationTable, work: Work) -> float:
-    """Seconds of one iteration."""
-    return float(
-        iteration_seconds(
-            table,
-            work.prefill_requests,
-            work.prefill_tokens,
-            work.prefill_padded_tokens,
-            work.prefill_attended,
-            work.decode_requests,
-            work.context_tokens,
-            work.longest_tokens,
-        )
-    )
-
-
-def expand(profile: Profile, parts: tuple[str, ...]) -> IterationTable:
-    """The table of a profile: chosen components added up, linear between and beyond its knots."""
-
-    def total(phase: Phase, coefficient: str) -> Floats:
-        at_knots = np.zeros(len(profile.knots_requests))
-        for part in parts:
-            at_knots += np.asarray(phase[part].get(coefficient, (0.0,)))
-        return _along_requests(profile.knots_requests, at_knots)
-
-    prefill_base_s = total(profile.prefill, "base_s")
-    decode_base_s = total(profile.decode, "base_s")
-    tokens = np.arange(profile.step_knots_tokens[-1] + 1)
-    step_s = np.interp(tokens, profile.step_knots_tokens, profile.step_s)
-    return IterationTable(
-        prefill_base_s=prefill_base_s,
-        prefill_per_padded_token_s=total(profile.prefill, "per_padded_token_s"),
-        prefill_per_attended_s=total(profile.prefill, "per_attended_s"),
-        prefill_per_token_s=total(profile.prefill, "per_token_s"),
-        decode_base_s=decode_base_s,
-        decode_per_context_s=total(profile.decode, "per_context_s"),
-        decode_per_padded_s=total(profile.decode, "per_padded_s"),
-        shared_s=np.minimum(prefill_base_s[1:2], decode_base_s[1:2]),
-        prefill_step_s=step_s if "forward" in parts else np.zeros(1),
-    )
-
-
-def _along_requests(knots: tuple[int, ...], values: Floats) -> Floats:
-    """Values at 0..MAX_REQUESTS requests; index 0 is 0, and nothing is extrapolated below 0."""
-    requests = np.arange(MAX_REQUESTS + 1)
-    line = np.interp(requests, knots, values)
-    beyond = requests > knots[-1]
-    slope = (values[-1] - values[-2]) / (knots[-1] - knots[-2])
-    line[beyond] += slope * (requests[beyond] - knots[-1])
-    line[0] = 0.0
-    bounded: Floats = np.maximum(line, 0.0)
-    return bounded
 
 
 class ProfileCosts:

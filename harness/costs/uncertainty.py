@@ -10,7 +10,8 @@ from zlib import crc32
 
 import numpy as np
 
-from harness.costs.model import IterationTable, ProfileCosts
+from harness.costs.iteration import IterationTable
+from harness.costs.model import ProfileCosts
 from harness.interface.entities import ServiceId, Work
 
 LEVEL = 0.95

@@ -1,6 +1,6 @@
 """Whole applications: simulated running times against recorded ones, and who was ahead."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,13 +10,13 @@ import yaml
 
 from harness.build import build
 from harness.costs.gpus import gpu_facts
-from harness.costs.model import ProfileCosts
+from harness.costs.model import PARTS, ProfileCosts
 from harness.engines.recorder import Recorder
 from harness.engines.simulator.loop import Simulator
 from harness.fidelity.lines import AUTHORS, SIMULATED, Line, line, sources
-from harness.interface.entities import Cluster, GpuId
+from harness.interface.entities import Cluster, GpuId, ServiceId
 from harness.interface.policies import System
-from harness.planning.staged_placement import StagedPlacement
+from harness.planning.follow import StagedPlacement
 from harness.predictors.ecdf import load_lengths
 from harness.runs.record import ROOT
 
@@ -82,12 +82,12 @@ def simulate(about: Json, row: Mapping[str, Any], case: Json) -> float:
 
 
 def _simulate_once(about: Json, row: Mapping[str, Any], case: Json, seed: int) -> float:
-    hardware = _yaml("hardware", about["hardware"])
+    hardware, limits = _yaml("hardware", about["hardware"]), _yaml("engine", "simulator")
     costs = ProfileCosts(
         gpu=hardware["gpu"],
         profile_dir=hardware["profile"],
         memory_share=hardware["memory_share"],
-        parts=("forward", "prepare", "sample", "other"),
+        parts=PARTS,
     )
     workload_factory = build(
         _yaml("workload", about["workload"])
@@ -99,33 +99,43 @@ def _simulate_once(about: Json, row: Mapping[str, Any], case: Json, seed: int) -
         }
         | case
     )
-    named = _yaml("system", about["systems"][row["planner"]])
-    policy = _yaml("policy", about["policy"])
-    placement = StagedPlacement(
-        planner=build(named["by_variant"]["paper"]["planner"]),
-        planner_costs=costs.with_parts(tuple(named["planner_parts"])),
-        lengths={model: load_lengths(model) for model in workload_factory.models},
-        rule=build(policy["rule"]),
-        tensor_parallel=about["tensor_parallel"],
-        keep_replicas=named["placement"]["keep_replicas"],
-        preemption=named["placement"]["preemption"],
-        one_seed=named["by_variant"]["paper"]["one_seed"],
-        seed=seed,
-    )
-    system = System(named["name"], build(policy), build(named["dispatch"]), placement)
-    gpus = tuple(GpuId(i) for i in range(row["n_gpu"]))
-    size = about["nvlink_island"]
-    islands = tuple(frozenset(gpus[i : i + size]) for i in range(0, len(gpus), size))
-    limits = _yaml("engine", "simulator")
     engine = Simulator(
-        cluster=Cluster(gpus, islands, gpu_facts(hardware["gpu"]).memory_bytes),
+        cluster=_cluster(row["n_gpu"], about["nvlink_island"], hardware["gpu"]),
         costs=costs,
         max_num_seqs=limits["max_num_seqs"],
         max_num_batched_tokens=limits["max_num_batched_tokens"],
     )
     recorder = Recorder()
+    system = _system(about, row["planner"], costs, workload_factory.models, seed)
     engine.run(workload_factory.build(seed), system, recorder)
     return float(recorder.requests["finished_s"].max())
+
+
+def _system(
+    about: Json, planner: str, costs: ProfileCosts, models: Sequence[str], seed: int
+) -> System:
+    """The system of a planner as its paper describes it."""
+    named, policy = _yaml("system", about["systems"][planner]), _yaml("policy", about["policy"])
+    variant = named["by_variant"]["paper"]
+    placement = StagedPlacement(
+        planner=build(variant["planner"]),
+        planner_costs=costs.with_parts(tuple(named["planner_parts"])),
+        lengths={ServiceId(model): load_lengths(model) for model in models},
+        rule=build(policy["rule"]),
+        tensor_parallel=about["tensor_parallel"],
+        keep_replicas=named["placement"]["keep_replicas"],
+        preemption=named["placement"]["preemption"],
+        one_seed=variant["one_seed"],
+        seed=seed,
+    )
+    return System(named["name"], build(policy), build(named["dispatch"]), placement)
+
+
+def _cluster(count: int, island: int, gpu: str) -> Cluster:
+    """So many GPUs, NVLink within islands of `island` neighbours."""
+    gpus = tuple(GpuId(i) for i in range(count))
+    islands = tuple(frozenset(gpus[i : i + island]) for i in range(0, len(gpus), island))
+    return Cluster(gpus, islands, gpu_facts(gpu).memory_bytes)
 
 
 def _yaml(group: str, name: str) -> Json:

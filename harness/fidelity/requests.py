@@ -7,7 +7,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from harness.costs.model import PARTS, expand
+from harness.costs.iteration import expand
+from harness.costs.model import PARTS
 from harness.costs.models import PROFILES
 from harness.costs.profiles import read_profiles
 from harness.engines.simulator.fast.replica import ReplicaState, replica_rule

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import numpy as np
 
-from harness.costs.model import MAX_REQUESTS, PARTS, ProfileCosts
+from harness.costs.iteration import MAX_REQUESTS
+from harness.costs.model import PARTS, ProfileCosts
 from harness.fidelity.lines import SHARE_RULE, Line, line, sources
 from harness.fitting.iteration_rows import ALL_SMS, by_pair, measured_sources, raw_rows
 from harness.fitting.roofline_across import PHASES

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from harness.costs.model import MAX_REQUESTS
+from harness.costs.iteration import MAX_REQUESTS
 from harness.costs.models import PROFILES
 
 ALL_SMS = 100

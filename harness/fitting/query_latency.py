@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from harness.costs.gpus import gpu_facts
-from harness.costs.model import PARTS, IterationTable, decode_run_seconds, expand, work_seconds
+from harness.costs.iteration import IterationTable, decode_run_seconds, expand, work_seconds
+from harness.costs.model import PARTS
 from harness.costs.models import model_facts
 from harness.costs.roofline import Calibration, read_calibration, roofline_profile
 from harness.interface.entities import Work

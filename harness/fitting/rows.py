@@ -13,7 +13,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from harness.costs.model import PARTS, expand, iteration_seconds
+from harness.costs.iteration import expand, iteration_seconds
+from harness.costs.model import PARTS
 from harness.costs.profiles import Profile, profile_from
 from harness.fitting.iteration_rows import (
     ALL_SMS,

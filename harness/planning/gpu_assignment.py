@@ -1,5 +1,7 @@
 """Which GPUs each wanted group gets, at the least reload time under NVLink islands.
 
+The selection of GPUs of arXiv 2503.16893 sec. 4.3.
+
 A group that fits into an island lies inside one; a larger one takes whole neighbouring islands. A
 GPU in no island is an island of its own. Only loaded groups that are kept cost nothing, so the
 search is over what to keep: branch and bound, best possible saving first, cutting where the rest

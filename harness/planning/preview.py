@@ -1,4 +1,8 @@
-"""What a planner estimates is left of every service, moved from one execution stage to the next."""
+"""What any plan would make of the unfinished services, moved from one execution stage to the next.
+
+Duration and throughput of a stage are those of arXiv 2503.16893 sec. 3; services that feed each
+other are forecast in the order of their edges (sec. 4.1, model-level pipeline parallelism).
+"""
 
 from collections.abc import Iterable, Mapping
 from copy import copy
@@ -10,8 +14,8 @@ from numpy.typing import NDArray
 from harness.costs.models import model_facts
 from harness.interface.entities import ServiceId
 from harness.interface.views import Floats, Ints
-from harness.planning.forecast import Forecast, Forecaster, Load, Plan
-from harness.planning.stages import Stage
+from harness.planning.estimate import Forecast, Forecaster
+from harness.planning.types import Load, Plan, Stage
 
 # The services that feed one with answers, under their plans.
 Feeds = tuple[tuple[ServiceId, Plan], ...]
@@ -36,7 +40,7 @@ class StagePreview:
     One that waits for answers of others is forecast beside their plans in the same stage, from the
     times at which these answers would be there.
 
-    Without `preemption` a service that has begun keeps its plan until it ends: `held`.
+    Without `preemption` a service that has begun keeps its plan until it ends: `held` (sec. 5.5).
     """
 
     def __init__(
@@ -91,7 +95,7 @@ class StagePreview:
         return tuple(self._left)
 
     def startable(self, beside: Iterable[ServiceId]) -> tuple[ServiceId, ...]:
-        """Unfinished services all of whose inputs are there or will come from services `beside`."""
+        """Unfinished services all of whose inputs are there or come from `beside` (sec. 3)."""
         sources = set(beside)
         return tuple(s for s in self._left if self._feeds[s].keys() <= sources)
 
@@ -107,7 +111,7 @@ class StagePreview:
         return {s: left.running for s, left in self._left.items() if left.running is not None}
 
     def plans(self, service: ServiceId) -> list[Plan]:
-        """Valid plans: weights and the KV of one longest sequence fit, and there are the GPUs.
+        """Valid plans (sec. 3): weights and KV of one longest sequence fit, there are the GPUs.
 
         ValueError if there is none.
         """
@@ -144,11 +148,11 @@ class StagePreview:
         return forecast.flops_by(time_s - begins_s) - before
 
     def duration_s(self, stage: Stage) -> float:
-        """Until the first service of the stage has ended."""
+        """Until the first service of the stage has ended (t_E of sec. 3)."""
         return min(self.finish_s(service, plan, stage) for service, plan in stage.items())
 
     def throughput(self, stage: Stage) -> float:
-        """Operations per second over the stage; 0 for an empty one."""
+        """Operations per second over the stage (T_E of sec. 3); 0 for an empty one."""
         if not stage:
             return 0.0
         duration_s = self.duration_s(stage)

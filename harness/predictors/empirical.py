@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from harness.costs.models import PROFILES, unknown_name
 from harness.interface.entities import LengthPrediction, Request
 from harness.interface.policies import LengthPredictor
-from harness.workloads.workload import Workload
+from harness.predictors.ground_truth import GroundTruth
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -25,7 +25,7 @@ class Empirical:
         """Raises ValueError, with the closest names, for a table that there is not."""
         self._table = _load(profile)
 
-    def of(self, workload: Workload, seed: int) -> LengthPredictor:
+    def of(self, workload: GroundTruth, seed: int) -> LengthPredictor:
         """Same workload and seed, same predictions: the class of a request is drawn once."""
         table, rng = self._table, np.random.default_rng([seed, 8])
         row = np.searchsorted(table["length_tokens"], workload.output_tokens, side="left")

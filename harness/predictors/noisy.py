@@ -10,7 +10,7 @@ from scipy.stats import spearmanr
 
 from harness.interface.entities import LengthPrediction, Request
 from harness.interface.policies import LengthPredictor
-from harness.workloads.workload import Workload
+from harness.predictors.ground_truth import GroundTruth
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -45,7 +45,7 @@ class Noisy:
         self._bounds = np.asarray(class_bounds_tokens)
         self._latency_s = latency_s
 
-    def of(self, workload: Workload, seed: int) -> LengthPredictor:
+    def of(self, workload: GroundTruth, seed: int) -> LengthPredictor:
         """Same workload and seed, same predictions. ValueError where no noise meets both."""
         noise = _Noise(workload.output_tokens, self._bounds, np.random.default_rng([seed, 9]))
         return _Known(noise.predictions(self._accuracy, self._correlation), self._latency_s)

@@ -4,13 +4,13 @@ from typing import ClassVar
 
 from harness.interface.entities import LengthPrediction, Request
 from harness.interface.policies import LengthPredictor
-from harness.workloads.workload import Workload
+from harness.predictors.ground_truth import GroundTruth
 
 
 class Oracle:
     """Makes the predictor of a workload."""
 
-    def of(self, workload: Workload, seed: int) -> LengthPredictor:
+    def of(self, workload: GroundTruth, seed: int) -> LengthPredictor:
         """Reads the true lengths of these requests."""
         return _Knowing(workload)
 
@@ -18,7 +18,7 @@ class Oracle:
 class _Knowing:
     foresees: ClassVar[bool] = True
 
-    def __init__(self, workload: Workload) -> None:
+    def __init__(self, workload: GroundTruth) -> None:
         self._workload = workload
 
     def predict(self, request: Request) -> tuple[LengthPrediction, float]:

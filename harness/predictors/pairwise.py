@@ -10,7 +10,7 @@ import numpy as np
 from harness.interface.entities import LengthPrediction, Request
 from harness.interface.policies import LengthPredictor
 from harness.predictors.ecdf import Ecdf, load_lengths
-from harness.workloads.workload import Workload
+from harness.predictors.ground_truth import GroundTruth
 
 
 class Pairwise:
@@ -33,7 +33,7 @@ class Pairwise:
         self._accuracy, self._latency_s, self._window = accuracy, latency_s, window
         self._lengths = load_lengths(lengths)
 
-    def of(self, workload: Workload, seed: int) -> LengthPredictor:
+    def of(self, workload: GroundTruth, seed: int) -> LengthPredictor:
         """Same workload and seed, same predictions to requests that come in the same order."""
         rng = np.random.default_rng([seed, 10])
         comparer = _Comparer(workload, self._accuracy, rng)
@@ -43,7 +43,7 @@ class Pairwise:
 class _Comparer:
     """Which of two answers is the longer, by the truth or, as often as it errs, against it."""
 
-    def __init__(self, workload: Workload, accuracy: float, rng: np.random.Generator) -> None:
+    def __init__(self, workload: GroundTruth, accuracy: float, rng: np.random.Generator) -> None:
         self._tokens, self._accuracy, self._rng = workload.output_tokens, accuracy, rng
 
     def is_longer(self, one: int, other: int) -> bool:

@@ -7,8 +7,8 @@ from typing import Any, ClassVar
 
 from harness.interface.entities import LengthPrediction, Request
 from harness.interface.policies import LengthPredictor
+from harness.predictors.ground_truth import GroundTruth
 from harness.predictors.proxy_card import read_card, require
-from harness.workloads.workload import Workload
 
 WARM_UPS = 3
 
@@ -33,7 +33,7 @@ class Proxy:
             str(self._folder): read_card(self._folder)["weights_sha256"]
         }
 
-    def of(self, workload: Workload, seed: int) -> LengthPredictor:
+    def of(self, workload: GroundTruth, seed: int) -> LengthPredictor:
         """Loads the model. Raises ValueError for a workload without texts and missing libraries."""
         if not workload.texts:
             raise ValueError("predictor=proxy reads prompts, and the workload has no texts")
@@ -53,7 +53,7 @@ class Proxy:
 class _Reading:
     foresees: ClassVar[bool] = False
 
-    def __init__(self, workload: Workload, model: Any) -> None:
+    def __init__(self, workload: GroundTruth, model: Any) -> None:
         self._texts, self._model = workload.texts, model
 
     def predict(self, request: Request) -> tuple[LengthPrediction, float]:

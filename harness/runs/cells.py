@@ -19,7 +19,8 @@ from harness.engines.recorder import Recorder
 from harness.interface.decisions import ContinuousBatching
 from harness.interface.entities import ServiceId
 from harness.interface.policies import LengthPredictor, System
-from harness.planning.forecast import Forecaster, Plan, ready_load
+from harness.planning.estimate import Forecaster
+from harness.planning.types import Plan, ready_load
 from harness.runs.metrics import gpu_figures, offline_figures, request_figures
 from harness.runs.perfetto import write_trace
 from harness.runs.provenance import provenance

@@ -15,7 +15,7 @@ import numpy as np
 from baselines.fcfs import Fcfs
 from baselines.fixed_placement import FixedPlacement
 from baselines.round_robin import RoundRobin
-from harness.costs.model import MAX_REQUESTS, IterationTable
+from harness.costs.iteration import MAX_REQUESTS, IterationTable
 from harness.engines.recorder import Recorder
 from harness.engines.simulator.loop import Simulator
 from harness.interface.decisions import ContinuousBatching

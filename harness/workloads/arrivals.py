@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.costs.models import PROFILES, unknown_name
+from harness.workloads.settings import require_positive
 
 Floats = NDArray[np.float64]
 Generator = np.random.Generator
@@ -52,8 +53,7 @@ class Gamma:
         With `sorted_gaps` they come in ascending order: the same gaps, the densest part first and
         the longest wait last. Raises ValueError for a rate or burstiness that is not positive.
         """
-        _refuse_unless_positive("rate_per_s", rate_per_s)
-        _refuse_unless_positive("burstiness", burstiness)
+        require_positive("workload.arrivals", rate_per_s=rate_per_s, burstiness=burstiness)
         self._rate_per_s, self._burstiness, self._sorted_gaps = rate_per_s, burstiness, sorted_gaps
         self.datasets: Mapping[str, str] = {}
 
@@ -74,7 +74,7 @@ class WholeSeconds:
 
     def __init__(self, *, rate_per_s: float) -> None:
         """Raises ValueError for a rate that is not positive."""
-        _refuse_unless_positive("rate_per_s", rate_per_s)
+        require_positive("workload.arrivals", rate_per_s=rate_per_s)
         self._rate_per_s = rate_per_s
         self.datasets: Mapping[str, str] = {}
 
@@ -101,7 +101,7 @@ class Windows:
 
         Raises ValueError for an unknown table, one without windows and a rate that is not positive.
         """
-        _refuse_unless_positive("rate_per_s", rate_per_s)
+        require_positive("workload.arrivals", rate_per_s=rate_per_s)
         content = arrival_table(table, "relative_rate")
         self._clock = _Clock(content["relative_rate"], content["window_s"])
         self._rate_per_s = rate_per_s
@@ -129,8 +129,7 @@ class Functions:
         Raises ValueError for an unknown table, one without functions and a number that is not
         positive.
         """
-        _refuse_unless_positive("rate_per_s", rate_per_s)
-        _refuse_unless_positive("functions", functions)
+        require_positive("workload.arrivals", rate_per_s=rate_per_s, functions=functions)
         content = arrival_table(table, "function_rate")
         self._rate = np.asarray(content["function_rate"], np.float64)
         self._variation = np.asarray(content["function_variation"], np.float64)
@@ -182,7 +181,7 @@ class Clients:
 
         Raises ValueError for an unknown table, one without clients and a rate that is not positive.
         """
-        _refuse_unless_positive("rate_per_s", rate_per_s)
+        require_positive("workload.arrivals", rate_per_s=rate_per_s)
         content = arrival_table(table, "clients")
         self._clients: list[Mapping[str, Any]] = content["clients"]
         self._rate_per_s = rate_per_s
@@ -263,8 +262,3 @@ def arrival_table(name: str, needed: str) -> Mapping[str, Any]:
 
 def _sha256(table: str) -> str:
     return hashlib.sha256((TABLES / f"{table}.json").read_bytes()).hexdigest()
-
-
-def _refuse_unless_positive(name: str, value: float) -> None:
-    if not value > 0:
-        raise ValueError(f"workload.arrivals.{name} is {value}, it must be positive")

@@ -13,13 +13,21 @@ from harness.costs.models import ModelFacts, model_facts
 from harness.interface.entities import Service, ServiceId
 from harness.interface.graph import Edges
 from harness.predictors.ecdf import load_lengths
+from harness.workloads.settings import require_positive
 from harness.workloads.workload import Workload
 
 Ints = NDArray[np.int64]
 
 
 class ChainSummary:
-    """`documents` documents, one application each; all come in at the start."""
+    """`documents` documents, one application each; all come in at the start.
+
+    Chunks per document are lognormal with median `median_chunks` and `chunks_sigma` of the
+    logarithm. `longest_chunks` gives the chunks of the longest document from so many documents on;
+    it replaces the last one at that count. Documents of a smaller number are the first of a larger
+    one. True answers are drawn from each model's measured lengths, or from the stored ones that
+    `true_lengths` names for it, times `output_scale`.
+    """
 
     def __init__(
         self,
@@ -38,24 +46,16 @@ class ChainSummary:
         true_lengths: Mapping[str, str],
         output_scale: float,
     ) -> None:
-        """Chunks per document are lognormal with this median and this sigma of the logarithm.
-
-        `longest_chunks` gives the chunks of the longest document from so many documents on; it
-        replaces the last one at that count. Documents of a smaller number are the first of a larger
-        one. True answers are drawn from each model's measured lengths, or from the stored ones that
-        `true_lengths` names for it, times `output_scale`. Raises ValueError for an unknown model or
-        a count that is not positive.
-        """
-        for name, value in (
-            ("documents", documents),
-            ("evaluations", evaluations),
-            ("max_output_tokens", max_output_tokens),
-            ("chunk_tokens", chunk_tokens),
-            ("median_chunks", median_chunks),
-            ("output_scale", output_scale),
-        ):
-            if not value > 0:
-                raise ValueError(f"workload.{name} is {value}, it must be positive")
+        """Raises ValueError for an unknown model or a count that is not positive."""
+        require_positive(
+            "workload",
+            documents=documents,
+            evaluations=evaluations,
+            max_output_tokens=max_output_tokens,
+            chunk_tokens=chunk_tokens,
+            median_chunks=median_chunks,
+            output_scale=output_scale,
+        )
         if not chunks_sigma >= 0:
             raise ValueError(f"workload.chunks_sigma is {chunks_sigma}, it cannot be negative")
         self._documents, self._evaluations = documents, evaluations

@@ -8,6 +8,7 @@ from harness.costs.models import model_facts
 from harness.interface.entities import Service, ServiceId
 from harness.workloads.arrivals import Arrivals
 from harness.workloads.lengths import Lengths
+from harness.workloads.settings import require_positive
 from harness.workloads.workload import Workload
 
 
@@ -33,9 +34,11 @@ class Chats:
         not positive and a limit that leaves no room for a prompt.
         """
         self._facts = model_facts(model)
-        for name, value in (("requests", requests), ("max_output_tokens", max_output_tokens)):
-            if not value > 0:
-                raise ValueError(f"workload.{name} is {value}, it must be positive")
+        require_positive(
+            "workload",
+            requests=requests,
+            max_output_tokens=max_output_tokens,
+        )
         self._room_tokens = self._facts.max_context_tokens - max_output_tokens
         if self._room_tokens < 1:
             raise ValueError(

@@ -8,6 +8,7 @@ from harness.costs.models import model_facts
 from harness.interface.entities import Service, ServiceId
 from harness.predictors.ecdf import load_lengths, output_lengths
 from harness.workloads.prompts import PromptSource
+from harness.workloads.settings import require_positive
 from harness.workloads.workload import Workload
 
 
@@ -33,13 +34,12 @@ class Ensemble:
         lengths come from, see `PromptSource`. Raises ValueError for an unknown model, a count
         below 1 or a file that is not there.
         """
-        for name, value in (
-            ("requests", requests),
-            ("max_output_tokens", max_output_tokens),
-            ("output_scale", output_scale),
-        ):
-            if not value > 0:
-                raise ValueError(f"workload.{name} is {value}, it must be positive")
+        require_positive(
+            "workload",
+            requests=requests,
+            max_output_tokens=max_output_tokens,
+            output_scale=output_scale,
+        )
         if not models or len(set(models)) < len(models):
             raise ValueError(f"workload.models must name each model once: {list(models)}")
         self._facts = [model_facts(model) for model in models]

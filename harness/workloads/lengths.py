@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from harness.costs.models import PROFILES, unknown_name
 from harness.predictors.ecdf import LENGTHS, Ecdf, load_lengths
+from harness.workloads.settings import require_positive
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -57,13 +58,12 @@ class Lognormal:
 
         Raises ValueError for a median or limit that is not positive and a negative sigma.
         """
-        for name, value in (
-            ("prompt_median_tokens", prompt_median_tokens),
-            ("output_median_tokens", output_median_tokens),
-            ("max_prompt_tokens", max_prompt_tokens),
-        ):
-            if not value > 0:
-                raise ValueError(f"workload.lengths.{name} is {value}, it must be positive")
+        require_positive(
+            "workload.lengths",
+            prompt_median_tokens=prompt_median_tokens,
+            output_median_tokens=output_median_tokens,
+            max_prompt_tokens=max_prompt_tokens,
+        )
         if min(prompt_sigma, output_sigma) < 0:
             raise ValueError(
                 f"workload.lengths sigmas {prompt_sigma} and {output_sigma} cannot be negative"

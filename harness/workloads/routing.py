@@ -9,6 +9,7 @@ from scipy.optimize import brentq
 from harness.costs.models import ModelFacts, model_facts
 from harness.interface.entities import Service, ServiceId
 from harness.predictors.ecdf import load_lengths, output_lengths
+from harness.workloads.settings import require_positive
 from harness.workloads.workload import Workload
 
 Ints = NDArray[np.int64]
@@ -40,12 +41,11 @@ class Routing:
         """
         if not requests or min(requests.values()) < 1:
             raise ValueError(f"workload.requests={dict(requests)} must give each model at least 1")
-        for name, value in (
-            ("max_output_tokens", max_output_tokens),
-            ("output_scale", output_scale),
-        ):
-            if not value > 0:
-                raise ValueError(f"workload.{name} is {value}, it must be positive")
+        require_positive(
+            "workload",
+            max_output_tokens=max_output_tokens,
+            output_scale=output_scale,
+        )
         if answers not in ANSWERS:
             raise ValueError(f"workload.answers={answers} is none of {', '.join(ANSWERS)}")
         self._facts = [model_facts(model) for model in requests]

@@ -4,15 +4,20 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from harness.costs.models import model_facts
+from harness.costs.models import ModelFacts, model_facts
 from harness.interface.entities import Service, ServiceId
-from harness.workloads.arrivals import AtOnce, Gamma
+from harness.workloads.arrivals import Arrivals, AtOnce, Gamma
 from harness.workloads.lengths import lognormal_tokens
+from harness.workloads.settings import require_positive
 from harness.workloads.workload import Workload
 
 
 class Synthetic:
-    """`requests` requests to one model."""
+    """`requests` requests to one model, at `rate_per_s` or all at once; lengths within limits.
+
+    Gaps are gamma with `burstiness` as coefficient of variation. Lengths are lognormal with a
+    median and the sigma of the logarithm, cut to 1..max.
+    """
 
     def __init__(
         self,
@@ -28,39 +33,25 @@ class Synthetic:
         max_prompt_tokens: int,
         max_output_tokens: int,
     ) -> None:
-        """Arrivals at `rate_per_s`, or all at once; lengths within these limits.
-
-        Gaps are gamma with `burstiness` as coefficient of variation. Lengths are lognormal with a
-        median and the sigma of the logarithm, cut to 1..max. Raises ValueError for an unknown
-        model, a number that is not positive and lengths that exceed the model's context.
-        """
+        """Raises ValueError for an unknown model, a bad number, lengths beyond its context."""
         self._facts = model_facts(model)
-        for name, value in (
-            ("requests", requests),
-            ("rate_per_s", 1.0 if rate_per_s is None else rate_per_s),
-            ("burstiness", burstiness),
-            ("prompt_median_tokens", prompt_median_tokens),
-            ("output_median_tokens", output_median_tokens),
-            ("max_prompt_tokens", max_prompt_tokens),
-            ("max_output_tokens", max_output_tokens),
-        ):
-            if not value > 0:
-                raise ValueError(f"workload.{name} is {value}, it must be positive")
+        require_positive(
+            "workload",
+            requests=requests,
+            rate_per_s=1.0 if rate_per_s is None else rate_per_s,
+            burstiness=burstiness,
+            prompt_median_tokens=prompt_median_tokens,
+            output_median_tokens=output_median_tokens,
+            max_prompt_tokens=max_prompt_tokens,
+            max_output_tokens=max_output_tokens,
+        )
         if min(prompt_sigma, output_sigma) < 0:
             raise ValueError(
                 f"workload sigmas {prompt_sigma} and {output_sigma} cannot be negative"
             )
-        if max_prompt_tokens + max_output_tokens > self._facts.max_context_tokens:
-            raise ValueError(
-                f"prompts of {max_prompt_tokens} and answers of {max_output_tokens} tokens exceed "
-                f"the context of {model}, {self._facts.max_context_tokens}"
-            )
+        _require_room(self._facts, max_prompt_tokens, max_output_tokens)
         self._requests = requests
-        self._arrivals = (
-            AtOnce()
-            if rate_per_s is None
-            else Gamma(rate_per_s=rate_per_s, burstiness=burstiness, sorted_gaps=False)
-        )
+        self._arrivals = _arrivals(rate_per_s, burstiness)
         self._prompt = (prompt_median_tokens, prompt_sigma, max_prompt_tokens)
         self._output = (output_median_tokens, output_sigma, max_output_tokens)
         self.models = (model,)
@@ -90,3 +81,19 @@ class Synthetic:
             app=np.arange(count),
             deadline_s=np.full(count, np.nan),
         )
+
+
+def _require_room(model: ModelFacts, prompt_tokens: int, output_tokens: int) -> None:
+    """Raise ValueError where the longest prompt and answer exceed the model's context."""
+    context = model.max_context_tokens
+    if prompt_tokens + output_tokens > context:
+        raise ValueError(
+            f"prompts of {prompt_tokens} and answers of {output_tokens} tokens exceed "
+            f"the context of {model.name}, {context}"
+        )
+
+
+def _arrivals(rate_per_s: float | None, burstiness: float) -> Arrivals:
+    if rate_per_s is None:
+        return AtOnce()
+    return Gamma(rate_per_s=rate_per_s, burstiness=burstiness, sorted_gaps=False)

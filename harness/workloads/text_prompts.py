@@ -11,6 +11,7 @@ from harness.costs.models import model_facts
 from harness.interface.entities import Service, ServiceId
 from harness.workloads.arrivals import Arrivals
 from harness.workloads.prompts import as_count, file_sha256, read_rows, token_counts
+from harness.workloads.settings import require_positive
 from harness.workloads.workload import Workload
 
 Ints = NDArray[np.int64]
@@ -38,12 +39,11 @@ class TextPrompts:
     ) -> None:
         """Raises ValueError for an unknown model, a file that is not there, a number below 1."""
         self._facts = model_facts(model)
-        for name, value in (
-            ("requests", requests),
-            ("max_output_tokens", max_output_tokens),
-        ):
-            if not value > 0:
-                raise ValueError(f"workload.{name} is {value}, it must be positive")
+        require_positive(
+            "workload",
+            requests=requests,
+            max_output_tokens=max_output_tokens,
+        )
         # What is read must not depend on the folder that a worker process is in.
         self._path = Path(file).resolve()
         if not self._path.is_file():

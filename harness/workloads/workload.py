@@ -1,6 +1,6 @@
 """What a run has to serve: arrays of requests, one entry each, and the services they call."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -46,47 +46,52 @@ class Workload:
         """Refuse rows that no engine could serve, by name."""
         if len(self.texts) not in (0, len(self)):
             raise ValueError(f"there are {len(self.texts)} texts of {len(self)} requests")
-        limits = np.array([s.max_context_tokens for s in self.services])[self.service]
         if not len(self.edges):
             object.__setattr__(self, "own_tokens", self.prompt_tokens)
-        carried = self.edges.carried(self.output_tokens)
-        longest = self.own_tokens + self.edges.carried(self.max_output_tokens)
-        if (self.edges.parent >= self.edges.child).any():
-            row = int(self.edges.child[np.argmax(self.edges.parent >= self.edges.child)])
-            raise ValueError(f"request {row} waits for one that is not ahead of it")
-        together = self.arrival_s[self.edges.parent] == self.arrival_s[self.edges.child]
-        if not together.all():
-            row = int(self.edges.child[np.argmin(together)])
-            raise ValueError(f"request {row} waits for one that came in at another time")
-        rules = (
-            (self.prompt_tokens < 1, self.prompt_tokens, "has {} prompt tokens"),
-            (self.output_tokens < 1, self.output_tokens, "has {} output tokens"),
-            (~np.isfinite(self.arrival_s), self.arrival_s, "arrives at {} s"),
-            (
-                self.own_tokens + carried != self.prompt_tokens,
-                self.prompt_tokens,
-                "has {} prompt tokens, which are not its own and those carried to it",
-            ),
-            (
-                longest + self.max_output_tokens > limits,
-                longest,
-                "with {} prompt tokens and its output limit exceeds the context of its service",
-            ),
-            (
-                self.output_tokens > self.max_output_tokens,
-                self.output_tokens,
-                "has {} output tokens, more than its limit",
-            ),
-            (
-                np.diff(self.arrival_s, prepend=-np.inf) < 0,
-                self.arrival_s,
-                "arrives at {} s, before the request ahead of it",
-            ),
-        )
-        for broken, values, text in rules:
+        self._refuse_edges()
+        for broken, values, text in self._rules():
             if broken.any():
                 row = int(np.argmax(broken))
                 raise ValueError(f"request {row} {text.format(values[row])}")
+
+    def _refuse_edges(self) -> None:
+        """Refuse requests that wait for later ones, or for those of another time."""
+        parent, child = self.edges.parent, self.edges.child
+        if (parent >= child).any():
+            row = int(child[np.argmax(parent >= child)])
+            raise ValueError(f"request {row} waits for one that is not ahead of it")
+        together = self.arrival_s[parent] == self.arrival_s[child]
+        if not together.all():
+            row = int(child[np.argmin(together)])
+            raise ValueError(f"request {row} waits for one that came in at another time")
+
+    def _rules(self) -> Iterator[tuple[NDArray[np.bool_], Ints | Floats, str]]:
+        """What is broken in which rows, the value at fault, and what to say of it."""
+        yield self.prompt_tokens < 1, self.prompt_tokens, "has {} prompt tokens"
+        yield self.output_tokens < 1, self.output_tokens, "has {} output tokens"
+        yield ~np.isfinite(self.arrival_s), self.arrival_s, "arrives at {} s"
+        yield (
+            self.own_tokens + self.edges.carried(self.output_tokens) != self.prompt_tokens,
+            self.prompt_tokens,
+            "has {} prompt tokens, which are not its own and those carried to it",
+        )
+        limits = np.array([s.max_context_tokens for s in self.services])[self.service]
+        longest = self.own_tokens + self.edges.carried(self.max_output_tokens)
+        yield (
+            longest + self.max_output_tokens > limits,
+            longest,
+            "with {} prompt tokens and its output limit exceeds the context of its service",
+        )
+        yield (
+            self.output_tokens > self.max_output_tokens,
+            self.output_tokens,
+            "has {} output tokens, more than its limit",
+        )
+        yield (
+            np.diff(self.arrival_s, prepend=-np.inf) < 0,
+            self.arrival_s,
+            "arrives at {} s, before the request ahead of it",
+        )
 
     def __len__(self) -> int:
         """Number of requests."""

@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from harness.planning.preview import StagePreview
-from harness.planning.stages import Stage
+from harness.planning.types import Stage
 from systems.samullm.greedy_stages import best_stage
 
 

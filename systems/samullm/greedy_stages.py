@@ -4,12 +4,12 @@ Paper      Fang et al., Improving the End-to-End Efficiency of Offline Inference
            Applications Based on Sampling and Simulation, arXiv 2503.16893; its sections below.
 Idea       Fill a stage by giving GPUs, again and again, to the model whose throughput they raise
            most per GPU. A stage lasts until its first model ends; then plan the next one.
-Map        2, 4.1 sampler, simulator      -> harness.planning: preview, forecast (the engine's core)
+Map        2, 4.1 sampler, simulator      -> harness.planning: estimate, preview (the engine's core)
            4.1 eq. 5, what it leaves out  -> planner costs: the parts forward, prepare, sample
            3 throughput of a stage        -> StagePreview.throughput, FLOPs (eq. 1-2) over duration
            Algorithm 1 lines 4-23         -> best_stage; line 5 is StagePreview.startable
            Algorithm 1 lines 2-26         -> GreedyStages.plan
-           4.3 dynamic scheduler          -> harness.planning.stages.StageFollower
+           4.3 dynamic scheduler          -> harness.planning.follow.StageFollower
            4.3 least reloading, NVLink    -> harness.planning.gpu_assignment.assign
            5.5 no preemption             -> StagePreview.held
 Constants  none
@@ -20,9 +20,8 @@ Checked    systems/tests/test_samullm.py::test_greedy_stage_by_hand
 """
 
 from harness.interface.entities import ServiceId
-from harness.planning.forecast import Plan
 from harness.planning.preview import StagePreview
-from harness.planning.stages import Stage
+from harness.planning.types import Plan, Stage
 
 
 class GreedyStages:

@@ -10,7 +10,8 @@ from typing import ClassVar, Protocol
 
 import numpy as np
 
-from harness.costs.model import IterationTable, TableCosts
+from harness.costs.iteration import IterationTable
+from harness.costs.model import TableCosts
 from harness.engines.engine import refuse_unmet_needs
 from harness.engines.frames import request_frame
 from harness.engines.live_state import LiveCluster, LiveGroup, LiveState

@@ -6,7 +6,7 @@ from time import perf_counter
 
 import numpy as np
 
-from harness.costs.model import (
+from harness.costs.iteration import (
     IterationTable,
     decode_iterations_within,
     decode_run_seconds,

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from harness.costs.gpus import gpu_facts
-from harness.costs.model import PARTS, expand, iteration_seconds
+from harness.costs.iteration import expand, iteration_seconds
+from harness.costs.model import PARTS
 from harness.costs.models import PROFILES, model_facts
 from harness.costs.profiles import read_profiles
 from harness.costs.roofline import (

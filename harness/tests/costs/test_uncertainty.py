@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from harness.costs.model import PARTS, ProfileCosts, iteration_seconds
+from harness.costs.iteration import iteration_seconds
+from harness.costs.model import PARTS, ProfileCosts
 from harness.costs.uncertainty import DrawnCosts, intervals
 from harness.interface.entities import ServiceId, Work
 

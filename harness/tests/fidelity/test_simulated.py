@@ -25,9 +25,9 @@ from harness.fidelity.operators import gemm_seconds, ring_seconds
 from harness.fidelity.report import all_lines, as_json, missing, pooled
 from harness.fidelity.requests import serve
 from harness.interface.entities import ServiceId, Work
+from harness.tests.support.data import DATA
 
 ROOT = Path(__file__).parents[3]
-DATA = ROOT / ".." / "shared" / "data"
 HARDWARE = sorted(
     path
     for path in (ROOT / "scenarios" / "hardware").glob("*.yaml")

@@ -13,6 +13,7 @@ from harness.costs.roofline import (
     read_calibration,
     roofline_profile,
 )
+from harness.fitting.components import FOLDER as LOGGED
 from harness.fitting.iteration_rows import measured_sources
 from harness.fitting.operator_rates import (
     calibrated_overheads,
@@ -29,10 +30,9 @@ from harness.fitting.roofline_across import (
     left_out,
     slowdown_of,
 )
-from harness.fitting.tables import FOLDER as LOGGED
 from harness.fitting.tables import as_text
+from harness.tests.support.data import DATA
 
-DATA = Path(__file__).parents[3] / ".." / "shared" / "data"
 ONE_ENGINE = read_calibration(PROFILES / LOGGED)
 CORRECTED = read_calibration(PROFILES / FOLDER)
 

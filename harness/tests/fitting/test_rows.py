@@ -1,4 +1,5 @@
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -25,12 +26,13 @@ from harness.fitting.rows import (
     share_table,
 )
 from harness.fitting.tables import as_text
+from harness.tests.support.data import DATA
 
-DATA = Path(__file__).parents[3] / ".." / "shared" / "data"
 needs_data = pytest.mark.skipif(
     not all((DATA / source.file).is_file() for source in measured_sources()),
     reason=f"the measurements are not in {DATA}",
 )
+Read = Callable[..., list[list[object]]]
 SHARED = {
     "model": "m",
     "gpu": "A100-80G",
@@ -125,11 +127,18 @@ def test_coefficients_are_kept_on_both_sides_of_their_threshold() -> None:
     assert predicted_seconds(profile, rows) == pytest.approx(by_hand)
 
 
-def test_every_kind_of_file_is_brought_to_the_same_columns(tmp_path: Path) -> None:
+@pytest.fixture
+def read(tmp_path: Path) -> Read:
+    """Every kind of file is brought to the same columns."""
+
     def read(kind: str, rows: pd.DataFrame, **changes: object) -> list[list[object]]:
         rows.to_csv(tmp_path / "rows.csv.gz", index=False)
         return iteration_rows(_source(kind, "rows.csv.gz", **changes), tmp_path).to_numpy().tolist()
 
+    return read
+
+
+def test_a_grid_is_read_on_whole_gpus(read: Read) -> None:
     grid = pd.DataFrame(
         {
             "model": "theirs",
@@ -145,6 +154,9 @@ def test_every_kind_of_file_is_brought_to_the_same_columns(tmp_path: Path) -> No
         ["ours", 1, "prefill", 4, 64, 0.03],
         ["ours", 1, "decode", 4, 64, 0.02],
     ]
+
+
+def test_repeated_batches_are_read_as_their_means(read: Read) -> None:
     means = pd.DataFrame(
         {
             "model": "theirs",
@@ -160,6 +172,9 @@ def test_every_kind_of_file_is_brought_to_the_same_columns(tmp_path: Path) -> No
         ["ours", 2, "prefill", 1, 512.0, 0.1],
         ["ours", 2, "decode", 1, 576.0, 0.035],
     ]
+
+
+def test_a_list_is_read_with_what_its_source_says_of_it(read: Read) -> None:
     listed = pd.DataFrame(
         {
             "phase": ["decode", "prefill"],
@@ -172,6 +187,9 @@ def test_every_kind_of_file_is_brought_to_the_same_columns(tmp_path: Path) -> No
         ["ours", 4, "decode", 2, 1024.0, 0.05],
         ["ours", 4, "prefill", 2, 300.0, 0.5],
     ]
+
+
+def test_coefficients_are_read_at_the_batches_asked_for(read: Read) -> None:
     asked = {"requests": [9, 10], "lengths": [100], "most_prefill_tokens": 900}
     assert read("coefficients", COEFFICIENTS, **asked) == [
         ["ours", 2, "prefill", 9, 100, pytest.approx(0.02 + 0.09 + 9e-4)],

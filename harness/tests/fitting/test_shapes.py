@@ -1,15 +1,12 @@
 """Tables on the shapes of measured data."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
 from harness.costs.models import PROFILES
 from harness.fitting.shapes import _line, shape_files
 from harness.fitting.tables import as_text
-
-DATA = Path(__file__).parents[4] / "shared" / "data"
+from harness.tests.support.data import DATA
 
 
 def test_a_line_explains_what_is_on_it_and_not_what_is_not() -> None:

@@ -4,20 +4,18 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from harness.costs.model import PARTS, expand, iteration_seconds
+from harness.costs.iteration import expand, iteration_seconds
+from harness.costs.model import PARTS
 from harness.costs.models import PROFILES
 from harness.costs.profiles import read_profiles
+from harness.fitting.components import FOLDER, profile_files
 from harness.fitting.lengths import length_files, thinned
 from harness.fitting.predictors import MEASURED_HERE
 from harness.fitting.robust import fit_relative, hats, nonnegative, ramps
 from harness.fitting.roofline import calibration_file
-from harness.fitting.tables import FOLDER, as_text, check, main, profile_files
+from harness.fitting.tables import as_text, check, main
+from harness.tests.support.data import DATA, ITERATIONS, needs_data
 
-DATA = Path(__file__).parents[3] / ".." / "shared" / "data"
-MEASUREMENTS = DATA / "samullm" / "iteration_latency.parquet"
-needs_data = pytest.mark.skipif(
-    not MEASUREMENTS.is_file(), reason=f"the measurements are not at {MEASUREMENTS}"
-)
 MEASURED = [key for key, p in read_profiles(PROFILES / FOLDER).items() if p.decode]
 
 
@@ -31,7 +29,7 @@ def test_held_out_errors_are_within_their_aims(model: str, size: int) -> None:
 @needs_data
 def test_profiles_predict_random_measured_rows() -> None:
     """Recomputed from the stored coefficients by the code that serves them."""
-    rows = pd.read_parquet(MEASUREMENTS).sample(6000, random_state=1)
+    rows = pd.read_parquet(ITERATIONS).sample(6000, random_state=1)
     profiles = read_profiles(PROFILES / FOLDER)
     tables = {key: expand(profiles[key], PARTS) for key in MEASURED}
     errors: dict[bool, list[float]] = {True: [], False: []}

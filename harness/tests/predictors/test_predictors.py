@@ -1,7 +1,5 @@
 """Predictors that err: as much as asked for, or as a measured one did."""
 
-from pathlib import Path
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -13,10 +11,10 @@ from harness.fitting.tables import as_text
 from harness.interface.policies import LengthPredictor
 from harness.predictors.empirical import Empirical
 from harness.predictors.noisy import Noisy
+from harness.tests.support.data import DATA
 from harness.tests.support.serving import workload
 from harness.workloads.workload import Workload
 
-DATA = Path(__file__).parents[4] / "shared" / "data"
 BOUNDS = [42, 141, 294, 503]
 
 

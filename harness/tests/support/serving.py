@@ -8,7 +8,7 @@ import numpy as np
 
 from baselines.fcfs import Fcfs
 from baselines.round_robin import RoundRobin
-from harness.costs.model import IterationTable, work_seconds
+from harness.costs.iteration import IterationTable, work_seconds
 from harness.engines.recorder import Recorder
 from harness.engines.simulator.loop import Simulator
 from harness.interface.decisions import ContinuousBatching, Deployment
@@ -23,9 +23,8 @@ from harness.interface.policies import (
     System,
 )
 from harness.interface.views import ClusterView
-from harness.planning.forecast import Plan
 from harness.planning.preview import StagePreview
-from harness.planning.stages import Stage
+from harness.planning.types import Plan, Stage
 from harness.workloads.workload import Workload
 
 SERVICE = ServiceId("m")
@@ -272,5 +271,5 @@ def rate_preview(
     *,
     preemption: bool = True,
 ) -> StagePreview:
-    """A `RateOutlook` where an `StagePreview` is asked for."""
+    """A `RatePreview` where a `StagePreview` is asked for."""
     return cast(StagePreview, RatePreview(work, rates, preemption=preemption))

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from harness.fitting.arrivals import arrival_files, dispersion, weibull_shape
 from harness.fitting.tables import as_text
-from harness.tests.fitting.test_tables import DATA, needs_data
+from harness.tests.support.data import DATA, needs_data
 from harness.workloads.arrivals import (
     TABLES,
     Arrivals,

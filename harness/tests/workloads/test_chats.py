@@ -7,9 +7,9 @@ from scipy.stats import spearmanr
 from harness.fitting.pairs import pair_files
 from harness.fitting.tables import as_text
 from harness.paths import ROOT
-from harness.tests.fitting.test_tables import DATA, needs_data
 from harness.tests.support.configured import cells_of
-from harness.tests.workloads.test_synthetic import ABOUT as SYNTHETIC
+from harness.tests.support.data import DATA, needs_data
+from harness.tests.support.synthetic import SYNTHETIC
 from harness.workloads.arrivals import AtOnce, Gamma
 from harness.workloads.chats import Chats
 from harness.workloads.lengths import PAIRS, Drawn, Lengths, Lognormal, Paired

@@ -12,11 +12,11 @@ import pytest
 from harness.fitting.lengths import tokens_per_word, words_file
 from harness.fitting.tables import as_text
 from harness.predictors.ecdf import LENGTHS
+from harness.tests.support.data import DATA
 from harness.workloads.prompts import Prompts, PromptSource
 
 STORED = LENGTHS.parent / "tokens_per_word.json"
 RATIO = json.loads(STORED.read_text())["tokens_per_word"]
-DATA = Path(__file__).parents[3] / ".." / "shared" / "data"
 
 
 def source(name: str, profile: str = "mixinstruct_prompts") -> PromptSource:

@@ -8,7 +8,7 @@ replica at that time sees what a step-by-step engine would show.
 import numpy as np
 
 from harness.costs.compiled import compiled, inlined
-from harness.costs.model import (
+from harness.costs.iteration import (
     IterationTable,
     decode_iterations_within,
     decode_run_seconds,

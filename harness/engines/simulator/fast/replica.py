@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from harness.costs.model import MAX_REQUESTS, IterationTable
+from harness.costs.iteration import MAX_REQUESTS, IterationTable
 from harness.engines.simulator.fast.arrays import (
     BUSY,
     CLOCK,

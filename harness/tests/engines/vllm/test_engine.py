@@ -12,7 +12,7 @@ import pytest
 from baselines.fcfs import Fcfs
 from baselines.round_robin import RoundRobin
 from baselines.srtf import Srtf
-from harness.costs.model import IterationTable
+from harness.costs.iteration import IterationTable
 from harness.engines.recorder import Recorder
 from harness.engines.simulator.loop import Simulator
 from harness.interface.entities import Service, ServiceId

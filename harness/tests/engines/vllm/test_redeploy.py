@@ -14,10 +14,9 @@ from harness.engines.recorder import Recorder
 from harness.interface.entities import Service, ServiceId
 from harness.interface.graph import Edges
 from harness.interface.policies import System
-from harness.planning.forecast import Plan
+from harness.planning.follow import StagedPlacement
 from harness.planning.preview import StagePreview
-from harness.planning.staged_placement import StagedPlacement
-from harness.planning.stages import Stage
+from harness.planning.types import Plan, Stage
 from harness.predictors.ecdf import load_lengths
 from harness.tests.support.serving import rule
 from harness.workloads.workload import Workload

@@ -1,19 +1,19 @@
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from harness.costs.model import PARTS, expand, work_seconds
+from harness.costs.iteration import expand, work_seconds
+from harness.costs.model import PARTS
 from harness.costs.profiles import profile_from
 from harness.interface.entities import Work
 
 pytest.importorskip("vllm", reason="vLLM is not installed: make setup-vllm")
 pytestmark = pytest.mark.vllm
 
-from harness import calibrate  # noqa: E402
-from harness.calibrate import Sample, design, knots_of, profile, residuals  # noqa: E402
-from harness.fidelity import real_engine as fidelity_vllm  # noqa: E402
+from harness.calibrate.fit import knots_of  # noqa: E402
+from harness.calibrate.stored import profile, residuals  # noqa: E402
+from harness.calibrate.sweep import Sample  # noqa: E402
 
 
 def seconds_of(sample: Sample) -> float:
@@ -56,7 +56,7 @@ def stored(slower: float = 1.0) -> dict[str, Any]:
     every = samples()
     least = np.array([[[seconds_of(s), 0.0, 0.0]] for s in every]).transpose(1, 0, 2)
     repeated = np.concatenate([least, slower * least, slower * least])
-    return profile("tiny", "CPU", every, repeated, Swept())  # type: ignore[arg-type]
+    return profile("tiny", "CPU", every, repeated, Swept())
 
 
 def test_a_fit_gives_back_the_costs_it_was_made_from() -> None:
@@ -94,39 +94,8 @@ def test_knots_end_where_the_measurements_do() -> None:
     assert knots_of(few) == (1, 2, 4, 8, 16, 32)
 
 
-def test_the_design_fits_the_kv() -> None:
-    for most in (2000, 12_800):
-        runs = design(most)
-        assert runs
-        assert all(sum(run.prompts) < most for run in runs)
-    assert {run.gap for run in design(12_800)} == {0, 2}
-
-
 def test_residuals_are_drawn() -> None:
     every = samples(40)
     least = np.array([[[seconds_of(s), 0.0, 0.0] for s in every]])
     (axes,) = residuals(every, least, "title").axes
     assert axes.get_title() == "title"
-
-
-def test_an_unknown_model_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    assert calibrate.main(["--model", "tinny"]) == 2
-    assert "tinny" in capsys.readouterr().err
-
-
-def test_a_comparison_by_hand() -> None:
-    """Measured 1 and 3, simulated 2.1: 5% off; each is 67% and 200% from the other."""
-    setting = fidelity_vllm.Setting("tiny", "vllm", "offline", 10, None, 1.0)
-    runs = [dict.fromkeys(fidelity_vllm.AIMS, value) for value in (1.0, 3.0)]
-    rows = fidelity_vllm.compare(setting, runs, dict.fromkeys(fidelity_vllm.AIMS, 2.1))
-    assert [row["figure"] for row in rows] == list(fidelity_vllm.AIMS)
-    assert rows[0]["error"] == pytest.approx(0.05)
-    assert rows[0]["noise"] == pytest.approx((2 / 3 + 2) / 2)
-    assert rows[0]["within"]
-
-
-def test_noise_needs_two_repetitions(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    out = tmp_path / "rows.json"
-    assert fidelity_vllm.main(["--repeats", "1", "--out", str(out)]) == 2
-    assert "--repeats=1" in capsys.readouterr().err
-    assert not out.exists()

@@ -27,7 +27,7 @@ class DraftFcfs:
 
 
 class DraftSrpt:
-    """Shortest predicted remainder first; only the first `slots` keep their KV (recompute).
+    """Shortest predicted remainder first; only the first `max_num_seqs` keep their KV (recompute).
 
     Predictions are made up, as uneven over equal requests as those of a poor predictor: newcomers
     overtake and preempt.
@@ -37,7 +37,7 @@ class DraftSrpt:
     subscribes: ClassVar[frozenset[type[Event]]] = frozenset()
 
     def __init__(self, *, max_num_seqs: int) -> None:
-        self._seats = max_num_seqs
+        self._max_num_seqs = max_num_seqs
 
     def observe(self, event: Event) -> None:
         """Nothing to learn."""
@@ -46,10 +46,10 @@ class DraftSrpt:
         """Order all anew, preempt who has lost its slot, run the others."""
         draft = Draft(view)
         order = sorted(view.requests.values(), key=_remaining_tokens)
-        for request in order[self._seats :]:
+        for request in order[self._max_num_seqs :]:
             if request.kv_tokens > 0:
                 draft.preempt(request)
-        continuous_batch(draft, order[: self._seats])
+        continuous_batch(draft, order[: self._max_num_seqs])
         return draft.decision()
 
 

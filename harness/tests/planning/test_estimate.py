@@ -1,4 +1,4 @@
-"""A forecast is the simulator's own run, and its operations are those of eq. 1-2."""
+"""A forecast is the simulator's own run of estimated lengths, its operations those of eq. 1-2."""
 
 import numpy as np
 import pytest
@@ -10,7 +10,10 @@ from harness.costs.models import ModelFacts
 from harness.interface.decisions import ContinuousBatching, Deployment
 from harness.interface.entities import GpuId, Group, GroupId, ServiceId
 from harness.interface.views import ClusterView
-from harness.planning.forecast import Forecast, Forecaster, Load, Plan, ready_load
+from harness.planning.estimate import Forecast, Forecaster, estimated_workloads
+from harness.planning.types import Load, Plan, ready_load
+from harness.predictors.ecdf import Ecdf
+from harness.predictors.oracle import Oracle
 from harness.tests.support.serving import SERVICE, Everywhere, LinearCosts, rule, serve, workload
 
 TINY = ModelFacts(
@@ -201,3 +204,74 @@ def test_what_never_fits_is_told() -> None:
     forecaster = Forecaster(costs=LinearCosts(blocks=2), rule=RULES[0])
     with pytest.raises(ValueError, match="r0 can never be admitted: 2 KV blocks of 16 tokens"):
         forecaster.forecast(ServiceId("m"), TINY, Plan(1, 1), _load([90], [1]))
+
+
+def test_estimated_loads_are_the_unfinished_requests_with_sampled_lengths() -> None:
+    """All lengths are 40: cut to a request's limit, and never below what it has generated."""
+    forty = Ecdf([39, 40], [0.0, 1.0], mean_tokens=40.0, cap_tokens=40, kind="", source="")
+    seen: list[tuple[float, Load]] = []
+
+    class Estimating(Everywhere):
+        def place(self, view: ClusterView) -> Deployment:
+            rngs = {ServiceId("m"): np.random.default_rng(0)}
+            loads = estimated_workloads(view, {ServiceId("m"): forty}, rngs)
+            seen.append((view.now_s, loads[ServiceId("m")]))
+            wake_s = view.now_s + 0.6 if view.now_s < 3 else None
+            return Deployment(super().place(view).groups, wake_s)
+
+    load = workload([9, 9, 9, 9], [3, 20, 50, 50], [0.0, 0.0, 0.0, 1.0])
+    costs = LinearCosts(base_s=0.08)
+    frame = serve(load, None, Estimating(("m", (0,))), costs=costs).requests
+    times = [time_s for time_s, _ in seen]
+    assert times == pytest.approx([0.6 * i for i in range(6)])
+    first = seen[0][1]
+    assert first.prompt_tokens.tolist() == [9, 9, 9]
+    assert first.output_tokens.tolist() == [8, 25, 40]
+    for time_s, estimated in seen:
+        there = (frame["arrival_s"] <= time_s) & (frame["finished_s"] > time_s)
+        assert len(estimated) == there.sum()
+        assert (estimated.output_tokens > estimated.generated_tokens).all()
+    assert seen[-1][1].generated_tokens.sum() > 0
+
+
+def test_predicted_lengths_are_taken_instead_of_sampled_ones() -> None:
+    """An oracle knows all; estimated is the truth, but for the limit."""
+    forty = Ecdf([39, 40], [0.0, 1.0], mean_tokens=40.0, cap_tokens=40, kind="", source="")
+    seen: list[list[int]] = []
+
+    class Estimating(Everywhere):
+        def place(self, view: ClusterView) -> Deployment:
+            name = ServiceId("m")
+            loads = estimated_workloads(view, {name: forty}, {name: np.random.default_rng(0)})
+            seen.append(loads[name].output_tokens.tolist())
+            return super().place(view)
+
+    load = workload([9, 9, 9], [3, 20, 50], [0.0, 0.0, 0.0])
+    serve(load, None, Estimating(("m", (0,))), predictor=Oracle().of(load, 0))
+    assert seen[0] == [3, 20, 50]
+
+
+def test_one_seed_makes_the_lengths_of_all_services_long_and_short_together() -> None:
+    """The n-th requests of two services with one distribution have the same length, or not."""
+    spread = Ecdf([0, 20], [0.0, 1.0], mean_tokens=10.5, cap_tokens=20, kind="", source="")
+    names = [ServiceId("m0"), ServiceId("m1")]
+    seen: list[list[list[int]]] = []
+
+    class Estimating(Everywhere):
+        one_seed = True
+
+        def place(self, view: ClusterView) -> Deployment:
+            shared = np.random.default_rng(5)
+            rngs = {n: np.random.default_rng(5) if self.one_seed else shared for n in names}
+            loads = estimated_workloads(view, dict.fromkeys(names, spread), rngs)
+            seen.append([loads[name].output_tokens.tolist() for name in names])
+            return super().place(view)
+
+    load = workload([9] * 20, [25] * 20, [0.0] * 20, 2)
+    for one_seed in (True, False):
+        placement = Estimating(("m0", (0,)), ("m1", (1,)))
+        placement.one_seed = one_seed
+        serve(load, None, placement)
+    together, apart = seen[0], seen[-1]
+    assert together[0] == together[1]
+    assert apart[0] != apart[1]

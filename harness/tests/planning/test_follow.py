@@ -1,4 +1,4 @@
-"""Stages are followed as planned, and adjusted as section 4.3 of arXiv 2503.16893 says."""
+"""Stages are followed as planned, and adjusted as arXiv 2503.16893 sec. 4.3 says."""
 
 from collections.abc import Mapping, Sequence
 
@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.interface.entities import ServiceId
-from harness.planning.forecast import Plan
-from harness.planning.stages import Stage, StageFollower
+from harness.planning.follow import StageFollower
+from harness.planning.types import Plan, Stage
 
 M1, M2, M3, M4 = (ServiceId(f"M{i}") for i in range(1, 5))
 ONE, TWO, THREE, FOUR = (Plan(n, 1) for n in range(1, 5))

@@ -1,0 +1,81 @@
+"""Measures a model on the vLLM at hand: `python -m harness.calibrate --model tiny`.
+
+Runs a designed sweep several times over, in turn, after a warm-up; the least seconds of each
+iteration over the repetitions are fitted, since what a shared machine adds is never negative. How
+much slower a typical repetition was than its least is kept as `slowdown`, and multiplied in.
+"""
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+from harness.calibrate.stored import profile, residuals
+from harness.calibrate.sweep import ARRIVALS, Sweep, measure
+from harness.costs.models import PROFILES, model_facts
+from harness.engines.vllm.engine import Vllm
+from harness.engines.vllm.group import engine_name
+from harness.interface.entities import Cluster, GpuId, Group, GroupId, Service, ServiceId
+
+
+def calibrate(model: str, out: Path, *, gpu: str, engine: Vllm, repeats: int) -> Path:
+    """Measure one model and write its profile and residual plot below `out`."""
+    facts = model_facts(model)
+    service = Service(ServiceId(model), facts.kv_bytes_per_token, facts.max_context_tokens)
+    group = Group(GroupId("calibrated"), frozenset({service.id}), (GpuId(0),))
+    sweep = Sweep(engine.settings(service, group), service)
+    try:
+        samples, seconds = measure(sweep, repeats)
+    finally:
+        sweep.stop()
+    content = profile(model, gpu, samples, seconds, sweep)
+    out.mkdir(parents=True, exist_ok=True)
+    path = out / f"{model}.json"
+    path.write_text(json.dumps(content, sort_keys=True, indent=1) + "\n", encoding="utf-8")
+    residuals(samples, seconds, f"{model}, {engine_name()}").savefig(out / f"{model}.png", dpi=110)
+    return path
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Command line; returns the exit status."""
+    parser = argparse.ArgumentParser(prog="python -m harness.calibrate", description=__doc__)
+    parser.add_argument("--model", nargs="+", default=["tiny"], help="names in models.json")
+    parser.add_argument("--gpu", default="CPU", help="what it runs on, a name in gpus.json")
+    parser.add_argument("--out", type=Path, default=PROFILES / "cpu_vllm", help="profile folder")
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--kv-blocks", type=int, default=400, help="0 leaves it to vLLM")
+    options = parser.parse_args(arguments)
+    is_cpu = options.gpu == "CPU"
+    engine = Vllm(
+        cluster=Cluster((GpuId(0),), (), 0),
+        seed=0,
+        models={},
+        load_format="dummy",
+        dtype="bfloat16",
+        max_num_seqs=256,
+        max_num_batched_tokens=ARRIVALS[0][0],
+        kv_blocks=options.kv_blocks or None,
+        block_tokens=32 if is_cpu else None,
+        prefix_caching=False,
+        eager=is_cpu,
+        keep_answers=False,
+        keep_loaded=False,
+        ray=False,
+        on_loss="fail",
+        texts=None,
+        forces_lengths=True,
+    )
+    try:
+        for model in options.model:
+            path = calibrate(
+                model, options.out, gpu=options.gpu, engine=engine, repeats=options.repeats
+            )
+            print(f"wrote {path}")
+    except ValueError as error:
+        print(error, file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

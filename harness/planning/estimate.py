@@ -1,0 +1,251 @@
+"""How long every service has left: estimated lengths, served by the engine's compiled core.
+
+Output lengths are predicted or sampled (arXiv 2503.16893 sec. 4.1, output length sampler), then
+the requests are served in simulated time (same section, request scheduling simulator) on costs per
+iteration (eq. 5). Nothing here is a second simulator: groups are the same compiled replicas that
+the engine runs.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from harness.costs.model import TableCosts
+from harness.costs.models import ModelFacts
+from harness.engines.simulator.fast.arrays import CLOCK, LOGGED
+from harness.engines.simulator.fast.replica import ReplicaState, replica_rule
+from harness.engines.state import LOG_COLUMNS, RequestArrays, new_arrays
+from harness.interface.decisions import ContinuousBatching
+from harness.interface.entities import ServiceId
+from harness.interface.graph import NOBODY, Edges, Graph
+from harness.interface.views import CallTable, ClusterView, Floats, Ints, RequestTable
+from harness.planning.types import Load, Plan
+from harness.predictors.ecdf import Ecdf, output_lengths
+
+CURVE_POINTS = 65
+_COLUMN = {name: i for i, name in enumerate(LOG_COLUMNS)}
+
+
+def estimated_workloads(
+    view: ClusterView,
+    lengths: Mapping[ServiceId, Ecdf],
+    rngs: Mapping[ServiceId, np.random.Generator],
+) -> dict[ServiceId, Load]:
+    """Every unfinished request and call to come, per service, with an estimated output length.
+
+    That is the predicted one, or where nothing is predicted one sampled from the `lengths` of its
+    service by its generator. The prompt of a call to come contains the estimated answers that will
+    be carried to it. Raises ValueError where calls of one service wait for each other in another
+    way than one by one.
+    """
+    unfinished = {service: view.unfinished(service) for service in view.services}
+    to_come = {service: view.to_come(service) for service in view.services}
+    ids = {s: np.concatenate([unfinished[s].id, to_come[s].id]) for s in view.services}
+    count = 1 + max((int(i.max()) for i in ids.values() if len(i)), default=-1)
+    prompt, generated, answer, service_of = (np.zeros(count, np.int64) for _ in range(4))
+    for index, (service, table) in enumerate(unfinished.items()):
+        service_of[ids[service]] = index
+        prompt[table.id] = table.prompt_tokens
+        generated[table.id] = table.generated_tokens
+        context = view.services[service].max_context_tokens
+        answer[table.id] = _answers(table, lengths[service], context, rngs[service])
+    for service, calls in to_come.items():
+        sampled = lengths[service].sample(len(calls.id), rngs[service])
+        answer[calls.id] = _known_or(calls.predicted_mean_tokens, sampled)
+        prompt[calls.id] = calls.own_tokens
+    edges = view.edges
+    _carry(view, to_come, edges, prompt, answer)
+    following = _chains(edges, service_of)
+    return {
+        service: _load(np.sort(ids[service]), prompt, generated, answer, following)
+        for service in view.services
+    }
+
+
+def _answers(table: RequestTable, lengths: Ecdf, context: int, rng: np.random.Generator) -> Ints:
+    """Estimated output tokens of unfinished requests, more than they have generated."""
+    sampled = output_lengths(
+        lengths,
+        table.prompt_tokens,
+        max_output_tokens=table.max_output_tokens,
+        max_context_tokens=context,
+        rng=rng,
+    )
+    estimated = _known_or(table.predicted_mean_tokens, sampled)
+    return np.maximum(estimated, table.generated_tokens + 1)
+
+
+def _known_or(predicted_tokens: Floats, sampled: Ints) -> Ints:
+    """What is predicted, in whole tokens, else what was sampled."""
+    known = ~np.isnan(predicted_tokens)
+    estimated = sampled.copy()
+    estimated[known] = np.rint(predicted_tokens[known]).astype(np.int64)
+    return estimated
+
+
+def edges_between(view: ClusterView) -> Ints:
+    """Rows (id, id of one that waits for it) of calls to come that ask different services."""
+    edges = view.edges
+    service_of = {
+        call: service
+        for service in view.services
+        for table in (view.unfinished(service), view.to_come(service))
+        for call in table.id.tolist()
+    }
+    pairs = zip(edges.parent.tolist(), edges.child.tolist(), strict=True)
+    kept = [pair for pair in pairs if service_of[pair[0]] != service_of[pair[1]]]
+    return np.array(kept, np.int64).reshape(-1, 2)
+
+
+def _carry(
+    view: ClusterView,
+    to_come: Mapping[ServiceId, CallTable],
+    edges: Edges,
+    prompt: Ints,
+    answer: Ints,
+) -> None:
+    """Add carried answers to prompts and cut answers to their limits, in order of id."""
+    limit, context = np.zeros_like(prompt), np.zeros_like(prompt)
+    for service, calls in to_come.items():
+        limit[calls.id] = calls.max_output_tokens
+        context[calls.id] = view.services[service].max_context_tokens
+    carried: dict[int, list[int]] = {}
+    for parent, child in zip(edges.parent[edges.carries], edges.child[edges.carries], strict=True):
+        carried.setdefault(int(child), []).append(int(parent))
+    later = np.sort(np.concatenate([np.zeros(0, np.int64), *(c.id for c in to_come.values())]))
+    for call in later.tolist():
+        prompt[call] += sum(answer[parent] for parent in carried.get(call, []))
+        answer[call] = max(1, min(answer[call], limit[call], context[call] - prompt[call]))
+
+
+def _chains(edges: Edges, service_of: Ints) -> Ints:
+    """The call that follows each within its service, or NOBODY."""
+    chain = Graph(edges, service_of).chain
+    within = service_of[edges.parent] == service_of[edges.child]
+    if (loose := within & (chain[edges.parent] != edges.child)).any():
+        row = int(np.argmax(loose))
+        raise ValueError(
+            f"r{edges.child[row]} waits for r{edges.parent[row]} of its own service, and one of "
+            "the two for or with others: only chains of calls can be planned"
+        )
+    return chain
+
+
+def _load(ids: Ints, prompt: Ints, generated: Ints, answer: Ints, following: Ints) -> Load:
+    """The load of one service; ids ascend."""
+    row = np.full(len(prompt) + 1, NOBODY)
+    row[ids] = np.arange(len(ids))
+    return Load(
+        id=ids,
+        prompt_tokens=prompt[ids],
+        generated_tokens=generated[ids],
+        output_tokens=answer[ids],
+        ready_s=np.zeros(len(ids)),
+        next=row[following[ids]] if len(ids) else np.zeros(0, np.int64),
+    )
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """One service under one plan from the moment its groups are loaded (time 0).
+
+    `finish_s` is when its last request is answered, `finished_s` when each is.
+    """
+
+    load: Load
+    finish_s: float
+    finished_s: Floats
+    flops: float
+    _curve_flops: tuple[float, ...]
+    _forecaster: "Forecaster"
+    _service: ServiceId
+    _plan: Plan
+
+    def flops_by(self, time_s: float) -> float:
+        """Floating-point operations done by then."""
+        if time_s >= self.finish_s:
+            return self.flops
+        place = max(0.0, time_s) / self.finish_s * (CURVE_POINTS - 1)
+        before = int(place)
+        low, high = self._curve_flops[before : before + 2]
+        return low + (place - before) * (high - low)
+
+    def load_after(self, time_s: float) -> Load:
+        """What is unfinished then. Requests keep what they have generated; all `ready_s` are 0."""
+        if time_s <= 0:
+            return replace(self.load, ready_s=np.zeros(len(self.load)))
+        arrays, _ = self._forecaster.run(self._service, self._plan, self.load, time_s, log=False)
+        return self.load.rest(np.isnan(arrays.finished_s), arrays.generated)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Forecaster:
+    """Forecasts by costs and batch rule."""
+
+    costs: TableCosts
+    rule: ContinuousBatching
+
+    def forecast(self, service: ServiceId, facts: ModelFacts, plan: Plan, load: Load) -> Forecast:
+        """Serve the load to its end, requests dealt to the groups in turn."""
+        arrays, replicas = self.run(service, plan, load, np.inf, log=True)
+        finish_s = max((replica.arrays.time_s[CLOCK] for replica in replicas), default=0.0)
+        grid_s = np.linspace(0.0, finish_s, CURVE_POINTS)
+        done = sum(
+            (_flops_at(facts, replica, grid_s) for replica in replicas), np.zeros(CURVE_POINTS)
+        )
+        return Forecast(
+            load=load,
+            finish_s=float(finish_s),
+            finished_s=arrays.finished_s,
+            flops=float(done[-1]),
+            _curve_flops=tuple(done.tolist()),
+            _forecaster=self,
+            _service=service,
+            _plan=plan,
+        )
+
+    def run(
+        self, service: ServiceId, plan: Plan, load: Load, until_s: float, *, log: bool
+    ) -> tuple[RequestArrays, list[ReplicaState]]:
+        """Advance one replica per group to `until_s` from an empty, loaded state."""
+        arrays = new_arrays(
+            load.prompt_tokens, load.output_tokens, load.generated_tokens, load.ready_s
+        )
+        arrays.next[:] = load.next
+        arrays.key[:] = load.ready_s
+        follows = np.zeros(len(load), np.bool_)
+        follows[load.next[load.next != NOBODY]] = True
+        first_come = np.argsort(load.ready_s, kind="stable")
+        heads = first_come[~follows[first_come]]
+        table = self.costs.table(service, plan.tensor_parallel)
+        rule = replica_rule(
+            self.rule,
+            capacity_blocks=self.costs.kv_blocks(service, plan.tensor_parallel),
+            block_tokens=self.costs.block_tokens(service),
+            log=log,
+        )
+        replicas = []
+        for first in range(min(plan.data_parallel, len(heads))):
+            ids = heads[first :: plan.data_parallel]
+            replica = ReplicaState.empty(
+                table, rule, arrays, 0.0, log_rows=4 * len(ids) + 64 if log else 0
+            )
+            replica.add(ids, 0.0)
+            replica.run_to(until_s)
+            replicas.append(replica)
+        return arrays, replicas
+
+
+def _flops_at(facts: ModelFacts, replica: ReplicaState, grid_s: Floats) -> Floats:
+    """Operations a replica has done by each time of the grid, linear within a run of iterations."""
+    rows = replica.arrays.log[: replica.arrays.counts[LOGGED]].T
+    start_s, duration_s, n = rows[0], rows[1], rows[2]
+    batch, context = rows[_COLUMN["decode_requests"]], rows[_COLUMN["context_tokens"]]
+    matmul = rows[_COLUMN["prefill_padded_tokens"]] + batch * n
+    attention = rows[_COLUMN["prefill_attended"]] + n * context + batch * n * (n - 1) / 2
+    work = facts.layers * (
+        facts.layer_matmul_parameters * matmul + 2 * facts.hidden_size * attention
+    )
+    ends_s, done = np.append(0.0, start_s + duration_s), np.append(0.0, np.cumsum(work))
+    return np.asarray(np.interp(grid_s, ends_s, done))
