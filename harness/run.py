@@ -17,6 +17,7 @@ if __name__ == "__main__":
     # standard one; what we want found is the project.
     sys.path[0] = str(ROOT)
 
+import re
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,17 +26,24 @@ from typing import Any
 import hydra
 from hydra.core.config_store import ConfigStore
 from hydra.core.hydra_config import HydraConfig
-from hydra.errors import HydraException, MissingConfigException, OverrideParseException
+from hydra.errors import (
+    ConfigCompositionException,
+    HydraException,
+    MissingConfigException,
+    OverrideParseException,
+)
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import (
     ConfigAttributeError,
     ConfigKeyError,
+    InterpolationKeyError,
     OmegaConfBaseException,
     ValidationError,
 )
 
 from harness.costs.local_hardware import here
 from harness.costs.models import unknown_name
+from harness.renamed import renamed_key
 from harness.runs.building import cell_of
 from harness.runs.cells import Cell, combinations_of, run_cells
 from harness.runs.config import RunConfig, check, check_variant
@@ -74,7 +82,9 @@ def cell_configs(config: DictConfig) -> Iterator[tuple[dict[str, object], dict[s
 
     A key given on the command line is no axis.
     """
-    chosen = [str(o) for o in HydraConfig.get().overrides.task]
+    overrides = HydraConfig.get().overrides
+    chosen = [str(o) for o in overrides.task]
+    where = [str(o) for o in overrides.hydra if str(o).startswith("hydra.searchpath=")]
     given = {o.lstrip("+~").partition("=")[0] for o in chosen}
     axes = OmegaConf.to_container(config.matrix, resolve=True)
     skip = OmegaConf.to_container(config.skip, resolve=True)
@@ -88,7 +98,7 @@ def cell_configs(config: DictConfig) -> Iterator[tuple[dict[str, object], dict[s
             continue
         picks = tuple(f"{axis}={value}" for axis, value in setting.items() if axis in groups)
         if picks not in composed:
-            composed[picks] = hydra.compose("run", overrides=[*chosen, *picks])
+            composed[picks] = hydra.compose("run", overrides=[*where, *chosen, *picks])
         cell = composed[picks].copy()
         for axis, value in setting.items():
             if axis not in groups:
@@ -145,6 +155,8 @@ def sentence(error: BaseException) -> str:
         return unknown_name(group, name, dict.fromkeys(error.options))
     if isinstance(error, ConfigKeyError | ConfigAttributeError) and error.full_key:
         return _no_key(str(error.full_key), tuple(map(str, error.parent_node or ())))
+    if said := _renamed(error):
+        return said
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     first = lines[0] if lines else type(error).__name__
     if isinstance(error, ValidationError) and error.full_key:
@@ -155,8 +167,18 @@ def sentence(error: BaseException) -> str:
     return first
 
 
+def _renamed(error: BaseException) -> str | None:
+    """Where a reference, or what was to be taken out, bears a name that its key had before."""
+    if not isinstance(error, ConfigCompositionException | InterpolationKeyError):
+        return None
+    said = (renamed_key(name) for name in re.findall(r"'([\w.]+)'", str(error)))
+    return next(filter(None, said), None)
+
+
 def _no_key(key: str, beside: tuple[str, ...]) -> str:
     """There is no such key; a mapping that may hold anything wants it added."""
+    if said := renamed_key(key):
+        return said
     if not beside:
         return f"{key} is not in the configuration; it can be added as +{key}"
     path = key.rpartition(".")[0]
