@@ -11,6 +11,8 @@ from pydoc import ErrorDuringImport, locate
 from types import MappingProxyType, NoneType, UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
+from harness.renamed import renamed_key, renamed_target
+
 TARGET = "_target_"
 """Names the class of a node."""
 
@@ -77,7 +79,8 @@ def checked(path: str, node: object, offered: Collection[str] = ()) -> type:
     hints = get_type_hints(vars(target).get("__init__", target))
     for name, value in _values(node):
         if name not in known:
-            raise ValueError(f"{_at(path, name)}={value} is not an option of {target.__name__}")
+            said = f"{_at(path, name)}={value} is not an option of {target.__name__}"
+            raise ValueError(renamed_key(_at(path, name)) or said)
         _check(_at(path, name), value, hints.get(name, object), offered)
     for name, parameter in known.items():
         given = name in node or name in offered or node.get(PARTIAL)
@@ -97,14 +100,15 @@ def _at(path: str, name: str) -> str:
 
 def _class(path: str, node: Mapping[str, object]) -> type:
     """The class that a node names. Raises ValueError where there is none."""
-    named = f"{_at(path, TARGET)}={node[TARGET]}"
+    key, name = _at(path, TARGET), str(node[TARGET])
     try:
-        target = locate(str(node[TARGET]))
+        target = locate(name)
     except ErrorDuringImport as error:
-        raise ValueError(f"{named}: {error.value}") from None
-    if not isinstance(target, type):
-        raise ValueError(f"{named} names no class")
-    return target
+        raise ValueError(f"{key}={name}: {error.value}") from None
+    if isinstance(target, type):
+        return target
+    moved = renamed_target(name)
+    raise ValueError(f"{key}: {moved}" if moved else f"{key}={name} names no class")
 
 
 def _check(path: str, value: object, hint: Any, offered: Collection[str]) -> None:

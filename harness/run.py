@@ -17,6 +17,7 @@ if __name__ == "__main__":
     # standard one; what we want found is the project.
     sys.path[0] = str(ROOT)
 
+import re
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,45 +26,31 @@ from typing import Any
 import hydra
 from hydra.core.config_store import ConfigStore
 from hydra.core.hydra_config import HydraConfig
-from hydra.errors import HydraException, MissingConfigException, OverrideParseException
+from hydra.errors import (
+    ConfigCompositionException,
+    HydraException,
+    MissingConfigException,
+    OverrideParseException,
+)
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import (
     ConfigAttributeError,
     ConfigKeyError,
+    InterpolationKeyError,
     OmegaConfBaseException,
     ValidationError,
 )
 
-from harness.build import build
-from harness.costs.gpu_facts import gpu_facts
 from harness.costs.local_hardware import here
-from harness.costs.model import ProfileCosts
 from harness.costs.model_facts import unknown_name
-from harness.costs.uncertainty import DrawnCosts
-from harness.engines.engine import Engine
-from harness.interface.entities import Cluster, GpuId
-from harness.interface.policies import System
-from harness.predictors.ecdf import load_lengths
-from harness.runs.cells import Cell, PredictorFactory, ReadsFiles, combinations_of, run_cells
+from harness.renamed import renamed_key
+from harness.runs.building import cell_of
+from harness.runs.cells import Cell, combinations_of, run_cells
 from harness.runs.config import RunConfig, check, check_variant
 from harness.runs.progress import Progress
-from harness.runs.record import read_summaries, remove_leftovers, run_id, source_digest
+from harness.runs.record import read_summaries, remove_leftovers
 from harness.runs.table import print_cells
 from harness.runs.tracking import log_scenario
-
-DETERMINES = (
-    "engine",
-    "hardware",
-    "workload",
-    "policy",
-    "predictor",
-    "system",
-    "variant",
-    "seed",
-    "record",
-    "uncertainty_draws",
-)
-"""Top-level keys that a result depends on."""
 
 INTERRUPTED = 130
 """Exit code after Ctrl-C, as shells have it."""
@@ -90,32 +77,44 @@ def as_plain(config: DictConfig) -> dict[str, Any]:
     return named
 
 
-def cell_configs(config: DictConfig) -> Iterator[tuple[dict[str, object], DictConfig]]:
+def cell_configs(config: DictConfig) -> Iterator[tuple[dict[str, object], dict[str, Any]]]:
     """Every cell of the matrix but those to skip: its values on the axes, and its configuration.
 
     A key given on the command line is no axis.
     """
-    chosen = [str(o) for o in HydraConfig.get().overrides.task]
+    overrides = HydraConfig.get().overrides
+    chosen = [str(o) for o in overrides.task]
+    where = [str(o) for o in overrides.hydra if str(o).startswith("hydra.searchpath=")]
     given = {o.lstrip("+~").partition("=")[0] for o in chosen}
-    matrix = {axis: list(values) for axis, values in config.matrix.items() if axis not in given}
+    axes = OmegaConf.to_container(config.matrix, resolve=True)
+    skip = OmegaConf.to_container(config.skip, resolve=True)
+    assert isinstance(axes, dict)
+    assert isinstance(skip, list)
+    matrix = {str(axis): values for axis, values in axes.items() if axis not in given}
     groups = HydraConfig.get().runtime.choices
     composed: dict[tuple[str, ...], DictConfig] = {}
-    for combination in combinations_of(matrix):
-        if any(_fits(combination, pattern) for pattern in config.skip):
+    for setting in combinations_of(matrix):
+        if any(_fits(setting, pattern) for pattern in skip):
             continue
-        picks = tuple(f"{axis}={value}" for axis, value in combination.items() if axis in groups)
+        picks = tuple(f"{axis}={value}" for axis, value in setting.items() if axis in groups)
         if picks not in composed:
-            composed[picks] = hydra.compose("run", overrides=[*chosen, *picks])
+            composed[picks] = hydra.compose("run", overrides=[*where, *chosen, *picks])
         cell = composed[picks].copy()
-        for axis, value in combination.items():
+        for axis, value in setting.items():
             if axis not in groups:
                 OmegaConf.update(cell, axis, value, force_add=False)
-        yield combination, cell
+        yield setting, as_plain(cell)
+
+
+def cells_of(config: DictConfig) -> Iterator[Cell]:
+    """Every cell of a configuration, built. Raises ValueError for what does not fit together."""
+    for setting, plain in cell_configs(config):
+        yield cell_of(plain, setting, _chosen(setting))
 
 
 def _fits(combination: Mapping[str, object], pattern: Mapping[str, Sequence[object]]) -> bool:
     """Whether a cell has one of the values of a pattern on each of its axes."""
-    return all(combination.get(axis) in list(values) for axis, values in pattern.items())
+    return all(combination.get(axis) in values for axis, values in pattern.items())
 
 
 def _chosen(setting: Mapping[str, object]) -> dict[str, str]:
@@ -125,108 +124,10 @@ def _chosen(setting: Mapping[str, object]) -> dict[str, str]:
     return {group: str(setting.get(group, value)) for group, value in ours.items()}
 
 
-def cell_of(config: DictConfig, setting: Mapping[str, object]) -> Cell:
-    """Build everything one cell needs. Raises ValueError for what does not fit together."""
-    plain = as_plain(config)
-    determines = {key: plain[key] for key in DETERMINES}
-    hardware = plain["hardware"]
-    costs = ProfileCosts(
-        gpu=hardware["gpu"],
-        profile_dir=hardware["profile"],
-        memory_share=hardware["memory_share"],
-        parts=("forward", "prepare", "sample", "other"),
-    )
-    workload_factory = build(plain["workload"], path="workload")
-    offered = {
-        "costs": costs,
-        "cluster": _cluster(hardware),
-        "seed": plain["seed"],
-    }
-    engine = build(plain["engine"], path="engine", offered=offered)
-    predictor_factory = _predicts(plain["predictor"])
-    files = {
-        **workload_factory.files,
-        **(predictor_factory.files if isinstance(predictor_factory, ReadsFiles) else {}),
-    }
-    run = run_id({**determines, "files": files}, source_digest())
-    return Cell(
-        config={**determines, "chosen": _chosen(setting)},
-        setting={axis: _plain(value) for axis, value in setting.items()},
-        folder=ROOT / plain["results"] / plain["name"] / run,
-        workload_factory=workload_factory,
-        predictor_factory=predictor_factory,
-        system=_system(plain, offered, workload_factory.models),
-        engine=engine,
-        costs=costs,
-        gpus=hardware["gpu_count"],
-        seed=plain["seed"],
-        keep_iterations=plain["record"]["iterations"] or plain["record"]["trace"],
-        keep_trace=plain["record"]["trace"],
-        drawn=tuple(
-            _drawn(plain, offered, workload_factory.models, draw)
-            for draw in range(1, plain["uncertainty_draws"] + 1)
-        ),
-    )
-
-
-def _predicts(node: Mapping[str, Any]) -> PredictorFactory | None:
-    """Who makes the predictor; None where a configuration names nobody."""
-    named = {key: value for key, value in node.items() if key != "name"}
-    built: PredictorFactory | None = build(named, path="predictor") if named else None
-    return built
-
-
-def _drawn(
-    plain: Mapping[str, Any], offered: Mapping[str, object], models: Sequence[str], draw: int
-) -> tuple[Engine, System]:
-    """The same engine and system where costs are off by one draw; planners believe the profile."""
-    costs = offered["costs"]
-    assert isinstance(costs, ProfileCosts)
-    drawn = {**offered, "costs": DrawnCosts(costs, draw)}
-    engine = build(plain["engine"], path="engine", offered=drawn)
-    return engine, _system(plain, offered, models)
-
-
-def _plain(value: object) -> object:
-    return OmegaConf.to_container(value) if OmegaConf.is_config(value) else value
-
-
-def _system(
-    plain: Mapping[str, Any], offered: Mapping[str, object], models: Sequence[str]
-) -> System:
-    """The serving system that a configuration names."""
-    system, costs = plain["system"], offered["costs"]
-    assert isinstance(costs, ProfileCosts)
-    if "planner_parts" in system:
-        offered = {
-            **offered,
-            "planner_costs": costs.with_parts(tuple(system["planner_parts"])),
-            "lengths": {name: load_lengths(name) for name in models},
-        }
-    return System(
-        name=system["name"],
-        scheduling=build(plain["policy"], path="policy", offered=offered),
-        dispatch=build(system["dispatch"], path="system.dispatch", offered=offered),
-        placement=build(system["placement"], path="system.placement", offered=offered),
-    )
-
-
-def _cluster(hardware: Mapping[str, Any]) -> Cluster:
-    count, island = hardware["gpu_count"], hardware["nvlink_island"]
-    if count < 1 or island < 1:
-        raise ValueError(
-            f"hardware has gpu_count={count} and nvlink_island={island}, both must be at least 1"
-        )
-    gpus = tuple(GpuId(i) for i in range(count))
-    islands = tuple(frozenset(gpus[i : i + island]) for i in range(0, count, island))
-    return Cluster(gpus, islands, gpu_facts(hardware["gpu"]).memory_bytes)
-
-
 def run(config: DictConfig) -> None:
     """All cells of a configuration; prints the table and mirrors it."""
     plain = as_plain(config)
-    cells = [cell_of(cell, setting) for setting, cell in cell_configs(config)]
-    cells = list({cell.folder: cell for cell in cells}.values())
+    cells = list({cell.folder: cell for cell in cells_of(config)}.values())
     if not cells:
         raise ValueError("skip leaves no cell of the matrix")
     folder = cells[0].folder.parent
@@ -254,6 +155,8 @@ def sentence(error: BaseException) -> str:
         return unknown_name(group, name, dict.fromkeys(error.options))
     if isinstance(error, ConfigKeyError | ConfigAttributeError) and error.full_key:
         return _no_key(str(error.full_key), tuple(map(str, error.parent_node or ())))
+    if said := _renamed(error):
+        return said
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     first = lines[0] if lines else type(error).__name__
     if isinstance(error, ValidationError) and error.full_key:
@@ -264,8 +167,18 @@ def sentence(error: BaseException) -> str:
     return first
 
 
+def _renamed(error: BaseException) -> str | None:
+    """Where a reference, or what was to be taken out, bears a name that its key had before."""
+    if not isinstance(error, ConfigCompositionException | InterpolationKeyError):
+        return None
+    said = (renamed_key(name) for name in re.findall(r"'([\w.]+)'", str(error)))
+    return next(filter(None, said), None)
+
+
 def _no_key(key: str, beside: tuple[str, ...]) -> str:
     """There is no such key; a mapping that may hold anything wants it added."""
+    if said := renamed_key(key):
+        return said
     if not beside:
         return f"{key} is not in the configuration; it can be added as +{key}"
     path = key.rpartition(".")[0]

@@ -9,7 +9,7 @@ import sys
 
 from harness.costs.local_hardware import known_gpu
 from harness.costs.nvml import gpu_name, open_nvml
-from harness.runs.record import ROOT
+from harness.paths import ROOT
 
 NO_GPU = 3
 MODELS = {"random-1b": 200, "random-7b": 120}  # requests of a fidelity run
@@ -18,44 +18,24 @@ MODELS = {"random-1b": 200, "random-7b": 120}  # requests of a fidelity run
 def commands(gpu: str) -> list[list[str]]:
     """What is run, one after the other."""
     profile = f"{gpu.lower()}_vllm"
-    folder = ROOT / "results" / "measured" / gpu
-    here = [sys.executable, "-m"]
+    fidelity = ROOT / "results" / "measured" / gpu / "fidelity_vllm.json"
     models = [f"{name}:{count}" for name, count in MODELS.items()]
+    out = f"harness/profiles/{profile}"
+    calibrate = ["-m", "harness.calibrate", "--gpu", gpu, "--kv-blocks", "0", "--out", out]
+    smoke = [
+        "harness/run.py",
+        "+scenario=smoke",
+        "workload.model=random-1b",
+        "engine.dtype=bfloat16",
+        "engine.kv_blocks=null",
+        "engine.block_tokens=null",
+        "name=smoke_gpu",
+    ]
+    compare = ["-m", "harness.fidelity.real_engine", "--gpu", gpu, "--profile", profile]
     return [
-        [
-            *here,
-            "harness.calibrate",
-            "--gpu",
-            gpu,
-            "--kv-blocks",
-            "0",
-            "--out",
-            f"harness/profiles/{profile}",
-            "--model",
-            *MODELS,
-        ],
-        [
-            sys.executable,
-            "harness/run.py",
-            "+scenario=smoke",
-            "workload.model=random-1b",
-            "engine.dtype=bfloat16",
-            "engine.kv_blocks=null",
-            "engine.block_tokens=null",
-            "name=smoke_gpu",
-        ],
-        [
-            *here,
-            "harness.fidelity.real_engine",
-            "--gpu",
-            gpu,
-            "--profile",
-            profile,
-            "--models",
-            *models,
-            "--out",
-            str(folder / "fidelity_vllm.json"),
-        ],
+        [sys.executable, *calibrate, "--model", *MODELS],
+        [sys.executable, *smoke],
+        [sys.executable, *compare, "--models", *models, "--out", str(fidelity)],
     ]
 
 

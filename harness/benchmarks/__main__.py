@@ -15,7 +15,8 @@ from rich.console import Console
 from rich.table import Table
 
 from harness import benchmarks
-from harness.runs.record import ROOT, machine
+from harness.runs.provenance import machine
+from harness.runs.record import ROOT
 
 
 def main() -> int:

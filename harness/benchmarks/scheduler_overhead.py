@@ -17,7 +17,8 @@ from importlib.util import find_spec
 from typing import Any
 
 from harness.build import build
-from harness.runs.record import ROOT, machine
+from harness.runs.provenance import machine
+from harness.runs.record import ROOT
 
 MODEL = ROOT / "scenarios" / "models" / "tiny"
 RUNNING = 256

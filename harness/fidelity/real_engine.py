@@ -30,7 +30,8 @@ from harness.interface.entities import Cluster, GpuId, ServiceId
 from harness.interface.policies import CostModel, System
 from harness.predictors.oracle import Oracle
 from harness.runs.metrics import request_figures
-from harness.runs.record import ROOT, machine
+from harness.runs.provenance import machine
+from harness.runs.record import ROOT
 from harness.workloads.synthetic import Synthetic
 
 AIMS = {

@@ -20,7 +20,8 @@ import pandas as pd
 from rich.console import Console
 from rich.table import Table
 
-from harness.runs.record import ROOT, current, machine, read_summaries
+from harness.runs.provenance import machine
+from harness.runs.record import ROOT, current, read_summaries
 from harness.runs.stats import estimate
 
 SYSTEM, POLICY, SEED = "config.system.name", "config.chosen.policy", "config.seed"

@@ -17,7 +17,8 @@ from harness.engines.recorder import Recorder
 from harness.interface.policies import LengthPredictor, System
 from harness.runs.metrics import gpu_figures, offline_figures, request_figures
 from harness.runs.perfetto import write_trace
-from harness.runs.record import is_finished, provenance, write_run
+from harness.runs.provenance import provenance
+from harness.runs.record import is_finished, write_run
 from harness.workloads.workload import Workload
 
 

@@ -9,14 +9,8 @@ import hashlib
 import json
 import math
 import os
-import platform
 import shutil
-import subprocess
-import time
 from collections.abc import Mapping
-from datetime import UTC, datetime
-from functools import cache
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import numpy as np
@@ -59,27 +53,6 @@ def run_id(config: Mapping[str, object], code: str) -> str:
         {"config": as_plain(config), "code": code}, sort_keys=True, separators=(",", ":")
     )
     return hashlib.sha256(text.encode()).hexdigest()[:12]
-
-
-def digest_of(root: Path) -> str:
-    """12 hex digits over the program and the fitted profiles below `root`, tests left out."""
-    files = [
-        path for top in ("harness", "baselines", "systems") for path in root.glob(f"{top}/**/*.py")
-    ]
-    files += root.glob("harness/profiles/**/*.json")
-    total = hashlib.sha256()
-    for path in sorted(files):
-        name = path.relative_to(root)
-        if "tests" not in name.parts:
-            total.update(name.as_posix().encode() + b"\0")
-            total.update(hashlib.sha256(path.read_bytes()).digest())
-    return total.hexdigest()[:12]
-
-
-@cache
-def source_digest() -> str:
-    """Digest of this checkout's program and profiles, computed once a process."""
-    return digest_of(ROOT)
 
 
 def is_finished(folder: Path) -> bool:
@@ -213,93 +186,3 @@ def _flat(tree: Mapping[str, object], prefix: str = "") -> dict[str, object]:
         else:
             leaves[f"{prefix}{key}"] = value
     return leaves
-
-
-def provenance(
-    *,
-    started_s: float,
-    costs: Mapping[str, object] | None = None,
-    datasets: Mapping[str, str] | None = None,
-    engine: str = "simulated",
-) -> dict[str, object]:
-    """What `provenance.json` holds, at the end of a run.
-
-    `started_s` is `time.time()` at its start. `costs` says what its seconds rest on: `profile`
-    (name) and `fit_error` (relative, 0.05 = 5%). `datasets` maps names to SHA-256 digests;
-    `engine` says whether its seconds are simulated or measured, and on what.
-    """
-    return {
-        "code": source_digest(),
-        "git": _git(),
-        "packages": _packages(),
-        "machine": machine(),
-        "started": datetime.fromtimestamp(started_s, UTC).isoformat(),
-        "wall_s": time.time() - started_s,
-        "costs": dict(costs or {}),
-        "datasets": dict(datasets or {}),
-        "engine": engine,
-    }
-
-
-def _said(*command: str) -> str | None:
-    """What a command printed; None where it is absent, fails or hangs."""
-    if shutil.which(command[0]) is None:
-        return None
-    try:
-        done = subprocess.run(
-            command, cwd=ROOT, check=True, capture_output=True, timeout=20, stdin=subprocess.DEVNULL
-        )
-    except (subprocess.SubprocessError, OSError):
-        return None
-    return done.stdout.decode(errors="replace").strip()
-
-
-@cache
-def _git() -> dict[str, str | None]:
-    """Commit, and a digest of what differs from it; both None outside this project's repository.
-
-    A copy of the tree inside some other repository must not be given that one's commit.
-    """
-    if _said("git", "rev-parse", "--show-toplevel") != str(ROOT):
-        return {"commit": None, "changes": None}
-    changes = _said("git", "diff", "HEAD")
-    digest = hashlib.sha256(changes.encode()).hexdigest()[:12] if changes else None
-    return {"commit": _said("git", "rev-parse", "--verify", "HEAD"), "changes": digest}
-
-
-@cache
-def _packages() -> dict[str, str | None]:
-    """Version of every package the project asks for by name; None where it is not installed."""
-    listed = (ROOT / "requirements" / "base.in").read_text().split()
-    return {name: _version(name) for name in listed}
-
-
-def _version(name: str) -> str | None:
-    try:
-        return version(name)
-    except PackageNotFoundError:
-        return None
-
-
-@cache
-def machine() -> dict[str, object]:
-    """Python, system, processor, cores and GPUs of this machine."""
-    gpus = _said("nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader")
-    return {
-        "python": platform.python_version(),
-        "system": platform.platform(),
-        "cpu": _cpu_model(),
-        "cores": os.cpu_count(),
-        "gpus": gpus.splitlines() if gpus else [],
-    }
-
-
-def _cpu_model() -> str:
-    try:
-        with open("/proc/cpuinfo") as lines:
-            named = [
-                line.partition(":")[2].strip() for line in lines if line.startswith("model name")
-            ]
-    except OSError:
-        named = []
-    return named[0] if named else platform.processor()

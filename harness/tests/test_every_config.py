@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from harness.paths import ROOT
 from harness.predictors.proxy_card import CARD, ENCODER, FIELDS, TOKENIZER, WEIGHTS, sha256
-from harness.run import ROOT
 from harness.tests.support.configured import composed, first_cell_of
 
 SCENARIOS = ROOT / "scenarios"

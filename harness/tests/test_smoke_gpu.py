@@ -7,7 +7,7 @@ import pytest
 from harness import smoke_gpu
 from harness.costs.local_hardware import known_gpu
 from harness.costs.model_facts import load_models
-from harness.runs.record import ROOT
+from harness.paths import ROOT
 
 
 def test_names_of_drivers_are_recognised() -> None:

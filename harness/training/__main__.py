@@ -22,7 +22,8 @@ from harness.fitting.lengths import table
 from harness.fitting.predictors import MEASURED_HERE
 from harness.paths import PROFILES
 from harness.predictors.proxy_card import LIBRARIES, require
-from harness.runs.record import ROOT, machine
+from harness.runs.provenance import machine
+from harness.runs.record import ROOT
 
 if TYPE_CHECKING:
     from harness.training.data import Splits

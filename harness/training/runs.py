@@ -17,7 +17,7 @@ from harness.fitting.tables import as_text
 from harness.predictors.proxy_heads import HEADS, Lengths, lengths_of
 from harness.predictors.proxy_model import ProxyModel, load, save, states_of
 from harness.predictors.proxy_text import ids_of
-from harness.runs.record import machine
+from harness.runs.provenance import machine
 from harness.training.bases import Base, base_of
 from harness.training.data import Splits, texts
 from harness.training.scores import Json, latency, scores, timed

@@ -17,6 +17,6 @@ def policy_of(path: str) -> SchedulingPolicy:
         node = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
         policy: SchedulingPolicy = build(node)
         policy.schedule  # noqa: B018 - what is no policy is refused here, not at the first step
-    except (OSError, yaml.YAMLError, TypeError, AttributeError, ImportError) as error:
+    except (OSError, yaml.YAMLError, AttributeError, ValueError) as error:
         raise ValueError(f"{POLICY_FILE}={path} holds no policy: {error}") from error
     return policy

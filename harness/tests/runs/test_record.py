@@ -3,8 +3,6 @@
 import errno
 import json
 import os
-import shutil
-import time
 from pathlib import Path
 from typing import Any
 
@@ -150,27 +148,6 @@ def test_a_run_is_named_by_what_determines_it() -> None:
     assert len({name, *others}) == 4
 
 
-def test_the_digest_follows_program_and_profiles_only(tmp_path: Path) -> None:
-    for name in ("harness/a.py", "harness/tests/test_a.py", "systems/x/b.py", "plots/p.py"):
-        path = tmp_path / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text("1")
-    profile = tmp_path / "harness" / "profiles" / "gpu.json"
-    profile.parent.mkdir()
-    profile.write_text("{}")
-    first = record.digest_of(tmp_path)
-    (tmp_path / "harness/tests/test_a.py").write_text("2")
-    (tmp_path / "plots/p.py").write_text("2")
-    assert record.digest_of(tmp_path) == first
-    seen = {first}
-    for changed in (tmp_path / "systems/x/b.py", tmp_path / "harness/a.py", profile):
-        changed.write_text("2")
-        seen.add(record.digest_of(tmp_path))
-    (tmp_path / "harness/a.py").rename(tmp_path / "harness/c.py")
-    seen.add(record.digest_of(tmp_path))
-    assert len(seen) == 5
-
-
 def test_current_leaves_out_what_an_older_program_made(tmp_path: Path) -> None:
     for name, code, day in (("a", "old", "01"), ("b", "new", "03"), ("c", "new", "02")):
         write(tmp_path / name, provenance={"code": code, "started": f"2026-01-{day}"})
@@ -183,45 +160,3 @@ def test_a_broken_file_is_named(tmp_path: Path) -> None:
     (tmp_path / "a" / "summary.json").write_text("{")
     with pytest.raises(RecordError, match=r"could not read the run .*/a: "):
         record.read_summaries(tmp_path)
-
-
-def test_provenance_says_what_ran_where() -> None:
-    told = record.provenance(
-        started_s=time.time() - 5, costs={"profile": "p"}, datasets={"d": "0" * 64}
-    )
-    assert told["code"] == record.source_digest()
-    assert 5 <= float(str(told["wall_s"])) < 60
-    assert told["datasets"] == {"d": "0" * 64}
-    assert told["costs"] == {"profile": "p"}
-    packages = told["packages"]
-    assert isinstance(packages, dict)
-    assert packages["numpy"] == np.__version__
-    machine = told["machine"]
-    assert isinstance(machine, dict)
-    assert machine["cores"] == os.cpu_count()
-    record.as_plain(told)
-
-
-def test_no_git_and_no_repository_are_fine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    nothing = {"commit": None, "changes": None}
-    monkeypatch.setattr(record, "ROOT", tmp_path)
-    assert record._git.__wrapped__() == nothing
-    monkeypatch.setenv("PATH", str(tmp_path))
-    assert record._git.__wrapped__() == nothing
-
-
-@pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
-def test_changes_since_the_commit_are_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(record, "ROOT", tmp_path)
-    identity = ("-c", "user.name=a", "-c", "user.email=a@example.org")
-    (tmp_path / "f").write_text("1")
-    assert record._said("git", "init", "-q") is not None
-    assert record._said("git", "add", "f") is not None
-    assert record._said("git", *identity, "commit", "-qm", "one") is not None
-    clean = record._git.__wrapped__()
-    assert len(str(clean["commit"])) == 40
-    assert clean["changes"] is None
-    (tmp_path / "f").write_text("2")
-    dirty = record._git.__wrapped__()
-    assert dirty["commit"] == clean["commit"]
-    assert len(str(dirty["changes"])) == 12

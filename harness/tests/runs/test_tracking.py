@@ -11,8 +11,8 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from harness.paths import ROOT
 from harness.runs import tracking
-from harness.runs.record import ROOT
 
 ROWS = pd.DataFrame(
     {"config.seed": [0, 1], "config.engine": ["a", "a"], "gpus": [[1, 2], None], "s": [1.5, None]},

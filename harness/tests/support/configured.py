@@ -7,7 +7,8 @@ from hydra import compose, initialize_config_dir
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, open_dict
 
-from harness.run import ROOT, cell_configs, cell_of
+from harness import run
+from harness.paths import ROOT
 from harness.runs.cells import Cell
 
 
@@ -25,11 +26,10 @@ def composed(*overrides: str) -> Iterator[DictConfig]:
 def cells_of(*overrides: str) -> list[Cell]:
     """Every cell of a command line, built."""
     with composed(*overrides) as config:
-        return [cell_of(cell, setting) for setting, cell in cell_configs(config)]
+        return list(run.cells_of(config))
 
 
 def first_cell_of(*overrides: str) -> Cell:
     """The first cell of a command line, built."""
     with composed(*overrides) as config:
-        setting, cell = next(cell_configs(config))
-        return cell_of(cell, setting)
+        return next(run.cells_of(config))

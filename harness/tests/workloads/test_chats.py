@@ -6,7 +6,7 @@ from scipy.stats import spearmanr
 
 from harness.fitting.pairs import pair_files
 from harness.fitting.tables import as_text
-from harness.run import ROOT
+from harness.paths import ROOT
 from harness.tests.support.configured import cells_of
 from harness.tests.support.data import DATA, needs_data
 from harness.tests.support.synthetic import SYNTHETIC

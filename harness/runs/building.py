@@ -1,0 +1,128 @@
+"""A cell from its plain configuration: who serves, what is asked, where the result is kept."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from harness.build import build
+from harness.costs.gpu_facts import gpu_facts
+from harness.costs.model import PARTS, ProfileCosts
+from harness.costs.uncertainty import DrawnCosts
+from harness.engines.engine import Engine
+from harness.interface.entities import Cluster, GpuId
+from harness.interface.policies import System
+from harness.paths import ROOT
+from harness.predictors.ecdf import load_lengths
+from harness.runs.cells import Cell, PredictorFactory, ReadsFiles, WorkloadFactory
+from harness.runs.provenance import source_digest
+from harness.runs.record import run_id
+
+DETERMINES = (
+    "engine",
+    "hardware",
+    "workload",
+    "policy",
+    "predictor",
+    "system",
+    "variant",
+    "seed",
+    "record",
+    "uncertainty_draws",
+)
+"""Top-level keys that a result depends on."""
+
+
+def cell_of(
+    plain: Mapping[str, Any], setting: Mapping[str, object], chosen: Mapping[str, str]
+) -> Cell:
+    """Everything one cell needs; `plain` is resolved and checked.
+
+    `setting` is its value on every axis of the matrix, `chosen` the file that each group was taken
+    from. Raises ValueError for what does not fit together.
+    """
+    hardware, record = plain["hardware"], plain["record"]
+    costs = _costs(hardware)
+    workload_factory: WorkloadFactory = build(plain["workload"], path="workload")
+    models = workload_factory.models
+    engine, system = _serving(plain, models, believed=costs, true=costs)
+    predictor_factory = _predictor_factory(plain["predictor"])
+    determines = {key: plain[key] for key in DETERMINES}
+    run = run_id(
+        {**determines, "files": _files(workload_factory, predictor_factory)}, source_digest()
+    )
+    return Cell(
+        config={**determines, "chosen": chosen},
+        setting=setting,
+        folder=ROOT / plain["results"] / plain["name"] / run,
+        workload_factory=workload_factory,
+        predictor_factory=predictor_factory,
+        system=system,
+        engine=engine,
+        costs=costs,
+        gpus=hardware["gpu_count"],
+        seed=plain["seed"],
+        keep_iterations=record["iterations"] or record["trace"],
+        keep_trace=record["trace"],
+        drawn=tuple(
+            _serving(plain, models, believed=costs, true=DrawnCosts(costs, draw))
+            for draw in range(1, plain["uncertainty_draws"] + 1)
+        ),
+    )
+
+
+def _costs(hardware: Mapping[str, Any]) -> ProfileCosts:
+    """Seconds and memory as the profile of a machine has them."""
+    return ProfileCosts(
+        gpu=hardware["gpu"],
+        profile_dir=hardware["profile"],
+        memory_share=hardware["memory_share"],
+        parts=PARTS,
+    )
+
+
+def _predictor_factory(node: Mapping[str, Any]) -> PredictorFactory | None:
+    """Who makes the predictor; None where a configuration names nobody."""
+    named = {key: value for key, value in node.items() if key != "name"}
+    built: PredictorFactory | None = build(named, path="predictor") if named else None
+    return built
+
+
+def _files(workload: WorkloadFactory, predictor: PredictorFactory | None) -> dict[str, str]:
+    """What is read from outside the project, with its sha256."""
+    return {**workload.files, **(predictor.files if isinstance(predictor, ReadsFiles) else {})}
+
+
+def _serving(
+    plain: Mapping[str, Any],
+    models: Sequence[str],
+    *,
+    believed: ProfileCosts,
+    true: ProfileCosts | DrawnCosts,
+) -> tuple[Engine, System]:
+    """Engine and system. Iterations take `true` seconds; policies and planners believe others."""
+    system = plain["system"]
+    offered: dict[str, object] = {
+        "costs": believed,
+        "cluster": _cluster(plain["hardware"]),
+        "seed": plain["seed"],
+    }
+    engine: Engine = build(plain["engine"], path="engine", offered={**offered, "costs": true})
+    if "planner_parts" in system:
+        offered["planner_costs"] = believed.with_parts(tuple(system["planner_parts"]))
+        offered["lengths"] = {name: load_lengths(name) for name in models}
+    return engine, System(
+        name=system["name"],
+        scheduling=build(plain["policy"], path="policy", offered=offered),
+        dispatch=build(system["dispatch"], path="system.dispatch", offered=offered),
+        placement=build(system["placement"], path="system.placement", offered=offered),
+    )
+
+
+def _cluster(hardware: Mapping[str, Any]) -> Cluster:
+    count, island = hardware["gpu_count"], hardware["nvlink_island"]
+    if count < 1 or island < 1:
+        raise ValueError(
+            f"hardware has gpu_count={count} and nvlink_island={island}, both must be at least 1"
+        )
+    gpus = tuple(GpuId(i) for i in range(count))
+    islands = tuple(frozenset(gpus[i : i + island]) for i in range(0, count, island))
+    return Cluster(gpus, islands, gpu_facts(hardware["gpu"]).memory_bytes)

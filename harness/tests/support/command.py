@@ -1,0 +1,49 @@
+"""The command, as a person gives it and as it is inside the test's own process."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hydra.errors import HydraException
+from omegaconf.errors import OmegaConfBaseException
+
+from harness import run
+from harness.paths import ROOT
+from harness.tests.support.configured import composed
+
+COMMAND = ROOT / "harness" / "run.py"
+SMALL = ("workload.requests=4", "workload.models=[chatglm3-6b]", "hardware.gpu_count=2")
+
+
+def command(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    """The real command, started from `folder`, without W&B; nothing may be left there."""
+    before = sorted(folder.iterdir())
+    done = subprocess.run(
+        [sys.executable, str(COMMAND), *arguments, "tracking=none"],
+        cwd=folder,
+        env=os.environ | {"COLUMNS": "80"},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert sorted(folder.iterdir()) == before
+    return done
+
+
+def runs_below(results: Path) -> dict[str, int]:
+    """Run folders and when their summaries were written."""
+    return {
+        str(path.parent.relative_to(results)): path.stat().st_mtime_ns
+        for path in results.glob("*/*/summary.json")
+    }
+
+
+def refused(*words: str) -> str:
+    """What the command would say."""
+    bad = (HydraException, OmegaConfBaseException, ValueError)
+    with pytest.raises(bad) as raised, composed(*words) as config:
+        run.run(config)
+    return run.sentence(raised.value)

@@ -1,0 +1,53 @@
+"""Cells of a matrix: which there are, and which are left out."""
+
+from harness import run
+from harness.tests.support.command import refused
+from harness.tests.support.configured import cells_of, composed
+
+
+def test_a_key_on_the_command_line_is_no_axis() -> None:
+    words = ("+matrix.seed=[0,1]", "+matrix.system=[max_heuristic,min_heuristic]")
+    assert [cell.setting for cell in cells_of(*words)] == [
+        {"seed": seed, "system": system}
+        for seed in (0, 1)
+        for system in ("max_heuristic", "min_heuristic")
+    ]
+    chosen = cells_of(*words, "seed=7", "system=samullm")
+    assert [(cell.seed, cell.system.name, cell.setting) for cell in chosen] == [(7, "samullm", {})]
+
+
+GRID = "+matrix={policy:[vllm,vllm_0_3],predictor:[none,oracle],seed:[0,1]}"
+
+
+def places(*words: str) -> list[tuple[object, ...]]:
+    """The values on the axes of every cell, none of them built."""
+    with composed(*words) as config:
+        return [tuple(setting.values()) for setting, _ in run.cell_configs(config)]
+
+
+def test_cells_that_fit_a_pattern_are_left_out() -> None:
+    one = "skip=[{policy:[vllm],predictor:[oracle]}]"
+    assert places(GRID, one) == [
+        ("vllm", "none", 0),
+        ("vllm", "none", 1),
+        *(("vllm_0_3", predictor, seed) for predictor in ("none", "oracle") for seed in (0, 1)),
+    ]
+
+
+def test_a_pattern_has_several_values_and_there_may_be_several() -> None:
+    two = "skip=[{policy:[vllm],predictor:[none,oracle],seed:[1]},{predictor:[oracle]}]"
+    left = [("vllm", "none", 0), ("vllm_0_3", "none", 0), ("vllm_0_3", "none", 1)]
+    assert places(GRID, two) == left
+
+
+def test_a_pattern_needs_all_its_axes() -> None:
+    """On the command line the predictor is no axis: the cells asked for are kept."""
+    one = "skip=[{policy:[vllm],predictor:[oracle]}]"
+    both = [("vllm", 0), ("vllm", 1), ("vllm_0_3", 0), ("vllm_0_3", 1)]
+    assert places(GRID, one, "predictor=oracle") == both
+    assert places(GRID, "skip=[{policy:[vllm]}]", "predictor=oracle") == both[2:]
+
+
+def test_a_matrix_of_which_nothing_is_left_is_refused() -> None:
+    said = refused("+matrix.seed=[0,1]", "skip=[{seed:[0,1]}]")
+    assert said == "skip leaves no cell of the matrix"

@@ -1,0 +1,82 @@
+"""Bad input on the command line is one sentence that names it."""
+
+from pathlib import Path
+
+import pytest
+
+from harness.tests.support.command import refused
+
+REFUSED = {
+    "+typo=1": "No configuration key is called 'typo'; closest: policy.",
+    "typo=1": "No configuration key is called 'typo'; closest: policy.",
+    "workload.request=1": "No configuration key is called 'workload.request'; closest: workload.r",
+    "+workload.typo=1": "workload.typo=1 is not an option of Ensemble",
+    "+hardware.typo=1": "No configuration key is called 'hardware.typo'; closest: hardware.gpu",
+    "+system.typo=1": "No configuration key is called 'system.typo'; closest: system.",
+    "+policy.rule.typo=1": "policy.rule.typo=1 is not an option of ContinuousBatching",
+    "~workload.requests": "workload.requests is missing, Ensemble needs it",
+    "~system.placement": "system.placement is missing",
+    "workload.requests=-5": "workload.requests is -5, it must be positive",
+    "workload.output_scale=0": "workload.output_scale is 0, it must be positive",
+    "workload.output_scale=nan": "workload.output_scale=nan is not a finite number",
+    "workload.models=[vicuna-14b]": "No model is called 'vicuna-14b'; closest: vicuna-13b-v1.5",
+    "workload.source=/no/such": "workload.source=/no/such is neither profile, hub nor a file",
+    "workload.profile=nope": "No length profile is called 'nope'",
+    "hardware.gpu_count=0": "hardware has gpu_count=0 and nvlink_island=2, both must be at least 1",
+    "hardware.gpu_count=x": "hardware.gpu_count: Value 'x' of type 'str' could not be converted",
+    "hardware.gpu=B300": "No GPU is called 'B300'; known: A100-40G",
+    "hardware.memory_share=2": "A memory share lies between 0 and 1, not 2.0.",
+    "hardware.profile=nope": "There is no folder of cost profiles ",
+    "system=nope": "No system is called 'nope'; known: ",
+    "+scenario=nope": "No scenario is called 'nope'",
+    "policy.rule.max_num_seqs=x": "policy.rule.max_num_seqs='x' is not a whole number",
+    "system.placement.tensor_parallel=[a]": "system.placement.tensor_parallel[0]='a' is not",
+    "system.planner_parts=5": "system.planner_parts=5 is not a list",
+    "engine._target_=no.such": "engine._target_=no.such names no class",
+    "seed=x": "seed: Value 'x' of type 'str' could not be converted to Integer",
+    "seed=-1": "seed=-1, it must be at least 0",
+    "workers=0": "workers=0, it must be at least 1",
+    "tracking=foo": "tracking=foo is none of wandb, none",
+    "name=a/b": "name=a/b cannot be the name of a folder of results",
+    "matrix.seed=[a]": "matrix.seed is not in the configuration; it can be added as +matrix.seed",
+    "+matrix.seed=[a]": "seed: Value 'a' of type 'str' could not be converted to Integer",
+    "+matrix.seed=5": "matrix.seed=5 is not a list of values",
+    "+matrix.seed=[]": "matrix.seed=[] is not a list of values",
+    "+matrix.system=[nope]": "No system is called 'nope'; known: ",
+    "+matrix.nope=[1]": "No configuration key is called 'nope'",
+    "variant=program": "variant=program is none of paper, code",
+    "policy=ssjf_none": "system.placement.rule is a StaticBatching, not ContinuousBatching",
+    "skip=5": "skip: Invalid value assigned: int is not a ListConfig",
+    "skip=[seed]": "skip holds seed, which is not axes of the matrix with lists of values",
+    "skip=[{sed:[0]}]": "No axis of the matrix is called 'sed'",
+    "+compare.axis=seed": "compare.reference is missing",
+    "+compare={axis:seed,reference:0}": "compare.axis=seed is no axis of the matrix",
+    "workload.requests=[": "workload.requests=[: no viable alternative at input '['",
+    "hub": "hub: missing EQUAL at '<EOF>'",
+}
+"""Words on the command line and how the sentence about them begins."""
+
+SERVED_NOWHERE = {
+    "hardware.gpu_count=1": "Llama-2-70b-chat-hf fits no plan: 1 GPUs",
+    "policy.rule.max_num_seqs=100000": "max_num_seqs is 100000, costs go from 1 to ",
+}
+"""What only shows when the cell runs."""
+
+
+@pytest.mark.parametrize("word", REFUSED)
+def test_bad_input_is_a_sentence_that_names_it(tmp_path: Path, word: str) -> None:
+    said = refused(f"results={tmp_path}", word)
+    assert said.startswith(REFUSED[word])
+    assert "\n" not in said
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("word", SERVED_NOWHERE)
+def test_what_no_engine_can_serve_is_a_sentence(
+    tmp_path: Path, word: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    models = "workload.models=[Llama-2-70b-chat-hf]"
+    said = refused(f"results={tmp_path}", models, "workload.requests=4", word)
+    assert said.startswith(SERVED_NOWHERE[word])
+    assert list(tmp_path.iterdir()) == []
+    assert capsys.readouterr() == ("", "")
