@@ -20,7 +20,7 @@ CLASSES = MappingProxyType({"BatchRule": "ContinuousBatching", "RequestBatches":
 
 _SAME_NAME = {
     "harness.claims": "ranges verdicts",
-    "harness.costs": "compiled gpus local_hardware models roofline uncertainty",
+    "harness.costs": "compiled local_hardware roofline uncertainty",
     "harness.engines": "recorder",
     "harness.fitting": "iteration_rows linear_profile operator_rates query_latency roofline_across",
     "harness.interface": "checks decisions draft entities events kv_ledger policies views",
@@ -60,7 +60,9 @@ MODULES = MappingProxyType(
         "harness.fidelity_runs": "harness.fidelity.real_runs",
         "harness.fidelity_vllm": "harness.fidelity.real_engine",
         "harness.forecast": "harness.planning.estimate",
+        "harness.gpus": "harness.costs.gpu_facts",
         "harness.lengths_fit": "harness.fitting.lengths",
+        "harness.models": "harness.costs.model_facts",
         "harness.nodes": "harness.build",
         "harness.outlook": "harness.planning.preview",
         "harness.pairs_fit": "harness.fitting.pairs",
