@@ -1,8 +1,5 @@
 """What holds for every policy and system that a YAML file names. A new file is a new case."""
 
-import importlib
-import inspect
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -12,6 +9,7 @@ import pandas as pd
 import pytest
 from omegaconf import OmegaConf
 
+from harness.build import build
 from harness.costs.gpus import gpu_facts
 from harness.costs.model import PARTS, ProfileCosts
 from harness.engines.recorder import GpuUse, Recorder
@@ -22,13 +20,14 @@ from harness.interface.events import Event, Finished
 from harness.interface.policies import Capability, PlacementPolicy, SchedulingPolicy, System
 from harness.interface.views import ClusterView, GroupView
 from harness.predictors.ecdf import load_lengths
+from harness.runs.choices import read_choice
 from harness.tests.support.serving import LinearCosts, cluster, serve, workload
 from harness.workloads.ensemble import Ensemble
 from harness.workloads.workload import Workload
 
 SCENARIOS = Path(__file__).resolve().parents[3] / "scenarios"
 POLICIES = sorted(SCENARIOS.glob("policy/**/*.yaml"))
-SYSTEMS = sorted(SCENARIOS.glob("system/**/*.yaml"))
+SYSTEMS = sorted(SCENARIOS.glob("system/*.yaml"))
 GPUS = 8
 MODELS = ("vicuna-13b-v1.5", "dolly-v2-12b", "chatglm3-6b")
 
@@ -42,24 +41,11 @@ def _configured(policy: Path, system: Path | None = None) -> dict[str, Any]:
     groups: dict[str, Any] = {
         "variant": "paper",
         "policy": OmegaConf.load(policy),
-        "system": OmegaConf.load(system) if system else {},
+        "system": read_choice("system", system.stem) if system else {},
     }
     plain = OmegaConf.to_container(OmegaConf.create(groups), resolve=True)
     assert isinstance(plain, dict)
     return {str(key): value for key, value in plain.items()}
-
-
-def _built(node: object, offered: Mapping[str, object]) -> Any:
-    """What a node names, given what its constructor asks for of `offered`."""
-    if isinstance(node, list):
-        return [_built(item, offered) for item in node]
-    if not isinstance(node, dict) or "_target_" not in node:
-        return node
-    module, _, name = node["_target_"].rpartition(".")
-    target = getattr(importlib.import_module(module), name)
-    wanted = inspect.signature(target).parameters
-    own = {key: _built(value, offered) for key, value in node.items() if not key.startswith("_")}
-    return target(**{key: value for key, value in offered.items() if key in wanted}, **own)
 
 
 def _offered(costs: Any, machine: Cluster) -> dict[str, object]:
@@ -68,9 +54,8 @@ def _offered(costs: Any, machine: Cluster) -> dict[str, object]:
 
 def _policy(path: Path) -> SchedulingPolicy:
     """A fresh policy; skips where it needs what the simulator does not offer."""
-    policy: SchedulingPolicy = _built(
-        _configured(path)["policy"], _offered(LinearCosts(), cluster())
-    )
+    offered = _offered(LinearCosts(), cluster())
+    policy: SchedulingPolicy = build(_configured(path)["policy"], offered=offered)
     if missing := policy.requires - Simulator.supports:
         pytest.skip(f"the simulator lacks {', '.join(sorted(c.value for c in missing))}")
     return policy
@@ -283,11 +268,11 @@ def _serve_system(path: Path, requests: int) -> tuple[Workload, Recorder, Checke
         hub_dataset="",
         hub_split="",
     ).build(3)
-    placement = _checked_placement(_built(system["placement"], offered))
+    placement = _checked_placement(build(system["placement"], offered=offered))
     served = System(
         name=system["name"],
-        scheduling=_built(configured["policy"], offered),
-        dispatch=_built(system["dispatch"], offered),
+        scheduling=build(configured["policy"], offered=offered),
+        dispatch=build(system["dispatch"], offered=offered),
         placement=placement,
     )
     engine = Simulator(cluster=machine, costs=costs, max_num_seqs=512, max_num_batched_tokens=65536)
