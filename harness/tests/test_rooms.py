@@ -14,7 +14,7 @@ from harness.tests.support.sources import (
     relative,
 )
 
-GROUND = {"harness.paths", "harness.build"}
+GROUND = {"harness.build", "harness.paths", "harness.renamed"}
 """Where the project is, and objects from YAML nodes: anybody may import them, they nothing."""
 
 ROOMS: dict[str, set[str]] = {
