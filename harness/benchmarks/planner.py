@@ -11,8 +11,8 @@ from harness.build import build
 from harness.costs.model import PARTS, ProfileCosts
 from harness.planning.estimate import Forecaster
 from harness.planning.follow import StagePlanner
+from harness.planning.plans import ready_load
 from harness.planning.preview import StagePreview
-from harness.planning.types import ready_load
 from harness.predictors.ecdf import load_lengths, output_lengths
 from harness.runs.choices import read_choice
 from harness.runs.record import ROOT
