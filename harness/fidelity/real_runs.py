@@ -2,7 +2,7 @@
 
     python -m harness.fidelity.real_runs SCENARIO
 
-For scenarios with engines on an axis. Prints, and writes results/fidelity_runs/<scenario>.json: for
+For scenarios with engines on an axis. Prints, and writes fidelity_runs/<scenario>.json: for
 every system (or, where that is the same for all, every policy) the figures on real engines and on
 the simulator, means over seeds, and the error. With `--reference NAME` also how much of its mean
 JCT every other one saves, with a 95% interval over seeds.
@@ -20,6 +20,7 @@ import pandas as pd
 from rich.console import Console
 from rich.table import Table
 
+from harness.runs import published
 from harness.runs.provenance import machine
 from harness.runs.record import ROOT, current, read_summaries
 from harness.runs.stats import estimate
@@ -102,6 +103,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="Measured runs beside simulated ones.")
     parser.add_argument("scenario", help="a folder of results")
     parser.add_argument("--results", type=Path, default=ROOT / "results", help="where the runs are")
+    published.add_publish(parser)
     parser.add_argument("--reference", help="whose mean JCT the others are held against")
     given = parser.parse_args(arguments)
     try:
@@ -115,10 +117,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     engines = sorted(e for e in set(rows["engine"]) if e.startswith("measured"))
     content = {"engine": "; ".join(engines), "machine": machine(), "rows": found, "savings": saved}
-    folder = given.results / "fidelity_runs"
-    folder.mkdir(parents=True, exist_ok=True)
-    text = json.dumps(content, indent=1) + "\n"
-    (folder / f"{given.scenario}.json").write_text(text, encoding="utf-8")
     table = Table(title=f"{content['engine']}, beside simulated; means over seeds")
     for name in ("system", "seeds", "figure", "measured", "simulated", "error"):
         table.add_column(name, justify="left" if name in ("system", "figure") else "right")
@@ -130,6 +128,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     console.print(table)
     for row in saved:
         console.print(saving_text(row))
+    folder = published.place("fidelity_runs", publish=given.publish, results=given.results)
+    published.write(folder / f"{given.scenario}.json", json.dumps(content, indent=1) + "\n")
     return 0
 
 

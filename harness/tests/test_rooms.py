@@ -81,6 +81,7 @@ TOP = {
     "harness.benchmarks",
     "harness.calibrate",
     "harness.report",
+    "harness.publish",
     "harness.reproduce",
     "harness.run",
     "harness.smoke_gpu",

@@ -46,7 +46,7 @@ def test_from_run_folders_to_the_verdict_file(
     (tmp_path / "claims").mkdir()
     listed = yaml.safe_dump({"claims": [facts, unchecked]})
     (tmp_path / "claims" / "p.yaml").write_text(listed)
-    arguments = ["p", "--results", str(tmp_path), "--strict"]
+    arguments = ["p", "--results", str(tmp_path), "--strict", "--publish"]
     assert main(arguments) == 1
     write_runs(tmp_path / "toy")
     assert main(arguments) == 0
