@@ -39,6 +39,24 @@ QUANTITIES: Mapping[str, Quantity] = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """A quantity [seeds, places] along one setting, ascending."""
+
+    name: str
+    along: Floats
+    values: Floats
+
+    def correlations(self) -> Floats:
+        """Spearman's rank correlation with the setting, of each seed."""
+        return np.array([spearman(self.along, seed) for seed in self.values])
+
+    def change(self) -> float:
+        """From one end to the other, as a share of the figure at the first."""
+        first, last = self.values[:, 0].mean(), self.values[:, -1].mean()
+        return float((last - first) / abs(first)) if first else float(np.sign(last))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
     """One quantity over settings. `system` and `baseline` are float64 [seeds, settings]."""
@@ -55,6 +73,13 @@ class Measured:
         return len(self.system)
 
     @property
+    def comparable(self) -> bool:
+        """Whether its figures can be compared: ratios are of positive figures."""
+        both = np.stack([self.system, self.baseline])
+        plain = self.quantity in ("value", "difference")
+        return bool(np.isfinite(both).all() and (plain or (both > 0).all()))
+
+    @property
     def alike(self) -> float:
         """The value that says system and baseline are alike; NaN where there is none."""
         return QUANTITIES[self.quantity].alike
@@ -68,8 +93,8 @@ class Measured:
         """Mean over settings within each seed, then over seeds."""
         return QUANTITIES[self.quantity].over(self._compared().mean(axis=1))
 
-    def correlation(self, against: str) -> list[tuple[str, Estimate]]:
-        """Spearman's rank correlation with one numeric setting, for each value of the others."""
+    def curves(self, against: str) -> list["Curve"]:
+        """The quantity along one numeric setting, for each value of the other settings."""
         rest = [
             ", ".join(f"{short(key)} {value}" for key, value in setting.items() if key != against)
             for setting in self.settings
@@ -78,8 +103,9 @@ class Measured:
         for name in dict.fromkeys(rest):
             index = np.array([at for at, other in enumerate(rest) if other == name])
             along = np.array([self.settings[at][against] for at in index], dtype=np.float64)
-            found = mean_of([spearman(along, seed[index]) for seed in compared])
-            curves.append((", ".join(filter(None, (self.label, name))), found))
+            index, along = index[np.argsort(along)], np.sort(along)
+            whole = ", ".join(filter(None, (self.label, name)))
+            curves.append(Curve(whole, along, compared[:, index]))
         return curves
 
     def _compared(self) -> Floats:

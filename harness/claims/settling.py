@@ -37,11 +37,21 @@ class Verdict(StrEnum):
 class Specification:
     """A value for everything that a claim's paper leaves open.
 
-    `varied` names the choice that differs from the stated setting; empty where none does.
+    `varied` names the choice that differs from the stated setting; empty where none does. `null`
+    holds the choices of which one value is null.
     """
 
     choices: Setting
     varied: str = ""
+    null: frozenset[str] = frozenset()
+
+    def has_nothing(self, key: str) -> bool:
+        """Whether null is a value of a choice, rather than the lack of one."""
+        return key in self.null
+
+
+STATED = Specification({})
+"""Where nothing is left open."""
 
 
 def gated(finding: Finding, *, unfinished: int) -> Finding:
@@ -114,9 +124,10 @@ def deciding(found: Sequence[tuple[Specification, Finding]]) -> list[str]:
 def specifications(opened: Mapping[str, Sequence[object]]) -> list[Specification]:
     """The stated setting (the first value of every choice), then each other value on its own."""
     stated = {key: values[0] for key, values in opened.items()}
+    null = frozenset(key for key, values in opened.items() if None in values)
     others = [
-        Specification({**stated, key: value}, key)
+        Specification({**stated, key: value}, key, null)
         for key, values in opened.items()
         for value in values[1:]
     ]
-    return [Specification(stated), *others]
+    return [Specification(stated, null=null), *others]

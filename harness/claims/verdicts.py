@@ -13,12 +13,17 @@ range   a quantity over settings, claimed to lie in [lo, hi]: every setting agre
 figure  a quantity averaged over settings, claimed to be a figure: the average agrees with it.
 within  figures at stated settings, claimed to lie in [lo, hi]: each of them agrees.
 bound   the largest (or smallest) of all figures, claimed to stay on one side of a figure: it does,
-        and is found at the setting that the paper names, if it names one.
+        or its interval reaches there, and it is found at the setting that the paper names (or not
+        beyond noise elsewhere), if it names one. Where the figure is no change ("better
+        throughout") it must itself lie on that side, and the average must stand out.
 trend   a quantity against one setting: Spearman's rank correlation is on the claimed side of 0
-        with its whole interval, for every curve.
+        with its whole interval, for every curve, and from one end to the other every curve changes
+        by more than 2%.
 
-What does not agree may still have its *direction* right: the average over settings is better than
-no change with its whole interval and by more than 2%, and at most a tenth of the settings is worse.
+An average *stands out* where it is beyond no change on the paper's side with its whole interval and
+by more than 2%. What does not agree may still have its *direction* right: the average over settings
+stands out, and at most a tenth of the settings lies on the other side. Of a trend: the correlation
+averaged over curves is certain. Figures that nothing is compared with have no direction.
 
 The verdict of a claim is drawn from the findings of all its specifications; see
 `harness.claims.settling`.
@@ -32,7 +37,7 @@ from math import isnan
 import numpy as np
 
 from harness.claims.quantities import Measured, Setting, short
-from harness.runs.stats import Estimate
+from harness.runs.stats import Estimate, mean_of
 
 SHARE_NOT_WORSE = 0.9
 WORSE_BY = 0.005
@@ -105,11 +110,11 @@ def _is_opposite(found: Estimate, band: Band, alike: float) -> bool:
     return top < min(band.low, alike) or bottom > max(band.high, alike)
 
 
-def _is_beyond_noise(mean: Estimate, band: Band, alike: float) -> bool:
-    """Whether an effect that the paper has in all of its range can be told from none."""
-    if band.low > alike:
-        return mean.ends[0] > alike
-    return not band.high < alike or mean.ends[1] < alike
+def _is_beyond_noise(found: Estimate, end: float, alike: float) -> bool:
+    """Whether an effect that the paper has can be told from none."""
+    if end > alike:
+        return found.ends[0] > alike
+    return not end < alike or found.ends[1] < alike
 
 
 def judge_range(measured: Measured, band: Band, *, tolerance: float = TOLERANCE) -> Finding:
@@ -123,9 +128,13 @@ def judge_range(measured: Measured, band: Band, *, tolerance: float = TOLERANCE)
     holds = all(agrees(found, end, alike=alike, tolerance=tolerance) for found, end in ends)
     holds &= all(agrees(found, band, alike=alike, tolerance=tolerance) for found in estimates)
     mean = measured.mean()
-    holds &= _is_beyond_noise(mean, band, alike)
+    # Of a range that begins at no change it is the far end that must be told from it.
+    far, end = (high, band.high) if side_of(band, alike) > 0 else (low, band.low)
+    holds &= _is_beyond_noise(far, end, alike)
+    if not band.low <= alike <= band.high:
+        holds &= _is_beyond_noise(mean, band.low, alike)
     note = f"mean over settings {mean.text()}" if len(estimates) > 1 else ""
-    return _found(measured, holds, text, note, mean)
+    return _found(measured, band, holds, text, note)
 
 
 def judge_figure(measured: Measured, band: Band, *, tolerance: float = TOLERANCE) -> Finding:
@@ -134,18 +143,19 @@ def judge_figure(measured: Measured, band: Band, *, tolerance: float = TOLERANCE
     _, _, text = _span(measured.per_setting())
     note = f"over settings {text}" if len(measured.settings) > 1 else ""
     holds = agrees(mean, band, alike=measured.alike, tolerance=tolerance)
-    holds &= _is_beyond_noise(mean, band, measured.alike)
-    return _found(measured, holds, mean.text(), note, mean)
+    far = band.high if side_of(band, measured.alike) > 0 else band.low
+    holds &= _is_beyond_noise(mean, far, measured.alike)
+    return _found(measured, band, holds, mean.text(), note)
 
 
-def judge_within(measured: Measured, band: Band, *, tolerance: float = 0.0) -> Finding:
+def judge_within(measured: Measured, band: Band, *, tolerance: float = TOLERANCE) -> Finding:
     """Rule `within`."""
     estimates = measured.per_setting()
     _, _, text = _span(estimates)
     holds = all(
         agrees(found, band, alike=measured.alike, tolerance=tolerance) for found in estimates
     )
-    return _found(measured, holds, text, "", measured.mean())
+    return _found(measured, band, holds, text, "")
 
 
 def judge_bound(
@@ -153,43 +163,50 @@ def judge_bound(
 ) -> Finding:
     """Rule `bound`. `take` is largest or smallest, `side` is at_most or at_least."""
     sign = 1 if take == "largest" else -1
-    found, setting, label = max(
-        (
-            (estimate, setting, one.label)
-            for one in measured
-            for estimate, setting in zip(one.per_setting(), one.settings, strict=True)
-        ),
-        key=lambda entry: sign * entry[0].value,
-    )
-    half = bound.step / 2 + 1e-9
-    kept = (
-        found.value <= bound.high + half if side == "at_most" else found.value >= bound.low - half
-    )
-    there = all(setting[key] == value for key, value in at.items())
+    entries = [
+        (estimate, setting, one.label)
+        for one in measured
+        for estimate, setting in zip(one.per_setting(), one.settings, strict=True)
+    ]
+    found, setting, label = max(entries, key=lambda entry: sign * entry[0].value)
     place = ", ".join(f"{short(key)} {value}" for key, value in setting.items())
     note = take + (f" at {place}" if place else "") + (f" over {label}" if label else "")
+    half = bound.step / 2 + 1e-9
+    low, high = (-np.inf, bound.high + half) if side == "at_most" else (bound.low - half, np.inf)
+    kept, alike = low <= found.value <= high, measured[0].alike
     agreement = Agreement.DIFFERS
-    if kept:
-        agreement = Agreement.AGREES if there else Agreement.DIRECTION
+    if bound.low == alike == bound.high:
+        out = all(
+            _stands_out(one.mean(), -1 if side == "at_most" else 1, alike) for one in measured
+        )
+        agreement = Agreement.AGREES if kept and out else Agreement.DIFFERS
+    elif kept or found.meets(low, high):
+        agreement = Agreement.AGREES
+    there = [one for one, where, _ in entries if all(where[key] == at[key] for key in at)]
+    if agreement is Agreement.AGREES and not any(one.meets(*found.ends) for one in there):
+        agreement = Agreement.DIRECTION
     return Finding(agreement, found.text(), note, found, measured[0].seeds)
 
 
 def judge_trend(measured: Sequence[Measured], *, against: str, expect: str) -> Finding:
     """Rule `trend`. `expect` is falling or rising."""
-    curves = [curve for one in measured for curve in one.correlation(against)]
+    curves = [curve for one in measured for curve in one.curves(against)]
     sign = 1 if expect == "rising" else -1
-    toward = [sign * found.value > 0 for _, found in curves]
+    found = [mean_of(curve.correlations()) for curve in curves]
     sure = [
-        ok and found.ends[0] * found.ends[1] > 0
-        for ok, (_, found) in zip(toward, curves, strict=True)
+        _stands_out(one, sign, 0.0) and sign * curve.change() > MATTERS
+        for one, curve in zip(found, curves, strict=True)
     ]
-    worst, _, text = _span([found for _, found in curves])
+    worst, _, text = _span(found)
     note = "rank correlation"
-    if not all(sure):
-        doubtful = [name for ok, (name, _) in zip(sure, curves, strict=True) if not ok]
-        note += f"; not {expect} for certain: {'; '.join(doubtful)}"
-    agreement = Agreement.AGREES if all(sure) else Agreement.DIFFERS
-    if not all(sure) and all(toward):
+    if all(sure):
+        return Finding(Agreement.AGREES, text, note, worst, measured[0].seeds)
+    doubtful = [curve.name for ok, curve in zip(sure, curves, strict=True) if not ok]
+    note += f"; not {expect} for certain: {'; '.join(doubtful)}"
+    together = mean_of(np.mean([curve.correlations() for curve in curves], axis=0))
+    changed = sign * float(np.mean([curve.change() for curve in curves])) > MATTERS
+    agreement = Agreement.DIFFERS
+    if changed and _stands_out(together, sign, 0.0):
         agreement = Agreement.DIRECTION
     return Finding(agreement, text, note, worst, measured[0].seeds)
 
@@ -202,14 +219,25 @@ def _span(estimates: Sequence[Estimate]) -> tuple[Estimate, Estimate, str]:
     return low, high, text
 
 
-def _found(measured: Measured, holds: bool, text: str, note: str, figure: Estimate) -> Finding:
-    agreement = Agreement.AGREES if holds else _direction(measured)
-    return Finding(agreement, text, note, figure, measured.seeds)
+def side_of(band: Band, alike: float) -> int:
+    """On which side of no change the paper's effect is, by its farther end; 1 where above."""
+    return 1 if isnan(alike) or band.high - alike >= alike - band.low else -1
 
 
-def _direction(measured: Measured) -> Agreement:
-    """Whether the system is better on the whole, by more than a trifle, and hardly ever worse."""
-    alike, mean = measured.alike, measured.mean()
-    better = mean.ends[0] > alike and mean.value - alike > MATTERS
-    fine = np.mean([found.value >= alike - WORSE_BY for found in measured.per_setting()])
-    return Agreement.DIRECTION if better and fine >= SHARE_NOT_WORSE else Agreement.DIFFERS
+def _stands_out(mean: Estimate, side: int, alike: float) -> bool:
+    """Whether a figure is beyond no change on a side, more than noise and more than a trifle."""
+    near = mean.ends[0] if side > 0 else mean.ends[1]
+    return side * (near - alike) > 0 and side * (mean.value - alike) > MATTERS
+
+
+def _found(measured: Measured, band: Band, holds: bool, text: str, note: str) -> Finding:
+    agreement = Agreement.AGREES if holds else _direction(measured, band)
+    return Finding(agreement, text, note, measured.mean(), measured.seeds)
+
+
+def _direction(measured: Measured, band: Band) -> Agreement:
+    """Whether who wins is right on the whole, by more than a trifle, and hardly ever wrong."""
+    alike, side = measured.alike, side_of(band, measured.alike)
+    fine = np.mean([side * (one.value - alike) >= -WORSE_BY for one in measured.per_setting()])
+    right = _stands_out(measured.mean(), side, alike) and fine >= SHARE_NOT_WORSE
+    return Agreement.DIRECTION if right else Agreement.DIFFERS

@@ -21,7 +21,7 @@ def settled(*agreements: Agreement) -> tuple[Verdict, str]:
 def test_choices_vary_one_at_a_time_from_the_stated_setting() -> None:
     stated, seqs, keep = specifications(OPEN)
     assert list(stated.choices.values()) == [512, False]
-    assert (list(seqs.choices.values()), seqs.varied) == ([256, False], list(OPEN)[0])
+    assert (list(seqs.choices.values()), seqs.varied) == ([256, False], next(iter(OPEN)))
     assert (list(keep.choices.values()), keep.varied) == ([512, True], list(OPEN)[1])
     assert [spec.choices for spec in specifications({})] == [{}]
 
