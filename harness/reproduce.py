@@ -22,9 +22,9 @@ from rich.console import Console
 from rich.table import Table
 
 from harness.claims import command
-from harness.claims.checks import read_claims
 from harness.claims.derived.columns import named, with_derived
 from harness.claims.figures import FigureEntry, PaperFigures, read_figures
+from harness.claims.reading import read_claims
 from harness.runs import published
 from harness.runs.config import VARIANTS
 from harness.runs.record import ROOT, current, read_summaries
@@ -93,7 +93,7 @@ def draw_all(
 ) -> None:
     """Draw those that are drawn. Raises ValueError where runs are missing."""
     folder = published.place("figures", publish=publish, results=results)
-    claims = {claim["id"]: claim for claim in read_claims(results / "claims" / f"{paper}.yaml")}
+    claims = {one.id: one.facts for one in read_claims(results / "claims" / f"{paper}.yaml")}
     for figure in chosen:
         if lost := _lost(figure):
             print(f"{figure.name} is kept as it is: {', '.join(lost)} cannot run here")

@@ -3,8 +3,7 @@
 Reads results/claims/<paper>.yaml and the run folders it points to, prints one row per claim and
 writes <paper>_verdicts.json, or with --variant code, which holds the claims against runs of the
 authors' program, <paper>_verdicts_code.json: below results/local/claims, or with --publish below
-results/claims. With --strict it fails unless every claim that has a check is at least reproduced in
-its direction.
+results/claims. With --strict it fails where a claim is not reproduced or was not run.
 """
 
 import argparse
@@ -18,9 +17,9 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from harness.claims.checks import read_claims
 from harness.claims.judge import verdict_of
-from harness.claims.verdicts import Verdict
+from harness.claims.reading import read_claims
+from harness.claims.settling import Verdict
 from harness.runs import published
 from harness.runs.config import VARIANTS
 from harness.runs.record import read_summaries
@@ -28,7 +27,12 @@ from harness.runs.record import read_summaries
 Rows = Sequence[Mapping[str, Any]]
 
 LEAST_WIDTH = 150  # characters; a pipe reports 80, which no column of sentences survives
-COLOURS = {"reproduced": "green", "direction only": "yellow", "not reproduced": "red"}
+COLOURS = {
+    Verdict.REPRODUCED: "green",
+    Verdict.DEPENDS: "yellow",
+    Verdict.DIRECTION: "yellow",
+    Verdict.NOT_REPRODUCED: "red",
+}
 
 
 def verdict_file(name: str, variant: str) -> str:
@@ -43,7 +47,7 @@ def judged(
     claims = read_claims(results / "claims" / f"{paper}.yaml")
     summaries = cache(lambda scenario: read_summaries(results / scenario))
     return [
-        verdict_of(claim, summaries, variant) for claim in claims if not only or claim["id"] in only
+        verdict_of(claim, summaries, variant) for claim in claims if not only or claim.id in only
     ]
 
 
@@ -98,11 +102,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     paper, results, variant = given.paper, given.results, given.variant
     try:
         rows = judged(paper, results=results, variant=variant)
-        claims = read_claims(results / "claims" / f"{paper}.yaml")
     except ValueError as error:
         print(error, file=sys.stderr)
         return 2
     report(rows, paper=paper, name=paper, results=results, variant=variant, publish=given.publish)
-    checked = {claim["id"] for claim in claims if "check" in claim}
     bad = (Verdict.NOT_REPRODUCED, Verdict.NOT_RUN)
-    return int(given.strict and any(row["id"] in checked and row["verdict"] in bad for row in rows))
+    return int(given.strict and any(row["verdict"] in bad for row in rows))
