@@ -1,6 +1,6 @@
 # What this project does, one command each. `make help` lists them.
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-vllm setup-train train-predictor check test lint lock run reproduce-fig7 reproduce-samullm reproduce-samullm-code reproduce-ssjf ssjf-real applications-real sweep-fig7 sweep-samullm fidelity verify bench peer report smoke smoke-gpu calibrate fidelity-vllm clean
+.PHONY: help setup setup-vllm setup-train train-predictor check test lint lock run reproduce-fig7 reproduce-samullm reproduce-samullm-code reproduce-ssjf ssjf-real applications-real sweep-fig7 sweep-samullm fidelity verify bench peer publish report smoke smoke-gpu calibrate fidelity-vllm clean
 
 PYTHON := $(shell for it in python3.11 python3; do $$it -c '' 2>&- && echo $$it && break; done)
 BIN := .venv/bin
@@ -86,7 +86,10 @@ bench: setup  ## how fast the simulator is
 peer:  ## install the peer that make bench measures beside, in an environment of its own
 	$(PYTHON) -m venv .venv-peer && .venv-peer/bin/pip install --quiet ai-dynamo==1.4.2
 
-report: setup  ## write the generated parts of README.md
+publish: setup  ## all that git tracks of what runs give: figures, verdicts, ranges, pages, README; at most 30 minutes
+	$(BIN)/python -m harness.publish
+
+report: setup  ## write the pages below results/pages and the generated parts of README.md
 	$(BIN)/python -m harness.report
 
 verify: setup  ## known queues on the simulator within 0.1% of their closed forms: minutes

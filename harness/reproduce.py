@@ -1,10 +1,11 @@
 """Makes a paper's figures again: `python -m harness.reproduce <paper> [<figure> ...]`.
 
-Runs the scenarios that they read (by harness/run.py), draws them from the runs and holds the
-paper's claims against them, as results/claims/<paper>/figures.yaml says; without a figure all of
-them. `--variant code` runs and judges what the authors' program does instead, and leaves figures
-alone that show something else. `--draw-only` runs and judges nothing, `--list` says what there is.
-Bad input and missing runs end in one sentence and exit code 2.
+Runs the scenarios that they read (by harness/run.py), draws them from the runs and holds the claims
+that they feed against them, as results/claims/<paper>/figures.yaml says; without a figure all of
+them. Figures and verdicts are written below results/local/, or with `--publish`, for all figures
+alone, where git tracks them. `--variant code` runs and judges what the authors' program does
+instead, and leaves figures alone that show something else. `--draw-only` runs and judges nothing,
+`--list` says what there is. Bad input and missing runs end in one sentence and exit code 2.
 """
 
 import argparse
@@ -21,9 +22,10 @@ from rich.console import Console
 from rich.table import Table
 
 from harness.claims import command
-from harness.claims.checks import read_claims
 from harness.claims.derived.columns import named, with_derived
 from harness.claims.figures import FigureEntry, PaperFigures, read_figures
+from harness.claims.reading import read_claims
+from harness.runs import published
 from harness.runs.config import VARIANTS
 from harness.runs.record import ROOT, current, read_summaries
 from plots import style
@@ -51,7 +53,7 @@ def run(scenario: str, results: Path) -> int:
     """Run every cell of a scenario that is not there yet; the exit status."""
     name, *others = scenario.split()
     words = [sys.executable, str(ROOT / "harness" / "run.py"), f"+scenario={name}", *others]
-    if results != ROOT / "results":
+    if results != published.RESULTS:
         words.append(f"results={results.resolve()}")
     return subprocess.run(words, cwd=ROOT, check=False).returncode
 
@@ -76,25 +78,41 @@ def _rows(figure: FigureEntry, rows: pd.DataFrame) -> pd.DataFrame:
     return rows if rows.empty else with_derived(rows, figure.derive)
 
 
-def draw(paper: str, figure: FigureEntry, inputs: Inputs, results: Path) -> None:
-    """Write a figure below results/figures, or print a table. ValueError where runs are missing."""
+def draw(stem: Path, figure: FigureEntry, inputs: Inputs) -> None:
+    """Write a figure, or print a table. ValueError where runs are missing."""
     drawn = named(figure.plotter)(inputs)
     if not isinstance(drawn, Figure):
         Console().print(drawn)
         return
-    for path in style.save(drawn, results / "figures" / f"{paper}_{figure.name}"):
-        print(path)
+    for path in style.save(drawn, stem):
+        print(f"wrote {published.shown(path)}")
 
 
-def draw_all(paper: str, of: PaperFigures, chosen: Sequence[FigureEntry], results: Path) -> None:
+def draw_all(
+    paper: str, of: PaperFigures, chosen: Sequence[FigureEntry], *, results: Path, publish: bool
+) -> None:
     """Draw those that are drawn. Raises ValueError where runs are missing."""
-    claims = {claim["id"]: claim for claim in read_claims(results / "claims" / f"{paper}.yaml")}
+    folder = published.place("figures", publish=publish, results=results)
+    claims = {one.id: one.facts for one in read_claims(results / "claims" / f"{paper}.yaml")}
     for figure in chosen:
         if lost := _lost(figure):
             print(f"{figure.name} is kept as it is: {', '.join(lost)} cannot run here")
         elif figure.plotter:
             inputs = inputs_of(figure, claims=claims, variants=of.variants, results=results)
-            draw(paper, figure, inputs, results)
+            draw(folder / f"{paper}_{figure.name}", figure, inputs)
+
+
+def judge(given: argparse.Namespace, chosen: Sequence[FigureEntry], variant: str) -> None:
+    """Hold the claims that these figures feed, all for all figures, against the runs."""
+    paper, results = given.paper, given.results
+    only = [claim for figure in chosen for claim in figure.claims] if given.figures else []
+    if given.figures and not only:
+        return
+    rows = command.judged(paper, results=results, variant=variant, only=only)
+    name = "_".join((paper, *given.figures))
+    command.report(
+        rows, paper=paper, name=name, results=results, variant=variant, publish=given.publish
+    )
 
 
 def list_figures(chosen: Sequence[FigureEntry], variants: Sequence[str]) -> None:
@@ -108,6 +126,8 @@ def list_figures(chosen: Sequence[FigureEntry], variants: Sequence[str]) -> None
 
 def reproduce(given: argparse.Namespace) -> int:
     """Run, draw, judge; the exit status of the first that fails. ValueError for bad input."""
+    if given.publish and given.figures:
+        raise ValueError(f"--publish is for all figures, not for {', '.join(given.figures)} alone")
     of = read_figures(given.results / "claims", given.paper)
     chosen = of.chosen(given.figures)
     if given.list:
@@ -119,11 +139,11 @@ def reproduce(given: argparse.Namespace) -> int:
             if status := run(scenario, given.results):
                 return status
     if given.draw_only or variants == of.variants:
-        draw_all(given.paper, of, chosen, given.results)
-    if given.draw_only:
-        return 0
-    arguments = [given.paper, "--results", str(given.results)]
-    return max(command.main([*arguments, "--variant", variant]) for variant in variants)
+        draw_all(given.paper, of, chosen, results=given.results, publish=given.publish)
+    if not given.draw_only:
+        for variant in variants:
+            judge(given, chosen, variant)
+    return 0
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -134,7 +154,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--variant", choices=VARIANTS, help="run and judge this one alone")
     parser.add_argument("--list", action="store_true", help="say what there is")
     parser.add_argument("--draw-only", action="store_true", help="from the runs that are there")
-    parser.add_argument("--results", type=Path, default=ROOT / "results", help="where the runs are")
+    parser.add_argument(
+        "--results", type=Path, default=published.RESULTS, help="where the runs are"
+    )
+    published.add_publish(parser)
     try:
         return reproduce(parser.parse_args(arguments))
     except ValueError as error:

@@ -2,25 +2,30 @@
 
 A benchmark is a module of this package with `measure() -> dict[str, float]`: flat names with units,
 in the order to print. Figures of speed are minima over repetitions in one process run;
-results/bench/summary.json holds them all with the machine they were taken on.
+results/local/bench/summary.json (with --publish the one that the pages show) holds them all with
+the machine they were taken on.
 """
 
+import argparse
 import importlib
 import json
 import pkgutil
 import sys
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 
 from rich.console import Console
 from rich.table import Table
 
 from harness import benchmarks
+from harness.runs import published
 from harness.runs.provenance import machine
-from harness.runs.record import ROOT
 
 
-def main() -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     """Run all benchmarks; the exit status."""
+    parser = argparse.ArgumentParser(description="How fast the simulator is.")
+    published.add_publish(parser)
+    given = parser.parse_args(arguments)
     names = sorted(m.name for m in pkgutil.iter_modules(benchmarks.__path__) if m.name[0] != "_")
     figures: dict[str, float] = {}
     for name in names:
@@ -28,7 +33,6 @@ def main() -> int:
         if hasattr(module, "measure"):
             print(f"measuring {name} ...", file=sys.stderr, flush=True)
             figures |= module.measure()
-    _write(ROOT / "results" / "bench" / "summary.json", figures)
     here = machine()
     table = Table(title=f"{here['cpu']}, {here['cores']} cores, Python {here['python']}")
     table.add_column("figure")
@@ -36,13 +40,14 @@ def main() -> int:
     for name, value in figures.items():
         table.add_row(name, f"{value:,.3g}" if value < 100 else f"{value:,.0f}")
     Console().print(table)
+    folder = published.place("bench", publish=given.publish)
+    published.write(folder / "summary.json", _as_json(figures))
     return 0
 
 
-def _write(path: Path, figures: dict[str, float]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
+def _as_json(figures: Mapping[str, float]) -> str:
     content = {**{k: float(f"{v:.4g}") for k, v in figures.items()}, "machine": machine()}
-    path.write_text(json.dumps(content, indent=1) + "\n")
+    return json.dumps(content, indent=1) + "\n"
 
 
 if __name__ == "__main__":

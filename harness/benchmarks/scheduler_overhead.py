@@ -5,6 +5,7 @@ engines in one process decode the same requests, first come first served, in tur
 so that whatever else the machine does meets both.
 """
 
+import argparse
 import gc
 import json
 import os
@@ -12,11 +13,13 @@ import statistics
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from typing import Any
 
 from harness.build import build
+from harness.runs import published
 from harness.runs.provenance import machine
 from harness.runs.record import ROOT
 
@@ -160,17 +163,19 @@ def _first_come() -> Any:
     return build(yaml.safe_load((ROOT / "scenarios" / "policy" / "vllm.yaml").read_text()))
 
 
-def main() -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     """Measure, print and write; the exit status."""
+    parser = argparse.ArgumentParser(description="What a policy adds to vLLM's own scheduling.")
+    published.add_publish(parser)
+    given = parser.parse_args(arguments)
     figures = measure()
     if not figures:
         print("error: this benchmark needs vLLM: make setup-vllm", file=sys.stderr)
         return 2
-    path = ROOT / "results" / "bench" / "scheduler_overhead.json"
-    path.parent.mkdir(parents=True, exist_ok=True)
     content = {**{k: float(f"{v:.4g}") for k, v in figures.items()}, "machine": machine()}
-    path.write_text(json.dumps(content, indent=1) + "\n")
     print(json.dumps(figures, indent=1))
+    folder = published.place("bench", publish=given.publish)
+    published.write(folder / "scheduler_overhead.json", json.dumps(content, indent=1) + "\n")
     return 0
 
 

@@ -1,15 +1,15 @@
 """What a paper claims beside what was run here: `python -m harness.claims <paper> [--strict]`.
 
 Reads results/claims/<paper>.yaml and the run folders it points to, prints one row per claim and
-writes results/claims/<paper>_verdicts.json, or with --variant code, which holds the claims against
-runs of the authors' program, <paper>_verdicts_code.json. With --strict it fails unless every claim
-that has a check is at least reproduced in its direction.
+writes <paper>_verdicts.json, or with --variant code, which holds the claims against runs of the
+authors' program, <paper>_verdicts_code.json: below results/local/claims, or with --publish below
+results/claims. With --strict it fails where a claim is not reproduced or was not run.
 """
 
 import argparse
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -17,11 +17,66 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from harness.claims.checks import read_claims
 from harness.claims.judge import verdict_of
-from harness.claims.verdicts import Verdict
+from harness.claims.reading import read_claims
+from harness.claims.settling import Verdict
+from harness.runs import published
 from harness.runs.config import VARIANTS
-from harness.runs.record import ROOT, read_summaries
+from harness.runs.record import read_summaries
+
+Rows = Sequence[Mapping[str, Any]]
+
+LEAST_WIDTH = 150  # characters; a pipe reports 80, which no column of sentences survives
+COLOURS = {
+    Verdict.REPRODUCED: "green",
+    Verdict.DEPENDS: "yellow",
+    Verdict.DIRECTION: "yellow",
+    Verdict.NOT_REPRODUCED: "red",
+}
+
+
+def verdict_file(name: str, variant: str) -> str:
+    """Name of the file of verdicts of a paper, or of one of its figures."""
+    return f"{name}_verdicts.json" if variant == "paper" else f"{name}_verdicts_{variant}.json"
+
+
+def judged(
+    paper: str, *, results: Path, variant: str, only: Collection[str] = ()
+) -> list[dict[str, Any]]:
+    """Verdicts of a paper's claims, or of these alone. ValueError for bad claims and runs."""
+    claims = read_claims(results / "claims" / f"{paper}.yaml")
+    summaries = cache(lambda scenario: read_summaries(results / scenario))
+    return [
+        verdict_of(claim, summaries, variant) for claim in claims if not only or claim.id in only
+    ]
+
+
+def report(
+    rows: Rows, *, paper: str, name: str, results: Path, variant: str, publish: bool
+) -> None:
+    """Print verdicts beside the published ones and write them; `name` is that of their file."""
+    known = results / "claims" / verdict_file(paper, variant)
+    before = json.loads(known.read_text(encoding="utf-8")) if known.is_file() else []
+    _print(rows, {row["id"]: row["verdict"] for row in before}, variant)
+    folder = published.place("claims", publish=publish, results=results)
+    published.write(folder / verdict_file(name, variant), json.dumps(rows, indent=2) + "\n")
+
+
+def _print(rows: Rows, before: Mapping[str, str], variant: str) -> None:
+    what = "" if variant == "paper" else f" ({variant})"
+    table = Table(title=f"What the paper claims, and what was run here{what}", title_justify="left")
+    table.add_column("claim", no_wrap=True)
+    table.add_column("paper", overflow="fold", ratio=3)
+    table.add_column("ours here [95% over seeds]", overflow="fold", ratio=4)
+    table.add_column("verdict here", no_wrap=True)
+    table.add_column("published verdict", no_wrap=True)
+    for row in rows:
+        known = before.get(row["id"], "-")
+        cells = (row["id"], _figure(row["paper"]), row["ours"], row["verdict"], known)
+        table.add_row(*cells, style=COLOURS.get(row["verdict"], "dim"))
+    console = Console()
+    console.width = max(console.width, LEAST_WIDTH)
+    console.print(table)
 
 
 def _figure(paper: object) -> str:
@@ -33,46 +88,23 @@ def _figure(paper: object) -> str:
     return str(paper)
 
 
-LEAST_WIDTH = 150  # characters; a pipe reports 80, which no column of sentences survives
-COLOURS = {"reproduced": "green", "direction only": "yellow", "not reproduced": "red"}
-
-
-def _print(rows: Sequence[Mapping[str, Any]]) -> None:
-    table = Table(title="Claims of the paper beside what was run here", title_justify="left")
-    table.add_column("claim", no_wrap=True)
-    table.add_column("paper", overflow="fold", ratio=3)
-    table.add_column("ours [95% over seeds]", overflow="fold", ratio=4)
-    table.add_column("verdict", no_wrap=True)
-    table.add_column("note", overflow="fold", ratio=5)
-    for row in rows:
-        style = COLOURS.get(row["verdict"], "dim")
-        table.add_row(
-            row["id"], _figure(row["paper"]), row["ours"], row["verdict"], row["note"], style=style
-        )
-    console = Console()
-    console.width = max(console.width, LEAST_WIDTH)
-    console.print(table)
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print the table and write the verdicts; the exit status."""
     parser = argparse.ArgumentParser(description="Hold a paper's claims against the runs.")
     parser.add_argument("paper", help="a file of results/claims, without .yaml")
     parser.add_argument("--strict", action="store_true", help="fail unless every check holds")
-    parser.add_argument("--results", type=Path, default=ROOT / "results", help="where the runs are")
+    parser.add_argument(
+        "--results", type=Path, default=published.RESULTS, help="where the runs are"
+    )
     parser.add_argument("--variant", choices=VARIANTS, default="paper")
+    published.add_publish(parser)
     given = parser.parse_args(arguments)
-    folder = given.results / "claims"
+    paper, results, variant = given.paper, given.results, given.variant
     try:
-        claims = read_claims(folder / f"{given.paper}.yaml")
-        summaries = cache(lambda scenario: read_summaries(given.results / scenario))
-        rows = [verdict_of(claim, summaries, given.variant) for claim in claims]
+        rows = judged(paper, results=results, variant=variant)
     except ValueError as error:
         print(error, file=sys.stderr)
         return 2
-    name = "verdicts" if given.variant == "paper" else f"verdicts_{given.variant}"
-    (folder / f"{given.paper}_{name}.json").write_text(json.dumps(rows, indent=2) + "\n")
-    _print(rows)
-    checked = {claim["id"] for claim in claims if "check" in claim}
+    report(rows, paper=paper, name=paper, results=results, variant=variant, publish=given.publish)
     bad = (Verdict.NOT_REPRODUCED, Verdict.NOT_RUN)
-    return int(given.strict and any(row["id"] in checked and row["verdict"] in bad for row in rows))
+    return int(given.strict and any(row["verdict"] in bad for row in rows))

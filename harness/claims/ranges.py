@@ -2,9 +2,10 @@
 
     python -m harness.claims.ranges SCENARIO
 
-Reads the run folders of a scenario that sweeps its open constants, and writes
-results/ranges/<scenario>.json: for every system but the reference, the smallest and largest ratio
-of its end-to-end time to the reference's, over everything and for every value of every axis.
+Reads the run folders of a scenario that sweeps its open constants, and writes <scenario>.json below
+results/local/ranges, or with --publish results/ranges: for every system but the reference, the
+smallest and largest ratio of its end-to-end time to the reference's, over everything and for every
+value of every axis.
 """
 
 import argparse
@@ -19,6 +20,7 @@ import yaml
 from rich.console import Console
 from rich.table import Table
 
+from harness.runs import published
 from harness.runs.record import ROOT, current, read_summaries
 from harness.runs.table import column_of
 
@@ -70,6 +72,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="Ranges over what a paper leaves open.")
     parser.add_argument("scenario", help="a file of scenarios/scenario, without .yaml")
     parser.add_argument("--results", type=Path, default=ROOT / "results", help="where the runs are")
+    published.add_publish(parser)
     given = parser.parse_args(arguments)
     try:
         path = ROOT / "scenarios" / "scenario" / f"{given.scenario}.yaml"
@@ -83,10 +86,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ValueError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
-    folder = given.results / "ranges"
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / f"{given.scenario}.json").write_text(json.dumps(found, indent=1) + "\n")
     _print(found)
+    folder = published.place("ranges", publish=given.publish, results=given.results)
+    published.write(folder / f"{given.scenario}.json", json.dumps(found, indent=1) + "\n")
     return 0
 
 

@@ -1,19 +1,22 @@
-"""How far off the seconds of the simulator are: `python -m harness.fidelity --data FOLDER`."""
+"""How far off the seconds of the simulator are: `python -m harness.fidelity --data FOLDER`.
+
+Writes results/local/fidelity/summary.json, or with --publish the one that the pages show.
+"""
 
 import argparse
 import sys
 from pathlib import Path
 
 from harness.fidelity.report import all_lines, as_json, missing, print_table
-
-RESULTS = Path(__file__).resolve().parents[2] / "results" / "fidelity"
+from harness.runs import published
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Print the table and write `summary.json`; returns the exit status."""
     parser = argparse.ArgumentParser(prog="python -m harness.fidelity", description=__doc__)
     parser.add_argument("--data", type=Path, default=Path("../shared/data"), help="measurements")
-    parser.add_argument("--out", type=Path, default=RESULTS, help="folder of summary.json")
+    parser.add_argument("--out", type=Path, help="folder of summary.json, instead")
+    published.add_publish(parser)
     options = parser.parse_args(arguments)
     absent = missing(options.data)
     if absent:
@@ -24,10 +27,8 @@ def main(arguments: list[str] | None = None) -> int:
         return 2
     lines = list(all_lines(options.data))
     print_table(lines)
-    options.out.mkdir(parents=True, exist_ok=True)
-    target = options.out / "summary.json"
-    target.write_text(as_json(lines), encoding="utf-8")
-    print(f"Wrote {len(lines)} lines to {target}.")
+    folder = options.out or published.place("fidelity", publish=options.publish)
+    published.write(folder / "summary.json", as_json(lines))
     return 0
 
 

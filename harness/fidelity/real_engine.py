@@ -29,6 +29,7 @@ from harness.engines.vllm.group import engine_name
 from harness.interface.entities import Cluster, GpuId, ServiceId
 from harness.interface.policies import CostModel, System
 from harness.predictors.oracle import Oracle
+from harness.runs import published
 from harness.runs.metrics import request_figures
 from harness.runs.provenance import machine
 from harness.runs.record import ROOT
@@ -245,7 +246,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--profile", default="cpu_vllm", help="folder under harness/profiles")
     parser.add_argument("--gpu", default="CPU", help="a name in gpus.json")
-    parser.add_argument("--out", type=Path, default=ROOT / "results/fidelity_vllm/cpu.json")
+    parser.add_argument("--out", type=Path, help="a file, instead of fidelity_vllm/GPU.json")
+    published.add_publish(parser)
     options = parser.parse_args(arguments)
     if options.repeats < 2:
         print(f"--repeats={options.repeats}: noise needs at least 2", file=sys.stderr)
@@ -257,11 +259,12 @@ def main(arguments: list[str] | None = None) -> int:
         print(error, file=sys.stderr)
         return 2
     print_rows(rows)
-    options.out.parent.mkdir(parents=True, exist_ok=True)
+    folder = published.place("fidelity_vllm", publish=options.publish)
     content = {"engine": engine_name(), "machine": machine(), "rows": rows}
-    options.out.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
     near = sum(row["within"] for row in rows)
-    print(f"{near} of {len(rows)} figures within the aim or the noise; wrote {options.out}")
+    print(f"{near} of {len(rows)} figures within the aim or the noise")
+    path = options.out or folder / f"{options.gpu.lower()}.json"
+    published.write(path, json.dumps(content, indent=1) + "\n")
     return 0
 
 

@@ -2,7 +2,7 @@
 
     python -m harness.fidelity.real_runs SCENARIO
 
-For scenarios with engines on an axis. Prints, and writes results/fidelity_runs/<scenario>.json: for
+For scenarios with engines on an axis. Prints, and writes fidelity_runs/<scenario>.json: for
 every system (or, where that is the same for all, every policy) the figures on real engines and on
 the simulator, means over seeds, and the error. With `--reference NAME` also how much of its mean
 JCT every other one saves, with a 95% interval over seeds.
@@ -15,14 +15,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 from rich.console import Console
 from rich.table import Table
 
+from harness.runs import published
 from harness.runs.provenance import machine
 from harness.runs.record import ROOT, current, read_summaries
-from harness.runs.stats import estimate
+from harness.runs.stats import paired_ratio
 
 SYSTEM, POLICY, SEED = "config.system.name", "config.chosen.policy", "config.seed"
 JCT = "jct_s_mean"
@@ -76,10 +76,10 @@ def savings(rows: pd.DataFrame, reference: str) -> list[dict[str, object]]:
         entry: dict[str, object] = {"system": other, "over": reference}
         for kind, part in (("measured", rows[is_measured]), ("simulated", rows[~is_measured])):
             jct_s = part.set_index([name, SEED])[JCT]
-            saved = 1.0 - jct_s[other] / jct_s[reference]
-            over_seeds = estimate(saved.to_numpy(), statistic=np.mean, seed=0)
-            entry[kind] = [over_seeds.value, over_seeds.low, over_seeds.high]
-            entry["seeds"] = over_seeds.count
+            left = paired_ratio(*(jct_s[one].sort_index() for one in (other, reference)))
+            ends = (None if end is None else 1.0 - end for end in (left.high, left.low))
+            entry[kind] = [1.0 - left.value, *ends]
+            entry["seeds"] = left.count
         found.append(entry)
     return found
 
@@ -102,6 +102,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="Measured runs beside simulated ones.")
     parser.add_argument("scenario", help="a folder of results")
     parser.add_argument("--results", type=Path, default=ROOT / "results", help="where the runs are")
+    published.add_publish(parser)
     parser.add_argument("--reference", help="whose mean JCT the others are held against")
     given = parser.parse_args(arguments)
     try:
@@ -115,10 +116,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     engines = sorted(e for e in set(rows["engine"]) if e.startswith("measured"))
     content = {"engine": "; ".join(engines), "machine": machine(), "rows": found, "savings": saved}
-    folder = given.results / "fidelity_runs"
-    folder.mkdir(parents=True, exist_ok=True)
-    text = json.dumps(content, indent=1) + "\n"
-    (folder / f"{given.scenario}.json").write_text(text, encoding="utf-8")
     table = Table(title=f"{content['engine']}, beside simulated; means over seeds")
     for name in ("system", "seeds", "figure", "measured", "simulated", "error"):
         table.add_column(name, justify="left" if name in ("system", "figure") else "right")
@@ -130,6 +127,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     console.print(table)
     for row in saved:
         console.print(saving_text(row))
+    folder = published.place("fidelity_runs", publish=given.publish, results=given.results)
+    published.write(folder / f"{given.scenario}.json", json.dumps(content, indent=1) + "\n")
     return 0
 
 

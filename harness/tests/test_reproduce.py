@@ -1,5 +1,6 @@
 """One command runs a figure's scenarios, draws it and judges its paper's claims."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from rich.table import Table
 
 from harness import reproduce
 from harness.runs.record import ROOT, write_run
+from harness.tests.support.claims import toy_check, words
 from plots.inputs import Inputs
 
 HANDED: list[Inputs] = []
@@ -71,7 +73,7 @@ def results(tmp_path: Path) -> Path:
     content = {"variants": ["paper"], "figures": figures}
     written = yaml.safe_dump(content, sort_keys=False)
     (tmp_path / "claims" / "p" / "figures.yaml").write_text(written)
-    claim = {"id": "p.one", "where": "Fig. 1", "metric": "s", "kind": "speedup", "paper": [1, 2]}
+    claim = words(id="p.one", paper=[1, 2], check=toy_check())
     (tmp_path / "claims" / "p.yaml").write_text(yaml.safe_dump({"claims": [claim]}))
     return tmp_path
 
@@ -107,17 +109,43 @@ def ask(results: Path, *words: str) -> int:
 def test_a_figure_is_run_drawn_and_judged(results: Path, ran: list[str]) -> None:
     assert ask(results, "drawn") == 0
     assert ran == ["toy", "toy_more"]
-    assert sorted(path.name for path in (results / "figures").iterdir()) == [
-        "p_drawn.pdf",
-        "p_drawn.png",
+    written = sorted(str(path.relative_to(results)) for path in results.glob("local/*/*"))
+    assert written == [
+        "local/claims/p_drawn_verdicts.json",
+        "local/figures/p_drawn.pdf",
+        "local/figures/p_drawn.png",
     ]
     (inputs,) = HANDED
     assert (inputs.name, list(inputs.runs)) == ("drawn", ["toy", "toy_more"])
     assert inputs.runs["toy"]["config.seed"].tolist() == [1]
     assert inputs.runs["toy"]["length"].tolist() == [4.0]
     assert inputs.printed["p.one"]["paper"] == [1, 2]
+    assert not (results / "claims" / "p_verdicts.json").exists()
+
+
+def test_all_figures_are_published_and_none_alone(
+    results: Path, ran: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert ask(results, "drawn", "--publish") == 2
+    said = "error: --publish is for all figures, not for drawn alone\n"
+    assert capsys.readouterr().err == said
+    assert ran == []
+    assert ask(results, "--publish") == 0
     assert (results / "claims" / "p_verdicts.json").is_file()
-    assert not (results / "claims" / "p_verdicts_code.json").exists()
+    assert (results / "figures" / "p_drawn.png").is_file()
+    assert not (results / "local").exists()
+
+
+def test_a_figure_shows_its_own_claims_beside_the_published_verdicts(
+    results: Path, ran: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    published = [{"id": "p.one", "verdict": "reproduced"}, {"id": "p.two", "verdict": "not run"}]
+    (results / "claims" / "p_verdicts.json").write_text(json.dumps(published))
+    assert ask(results, "drawn") == 0
+    lines = capsys.readouterr().out.splitlines()
+    (row,) = [line.split("\N{BOX DRAWINGS LIGHT VERTICAL}") for line in lines if " p." in line]
+    cells = [cell.strip() for cell in row]
+    assert cells[1:-1] == ["p.one", "1 to 2", "", "not run", "reproduced"]
 
 
 def test_a_paper_runs_what_its_figures_share_once(
@@ -135,8 +163,9 @@ def test_another_variant_is_run_and_judged_alone(results: Path, ran: list[str]) 
     assert ask(results, "drawn", "--variant", "code") == 0
     assert ran == ["toy variant=code"]
     assert HANDED == []
-    assert (results / "claims" / "p_verdicts_code.json").is_file()
-    assert not (results / "claims" / "p_verdicts.json").exists()
+    assert [path.name for path in (results / "local" / "claims").iterdir()] == [
+        "p_drawn_verdicts_code.json"
+    ]
 
 
 def test_drawing_alone_runs_and_judges_nothing(
@@ -149,15 +178,15 @@ def test_drawing_alone_runs_and_judges_nothing(
     ran.clear()
     assert ask(results, "drawn", "--draw-only") == 0
     assert ran == []
-    assert (results / "figures" / "p_drawn.png").is_file()
-    assert not (results / "claims" / "p_verdicts.json").exists()
+    assert (results / "local" / "figures" / "p_drawn.png").is_file()
+    assert not (results / "local" / "claims").exists()
 
 
 def test_the_first_run_that_fails_ends_it(results: Path, ran: list[str]) -> None:
     broken = results.rename(results.with_name("broken"))
     assert ask(broken, "drawn") == 3
     assert HANDED == []
-    assert not (broken / "claims" / "p_verdicts.json").exists()
+    assert not (broken / "local").exists()
 
 
 @pytest.mark.parametrize(

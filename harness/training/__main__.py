@@ -1,9 +1,11 @@
 """Trains the heads of a proxy model: `python -m harness.training`.
 
 Each head becomes a checkpoint below --out, and its errors on prompts that nobody trained on a table
-for `predictor=empirical`. Unless --separate is given the heads share the encoder of the first
-phase, to fit the minutes; the paper fine-tunes one encoder per head. The first phase takes at most
-60% of --minutes, and with --separate each head has its share of that.
+for `predictor=empirical`. Checkpoints are never tracked; the tables and the summary go below
+results/local, or with --publish to where they are read and shown. Unless --separate is given the
+heads share the encoder of the first phase, to fit the minutes; the paper fine-tunes one encoder per
+head. The first phase takes at most 60% of --minutes, and with --separate each head has its share of
+that.
 """
 
 import argparse
@@ -22,8 +24,8 @@ from harness.fitting.lengths import table
 from harness.fitting.predictors import MEASURED_HERE
 from harness.paths import PROFILES
 from harness.predictors.proxy_card import LIBRARIES, require
+from harness.runs import published
 from harness.runs.provenance import machine
-from harness.runs.record import ROOT
 
 if TYPE_CHECKING:
     from harness.training.data import Splits
@@ -44,9 +46,16 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--rows", type=int, default=None, help="at most, of all splits")
     parser.add_argument("--threads", type=int, default=1, help="more are slower beside others")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--out", type=Path, default=ROOT / "results" / "predictors")
-    parser.add_argument("--profiles", type=Path, default=PROFILES, help="where tables are kept")
+    parser.add_argument("--out", type=Path, help="for everything but the tables, instead")
+    parser.add_argument("--profiles", type=Path, help="for the tables, instead")
+    published.add_publish(parser)
     options = parser.parse_args(arguments)
+    publish = options.publish
+    summary = options.out or published.place("predictors", publish=publish)
+    options.out = options.out or published.RESULTS / "predictors"
+    options.profiles = options.profiles or (
+        PROFILES if publish else published.place("profiles", publish=False)
+    )
     try:
         _check(options)
         content = _trained(options)
@@ -54,7 +63,7 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"error: {error}", file=sys.stderr)
         return 2
     text = json.dumps(content, indent=1, sort_keys=True) + "\n"
-    (options.out / "summary.json").write_text(text, encoding="utf-8")
+    published.write(summary / "summary.json", text)
     _keep(options.profiles / "derived" / f"{MEASURED_HERE}heads.json", heads_table(content))
     _show(content)
     return 0

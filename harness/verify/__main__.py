@@ -1,7 +1,7 @@
 """`python -m harness.verify [--quick]`: known queues on the simulator against their closed forms.
 
-Prints a table, writes results/verify/summary.json, and exits 1 if a line is out of its bound:
-0.1%, or 0.5% where it has to be quick.
+Prints a table, writes results/local/verify/summary.json (with --publish the one that the pages
+show), and exits 1 if a line is out of its bound: 0.1%, or 0.5% where it has to be quick.
 """
 
 import argparse
@@ -18,7 +18,7 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from harness.runs.record import ROOT
+from harness.runs import published
 from harness.verify.estimates import Effort, Line, verify
 from harness.verify.laws import Law
 from harness.verify.queues import Discipline, Queue
@@ -60,19 +60,22 @@ def main() -> int:
     """Verify every queue; the exit status."""
     parser = argparse.ArgumentParser(prog="python -m harness.verify", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="seconds instead of minutes")
-    effort = QUICK if parser.parse_args().quick else FULL
+    published.add_publish(parser)
+    given = parser.parse_args()
+    effort = QUICK if given.quick else FULL
     started_s = time.perf_counter()
     with ProcessPoolExecutor() as pool:
         running = pool.map(verify, queues(), repeat(effort), count())
         shown = Console(stderr=True)
         lines = list(track(running, "verifying", total=len(queues()), console=shown))
-    _write(lines, time.perf_counter() - started_s)
     console = Console()
     console.width = max(console.width, 150)
     console.print(as_table(lines))
     for line in lines:
         for problem in line.problems:
             print(f"{line.queue}, {line.law}, load {line.load}: {problem}")
+    folder = published.place("verify", publish=given.publish)
+    published.write(folder / "summary.json", _as_json(lines, time.perf_counter() - started_s))
     return 0 if all(line.holds for line in lines) else 1
 
 
@@ -106,12 +109,10 @@ def as_table(lines: Sequence[Line]) -> Table:
     return table
 
 
-def _write(lines: Sequence[Line], took_s: float) -> None:
-    path = ROOT / "results" / "verify" / "summary.json"
-    path.parent.mkdir(parents=True, exist_ok=True)
+def _as_json(lines: Sequence[Line], took_s: float) -> str:
     rows = [asdict(line) | {"difference": line.difference, "holds": line.holds} for line in lines]
     content = {"lines": rows, "took_s": round(took_s, 1)}
-    path.write_text(json.dumps(content, indent=1) + "\n")
+    return json.dumps(content, indent=1) + "\n"
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from harness.costs.gpu_facts import gpu_facts, load_gpus
 from harness.costs.model import PARTS, ProfileCosts
 from harness.costs.model_facts import load_models, model_facts
 from harness.costs.roofline import read_calibration
-from harness.fidelity.__main__ import RESULTS, main
+from harness.fidelity.__main__ import main
 from harness.fidelity.lines import (
     ACROSS,
     AUTHORS,
@@ -26,6 +26,7 @@ from harness.fidelity.report import all_lines, as_json, missing, pooled
 from harness.fidelity.requests import serve
 from harness.interface.entities import ServiceId, Work
 from harness.paths import PROFILES
+from harness.runs.published import RESULTS
 from harness.tests.support.data import DATA
 
 ROOT = Path(__file__).parents[3]
@@ -35,7 +36,9 @@ HARDWARE = sorted(
     # What the machine has, and what no machine is: both have tests of their own.
     if path.stem not in ("local", "linear_latency")
 )
-SUMMARY: list[dict[str, Any]] = json.loads((RESULTS / "summary.json").read_text("utf-8"))["lines"]
+SUMMARY: list[dict[str, Any]] = json.loads(
+    (RESULTS / "fidelity" / "summary.json").read_text("utf-8")
+)["lines"]
 ABOUT = {
     "source": "s",
     "gpu": "g",

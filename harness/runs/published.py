@@ -1,0 +1,37 @@
+"""Where generated things go: below results/local, unless they are being published.
+
+What is published (figures, verdicts, ranges, measurements) is tracked by git, and README and its
+pages show it. A command writes it only with `--publish`; `make publish` makes all that follows from
+runs. What a run here makes goes below results/local, which git ignores.
+"""
+
+import argparse
+from pathlib import Path
+
+from harness.paths import ROOT
+
+RESULTS = ROOT / "results"
+LOCAL = "local"
+
+
+def add_publish(parser: argparse.ArgumentParser) -> None:
+    """Add the option to a command that writes generated things."""
+    said = f"write what git tracks below results/, instead of results/{LOCAL}/"
+    parser.add_argument("--publish", action="store_true", help=said)
+
+
+def place(kind: str, *, publish: bool, results: Path = RESULTS) -> Path:
+    """Folder of generated things of a kind: figures, claims, ranges ..."""
+    return results / kind if publish else results / LOCAL / kind
+
+
+def shown(path: Path) -> str:
+    """A path as a person reads it: from the project's folder, where it is inside."""
+    return str(path.relative_to(ROOT) if path.is_relative_to(ROOT) else path)
+
+
+def write(path: Path, text: str) -> None:
+    """Write a generated file and say where it is."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+    print(f"wrote {shown(path)}")
