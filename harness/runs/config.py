@@ -12,6 +12,7 @@ from typing import Any
 from omegaconf import MISSING
 
 from harness.costs.model_facts import unknown_name
+from harness.renamed import renamed_key
 from harness.runs.tracking import MODES
 
 
@@ -122,6 +123,7 @@ def check(plain: Mapping[str, Any]) -> None:
         raise ValueError(f"tracking={plain['tracking']} is none of {', '.join(MODES)}")
     if not re.fullmatch(r"\w[\w.-]*", plain["name"]):
         raise ValueError(f"name={plain['name']} cannot be the name of a folder of results")
+    _check_axes(plain["matrix"], plain["compare"], plain["skip"])
     _check_matrix(plain["matrix"], plain["compare"])
     _check_skip(plain["skip"], plain["matrix"])
     _check_vary(plain["vary"], plain["vary_at"], plain["matrix"])
@@ -133,7 +135,18 @@ def _check_keys(plain: Mapping[str, Any]) -> None:
         for key in plain[path] if path else plain:
             name = f"{path}.{key}".lstrip(".")
             if name not in names:
-                raise ValueError(unknown_name("configuration key", name, names))
+                said = unknown_name("configuration key", name, names)
+                raise ValueError(renamed_key(name) or said)
+
+
+def _check_axes(
+    matrix: Mapping[str, object], compare: Mapping[str, object], patterns: Sequence[object]
+) -> None:
+    """No axis bears a name that its key had before."""
+    skipped = (axis for pattern in patterns if isinstance(pattern, Mapping) for axis in pattern)
+    for axis in (*matrix, *skipped, compare.get("axis", "")):
+        if said := renamed_key(str(axis)):
+            raise ValueError(said)
 
 
 def _check_matrix(matrix: Mapping[str, object], compare: Mapping[str, object]) -> None:
