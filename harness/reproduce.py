@@ -2,10 +2,11 @@
 
 Runs the scenarios that they read (by harness/run.py), draws them from the runs and holds the claims
 that they feed against them, as results/claims/<paper>/figures.yaml says; without a figure all of
-them. Figures and verdicts are written below results/local/, or with `--publish`, for all figures
-alone, where git tracks them. `--variant code` runs and judges what the authors' program does
-instead, and leaves figures alone that show something else. `--draw-only` runs and judges nothing,
-`--list` says what there is. Bad input and missing runs end in one sentence and exit code 2.
+them, and the curves over what the paper leaves open. Figures and verdicts are written below
+results/local/, or with `--publish`, for all figures alone, where git tracks them. `--variant code`
+runs and judges what the authors' program does instead, and leaves figures alone that show something
+else. `--draw-only` runs and judges nothing, `--list` says what there is. Bad input and missing runs
+end in one sentence and exit code 2.
 """
 
 import argparse
@@ -28,7 +29,7 @@ from harness.claims.reading import read_claims
 from harness.runs import published
 from harness.runs.config import VARIANTS
 from harness.runs.record import ROOT, current, read_summaries
-from plots import style
+from plots import specifications, style
 from plots.inputs import Inputs
 
 Claims = Mapping[str, Mapping[str, Any]]
@@ -113,6 +114,18 @@ def judge(given: argparse.Namespace, chosen: Sequence[FigureEntry], variant: str
     command.report(
         rows, paper=paper, name=name, results=results, variant=variant, publish=given.publish
     )
+    if not given.figures and variant == "paper":
+        folder = published.place("figures", publish=given.publish, results=results)
+        draw_specifications(paper, rows, folder)
+
+
+def draw_specifications(paper: str, rows: command.Rows, folder: Path) -> None:
+    """Write how every claim comes out over what its paper leaves open, where any was judged so."""
+    judged = [row for row in rows if "specifications" in row]
+    if specifications.curves_of(judged):
+        stem = folder / f"{paper}_specifications"
+        for path in style.save(specifications.draw(judged), stem):
+            print(f"wrote {published.shown(path)}")
 
 
 def list_figures(chosen: Sequence[FigureEntry], variants: Sequence[str]) -> None:

@@ -68,6 +68,10 @@ class RunConfig:
     """Axis -> values; an axis is a config group or a dotted key. Cells are the product."""
     skip: list[Any] = field(default_factory=list)
     """Cells of the matrix that say nothing: axis -> values, all of which a cell has."""
+    vary: dict[str, Any] = field(default_factory=dict)
+    """What a paper leaves open: key -> further values, each on its own with all else as it is."""
+    vary_at: dict[str, Any] = field(default_factory=dict)
+    """Axis -> those of its values at which `vary` is run; all of them where it is not named."""
     compare: dict[str, Any] = field(default_factory=dict)
     """`axis` and the `reference` value on it that the printed table normalises by."""
     shows: list[str] = field(default_factory=list)
@@ -122,6 +126,7 @@ def check(plain: Mapping[str, Any]) -> None:
     _check_axes(plain["matrix"], plain["compare"], plain["skip"])
     _check_matrix(plain["matrix"], plain["compare"])
     _check_skip(plain["skip"], plain["matrix"])
+    _check_vary(plain["vary"], plain["vary_at"], plain["matrix"])
 
 
 def _check_keys(plain: Mapping[str, Any]) -> None:
@@ -165,3 +170,20 @@ def _check_skip(patterns: Sequence[object], matrix: Mapping[str, object]) -> Non
                 raise ValueError(unknown_name("axis of the matrix", str(axis), matrix))
             if not isinstance(values, list):
                 raise ValueError(f"skip.{axis}={values} is not a list of values")
+
+
+def _check_vary(
+    vary: Mapping[str, object], at: Mapping[str, object], matrix: Mapping[str, Sequence[object]]
+) -> None:
+    for key, values in vary.items():
+        if not isinstance(values, list) or not values:
+            raise ValueError(f"vary.{key}={values} is not a list of values")
+        if key in matrix:
+            raise ValueError(f"vary.{key}={values}, but {key} is an axis of the matrix already")
+    for axis, values in at.items():
+        if axis not in matrix:
+            raise ValueError(unknown_name("axis of the matrix", axis, matrix))
+        if not isinstance(values, list) or not values:
+            raise ValueError(f"vary_at.{axis}={values} is not a list of values")
+        if lost := [value for value in values if value not in matrix[axis]]:
+            raise ValueError(f"vary_at.{axis}={values}: the matrix has no {axis}={lost[0]}")
