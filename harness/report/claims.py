@@ -51,6 +51,28 @@ def _row(claim: Claim) -> tuple[str, ...]:
     return (f"`{claim['id']}`", stated, claim["ours"], verdict, share, claim["note"])
 
 
+def open_part(root: Path, paper: str) -> str:
+    """What the paper leaves open, claim by claim, and how each value comes out; with the curves."""
+    rows = [
+        (f"`{claim['id']}`", f"`{choice['key']}`", _outcomes(claim, choice), choice["source"])
+        for claim in _verdicts(root, paper)
+        for choice in claim.get("open", ())
+    ]
+    curves = root / "results" / "figures" / f"{paper}_specifications.png"
+    drawn = f"![Every claim over what is open](../figures/{curves.name})\n\n"
+    if not rows:
+        return "No claim has been judged over it yet."
+    header = ("claim", "left open", "values, the stated setting's first", "source")
+    return (drawn if curves.is_file() else "") + table(header, rows)
+
+
+def _outcomes(claim: Claim, choice: Claim) -> str:
+    """Every value of a choice with what it leads to, all else as in the stated setting."""
+    key = choice["key"]
+    mine = [one for one in claim["specifications"] if one["varied"] in ("", key)]
+    return "; ".join(f"{one['choices'][key]}: {one['agreement']}" for one in mine)
+
+
 def rules_part(_: Path) -> str:
     """What a verdict means and when it is given, as the program that gives them says it."""
     return "\n\n".join(f"```text\n{getdoc(module)}\n```" for module in (settling, verdicts))

@@ -14,6 +14,7 @@ from pathlib import Path
 from harness.report.claims import (
     claims_part,
     counts_part,
+    open_part,
     ranges_part,
     rules_part,
     verdict_changes_part,
@@ -35,6 +36,7 @@ MARK = re.compile(r"<!-- generated: ([\w -]+) -->\n(.*?)<!-- end: \1 -->", re.DO
 PARTS: Mapping[str, Callable[..., str]] = {
     "counts": counts_part,
     "claims": claims_part,
+    "open": open_part,
     "rules": rules_part,
     "costs": costs_part,
     "ranges": ranges_part,

@@ -19,12 +19,25 @@ def write_verdicts(root: Path) -> None:
     folder = root / "results" / "claims"
     folder.mkdir(parents=True)
     facts = {"paper": [1.1, 2.4], "ours": "1.2 [1.1, 1.3]", "note": "a|b"}
-    tried = [{"agreement": "agrees"}, {"agreement": "differs"}]
+    tried = [
+        {"choices": {"slots": 4}, "varied": "", "agreement": "agrees"},
+        {"choices": {"slots": 8}, "varied": "slots", "agreement": "differs"},
+    ]
+    over = {"open": [{"key": "slots", "values": [4, 8], "source": "not stated"}]}
     claims = [
-        {"id": "p.one", "verdict": "depends", "specifications": tried} | facts,
+        {"id": "p.one", "verdict": "depends", "specifications": tried} | over | facts,
         {"id": "p.two", "verdict": "not run"} | facts,
     ]
     (folder / "p_verdicts.json").write_text(json.dumps(claims))
+
+
+def test_what_is_open_is_listed_with_what_it_decides(tmp_path: Path) -> None:
+    write_verdicts(tmp_path)
+    made = report.PARTS["open"](tmp_path, "p").splitlines()
+    assert made[-1] == "| `p.one` | `slots` | 4: agrees; 8: differs | not stated |"
+    (tmp_path / "results" / "figures").mkdir()
+    (tmp_path / "results" / "figures" / "p_specifications.png").touch()
+    assert "](../figures/p_specifications.png)" in report.PARTS["open"](tmp_path, "p")
 
 
 def test_verdicts_are_counted_by_paper(tmp_path: Path) -> None:
