@@ -7,7 +7,7 @@ import pytest
 
 from harness.paths import ROOT
 
-PAGES = [path for path in sorted(ROOT.glob("*.md")) if path.name != "README.md"]
+PAGES = sorted(ROOT.glob("*.md"))
 MOST_LINES = 150
 PATH = re.compile(r"`((?:\w[\w.-]*/)+[\w.-]*\.?\w*)`")
 """A folder or a file, told by its slash; one with a word in capitals stands for many."""

@@ -1,6 +1,5 @@
-"""Generated parts of README.md that come from the figures under results/: one function each."""
+"""Generated parts of the pages that come from measurements below results/: one function each."""
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -8,18 +7,39 @@ from typing import Any
 import pandas as pd
 import yaml
 
+from harness.costs.profiles import read_profiles
 from harness.fidelity.real_runs import saving_text
+from harness.paths import PROFILES
+from harness.report.markdown import read_json, table
 
 Json = Mapping[str, Any]
 
 
-def _read(path: Path) -> Any:
-    return json.loads(path.read_text(encoding="utf-8"))
-
-
-def _table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
-    lines = [header, ["---"] * len(header), *rows]
-    return "\n".join("| " + " | ".join(map(str, line)) + " |" for line in lines)
+def costs_part(_: Path) -> str:
+    """Every folder of measured profiles, and how far a roofline is off on what it had not seen."""
+    rows = [
+        "| profile | measured pairs of model and tensor parallelism | decode | prefill |",
+        "|---|---|---|---|",
+    ]
+    rooflines = set()
+    for folder in sorted(path.parent for path in PROFILES.glob("*/roofline.json")):
+        measured = [p for p in read_profiles(folder).values() if "decode_median" in p.error]
+        if not measured:
+            continue
+        worst = [
+            f"{max(profile.error[f'{phase}_median'] for profile in measured):.1%}"
+            for phase in ("decode", "prefill")
+        ]
+        rows.append(f"| `{folder.name}` | {len(measured)} | {worst[0]} | {worst[1]} |")
+        error = read_json(folder / "roofline.json")["error"]
+        rooflines.add((error["decode_median"], error["prefill_median"]))
+    ends = [f"{min(e):.0%} to {max(e):.0%}" for e in zip(*rooflines, strict=True)]
+    return (
+        "\n".join(rows) + "\n\nLargest median error of an iteration on rows the fit had not seen. "
+        "Pairs that were never measured use a roofline from published figures; its median error on "
+        f"models it had not seen is {ends[0]} (decode) and {ends[1]} (prefill), depending on the "
+        "folder. Every run records which services used it."
+    )
 
 
 PRINTED = {
@@ -35,7 +55,7 @@ PRINTED = {
 
 def predictor_part(root: Path) -> str:
     """Every head of the last training beside what was published for it, then the baselines."""
-    found = _read(root / "results" / "predictors" / "summary.json")
+    found = read_json(root / "results" / "predictors" / "summary.json")
     published = _published(root / "results" / "claims")
     rows = [_of_head(row, published) for row in (*found["heads"], *found["baselines"])]
     accuracy = ("paper: accuracy", "paper: F1", "accuracy", "macro F1")
@@ -47,7 +67,7 @@ def predictor_part(root: Path) -> str:
         f"*Measured* on {machine['cpu']}, {found['threads']} of {machine['cores']} cores, in "
         f"{found['minutes']:.0f} minutes: base `{found['base']}`, {encoder}, "
         f"{split['train']:,} training, {split['validation']:,} validation and {split['test']:,} "
-        f"test prompts, class bounds {bounds} tokens.\n\n" + _table(header, rows)
+        f"test prompts, class bounds {bounds} tokens.\n\n" + table(header, rows)
     )
 
 
@@ -77,7 +97,7 @@ def _published(folder: Path) -> dict[str, Sequence[float | None]]:
 
 def verify_part(root: Path) -> str:
     """Per queue: how far the simulator is from the closed form."""
-    lines = pd.DataFrame(_read(root / "results" / "verify" / "summary.json")["lines"])
+    lines = pd.DataFrame(read_json(root / "results" / "verify" / "summary.json")["lines"])
     rows = [
         (
             queue,
@@ -88,19 +108,19 @@ def verify_part(root: Path) -> str:
         )
         for queue, part in lines.groupby("queue", sort=False)
     ]
-    return _table(("queue", "lines", "largest difference", "bound", "kept"), rows)
+    return table(("queue", "lines", "largest difference", "bound", "kept"), rows)
 
 
 def bench_part(root: Path) -> str:
     """Every figure of the last benchmark, with its machine."""
-    figures = _read(root / "results" / "bench" / "summary.json")
+    figures = read_json(root / "results" / "bench" / "summary.json")
     machine = figures.pop("machine")
     rows = [
         (f"`{name}`", f"{value:,.4g}" if value < 1e4 else f"{value:,.0f}")
         for name, value in figures.items()
     ]
     where = f"{machine['cpu']}, {machine['cores']} cores, Python {machine['python']}"
-    return f"Measured on {where}.\n\n" + _table(("figure", "measured"), rows)
+    return f"Measured on {where}.\n\n" + table(("figure", "measured"), rows)
 
 
 BASES = (
@@ -114,7 +134,7 @@ BASES = (
 
 def fidelity_part(root: Path) -> str:
     """Per source, GPU and phase: rows, and the median and worst of the lines' median errors."""
-    lines = pd.DataFrame(_read(root / "results" / "fidelity" / "summary.json")["lines"])
+    lines = pd.DataFrame(read_json(root / "results" / "fidelity" / "summary.json")["lines"])
     kept = lines[lines["basis"].isin(BASES)].dropna(subset=["median_error"])
     rows = [
         (
@@ -138,32 +158,7 @@ def fidelity_part(root: Path) -> str:
         "worst line",
         "P95",
     )
-    return _table(header, rows)
-
-
-def ranges_part(root: Path) -> str:
-    """Per scenario that sweeps what a paper leaves open: the range of each comparison."""
-    rows = [
-        (
-            f"`{path.stem}`",
-            e["system"],
-            e["axis"],
-            e["value"],
-            e["count"],
-            f"{e['low']:.2f} to {e['high']:.2f}",
-        )
-        for path in sorted((root / "results" / "ranges").glob("*.json"))
-        for e in _read(path)
-    ]
-    header = (
-        "scenario",
-        "system",
-        "open choice",
-        "value",
-        "runs",
-        "end to end over the reference's",
-    )
-    return _table(header, rows)
+    return table(header, rows)
 
 
 FIGURES = {
@@ -179,7 +174,7 @@ def fidelity_vllm_part(root: Path) -> str:
     """Per model, policy and load: error of every figure, and the noise; how many are near."""
     tables = []
     for path in sorted((root / "results" / "fidelity_vllm").glob("*.json")):
-        content = _read(path)
+        content = read_json(path)
         lines = pd.DataFrame(content["rows"])
         rows = [
             (*key, *(_with_noise(part[part["figure"] == name]) for name in FIGURES))
@@ -194,8 +189,8 @@ def fidelity_vllm_part(root: Path) -> str:
             f"{lines['repetitions'].iloc[0]} interleaved repetitions."
         )
         where = f"{content['engine']}: {machine['cpu']}, {machine['cores']} cores."
-        table = _table(("model", "policy", "load", *FIGURES.values()), rows)
-        tables.append(f"*Measured* on {where} {near}\n\n{table}")
+        shown = table(("model", "policy", "load", *FIGURES.values()), rows)
+        tables.append(f"*Measured* on {where} {near}\n\n{shown}")
     return "\n\n".join(tables)
 
 
@@ -209,7 +204,7 @@ def fidelity_runs_part(root: Path) -> str:
     """Per scenario and system: whole runs on real engines, and the simulator's error."""
     tables = []
     for path in sorted((root / "results" / "fidelity_runs").glob("*.json")):
-        content = _read(path)
+        content = read_json(path)
         rows = [
             (
                 row["system"],
@@ -222,37 +217,15 @@ def fidelity_runs_part(root: Path) -> str:
         ]
         machine, seeds = content["machine"], content["rows"][0]["seeds"]
         where = f"{content['engine']}: {machine['cpu']}, {machine['cores']} cores; {seeds} seeds."
-        table = _table(("system", "figure", "measured", "simulated", "error"), rows)
+        shown = table(("system", "figure", "measured", "simulated", "error"), rows)
         saved = "".join(f"\n\n{saving_text(row)}." for row in content.get("savings", ()))
-        tables.append(f"`{path.stem}`, {where}\n\n{table}{saved}")
+        tables.append(f"`{path.stem}`, {where}\n\n{shown}{saved}")
     return "\n\n".join(tables)
-
-
-def verdict_changes_part(root: Path) -> str:
-    """Claims whose verdict differs between the paper and its authors' program."""
-    rows = []
-    for path in sorted((root / "results" / "claims").glob("*_verdicts_code.json")):
-        papers = {claim["id"]: claim for claim in _read(path.with_name(_paper_file(path)))}
-        for code in _read(path):
-            paper = papers[code["id"]]
-            if (
-                "not run" not in (code["verdict"], paper["verdict"])
-                and code["ours"] != paper["ours"]
-            ):
-                differs = "yes" if code["verdict"] != paper["verdict"] else ""
-                verdicts = paper["verdict"], code["verdict"]
-                rows.append((f"`{code['id']}`", paper["ours"], code["ours"], *verdicts, differs))
-    header = ("claim", "paper's method", "its program", "verdict", "verdict", "changes")
-    return _table(header, rows)
-
-
-def _paper_file(path: Path) -> str:
-    return path.name.replace("_verdicts_code", "_verdicts")
 
 
 def overhead_part(root: Path) -> str:
     """Seconds of a step under vLLM's own scheduler and under a policy."""
-    found = _read(root / "results" / "bench" / "scheduler_overhead.json")
+    found = read_json(root / "results" / "bench" / "scheduler_overhead.json")
     rows = [
         ("step, vLLM's own scheduler", f"{found['vllm_own_step_s'] * 1e3:.1f} ms"),
         ("step, the same order as a policy", f"{found['vllm_policy_step_s'] * 1e3:.1f} ms"),
@@ -260,4 +233,4 @@ def overhead_part(root: Path) -> str:
         ("ratio of minima", f"{found['vllm_policy_step_ratio_of_minima']:.3f}"),
         ("added to scheduling, median", f"{found['vllm_policy_added_s'] * 1e6:.0f} us"),
     ]
-    return _table(("256 requests running", "measured"), rows)
+    return table(("256 requests running", "measured"), rows)
