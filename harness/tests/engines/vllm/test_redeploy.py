@@ -58,6 +58,9 @@ def system(*stages: Stage) -> System:
         keep_replicas=False,
         preemption=True,
         one_seed=False,
+        every_expert=True,
+        flops_scale={},
+        fed_goes_on=False,
         seed=0,
     )
     return System("test", Fcfs(rule=batches), RoundRobin(), placement)
