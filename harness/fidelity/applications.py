@@ -128,6 +128,7 @@ def _system(
         one_seed=variant["one_seed"],
         every_expert=named["placement"]["every_expert"],
         flops_scale=named["placement"]["flops_scale"],
+        scaled_service=named["placement"]["scaled_service"],
         fed_goes_on=named["placement"]["fed_goes_on"],
         seed=seed,
     )

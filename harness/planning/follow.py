@@ -122,7 +122,8 @@ class StagedPlacement:
         preemption: bool,
         one_seed: bool,
         every_expert: bool,
-        flops_scale: Mapping[str, float],
+        flops_scale: float,
+        scaled_service: str,
         fed_goes_on: bool,
         seed: int,
     ) -> None:
@@ -131,11 +132,12 @@ class StagedPlacement:
         A service whose plan changes is loaded anew as a whole, or with `keep_replicas` only where
         it has no group of that size yet. Without `preemption` no service changes its plan. With
         `one_seed` every service draws the same random numbers, so that the lengths of the n-th
-        request of all of them are long or short together. `every_expert` and `flops_scale` say
-        what counts as an operation, see `Counted`; `fed_goes_on` is of `StagePreview`.
+        request of all of them are long or short together. `every_expert` says
+        which operations count, see `Counted`; those of `scaled_service` count `flops_scale` times.
+        `fed_goes_on` is of `StagePreview`.
         """
         self._planner = planner
-        counted = Counted(every_expert=every_expert, scale=flops_scale)
+        counted = Counted(every_expert=every_expert, scale={scaled_service: flops_scale})
         self._forecaster = Forecaster(costs=planner_costs, rule=rule, counted=counted)
         self._fed_goes_on = fed_goes_on
         self._lengths = lengths

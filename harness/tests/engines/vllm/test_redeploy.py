@@ -59,7 +59,8 @@ def system(*stages: Stage) -> System:
         preemption=True,
         one_seed=False,
         every_expert=True,
-        flops_scale={},
+        flops_scale=1.0,
+        scaled_service="",
         fed_goes_on=False,
         seed=0,
     )
