@@ -41,18 +41,29 @@ class ProfileCosts:
     blocks, each for itself) is taken from a model of the same architecture, else from the
     roofline; `label` says which. `memory_share` (0..1) of the GPU memory holds weights,
     activations and KV. `parts` are the components an iteration consists of; a planner may
-    leave out "other" (arXiv 2503.16893 sec. 5.5). Raises ValueError for unknown names.
+    leave out "other" (arXiv 2503.16893 sec. 5.5). Replicas of a service that start loading at the
+    same time share the host's disk and buses: each takes `replica_start_s` longer for every other
+    one. Raises ValueError for unknown names and for negative seconds.
     """
 
     def __init__(
-        self, *, gpu: str, profile_dir: str, memory_share: float, parts: tuple[str, ...]
+        self,
+        *,
+        gpu: str,
+        profile_dir: str,
+        memory_share: float,
+        parts: tuple[str, ...],
+        replica_start_s: float = 0.0,
     ) -> None:
+        if not replica_start_s >= 0.0:
+            raise ValueError(f"hardware.replica_start_s is {replica_start_s}, it must be 0 or more")
         if not 0.0 < memory_share <= 1.0:
             raise ValueError(f"A memory share lies between 0 and 1, not {memory_share}.")
         self.gpu = gpu
         self.profile_dir = profile_dir
         self.memory_share = memory_share
         self.parts = tuple(parts)
+        self.replica_start_s = replica_start_s
         self._facts: GpuFacts = gpu_facts(gpu)
         self._tables: dict[tuple[str, int], IterationTable] = {}
         self._profiles = read_profiles(self._folder)
@@ -61,12 +72,12 @@ class ProfileCosts:
             raise ValueError(f"An iteration has the parts {PARTS}, not {unknown[0]!r}.")
 
     def __reduce__(self) -> tuple[Callable[..., "ProfileCosts"], tuple[object, ...]]:
-        """Pickle the four settings only; tables are built again where they are needed."""
-        return _costs, (self.gpu, self.profile_dir, self.memory_share, self.parts)
+        """Pickle the settings only; tables are built again where they are needed."""
+        return _costs, (*self._machine, self.parts)
 
     def with_parts(self, parts: tuple[str, ...]) -> "ProfileCosts":
         """The same profiles with other components in an iteration."""
-        return _costs(self.gpu, self.profile_dir, self.memory_share, parts)
+        return _costs(*self._machine, parts)
 
     def table(self, service: str, tensor_parallel: int) -> IterationTable:
         """Coefficients of an iteration of up to `MAX_REQUESTS` requests. Built once."""
@@ -90,12 +101,14 @@ class ProfileCosts:
         fixed_s = min(seconds, float(table.shared_s[0]))
         return fixed_s + (seconds - fixed_s) / gpu_share
 
-    def load_s(self, service: ServiceId, tensor_parallel: int) -> float:
-        """Seconds to load the weights and set up communication."""
+    def load_s(self, service: ServiceId, tensor_parallel: int, *, replicas: int = 1) -> float:
+        """Seconds to load the weights and set up communication, of each of so many replicas."""
+        further_s = self.replica_start_s * (replicas - 1)
         for profile in self._measured(service, tensor_parallel):
             if profile.load_s is not None:
-                return profile.load_s
-        return roofline_load_s(model_facts(service), tensor_parallel, self._calibration)
+                return profile.load_s + further_s
+        alone_s = roofline_load_s(model_facts(service), tensor_parallel, self._calibration)
+        return alone_s + further_s
 
     def kv_blocks(self, service: ServiceId, tensor_parallel: int) -> int:
         """KV blocks beside the weights; 0 if they do not fit or the heads cannot be split."""
@@ -149,6 +162,11 @@ class ProfileCosts:
         return None
 
     @property
+    def _machine(self) -> tuple[str, str, float, float]:
+        """Everything but the parts of an iteration."""
+        return self.gpu, self.profile_dir, self.memory_share, self.replica_start_s
+
+    @property
     def _folder(self) -> Path:
         return PROFILES / self.profile_dir
 
@@ -172,5 +190,13 @@ class ProfileCosts:
         )
 
 
-def _costs(gpu: str, profile_dir: str, memory_share: float, parts: tuple[str, ...]) -> ProfileCosts:
-    return ProfileCosts(gpu=gpu, profile_dir=profile_dir, memory_share=memory_share, parts=parts)
+def _costs(
+    gpu: str, profile_dir: str, memory_share: float, replica_start_s: float, parts: tuple[str, ...]
+) -> ProfileCosts:
+    return ProfileCosts(
+        gpu=gpu,
+        profile_dir=profile_dir,
+        memory_share=memory_share,
+        parts=parts,
+        replica_start_s=replica_start_s,
+    )

@@ -60,14 +60,20 @@ class ModelFacts:
 
     @property
     def layer_matmul_parameters(self) -> int:
-        """Sizes of the matrices one token meets in a layer: `c` of arXiv 2503.16893 eq. 1-2.
+        """Sizes of the matrices one token meets in a layer.
 
         Of a mixture, only the experts a token is sent to, and the router.
         """
+        idle = (self.experts - self.experts_per_token) * self.expert_parameters
+        return self.layer_parameters - idle
+
+    @property
+    def layer_parameters(self) -> int:
+        """Sizes of all matrices of a layer that are multiplied: `c` of arXiv 2503.16893 eq. 1-2."""
         heads = 2 * self.attention_heads + 2 * self.kv_heads
         attention = self.hidden_size * heads * self.head_dim
         router = self.hidden_size * self.experts if self.experts > 1 else 0
-        return attention + router + self.experts_per_token * self.expert_parameters
+        return attention + router + self.experts * self.expert_parameters
 
     def prefill_flops(self, requests: ArrayLike, longest_tokens: ArrayLike) -> NDArray[np.float64]:
         """FLOPs of a padded prefill by arXiv 2503.16893 eq. 1, summed over its shards.

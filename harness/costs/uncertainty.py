@@ -54,9 +54,9 @@ class DrawnCosts:
         seconds = self._costs.iteration_s(service, tensor_parallel, work, gpu_share=gpu_share)
         return seconds * (prefill if work.prefill_requests else decode)
 
-    def load_s(self, service: ServiceId, tensor_parallel: int) -> float:
+    def load_s(self, service: ServiceId, tensor_parallel: int, *, replicas: int = 1) -> float:
         """Seconds of a load, as measured."""
-        return self._costs.load_s(service, tensor_parallel)
+        return self._costs.load_s(service, tensor_parallel, replicas=replicas)
 
     def kv_blocks(self, service: ServiceId, tensor_parallel: int) -> int:
         """KV blocks beside the weights."""

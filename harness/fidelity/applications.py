@@ -126,6 +126,10 @@ def _system(
         keep_replicas=named["placement"]["keep_replicas"],
         preemption=named["placement"]["preemption"],
         one_seed=variant["one_seed"],
+        every_expert=named["placement"]["every_expert"],
+        flops_scale=named["placement"]["flops_scale"],
+        scaled_service=named["placement"]["scaled_service"],
+        fed_goes_on=named["placement"]["fed_goes_on"],
         seed=seed,
     )
     return System(named["name"], build(policy), build(named["dispatch"]), placement)

@@ -110,7 +110,7 @@ class Loaded:
         self.kv_blocks = costs.kv_blocks
         self.block_tokens = costs.block_tokens
 
-    def load_s(self, service: ServiceId, tensor_parallel: int) -> float:
+    def load_s(self, service: ServiceId, tensor_parallel: int, *, replicas: int = 1) -> float:
         """Nothing."""
         return 0.0
 

@@ -38,9 +38,10 @@ def shape_files(data: Path) -> Iterator[tuple[str, Json]]:
 def lengths_by_prompt(data: Path) -> Json:
     """Output lengths of one model by region of the prompt's length and by category.
 
-    `distance` is the largest difference (Kolmogorov, Smirnov) between the distribution of a group
-    and that of all others of its kind, `p_adjusted` the probability of at least that if they were
-    the same, times the number of groups of the kind (Bonferroni), at most 1.
+    `mean_over_all` is the mean of a group over that of all, `distance` the largest difference
+    (Kolmogorov, Smirnov) between the distribution of a group and that of all others of its kind,
+    `p_adjusted` the probability of at least that if they were the same, times the number of groups
+    of the kind (Bonferroni), at most 1.
     """
     lengths = pd.read_parquet(data / "alpaca_eval" / "lengths.parquet")
     prompts = pd.read_parquet(data / "alpaca_eval" / "prompts.parquet")
@@ -94,6 +95,7 @@ def _groups(answers: pd.DataFrame, kind: str) -> list[Json]:
                 "kind": kind,
                 "group": name,
                 "count": len(inside),
+                "mean_over_all": _short(inside.mean() / answers["output_tokens"].mean()),
                 "distance": _short(found.statistic),
                 "p_adjusted": _short(min(1.0, float(found.pvalue) * len(names))),
                 "tokens": [_short(value) for value in np.quantile(inside, share)],
@@ -106,8 +108,10 @@ def linear_latency(data: Path) -> Json:
     """Lines through the components of an iteration at each number of requests.
 
     `explained` is the share of the variance that the line explains, over `count` points, each the
-    fastest of its repetitions; `low` and `high` are the ends of the measured x in its own unit.
-    `explained_median` is over all numbers of requests, of which powers of two are kept.
+    fastest of its repetitions; of a flat line it says nothing. `residual` does: the root of the
+    mean squared distance from the line, over the mean. `low` and `high` are the ends of the
+    measured x in its own unit. Medians are over all numbers of requests, of which powers of two
+    are kept.
     """
     measured = pd.read_parquet(data / "samullm" / "iteration_latency.parquet")
     mine = measured[(measured["model"] == LATENCY_OF) & (measured["tp"] == LATENCY_TP)]
@@ -115,9 +119,12 @@ def linear_latency(data: Path) -> Json:
     rows = []
     for phase, part in itertools.product(("prefill", "decode"), PARTS):
         lines = _lines(mine[mine["is_prefill"] == (phase == "prefill")], part)
-        median = _short(float(np.median([line["explained"] for line in lines.values()])))
+        medians = {
+            f"{name}_median": _short(float(np.median([line[name] for line in lines.values()])))
+            for name in ("explained", "residual")
+        }
         rows += [
-            {"phase": phase, "part": part, "requests": count, "explained_median": median} | line
+            {"phase": phase, "part": part, "requests": count} | medians | line
             for count, line in lines.items()
             if count.bit_count() == 1
         ]
@@ -150,6 +157,7 @@ def _line(x: Floats, seconds: Floats) -> Json:
         "base_s": _short(base_s),
         "per_x_s": _short(slope),
         "explained": _short(1.0 - rest / total) if total > 0 else 1.0,
+        "residual": _short(np.sqrt(rest / len(x)) / seconds.mean()),
     }
 
 

@@ -104,8 +104,11 @@ class CostModel(Protocol):
     ) -> float:
         """Seconds of one iteration."""
 
-    def load_s(self, service: ServiceId, tensor_parallel: int) -> float:
-        """Seconds to load the weights and set up communication."""
+    def load_s(self, service: ServiceId, tensor_parallel: int, *, replicas: int = 1) -> float:
+        """Seconds to load the weights and set up communication.
+
+        So long does each of `replicas` take that start loading at the same time.
+        """
 
     def kv_blocks(self, service: ServiceId, tensor_parallel: int) -> int:
         """KV blocks that fit beside the weights; 0 where the weights alone do not fit."""

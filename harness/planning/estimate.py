@@ -7,7 +7,7 @@ the engine runs.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -180,20 +180,38 @@ class Forecast:
         return self.load.rest(np.isnan(arrays.finished_s), arrays.generated)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counted:
+    """What counts as an operation (arXiv 2503.16893 eq. 1-2, of which it says little).
+
+    Of a mixture of experts the matrices of all experts count, or those that a token is sent to;
+    `scale` multiplies the operations of the services that it names.
+    """
+
+    every_expert: bool = True
+    scale: Mapping[str, float] = field(default_factory=dict)
+
+    def per_token(self, facts: ModelFacts) -> int:
+        """`c` of the equations."""
+        return facts.layer_parameters if self.every_expert else facts.layer_matmul_parameters
+
+
 @dataclass(frozen=True, kw_only=True)
 class Forecaster:
     """Forecasts by costs and batch rule."""
 
     costs: TableCosts
     rule: ContinuousBatching
+    counted: Counted = field(default_factory=Counted)
 
     def forecast(self, service: ServiceId, facts: ModelFacts, plan: Plan, load: Load) -> Forecast:
         """Serve the load to its end, requests dealt to the groups in turn."""
         arrays, replicas = self.run(service, plan, load, np.inf, log=True)
         finish_s = max((replica.arrays.time_s[CLOCK] for replica in replicas), default=0.0)
         grid_s = np.linspace(0.0, finish_s, CURVE_POINTS)
-        done = sum(
-            (_flops_at(facts, replica, grid_s) for replica in replicas), np.zeros(CURVE_POINTS)
+        done = self.counted.scale.get(service, 1.0) * sum(
+            (_flops_at(facts, self.counted, replica, grid_s) for replica in replicas),
+            np.zeros(CURVE_POINTS),
         )
         return Forecast(
             load=load,
@@ -238,15 +256,13 @@ class Forecaster:
         return arrays, replicas
 
 
-def _flops_at(facts: ModelFacts, replica: ReplicaState, grid_s: Floats) -> Floats:
+def _flops_at(facts: ModelFacts, counted: Counted, replica: ReplicaState, grid_s: Floats) -> Floats:
     """Operations a replica has done by each time of the grid, linear within a run of iterations."""
     rows = replica.arrays.log[: replica.arrays.counts[LOGGED]].T
     start_s, duration_s, n = rows[0], rows[1], rows[2]
     batch, context = rows[_COLUMN["decode_requests"]], rows[_COLUMN["context_tokens"]]
     matmul = rows[_COLUMN["prefill_padded_tokens"]] + batch * n
     attention = rows[_COLUMN["prefill_attended"]] + n * context + batch * n * (n - 1) / 2
-    work = facts.layers * (
-        facts.layer_matmul_parameters * matmul + 2 * facts.hidden_size * attention
-    )
+    work = facts.layers * (counted.per_token(facts) * matmul + 2 * facts.hidden_size * attention)
     ends_s, done = np.append(0.0, start_s + duration_s), np.append(0.0, np.cumsum(work))
     return np.asarray(np.interp(grid_s, ends_s, done))

@@ -15,7 +15,7 @@ from harness.interface.entities import GpuId, Group, GroupId, ServiceId
 from harness.interface.events import Event
 from harness.interface.policies import Capability
 from harness.interface.views import ClusterView
-from harness.planning.estimate import Forecaster, edges_between, estimated_workloads
+from harness.planning.estimate import Counted, Forecaster, edges_between, estimated_workloads
 from harness.planning.gpu_assignment import assign
 from harness.planning.plans import Plan, Stage
 from harness.planning.preview import StagePreview
@@ -121,6 +121,10 @@ class StagedPlacement:
         keep_replicas: bool,
         preemption: bool,
         one_seed: bool,
+        every_expert: bool,
+        flops_scale: float,
+        scaled_service: str,
+        fed_goes_on: bool,
         seed: int,
     ) -> None:
         """`lengths` samples output lengths per service; `rule` is how the engine fills batches.
@@ -128,10 +132,14 @@ class StagedPlacement:
         A service whose plan changes is loaded anew as a whole, or with `keep_replicas` only where
         it has no group of that size yet. Without `preemption` no service changes its plan. With
         `one_seed` every service draws the same random numbers, so that the lengths of the n-th
-        request of all of them are long or short together.
+        request of all of them are long or short together. `every_expert` says
+        which operations count, see `Counted`; those of `scaled_service` count `flops_scale` times.
+        `fed_goes_on` is of `StagePreview`.
         """
         self._planner = planner
-        self._forecaster = Forecaster(costs=planner_costs, rule=rule)
+        counted = Counted(every_expert=every_expert, scale={scaled_service: flops_scale})
+        self._forecaster = Forecaster(costs=planner_costs, rule=rule, counted=counted)
+        self._fed_goes_on = fed_goes_on
         self._lengths = lengths
         self._degrees = tuple(tensor_parallel)
         self._seed, self._one_seed = seed, one_seed
@@ -156,6 +164,7 @@ class StagedPlacement:
                 self._degrees,
                 edges_between(view),
                 preemption=self._preemption,
+                fed_goes_on=self._fed_goes_on,
             )
             stages = self._planner.plan(preview, gpus)
             self.planned_s = preview.passed_s

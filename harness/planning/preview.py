@@ -23,12 +23,14 @@ Feeds = tuple[tuple[ServiceId, Plan], ...]
 
 @dataclass(slots=True)
 class _Outstanding:
-    """One service: its plan and since when it runs, and forecasts by plan and what feeds it."""
+    """One service: its plan, and forecasts by plan and what feeds it.
+
+    Beside a forecast stands when its time 0 is, from the start of the stage.
+    """
 
     load: Load
     running: Plan | None = None
-    elapsed_s: float = 0.0
-    forecasts: dict[tuple[Plan, Feeds], Forecast] = field(default_factory=dict)
+    forecasts: dict[tuple[Plan, Feeds], tuple[Forecast, float]] = field(default_factory=dict)
 
 
 class StagePreview:
@@ -38,7 +40,9 @@ class StagePreview:
 
     A service that keeps its plan goes on as forecast; any other plan loads first and recomputes.
     One that waits for answers of others is forecast beside their plans in the same stage, from the
-    times at which these answers would be there.
+    times at which these answers would be there; where it keeps its plan it is forecast anew in each
+    stage, from what it has left, or with `fed_goes_on` goes on as forecast while those who feed it
+    keep theirs. The paper says neither.
 
     Without `preemption` a service that has begun keeps its plan until it ends: `held` (sec. 5.5).
     """
@@ -52,6 +56,7 @@ class StagePreview:
         edges: Ints | None = None,
         *,
         preemption: bool = True,
+        fed_goes_on: bool = False,
     ) -> None:
         """Nothing runs. `tensor_parallel` lists the degrees that plans may use.
 
@@ -68,6 +73,7 @@ class StagePreview:
         self._plans: dict[ServiceId, list[Plan]] = {}
         self._feeds = self._find_feeds()
         self._preemption = preemption
+        self._fed_goes_on = fed_goes_on
         self.passed_s = 0.0
 
     def _find_feeds(self) -> dict[ServiceId, dict[ServiceId, tuple[Ints, Ints]]]:
@@ -163,27 +169,31 @@ class StagePreview:
         duration_s = self.duration_s(stage)
         self.passed_s += duration_s
         after: dict[ServiceId, _Outstanding] = {}
+        going_on: dict[ServiceId, tuple[Plan, Forecast, float]] = {}
         for service, left in self._left.items():
             plan = stage.get(service)
             if plan is None:
-                after[service] = left if left.running is None else _Outstanding(left.load)
+                # What was forecast still holds where it neither ran nor waits for those who did.
+                holds = left.running is None and not self._feeds[service]
+                after[service] = left if holds else _Outstanding(left.load)
                 continue
             forecast, begins_s = self._forecast(service, plan, stage)
             if begins_s + forecast.finish_s <= duration_s:
                 continue
-            elapsed_s = duration_s - begins_s
-            load = forecast.load_after(elapsed_s)
-            after[service] = (
-                _Outstanding(load, plan)
-                if self._feeds[service]
-                else _Outstanding(load, plan, elapsed_s, {(plan, ()): forecast})
-            )
+            after[service] = _Outstanding(forecast.load_after(duration_s - begins_s), plan)
+            if self._fed_goes_on or not self._feeds[service]:
+                going_on[service] = plan, forecast, begins_s - duration_s
         self._left = after
         self._feeds = self._find_feeds()
+        for service, (plan, forecast, begun_s) in going_on.items():
+            key = plan, self._feeding(service, stage)
+            after[service].forecasts[key] = forecast, begun_s
         return duration_s
 
     def _load_s(self, service: ServiceId, plan: Plan) -> float:
-        return self._forecaster.costs.load_s(service, plan.tensor_parallel)
+        """Seconds to load all its replicas, which start at the same time."""
+        costs, replicas = self._forecaster.costs, plan.data_parallel
+        return costs.load_s(service, plan.tensor_parallel, replicas=replicas)
 
     def _forecast(self, service: ServiceId, plan: Plan, beside: Stage) -> tuple[Forecast, float]:
         """A forecast and when, from the start of the stage, its time 0 is.
@@ -194,16 +204,17 @@ class StagePreview:
         if feeds.keys() - beside.keys():
             missing = min(feeds.keys() - beside.keys())
             raise ValueError(f"{service} waits for {missing}, which the stage does not run")
-        begins_s = -left.elapsed_s if plan == left.running else self._load_s(service, plan)
         key = (plan, self._feeding(service, beside))
         if key not in left.forecasts:
+            begins_s = 0.0 if plan == left.running else self._load_s(service, plan)
             load = left.load
             if feeds:
                 ready_s = self._inputs_s(service, beside) - begins_s
                 load = replace(load, ready_s=ready_s.clip(0.0))
             facts = model_facts(service)
-            left.forecasts[key] = self._forecaster.forecast(service, facts, plan, load)
-        return left.forecasts[key], begins_s
+            forecast = self._forecaster.forecast(service, facts, plan, load)
+            left.forecasts[key] = forecast, begins_s
+        return left.forecasts[key]
 
     def _feeding(self, service: ServiceId, beside: Stage) -> Feeds:
         """Everything a service depends on, directly or not, under its plan."""

@@ -14,6 +14,8 @@ Floats = NDArray[np.float64]
 
 LENGTHS = PROFILES / "lengths"
 
+LENGTH_SAMPLES = 10_000  # answers behind the lengths of a model (arXiv 2503.16893 sec. 2)
+
 
 class Ecdf:
     """A distribution of lengths: the share of lengths that do not exceed `tokens`.
@@ -53,6 +55,19 @@ class Ecdf:
     def sample(self, count: int, rng: np.random.Generator) -> Ints:
         """So many lengths in tokens, independent. Advances `rng` by `count` uniform numbers."""
         return self.at_share(1.0 - rng.random(count))
+
+    def resampled(self, count: int, rng: np.random.Generator) -> "Ecdf":
+        """The distribution of `count` samples of this one, as who saw no more would know it."""
+        drawn = self.sample(count, rng)
+        tokens, counts = np.unique(drawn, return_counts=True)
+        return Ecdf(
+            np.append(tokens[0] - 1, tokens),
+            np.append(0.0, np.cumsum(counts) / count),
+            mean_tokens=float(drawn.mean()),
+            cap_tokens=self.cap_tokens,
+            kind=f"{count} samples of: {self.kind}",
+            source=self.source,
+        )
 
     def at_share(self, share: ArrayLike) -> Ints:
         """Smallest length not exceeded by a share of the lengths, for shares in (0, 1]."""

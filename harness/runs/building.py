@@ -2,6 +2,9 @@
 
 from collections.abc import Mapping, Sequence
 from typing import Any
+from zlib import crc32
+
+import numpy as np
 
 from harness.build import build
 from harness.costs.gpu_facts import gpu_facts
@@ -11,7 +14,7 @@ from harness.engines.engine import Engine
 from harness.interface.entities import Cluster, GpuId
 from harness.interface.policies import System
 from harness.paths import ROOT
-from harness.predictors.ecdf import load_lengths
+from harness.predictors.ecdf import LENGTH_SAMPLES, Ecdf, load_lengths
 from harness.runs.cells import Cell, PredictorFactory, ReadsFiles, WorkloadFactory
 from harness.runs.matrix import Place
 from harness.runs.provenance import source_digest
@@ -76,6 +79,7 @@ def _costs(hardware: Mapping[str, Any]) -> ProfileCosts:
         profile_dir=hardware["profile"],
         memory_share=hardware["memory_share"],
         parts=PARTS,
+        replica_start_s=hardware["replica_start_s"],
     )
 
 
@@ -108,13 +112,31 @@ def _serving(
     engine: Engine = build(plain["engine"], path="engine", offered={**offered, "costs": true})
     if "planner_parts" in system:
         offered["planner_costs"] = believed.with_parts(tuple(system["planner_parts"]))
-        offered["lengths"] = {name: load_lengths(name) for name in models}
+        offered["lengths"] = _believed_lengths(models, system["withheld_lengths"], plain["seed"])
     return engine, System(
         name=system["name"],
         scheduling=build(plain["policy"], path="policy", offered=offered),
         dispatch=build(system["dispatch"], path="system.dispatch", offered=offered),
         placement=build(system["placement"], path="system.placement", offered=offered),
     )
+
+
+def _believed_lengths(models: Sequence[str], withheld: float, seed: int) -> dict[str, Ecdf]:
+    """What a planner knows of every model's answers: all samples but a share, drawn anew by seed.
+
+    Raises ValueError for a share that leaves nothing.
+    """
+    if not 0.0 <= withheld < 1.0:
+        raise ValueError(f"system.withheld_lengths is {withheld}, it must be in [0, 1)")
+    return {
+        name: load_lengths(name)
+        if withheld == 0.0
+        else load_lengths(name).resampled(
+            round((1.0 - withheld) * LENGTH_SAMPLES),
+            np.random.default_rng([seed, 7, crc32(name.encode())]),
+        )
+        for name in models
+    }
 
 
 def _cluster(hardware: Mapping[str, Any]) -> Cluster:

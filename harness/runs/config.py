@@ -30,6 +30,8 @@ class HardwareConfig:
     """Share of GPU memory for weights and KV, 0..1."""
     profile: str = MISSING
     """Folder of fitted cost profiles under harness/profiles."""
+    replica_start_s: float = MISSING
+    """Seconds longer that a replica loads for every other of its service that starts with it."""
 
 
 @dataclass
@@ -96,7 +98,7 @@ KEYS = {
     "": tuple(field.name for field in fields(RunConfig)),
     "hardware": tuple(field.name for field in fields(HardwareConfig)),
     "record": tuple(field.name for field in fields(RecordConfig)),
-    "system": ("name", "dispatch", "placement", "planner_parts", "by_variant"),
+    "system": ("name", "dispatch", "placement", "planner_parts", "withheld_lengths", "by_variant"),
     "compare": ("axis", "reference"),
 }
 """What may stand where no constructor would refuse a key."""

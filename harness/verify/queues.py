@@ -57,7 +57,7 @@ class QueueCosts:
         """Seconds of one iteration."""
         return float(self.table(service, tensor_parallel).decode_base_s[work.decode_requests])
 
-    def load_s(self, service: ServiceId, tensor_parallel: int) -> float:
+    def load_s(self, service: ServiceId, tensor_parallel: int, *, replicas: int = 1) -> float:
         """Loading takes no time."""
         return 0.0
 

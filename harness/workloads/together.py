@@ -28,23 +28,28 @@ class Part(Protocol):
 
 
 class Together:
-    """Recipe of a workload of `parts`, of which those in `only` are served."""
+    """Recipe of a workload of `parts` in an `order`, of which those in `only` are served."""
 
-    def __init__(self, *, parts: Mapping[str, Part], only: Sequence[str]) -> None:
+    def __init__(
+        self, *, parts: Mapping[str, Part], order: Sequence[str], only: Sequence[str]
+    ) -> None:
         """Where two parts ask the same model, each has a service of its own.
 
-        Raises ValueError for a part that there is not.
+        Raises ValueError for a part that there is not, and for an order that lacks one.
         """
+        if sorted(order) != sorted(parts):
+            raise ValueError(f"workload.order={list(order)} must name each of {', '.join(parts)}")
         if not only or len(set(only)) < len(only):
             raise ValueError(f"workload.only={list(only)} must name each part once")
         for name in only:
             if name not in parts:
                 raise ValueError(f"workload.only has {name}, the parts are {', '.join(parts)}")
-        self._parts = [parts[name] for name in only]
+        served = [name for name in order if name in only]
+        self._parts = [parts[name] for name in served]
         asked = [model for part in self._parts for model in part.models]
         self._named = [
             {model: f"{model}~{name}" if asked.count(model) > 1 else model for model in part.models}
-            for name, part in zip(only, self._parts, strict=True)
+            for name, part in zip(served, self._parts, strict=True)
         ]
         self.models = tuple(service for named in self._named for service in named.values())
         self.files = {name: digest for part in self._parts for name, digest in part.files.items()}

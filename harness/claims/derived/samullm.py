@@ -44,13 +44,23 @@ def chunks_longest(folder: Path) -> float:
 
 def summarised_share(folder: Path) -> float:
     """Figure 13: share of the chain summary's answers, in tokens, when the ensembling is done."""
+    summary, ensemble = _applications(folder)
+    early = summary["finished_s"] <= ensemble["finished_s"].max()
+    return float(summary["output_tokens"][early].sum() / summary["output_tokens"].sum())
+
+
+def ensembling_done_s(folder: Path) -> float:
+    """Figure 13: when the last answer of the ensembling is there."""
+    _, ensemble = _applications(folder)
+    return float(ensemble["finished_s"].max())
+
+
+def _applications(folder: Path) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Requests of the chain summary, and of the ensembling beside it."""
     requests = pd.read_parquet(folder / "requests.parquet")
     service = requests["service"].astype(str)
     is_summary = service.str.startswith(f"{SUMMARISER}~summary") | (service == EVALUATOR)
-    done_s = requests["finished_s"][~is_summary].max()
-    summary = requests[is_summary]
-    early = summary["finished_s"] <= done_s
-    return float(summary["output_tokens"][early].sum() / summary["output_tokens"].sum())
+    return requests[is_summary], requests[~is_summary]
 
 
 def summariser_gpus_at_end(folder: Path) -> float:

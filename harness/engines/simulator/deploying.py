@@ -1,6 +1,7 @@
 """Turns one deployment into another: stops groups, loads groups, takes their requests back."""
 
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -13,7 +14,7 @@ from harness.engines.simulator.group import LiveGroup
 from harness.engines.simulator.stepping import GroupStepper
 from harness.engines.simulator.timeline import Kind, Timeline
 from harness.interface.decisions import Deployment
-from harness.interface.entities import GpuId, Group, GroupId
+from harness.interface.entities import GpuId, Group, GroupId, ServiceId
 from harness.interface.events import Arrived, Deployed, Event, Moved
 from harness.interface.policies import CostModel
 
@@ -84,9 +85,8 @@ class Deployer:
         if live.replica is not None:
             live.stop_s = max(now_s, live.replica.flight_ends_s)
         if not loaded and np.isfinite(live.ready_s):
-            load_s = self._load_s(live.group)
             self.recorder.intervals(
-                live.group, GpuUse.LOADING, np.array([[live.ready_s - load_s, now_s]])
+                live.group, GpuUse.LOADING, np.array([[live.loads_from_s, now_s]])
             )
         self.stopping.append(live)
         self.timeline.add(live.stop_s, Kind.GROUP_STOPS, live)
@@ -111,19 +111,24 @@ class Deployer:
 
     def _load_where_free(self) -> None:
         """Start loading every wanted group all of whose GPUs are free."""
-        now_s = self.state.now_s
+        starting = []
         for live in self.groups.values():
             if live.ready_s < np.inf or any(gpu in self.occupied for gpu in live.group.gpus):
                 continue
             for gpu in live.group.gpus:
                 self.occupied[gpu] = live
-            live.ready_s = now_s + self._load_s(live.group)
+            starting.append(live)
+        replicas = Counter(service for live in starting for service in live.group.services)
+        for live in starting:
+            live.loads_from_s = self.state.now_s
+            live.ready_s = live.loads_from_s + self._load_s(live.group, replicas)
             self.timeline.add(live.ready_s, Kind.GROUP_READY, live)
 
-    def _load_s(self, group: Group) -> float:
-        """Services of a group load one after the other."""
+    def _load_s(self, group: Group, replicas: Mapping[ServiceId, int]) -> float:
+        """Services of a group load one after the other, beside so many `replicas` of each."""
         return sum(
-            self.costs.load_s(service, group.tensor_parallel) for service in sorted(group.services)
+            self.costs.load_s(service, group.tensor_parallel, replicas=replicas[service])
+            for service in sorted(group.services)
         )
 
     def ready(self, live: LiveGroup) -> bool:
@@ -131,7 +136,7 @@ class Deployer:
         if live.is_stopping:
             return False
         now_s, groups = self.state.now_s, self.groups.values()
-        span_s = [now_s - self._load_s(live.group), now_s]
+        span_s = [live.loads_from_s, now_s]
         self.recorder.intervals(live.group, GpuUse.LOADING, np.array([span_s]))
         if all(other.ready_s <= now_s for other in groups):
             self.tell(Deployed(now_s, self.state.deployment))

@@ -94,6 +94,7 @@ class LiveGroup:
     max_num_seqs: int
     max_num_batched_tokens: int
     state: LiveState
+    loads_from_s: float = np.inf
     ready_s: float = np.inf
     stop_s: float = np.inf
     inbox: list[int] = field(default_factory=list)

@@ -15,6 +15,7 @@ def test_what_figures_show_of_a_run_by_hand(tmp_path: Path) -> None:
     assert samullm.plan_loads(run) == 3
     assert samullm.summariser_gpus_at_end(run) == 2
     assert samullm.summarised_share(run) == 10 / 40
+    assert samullm.ensembling_done_s(run) == 4.0
     assert samullm.estimate_error(run) == pytest.approx(1 - 8 / 92)
     requests = pd.read_parquet(run / "requests.parquet")
     requests.assign(service="vicuna-13b-v1.5").to_parquet(run / "requests.parquet")

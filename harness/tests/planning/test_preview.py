@@ -1,12 +1,14 @@
 """A planner's preview: what goes on, what loads again, what fits."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from harness.costs.model import PARTS, ProfileCosts
 from harness.costs.model_facts import model_facts
 from harness.interface.entities import ServiceId
-from harness.planning.estimate import Forecaster
+from harness.planning.estimate import Counted, Forecaster
 from harness.planning.plans import Load, Plan, ready_load
 from harness.planning.preview import StagePreview
 from harness.tests.support.serving import LinearCosts, rule
@@ -166,3 +168,68 @@ def test_the_longest_sequence_must_fit() -> None:
         else:
             with pytest.raises(ValueError, match="chatglm3-6b fits no plan"):
                 preview.plans(SMALL)
+
+
+def test_replicas_that_start_together_are_forecast_to_load_longer() -> None:
+    """1.5 s alone, 2 s more beside each other one."""
+    costs = LinearCosts(blocks=1000, load=LOAD_S, replica_start_s=2.0)
+    crowded = Forecaster(costs=costs, rule=rule(max_num_seqs=16))
+    preview = StagePreview(crowded, {A: _load(60, 80)}, 4, (1,))
+    for replicas, load_s in ((1, 1.5), (2, 3.5), (3, 5.5)):
+        plan = Plan(replicas, 1)
+        served_s = crowded.forecast(A, model_facts(A), plan, _load(60, 80)).finish_s
+        assert preview.finish_s(A, plan, {}) == pytest.approx(load_s + served_s)
+
+
+def test_operations_can_be_scaled_by_service() -> None:
+    """The throughput of what is scaled moves with it, the duration does not."""
+    scaled = replace(_forecaster(), counted=Counted(scale={A: 1.25}))
+    loads = {A: _load(60, 80), B: _load(30, 20)}
+    plain = StagePreview(_forecaster(), loads, 4, (1, 2))
+    more = StagePreview(scaled, loads, 4, (1, 2))
+    assert more.throughput({A: TWO}) == pytest.approx(1.25 * plain.throughput({A: TWO}))
+    assert more.throughput({B: TWO}) == plain.throughput({B: TWO})
+    assert more.duration_s({A: TWO}) == plain.duration_s({A: TWO})
+
+
+def test_every_expert_counts_or_those_that_a_token_is_sent_to() -> None:
+    """Of Mixtral 8 experts of 3 x 4096 x 14336 count, or 2 of them; attention and router always."""
+    facts, expert = model_facts("Mixtral-8x7B-Instruct-v0.1"), 3 * 4096 * 14336
+    assert Counted(every_expert=True).per_token(facts) == 1_451_261_952
+    less = Counted(every_expert=False).per_token(facts)
+    assert Counted(every_expert=True).per_token(facts) - less == 6 * expert
+    assert Counted().per_token(model_facts(A)) == model_facts(A).layer_matmul_parameters
+
+
+def _fed(*, fed_goes_on: bool) -> StagePreview:
+    """B waits for A, request by request; a third service ends first."""
+    a, b, third = _load(60, 80), _load(60, 40), _load(10, 5)
+    b, third = replace(b, id=b.id + 60), replace(third, id=third.id + 120)
+    edges = np.stack([a.id, b.id], axis=1)
+    loads = {A: a, B: b, BIG: third}
+    return StagePreview(_forecaster(), loads, 4, (1,), edges, fed_goes_on=fed_goes_on)
+
+
+def test_a_fed_service_may_go_on_as_forecast() -> None:
+    preview = _fed(fed_goes_on=True)
+    stage = {A: ONE, B: ONE, BIG: ONE}
+    ends_s = {service: preview.finish_s(service, ONE, stage) for service in (A, B)}
+    passed_s = preview.pass_stage(stage)
+    assert preview.unfinished == (A, B)
+    for service in (A, B):
+        goes_on_s = preview.finish_s(service, ONE, {A: ONE, B: ONE})
+        assert goes_on_s == pytest.approx(ends_s[service] - passed_s)
+    anew = _fed(fed_goes_on=False)
+    assert anew.pass_stage(stage) == passed_s
+    assert anew.finish_s(A, ONE, {A: ONE, B: ONE}) == pytest.approx(ends_s[A] - passed_s)
+
+
+def test_what_waits_is_forecast_anew_when_those_it_waits_for_have_moved_on() -> None:
+    """B did not run in the first stage: in the second, A's answers come that much sooner."""
+    preview = _fed(fed_goes_on=False)
+    before_s = preview.finish_s(B, ONE, {A: ONE, B: ONE})
+    passed_s = preview.pass_stage({A: ONE, BIG: ONE})
+    assert preview.unfinished == (A, B)
+    after_s = preview.finish_s(B, ONE, {A: ONE, B: ONE})
+    assert after_s == pytest.approx(before_s - passed_s, abs=2 * LOAD_S)
+    assert after_s < before_s

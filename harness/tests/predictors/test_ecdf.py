@@ -112,3 +112,13 @@ def test_tables_that_are_no_distribution_are_refused(
 def test_unknown_lengths_are_answered_with_close_ones() -> None:
     with pytest.raises(ValueError, match=r"No length profile is called 'vicuna-7b'; .*vicuna-13b"):
         load_lengths("vicuna-7b")
+
+
+def test_who_saw_some_samples_knows_about_the_same_distribution() -> None:
+    """Of two lengths, a quarter and three quarters; the share seen is off by its sampling error."""
+    seen = THREE.resampled(5000, np.random.default_rng(3))
+    assert seen.tokens.tolist() == [0, 1, 10]
+    assert seen.cdf([0]).tolist() == [0.0]
+    assert seen.cdf([1])[0] == pytest.approx(0.25, abs=4 * (0.25 * 0.75 / 5000) ** 0.5)
+    assert seen.cdf([1])[0] != 0.25
+    assert seen.mean_tokens == pytest.approx(7.75, abs=0.3)

@@ -57,6 +57,7 @@ class LinearCosts:
     blocks: int = 64
     block: int = 16
     load: float = 1.0
+    replica_start_s: float = 0.0
     base_s: float = 0.01
 
     def table(self, service: ServiceId, tensor_parallel: int) -> IterationTable:
@@ -80,9 +81,9 @@ class LinearCosts:
         """Seconds of one iteration."""
         return work_seconds(self.table(service, tensor_parallel), work)
 
-    def load_s(self, service: ServiceId, tensor_parallel: int) -> float:
-        """Seconds of a load."""
-        return self.load
+    def load_s(self, service: ServiceId, tensor_parallel: int, *, replicas: int = 1) -> float:
+        """Seconds of a load, more beside others."""
+        return self.load + self.replica_start_s * (replicas - 1)
 
     def kv_blocks(self, service: ServiceId, tensor_parallel: int) -> int:
         """Blocks of a group."""
@@ -117,7 +118,7 @@ class UnevenCosts(LinearCosts):
         table = LinearCosts.table(self, service, tensor_parallel)
         return IterationTable(*(c * self.pace(service, tensor_parallel) for c in table))
 
-    def load_s(self, service: ServiceId, tensor_parallel: int) -> float:
+    def load_s(self, service: ServiceId, tensor_parallel: int, *, replicas: int = 1) -> float:
         """The load times the pace."""
         return self.load * self.pace(service, tensor_parallel)
 

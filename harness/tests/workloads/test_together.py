@@ -35,7 +35,9 @@ def _chain() -> Workload:
 def test_parts_keep_their_requests_edges_and_applications() -> None:
     """The second part's requests come at 0, 1 and 2 s: around and behind those of the first."""
     other = workload([7, 7, 7], [3, 3, 3], [0.0, 1.0, 2.0])
-    load = Together(parts={"a": Fixed(_chain()), "b": Fixed(other)}, only=["a", "b"]).build(0)
+    load = Together(
+        parts={"a": Fixed(_chain()), "b": Fixed(other)}, order=["a", "b"], only=["a", "b"]
+    ).build(0)
     assert [str(s.id) for s in load.services] == ["m~a", "m~b"]
     assert load.service.tolist() == [1, 0, 0, 0, 1, 1]
     assert load.prompt_tokens.tolist() == [7, 5, 9, 5, 7, 7]
@@ -48,7 +50,7 @@ def test_parts_keep_their_requests_edges_and_applications() -> None:
 
 def test_one_part_alone_is_itself() -> None:
     part = _chain()
-    alone = Together(parts={"a": Fixed(part), "b": Fixed(part)}, only=["a"])
+    alone = Together(parts={"a": Fixed(part), "b": Fixed(part)}, order=["a", "b"], only=["a"])
     assert alone.models == ("m",)
     load = alone.build(0)
     assert load.services == part.services
@@ -68,9 +70,18 @@ def test_together_needs_no_edges() -> None:
 @pytest.mark.parametrize("only", [[], ["a", "a"], ["c"]])
 def test_unknown_parts_are_refused(only: list[str]) -> None:
     with pytest.raises(ValueError, match=r"workload\.only"):
-        Together(parts={"a": Fixed(_chain())}, only=only)
+        Together(parts={"a": Fixed(_chain())}, order=["a"], only=only)
 
 
 def test_a_tag_does_not_change_the_model() -> None:
     assert model_of("vicuna-13b-v1.5~summary") == "vicuna-13b-v1.5"
     assert model_facts("vicuna-13b-v1.5~summary") is model_facts("vicuna-13b-v1.5")
+
+
+def test_the_order_of_parts_is_that_of_their_services() -> None:
+    parts = {"a": Fixed(_chain()), "b": Fixed(workload([7], [3], [0.0]))}
+    load = Together(parts=parts, order=["b", "a"], only=["a", "b"])
+    assert load.models == ("m~b", "m~a")
+    assert [str(s.id) for s in load.build(0).services] == ["m~b", "m~a"]
+    with pytest.raises(ValueError, match=r"workload.order=\['a'\] must name each of a, b"):
+        Together(parts=parts, order=["a"], only=["a"])

@@ -39,6 +39,16 @@ def test_nothing_is_computed_while_a_group_loads(fast: bool) -> None:
     assert frame["finished_s"].tolist() == [4.0]
 
 
+def test_replicas_that_start_together_load_longer() -> None:
+    """Each of m0's three loads 1 s and 2 x 0.5 s for the others; m1 loads alone beside them."""
+    costs = FlatCosts(replica_start_s=0.5)
+    groups = Everywhere(("m0", (0,)), ("m0", (1,)), ("m0", (2,)), ("m1", (3,)))
+    recorder = serve(workload([9] * 4, [1] * 4, services=2), None, groups, costs=costs, gpus=4)
+    loading = recorder.gpu_frame().query("use == 'loading'").sort_values("gpu")
+    assert loading["end_s"].tolist() == [2.0, 2.0, 2.0, 1.0]
+    assert (loading["start_s"] == 0.0).all()
+
+
 class Swapping(Everywhere):
     """m0 alone on GPU 0, then m1 in its place."""
 

@@ -58,6 +58,10 @@ def system(*stages: Stage) -> System:
         keep_replicas=False,
         preemption=True,
         one_seed=False,
+        every_expert=True,
+        flops_scale=1.0,
+        scaled_service="",
+        fed_goes_on=False,
         seed=0,
     )
     return System("test", Fcfs(rule=batches), RoundRobin(), placement)
