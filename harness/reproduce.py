@@ -21,9 +21,9 @@ from rich.console import Console
 from rich.table import Table
 
 from harness.claims import command
-from harness.claims.checks import read_claims
 from harness.claims.derived.columns import named, with_derived
 from harness.claims.figures import FigureEntry, PaperFigures, read_figures
+from harness.claims.reading import read_claims
 from harness.runs.config import VARIANTS
 from harness.runs.record import ROOT, current, read_summaries
 from plots import style
@@ -88,7 +88,7 @@ def draw(paper: str, figure: FigureEntry, inputs: Inputs, results: Path) -> None
 
 def draw_all(paper: str, of: PaperFigures, chosen: Sequence[FigureEntry], results: Path) -> None:
     """Draw those that are drawn. Raises ValueError where runs are missing."""
-    claims = {claim["id"]: claim for claim in read_claims(results / "claims" / f"{paper}.yaml")}
+    claims = {one.id: one.facts for one in read_claims(results / "claims" / f"{paper}.yaml")}
     for figure in chosen:
         if lost := _lost(figure):
             print(f"{figure.name} is kept as it is: {', '.join(lost)} cannot run here")

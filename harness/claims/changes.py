@@ -19,7 +19,7 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
-from harness.claims.checks import read_checks, read_claims
+from harness.claims.reading import read_claims
 from harness.runs.record import ROOT
 
 Rows = Mapping[str, Mapping[str, Any]]
@@ -64,9 +64,9 @@ def _by_id(text: str) -> Rows:
 def columns_of(root: Path) -> dict[str, set[str]]:
     """The summary columns that the checks of every claim read."""
     return {
-        claim["id"]: {
+        claim.id: {
             str(column)
-            for check in read_checks(claim)
+            for check in claim.checks
             for column in (*check.columns, *check.code.get("columns", ()))
         }
         for path in sorted((root / FOLDER).glob("*.yaml"))

@@ -1,8 +1,6 @@
-"""How a paper's claims are tested, as its file says it: results/claims/<paper>.yaml.
+"""How a claim of a paper is tested: the words of a `check` in results/claims/<paper>.yaml.
 
-A claim's `check` (or a list of them, all of which must hold) says in data how it is tested:
-
-    rule       range | mean | within | bound | trend, see `harness.claims.verdicts`
+    rule       range | figure | within | bound | trend, see `harness.claims.verdicts`
     scenario   the folder below results/
     code       what is otherwise for --variant code: a mapping of these words
     table      instead of a scenario a file of harness/profiles/derived, derived from measurements:
@@ -11,7 +9,7 @@ A claim's `check` (or a list of them, all of which must hold) says in data how i
     minus      a summary column taken off first
     derive     columns that are worked out from a run's folder: {name: module:function}, the
                functions being those of `harness.claims.derived`
-    quantity   value | speedup | gain | reduction
+    quantity   value | difference | speedup | gain | reduction
     where      columns and their values that every run must have
     system     the same, for the runs of the system
     baselines  the same, one for each baseline; none for `value`
@@ -20,21 +18,22 @@ A claim's `check` (or a list of them, all of which must hold) says in data how i
                or a list of settings, each with its columns and values
     paper      the figure or [low, high] as printed; the claim's own where it is left out
     step       of the last printed digit
-    tolerance  (range) relative, at both ends; (mean) relative
+    tolerance  (range, figure, within, bound) share of the claimed effect that ours may be off by
     take, side, at     (bound) largest | smallest, at_most | at_least, the setting it is found at
     against, expect    (trend) a settings column, falling | rising
+
+Of a choice that the claim leaves open a check takes the runs with its value. A side (`system` or a
+baseline) that names the choice's column itself keeps its own value, and a run whose configuration
+has no such key counts for every value.
 """
 
-import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from pathlib import Path
 from typing import Any
 
-import yaml
-
-from harness.claims import verdicts
-from harness.claims.verdicts import Band, Setting
+from harness.claims.quantities import QUANTITIES, Setting
+from harness.claims.verdicts import TOLERANCE, Band
+from harness.costs.model_facts import unknown_name
 
 Matcher = Mapping[str, object]
 
@@ -59,7 +58,7 @@ class Check:
     settings: Mapping[str, Mapping[str, Sequence[Any]]] | Sequence[Setting] = field(
         default_factory=dict
     )
-    tolerance: float = 0.0
+    tolerance: float = TOLERANCE
     take: str = ""
     side: str = ""
     at: Setting = field(default_factory=dict)
@@ -74,40 +73,76 @@ class Check:
         low, high = self.paper if isinstance(self.paper, Sequence) else (self.paper, self.paper)
         return Band(low, high, self.step)
 
+    def fixes(self, column: str) -> bool:
+        """Whether every run that it is about has one value of a column, or each setting its own."""
+        placed = self.settings if isinstance(self.settings, Mapping) else self.settings[0]
+        sides = [self.system, *self.baselines]
+        return column in self.where or column in placed or all(column in one for one in sides)
+
 
 WORDS: Mapping[str, tuple[str, ...]] = {
-    "rule": ("range", "mean", "within", "bound", "trend"),
-    "quantity": tuple(verdicts.QUANTITIES),
+    "rule": ("range", "figure", "within", "bound", "trend"),
+    "quantity": tuple(QUANTITIES),
     "take": ("", "largest", "smallest"),
     "side": ("", "at_most", "at_least"),
     "expect": ("", "falling", "rising"),
 }
+NUMBERS = ("step", "tolerance")
 
 
-def read_claims(path: Path) -> list[dict[str, Any]]:
-    """The claims of a paper. Raises `ValueError` where the file is absent or a check is wrong."""
-    if not path.is_file():
-        raise ValueError(f"there are no claims at {path}")
-    claims: list[dict[str, Any]] = yaml.safe_load(path.read_text())["claims"]
-    for claim in claims:
-        read_checks(claim)
-    return claims
+def read_check(raw: Mapping[str, Any]) -> Check:
+    """A check from its words. Raises `ValueError` for a word or a value that is not known."""
+    known = dict.fromkeys(one.name for one in fields(Check))
+    for word, value in [*raw.items(), *raw.get("code", {}).items()]:
+        if word not in known:
+            raise ValueError(f"{word}={value}: {unknown_name('word of a check', word, known)}")
+    for word in ("rule", "columns"):
+        if word not in raw:
+            raise ValueError(f"a check has no {word}")
+    check = Check(**raw)
+    _check(check)
+    if check.code:
+        _check(replace(check, **check.code))
+    return check
 
 
-def read_checks(claim: Mapping[str, Any]) -> list[Check]:
-    """The checks of a claim. Raises `ValueError` for a word or a key that is not known."""
-    given = claim.get("check", [])
-    found = []
-    for raw in given if isinstance(given, list) else [given]:
-        unknown = {*raw, *raw.get("code", ())} - {one.name for one in fields(Check)}
-        if unknown:
-            raise ValueError(f"{claim['id']}: a check has no {', '.join(sorted(unknown))}")
-        figures = {} if claim["kind"] == "shape" else {"paper": claim["paper"]}
-        check = Check(**(figures | raw))
-        for (name, known), either in itertools.product(
-            WORDS.items(), (check, replace(check, **check.code))
-        ):
-            if (said := getattr(either, name)) not in known:
-                raise ValueError(f"{claim['id']}: {name} is one of {', '.join(known)}, not {said}")
-        found.append(check)
-    return found
+def _check(check: Check) -> None:
+    for name, known in WORDS.items():
+        if (said := getattr(check, name)) not in known:
+            raise ValueError(f"{name}={said} is none of {', '.join(filter(None, known))}")
+    for name in NUMBERS:
+        said = getattr(check, name)
+        if isinstance(said, bool) or not isinstance(said, int | float) or said < 0:
+            raise ValueError(f"{name}={said} is not a number of at least 0")
+    if not isinstance(check.columns, list) or not check.columns:
+        raise ValueError(f"columns={check.columns} is not a list of columns")
+    for name in {"bound": ("take", "side"), "trend": ("against", "expect")}.get(check.rule, ()):
+        if not getattr(check, name):
+            raise ValueError(f"rule={check.rule} needs {name}")
+    _check_together(check)
+    if check.rule != "trend":
+        _check_figures(check.rule, check.paper)
+
+
+def _check_together(check: Check) -> None:
+    """Raise ValueError for words that are right alone and say nothing together."""
+    if bool(check.table) == bool(check.scenario):
+        raise ValueError(f"scenario={check.scenario}, table={check.table}: one of them is needed")
+    compared = check.quantity != "value"
+    if compared != bool(check.baselines):
+        need = "needs baselines" if compared else "has no baselines"
+        raise ValueError(f"quantity={check.quantity} {need}")
+    if check.rule == "within" and compared:
+        raise ValueError(
+            f"rule=within, quantity={check.quantity}: what is compared is a range, a figure or a "
+            "bound, or no effect would pass for a small one"
+        )
+
+
+def _check_figures(rule: str, said: Any) -> None:
+    """Raise ValueError where the paper's figures are none that ours can be held against."""
+    both = said if isinstance(said, list) and len(said) == 2 else [said]
+    if any(isinstance(one, bool) or not isinstance(one, int | float) for one in both):
+        raise ValueError(f"rule={rule} needs a figure or two of the paper, not paper={said}")
+    if both[0] > both[-1]:
+        raise ValueError(f"paper={said} is not [smallest, largest]")

@@ -1,64 +1,134 @@
 """Whether a claim of a paper holds: its checks applied to the runs that are there.
 
-A claim is *not run* where it has no check, where a run is missing for any system, setting and seed,
-or where several runs fit one of them.
+Every specification (the stated setting, and each further value of what the paper leaves open) is
+judged on its own runs; `harness.claims.settling` makes the verdict of them. A finding is *not run*
+where a run is missing for any system, setting and seed, or where several runs fit one of them.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
 import pandas as pd
 
 from harness.claims import verdicts
-from harness.claims.checks import Check, read_checks
-from harness.claims.measure import NotRunError, measure, measure_table
-from harness.claims.verdicts import Measured, Outcome, Verdict
+from harness.claims.checks import Check
+from harness.claims.measure import NotRunError, knows, measure, measure_table
+from harness.claims.quantities import Measured
+from harness.claims.reading import Claim
+from harness.claims.settling import (
+    STATED,
+    Specification,
+    Verdict,
+    gated,
+    settle,
+    specifications,
+    worst,
+)
+from harness.claims.verdicts import Agreement, Finding
 from harness.runs.basis import cost_basis
 
+Summaries = Callable[[str], pd.DataFrame]
 
-def judge(check: Check, summaries: pd.DataFrame, variant: str = "paper") -> Outcome:
-    """Verdict of one check over the runs of its scenario, or its table."""
-    if check.table:
-        measured_there, stated = measure_table(check)
-        return replace(_apply(check, [measured_there]), basis=stated)
+
+def judge(
+    check: Check,
+    summaries: pd.DataFrame,
+    variant: str = "paper",
+    spec: Specification = STATED,
+) -> Finding:
+    """Finding of one check under one specification, over the runs of its scenario or its table."""
     try:
-        measured, used = measure(check, summaries, variant)
+        if check.table:
+            measured_there, stated = measure_table(check, spec)
+            found = _apply(check, [measured_there])
+            return replace(
+                found, ours=found.ours.replace(" (1 seed)", ""), seeds=None, basis=stated
+            )
+        measured, used = measure(check, summaries, variant, spec)
+        found = _apply(check, measured)
     except NotRunError as missing:
-        return Outcome(Verdict.NOT_RUN, "", str(missing))
+        return Finding(Agreement.NOT_RUN, "", str(missing))
     unfinished = int(used["unfinished"].sum()) if "unfinished" in used else 0
-    outcome = replace(_apply(check, measured), seeds=measured[0].seeds, basis=cost_basis(used))
-    return verdicts.gated(outcome, unfinished=unfinished)
+    return gated(replace(found, basis=cost_basis(used)), unfinished=unfinished)
 
 
-def _apply(check: Check, measured: Sequence[Measured]) -> Outcome:
+def _apply(check: Check, measured: Sequence[Measured]) -> Finding:
+    if not all(one.comparable for one in measured):
+        raise NotRunError(f"no {check.quantity} can be taken of figures that are not positive")
     if check.rule == "bound":
         return verdicts.judge_bound(
             measured, check.band, take=check.take, side=check.side, at=check.at
         )
     if check.rule == "trend":
         return verdicts.judge_trend(measured, against=check.against, expect=check.expect)
-    if check.rule == "within":
-        return verdicts.worst([verdicts.judge_within(one, check.band) for one in measured])
-    judge_each = verdicts.judge_mean if check.rule == "mean" else verdicts.judge_range
-    return verdicts.worst(
-        [judge_each(one, check.band, tolerance=check.tolerance) for one in measured]
-    )
+    judge_each = {
+        "range": verdicts.judge_range,
+        "figure": verdicts.judge_figure,
+        "within": verdicts.judge_within,
+    }[check.rule]
+    return worst([judge_each(one, check.band, tolerance=check.tolerance) for one in measured])
 
 
-def verdict_of(
-    claim: Mapping[str, Any], summaries: Callable[[str], pd.DataFrame], variant: str = "paper"
-) -> dict[str, Any]:
-    """One row of the table: the claim's facts, our figures and the verdict.
+def verdict_of(claim: Claim, summaries: Summaries, variant: str = "paper") -> dict[str, Any]:
+    """One row of the verdict file: the claim's facts, our figures and the verdict.
 
     `summaries` gives the runs of a scenario.
     """
-    checks = read_checks(claim)
-    if variant == "code":
-        checks = [replace(check, **check.code) for check in checks]
-    outcomes = [judge(check, summaries(check.scenario), variant) for check in checks]
-    outcome = verdicts.worst(outcomes or [Outcome(Verdict.NOT_RUN, "", "no check")])
-    facts = {key: claim.get(key) for key in ("id", "where", "metric", "kind", "paper")}
-    note = "; ".join(filter(None, (outcome.note, claim.get("note"))))
-    ours = {"ours": outcome.ours, "seeds": outcome.seeds, "basis": outcome.basis}
-    return facts | ours | {"verdict": str(outcome.verdict), "note": note}
+    said = {"id": claim.id, "quote": claim.quote, "where": claim.where}
+    said |= {"quantity": claim.quantity, "kind": claim.kind, "paper": claim.paper}
+    opened = [{"key": o.key, "values": [*o.values], "source": o.source} for o in claim.open]
+    rest: dict[str, Any] = {
+        "ours": "",
+        "seeds": None,
+        "basis": "",
+        "open": opened,
+        "specifications": [],
+    }
+    if claim.input or claim.not_testable:
+        verdict = Verdict.INPUT if claim.input else Verdict.NOT_TESTABLE
+        note = "; ".join(filter(None, (claim.input or claim.not_testable, claim.note)))
+        return said | {"band": None, "verdict": str(verdict), "note": note} | rest
+    checks = claim.of(variant).checks
+    found = _findings(claim, checks, summaries, variant)
+    verdict, why = settle(found)
+    stated = found[0][1]
+    note = "; ".join(filter(None, (why, stated.note if why != stated.note else "", claim.note)))
+    rest |= {"ours": stated.ours, "seeds": stated.seeds, "basis": stated.basis}
+    rest["specifications"] = [_as_row(spec, one) for spec, one in found]
+    band = None if checks[0].rule == "trend" else [checks[0].band.low, checks[0].band.high]
+    return said | {"band": band, "verdict": str(verdict), "note": note} | rest
+
+
+def _findings(
+    claim: Claim, checks: Sequence[Check], summaries: Summaries, variant: str
+) -> list[tuple[Specification, Finding]]:
+    """A finding for every specification, the stated one first."""
+    specs = specifications({one.key: one.values for one in claim.open})
+    pairs = [
+        (check, pd.DataFrame() if check.table else summaries(check.scenario)) for check in checks
+    ]
+    for one in claim.open:
+        if not any(knows(check, one.key, rows, variant) for check, rows in pairs):
+            lost = Finding(Agreement.NOT_RUN, "", f"no run has {one.key}")
+            return [(spec, lost) for spec in specs]
+    return [
+        (spec, worst([judge(check, rows, variant, spec) for check, rows in pairs]))
+        for spec in specs
+    ]
+
+
+def _as_row(spec: Specification, found: Finding) -> dict[str, Any]:
+    """A specification as the verdict file has it."""
+    figure = found.figure
+    value, low, high = (figure.value, figure.low, figure.high) if figure else (None, None, None)
+    return {
+        "choices": dict(spec.choices),
+        "varied": spec.varied,
+        "agreement": str(found.agreement),
+        "value": value,
+        "low": low,
+        "high": high,
+        "ours": found.ours,
+        "note": found.note,
+    }

@@ -6,7 +6,7 @@ of its authors' program.
 
 import itertools
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,12 +14,15 @@ import pandas as pd
 
 from harness.claims.checks import Check, Matcher
 from harness.claims.derived.columns import with_derived
-from harness.claims.verdicts import Measured, Setting, short
+from harness.claims.quantities import Measured, Setting, short
+from harness.claims.settling import STATED, Specification
 from harness.paths import PROFILES
 from harness.runs.record import current
 from harness.runs.stats import Floats
 
 SEED = "config.seed"
+VARIED = "config.varied"
+"""The open choice that a run is a variation of; empty for the scenario's own cells."""
 
 
 class NotRunError(Exception):
@@ -27,25 +30,37 @@ class NotRunError(Exception):
 
 
 def measure(
-    check: Check, summaries: pd.DataFrame, variant: str = "paper"
+    check: Check,
+    summaries: pd.DataFrame,
+    variant: str = "paper",
+    spec: Specification = STATED,
 ) -> tuple[list[Measured], pd.DataFrame]:
     """Figures over every baseline (or of the system alone), and the runs they come from.
 
-    Raises `NotRunError` where runs are missing or not told apart.
+    Of a specification other than the stated one only the settings and seeds count that were run
+    for it. Raises `NotRunError` where runs are missing or not told apart.
     """
-    rows = _rows(check, summaries, variant)
+    rows = _rows(check, summaries, variant, spec)
     settings = _settings(check, rows)
     matchers = (check.system, *check.baselines)
-    sides = [
-        pd.concat([_in(_fitting(rows, plain), settings) for plain in _summands(matcher)])
+    parts = [
+        [_chosen(_fitting(rows, plain), check, plain, spec) for plain in _summands(matcher)]
         for matcher in matchers
     ]
-    seeds = sorted({seed for side in sides for seed in side[SEED]})
+    if spec.varied:
+        settings = [s for s in settings if all(_has(part, s) for side in parts for part in side)]
+        if not settings:
+            raise NotRunError(f"no runs of {check.scenario} with {_place(spec.choices)}")
+    sides = [[_in(part, settings) for part in side] for side in parts]
+    seeds = _seeds([part for side in sides for part in side], every=not spec.varied)
     if not seeds:
         raise NotRunError(f"no runs of {check.scenario} at the settings of the paper")
     tables = [
         sum(
-            (_table(check, settings, seeds, side=side, matcher=m) for m in _summands(matcher)),
+            (
+                _table(check, settings, seeds, side=part, matcher=plain)
+                for part, plain in zip(side, _summands(matcher), strict=True)
+            ),
             np.zeros(()),
         )
         for side, matcher in zip(sides, matchers, strict=True)
@@ -62,16 +77,62 @@ def measure(
         )
         for matcher, baseline in against
     ]
-    used = pd.concat(sides)
+    used = pd.concat([part for side in sides for part in side])
     return measured, used.loc[~used.index.duplicated()]
 
 
-def _rows(check: Check, summaries: pd.DataFrame, variant: str) -> pd.DataFrame:
-    """The runs that count, with the columns that the check derives from their folders."""
-    rows = _fitting(current(summaries, variant), check.where)
+def _rows(check: Check, summaries: pd.DataFrame, variant: str, spec: Specification) -> pd.DataFrame:
+    """The runs that count, with the columns that the check derives from their folders.
+
+    Of the variations of a scenario those of the claim's own open choices count.
+    """
+    rows = current(summaries, variant)
+    if VARIED in rows:
+        rows = rows[rows[VARIED].fillna("").isin(["", *spec.choices])]
+    rows = _fitting(rows, check.where)
     if check.derive and "folder" not in rows:
         raise NotRunError(f"no folders of runs of {check.scenario}")
     return with_derived(rows, check.derive)
+
+
+def choice_column(key: str, columns: Container[str]) -> str:
+    """The summary column of an open choice: of a config group the file that was chosen."""
+    chosen = f"config.chosen.{key}"
+    return chosen if chosen in columns else f"config.{key}"
+
+
+def _chosen(
+    rows: pd.DataFrame, check: Check, matcher: Matcher, spec: Specification
+) -> pd.DataFrame:
+    """The rows with a specification's value for every choice that the side leaves open."""
+    for key, value in spec.choices.items():
+        column = choice_column(key, rows)
+        if column in rows and column not in matcher and not check.fixes(column):
+            rows = rows[with_value(rows[column], value, nothing=spec.has_nothing(key))]
+    return rows
+
+
+def with_value(column: "pd.Series[Any]", value: object, *, nothing: bool) -> "pd.Series[bool]":
+    """Where a column has a value of an open choice, or the configuration has no such key.
+
+    With `nothing` one of the choice's values is null, and an empty cell means that.
+    """
+    if value is None:
+        return column.isna()
+    said = "+".join(map(str, value)) if isinstance(value, list) else value
+    equal = column == said
+    return equal if nothing else equal | column.isna()
+
+
+def _has(rows: pd.DataFrame, setting: Setting) -> bool:
+    return not _in(rows, [setting]).empty
+
+
+def _seeds(parts: Sequence[pd.DataFrame], *, every: bool) -> list[object]:
+    """The seeds of any part, or those that all have."""
+    sets = [set(part[SEED]) for part in parts]
+    found: list[object] = sorted(set.union(*sets) if every else set.intersection(*sets))
+    return found
 
 
 def _summands(matcher: Matcher) -> list[Matcher]:
@@ -80,13 +141,37 @@ def _summands(matcher: Matcher) -> list[Matcher]:
     return [dict(zip(matcher, chosen, strict=True)) for chosen in itertools.product(*values)]
 
 
-def measure_table(check: Check) -> tuple[Measured, str]:
+def _table_of(check: Check) -> Mapping[str, Any]:
+    content: Mapping[str, Any] = json.loads(
+        (PROFILES / "derived" / check.table).read_text(encoding="utf-8")
+    )
+    return content
+
+
+def knows(check: Check, key: str, summaries: pd.DataFrame, variant: str) -> bool:
+    """Whether what a check is about has an open choice at all; true where nothing was run."""
+    if check.table:
+        return any(key in row for row in _table_of(check)["rows"])
+    rows = current(summaries, variant)
+    return rows.empty or choice_column(key, rows) in rows
+
+
+def measure_table(check: Check, spec: Specification = STATED) -> tuple[Measured, str]:
     """Figures of a table that others measured, and what they rest on; seeds do not come into it."""
-    content = json.loads((PROFILES / "derived" / check.table).read_text(encoding="utf-8"))
+    content = _table_of(check)
     rows = _fitting(pd.DataFrame(content["rows"]), check.where)
-    figures = rows[[*check.columns]].to_numpy(np.float64).T
+    for key, value in spec.choices.items():
+        if key in rows:
+            rows = rows[with_value(rows[key], value, nothing=spec.has_nothing(key))]
+    if rows.empty:
+        raise NotRunError(f"no rows of {check.table} with {_place(spec.choices)}")
+    figures = rows[[*check.columns]].to_numpy(np.float64).reshape(1, -1)
+    several = len(check.columns) > 1
     settings: list[Setting] = [
-        {str(name): row[str(name)] for name in check.settings} for row in rows.to_dict("records")
+        {str(name): row[str(name)] for name in check.settings}
+        | ({"column": column} if several else {})
+        for row in rows.to_dict("records")
+        for column in check.columns
     ]
     measured = Measured(
         label="", quantity="value", settings=settings, system=figures, baseline=figures

@@ -1,65 +1,59 @@
 """When a claim holds: from figures per seed and setting to a verdict. Pure; nothing is read here.
 
-Every rule works on `Measured` quantities, whose estimates carry a 95% bootstrap interval over
-seeds. Papers print rounded figures, so a printed figure stands for itself +- half of its last
-printed step. The rules, and what makes a claim *reproduced* or *direction only*:
+A *finding* says how far the figures of one specification (one choice for everything that the paper
+leaves open) agree with what it prints. Papers print rounded figures, so a printed figure stands for
+itself +- half of its last printed step. A figure of ours *agrees* with a printed one where its 95%
+interval touches the printed figure, or its estimate is off by at most `tolerance` of the effect
+that is claimed (of the figure itself where nothing is compared), and in either case it lies on the
+side of no change that the paper has it on. An effect that the paper has throughout must be beyond
+noise on average. The rules:
 
-range   a quantity over settings, claimed to lie in [lo, hi]. Reproduced: every setting's interval
-        touches [lo, hi] and the smallest and largest estimate are within `tolerance` of lo and hi.
-        Direction only: the mean over settings is on the better side of no change (its whole
-        interval), and at most 10% of the settings are worse than none by more than 0.005.
-mean    a quantity averaged over settings, claimed to be a figure. Reproduced: its interval touches
-        the figure, give or take `tolerance` of it. Direction only: as for `range`.
-within  figures claimed to lie in [lo, hi]. Reproduced: all estimates do. No direction to speak of.
-bound   the largest (or smallest) of all estimates, claimed to stay on one side of a figure.
-        Reproduced: it does, and is found at the setting the paper names. Direction only: it does,
-        but elsewhere.
-trend   a quantity against one setting. Reproduced: for every curve Spearman's rank correlation is
-        on the claimed side of 0 with its whole interval. Direction only: with its estimate.
+range   a quantity over settings, claimed to lie in [lo, hi]: every setting agrees with [lo, hi],
+        the smallest with lo and the largest with hi.
+figure  a quantity averaged over settings, claimed to be a figure: the average agrees with it.
+within  figures at stated settings, claimed to lie in [lo, hi]: each of them agrees.
+bound   the largest (or smallest) of all figures, claimed to stay on one side of a figure: it does,
+        or its interval reaches there, and it is found at the setting that the paper names (or not
+        beyond noise elsewhere), if it names one. Where the figure is no change ("better
+        throughout") it must itself lie on that side, and the average must stand out.
+trend   a quantity against one setting: Spearman's rank correlation is on the claimed side of 0
+        with its whole interval, for every curve, and from one end to the other every curve changes
+        by more than 2%.
 
-A *reproduced* claim that rests on one seed, or on runs with unfinished requests, is given as
-*direction only*; see `gated`.
+An average *stands out* where it is beyond no change on the paper's side with its whole interval and
+by more than 2%. What does not agree may still have its *direction* right: the average over settings
+stands out, and at most a tenth of the settings lies on the other side. Of a trend: the correlation
+averaged over curves is certain. Figures that nothing is compared with have no direction.
+
+The verdict of a claim is drawn from the findings of all its specifications; see
+`harness.claims.settling`.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from enum import StrEnum
-from functools import partial
+from math import isnan
 
 import numpy as np
-from numpy.typing import NDArray
 
-from harness.runs.stats import Estimate, Floats, estimate
+from harness.claims.quantities import Measured, Setting, short
+from harness.runs.stats import Estimate, mean_of
 
-Setting = Mapping[str, object]
-BOOTSTRAP_SEED = 0
 SHARE_NOT_WORSE = 0.9
 WORSE_BY = 0.005
+MATTERS = 0.02
+"""An effect that is smaller than this share is none that a paper would print."""
+TOLERANCE = 0.15
+"""Of the claimed effect: what repeated runs and another machine may well make of it."""
 
 
-class Verdict(StrEnum):
-    """From best to worst."""
+class Agreement(StrEnum):
+    """How far one finding agrees with the paper, from best to worst."""
 
-    REPRODUCED = "reproduced"
+    AGREES = "agrees"
     DIRECTION = "direction only"
-    NOT_REPRODUCED = "not reproduced"
+    DIFFERS = "differs"
     NOT_RUN = "not run"
-
-
-@dataclass(frozen=True, slots=True)
-class Quantity:
-    """How two means are compared, and the result that says they are alike."""
-
-    compare: Callable[[Floats, Floats], Floats]
-    alike: float
-
-
-QUANTITIES: Mapping[str, Quantity] = {
-    "value": Quantity(lambda system, baseline: system, np.nan),
-    "speedup": Quantity(lambda system, baseline: baseline / system, 1.0),
-    "gain": Quantity(lambda system, baseline: system / baseline, 1.0),
-    "reduction": Quantity(lambda system, baseline: 1 - system / baseline, 0.0),
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,86 +64,151 @@ class Band:
     high: float
     step: float
 
-    @property
-    def rounded(self) -> tuple[float, float]:
-        """The figures that would be printed as these, in floating-point arithmetic."""
-        half = self.step / 2 + 1e-9
-        return self.low - half, self.high + half
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Measured:
-    """One quantity over settings. `system` and `baseline` are float64 [seeds, settings]."""
-
-    label: str
-    quantity: str
-    settings: Sequence[Setting]
-    system: Floats
-    baseline: Floats
-
-    @property
-    def seeds(self) -> int:
-        """Seeds behind every setting."""
-        return len(self.system)
-
-    def per_setting(self) -> list[Estimate]:
-        """The quantity at each setting, from means over seeds."""
-        return [self._over(np.array([index]), np.mean) for index in range(len(self.settings))]
-
-    def mean(self) -> Estimate:
-        """Mean of the quantity over settings; seeds are drawn for all settings together."""
-        return self._over(np.arange(len(self.settings)), np.mean)
-
-    def correlation(self, against: str) -> list[tuple[str, Estimate]]:
-        """Spearman's rank correlation with one numeric setting, for each value of the others."""
-        rest = [
-            ", ".join(f"{short(key)} {value}" for key, value in setting.items() if key != against)
-            for setting in self.settings
-        ]
-        curves = []
-        for name in dict.fromkeys(rest):
-            index = np.array([at for at, other in enumerate(rest) if other == name])
-            along = np.array([self.settings[at][against] for at in index], dtype=np.float64)
-            found = self._over(index, partial(spearman, along))
-            curves.append((", ".join(filter(None, (self.label, name))), found))
-        return curves
-
-    def _over(self, index: NDArray[np.int64], reduce: Callable[[Floats], float]) -> Estimate:
-        compare = QUANTITIES[self.quantity].compare
-        rows = np.stack([self.system[:, index], self.baseline[:, index]], axis=1)
-
-        def statistic(drawn: Floats) -> float:
-            system, baseline = drawn.mean(axis=0)
-            return float(reduce(compare(system, baseline)))
-
-        return estimate(rows, statistic=statistic, seed=BOOTSTRAP_SEED)
-
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
-    """A verdict, our figures as text, and what a reader must know beside them.
+class Finding:
+    """How far figures agree, the figures as text, and what a reader must know beside them.
 
-    `seeds` is how many stand behind it, `basis` what its seconds rest on.
+    `figure` is the one that stands for them in a specification curve, `seeds` how many are behind
+    it, `basis` what its seconds rest on.
     """
 
-    verdict: Verdict
+    agreement: Agreement
     ours: str
     note: str = ""
-    seeds: int = 0
+    figure: Estimate | None = None
+    seeds: int | None = None
     basis: str = ""
 
 
-def short(column: str) -> str:
-    """The last word of a dotted column name."""
-    return column.rpartition(".")[2]
+def agrees(
+    found: Estimate, band: Band, *, alike: float = np.nan, tolerance: float = TOLERANCE
+) -> bool:
+    """Whether a figure agrees with a printed figure or range; see the module.
+
+    `alike` is the value that means no change, NaN where nothing is compared.
+    """
+    half = band.step / 2 + 1e-9
+    low, high = band.low - half, band.high + half
+    end = band.low if found.value < band.low else band.high
+    effect = abs(end) if isnan(alike) else abs(end - alike)
+    off = max(band.low - found.value, found.value - band.high, 0.0)
+    near = found.meets(low, high) or off <= tolerance * effect
+    return near and not _is_opposite(found, band, alike)
 
 
-def spearman(left: Floats, right: Floats) -> float:
-    """Rank correlation, ties at their mean rank; 0 where one side does not vary."""
-    ranks = [(x[:, None] > x).sum(1) + (x[:, None] == x).sum(1) / 2 for x in (left, right)]
-    if any(np.ptp(rank) == 0 for rank in ranks):
-        return 0.0
-    return float(np.corrcoef(ranks[0], ranks[1])[0, 1])
+def _is_opposite(found: Estimate, band: Band, alike: float) -> bool:
+    """Whether it is worse than no change where the paper has it better, or the reverse."""
+    if isnan(alike):
+        return False
+    if band.low > alike:
+        return found.value <= alike
+    if band.high < alike:
+        return found.value >= alike
+    # The paper's range touches no change: what excludes the whole of it is on another side.
+    bottom, top = found.ends
+    return top < min(band.low, alike) or bottom > max(band.high, alike)
+
+
+def _is_beyond_noise(found: Estimate, end: float, alike: float) -> bool:
+    """Whether an effect that the paper has can be told from none."""
+    if end > alike:
+        return found.ends[0] > alike
+    return not end < alike or found.ends[1] < alike
+
+
+def judge_range(measured: Measured, band: Band, *, tolerance: float = TOLERANCE) -> Finding:
+    """Rule `range`."""
+    estimates, alike = measured.per_setting(), measured.alike
+    low, high, text = _span(estimates)
+    ends = (
+        (low, Band(band.low, band.low, band.step)),
+        (high, Band(band.high, band.high, band.step)),
+    )
+    holds = all(agrees(found, end, alike=alike, tolerance=tolerance) for found, end in ends)
+    holds &= all(agrees(found, band, alike=alike, tolerance=tolerance) for found in estimates)
+    mean = measured.mean()
+    # Of a range that begins at no change it is the far end that must be told from it.
+    far, end = (high, band.high) if side_of(band, alike) > 0 else (low, band.low)
+    holds &= _is_beyond_noise(far, end, alike)
+    if not band.low <= alike <= band.high:
+        holds &= _is_beyond_noise(mean, band.low, alike)
+    note = f"mean over settings {mean.text()}" if len(estimates) > 1 else ""
+    return _found(measured, band, holds, text, note)
+
+
+def judge_figure(measured: Measured, band: Band, *, tolerance: float = TOLERANCE) -> Finding:
+    """Rule `figure`."""
+    mean = measured.mean()
+    _, _, text = _span(measured.per_setting())
+    note = f"over settings {text}" if len(measured.settings) > 1 else ""
+    holds = agrees(mean, band, alike=measured.alike, tolerance=tolerance)
+    far = band.high if side_of(band, measured.alike) > 0 else band.low
+    holds &= _is_beyond_noise(mean, far, measured.alike)
+    return _found(measured, band, holds, mean.text(), note)
+
+
+def judge_within(measured: Measured, band: Band, *, tolerance: float = TOLERANCE) -> Finding:
+    """Rule `within`."""
+    estimates = measured.per_setting()
+    _, _, text = _span(estimates)
+    holds = all(
+        agrees(found, band, alike=measured.alike, tolerance=tolerance) for found in estimates
+    )
+    return _found(measured, band, holds, text, "")
+
+
+def judge_bound(
+    measured: Sequence[Measured], bound: Band, *, take: str, side: str, at: Setting
+) -> Finding:
+    """Rule `bound`. `take` is largest or smallest, `side` is at_most or at_least."""
+    sign = 1 if take == "largest" else -1
+    entries = [
+        (estimate, setting, one.label)
+        for one in measured
+        for estimate, setting in zip(one.per_setting(), one.settings, strict=True)
+    ]
+    found, setting, label = max(entries, key=lambda entry: sign * entry[0].value)
+    place = ", ".join(f"{short(key)} {value}" for key, value in setting.items())
+    note = take + (f" at {place}" if place else "") + (f" over {label}" if label else "")
+    half = bound.step / 2 + 1e-9
+    low, high = (-np.inf, bound.high + half) if side == "at_most" else (bound.low - half, np.inf)
+    kept, alike = low <= found.value <= high, measured[0].alike
+    agreement = Agreement.DIFFERS
+    if bound.low == alike == bound.high:
+        out = all(
+            _stands_out(one.mean(), -1 if side == "at_most" else 1, alike) for one in measured
+        )
+        agreement = Agreement.AGREES if kept and out else Agreement.DIFFERS
+    elif kept or found.meets(low, high):
+        agreement = Agreement.AGREES
+    there = [one for one, where, _ in entries if all(where[key] == at[key] for key in at)]
+    if agreement is Agreement.AGREES and not any(one.meets(*found.ends) for one in there):
+        agreement = Agreement.DIRECTION
+    return Finding(agreement, found.text(), note, found, measured[0].seeds)
+
+
+def judge_trend(measured: Sequence[Measured], *, against: str, expect: str) -> Finding:
+    """Rule `trend`. `expect` is falling or rising."""
+    curves = [curve for one in measured for curve in one.curves(against)]
+    sign = 1 if expect == "rising" else -1
+    found = [mean_of(curve.correlations()) for curve in curves]
+    sure = [
+        _stands_out(one, sign, 0.0) and sign * curve.change() > MATTERS
+        for one, curve in zip(found, curves, strict=True)
+    ]
+    worst, _, text = _span(found)
+    note = "rank correlation"
+    if all(sure):
+        return Finding(Agreement.AGREES, text, note, worst, measured[0].seeds)
+    doubtful = [curve.name for ok, curve in zip(sure, curves, strict=True) if not ok]
+    note += f"; not {expect} for certain: {'; '.join(doubtful)}"
+    together = mean_of(np.mean([curve.correlations() for curve in curves], axis=0))
+    changed = sign * float(np.mean([curve.change() for curve in curves])) > MATTERS
+    agreement = Agreement.DIFFERS
+    if changed and _stands_out(together, sign, 0.0):
+        agreement = Agreement.DIRECTION
+    return Finding(agreement, text, note, worst, measured[0].seeds)
 
 
 def _span(estimates: Sequence[Estimate]) -> tuple[Estimate, Estimate, str]:
@@ -160,108 +219,25 @@ def _span(estimates: Sequence[Estimate]) -> tuple[Estimate, Estimate, str]:
     return low, high, text
 
 
-def judge_range(measured: Measured, band: Band, *, tolerance: float) -> Outcome:
-    """Rule `range`. `tolerance` is relative, 0.15 = 15%."""
-    estimates = measured.per_setting()
-    low, high, text = _span(estimates)
-    ends_agree = (
-        abs(low.value - band.low) <= tolerance * band.low
-        and abs(high.value - band.high) <= tolerance * band.high
-    )
-    if ends_agree and all(found.meets(*band.rounded) for found in estimates):
-        return Outcome(Verdict.REPRODUCED, text)
-    several = len(estimates) > 1
-    note = f"mean over settings {measured.mean().text()}" if several else ""
-    return Outcome(_direction(measured), text, note)
+def side_of(band: Band, alike: float) -> int:
+    """On which side of no change the paper's effect is, by its farther end; 1 where above."""
+    return 1 if isnan(alike) or band.high - alike >= alike - band.low else -1
 
 
-def judge_mean(measured: Measured, band: Band, *, tolerance: float) -> Outcome:
-    """Rule `mean`. `tolerance` is relative."""
-    mean, (bottom, top) = measured.mean(), band.rounded
-    _, _, text = _span(measured.per_setting())
-    note = f"over settings {text}"
-    if mean.meets(bottom * (1 - tolerance), top * (1 + tolerance)):
-        return Outcome(Verdict.REPRODUCED, mean.text(), note)
-    return Outcome(_direction(measured), mean.text(), note)
+def _stands_out(mean: Estimate, side: int, alike: float) -> bool:
+    """Whether a figure is beyond no change on a side, more than noise and more than a trifle."""
+    near = mean.ends[0] if side > 0 else mean.ends[1]
+    return side * (near - alike) > 0 and side * (mean.value - alike) > MATTERS
 
 
-def _direction(measured: Measured) -> Verdict:
-    """Whether the system is better on the whole, and hardly anywhere worse."""
-    alike, mean = QUANTITIES[measured.quantity].alike, measured.mean()
-    better = (mean.value if mean.low is None else mean.low) > alike
-    fine = np.mean([found.value >= alike - WORSE_BY for found in measured.per_setting()])
-    return Verdict.DIRECTION if better and fine >= SHARE_NOT_WORSE else Verdict.NOT_REPRODUCED
+def _found(measured: Measured, band: Band, holds: bool, text: str, note: str) -> Finding:
+    agreement = Agreement.AGREES if holds else _direction(measured, band)
+    return Finding(agreement, text, note, measured.mean(), measured.seeds)
 
 
-def judge_within(measured: Measured, band: Band) -> Outcome:
-    """Rule `within`."""
-    low, high, text = _span(measured.per_setting())
-    bottom, top = band.rounded
-    holds = low.value >= bottom and high.value <= top
-    return Outcome(Verdict.REPRODUCED if holds else Verdict.NOT_REPRODUCED, text)
-
-
-def judge_bound(
-    measured: Sequence[Measured], bound: Band, *, take: str, side: str, at: Setting
-) -> Outcome:
-    """Rule `bound`. `take` is largest or smallest, `side` is at_most or at_least."""
-    sign = 1 if take == "largest" else -1
-    found, setting, label = max(
-        (
-            (estimate, setting, one.label)
-            for one in measured
-            for estimate, setting in zip(one.per_setting(), one.settings, strict=True)
-        ),
-        key=lambda entry: sign * entry[0].value,
-    )
-    bottom, top = bound.rounded
-    kept = found.value <= top if side == "at_most" else found.value >= bottom
-    there = all(setting[key] == value for key, value in at.items())
-    place = ", ".join(f"{short(key)} {value}" for key, value in setting.items())
-    note = f"{take} at {place}" + (f" over {label}" if label else "")
-    if not kept:
-        return Outcome(Verdict.NOT_REPRODUCED, found.text(), note)
-    return Outcome(Verdict.REPRODUCED if there else Verdict.DIRECTION, found.text(), note)
-
-
-def judge_trend(measured: Sequence[Measured], *, against: str, expect: str) -> Outcome:
-    """Rule `trend`. `expect` is falling or rising."""
-    curves = [curve for one in measured for curve in one.correlation(against)]
-    sign = 1 if expect == "rising" else -1
-    toward = [sign * found.value > 0 for _, found in curves]
-    sure = [
-        ok and found.low is not None and found.high is not None and found.low * found.high > 0
-        for ok, (_, found) in zip(toward, curves, strict=True)
-    ]
-    _, _, text = _span([found for _, found in curves])
-    against_it = [name for ok, (name, _) in zip(sure, curves, strict=True) if not ok]
-    note = f"rank correlation; not {expect} for certain: {'; '.join(against_it)}"
-    if all(sure):
-        return Outcome(Verdict.REPRODUCED, text, "rank correlation")
-    return Outcome(Verdict.DIRECTION if all(toward) else Verdict.NOT_REPRODUCED, text, note)
-
-
-def gated(outcome: Outcome, *, unfinished: int) -> Outcome:
-    """The outcome, less its `reproduced` where it rests on one seed or on unfinished requests."""
-    doubts = []
-    if outcome.seeds < 2:
-        doubts.append("one seed cannot reproduce")
-    if unfinished:
-        doubts.append(f"{unfinished} requests unfinished")
-    if not doubts:
-        return outcome
-    lowered = outcome.verdict is Verdict.REPRODUCED
-    verdict = Verdict.DIRECTION if lowered else outcome.verdict
-    return replace(outcome, verdict=verdict, note="; ".join(filter(None, (outcome.note, *doubts))))
-
-
-def worst(outcomes: Sequence[Outcome]) -> Outcome:
-    """A claim of several parts holds as far as its weakest part does."""
-    order = list(Verdict)
-    return Outcome(
-        max((outcome.verdict for outcome in outcomes), key=order.index),
-        "; ".join(outcome.ours for outcome in outcomes if outcome.ours),
-        "; ".join(dict.fromkeys(outcome.note for outcome in outcomes if outcome.note)),
-        min(outcome.seeds for outcome in outcomes),
-        "; ".join(dict.fromkeys(outcome.basis for outcome in outcomes if outcome.basis)),
-    )
+def _direction(measured: Measured, band: Band) -> Agreement:
+    """Whether who wins is right on the whole, by more than a trifle, and hardly ever wrong."""
+    alike, side = measured.alike, side_of(band, measured.alike)
+    fine = np.mean([side * (one.value - alike) >= -WORSE_BY for one in measured.per_setting()])
+    right = _stands_out(measured.mean(), side, alike) and fine >= SHARE_NOT_WORSE
+    return Agreement.DIRECTION if right else Agreement.DIFFERS

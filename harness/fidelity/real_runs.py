@@ -15,14 +15,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 from rich.console import Console
 from rich.table import Table
 
 from harness.runs.provenance import machine
 from harness.runs.record import ROOT, current, read_summaries
-from harness.runs.stats import estimate
+from harness.runs.stats import paired_ratio
 
 SYSTEM, POLICY, SEED = "config.system.name", "config.chosen.policy", "config.seed"
 JCT = "jct_s_mean"
@@ -76,10 +75,10 @@ def savings(rows: pd.DataFrame, reference: str) -> list[dict[str, object]]:
         entry: dict[str, object] = {"system": other, "over": reference}
         for kind, part in (("measured", rows[is_measured]), ("simulated", rows[~is_measured])):
             jct_s = part.set_index([name, SEED])[JCT]
-            saved = 1.0 - jct_s[other] / jct_s[reference]
-            over_seeds = estimate(saved.to_numpy(), statistic=np.mean, seed=0)
-            entry[kind] = [over_seeds.value, over_seeds.low, over_seeds.high]
-            entry["seeds"] = over_seeds.count
+            left = paired_ratio(*(jct_s[one].sort_index() for one in (other, reference)))
+            ends = (None if end is None else 1.0 - end for end in (left.high, left.low))
+            entry[kind] = [1.0 - left.value, *ends]
+            entry["seeds"] = left.count
         found.append(entry)
     return found
 

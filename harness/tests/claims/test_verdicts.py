@@ -1,90 +1,155 @@
-"""The rule `mean`, from figures per seed and setting; other rules are in test_claims.py."""
+"""How far figures agree with what a paper prints."""
 
 import numpy as np
 import pytest
 
-from harness.claims.verdicts import Band, Measured, Outcome, Verdict, judge_mean
+from harness.claims.quantities import Measured
+from harness.claims.verdicts import (
+    Agreement,
+    Band,
+    agrees,
+    judge_bound,
+    judge_figure,
+    judge_range,
+    judge_trend,
+    judge_within,
+)
+from harness.runs.stats import Estimate
 
-REDUCTION = "reduction"
+AGREES, DIRECTION, DIFFERS = Agreement.AGREES, Agreement.DIRECTION, Agreement.DIFFERS
 
 
-def judged(
-    baseline: list[list[float]],
-    paper: float,
-    *,
-    quantity: str = REDUCTION,
-    step: float = 0.1,
-    tolerance: float = 0.1,
-) -> Outcome:
-    """Of a system that takes 1 s everywhere; `baseline` [seeds][settings] in s."""
+def measured(baseline: list[list[float]], *, quantity: str = "speedup") -> Measured:
+    """A system that takes 1 s everywhere; `baseline` [seeds][settings] in s."""
     seconds = np.array(baseline)
-    measured = Measured(
+    return Measured(
         label="",
         quantity=quantity,
         settings=[{"rate": place} for place in range(seconds.shape[1])],
         system=np.ones_like(seconds),
         baseline=seconds,
     )
-    return judge_mean(measured, Band(paper, paper, step), tolerance=tolerance)
 
 
-def test_the_mean_over_settings_is_what_counts() -> None:
-    """Speedups of 1 to 3, of which none but their mean is 2."""
-    outcome = judged([[1.0, 3.0], [1.0, 3.0]], 2.0, quantity="speedup", tolerance=0.0)
-    assert outcome == Outcome(
-        Verdict.REPRODUCED,
-        "2.00 [2.00, 2.00]",
-        "over settings 1.00 [1.00, 1.00] to 3.00 [3.00, 3.00]",
-    )
+def sure(value: float) -> Estimate:
+    return Estimate(value, value, value, 5)
 
 
-@pytest.mark.parametrize(
-    ("paper", "verdict"),
-    [
-        (0.5, Verdict.REPRODUCED),
-        (0.55, Verdict.REPRODUCED),  # printed in steps of 0.1, what is 0.5 may be 0.55
-        (0.6, Verdict.REPRODUCED),  # (0.6 - 0.05) less a tenth of it is 0.495
-        (0.62, Verdict.DIRECTION),  # 0.513
-        (0.41, Verdict.REPRODUCED),  # (0.41 + 0.05) and a tenth of it is 0.506
-        (0.4, Verdict.DIRECTION),  # 0.495
-    ],
-)
-def test_tolerance_is_added_to_what_the_step_leaves_open(paper: float, verdict: Verdict) -> None:
-    """Half is saved, whatever the seed."""
-    assert judged([[2.0, 2.0], [2.0, 2.0]], paper).verdict == verdict
+def test_worse_beyond_noise_is_not_a_range_that_begins_at_no_change() -> None:
+    """0.96 [0.95, 0.96] is no speedup of 1.0 to 1.1, though 0.95 would print as 1.0."""
+    band = Band(1.0, 1.1, 0.1)
+    assert not agrees(Estimate(0.96, 0.95, 0.96, 5), band, alike=1.0)
+    assert agrees(Estimate(0.99, 0.95, 1.03, 5), band, alike=1.0)
+
+
+def test_a_quarter_less_than_claimed_is_not_the_figure() -> None:
+    """A reduction of 0.30 that comes out as 0.225 [0.215, 0.235]."""
+    band = Band(0.30, 0.30, 0.01)
+    assert not agrees(Estimate(0.225, 0.215, 0.235, 5), band, alike=0.0)
+    assert agrees(Estimate(0.26, 0.25, 0.27, 5), band, alike=0.0)  # within 15% of the effect
+
+
+def test_tolerance_is_of_the_effect() -> None:
+    """15% of a speedup of 1.2 is 0.03, not 0.18."""
+    band = Band(1.2, 1.2, 0.0)
+    assert agrees(sure(1.18), band, alike=1.0)
+    assert not agrees(sure(1.10), band, alike=1.0)
+    assert agrees(sure(1.10), band)  # where nothing is compared, of the figure
+
+
+def test_a_printed_figure_stands_for_what_rounds_to_it() -> None:
+    assert agrees(sure(1.15), Band(1.2, 1.2, 0.1), alike=1.0, tolerance=0.0)
+    assert not agrees(sure(1.14), Band(1.2, 1.2, 0.1), alike=1.0, tolerance=0.0)
 
 
 def test_the_interval_need_only_touch_the_figure() -> None:
-    """Speedups of 1.5, 2 and 2.5 over seeds: 2 [1.5, 2.5]."""
-    seeds = [[1.5], [2.0], [2.5]]
-    for paper, verdict in ((2.4, Verdict.REPRODUCED), (2.6, Verdict.DIRECTION)):
-        outcome = judged(seeds, paper, quantity="speedup", step=0.01, tolerance=0.0)
-        assert (outcome.verdict, outcome.ours) == (verdict, "2.00 [1.50, 2.50]")
+    assert agrees(Estimate(2.0, 1.5, 2.5, 5), Band(2.4, 2.4, 0.0), alike=1.0, tolerance=0.0)
+    assert not agrees(Estimate(2.0, 1.5, 2.5, 5), Band(2.6, 2.6, 0.0), alike=1.0, tolerance=0.0)
 
 
-def test_better_by_less_than_printed_is_the_direction() -> None:
-    outcome = judged([[1.2], [1.2]], 0.9)
-    assert outcome == Outcome(
-        Verdict.DIRECTION, "0.17 [0.17, 0.17]", "over settings 0.17 [0.17, 0.17]"
-    )
+def test_the_figure_is_the_mean_over_settings() -> None:
+    """Speedups of 1 to 3, of which none but their mean is 2."""
+    found = judge_figure(measured([[1.0, 3.0]] * 5), Band(2.0, 2.0, 0.1), tolerance=0.0)
+    assert (found.agreement, found.ours) == (AGREES, "2.00 [2.00, 2.00]")
+    assert found.note == "over settings 1.00 [1.00, 1.00] to 3.00 [3.00, 3.00]"
 
 
-def test_worse_on_the_whole_is_not_reproduced() -> None:
-    assert judged([[0.8], [0.8]], 0.5).verdict == Verdict.NOT_REPRODUCED
+def test_noise_alone_is_no_agreement() -> None:
+    """1.3 [0.8, 2.1] touches 1.5, and nothing at all just as well."""
+    noisy = measured([[0.8], [1.9], [1.0], [2.1], [1.1]])
+    assert judge_figure(noisy, Band(1.5, 1.5, 0.1)).agreement is DIFFERS
 
 
-def test_better_for_some_seeds_only_is_not_reproduced() -> None:
-    assert judged([[0.8], [1.8]], 0.9).verdict == Verdict.NOT_REPRODUCED
+def test_a_range_needs_both_of_its_ends() -> None:
+    flat, spread = [[1.2, 1.25]] * 5, [[1.1, 2.3]] * 5
+    band = Band(1.1, 2.4, 0.1)
+    assert judge_range(measured(spread), band).agreement is AGREES
+    assert judge_range(measured(flat), band).agreement is DIRECTION
 
 
-def test_better_in_most_settings_only_is_not_reproduced() -> None:
+def test_no_effect_is_not_a_range_that_reaches_no_effect() -> None:
+    """Running times of 0.99 throughout, where the paper has 0.9 to 1.0."""
+    alike = measured([[0.99, 0.99]] * 5, quantity="speedup")
+    assert judge_range(alike, Band(0.9, 1.0, 0.1)).agreement is DIFFERS
+
+
+def test_the_direction_is_more_than_two_percent_beyond_noise() -> None:
+    far = Band(2.0, 2.0, 0.1)
+    assert judge_figure(measured([[1.01], [1.0], [1.02], [1.01], [1.01]]), far).agreement is DIFFERS
+    assert judge_figure(measured([[1.05]] * 5), far).agreement is DIRECTION
+    assert judge_figure(measured([[0.8], [1.6]] * 3), far).agreement is DIFFERS
+
+
+def test_better_in_most_settings_only_is_not_the_direction() -> None:
     """Of ten settings one may be worse than none, of five none may."""
-    one_worse = [2.0] * 9 + [0.98]
-    assert judged([one_worse, one_worse], 0.9).verdict == Verdict.DIRECTION
-    assert judged([one_worse[5:], one_worse[5:]], 0.9).verdict == Verdict.NOT_REPRODUCED
+    one_worse = [1.3] * 9 + [0.98]
+    assert judge_figure(measured([one_worse] * 5), Band(3, 3, 0.1)).agreement is DIRECTION
+    assert judge_figure(measured([one_worse[5:]] * 5), Band(3, 3, 0.1)).agreement is DIFFERS
 
 
-def test_one_seed_is_judged_by_its_value() -> None:
-    outcome = judged([[2.0, 4.0]], 0.625, step=0.001)
-    assert (outcome.verdict, outcome.ours) == (Verdict.REPRODUCED, "0.62 (1 seed)")
-    assert judged([[2.0, 4.0]], 0.8, step=0.001).verdict == Verdict.DIRECTION
+def test_a_system_that_is_worse_fails() -> None:
+    worse = measured([[0.8, 0.7]] * 5)
+    assert judge_range(worse, Band(1.1, 1.3, 0.1)).agreement is DIFFERS
+    assert judge_figure(worse, Band(1.2, 1.2, 0.1)).agreement is DIFFERS
+
+
+def test_a_reduction_is_averaged_as_the_ratio_that_it_is() -> None:
+    """Seeds that keep 1/2 and 1/8 keep 1/4 on average."""
+    found = measured([[2.0], [8.0]], quantity="reduction").mean()
+    assert found.value == pytest.approx(0.75)
+    assert found.low is not None
+    assert found.high is not None
+    assert found.low < 0.75 < found.high < 1.0
+
+
+def test_figures_within_a_range() -> None:
+    values = Measured(
+        label="",
+        quantity="value",
+        settings=[{}, {}],
+        system=np.array([[11.4, 46.0]] * 5),
+        baseline=np.array([[11.4, 46.0]] * 5),
+    )
+    assert judge_within(values, Band(11, 47, 1)).agreement is AGREES
+    assert judge_within(values, Band(12, 47, 1)).agreement is DIFFERS
+
+
+def test_a_bound_is_kept_at_the_setting_named() -> None:
+    found = [measured([[1.5, 2.4]] * 5)]
+    bound = Band(2.5, 2.5, 0.1)
+    most = {"take": "largest", "side": "at_most"}
+    assert judge_bound(found, bound, at={"rate": 1}, **most).agreement is AGREES
+    assert judge_bound(found, bound, at={"rate": 0}, **most).agreement is DIRECTION
+    assert judge_bound(found, Band(2.0, 2.0, 0.1), at={}, **most).agreement is DIFFERS
+    least = judge_bound(found, Band(1.0, 1.0, 0.1), take="smallest", side="at_least", at={})
+    assert (least.agreement, least.note) == (AGREES, "smallest at rate 0")
+
+
+def test_a_trend_must_be_certain() -> None:
+    falling = measured([[3.0, 2.0, 1.5]] * 5)
+    assert judge_trend([falling], against="rate", expect="falling").agreement is AGREES
+    assert judge_trend([falling], against="rate", expect="rising").agreement is DIFFERS
+    doubtful = measured([[3.0, 2.0, 1.5], [3.0, 2.0, 1.5], [1.5, 2.0, 3.0]])
+    found = judge_trend([doubtful], against="rate", expect="falling")
+    assert found.agreement is DIRECTION
+    assert "not falling for certain" in found.note

@@ -1,0 +1,208 @@
+"""A paper's claims as its file has them: results/claims/<paper>.yaml, `blocks` and `claims`.
+
+Of a claim
+
+    id            <paper>.<place>.<what>
+    quote         the paper's own words, short
+    where         the place in the paper
+    quantity      what is claimed, in words
+    setting       the setting that the paper states, in words
+    kind          speedup | gain | reduction | value | bound | shape: how the paper puts it
+    paper         the figure, or [smallest, largest], as printed; words where kind is shape
+    note          what a reader must know besides
+    open          what the paper leaves open and matters: a list of {key, values, source}
+    check         how it is tested, or a list of such, which must all hold: `harness.claims.checks`
+
+or instead of `check`
+
+    input         why the figure is none of ours: it is fed in
+    not_testable  which data or hardware would be needed
+
+An open choice: `key` is a key of the configuration (or a column of a table), the first of `values`
+is what the stated setting has, `source` where the values come from. A check may be made of `blocks`
+by `use: NAME`, or `use: [NAME, NAME]`: their words are put together, a later one's before an
+earlier one's and the check's own before all. A block uses no other block.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from harness.claims.checks import Check, read_check
+from harness.costs.model_facts import unknown_name
+
+Words = Mapping[str, Any]
+
+KINDS = ("speedup", "gain", "reduction", "value", "bound", "shape")
+COLUMN = "config."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Open:
+    """A choice that a paper leaves open; the first value is the stated setting's."""
+
+    key: str
+    values: Sequence[Any]
+    source: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    """One claim; the module says what each field means."""
+
+    id: str
+    where: str
+    quantity: str
+    kind: str
+    paper: Any
+    quote: str = ""
+    setting: str = ""
+    note: str = ""
+    open: Sequence[Open] = ()
+    checks: Sequence[Check] = ()
+    input: str = ""
+    not_testable: str = ""
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What the paper says."""
+        names = ("id", "quote", "where", "quantity", "setting", "kind", "paper")
+        return {name: getattr(self, name) for name in names}
+
+    def of(self, variant: str) -> "Claim":
+        """The claim as it is tested on runs of a variant."""
+        if variant == "paper":
+            return self
+        return replace(self, checks=[replace(check, **check.code) for check in self.checks])
+
+
+WORDS = [one.name for one in fields(Claim) if one.name != "checks"] + ["check"]
+TEXTS = ("id", "quote", "where", "quantity", "setting", "note", "input", "not_testable")
+NEEDED = ("id", "where", "quantity", "kind", "paper")
+INSTEAD = ("check", "input", "not_testable")
+
+
+def read_claims(path: Path) -> list[Claim]:
+    """The claims of a paper. ValueError, one sentence, where the file is absent or says wrong."""
+    if not path.is_file():
+        raise ValueError(f"there are no claims at {path}")
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except yaml.YAMLError as error:
+        raise ValueError(f"{path.name} is no YAML: {' '.join(str(error).split())}") from error
+    try:
+        return claims_of(content)
+    except ValueError as error:
+        raise ValueError(f"{path.name}: {error}") from error
+
+
+def claims_of(content: object) -> list[Claim]:
+    """The claims of a file's content. Raises ValueError for a word or a value it may not have."""
+    if not isinstance(content, Mapping) or not isinstance(content.get("claims"), list):
+        raise ValueError("claims is missing, a list")
+    _known("key of the file", content, ("blocks", "claims"))
+    blocks = content.get("blocks") or {}
+    for name, block in blocks.items():
+        if not isinstance(block, Mapping):
+            raise ValueError(f"blocks.{name}={block} is not words of a check")
+        if "use" in block:
+            raise ValueError(f"blocks.{name} uses {block['use']}, but a block uses no other")
+    claims = []
+    for raw in content["claims"]:
+        if not isinstance(raw, Mapping):
+            raise ValueError(f"{raw} is no claim")
+        try:
+            claims.append(_claim(raw, blocks))
+        except ValueError as error:
+            raise ValueError(f"{raw.get('id', 'a claim without id')}: {error}") from error
+    if twice := [one.id for one in claims if [c.id for c in claims].count(one.id) > 1]:
+        raise ValueError(f"{twice[0]} is there twice")
+    return claims
+
+
+def _claim(raw: Words, blocks: Mapping[str, Words]) -> Claim:
+    _known("word of a claim", raw, WORDS)
+    if absent := [name for name in NEEDED if name not in raw]:
+        raise ValueError(f"{absent[0]} is missing")
+    for name in TEXTS:
+        if name in raw and not (isinstance(raw[name], str) and raw[name]):
+            raise ValueError(f"{name}={raw[name]} is not a text")
+    if raw["kind"] not in KINDS:
+        raise ValueError(f"kind={raw['kind']} is none of {', '.join(KINDS)}")
+    given = [name for name in INSTEAD if name in raw]
+    if len(given) != 1:
+        raise ValueError(f"one of {', '.join(INSTEAD)} is needed, not {len(given)}")
+    listed = raw.get("check", [])
+    figure = {} if raw["kind"] == "shape" else {"paper": raw["paper"]}
+    checks = [
+        read_check(figure | used(words, blocks))
+        for words in (listed if isinstance(listed, list) else [listed])
+    ]
+    opened = [_open(one) for one in _list_of(raw, "open")]
+    keys = [one.key for one in opened]
+    if twice := [key for key in keys if keys.count(key) > 1]:
+        raise ValueError(f"open.{twice[0]} is there twice")
+    _bearing(opened, checks)
+    plain = {name: raw[name] for name in WORDS if name in raw and name not in ("check", "open")}
+    return Claim(**plain, open=opened, checks=checks)
+
+
+def used(words: object, blocks: Mapping[str, Words]) -> dict[str, Any]:
+    """The words of a check, with those of the blocks that it uses. ValueError for no such block."""
+    if not isinstance(words, Mapping):
+        raise ValueError(f"check={words} is not words of a check")
+    names = words.get("use", [])
+    whole: dict[str, Any] = {}
+    for name in names if isinstance(names, list) else [names]:
+        if name not in blocks:
+            raise ValueError(f"use={name}: {unknown_name('block', str(name), blocks)}")
+        whole |= blocks[name]
+    whole |= {key: value for key, value in words.items() if key != "use"}
+    if "code" in whole:
+        whole["code"] = used(whole["code"], blocks)
+    return whole
+
+
+def _open(raw: object) -> Open:
+    names = [one.name for one in fields(Open)]
+    if not isinstance(raw, Mapping):
+        raise ValueError(f"open holds {raw}, which is not {{{', '.join(names)}}}")
+    _known("word of an open choice", raw, names)
+    if absent := [name for name in names if name not in raw]:
+        raise ValueError(f"open.{raw.get('key', '')} has no {absent[0]}")
+    values = raw["values"]
+    if not isinstance(values, list) or not values:
+        raise ValueError(f"open.{raw['key']}.values={values} is not a list of values")
+    if any(isinstance(value, Mapping) for value in values):
+        raise ValueError(f"open.{raw['key']}.values={values} holds what is no single value")
+    texts = [str(value) for value in values]
+    if len(set(texts)) < len(texts):
+        raise ValueError(f"open.{raw['key']}.values={values} has one twice")
+    if not isinstance(raw["source"], str) or not raw["source"]:
+        raise ValueError(f"open.{raw['key']}.source={raw['source']} is not a text")
+    if str(raw["key"]).startswith(COLUMN):
+        raise ValueError(f"open.{raw['key']} is a key of the configuration, without {COLUMN}")
+    return Open(**raw)
+
+
+def _bearing(opened: Sequence[Open], checks: Sequence[Check]) -> None:
+    """Raise ValueError for a choice that every check has made already."""
+    for one in opened:
+        if checks and all(check.fixes(COLUMN + one.key) for check in checks):
+            raise ValueError(f"open.{one.key} decides nothing: every check names it itself")
+
+
+def _list_of(raw: Words, name: str) -> list[Any]:
+    found = raw.get(name, [])
+    if not isinstance(found, list):
+        raise ValueError(f"{name}={found} is not a list")
+    return found
+
+
+def _known(what: str, given: Words, known: Sequence[str]) -> None:
+    for word, value in given.items():
+        if word not in known:
+            raise ValueError(f"{word}={value}: {unknown_name(what, word, dict.fromkeys(known))}")

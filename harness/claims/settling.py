@@ -1,0 +1,133 @@
+"""The verdict of a claim: what its findings say over everything that the paper leaves open.
+
+reproduced         the stated setting agrees with the paper, and so does every other value of what
+                   the paper leaves open
+depends            some of them agree and some do not; the choices that decide are named
+direction only     none agrees, and at the stated setting who wins is right beyond noise and by
+                   more than 2%
+not reproduced     under no declared choice
+not testable here  needs data or hardware that is not to be had; the claim says which
+input              a number of the paper that is fed in
+not run            runs are missing
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from harness.claims.quantities import Setting, short
+from harness.claims.verdicts import Agreement, Finding
+
+LEAST_SEEDS = 5
+
+
+class Verdict(StrEnum):
+    """What is said of a claim."""
+
+    REPRODUCED = "reproduced"
+    DEPENDS = "depends"
+    DIRECTION = "direction only"
+    NOT_REPRODUCED = "not reproduced"
+    NOT_TESTABLE = "not testable here"
+    INPUT = "input"
+    NOT_RUN = "not run"
+
+
+@dataclass(frozen=True, slots=True)
+class Specification:
+    """A value for everything that a claim's paper leaves open.
+
+    `varied` names the choice that differs from the stated setting; empty where none does. `null`
+    holds the choices of which one value is null.
+    """
+
+    choices: Setting
+    varied: str = ""
+    null: frozenset[str] = frozenset()
+
+    def has_nothing(self, key: str) -> bool:
+        """Whether null is a value of a choice, rather than the lack of one."""
+        return key in self.null
+
+
+STATED = Specification({})
+"""Where nothing is left open."""
+
+
+def gated(finding: Finding, *, unfinished: int) -> Finding:
+    """The finding, less its agreement where too little stands behind it."""
+    doubts = []
+    if finding.seeds is not None and finding.seeds < LEAST_SEEDS:
+        doubts.append(f"{finding.seeds} of the {LEAST_SEEDS} seeds that a verdict needs")
+    if unfinished:
+        doubts.append(f"{unfinished} requests unfinished")
+    if not doubts:
+        return finding
+    agreement = finding.agreement
+    if agreement is Agreement.AGREES:
+        agreement = Agreement.DIRECTION
+    return replace(
+        finding, agreement=agreement, note="; ".join(filter(None, (finding.note, *doubts)))
+    )
+
+
+def worst(findings: Sequence[Finding]) -> Finding:
+    """A claim of several parts agrees as far as its weakest part does."""
+    order = list(Agreement)
+    seeds = [found.seeds for found in findings if found.seeds is not None]
+    return Finding(
+        max((found.agreement for found in findings), key=order.index),
+        "; ".join(found.ours for found in findings if found.ours),
+        "; ".join(dict.fromkeys(found.note for found in findings if found.note)),
+        findings[0].figure,
+        min(seeds) if seeds else None,
+        "; ".join(dict.fromkeys(found.basis for found in findings if found.basis)),
+    )
+
+
+def settle(found: Sequence[tuple[Specification, Finding]]) -> tuple[Verdict, str]:
+    """The verdict over all specifications, the stated setting first, and what decides it.
+
+    Reproduced: the stated setting agrees, and so does every other. Depends: some agree and some do
+    not; the choices that decide are named. Direction only: none agrees, and the stated setting has
+    the direction right. Not run: the stated setting was not, or one of the others.
+    """
+    stated = found[0][1]
+    if stated.agreement is Agreement.NOT_RUN:
+        return Verdict.NOT_RUN, stated.note
+    if missing := [spec for spec, one in found if one.agreement is Agreement.NOT_RUN]:
+        named = ", ".join(sorted({short(spec.varied) for spec in missing}))
+        return Verdict.NOT_RUN, f"{len(missing)} of {len(found)} settings, of {named}, were not run"
+    holds = [one.agreement is Agreement.AGREES for _, one in found]
+    if all(holds):
+        return Verdict.REPRODUCED, ""
+    if any(holds):
+        return Verdict.DEPENDS, "; ".join(deciding(found))
+    right = stated.agreement is Agreement.DIRECTION
+    return (Verdict.DIRECTION if right else Verdict.NOT_REPRODUCED), ""
+
+
+def deciding(found: Sequence[tuple[Specification, Finding]]) -> list[str]:
+    """For each choice that turns agreement: its values that agree, and those that do not."""
+    stated, first = found[0]
+    texts = []
+    for key in dict.fromkeys(spec.varied for spec, _ in found if spec.varied):
+        cases = [(stated.choices[key], first.agreement)]
+        cases += [(spec.choices[key], one.agreement) for spec, one in found if spec.varied == key]
+        agree = [str(value) for value, agreement in cases if agreement is Agreement.AGREES]
+        not_so = [str(value) for value, agreement in cases if agreement is not Agreement.AGREES]
+        if agree and not_so:
+            texts.append(f"{short(key)}: holds at {', '.join(agree)}, not at {', '.join(not_so)}")
+    return texts
+
+
+def specifications(opened: Mapping[str, Sequence[object]]) -> list[Specification]:
+    """The stated setting (the first value of every choice), then each other value on its own."""
+    stated = {key: values[0] for key, values in opened.items()}
+    null = frozenset(key for key, values in opened.items() if None in values)
+    others = [
+        Specification({**stated, key: value}, key, null)
+        for key, values in opened.items()
+        for value in values[1:]
+    ]
+    return [Specification(stated, null=null), *others]
