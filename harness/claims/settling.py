@@ -99,12 +99,13 @@ def settle(found: Sequence[tuple[Specification, Finding]]) -> tuple[Verdict, str
         named = ", ".join(sorted({short(spec.varied) for spec in missing}))
         return Verdict.NOT_RUN, f"{len(missing)} of {len(found)} settings, of {named}, were not run"
     holds = [one.agreement is Agreement.AGREES for _, one in found]
+    count = f"holds in {sum(holds)} of {len(found)} settings" if len(found) > 1 else ""
     if all(holds):
-        return Verdict.REPRODUCED, ""
+        return Verdict.REPRODUCED, count
     if any(holds):
-        return Verdict.DEPENDS, "; ".join(deciding(found))
+        return Verdict.DEPENDS, "; ".join([count, *deciding(found)])
     right = stated.agreement is Agreement.DIRECTION
-    return (Verdict.DIRECTION if right else Verdict.NOT_REPRODUCED), ""
+    return (Verdict.DIRECTION if right else Verdict.NOT_REPRODUCED), count
 
 
 def deciding(found: Sequence[tuple[Specification, Finding]]) -> list[str]:

@@ -37,7 +37,7 @@ from math import isnan
 import numpy as np
 
 from harness.claims.quantities import Measured, Setting, short
-from harness.runs.stats import Estimate, mean_of
+from harness.runs.stats import Estimate, Floats, mean_of
 
 SHARE_NOT_WORSE = 0.9
 WORSE_BY = 0.005
@@ -192,7 +192,7 @@ def judge_trend(measured: Sequence[Measured], *, against: str, expect: str) -> F
     """Rule `trend`. `expect` is falling or rising."""
     curves = [curve for one in measured for curve in one.curves(against)]
     sign = 1 if expect == "rising" else -1
-    found = [mean_of(curve.correlations()) for curve in curves]
+    found = [correlation_of(curve.correlations()) for curve in curves]
     sure = [
         _stands_out(one, sign, 0.0) and sign * curve.change() > MATTERS
         for one, curve in zip(found, curves, strict=True)
@@ -203,12 +203,19 @@ def judge_trend(measured: Sequence[Measured], *, against: str, expect: str) -> F
         return Finding(Agreement.AGREES, text, note, worst, measured[0].seeds)
     doubtful = [curve.name for ok, curve in zip(sure, curves, strict=True) if not ok]
     note += f"; not {expect} for certain: {'; '.join(doubtful)}"
-    together = mean_of(np.mean([curve.correlations() for curve in curves], axis=0))
+    together = correlation_of(np.mean([curve.correlations() for curve in curves], axis=0))
     changed = sign * float(np.mean([curve.change() for curve in curves])) > MATTERS
     agreement = Agreement.DIFFERS
     if changed and _stands_out(together, sign, 0.0):
         agreement = Agreement.DIRECTION
     return Finding(agreement, text, note, worst, measured[0].seeds)
+
+
+def correlation_of(values: Floats) -> Estimate:
+    """Mean over seeds; no correlation is beyond 1."""
+    found = mean_of(values)
+    ends = (None if end is None else min(max(end, -1.0), 1.0) for end in (found.low, found.high))
+    return Estimate(found.value, *ends, found.count)
 
 
 def _span(estimates: Sequence[Estimate]) -> tuple[Estimate, Estimate, str]:

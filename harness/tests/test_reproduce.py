@@ -11,6 +11,7 @@ from rich.table import Table
 
 from harness import reproduce
 from harness.runs.record import ROOT, write_run
+from harness.tests.support.claims import toy_check, words
 from plots.inputs import Inputs
 
 HANDED: list[Inputs] = []
@@ -71,7 +72,7 @@ def results(tmp_path: Path) -> Path:
     content = {"variants": ["paper"], "figures": figures}
     written = yaml.safe_dump(content, sort_keys=False)
     (tmp_path / "claims" / "p" / "figures.yaml").write_text(written)
-    claim = {"id": "p.one", "where": "Fig. 1", "metric": "s", "kind": "speedup", "paper": [1, 2]}
+    claim = words(id="p.one", paper=[1, 2], check=toy_check())
     (tmp_path / "claims" / "p.yaml").write_text(yaml.safe_dump({"claims": [claim]}))
     return tmp_path
 

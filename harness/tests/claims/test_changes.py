@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from harness.claims.changes import alike, main
+from harness.tests.support.claims import words
 
 COLUMNS = {"p.time": "extra_s", "p.whole": "end_to_end_s", "p.jct": "jct_s_mean"}
 
@@ -31,14 +32,14 @@ def root(tmp_path: Path) -> Path:
     folder.mkdir(parents=True)
     check = {"rule": "within", "scenario": "toy"}
     claims = [
-        {"id": name, "kind": "value", "paper": 1, "check": check | {"columns": [column]}}
+        words(id=name, kind="value", paper=1, check=check | {"columns": [column]})
         for name, column in COLUMNS.items()
     ]
     (folder / "p.yaml").write_text(yaml.safe_dump({"claims": claims}))
     publish(tmp_path, *map(row, COLUMNS))
     me = ("-c", "user.name=n", "-c", "user.email=e@x")
-    for words in (("init", "-q"), ("add", "."), (*me, "commit", "-q", "-m", "m")):
-        subprocess.run(["git", *words], cwd=tmp_path, check=True)
+    for given in (("init", "-q"), ("add", "."), (*me, "commit", "-q", "-m", "m")):
+        subprocess.run(["git", *given], cwd=tmp_path, check=True)
     return tmp_path
 
 

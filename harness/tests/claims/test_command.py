@@ -9,13 +9,13 @@ import yaml
 
 from harness.claims.command import main
 from harness.runs import record
-from harness.tests.support.claims import claim
+from harness.tests.support.claims import toy_check, words
 
 
 def write_runs(folder: Path) -> None:
-    """Two seeds of a system and of one that takes twice as long."""
+    """Five seeds of a system and of one that takes twice as long."""
     for name, seconds in (("new", 10.0), ("old", 20.0)):
-        for seed in range(2):
+        for seed in range(5):
             record.write_run(
                 folder / f"{name}{seed}",
                 config={"system": {"name": name}, "seed": seed},
@@ -30,19 +30,8 @@ def write_runs(folder: Path) -> None:
 def test_from_run_folders_to_the_verdict_file(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    facts = claim(where="Fig. 1", metric="seconds")
-    facts["check"] = {
-        "rule": "range",
-        "scenario": "toy",
-        "columns": ["end_to_end_s"],
-        "quantity": "speedup",
-        "system": {"config.system.name": "new"},
-        "baselines": [{"config.system.name": "old"}],
-        "paper": 2.0,
-        "step": 0.1,
-        "tolerance": 0.15,
-    }
-    unchecked = {key: value for key, value in facts.items() if key != "check"} | {"id": "p.y"}
+    facts = words(check=toy_check(paper=2.0, settings={}))
+    unchecked = words(id="p.y", check=None, input="fed in", note="of the workload")
     (tmp_path / "claims").mkdir()
     listed = yaml.safe_dump({"claims": [facts, unchecked]})
     (tmp_path / "claims" / "p.yaml").write_text(listed)
@@ -53,10 +42,10 @@ def test_from_run_folders_to_the_verdict_file(
     first, second = json.loads((tmp_path / "claims" / "p_verdicts.json").read_text())
     assert first["id"] == "p.fig.x"
     assert first["verdict"] == "reproduced"
-    assert first["ours"] == "1.95 [1.91, 2.00]"
-    assert (first["seeds"], first["basis"]) == (2, "gpu (fit error not stated)")
-    assert (second["verdict"], second["note"]) == ("not run", "no check")
+    assert first["ours"] == "1.84 [1.71, 1.99]"
+    assert (first["seeds"], first["basis"]) == (5, "gpu (fit error not stated)")
+    assert (second["verdict"], second["note"]) == ("input", "fed in; of the workload")
     printed = capsys.readouterr().out
     assert "p.fig.x" in printed
-    assert "1.95 [1.91, 2.00]" in printed
+    assert "1.84 [1.71, 1.99]" in printed
     assert main(["q", "--results", str(tmp_path)]) == 2

@@ -5,8 +5,8 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from harness.claims.checks import read_claims
 from harness.claims.derived.ssjf import MODELS, answered_per_s, latencies, quarter_per_s
+from harness.claims.reading import read_claims
 from harness.runs.record import ROOT
 
 NEVER = float("nan")
@@ -52,7 +52,7 @@ def test_a_quarter_of_all_requests_answered_or_not(tmp_path: Path) -> None:
 def table() -> pd.DataFrame:
     """The latencies beside those that the claims have as printed."""
     claims = read_claims(ROOT / "results" / "claims" / "ssjf.yaml")
-    return latencies({claim["id"]: claim for claim in claims})
+    return latencies({claim.id: claim.facts for claim in claims})
 
 
 def test_ratios_are_ours_over_the_papers() -> None:

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 import yaml
 
-from harness.claims.checks import read_claims
 from harness.claims.derived.columns import named
 from harness.claims.figures import FigureEntry, PaperFigures, read_figures
+from harness.claims.reading import read_claims
 from harness.runs.config import VARIANTS
 from harness.runs.record import ROOT
 
@@ -36,7 +36,7 @@ def test_every_paper_with_claims_has_figures() -> None:
 @pytest.mark.parametrize("paper", PAPERS)
 def test_every_claim_with_a_check_feeds_exactly_one_figure(paper: str) -> None:
     fed = [name for one in read_figures(CLAIMS, paper).figures.values() for name in one.claims]
-    checked = [one["id"] for one in read_claims(CLAIMS / f"{paper}.yaml") if "check" in one]
+    checked = [one.id for one in read_claims(CLAIMS / f"{paper}.yaml") if one.checks]
     assert sorted(fed) == sorted(checked)
 
 
@@ -70,13 +70,11 @@ def test_every_function_that_it_names_is_there(entry: FigureEntry) -> None:
 @pytest.mark.parametrize("entry", ENTRIES)
 def test_what_its_claims_are_tested_on_is_run(entry: FigureEntry) -> None:
     claims = [one for paper in PAPERS for one in read_claims(CLAIMS / f"{paper}.yaml")]
-    for one in (claim for claim in claims if claim["id"] in entry.claims):
-        for check in one["check"] if isinstance(one["check"], list) else [one["check"]]:
-            for variant in VARIANTS:
-                said = check | (check.get("code", {}) if variant == "code" else {})
-                tested_so = variant == "paper" or "code" in check
-                if "scenario" in said and tested_so:
-                    assert said["scenario"] in entry.scenarios(variant)
+    for one in (claim for claim in claims if claim.id in entry.claims):
+        for variant in VARIANTS:
+            for check, said in zip(one.checks, one.of(variant).checks, strict=True):
+                if said.scenario and (variant == "paper" or check.code):
+                    assert said.scenario in entry.scenarios(variant)
 
 
 def write(folder: Path, figure: dict[str, Any], variants: tuple[str, ...] = ("paper",)) -> Path:

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from harness.claims.judge import judge
-from harness.claims.verdicts import Verdict
+from harness.claims.verdicts import Agreement
 from harness.tests.support.claims import LIMIT, REQUESTS, check, even, falling, runs
 
 
@@ -25,9 +25,9 @@ def test_a_missing_cell_is_not_run() -> None:
     rows = runs(even(falling))
     name = rows["config.system.name"] == "old"
     gone = rows[name & (rows[REQUESTS] == 200) & (rows[LIMIT] == 16) & (rows["config.seed"] == 1)]
-    outcome = judge(check(), rows.drop(gone.index))
-    assert (outcome.verdict, outcome.ours) == (Verdict.NOT_RUN, "")
-    assert outcome.note == "no run for name old, requests 200, max_output_tokens 16, seed 1"
+    found = judge(check(), rows.drop(gone.index))
+    assert (found.agreement, found.ours) == (Agreement.NOT_RUN, "")
+    assert found.note == "no run for name old, requests 200, max_output_tokens 16, seed 1"
 
 
 @pytest.mark.parametrize(
@@ -42,9 +42,9 @@ def test_a_missing_cell_is_not_run() -> None:
     ],
 )
 def test_what_is_missing_is_said(rows: pd.DataFrame, note: str) -> None:
-    outcome = judge(check(), rows)
-    assert outcome.verdict == Verdict.NOT_RUN
-    assert note in outcome.note
+    found = judge(check(), rows)
+    assert found.agreement == Agreement.NOT_RUN
+    assert note in found.note
 
 
 def test_runs_beyond_the_ends_do_not_count() -> None:
@@ -52,17 +52,17 @@ def test_runs_beyond_the_ends_do_not_count() -> None:
         even(lambda count, limit: falling(count, limit) if count in (100, 200, 300) else 9),
         counts=(50, 100, 200, 300, 400),
     )
-    assert judge(check(), rows).verdict == Verdict.REPRODUCED
+    assert judge(check(), rows).agreement == Agreement.AGREES
 
 
 def test_several_runs_of_one_cell_are_not_guessed_between() -> None:
     rows = pd.concat([runs(even(falling)), runs(even(falling))], ignore_index=True)
     rows["config.policy.slots"] = [1] * (len(rows) // 2) + [2] * (len(rows) // 2)
-    outcome = judge(check(), rows)
-    assert outcome.verdict == Verdict.NOT_RUN
-    assert outcome.note.endswith("config.policy.slots differ")
+    found = judge(check(), rows)
+    assert found.agreement == Agreement.NOT_RUN
+    assert found.note.endswith("config.policy.slots differ")
     chosen = check(where={"config.policy.slots": 1})
-    assert judge(chosen, rows).verdict == Verdict.REPRODUCED
+    assert judge(chosen, rows).agreement == Agreement.AGREES
     absent = check(where={"config.engine": "x"})
     assert judge(absent, rows).note == "no runs with engine x"
 
@@ -71,8 +71,8 @@ def test_only_runs_of_one_variant_count() -> None:
     """The paper's unless another is asked for; here only the program's are as claimed."""
     rows = pd.concat([runs(even(lambda *_: 0.5)), runs(even(falling))], ignore_index=True)
     rows["config.variant"] = ["paper"] * (len(rows) // 2) + ["code"] * (len(rows) // 2)
-    assert judge(check(), rows).verdict == Verdict.NOT_REPRODUCED
-    assert judge(check(), rows, "code").verdict == Verdict.REPRODUCED
+    assert judge(check(), rows).agreement == Agreement.DIFFERS
+    assert judge(check(), rows, "code").agreement == Agreement.AGREES
 
 
 def test_figures_of_several_runs_are_added() -> None:
@@ -80,8 +80,8 @@ def test_figures_of_several_runs_are_added() -> None:
     times = {"new": 1.0, "old": 1.0, "older": 2.0}
     rows = runs(lambda name, count, limit, seed: (10.0 + seed) * times[name])
     both = check(baselines=[{"config.system.name": {"sum": ["old", "older"]}}], paper=[3.0, 3.0])
-    assert judge(both, rows).verdict == Verdict.REPRODUCED
-    assert judge(replace(both, paper=[2.0, 2.0]), rows).verdict != Verdict.REPRODUCED
+    assert judge(both, rows).agreement == Agreement.AGREES
+    assert judge(replace(both, paper=[2.0, 2.0]), rows).agreement != Agreement.AGREES
 
 
 def seed_in(folder: Path) -> float:
@@ -100,8 +100,8 @@ def test_a_figure_is_derived_from_run_folders() -> None:
         baselines=[],
         paper=[7, 7],
     )
-    assert judge(derived, rows).verdict == Verdict.REPRODUCED
-    assert judge(replace(derived, paper=[6, 6]), rows).verdict == Verdict.NOT_REPRODUCED
+    assert judge(derived, rows).agreement == Agreement.AGREES
+    assert judge(replace(derived, paper=[6, 6]), rows).agreement == Agreement.DIFFERS
 
 
 def test_settings_may_be_listed() -> None:
@@ -110,11 +110,11 @@ def test_settings_may_be_listed() -> None:
     pairs = list(zip(rows[REQUESTS], rows[LIMIT], strict=True))
     rows = rows[[pair in [(100, 8), (300, 16)] for pair in pairs]]
     listed = [{REQUESTS: 100, LIMIT: 8}, {REQUESTS: 300, LIMIT: 16}]
-    assert judge(check(settings=listed), rows).verdict == Verdict.REPRODUCED
-    assert judge(check(), rows).verdict == Verdict.NOT_RUN
+    assert judge(check(settings=listed), rows).agreement == Agreement.AGREES
+    assert judge(check(), rows).agreement == Agreement.NOT_RUN
 
 
 def test_an_older_programs_runs_do_not_count() -> None:
     old = runs(even(lambda *_: 9.0)).assign(code="c0", started="2025-01-01")
     rows = pd.concat([old, runs(even(falling))], ignore_index=True)
-    assert judge(check(), rows).verdict == Verdict.REPRODUCED
+    assert judge(check(), rows).agreement == Agreement.AGREES

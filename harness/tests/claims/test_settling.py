@@ -44,8 +44,11 @@ def test_verdicts(agreements: tuple[Agreement, ...], verdict: Verdict) -> None:
 
 def test_what_decides_is_named_with_its_values() -> None:
     note = settled(AGREES, DIFFERS, AGREES)[1]
-    assert note == "max_num_seqs: holds at 512, not at 256"
-    assert settled(DIFFERS, DIFFERS, AGREES)[1] == "keep: holds at True, not at False"
+    assert note == "holds in 2 of 3 settings; max_num_seqs: holds at 512, not at 256"
+    assert (
+        settled(DIFFERS, DIFFERS, AGREES)[1]
+        == "holds in 1 of 3 settings; keep: holds at True, not at False"
+    )
 
 
 def test_settings_that_were_not_run_are_named() -> None:

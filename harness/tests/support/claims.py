@@ -6,6 +6,7 @@ from typing import Any
 import pandas as pd
 
 from harness.claims.checks import Check
+from harness.claims.reading import Claim, claims_of
 
 REQUESTS, LIMIT = "config.workload.requests", "config.workload.max_output_tokens"
 
@@ -19,7 +20,7 @@ NAMES = ("new", "old", "older")
 SETTINGS = {REQUESTS: {"between": [100, 300]}, LIMIT: {"each": [8, 16]}}
 
 
-def runs(seconds: Seconds, *, seeds: int = 3, counts: tuple[int, ...] = (100, 200, 300)) -> Any:
+def runs(seconds: Seconds, *, seeds: int = 5, counts: tuple[int, ...] = (100, 200, 300)) -> Any:
     """One run per system, request count, limit and seed, taking `seconds` of them."""
     rows = [
         {
@@ -54,19 +55,7 @@ def even(speedup: Callable[[int, int], float]) -> Seconds:
 
 def check(**changes: Any) -> Check:
     """A range check of `old` over `new`, with changes."""
-    usual: dict[str, Any] = {
-        "rule": "range",
-        "scenario": "toy",
-        "columns": ["end_to_end_s"],
-        "quantity": "speedup",
-        "system": {"config.system.name": "new"},
-        "baselines": [{"config.system.name": "old"}],
-        "settings": SETTINGS,
-        "paper": [1.1, 2.4],
-        "step": 0.1,
-        "tolerance": 0.15,
-    }
-    return Check(**(usual | changes))
+    return Check(**toy_check(**({"paper": [1.1, 2.4]} | changes)))
 
 
 def falling(count: int, limit: int) -> float:
@@ -75,12 +64,35 @@ def falling(count: int, limit: int) -> float:
     return at_limit + (0.1 if (count, limit) == (100, 8) else 0.0)
 
 
-def claim(**parts: Any) -> dict[str, Any]:
-    """A claim with a check of every kind."""
+def words(**parts: Any) -> dict[str, Any]:
+    """What a file says of a claim; a part of None is left out."""
     usual: dict[str, Any] = {
         "id": "p.fig.x",
+        "where": "Fig. 1",
+        "quantity": "seconds of old over new",
         "kind": "speedup",
         "paper": [1.1, 2.4],
         "check": {"rule": "range", "scenario": "toy", "columns": ["s"]},
     }
-    return usual | parts
+    return {name: part for name, part in (usual | parts).items() if part is not None}
+
+
+def claim(**parts: Any) -> Claim:
+    """A claim as it is read."""
+    (found,) = claims_of({"claims": [words(**parts)]})
+    return found
+
+
+def toy_check(**changes: Any) -> dict[str, Any]:
+    """The words of a range check of `old` over `new`, with changes."""
+    usual: dict[str, Any] = {
+        "rule": "range",
+        "scenario": "toy",
+        "columns": ["end_to_end_s"],
+        "quantity": "speedup",
+        "system": {"config.system.name": "new"},
+        "baselines": [{"config.system.name": "old"}],
+        "settings": SETTINGS,
+        "step": 0.1,
+    }
+    return usual | changes

@@ -1,0 +1,134 @@
+"""What a claims file may say, and that ours say it."""
+
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+import yaml
+
+from harness.claims.judge import judge
+from harness.claims.reading import claims_of, read_claims
+from harness.claims.verdicts import Agreement
+from harness.runs.record import ROOT
+from harness.tests.support.claims import claim, toy_check, words
+
+REGISTRIES = ROOT / "results" / "claims"
+OPEN = {"key": "policy.rule.max_num_seqs", "values": [512, 256], "source": "not stated"}
+
+
+def test_a_check_takes_the_claims_figure_unless_it_has_its_own() -> None:
+    one = {"rule": "range", "scenario": "toy", "columns": ["s"]}
+    first, second = claim(check=[one, one | {"paper": 3}]).checks
+    assert (first.band.low, first.band.high) == (1.1, 2.4)
+    assert (second.band.low, second.band.high) == (3, 3)
+
+
+def test_a_check_is_made_of_named_blocks() -> None:
+    """A later block's words go before an earlier one's, and the check's own before all."""
+    blocks = {"a": {"rule": "range", "columns": ["a"], "step": 1}, "b": {"columns": ["b"]}}
+    check = {"use": ["a", "b"], "scenario": "toy", "step": 2, "code": {"use": "b", "step": 3}}
+    (found,) = claims_of({"blocks": blocks, "claims": [words(check=check)]})
+    (only,) = found.checks
+    assert (only.columns, only.step) == (["b"], 2)
+    (code,) = found.of("code").checks
+    assert (code.columns, code.step) == (["b"], 3)
+
+
+def test_what_a_paper_leaves_open_is_read() -> None:
+    (opened,) = claim(open=[OPEN]).open
+    assert (opened.key, opened.values, opened.source) == tuple(OPEN.values())
+
+
+WITH = "p.fig.x: "
+
+
+@pytest.mark.parametrize(
+    ("parts", "said"),
+    [
+        ({"metric": "s"}, "metric=s: No word of a claim is called 'metric'"),
+        ({"where": None}, "where is missing"),
+        ({"quote": 3}, "quote=3 is not a text"),
+        ({"setting": {"(400": None}}, "setting={'.400': None} is not a text"),
+        ({"kind": "sped"}, "kind=sped is none of speedup"),
+        ({"check": None}, "one of check, input, not_testable is needed, not 0"),
+        ({"input": "fed in"}, "one of check, input, not_testable is needed, not 2"),
+        ({"check": {"use": "fig7"}}, "use=fig7: No block is called 'fig7'"),
+        ({"check": "fig7"}, "check=fig7 is not words of a check"),
+        ({"check": toy_check(colums=["s"])}, "colums=.* closest: columns"),
+        ({"check": toy_check(rule="mean")}, "rule=mean is none of range, figure"),
+        ({"check": toy_check(tolerance="a")}, "tolerance=a is not a number of at least 0"),
+        ({"check": toy_check(columns="s")}, "columns=s is not a list of columns"),
+        ({"check": toy_check(baselines=[])}, "quantity=speedup needs baselines"),
+        ({"check": toy_check(table="t")}, "scenario=toy, table=t: one of them is needed"),
+        ({"check": toy_check(paper="far")}, "rule=range needs a figure or two .* paper=far"),
+        ({"check": toy_check(paper=[2, 1])}, r"paper=\[2, 1\] is not \[smallest, largest\]"),
+        ({"check": toy_check(rule="bound")}, "rule=bound needs take"),
+        ({"check": toy_check(code={"rule": "rnge"})}, "rule=rnge is none of"),
+        ({"open": OPEN}, "open={.*} is not a list"),
+        ({"open": [OPEN | {"value": 1}]}, "value=1: No word of an open choice"),
+        ({"open": [{"key": "a", "values": [1]}]}, "open.a has no source"),
+        ({"open": [OPEN | {"values": []}]}, r".*values=\[\] is not a list of values"),
+        ({"open": [OPEN | {"values": [1, 1]}]}, r".*values=\[1, 1\] has one twice"),
+        ({"open": [OPEN | {"values": [{"a": 1}]}]}, ".*holds what is no single value"),
+        ({"open": [OPEN | {"source": ""}]}, ".*source= is not a text"),
+        ({"open": [OPEN, OPEN]}, "open.policy.rule.max_num_seqs is there twice"),
+        ({"open": [OPEN | {"key": "config.a"}]}, ".*without config."),
+        ({"open": [OPEN | {"key": "system.name"}]}, "open.system.name decides nothing"),
+    ],
+)
+def test_a_wrong_word_is_one_sentence(parts: dict[str, Any], said: str) -> None:
+    usual = {"check": toy_check()} | parts
+    with pytest.raises(ValueError, match=f"^{WITH}{said}"):
+        claim(**usual)
+
+
+def test_no_effect_cannot_pass_as_figures_within_a_range() -> None:
+    """`within` asks nothing to differ, so it is for figures that nothing is compared with."""
+    with pytest.raises(ValueError, match="no effect would pass for a small one"):
+        claim(check=toy_check(rule="within"))
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("claims: 3", "claims is missing, a list"),
+        ("claims: []\nnames: {}", "names={}: No key of the file"),
+        ("blocks: {a: {use: b}}\nclaims: []", "blocks.a uses b, but a block uses no other"),
+        ("claims: [(400\n", "is no YAML: "),
+    ],
+)
+def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, content: str, said: str) -> None:
+    path = tmp_path / "p.yaml"
+    path.write_text(content)
+    with pytest.raises(ValueError, match=f"^p.yaml:? {said}"):
+        read_claims(path)
+    with pytest.raises(ValueError, match="there are no claims at"):
+        read_claims(tmp_path / "q.yaml")
+
+
+def test_a_claim_is_there_once() -> None:
+    with pytest.raises(ValueError, match=r"p\.fig\.x is there twice"):
+        claims_of({"claims": [words(), words()]})
+
+
+def test_the_registries_are_complete() -> None:
+    listed = [one.id for path in REGISTRIES.glob("*.yaml") for one in read_claims(path)]
+    expected = (Path(__file__).parent / "claim_ids.txt").read_text().split()
+    assert sorted(expected) == sorted(listed)
+
+
+@pytest.mark.parametrize("path", sorted(REGISTRIES.glob("*.yaml")), ids=lambda path: path.stem)
+def test_a_registry_has_checks_that_can_be_applied(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    assert not any(type(token).__name__ == "AnchorToken" for token in yaml.scan(text))
+    for one in read_claims(path):
+        assert one.id.startswith(f"{path.stem}.")
+        for check in (*one.checks, *one.of("code").checks):
+            rows = pd.DataFrame({"code": ["c"], "started": ["t"]})
+            found = judge(check, rows)
+            assert (found.agreement == Agreement.NOT_RUN) == (not check.table), one.id
+            if check.rule == "trend":
+                assert check.against in check.settings
+            else:
+                assert check.step > 0
