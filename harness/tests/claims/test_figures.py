@@ -36,8 +36,10 @@ def test_every_paper_with_claims_has_figures() -> None:
 @pytest.mark.parametrize("paper", PAPERS)
 def test_every_claim_with_a_check_feeds_exactly_one_figure(paper: str) -> None:
     fed = [name for one in read_figures(CLAIMS, paper).figures.values() for name in one.claims]
-    checked = [one.id for one in read_claims(CLAIMS / f"{paper}.yaml") if one.checks]
-    assert sorted(fed) == sorted(checked)
+    claims = read_claims(CLAIMS / f"{paper}.yaml")
+    checked = [one.id for one in claims if one.checks]
+    shown = {one.id for one in claims if not one.checks}
+    assert sorted(name for name in fed if name not in shown) == sorted(checked)
 
 
 @pytest.mark.parametrize("entry", ENTRIES)
