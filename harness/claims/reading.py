@@ -20,9 +20,9 @@ or instead of `check`
 
 An open choice: `key` is a key of the configuration (or a column of a table), the first of `values`
 is what the stated setting has, `source` where the values come from. Where `key` is one of a check's
-settings, each of `values` is a list: what the check's figure is taken over. A check may be made of `blocks`
-by `use: NAME`, or `use: [NAME, NAME]`: their words are put together, a later one's before an
-earlier one's and the check's own before all. A block uses no other block.
+settings, each of `values` is a list: what the check's figure is taken over. A check may be made of
+`blocks` by `use: NAME`, or `use: [NAME, NAME]`: their words are put together, a later one's before
+an earlier one's and the check's own before all. A block uses no other block.
 """
 
 from collections.abc import Mapping, Sequence

@@ -59,7 +59,8 @@ def lengths_by_prompt(data: Path) -> Json:
 def predictions(data: Path) -> Json:
     """How often a published predictor names the right class of five, and how long it takes.
 
-    `macro_f1` is the mean over classes, `weighted_f1` by their shares; `mean_ms` and `max_ms` are of one request.
+    `macro_f1` is the mean over classes, `weighted_f1` by their shares; `mean_ms` and `max_ms` are
+    of one request.
     """
     measured = pd.read_parquet(data / "lmsys_vicuna13b" / "predictions.parquet")
     truth = np.digitize(measured["output_tokens"], CLASS_ENDS)
