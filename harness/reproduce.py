@@ -2,12 +2,14 @@
 
 Runs the scenarios that they read (by harness/run.py), draws them from the runs and holds the
 paper's claims against them, as results/claims/<paper>/figures.yaml says; without a figure all of
-them. `--variant code` runs and judges what the authors' program does instead, and leaves figures
+them, and the curves over what the paper leaves open.
+`--variant code` runs and judges what the authors' program does instead, and leaves figures
 alone that show something else. `--draw-only` runs and judges nothing, `--list` says what there is.
 Bad input and missing runs end in one sentence and exit code 2.
 """
 
 import argparse
+import json
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -26,7 +28,7 @@ from harness.claims.figures import FigureEntry, PaperFigures, read_figures
 from harness.claims.reading import read_claims
 from harness.runs.config import VARIANTS
 from harness.runs.record import ROOT, current, read_summaries
-from plots import style
+from plots import specifications, style
 from plots.inputs import Inputs
 
 Claims = Mapping[str, Mapping[str, Any]]
@@ -100,6 +102,17 @@ def draw_all(paper: str, of: PaperFigures, chosen: Sequence[FigureEntry], result
             draw(paper, figure, inputs, results)
 
 
+def draw_specifications(paper: str, results: Path) -> None:
+    """Write how every claim comes out over what its paper leaves open, where any was judged so."""
+    path = results / "claims" / f"{paper}_verdicts.json"
+    rows = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else []
+    judged = [row for row in rows if "specifications" in row]
+    if specifications.curves_of(judged):
+        stem = results / "figures" / f"{paper}_specifications"
+        for written in style.save(specifications.draw(judged), stem):
+            print(written)
+
+
 def list_figures(chosen: Sequence[FigureEntry], variants: Sequence[str]) -> None:
     """Print what there is, and how long its runs take."""
     table = Table("figure", "shows", "minutes", "runs", box=None, pad_edge=False)
@@ -123,10 +136,13 @@ def reproduce(given: argparse.Namespace) -> int:
                 return status
     if given.draw_only or variants == of.variants:
         draw_all(given.paper, of, chosen, given.results)
-    if given.draw_only:
-        return 0
-    arguments = [given.paper, "--results", str(given.results)]
-    return max(command.main([*arguments, "--variant", variant]) for variant in variants)
+    status = 0
+    if not given.draw_only:
+        words = [given.paper, "--results", str(given.results)]
+        status = max(command.main([*words, "--variant", variant]) for variant in variants)
+    if not given.figures:
+        draw_specifications(given.paper, given.results)
+    return status
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

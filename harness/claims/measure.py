@@ -44,32 +44,39 @@ def measure(
     check = over_range(check, spec)
     rows = _rows(check, summaries, variant, spec)
     settings = _settings(check, rows)
-    matchers = (check.system, *check.baselines)
-    parts = [
-        [_chosen(_fitting(rows, plain), check, plain, spec) for plain in _summands(matcher)]
-        for matcher in matchers
+    sides = [
+        [
+            (plain, _chosen(_fitting(rows, plain), check, plain, spec))
+            for plain in _summands(matcher)
+        ]
+        for matcher in (check.system, *check.baselines)
     ]
+    parts = [part for side in sides for _, part in side]
     if spec.varied:
-        settings = [s for s in settings if all(_has(part, s) for side in parts for part in side)]
-        if not settings:
-            raise NotRunError(f"no runs of {check.scenario} with {_place(spec.choices)}")
-    sides = [[_in(part, settings) for part in side] for side in parts]
-    seeds = _seeds([part for side in sides for part in side], every=not spec.varied)
+        settings = [s for s in settings if all(_has(part, s) for part in parts)]
+    parts = [_in(part, settings) for part in parts] if settings else []
+    seeds = _seeds(parts, every=not spec.varied)
     if not seeds:
-        raise NotRunError(f"no runs of {check.scenario} at the settings of the paper")
+        place = _place(spec.choices) if spec.varied else "the settings of the paper"
+        raise NotRunError(f"no runs of {check.scenario} at {place}")
     tables = [
         sum(
-            (
-                _table(check, settings, seeds, side=part, matcher=plain)
-                for part, plain in zip(side, _summands(matcher), strict=True)
-            ),
+            (_table(check, settings, seeds, side=part, matcher=plain) for plain, part in side),
             np.zeros(()),
         )
-        for side, matcher in zip(sides, matchers, strict=True)
+        for side in sides
     ]
+    used = pd.concat(parts)
+    return _measured(check, settings, tables), used.loc[~used.index.duplicated()]
+
+
+def _measured(
+    check: Check, settings: Sequence[Setting], tables: Sequence[Floats]
+) -> list[Measured]:
+    """The system's figures beside each baseline's, or alone."""
     columns = [{"column": name} for name in check.columns] if len(check.columns) > 1 else [{}]
     against = list(zip(check.baselines, tables[1:], strict=True)) or [({}, tables[0])]
-    measured = [
+    return [
         Measured(
             label=" ".join(str(v) for v in matcher.values() if not isinstance(v, Mapping)),
             quantity=check.quantity,
@@ -79,8 +86,6 @@ def measure(
         )
         for matcher, baseline in against
     ]
-    used = pd.concat([part for side in sides for part in side])
-    return measured, used.loc[~used.index.duplicated()]
 
 
 def over_range(check: Check, spec: Specification) -> Check:
@@ -147,7 +152,7 @@ def _has(rows: pd.DataFrame, setting: Setting) -> bool:
 
 def _seeds(parts: Sequence[pd.DataFrame], *, every: bool) -> list[object]:
     """The seeds of any part, or those that all have."""
-    sets = [set(part[SEED]) for part in parts]
+    sets = [set(part[SEED]) for part in parts] or [set()]
     found: list[object] = sorted(set.union(*sets) if every else set.intersection(*sets))
     return found
 

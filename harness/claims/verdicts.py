@@ -214,8 +214,10 @@ def judge_trend(measured: Sequence[Measured], *, against: str, expect: str) -> F
 def correlation_of(values: Floats) -> Estimate:
     """Mean over seeds; no correlation is beyond 1."""
     found = mean_of(values)
-    ends = (None if end is None else min(max(end, -1.0), 1.0) for end in (found.low, found.high))
-    return Estimate(found.value, *ends, found.count)
+    low, high = (
+        None if end is None else min(max(end, -1.0), 1.0) for end in (found.low, found.high)
+    )
+    return Estimate(found.value, low, high, found.count)
 
 
 def _span(estimates: Sequence[Estimate]) -> tuple[Estimate, Estimate, str]:

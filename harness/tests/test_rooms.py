@@ -1,10 +1,13 @@
 """Rooms of the project and the floors they are on: who may import whom."""
 
+import re
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
 
+from harness.paths import ROOT
 from harness.tests.support.sources import (
     imports,
     is_test,
@@ -14,8 +17,9 @@ from harness.tests.support.sources import (
     relative,
 )
 
-GROUND = {"harness.paths", "harness.build"}
-"""Where the project is, and objects from YAML nodes: anybody may import them, they nothing."""
+GROUND = {"harness.paths", "harness.build", "harness.renamed"}
+"""Where the project is, objects from YAML nodes, names of before: anybody may import them, they
+nothing but each other."""
 
 ROOMS: dict[str, set[str]] = {
     **{name: set() for name in GROUND},
@@ -183,3 +187,16 @@ def test_what_serves_tests_alone_is_imported_by_tests_alone() -> None:
         if serves_tests(module)
     ]
     assert not found, "\n".join(found)
+
+
+@cache
+def _floor(room: str) -> int:
+    below = {room_of(module) for module in ROOMS[room]} - {room, None}
+    return 0 if room in GROUND else 1 + max((_floor(str(name)) for name in below), default=0)
+
+
+def test_the_page_of_the_architecture_has_the_floors_that_hold() -> None:
+    text = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8").partition("\n## Rooms")[2]
+    rows = re.findall(r"^\| (\d+|top) \| (.+) \|$", text, re.MULTILINE)
+    told = {room: floor for floor, rooms in rows for room in re.findall(r"`([\w.]+)`", rooms)}
+    assert told == {room: str(_floor(room)) for room in ROOMS} | dict.fromkeys(TOP, "top")
