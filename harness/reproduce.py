@@ -74,6 +74,9 @@ def inputs_of(
 
 
 def _rows(figure: FigureEntry, rows: pd.DataFrame) -> pd.DataFrame:
+    """The scenario's own cells that the figure is about, without what was varied beside them."""
+    if "config.varied" in rows:
+        rows = rows[rows["config.varied"].fillna("") == ""]
     for column, value in figure.where.items():
         rows = rows[rows[column] == value] if column in rows else rows[:0]
     return rows if rows.empty else with_derived(rows, figure.derive)

@@ -19,6 +19,8 @@ from plots.inputs import Claims, Inputs
 SEED = "config.seed"
 POLICY, PREDICTOR = "config.chosen.policy", "config.predictor.name"
 RATE, BURSTINESS = "config.workload.arrivals.rate_per_s", "config.workload.arrivals.burstiness"
+LOAD = "config.workload.arrivals.load"
+BURSTINESS_AT_LOAD = "config.workload.arrivals.process.burstiness"
 AGING = "config.policy.aging_tokens_per_s"
 BATCH, ROUND = "config.policy.rule.max_num_seqs", "config.workload.lengths.part"
 JCT, ANSWERED, QUARTER = "jct_s_mean", "answered_per_s", "quarter_per_s"
@@ -26,6 +28,8 @@ SLOWEST, WAIT = "jct_s_p99", "waiting_s_max"
 LABELS = {
     RATE: "requests per second",
     BURSTINESS: "burstiness (CV of the gaps)",
+    LOAD: "load (1: what FCFS serves)",
+    BURSTINESS_AT_LOAD: "burstiness (CV of the gaps)",
     BATCH: "largest batch",
     ROUND: "round of the conversation",
     AGING: "tokens that a second of waiting is worth",
@@ -82,22 +86,19 @@ PROGRAM = {
 }
 
 
-def _modes(
-    scenario: str, along: str, shows: tuple[str, str], at: Mapping[str, Matcher]
-) -> tuple[Panel, ...]:
+def _modes(scenario: str, along: tuple[str, str], shows: tuple[str, str]) -> tuple[Panel, ...]:
     """Three modes under the paper's method, then under the program's."""
     found = []
     for variant, modes, suffix in (("paper", PAPER, ""), ("code", PROGRAM, "_code")):
         for mode, (fcfs, ssjf) in modes.items():
-            where = at.get(mode, {}) if variant == "paper" else {}
             found.append(
                 Panel(
                     title=mode if variant == "paper" else f"{mode}, as its program",
                     scenario=scenario + suffix,
                     variant=variant,
-                    along=along,
+                    along=along[variant == "code"],
                     shows=shows[variant == "code"],
-                    curves=_curves(fcfs, ssjf, "empirical", True, where),
+                    curves=_curves(fcfs, ssjf, "noisy", True, {}),
                 )
             )
     return tuple(found)
@@ -111,7 +112,7 @@ def _batches(shows: tuple[str, str]) -> tuple[Panel, ...]:
             variant=variant,
             along=BATCH,
             shows=shows[variant == "code"],
-            curves=_curves(*modes[mode], "empirical", False, {}),
+            curves=_curves(*modes[mode], "noisy", False, {LOAD: 1.2} if variant == "paper" else {}),
         )
         for variant, modes, suffix in (("paper", PAPER, ""), ("code", PROGRAM, "_code"))
         for mode in ("dynamic batching", "continuous batching")
@@ -121,14 +122,14 @@ def _batches(shows: tuple[str, str]) -> tuple[Panel, ...]:
 def _rounds(shows: str) -> tuple[Panel, ...]:
     return tuple(
         Panel(
-            title=f"{rate:g} requests per second",
+            title=f"load {load:g}",
             scenario="ssjf_rounds",
             variant="paper",
             along=ROUND,
             shows=shows,
-            curves=_curves("fcfs_continuous", "ssjf_continuous", "noisy", False, {RATE: rate}),
+            curves=_curves("fcfs_continuous", "ssjf_continuous", "noisy", False, {LOAD: load}),
         )
-        for rate in (1.0, 1.5, 2.0)
+        for load in (0.7, 1.2, 4.0)
     )
 
 
@@ -150,14 +151,11 @@ def _aging() -> tuple[Panel, ...]:
     )
 
 
-_AT = {"no batching": {RATE: 0.4}, "dynamic batching": {RATE: 0.8}} | {
-    "continuous batching": {RATE: 0.8}
-}
 FIGURES: Mapping[str, tuple[Panel, ...]] = {
-    "fig4": _modes("ssjf_rates", RATE, (JCT, JCT), {}),
-    "fig5": _modes("ssjf_bursts", BURSTINESS, (JCT, JCT), _AT),
-    "fig6": _modes("ssjf_rates", RATE, (ANSWERED, QUARTER), {}),
-    "fig7": _modes("ssjf_bursts", BURSTINESS, (ANSWERED, QUARTER), _AT),
+    "fig4": _modes("ssjf_rates", (LOAD, RATE), (JCT, JCT)),
+    "fig5": _modes("ssjf_bursts", (BURSTINESS_AT_LOAD, BURSTINESS), (JCT, JCT)),
+    "fig6": _modes("ssjf_rates", (LOAD, RATE), (ANSWERED, QUARTER)),
+    "fig7": _modes("ssjf_bursts", (BURSTINESS_AT_LOAD, BURSTINESS), (ANSWERED, QUARTER)),
     "fig8": _batches((JCT, JCT)) + _batches((ANSWERED, QUARTER)),
     "fig9": _rounds(JCT) + _rounds(ANSWERED),
     "aging": _aging(),

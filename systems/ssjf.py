@@ -3,14 +3,16 @@
 Paper      Qiu et al., Efficient Interactive LLM Serving with Proxy Model-based Sequence Length
            Prediction, AIOps 2024, arXiv 2404.08509; sections below are its sections.
 Idea       A small model predicts how long each answer will be; whoever is predicted to be shortest
-           is admitted first. Requests that run are not preempted.
+           is admitted first. Requests that run are not preempted, as section 6 has it.
 Map        3.2 speculative shortest-job-first -> the key, predicted output tokens
            3.2 no, dynamic, continuous        -> the batch rule
            6 starvation                       -> aging, a guard that the paper leaves to later
 Constants  none of its own; the batch rule comes from the scenario
 Differs    a request whose prediction is not ready yet waits behind those whose prediction is. With
            aging a second of waiting counts as so many tokens less; its program instead serves the
-           longest waiting once it has waited 100 s or ten times its true duration
+           longest waiting once it has waited 100 s or ten times its true duration. Under a rule
+           that refills, as its program's is, one that has begun goes on only while none with a
+           shorter prediction waits: it is preempted, keeps its KV, and is counted so
 Checked    systems/tests/test_ssjf.py::test_shortest_prediction_first_by_hand
 """
 

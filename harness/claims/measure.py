@@ -7,6 +7,7 @@ of its authors' program.
 import itertools
 import json
 from collections.abc import Container, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -40,6 +41,7 @@ def measure(
     Of a specification other than the stated one only the settings and seeds count that were run
     for it. Raises `NotRunError` where runs are missing or not told apart.
     """
+    check = over_range(check, spec)
     rows = _rows(check, summaries, variant, spec)
     settings = _settings(check, rows)
     sides = [
@@ -84,6 +86,21 @@ def _measured(
         )
         for matcher, baseline in against
     ]
+
+
+def over_range(check: Check, spec: Specification) -> Check:
+    """The check over the values that a choice of a range names, where that is one of its settings.
+
+    What a figure of a paper is averaged over may be what it leaves open.
+    """
+    if not isinstance(check.settings, Mapping):
+        return check
+    ranges = {
+        f"config.{key}": {"each": value}
+        for key, value in spec.choices.items()
+        if isinstance(value, list) and f"config.{key}" in check.settings
+    }
+    return replace(check, settings={**check.settings, **ranges})
 
 
 def _rows(check: Check, summaries: pd.DataFrame, variant: str, spec: Specification) -> pd.DataFrame:

@@ -19,9 +19,10 @@ or instead of `check`
     not_testable  which data or hardware would be needed
 
 An open choice: `key` is a key of the configuration (or a column of a table), the first of `values`
-is what the stated setting has, `source` where the values come from. A check may be made of `blocks`
-by `use: NAME`, or `use: [NAME, NAME]`: their words are put together, a later one's before an
-earlier one's and the check's own before all. A block uses no other block.
+is what the stated setting has, `source` where the values come from. Where `key` is one of a check's
+settings, each of `values` is a list: what the check's figure is taken over. A check may be made of
+`blocks` by `use: NAME`, or `use: [NAME, NAME]`: their words are put together, a later one's before
+an earlier one's and the check's own before all. A block uses no other block.
 """
 
 from collections.abc import Mapping, Sequence
@@ -191,6 +192,9 @@ def _open(raw: object) -> Open:
 def _bearing(opened: Sequence[Open], checks: Sequence[Check]) -> None:
     """Raise ValueError for a choice that every check has made already."""
     for one in opened:
+        ranges = all(isinstance(value, list) for value in one.values)
+        if ranges and any(COLUMN + one.key in check.settings for check in checks):
+            continue
         if checks and all(check.fixes(COLUMN + one.key) for check in checks):
             raise ValueError(f"open.{one.key} decides nothing: every check names it itself")
 

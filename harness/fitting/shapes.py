@@ -60,18 +60,21 @@ def lengths_by_prompt(data: Path) -> Json:
 def predictions(data: Path) -> Json:
     """How often a published predictor names the right class of five, and how long it takes.
 
-    `macro_f1` is the mean over classes; `mean_ms` and `max_ms` are of one request.
+    `macro_f1` is the mean over classes, `weighted_f1` by their shares; `mean_ms` and `max_ms` are
+    of one request.
     """
     measured = pd.read_parquet(data / "lmsys_vicuna13b" / "predictions.parquet")
     truth = np.digitize(measured["output_tokens"], CLASS_ENDS)
     named = measured["pred_class5"].to_numpy()
     both = np.array([((truth == c) & (named == c)).sum() for c in range(len(CLASS_ENDS) + 1)])
     either = np.array([(truth == c).sum() + (named == c).sum() for c in range(len(CLASS_ENDS) + 1)])
+    share = np.bincount(truth, minlength=len(CLASS_ENDS) + 1) / len(truth)
     milliseconds = 1e3 * measured["predictor_s_class5"]
     row = {
         "predictor": "five classes",
         "accuracy": float(f"{(truth == named).mean():.4g}"),
         "macro_f1": float(f"{(2 * both / either).mean():.4g}"),
+        "weighted_f1": float(f"{(share * 2 * both / either).sum():.4g}"),
         "mean_ms": float(f"{milliseconds.mean():.4g}"),
         "max_ms": float(f"{milliseconds.max():.4g}"),
     }

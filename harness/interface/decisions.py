@@ -81,10 +81,11 @@ class StaticBatching:
     """Request-level batching: when nothing runs, a batch is made and stays together.
 
     It starts once `max_num_seqs` requests are there or the oldest has waited `max_wait_s`. With
-    `refills` it ends when its first request finishes, and the others go on in the next batch, which
-    does not wait for more; otherwise it ends when all have finished (arXiv 2404.08509 sec. 3.2 and
-    fig. 3). Each request is promised KV for its longest answer. `pads_prompts` as in
-    `ContinuousBatching`.
+    `refills` it ends when its first request finishes, and the next one, which does not wait for
+    more, is filled from the whole order: one that has begun and comes after newcomers in it is
+    preempted, keeps its KV and goes on in a later batch. Otherwise a batch ends when all have
+    finished (arXiv 2404.08509 sec. 3.2 and fig. 3). Each request is promised KV for its longest
+    answer. `pads_prompts` as in `ContinuousBatching`.
     """
 
     max_num_seqs: int
@@ -109,7 +110,8 @@ class StaticBatching:
 class PriorityOrder:
     """A priority order: until the next decision, the engine fills every batch of a group by `rule`.
 
-    Requests are ordered by `key`, lowest first, then by id; none is preempted to admit another.
+    Requests are ordered by `key`, lowest first, then by id; none is preempted to admit another but
+    where a `StaticBatching` refills.
     `key` is a pure function of facts and predictions (float64 per row of the table), so the engine
     may evaluate it for later arrivals without asking the policy again. None orders by arrival.
 

@@ -6,11 +6,20 @@ from collections import deque
 from typing import ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import brentq
+from scipy.stats import norm
 
 from harness.interface.entities import LengthPrediction, Request
 from harness.interface.policies import LengthPredictor
 from harness.predictors.ecdf import Ecdf, load_lengths
 from harness.predictors.ground_truth import GroundTruth
+
+Floats = NDArray[np.float64]
+
+ERRORS = ("alike", "by_gap")
+PAIRED = 300  # requests, all pairs of which say how often a comparison is right
+FURTHEST = 12.0  # of the logarithm of a spread: nothing, or nothing but noise
 
 
 class Pairwise:
@@ -18,12 +27,24 @@ class Pairwise:
 
     A request finds its place among the last `window` requests by binary search, as a new arrival
     finds its place in a sorted queue: log2 of them comparisons, each of which takes `latency_s` and
-    is right with probability `accuracy`. The place, as a share, becomes a length by the
-    distribution `lengths`, so that predictions of different times can be compared.
+    is right with probability `accuracy`: in every comparison alike, or by the gap, where answers
+    nearly as long as each other are hard to tell and `accuracy` is the mean over pairs. The place,
+    as a share, becomes a length by the distribution `lengths`, so that predictions of different
+    times can be compared.
     """
 
-    def __init__(self, *, accuracy: float, latency_s: float, window: int, lengths: str) -> None:
-        """Raises ValueError for an accuracy outside 0 to 1, a window below 1, unknown lengths."""
+    def __init__(
+        self, *, accuracy: float, errors: str, latency_s: float, window: int, lengths: str
+    ) -> None:
+        """`errors` is alike or by_gap.
+
+        Raises ValueError for an accuracy outside 0 to 1 (by the gap 0.5 to 1), a window below 1,
+        unknown errors and unknown lengths.
+        """
+        if errors not in ERRORS:
+            raise ValueError(f"predictor.errors={errors} is none of {', '.join(ERRORS)}")
+        if errors == "by_gap" and not 0.5 <= accuracy <= 1:
+            raise ValueError(f"predictor.accuracy is {accuracy}, by the gap it is 0.5 to 1")
         if not 0 <= accuracy <= 1:
             raise ValueError(f"predictor.accuracy is {accuracy}, it must lie between 0 and 1")
         if latency_s < 0:
@@ -31,25 +52,65 @@ class Pairwise:
         if window < 1:
             raise ValueError(f"predictor.window is {window}, it must be at least 1")
         self._accuracy, self._latency_s, self._window = accuracy, latency_s, window
-        self._lengths = load_lengths(lengths)
+        self._errors, self._lengths = errors, load_lengths(lengths)
 
     def of(self, workload: GroundTruth, seed: int) -> LengthPredictor:
         """Same workload and seed, same predictions to requests that come in the same order."""
         rng = np.random.default_rng([seed, 10])
-        comparer = _Comparer(workload, self._accuracy, rng)
+        spread = None
+        if self._errors == "by_gap":
+            spread = _spread(workload.output_tokens, self._accuracy)
+        comparer = _Comparer(workload, self._accuracy, spread, rng)
         return _Placed(comparer, self._latency_s, self._window, self._lengths)
 
 
 class _Comparer:
-    """Which of two answers is the longer, by the truth or, as often as it errs, against it."""
+    """Which of two answers is the longer, by the truth or, as often as it errs, against it.
 
-    def __init__(self, workload: GroundTruth, accuracy: float, rng: np.random.Generator) -> None:
-        self._tokens, self._accuracy, self._rng = workload.output_tokens, accuracy, rng
+    With a `spread` it is right the more often the more the answers differ; see `_right_by_gap`.
+    """
+
+    def __init__(
+        self,
+        workload: GroundTruth,
+        accuracy: float,
+        spread: float | None,
+        rng: np.random.Generator,
+    ) -> None:
+        self._tokens, self._accuracy = workload.output_tokens, accuracy
+        self._spread, self._rng = spread, rng
 
     def is_longer(self, one: int, other: int) -> bool:
         """Belief that `one` is answered at greater length."""
-        truth = bool(self._tokens[one] > self._tokens[other])
-        return truth if self._rng.random() < self._accuracy else not truth
+        tokens, accuracy = self._tokens, self._accuracy
+        truth = bool(tokens[one] > tokens[other])
+        if self._spread is not None:
+            gap = abs(math.log(tokens[one] / tokens[other]))
+            accuracy = float(_right_by_gap(np.array([gap]), self._spread)[0])
+        return truth if self._rng.random() < accuracy else not truth
+
+
+def _right_by_gap(gap: Floats, spread: float) -> Floats:
+    """How often a comparison is right: half at no gap, always at a wide one.
+
+    Gaps are of the logarithms of lengths, of which normal noise of this spread is heard.
+    """
+    return np.asarray(norm.cdf(gap / spread), np.float64)
+
+
+def _spread(tokens: NDArray[np.int64], accuracy: float) -> float:
+    """The noise with which so many comparisons of these answers are right."""
+    logs = np.log(tokens[:PAIRED])
+    gaps = np.abs(logs[:, None] - logs[None, :])[~np.eye(len(logs), dtype=bool)]
+
+    def excess(log_spread: float) -> float:
+        return float(_right_by_gap(gaps, math.exp(log_spread)).mean()) - accuracy
+
+    if not len(gaps) or excess(-FURTHEST) <= 0:
+        return math.exp(-FURTHEST)
+    if excess(FURTHEST) >= 0:
+        return math.exp(FURTHEST)
+    return math.exp(brentq(excess, -FURTHEST, FURTHEST))
 
 
 class _Placed:

@@ -43,8 +43,8 @@ def read_card(folder: Path) -> Json:
     for name in (CARD, WEIGHTS, TOKENIZER, ENCODER):
         if not (folder / name).is_file():
             raise ValueError(
-                f"{folder} is no checkpoint of a proxy model, {name} is missing; "
-                "make train-predictor writes them"
+                f"{folder} is no checkpoint of a proxy model, {name} is missing: train one with "
+                "python -m harness.training --prompts FILE (prompt, response_tokens)"
             )
     try:
         card = json.loads((folder / CARD).read_text(encoding="utf-8"))

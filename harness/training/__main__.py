@@ -1,11 +1,23 @@
 """Trains the heads of a proxy model: `python -m harness.training`.
 
-Each head becomes a checkpoint below --out, and its errors on prompts that nobody trained on a table
-for `predictor=empirical`. Checkpoints are never tracked; the tables and the summary go below
-results/local, or with --publish to where they are read and shown. Unless --separate is given the
-heads share the encoder of the first phase, to fit the minutes; the paper fine-tunes one encoder per
-head. The first phase takes at most 60% of --minutes, and with --separate each head has its share of
-that.
+    python -m harness.training --prompts FILE [--minutes 5] [--heads reg_l1]
+
+FILE is parquet, CSV or JSONL with the columns `prompt` (a text, or the turns of a conversation as a
+list), `response_tokens` (of the answer) and, if it is known, `prompt_tokens`. Without --prompts
+the project's own data are read, which an installed project does not have. Each head becomes a
+checkpoint below --out, where predictor=proxy finds it, and its errors on prompts that nobody
+trained on a table for `predictor=empirical`. Checkpoints are never tracked; tables and summary go
+below results/local, or with --publish to where they are read and shown.
+
+What arXiv 2404.08509 (sections 3.1 and 4.3) and its program do otherwise: BERT-base (--base; ours
+has six layers); one encoder per head (--separate; ours share that of the first phase); up to a
+million rows of LMSYS-Chat-1M; six epochs, the first three of all weights (ours end by --minutes,
+--epochs and the validation loss); rates of 1e-5 and then 1e-4 (ours 1e-4 for the encoder and 5e-4
+for heads, then 1e-3); batches of 16 (ours 32); 512 tokens in both phases (ours learns from the last
+128 in the first, and predicts from 512); the name of the model that answers, one-hot (ours has
+none); a pair of prompts read as one text (ours scores each alone and compares the scores).
+
+The first phase takes at most 60% of --minutes, and with --separate each head has its share of that.
 """
 
 import argparse
@@ -38,6 +50,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Command line; returns the exit status."""
     parser = argparse.ArgumentParser(prog="python -m harness.training", description=__doc__)
     parser.add_argument("--data", type=Path, default=Path("../shared/data"), help="prompts")
+    parser.add_argument("--prompts", type=Path, default=None, help="your own, instead of --data")
     parser.add_argument("--base", default="minilm", help="minilm, scratch, a folder or a hub name")
     parser.add_argument("--heads", nargs="+", default=list(HEADS), metavar="HEAD")
     parser.add_argument("--separate", action="store_true", help="an encoder for every head")
@@ -51,6 +64,9 @@ def main(arguments: list[str] | None = None) -> int:
     published.add_publish(parser)
     options = parser.parse_args(arguments)
     publish = options.publish
+    if publish and options.prompts:
+        print("error: --publish is of the project's own data, not of --prompts", file=sys.stderr)
+        return 2
     summary = options.out or published.place("predictors", publish=publish)
     options.out = options.out or published.RESULTS / "predictors"
     options.profiles = options.profiles or (
@@ -88,13 +104,14 @@ def _trained(options: argparse.Namespace) -> dict[str, Any]:
 
     from harness.predictors.proxy_heads import lengths_of
     from harness.training.baselines import baselines
-    from harness.training.data import read_rows, split_rows
+    from harness.training.data import read_prompts, read_rows, split_rows
     from harness.training.runs import TIMED, Plan, minutes_since, run
     from harness.training.training import Settings
 
     started_s = time.monotonic()
     torch.set_num_threads(options.threads)
-    rows, files = read_rows(options.data)
+    own = options.prompts
+    rows, files = read_rows(options.data) if own is None else read_prompts(own)
     splits = split_rows(rows, files, seed=options.seed, most_rows=options.rows)
     settings = Settings(**_settings(options))
     plan = Plan(

@@ -8,6 +8,8 @@ import numpy as np
 import pandas as pd
 
 from harness.predictors.proxy_card import sha256
+from harness.workloads.prompts import token_counts
+from harness.workloads.text_prompts import TEXT, text_rows
 
 PROMPTS = ("alpaca/prompts", "gpteacher/prompts", "no_robots/test_prompts", "alpaca_eval/prompts")
 LENGTHS = "alpaca_eval/lengths"  # of many models; ours is the one that also answered `alpaca`
@@ -68,6 +70,25 @@ def read_rows(data: Path) -> tuple[pd.DataFrame, dict[str, str]]:
         raise ValueError(f"the data in {str(data)!r} cannot be read: {error}") from error
     files = {f"{name}.parquet": sha256(path) for name, path in paths.items()}
     return pd.concat(parts, ignore_index=True).dropna(subset=["tokens"]), files
+
+
+def read_prompts(path: Path) -> tuple[pd.DataFrame, dict[str, str]]:
+    """The same of a user's own file: columns as `harness.workloads.text_prompts` reads them.
+
+    Raises ValueError for a file that is missing or damaged.
+    """
+    if not path.is_file():
+        raise ValueError(f"--prompts={path} is no file")
+    rows, tokens = text_rows(path)
+    found = pd.DataFrame(
+        {
+            "prompt": rows[TEXT],
+            "tokens": tokens,
+            "prompt_tokens": token_counts(str(path), rows),
+            "source": path.stem,
+        }
+    )
+    return found, {path.name: sha256(path)}
 
 
 def split_rows(

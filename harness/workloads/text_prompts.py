@@ -56,7 +56,7 @@ class TextPrompts:
     def build(self, seed: int) -> Workload:
         """Same seed, same workload. Raises ValueError for a corrupt row and too few rows."""
         name, count = str(self._path), self._requests
-        rows, truth = self._rows()
+        rows, truth = text_rows(self._path)
         if len(rows) < count:
             raise ValueError(f"{name} has {len(rows)} prompts, {count} were asked for")
         order, gaps = (np.random.default_rng([seed, 13, part]) for part in range(2))
@@ -80,21 +80,23 @@ class TextPrompts:
             texts=tuple(rows[TEXT].iloc[picked]),
         )
 
-    def _rows(self) -> tuple[pd.DataFrame, Ints]:
-        """Rows of the file, with conversations as one text, and the true answer lengths."""
-        rows = read_rows(self._path)
-        for column in (TEXT, ANSWER):
-            if column not in rows:
-                there = ", ".join(map(str, rows.columns))
-                raise ValueError(f"{self._path} has no column {column}, but {there}")
-        truth = np.array([as_count(value) for value in rows[ANSWER]], np.int64)
-        if (truth < 1).any():
-            row = int(np.argmax(truth < 1))
-            value = rows[ANSWER].tolist()[row]
-            raise ValueError(f"{self._path} row {row + 1}: {ANSWER} is {value!r:.60}")
-        return rows.assign(
-            **{TEXT: [_text(self._path, *it) for it in enumerate(rows[TEXT])]}
-        ), truth
+
+def text_rows(path: Path) -> tuple[pd.DataFrame, Ints]:
+    """Rows of a file, with conversations as one text, and the true answer lengths.
+
+    Columns are those of `TextPrompts`. Raises ValueError for a missing one and a corrupt row.
+    """
+    rows = read_rows(path)
+    for column in (TEXT, ANSWER):
+        if column not in rows:
+            there = ", ".join(map(str, rows.columns))
+            raise ValueError(f"{path} has no column {column}, but {there}")
+    truth = np.array([as_count(value) for value in rows[ANSWER]], np.int64)
+    if (truth < 1).any():
+        row = int(np.argmax(truth < 1))
+        value = rows[ANSWER].tolist()[row]
+        raise ValueError(f"{path} row {row + 1}: {ANSWER} is {value!r:.60}")
+    return rows.assign(**{TEXT: [_text(path, *it) for it in enumerate(rows[TEXT])]}), truth
 
 
 def conversation(turns: Sequence[str]) -> str:

@@ -151,6 +151,8 @@ class Stepper:
             left = live.tokens_left(batch.tokens)
             flight.iterations = min(left) if batch.until is Until.FIRST else max(left)
         live.kv.grow_all(batch.tokens)
+        if batch.until is Until.FIRST:
+            self._pass_over(live, batch)
         for request in prompts:
             self._start(request)
         live.in_flight = (batch,)
@@ -166,6 +168,16 @@ class Stepper:
         elif not np.isnan(arrays.preempted_at_s[request]):
             arrays.preempted_s[request] += now_s - arrays.preempted_at_s[request]
             arrays.preempted_at_s[request] = np.nan
+
+    def _pass_over(self, live: LiveGroup, batch: Batch) -> None:
+        """Who has begun and is not in the next of these batches is preempted, and keeps its KV."""
+        arrays, now_s = self.state.arrays, self.state.now_s
+        for request, view in live.members.items():
+            if request in batch.tokens:
+                self._start(request)
+            elif view.kv_tokens > 0 and np.isnan(arrays.preempted_at_s[request]):
+                arrays.preemptions[request] += 1
+                arrays.preempted_at_s[request] = now_s
 
     def _steady_iterations(
         self, live: LiveGroup, batch: Batch, flight: Flight, wake_s: float | None

@@ -22,10 +22,11 @@ from harness.engines.vllm.groups import Groups, Served
 from harness.engines.vllm.loading import Loader
 from harness.engines.vllm.measured import Measured
 from harness.engines.vllm.options import VllmOptions
+from harness.engines.vllm.predictions import Predictions
 from harness.engines.vllm.prompts import Prompts
 from harness.engines.vllm.ray import GroupLost, RayGroup, start_ray
 from harness.interface.decisions import Deployment
-from harness.interface.entities import GroupId, LengthPrediction, RequestId, ServiceId
+from harness.interface.entities import GroupId, ServiceId
 from harness.interface.events import Event, ServiceDrained
 from harness.interface.policies import Capability, System
 from harness.workloads.workload import Workload
@@ -52,7 +53,7 @@ class Run:
         )
         self.state = self.lifecycle.state
         self.client = Client(workload, self.lifecycle.roots, self.clock)
-        self.timers: list[tuple[float, RequestId, LengthPrediction]] = []
+        self.predictions = Predictions(self.lifecycle, self.clock)
         self.measured = Measured(workload, self.state.arrays, recorder, at_once=options.ray)
         self.owns_ray = False
         self.sampler: Sampler | None = None
@@ -199,9 +200,7 @@ class Run:
         for service in list(self.lifecycle.held_back):
             self._hand_out(service)
         if self.system.predictor is not None:
-            for request in requests:
-                name, length, seconds = self.lifecycle.predict(self.system.predictor, request)
-                self.timers.append((self.clock() + seconds, name, length))
+            self.predictions.ask(self.system.predictor, requests)
 
     def _hand_out(self, service: ServiceId) -> None:
         self.state.now_s = self.clock()
@@ -232,10 +231,7 @@ class Run:
 
     def _due(self) -> None:
         """Deliver the predictions that are ready."""
-        now_s = self.clock()
-        for timer in [t for t in self.timers if t[0] <= now_s]:
-            self.timers.remove(timer)
-            _, request, length = timer
+        for request, length in self.predictions.ready():
             self.state.predicted[request] = length
             for group in self.groups.live.values():
                 group.predict(request, length)

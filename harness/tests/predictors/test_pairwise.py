@@ -17,7 +17,8 @@ LENGTHS = "lmsys_vicuna13b"
 
 def made(**changes: Any) -> Pairwise:
     """One that never errs and remembers everything, with changes."""
-    usual: dict[str, Any] = {"accuracy": 1.0, "latency_s": 0.5, "window": 10_000}
+    usual: dict[str, Any] = {"accuracy": 1.0, "errors": "alike", "latency_s": 0.5}
+    usual |= {"window": 10_000}
     return Pairwise(**(usual | {"lengths": LENGTHS} | changes))
 
 
@@ -134,5 +135,31 @@ def test_it_knows_nothing_before_a_request_comes() -> None:
     ],
 )
 def test_impossible_settings_are_refused(changes: dict[str, Any], said: str) -> None:
+    with pytest.raises(ValueError, match=f"^{said}"):
+        made(**changes)
+
+
+def test_errors_by_the_gap_are_as_many_and_cost_less_order() -> None:
+    """As often right on the mean over pairs, wide gaps nearly always: the order is kept better."""
+    load = shuffled()
+    truth = load.output_tokens
+    kept = {
+        errors: spearmanr(truth, asked(made(accuracy=0.75, errors=errors), load)[0]).statistic
+        for errors in ("alike", "by_gap")
+    }
+    assert kept["by_gap"] > kept["alike"] + 0.05
+    assert spearmanr(truth, asked(made(errors="by_gap"), load)[0]).statistic > 0.99
+    coin = asked(made(accuracy=0.5, errors="by_gap"), load)[0]
+    assert abs(spearmanr(truth, coin).statistic) < 0.15
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"errors": "wide"}, "predictor.errors=wide is none of alike, by_gap"),
+        ({"errors": "by_gap", "accuracy": 0.4}, "predictor.accuracy is 0.4, by the gap it is"),
+    ],
+)
+def test_errors_that_cannot_be_are_refused(changes: dict[str, Any], said: str) -> None:
     with pytest.raises(ValueError, match=f"^{said}"):
         made(**changes)

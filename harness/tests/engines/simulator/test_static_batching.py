@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from baselines.fcfs import Fcfs
 from harness.engines.recorder import Recorder
-from harness.interface.decisions import StaticBatching
+from harness.interface.decisions import Decision, PriorityOrder, StaticBatching
 from harness.interface.draft import Draft
 from harness.interface.filling import fill_static
 from harness.tests.support.fakes import FakeScene, launched
@@ -54,6 +54,26 @@ def test_a_refilled_batch_ends_at_its_first_answer() -> None:
     """
     ends_s = finished_s(([4, 1, 1], [0.0, 0.0, 0.1]), batches(2, refills=True))
     assert ends_s == pytest.approx([1.75, 0.5, 1.25])
+
+
+class LaterFirst(Fcfs):
+    """Whoever has come last goes first."""
+
+    def __init__(self, *, rule: StaticBatching) -> None:
+        order = PriorityOrder(lambda table: -table.arrival_s, rule)
+        self._decision = Decision(priority_order=order)
+
+
+def test_who_has_begun_and_is_passed_over_is_preempted_and_keeps_its_kv() -> None:
+    """r0 (4 tokens) and r1 (1) begin; r1 ends at 0.5 s, and r2 and r3 (2), better, go on till 1.25.
+
+    Then r0 takes its three decodes up to 2 s, without its prompt again.
+    """
+    load = workload([10] * 4, [4, 1, 2, 2], [0.0, 0.0, 0.1, 0.2])
+    frame = serve(load, LaterFirst(rule=batches(2, refills=True)), costs=FREE).requests
+    assert frame["finished_s"].tolist() == pytest.approx([2.0, 0.5, 1.25, 1.25])
+    assert frame["preemptions"].tolist() == [1, 0, 0, 0]
+    assert frame["preempted_s"].tolist() == pytest.approx([0.75, 0.0, 0.0, 0.0])
 
 
 def test_tokens_returned_with_the_batch_come_first_at_its_end() -> None:

@@ -1,0 +1,34 @@
+"""Predictions on a real clock: asked for at arrival, delivered when they are ready."""
+
+from collections.abc import Callable, Iterable, Iterator
+
+from harness.engines.lifecycle import Lifecycle
+from harness.interface.entities import LengthPrediction, RequestId
+from harness.interface.policies import LengthPredictor
+
+
+class Predictions:
+    """What a predictor has said and nobody has been told yet.
+
+    A prediction is ready so many seconds after it was asked for, and not before the predictor has
+    answered: one that computes has taken these seconds by then, one that draws them has not.
+    """
+
+    def __init__(self, lifecycle: Lifecycle, clock: Callable[[], float]) -> None:
+        self._lifecycle, self._clock = lifecycle, clock
+        self._waiting: list[tuple[float, RequestId, LengthPrediction]] = []
+
+    def ask(self, predictor: LengthPredictor, requests: Iterable[int]) -> None:
+        """Ask about requests that have arrived, one after the other."""
+        for request in requests:
+            asked_s = self._clock()
+            name, length, seconds = self._lifecycle.predict(predictor, request)
+            self._waiting.append((asked_s + seconds, name, length))
+
+    def ready(self) -> Iterator[tuple[RequestId, LengthPrediction]]:
+        """Those that are ready now, each once."""
+        now_s = self._clock()
+        due = [one for one in self._waiting if one[0] <= now_s]
+        for one in due:
+            self._waiting.remove(one)
+            yield one[1:]

@@ -1,0 +1,58 @@
+"""Arrivals at a fraction of what a machine can serve: loads that mean the same in every setting."""
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from harness.paths import PROFILES
+from harness.workloads.arrivals import Arrivals, Floats, Generator
+from harness.workloads.settings import require_positive
+
+CAPACITIES = PROFILES / "capacity.json"
+"""Written by `python -m harness.benchmarks.capacity`, whose docstring says what capacity is."""
+
+
+class AtLoad:
+    """A process of arrivals whose rate is `load` times a measured capacity.
+
+    Load 1 is as much as first come first served serves of a backlog; above, requests come faster
+    than anybody answers them and the queue grows for as long as they come.
+    """
+
+    def __init__(
+        self,
+        *,
+        load: float,
+        process: Callable[..., Arrivals],
+        setting: Mapping[str, str | int | bool | None],
+    ) -> None:
+        """`process` is a class of arrivals that lacks `rate_per_s`; `setting` names the capacity.
+
+        Raises ValueError for a load that is not positive and a capacity that was not measured.
+        """
+        require_positive("workload.arrivals", load=load)
+        self.rate_per_s = load * capacity_per_s(setting)
+        self._arrivals = process(rate_per_s=self.rate_per_s)
+        digest = hashlib.sha256(CAPACITIES.read_bytes()).hexdigest()
+        self.datasets: Mapping[str, str] = {**self._arrivals.datasets, CAPACITIES.stem: digest}
+
+    def draw(self, count: int, rng: Generator) -> Floats:
+        """As `Arrivals`."""
+        return self._arrivals.draw(count, rng)
+
+
+def capacity_per_s(setting: Mapping[str, object]) -> float:
+    """Requests per second that first come first served was measured to serve in a setting.
+
+    Raises ValueError where it was not measured there.
+    """
+    table: Mapping[str, Any] = json.loads(CAPACITIES.read_text(encoding="utf-8"))
+    for row in table["rows"]:
+        if row["setting"] == setting:
+            return float(row["requests_per_s"])
+    place = ", ".join(f"{key} {value}" for key, value in setting.items() if value is not None)
+    raise ValueError(
+        f"the capacity of {place} was not measured: add it to a scenario of backlogs and run "
+        "python -m harness.benchmarks.capacity SCENARIO"
+    )
