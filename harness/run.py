@@ -21,7 +21,7 @@ import re
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import hydra
 from hydra.core.config_store import ConfigStore
@@ -84,8 +84,8 @@ def cell_configs(config: DictConfig) -> Iterator[tuple[dict[str, object], dict[s
     """
     overrides = HydraConfig.get().overrides
     chosen = [str(o) for o in overrides.task]
+    given = _given()
     where = [str(o) for o in overrides.hydra if str(o).startswith("hydra.searchpath=")]
-    given = {o.lstrip("+~").partition("=")[0] for o in chosen}
     axes = OmegaConf.to_container(config.matrix, resolve=True)
     skip = OmegaConf.to_container(config.skip, resolve=True)
     assert isinstance(axes, dict)
@@ -112,6 +112,21 @@ def cells_of(config: DictConfig) -> Iterator[Cell]:
         yield cell_of(plain, setting, _chosen(setting))
 
 
+def _given() -> dict[str, str]:
+    """What the command line says, by key."""
+    words = (str(override).lstrip("+~") for override in HydraConfig.get().overrides.task)
+    return {word.partition("=")[0]: word for word in words}
+
+
+def _axes_given(matrix: Mapping[str, object]) -> list[str]:
+    """A sentence for each axis that is none, since the command line gives its key."""
+    return [
+        f"{word}: no axis of this run, which would else have {axis} at each of {matrix[axis]}"
+        for axis, word in _given().items()
+        if axis in matrix
+    ]
+
+
 def _fits(combination: Mapping[str, object], pattern: Mapping[str, Sequence[object]]) -> bool:
     """Whether a cell has one of the values of a pattern on each of its axes."""
     return all(combination.get(axis) in values for axis, values in pattern.items())
@@ -130,6 +145,8 @@ def run(config: DictConfig) -> None:
     cells = list({cell.folder: cell for cell in cells_of(config)}.values())
     if not cells:
         raise ValueError("skip leaves no cell of the matrix")
+    for said in _axes_given(plain["matrix"]):
+        print(said, file=sys.stderr)
     folder = cells[0].folder.parent
     remove_leftovers(folder)
     try:
@@ -186,6 +203,12 @@ def _no_key(key: str, beside: tuple[str, ...]) -> str:
     return unknown_name("configuration key", key, known)
 
 
+class Refused(SystemExit):
+    """Bad input, said already; `code` is the exit code."""
+
+    code: int
+
+
 def main() -> int:
     """Parse the command line and run. Returns the exit code."""
     # Hydra would print its own report and exit with 1; we want the exception.
@@ -194,6 +217,8 @@ def main() -> int:
         hydra.main(config_path="../scenarios", config_name="run", version_base="1.3")(_job)()
     except _BAD_INPUT as error:
         return _refused(error)
+    except Refused as refused:
+        return refused.code
     except KeyboardInterrupt:
         print("interrupted; finished cells are kept", file=sys.stderr)
         return INTERRUPTED
@@ -202,12 +227,23 @@ def main() -> int:
     return 0
 
 
+def _end(code: int) -> NoReturn:
+    """End the process at its last word.
+
+    Runs are written and Ray's processes told to end by then. Python would go on to take libraries
+    apart, Ray's above all: seconds on a busy machine, of whoever waits for the command.
+    """
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
 def _job(config: DictConfig) -> None:
     """Run, and leave before Hydra adds words of its own to an error."""
     try:
         run(config)
     except _BAD_INPUT as error:
-        raise SystemExit(_refused(error)) from None
+        raise Refused(_refused(error)) from None
 
 
 def _refused(error: Exception) -> int:
@@ -216,4 +252,4 @@ def _refused(error: Exception) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    _end(main())

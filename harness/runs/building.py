@@ -9,7 +9,7 @@ from harness.costs.model import PARTS, ProfileCosts
 from harness.costs.uncertainty import DrawnCosts
 from harness.engines.engine import Engine
 from harness.interface.entities import Cluster, GpuId
-from harness.interface.policies import System
+from harness.interface.policies import Capability, System
 from harness.paths import ROOT
 from harness.predictors.ecdf import load_lengths
 from harness.runs.cells import Cell, PredictorFactory, ReadsFiles, WorkloadFactory
@@ -45,6 +45,12 @@ def cell_of(
     models = workload_factory.models
     engine, system = _serving(plain, models, believed=costs, true=costs)
     predictor_factory = _predictor_factory(plain["predictor"])
+    if predictor_factory is None and Capability.PREDICTIONS in system.scheduling.requires:
+        raise ValueError(
+            f"policy {type(system.scheduling).__name__} orders by predicted lengths, and "
+            f"predictor={plain['predictor']['name']} predicts none; "
+            "predictor=oracle knows the true ones"
+        )
     determines = {key: plain[key] for key in DETERMINES}
     run = run_id(
         {**determines, "files": _files(workload_factory, predictor_factory)}, source_digest()
