@@ -24,7 +24,7 @@ from harness.interface.views import GroupView, RequestView
 class Srtf:
     """Scheduling policy: decides anew every iteration."""
 
-    requires: ClassVar[frozenset[Capability]] = frozenset()
+    requires: ClassVar[frozenset[Capability]] = frozenset({Capability.PREDICTIONS})
     subscribes: ClassVar[frozenset[type[Event]]] = frozenset()
 
     def __init__(self, *, max_num_seqs: int) -> None:

@@ -21,7 +21,7 @@ import re
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, NoReturn
 
 import hydra
 from hydra.core.config_store import ConfigStore
@@ -86,8 +86,8 @@ def cell_configs(config: DictConfig) -> Iterator[tuple[Place, dict[str, Any]]]:
     """
     overrides = HydraConfig.get().overrides
     chosen = [str(o) for o in overrides.task]
+    given = _given()
     where = [str(o) for o in overrides.hydra if str(o).startswith("hydra.searchpath=")]
-    given = {o.lstrip("+~").partition("=")[0] for o in chosen}
     groups = HydraConfig.get().runtime.choices
     composed: dict[tuple[str, ...], DictConfig] = {}
 
@@ -102,8 +102,8 @@ def cell_configs(config: DictConfig) -> Iterator[tuple[Place, dict[str, Any]]]:
                 OmegaConf.update(cell, axis, value, force_add=False)
         return cell
 
-    matrix, vary = (_but(_plain(config[name]), given) for name in ("matrix", "vary"))
-    skip, vary_at = _plain(config.skip), _but(_plain(config.vary_at), given)
+    matrix, vary = (_but(_plain(config[name]), set(given)) for name in ("matrix", "vary"))
+    skip, vary_at = _plain(config.skip), _but(_plain(config.vary_at), set(given))
     became = {(key, str(value)): False for key, values in vary.items() for value in values}
     for place in places(matrix, skip=skip, vary=vary, vary_at=vary_at):
         key, value = place.varied, place.setting.get(place.varied)
@@ -142,6 +142,21 @@ def _but(mapping: Mapping[Any, Any], keys: set[str]) -> dict[str, Any]:
     return {str(key): value for key, value in mapping.items() if str(key) not in keys}
 
 
+def _given() -> dict[str, str]:
+    """What the command line says, by key."""
+    words = (str(override).lstrip("+~") for override in HydraConfig.get().overrides.task)
+    return {word.partition("=")[0]: word for word in words}
+
+
+def _axes_given(matrix: Mapping[str, object]) -> list[str]:
+    """A sentence for each axis that is none, since the command line gives its key."""
+    return [
+        f"{word}: no axis of this run, which would else have {axis} at each of {matrix[axis]}"
+        for axis, word in _given().items()
+        if axis in matrix
+    ]
+
+
 def _chosen(setting: Mapping[str, object]) -> dict[str, str]:
     """The file that each group of the configuration was taken from."""
     choices = HydraConfig.get().runtime.choices
@@ -155,6 +170,8 @@ def run(config: DictConfig) -> None:
     cells = list({cell.folder: cell for cell in cells_of(config)}.values())
     if not cells:
         raise ValueError("skip leaves no cell of the matrix")
+    for said in _axes_given(plain["matrix"]):
+        print(said, file=sys.stderr)
     folder = cells[0].folder.parent
     remove_leftovers(folder)
     try:
@@ -212,6 +229,12 @@ def _no_key(key: str, beside: tuple[str, ...]) -> str:
     return unknown_name("configuration key", key, known)
 
 
+class Refused(SystemExit):
+    """Bad input, said already; `code` is the exit code."""
+
+    code: int
+
+
 def main() -> int:
     """Parse the command line and run. Returns the exit code."""
     # Hydra would print its own report and exit with 1; we want the exception.
@@ -220,6 +243,8 @@ def main() -> int:
         hydra.main(config_path="../scenarios", config_name="run", version_base="1.3")(_job)()
     except _BAD_INPUT as error:
         return _refused(error)
+    except Refused as refused:
+        return refused.code
     except KeyboardInterrupt:
         print("interrupted; finished cells are kept", file=sys.stderr)
         return INTERRUPTED
@@ -228,12 +253,23 @@ def main() -> int:
     return 0
 
 
+def _end(code: int) -> NoReturn:
+    """End the process at its last word.
+
+    Runs are written and Ray's processes told to end by then. Python would go on to take libraries
+    apart, Ray's above all: seconds on a busy machine, of whoever waits for the command.
+    """
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
 def _job(config: DictConfig) -> None:
     """Run, and leave before Hydra adds words of its own to an error."""
     try:
         run(config)
     except _BAD_INPUT as error:
-        raise SystemExit(_refused(error)) from None
+        raise Refused(_refused(error)) from None
 
 
 def _refused(error: Exception) -> int:
@@ -242,4 +278,4 @@ def _refused(error: Exception) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    _end(main())

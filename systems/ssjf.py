@@ -31,7 +31,7 @@ from harness.interface.views import GroupView
 class Ssjf:
     """Scheduling policy: a priority order by predicted length."""
 
-    requires: ClassVar[frozenset[Capability]] = frozenset()
+    requires: ClassVar[frozenset[Capability]] = frozenset({Capability.PREDICTIONS})
     subscribes: ClassVar[frozenset[type[Event]]] = frozenset()
 
     def __init__(

@@ -34,9 +34,12 @@ class Engine(Protocol):
 
 
 def refuse_unmet_needs(engine: Engine, system: System) -> None:
-    """Raise ValueError where a policy needs what this engine does not offer."""
+    """Raise ValueError where a policy needs what engine and predictor do not offer."""
+    offered = engine.supports
+    if system.predictor is not None:
+        offered |= {Capability.PREDICTIONS}
     for policy in (system.scheduling, system.placement):
-        if missing := policy.requires - engine.supports:
+        if missing := policy.requires - offered:
             lacking = ", ".join(sorted(c.value for c in missing))
             raise ValueError(
                 f"{type(engine).__name__} lacks what {type(policy).__name__} needs: {lacking}"

@@ -12,7 +12,7 @@ from harness.interface.views import ClusterView, GroupView
 
 
 class Capability(Enum):
-    """What a policy may require and not every engine supports; checked before a run starts."""
+    """What a policy may require and not every run offers; checked before a run starts."""
 
     SHARED_GROUP = "several services on the same GPUs"
     GPU_SHARE = "batches side by side on fractions of the SMs"
@@ -20,13 +20,14 @@ class Capability(Enum):
     TO_COMPLETION = "request-level batches"
     REDEPLOY = "groups loaded and unloaded during a run"
     PREWARM = "backends other than LLMs"
+    PREDICTIONS = "predicted lengths"
 
 
 class SchedulingPolicy(Protocol):
     """Which requests run next in one group. One object serves every group of a run.
 
-    `requires` is what an engine must support to run it; `subscribes` are the events it observes,
-    and an engine need not build others.
+    `requires` is what engine and predictor must offer to run it; `subscribes` are the events it
+    observes, and an engine need not build others.
     """
 
     requires: ClassVar[frozenset[Capability]]

@@ -12,7 +12,7 @@ from harness.costs.model import PARTS, ProfileCosts
 from harness.costs.uncertainty import DrawnCosts
 from harness.engines.engine import Engine
 from harness.interface.entities import Cluster, GpuId
-from harness.interface.policies import System
+from harness.interface.policies import Capability, System
 from harness.paths import ROOT
 from harness.predictors.ecdf import LENGTH_SAMPLES, Ecdf, load_lengths
 from harness.runs.cells import Cell, PredictorFactory, ReadsFiles, WorkloadFactory
@@ -47,6 +47,12 @@ def cell_of(plain: Mapping[str, Any], place: Place, chosen: Mapping[str, str]) -
     models = workload_factory.models
     engine, system = _serving(plain, models, believed=costs, true=costs)
     predictor_factory = _predictor_factory(plain["predictor"])
+    if predictor_factory is None and Capability.PREDICTIONS in system.scheduling.requires:
+        raise ValueError(
+            f"policy {type(system.scheduling).__name__} orders by predicted lengths, and "
+            f"predictor={plain['predictor']['name']} predicts none; "
+            "predictor=oracle knows the true ones"
+        )
     determines = {key: plain[key] for key in DETERMINES}
     named = {**determines, "files": _files(workload_factory, predictor_factory)}
     # A variation is known as one, also where another command has run the same as its own cell.

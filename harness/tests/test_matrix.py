@@ -1,8 +1,11 @@
 """Cells of a matrix: which there are, and which are left out."""
 
+from typing import Any
+
 import pytest
 
 from harness import run
+from harness.runs.cells import Cell
 from harness.tests.support.command import refused
 from harness.tests.support.configured import cells_of, composed
 
@@ -55,6 +58,11 @@ def test_a_matrix_of_which_nothing_is_left_is_refused() -> None:
     assert said == "skip leaves no cell of the matrix"
 
 
+def _plainly(cell: Cell) -> Any:
+    """What a cell was made of."""
+    return cell.config
+
+
 VARY = ("+matrix={system:[fixed,max_heuristic],seed:[0,1]}", "policy=vllm_0_3")
 SLOTS = "policy.rule.max_num_seqs"
 
@@ -69,14 +77,14 @@ def test_a_key_is_varied_beside_the_matrix() -> None:
         for system in ("fixed", "max_heuristic")
     ]
     assert {cell.config["varied"] for cell in varied} == {SLOTS}
-    assert {str(cell.config["policy"]["rule"]["max_num_seqs"]) for cell in varied} == {"64", "32"}
+    assert {_plainly(cell)["policy"]["rule"]["max_num_seqs"] for cell in varied} == {64, 32}
     assert len({cell.folder for cell in cells}) == 8
 
 
 def test_a_group_is_varied_and_the_file_that_was_chosen_is_known() -> None:
     *own, varied = cells_of("policy=vllm_0_3", "+vary={predictor:[oracle]}")
     assert len(own) == 1
-    assert (varied.varied, varied.config["chosen"]["predictor"]) == ("predictor", "oracle")
+    assert (varied.varied, _plainly(varied)["chosen"]["predictor"]) == ("predictor", "oracle")
 
 
 def test_what_a_cell_has_already_or_cannot_have_is_no_variation() -> None:

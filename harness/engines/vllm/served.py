@@ -33,8 +33,10 @@ from harness.interface.policies import Capability, SchedulingPolicy
 from harness.interface.tables import RequestTable
 from harness.interface.views import RequestView
 
-SUPPORTS: frozenset[Capability] = frozenset()
-"""One service per group, whole SMs, preempted KV dropped, iteration-level batches."""
+SUPPORTS: frozenset[Capability] = frozenset({Capability.PREDICTIONS})
+"""One service per group, whole SMs, preempted KV dropped, iteration-level batches.
+
+Whether anybody predicts is known to the system, not here."""
 
 
 REPEATS = 4

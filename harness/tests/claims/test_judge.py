@@ -25,7 +25,7 @@ SLOTS = "policy.slots"
 def varied(*parts: tuple[str, object, pd.DataFrame]) -> pd.DataFrame:
     """Runs of a scenario and its variations: the key (none for its own cells), slots, rows."""
     frames = [
-        rows.assign(**{f"config.{SLOTS}": slots, "config.varied": key})
+        rows.assign(**dict[str, Any]({f"config.{SLOTS}": slots, "config.varied": key}))
         for key, slots, rows in parts
     ]
     return pd.concat(frames, ignore_index=True)

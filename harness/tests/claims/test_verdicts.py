@@ -1,9 +1,11 @@
 """How far figures agree with what a paper prints."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 
-from harness.claims.quantities import Measured
+from harness.claims.quantities import Measured, Setting
 from harness.claims.verdicts import (
     Agreement,
     Band,
@@ -138,10 +140,10 @@ def test_figures_within_a_range() -> None:
 def test_a_bound_is_kept_at_the_setting_named() -> None:
     found = [measured([[1.5, 2.4]] * 5)]
     bound = Band(2.5, 2.5, 0.1)
-    most = {"take": "largest", "side": "at_most"}
-    assert judge_bound(found, bound, at={"rate": 1}, **most).agreement is AGREES
-    assert judge_bound(found, bound, at={"rate": 0}, **most).agreement is DIRECTION
-    assert judge_bound(found, Band(2.0, 2.0, 0.1), at={}, **most).agreement is DIFFERS
+    most = partial(judge_bound, take="largest", side="at_most")
+    assert most(found, bound, at={"rate": 1}).agreement is AGREES
+    assert most(found, bound, at={"rate": 0}).agreement is DIRECTION
+    assert most(found, Band(2.0, 2.0, 0.1), at={}).agreement is DIFFERS
     least = judge_bound(found, Band(1.0, 1.0, 0.1), take="smallest", side="at_least", at={})
     assert (least.agreement, least.note) == (AGREES, "smallest at rate 0")
 
@@ -183,39 +185,39 @@ def test_a_range_from_no_change_needs_an_effect_at_its_other_end() -> None:
 
 
 def test_better_throughout_is_not_no_effect() -> None:
-    least = {"take": "smallest", "side": "at_least", "at": {}}
+    least = partial(judge_bound, take="smallest", side="at_least", at={})
     bound = Band(1.0, 1.0, 0.01)
-    assert judge_bound([measured([[1.0, 1.0]] * 5)], bound, **least).agreement is DIFFERS
-    assert judge_bound([measured([[1.0, 1.3]] * 5)], bound, **least).agreement is AGREES
-    assert judge_bound([measured([[0.97, 1.3]] * 5)], bound, **least).agreement is DIFFERS
+    assert least([measured([[1.0, 1.0]] * 5)], bound).agreement is DIFFERS
+    assert least([measured([[1.0, 1.3]] * 5)], bound).agreement is AGREES
+    assert least([measured([[0.97, 1.3]] * 5)], bound).agreement is DIFFERS
 
 
 def test_a_bound_that_the_interval_reaches_is_not_broken() -> None:
-    most = {"take": "largest", "side": "at_most", "at": {}}
+    most = partial(judge_bound, take="largest", side="at_most", at={})
     noisy = measured([[2.4], [2.7], [2.5], [2.8], [2.4]])
-    assert judge_bound([noisy], Band(2.5, 2.5, 0.0), **most).agreement is AGREES
-    assert judge_bound([noisy], Band(2.2, 2.2, 0.0), **most).agreement is DIFFERS
+    assert most([noisy], Band(2.5, 2.5, 0.0)).agreement is AGREES
+    assert most([noisy], Band(2.2, 2.2, 0.0)).agreement is DIFFERS
 
 
 def plain(*figures: float) -> Measured:
     """Figures that nothing is compared with, the same for five seeds."""
     values = np.array([figures] * 5)
-    places = [{} for _ in figures]
+    places: list[Setting] = [{} for _ in figures]
     return Measured(label="", quantity="value", settings=places, system=values, baseline=values)
 
 
 def test_a_search_that_is_faster_than_the_papers_is_no_failure() -> None:
     """22 to 69 s on its machine and 3 s here: as a bound it holds, as a range it cannot."""
-    most = {"take": "largest", "side": "at_most", "at": {}}
-    assert judge_bound([plain(3.0)], Band(69, 69, 1), **most).agreement is AGREES
+    most = partial(judge_bound, take="largest", side="at_most", at={})
+    assert most([plain(3.0)], Band(69, 69, 1)).agreement is AGREES
     assert judge_within(plain(3.0), Band(22, 69, 1)).agreement is DIFFERS
 
 
 def test_similar_is_a_size_and_no_probability() -> None:
     """Lengths 2% apart are similar however many samples say so: a difference beside the paper's."""
-    most = {"take": "largest", "side": "at_most", "at": {}}
-    assert judge_bound([plain(0.02, 0.01)], Band(0.05, 0.05, 0.01), **most).agreement is AGREES
-    assert judge_bound([plain(0.02, 0.12)], Band(0.05, 0.05, 0.01), **most).agreement is DIFFERS
+    most = partial(judge_bound, take="largest", side="at_most", at={})
+    assert most([plain(0.02, 0.01)], Band(0.05, 0.05, 0.01)).agreement is AGREES
+    assert most([plain(0.02, 0.12)], Band(0.05, 0.05, 0.01)).agreement is DIFFERS
 
 
 def test_a_flat_line_is_a_line() -> None:
@@ -223,5 +225,5 @@ def test_a_flat_line_is_a_line() -> None:
     y = np.array([5.0, 5.01, 4.99, 5.0])
     x = np.arange(4.0)
     residual = np.abs(y - np.polyval(np.polyfit(x, y, 1), x)).mean() / y.mean()
-    most = {"take": "largest", "side": "at_most", "at": {}}
-    assert judge_bound([plain(float(residual))], Band(0.05, 0.05, 0.0), **most).agreement is AGREES
+    most = partial(judge_bound, take="largest", side="at_most", at={})
+    assert most([plain(float(residual))], Band(0.05, 0.05, 0.0)).agreement is AGREES

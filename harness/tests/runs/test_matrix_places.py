@@ -21,7 +21,8 @@ def test_each_further_value_is_on_its_own() -> None:
         vary={"slots": [4, 8], "keep": [True]},
         vary_at={"size": [1, 3]},
     )
-    own, varied = [], []
+    own: list[Place] = []
+    varied: list[Place] = []
     for place in found:
         (varied if place.varied else own).append(place)
     assert len(own) == 5

@@ -14,7 +14,14 @@ from harness.paths import ROOT
 from harness.tests.support.configured import composed
 
 COMMAND = ROOT / "harness" / "run.py"
-SMALL = ("workload.requests=4", "workload.models=[chatglm3-6b]", "hardware.gpu_count=2")
+ENSEMBLE = ("workload=mixinstruct", "policy=vllm_0_3", "hardware=a100_80g_8", "system=samullm")
+"""A planner's run; what comes later on a command line wins."""
+SMALL = (
+    *ENSEMBLE,
+    "workload.requests=4",
+    "workload.models=[chatglm3-6b]",
+    "hardware.gpu_count=2",
+)
 
 
 def command(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
