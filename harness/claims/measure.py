@@ -251,26 +251,31 @@ def _table(
     absent = [name for name in needed if name not in side]
     if absent:
         raise NotRunError(f"the summaries of {check.scenario} have no {', '.join(absent)}")
+    keys = [*(settings[0] if settings else ()), SEED]
+    numbers: dict[tuple[object, ...], list[int]] = {}
+    for number, values_there in enumerate(zip(*(side[key] for key in keys), strict=True)):
+        numbers.setdefault(values_there, []).append(number)
+    values = side[needed].apply(pd.to_numeric, errors="coerce").to_numpy(np.float64)
     table = np.full((len(seeds), len(settings), len(check.columns)), np.nan)
     for (i, seed), (j, setting) in itertools.product(enumerate(seeds), enumerate(settings)):
+        found = numbers.get((*setting.values(), seed), [])
         place = {**matcher, **setting, SEED: seed}
-        row = _only(_fitting(side, place), place)
-        figures = np.array([row[name] for name in needed], dtype=np.float64)
+        figures = values[_only(side, found, place)]
         table[i, j] = figures[: len(check.columns)] - (figures[-1] if check.minus else 0.0)
         if not np.isfinite(table[i, j]).all():
             raise NotRunError(f"no figure for {_place(place)}")
     return table.reshape(len(seeds), -1)
 
 
-def _only(rows: pd.DataFrame, place: Setting) -> Mapping[str, Any]:
-    """The one row that fits."""
-    if rows.empty:
+def _only(side: pd.DataFrame, found: Sequence[int], place: Setting) -> int:
+    """The number of the one row that fits."""
+    if not found:
         raise NotRunError(f"no run for {_place(place)}")
-    if len(rows) > 1:
-        config = rows.filter(like="config.").astype(str)
+    if len(found) > 1:
+        config = side.iloc[[*found]].filter(like="config.").astype(str)
         differ = [str(name) for name in config if config[name].nunique() > 1]
-        raise NotRunError(f"{len(rows)} runs fit {_place(place)}: {', '.join(differ)} differ")
-    return {str(name): value for name, value in rows.iloc[0].items()}
+        raise NotRunError(f"{len(found)} runs fit {_place(place)}: {', '.join(differ)} differ")
+    return found[0]
 
 
 def _place(place: Setting) -> str:
