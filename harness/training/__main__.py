@@ -108,10 +108,9 @@ def _trained(options: argparse.Namespace) -> dict[str, Any]:
     from harness.training.runs import TIMED, Plan, minutes_since, run
     from harness.training.training import Settings
 
-    started_s = time.monotonic()
+    started_s, own = time.monotonic(), options.prompts
     torch.set_num_threads(options.threads)
-    own = options.prompts
-    rows, files = read_rows(options.data) if own is None else read_prompts(own)
+    rows, files = read_prompts(own) if own else read_rows(options.data)
     splits = split_rows(rows, files, seed=options.seed, most_rows=options.rows)
     settings = Settings(**_settings(options))
     plan = Plan(

@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 
 from harness.claims.judge import judge
+from harness.claims.settling import Specification
 from harness.claims.verdicts import Agreement
 from harness.tests.support.claims import LIMIT, REQUESTS, check, even, falling, runs
 
@@ -53,6 +54,17 @@ def test_runs_beyond_the_ends_do_not_count() -> None:
         counts=(50, 100, 200, 300, 400),
     )
     assert judge(check(), rows).agreement == Agreement.AGREES
+
+
+@pytest.mark.parametrize(("counts", "mean"), [([100, 200, 300], "2.00"), ([300], "3.00")])
+def test_a_choice_may_be_the_range_that_a_figure_is_over(counts: list[int], mean: str) -> None:
+    """Speedups of 1, 2 and 3 at 100, 200 and 300 requests; which of them the paper means is open."""
+    rows = runs(even(lambda count, limit: count / 100))
+    choices = Specification({"workload.requests": counts})
+    one = check(
+        rule="figure", paper=2.0, settings={REQUESTS: {"each": [100]}, LIMIT: {"each": [8]}}
+    )
+    assert judge(one, rows, "paper", choices).ours.startswith(mean)
 
 
 def test_several_runs_of_one_cell_are_not_guessed_between() -> None:

@@ -22,7 +22,7 @@ from harness.training import __main__ as command  # noqa: E402
 from harness.training import training  # noqa: E402
 from harness.training.baselines import baselines  # noqa: E402
 from harness.training.bases import scratch  # noqa: E402
-from harness.training.data import ANSWERS_OF, Splits, read_prompts, read_rows, split_rows  # noqa: E402
+from harness.training.data import ANSWERS_OF, Splits, read_rows, split_rows  # noqa: E402
 from harness.training.runs import Plan, run  # noqa: E402
 from harness.training.scores import latency, macro_f1, scores, timed  # noqa: E402
 from harness.training.training import Part, Settings, train  # noqa: E402
@@ -247,26 +247,6 @@ def test_rows_of_all_sources_are_read(tmp_path: Path) -> None:
     (tmp_path / "alpaca" / "prompts.parquet").write_bytes(b"PAR1")
     with pytest.raises(ValueError, match="cannot be read"):
         read_rows(tmp_path)
-
-
-def test_own_prompts_are_read(tmp_path: Path) -> None:
-    """A text or the turns of a conversation; prompt tokens are counted where they are not given."""
-    file = tmp_path / "mine.jsonl"
-    file.write_text(
-        '{"prompt": "Why is it so?", "response_tokens": 30}\n'
-        '{"prompt": ["Hello", "Hi", "And now?"], "response_tokens": 4}\n'
-    )
-    found, files = read_prompts(file)
-    assert found["prompt"].tolist() == ["Why is it so?", "Hello\nHi\nAnd now?"]
-    assert found["tokens"].tolist() == [30, 4]
-    assert (found["prompt_tokens"] >= 4).all()
-    assert set(found["source"]) == {"mine"}
-    assert list(files) == ["mine.jsonl"]
-    file.write_text('{"prompt": "Why?"}\n')
-    with pytest.raises(ValueError, match="has no column response_tokens, but prompt"):
-        read_prompts(file)
-    with pytest.raises(ValueError, match=r"^--prompts=.*none\.csv is no file"):
-        read_prompts(tmp_path / "none.csv")
 
 
 @pytest.mark.slow
