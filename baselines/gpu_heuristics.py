@@ -18,8 +18,8 @@ Checked    baselines/tests/test_gpu_heuristics.py
 from collections.abc import Iterator
 from itertools import combinations, product
 
+from harness.planning.plans import Plan, Stage
 from harness.planning.preview import StagePreview
-from harness.planning.types import Plan, Stage
 
 
 class MaxStages:

@@ -74,7 +74,7 @@ MODULES = MappingProxyType(
         "harness.rows_fit": "harness.fitting.rows",
         "harness.shapes_fit": "harness.fitting.shapes",
         "harness.staged_placement": "harness.planning.follow",
-        "harness.stages": "harness.planning.types",
+        "harness.stages": "harness.planning.plans",
         "harness.train_predictor": "harness.training",
         "harness.values": "harness.build",
         "harness.workloads.graph": "harness.interface.graph",

@@ -2,13 +2,15 @@
 
 Runs the scenarios that they read (by harness/run.py), draws them from the runs and holds the claims
 that they feed against them, as results/claims/<paper>/figures.yaml says; without a figure all of
-them. Figures and verdicts are written below results/local/, or with `--publish`, for all figures
-alone, where git tracks them. `--variant code` runs and judges what the authors' program does
-instead, and leaves figures alone that show something else. `--draw-only` runs and judges nothing,
-`--list` says what there is. Bad input and missing runs end in one sentence and exit code 2.
+them, and the curves over what the paper leaves open. Figures and verdicts are written below
+results/local/, or with `--publish`, for all figures alone, where git tracks them. `--variant code`
+runs and judges what the authors' program does instead, and leaves figures alone that show something
+else. `--draw-only` runs and judges nothing, `--list` says what there is. Bad input and missing runs
+end in one sentence and exit code 2.
 """
 
 import argparse
+import json
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -28,7 +30,7 @@ from harness.claims.reading import read_claims
 from harness.runs import published
 from harness.runs.config import VARIANTS
 from harness.runs.record import ROOT, current, read_summaries
-from plots import style
+from plots import specifications, style
 from plots.inputs import Inputs
 
 Claims = Mapping[str, Mapping[str, Any]]
@@ -115,6 +117,18 @@ def judge(given: argparse.Namespace, chosen: Sequence[FigureEntry], variant: str
     )
 
 
+def draw_specifications(paper: str, *, results: Path, publish: bool) -> None:
+    """Write how every claim comes out over what its paper leaves open, where any was judged so."""
+    folder = published.place("claims", publish=publish, results=results)
+    path = folder / command.verdict_file(paper, "paper")
+    rows = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else []
+    judged = [row for row in rows if "specifications" in row]
+    if specifications.curves_of(judged):
+        stem = folder.parent / "figures" / f"{paper}_specifications"
+        for written in style.save(specifications.draw(judged), stem):
+            print(f"wrote {published.shown(written)}")
+
+
 def list_figures(chosen: Sequence[FigureEntry], variants: Sequence[str]) -> None:
     """Print what there is, and how long its runs take."""
     table = Table("figure", "shows", "minutes", "runs", box=None, pad_edge=False)
@@ -143,6 +157,8 @@ def reproduce(given: argparse.Namespace) -> int:
     if not given.draw_only:
         for variant in variants:
             judge(given, chosen, variant)
+    if not given.figures:
+        draw_specifications(given.paper, results=given.results, publish=given.publish)
     return 0
 
 

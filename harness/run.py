@@ -20,7 +20,7 @@ if __name__ == "__main__":
 import re
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import hydra
@@ -45,11 +45,12 @@ from harness.costs.local_hardware import here
 from harness.costs.model_facts import unknown_name
 from harness.renamed import renamed_key
 from harness.runs.building import cell_of
-from harness.runs.cells import Cell, combinations_of, run_cells
+from harness.runs.cells import Cell, run_cells
 from harness.runs.config import RunConfig, check, check_variant
+from harness.runs.matrix import Place, places
 from harness.runs.progress import Progress
 from harness.runs.record import read_summaries, remove_leftovers
-from harness.runs.table import print_cells
+from harness.runs.table import print_cells, print_varied
 from harness.runs.tracking import log_scenario
 
 INTERRUPTED = 130
@@ -77,25 +78,21 @@ def as_plain(config: DictConfig) -> dict[str, Any]:
     return named
 
 
-def cell_configs(config: DictConfig) -> Iterator[tuple[dict[str, object], dict[str, Any]]]:
-    """Every cell of the matrix but those to skip: its values on the axes, and its configuration.
+def cell_configs(config: DictConfig) -> Iterator[tuple[Place, dict[str, Any]]]:
+    """Every cell of the matrix and its variations: its place, and its configuration.
 
-    A key given on the command line is no axis.
+    A key given on the command line is no axis, and is not varied. A cell whose configuration has
+    no such key as is to be varied, or has the value already, is none. ValueError where all are so.
     """
     overrides = HydraConfig.get().overrides
     chosen = [str(o) for o in overrides.task]
     where = [str(o) for o in overrides.hydra if str(o).startswith("hydra.searchpath=")]
     given = {o.lstrip("+~").partition("=")[0] for o in chosen}
-    axes = OmegaConf.to_container(config.matrix, resolve=True)
-    skip = OmegaConf.to_container(config.skip, resolve=True)
-    assert isinstance(axes, dict)
-    assert isinstance(skip, list)
-    matrix = {str(axis): values for axis, values in axes.items() if axis not in given}
     groups = HydraConfig.get().runtime.choices
     composed: dict[tuple[str, ...], DictConfig] = {}
-    for setting in combinations_of(matrix):
-        if any(_fits(setting, pattern) for pattern in skip):
-            continue
+
+    def at(setting: Mapping[str, object]) -> DictConfig:
+        """The configuration with a value on every axis."""
         picks = tuple(f"{axis}={value}" for axis, value in setting.items() if axis in groups)
         if picks not in composed:
             composed[picks] = hydra.compose("run", overrides=[*where, *chosen, *picks])
@@ -103,18 +100,46 @@ def cell_configs(config: DictConfig) -> Iterator[tuple[dict[str, object], dict[s
         for axis, value in setting.items():
             if axis not in groups:
                 OmegaConf.update(cell, axis, value, force_add=False)
-        yield setting, as_plain(cell)
+        return cell
+
+    matrix, vary = (_but(_plain(config[name]), given) for name in ("matrix", "vary"))
+    skip, vary_at = _plain(config.skip), _but(_plain(config.vary_at), given)
+    became = {(key, str(value)): False for key, values in vary.items() for value in values}
+    for place in places(matrix, skip=skip, vary=vary, vary_at=vary_at):
+        key, value = place.varied, place.setting.get(place.varied)
+        if key:
+            axes = _but(place.setting, {key})
+            was = groups[key] if key in groups else value_at(at(axes), key, otherwise=value)
+            if was == value:
+                continue
+            became[key, str(value)] = True
+        yield place, as_plain(at(place.setting))
+    for (key, text), is_there in became.items():
+        if not is_there:
+            raise ValueError(f"vary.{key}: every cell has {text} already, or none has such a key")
 
 
 def cells_of(config: DictConfig) -> Iterator[Cell]:
     """Every cell of a configuration, built. Raises ValueError for what does not fit together."""
-    for setting, plain in cell_configs(config):
-        yield cell_of(plain, setting, _chosen(setting))
+    for place, plain in cell_configs(config):
+        yield cell_of(plain, place, _chosen(place.setting))
 
 
-def _fits(combination: Mapping[str, object], pattern: Mapping[str, Sequence[object]]) -> bool:
-    """Whether a cell has one of the values of a pattern on each of its axes."""
-    return all(combination.get(axis) in values for axis, values in pattern.items())
+def value_at(config: DictConfig, key: str, *, otherwise: object) -> object:
+    """What a configuration has at a dotted key."""
+    path, _, name = key.rpartition(".")
+    node = OmegaConf.select(config, path) if path else config
+    if not isinstance(node, DictConfig) or name not in node:
+        return otherwise
+    return _plain(node[name])
+
+
+def _plain(node: object) -> Any:
+    return OmegaConf.to_container(node, resolve=True) if OmegaConf.is_config(node) else node
+
+
+def _but(mapping: Mapping[Any, Any], keys: set[str]) -> dict[str, Any]:
+    return {str(key): value for key, value in mapping.items() if str(key) not in keys}
 
 
 def _chosen(setting: Mapping[str, object]) -> dict[str, str]:
@@ -141,8 +166,9 @@ def run(config: DictConfig) -> None:
         remove_leftovers(folder)
     rows = read_summaries(folder)
     rows = rows.loc[[cell.folder.name for cell in cells]]
-    settings = {cell.folder.name: cell.setting for cell in cells}
-    print_cells(rows, settings, plain["compare"], shows=plain["shows"])
+    settings = {cell.folder.name: cell.setting for cell in cells if not cell.varied}
+    print_cells(rows.loc[[*settings]], settings, plain["compare"], shows=plain["shows"])
+    print_varied([cell.varied for cell in cells if cell.varied])
     log_scenario(config.tracking, scenario=config.name, rows=rows, figures=(), folder=folder.parent)
 
 

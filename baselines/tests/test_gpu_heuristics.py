@@ -3,7 +3,7 @@
 import pytest
 
 from baselines.gpu_heuristics import MaxStages, MinStages
-from harness.planning.types import Plan, Stage
+from harness.planning.plans import Plan, Stage
 from harness.tests.support.serving import RatePreview
 
 

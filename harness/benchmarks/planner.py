@@ -1,7 +1,6 @@
 """Seconds to plan the largest setting of the ensembling scenario, by planner."""
 
 import time
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,9 +11,10 @@ from harness.build import build
 from harness.costs.model import PARTS, ProfileCosts
 from harness.planning.estimate import Forecaster
 from harness.planning.follow import StagePlanner
+from harness.planning.plans import ready_load
 from harness.planning.preview import StagePreview
-from harness.planning.types import ready_load
 from harness.predictors.ecdf import load_lengths, output_lengths
+from harness.runs.choices import read_choice
 from harness.runs.record import ROOT
 
 REPEATS = 3
@@ -43,7 +43,7 @@ def measure() -> dict[str, float]:
         loads[service.id] = ready_load(prompts, np.zeros_like(prompts), sampled)
     figures = {}
     for path in sorted((ROOT / "scenarios" / "system").glob("*.yaml")):
-        system = _system(path)
+        system = _system(path.stem)
         if "planner" in system["placement"]:
             planner = build(system["placement"]["planner"], path="planner")
             degrees = tuple(system["placement"]["tensor_parallel"])
@@ -59,9 +59,9 @@ def measure() -> dict[str, float]:
     return figures
 
 
-def _system(path: Path) -> dict[str, Any]:
+def _system(name: str) -> dict[str, Any]:
     """A system's file under its paper's method, with references resolved."""
-    whole = {"variant": "paper", "policy": _read(POLICY), "system": OmegaConf.load(path)}
+    whole = {"variant": "paper", "policy": _read(POLICY), "system": read_choice("system", name)}
     plain = OmegaConf.to_container(OmegaConf.create(whole), resolve=True)
     assert isinstance(plain, dict)
     named: dict[str, Any] = plain["system"]

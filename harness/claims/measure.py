@@ -42,32 +42,39 @@ def measure(
     """
     rows = _rows(check, summaries, variant, spec)
     settings = _settings(check, rows)
-    matchers = (check.system, *check.baselines)
-    parts = [
-        [_chosen(_fitting(rows, plain), check, plain, spec) for plain in _summands(matcher)]
-        for matcher in matchers
+    sides = [
+        [
+            (plain, _chosen(_fitting(rows, plain), check, plain, spec))
+            for plain in _summands(matcher)
+        ]
+        for matcher in (check.system, *check.baselines)
     ]
+    parts = [part for side in sides for _, part in side]
     if spec.varied:
-        settings = [s for s in settings if all(_has(part, s) for side in parts for part in side)]
-        if not settings:
-            raise NotRunError(f"no runs of {check.scenario} with {_place(spec.choices)}")
-    sides = [[_in(part, settings) for part in side] for side in parts]
-    seeds = _seeds([part for side in sides for part in side], every=not spec.varied)
+        settings = [s for s in settings if all(_has(part, s) for part in parts)]
+    parts = [_in(part, settings) for part in parts] if settings else []
+    seeds = _seeds(parts, every=not spec.varied)
     if not seeds:
-        raise NotRunError(f"no runs of {check.scenario} at the settings of the paper")
+        place = _place(spec.choices) if spec.varied else "the settings of the paper"
+        raise NotRunError(f"no runs of {check.scenario} at {place}")
     tables = [
         sum(
-            (
-                _table(check, settings, seeds, side=part, matcher=plain)
-                for part, plain in zip(side, _summands(matcher), strict=True)
-            ),
+            (_table(check, settings, seeds, side=part, matcher=plain) for plain, part in side),
             np.zeros(()),
         )
-        for side, matcher in zip(sides, matchers, strict=True)
+        for side in sides
     ]
+    used = pd.concat(parts)
+    return _measured(check, settings, tables), used.loc[~used.index.duplicated()]
+
+
+def _measured(
+    check: Check, settings: Sequence[Setting], tables: Sequence[Floats]
+) -> list[Measured]:
+    """The system's figures beside each baseline's, or alone."""
     columns = [{"column": name} for name in check.columns] if len(check.columns) > 1 else [{}]
     against = list(zip(check.baselines, tables[1:], strict=True)) or [({}, tables[0])]
-    measured = [
+    return [
         Measured(
             label=" ".join(str(v) for v in matcher.values() if not isinstance(v, Mapping)),
             quantity=check.quantity,
@@ -77,8 +84,6 @@ def measure(
         )
         for matcher, baseline in against
     ]
-    used = pd.concat([part for side in sides for part in side])
-    return measured, used.loc[~used.index.duplicated()]
 
 
 def _rows(check: Check, summaries: pd.DataFrame, variant: str, spec: Specification) -> pd.DataFrame:
@@ -130,7 +135,7 @@ def _has(rows: pd.DataFrame, setting: Setting) -> bool:
 
 def _seeds(parts: Sequence[pd.DataFrame], *, every: bool) -> list[object]:
     """The seeds of any part, or those that all have."""
-    sets = [set(part[SEED]) for part in parts]
+    sets = [set(part[SEED]) for part in parts] or [set()]
     found: list[object] = sorted(set.union(*sets) if every else set.intersection(*sets))
     return found
 
@@ -229,26 +234,31 @@ def _table(
     absent = [name for name in needed if name not in side]
     if absent:
         raise NotRunError(f"the summaries of {check.scenario} have no {', '.join(absent)}")
+    keys = [*(settings[0] if settings else ()), SEED]
+    numbers: dict[tuple[object, ...], list[int]] = {}
+    for number, values_there in enumerate(zip(*(side[key] for key in keys), strict=True)):
+        numbers.setdefault(values_there, []).append(number)
+    values = side[needed].apply(pd.to_numeric, errors="coerce").to_numpy(np.float64)
     table = np.full((len(seeds), len(settings), len(check.columns)), np.nan)
     for (i, seed), (j, setting) in itertools.product(enumerate(seeds), enumerate(settings)):
+        found = numbers.get((*setting.values(), seed), [])
         place = {**matcher, **setting, SEED: seed}
-        row = _only(_fitting(side, place), place)
-        figures = np.array([row[name] for name in needed], dtype=np.float64)
+        figures = values[_only(side, found, place)]
         table[i, j] = figures[: len(check.columns)] - (figures[-1] if check.minus else 0.0)
         if not np.isfinite(table[i, j]).all():
             raise NotRunError(f"no figure for {_place(place)}")
     return table.reshape(len(seeds), -1)
 
 
-def _only(rows: pd.DataFrame, place: Setting) -> Mapping[str, Any]:
-    """The one row that fits."""
-    if rows.empty:
+def _only(side: pd.DataFrame, found: Sequence[int], place: Setting) -> int:
+    """The number of the one row that fits."""
+    if not found:
         raise NotRunError(f"no run for {_place(place)}")
-    if len(rows) > 1:
-        config = rows.filter(like="config.").astype(str)
+    if len(found) > 1:
+        config = side.iloc[[*found]].filter(like="config.").astype(str)
         differ = [str(name) for name in config if config[name].nunique() > 1]
-        raise NotRunError(f"{len(rows)} runs fit {_place(place)}: {', '.join(differ)} differ")
-    return {str(name): value for name, value in rows.iloc[0].items()}
+        raise NotRunError(f"{len(found)} runs fit {_place(place)}: {', '.join(differ)} differ")
+    return found[0]
 
 
 def _place(place: Setting) -> str:

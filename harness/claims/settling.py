@@ -8,7 +8,11 @@ direction only     none agrees, and at the stated setting who wins is right beyo
 not reproduced     under no declared choice
 not testable here  needs data or hardware that is not to be had; the claim says which
 input              a number of the paper that is fed in
-not run            runs are missing
+not run            runs are missing: of the stated setting, or of another value of what is open
+
+Choices are changed one at a time, all else at the stated setting. Figures over fewer than 5 seeds,
+or with requests unfinished, agree with nothing: they have the direction at most. A claim of several
+parts is as good as the worst of them.
 """
 
 from collections.abc import Mapping, Sequence

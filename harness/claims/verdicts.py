@@ -3,10 +3,11 @@
 A *finding* says how far the figures of one specification (one choice for everything that the paper
 leaves open) agree with what it prints. Papers print rounded figures, so a printed figure stands for
 itself +- half of its last printed step. A figure of ours *agrees* with a printed one where its 95%
-interval touches the printed figure, or its estimate is off by at most `tolerance` of the effect
-that is claimed (of the figure itself where nothing is compared), and in either case it lies on the
-side of no change that the paper has it on. An effect that the paper has throughout must be beyond
-noise on average. The rules:
+interval touches the printed figure, or its estimate is off by at most `tolerance`, if not said 15%
+of the effect that is claimed (of the figure itself where nothing is compared); in either case it
+lies on the side of no change that the paper has it on. An effect that the paper has throughout must
+be beyond noise on average, the far end of a range that begins at no change must be as well. The
+rules:
 
 range   a quantity over settings, claimed to lie in [lo, hi]: every setting agrees with [lo, hi],
         the smallest with lo and the largest with hi.
@@ -214,8 +215,10 @@ def judge_trend(measured: Sequence[Measured], *, against: str, expect: str) -> F
 def correlation_of(values: Floats) -> Estimate:
     """Mean over seeds; no correlation is beyond 1."""
     found = mean_of(values)
-    ends = (None if end is None else min(max(end, -1.0), 1.0) for end in (found.low, found.high))
-    return Estimate(found.value, *ends, found.count)
+    low, high = (
+        None if end is None else min(max(end, -1.0), 1.0) for end in (found.low, found.high)
+    )
+    return Estimate(found.value, low, high, found.count)
 
 
 def _span(estimates: Sequence[Estimate]) -> tuple[Estimate, Estimate, str]:

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from harness.interface.entities import Group
+from harness.interface.entities import Group, ServiceId
 from harness.interface.events import Event
 
 
@@ -48,6 +48,15 @@ class Recorder:
         """Runs of equal iterations, one row each."""
         if self.keep_iterations and len(rows):
             self._iterations.append(rows.assign(group=group.id))
+
+    def deployed(self) -> set[tuple[ServiceId, int]]:
+        """Services that have computed, each with the tensor-parallel degrees at which it has."""
+        return {
+            (service, group.tensor_parallel)
+            for group, use, spans in self._intervals
+            if use is GpuUse.BUSY and len(spans)
+            for service in group.services
+        }
 
     def gpu_frame(self) -> pd.DataFrame:
         """Columns gpu, group, use, start_s, end_s; ascending by gpu and start."""

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import yaml
+from omegaconf import OmegaConf
 
 from harness.build import build
 from harness.costs.gpu_facts import gpu_facts
@@ -18,7 +18,7 @@ from harness.interface.entities import Cluster, GpuId, ServiceId
 from harness.interface.policies import System
 from harness.planning.follow import StagedPlacement
 from harness.predictors.ecdf import load_lengths
-from harness.runs.record import ROOT
+from harness.runs.choices import read_choice
 
 Json = dict[str, Any]
 SETTING = ["n_gpu", "summariser", "n_evaluators", "n_documents", "max_output"]
@@ -139,8 +139,9 @@ def _cluster(count: int, island: int, gpu: str) -> Cluster:
 
 
 def _yaml(group: str, name: str) -> Json:
-    path = ROOT / "scenarios" / group / f"{name}.yaml"
-    return yaml.safe_load(path.read_text(encoding="utf-8"))  # type: ignore[no-any-return]
+    node = OmegaConf.to_container(read_choice(group, name))
+    assert isinstance(node, dict)
+    return {str(key): value for key, value in node.items()}
 
 
 def _order(rows: pd.DataFrame) -> str:

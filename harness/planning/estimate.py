@@ -21,7 +21,7 @@ from harness.interface.entities import ServiceId
 from harness.interface.graph import NOBODY, Edges, Graph
 from harness.interface.tables import CallTable, Floats, Ints, RequestTable
 from harness.interface.views import ClusterView
-from harness.planning.types import Load, Plan
+from harness.planning.plans import Load, Plan
 from harness.predictors.ecdf import Ecdf, output_lengths
 
 CURVE_POINTS = 65

@@ -17,8 +17,8 @@ from harness.interface.policies import Capability
 from harness.interface.views import ClusterView
 from harness.planning.estimate import Forecaster, edges_between, estimated_workloads
 from harness.planning.gpu_assignment import assign
+from harness.planning.plans import Plan, Stage
 from harness.planning.preview import StagePreview
-from harness.planning.types import Plan, Stage
 from harness.predictors.ecdf import Ecdf
 
 

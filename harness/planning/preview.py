@@ -15,7 +15,7 @@ from harness.costs.model_facts import model_facts
 from harness.interface.entities import ServiceId
 from harness.interface.tables import Floats, Ints
 from harness.planning.estimate import Forecast, Forecaster
-from harness.planning.types import Load, Plan, Stage
+from harness.planning.plans import Load, Plan, Stage
 
 # The services that feed one with answers, under their plans.
 Feeds = tuple[tuple[ServiceId, Plan], ...]

@@ -6,7 +6,8 @@ import pandas as pd
 def cost_basis(used: pd.DataFrame) -> str:
     """What the seconds of these runs rest on: cost profiles with their relative fit errors.
 
-    Services whose costs were not measured themselves are named with what stands in for them.
+    Services whose costs were not measured at the tensor-parallel degree at which they ran are named
+    with it and with what stands in for them.
     """
     if "costs.profile" not in used:
         return "profile not stated"

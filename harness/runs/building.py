@@ -13,6 +13,7 @@ from harness.interface.policies import System
 from harness.paths import ROOT
 from harness.predictors.ecdf import load_lengths
 from harness.runs.cells import Cell, PredictorFactory, ReadsFiles, WorkloadFactory
+from harness.runs.matrix import Place
 from harness.runs.provenance import source_digest
 from harness.runs.record import run_id
 
@@ -31,13 +32,11 @@ DETERMINES = (
 """Top-level keys that a result depends on."""
 
 
-def cell_of(
-    plain: Mapping[str, Any], setting: Mapping[str, object], chosen: Mapping[str, str]
-) -> Cell:
+def cell_of(plain: Mapping[str, Any], place: Place, chosen: Mapping[str, str]) -> Cell:
     """Everything one cell needs; `plain` is resolved and checked.
 
-    `setting` is its value on every axis of the matrix, `chosen` the file that each group was taken
-    from. Raises ValueError for what does not fit together.
+    `place` is where it stands in the scenario, `chosen` the file that each group was taken from.
+    Raises ValueError for what does not fit together.
     """
     hardware, record = plain["hardware"], plain["record"]
     costs = _costs(hardware)
@@ -46,12 +45,13 @@ def cell_of(
     engine, system = _serving(plain, models, believed=costs, true=costs)
     predictor_factory = _predictor_factory(plain["predictor"])
     determines = {key: plain[key] for key in DETERMINES}
-    run = run_id(
-        {**determines, "files": _files(workload_factory, predictor_factory)}, source_digest()
-    )
+    named = {**determines, "files": _files(workload_factory, predictor_factory)}
+    # A variation is known as one, also where another command has run the same as its own cell.
+    run = run_id(named | ({"varied": place.varied} if place.varied else {}), source_digest())
     return Cell(
-        config={**determines, "chosen": chosen},
-        setting=setting,
+        config={**determines, "chosen": chosen, "varied": place.varied},
+        setting=place.setting,
+        varied=place.varied,
         folder=ROOT / plain["results"] / plain["name"] / run,
         workload_factory=workload_factory,
         predictor_factory=predictor_factory,

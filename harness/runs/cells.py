@@ -4,7 +4,6 @@ import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import product
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
@@ -62,7 +61,8 @@ class HasPlannedTime(Protocol):
 class Cell:
     """Everything one run needs. `config` is what determines the result, resolved and plain.
 
-    `setting` is its place in the scenario: a value on every axis of the matrix.
+    `setting` is its place in the scenario: a value on every axis of the matrix, and of the key that
+    is `varied` in it; that is empty in the matrix's own cells.
     """
 
     config: Mapping[str, object]
@@ -78,12 +78,7 @@ class Cell:
     keep_trace: bool = False
     drawn: tuple[tuple[Engine, System], ...] = ()
     predictor_factory: PredictorFactory | None = None
-
-
-def combinations_of(matrix: Mapping[str, Sequence[object]]) -> Iterator[dict[str, object]]:
-    """One value per axis, the last axis fastest."""
-    for values in product(*matrix.values()):
-        yield dict(zip(matrix, values, strict=True))
+    varied: str = ""
 
 
 def run_cell(cell: Cell) -> None:
@@ -111,7 +106,7 @@ def _serve(cell: Cell) -> None:
         config=cell.config,
         provenance=provenance(
             started_s=started_s,
-            costs=_costs_of(cell.costs, workload),
+            costs=_costs_of(cell.costs, recorder),
             datasets=workload.datasets,
             engine=cell.engine.about,
         ),
@@ -149,16 +144,19 @@ def _summary(
     }
 
 
-def _costs_of(costs: ProfileCosts, workload: Workload) -> dict[str, object]:
-    """What the seconds rest on: profile, and per service whether measured, and the fit's error."""
-    names = [service.id for service in workload.services]
+def _costs_of(costs: ProfileCosts, recorder: Recorder) -> dict[str, object]:
+    """What the seconds rest on: profile, and of what has run whether measured, and the fit's error.
+
+    What has run is a service at a tensor-parallel degree; either may be measured and another not.
+    """
+    ran = sorted(recorder.deployed())
+    stated = [costs.error(name, degree).get("decode_median") for name, degree in ran]
+    errors = [error for error in stated if error is not None]
     return {
         "profile": costs.profile_dir,
         "gpu": costs.gpu,
-        "fit_error": float(
-            np.median([costs.error(name, 1).get("decode_median", np.nan) for name in names])
-        ),
-        "source": {str(name): costs.label(name, 1) for name in names},
+        "fit_error": float(np.median(errors)) if errors else np.nan,
+        "source": {f"{name} tp{degree}": costs.label(name, degree) for name, degree in ran},
     }
 
 

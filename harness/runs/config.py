@@ -12,6 +12,7 @@ from typing import Any
 from omegaconf import MISSING
 
 from harness.costs.model_facts import unknown_name
+from harness.renamed import renamed_key
 from harness.runs.tracking import MODES
 
 
@@ -67,6 +68,10 @@ class RunConfig:
     """Axis -> values; an axis is a config group or a dotted key. Cells are the product."""
     skip: list[Any] = field(default_factory=list)
     """Cells of the matrix that say nothing: axis -> values, all of which a cell has."""
+    vary: dict[str, Any] = field(default_factory=dict)
+    """What a paper leaves open: key -> further values, each on its own with all else as it is."""
+    vary_at: dict[str, Any] = field(default_factory=dict)
+    """Axis -> those of its values at which `vary` is run; all of them where it is not named."""
     compare: dict[str, Any] = field(default_factory=dict)
     """`axis` and the `reference` value on it that the printed table normalises by."""
     shows: list[str] = field(default_factory=list)
@@ -118,8 +123,10 @@ def check(plain: Mapping[str, Any]) -> None:
         raise ValueError(f"tracking={plain['tracking']} is none of {', '.join(MODES)}")
     if not re.fullmatch(r"\w[\w.-]*", plain["name"]):
         raise ValueError(f"name={plain['name']} cannot be the name of a folder of results")
+    _check_axes(plain["matrix"], plain["compare"], plain["skip"])
     _check_matrix(plain["matrix"], plain["compare"])
     _check_skip(plain["skip"], plain["matrix"])
+    _check_vary(plain["vary"], plain["vary_at"], plain["matrix"])
 
 
 def _check_keys(plain: Mapping[str, Any]) -> None:
@@ -128,7 +135,18 @@ def _check_keys(plain: Mapping[str, Any]) -> None:
         for key in plain[path] if path else plain:
             name = f"{path}.{key}".lstrip(".")
             if name not in names:
-                raise ValueError(unknown_name("configuration key", name, names))
+                said = unknown_name("configuration key", name, names)
+                raise ValueError(renamed_key(name) or said)
+
+
+def _check_axes(
+    matrix: Mapping[str, object], compare: Mapping[str, object], patterns: Sequence[object]
+) -> None:
+    """No axis bears a name that its key had before."""
+    skipped = (axis for pattern in patterns if isinstance(pattern, Mapping) for axis in pattern)
+    for axis in (*matrix, *skipped, compare.get("axis", "")):
+        if said := renamed_key(str(axis)):
+            raise ValueError(said)
 
 
 def _check_matrix(matrix: Mapping[str, object], compare: Mapping[str, object]) -> None:
@@ -152,3 +170,20 @@ def _check_skip(patterns: Sequence[object], matrix: Mapping[str, object]) -> Non
                 raise ValueError(unknown_name("axis of the matrix", str(axis), matrix))
             if not isinstance(values, list):
                 raise ValueError(f"skip.{axis}={values} is not a list of values")
+
+
+def _check_vary(
+    vary: Mapping[str, object], at: Mapping[str, object], matrix: Mapping[str, Sequence[object]]
+) -> None:
+    for key, values in vary.items():
+        if not isinstance(values, list) or not values:
+            raise ValueError(f"vary.{key}={values} is not a list of values")
+        if key in matrix:
+            raise ValueError(f"vary.{key}={values}, but {key} is an axis of the matrix already")
+    for axis, values in at.items():
+        if axis not in matrix:
+            raise ValueError(unknown_name("axis of the matrix", axis, matrix))
+        if not isinstance(values, list) or not values:
+            raise ValueError(f"vary_at.{axis}={values} is not a list of values")
+        if lost := [value for value in values if value not in matrix[axis]]:
+            raise ValueError(f"vary_at.{axis}={values}: the matrix has no {axis}={lost[0]}")

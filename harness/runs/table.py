@@ -69,6 +69,13 @@ def print_cells(
     console.print(table)
 
 
+def print_varied(keys: Sequence[str], console: Console | None = None) -> None:
+    """Say how many cells more were run of each key that was varied, where any was."""
+    if keys:
+        counts = ", ".join(f"{keys.count(key)} of {key}" for key in dict.fromkeys(keys))
+        (console or Console()).print(f"and cells with another value: {counts}", highlight=False)
+
+
 def _width(table: Table) -> int:
     console = Console(width=10_000)
     return Measurement.get(console, console.options, table).maximum
@@ -91,7 +98,8 @@ def basis(rows: pd.DataFrame) -> str:
     other = [name for name in sources if not (sources[name].dropna() == "measured").all()]
     return (
         f"simulated seconds, profile {profiles} (median error of a decode iteration: {error}; "
-        f"{len(sources.columns) - len(other)} of {len(sources.columns)} models measured); "
+        f"{len(sources.columns) - len(other)} of {len(sources.columns)} pairs of model and "
+        "tensor parallelism measured); "
         "extra s: planning, measured wall-clock on the machine that ran it"
     )
 

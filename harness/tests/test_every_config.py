@@ -1,13 +1,18 @@
 """Every file under scenarios/ composes and builds; a new one is covered by existing."""
 
 import json
+import re
+from collections.abc import Iterator
 from math import prod
 from pathlib import Path
 
 import pytest
+from omegaconf import OmegaConf
 
 from harness.paths import ROOT
 from harness.predictors.proxy_card import CARD, ENCODER, FIELDS, TOKENIZER, WEIGHTS, sha256
+from harness.runs.choices import read_choice
+from harness.runs.config import KEYS, VARIANTS
 from harness.tests.support.configured import composed, first_cell_of
 
 SCENARIOS = ROOT / "scenarios"
@@ -62,3 +67,41 @@ def test_every_scenario_builds_its_first_cell_and_is_a_comparison(scenario: str)
         assert list(cell.setting) == list(config.matrix)
         assert prod(len(values) for values in config.matrix.values()) > 1
         assert config.expected_minutes > 0
+
+
+def _variants(variant: str) -> Iterator[tuple[str, str]]:
+    """Systems whose file has keys for a variant, and each of those keys."""
+    for group, name in CHOICES:
+        if group == "system":
+            node = read_choice(group, name)
+            yield from ((name, str(key)) for key in node.get("by_variant", {}).get(variant, {}))
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_a_system_reads_every_key_of_its_variants(variant: str) -> None:
+    """Other keys are refused where nobody reads them; these stand aside until referred to."""
+    found = list(_variants(variant))
+    assert found
+    for name, key in found:
+        text = OmegaConf.to_yaml(read_choice("system", name))
+        assert f"${{system.by_variant.${{variant}}.{key}}}" in text, (name, key)
+
+
+READERS = [ROOT / "harness" / "run.py", *(ROOT / "harness" / "runs").glob("*.py")]
+UNREAD = {"expected_minutes"}  # said to a person
+
+
+@pytest.mark.parametrize("key", sorted({key for keys in KEYS.values() for key in keys} - UNREAD))
+def test_the_program_reads_every_key_that_a_configuration_may_have(key: str) -> None:
+    """Beyond its declaration: as a value of a mapping, or of Hydra's object, or in a reference."""
+    texts = [path.read_text("utf-8") for path in READERS if path.name != "config.py"]
+    texts += [path.read_text("utf-8") for path in SCENARIOS.glob("system/**/*.yaml")]
+    ways = (
+        rf'\["{key}"\]',
+        rf'get\("{key}"',
+        rf"\bconfig\.{key}\b",
+        rf"\$\{{system\.{key}\b",
+        rf'^    "{key}",$',  # in DETERMINES
+    )
+    read = re.compile("|".join(ways), re.MULTILINE)
+    assert any(read.search(text) for text in texts)

@@ -1,5 +1,7 @@
 """Cells of a matrix: which there are, and which are left out."""
 
+import pytest
+
 from harness import run
 from harness.tests.support.command import refused
 from harness.tests.support.configured import cells_of, composed
@@ -22,7 +24,7 @@ GRID = "+matrix={policy:[vllm,vllm_0_3],predictor:[none,oracle],seed:[0,1]}"
 def places(*words: str) -> list[tuple[object, ...]]:
     """The values on the axes of every cell, none of them built."""
     with composed(*words) as config:
-        return [tuple(setting.values()) for setting, _ in run.cell_configs(config)]
+        return [tuple(place.setting.values()) for place, _ in run.cell_configs(config)]
 
 
 def test_cells_that_fit_a_pattern_are_left_out() -> None:
@@ -51,3 +53,64 @@ def test_a_pattern_needs_all_its_axes() -> None:
 def test_a_matrix_of_which_nothing_is_left_is_refused() -> None:
     said = refused("+matrix.seed=[0,1]", "skip=[{seed:[0,1]}]")
     assert said == "skip leaves no cell of the matrix"
+
+
+VARY = ("+matrix={system:[fixed,max_heuristic],seed:[0,1]}", "policy=vllm_0_3")
+SLOTS = "policy.rule.max_num_seqs"
+
+
+def test_a_key_is_varied_beside_the_matrix() -> None:
+    cells = cells_of(*VARY, f"+vary={{{SLOTS}:[64,32]}}", "+vary_at={seed:[1]}")
+    own, varied = cells[:4], cells[4:]
+    assert [cell.varied for cell in own] == [""] * 4
+    assert [cell.setting for cell in varied] == [
+        {"system": system, "seed": 1, SLOTS: slots}
+        for slots in (64, 32)
+        for system in ("fixed", "max_heuristic")
+    ]
+    assert {cell.config["varied"] for cell in varied} == {SLOTS}
+    assert {str(cell.config["policy"]["rule"]["max_num_seqs"]) for cell in varied} == {"64", "32"}
+    assert len({cell.folder for cell in cells}) == 8
+
+
+def test_a_group_is_varied_and_the_file_that_was_chosen_is_known() -> None:
+    *own, varied = cells_of("policy=vllm_0_3", "+vary={predictor:[oracle]}")
+    assert len(own) == 1
+    assert (varied.varied, varied.config["chosen"]["predictor"]) == ("predictor", "oracle")
+
+
+def test_what_a_cell_has_already_or_cannot_have_is_no_variation() -> None:
+    """Only the planner's own system has parts of a planner."""
+    parts = "system.placement.preemption"
+    cells = cells_of("+matrix={system:[fixed,samullm]}", f"+vary={{{parts}:[false]}}")
+    assert [cell.system.name for cell in cells if cell.varied] == ["samullm"]
+    (given,) = cells_of("policy=vllm_0_3", f"+vary={{{SLOTS}:[64]}}", f"{SLOTS}=64")
+    assert given.varied == ""
+    assert refused("policy=vllm_0_3", f"+vary={{{SLOTS}:[512]}}") == (
+        f"vary.{SLOTS}: every cell has 512 already, or none has such a key"
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["+vary={seed:[]}"], "vary.seed=[] is not a list of values"),
+        (["+vary={seed:3}"], "vary.seed=3 is not a list of values"),
+        (
+            ["+matrix={seed:[0,1]}", "+vary={seed:[2]}"],
+            "vary.seed=[2], but seed is an axis of the matrix already",
+        ),
+        (
+            ["+vary={policy.rule.slots:[2]}"],
+            "vary.policy.rule.slots: every cell has 2 already, or none has such a key",
+        ),
+        (["+vary_at={sed:[1]}"], "No axis of the matrix is called 'sed'; known: ."),
+        (
+            ["+matrix={seed:[0,1]}", "+vary_at={seed:[2]}"],
+            "vary_at.seed=[2]: the matrix has no seed=2",
+        ),
+        (["+matrix={seed:[0]}", "+vary_at={seed:[]}"], "vary_at.seed=[] is not a list of values"),
+    ],
+)
+def test_a_variation_that_says_nothing_is_refused(words: list[str], said: str) -> None:
+    assert refused(*words) == said

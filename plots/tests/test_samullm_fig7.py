@@ -12,7 +12,7 @@ from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from harness.claims.checks import read_claims
+from harness.claims.reading import read_claims
 from harness.reproduce import main
 from harness.runs import record
 from plots import samullm_fig7 as fig7
@@ -159,7 +159,7 @@ def test_from_run_folders_to_files(tmp_path: Path) -> None:
     write(tmp_path)
     copytree(record.ROOT / "results" / "claims", tmp_path / "claims")
     claims = read_claims(tmp_path / "claims" / "samullm.yaml")
-    assert fig7.paper_ranges({claim["id"]: claim for claim in claims}) == RANGES
+    assert fig7.paper_ranges({claim.id: claim.facts for claim in claims}) == RANGES
     command = ["samullm", "fig7", "--draw-only", "--results", str(tmp_path)]
     assert main(command) == 0
     png, pdf = (tmp_path / "figures" / f"samullm_fig7.{kind}" for kind in ("png", "pdf"))

@@ -18,8 +18,8 @@ Checked    systems/tests/test_samullm.py::test_depth_first_is_never_worse_than_g
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from harness.planning.plans import Stage
 from harness.planning.preview import StagePreview
-from harness.planning.types import Stage
 from systems.samullm.greedy_stages import best_stage
 
 

@@ -20,8 +20,8 @@ Checked    systems/tests/test_samullm.py::test_greedy_stage_by_hand
 """
 
 from harness.interface.entities import ServiceId
+from harness.planning.plans import Plan, Stage
 from harness.planning.preview import StagePreview
-from harness.planning.types import Plan, Stage
 
 
 class GreedyStages:

@@ -12,8 +12,8 @@ from harness.costs.model_facts import model_facts
 from harness.interface.decisions import ContinuousBatching
 from harness.interface.entities import ServiceId
 from harness.planning.estimate import Forecaster
+from harness.planning.plans import Plan, Stage, ready_load
 from harness.planning.preview import StagePreview
-from harness.planning.types import Plan, Stage, ready_load
 from harness.predictors.ecdf import load_lengths, output_lengths
 from harness.tests.support.serving import RatePreview, rate_preview
 from systems.samullm.depth_first_stages import DepthFirstStages

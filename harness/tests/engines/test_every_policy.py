@@ -7,6 +7,7 @@ from typing import ClassVar
 import numpy as np
 import pytest
 
+from harness.build import build
 from harness.engines.recorder import GpuUse, Recorder
 from harness.engines.simulator.loop import Simulator
 from harness.interface.decisions import Decision
@@ -17,7 +18,6 @@ from harness.tests.support.files import (
     SCENARIOS,
     assert_conserved,
     assert_equal,
-    build_node,
     name_of,
     offered_to_all,
     read_nodes,
@@ -26,13 +26,13 @@ from harness.tests.support.serving import LinearCosts, cluster, serve, workload
 from harness.workloads.workload import Workload
 
 POLICIES = sorted(SCENARIOS.glob("policy/**/*.yaml"))
-SYSTEMS = sorted(SCENARIOS.glob("system/**/*.yaml"))
+SYSTEMS = sorted(SCENARIOS.glob("system/*.yaml"))
 
 
 def _policy(path: Path) -> SchedulingPolicy:
     """A fresh policy; skips where it needs what the simulator does not offer."""
-    policy: SchedulingPolicy = build_node(
-        read_nodes(path)["policy"], offered_to_all(LinearCosts(), cluster())
+    policy: SchedulingPolicy = build(
+        read_nodes(path)["policy"], offered=offered_to_all(LinearCosts(), cluster())
     )
     if missing := policy.requires - Simulator.supports:
         pytest.skip(f"the simulator lacks {', '.join(sorted(c.value for c in missing))}")

@@ -6,6 +6,7 @@ from typing import ClassVar
 
 import pytest
 
+from harness.build import build
 from harness.costs.gpu_facts import gpu_facts
 from harness.costs.model import PARTS, ProfileCosts
 from harness.engines.recorder import Recorder
@@ -20,7 +21,6 @@ from harness.tests.support.files import (
     SCENARIOS,
     assert_conserved,
     assert_equal,
-    build_node,
     name_of,
     offered_to_all,
     read_nodes,
@@ -29,7 +29,7 @@ from harness.tests.support.serving import cluster
 from harness.workloads.ensemble import Ensemble
 from harness.workloads.workload import Workload
 
-SYSTEMS = sorted(SCENARIOS.glob("system/**/*.yaml"))
+SYSTEMS = sorted(SCENARIOS.glob("system/*.yaml"))
 
 
 GPUS = 8
@@ -107,11 +107,11 @@ def _serve_system(path: Path, requests: int) -> tuple[Workload, Recorder, Checke
         hub_dataset="",
         hub_split="",
     ).build(3)
-    placement = _checked_placement(build_node(system["placement"], offered))
+    placement = _checked_placement(build(system["placement"], offered=offered))
     served = System(
         name=system["name"],
-        scheduling=build_node(configured["policy"], offered),
-        dispatch=build_node(system["dispatch"], offered),
+        scheduling=build(configured["policy"], offered=offered),
+        dispatch=build(system["dispatch"], offered=offered),
         placement=placement,
     )
     engine = Simulator(cluster=machine, costs=costs, max_num_seqs=512, max_num_batched_tokens=65536)

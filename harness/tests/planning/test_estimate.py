@@ -11,7 +11,7 @@ from harness.interface.decisions import ContinuousBatching, Deployment
 from harness.interface.entities import GpuId, Group, GroupId, ServiceId
 from harness.interface.views import ClusterView
 from harness.planning.estimate import Forecast, Forecaster, estimated_workloads
-from harness.planning.types import Load, Plan, ready_load
+from harness.planning.plans import Load, Plan, ready_load
 from harness.predictors.ecdf import Ecdf
 from harness.predictors.oracle import Oracle
 from harness.tests.support.serving import SERVICE, Everywhere, LinearCosts, rule, serve, workload

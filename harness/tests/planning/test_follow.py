@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from harness.interface.entities import ServiceId
 from harness.planning.follow import StageFollower
-from harness.planning.types import Plan, Stage
+from harness.planning.plans import Plan, Stage
 
 M1, M2, M3, M4 = (ServiceId(f"M{i}") for i in range(1, 5))
 ONE, TWO, THREE, FOUR = (Plan(n, 1) for n in range(1, 5))

@@ -7,8 +7,8 @@ from harness.costs.model import PARTS, ProfileCosts
 from harness.costs.model_facts import model_facts
 from harness.interface.entities import ServiceId
 from harness.planning.estimate import Forecaster
+from harness.planning.plans import Load, Plan, ready_load
 from harness.planning.preview import StagePreview
-from harness.planning.types import Load, Plan, ready_load
 from harness.tests.support.serving import LinearCosts, rule
 
 BIG, SMALL = ServiceId("Llama-2-70b-chat-hf"), ServiceId("chatglm3-6b")

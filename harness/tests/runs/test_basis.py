@@ -10,8 +10,8 @@ def test_the_basis_names_services_that_were_not_measured() -> None:
         {
             "costs.profile": ["gpu", "gpu"],
             "costs.fit_error": [0.05, 0.05],
-            "costs.source.a": ["measured", "measured"],
-            "costs.source.b": ["roofline", None],
+            "costs.source.a tp2": ["measured", "measured"],
+            "costs.source.b tp1": ["roofline", None],
         }
     )
-    assert cost_basis(used) == "gpu (fit error 5.0%), b: roofline"
+    assert cost_basis(used) == "gpu (fit error 5.0%), b tp1: roofline"

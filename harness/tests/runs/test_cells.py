@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 import yaml
 
-from harness.runs.cells import Cell, combinations_of, run_cell, run_cells
+from harness.runs.cells import Cell, run_cell, run_cells
 from harness.runs.record import NEEDED, TEMPORARY, is_finished
 from harness.tests.support.configured import cells_of, first_cell_of
 from harness.workloads.workload import Workload
@@ -32,16 +32,6 @@ def small(tmp_path: Path, *overrides: str) -> Cell:
     return first_cell_of(*SMALL, f"results={tmp_path}", *overrides)
 
 
-def test_the_last_axis_is_the_fastest() -> None:
-    assert list(combinations_of({"a": [1, 2], "b": ["x", "y"]})) == [
-        {"a": 1, "b": "x"},
-        {"a": 1, "b": "y"},
-        {"a": 2, "b": "x"},
-        {"a": 2, "b": "y"},
-    ]
-    assert list(combinations_of({})) == [{}]
-
-
 def test_a_cell_becomes_a_whole_folder(tmp_path: Path) -> None:
     cell = small(tmp_path, "seed=3")
     run_cell(cell)
@@ -56,8 +46,22 @@ def test_a_cell_becomes_a_whole_folder(tmp_path: Path) -> None:
     used = summary["gpu_busy_s"] + summary["gpu_loading_s"] + summary["gpu_idle_s"]
     assert used == pytest.approx(2 * summary["inference_s"])
     costs = json.loads((cell.folder / "provenance.json").read_text())["costs"]
-    assert costs["source"] == {"chatglm3-6b": "measured"}
+    assert costs["source"] == {"chatglm3-6b tp1": "measured"}
     assert 0 < costs["fit_error"] < 0.1
+
+
+MIXTRAL = "Mixtral-8x7B-Instruct-v0.1"
+
+
+def test_costs_are_those_of_the_degrees_that_ran(tmp_path: Path) -> None:
+    """Mixtral does not fit on one GPU, where a roofline would stand in; on two it was measured."""
+    words = ("workload.requests=4", f"workload.models=[{MIXTRAL}]", "hardware.gpu_count=2")
+    cell = first_cell_of(*words, f"results={tmp_path}")
+    run_cell(cell)
+    costs = json.loads((cell.folder / "provenance.json").read_text())["costs"]
+    assert costs["source"] == {f"{MIXTRAL} tp2": "measured on Mixtral-8x7B-v0.1"}
+    assert costs["fit_error"] == pytest.approx(cell.costs.error(MIXTRAL, 2)["decode_median"])
+    assert cell.costs.label(MIXTRAL, 1) == "roofline"
 
 
 def test_iterations_are_kept_on_demand(tmp_path: Path) -> None:

@@ -50,7 +50,7 @@ def test_what_the_seconds_rest_on() -> None:
     said = basis(pd.DataFrame([row("ours", 1.0)]))
     assert said == (
         "simulated seconds, profile a100 (median error of a decode iteration: 1.2%; "
-        "1 of 2 models measured); "
+        "1 of 2 pairs of model and tensor parallelism measured); "
         "extra s: planning, measured wall-clock on the machine that ran it"
     )
 
@@ -60,7 +60,7 @@ def test_several_profiles_give_a_range_of_errors() -> None:
     said = basis(pd.DataFrame([row("ours", 1.0), row("ours", 1.0, costs)]))
     assert "profile a100, h100" in said
     assert "1.2% to 5.0%" in said
-    assert "1 of 2 models" in said
+    assert "1 of 2 pairs" in said
 
 
 def test_an_unknown_error_says_so() -> None:

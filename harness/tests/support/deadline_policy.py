@@ -18,7 +18,7 @@ class OneByDeadline:
 
     def __init__(self, *, max_num_seqs: int) -> None:
         """So many at a time."""
-        self._seats = max_num_seqs
+        self._max_num_seqs = max_num_seqs
 
     def observe(self, event: Event) -> None:
         """Nothing to learn."""
@@ -26,7 +26,7 @@ class OneByDeadline:
     def schedule(self, view: GroupView) -> Decision:
         """In the order of `_rank`."""
         draft = Draft(view)
-        for request in sorted(view.requests.values(), key=_rank)[: self._seats]:
+        for request in sorted(view.requests.values(), key=_rank)[: self._max_num_seqs]:
             missing = request.context_tokens - request.kv_tokens
             draft.try_run(request, min(missing, draft.tokens_left))
         return draft.decision()

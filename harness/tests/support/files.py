@@ -1,8 +1,5 @@
 """Policies and systems as the YAML files under `scenarios/` name them; what holds for every run."""
 
-import importlib
-import inspect
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +10,11 @@ from omegaconf import OmegaConf
 from harness.engines.recorder import Recorder
 from harness.interface.entities import Cluster
 from harness.interface.events import Finished
+from harness.paths import ROOT
+from harness.runs.choices import read_choice
 from harness.workloads.workload import Workload
 
-SCENARIOS = Path(__file__).resolve().parents[3] / "scenarios"
+SCENARIOS = ROOT / "scenarios"
 
 
 def name_of(path: Path) -> str:
@@ -28,26 +27,11 @@ def read_nodes(policy: Path, system: Path | None = None) -> dict[str, Any]:
     groups: dict[str, Any] = {
         "variant": "paper",
         "policy": OmegaConf.load(policy),
-        "system": OmegaConf.load(system) if system else {},
+        "system": read_choice("system", system.stem) if system else {},
     }
     plain = OmegaConf.to_container(OmegaConf.create(groups), resolve=True)
     assert isinstance(plain, dict)
     return {str(key): value for key, value in plain.items()}
-
-
-def build_node(node: object, offered: Mapping[str, object]) -> Any:
-    """What a node names, given what its constructor asks for of `offered`."""
-    if isinstance(node, list):
-        return [build_node(item, offered) for item in node]
-    if not isinstance(node, dict) or "_target_" not in node:
-        return node
-    module, _, name = node["_target_"].rpartition(".")
-    target = getattr(importlib.import_module(module), name)
-    wanted = inspect.signature(target).parameters
-    own = {
-        key: build_node(value, offered) for key, value in node.items() if not key.startswith("_")
-    }
-    return target(**{key: value for key, value in offered.items() if key in wanted}, **own)
 
 
 def offered_to_all(costs: Any, machine: Cluster) -> dict[str, object]:

@@ -23,8 +23,8 @@ from harness.interface.policies import (
     System,
 )
 from harness.interface.views import ClusterView
+from harness.planning.plans import Plan, Stage
 from harness.planning.preview import StagePreview
-from harness.planning.types import Plan, Stage
 from harness.workloads.workload import Workload
 
 SERVICE = ServiceId("m")

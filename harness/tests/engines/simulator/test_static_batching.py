@@ -122,6 +122,6 @@ def test_rules_under_which_nothing_runs_are_refused(
         batches(max_num_seqs, wait_s=wait_s)
 
 
-def test_more_seats_than_the_engine_has_are_refused() -> None:
+def test_more_requests_than_the_engine_has_are_refused() -> None:
     with pytest.raises(ValueError, match=r"max_num_seqs=9999 exceeds the engine's"):
         finished_s(([1], [0.0]), batches(9999))

@@ -15,8 +15,8 @@ from harness.interface.entities import Service, ServiceId
 from harness.interface.graph import Edges
 from harness.interface.policies import System
 from harness.planning.follow import StagedPlacement
+from harness.planning.plans import Plan, Stage
 from harness.planning.preview import StagePreview
-from harness.planning.types import Plan, Stage
 from harness.predictors.ecdf import load_lengths
 from harness.tests.support.serving import rule
 from harness.workloads.workload import Workload

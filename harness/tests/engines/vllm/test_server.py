@@ -20,7 +20,7 @@ from harness.runs.record import ROOT
 pytest.importorskip("vllm", reason="vLLM is not installed: make setup-vllm")
 pytestmark = [pytest.mark.vllm, pytest.mark.slow]
 
-POLICY = "{_target_: harness.tests.support.deadline_policy.OneByDeadline, slots: 1}\n"
+POLICY = "{_target_: harness.tests.support.deadline_policy.OneByDeadline, max_num_seqs: 1}\n"
 STARTS_WITHIN_S = 300
 WORDS = 900
 JSON = {"Content-Type": "application/json"}

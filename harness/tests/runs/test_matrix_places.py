@@ -1,0 +1,32 @@
+"""Places of a scenario's cells: the matrix's own, and variations of one key at a time."""
+
+from harness.runs.matrix import Place, combinations_of, places
+
+
+def test_the_last_axis_is_the_fastest() -> None:
+    assert list(combinations_of({"a": [1, 2], "b": ["x", "y"]})) == [
+        {"a": 1, "b": "x"},
+        {"a": 1, "b": "y"},
+        {"a": 2, "b": "x"},
+        {"a": 2, "b": "y"},
+    ]
+    assert list(combinations_of({})) == [{}]
+
+
+def test_each_further_value_is_on_its_own() -> None:
+    """At the small and the large of three sizes; what is skipped has no variation either."""
+    found = places(
+        {"size": [1, 2, 3], "seed": [0, 1]},
+        skip=[{"size": [3], "seed": [1]}],
+        vary={"slots": [4, 8], "keep": [True]},
+        vary_at={"size": [1, 3]},
+    )
+    own, varied = [], []
+    for place in found:
+        (varied if place.varied else own).append(place)
+    assert len(own) == 5
+    ends = [{"size": 1, "seed": 0}, {"size": 1, "seed": 1}, {"size": 3, "seed": 0}]
+    assert varied == [
+        *(Place({**end, "slots": slots}, "slots") for slots in (4, 8) for end in ends),
+        *(Place({**end, "keep": True}, "keep") for end in ends),
+    ]
