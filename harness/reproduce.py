@@ -117,18 +117,18 @@ def judge(given: argparse.Namespace, chosen: Sequence[FigureEntry], variant: str
     command.report(
         rows, paper=paper, name=name, results=results, variant=variant, publish=given.publish
     )
-    if not given.figures and variant == "paper":
-        folder = published.place("figures", publish=given.publish, results=results)
-        draw_specifications(paper, rows, folder)
 
 
-def draw_specifications(paper: str, rows: command.Rows, folder: Path) -> None:
+def draw_specifications(paper: str, *, results: Path, publish: bool) -> None:
     """Write how every claim comes out over what its paper leaves open, where any was judged so."""
+    folder = published.place("claims", publish=publish, results=results)
+    path = folder / command.verdict_file(paper, "paper")
+    rows = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else []
     judged = [row for row in rows if "specifications" in row]
     if specifications.curves_of(judged):
-        stem = folder / f"{paper}_specifications"
-        for path in style.save(specifications.draw(judged), stem):
-            print(f"wrote {published.shown(path)}")
+        stem = folder.parent / "figures" / f"{paper}_specifications"
+        for written in style.save(specifications.draw(judged), stem):
+            print(f"wrote {published.shown(written)}")
 
 
 def list_figures(chosen: Sequence[FigureEntry], variants: Sequence[str]) -> None:
@@ -159,6 +159,8 @@ def reproduce(given: argparse.Namespace) -> int:
     if not given.draw_only:
         for variant in variants:
             judge(given, chosen, variant)
+    if not given.figures:
+        draw_specifications(given.paper, results=given.results, publish=given.publish)
     return 0
 
 

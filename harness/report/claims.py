@@ -4,9 +4,10 @@ from collections import Counter
 from collections.abc import Mapping
 from inspect import getdoc
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
-from harness.claims import settling, verdicts
+from harness.claims import checks, reading, settling, verdicts
 from harness.claims.command import verdict_file
 from harness.claims.settling import Verdict
 from harness.claims.verdicts import Agreement
@@ -73,9 +74,21 @@ def _outcomes(claim: Claim, choice: Claim) -> str:
     return "; ".join(f"{one['choices'][key]}: {one['agreement']}" for one in mine)
 
 
+RULES: tuple[tuple[str, ModuleType], ...] = (
+    ("Verdicts", settling),
+    ("Findings", verdicts),
+    ("What a claim says", reading),
+    ("How it is tested", checks),
+)
+"""The files that say when a claim holds, and what."""
+
+
 def rules_part(_: Path) -> str:
-    """What a verdict means and when it is given, as the program that gives them says it."""
-    return "\n\n".join(f"```text\n{getdoc(module)}\n```" for module in (settling, verdicts))
+    """When a claim holds, as the files that decide it say of themselves."""
+    return "\n\n".join(
+        f"## {title}\n\n`{module.__name__.replace('.', '/')}.py`\n\n```text\n{getdoc(module)}\n```"
+        for title, module in RULES
+    )
 
 
 def verdict_changes_part(root: Path, paper: str) -> str:
