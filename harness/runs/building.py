@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from harness.build import build
-from harness.costs.gpu_facts import gpu_facts
 from harness.costs.model import PARTS, ProfileCosts
 from harness.costs.uncertainty import DrawnCosts
 from harness.engines.engine import Engine
@@ -108,7 +107,7 @@ def _serving(
     system = plain["system"]
     offered: dict[str, object] = {
         "costs": believed,
-        "cluster": _cluster(plain["hardware"]),
+        "cluster": _cluster(plain["hardware"], believed.memory_bytes),
         "seed": plain["seed"],
     }
     engine: Engine = build(plain["engine"], path="engine", offered={**offered, "costs": true})
@@ -123,7 +122,7 @@ def _serving(
     )
 
 
-def _cluster(hardware: Mapping[str, Any]) -> Cluster:
+def _cluster(hardware: Mapping[str, Any], memory_bytes: int) -> Cluster:
     count, island = hardware["gpu_count"], hardware["nvlink_island"]
     if count < 1 or island < 1:
         raise ValueError(
@@ -131,4 +130,4 @@ def _cluster(hardware: Mapping[str, Any]) -> Cluster:
         )
     gpus = tuple(GpuId(i) for i in range(count))
     islands = tuple(frozenset(gpus[i : i + island]) for i in range(0, count, island))
-    return Cluster(gpus, islands, gpu_facts(hardware["gpu"]).memory_bytes)
+    return Cluster(gpus, islands, memory_bytes)
