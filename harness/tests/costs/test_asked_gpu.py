@@ -47,7 +47,7 @@ def test_a_driver_says_what_the_data_sheet_states() -> None:
 
 def test_what_is_given_comes_first_and_what_is_missing_is_named() -> None:
     unknown = driver(nvmlDeviceGetCudaComputeCapability=lambda handle: (99, 0))
-    with pytest.raises(ValueError, match="give --gpu-fp16-flops-per-s$"):
+    with pytest.raises(ValueError, match=r"give --gpu-fp16-flops-per-s$"):
         facts_of("X", {}, unknown)
     assert facts_of("X", {"fp16_flops_per_s": 5.0}, unknown).fp16_flops_per_s == 5.0
     assert facts_of("A100-80G", {}, None) == gpu_facts("A100-80G")
