@@ -10,6 +10,7 @@ end in one sentence and exit code 2.
 """
 
 import argparse
+import json
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence

@@ -11,43 +11,62 @@ import sys
 from pathlib import Path
 
 from harness.calibrate.stored import profile, residuals
-from harness.calibrate.sweep import ARRIVALS, Sweep, measure
+from harness.calibrate.sweep import ARRIVALS, REQUESTS, Sweep, measure
+from harness.costs.asked_gpu import GIVEN, facts_of, keep_facts
 from harness.costs.model_facts import model_facts
+from harness.costs.nvml import open_nvml
+from harness.costs.profiles import CALIBRATION
 from harness.engines.vllm.engine import Vllm
-from harness.engines.vllm.group import engine_name
+from harness.engines.vllm.group import engine_name, has_gpus
 from harness.interface.entities import Cluster, GpuId, Group, GroupId, Service, ServiceId
 from harness.paths import PROFILES
 
 
-def calibrate(model: str, out: Path, *, gpu: str, engine: Vllm, repeats: int) -> Path:
-    """Measure one model and write its profile and residual plot below `out`."""
+def calibrate(
+    model: str, out: Path, *, gpu: str, engine: Vllm, repeats: int, most_requests: int
+) -> Path:
+    """Measure one model and write its profile and residual plot below `out`.
+
+    Beside it goes the roofline that stands for whatever was not measured, in blocks of this engine.
+    """
     facts = model_facts(model)
     service = Service(ServiceId(model), facts.kv_bytes_per_token, facts.max_context_tokens)
     group = Group(GroupId("calibrated"), frozenset({service.id}), (GpuId(0),))
     sweep = Sweep(engine.settings(service, group), service)
     try:
-        samples, seconds = measure(sweep, repeats)
+        samples, seconds = measure(sweep, repeats, most_requests)
     finally:
         sweep.stop()
     content = profile(model, gpu, samples, seconds, sweep)
     out.mkdir(parents=True, exist_ok=True)
     path = out / f"{model}.json"
     path.write_text(json.dumps(content, sort_keys=True, indent=1) + "\n", encoding="utf-8")
+    roofline = json.loads((PROFILES / "roofline" / CALIBRATION).read_text(encoding="utf-8"))
+    roofline["block_tokens"] = sweep.block_tokens
+    text = json.dumps(roofline, sort_keys=True, indent=1) + "\n"
+    (out / CALIBRATION).write_text(text, encoding="utf-8")
     residuals(samples, seconds, f"{model}, {engine_name()}").savefig(out / f"{model}.png", dpi=110)
     return path
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """Command line; returns the exit status."""
+def _options(arguments: list[str] | None) -> argparse.Namespace:
+    """The command line."""
     parser = argparse.ArgumentParser(prog="python -m harness.calibrate", description=__doc__)
     parser.add_argument("--model", nargs="+", default=["tiny"], help="names in models.json")
-    parser.add_argument("--gpu", default="CPU", help="what it runs on, a name in gpus.json")
+    parser.add_argument("--gpu", default="CPU", help="what it runs on; in gpus.json or any name")
+    for fact in GIVEN:
+        parser.add_argument(f"--gpu-{fact.replace('_', '-')}", type=float)
     parser.add_argument("--out", type=Path, default=PROFILES / "cpu_vllm", help="profile folder")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--kv-blocks", type=int, default=400, help="0 leaves it to vLLM")
-    options = parser.parse_args(arguments)
-    is_cpu = options.gpu == "CPU"
-    engine = Vllm(
+    parser.add_argument("--most-requests", type=int, default=REQUESTS[-1], help="at once")
+    return parser.parse_args(arguments)
+
+
+def _engine(kv_blocks: int | None) -> Vllm:
+    """vLLM as it is measured; on a CPU without compiling."""
+    is_cpu = not has_gpus()
+    return Vllm(
         cluster=Cluster((GpuId(0),), (), 0),
         seed=0,
         models={},
@@ -55,7 +74,7 @@ def main(arguments: list[str] | None = None) -> int:
         dtype="bfloat16",
         max_num_seqs=256,
         max_num_batched_tokens=ARRIVALS[0][0],
-        kv_blocks=options.kv_blocks or None,
+        kv_blocks=kv_blocks,
         block_tokens=32 if is_cpu else None,
         prefix_caching=False,
         eager=is_cpu,
@@ -66,12 +85,26 @@ def main(arguments: list[str] | None = None) -> int:
         texts=None,
         forces_lengths=True,
     )
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Measure what the command line names; returns the exit status."""
+    options = _options(arguments)
+    engine = _engine(options.kv_blocks or None)
     try:
+        said = {fact: getattr(options, f"gpu_{fact}") for fact in GIVEN}
+        facts = facts_of(options.gpu, said, open_nvml())
         for model in options.model:
             path = calibrate(
-                model, options.out, gpu=options.gpu, engine=engine, repeats=options.repeats
+                model,
+                options.out,
+                gpu=options.gpu,
+                engine=engine,
+                repeats=options.repeats,
+                most_requests=options.most_requests,
             )
             print(f"wrote {path}")
+        keep_facts(options.out, facts)
     except ValueError as error:
         print(error, file=sys.stderr)
         return 2

@@ -63,8 +63,8 @@ class Designed:
     gap: int
 
 
-def design(most_tokens: int) -> list[Designed]:
-    """Every run of the sweep whose KV fits."""
+def design(most_tokens: int, most_requests: int = REQUESTS[-1]) -> list[Designed]:
+    """Every run of the sweep whose KV fits, of no more than so many requests."""
     rng = np.random.default_rng(0)
     runs = []
     for budget, gap in ARRIVALS:
@@ -72,7 +72,8 @@ def design(most_tokens: int) -> list[Designed]:
             for median in PROMPTS:
                 drawn = median * np.exp(SPREAD * rng.standard_normal(requests))
                 prompts = tuple(np.rint(drawn).astype(int).clip(1, LONGEST).tolist())
-                if sum(prompts) + 2 * ANSWER_TOKENS * requests <= most_tokens:
+                tokens = sum(prompts) + 2 * ANSWER_TOKENS * requests
+                if requests <= most_requests and tokens <= most_tokens:
                     runs.append(Designed(prompts, budget, gap))
     return runs
 
@@ -195,9 +196,11 @@ def _sample(iteration: Iteration, kv: dict[int, int], began_s: float, ended_s: f
     )
 
 
-def measure(sweep: Sweep, repeats: int) -> tuple[list[Sample], NDArray[np.float64]]:
+def measure(
+    sweep: Sweep, repeats: int, most_requests: int
+) -> tuple[list[Sample], NDArray[np.float64]]:
     """Every iteration of the design, and its seconds (repetition, iteration, part)."""
-    runs = design(sweep.kv_blocks * sweep.block_tokens)
+    runs = design(sweep.kv_blocks * sweep.block_tokens, most_requests)
     for designed in runs[:: max(1, len(runs) // 8)]:
         sweep.run(designed)
     kept: list[list[Sample]] = []

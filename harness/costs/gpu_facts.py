@@ -4,10 +4,13 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 from types import MappingProxyType
 
 from harness.costs.model_facts import unknown_name
 from harness.paths import PROFILES
+
+OWN_FACTS = "gpu.json"  # beside the profiles of a folder: facts of the GPU they were measured on
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,9 +40,22 @@ def load_gpus() -> Mapping[str, GpuFacts]:
     return MappingProxyType({name: GpuFacts(name=name, **facts) for name, facts in raw.items()})
 
 
-def gpu_facts(name: str) -> GpuFacts:
-    """Facts of one GPU. Raises ValueError, with the closest names, if it is unknown."""
-    gpus = load_gpus()
+def gpu_facts(name: str, folder: Path | None = None) -> GpuFacts:
+    """Facts of one GPU, those that a profile folder keeps first.
+
+    Raises ValueError, with the closest names, if it is unknown.
+    """
+    gpus = {**load_gpus(), **(_own_facts(folder) if folder else {})}
     if name not in gpus:
         raise ValueError(unknown_name("GPU", name, gpus))
     return gpus[name]
+
+
+@cache
+def _own_facts(folder: Path) -> Mapping[str, GpuFacts]:
+    """The GPU that a folder describes itself; none where it does not."""
+    path = folder / OWN_FACTS
+    if not path.is_file():
+        return {}
+    facts = GpuFacts(**json.loads(path.read_text(encoding="utf-8")))
+    return {facts.name: facts}

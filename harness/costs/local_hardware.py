@@ -7,7 +7,7 @@ from functools import cache
 from typing import Any
 
 from harness.costs.gpu_facts import gpu_facts, load_gpus
-from harness.costs.nvml import open_nvml
+from harness.costs.nvml import gpu_memory_bytes, gpu_name, open_nvml
 from harness.paths import PROFILES
 
 CPU: Mapping[str, object] = {"gpu": "CPU", "nvlink_island": 1, "profile": "cpu_vllm"}
@@ -25,6 +25,16 @@ def known_gpu(name: str, memory_bytes: int | None = None) -> str | None:
     return min(found, key=lambda known: abs(gpu_facts(known).memory_bytes - memory_bytes))
 
 
+def called(name: str, memory_bytes: int | None = None) -> str:
+    """What we call the GPU of a driver's name: as the list does, else the driver."""
+    return known_gpu(name, memory_bytes) or re.sub(r"\W+", "-", name).strip("-")
+
+
+def measured_profile(gpu: str) -> str:
+    """Folder of what was measured on such a GPU of one's own."""
+    return f"{gpu.lower()}_vllm"
+
+
 def local_hardware(nvml: Any | None) -> dict[str, object]:
     """Fields of `hardware`: the GPUs of the driver, or without any the cores as CPU slots.
 
@@ -34,18 +44,20 @@ def local_hardware(nvml: Any | None) -> dict[str, object]:
     count = 0 if nvml is None else int(nvml.nvmlDeviceGetCount())
     if nvml is None or not count:
         return {**CPU, "gpu_count": os.cpu_count() or 1}
-    handle = nvml.nvmlDeviceGetHandleByIndex(0)
-    raw = nvml.nvmlDeviceGetName(handle)
-    name = raw.decode() if isinstance(raw, bytes) else str(raw)
-    gpu = known_gpu(name, int(nvml.nvmlDeviceGetMemoryInfo(handle).total))
-    if gpu is None:
-        raise ValueError(f"{name} is not in harness/profiles/gpus.json")
-    measured = f"{gpu.lower()}_vllm"
+    name = str(gpu_name(nvml))
+    gpu = called(name, gpu_memory_bytes(nvml))
+    measured = measured_profile(gpu)
+    is_measured = (PROFILES / measured).is_dir()
+    if not is_measured and gpu not in load_gpus():
+        raise ValueError(
+            f"{name} is not in harness/profiles/gpus.json: make smoke-gpu measures it first"
+        )
+    facts = gpu_facts(gpu, PROFILES / measured)
     return {
         "gpu": gpu,
         "gpu_count": count,
-        "nvlink_island": min(count, gpu_facts(gpu).nvlink_gpus),
-        "profile": measured if (PROFILES / measured).is_dir() else "roofline",
+        "nvlink_island": min(count, facts.nvlink_gpus),
+        "profile": measured if is_measured else "roofline",
     }
 
 

@@ -64,7 +64,7 @@ class ProfileCosts:
         self.memory_share = memory_share
         self.parts = tuple(parts)
         self.replica_start_s = replica_start_s
-        self._facts: GpuFacts = gpu_facts(gpu)
+        self._facts: GpuFacts = gpu_facts(gpu, self._folder)
         self._tables: dict[tuple[str, int], IterationTable] = {}
         self._profiles = read_profiles(self._folder)
         unknown = [part for part in self.parts if part not in PARTS]
@@ -74,6 +74,11 @@ class ProfileCosts:
     def __reduce__(self) -> tuple[Callable[..., "ProfileCosts"], tuple[object, ...]]:
         """Pickle the settings only; tables are built again where they are needed."""
         return _costs, (*self._machine, self.parts)
+
+    @property
+    def memory_bytes(self) -> int:
+        """Memory of one GPU, by the facts that the folder keeps or the list has."""
+        return self._facts.memory_bytes
 
     def with_parts(self, parts: tuple[str, ...]) -> "ProfileCosts":
         """The same profiles with other components in an iteration."""

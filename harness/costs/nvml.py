@@ -36,6 +36,11 @@ def gpu_name(nvml: Any) -> str | None:
     return name.decode() if isinstance(name, bytes) else str(name)
 
 
+def gpu_memory_bytes(nvml: Any) -> int:
+    """Memory of the first GPU."""
+    return int(nvml.nvmlDeviceGetMemoryInfo(nvml.nvmlDeviceGetHandleByIndex(0)).total)
+
+
 @dataclass(slots=True)
 class Sampler:
     """Reads the utilisation of GPUs every `PERIOD_S` seconds of `clock` until stopped."""

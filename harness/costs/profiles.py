@@ -7,6 +7,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from harness.costs.gpu_facts import OWN_FACTS
+
 Coefficients = Mapping[str, tuple[float, ...]]
 Phase = Mapping[str, Coefficients]
 
@@ -58,7 +60,7 @@ def read_profiles(folder: Path) -> Mapping[tuple[str, int], Profile]:
         raise ValueError(f"There is no folder of cost profiles {str(folder)!r}.")
     found: dict[tuple[str, int], Profile] = {}
     for path in sorted(folder.glob("*.json")):
-        if path.name != CALIBRATION:
+        if path.name not in (CALIBRATION, OWN_FACTS):
             raw = json.loads(path.read_text(encoding="utf-8"))
             for size, entry in raw.pop("tensor_parallel").items():
                 found[raw["model"], int(size)] = profile_from(raw, int(size), entry)

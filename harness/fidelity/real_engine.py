@@ -25,7 +25,7 @@ from harness.costs.model import PARTS, ProfileCosts
 from harness.engines.recorder import Recorder
 from harness.engines.simulator.loop import Simulator
 from harness.engines.vllm.engine import Vllm
-from harness.engines.vllm.group import engine_name
+from harness.engines.vllm.group import engine_name, has_gpus
 from harness.interface.entities import Cluster, GpuId, ServiceId
 from harness.interface.policies import CostModel, System
 from harness.predictors.oracle import Oracle
@@ -183,7 +183,7 @@ def run(models: dict[str, int], repeats: int, profile: str, gpu: str) -> list[An
     costs = ProfileCosts(gpu=gpu, profile_dir=profile, memory_share=0.9, parts=PARTS)
     rows = []
     for model, requests in models.items():
-        engine = engine_for(costs, model, gpu)
+        engine = engine_for(costs, model)
         settings = list(settings_of(model, requests, costs, engine))
         runs: dict[Setting, list[dict[str, float]]] = {setting: [] for setting in settings}
         measured(settings[0], costs, engine, SEED)
@@ -198,11 +198,11 @@ def run(models: dict[str, int], repeats: int, profile: str, gpu: str) -> list[An
     return rows
 
 
-def engine_for(costs: ProfileCosts, model: str, gpu: str) -> Vllm:
+def engine_for(costs: ProfileCosts, model: str) -> Vllm:
     """An engine with as many KV blocks as the profile counted."""
     node = yaml.safe_load((ROOT / "scenarios/engine/vllm.yaml").read_text("utf-8"))
     del node["_target_"]
-    is_cpu = gpu == "CPU"
+    is_cpu = not has_gpus()
     return Vllm(
         cluster=Cluster((GpuId(0),), (), 0),
         seed=0,
@@ -245,7 +245,7 @@ def main(arguments: list[str] | None = None) -> int:
     )
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--profile", default="cpu_vllm", help="folder under harness/profiles")
-    parser.add_argument("--gpu", default="CPU", help="a name in gpus.json")
+    parser.add_argument("--gpu", default="CPU", help="the GPU of that profile")
     parser.add_argument("--out", type=Path, help="a file, instead of fidelity_vllm/GPU.json")
     published.add_publish(parser)
     options = parser.parse_args(arguments)

@@ -7,7 +7,6 @@ from zlib import crc32
 import numpy as np
 
 from harness.build import build
-from harness.costs.gpu_facts import gpu_facts
 from harness.costs.model import PARTS, ProfileCosts
 from harness.costs.uncertainty import DrawnCosts
 from harness.engines.engine import Engine
@@ -47,12 +46,8 @@ def cell_of(plain: Mapping[str, Any], place: Place, chosen: Mapping[str, str]) -
     models = workload_factory.models
     engine, system = _serving(plain, models, believed=costs, true=costs)
     predictor_factory = _predictor_factory(plain["predictor"])
-    if predictor_factory is None and Capability.PREDICTIONS in system.scheduling.requires:
-        raise ValueError(
-            f"policy {type(system.scheduling).__name__} orders by predicted lengths, and "
-            f"predictor={plain['predictor']['name']} predicts none; "
-            "predictor=oracle knows the true ones"
-        )
+    if predictor_factory is None:
+        _refuse_without_predictions(system, plain["predictor"]["name"])
     determines = {key: plain[key] for key in DETERMINES}
     named = {**determines, "files": _files(workload_factory, predictor_factory)}
     # A variation is known as one, also where another command has run the same as its own cell.
@@ -76,6 +71,15 @@ def cell_of(plain: Mapping[str, Any], place: Place, chosen: Mapping[str, str]) -
             for draw in range(1, plain["uncertainty_draws"] + 1)
         ),
     )
+
+
+def _refuse_without_predictions(system: System, predictor: str) -> None:
+    """Raise ValueError where a policy's order would be another one, silently."""
+    if Capability.PREDICTIONS in system.scheduling.requires:
+        raise ValueError(
+            f"policy {type(system.scheduling).__name__} orders by predicted lengths, and "
+            f"predictor={predictor} predicts none; predictor=oracle knows the true ones"
+        )
 
 
 def _costs(hardware: Mapping[str, Any]) -> ProfileCosts:
@@ -112,7 +116,7 @@ def _serving(
     system = plain["system"]
     offered: dict[str, object] = {
         "costs": believed,
-        "cluster": _cluster(plain["hardware"]),
+        "cluster": _cluster(plain["hardware"], believed.memory_bytes),
         "seed": plain["seed"],
     }
     engine: Engine = build(plain["engine"], path="engine", offered={**offered, "costs": true})
@@ -145,7 +149,7 @@ def _believed_lengths(models: Sequence[str], withheld: float, seed: int) -> dict
     }
 
 
-def _cluster(hardware: Mapping[str, Any]) -> Cluster:
+def _cluster(hardware: Mapping[str, Any], memory_bytes: int) -> Cluster:
     count, island = hardware["gpu_count"], hardware["nvlink_island"]
     if count < 1 or island < 1:
         raise ValueError(
@@ -153,4 +157,4 @@ def _cluster(hardware: Mapping[str, Any]) -> Cluster:
         )
     gpus = tuple(GpuId(i) for i in range(count))
     islands = tuple(frozenset(gpus[i : i + island]) for i in range(0, count, island))
-    return Cluster(gpus, islands, gpu_facts(hardware["gpu"]).memory_bytes)
+    return Cluster(gpus, islands, memory_bytes)

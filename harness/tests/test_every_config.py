@@ -30,8 +30,7 @@ FIGURES = sorted(path.stem for path in (SCENARIOS / "scenario").glob("*.yaml"))
 def test_every_choice_builds_a_cell(group: str, choice: str, tmp_path: Path) -> None:
     if group == "engine" and choice.startswith("vllm"):
         pytest.importorskip("vllm", reason="vLLM is not installed: make setup-vllm")
-    # Planners need measured lengths and a batch rule, which not every workload and policy has.
-    plain = ["system=fixed"] if group in ("workload", "policy") else []
+    plain = ["predictor=oracle"] if group == "policy" else []
     if (group, choice) in FILES:
         plain.append(f"{FILES[group, choice]}={_file(tmp_path, choice)}")
     cell = first_cell_of(f"{group}={choice}", *plain, "name=tried")

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.tests.support.command import refused
+from harness.tests.support.command import ENSEMBLE, refused
 
 REFUSED = {
     "+typo=1": "No configuration key is called 'typo'; closest: policy.",
@@ -56,6 +56,13 @@ REFUSED = {
 }
 """Words on the command line and how the sentence about them begins."""
 
+
+@pytest.mark.parametrize("policy", ["ssjf_continuous", "srtf"])
+def test_an_order_by_predictions_that_nobody_makes_is_refused(policy: str) -> None:
+    said = refused(f"policy={policy}", "predictor=none")
+    assert "orders by predicted lengths, and predictor=none predicts none" in said
+
+
 SERVED_NOWHERE = {
     "hardware.gpu_count=1": "Llama-2-70b-chat-hf fits no plan: 1 GPUs",
     "policy.rule.max_num_seqs=100000": "max_num_seqs is 100000, costs go from 1 to ",
@@ -65,7 +72,7 @@ SERVED_NOWHERE = {
 
 @pytest.mark.parametrize("word", REFUSED)
 def test_bad_input_is_a_sentence_that_names_it(tmp_path: Path, word: str) -> None:
-    said = refused(f"results={tmp_path}", word)
+    said = refused(*ENSEMBLE, f"results={tmp_path}", word)
     assert said.startswith(REFUSED[word])
     assert "\n" not in said
     assert list(tmp_path.iterdir()) == []
@@ -76,7 +83,7 @@ def test_what_no_engine_can_serve_is_a_sentence(
     tmp_path: Path, word: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     models = "workload.models=[Llama-2-70b-chat-hf]"
-    said = refused(f"results={tmp_path}", models, "workload.requests=4", word)
+    said = refused(*ENSEMBLE, f"results={tmp_path}", models, "workload.requests=4", word)
     assert said.startswith(SERVED_NOWHERE[word])
     assert list(tmp_path.iterdir()) == []
     assert capsys.readouterr() == ("", "")

@@ -7,7 +7,7 @@ import pytest
 
 from harness.build import build
 from harness.renamed import CLASSES, KEYS, MODULES, renamed_key, renamed_target
-from harness.tests.support.command import command, refused
+from harness.tests.support.command import ENSEMBLE, command, refused
 from harness.tests.support.configured import composed
 
 
@@ -62,7 +62,7 @@ WORDS = {
 
 @pytest.mark.parametrize("word", WORDS)
 def test_on_the_command_line(tmp_path: Path, word: str) -> None:
-    assert refused(f"results={tmp_path}", word) == WORDS[word]
+    assert refused(*ENSEMBLE, f"results={tmp_path}", word) == WORDS[word]
 
 
 FILES = {
@@ -87,7 +87,7 @@ FILES = {
 def test_in_a_scenario_file(tmp_path: Path, text: str) -> None:
     (tmp_path / "scenario").mkdir()
     (tmp_path / "scenario" / "old.yaml").write_text(f"# @package _global_\n{text}\n")
-    words = (f"hydra.searchpath=[file://{tmp_path}]", "+scenario=old")
+    words = (*ENSEMBLE, f"hydra.searchpath=[file://{tmp_path}]", "+scenario=old")
     assert refused(*words, f"results={tmp_path / 'results'}") == FILES[text]
 
 

@@ -10,7 +10,7 @@ from harness.engines.simulator.loop import Simulator
 from harness.paths import ROOT
 from harness.runs.cells import Cell, run_cells
 from harness.runs.record import TEMPORARY
-from harness.tests.support.command import COMMAND, SMALL, command, refused, runs_below
+from harness.tests.support.command import COMMAND, ENSEMBLE, SMALL, command, refused, runs_below
 from harness.tests.support.configured import cells_of, composed, first_cell_of
 
 
@@ -39,7 +39,7 @@ def test_a_command_runs_once_and_is_found_again(tmp_path: Path, elsewhere: Path)
 def test_a_sweep_runs_every_job_and_leaves_only_runs(tmp_path: Path, elsewhere: Path) -> None:
     results = tmp_path / "results"
     names = ("max_heuristic", "min_heuristic")
-    words = ("-m", f"system={','.join(names)}", *SMALL, f"results={results}")
+    words = ("-m", *SMALL, f"system={','.join(names)}", f"results={results}")
     done = command(*words, folder=elsewhere)
     assert (done.returncode, "Traceback" in done.stderr) == (0, False)
     assert all(name in done.stdout for name in names)
@@ -73,7 +73,7 @@ def test_bad_input_is_one_line_and_exit_code_2(
 def test_a_cell_that_fails_on_a_worker_is_one_line_too(tmp_path: Path, elsewhere: Path) -> None:
     results, prompts = tmp_path / "results", tmp_path / "prompts.jsonl"
     prompts.write_text('{"prompt_tokens": 5}\n{"prompt_tokens": 7\n')
-    words = (f"workload.source={prompts}", "workload.requests=2", "+matrix.seed=[0,1]")
+    words = (*ENSEMBLE, f"workload.source={prompts}", "workload.requests=2", "+matrix.seed=[0,1]")
     done = command(*words, f"results={results}", folder=elsewhere)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == f"error: {prompts} line 2 is not JSON: '{{\"prompt_tokens\": 7'\n"
@@ -151,7 +151,7 @@ def test_a_changed_data_file_is_another_run(tmp_path: Path) -> None:
     folders = []
     for tokens in (5, 6, 5):
         prompts.write_text(f'{{"prompt_tokens": {tokens}}}\n')
-        folders.append(first_cell_of(f"workload.source={prompts}").folder.name)
+        folders.append(first_cell_of(*ENSEMBLE, f"workload.source={prompts}").folder.name)
     assert folders[0] == folders[2] != folders[1]
 
 
@@ -165,7 +165,7 @@ def test_a_cell_names_the_file_of_every_group() -> None:
     (cell,) = cells_of(*words, "+matrix={policy:[vllm],workload/arrivals:[at_once]}")
     assert cell.config["chosen"] == {
         "engine": "simulator",
-        "hardware": "a100_80g_8",
+        "hardware": "a100_80g_1",
         "workload": "chats",
         "workload/arrivals": "at_once",
         "workload/lengths": "sharegpt_round",
@@ -250,4 +250,4 @@ def test_stages_are_not_planned_for_batches_of_whole_requests() -> None:
     with pytest.raises(
         ValueError, match=r"placement\.rule is a StaticBatching, not ContinuousBatching"
     ):
-        first_cell_of("policy=fcfs_dynamic")
+        first_cell_of(*ENSEMBLE, "policy=fcfs_dynamic")

@@ -1,11 +1,13 @@
 import subprocess
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from harness import smoke_gpu
-from harness.costs.local_hardware import known_gpu
+from harness.costs.local_hardware import called, known_gpu
 from harness.costs.model_facts import load_models
 from harness.paths import ROOT
 
@@ -14,30 +16,27 @@ def test_names_of_drivers_are_recognised() -> None:
     assert known_gpu("NVIDIA H200") == "H200-141G"
     assert known_gpu("NVIDIA A100-SXM4-80GB") in {"A100-40G", "A100-80G"}
     assert known_gpu("GeForce GTX 1080") is None
+    assert called("NVIDIA A100-SXM4-80GB", 80 * 2**30) == "A100-80G"
+    assert called("NVIDIA GeForce GTX 1080") == "NVIDIA-GeForce-GTX-1080"
 
 
 def test_without_a_gpu_it_says_so(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(smoke_gpu, "open_nvml", lambda: None)
-    assert smoke_gpu.main() == 3
+    assert smoke_gpu.main([]) == 3
     assert "no GPU here" in capsys.readouterr().err
 
 
 def test_the_first_failure_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
     ran: list[list[str]] = []
 
-    class Done:
-        returncode = 7
-
-    def run(command: list[str], **_: Any) -> Done:
+    def run(command: list[str], **_: Any) -> SimpleNamespace:
         ran.append(command)
-        return Done()
+        return SimpleNamespace(returncode=7)
 
-    monkeypatch.setattr(smoke_gpu, "open_nvml", lambda: object())
-    monkeypatch.setattr(smoke_gpu, "gpu_name", lambda nvml: "NVIDIA H200")
     monkeypatch.setattr(subprocess, "run", run)
-    assert smoke_gpu.main() == 7
+    assert smoke_gpu.run(smoke_gpu.on_gpu("NVIDIA-GeForce-GTX-1080")) == 7
     assert len(ran) == 1
 
 
@@ -45,3 +44,22 @@ def test_the_first_failure_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_its_models_are_there(model: str) -> None:
     assert model in load_models()
     assert (Path(ROOT) / "scenarios" / "models" / model / "config.json").is_file()
+
+
+def test_a_rehearsal_runs_the_same_commands(tmp_path: Path) -> None:
+    """Word for word, but for names, sizes and what only a rehearsal adds."""
+    real = smoke_gpu.commands(smoke_gpu.on_gpu("X"))
+    rehearsed = smoke_gpu.commands(smoke_gpu.rehearsal(tmp_path))
+    for one, other in zip(real, rehearsed, strict=True):
+        options = [word.partition("=")[0] for word in one if word.startswith(("-", "+"))]
+        assert set(options) <= {word.partition("=")[0] for word in other}
+
+
+@pytest.mark.slow
+@pytest.mark.vllm
+def test_a_gpu_of_no_list_is_measured_served_and_compared() -> None:
+    pytest.importorskip("vllm", reason="vLLM is not installed: make setup-vllm")
+    words = [sys.executable, "-m", "harness.smoke_gpu", "--rehearse"]
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "figures within the aim or the noise" in done.stdout

@@ -9,10 +9,9 @@ import yaml
 
 from harness.runs.cells import Cell, run_cell, run_cells
 from harness.runs.record import NEEDED, TEMPORARY, is_finished
+from harness.tests.support.command import SMALL
 from harness.tests.support.configured import cells_of, first_cell_of
 from harness.workloads.workload import Workload
-
-SMALL = ("workload.requests=4", "workload.models=[chatglm3-6b]", "hardware.gpu_count=2")
 
 
 @dataclass(frozen=True)

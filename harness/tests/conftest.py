@@ -1,0 +1,53 @@
+"""The last words of a run of the tests: what was skipped, and why."""
+
+import os
+from collections import Counter
+from collections.abc import Generator
+from typing import Any
+
+import pytest
+
+ENGINE = "vLLM is not installed"
+
+
+def reasons(reports: list[Any]) -> Counter[str]:
+    """Why tests were skipped, each report once however many processes made it."""
+    said = {
+        report.nodeid: str(report.longrepr[2]).removeprefix("Skipped: ")
+        for report in reports
+        if isinstance(report.longrepr, tuple)
+    }
+    return Counter(said.values())
+
+
+def sentence(skipped: Counter[str]) -> str:
+    """One line."""
+    parts = [f"{count} because {why}" for why, count in skipped.most_common()]
+    return f"skipped (tests or whole files): {'; '.join(parts) or 'none'}"
+
+
+def missing(skipped: Counter[str]) -> bool:
+    """Whether a machine where everything can be installed ran none of the real engine."""
+    return os.environ.get("CI") == "true" and any(ENGINE in why for why in skipped)
+
+
+def _skipped(config: pytest.Config) -> Counter[str]:
+    reporter = config.pluginmanager.get_plugin("terminalreporter")
+    return reasons(reporter.stats.get("skipped", [])) if reporter else Counter()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_terminal_summary(terminalreporter: Any) -> Generator[None]:
+    """After all other summaries."""
+    yield
+    skipped = _skipped(terminalreporter.config)
+    terminalreporter.write_line(sentence(skipped))
+    if missing(skipped):
+        terminalreporter.write_line("failed: with CI=true the tests of vLLM must run")
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Fail where the tests of the real engine should have run."""
+    is_worker = hasattr(session.config, "workerinput")
+    if not is_worker and missing(_skipped(session.config)):
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
