@@ -11,7 +11,7 @@ from harness.workloads import load
 from harness.workloads.arrivals import Gamma
 from harness.workloads.load import AtLoad, capacity_per_s
 
-SETTING = {"model": "m", "max_num_seqs": 4, "refills": None}
+SETTING: dict[str, str | int | bool | None] = {"model": "m", "max_num_seqs": 4, "refills": None}
 POISSON = partial(Gamma, burstiness=1.0, sorted_gaps=False)
 
 
