@@ -58,7 +58,7 @@ def test_runs_beyond_the_ends_do_not_count() -> None:
 
 @pytest.mark.parametrize(("counts", "mean"), [([100, 200, 300], "2.00"), ([300], "3.00")])
 def test_a_choice_may_be_the_range_that_a_figure_is_over(counts: list[int], mean: str) -> None:
-    """Speedups of 1, 2 and 3 at 100, 200 and 300 requests; which the paper means is open."""
+    """Speedups of 1, 2 and 3 at 100, 200 and 300 requests; which of them are meant is open."""
     rows = runs(even(lambda count, limit: count / 100))
     choices = Specification({"workload.requests": counts})
     one = check(
