@@ -127,6 +127,7 @@ def _legend(figure: Figure) -> None:
     style.add_footer(
         figure,
         "Every claim under each value of what its paper leaves open, one choice changed at a time, "
-        "sorted by outcome; bars are 95% intervals over seeds. Squares below a point: the values "
-        "of the choices there, the stated one first.",
+        "sorted by outcome; bars are 95% intervals over seeds. Of a range over settings the mean "
+        "is shown, of a trend the weakest rank correlation. Squares below a point: the values of "
+        "the choices there, the stated one first.",
     )

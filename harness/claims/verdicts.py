@@ -198,7 +198,8 @@ def judge_trend(measured: Sequence[Measured], *, against: str, expect: str) -> F
         _stands_out(one, sign, 0.0) and sign * curve.change() > MATTERS
         for one, curve in zip(found, curves, strict=True)
     ]
-    worst, _, text = _span(found)
+    _, _, text = _span(found)
+    worst = min(found, key=lambda one: sign * one.value)
     note = "rank correlation"
     if all(sure):
         return Finding(Agreement.AGREES, text, note, worst, measured[0].seeds)

@@ -162,6 +162,8 @@ def test_one_curve_of_several_that_is_not_certain_leaves_the_direction() -> None
     falling, flat = measured([[3.0, 2.0, 1.5]] * 5), measured([[2.0, 2.0, 2.0]] * 5)
     found = judge_trend([falling, flat], against="rate", expect="falling")
     assert found.agreement is DIRECTION
+    assert found.figure is not None
+    assert found.figure.value == 0.0  # the curve that decides stands for them
 
 
 def test_a_trend_is_more_than_a_trifle() -> None:
