@@ -27,7 +27,13 @@ COLOURS = {
     "differs": style.RED,
     "not run": style.GRID,
 }
-MARKERS = {"agrees": "o", "direction only": "D", "differs": "X", "not run": "."}
+MARKERS = {
+    "agrees": "o",
+    "direction only": "D",
+    "differs": "X",
+    "at other settings": "_",
+    "not run": ".",
+}
 
 
 def curves_of(rows: Sequence[Row]) -> list[Row]:

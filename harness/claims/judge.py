@@ -13,7 +13,7 @@ import pandas as pd
 
 from harness.claims import verdicts
 from harness.claims.checks import Check
-from harness.claims.measure import NotRunError, knows, measure, measure_table
+from harness.claims.measure import NotRunError, knows, measure, measure_table, over_range
 from harness.claims.quantities import Measured
 from harness.claims.reading import Claim
 from harness.claims.settling import (
@@ -36,8 +36,12 @@ def judge(
     summaries: pd.DataFrame,
     variant: str = "paper",
     spec: Specification = STATED,
+    like: Specification | None = None,
 ) -> Finding:
-    """Finding of one check under one specification, over the runs of its scenario or its table."""
+    """Finding of one check under one specification, over the runs of its scenario or its table.
+
+    With `like` at the settings alone at which that one was run.
+    """
     try:
         if check.table:
             measured_there, stated = measure_table(check, spec)
@@ -45,7 +49,7 @@ def judge(
             return replace(
                 found, ours=found.ours.replace(" (1 seed)", ""), seeds=None, basis=stated
             )
-        measured, used = measure(check, summaries, variant, spec)
+        measured, used = measure(check, summaries, variant, spec, like)
         found = _apply(check, measured)
     except NotRunError as missing:
         return Finding(Agreement.NOT_RUN, "", str(missing))
@@ -118,10 +122,35 @@ def _findings(
     if unknown and variant == "paper":
         lost = Finding(Agreement.NOT_RUN, "", f"no run has {unknown[0]}")
         return [(spec, lost) for spec in specs]
+    found = [worst([judge(check, rows, variant, spec) for check, rows in pairs]) for spec in specs]
+    stated, first = specs[0], found[0]
     return [
-        (spec, worst([judge(check, rows, variant, spec) for check, rows in pairs]))
-        for spec in specs
+        (spec, _comparable(one, pairs, variant, stated=(stated, first), spec=spec))
+        for spec, one in zip(specs, found, strict=True)
     ]
+
+
+def _comparable(
+    finding: Finding,
+    pairs: Sequence[tuple[Check, pd.DataFrame]],
+    variant: str,
+    *,
+    stated: tuple[Specification, Finding],
+    spec: Specification,
+) -> Finding:
+    """The finding, unless it is the fewer settings it was run at that make it what it is.
+
+    Another value of an open choice says something where the stated one agrees as far at these
+    settings as at all of its own; of a choice that is the settings themselves it always does.
+    """
+    narrow = [(check, rows) for check, rows in pairs if over_range(check, spec) == check]
+    if not spec.varied or finding.agreement is Agreement.NOT_RUN or len(narrow) < len(pairs):
+        return finding
+    again = worst([judge(check, rows, variant, stated[0], spec) for check, rows in narrow])
+    if again.agreement is stated[1].agreement:
+        return finding
+    note = f"at fewer settings, where the stated value is {again.ours} ({again.agreement}), too"
+    return replace(finding, agreement=Agreement.NOT_COMPARABLE, note=note)
 
 
 def _as_row(spec: Specification, found: Finding) -> dict[str, Any]:

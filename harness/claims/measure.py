@@ -35,27 +35,25 @@ def measure(
     summaries: pd.DataFrame,
     variant: str = "paper",
     spec: Specification = STATED,
+    like: Specification | None = None,
 ) -> tuple[list[Measured], pd.DataFrame]:
     """Figures over every baseline (or of the system alone), and the runs they come from.
 
     Of a specification other than the stated one only the settings and seeds count that were run
-    for it. Raises `NotRunError` where runs are missing or not told apart.
+    for it; with `like` those that were run for that one. Raises `NotRunError` where runs are
+    missing or not told apart.
     """
     check = over_range(check, spec)
-    rows = _rows(check, summaries, variant, spec)
+    narrowed = spec if like is None else like
+    rows = _rows(check, summaries, variant, narrowed)
     settings = _settings(check, rows)
-    sides = [
-        [
-            (plain, _chosen(_fitting(rows, plain), check, plain, spec))
-            for plain in _summands(matcher)
-        ]
-        for matcher in (check.system, *check.baselines)
-    ]
-    parts = [part for side in sides for _, part in side]
-    if spec.varied:
-        settings = [s for s in settings if all(_has(part, s) for part in parts)]
+    sides = _sides(check, rows, spec)
+    parts = _flat(sides)
+    if narrowed.varied:
+        there = parts if like is None else _flat(_sides(check, rows, like))
+        settings = [s for s in settings if all(_has(part, s) for part in there)]
     parts = [_in(part, settings) for part in parts] if settings else []
-    seeds = _seeds(parts, every=not spec.varied)
+    seeds = _seeds(parts, every=not narrowed.varied)
     if not seeds:
         place = _place(spec.choices) if spec.varied else "the settings of the paper"
         raise NotRunError(f"no runs of {check.scenario} at {place}")
@@ -68,6 +66,24 @@ def measure(
     ]
     used = pd.concat(parts)
     return _measured(check, settings, tables), used.loc[~used.index.duplicated()]
+
+
+Side = list[tuple[Matcher, pd.DataFrame]]
+
+
+def _sides(check: Check, rows: pd.DataFrame, spec: Specification) -> list[Side]:
+    """The runs of the system and of each baseline under a specification, by their matchers."""
+    return [
+        [
+            (plain, _chosen(_fitting(rows, plain), check, plain, spec))
+            for plain in _summands(matcher)
+        ]
+        for matcher in (check.system, *check.baselines)
+    ]
+
+
+def _flat(sides: Sequence[Side]) -> list[pd.DataFrame]:
+    return [part for side in sides for _, part in side]
 
 
 def _measured(

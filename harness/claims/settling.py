@@ -10,9 +10,10 @@ not testable here  needs data or hardware that is not to be had; the claim says 
 input              a number of the paper that is fed in
 not run            runs are missing: of the stated setting, or of another value of what is open
 
-Choices are changed one at a time, all else at the stated setting. Figures over fewer than 5 seeds,
-or with requests unfinished, agree with nothing: they have the direction at most. A claim of several
-parts is as good as the worst of them.
+Choices are changed one at a time, all else at the stated setting; a value that was run at fewer
+settings counts if the stated one agrees as far at these alone as at all of its own. Figures over
+fewer than 5 seeds, or with requests unfinished, agree with nothing: they have the direction at
+most. A claim of several parts is as good as the worst of them.
 """
 
 from collections.abc import Mapping, Sequence
@@ -102,12 +103,15 @@ def settle(found: Sequence[tuple[Specification, Finding]]) -> tuple[Verdict, str
     if missing := [spec for spec, one in found if one.agreement is Agreement.NOT_RUN]:
         named = ", ".join(sorted({short(spec.varied) for spec in missing}))
         return Verdict.NOT_RUN, f"{len(missing)} of {len(found)} settings, of {named}, were not run"
-    holds = [one.agreement is Agreement.AGREES for _, one in found]
-    count = f"holds in {sum(holds)} of {len(found)} settings" if len(found) > 1 else ""
+    told = [pair for pair in found if pair[1].agreement is not Agreement.NOT_COMPARABLE]
+    holds = [one.agreement is Agreement.AGREES for _, one in told]
+    count = f"holds in {sum(holds)} of {len(told)} settings" if len(found) > 1 else ""
+    if len(told) < len(found):
+        count += f" ({len(found) - len(told)} more at too few settings to tell)"
     if all(holds):
         return Verdict.REPRODUCED, count
     if any(holds):
-        return Verdict.DEPENDS, "; ".join([count, *deciding(found)])
+        return Verdict.DEPENDS, "; ".join([count, *deciding(told)])
     right = stated.agreement is Agreement.DIRECTION
     return (Verdict.DIRECTION if right else Verdict.NOT_REPRODUCED), count
 

@@ -6,8 +6,8 @@ itself +- half of its last printed step. A figure of ours *agrees* with a printe
 interval touches the printed figure, or its estimate is off by at most `tolerance`, if not said 15%
 of the effect that is claimed (of the figure itself where nothing is compared); in either case it
 lies on the side of no change that the paper has it on. An effect that the paper has throughout must
-be beyond noise on average, the far end of a range that begins at no change must be as well. The
-rules:
+be beyond noise on average, the far end of a range that begins at no change must be as well.
+An interval wider than the claimed effect agrees with nothing. The rules:
 
 range   a quantity over settings, claimed to lie in [lo, hi]: every setting agrees with [lo, hi],
         the smallest with lo and the largest with hi.
@@ -54,6 +54,7 @@ class Agreement(StrEnum):
     AGREES = "agrees"
     DIRECTION = "direction only"
     DIFFERS = "differs"
+    NOT_COMPARABLE = "at other settings"
     NOT_RUN = "not run"
 
 
@@ -95,7 +96,17 @@ def agrees(
     effect = abs(end) if isnan(alike) else abs(end - alike)
     off = max(band.low - found.value, found.value - band.high, 0.0)
     near = found.meets(low, high) or off <= tolerance * effect
-    return near and not _is_opposite(found, band, alike)
+    return near and _tells(found, band, alike) and not _is_opposite(found, band, alike)
+
+
+def _tells(found: Estimate, band: Band, alike: float) -> bool:
+    """Whether an interval says something: it is no wider than the claimed effect.
+
+    A wide one touches every figure.
+    """
+    effect = max(abs(end if isnan(alike) else end - alike) for end in (band.low, band.high))
+    bottom, top = found.ends
+    return top - bottom <= max(band.step, effect) + 1e-9
 
 
 def _is_opposite(found: Estimate, band: Band, alike: float) -> bool:
@@ -181,7 +192,7 @@ def judge_bound(
             _stands_out(one.mean(), -1 if side == "at_most" else 1, alike) for one in measured
         )
         agreement = Agreement.AGREES if kept and out else Agreement.DIFFERS
-    elif kept or found.meets(low, high):
+    elif kept or (found.meets(low, high) and not _is_opposite(found, bound, alike)):
         agreement = Agreement.AGREES
     there = [one for one, where, _ in entries if all(where[key] == at[key] for key in at)]
     if agreement is Agreement.AGREES and not any(one.meets(*found.ends) for one in there):

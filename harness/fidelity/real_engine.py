@@ -239,8 +239,7 @@ def print_rows(rows: list[Any]) -> None:
     Console(width=None if Console().is_terminal else 120).print(table)
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """Command line; returns the exit status."""
+def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m harness.fidelity.real_engine", description=__doc__
     )
@@ -258,7 +257,12 @@ def main(arguments: list[str] | None = None) -> int:
     )
     parser.add_argument("--out", type=Path, help="a file, instead of fidelity_vllm/GPU.json")
     published.add_publish(parser)
-    options = parser.parse_args(arguments)
+    return parser
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Command line; returns the exit status."""
+    options = _parser().parse_args(arguments)
     if options.repeats < 2:
         print(f"--repeats={options.repeats}: noise needs at least 2", file=sys.stderr)
         return 2

@@ -5,6 +5,7 @@ A paper's own stand beside this file: what its figures show that no summary hold
 
 import importlib
 from collections.abc import Callable, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,11 @@ def with_derived(rows: pd.DataFrame, derive: Mapping[str, str]) -> pd.DataFrame:
     `rows` have a `folder`, which is all that such a function is given.
     """
     for name, place in derive.items():
-        figure = named(place)
-        rows = rows.assign(**{name: [figure(Path(folder)) for folder in rows["folder"]]})
+        rows = rows.assign(**{name: [_figure(place, str(folder)) for folder in rows["folder"]]})
     return rows
+
+
+@cache
+def _figure(place: str, folder: str) -> Any:
+    """A figure of a run's folder, which never changes; every specification asks for it again."""
+    return named(place)(Path(folder))
