@@ -238,8 +238,8 @@ def print_rows(rows: list[Any]) -> None:
     Console(width=None if Console().is_terminal else 120).print(table)
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """Command line; returns the exit status."""
+def _options(arguments: list[str] | None) -> argparse.Namespace:
+    """The command line."""
     parser = argparse.ArgumentParser(
         prog="python -m harness.fidelity.real_engine", description=__doc__
     )
@@ -256,7 +256,12 @@ def main(arguments: list[str] | None = None) -> int:
         help="how late requests may come on average, of the mean completion time",
     )
     parser.add_argument("--out", type=Path, default=ROOT / "results/fidelity_vllm/cpu.json")
-    options = parser.parse_args(arguments)
+    return parser.parse_args(arguments)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Compare what the command line names; returns the exit status."""
+    options = _options(arguments)
     if options.repeats < 2:
         print(f"--repeats={options.repeats}: noise needs at least 2", file=sys.stderr)
         return 2

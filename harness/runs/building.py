@@ -43,13 +43,7 @@ def cell_of(
     workload_factory: WorkloadFactory = build(plain["workload"], path="workload")
     models = workload_factory.models
     engine, system = _serving(plain, models, believed=costs, true=costs)
-    predictor_factory = _predictor_factory(plain["predictor"])
-    if predictor_factory is None and Capability.PREDICTIONS in system.scheduling.requires:
-        raise ValueError(
-            f"policy {type(system.scheduling).__name__} orders by predicted lengths, and "
-            f"predictor={plain['predictor']['name']} predicts none; "
-            "predictor=oracle knows the true ones"
-        )
+    predictor_factory = _predictor_factory(plain["predictor"], system)
     determines = {key: plain[key] for key in DETERMINES}
     run = run_id(
         {**determines, "files": _files(workload_factory, predictor_factory)}, source_digest()
@@ -84,9 +78,17 @@ def _costs(hardware: Mapping[str, Any]) -> ProfileCosts:
     )
 
 
-def _predictor_factory(node: Mapping[str, Any]) -> PredictorFactory | None:
-    """Who makes the predictor; None where a configuration names nobody."""
+def _predictor_factory(node: Mapping[str, Any], system: System) -> PredictorFactory | None:
+    """Who makes the predictor; None where a configuration names nobody.
+
+    Raises ValueError where the policy orders by what nobody would predict.
+    """
     named = {key: value for key, value in node.items() if key != "name"}
+    if not named and Capability.PREDICTIONS in system.scheduling.requires:
+        raise ValueError(
+            f"policy {type(system.scheduling).__name__} orders by predicted lengths, and "
+            f"predictor={node.get('name')} predicts none; predictor=oracle knows the true ones"
+        )
     built: PredictorFactory | None = build(named, path="predictor") if named else None
     return built
 

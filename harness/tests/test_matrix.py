@@ -1,5 +1,9 @@
 """Cells of a matrix: which there are, and which are left out."""
 
+from pathlib import Path
+
+import pytest
+
 from harness import run
 from harness.tests.support.command import refused
 from harness.tests.support.configured import cells_of, composed
@@ -51,3 +55,19 @@ def test_a_pattern_needs_all_its_axes() -> None:
 def test_a_matrix_of_which_nothing_is_left_is_refused() -> None:
     said = refused("+matrix.seed=[0,1]", "skip=[{seed:[0,1]}]")
     assert said == "skip leaves no cell of the matrix"
+
+
+def test_a_key_that_is_given_is_said_to_be_no_axis(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ("workload.requests=2", f"results={tmp_path}", "workers=1", "tracking=none")
+    with composed(*words, "+matrix.seed=[0,1]", "seed=1") as config:
+        run.run(config)
+    said = capsys.readouterr()
+    assert "seed=1: no axis of this run, which would else have seed at each of [0, 1]" in said.err
+    assert "1 seed" in said.out
+
+
+def test_a_policy_that_reads_predictions_serves_by_default() -> None:
+    (cell,) = cells_of("workload=chats", "policy=ssjf_continuous", "predictor=oracle")
+    assert (cell.system.name, cell.gpus, len(cell.workload_factory.models)) == ("fixed", 1, 1)
