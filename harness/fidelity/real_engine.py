@@ -239,7 +239,8 @@ def print_rows(rows: list[Any]) -> None:
     Console(width=None if Console().is_terminal else 120).print(table)
 
 
-def _parser() -> argparse.ArgumentParser:
+def _options(arguments: list[str] | None) -> argparse.Namespace:
+    """The command line."""
     parser = argparse.ArgumentParser(
         prog="python -m harness.fidelity.real_engine", description=__doc__
     )
@@ -257,12 +258,12 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--out", type=Path, help="a file, instead of fidelity_vllm/GPU.json")
     published.add_publish(parser)
-    return parser
+    return parser.parse_args(arguments)
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Command line; returns the exit status."""
-    options = _parser().parse_args(arguments)
+    """Compare what the command line names; returns the exit status."""
+    options = _options(arguments)
     if options.repeats < 2:
         print(f"--repeats={options.repeats}: noise needs at least 2", file=sys.stderr)
         return 2

@@ -45,9 +45,7 @@ def cell_of(plain: Mapping[str, Any], place: Place, chosen: Mapping[str, str]) -
     workload_factory: WorkloadFactory = build(plain["workload"], path="workload")
     models = workload_factory.models
     engine, system = _serving(plain, models, believed=costs, true=costs)
-    predictor_factory = _predictor_factory(plain["predictor"])
-    if predictor_factory is None:
-        _refuse_without_predictions(system, plain["predictor"]["name"])
+    predictor_factory = _predictor_factory(plain["predictor"], system)
     determines = {key: plain[key] for key in DETERMINES}
     named = {**determines, "files": _files(workload_factory, predictor_factory)}
     # A variation is known as one, also where another command has run the same as its own cell.
@@ -73,15 +71,6 @@ def cell_of(plain: Mapping[str, Any], place: Place, chosen: Mapping[str, str]) -
     )
 
 
-def _refuse_without_predictions(system: System, predictor: str) -> None:
-    """Raise ValueError where a policy's order would be another one, silently."""
-    if Capability.PREDICTIONS in system.scheduling.requires:
-        raise ValueError(
-            f"policy {type(system.scheduling).__name__} orders by predicted lengths, and "
-            f"predictor={predictor} predicts none; predictor=oracle knows the true ones"
-        )
-
-
 def _costs(hardware: Mapping[str, Any]) -> ProfileCosts:
     """Seconds and memory as the profile of a machine has them."""
     return ProfileCosts(
@@ -93,9 +82,17 @@ def _costs(hardware: Mapping[str, Any]) -> ProfileCosts:
     )
 
 
-def _predictor_factory(node: Mapping[str, Any]) -> PredictorFactory | None:
-    """Who makes the predictor; None where a configuration names nobody."""
+def _predictor_factory(node: Mapping[str, Any], system: System) -> PredictorFactory | None:
+    """Who makes the predictor; None where a configuration names nobody.
+
+    Raises ValueError where the policy orders by what nobody would predict.
+    """
     named = {key: value for key, value in node.items() if key != "name"}
+    if not named and Capability.PREDICTIONS in system.scheduling.requires:
+        raise ValueError(
+            f"policy {type(system.scheduling).__name__} orders by predicted lengths, and "
+            f"predictor={node.get('name')} predicts none; predictor=oracle knows the true ones"
+        )
     built: PredictorFactory | None = build(named, path="predictor") if named else None
     return built
 

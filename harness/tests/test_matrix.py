@@ -1,5 +1,6 @@
 """Cells of a matrix: which there are, and which are left out."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -122,3 +123,19 @@ def test_what_a_cell_has_already_or_cannot_have_is_no_variation() -> None:
 )
 def test_a_variation_that_says_nothing_is_refused(words: list[str], said: str) -> None:
     assert refused(*words) == said
+
+
+def test_a_key_that_is_given_is_said_to_be_no_axis(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ("workload.requests=2", f"results={tmp_path}", "workers=1", "tracking=none")
+    with composed(*words, "+matrix.seed=[0,1]", "seed=1") as config:
+        run.run(config)
+    said = capsys.readouterr()
+    assert "seed=1: no axis of this run, which would else have seed at each of [0, 1]" in said.err
+    assert "1 seed" in said.out
+
+
+def test_a_policy_that_reads_predictions_serves_by_default() -> None:
+    (cell,) = cells_of("workload=chats", "policy=ssjf_continuous", "predictor=oracle")
+    assert (cell.system.name, cell.gpus, len(cell.workload_factory.models)) == ("fixed", 1, 1)

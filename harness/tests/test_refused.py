@@ -42,7 +42,7 @@ REFUSED = {
     "+matrix.seed=[a]": "seed: Value 'a' of type 'str' could not be converted to Integer",
     "+matrix.seed=5": "matrix.seed=5 is not a list of values",
     "+matrix.seed=[]": "matrix.seed=[] is not a list of values",
-    "+matrix.predictor=[nope]": "No predictor is called 'nope'; known: ",
+    "+matrix.predictor=[nope]": "No predictor is called 'nope'; closest: none",
     "+matrix.nope=[1]": "No configuration key is called 'nope'",
     "variant=program": "variant=program is none of paper, code",
     "policy=ssjf_none": "system.placement.rule is a StaticBatching, not ContinuousBatching",

@@ -251,3 +251,22 @@ def test_stages_are_not_planned_for_batches_of_whole_requests() -> None:
         ValueError, match=r"placement\.rule is a StaticBatching, not ContinuousBatching"
     ):
         first_cell_of(*ENSEMBLE, "policy=fcfs_dynamic")
+
+
+@pytest.mark.slow
+def test_nothing_comes_after_the_last_word() -> None:
+    """Neither what libraries do at the end of Python, nor waiting for it."""
+    program = (
+        "import atexit; from harness import run; atexit.register(print, 'late');"
+        "print('done'); run._end(5)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (5, "done\n")
+
+
+def test_help_begins_with_how_to_use_it(elsewhere: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, str(COMMAND), "--help"], cwd=elsewhere, capture_output=True, text=True
+    )
+    assert done.stdout.startswith("Runs schedulers of LLM serving")
+    assert "python harness/run.py policy=" in done.stdout

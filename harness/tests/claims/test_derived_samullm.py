@@ -9,12 +9,16 @@ from harness.claims.derived import samullm
 from harness.tests.support.run_folders import write_chain_run
 
 
-def test_what_figures_show_of_a_run_by_hand(tmp_path: Path) -> None:
+def test_what_figures_show_of_a_run_by_hand(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     run = write_chain_run(tmp_path / "run")
     assert samullm.services_at_once(run) == 2
     assert samullm.plan_loads(run) == 3
     assert samullm.summariser_gpus_at_end(run) == 2
-    assert samullm.summarised_share(run) == 10 / 40
+    assert samullm.summarised_share(run) == 1.0
+    monkeypatch.setattr(samullm, "ENSEMBLED_S", 4.0)
+    assert samullm.summarised_share(run) == 1 / 4
     assert samullm.ensembling_done_s(run) == 4.0
     assert samullm.estimate_error(run) == pytest.approx(1 - 8 / 92)
     requests = pd.read_parquet(run / "requests.parquet")
