@@ -18,7 +18,7 @@ def test_what_figures_show_of_a_run_by_hand(
     assert samullm.summariser_gpus_at_end(run) == 2
     assert samullm.summarised_share(run) == 1.0
     monkeypatch.setattr(samullm, "ENSEMBLED_S", 4.0)
-    assert samullm.summarised_share(run) == 1 / 4
+    assert samullm.summarised_share(run) == 1 / 3
     assert samullm.ensembling_done_s(run) == 4.0
     assert samullm.estimate_error(run) == pytest.approx(1 - 8 / 92)
     requests = pd.read_parquet(run / "requests.parquet")
