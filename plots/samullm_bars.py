@@ -75,7 +75,7 @@ FIGURES: Mapping[str, Bars] = {
         title="Chain summary (documents) with LLM ensembling (5,000 requests)",
         groups={
             f"({count}, 5000)": {"config.workload.parts.summary.documents": count}
-            for count in (100, 200, 300, 400, 500)
+            for count in (100, 400, 500)
         },
         bars=(
             *(Bar(label, colour, (_system(name, **_BOTH),)) for label, colour, name in _NAMES),

@@ -25,6 +25,7 @@ COLOURS = {
     "agrees": style.BLUE,
     "direction only": style.ORANGE,
     "differs": style.RED,
+    "at other settings": style.INK,
     "not run": style.GRID,
 }
 MARKERS = {
@@ -124,7 +125,7 @@ def _label(key: str, value: object) -> str:
 def _legend(figure: Figure) -> None:
     marks = [
         Line2D([], [], color=COLOURS[name], marker=MARKERS[name], label=name)
-        for name in ("agrees", "direction only", "differs")
+        for name in ("agrees", "direction only", "differs", "at other settings")
     ]
     stated = Line2D([], [], color=style.INK, marker="o", linestyle="", label="stated setting")
     stated.set(fillstyle="none", markersize=12)

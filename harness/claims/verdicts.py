@@ -7,7 +7,7 @@ interval touches the printed figure, or its estimate is off by at most `toleranc
 of the effect that is claimed (of the figure itself where nothing is compared); in either case it
 lies on the side of no change that the paper has it on. An effect that the paper has throughout must
 be beyond noise on average, the far end of a range that begins at no change must be as well.
-An interval wider than the claimed effect agrees with nothing. The rules:
+An average whose interval is wider than the claimed effect agrees with nothing. The rules:
 
 range   a quantity over settings, claimed to lie in [lo, hi]: every setting agrees with [lo, hi],
         the smallest with lo and the largest with hi.
@@ -96,11 +96,11 @@ def agrees(
     effect = abs(end) if isnan(alike) else abs(end - alike)
     off = max(band.low - found.value, found.value - band.high, 0.0)
     near = found.meets(low, high) or off <= tolerance * effect
-    return near and _tells(found, band, alike) and not _is_opposite(found, band, alike)
+    return near and not _is_opposite(found, band, alike)
 
 
 def _tells(found: Estimate, band: Band, alike: float) -> bool:
-    """Whether an interval says something: it is no wider than the claimed effect.
+    """Whether an average says something: its interval is no wider than the claimed effect.
 
     A wide one touches every figure.
     """
@@ -146,6 +146,8 @@ def judge_range(measured: Measured, band: Band, *, tolerance: float = TOLERANCE)
     if not band.low <= alike <= band.high:
         holds &= _is_beyond_noise(mean, band.low, alike)
     note = f"mean over settings {mean.text()}" if len(estimates) > 1 else ""
+    if not _tells(mean, band, alike):
+        holds, note = False, f"{note}; too noisy to tell".removeprefix("; ")
     return _found(measured, band, holds, text, note)
 
 
@@ -157,6 +159,8 @@ def judge_figure(measured: Measured, band: Band, *, tolerance: float = TOLERANCE
     holds = agrees(mean, band, alike=measured.alike, tolerance=tolerance)
     far = band.high if side_of(band, measured.alike) > 0 else band.low
     holds &= _is_beyond_noise(mean, far, measured.alike)
+    if not _tells(mean, band, measured.alike):
+        holds, note = False, f"{note}; too noisy to tell".removeprefix("; ")
     return _found(measured, band, holds, mean.text(), note)
 
 
