@@ -8,7 +8,8 @@ direction only     none agrees, and at the stated setting who wins is right beyo
 not reproduced     under no declared choice
 not testable here  needs data or hardware that is not to be had; the claim says which
 input              a number of the paper that is fed in
-not run            runs are missing: of the stated setting, or of another value of what is open
+not run            runs are missing: of the stated setting, of another value of what is open, or of
+                   such a value at enough settings to tell
 
 Choices are changed one at a time, all else at the stated setting; a value that was run at fewer
 settings counts if the stated one agrees as far at these alone as at all of its own. Figures over
@@ -108,6 +109,8 @@ def settle(found: Sequence[tuple[Specification, Finding]]) -> tuple[Verdict, str
     count = f"holds in {sum(holds)} of {len(told)} settings" if len(found) > 1 else ""
     if len(told) < len(found):
         count += f" ({len(found) - len(told)} more at too few settings to tell)"
+    if all(holds) and len(told) < len(found):
+        return Verdict.NOT_RUN, f"agrees at the stated setting; {count}"
     if all(holds):
         return Verdict.REPRODUCED, count
     if any(holds):
