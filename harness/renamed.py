@@ -68,7 +68,7 @@ MODULES = MappingProxyType(
         "harness.pairs_fit": "harness.fitting.pairs",
         "harness.planning.staged_placement": "harness.planning.follow",
         "harness.predictor_fit": "harness.fitting.predictors",
-        "harness.report_parts": "harness.report.parts",
+        "harness.report_parts": "harness.report.measured",
         "harness.robust_fit": "harness.fitting.robust",
         "harness.roofline_fit": "harness.fitting.roofline",
         "harness.rows_fit": "harness.fitting.rows",

@@ -102,7 +102,7 @@ def cell_configs(config: DictConfig) -> Iterator[tuple[Place, dict[str, Any]]]:
                 OmegaConf.update(cell, axis, value, force_add=False)
         return cell
 
-    matrix, vary = (_but(_plain(config[name]), set(given)) for name in ("matrix", "vary"))
+    matrix, vary = (_but(_plain(node), set(given)) for node in (config.matrix, config.vary))
     skip, vary_at = _plain(config.skip), _but(_plain(config.vary_at), set(given))
     became = {(key, str(value)): False for key, values in vary.items() for value in values}
     for place in places(matrix, skip=skip, vary=vary, vary_at=vary_at):

@@ -151,7 +151,7 @@ def test_without_runs_it_is_one_sentence(
     copytree(record.ROOT / "results" / "claims", tmp_path / "claims")
     assert main(["samullm", "fig7", "--draw-only", "--results", str(tmp_path)]) == 2
     assert capsys.readouterr().err.startswith("error: figure 7 needs runs of SamuLLM")
-    assert not (tmp_path / "figures").exists()
+    assert not (tmp_path / "local").exists()
 
 
 @pytest.mark.slow
@@ -162,7 +162,7 @@ def test_from_run_folders_to_files(tmp_path: Path) -> None:
     assert fig7.paper_ranges({claim.id: claim.facts for claim in claims}) == RANGES
     command = ["samullm", "fig7", "--draw-only", "--results", str(tmp_path)]
     assert main(command) == 0
-    png, pdf = (tmp_path / "figures" / f"samullm_fig7.{kind}" for kind in ("png", "pdf"))
+    png, pdf = (tmp_path / "local" / "figures" / f"samullm_fig7.{kind}" for kind in ("png", "pdf"))
     assert matplotlib.image.imread(png).shape[:2] == (900, 1400)
     first = (png.read_bytes(), pdf.read_bytes())
     assert main(command) == 0

@@ -47,7 +47,7 @@ def test_what_is_written_is_the_table(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setattr(fidelity_runs, "read_summaries", lambda _: rows())
     monkeypatch.setattr(fidelity_runs, "current", lambda found: found)
     assert fidelity_runs.main(["toy", "--results", str(tmp_path)]) == 0
-    content = json.loads((tmp_path / "fidelity_runs" / "toy.json").read_text())
+    content = json.loads((tmp_path / "local" / "fidelity_runs" / "toy.json").read_text())
     assert content["rows"] == compared(rows())
     assert content["engine"] == "measured on x"
 

@@ -9,7 +9,7 @@ import yaml
 
 from harness.runs.cells import Cell, run_cell, run_cells
 from harness.runs.record import NEEDED, TEMPORARY, is_finished
-from harness.tests.support.command import SMALL
+from harness.tests.support.command import ENSEMBLE, SMALL
 from harness.tests.support.configured import cells_of, first_cell_of
 from harness.workloads.workload import Workload
 
@@ -54,7 +54,12 @@ MIXTRAL = "Mixtral-8x7B-Instruct-v0.1"
 
 def test_costs_are_those_of_the_degrees_that_ran(tmp_path: Path) -> None:
     """Mixtral does not fit on one GPU, where a roofline would stand in; on two it was measured."""
-    words = ("workload.requests=4", f"workload.models=[{MIXTRAL}]", "hardware.gpu_count=2")
+    words = (
+        *ENSEMBLE,
+        "workload.requests=4",
+        f"workload.models=[{MIXTRAL}]",
+        "hardware.gpu_count=2",
+    )
     cell = first_cell_of(*words, f"results={tmp_path}")
     run_cell(cell)
     costs = json.loads((cell.folder / "provenance.json").read_text())["costs"]

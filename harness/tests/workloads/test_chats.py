@@ -15,7 +15,13 @@ from harness.workloads.chats import Chats
 from harness.workloads.lengths import PAIRS, Drawn, Lengths, Lognormal, Paired
 from harness.workloads.synthetic import Synthetic
 
-ARRIVALS = sorted((ROOT / "scenarios" / "workload" / "arrivals").glob("*.yaml"))
+ARRIVALS = sorted(
+    path
+    for path in (ROOT / "scenarios" / "workload" / "arrivals").glob("*.yaml")
+    if not path.stem.startswith(
+        "at_load"
+    )  # relative to a capacity, which was measured for some settings
+)
 CHAT: dict[str, Any] = {
     "model": "vicuna-13b-v1.5",
     "requests": 300,
