@@ -11,7 +11,8 @@ from harness.costs.model_facts import model_facts
 from harness.engines.recorder import Recorder
 from harness.engines.simulator.loop import Simulator
 from harness.interface.entities import Cluster, GpuId, Service, ServiceId
-from harness.interface.policies import SchedulingPolicy, System
+from harness.interface.policies import Capability, SchedulingPolicy, System
+from harness.predictors.oracle import Oracle
 from harness.workloads.workload import Workload
 
 MODEL = "Llama-2-7b-hf"
@@ -35,7 +36,7 @@ def w1(requests: int, replicas: int) -> Workload:
 
 
 def serve_s(policy: SchedulingPolicy, load: Workload, replicas: int) -> float:
-    """Wall-clock seconds to simulate a load."""
+    """Wall-clock seconds to simulate a load; who orders by predictions is told true lengths."""
     costs = ProfileCosts(
         gpu="A100-80G", profile_dir="a100_80g_vllm_0_3", memory_share=0.9, parts=PARTS
     )
@@ -43,7 +44,9 @@ def serve_s(policy: SchedulingPolicy, load: Workload, replicas: int) -> float:
     cluster = Cluster(gpus, tuple(frozenset({gpu}) for gpu in gpus), 80 * 10**9)
     engine = Simulator(cluster=cluster, costs=costs, max_num_seqs=512, max_num_batched_tokens=65536)
     placement = FixedPlacement(data_parallel=replicas, tensor_parallel=1, costs=costs)
-    system = System("bench", policy, RoundRobin(), placement)
+    is_told = Capability.PREDICTIONS in policy.requires
+    predictor = Oracle().of(load, SEED) if is_told else None
+    system = System("bench", policy, RoundRobin(), placement, predictor=predictor)
     started_s = time.perf_counter()
     engine.run(load, system, Recorder())
     return time.perf_counter() - started_s
