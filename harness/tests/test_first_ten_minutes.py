@@ -1,3 +1,4 @@
+import os
 import subprocess
 from pathlib import Path
 
@@ -9,6 +10,10 @@ SCRIPT = Path(__file__).with_name("first_ten_minutes.sh")
 
 
 @pytest.mark.slow
+@pytest.mark.skipif(
+    "NEWCOMER" not in os.environ,
+    reason="takes minutes: NEWCOMER=1 runs it, make newcomer all of it",
+)
 @pytest.mark.skipif(
     not (ROOT / ".venv").exists() or not (ROOT / ".git").exists(),
     reason="there is no environment or no history to try a newcomer's commands with",
