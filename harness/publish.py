@@ -13,10 +13,10 @@ from functools import partial
 from harness import reproduce
 from harness.claims import changes, ranges
 from harness.claims.figures import read_figures
+from harness.paths import ROOT
 from harness.report import readme
 from harness.runs import published
 from harness.runs.config import VARIANTS
-from harness.runs.record import ROOT
 
 Step = Callable[[], int]
 

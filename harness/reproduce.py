@@ -27,9 +27,10 @@ from harness.claims import command
 from harness.claims.derived.columns import named, with_derived
 from harness.claims.figures import FigureEntry, PaperFigures, read_figures
 from harness.claims.reading import read_claims
+from harness.paths import ROOT
 from harness.runs import published
 from harness.runs.config import VARIANTS
-from harness.runs.record import ROOT, current, read_summaries
+from harness.runs.record import current, read_summaries
 from plots import specifications, style
 from plots.inputs import Inputs
 

@@ -17,7 +17,8 @@ from typing import Any
 
 import pandas as pd
 
-from harness.runs.record import ROOT, read_summaries
+from harness.paths import ROOT
+from harness.runs.record import read_summaries
 from harness.workloads.load import CAPACITIES
 
 SETTING = {

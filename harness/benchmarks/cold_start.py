@@ -8,7 +8,7 @@ import time
 from datetime import datetime
 from pathlib import Path
 
-from harness.runs.record import ROOT
+from harness.paths import ROOT
 
 REPEATS = 3
 

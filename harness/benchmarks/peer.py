@@ -5,7 +5,7 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from harness.runs.record import ROOT
+from harness.paths import ROOT
 
 PYTHON = ROOT / ".venv-peer" / "bin" / "python"
 REQUESTS = 2000

@@ -9,13 +9,13 @@ from omegaconf import OmegaConf
 
 from harness.build import build
 from harness.costs.model import PARTS, ProfileCosts
+from harness.paths import ROOT
 from harness.planning.estimate import Forecaster
 from harness.planning.follow import StagePlanner
 from harness.planning.plans import ready_load
 from harness.planning.preview import StagePreview
 from harness.predictors.ecdf import load_lengths, output_lengths
 from harness.runs.choices import read_choice
-from harness.runs.record import ROOT
 
 REPEATS = 3
 POLICY = "policy/vllm_0_3"

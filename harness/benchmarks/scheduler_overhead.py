@@ -19,9 +19,9 @@ from importlib.util import find_spec
 from typing import Any
 
 from harness.build import build
+from harness.paths import ROOT
 from harness.runs import published
 from harness.runs.provenance import machine
-from harness.runs.record import ROOT
 
 MODEL = ROOT / "scenarios" / "models" / "tiny"
 RUNNING = 256

@@ -11,7 +11,7 @@ from harness.benchmarks.draft_policies import DraftFcfs, DraftSrpt
 from harness.benchmarks.reference_load import serve_s, w1
 from harness.build import build
 from harness.interface.policies import SchedulingPolicy
-from harness.runs.record import ROOT
+from harness.paths import ROOT
 
 REPEATS = 5
 

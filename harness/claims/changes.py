@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.claims.reading import read_claims
-from harness.runs.record import ROOT
+from harness.paths import ROOT
 
 Rows = Mapping[str, Mapping[str, Any]]
 

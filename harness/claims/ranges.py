@@ -20,8 +20,9 @@ import yaml
 from rich.console import Console
 from rich.table import Table
 
+from harness.paths import ROOT
 from harness.runs import published
-from harness.runs.record import ROOT, current, read_summaries
+from harness.runs.record import current, read_summaries
 from harness.runs.table import column_of
 
 FIGURE = "end_to_end_s"

@@ -28,11 +28,11 @@ from harness.engines.vllm.engine import Vllm
 from harness.engines.vllm.group import engine_name, has_gpus
 from harness.interface.entities import Cluster, GpuId, ServiceId
 from harness.interface.policies import CostModel, System
+from harness.paths import ROOT
 from harness.predictors.oracle import Oracle
 from harness.runs import published
 from harness.runs.metrics import request_figures
 from harness.runs.provenance import machine
-from harness.runs.record import ROOT
 from harness.workloads.synthetic import Synthetic
 
 AIMS = {

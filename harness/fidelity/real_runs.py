@@ -19,9 +19,10 @@ import pandas as pd
 from rich.console import Console
 from rich.table import Table
 
+from harness.paths import ROOT
 from harness.runs import published
 from harness.runs.provenance import machine
-from harness.runs.record import ROOT, current, read_summaries
+from harness.runs.record import current, read_summaries
 from harness.runs.stats import paired_ratio
 
 SYSTEM, POLICY, SEED = "config.system.name", "config.chosen.policy", "config.seed"

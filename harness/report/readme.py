@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from harness.paths import ROOT
 from harness.report.claims import (
     claims_part,
     counts_part,
@@ -29,7 +30,6 @@ from harness.report.measured import (
     predictor_part,
     verify_part,
 )
-from harness.runs.record import ROOT
 
 MARK = re.compile(r"<!-- generated: ([\w -]+) -->\n(.*?)<!-- end: \1 -->", re.DOTALL)
 

@@ -17,8 +17,6 @@ import numpy as np
 import pandas as pd
 import yaml
 
-from harness.paths import ROOT as ROOT
-
 TEMPORARY = ".tmp-"
 NEEDED = ("config.yaml", "provenance.json", "requests.parquet", "gpu.parquet", "summary.json")
 

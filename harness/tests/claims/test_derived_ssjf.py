@@ -7,7 +7,7 @@ import pytest
 
 from harness.claims.derived.ssjf import MODELS, answered_per_s, latencies, quarter_per_s
 from harness.claims.reading import read_claims
-from harness.runs.record import ROOT
+from harness.paths import ROOT
 
 NEVER = float("nan")
 

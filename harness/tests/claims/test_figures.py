@@ -9,8 +9,8 @@ import yaml
 from harness.claims.derived.columns import named
 from harness.claims.figures import FigureEntry, PaperFigures, read_figures
 from harness.claims.reading import read_claims
+from harness.paths import ROOT
 from harness.runs.config import VARIANTS
-from harness.runs.record import ROOT
 
 CLAIMS = ROOT / "results" / "claims"
 PAPERS = sorted(path.parent.name for path in CLAIMS.glob("*/figures.yaml"))

@@ -10,7 +10,7 @@ import yaml
 from harness.claims.judge import judge
 from harness.claims.reading import claims_of, read_claims
 from harness.claims.verdicts import Agreement
-from harness.runs.record import ROOT
+from harness.paths import ROOT
 from harness.tests.support.claims import claim, toy_check, words
 
 REGISTRIES = ROOT / "results" / "claims"

@@ -27,7 +27,7 @@ from harness.interface.entities import RequestId, Work
 from harness.interface.events import Arrived, Event, Finished, Iterated
 from harness.interface.policies import Capability, SchedulingPolicy
 from harness.interface.views import GroupView
-from harness.runs.record import ROOT
+from harness.paths import ROOT
 from harness.tests.support.serving import SERVICE, LinearCosts, rule, serve, workload
 from harness.verify.estimates import area_under_number_s
 from harness.workloads.workload import Workload

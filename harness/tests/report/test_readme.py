@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from harness.claims.settling import Verdict
+from harness.paths import ROOT
 from harness.report import readme as report
-from harness.runs.record import ROOT
 
 
 def test_readme_is_up_to_date() -> None:
