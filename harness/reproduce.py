@@ -161,7 +161,7 @@ def reproduce(given: argparse.Namespace) -> int:
     if not given.draw_only:
         for variant in variants:
             judge(given, chosen, variant)
-    if not given.figures:
+    if not given.figures and (given.draw_only or "paper" in variants):
         draw_specifications(given.paper, results=given.results, publish=given.publish)
     return 0
 

@@ -85,16 +85,10 @@ def _panel(upper: Axes, lower: Axes, row: Row, lines: int) -> None:
             upper.plot(at, one["value"], marker, color=colour, markersize=6)
             if not one["varied"]:
                 upper.plot(at, one["value"], "o", color=style.INK, fillstyle="none", markersize=12)
-        for place, choice in enumerate(choices):
-            has = (one["choices"][choice[0]], choice[1])
-            chosen = str(has[0]) == str(has[1])
-            lower.plot(
-                at,
-                place,
-                "s",
-                color=colour if chosen else style.GRID,
-                markersize=5 - 3 * (not chosen),
-            )
+        for place, (key, value) in enumerate(choices):
+            chosen = str(one["choices"][key]) == str(value)
+            size = 5 if chosen else 2
+            lower.plot(at, place, "s", color=colour if chosen else style.GRID, markersize=size)
     upper.tick_params(labelbottom=False, bottom=False, labelsize=9)
     upper.margins(y=0.15)
     lower.set_yticks(range(len(choices)), [_label(*choice) for choice in choices], fontsize=8)

@@ -18,7 +18,7 @@
                or a list of settings, each with its columns and values
     paper      the figure or [low, high] as printed; the claim's own where it is left out
     step       of the last printed digit
-    tolerance  (range, figure, within, bound) share of the claimed effect that ours may be off by
+    tolerance  (range, figure, within) share of the claimed effect that ours may be off by
     take, side, at     (bound) largest | smallest, at_most | at_least, the setting it is found at
     against, expect    (trend) a settings column, falling | rising
 

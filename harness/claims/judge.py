@@ -54,7 +54,9 @@ def judge(
     except NotRunError as missing:
         return Finding(Agreement.NOT_RUN, "", str(missing))
     unfinished = int(used["unfinished"].sum()) if "unfinished" in used else 0
-    return gated(replace(found, basis=cost_basis(used)), unfinished=unfinished)
+    places = sum(len(one.settings) for one in measured)
+    found = replace(found, basis=cost_basis(used), settings=places)
+    return gated(found, unfinished=unfinished)
 
 
 def _apply(check: Check, measured: Sequence[Measured]) -> Finding:
@@ -143,10 +145,11 @@ def _comparable(
     Another value of an open choice says something where the stated one agrees as far at these
     settings as at all of its own; of a choice that is the settings themselves it always does.
     """
-    narrow = [(check, rows) for check, rows in pairs if over_range(check, spec) == check]
-    if not spec.varied or finding.agreement is Agreement.NOT_RUN or len(narrow) < len(pairs):
+    if finding.settings == stated[1].settings or finding.agreement is Agreement.NOT_RUN:
         return finding
-    again = worst([judge(check, rows, variant, stated[0], spec) for check, rows in narrow])
+    if any(over_range(check, spec) != check for check, _ in pairs):
+        return finding
+    again = worst([judge(check, rows, variant, stated[0], spec) for check, rows in pairs])
     if again.agreement is stated[1].agreement:
         return finding
     note = f"at fewer settings, where the stated value is {again.ours} ({again.agreement}), too"

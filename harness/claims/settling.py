@@ -88,6 +88,7 @@ def worst(findings: Sequence[Finding]) -> Finding:
         findings[0].figure,
         min(seeds) if seeds else None,
         "; ".join(dict.fromkeys(found.basis for found in findings if found.basis)),
+        sum(found.settings for found in findings),
     )
 
 

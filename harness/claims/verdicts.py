@@ -72,7 +72,7 @@ class Finding:
     """How far figures agree, the figures as text, and what a reader must know beside them.
 
     `figure` is the one that stands for them in a specification curve, `seeds` how many are behind
-    it, `basis` what its seconds rest on.
+    it, `basis` what its seconds rest on, `settings` at how many settings they are.
     """
 
     agreement: Agreement
@@ -81,6 +81,7 @@ class Finding:
     figure: Estimate | None = None
     seeds: int | None = None
     basis: str = ""
+    settings: int = 0
 
 
 def agrees(

@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-import yaml
 
+from harness.claims.reading import read_claims
 from harness.costs.profiles import read_profiles
 from harness.fidelity.real_runs import saving_text
 from harness.paths import PROFILES
@@ -17,11 +17,7 @@ Json = Mapping[str, Any]
 
 def costs_part(_: Path) -> str:
     """Every folder of measured profiles, and how far a roofline is off on what it had not seen."""
-    rows = [
-        "| profile | measured pairs of model and tensor parallelism | decode | prefill |",
-        "|---|---|---|---|",
-    ]
-    rooflines = set()
+    rows, rooflines = [], set()
     for folder in sorted(path.parent for path in PROFILES.glob("*/roofline.json")):
         measured = [p for p in read_profiles(folder).values() if "decode_median" in p.error]
         if not measured:
@@ -30,12 +26,14 @@ def costs_part(_: Path) -> str:
             f"{max(profile.error[f'{phase}_median'] for profile in measured):.1%}"
             for phase in ("decode", "prefill")
         ]
-        rows.append(f"| `{folder.name}` | {len(measured)} | {worst[0]} | {worst[1]} |")
+        rows.append((f"`{folder.name}`", len(measured), *worst))
         error = read_json(folder / "roofline.json")["error"]
         rooflines.add((error["decode_median"], error["prefill_median"]))
     ends = [f"{min(e):.0%} to {max(e):.0%}" for e in zip(*rooflines, strict=True)]
+    header = ("profile", "measured pairs of model and tensor parallelism", "decode", "prefill")
     return (
-        "\n".join(rows) + "\n\nLargest median error of an iteration on rows the fit had not seen. "
+        table(header, rows)
+        + "\n\nLargest median error of an iteration on rows the fit had not seen. "
         "Pairs that were never measured use a roofline from published figures; its median error on "
         f"models it had not seen is {ends[0]} (decode) and {ends[1]} (prefill), depending on the "
         "folder. Every run records which services used it."
@@ -51,6 +49,9 @@ PRINTED = {
     "bin": "binary",
 }
 """How the claims call the heads of a proxy model."""
+
+HEADS_CLAIM = ".tab2.accuracy"
+"""The claim that prints what each of them reaches."""
 
 
 def predictor_part(root: Path) -> str:
@@ -71,12 +72,12 @@ def predictor_part(root: Path) -> str:
     )
 
 
-def _of_head(row: Json, published: Mapping[str, Sequence[float | None]]) -> tuple[str, ...]:
+def _of_head(row: Json, published: Mapping[str, Sequence[float]]) -> tuple[str, ...]:
     """Cells of a head, or of a baseline, of which nothing was published."""
-    printed = published.get(PRINTED.get(row["name"], ""), (None, None))
+    printed = published.get(PRINTED.get(row["name"], ""), ())
     return (
         f"`{row['name']}`",
-        *("-" if value is None else f"{value:.3f}" for value in printed[:2]),
+        *([f"{value:.3f}" for value in printed] or ["-", "-"]),
         f"{row['accuracy']:.3f}" + (" (of 2)" if row["classes"] == 2 else ""),
         f"{row['macro_f1']:.3f}",
         f"{row['mae_tokens']:.1f}",
@@ -86,13 +87,14 @@ def _of_head(row: Json, published: Mapping[str, Sequence[float | None]]) -> tupl
     )
 
 
-def _published(folder: Path) -> dict[str, Sequence[float | None]]:
-    """Accuracy, F1 and more of every head, as the claims of a paper have it."""
+def _published(folder: Path) -> Mapping[str, Sequence[float]]:
+    """Accuracy and F1 of every head, as the claims of a paper have them."""
     for path in sorted(folder.glob("*.yaml")):
-        for claim in yaml.safe_load(path.read_text(encoding="utf-8"))["claims"]:
-            if claim["id"].endswith(".tab2.ablation"):
-                return dict(claim["paper"])
-    return {}
+        for claim in read_claims(path):
+            if claim.id.endswith(HEADS_CLAIM):
+                heads: Mapping[str, Sequence[float]] = claim.paper
+                return heads
+    raise ValueError(f"no claim of {folder} is called ...{HEADS_CLAIM}")
 
 
 def verify_part(root: Path) -> str:

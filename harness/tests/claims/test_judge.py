@@ -129,6 +129,23 @@ def test_values_that_exclude_each_other_need_not_all_hit_the_figure() -> None:
     assert "slots: holds at 512, not at 256, 128" in row["note"]
 
 
+def test_a_value_at_fewer_settings_counts_where_the_stated_one_is_the_same_at_them() -> None:
+    """At 200 and 300 requests nobody reaches 2.4; at 100 and 300 both ends can be told."""
+    stated = ("", 512, runs(even(falling)))
+    ends = varied(stated, (SLOTS, 256, runs(even(falling), counts=(100, 300))))
+    assert verdict(opened(512, 256), ends)["verdict"] == "reproduced"
+    row = verdict(
+        opened(512, 256), varied(stated, (SLOTS, 256, runs(even(falling), counts=(200, 300))))
+    )
+    assert row["verdict"] == "not run"
+    assert row["note"].startswith("agrees at the stated setting; holds in 1 of 1 settings (1 more")
+    other = row["specifications"][1]
+    assert other["agreement"] == "at other settings"
+    assert other["note"].startswith(
+        "at fewer settings, where the stated value is 1.10 [1.10, 1.10]"
+    )
+
+
 def test_a_value_that_was_not_run_is_no_verdict() -> None:
     row = verdict(opened(512, 256), varied(("", 512, runs(even(falling)))))
     assert row["verdict"] == "not run"

@@ -98,8 +98,8 @@ def test_heads_stand_beside_what_was_published_for_them(tmp_path: Path) -> None:
         ("predictors/summary.json", json.dumps(summary)),
         (
             "claims/p.yaml",
-            "claims: [{id: p.tab2.ablation, paper: {regression-l1: [0.615, 0.61, 1, 2], "
-            "binary: [null, null, 1, 2]}}]",
+            "claims: [{id: p.tab2.accuracy, where: Table 2, quantity: accuracy, kind: value, "
+            "paper: {regression-l1: [0.615, 0.61]}, not_testable: no data}]",
         ),
     ):
         path = tmp_path / "results" / name
