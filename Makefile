@@ -1,6 +1,6 @@
 # What this project does, one command each. `make help` lists them.
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-vllm setup-train train-predictor check test lint lock run reproduce-fig7 reproduce-samullm reproduce-samullm-code reproduce-ssjf ssjf-real applications-real sweep-fig7 sweep-samullm fidelity verify bench peer publish report smoke smoke-gpu newcomer calibrate fidelity-vllm clean
+.PHONY: help setup setup-vllm setup-train train-predictor check test lint lock run reproduce-fig7 reproduce-samullm reproduce-samullm-code reproduce-ssjf ssjf-real applications-real fidelity verify bench peer publish report smoke smoke-gpu newcomer calibrate fidelity-vllm clean
 
 PYTHON := $(shell for it in python3.11 python3; do $$it -c '' 2>&- && echo $$it && break; done)
 BIN := .venv/bin
@@ -78,19 +78,13 @@ run: setup  ## any scenario: make run SCENARIO=ensembling
 fidelity: setup  ## how far off the simulator's seconds are from measured ones
 	$(BIN)/python -m harness.fidelity --data $(DATA)
 
-sweep-fig7: setup  ## how figure 7 moves with what the paper leaves open
-	$(BIN)/python harness/run.py +scenario=ensembling_open && $(BIN)/python -m harness.claims.ranges ensembling_open
-
-sweep-samullm: setup  ## how figures 8, 11 and 12 move with what the paper leaves open
-	$(foreach it,routing chain_summary mixed,$(BIN)/python harness/run.py +scenario=$(it)_open && $(BIN)/python -m harness.claims.ranges $(it)_open &&) true
-
 bench: setup  ## how fast the simulator is
 	$(BIN)/python -m harness.benchmarks
 
 peer:  ## install the peer that make bench measures beside, in an environment of its own
 	$(PYTHON) -m venv .venv-peer && .venv-peer/bin/pip install --quiet ai-dynamo==1.4.2
 
-publish: setup  ## all that git tracks of what runs give: figures, verdicts, ranges, pages, README; at most 30 minutes
+publish: setup  ## all that git tracks of what runs give: figures, verdicts, pages, README; at most 30 minutes
 	$(BIN)/python -m harness.publish
 
 report: setup  ## write the pages below results/pages and the generated parts of README.md

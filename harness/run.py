@@ -84,9 +84,8 @@ def cell_configs(config: DictConfig) -> Iterator[tuple[Place, dict[str, Any]]]:
     A key given on the command line is no axis, and is not varied. A cell whose configuration has
     no such key as is to be varied, or has the value already, is none. ValueError where all are so.
     """
-    overrides = HydraConfig.get().overrides
+    overrides, given = HydraConfig.get().overrides, _given()
     chosen = [str(o) for o in overrides.task]
-    given = _given()
     where = [str(o) for o in overrides.hydra if str(o).startswith("hydra.searchpath=")]
     groups = HydraConfig.get().runtime.choices
     composed: dict[tuple[str, ...], DictConfig] = {}
@@ -102,8 +101,10 @@ def cell_configs(config: DictConfig) -> Iterator[tuple[Place, dict[str, Any]]]:
                 OmegaConf.update(cell, axis, value, force_add=False)
         return cell
 
-    matrix, vary = (_but(_plain(node), set(given)) for node in (config.matrix, config.vary))
-    skip, vary_at = _plain(config.skip), _but(_plain(config.vary_at), set(given))
+    matrix, vary, vary_at = (
+        _but(_plain(node), set(given)) for node in (config.matrix, _open(config), config.vary_at)
+    )
+    skip = _plain(config.skip)
     became = {(key, str(value)): False for key, values in vary.items() for value in values}
     for place in places(matrix, skip=skip, vary=vary, vary_at=vary_at):
         key, value = place.varied, place.setting.get(place.varied)
@@ -117,6 +118,11 @@ def cell_configs(config: DictConfig) -> Iterator[tuple[Place, dict[str, Any]]]:
     for (key, text), is_there in became.items():
         if not is_there:
             raise ValueError(f"vary.{key}: every cell has {text} already, or none has such a key")
+
+
+def _open(config: DictConfig) -> Any:
+    """What is varied: the program of a paper's authors leaves nothing open."""
+    return config.vary if config.variant == "paper" else {}
 
 
 def cells_of(config: DictConfig) -> Iterator[Cell]:
