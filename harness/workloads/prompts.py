@@ -110,7 +110,7 @@ def read_rows(path: Path) -> pd.DataFrame:
     try:
         if path.suffix == ".parquet":
             return pd.read_parquet(path)
-        if path.suffix == ".csv":
+        if path.suffix == ".csv" or path.name.endswith(".csv.gz"):
             return pd.read_csv(path)
         # Not splitlines: text may hold line separators that JSON does not escape.
         lines = path.read_text(encoding="utf-8").split("\n")
