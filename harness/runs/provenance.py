@@ -13,6 +13,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from harness.paths import ROOT
+from harness.runs.installed import installed
 
 
 def digest_of(root: Path) -> str:
@@ -53,6 +54,7 @@ def provenance(
         "code": source_digest(),
         "git": _git(),
         "packages": _packages(),
+        "installed": installed(),
         "machine": machine(),
         "started": datetime.fromtimestamp(started_s, UTC).isoformat(),
         "wall_s": time.time() - started_s,

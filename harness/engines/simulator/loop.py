@@ -195,8 +195,7 @@ class _Run:
                 self._happen(*due)
             self._arrive()
             self._decide()
-        for live in [*self.groups.values(), *self.deployer.stopping]:
-            self.deployer.record_replica(live)
+        self.deployer.end()
 
     def _replica_groups(self) -> list[LiveGroup]:
         """Those that follow a priority order."""

@@ -1,5 +1,6 @@
 """What ran where: program and profiles, git, packages, machine."""
 
+import hashlib
 import os
 import shutil
 import time
@@ -43,6 +44,12 @@ def test_provenance_says_what_ran_where() -> None:
     packages = told["packages"]
     assert isinstance(packages, dict)
     assert packages["numpy"] == np.__version__
+    installed = told["installed"]
+    assert isinstance(installed, dict)
+    pins = installed["packages"].split()
+    assert f"numpy=={np.__version__}" in pins
+    assert pins == sorted(set(pins))
+    assert installed["sha256"] == hashlib.sha256(installed["packages"].encode()).hexdigest()
     machine = told["machine"]
     assert isinstance(machine, dict)
     assert machine["cores"] == os.cpu_count()
