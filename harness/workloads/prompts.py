@@ -5,13 +5,16 @@ import json
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
+from io import BytesIO
 from pathlib import Path
 from typing import Any
+from weakref import WeakValueDictionary
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from harness import inputs
 from harness.predictors.ecdf import LENGTHS, load_lengths
 
 Ints = NDArray[np.int64]
@@ -36,22 +39,26 @@ class PromptSource:
     `source` is "profile" (the length profile `profile`, sampled), "hub" (`hub_dataset`, split
     `hub_split`, through Hugging Face datasets) or the path of a parquet, CSV or JSONL file. Rows of
     a dataset have `prompt_tokens`, or text in `prompt` or in `instruction` and `input`; text is
-    counted as words x the shipped ratio of tokens to words. `files` holds the file's sha256.
+    counted as words x the shipped ratio of tokens to words. `files` holds the sha256 of the file,
+    or of the token counts of what the hub gave.
     """
 
     def __init__(self, *, source: str, profile: str, hub_dataset: str, hub_split: str) -> None:
-        """Raises ValueError for an unknown profile and a file that is not there."""
+        """Raises ValueError for an unknown profile, and what is not there or cannot be read."""
         self._source, self._profile = source, profile
-        self._hub_dataset, self._hub_split = hub_dataset, hub_split
+        self._hub_dataset = hub_dataset
         self.files: Mapping[str, str] = {}
         if source == "profile":
             load_lengths(profile)
-        elif source != "hub":
+        elif source == "hub":
+            self._hub = _hub_tokens(hub_dataset, hub_split)
+            self.files = {f"hub://{hub_dataset}/{hub_split}": _tokens_sha256(self._hub)}
+        else:
             # What is read must not depend on the folder that a worker process is in.
             self._source = str(Path(source).resolve())
             if not Path(source).is_file():
                 raise ValueError(f"workload.source={source} is neither profile, hub nor a file")
-            self.files = {self._source: file_sha256(Path(source))}
+            self.files = inputs.digests([Path(source)])
 
     def draw(self, count: int, rng: np.random.Generator) -> Prompts:
         """`count` prompt lengths: sampled from the profile, or distinct rows of the dataset.
@@ -61,21 +68,35 @@ class PromptSource:
         """
         if self._source == "profile":
             tokens = load_lengths(self._profile).sample(count, rng)
-            return Prompts(tokens, {self._profile: file_sha256(LENGTHS / f"{self._profile}.json")})
+            return Prompts(
+                tokens, {self._profile: inputs.sha256(LENGTHS / f"{self._profile}.json")}
+            )
         if self._source == "hub":
-            name, rows = self._hub_dataset, _read_hub(self._hub_dataset, self._hub_split)
+            name, tokens = self._hub_dataset, self._hub
         else:
-            name, rows = self._source, read_rows(Path(self._source))
-        tokens = token_counts(name, rows)
+            name = self._source
+            tokens = token_counts(name, read_rows(Path(name)))
         if len(tokens) < count:
             raise ValueError(f"{name} has {len(tokens)} prompts, {count} were asked for")
-        digest = hashlib.sha256(np.ascontiguousarray(tokens).tobytes()).hexdigest()
-        return Prompts(rng.permutation(tokens)[:count], {name: digest, **self.files})
+        files = {} if self._source == "hub" else self.files
+        datasets = {name: _tokens_sha256(tokens), **files}
+        return Prompts(rng.permutation(tokens)[:count], datasets)
 
 
-def file_sha256(path: Path) -> str:
-    """Of a file's bytes."""
-    return hashlib.sha256(path.read_bytes()).hexdigest()
+def _tokens_sha256(tokens: Ints) -> str:
+    return hashlib.sha256(np.ascontiguousarray(tokens).tobytes()).hexdigest()
+
+
+_of_hub: WeakValueDictionary[tuple[str, str], Ints] = WeakValueDictionary()
+"""Datasets of the hub that somebody has."""
+
+
+def _hub_tokens(dataset: str, split: str) -> Ints:
+    """Tokens of every prompt of a dataset of the hub, which all that have it share."""
+    tokens = _of_hub.get((dataset, split))
+    if tokens is None:
+        tokens = _of_hub[dataset, split] = token_counts(dataset, _read_hub(dataset, split))
+    return tokens
 
 
 def _read_hub(dataset: str, split: str) -> pd.DataFrame:
@@ -102,11 +123,11 @@ def read_rows(path: Path) -> pd.DataFrame:
     """Rows of a parquet, CSV or JSONL file. Raises ValueError for one that is damaged."""
     try:
         if path.suffix == ".parquet":
-            return pd.read_parquet(path)
+            return pd.read_parquet(BytesIO(inputs.read(path)))
         if path.suffix == ".csv":
-            return pd.read_csv(path)
+            return pd.read_csv(BytesIO(inputs.read(path)))
         # Not splitlines: text may hold line separators that JSON does not escape.
-        lines = path.read_text(encoding="utf-8").split("\n")
+        lines = inputs.read(path).decode("utf-8").split("\n")
     except (OSError, ValueError) as error:
         raise ValueError(f"{path} cannot be read: {error}") from error
     return pd.DataFrame(
@@ -145,7 +166,7 @@ def token_counts(name: str, rows: pd.DataFrame) -> Ints:
         _refuse_bad_row(name, rows[column], counted < 0, column)
         words += np.asarray(counted, np.int64)
     _refuse_bad_row(name, rows[columns[0]], pd.Series(words < 1, rows.index), columns[0])
-    ratio = json.loads((LENGTHS.parent / "tokens_per_word.json").read_text())["tokens_per_word"]
+    ratio = inputs.read_json(LENGTHS.parent / "tokens_per_word.json")["tokens_per_word"]
     return np.asarray(np.maximum(1, np.rint(words * ratio)), np.int64)
 
 
