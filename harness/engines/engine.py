@@ -1,5 +1,6 @@
 """What an engine is: something that serves a workload as a system decides."""
 
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from harness.engines.recorder import Recorder
@@ -21,6 +22,13 @@ class Engine(Protocol):
     @property
     def runs_alone(self) -> bool:
         """Whether a run needs the machine to itself, so that no two go on at the same time."""
+
+    @property
+    def computed_by(self) -> tuple[str, ...]:
+        """Packages whose versions a result depends on, beside those of every run."""
+
+    def files(self, services: Sequence[str]) -> Mapping[str, str]:
+        """What it reads from outside the program to serve these, by name, with the sha256."""
 
     def warm_up(self) -> None:
         """Load what must not be loaded while a run is timed. Once per process; later calls pass."""

@@ -15,6 +15,7 @@ from harness.engines.engine import Engine
 from harness.engines.recorder import Recorder
 from harness.interface.policies import LengthPredictor, System
 from harness.runs.metrics import gpu_figures, offline_figures, request_figures
+from harness.runs.named_by import NamedBy
 from harness.runs.perfetto import write_trace
 from harness.runs.provenance import provenance
 from harness.runs.record import is_finished, write_run
@@ -44,13 +45,6 @@ class PredictorFactory(Protocol):
 
 
 @runtime_checkable
-class ReadsFiles(Protocol):
-    """Somebody who reads something from outside the project."""
-
-    files: Mapping[str, str]  # what, with its sha256
-
-
-@runtime_checkable
 class HasPlannedTime(Protocol):
     """A policy that has planned the whole run."""
 
@@ -59,12 +53,14 @@ class HasPlannedTime(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """Everything one run needs. `config` is what determines the result, resolved and plain.
+    """Everything one run needs.
 
+    `config` is what determines the result, resolved and plain, and `named` what does so beside it.
     `setting` is its place in the scenario: a value on every axis of the matrix, and of the key that
     is `varied` in it; that is empty in the matrix's own cells.
     """
 
+    named: NamedBy
     config: Mapping[str, object]
     setting: Mapping[str, object]
     folder: Path
@@ -85,11 +81,10 @@ def run_cell(cell: Cell) -> None:
     """Serve the cell's workload and write its folder; a finished one is kept."""
     if not is_finished(cell.folder):
         _serve(cell)
-    if cell.keep_trace and not (cell.folder / "trace.json").is_file():
-        write_trace(cell.folder)
 
 
 def _serve(cell: Cell) -> None:
+    cell.named.refuse_changes()
     cell.engine.warm_up()
     started_s = time.time()
     workload = cell.workload_factory.build(cell.seed)
@@ -101,6 +96,7 @@ def _serve(cell: Cell) -> None:
     figures: dict[str, object] = {**_summary(cell, cell.system, workload, recorder)}
     if cell.drawn:
         figures["uncertainty"] = intervals([_drawn(cell, *pair, workload) for pair in cell.drawn])
+    cell.named.refuse_changes()
     write_run(
         cell.folder,
         config=cell.config,
@@ -109,11 +105,13 @@ def _serve(cell: Cell) -> None:
             costs=_costs_of(cell.costs, recorder),
             datasets=workload.datasets,
             engine=cell.engine.about,
+            rests_on=cell.named.rests_on(),
         ),
         requests=recorder.requests,
         gpu=recorder.gpu_frame(),
         iterations=recorder.iteration_frame(),
         summary=figures,
+        beside=write_trace if cell.keep_trace else None,
     )
 
 

@@ -4,8 +4,6 @@ Every class is named in a workload's `lengths`. Prompts and answers have streams
 of their own.
 """
 
-import hashlib
-import json
 from collections.abc import Mapping
 from functools import cache
 from typing import Any, NamedTuple, Protocol
@@ -13,6 +11,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from harness import inputs
 from harness.costs.model_facts import unknown_name
 from harness.paths import PROFILES
 from harness.predictors.ecdf import LENGTHS, Ecdf, load_lengths
@@ -116,9 +115,9 @@ class Paired:
                 f"workload.lengths.longest_output_tokens is {longest_output_tokens}, "
                 f"the shortest answer has {shortest}"
             )
-        self.datasets = {table: _sha256((PAIRS / f"{table}.json").read_bytes())}
+        self.datasets = {table: inputs.sha256(PAIRS / f"{table}.json")}
         if outputs is not None:
-            self.datasets[outputs] = _sha256((LENGTHS / f"{outputs}.json").read_bytes())
+            self.datasets[outputs] = inputs.sha256(LENGTHS / f"{outputs}.json")
 
     def _answers(self) -> tuple[Ecdf, ...]:
         return self._pairs.outputs if self._outputs is None else (self._outputs,)
@@ -175,7 +174,7 @@ def load_pairs(table: str, part: str) -> Pairs:
     known = {path.stem: path for path in PAIRS.glob("*.json")}
     if table not in known:
         raise ValueError(unknown_name("table of pairs", table, known))
-    content = json.loads(known[table].read_text(encoding="utf-8"))
+    content = inputs.read_json(known[table])
     parts: Mapping[str, Any] = content["parts"]
     if part not in parts:
         raise ValueError(unknown_name(f"part of {table}", part, parts))
@@ -197,7 +196,3 @@ def _ecdf(raw: Mapping[str, Any], said: Mapping[str, str]) -> Ecdf:
         kind=said["kind"],
         source=said["source"],
     )
-
-
-def _sha256(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()

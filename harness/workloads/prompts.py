@@ -5,6 +5,7 @@ import json
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from harness import inputs
 from harness.hub import Pinned, pinned
 from harness.predictors.ecdf import LENGTHS, load_lengths
 
@@ -55,7 +57,7 @@ class PromptSource:
             self._source = str(Path(source).resolve())
             if not Path(source).is_file():
                 raise ValueError(f"workload.source={source} is neither profile, hub nor a file")
-            self.files = {self._source: file_sha256(Path(source))}
+            self.files = inputs.digests([Path(source)])
 
     def draw(self, count: int, rng: np.random.Generator) -> Prompts:
         """`count` prompt lengths: sampled from the profile, or distinct rows of the dataset.
@@ -65,7 +67,9 @@ class PromptSource:
         """
         if self._source == "profile":
             tokens = load_lengths(self._profile).sample(count, rng)
-            return Prompts(tokens, {self._profile: file_sha256(LENGTHS / f"{self._profile}.json")})
+            return Prompts(
+                tokens, {self._profile: inputs.sha256(LENGTHS / f"{self._profile}.json")}
+            )
         if self._source == "hub":
             asked = pinned("workload.hub_dataset", self._hub_dataset)
             name, rows = self._hub_dataset, _read_hub(asked, self._hub_split)
@@ -76,11 +80,6 @@ class PromptSource:
             raise ValueError(f"{name} has {len(tokens)} prompts, {count} were asked for")
         digest = hashlib.sha256(np.ascontiguousarray(tokens).tobytes()).hexdigest()
         return Prompts(rng.permutation(tokens)[:count], {name: digest, **self.files})
-
-
-def file_sha256(path: Path) -> str:
-    """Of a file's bytes."""
-    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def _read_hub(dataset: Pinned, split: str) -> pd.DataFrame:
@@ -109,11 +108,11 @@ def read_rows(path: Path) -> pd.DataFrame:
     """Rows of a parquet, CSV or JSONL file. Raises ValueError for one that is damaged."""
     try:
         if path.suffix == ".parquet":
-            return pd.read_parquet(path)
+            return pd.read_parquet(BytesIO(inputs.read(path)))
         if path.suffix == ".csv" or path.name.endswith(".csv.gz"):
-            return pd.read_csv(path)
+            return pd.read_csv(BytesIO(inputs.read(path)))
         # Not splitlines: text may hold line separators that JSON does not escape.
-        lines = path.read_text(encoding="utf-8").split("\n")
+        lines = inputs.read(path).decode("utf-8").split("\n")
     except (OSError, ValueError) as error:
         raise ValueError(f"{path} cannot be read: {error}") from error
     return pd.DataFrame(
@@ -152,7 +151,7 @@ def token_counts(name: str, rows: pd.DataFrame) -> Ints:
         _refuse_bad_row(name, rows[column], counted < 0, column)
         words += np.asarray(counted, np.int64)
     _refuse_bad_row(name, rows[columns[0]], pd.Series(words < 1, rows.index), columns[0])
-    ratio = json.loads((LENGTHS.parent / "tokens_per_word.json").read_text())["tokens_per_word"]
+    ratio = inputs.read_json(LENGTHS.parent / "tokens_per_word.json")["tokens_per_word"]
     return np.asarray(np.maximum(1, np.rint(words * ratio)), np.int64)
 
 

@@ -3,7 +3,7 @@
 At every instant all completions, arrivals and timers are applied before any policy is asked.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -57,6 +57,15 @@ class Simulator:
     def runs_alone(self) -> bool:
         """It does not: its clock is virtual."""
         return False
+
+    @property
+    def computed_by(self) -> tuple[str, ...]:
+        """Nothing but what every run needs."""
+        return ()
+
+    def files(self, services: Sequence[str]) -> Mapping[str, str]:
+        """None: what a model costs is in the profile."""
+        return {}
 
     def warm_up(self) -> None:
         """Load the compiled kernel."""

@@ -4,6 +4,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from huggingface_hub import hf_hub_download
+from huggingface_hub.errors import (
+    HfHubHTTPError,
+    HFValidationError,
+    LocalEntryNotFoundError,
+)
+
+from harness import inputs
 from harness.costs.model_facts import model_of
 from harness.engines.vllm.group import EngineSettings, VllmGroup
 from harness.engines.vllm.scheduler import PolicyScheduler
@@ -80,3 +88,19 @@ class VllmOptions:
             tensor_parallel=group.tensor_parallel,
             scheduler=PolicyScheduler,
         )
+
+
+def model_files(model: str) -> dict[str, str]:
+    """sha256, by name, of the files of a model: a folder, or a name that the hub knows.
+
+    One of the hub is known by its revision, which names its content; where the hub cannot be asked
+    and no copy is here, there is nothing to be known, and vLLM will say so.
+    """
+    folder = Path(model)
+    if folder.is_dir():
+        return inputs.digests(path for path in sorted(folder.rglob("*")) if path.is_file())
+    try:
+        config = Path(hf_hub_download(model, "config.json"))
+    except (HfHubHTTPError, LocalEntryNotFoundError, HFValidationError):
+        return {}
+    return {f"hub://{model}": config.parent.name}
