@@ -1,5 +1,6 @@
 """Prompt lengths: from a shipped profile, a dataset hub, or a local file. Never a substitute."""
 
+import gzip
 import hashlib
 import json
 import logging
@@ -110,7 +111,10 @@ def read_rows(path: Path) -> pd.DataFrame:
         if path.suffix == ".parquet":
             return pd.read_parquet(BytesIO(inputs.read(path)))
         if path.suffix == ".csv" or path.name.endswith(".csv.gz"):
-            return pd.read_csv(BytesIO(inputs.read(path)))
+            content = inputs.read(path)
+            if path.suffix == ".gz":
+                content = gzip.decompress(content)
+            return pd.read_csv(BytesIO(content))
         # Not splitlines: text may hold line separators that JSON does not escape.
         lines = inputs.read(path).decode("utf-8").split("\n")
     except (OSError, ValueError) as error:

@@ -6,9 +6,9 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from harness import inputs
 from harness.costs.model_facts import ModelFacts, model_facts, unknown_name
 from harness.interface.entities import Service, ServiceId
-from harness.workloads.prompts import file_sha256
 from harness.workloads.settings import require_positive
 from harness.workloads.trace_file import ARRIVAL, OUTPUT_TOKENS, PROMPT_TOKENS, read_trace
 from harness.workloads.workload import Ints, Workload
@@ -60,13 +60,11 @@ class Trace:
         self._window, self._scale = _window(window), rate_scale
         self._requests, self._limit, self._too_long = requests, max_output_tokens, too_long
         self._model, self._services = model, dict(services)
-        self.files: Mapping[str, str] = {str(self._path): file_sha256(self._path)}
+        self.files: Mapping[str, str] = inputs.digests([self._path])
         self.models = tuple(facts.name for facts in self._asked(self._rows()))
 
     def build(self, seed: int) -> Workload:
-        """The same workload for every seed. Raises ValueError where the file has changed."""
-        if self.files != {str(self._path): file_sha256(self._path)}:
-            raise ValueError(f"{self._path} has changed since this command began")
+        """The same workload for every seed."""
         rows = self._rows()
         asked = self._asked(rows)
         number = {facts.name: place for place, facts in enumerate(asked)}

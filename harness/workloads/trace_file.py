@@ -14,7 +14,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from harness.workloads.prompts import MOST, file_sha256, read_rows, token_counts
+from harness import inputs
+from harness.workloads.prompts import MOST, read_rows, token_counts
 
 Floats = NDArray[np.float64]
 
@@ -111,7 +112,7 @@ def read_trace(path: Path) -> pd.DataFrame:
     or none, for rows out of order and for an id that is there twice; with the columns for a file of
     no known kind.
     """
-    return _read(path, file_sha256(path))
+    return _read(path, inputs.sha256(path))
 
 
 @lru_cache(maxsize=4)  # the cells of a matrix mostly read the same one
@@ -192,7 +193,9 @@ def _numbers(
     plain = given.where(given.map(_may_be_number)) if given.dtype in (object, bool) else given
     numbers = pd.to_numeric(plain, errors="coerce").astype(float)
     _refuse(path, given, (lacks & (not may_lack)).to_numpy(), column, "is missing")
-    _refuse(path, given, (~np.isfinite(numbers) & ~lacks).to_numpy(), column, "is no number")
+    _refuse(
+        path, given, ~np.isfinite(numbers.to_numpy()) & ~lacks.to_numpy(), column, "is no number"
+    )
     _refuse(path, given, (numbers < least).to_numpy(), column, f"must be at least {least:g}")
     return numbers
 
