@@ -1,13 +1,17 @@
-"""One cell of a scenario: objects in, a run folder out. Cells run side by side as Ray tasks."""
+"""One cell of a scenario: objects in, what was computed out, and from that a run folder.
 
-import logging
+Computing writes nothing, so that it may be done on another machine; folders are written by the
+process that a person has started.
+"""
+
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 import numpy as np
+import pandas as pd
 
 from harness.costs.model import ProfileCosts
 from harness.costs.uncertainty import intervals
@@ -81,15 +85,33 @@ class Cell:
     varied: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Computed:
+    """What a cell gave: all that its folder will hold but the configuration."""
+
+    provenance: Mapping[str, object]
+    requests: pd.DataFrame
+    gpu: pd.DataFrame
+    iterations: pd.DataFrame | None
+    summary: Mapping[str, object]
+
+
+def is_done(cell: Cell) -> bool:
+    """Whether all that is to be kept of the cell is there."""
+    has_trace = not cell.keep_trace or (cell.folder / "trace.json").is_file()
+    return is_finished(cell.folder) and has_trace
+
+
 def run_cell(cell: Cell) -> None:
     """Serve the cell's workload and write its folder; a finished one is kept."""
-    if not is_finished(cell.folder):
-        _serve(cell)
-    if cell.keep_trace and not (cell.folder / "trace.json").is_file():
-        write_trace(cell.folder)
+    if is_finished(cell.folder):
+        _keep_trace(cell)
+    else:
+        keep(cell, compute(cell))
 
 
-def _serve(cell: Cell) -> None:
+def compute(cell: Cell) -> Computed:
+    """Serve the cell's workload. Writes nothing."""
     cell.engine.warm_up()
     started_s = time.time()
     workload = cell.workload_factory.build(cell.seed)
@@ -101,9 +123,7 @@ def _serve(cell: Cell) -> None:
     figures: dict[str, object] = {**_summary(cell, cell.system, workload, recorder)}
     if cell.drawn:
         figures["uncertainty"] = intervals([_drawn(cell, *pair, workload) for pair in cell.drawn])
-    write_run(
-        cell.folder,
-        config=cell.config,
+    return Computed(
         provenance=provenance(
             started_s=started_s,
             costs=_costs_of(cell.costs, recorder),
@@ -115,6 +135,25 @@ def _serve(cell: Cell) -> None:
         iterations=recorder.iteration_frame(),
         summary=figures,
     )
+
+
+def keep(cell: Cell, computed: Computed) -> None:
+    """Write the cell's folder. Raises `RecordError` where the disk refuses."""
+    write_run(
+        cell.folder,
+        config=cell.config,
+        provenance=computed.provenance,
+        requests=computed.requests,
+        gpu=computed.gpu,
+        iterations=computed.iterations,
+        summary=computed.summary,
+    )
+    _keep_trace(cell)
+
+
+def _keep_trace(cell: Cell) -> None:
+    if cell.keep_trace and not (cell.folder / "trace.json").is_file():
+        write_trace(cell.folder)
 
 
 def _drawn(cell: Cell, engine: Engine, system: System, workload: Workload) -> dict[str, float]:
@@ -158,44 +197,3 @@ def _costs_of(costs: ProfileCosts, recorder: Recorder) -> dict[str, object]:
         "fit_error": float(np.median(errors)) if errors else np.nan,
         "source": {f"{name} tp{degree}": costs.label(name, degree) for name, degree in ran},
     }
-
-
-def run_cells(cells: Sequence[Cell], *, workers: int, on_done: Callable[[Cell], None]) -> None:
-    """Run every cell, `workers` at a time; `on_done` after each. Raises the first cell's error."""
-    if workers == 1 or len(cells) < 2:
-        for cell in cells:
-            run_cell(cell)
-            on_done(cell)
-        return
-    for cell in cells:
-        cell.engine.warm_up()
-    for cell in _on_ray(cells, workers):
-        on_done(cell)
-
-
-def _on_ray(cells: Sequence[Cell], workers: int) -> Iterator[Cell]:
-    """Cells as their Ray tasks end."""
-    import ray  # here because starting Ray costs seconds that a single cell need not pay
-
-    root = str(Path(__file__).resolve().parents[2])
-    ray.init(
-        num_cpus=workers,
-        include_dashboard=False,
-        log_to_driver=False,
-        logging_level=logging.ERROR,
-        runtime_env={"env_vars": {"PYTHONPATH": root}},
-    )
-    try:
-        task = ray.remote(run_cell).options(num_cpus=1, max_retries=0)
-        running = {task.remote(cell): cell for cell in cells}
-        while running:
-            (ended,), _ = ray.wait(list(running), num_returns=1)
-            try:
-                ray.get(ended)
-            except ray.exceptions.RayTaskError as error:
-                # What the cell said; the worker's traceback goes along for what is no sentence.
-                error.cause.add_note(str(error))
-                raise error.cause from None
-            yield running.pop(ended)
-    finally:
-        ray.shutdown()

@@ -11,7 +11,7 @@ from functools import cache
 from typing import Any, ClassVar
 
 from harness.costs.model import TableCosts
-from harness.engines.engine import refuse_unmet_needs
+from harness.engines.engine import Slots, refuse_unmet_needs
 from harness.engines.recorder import Recorder
 from harness.engines.simulator.fast.warm_up import warm_up
 from harness.engines.simulator.group import LiveGroup, LiveRequest
@@ -66,6 +66,11 @@ class VllmDry:
     def runs_alone(self) -> bool:
         """It does not: its clock is virtual."""
         return False
+
+    @property
+    def slots(self) -> Slots:
+        """One core."""
+        return Slots(cpus=1, gpus=0)
 
     def warm_up(self) -> None:
         """Load the kernel for placements that plan by simulating; batches here need none."""
