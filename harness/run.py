@@ -66,7 +66,7 @@ from harness.costs.model_facts import unknown_name
 from harness.engines.own_ray import RayLost
 from harness.renamed import renamed_key
 from harness.runs import failures
-from harness.runs.composing import Matrix, as_plain
+from harness.runs.composed_cells import Matrix, as_plain
 from harness.runs.config import RunConfig
 from harness.runs.metrics import check_shown
 from harness.runs.progress import Progress
@@ -203,8 +203,8 @@ def _no_key(key: str, beside: tuple[str, ...]) -> str:
     return unknown_name("configuration key", key, known)
 
 
-class _Terminated(BaseException):
-    """SIGTERM has come."""
+class _Terminated(KeyboardInterrupt):
+    """SIGTERM has come. Who waits in compiled code lets only interrupts through."""
 
 
 def _terminate(*_: object) -> NoReturn:
@@ -224,10 +224,10 @@ def main() -> int:
         hydra.main(config_path="../scenarios", config_name="run", version_base="1.3")(job)()
     except _BAD_INPUT as error:
         codes.append(_refused(error))
-    except KeyboardInterrupt:
-        codes = [INTERRUPTED]
     except _Terminated:
         codes = [TERMINATED]
+    except KeyboardInterrupt:
+        codes = [INTERRUPTED]
     finally:
         shutil.rmtree(_SCRATCH, ignore_errors=True)
     code = _code_of(codes)

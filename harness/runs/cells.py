@@ -20,7 +20,7 @@ from harness.engines.recorder import Recorder
 from harness.interface.policies import LengthPredictor, System
 from harness.runs.metrics import gpu_figures, offline_figures, request_figures
 from harness.runs.perfetto import write_trace
-from harness.runs.provenance import provenance
+from harness.runs.provenance import git_state, provenance
 from harness.runs.record import is_finished, write_run
 from harness.workloads.workload import Workload
 
@@ -142,7 +142,8 @@ def keep(cell: Cell, computed: Computed) -> None:
     write_run(
         cell.folder,
         config=cell.config,
-        provenance=computed.provenance,
+        # Where it was computed there may be the program's files alone.
+        provenance={**computed.provenance, "git": git_state()},
         requests=computed.requests,
         gpu=computed.gpu,
         iterations=computed.iterations,

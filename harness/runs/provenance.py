@@ -51,7 +51,7 @@ def provenance(
     """
     return {
         "code": source_digest(),
-        "git": _git(),
+        "git": git_state(),
         "packages": _packages(),
         "machine": machine(),
         "started": datetime.fromtimestamp(started_s, UTC).isoformat(),
@@ -76,7 +76,7 @@ def _said(*command: str) -> str | None:
 
 
 @cache
-def _git() -> dict[str, str | None]:
+def git_state() -> dict[str, str | None]:
     """Commit, and a digest of what differs from it; both None outside this project's repository.
 
     A copy of the tree inside some other repository must not be given that one's commit.

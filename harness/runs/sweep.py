@@ -11,12 +11,11 @@ from typing import Protocol
 
 from harness.runs import failures
 from harness.runs.cells import Cell, Computed, is_done, keep, run_cell
-from harness.runs.composing import Matrix
+from harness.runs.composed_cells import Matrix
 from harness.runs.failures import FailedCell, Failure
 from harness.runs.leftovers import being_written, remove_leftovers
 from harness.runs.matrix import Place
 from harness.runs.progress import Progress
-from harness.runs.provenance import source_digest
 from harness.runs.record import RecordError, is_finished
 
 Settle = Callable[[Cell, Computed | Failure], None]
@@ -107,11 +106,7 @@ class Sweep:
 
 
 def _kept(cell: Cell, computed: Computed) -> Computed | Failure:
-    """What has been written; a Failure for what may not be. Raises RecordError."""
-    code, ours = computed.provenance["code"], source_digest()
-    if code != ours:
-        said = f"computed by the program {code}, which is not {ours} that was asked for"
-        return Failure(said, "OtherCode", said)
+    """What has been written; a Failure for what cannot be. Raises RecordError."""
     try:
         keep(cell, computed)
     except RecordError:

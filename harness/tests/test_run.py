@@ -7,7 +7,7 @@ import pytest
 
 from harness import run
 from harness.paths import ROOT
-from harness.runs.composing import Matrix
+from harness.runs.composed_cells import Matrix
 from harness.runs.leftovers import TEMPORARY
 from harness.tests.support.command import COMMAND, ENSEMBLE, SMALL, command, refused, runs_below
 from harness.tests.support.configured import cells_of, composed, first_cell_of
