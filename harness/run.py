@@ -143,10 +143,11 @@ def _report(plain: Mapping[str, Any], sweep: Sweep) -> None:
     """Print and mirror what has run; the last line names what has failed."""
     failed = {cell.run for cell in sweep.failed}
     rows = read_summaries(sweep.folder)
-    rows = rows.loc[[run for run in sweep.places if run not in failed]]
-    own = {run: place.setting for run, place in sweep.places.items() if not place.varied}
+    rows = rows.loc[[run for run in sweep.places if run in rows.index and run not in failed]]
     if not rows.empty:
-        shown = pd.concat([rows, failures.as_rows(sweep.failed)]).loc[[*own]]
+        shown = pd.concat([rows, failures.as_rows(sweep.failed)])
+        own = {run: place.setting for run, place in sweep.places.items() if not place.varied}
+        shown = shown.loc[[run for run in own if run in shown.index]]
         print_cells(shown, own, plain["compare"], shows=plain["shows"])
         print_varied([place.varied for place in sweep.places.values() if place.varied])
         log_scenario(

@@ -1,12 +1,12 @@
 """Published facts of the GPUs."""
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
 
+from harness import inputs
 from harness.costs.model_facts import unknown_name
 from harness.paths import PROFILES
 
@@ -36,7 +36,7 @@ class GpuFacts:
 @cache
 def load_gpus() -> Mapping[str, GpuFacts]:
     """All known GPUs by name."""
-    raw = json.loads((PROFILES / "gpus.json").read_text(encoding="utf-8"))
+    raw = inputs.read_json(PROFILES / "gpus.json")
     return MappingProxyType({name: GpuFacts(name=name, **facts) for name, facts in raw.items()})
 
 
@@ -57,5 +57,5 @@ def _own_facts(folder: Path) -> Mapping[str, GpuFacts]:
     path = folder / OWN_FACTS
     if not path.is_file():
         return {}
-    facts = GpuFacts(**json.loads(path.read_text(encoding="utf-8")))
+    facts = GpuFacts(**inputs.read_json(path))
     return {facts.name: facts}

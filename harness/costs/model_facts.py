@@ -1,7 +1,6 @@
 """Published facts of the models: what memory, FLOPs and context follow from."""
 
 import difflib
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -10,6 +9,7 @@ from types import MappingProxyType
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from harness import inputs
 from harness.paths import PROFILES
 
 BYTES_PER_NUMBER = 2  # fp16 weights and KV, as every engine here runs them
@@ -103,7 +103,7 @@ class ModelFacts:
 @cache
 def load_models() -> Mapping[str, ModelFacts]:
     """All known models by name."""
-    raw = json.loads((PROFILES / "models.json").read_text(encoding="utf-8"))
+    raw = inputs.read_json(PROFILES / "models.json")
     return MappingProxyType({name: ModelFacts(name=name, **facts) for name, facts in raw.items()})
 
 

@@ -1,12 +1,12 @@
 """A cost profile as it is stored: coefficients at knots, source, error, range of validity."""
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+from harness import inputs
 from harness.costs.gpu_facts import OWN_FACTS
 
 Coefficients = Mapping[str, tuple[float, ...]]
@@ -61,7 +61,7 @@ def read_profiles(folder: Path) -> Mapping[tuple[str, int], Profile]:
     found: dict[tuple[str, int], Profile] = {}
     for path in sorted(folder.glob("*.json")):
         if path.name not in (CALIBRATION, OWN_FACTS):
-            raw = json.loads(path.read_text(encoding="utf-8"))
+            raw = inputs.read_json(path)
             for size, entry in raw.pop("tensor_parallel").items():
                 found[raw["model"], int(size)] = profile_from(raw, int(size), entry)
     return found

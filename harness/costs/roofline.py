@@ -5,7 +5,6 @@ rates of a data sheet; what an engine reaches of those rates, and what its CPU s
 calibrated on the measured pairs (`harness.fitting.roofline`), a few numbers in `roofline.json`.
 """
 
-import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -16,6 +15,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from harness import inputs
 from harness.costs.gpu_facts import GpuFacts
 from harness.costs.model_facts import BYTES_PER_NUMBER, ModelFacts
 from harness.costs.profiles import CALIBRATION, Coefficients, Phase, Profile
@@ -64,7 +64,7 @@ class Calibration:
 @cache
 def read_calibration(folder: Path) -> Calibration:
     """The calibration kept beside the profiles of a folder."""
-    raw = json.loads((folder / CALIBRATION).read_text(encoding="utf-8"))
+    raw = inputs.read_json(folder / CALIBRATION)
     for name, value in raw.items():
         if name in ("launch_s_per_layer", "link_efficiency", "overheads", "load_start_s"):
             raw[name] = {int(size): entry for size, entry in value.items()}

@@ -1,5 +1,6 @@
 """What an engine is: something that serves a workload as a system decides."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -38,6 +39,13 @@ class Engine(Protocol):
     @property
     def slots(self) -> Slots:
         """What a run takes of a node."""
+
+    @property
+    def computed_by(self) -> tuple[str, ...]:
+        """Packages whose versions a result depends on, beside those of every run."""
+
+    def files(self, services: Sequence[str]) -> Mapping[str, str]:
+        """What it reads from outside the program to serve these, by name, with the sha256."""
 
     def warm_up(self) -> None:
         """Load what must not be loaded while a run is timed. Once per process; later calls pass."""

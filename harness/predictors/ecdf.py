@@ -1,11 +1,11 @@
 """Lengths drawn from an empirical distribution (arXiv 2503.16893 sec. 4.1)."""
 
-import json
 from functools import cache
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from harness import inputs
 from harness.costs.model_facts import model_of, unknown_name
 from harness.paths import PROFILES
 
@@ -95,7 +95,7 @@ def load_lengths(name: str) -> Ecdf:
     name = model_of(name)
     if name not in known:
         raise ValueError(unknown_name("length profile", name, known))
-    raw = json.loads(known[name].read_text(encoding="utf-8"))
+    raw = inputs.read_json(known[name])
     raw.pop("record")
     return Ecdf(**raw)
 

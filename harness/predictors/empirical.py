@@ -1,12 +1,12 @@
 """A predictor that errs as a measured one did: classes drawn given the true length."""
 
-import json
 from functools import cache
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from harness import inputs
 from harness.costs.model_facts import unknown_name
 from harness.interface.entities import LengthPrediction, Request
 from harness.interface.policies import LengthPredictor
@@ -56,5 +56,5 @@ def _load(profile: str) -> dict[str, Any]:
     known = {path.stem: path for path in PREDICTORS.glob("*.json")}
     if profile not in known:
         raise ValueError(unknown_name("predictor profile", profile, known))
-    table: dict[str, Any] = json.loads(known[profile].read_text(encoding="utf-8"))
+    table: dict[str, Any] = inputs.read_json(known[profile])
     return table

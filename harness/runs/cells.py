@@ -19,7 +19,7 @@ from harness.engines.engine import Engine
 from harness.engines.recorder import Recorder
 from harness.interface.policies import LengthPredictor, System
 from harness.runs.metrics import gpu_figures, offline_figures, request_figures
-from harness.runs.perfetto import write_trace
+from harness.runs.named_by import NamedBy
 from harness.runs.provenance import git_state, provenance
 from harness.runs.record import is_finished, write_run
 from harness.workloads.workload import Workload
@@ -48,13 +48,6 @@ class PredictorFactory(Protocol):
 
 
 @runtime_checkable
-class ReadsFiles(Protocol):
-    """Somebody who reads something from outside the project."""
-
-    files: Mapping[str, str]  # what, with its sha256
-
-
-@runtime_checkable
 class HasPlannedTime(Protocol):
     """A policy that has planned the whole run."""
 
@@ -63,12 +56,14 @@ class HasPlannedTime(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """Everything one run needs. `config` is what determines the result, resolved and plain.
+    """Everything one run needs.
 
+    `config` is what determines the result, resolved and plain, and `named` what does so beside it.
     `setting` is its place in the scenario: a value on every axis of the matrix, and of the key that
     is `varied` in it; that is empty in the matrix's own cells.
     """
 
+    named: NamedBy
     config: Mapping[str, object]
     setting: Mapping[str, object]
     folder: Path
@@ -96,22 +91,18 @@ class Computed:
     summary: Mapping[str, object]
 
 
-def is_done(cell: Cell) -> bool:
-    """Whether all that is to be kept of the cell is there."""
-    has_trace = not cell.keep_trace or (cell.folder / "trace.json").is_file()
-    return is_finished(cell.folder) and has_trace
-
-
 def run_cell(cell: Cell) -> None:
     """Serve the cell's workload and write its folder; a finished one is kept."""
-    if is_finished(cell.folder):
-        _keep_trace(cell)
-    else:
+    if not is_finished(cell.folder):
         keep(cell, compute(cell))
 
 
 def compute(cell: Cell) -> Computed:
-    """Serve the cell's workload. Writes nothing."""
+    """Serve the cell's workload. Writes nothing.
+
+    Raises ValueError where what the run is named by is not what this process has.
+    """
+    cell.named.refuse_changes()
     cell.engine.warm_up()
     started_s = time.time()
     workload = cell.workload_factory.build(cell.seed)
@@ -123,6 +114,7 @@ def compute(cell: Cell) -> Computed:
     figures: dict[str, object] = {**_summary(cell, cell.system, workload, recorder)}
     if cell.drawn:
         figures["uncertainty"] = intervals([_drawn(cell, *pair, workload) for pair in cell.drawn])
+    cell.named.refuse_changes()
     return Computed(
         provenance=provenance(
             started_s=started_s,
@@ -138,23 +130,21 @@ def compute(cell: Cell) -> Computed:
 
 
 def keep(cell: Cell, computed: Computed) -> None:
-    """Write the cell's folder. Raises `RecordError` where the disk refuses."""
+    """Write the cell's folder. Raises `RecordError` where the disk refuses.
+
+    A node of a cluster has the program's files alone: what the run rests on and the commit are
+    known here.
+    """
+    here = {"rests_on": cell.named.rests_on(), "git": git_state()}
     write_run(
         cell.folder,
         config=cell.config,
-        # Where it was computed there may be the program's files alone.
-        provenance={**computed.provenance, "git": git_state()},
+        provenance={**computed.provenance, **here},
         requests=computed.requests,
         gpu=computed.gpu,
         iterations=computed.iterations,
         summary=computed.summary,
     )
-    _keep_trace(cell)
-
-
-def _keep_trace(cell: Cell) -> None:
-    if cell.keep_trace and not (cell.folder / "trace.json").is_file():
-        write_trace(cell.folder)
 
 
 def _drawn(cell: Cell, engine: Engine, system: System, workload: Workload) -> dict[str, float]:

@@ -9,6 +9,7 @@ import socket
 import sys
 import sysconfig
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from importlib import import_module
 from itertools import chain, islice
 from pathlib import Path
@@ -73,19 +74,21 @@ class JoinedRay:
         if not first:
             return
         sent = {"working_dir": str(ROOT), "excludes": _NOT_SENT, "env_vars": _ENVIRONMENT}
-        if outside := _modules_outside(samples):
+        outside = _modules_outside(samples)
+        if outside:
             sent["py_modules"] = outside
         # An engine whose groups ask the cluster for GPUs themselves has it for itself.
         one_by_one = any(cell.engine.slots.cpus == 0 for cell in samples)
         with joined_ray(self._address, sent):
-            _Tasks(chain(first, cells), settle).run(limit=1 if one_by_one else IN_FLIGHT)
+            tasks = _Tasks(chain(first, cells), settle, outside)
+            tasks.run(limit=1 if one_by_one else IN_FLIGHT)
 
 
 class _Tasks:
     """Cells as tasks of the Ray that is joined."""
 
-    def __init__(self, cells: Iterator[Cell], settle: Settle) -> None:
-        self._cells, self._settle = cells, settle
+    def __init__(self, cells: Iterator[Cell], settle: Settle, sent: Sequence[str] = ()) -> None:
+        self._cells, self._settle, self._sent = cells, settle, tuple(sent)
         self._running: dict[Any, Cell] = {}
 
     def lost(self) -> Iterator[Cell]:
@@ -114,7 +117,7 @@ class _Tasks:
         """Hand a cell over; one that no node can take, or that cannot travel, has failed."""
         try:
             slots = _slots(ray, cell)
-            asked = task.options(max_retries=RETRIES, **slots).remote(cell, tuple(_files(cell)))
+            asked = task.options(max_retries=RETRIES, **slots).remote(cell, self._sent)
         except (TypeError, ValueError) as error:
             self._settle(cell, Failure.of(error))
         else:
@@ -149,17 +152,17 @@ def _slots(ray: Any, cell: Cell) -> dict[str, float]:
     return {"num_cpus": cpus, "num_gpus": float(asked.gpus)}
 
 
-def _attempt_here(cell: Cell, files: tuple[str, ...]) -> Computed | Failure:
-    """The task."""
-    if lost := [name for name in files if not Path(name).is_file()]:
+def _attempt_here(cell: Cell, sent: tuple[str, ...]) -> Computed | Failure:
+    """The task. Files below what was sent are elsewhere here, others must be at their place."""
+    files = {name: digest for name, digest in cell.named.files.items() if not _is_below(name, sent)}
+    if lost := [name for name in files if Path(name).is_absolute() and not Path(name).is_file()]:
         where = socket.gethostname()
         return Failure.of(ValueError(f"{lost[0]} is not on {where}; every node needs it there"))
-    return attempt(cell)
+    return attempt(replace(cell, named=replace(cell.named, files=files)))
 
 
-def _files(cell: Cell) -> Iterator[str]:
-    """Files that the cell reads, by their place on this machine."""
-    yield from (name for name in cell.workload_factory.files if Path(name).is_absolute())
+def _is_below(name: str, places: Sequence[str]) -> bool:
+    return any(Path(name).is_relative_to(place) for place in places)
 
 
 def _modules_outside(cells: Sequence[Cell]) -> list[str]:

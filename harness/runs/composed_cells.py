@@ -67,7 +67,9 @@ class Matrix:
     ) -> None:
         self._compose, self._groups = compose, groups
         self._composed: dict[tuple[str, ...], DictConfig] = {}
-        matrix, self._vary = (_but(plainly(node), given) for node in (config.matrix, config.vary))
+        # The program of a paper's authors leaves nothing open.
+        may_vary = config.vary if config.variant == "paper" else {}
+        matrix, self._vary = (_but(plainly(node), given) for node in (config.matrix, may_vary))
         skip, vary_at = plainly(config.skip), _but(plainly(config.vary_at), given)
         self.places = list(places(matrix, skip=skip, vary=self._vary, vary_at=vary_at))
 

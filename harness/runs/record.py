@@ -1,15 +1,15 @@
 """A run's folder: written whole or not at all, read back as one row.
 
 `results/<scenario>/<run>/` holds config.yaml (resolved), provenance.json, requests.parquet,
-gpu.parquet, iterations.parquet (only where asked for) and summary.json. `<run>` is a hash of what
-determines the result, so the same command finds its runs again and a changed one overwrites none.
+gpu.parquet, iterations.parquet and trace.json (only where asked for), summary.json and, written
+last, manifest.json. `<run>` is a hash of what determines the result, so the same command finds its
+runs again and a changed one overwrites none. A folder that is not as it was written is set aside.
 """
 
 import hashlib
 import json
 import math
-import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -17,8 +17,19 @@ import pandas as pd
 import yaml
 
 from harness.runs.leftovers import being_written
+from harness.runs.manifest import MANIFEST, damage_of, set_aside, sync, write_manifest
 
-NEEDED = ("config.yaml", "provenance.json", "requests.parquet", "gpu.parquet", "summary.json")
+NEEDED = (
+    "config.yaml",
+    "provenance.json",
+    "requests.parquet",
+    "gpu.parquet",
+    "summary.json",
+    MANIFEST,
+)
+
+
+_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 class RecordError(ValueError):
@@ -54,8 +65,8 @@ def run_id(config: Mapping[str, object], code: str) -> str:
 
 
 def is_finished(folder: Path) -> bool:
-    """Whether the folder holds a whole run."""
-    return all((folder / name).is_file() for name in NEEDED)
+    """Whether the folder holds a whole run, as it was written."""
+    return damage_of(folder) is None and all((folder / name).is_file() for name in NEEDED)
 
 
 def write_run(
@@ -67,10 +78,12 @@ def write_run(
     gpu: pd.DataFrame,
     iterations: pd.DataFrame | None,
     summary: Mapping[str, object],
+    beside: Callable[[Path], object] | None = None,
 ) -> None:
     """Write a run under a temporary name beside `folder`, then rename it; keep a finished one.
 
-    Raises `RecordError` where the disk refuses; then nothing of the run is left behind.
+    `beside` may write more into the folder that it is given, which has all tables. Raises
+    `RecordError` where the disk refuses; then nothing of the run is left behind.
     """
     tables = {"requests": requests, "gpu": gpu, "iterations": iterations}
     try:
@@ -82,6 +95,9 @@ def write_run(
                     table.to_parquet(temporary / f"{name}.parquet", index=False)
             (temporary / "provenance.json").write_text(_as_json(provenance))
             (temporary / "summary.json").write_text(_as_json(summary))
+            if beside is not None:
+                beside(temporary)
+            write_manifest(temporary)
             _publish(temporary, folder)
     except OSError as error:
         reason = error.strerror or str(error)
@@ -93,9 +109,10 @@ def _publish(temporary: Path, folder: Path) -> None:
     if is_finished(folder):
         return
     if folder.exists():
-        shutil.rmtree(folder)
+        set_aside(folder, damage_of(folder) or "is not whole")
     try:
         temporary.rename(folder)
+        sync(folder.parent)
     except OSError:
         if not is_finished(folder):
             raise
@@ -110,13 +127,18 @@ def read_summaries(scenario_dir: Path) -> pd.DataFrame:
 
     Columns: `config.x.y` for every leaf of the configuration, the summary's own keys (nested ones
     joined by dots), from the provenance `code`, `started`, `engine` and `costs.*`, and `folder`. A
-    list is a text, its items joined by +. No runs, no rows. Raises `RecordError` where a file
-    cannot be read.
+    list is a text, its items joined by +. No runs, no rows. A folder that is not as it was written
+    is set aside, with a sentence on stderr, and is no run; one without a manifest never was one.
     """
     rows: dict[str, dict[str, object]] = {}
     for folder in sorted(scenario_dir.glob("[!.]*")):
-        if is_finished(folder):
-            rows[folder.name] = _row(folder)
+        if not (folder / MANIFEST).is_file():
+            continue
+        row = _row(folder)
+        if isinstance(row, str):
+            set_aside(folder, row)
+        else:
+            rows[folder.name] = row
     return pd.DataFrame.from_dict(rows, orient="index")
 
 
@@ -134,13 +156,18 @@ def current(summaries: pd.DataFrame, variant: str = "paper") -> pd.DataFrame:
     return rows
 
 
-def _row(folder: Path) -> dict[str, object]:
+def _row(folder: Path) -> dict[str, object] | str:
+    """A run's row, or what is wrong with its folder."""
+    if damage := damage_of(folder):
+        return damage
     try:
-        config = yaml.safe_load((folder / "config.yaml").read_text())
-        provenance = json.loads((folder / "provenance.json").read_text())
-        summary = json.loads((folder / "summary.json").read_text())
+        config = yaml.load((folder / "config.yaml").read_bytes(), Loader=_LOADER)
+        provenance = json.loads((folder / "provenance.json").read_bytes())
+        summary = json.loads((folder / "summary.json").read_bytes())
     except (OSError, ValueError, yaml.YAMLError) as error:
-        raise RecordError(f"could not read the run {folder}: {error}") from error
+        return f"cannot be read: {error}"
+    if not all(isinstance(part, dict) and part for part in (config, provenance, summary)):
+        return "holds an empty configuration, provenance or summary"
     origin = {name: provenance.get(name) for name in ("code", "started", "engine")}
     costs = {"costs": provenance.get("costs") or {}}
     origin["folder"] = str(folder)

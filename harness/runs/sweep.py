@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Protocol
 
 from harness.runs import failures
-from harness.runs.cells import Cell, Computed, is_done, keep, run_cell
+from harness.runs.cells import Cell, Computed, keep
 from harness.runs.composed_cells import Matrix
 from harness.runs.failures import FailedCell, Failure
 from harness.runs.leftovers import being_written, remove_leftovers
@@ -83,8 +83,6 @@ class Sweep:
             else:
                 self.places[cell.folder.name] = place
                 if is_finished(cell.folder):
-                    if not is_done(cell):
-                        run_cell(cell)
                     progress.done()
                 else:
                     yield cell

@@ -17,9 +17,9 @@ from harness.tests.support.sources import (
     relative,
 )
 
-GROUND = {"harness.paths", "harness.build", "harness.renamed"}
-"""Where the project is, objects from YAML nodes, names of before: anybody may import them, they
-nothing but each other."""
+GROUND = {"harness.paths", "harness.inputs", "harness.build", "harness.renamed", "harness.hub"}
+"""Where the project is, what was read, objects from YAML nodes, names of before, names of a hub:
+anybody may import them, they nothing but each other."""
 
 ROOMS: dict[str, set[str]] = {
     **{name: set() for name in GROUND},

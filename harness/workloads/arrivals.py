@@ -4,8 +4,6 @@ Every class is named in a workload's `arrivals`. The real ones replay no trace; 
 derived from one (`harness.fitting.arrivals`, profiles/arrivals), whose docstrings say what is kept.
 """
 
-import hashlib
-import json
 import math
 from collections.abc import Mapping
 from functools import cache
@@ -14,6 +12,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from harness import inputs
 from harness.costs.model_facts import unknown_name
 from harness.paths import PROFILES
 from harness.workloads.settings import require_positive
@@ -255,11 +254,11 @@ def arrival_table(name: str, needed: str) -> Mapping[str, Any]:
     known = {path.stem: path for path in TABLES.glob("*.json")}
     if name not in known:
         raise ValueError(unknown_name("arrival table", name, known))
-    content: Mapping[str, Any] = json.loads(known[name].read_text(encoding="utf-8"))
+    content: Mapping[str, Any] = inputs.read_json(known[name])
     if needed not in content:
         raise ValueError(f"workload.arrivals.table={name} has no {needed}")
     return content
 
 
 def _sha256(table: str) -> str:
-    return hashlib.sha256((TABLES / f"{table}.json").read_bytes()).hexdigest()
+    return inputs.sha256(TABLES / f"{table}.json")

@@ -7,10 +7,11 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from harness import inputs
 from harness.costs.model_facts import model_facts
 from harness.interface.entities import Service, ServiceId
 from harness.workloads.arrivals import Arrivals
-from harness.workloads.prompts import as_count, file_sha256, read_rows, token_counts
+from harness.workloads.prompts import as_count, read_rows, token_counts
 from harness.workloads.settings import require_positive
 from harness.workloads.workload import Workload
 
@@ -51,7 +52,7 @@ class TextPrompts:
         self._requests, self._arrivals = requests, arrivals
         self._max_output_tokens = max_output_tokens
         self.models = (model,)
-        self.files: Mapping[str, str] = {str(self._path): file_sha256(self._path)}
+        self.files: Mapping[str, str] = inputs.digests([self._path])
 
     def build(self, seed: int) -> Workload:
         """Same seed, same workload. Raises ValueError for a corrupt row and too few rows."""

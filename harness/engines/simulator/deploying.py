@@ -84,10 +84,8 @@ class Deployer:
         live.stop_s = now_s if flight is None else flight.ends_s
         if live.replica is not None:
             live.stop_s = max(now_s, live.replica.flight_ends_s)
-        if not loaded and np.isfinite(live.ready_s):
-            self.recorder.intervals(
-                live.group, GpuUse.LOADING, np.array([[live.loads_from_s, now_s]])
-            )
+        if not loaded:
+            self._record_load(live)
         self.stopping.append(live)
         self.timeline.add(live.stop_s, Kind.GROUP_STOPS, live)
 
@@ -108,6 +106,20 @@ class Deployer:
         if live.replica is not None:
             self.recorder.intervals(live.group, GpuUse.BUSY, live.replica.busy_s().copy())
             self.recorder.iterations(live.group, live.replica.log())
+
+    def end(self) -> None:
+        """Report what all have done by now, those that are loading still among them."""
+        for live in [*self.groups.values(), *self.stopping]:
+            self.record_replica(live)
+        for live in self.groups.values():
+            if live.ready_s > self.state.now_s:
+                self._record_load(live)
+
+    def _record_load(self, live: LiveGroup) -> None:
+        """Report that a group has been loading until now, if it has begun."""
+        if np.isfinite(live.ready_s):
+            span_s = [live.loads_from_s, self.state.now_s]
+            self.recorder.intervals(live.group, GpuUse.LOADING, np.array([span_s]))
 
     def _load_where_free(self) -> None:
         """Start loading every wanted group all of whose GPUs are free."""
@@ -136,8 +148,7 @@ class Deployer:
         if live.is_stopping:
             return False
         now_s, groups = self.state.now_s, self.groups.values()
-        span_s = [live.loads_from_s, now_s]
-        self.recorder.intervals(live.group, GpuUse.LOADING, np.array([span_s]))
+        self._record_load(live)
         if all(other.ready_s <= now_s for other in groups):
             self.tell(Deployed(now_s, self.state.deployment))
         return True

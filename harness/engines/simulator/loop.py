@@ -3,7 +3,7 @@
 At every instant all completions, arrivals and timers are applied before any policy is asked.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -62,6 +62,15 @@ class Simulator:
     def slots(self) -> Slots:
         """One core."""
         return Slots(cpus=1, gpus=0)
+
+    @property
+    def computed_by(self) -> tuple[str, ...]:
+        """Nothing but what every run needs."""
+        return ()
+
+    def files(self, services: Sequence[str]) -> Mapping[str, str]:
+        """None: what a model costs is in the profile."""
+        return {}
 
     def warm_up(self) -> None:
         """Load the compiled kernel."""
@@ -200,8 +209,7 @@ class _Run:
                 self._happen(*due)
             self._arrive()
             self._decide()
-        for live in [*self.groups.values(), *self.deployer.stopping]:
-            self.deployer.record_replica(live)
+        self.deployer.end()
 
     def _replica_groups(self) -> list[LiveGroup]:
         """Those that follow a priority order."""

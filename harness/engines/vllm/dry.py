@@ -5,11 +5,12 @@ vLLM's scheduler says after the policy has led it, and what is then finished is 
 counted. The simulator's own account is kept beside it, and any difference is an error.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, ClassVar
 
+from harness import inputs
 from harness.costs.model import TableCosts
 from harness.engines.engine import Slots, refuse_unmet_needs
 from harness.engines.recorder import Recorder
@@ -71,6 +72,15 @@ class VllmDry:
     def slots(self) -> Slots:
         """One core."""
         return Slots(cpus=1, gpus=0)
+
+    @property
+    def computed_by(self) -> tuple[str, ...]:
+        """Whoever fills the batches."""
+        return ("vllm", "torch")
+
+    def files(self, services: Sequence[str]) -> Mapping[str, str]:
+        """The model that stands for every other."""
+        return inputs.digests(path for path in MODEL.iterdir() if path.is_file())
 
     def warm_up(self) -> None:
         """Load the kernel for placements that plan by simulating; batches here need none."""

@@ -1,13 +1,17 @@
 """Real vLLM under the policies: arrivals on the wall clock, seconds measured."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
+from harness import inputs
 from harness.engines.engine import Slots, refuse_unmet_needs
 from harness.engines.recorder import Recorder
 from harness.engines.simulator.fast.warm_up import warm_up
 from harness.engines.vllm.group import engine_name, has_gpus
-from harness.engines.vllm.options import VllmOptions
+from harness.engines.vllm.options import VllmOptions, model_files
 from harness.engines.vllm.run import Run
+from harness.interface.entities import ServiceId
 from harness.interface.policies import Capability, System
 from harness.workloads.workload import Workload
 
@@ -37,6 +41,17 @@ class Vllm(VllmOptions):
         if self.ray:
             return Slots(cpus=0, gpus=0)
         return Slots(cpus=None, gpus=len(self.cluster.gpus) if has_gpus() else 0)
+
+    @property
+    def computed_by(self) -> tuple[str, ...]:
+        """What computes, and what reads models and text."""
+        return ("vllm", "torch", "transformers", "tokenizers")
+
+    def files(self, services: Sequence[str]) -> Mapping[str, str]:
+        """The models that stand for the services, and the texts of prompts."""
+        models = {self.model_path(ServiceId(name)) for name in services}
+        texts = inputs.digests([Path(self.texts)] if self.texts else [])
+        return texts | {k: v for model in sorted(models) for k, v in model_files(model).items()}
 
     def warm_up(self) -> None:
         """Load the kernel for placements that plan by simulating; vLLM itself needs none."""

@@ -2,10 +2,20 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
+from huggingface_hub import hf_hub_download
+from huggingface_hub.errors import (
+    HfHubHTTPError,
+    HFValidationError,
+    LocalEntryNotFoundError,
+)
+
+from harness import inputs
 from harness.costs.model_facts import model_of
 from harness.engines.vllm.group import EngineSettings, VllmGroup
 from harness.engines.vllm.scheduler import PolicyScheduler
+from harness.hub import model_folder
 from harness.interface.entities import Cluster, Group, Service, ServiceId
 from harness.paths import ROOT
 
@@ -14,14 +24,14 @@ from harness.paths import ROOT
 class VllmOptions:
     """How vLLM is run.
 
-    `models` says for each service which model stands for it, a folder or a name; services it does
-    not list are asked for under their own name. With `load_format` dummy the weights are random.
-    `kv_blocks` and `block_tokens` are vLLM's own choice where they are None. With `keep_loaded` the
-    next run in this process finds its models loaded; with `keep_answers` the tokens of the last
-    run's answers are in `answers`. With `ray` every group is an actor in a placement group of its
-    own, and groups may come and go; if its process dies, `on_loss` says what becomes of its
-    requests: fail (the run ends), lost (they count as unfinished) or redo (the process is started
-    again).
+    `models` says for each service which model stands for it: a folder, or NAME@REVISION of a hub;
+    services it does not list are asked for under their own name. With `load_format` dummy the
+    weights are random. `kv_blocks` and `block_tokens` are vLLM's own choice where they are None.
+    With `keep_loaded` the next run in this process finds its models loaded; with `keep_answers` the
+    tokens of the last run's answers are in `answers`. With `ray` every group is an actor in a
+    placement group of its own, and groups may come and go; if its process dies, `on_loss` says what
+    becomes of its requests: fail (the run ends), lost (they count as unfinished) or redo (the
+    process is started again).
 
     Prompts are random tokens of the workload's lengths, or the `texts` of a file, one a line, in
     turn, cut to those lengths by the model's own tokenizer. Answers have the workload's lengths, or
@@ -54,11 +64,13 @@ class VllmOptions:
             raise ValueError(f"engine.on_loss={self.on_loss} is none of fail, lost and redo")
 
     def model_path(self, service: ServiceId) -> str:
-        """The folder or name of the model that stands for a service."""
+        """The folder of the model that stands for a service. ValueError where there is none."""
         name = model_of(service)
         model = self.models.get(name, name)
-        folder = ROOT / "scenarios" / "models" / model
-        return str(folder) if folder.is_dir() else model
+        for folder in (ROOT / "scenarios" / "models" / model, Path(model)):
+            if folder.is_dir():
+                return str(folder)
+        return model_folder(f"engine.models.{name}", model)
 
     def settings(self, service: Service, group: Group) -> EngineSettings:
         """How the engine of a group is built."""
@@ -76,3 +88,19 @@ class VllmOptions:
             tensor_parallel=group.tensor_parallel,
             scheduler=PolicyScheduler,
         )
+
+
+def model_files(model: str) -> dict[str, str]:
+    """sha256, by name, of the files of a model: a folder, or a name that the hub knows.
+
+    One of the hub is known by its revision, which names its content; where the hub cannot be asked
+    and no copy is here, there is nothing to be known, and vLLM will say so.
+    """
+    folder = Path(model)
+    if folder.is_dir():
+        return inputs.digests(path for path in sorted(folder.rglob("*")) if path.is_file())
+    try:
+        config = Path(hf_hub_download(model, "config.json"))
+    except (HfHubHTTPError, LocalEntryNotFoundError, HFValidationError):
+        return {}
+    return {f"hub://{model}": config.parent.name}

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
+from harness import inputs
 from harness.engines.vllm.group import text_of, tokens_of, vocabulary_of
 from harness.interface.entities import ServiceId
 from harness.workloads.workload import Workload
@@ -17,7 +18,7 @@ def texts_of(path: str | None) -> list[str]:
     if path is None:
         return []
     try:
-        lines = [line for line in Path(path).read_text(encoding="utf-8").splitlines() if line]
+        lines = [line for line in inputs.read(Path(path)).decode("utf-8").splitlines() if line]
     except OSError as error:
         raise ValueError(f"engine.texts={path} cannot be read: {error.strerror}") from None
     if not lines:
