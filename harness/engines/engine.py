@@ -1,11 +1,24 @@
 """What an engine is: something that serves a workload as a system decides."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 from harness.engines.recorder import Recorder
 from harness.interface.policies import Capability, System
 from harness.workloads.workload import Workload
+
+
+@dataclass(frozen=True, slots=True)
+class Slots:
+    """What a run takes of the node of a cluster that it is on.
+
+    `cpus` is None for all of them, so that nobody else runs there, and 0 where a run asks the
+    cluster itself for what it needs.
+    """
+
+    cpus: int | None
+    gpus: int
 
 
 class Engine(Protocol):
@@ -22,6 +35,10 @@ class Engine(Protocol):
     @property
     def runs_alone(self) -> bool:
         """Whether a run needs the machine to itself, so that no two go on at the same time."""
+
+    @property
+    def slots(self) -> Slots:
+        """What a run takes of a node."""
 
     @property
     def computed_by(self) -> tuple[str, ...]:

@@ -1,11 +1,29 @@
 """Figures of a run from its recorded columns. Pure functions; unfinished requests are counted."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pandas as pd
 
+from harness.costs.model_facts import unknown_name
 from harness.engines.recorder import GpuUse
+
+FIGURES = (
+    *("inference_s", "extra_s", "end_to_end_s"),
+    *("load_s", "gpu_busy_s", "gpu_loading_s", "gpu_idle_s"),
+    *("requests", "unfinished", "jct_s_mean", "jct_s_p99", "ttft_s_mean", "ttft_s_p99"),
+    *("tpot_s_mean", "tpot_s_p99", "waiting_s_max", "output_tokens", "preemptions"),
+    *("planned_inference_s", "planned_error", "load_s_min", "load_s_max"),
+)
+"""Every figure of a run's summary."""
+
+
+def check_shown(shows: Sequence[str], *, drawn: bool) -> None:
+    """Raise ValueError for a figure that no run has; where costs are `drawn` it has intervals."""
+    ends = [f"uncertainty.{name}.{end}" for name in FIGURES for end in ("low", "high")]
+    known = dict.fromkeys((*FIGURES, *(ends if drawn else ())))
+    if unknown := [name for name in shows if name not in known]:
+        raise ValueError(unknown_name("figure of a run", unknown[0], known))
 
 
 def request_figures(requests: pd.DataFrame, *, horizon_s: float) -> dict[str, float]:

@@ -46,7 +46,7 @@ def provenance(
     return {
         "code": source_digest(),
         "rests_on": dict(rests_on or {}),
-        "git": _git(),
+        "git": git_state(),
         "packages": _packages(),
         "installed": installed(),
         "machine": machine(),
@@ -72,7 +72,7 @@ def _said(*command: str) -> str | None:
 
 
 @cache
-def _git() -> dict[str, str | None]:
+def git_state() -> dict[str, str | None]:
     """Commit, and a digest of what differs from it; both None outside this project's repository.
 
     A copy of the tree inside some other repository must not be given that one's commit.

@@ -9,8 +9,6 @@ runs again and a changed one overwrites none. A folder that is not as it was wri
 import hashlib
 import json
 import math
-import os
-import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -18,9 +16,9 @@ import numpy as np
 import pandas as pd
 import yaml
 
+from harness.runs.leftovers import being_written
 from harness.runs.manifest import MANIFEST, damage_of, set_aside, sync, write_manifest
 
-TEMPORARY = ".tmp-"
 NEEDED = (
     "config.yaml",
     "provenance.json",
@@ -71,30 +69,6 @@ def is_finished(folder: Path) -> bool:
     return damage_of(folder) is None and all((folder / name).is_file() for name in NEEDED)
 
 
-def remove_leftovers(scenario_dir: Path) -> int:
-    """Remove what killed processes of this machine left half-written; returns how many.
-
-    For the start of a scenario. A temporary folder whose process still lives is left alone.
-    """
-    removed = 0
-    for folder in scenario_dir.glob(f"{TEMPORARY}*"):
-        pid = folder.name.rpartition("-")[2]
-        if not (pid.isdecimal() and _is_alive(int(pid))):
-            shutil.rmtree(folder, ignore_errors=True)
-            removed += 1
-    return removed
-
-
-def _is_alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
-
-
 def write_run(
     folder: Path,
     *,
@@ -111,26 +85,23 @@ def write_run(
     `beside` may write more into the folder that it is given, which has all tables. Raises
     `RecordError` where the disk refuses; then nothing of the run is left behind.
     """
-    temporary = folder.parent / f"{TEMPORARY}{folder.name}-{os.getpid()}"
     tables = {"requests": requests, "gpu": gpu, "iterations": iterations}
     try:
-        shutil.rmtree(temporary, ignore_errors=True)
-        temporary.mkdir(parents=True)
-        (temporary / "config.yaml").write_text(yaml.safe_dump(as_plain(config), sort_keys=False))
-        for name, table in tables.items():
-            if table is not None:
-                table.to_parquet(temporary / f"{name}.parquet", index=False)
-        (temporary / "provenance.json").write_text(_as_json(provenance))
-        (temporary / "summary.json").write_text(_as_json(summary))
-        if beside is not None:
-            beside(temporary)
-        write_manifest(temporary)
-        _publish(temporary, folder)
+        with being_written(folder) as temporary:
+            written = yaml.safe_dump(as_plain(config), sort_keys=False)
+            (temporary / "config.yaml").write_text(written)
+            for name, table in tables.items():
+                if table is not None:
+                    table.to_parquet(temporary / f"{name}.parquet", index=False)
+            (temporary / "provenance.json").write_text(_as_json(provenance))
+            (temporary / "summary.json").write_text(_as_json(summary))
+            if beside is not None:
+                beside(temporary)
+            write_manifest(temporary)
+            _publish(temporary, folder)
     except OSError as error:
         reason = error.strerror or str(error)
         raise RecordError(f"could not write the run {folder}: {reason}") from error
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
 
 
 def _publish(temporary: Path, folder: Path) -> None:

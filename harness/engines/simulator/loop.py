@@ -12,7 +12,7 @@ import numpy as np
 from harness.costs.iteration import IterationTable
 from harness.costs.model import TableCosts
 from harness.engines.ask import ask_deployment
-from harness.engines.engine import refuse_unmet_needs
+from harness.engines.engine import Slots, refuse_unmet_needs
 from harness.engines.frames import request_frame
 from harness.engines.lifecycle import Lifecycle
 from harness.engines.recorder import Recorder
@@ -57,6 +57,11 @@ class Simulator:
     def runs_alone(self) -> bool:
         """It does not: its clock is virtual."""
         return False
+
+    @property
+    def slots(self) -> Slots:
+        """One core."""
+        return Slots(cpus=1, gpus=0)
 
     @property
     def computed_by(self) -> tuple[str, ...]:

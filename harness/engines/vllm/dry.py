@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 from harness import inputs
 from harness.costs.model import TableCosts
-from harness.engines.engine import refuse_unmet_needs
+from harness.engines.engine import Slots, refuse_unmet_needs
 from harness.engines.recorder import Recorder
 from harness.engines.simulator.fast.warm_up import warm_up
 from harness.engines.simulator.group import LiveGroup, LiveRequest
@@ -67,6 +67,11 @@ class VllmDry:
     def runs_alone(self) -> bool:
         """It does not: its clock is virtual."""
         return False
+
+    @property
+    def slots(self) -> Slots:
+        """One core."""
+        return Slots(cpus=1, gpus=0)
 
     @property
     def computed_by(self) -> tuple[str, ...]:

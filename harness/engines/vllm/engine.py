@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness import inputs
-from harness.engines.engine import refuse_unmet_needs
+from harness.engines.engine import Slots, refuse_unmet_needs
 from harness.engines.recorder import Recorder
 from harness.engines.simulator.fast.warm_up import warm_up
-from harness.engines.vllm.group import engine_name
+from harness.engines.vllm.group import engine_name, has_gpus
 from harness.engines.vllm.options import VllmOptions, model_files
 from harness.engines.vllm.run import Run
 from harness.interface.entities import ServiceId
@@ -34,6 +34,13 @@ class Vllm(VllmOptions):
     def runs_alone(self) -> bool:
         """Two at a time would measure each other."""
         return True
+
+    @property
+    def slots(self) -> Slots:
+        """A whole node and its GPUs; groups in processes of their own ask for theirs."""
+        if self.ray:
+            return Slots(cpus=0, gpus=0)
+        return Slots(cpus=None, gpus=len(self.cluster.gpus) if has_gpus() else 0)
 
     @property
     def computed_by(self) -> tuple[str, ...]:
