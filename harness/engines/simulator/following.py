@@ -11,6 +11,7 @@ from harness.engines.simulator.group import GroupFactory, LiveGroup
 from harness.engines.state import Ints
 from harness.interface.decisions import ContinuousBatching, PriorityOrder
 from harness.interface.entities import ServiceId
+from harness.interface.filling import keys_of
 from harness.interface.graph import NOBODY
 
 
@@ -76,10 +77,8 @@ class Following:
 
     def _key(self, live: LiveGroup, ids: Ints) -> None:
         assert live.priority_order is not None
-        state, key = self.lifecycle.state, live.priority_order.key
-        state.arrays.key[ids] = (
-            state.arrays.arrival_s[ids] if key is None else key(state.table(ids))
-        )
+        state = self.lifecycle.state
+        state.arrays.key[ids] = keys_of(state.table(ids), live.priority_order)
 
     def _chain(self, service: ServiceId) -> None:
         """Calls of a chain follow each other within the replicas of a service."""
