@@ -185,13 +185,19 @@ class LiveGroup:
         del self.members[request]
 
     def produce(
-        self, batch: Batch, iterations: int, seconds: float, first_s: float
+        self,
+        batch: Batch,
+        iterations: int,
+        seconds: float,
+        first_s: float,
+        *,
+        goes_on: bool = False,
     ) -> tuple[dict[RequestId, int], list[RequestId]]:
         """A batch of members ends now, computed so many times; first tokens came at `first_s`.
 
         Returns the tokens that each has produced, and who is answered: those whose answer needs
         fewer iterations have gone on as padding. The KV of the first iteration is in the ledger
-        since the launch.
+        since the launch; where the batch `goes_on`, that of the next one enters it now.
         """
         members, arrays = self.members, self.state.arrays
         kv_tokens, generated_tokens = arrays.kv, arrays.generated
@@ -216,7 +222,9 @@ class LiveGroup:
             if context == view._last_tokens:
                 answered.append(request)
         arrays.gpu_s[np.fromiter(made, np.int64, len(made))] += seconds
-        if iterations > 1:
+        if goes_on:
+            self.kv.grow_all(made)
+        elif iterations > 1:
             self.kv.grow_all({request: tokens - 1 for request, tokens in made.items()})
         return made, answered
 

@@ -20,14 +20,15 @@ from harness.engines.simulator.arriving import Arrivals
 from harness.engines.simulator.deploying import Deployer
 from harness.engines.simulator.fast.run_ahead import run_replicas
 from harness.engines.simulator.fast.warm_up import warm_up
+from harness.engines.simulator.flight import Flight
 from harness.engines.simulator.following import Following
 from harness.engines.simulator.group import GroupFactory, LiveGroup
-from harness.engines.simulator.stepping import Flight, GroupStepper, Stepper
+from harness.engines.simulator.stepping import GroupStepper, Stepper
 from harness.engines.simulator.timeline import Kind, Timeline
 from harness.engines.state import ELSEWHERE, Ints
 from harness.interface.decisions import Batch
 from harness.interface.entities import Cluster, GroupId, ServiceId
-from harness.interface.events import Event, Finished, Predicted, ServiceDrained
+from harness.interface.events import Event, Finished, Iterated, Predicted, ServiceDrained
 from harness.interface.policies import Capability, System
 from harness.workloads.workload import Workload
 
@@ -100,7 +101,12 @@ class _Run:
         self.drained: list[ServiceId] = []
         self.place_due = True
         self.lifecycle = Lifecycle(
-            workload, engine.cluster, system, groups=self.groups, deliver=self._deliver
+            workload,
+            engine.cluster,
+            system,
+            groups=self.groups,
+            deliver=self._deliver,
+            catch_up=self._catch_up,
         )
         self.state = self.lifecycle.state
         self.state.arrays.next[self.lifecycle.graph.has_children] = ELSEWHERE
@@ -131,6 +137,7 @@ class _Run:
             supports=self.engine.supports,
             fast_forward=self.engine.fast_forward,
             table_of=self._table_of,
+            hears=self.subscribes,
             tell=self.tell,
             finish=lambda request: self._finish(np.array([request])),
         )
@@ -159,6 +166,9 @@ class _Run:
 
     def _deliver(self, requests: Sequence[int], groups: Sequence[GroupId]) -> None:
         self.deployer.deliver(requests, groups)
+
+    def _catch_up(self) -> None:
+        self.stepper.catch_up()
 
     def tell(self, event: Event) -> None:
         """Report an event to the recorder and to whoever wants to hear it."""
@@ -190,6 +200,8 @@ class _Run:
                     f"requests wait for ever: {waiting} unfinished and nothing is going to happen"
                 )
             self.state.now_s = next_s
+            if Iterated in self.subscribes:
+                self._catch_up()
             self._finish(done)
             while due := self.timeline.pop_due(next_s):
                 self._happen(*due)
@@ -245,6 +257,7 @@ class _Run:
         for service in self.drained:
             self.tell(ServiceDrained(self.state.now_s, service))
         if (self.place_due or self.drained) and not self.lifecycle.is_over:
+            self._catch_up()
             deployment = ask_deployment(self.system.placement, self.lifecycle.view, self.recorder)
             if deployment.wake_s is not None:
                 self.timeline.add(deployment.wake_s, Kind.PLACEMENT_WAKES)

@@ -14,9 +14,10 @@ from harness.costs.model import TableCosts
 from harness.engines.engine import refuse_unmet_needs
 from harness.engines.recorder import Recorder
 from harness.engines.simulator.fast.warm_up import warm_up
+from harness.engines.simulator.flight import Flight
 from harness.engines.simulator.group import LiveGroup, LiveRequest
 from harness.engines.simulator.loop import Simulator, serve
-from harness.engines.simulator.stepping import Flight, Stepper
+from harness.engines.simulator.stepping import Stepper
 from harness.engines.vllm.carried import extra_args_of
 from harness.engines.vllm.scheduler import PolicyScheduler
 from harness.interface.decisions import Decision
@@ -110,6 +111,10 @@ class _DryStepper:
     def interrupt(self, live: LiveGroup) -> None:
         """Something happened to a group: an iteration is not cut."""
         self.inner.interrupt(live)
+
+    def catch_up(self) -> None:
+        """Somebody looks: no run of iterations is under way."""
+        self.inner.catch_up()
 
     def ask(self, live: LiveGroup) -> Decision | None:
         """Let vLLM schedule an idle group's next iteration. Always None: nothing stands."""

@@ -49,7 +49,12 @@ class Run:
         self.redeploys = Capability.REDEPLOY in system.placement.requires
         # What its groups hold is in them: policies that see the whole cluster see none of it.
         self.lifecycle = Lifecycle(
-            workload, options.cluster, system, groups={}, deliver=self._deliver
+            workload,
+            options.cluster,
+            system,
+            groups={},
+            deliver=self._deliver,
+            catch_up=lambda: None,
         )
         self.state = self.lifecycle.state
         self.client = Client(workload, self.lifecycle.roots, self.clock)
