@@ -128,3 +128,10 @@ class System:
     placement: PlacementPolicy
     prewarm: PrewarmPolicy | None = None
     predictor: LengthPredictor | None = None
+
+    @property
+    def listeners(self) -> "tuple[SchedulingPolicy | PlacementPolicy, ...]":
+        """Those who observe events; an object in two roles is one of them, once."""
+        if self.scheduling is self.placement:
+            return (self.placement,)
+        return self.scheduling, self.placement

@@ -173,7 +173,7 @@ class _Run:
     def tell(self, event: Event) -> None:
         """Report an event to the recorder and to whoever wants to hear it."""
         self.recorder.event(event)
-        for policy in (self.system.scheduling, self.system.placement):
+        for policy in self.system.listeners:
             if type(event) in policy.subscribes:
                 policy.observe(event)
 

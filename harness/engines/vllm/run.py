@@ -245,7 +245,7 @@ class Run:
     def _account(self, name: GroupId, report: Report) -> None:
         """Write down what a group has done, and release who waited for it."""
         for event in report.events:
-            self._tell(event)
+            self._tell(event, heard=not self.options.ray)
         self.measured.keep(name, report.iterations)
         for request, tokens in report.answers.items():
             self.prompts.answers.setdefault(int(request), []).extend(tokens)
@@ -254,10 +254,14 @@ class Run:
                 self.state.arrays.finished_s[request] = iteration.end_s
                 self._finished(int(request))
 
-    def _tell(self, event: Event) -> None:
+    def _tell(self, event: Event, *, heard: bool = False) -> None:
+        """Report an event; a group of this process has told its scheduling policy already."""
         self.recorder.event(event)
-        if type(event) in self.system.placement.subscribes:
-            self.system.placement.observe(event)
+        for policy in self.system.listeners:
+            if type(event) in policy.subscribes and not (
+                heard and policy is self.system.scheduling
+            ):
+                policy.observe(event)
 
     def _finished(self, request: int) -> None:
         self.state.now_s = self.clock()
