@@ -132,6 +132,7 @@ class System:
     @property
     def listeners(self) -> "tuple[SchedulingPolicy | PlacementPolicy, ...]":
         """Those who observe events; an object in two roles is one of them, once."""
-        if self.scheduling is self.placement:
+        scheduling: object = self.scheduling
+        if scheduling is self.placement:
             return (self.placement,)
         return self.scheduling, self.placement

@@ -104,9 +104,13 @@ class Deployer:
             self.lifecycle.hand_out(service)
 
     def record_replica(self, live: LiveGroup) -> None:
-        """Report what a replica has done."""
+        """Report what a replica has done, an iteration that is cut off included."""
         if live.replica is not None:
-            self.recorder.intervals(live.group, GpuUse.BUSY, live.replica.busy_s().copy())
+            busy_s, now_s = live.replica.busy_s().copy(), self.state.now_s
+            if live.replica.flight_ends_s > now_s:
+                begun_s = live.replica.flight_begins_s
+                busy_s = np.concatenate([busy_s, [[begun_s, now_s]]])
+            self.recorder.intervals(live.group, GpuUse.BUSY, busy_s)
             self.recorder.iterations(live.group, live.replica.log())
 
     def _load_where_free(self) -> None:

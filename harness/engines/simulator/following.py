@@ -1,5 +1,6 @@
 """Groups under a priority order: how one becomes a replica, in which order its requests wait."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -8,6 +9,7 @@ from harness.costs.model import TableCosts
 from harness.engines.lifecycle import Lifecycle
 from harness.engines.simulator.fast.replica import ReplicaState, replica_rule
 from harness.engines.simulator.group import GroupFactory, LiveGroup
+from harness.engines.simulator.stepping import GroupStepper
 from harness.engines.state import Ints
 from harness.interface.decisions import ContinuousBatching, PriorityOrder
 from harness.interface.entities import ServiceId
@@ -62,11 +64,22 @@ class Following:
         self._key(live, ids)
         live.replica.add(ids, self.lifecycle.state.now_s)
 
-    def reorder(self, live: LiveGroup) -> None:
-        """Order the waiting requests of a replica anew."""
-        assert live.replica is not None
-        self._key(live, live.open_ids())
-        live.replica.add(live.replica.withdraw(everything=False), self.lifecycle.state.now_s)
+    def look_again(
+        self, groups: Iterable[LiveGroup], fresh: list[int], stepper: GroupStepper
+    ) -> None:
+        """Groups order those anew whose predictions have become ready: `fresh`, empty afterwards.
+
+        Who waits in a replica does; the others are asked again.
+        """
+        for live in groups if fresh else ():
+            if not np.isin(fresh, live.open_ids()).any():
+                continue
+            if live.replica is None:
+                stepper.interrupt(live)
+                continue
+            self._key(live, live.open_ids())
+            live.replica.add(live.replica.withdraw(everything=False), self.lifecycle.state.now_s)
+        fresh.clear()
 
     def _refuse(self, rule: ContinuousBatching) -> None:
         """Raise ValueError where a rule asks for larger batches than the engine has."""

@@ -86,6 +86,7 @@ class LiveGroup:
 
     Requests land in `inbox`. Stepped decision by decision, they become `members`; under a priority
     order they go into the `replica`, the arrays of compiled code; views are built for who looks.
+    `wake_s` is when its policy asked last to be asked again.
     """
 
     group: Group
@@ -97,6 +98,7 @@ class LiveGroup:
     loads_from_s: float = np.inf
     ready_s: float = np.inf
     stop_s: float = np.inf
+    wake_s: float | None = None
     inbox: list[int] = field(default_factory=list)
     members: dict[RequestId, LiveRequest] = field(default_factory=dict)
     in_flight: tuple[Batch, ...] = ()
@@ -135,6 +137,10 @@ class LiveGroup:
     def is_stopping(self) -> bool:
         """It ends at `stop_s`, when its iteration in flight does."""
         return self.stop_s < np.inf
+
+    def wakes_by(self, now_s: float) -> bool:
+        """Whether its policy wants to be asked by now: timers of earlier decisions are void."""
+        return self.wake_s is not None and self.wake_s <= now_s
 
     @property
     def window(self) -> GroupWindow:

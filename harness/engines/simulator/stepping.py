@@ -6,7 +6,8 @@ from typing import Protocol
 
 import numpy as np
 
-from harness.costs.iteration import IterationTable, decode_iterations_within
+from harness.costs.iteration import decode_iterations_within
+from harness.costs.model import TableCosts
 from harness.engines.ask import ask_schedule, one_batch, refuse_idling
 from harness.engines.live import LiveState
 from harness.engines.recorder import GpuUse, Recorder
@@ -36,6 +37,9 @@ class GroupStepper(Protocol):
     def catch_up(self) -> None:
         """Somebody is about to be told or asked."""
 
+    def cut_off(self) -> None:
+        """The run ends now."""
+
     def end(self, flight: Flight) -> bool:
         """A batch is done."""
 
@@ -54,7 +58,7 @@ class Stepper:
     recorder: Recorder
     supports: frozenset[Capability]
     fast_forward: bool
-    table_of: Callable[[LiveGroup, Batch], IterationTable]
+    costs: TableCosts
     hears: frozenset[type[Event]]
     tell: Callable[[Event], None]
     finish: Callable[[int], None]
@@ -93,13 +97,14 @@ class Stepper:
             live.kv.reserve(request, promise)
         for batch in decision.launch:
             self._launch(live, batch, decision, pads=pads)
+        live.wake_s = decision.wake_s
         if decision.wake_s is not None:
             self.timeline.add(decision.wake_s, Kind.GROUP_WAKES, live)
         refuse_idling(self.policy, live, decision)
 
     def _launch(self, live: LiveGroup, batch: Batch, decision: Decision, *, pads: bool) -> None:
         work, prompts = work_of(live, batch, pads=pads)
-        table = self.table_of(live, batch)
+        table = self.costs.table(batch.service, live.group.tensor_parallel)
         flight = Flight(live, batch, work, prompts, table, live.now_s, 1, 0.0)
         if decision.steady and self.fast_forward and not prompts:
             flight.iterations = self._steady_iterations(live, batch, flight, decision.wake_s)
@@ -206,6 +211,14 @@ class Stepper:
         due = [(flight, count) for flight, count in ended if count > flight.booked]
         for flight, count in sorted(due, key=lambda one: one[0].span_s(one[1])[1]):
             self._book(flight, count)
+
+    def cut_off(self) -> None:
+        """The run ends now: what is in flight has been computed up to here."""
+        self.catch_up()
+        now_s = self.state.now_s
+        for flight in self.flights.values():
+            span_s = np.array([[flight.start_s, min(flight.ends_s, now_s)]])
+            self.recorder.intervals(flight.live.group, GpuUse.BUSY, span_s)
 
     def _book(self, flight: Flight, iterations: int) -> list[RequestId]:
         """Iterations of a flight are over: tokens and time up to there. Returns who is answered."""

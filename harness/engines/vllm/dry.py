@@ -11,7 +11,7 @@ from functools import cache
 from typing import Any, ClassVar
 
 from harness.costs.model import TableCosts
-from harness.engines.engine import refuse_unmet_needs
+from harness.engines.engine import refuse_horizon, refuse_unmet_needs
 from harness.engines.recorder import Recorder
 from harness.engines.simulator.fast.warm_up import warm_up
 from harness.engines.simulator.flight import Flight
@@ -57,6 +57,7 @@ class VllmDry:
     costs: TableCosts
     max_num_seqs: int
     max_num_batched_tokens: int
+    horizon_s: float | None = None
 
     @property
     def about(self) -> str:
@@ -74,6 +75,7 @@ class VllmDry:
 
     def run(self, workload: Workload, system: System, recorder: Recorder) -> None:
         """Serve the workload on the virtual clock. See `Engine.run`."""
+        refuse_horizon(self.horizon_s)
         refuse_unmet_needs(self, system)
         clockwork = Simulator(
             cluster=self.cluster,
@@ -81,6 +83,7 @@ class VllmDry:
             max_num_seqs=self.max_num_seqs,
             max_num_batched_tokens=self.max_num_batched_tokens,
             fast_forward=False,
+            horizon_s=self.horizon_s,
         )
         serve(clockwork, workload, system, recorder, lambda stepper: _DryStepper(stepper, self))
 
@@ -115,6 +118,10 @@ class _DryStepper:
     def catch_up(self) -> None:
         """Somebody looks: no run of iterations is under way."""
         self.inner.catch_up()
+
+    def cut_off(self) -> None:
+        """The run ends now."""
+        self.inner.cut_off()
 
     def ask(self, live: LiveGroup) -> Decision | None:
         """Let vLLM schedule an idle group's next iteration. Always None: nothing stands."""

@@ -23,6 +23,7 @@ from harness.engines.vllm.loading import Loader
 from harness.engines.vllm.measured import Measured
 from harness.engines.vllm.options import VllmOptions
 from harness.engines.vllm.predictions import Predictions
+from harness.engines.vllm.progress import Progress
 from harness.engines.vllm.prompts import Prompts
 from harness.engines.vllm.ray import GroupLost, RayGroup, start_ray
 from harness.interface.decisions import Deployment
@@ -83,6 +84,14 @@ class Run:
             account=self._account,
             give_back=self._take_back,
         )
+        self.progress = Progress(
+            client=self.client,
+            groups=self.groups,
+            predictions=self.predictions,
+            remaining=self.lifecycle.remaining,
+            clock=self.clock,
+            horizon_s=options.horizon_s,
+        )
 
     def _loader(self) -> Loader:
         carries = bool(self.workload.edges.carries.any())
@@ -102,7 +111,7 @@ class Run:
         """Place and load the first groups, then let the client begin."""
         if self.options.ray:
             self.owns_ray = start_ray(len(self.options.cluster.gpus))
-        self._foresee()
+        self.predictions.foresee()
         self.epoch_s = time.monotonic()
         self._place()
         if not self.redeploys:
@@ -116,12 +125,6 @@ class Run:
             self.sampler.start()
         self.client.start()
 
-    def _foresee(self) -> None:
-        """A predictor that knows all is asked before the first placement."""
-        predictor = self.system.predictor
-        if predictor is not None and predictor.foresees:
-            self.lifecycle.foresee(predictor, np.flatnonzero(self.workload.arrival_s <= 0))
-
     def _place(self) -> None:
         """Ask for a deployment and make it so."""
         self.state.now_s = max(0.0, self.clock())
@@ -132,8 +135,15 @@ class Run:
             self._hand_out(service)
 
     def loop(self) -> None:
-        """Until every request is answered."""
+        """Until every request is answered, or the horizon.
+
+        Raises ValueError when some never can be answered.
+        """
+        horizon_s = self.options.horizon_s
         while not self.lifecycle.is_over:
+            if horizon_s is not None and self.clock() >= horizon_s:
+                self.recorder.cut_off_s = horizon_s
+                return
             self._arrive()
             self._due()
             self._move()
@@ -151,6 +161,7 @@ class Run:
     def _move(self) -> None:
         """Groups that come and go. ValueError where one does not start."""
         if self._place_due or (self.wake_s is not None and self.wake_s <= self.clock()):
+            self.progress.check(has_timer=True)
             self._place()
         try:
             self._is_news |= self.groups.advance()
@@ -190,6 +201,8 @@ class Run:
             self._receive(requests)
         else:
             self._is_news = False
+            if self.wake_s is None and not self._place_due:
+                self.progress.check(has_timer=False)
 
     def _arrive(self) -> None:
         """Take what the client has handed over."""
@@ -225,14 +238,7 @@ class Run:
             self.lifecycle.hold_back(service, requests)
 
     def _submission(self, request: int) -> Submission:
-        length = int(self.workload.output_tokens[request])
-        forced = length if self.options.forces_lengths else None
-        return Submission(
-            self.state.facts(request),
-            self.prompts.prompt(request),
-            forced,
-            tuple(self.prompts.answers.get(request, ())),
-        )
+        return self.prompts.submission(self.state.facts(request))
 
     def _due(self) -> None:
         """Deliver the predictions that are ready."""
