@@ -24,6 +24,10 @@ from harness.interface.policies import LengthPredictor, System
 from harness.workloads.workload import Workload
 
 
+def _nothing() -> None:
+    """Where groups are never behind."""
+
+
 class Lifecycle:
     """Requests by where they are in their lives.
 
@@ -40,7 +44,7 @@ class Lifecycle:
         *,
         groups: Mapping[GroupId, SeenGroup],
         deliver: Callable[[Sequence[int], Sequence[GroupId]], None],
-        catch_up: Callable[[], None],
+        catch_up: Callable[[], None] = _nothing,
     ) -> None:
         """Nobody has arrived. `groups` are those that policies see, as they come and go.
 

@@ -191,13 +191,7 @@ class LiveGroup:
         del self.members[request]
 
     def produce(
-        self,
-        batch: Batch,
-        iterations: int,
-        seconds: float,
-        first_s: float,
-        *,
-        goes_on: bool = False,
+        self, batch: Batch, iterations: int, seconds: float, first_s: float, *, goes_on: bool
     ) -> tuple[dict[RequestId, int], list[RequestId]]:
         """A batch of members ends now, computed so many times; first tokens came at `first_s`.
 

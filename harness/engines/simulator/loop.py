@@ -4,7 +4,7 @@ At every instant all completions, arrivals and timers are applied before any pol
 what a new deployment does at once before any group is.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -108,33 +108,17 @@ class _Run:
             engine.cluster,
             system,
             groups=self.groups,
-            deliver=self._deliver,
-            catch_up=self._catch_up,
+            deliver=lambda requests, to: self.deployer.deliver(requests, to),
+            catch_up=lambda: self.stepper.catch_up(),
         )
         self.state = self.lifecycle.state
         self.state.arrays.next[self.lifecycle.graph.has_children] = ELSEWHERE
         self.stepper = around(self._stepper())
         factory = self._factory()
         self.deployer = self._deployer(factory)
-        self.placing = Placing(
-            lifecycle=self.lifecycle,
-            timeline=self.timeline,
-            deployer=self.deployer,
-            recorder=recorder,
-            catch_up=self._catch_up,
-            tell=self.tell,
-        )
-        self.arrivals = Arrivals(
-            lifecycle=self.lifecycle,
-            groups=self.groups,
-            timeline=self.timeline,
-            fast_forward=engine.fast_forward,
-            are_heard=recorder.keep_events or bool(self.subscribes),
-            tell=self.tell,
-        )
-        self.progress = Progress(
-            lifecycle=self.lifecycle, timeline=self.timeline, arrivals=self.arrivals
-        )
+        self.placing = self._placing()
+        self.arrivals = self._arrivals()
+        self.progress = Progress(self.lifecycle, self.timeline, self.arrivals)
         self.following = Following(
             lifecycle=self.lifecycle,
             costs=engine.costs,
@@ -178,11 +162,25 @@ class _Run:
             wants=self.wants,
         )
 
-    def _deliver(self, requests: Sequence[int], groups: Sequence[GroupId]) -> None:
-        self.deployer.deliver(requests, groups)
+    def _arrivals(self) -> Arrivals:
+        return Arrivals(
+            lifecycle=self.lifecycle,
+            groups=self.groups,
+            timeline=self.timeline,
+            fast_forward=self.engine.fast_forward,
+            are_heard=self.recorder.keep_events or bool(self.subscribes),
+            tell=self.tell,
+        )
 
-    def _catch_up(self) -> None:
-        self.stepper.catch_up()
+    def _placing(self) -> Placing:
+        return Placing(
+            lifecycle=self.lifecycle,
+            timeline=self.timeline,
+            deployer=self.deployer,
+            recorder=self.recorder,
+            catch_up=self.stepper.catch_up,
+            tell=self.tell,
+        )
 
     def tell(self, event: Event) -> None:
         """Report an event to the recorder and to whoever wants to hear it."""
@@ -217,7 +215,7 @@ class _Run:
                 self.progress.check(next_s, groups)
             self.state.now_s = next_s
             if Iterated in self.subscribes:
-                self._catch_up()
+                self.stepper.catch_up()
             self._finish(done)
             self._happen_due()
             self._arrive()

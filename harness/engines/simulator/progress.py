@@ -12,7 +12,7 @@ from harness.engines.simulator.group import LiveGroup
 from harness.engines.simulator.timeline import Kind, Timeline
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True)
 class Progress:
     """Counts the timers that have ended since something was computed, predicted or arrived.
 

@@ -50,12 +50,7 @@ class Run:
         self.redeploys = Capability.REDEPLOY in system.placement.requires
         # What its groups hold is in them: policies that see the whole cluster see none of it.
         self.lifecycle = Lifecycle(
-            workload,
-            options.cluster,
-            system,
-            groups={},
-            deliver=self._deliver,
-            catch_up=lambda: None,
+            workload, options.cluster, system, groups={}, deliver=self._deliver
         )
         self.state = self.lifecycle.state
         self.client = Client(workload, self.lifecycle.roots, self.clock)
@@ -67,13 +62,7 @@ class Run:
         self._is_news = False
         self._place_due = False
         self.wake_s: float | None = None
-        self.prompts = Prompts(
-            workload,
-            seed=options.seed,
-            texts=options.texts,
-            forces_lengths=options.forces_lengths,
-            model_of=options.model_path,
-        )
+        self.prompts = self._prompts()
         self.epoch_s = time.monotonic()
         self.loader = self._loader()
         self.groups = Groups(
@@ -91,6 +80,16 @@ class Run:
             remaining=self.lifecycle.remaining,
             clock=self.clock,
             horizon_s=options.horizon_s,
+        )
+
+    def _prompts(self) -> Prompts:
+        options = self.options
+        return Prompts(
+            self.workload,
+            seed=options.seed,
+            texts=options.texts,
+            forces_lengths=options.forces_lengths,
+            model_of=options.model_path,
         )
 
     def _loader(self) -> Loader:
