@@ -18,7 +18,8 @@ class Flight:
     """A batch being computed: `iterations` of it, the last of which ends at `ends_s`.
 
     All are alike, or those after the first compute `then`. `prompts` are the requests of the batch
-    that do not decode at first. What the first `booked` of them have produced is known already.
+    that do not decode at first. Deciding takes `decide_s` before the first. What the first `booked`
+    of them have produced is known already.
     """
 
     live: LiveGroup
@@ -30,32 +31,27 @@ class Flight:
     iterations: int
     ends_s: float
     then: Work | None = None
+    decide_s: float = 0.0
     booked: int = 0
 
     def seconds(self, iterations: int) -> float:
-        """Seconds of the first `iterations` of them."""
-        if self.then is not None:
-            later = self.then
-            more_s = decode_run_seconds(
+        """Seconds of the first `iterations` of them, and of deciding before."""
+        work, then = self.work, self.then
+        if then is None and work.prefill_requests == 0:
+            return self.decide_s + self._decodes_s(work, iterations)
+        first_s = self.decide_s + work_seconds(self.table, work)
+        return first_s if then is None else first_s + self._decodes_s(then, iterations - 1)
+
+    def _decodes_s(self, first: Work, iterations: int) -> float:
+        return float(
+            decode_run_seconds(
                 self.table,
-                later.decode_requests,
-                later.context_tokens,
-                later.longest_tokens,
-                iterations - 1,
+                first.decode_requests,
+                first.context_tokens,
+                first.longest_tokens,
+                iterations,
             )
-            return float(work_seconds(self.table, self.work) + more_s)
-        work = self.work
-        if work.prefill_requests == 0:
-            return float(
-                decode_run_seconds(
-                    self.table,
-                    work.decode_requests,
-                    work.context_tokens,
-                    work.longest_tokens,
-                    iterations,
-                )
-            )
-        return work_seconds(self.table, work)
+        )
 
     def iterations_within(self, seconds: float) -> int:
         """Fewest of its iterations, all alike, that take at least so long; all if none do."""
@@ -66,7 +62,7 @@ class Flight:
                 work.decode_requests,
                 work.context_tokens,
                 work.longest_tokens,
-                seconds,
+                seconds - self.decide_s,
                 self.iterations,
             )
         )

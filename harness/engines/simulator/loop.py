@@ -16,6 +16,7 @@ from harness.engines.frames import request_frame
 from harness.engines.lifecycle import Lifecycle
 from harness.engines.recorder import Recorder
 from harness.engines.simulator.arriving import Arrivals
+from harness.engines.simulator.deciding import Deciding
 from harness.engines.simulator.deploying import Deployer
 from harness.engines.simulator.fast.run_ahead import run_replicas
 from harness.engines.simulator.fast.warm_up import warm_up
@@ -39,7 +40,8 @@ NOTHING_DONE: Ints = np.zeros(0, np.int64)
 class Simulator:
     """An engine. `fast_forward` off steps every iteration: same results, for tests.
 
-    A run ends at `horizon_s`, if that is given, with whatever is unfinished then.
+    A run ends at `horizon_s`, if that is given, with whatever is unfinished then. What deciding
+    costs on its clock is `charge_decisions`: none, measured, or seconds; see `Deciding`.
     """
 
     supports: ClassVar[frozenset[Capability]] = frozenset(
@@ -52,6 +54,7 @@ class Simulator:
     max_num_batched_tokens: int
     fast_forward: bool = True
     horizon_s: float | None = None
+    charge_decisions: str | float = "none"
 
     @property
     def about(self) -> str:
@@ -113,6 +116,7 @@ class _Run:
         )
         self.state = self.lifecycle.state
         self.state.arrays.next[self.lifecycle.graph.has_children] = ELSEWHERE
+        self.deciding = Deciding.of(engine.charge_decisions, engine.costs)
         self.stepper = around(self._stepper())
         factory = self._factory()
         self.deployer = self._deployer(factory)
@@ -122,8 +126,9 @@ class _Run:
         self.following = Following(
             lifecycle=self.lifecycle,
             costs=engine.costs,
+            deciding=self.deciding,
             factory=factory,
-            keeps_log=recorder.keep_iterations,
+            recorder=recorder,
         )
 
     def _stepper(self) -> Stepper:
@@ -134,7 +139,7 @@ class _Run:
             recorder=self.recorder,
             supports=self.engine.supports,
             fast_forward=self.engine.fast_forward,
-            costs=self.engine.costs,
+            deciding=self.deciding,
             hears=self.subscribes,
             tell=self.tell,
             finish=lambda request: self._finish(np.array([request])),
@@ -194,17 +199,13 @@ class _Run:
         return self.recorder.keep_events or kind in self.subscribes
 
     def loop(self) -> None:
-        """Until every request is answered, or the horizon.
-
-        Raises ValueError when some never can be answered.
-        """
+        """Until all is answered, or the horizon. ValueError when some never can be answered."""
         horizon_s = np.inf if self.engine.horizon_s is None else self.engine.horizon_s
         self._arrive()
         self._decide()
         while not self.lifecycle.is_over and self.state.now_s < horizon_s:
             next_s, done = min(self.timeline.next_s, self.arrivals.next_s, horizon_s), NOTHING_DONE
-            groups = self._replica_groups()
-            if groups:
+            if groups := self._replica_groups():
                 next_s, done = run_replicas(
                     groups,
                     self.lifecycle.remaining,

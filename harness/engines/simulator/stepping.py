@@ -2,15 +2,15 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from time import perf_counter
 from typing import Protocol
 
 import numpy as np
 
-from harness.costs.iteration import decode_iterations_within
-from harness.costs.model import TableCosts
 from harness.engines.ask import ask_schedule, one_batch, refuse_idling
 from harness.engines.live import LiveState
 from harness.engines.recorder import GpuUse, Recorder
+from harness.engines.simulator.deciding import Deciding
 from harness.engines.simulator.flight import Flight, decodes_after, work_of
 from harness.engines.simulator.group import LiveGroup
 from harness.engines.simulator.timeline import Kind, Timeline
@@ -58,7 +58,7 @@ class Stepper:
     recorder: Recorder
     supports: frozenset[Capability]
     fast_forward: bool
-    costs: TableCosts
+    deciding: Deciding
     hears: frozenset[type[Event]]
     tell: Callable[[Event], None]
     finish: Callable[[int], None]
@@ -72,46 +72,58 @@ class Stepper:
         if live.in_flight or not (live.members or live.inbox):
             return None
         decision, seconds = ask_schedule(self.policy, live.window, live, supports=self.supports)
-        self.recorder.decided("schedule", seconds)
         priority_order = decision.priority_order
         if (
             priority_order is not None
             and isinstance(priority_order.rule, ContinuousBatching)
             and self.fast_forward
+            and not self.deciding.is_measured
         ):
+            self.recorder.decided("schedule", seconds)
             return decision
         live.absorb()
-        if priority_order is None:
-            self.apply(live, decision, pads=False)
-        else:
-            rule = priority_order.rule
-            batch = one_batch(live, rule, in_priority_order(live, priority_order))
-            self.apply(live, batch, pads=rule.pads_prompts)
+        pads = False
+        if priority_order is not None:
+            pads, started_s = priority_order.rule.pads_prompts, perf_counter()
+            order = in_priority_order(live, priority_order)
+            decision = one_batch(live, priority_order.rule, order)
+            seconds += perf_counter() - started_s
+        self.recorder.decided("schedule", seconds)
+        self.apply(live, decision, pads=pads, seconds=seconds)
         return None
 
-    def apply(self, live: LiveGroup, decision: Decision, *, pads: bool) -> None:
-        """Preempt, reserve, launch."""
+    def apply(self, live: LiveGroup, decision: Decision, *, pads: bool, seconds: float) -> None:
+        """Preempt, reserve, launch what was decided in so many seconds."""
         for request in decision.preempt:
             live.preempt(request)
         for request, promise in decision.reserve.items():
             live.kv.reserve(request, promise)
         for batch in decision.launch:
-            self._launch(live, batch, decision, pads=pads)
+            flight = self._flight(live, batch, pads=pads, seconds=seconds)
+            self._launch(flight, decision)
         live.wake_s = decision.wake_s
         if decision.wake_s is not None:
             self.timeline.add(decision.wake_s, Kind.GROUP_WAKES, live)
         refuse_idling(self.policy, live, decision)
 
-    def _launch(self, live: LiveGroup, batch: Batch, decision: Decision, *, pads: bool) -> None:
+    def _flight(self, live: LiveGroup, batch: Batch, *, pads: bool, seconds: float) -> Flight:
+        """A batch of one iteration, or of as many as answers need."""
         work, prompts = work_of(live, batch, pads=pads)
-        table = self.costs.table(batch.service, live.group.tensor_parallel)
+        service, tp = batch.service, live.group.tensor_parallel
+        whole = batch.until is not Until.ITERATION
+        table = (self.deciding.costs if whole else self.deciding).table(service, tp)
         flight = Flight(live, batch, work, prompts, table, live.now_s, 1, 0.0)
-        if decision.steady and self.fast_forward and not prompts:
-            flight.iterations = self._steady_iterations(live, batch, flight, decision.wake_s)
-        if batch.until is not Until.ITERATION:
+        flight.decide_s = self.deciding.before_s(seconds, whole=whole)
+        if whole:
             flight.then = decodes_after(live, batch)
             left = live.tokens_left(batch.tokens)
             flight.iterations = min(left) if batch.until is Until.FIRST else max(left)
+        return flight
+
+    def _launch(self, flight: Flight, decision: Decision) -> None:
+        live, batch, prompts = flight.live, flight.batch, flight.prompts
+        if decision.steady and self.fast_forward and not prompts and flight.then is None:
+            flight.iterations = self._steady_iterations(flight, decision.wake_s)
         live.kv.grow_all(batch.tokens)
         if batch.until is Until.FIRST:
             self._pass_over(live, batch)
@@ -141,21 +153,12 @@ class Stepper:
                 arrays.preemptions[request] += 1
                 arrays.preempted_at_s[request] = now_s
 
-    def _steady_iterations(
-        self, live: LiveGroup, batch: Batch, flight: Flight, wake_s: float | None
-    ) -> int:
+    def _steady_iterations(self, flight: Flight, wake_s: float | None) -> int:
         """Iterations until a finish, short KV, or `wake_s`; events cut the run short later."""
-        most = min(live.tokens_left(batch.tokens))
+        live, batch = flight.live, flight.batch
+        most = flight.iterations = min(live.tokens_left(batch.tokens))
         if wake_s is not None:
-            work = flight.work
-            most = decode_iterations_within(
-                flight.table,
-                work.decode_requests,
-                work.context_tokens,
-                work.longest_tokens,
-                wake_s - live.now_s,
-                most,
-            )
+            most = flight.iterations_within(wake_s - live.now_s)
         kv, requests = live.kv, batch.tokens.keys()
         if kv.fits(dict.fromkeys(requests, most)):
             return most

@@ -58,6 +58,7 @@ class VllmDry:
     max_num_seqs: int
     max_num_batched_tokens: int
     horizon_s: float | None = None
+    charge_decisions: str | float = "none"
 
     @property
     def about(self) -> str:
@@ -84,6 +85,7 @@ class VllmDry:
             max_num_batched_tokens=self.max_num_batched_tokens,
             fast_forward=False,
             horizon_s=self.horizon_s,
+            charge_decisions=self.charge_decisions,
         )
         serve(clockwork, workload, system, recorder, lambda stepper: _DryStepper(stepper, self))
 
@@ -135,7 +137,9 @@ class _DryStepper:
         self._match(group, live)
         group.output = group.scheduler.schedule()
         served = group.scheduler.served
-        self.inner.apply(live, group.scheduler.decided, pads=served.pads_prompts)
+        self.inner.recorder.decided("schedule", served.took_s)
+        decided, pads = group.scheduler.decided, served.pads_prompts
+        self.inner.apply(live, decided, pads=pads, seconds=served.took_s)
         return None
 
     def _new_group(self, live: LiveGroup) -> _DryGroup:
