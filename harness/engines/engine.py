@@ -69,3 +69,9 @@ def refuse_unmet_needs(engine: Engine, system: System) -> None:
             raise ValueError(
                 f"{type(engine).__name__} lacks what {type(policy).__name__} needs: {lacking}"
             )
+
+
+def refuse_horizon(horizon_s: float | None) -> None:
+    """Raise ValueError where a run would end before it begins."""
+    if horizon_s is not None and not horizon_s > 0:
+        raise ValueError(f"engine.horizon_s is {horizon_s}, it must be above 0")

@@ -157,7 +157,7 @@ def _drawn(cell: Cell, engine: Engine, system: System, workload: Workload) -> di
 def _summary(
     cell: Cell, system: System, workload: Workload, recorder: Recorder
 ) -> dict[str, float]:
-    offline = offline_figures(recorder.requests, recorder.decision_s)
+    offline = offline_figures(recorder.requests, recorder.decision_s, recorder.cut_off_s)
     horizon_s = offline["inference_s"]
     loads_s = [cell.costs.load_s(service.id, 1) for service in workload.services]
     planned_s = (

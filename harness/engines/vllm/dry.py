@@ -12,12 +12,13 @@ from typing import Any, ClassVar
 
 from harness import inputs
 from harness.costs.model import TableCosts
-from harness.engines.engine import Slots, refuse_unmet_needs
+from harness.engines.engine import Slots, refuse_horizon, refuse_unmet_needs
 from harness.engines.recorder import Recorder
 from harness.engines.simulator.fast.warm_up import warm_up
+from harness.engines.simulator.flight import Flight
 from harness.engines.simulator.group import LiveGroup, LiveRequest
 from harness.engines.simulator.loop import Simulator, serve
-from harness.engines.simulator.stepping import Flight, Stepper
+from harness.engines.simulator.stepping import Stepper
 from harness.engines.vllm.carried import extra_args_of
 from harness.engines.vllm.scheduler import PolicyScheduler
 from harness.interface.decisions import Decision
@@ -57,6 +58,8 @@ class VllmDry:
     costs: TableCosts
     max_num_seqs: int
     max_num_batched_tokens: int
+    horizon_s: float | None = None
+    charge_decisions: str | float = "none"
 
     @property
     def about(self) -> str:
@@ -88,6 +91,7 @@ class VllmDry:
 
     def run(self, workload: Workload, system: System, recorder: Recorder) -> None:
         """Serve the workload on the virtual clock. See `Engine.run`."""
+        refuse_horizon(self.horizon_s)
         refuse_unmet_needs(self, system)
         clockwork = Simulator(
             cluster=self.cluster,
@@ -95,6 +99,8 @@ class VllmDry:
             max_num_seqs=self.max_num_seqs,
             max_num_batched_tokens=self.max_num_batched_tokens,
             fast_forward=False,
+            horizon_s=self.horizon_s,
+            charge_decisions=self.charge_decisions,
         )
         serve(clockwork, workload, system, recorder, lambda stepper: _DryStepper(stepper, self))
 
@@ -126,6 +132,14 @@ class _DryStepper:
         """Something happened to a group: an iteration is not cut."""
         self.inner.interrupt(live)
 
+    def catch_up(self) -> None:
+        """Somebody looks: no run of iterations is under way."""
+        self.inner.catch_up()
+
+    def cut_off(self) -> None:
+        """The run ends now."""
+        self.inner.cut_off()
+
     def ask(self, live: LiveGroup) -> Decision | None:
         """Let vLLM schedule an idle group's next iteration. Always None: nothing stands."""
         if live.in_flight or not (live.members or live.inbox):
@@ -138,7 +152,9 @@ class _DryStepper:
         self._match(group, live)
         group.output = group.scheduler.schedule()
         served = group.scheduler.served
-        self.inner.apply(live, group.scheduler.decided, pads=served.pads_prompts)
+        self.inner.recorder.decided("schedule", served.took_s)
+        decided, pads = group.scheduler.decided, served.pads_prompts
+        self.inner.apply(live, decided, pads=pads, seconds=served.took_s)
         return None
 
     def _new_group(self, live: LiveGroup) -> _DryGroup:

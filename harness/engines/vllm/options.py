@@ -34,7 +34,8 @@ class VllmOptions:
     process is started again).
 
     Prompts are random tokens of the workload's lengths, or the `texts` of a file, one a line, in
-    turn, cut to those lengths by the model's own tokenizer. Answers have the workload's lengths, or
+    turn, cut to those lengths by the model's own tokenizer. A run ends at `horizon_s`, if that is
+    given, with whatever is unfinished then. Answers have the workload's lengths, or
     with `forces_lengths` off end where the model ends them, at the limit at the latest.
     """
 
@@ -55,6 +56,7 @@ class VllmOptions:
     on_loss: str
     texts: str | None
     forces_lengths: bool
+    horizon_s: float | None = None
     loaded: dict[EngineSettings, VllmGroup] = field(default_factory=dict)
     answers: dict[int, list[int]] = field(default_factory=dict)
 
