@@ -91,6 +91,7 @@ def _packages() -> dict[str, str | None]:
     return {name: package_version(name) for name in listed}
 
 
+@cache
 def package_version(name: str) -> str | None:
     """What is installed of a package; None where it is not."""
     try:

@@ -83,6 +83,7 @@ TOP = {
     "harness.report",
     "harness.publish",
     "harness.reproduce",
+    "harness.results",
     "harness.run",
     "harness.smoke_gpu",
     "harness.why",

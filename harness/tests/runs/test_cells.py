@@ -76,6 +76,17 @@ def test_iterations_are_kept_on_demand(tmp_path: Path) -> None:
     assert len(pd.read_parquet(cell.folder / "iterations.parquet")) > 0
 
 
+def test_a_trace_is_part_of_the_run_and_made_again_where_it_is_gone(tmp_path: Path) -> None:
+    cell = small(tmp_path, "record.trace=true")
+    run_cell(cell)
+    trace = cell.folder / "trace.json"
+    was = trace.read_bytes()
+    trace.unlink()
+    assert not is_finished(cell.folder)
+    run_cell(cell)
+    assert trace.read_bytes() == was
+
+
 def test_a_finished_cell_is_not_run_again(tmp_path: Path) -> None:
     cell = small(tmp_path)
     run_cell(cell)
