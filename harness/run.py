@@ -43,14 +43,18 @@ from typing import Any, NoReturn
 
 import hydra
 import pandas as pd
+from hydra._internal.core_plugins.file_config_source import FileConfigSource
+from hydra._internal.sources_registry import SourcesRegistry
 from hydra.core.config_store import ConfigStore
 from hydra.core.hydra_config import HydraConfig
+from hydra.core.plugins import Plugins
 from hydra.errors import (
     ConfigCompositionException,
     HydraException,
     MissingConfigException,
     OverrideParseException,
 )
+from hydra.plugins.config_source import ConfigResult
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import (
     ConfigAttributeError,
@@ -67,6 +71,7 @@ from harness.engines.own_ray import RayLost
 from harness.renamed import renamed_key
 from harness.runs import failures
 from harness.runs.composed_cells import Matrix, as_plain
+from harness.runs.composing import Files, no_key
 from harness.runs.config import RunConfig
 from harness.runs.metrics import check_shown
 from harness.runs.progress import Progress
@@ -74,22 +79,38 @@ from harness.runs.record import RecordError, read_summaries
 from harness.runs.sweep import Sweep
 from harness.runs.table import print_cells, print_varied
 from harness.runs.tracking import log_scenario
+from harness.trust import without_trust
 
 FAILED = 1
 """Exit code where a cell has failed, or what runs cells or keeps results."""
 REFUSED = 2
 """Exit code of bad input, found before anything has run."""
 
-_BAD_INPUT = (HydraException, OmegaConfBaseException, ValueError, MemoryError)
+_BAD_INPUT = (HydraException, OmegaConfBaseException, ValueError, MemoryError, RecursionError)
 
 _SCRATCH = Path(tempfile.gettempdir()) / f"sweep-{os.getpid()}"
 
-OmegaConf.register_new_resolver("local", lambda name: here()[name])
+OmegaConf.register_new_resolver("local", lambda name: here()[name], replace=True)
 ConfigStore.instance().store(name="schema", node=RunConfig)
 # Hydra describes a sweep in a file of its own; a run's folder already says all of that.
 ConfigStore.instance().store(
     name="scratch", package="hydra.sweep", node={"dir": str(_SCRATCH), "subdir": "."}
 )
+
+FILES = Files()
+
+
+class _Looked(FileConfigSource):  # type: ignore[misc]
+    """Hydra's reader of files, after a look at what they hold."""
+
+    def load_config(self, config_path: str) -> ConfigResult:
+        FILES.take(Path(self.path).resolve() / self._normalize_file_name(config_path))
+        return super().load_config(config_path)
+
+
+# Hydra has a place for readers of other schemes than file:// alone.
+Plugins.instance()
+SourcesRegistry.instance().types["file"] = _Looked
 
 
 def matrix_of(config: DictConfig) -> Matrix:
@@ -172,12 +193,16 @@ def sentence(error: BaseException) -> str:
         group, _, name = error.missing_cfg_file.rpartition("/")
         return unknown_name(group, name, dict.fromkeys(error.options))
     if isinstance(error, ConfigKeyError | ConfigAttributeError) and error.full_key:
-        return _no_key(str(error.full_key), tuple(map(str, error.parent_node or ())))
+        return no_key(str(error.full_key), tuple(map(str, error.parent_node or ())))
     if said := _renamed(error):
+        return said
+    if isinstance(error, RecursionError):
+        return f"{FILES.latest}: nested too deeply, or its defaults lead back to it"
+    if said := FILES.sentence(str(error)):
         return said
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     first = lines[0] if lines else type(error).__name__
-    if isinstance(error, ValidationError) and error.full_key:
+    if isinstance(error, ValidationError | InterpolationKeyError) and error.full_key:
         return f"{error.full_key}: {first}"
     if isinstance(error, OverrideParseException):
         # The first line may only say that it could not be read, the second why.
@@ -191,17 +216,6 @@ def _renamed(error: BaseException) -> str | None:
         return None
     said = (renamed_key(name) for name in re.findall(r"'([\w.]+)'", str(error)))
     return next(filter(None, said), None)
-
-
-def _no_key(key: str, beside: tuple[str, ...]) -> str:
-    """There is no such key; a mapping that may hold anything wants it added."""
-    if said := renamed_key(key):
-        return said
-    if not beside:
-        return f"{key} is not in the configuration; it can be added as +{key}"
-    path = key.rpartition(".")[0]
-    known = dict.fromkeys(f"{path}.{name}".lstrip(".") for name in beside)
-    return unknown_name("configuration key", key, known)
 
 
 class _Terminated(KeyboardInterrupt):
@@ -222,6 +236,7 @@ def main() -> int:
         codes.append(_job(config))
 
     try:
+        sys.argv[1:] = without_trust(sys.argv[1:])
         hydra.main(config_path="../scenarios", config_name="run", version_base="1.3")(job)()
     except _BAD_INPUT as error:
         codes.append(_refused(error))

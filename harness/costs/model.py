@@ -68,6 +68,12 @@ class ProfileCosts:
         self._facts: GpuFacts = gpu_facts(gpu, self._folder)
         self._tables: dict[tuple[str, int], IterationTable] = {}
         self._profiles = read_profiles(self._folder)
+        measured_on = {profile.gpu for profile in self._profiles.values()}
+        if measured_on and gpu not in measured_on:
+            raise ValueError(
+                f"hardware.profile={profile_dir} holds costs of {', '.join(sorted(measured_on))}, "
+                f"not of hardware.gpu={gpu}; hardware.profile=roofline has estimates for any GPU"
+            )
         unknown = [part for part in self.parts if part not in PARTS]
         if unknown:
             raise ValueError(f"An iteration has the parts {PARTS}, not {unknown[0]!r}.")

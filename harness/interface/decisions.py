@@ -77,7 +77,15 @@ class ContinuousBatching:
     watermark: float
 
     def __post_init__(self) -> None:
-        """Refuse rules under which not everybody could decode."""
+        """Refuse rules under which nothing could ever run, or not everybody could decode."""
+        for name, least in (("seqs", 1), ("batched_tokens", 1)):
+            value = getattr(self, f"max_num_{name}")
+            if value < least:
+                raise ValueError(f"rule.max_num_{name} is {value}, it must be at least {least}")
+        if self.max_padding_tokens < 0:
+            raise ValueError(f"rule.max_padding_tokens is {self.max_padding_tokens}, not 0 or more")
+        if not 0.0 <= self.watermark < 1.0:
+            raise ValueError(f"rule.watermark is {self.watermark}, it must be in [0, 1)")
         if self.max_num_batched_tokens < self.max_num_seqs:
             raise ValueError(
                 f"rule.max_num_batched_tokens is {self.max_num_batched_tokens}, it must be at least"

@@ -11,7 +11,13 @@ from harness.costs.model import PARTS, ProfileCosts
 from harness.costs.uncertainty import DrawnCosts
 from harness.engines.engine import Engine
 from harness.interface.entities import Cluster, GpuId
-from harness.interface.policies import Capability, System
+from harness.interface.policies import (
+    Capability,
+    DispatchPolicy,
+    PlacementPolicy,
+    SchedulingPolicy,
+    System,
+)
 from harness.paths import ROOT
 from harness.predictors.ecdf import LENGTH_SAMPLES, Ecdf, load_lengths
 from harness.runs.cells import Cell, PredictorFactory, WorkloadFactory
@@ -42,7 +48,9 @@ def cell_of(plain: Mapping[str, Any], place: Place, chosen: Mapping[str, str]) -
     """
     hardware, record = plain["hardware"], plain["record"]
     costs = _costs(hardware)
-    workload_factory: WorkloadFactory = build(plain["workload"], path="workload")
+    workload_factory: WorkloadFactory = build(
+        plain["workload"], path="workload", kind=WorkloadFactory
+    )
     models = workload_factory.models
     engine, system = _serving(plain, models, believed=costs, true=costs)
     predictor_factory = _predictor_factory(plain["predictor"], system)
@@ -95,7 +103,9 @@ def _predictor_factory(node: Mapping[str, Any], system: System) -> PredictorFact
             f"policy {type(system.scheduling).__name__} orders by predicted lengths, and "
             f"predictor={node.get('name')} predicts none; predictor=oracle knows the true ones"
         )
-    built: PredictorFactory | None = build(named, path="predictor") if named else None
+    if not named:
+        return None
+    built: PredictorFactory = build(named, path="predictor", kind=PredictorFactory)
     return built
 
 
@@ -113,15 +123,22 @@ def _serving(
         "cluster": _cluster(plain["hardware"], believed.memory_bytes),
         "seed": plain["seed"],
     }
-    engine: Engine = build(plain["engine"], path="engine", offered={**offered, "costs": true})
+    engine: Engine = build(
+        plain["engine"], path="engine", offered={**offered, "costs": true}, kind=Engine
+    )
     if "planner_parts" in system:
         offered["planner_costs"] = believed.with_parts(tuple(system["planner_parts"]))
         offered["lengths"] = _believed_lengths(models, system["withheld_lengths"], plain["seed"])
     return engine, System(
         name=system["name"],
-        scheduling=build(plain["policy"], path="policy", offered=offered),
-        dispatch=build(system["dispatch"], path="system.dispatch", offered=offered),
-        placement=build(system["placement"], path="system.placement", offered=offered),
+        **{
+            key: build(node, path=path, offered=offered, kind=kind)
+            for key, path, node, kind in (
+                ("scheduling", "policy", plain["policy"], SchedulingPolicy),
+                ("dispatch", "system.dispatch", system["dispatch"], DispatchPolicy),
+                ("placement", "system.placement", system["placement"], PlacementPolicy),
+            )
+        },
     )
 
 

@@ -17,9 +17,19 @@ from harness.tests.support.sources import (
     relative,
 )
 
-GROUND = {"harness.paths", "harness.inputs", "harness.build", "harness.renamed", "harness.hub"}
-"""Where the project is, what was read, objects from YAML nodes, names of before, names of a hub:
-anybody may import them, they nothing but each other."""
+GROUND = {
+    "harness.paths",
+    "harness.inputs",
+    "harness.build",
+    "harness.ranges_of_units",
+    "harness.renamed",
+    "harness.schema",
+    "harness.trust",
+    "harness.yaml_files",
+    "harness.hub",
+}
+"""Where the project is, what was read and how, objects from YAML nodes, names of before and of a
+hub: anybody may import them, they nothing but each other."""
 
 ROOMS: dict[str, set[str]] = {
     **{name: set() for name in GROUND},
@@ -75,6 +85,7 @@ ROOMS: dict[str, set[str]] = {
 """Room -> rooms, or modules, that it may import besides itself and the ground."""
 
 TOP = {
+    "harness.attack",
     "harness.training",
     "harness.verify",
     "harness.fidelity",

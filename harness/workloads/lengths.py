@@ -6,16 +6,18 @@ of their own.
 
 from collections.abc import Mapping
 from functools import cache
-from typing import Any, NamedTuple, Protocol
+from typing import Annotated, Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from pydantic import Field
 
 from harness import inputs
 from harness.costs.model_facts import unknown_name
 from harness.paths import PROFILES
 from harness.predictors.ecdf import LENGTHS, Ecdf, load_lengths
-from harness.workloads.settings import require_positive
+from harness.schema import Count, NotNegative, Schema, Share, Tokens, read_json
+from harness.workloads.settings import SIGMA, require_between, require_positive
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -65,10 +67,8 @@ class Lognormal:
             output_median_tokens=output_median_tokens,
             max_prompt_tokens=max_prompt_tokens,
         )
-        if min(prompt_sigma, output_sigma) < 0:
-            raise ValueError(
-                f"workload.lengths sigmas {prompt_sigma} and {output_sigma} cannot be negative"
-            )
+        sigmas = {"prompt_sigma": prompt_sigma, "output_sigma": output_sigma}
+        require_between("workload.lengths", *SIGMA, **sigmas)
         self._prompt = (prompt_median_tokens, prompt_sigma, max_prompt_tokens)
         self._output = (output_median_tokens, output_sigma)
         self.datasets: Mapping[str, str] = {}
@@ -83,8 +83,11 @@ class Lognormal:
 
 
 def lognormal_tokens(median: float, sigma: float, count: int, rng: Generator) -> Ints:
-    """Whole lengths of this median; sigma is that of the logarithm. May be 0."""
-    drawn = median * np.exp(sigma * rng.standard_normal(count))
+    """Whole lengths of this median; sigma is that of the logarithm. May be 0, and no more than fit.
+
+    What is cut at 2**31 tokens is cut at less by whoever asks.
+    """
+    drawn = np.minimum(median * np.exp(sigma * rng.standard_normal(count)), 2.0**31)
     tokens: Ints = np.rint(drawn).astype(np.int64)
     return tokens
 
@@ -168,23 +171,50 @@ class Pairs:
         return np.asarray(np.average(shares, axis=0, weights=self._weight), np.float64)
 
 
+class _Lengths(Schema):
+    tokens: tuple[Tokens, ...]
+    cumulative: tuple[Share, ...]
+    mean_tokens: NotNegative
+
+
+class _Answers(_Lengths):
+    up_to_prompt_tokens: Tokens
+
+
+class _Part(Schema):
+    count: Count
+    prompts: _Lengths
+    outputs: Annotated[tuple[_Answers, ...], Field(min_length=1)]
+
+
+class _Stored(Schema):
+    """A file of pairs."""
+
+    kind: str
+    source: str
+    parts: Mapping[str, _Part]
+
+
 @cache
 def load_pairs(table: str, part: str) -> Pairs:
     """A part of a stored table of pairs. Raises ValueError, with the closest names, if unknown."""
     known = {path.stem: path for path in PAIRS.glob("*.json")}
     if table not in known:
         raise ValueError(unknown_name("table of pairs", table, known))
-    content = inputs.read_json(known[table])
+    content = read_json(known[table], _Stored).model_dump()
     parts: Mapping[str, Any] = content["parts"]
     if part not in parts:
         raise ValueError(unknown_name(f"part of {table}", part, parts))
     chosen = parts[part]
     said = {"kind": content["kind"], "source": content["source"]}
-    return Pairs(
-        _ecdf(chosen["prompts"], said),
-        [answers["up_to_prompt_tokens"] for answers in chosen["outputs"]],
-        tuple(_ecdf(answers, said) for answers in chosen["outputs"]),
-    )
+    try:
+        return Pairs(
+            _ecdf(chosen["prompts"], said),
+            [answers["up_to_prompt_tokens"] for answers in chosen["outputs"]],
+            tuple(_ecdf(answers, said) for answers in chosen["outputs"]),
+        )
+    except ValueError as error:
+        raise ValueError(f"{known[table]}: parts.{part}: {error}") from None
 
 
 def _ecdf(raw: Mapping[str, Any], said: Mapping[str, str]) -> Ecdf:

@@ -4,8 +4,10 @@ import gzip
 import hashlib
 import json
 import logging
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -59,6 +61,7 @@ class PromptSource:
             if not Path(source).is_file():
                 raise ValueError(f"workload.source={source} is neither profile, hub nor a file")
             self.files = inputs.digests([Path(source)])
+            check_rows(self._source, inputs.sha256(Path(source)))
 
     def draw(self, count: int, rng: np.random.Generator) -> Prompts:
         """`count` prompt lengths: sampled from the profile, or distinct rows of the dataset.
@@ -116,8 +119,9 @@ def read_rows(path: Path) -> pd.DataFrame:
                 content = gzip.decompress(content)
             return pd.read_csv(BytesIO(content))
         # Not splitlines: text may hold line separators that JSON does not escape.
-        lines = inputs.read(path).decode("utf-8").split("\n")
-    except (OSError, ValueError) as error:
+        # Some editors begin a file with a mark of its byte order, which is no part of a row.
+        lines = inputs.read(path).decode("utf-8-sig").split("\n")
+    except (OSError, ValueError, OverflowError) as error:
         raise ValueError(f"{path} cannot be read: {error}") from error
     return pd.DataFrame(
         [_row_of(path, number, line) for number, line in enumerate(lines, 1) if line.strip()]
@@ -127,11 +131,37 @@ def read_rows(path: Path) -> pd.DataFrame:
 def _row_of(path: Path, number: int, line: str) -> dict[str, object]:
     try:
         row = json.loads(line)
+    except RecursionError:
+        raise ValueError(f"{path} line {number} is nested too deeply: {line[:60]!r}") from None
     except ValueError as error:
         raise ValueError(f"{path} line {number} is not JSON: {line[:60]!r}") from error
+    if _LONE_SURROGATE.search(line) and not _is_text(row):
+        raise ValueError(f"{path} line {number} holds half a character: {line[:60]!r}")
     if not isinstance(row, dict):
         raise ValueError(f"{path} line {number} is not an object: {line[:60]!r}")
     return row
+
+
+@cache
+def check_rows(file: str, sha256: str) -> None:
+    """Refuse a file before a run begins, once for each content that it has had.
+
+    Raises ValueError for what `read_rows` and `token_counts` refuse.
+    """
+    token_counts(file, read_rows(Path(file)))
+
+
+_LONE_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
+"""Where JSON writes a character in halves, of which one may be missing."""
+
+
+def _is_text(row: object) -> bool:
+    """Whether all of it can be written again."""
+    try:
+        json.dumps(row, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def token_counts(name: str, rows: pd.DataFrame) -> Ints:

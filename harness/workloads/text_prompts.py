@@ -1,6 +1,7 @@
 """Requests with their text: prompts and answer lengths from a file, made-up arrivals."""
 
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -53,6 +54,7 @@ class TextPrompts:
         self._max_output_tokens = max_output_tokens
         self.models = (model,)
         self.files: Mapping[str, str] = inputs.digests([self._path])
+        check_texts(self._path, inputs.sha256(self._path))
 
     def build(self, seed: int) -> Workload:
         """Same seed, same workload. Raises ValueError for a corrupt row and too few rows."""
@@ -98,6 +100,15 @@ def text_rows(path: Path) -> tuple[pd.DataFrame, Ints]:
         value = rows[ANSWER].tolist()[row]
         raise ValueError(f"{path} row {row + 1}: {ANSWER} is {value!r:.60}")
     return rows.assign(**{TEXT: [_text(path, *it) for it in enumerate(rows[TEXT])]}), truth
+
+
+@cache
+def check_texts(path: Path, sha256: str) -> None:
+    """Refuse a file before a run begins, once for each content that it has had.
+
+    Raises ValueError as `text_rows` and `token_counts` do.
+    """
+    token_counts(str(path), text_rows(path)[0])
 
 
 def conversation(turns: Sequence[str]) -> str:

@@ -188,7 +188,7 @@ def test_bad_lengths_are_named(change: dict[str, Any], said: str) -> None:
     ("change", "said"),
     [
         ({"prompt_median_tokens": 0}, "workload.lengths.prompt_median_tokens is 0"),
-        ({"output_sigma": -0.5}, "cannot be negative"),
+        ({"output_sigma": -0.5}, "output_sigma is -0.5, it must be from 0 to 10"),
     ],
 )
 def test_bad_made_up_lengths_are_named(change: dict[str, Any], said: str) -> None:
