@@ -29,6 +29,8 @@ from harness.inputs import PROGRAM, name_of, together
 SOURCES = (
     "harness/paths.py",
     "harness/inputs.py",
+    "harness/schema.py",
+    "harness/yaml_files.py",
     "harness/interface/entities.py",
     "harness/interface/graph.py",
     "harness/interface/tables.py",
