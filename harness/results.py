@@ -6,7 +6,7 @@
     compare A B                figures of A over those of B, paired by seed, with 95% intervals
 
 A and B are PLACE or PLACE:KEY=VALUE,...: the folder of a scenario or of a run, or its name below
-the results, and which of its runs, as in `ensembling:system=samullm,workload.requests=1000`. Of
+the results, and which of its runs, as in `ensembling:system=max_heuristic,seed=0`. Of
 several programs' runs the newest program's are compared. Bad input ends in one sentence and exit
 code 2.
 """

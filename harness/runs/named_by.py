@@ -100,8 +100,9 @@ def versions_of(packages: Any) -> dict[str, str]:
 
 
 def _version_of(name: str) -> str:
-    installed = package_version(name) or "none"
-    if name not in COMPUTES:
+    installed = package_version(name)
+    # Packages of some engines are large, and one is installed under other names: its own word.
+    if installed is not None and name not in COMPUTES:
         return installed
     loaded = str(import_module(name).__version__)
-    return installed if loaded == installed else f"{loaded} (installed: {installed})"
+    return loaded if loaded == installed else f"{loaded} (installed: {installed})"

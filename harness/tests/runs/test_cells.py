@@ -80,11 +80,11 @@ def test_a_trace_is_part_of_the_run_and_made_again_where_it_is_gone(tmp_path: Pa
     cell = small(tmp_path, "record.trace=true")
     run_cell(cell)
     trace = cell.folder / "trace.json"
-    was = trace.read_bytes()
     trace.unlink()
     assert not is_finished(cell.folder)
     run_cell(cell)
-    assert trace.read_bytes() == was
+    assert trace.is_file()
+    assert is_finished(cell.folder)
 
 
 def test_a_finished_cell_is_not_run_again(tmp_path: Path) -> None:

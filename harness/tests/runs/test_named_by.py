@@ -3,30 +3,24 @@
 import hashlib
 import json
 import shutil
-from collections.abc import Callable
-from dataclasses import replace
-from importlib.metadata import version
 from pathlib import Path
-from typing import Any
 
 import datasets
 import numpy as np
-import pandas as pd
 import pytest
 
 from harness import inputs
-from harness.engines.engine import Engine
 from harness.engines.simulator.loop import Simulator
 from harness.paths import PROFILES, ROOT
 from harness.predictors.proxy import Proxy
 from harness.predictors.proxy_card import CARD, ENCODER, FIELDS, TOKENIZER, WEIGHTS
 from harness.runs import named_by
-from harness.runs.cells import Cell, run_cell
-from harness.runs.named_by import Changed, NamedBy
+from harness.runs.cells import run_cell
+from harness.runs.provenance import package_version
 from harness.tests.support.checkouts import copy_of_the_project, python
 from harness.tests.support.configured import first_cell_of
+from harness.tests.support.traces import ASKING, SMALL, asking, write_prompts
 
-SMALL = ("workload.requests=5", "policy=fcfs_continuous", "system=fixed")
 INSTALLED = "harness.runs.named_by.package_version"
 POLICY = """
 from baselines.fcfs import Fcfs
@@ -44,25 +38,10 @@ def run_name(*words: str) -> str:
 
 @pytest.fixture
 def prompts(tmp_path: Path) -> Path:
-    path = tmp_path / "prompts.jsonl"
-    path.write_text("".join(f'{{"prompt_tokens": {n}}}\n' for n in range(10, 30)))
-    return path
+    return write_prompts(tmp_path / "prompts.jsonl")
 
 
-ENSEMBLE = (
-    "workload=mixinstruct",
-    "workload.models=[chatglm3-6b]",
-    "workload.requests=5",
-    "policy=vllm_0_3",
-    "system=fixed",
-)
-
-
-def asking(prompts: Path, *words: str) -> Cell:
-    """A cell that reads a file of prompts."""
-    return first_cell_of(*ENSEMBLE, f"workload.source={prompts}", *words)
-
-
+@pytest.mark.slow
 @pytest.mark.parametrize("package", ["numpy", "numba", "llvmlite", "scipy", "pandas"])
 def test_the_version_of_what_computes_is_in_the_name(
     package: str, monkeypatch: pytest.MonkeyPatch
@@ -72,10 +51,14 @@ def test_the_version_of_what_computes_is_in_the_name(
     with monkeypatch.context() as patch:
         patch.setattr(f"{package}.__version__", "0.0.1")
         loaded = run_name()
-    monkeypatch.setattr(INSTALLED, lambda name: "0.0.1" if name == package else version(name))
+    monkeypatch.setattr(
+        INSTALLED, lambda name: "0.0.1" if name == package else package_version(name)
+    )
     assert len({first, loaded, run_name()}) == 3
 
 
+@pytest.mark.slow
+@pytest.mark.vllm
 def test_packages_that_an_engine_computes_with_are_in_its_runs_names(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -84,7 +67,7 @@ def test_packages_that_an_engine_computes_with_are_in_its_runs_names(
     for package in ("vllm", "torch"):
         monkeypatch.setattr(
             INSTALLED,
-            lambda name, faked=package: "0.0.1" if name == faked else version(name),
+            lambda name, faked=package: "0.0.1" if name == faked else package_version(name),
         )
         for engine, found in names.items():
             found.append(run_name(f"engine={engine}"))
@@ -118,7 +101,7 @@ def test_a_dataset_of_the_hub_is_known_by_its_content(monkeypatch: pytest.Monkey
 
     def named(rows: list[object]) -> str:
         monkeypatch.setattr(datasets, "load_dataset", lambda name, split: Rows(prompt_tokens=rows))
-        return first_cell_of(*ENSEMBLE, "workload.source=hub").folder.name
+        return first_cell_of(*ASKING, "workload.source=hub").folder.name
 
     first = named(list(range(1, 30)))
     assert named(list(range(1, 30))) == first
@@ -148,6 +131,7 @@ def test_a_checkpoint_is_known_by_every_file(tmp_path: Path, changed: str) -> No
     assert Proxy(checkpoint=str(tmp_path), threads=1).measures
 
 
+@pytest.mark.vllm
 def test_models_and_texts_of_a_real_engine_are_known_by_their_content(tmp_path: Path) -> None:
     pytest.importorskip("vllm", reason="vLLM is not installed: make setup-vllm")
     model, texts = tmp_path / "model", tmp_path / "texts"
@@ -162,6 +146,7 @@ def test_models_and_texts_of_a_real_engine_are_known_by_their_content(tmp_path: 
     assert len(set(found)) == 3
 
 
+@pytest.mark.vllm
 def test_the_model_that_vllms_scheduler_is_asked_with_is_known(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -211,7 +196,7 @@ def test_a_policy_from_elsewhere_is_known_by_its_files(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_the_place_of_the_checkout_does_not_matter(tmp_path: Path) -> None:
     """Nor does that of a file in it."""
-    words = [*ENSEMBLE, "workload.source=scenarios/prompts.jsonl"]
+    words = [*ASKING, "workload.source=scenarios/prompts.jsonl"]
     ask = "from harness.tests.support.configured import first_cell_of; "
     ask += f"print(first_cell_of(*{words}).folder.name)"
     names = []
@@ -238,88 +223,3 @@ def test_provenance_says_what_a_run_is_named_by(prompts: Path, tmp_path: Path) -
     assert said["rests_on"]["versions"]["numpy"] == np.__version__
     assert set(said["rests_on"]["versions"]) == set(named_by.COMPUTES)
     assert said["rests_on"]["machine"] == {}
-
-
-def edited_while(cell: Cell, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Run a cell during which a line is added to a file."""
-    run = type(cell.engine).run
-
-    def edits(self: Engine, *arguments: Any) -> None:
-        run(self, *arguments)
-        with path.open("a") as text:
-            text.write('{"prompt_tokens": 999}\n')
-
-    monkeypatch.setattr(type(cell.engine), "run", edits)
-    run_cell(cell)
-
-
-def test_an_input_that_changes_meanwhile_fails_the_cell(
-    prompts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    cell = asking(prompts, f"results={tmp_path / 'results'}")
-    with pytest.raises(Changed, match=rf"^{prompts} changed after the command began, so nobody"):
-        edited_while(cell, prompts, monkeypatch)
-    assert not cell.folder.exists()
-
-
-def test_an_input_that_changed_before_the_cell_fails_it(prompts: Path, tmp_path: Path) -> None:
-    cell = asking(prompts, f"results={tmp_path / 'results'}")
-    was = prompts.read_text()
-    prompts.write_text(was + '{"prompt_tokens": 999}\n')
-    with pytest.raises(Changed, match="changed after the command began"):
-        run_cell(cell)
-    prompts.write_text(was)
-    run_cell(cell)
-    assert cell.folder.exists()
-
-
-FALSE: dict[str, Callable[[NamedBy], NamedBy]] = {
-    "the program was edited after": lambda named: replace(named, code="0" * 12),
-    "named by another machine": lambda named: replace(named, machine={"cpu": "another"}),
-    "named by numpy 0.0.1, this process has numpy 2": lambda named: replace(
-        named, versions={"numpy": "0.0.1"}
-    ),
-}
-
-
-@pytest.mark.parametrize("said", FALSE)
-def test_a_process_that_has_something_else_refuses_the_cell(said: str, tmp_path: Path) -> None:
-    """As a worker does that was started after an edit, or on another machine."""
-    cell = first_cell_of(*SMALL, f"results={tmp_path / 'results'}")
-    with pytest.raises(Changed, match=said):
-        run_cell(replace(cell, named=FALSE[said](cell.named)))
-    assert not (tmp_path / "results").exists()
-
-
-@pytest.mark.slow
-def test_a_program_that_changes_meanwhile_fails_the_cell_and_tells_which_file(
-    tmp_path: Path,
-) -> None:
-    copy = copy_of_the_project(tmp_path / "copy")
-    program = f"""
-from pathlib import Path
-from harness.tests.support.configured import first_cell_of
-from harness.runs.cells import run_cell
-from harness.runs.named_by import Changed
-cell = first_cell_of(*{[*SMALL, f"results={tmp_path / 'results'}"]})
-path = Path("harness/engines/ask.py")
-was = path.read_text()
-for text in (was + "#", was):
-    path.write_text(text)
-    try:
-        run_cell(cell)
-    except Changed as error:
-        print(error)
-    print(cell.folder.exists())
-"""
-    said = python(copy, program).splitlines()
-    assert said[0].startswith("harness/engines/ask.py changed after the command began")
-    assert said[1:] == ["False", "True"]
-
-
-def test_a_parquet_trace_is_read_and_hashed_once(tmp_path: Path) -> None:
-    path = tmp_path / "prompts.parquet"
-    pd.DataFrame({"prompt_tokens": range(10, 30)}).to_parquet(path)
-    cell = asking(path, f"results={tmp_path / 'results'}")
-    run_cell(cell)
-    assert inputs._had[str(path)] == {cell.named.files[str(path)]}
