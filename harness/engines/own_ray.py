@@ -39,7 +39,7 @@ def own_ray(slots: int, environment: Mapping[str, str]) -> Iterator[None]:
     """
     with _folder() as folder, _variables({**environment, "PYTHONPATH": _path()}):
         try:
-            _start(slots, folder)
+            start_ray(slots, _temp_dir=str(folder))
             yield
         finally:
             _ray().shutdown()
@@ -82,7 +82,8 @@ def _ray() -> Any:
     return ray
 
 
-def _start(slots: int, folder: Path) -> None:
+def start_ray(slots: int, **settings: Any) -> None:
+    """Ray with so many CPU slots, which nobody else reaches. Raises RayLost."""
     for attempt in range(1, _STARTS + 1):
         try:
             with _quiet(), _loopback():
@@ -91,8 +92,8 @@ def _start(slots: int, folder: Path) -> None:
                     num_cpus=slots,
                     include_dashboard=False,
                     _node_ip_address="127.0.0.1",
-                    _temp_dir=str(folder),
                     **_SILENT,
+                    **settings,
                 )
         except Exception as error:  # of many kinds, as its processes end
             _ray().shutdown()

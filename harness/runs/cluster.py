@@ -148,7 +148,8 @@ def _slots(ray: Any, cell: Cell) -> dict[str, float]:
     most = max(able, default=0.0)
     cpus = most if asked.cpus is None else float(asked.cpus)
     if not able or cpus > most:
-        raise ValueError(f"no node of the cluster has {cpus:g} CPUs and {asked.gpus} GPUs")
+        lacks = f"{asked.gpus} GPUs" if not able else f"{cpus:g} CPUs"
+        raise ValueError(f"no node of the cluster has {lacks}")
     return {"num_cpus": cpus, "num_gpus": float(asked.gpus)}
 
 
