@@ -31,7 +31,7 @@ def read_yaml(path: Path) -> Any:
     Raises ValueError, one sentence with file and line, where it cannot be read or may not say so.
     """
     text = text_of(path)
-    check_yaml(text, str(path))
+    check_yaml(text, str(path), loader=_LOADER)
     try:
         return yaml.load(text, Loader=_LOADER)
     except (yaml.YAMLError, ValueError) as error:
@@ -53,8 +53,10 @@ def in_one_line(error: Exception) -> str:
     return " ".join(str(error).split())
 
 
-def check_yaml(text: str, name: str) -> Mapping[str, int]:
+def check_yaml(text: str, name: str, *, loader: Any = yaml.SafeLoader) -> Mapping[str, int]:
     """The line of every dotted key of a text, whose name a sentence gives.
+
+    `loader` is of the kind that is going to read it: they do not refuse quite the same.
 
     Raises ValueError where it is no YAML, and for a key that is there twice or is no plain value, a
     tag, nesting or unfolding without end, and 1:30, which YAML would read as 90.
@@ -62,7 +64,7 @@ def check_yaml(text: str, name: str) -> Mapping[str, int]:
     reader = _Reader()
     mark = None
     try:
-        for event in yaml.parse(text, Loader=_LOADER):
+        for event in yaml.parse(text, Loader=loader):
             mark = event.start_mark
             reader.take(event)
     except yaml.MarkedYAMLError as error:

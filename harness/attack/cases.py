@@ -77,7 +77,7 @@ NUMBERS: Mapping[str, Sequence[str]] = {
 
 OTHERS = (
     *("engine", "hardware", "workload", "policy", "predictor", "system", "matrix", "skip", "vary"),
-    *("vary_at", "compare", "shows", "record", "name", "results", "variant", "tracking"),
+    *("vary_at", "compare", "shows", "record", "name", "variant", "tracking"),
     *("workload.model", "workload.lengths", "workload.arrivals", "policy.rule", "engine._target_"),
     *("workload._target_", "policy._target_", "system.dispatch", "system.placement"),
     *("hardware.gpu", "hardware.profile", "record.trace", "system.name", "policy.rule._target_"),
@@ -190,7 +190,7 @@ def of_trace(rng: Random) -> Case:
     return Case("trace", words, {name: text + "\n"}, is_marked=True)
 
 
-BAD_NUMBERS: tuple[object, ...] = (
+BAD_NUMBERS: Sequence[object] = (
     -1.0,
     float("nan"),
     float("inf"),
@@ -282,9 +282,4 @@ def write_case(case: Case, folder: Path) -> list[str]:
         else:
             path.write_text(content.replace(HERE, str(folder)), encoding="utf-8")
     words = (word.replace(HERE, str(folder)) for word in case.words)
-    results = (
-        []
-        if any(word.startswith("results=") for word in case.words)
-        else [f"results={folder}/results"]
-    )
-    return [*BASE, *results, *words]
+    return [*BASE, f"results={folder}/results", *words]

@@ -84,8 +84,8 @@ class ContinuousBatching:
                 raise ValueError(f"rule.max_num_{name} is {value}, it must be at least {least}")
         if self.max_padding_tokens < 0:
             raise ValueError(f"rule.max_padding_tokens is {self.max_padding_tokens}, not 0 or more")
-        if not 0.0 <= self.watermark < 1.0:
-            raise ValueError(f"rule.watermark is {self.watermark}, it must be in [0, 1)")
+        if not 0.0 <= self.watermark <= 1.0:
+            raise ValueError(f"rule.watermark is {self.watermark}, it must be from 0 to 1")
         if self.max_num_batched_tokens < self.max_num_seqs:
             raise ValueError(
                 f"rule.max_num_batched_tokens is {self.max_num_batched_tokens}, it must be at least"

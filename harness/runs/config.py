@@ -144,11 +144,7 @@ def check_variant(variant: str) -> None:
 def check(plain: Mapping[str, Any]) -> None:
     """Raise ValueError for what a configuration may not say; `plain` is resolved and typed."""
     _check_keys(plain)
-    for key in ("name", "dispatch", "placement"):
-        if key not in plain["system"]:
-            raise ValueError(f"system.{key} is missing")
-    if not isinstance(plain["system"].get("planner_parts", []), list):
-        raise ValueError(f"system.planner_parts={plain['system']['planner_parts']} is not a list")
+    _check_system(plain["system"])
     for key, least in (("workers", 1), ("seed", 0), ("uncertainty_draws", 0)):
         if plain[key] < least:
             raise ValueError(f"{key}={plain[key]}, it must be at least {least}")
@@ -175,6 +171,16 @@ def _check_keys(plain: Mapping[str, Any]) -> None:
             if name not in names:
                 said = unknown_name("configuration key", name, names)
                 raise ValueError(renamed_key(name) or said)
+
+
+def _check_system(system: Mapping[str, Any]) -> None:
+    for key in ("name", "dispatch", "placement"):
+        if key not in system:
+            raise ValueError(f"system.{key} is missing")
+    if not isinstance(system["name"], str) or not system["name"]:
+        raise ValueError(f"system.name={system['name']!r:.60} is not a text")
+    if not isinstance(system.get("planner_parts", []), list):
+        raise ValueError(f"system.planner_parts={system['planner_parts']} is not a list")
 
 
 def _check_results(folder: str) -> None:

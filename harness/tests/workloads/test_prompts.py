@@ -109,6 +109,31 @@ def test_a_damaged_file_is_one_sentence_that_names_it(
     assert "\n" not in str(raised.value)
 
 
+def test_a_mark_of_byte_order_is_no_part_of_a_row(tmp_path: Path) -> None:
+    path = tmp_path / "prompts.jsonl"
+    path.write_text('{"prompt_tokens": 7}\n', encoding="utf-8-sig")
+    assert list(draw(str(path), 1).tokens) == [7]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('{"prompt": "all"}\n{"prompt": "half \\ud800"}\n', "line 2 holds half a character"),
+        ('{"prompt_tokens": 5}\n' + "[" * 100_000, "line 2 is nested too deeply"),
+        ('{"prompt_tokens": 5}\n{"prompt_tokens": -1}\n', "row 2: prompt_tokens is -1"),
+    ],
+)
+def test_a_bad_row_is_refused_before_anything_is_drawn(
+    written: Callable[[str], str], text: str, said: str
+) -> None:
+    with pytest.raises(ValueError, match=said):
+        source(written(text))
+
+
+def test_a_whole_character_may_be_written_in_halves(written: Callable[[str], str]) -> None:
+    assert len(draw(written('{"prompt": "smile \\ud83d\\ude00"}\n'), 1).tokens) == 1
+
+
 def test_what_is_no_text_file_says_so(tmp_path: Path) -> None:
     for name, content in (("a.jsonl", b"\xff\xfe\xfa"), ("a.parquet", b"junk")):
         (tmp_path / name).write_bytes(content)
