@@ -72,7 +72,8 @@ def test_what_is_known_of_a_failure_is_kept(tmp_path: Path) -> None:
 def test_failed_cells_alone_are_tried_again_and_a_success_is_no_failure(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    served, serve = [], Simulator.run
+    served: list[int] = []
+    serve = Simulator.run
 
     def short_of_memory(self: Simulator, workload, system, recorder) -> None:  # type: ignore[no-untyped-def]
         served.append(len(served))

@@ -196,7 +196,8 @@ def test_a_driver_that_ends_in_mid_sweep_loses_nothing(
     children = below(process.pid)
     process.send_signal(ends)
     code = process.wait(60)
-    kept = runs_below(results)
+    # What it was writing has a summary too, and another name.
+    kept = {name: at for name, at in runs_below(results).items() if "/." not in name}
     assert 0 < len(kept) < 60
     said = (tmp_path / "said").read_text()
     assert not {"Traceback", "***"} & {*said.split()}
