@@ -115,6 +115,23 @@ def test_an_interrupt_has_its_own_code_and_line(
 
 
 @pytest.mark.slow
+def test_an_interrupt_while_modules_are_imported_is_a_line_too(elsewhere: Path) -> None:
+    program = f"""
+import os, runpy, signal, sys
+class Interrupts:
+    def find_spec(self, name, path=None, target=None):
+        if name == "hydra":
+            os.kill(os.getpid(), signal.SIGINT)
+sys.meta_path.insert(0, Interrupts())
+sys.argv = ["run.py"]
+runpy.run_path({str(COMMAND)!r}, run_name="__main__")
+"""
+    words = [sys.executable, "-c", program]
+    done = subprocess.run(words, cwd=elsewhere, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (130, "interrupted; finished cells are kept\n")
+
+
+@pytest.mark.slow
 def test_what_decides_a_result_decides_its_folder(tmp_path: Path) -> None:
     def folder(*words: str) -> str:
         return first_cell_of(*SMALL, *words).folder.name
