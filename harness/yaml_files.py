@@ -13,6 +13,8 @@ from typing import Any
 
 import yaml
 
+from harness import inputs
+
 DEEPEST = 50
 """Levels of lists and mappings in each other."""
 MOST_VALUES = 100_000
@@ -39,7 +41,7 @@ def read_yaml(path: Path) -> Any:
 def text_of(path: Path) -> str:
     """A file's text. Raises ValueError, naming the file, where there is none or it is no text."""
     try:
-        return path.read_text(encoding="utf-8")
+        return inputs.read(path).decode("utf-8")
     except OSError as error:
         raise ValueError(f"{path}: {error.strerror or error}") from None
     except UnicodeDecodeError as error:

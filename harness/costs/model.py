@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Protocol
 
+from harness import inputs
 from harness.costs.gpu_facts import GpuFacts, gpu_facts
 from harness.costs.iteration import MAX_REQUESTS, IterationTable, expand, work_seconds
 from harness.costs.model_facts import model_facts, model_of
@@ -85,6 +86,11 @@ class ProfileCosts:
     def memory_bytes(self) -> int:
         """Memory of one GPU, by the facts that the folder keeps or the list has."""
         return self._facts.memory_bytes
+
+    @property
+    def files(self) -> dict[str, str]:
+        """The folder's files by name, with their sha256."""
+        return inputs.digests(self._folder.glob("*.json"))
 
     def with_parts(self, parts: tuple[str, ...]) -> "ProfileCosts":
         """The same profiles with other components in an iteration."""

@@ -20,9 +20,9 @@ from harness.interface.policies import (
 )
 from harness.paths import ROOT
 from harness.predictors.ecdf import LENGTH_SAMPLES, Ecdf, load_lengths
-from harness.runs.cells import Cell, PredictorFactory, ReadsFiles, WorkloadFactory
+from harness.runs.cells import Cell, PredictorFactory, WorkloadFactory
 from harness.runs.matrix import Place
-from harness.runs.provenance import source_digest
+from harness.runs.named_by import basis_of
 from harness.runs.record import run_id
 
 DETERMINES = (
@@ -55,10 +55,12 @@ def cell_of(plain: Mapping[str, Any], place: Place, chosen: Mapping[str, str]) -
     engine, system = _serving(plain, models, believed=costs, true=costs)
     predictor_factory = _predictor_factory(plain["predictor"], system)
     determines = {key: plain[key] for key in DETERMINES}
-    named = {**determines, "files": _files(workload_factory, predictor_factory)}
+    named = basis_of(determines, engine, costs, workload_factory, predictor_factory)
     # A variation is known as one, also where another command has run the same as its own cell.
-    run = run_id(named | ({"varied": place.varied} if place.varied else {}), source_digest())
+    varied = {"varied": place.varied} if place.varied else {}
+    run = run_id({**determines, **named.rests_on(), **varied}, named.code)
     return Cell(
+        named=named,
         config={**determines, "chosen": chosen, "varied": place.varied},
         setting=place.setting,
         varied=place.varied,
@@ -105,11 +107,6 @@ def _predictor_factory(node: Mapping[str, Any], system: System) -> PredictorFact
         return None
     built: PredictorFactory = build(named, path="predictor", kind=PredictorFactory)
     return built
-
-
-def _files(workload: WorkloadFactory, predictor: PredictorFactory | None) -> dict[str, str]:
-    """What is read from outside the project, with its sha256."""
-    return {**workload.files, **(predictor.files if isinstance(predictor, ReadsFiles) else {})}
 
 
 def _serving(

@@ -87,7 +87,9 @@ class RunConfig:
     results: str = MISSING
     """Folder for run folders; relative to the project, not to where the command is given."""
     workers: int = MISSING
-    """Cells that run at the same time; with 1 no Ray is started."""
+    """Cells that run at the same time on this machine; with 1 no Ray is started."""
+    cluster: dict[str, Any] = field(default_factory=dict)
+    """Where cells run: `_target_` and its options."""
     uncertainty_draws: int = MISSING
     """Runs more with costs drawn from the error of their profile, for intervals; 0 for none."""
     record: RecordConfig = field(default_factory=RecordConfig)

@@ -54,6 +54,10 @@ REFUSED = {
     "+compare.axis=seed": "compare.reference is missing",
     "+compare={axis:seed,reference:0}": "compare.axis=seed is no axis of the matrix",
     "workload.requests=[": "workload.requests=[: no viable alternative at input '['",
+    "shows=[inference_seconds]": "No figure of a run is called 'inference_seconds'; closest: infer",
+    "shows=[folder]": "No figure of a run is called 'folder'",
+    "cluster=slurm": "No cluster is called 'slurm'; known: local, ray",
+    "cluster.address=x": "No configuration key is called 'cluster.address'",
     "name=" + "a" * 300: "name=aaaa",
     "results=''": "results='' cannot be the name of a folder",
     "results=.": "results=. is where the project is; results=results is below it",
@@ -84,30 +88,12 @@ def test_an_order_by_predictions_that_nobody_makes_is_refused(policy: str) -> No
     assert "orders by predicted lengths, and predictor=none predicts none" in said
 
 
-SERVED_NOWHERE = {
-    "hardware.gpu_count=1": "Llama-2-70b-chat-hf fits no plan: 1 GPUs",
-    "policy.rule.max_num_seqs=100000": "max_num_seqs is 100000, costs go from 1 to ",
-}
-"""What only shows when the cell runs."""
-
-
 @pytest.mark.parametrize("word", REFUSED)
 def test_bad_input_is_a_sentence_that_names_it(tmp_path: Path, word: str) -> None:
     said = refused(*ENSEMBLE, f"results={tmp_path}", *word.split())
     assert said.startswith(REFUSED[word])
     assert "\n" not in said
     assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize("word", SERVED_NOWHERE)
-def test_what_no_engine_can_serve_is_a_sentence(
-    tmp_path: Path, word: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    models = "workload.models=[Llama-2-70b-chat-hf]"
-    said = refused(*ENSEMBLE, f"results={tmp_path}", models, "workload.requests=4", word)
-    assert said.startswith(SERVED_NOWHERE[word])
-    assert list(tmp_path.iterdir()) == []
-    assert capsys.readouterr() == ("", "")
 
 
 TOP = "# @package _global_\n"

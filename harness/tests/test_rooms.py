@@ -19,15 +19,17 @@ from harness.tests.support.sources import (
 
 GROUND = {
     "harness.paths",
+    "harness.inputs",
     "harness.build",
     "harness.ranges_of_units",
     "harness.renamed",
     "harness.schema",
     "harness.trust",
     "harness.yaml_files",
+    "harness.hub",
 }
-"""Where the project is, objects from YAML nodes, how files are read, names of before: anybody may
-import them, they nothing but each other."""
+"""Where the project is, what was read and how, objects from YAML nodes, names of before and of a
+hub: anybody may import them, they nothing but each other."""
 
 ROOMS: dict[str, set[str]] = {
     **{name: set() for name in GROUND},
@@ -92,6 +94,7 @@ TOP = {
     "harness.report",
     "harness.publish",
     "harness.reproduce",
+    "harness.results",
     "harness.run",
     "harness.smoke_gpu",
     "harness.why",

@@ -1,12 +1,12 @@
 """Stored tables of arrivals: what may stand in them, and reading one."""
 
-import hashlib
 from collections.abc import Mapping
 from functools import cache
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
+from harness import inputs
 from harness.costs.model_facts import unknown_name
 from harness.paths import PROFILES
 from harness.schema import NotNegative, Schema, read_json
@@ -68,4 +68,4 @@ def arrival_table(name: str, needed: str) -> Mapping[str, Any]:
 
 def table_sha256(table: str) -> str:
     """Of the bytes of a stored table."""
-    return hashlib.sha256((TABLES / f"{table}.json").read_bytes()).hexdigest()
+    return inputs.sha256(TABLES / f"{table}.json")

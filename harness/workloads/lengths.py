@@ -4,7 +4,6 @@ Every class is named in a workload's `lengths`. Prompts and answers have streams
 of their own.
 """
 
-import hashlib
 from collections.abc import Mapping
 from functools import cache
 from typing import Annotated, Any, NamedTuple, Protocol
@@ -13,6 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from pydantic import Field
 
+from harness import inputs
 from harness.costs.model_facts import unknown_name
 from harness.paths import PROFILES
 from harness.predictors.ecdf import LENGTHS, Ecdf, load_lengths
@@ -24,6 +24,7 @@ Floats = NDArray[np.float64]
 Generator = np.random.Generator
 
 PAIRS = PROFILES / "pairs"
+AT_ONCE = 4096  # pairs
 
 
 class Drawn(NamedTuple):
@@ -117,32 +118,31 @@ class Paired:
                 f"workload.lengths.longest_output_tokens is {longest_output_tokens}, "
                 f"the shortest answer has {shortest}"
             )
-        self.datasets = {table: _sha256((PAIRS / f"{table}.json").read_bytes())}
+        self.datasets = {table: inputs.sha256(PAIRS / f"{table}.json")}
         if outputs is not None:
-            self.datasets[outputs] = _sha256((LENGTHS / f"{outputs}.json").read_bytes())
+            self.datasets[outputs] = inputs.sha256(LENGTHS / f"{outputs}.json")
 
     def _answers(self) -> tuple[Ecdf, ...]:
         return self._pairs.outputs if self._outputs is None else (self._outputs,)
 
     def draw(self, count: int, prompts: Generator, outputs: Generator) -> Drawn:
-        """As `Lengths`."""
-        found = self._draw_any(count, prompts, outputs)
-        while self._longest is not None and (found.output_tokens > self._longest).any():
-            kept = found.output_tokens <= self._longest
-            more = self._draw_any(int((~kept).sum()), prompts, outputs)
-            found = Drawn(
-                np.concatenate([found.prompt_tokens[kept], more.prompt_tokens]),
-                np.concatenate([found.output_tokens[kept], more.output_tokens]),
-            )
-        return found
+        """As `Lengths`. The first of many are those of few: pairs are drawn one after the other."""
+        parts = [Drawn(np.zeros(0, np.int64), np.zeros(0, np.int64))]
+        while (lack := count - sum(len(part.prompt_tokens) for part in parts)) > 0:
+            # As many at a time whoever asks, or their number would show in what comes after.
+            drawn = self._draw_any(AT_ONCE, prompts, outputs)
+            kept = drawn.output_tokens <= (self._longest or drawn.output_tokens.max())
+            parts.append(Drawn(*(tokens[kept][:lack] for tokens in drawn)))
+        return Drawn(*(np.concatenate(tokens) for tokens in zip(*parts, strict=True)))
 
     def _draw_any(self, count: int, prompts: Generator, outputs: Generator) -> Drawn:
         prompt_tokens = self._pairs.prompts.at_share(1.0 - prompts.random(count))
-        output_tokens = self._pairs.answers(prompt_tokens, 1.0 - outputs.random(count))
+        shares = outputs.random((count, 1 if self._outputs is None else 2))
+        output_tokens = self._pairs.answers(prompt_tokens, 1.0 - shares[:, 0])
         if self._outputs is not None:
             # a whole length stands for a range of ranks
             below, up_to = (self._pairs.rank(output_tokens - less) for less in (1, 0))
-            share = up_to - (up_to - below) * outputs.random(count)
+            share = up_to - (up_to - below) * shares[:, 1]
             output_tokens = self._outputs.at_share(share)
         return Drawn(prompt_tokens, output_tokens)
 
@@ -226,7 +226,3 @@ def _ecdf(raw: Mapping[str, Any], said: Mapping[str, str]) -> Ecdf:
         kind=said["kind"],
         source=said["source"],
     )
-
-
-def _sha256(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()

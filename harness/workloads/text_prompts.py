@@ -8,10 +8,11 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from harness import inputs
 from harness.costs.model_facts import model_facts
 from harness.interface.entities import Service, ServiceId
 from harness.workloads.arrivals import Arrivals
-from harness.workloads.prompts import as_count, file_sha256, read_rows, token_counts
+from harness.workloads.prompts import as_count, read_rows, token_counts
 from harness.workloads.settings import require_positive
 from harness.workloads.workload import Workload
 
@@ -52,8 +53,8 @@ class TextPrompts:
         self._requests, self._arrivals = requests, arrivals
         self._max_output_tokens = max_output_tokens
         self.models = (model,)
-        self.files: Mapping[str, str] = {str(self._path): file_sha256(self._path)}
-        check_texts(self._path, self.files[str(self._path)])
+        self.files: Mapping[str, str] = inputs.digests([self._path])
+        check_texts(self._path, inputs.sha256(self._path))
 
     def build(self, seed: int) -> Workload:
         """Same seed, same workload. Raises ValueError for a corrupt row and too few rows."""

@@ -48,6 +48,8 @@ WITH = "p.fig.x: "
     [
         ({"metric": "s"}, "metric=s: No word of a claim is called 'metric'"),
         ({"where": None}, "where is missing"),
+        ({"open": None}, "open is missing beside check"),
+        ({"quote": None}, "quote is missing beside check"),
         ({"quote": 3}, "quote=3 is not a text"),
         ({"setting": {"(400": None}}, "setting={'.400': None} is not a text"),
         ({"kind": "sped"}, "kind=sped is none of speedup"),

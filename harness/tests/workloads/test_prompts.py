@@ -16,11 +16,13 @@ from harness.tests.support.data import DATA
 from harness.workloads.prompts import Prompts, PromptSource
 
 STORED = LENGTHS.parent / "tokens_per_word.json"
+REVISION = "0123456789abcdef" * 2 + "01234567"
+HUB = f"some/prompts@{REVISION}"
 RATIO = json.loads(STORED.read_text())["tokens_per_word"]
 
 
 def source(name: str, profile: str = "mixinstruct_prompts") -> PromptSource:
-    return PromptSource(source=name, profile=profile, hub_dataset="some/prompts", hub_split="test")
+    return PromptSource(source=name, profile=profile, hub_dataset=HUB, hub_split="test")
 
 
 def draw(name: str, count: int, seed: int = 0) -> Prompts:
@@ -158,27 +160,27 @@ def test_a_relative_path_stays_where_it_was_given(
     assert list(relative.draw(1, np.random.default_rng(0)).tokens) == [9]
 
 
-def test_the_hub_is_asked_for_the_split(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_hub_is_asked_for_the_revision_of_a_split(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
 
     class Rows(dict[str, list[object]]):
         column_names = ("id", "instruction", "input")
 
-    def load(name: str, split: str) -> Rows:
-        asked.append((name, split))
+    def load(name: str, split: str, revision: str) -> Rows:
+        asked.append((name, split, revision))
         return Rows(id=[1, 2], instruction=["a b c", "d"], input=["", "e"])
 
     monkeypatch.setattr(datasets, "load_dataset", load)
     prompts = draw("hub", 2)
-    assert asked == [("some/prompts", "test")]
+    assert asked == [("some/prompts", "test", REVISION)]
     assert sorted(prompts.tokens) == [round(2 * RATIO), round(3 * RATIO)]
-    assert list(prompts.datasets) == ["some/prompts"]
+    assert list(prompts.datasets) == [HUB]
 
 
 def test_an_unreachable_hub_names_the_command_that_gets_the_dataset(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def load(name: str, split: str) -> SimpleNamespace:
+    def load(name: str, split: str, revision: str) -> SimpleNamespace:
         raise ConnectionError("no network")
 
     monkeypatch.setattr(datasets, "load_dataset", load)
@@ -187,7 +189,8 @@ def test_an_unreachable_hub_names_the_command_that_gets_the_dataset(
     said = str(raised.value)
     assert "(ConnectionError)" in said
     assert said.endswith(
-        """'import datasets; datasets.load_dataset("some/prompts", split="test")'"""
+        f"""'import datasets; datasets.load_dataset("some/prompts", split="test", """
+        f"""revision="{REVISION}")'"""
     )
 
 
