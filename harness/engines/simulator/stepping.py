@@ -8,6 +8,7 @@ from typing import Protocol
 import numpy as np
 
 from harness.engines.ask import ask_schedule, one_batch, refuse_idling
+from harness.engines.iteration_log import use_of
 from harness.engines.live import LiveState
 from harness.engines.recorder import GpuUse, Recorder
 from harness.engines.simulator.deciding import Deciding
@@ -125,6 +126,8 @@ class Stepper:
         if decision.steady and self.fast_forward and not prompts and flight.then is None:
             flight.iterations = self._steady_iterations(flight, decision.wake_s)
         live.kv.grow_all(batch.tokens)
+        if self.recorder.keep_iterations:
+            flight.use = use_of(live, batch.service, batch.tokens)
         if batch.until is Until.FIRST:
             self._pass_over(live, batch)
         for request in prompts:
@@ -193,6 +196,8 @@ class Stepper:
         self.recorder.intervals(
             live.group, GpuUse.BUSY, np.array([[flight.start_s, flight.ends_s]])
         )
+        for row in flight.rows():
+            self.recorder.iteration(live.group, row)
         arrays = self.state.arrays
         if flight.prompts:
             prefill_s = flight.ends_s - flight.start_s
