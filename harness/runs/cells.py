@@ -8,13 +8,23 @@ from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 import numpy as np
+import pandas as pd
 
 from harness.costs.model import ProfileCosts
 from harness.costs.uncertainty import intervals
 from harness.engines.engine import Engine
 from harness.engines.recorder import Recorder
 from harness.interface.policies import LengthPredictor, System
-from harness.runs.metrics import gpu_figures, offline_figures, request_figures
+from harness.runs.fairness import fairness_figures
+from harness.runs.metrics import (
+    class_figures,
+    decision_figures,
+    gpu_figures,
+    objective_figures,
+    offline_figures,
+    request_figures,
+)
+from harness.runs.objectives import met_objectives, solo_seconds
 from harness.runs.perfetto import write_trace
 from harness.runs.provenance import provenance
 from harness.runs.record import is_finished, write_run
@@ -94,11 +104,12 @@ def _serve(cell: Cell) -> None:
     started_s = time.time()
     workload = cell.workload_factory.build(cell.seed)
     recorder = Recorder(keep_iterations=cell.keep_iterations)
-    system = cell.system
-    if cell.predictor_factory is not None:
-        system = replace(system, predictor=cell.predictor_factory.of(workload, cell.seed))
-    cell.engine.run(workload, system, recorder)
-    figures: dict[str, object] = {**_summary(cell, cell.system, workload, recorder)}
+    cell.engine.run(workload, _predicted(cell, cell.system, workload), recorder)
+    figures: dict[str, object] = {**_summary(cell, cell.system, recorder)}
+    figures["by"] = class_figures(
+        recorder.requests, _met(cell, recorder), horizon_s=recorder.requests["finished_s"].max()
+    )
+    figures["decisions"] = decision_figures(recorder.decision_s)
     if cell.drawn:
         figures["uncertainty"] = intervals([_drawn(cell, *pair, workload) for pair in cell.drawn])
     write_run(
@@ -117,19 +128,36 @@ def _serve(cell: Cell) -> None:
     )
 
 
+def _predicted(cell: Cell, system: System, workload: Workload) -> System:
+    """The system with the cell's predictor, made anew: a run may leave its marks on one."""
+    if cell.predictor_factory is None:
+        return system
+    return replace(system, predictor=cell.predictor_factory.of(workload, cell.seed))
+
+
 def _drawn(cell: Cell, engine: Engine, system: System, workload: Workload) -> dict[str, float]:
     """Figures of the same cell with other costs."""
     recorder = Recorder()
-    engine.run(workload, system, recorder)
-    return _summary(cell, system, workload, recorder)
+    engine.run(workload, _predicted(cell, system, workload), recorder)
+    return _summary(cell, system, recorder)
 
 
-def _summary(
-    cell: Cell, system: System, workload: Workload, recorder: Recorder
-) -> dict[str, float]:
+def _met(cell: Cell, recorder: Recorder) -> "pd.Series[bool] | None":
+    """Which requests met the objectives of the configuration and their deadlines."""
+    given, requests = cell.config.get("slo"), recorder.requests
+    slo = given if isinstance(given, Mapping) else {}
+    solo_s = None
+    if slo.get("scale") is not None:
+        degrees = {str(name): degree for name, degree in sorted(recorder.deployed(), reverse=True)}
+        solo_s = solo_seconds(requests, cell.costs, degrees)
+    return met_objectives(requests, slo, horizon_s=requests["finished_s"].max(), solo_s=solo_s)
+
+
+def _summary(cell: Cell, system: System, recorder: Recorder) -> dict[str, float]:
     offline = offline_figures(recorder.requests, recorder.decision_s)
     horizon_s = offline["inference_s"]
-    loads_s = [cell.costs.load_s(service.id, 1) for service in workload.services]
+    loads_s = [cell.costs.load_s(*it) for it in recorder.deployed()] or [np.nan]
+    met = _met(cell, recorder)
     planned_s = (
         system.placement.planned_s if isinstance(system.placement, HasPlannedTime) else np.nan
     )
@@ -137,6 +165,8 @@ def _summary(
         **offline,
         **gpu_figures(recorder.gpu_frame(), gpus=cell.gpus, horizon_s=horizon_s),
         **request_figures(recorder.requests, horizon_s=horizon_s),
+        **({} if met is None else objective_figures(met, horizon_s=horizon_s)),
+        **fairness_figures(recorder.requests, horizon_s=horizon_s),
         "planned_inference_s": planned_s,
         "planned_error": abs(planned_s / horizon_s - 1.0),
         "load_s_min": min(loads_s),

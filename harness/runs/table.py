@@ -114,9 +114,8 @@ def as_table(
     axis = str(compare["axis"]) if compare else "system"
     places = _places(rows, settings, axis)
     keys = list(places.columns)
-    spans = [f"uncertainty.end_to_end_s.{end}" for end in ("low", "high")]
-    drawn = all(span in rows for span in spans)
-    frame = pd.concat([places, rows[[*shows, *(spans if drawn else ())]]], axis=1)
+    spans = [span for figure in shows for span in _span(figure) if span in rows]
+    frame = pd.concat([places, rows[[*shows, *spans]]], axis=1)
     grouped = frame.groupby(keys, sort=False, dropna=False)
     means = grouped.mean().assign(seeds=grouped.size()).reset_index()
     varies = axis in places and places[axis].nunique() > 1
@@ -128,10 +127,6 @@ def as_table(
     if means["seeds"].nunique() > 1:
         columns.append(("seeds", [_text(value) for value in means["seeds"]]))
     columns += _figures(means, keys, axis, reference, shows)
-    if drawn:
-        low, high = (means[span] for span in spans)
-        cells = [f"{a:,.1f} to {b:,.1f}" for a, b in zip(low, high, strict=True)]
-        columns.append(("95% by cost error", cells))
     for place, (header, cells) in enumerate(columns):
         # A header may break between its words, no cell and no word may.
         least = max(map(len, [*header.split(), *cells]))
@@ -140,6 +135,11 @@ def as_table(
     for line in zip(*(cells for _, cells in columns), strict=True):
         table.add_row(*line)
     return table
+
+
+def _span(figure: str) -> tuple[str, str]:
+    """Columns with the ends of a figure's interval, where it was drawn."""
+    return f"uncertainty.{figure}.low", f"uncertainty.{figure}.high"
 
 
 def _places(
@@ -174,12 +174,19 @@ def _figures(
     reference: Hashable,
     shows: Sequence[str],
 ) -> list[tuple[str, list[str]]]:
-    """Headers and cells of the figures, and how many times the reference's in the same setting."""
+    """Headers and cells of the figures, and how many times the reference's in the same setting.
+
+    Beside a figure that was drawn again with other costs stands the interval of that figure.
+    """
     columns = []
     for figure in shows:
         digits = DIGITS.get(figure, 1)
         name = FIGURES.get(figure, figure.replace("_", " "))
         columns.append((name, [f"{value:,.{digits}f}" for value in means[figure]]))
+        if all(span in means for span in _span(figure)):
+            ends = zip(*(means[span] for span in _span(figure)), strict=True)
+            cells = [f"{low:,.{digits}f} to {high:,.{digits}f}" for low, high in ends]
+            columns.append(("95% by cost error", cells))
         if reference is not None and figure in COMPARED:
             columns.append(("x", _times(means, figure, keys, axis, reference)))
     return columns
