@@ -8,6 +8,7 @@ import numpy as np
 
 from harness.build import build
 from harness.costs.model import PARTS, ProfileCosts
+from harness.costs.model_config import config_files
 from harness.costs.uncertainty import DrawnCosts
 from harness.engines.engine import Engine
 from harness.interface.entities import Cluster, GpuId
@@ -48,7 +49,8 @@ def cell_of(plain: Mapping[str, Any], place: Place, chosen: Mapping[str, str]) -
     engine, system = _serving(plain, models, believed=costs, true=costs)
     predictor_factory = _predictor_factory(plain["predictor"], system)
     determines = {key: plain[key] for key in DETERMINES}
-    named = {**determines, "files": _files(workload_factory, predictor_factory)}
+    files = _files(workload_factory, predictor_factory) | config_files(models)
+    named = {**determines, "files": files}
     # A variation is known as one, also where another command has run the same as its own cell.
     run = run_id(named | ({"varied": place.varied} if place.varied else {}), source_digest())
     return Cell(

@@ -95,6 +95,7 @@ def basis(rows: pd.DataFrame) -> str:
     low, high = f"{errors.min():.1%}", f"{errors.max():.1%}"
     error = "unknown" if errors.empty else low if low == high else f"{low} to {high}"
     sources = rows[[name for name in rows.columns if name.startswith("costs.source.")]]
+    sources = sources.dropna(axis=1, how="all")  # what only others of this scenario have run
     other = [name for name in sources if not (sources[name].dropna() == "measured").all()]
     return (
         f"simulated seconds, profile {profiles} (median error of a decode iteration: {error}; "
