@@ -13,7 +13,7 @@ import pandas as pd
 from harness.costs.model import ProfileCosts
 from harness.costs.uncertainty import intervals
 from harness.engines.engine import Engine
-from harness.engines.recorder import Recorder
+from harness.engines.recorder import GpuUse, Recorder
 from harness.interface.policies import LengthPredictor, System
 from harness.runs.fairness import fairness_figures
 from harness.runs.metrics import (
@@ -28,6 +28,7 @@ from harness.runs.objectives import met_objectives, solo_seconds
 from harness.runs.perfetto import write_trace
 from harness.runs.provenance import provenance
 from harness.runs.record import is_finished, write_run
+from harness.runs.validity import LOGGED_REQUESTS, outside_share
 from harness.workloads.workload import Workload
 
 
@@ -103,13 +104,15 @@ def _serve(cell: Cell) -> None:
     cell.engine.warm_up()
     started_s = time.time()
     workload = cell.workload_factory.build(cell.seed)
-    recorder = Recorder(keep_iterations=cell.keep_iterations)
+    logs = cell.keep_iterations or len(workload) <= LOGGED_REQUESTS
+    recorder = Recorder(keep_iterations=logs)
     cell.engine.run(workload, _predicted(cell, cell.system, workload), recorder)
     figures: dict[str, object] = {**_summary(cell, cell.system, recorder)}
     figures["by"] = class_figures(
         recorder.requests, _met(cell, recorder), horizon_s=recorder.requests["finished_s"].max()
     )
     figures["decisions"] = decision_figures(recorder.decision_s)
+    figures["outside_profile_share"] = _outside(cell, recorder)
     if cell.drawn:
         figures["uncertainty"] = intervals([_drawn(cell, *pair, workload) for pair in cell.drawn])
     write_run(
@@ -123,8 +126,22 @@ def _serve(cell: Cell) -> None:
         ),
         requests=recorder.requests,
         gpu=recorder.gpu_frame(),
-        iterations=recorder.iteration_frame(),
+        iterations=recorder.iteration_frame() if cell.keep_iterations else None,
         summary=figures,
+    )
+
+
+def _outside(cell: Cell, recorder: Recorder) -> float:
+    """Share of the busy GPU seconds beyond what the profile measured; NaN of measured seconds."""
+    if cell.engine.about.startswith("measured"):
+        return np.nan
+    gpu = recorder.gpu_frame()
+    busy = gpu[gpu["use"] == GpuUse.BUSY.value]
+    return outside_share(
+        recorder.iteration_frame(),
+        recorder.groups().values(),
+        cell.costs.measured_ranges,
+        busy_gpu_s=float((busy["end_s"] - busy["start_s"]).sum()),
     )
 
 

@@ -11,6 +11,7 @@ from rich.measure import Measurement
 from rich.table import Table
 
 from harness.costs.model_facts import unknown_name
+from harness.runs.basis import outside_note
 
 NAMES = {"system": "config.system.name"}
 """Summary columns of axes that are config groups."""
@@ -100,7 +101,7 @@ def basis(rows: pd.DataFrame) -> str:
     return (
         f"simulated seconds, profile {profiles} (median error of a decode iteration: {error}; "
         f"{len(sources.columns) - len(other)} of {len(sources.columns)} pairs of model and "
-        "tensor parallelism measured); "
+        f"tensor parallelism measured{''.join(f'; {note}' for note in outside_note(rows))}); "
         "extra s: planning, measured wall-clock on the machine that ran it"
     )
 

@@ -45,6 +45,7 @@ def test_a_cell_becomes_a_whole_folder(tmp_path: Path) -> None:
     assert summary["inference_s"] == requests["finished_s"].max()
     used = summary["gpu_busy_s"] + summary["gpu_loading_s"] + summary["gpu_idle_s"]
     assert used == pytest.approx(2 * summary["inference_s"])
+    assert 0 <= summary["outside_profile_share"] < 1
     costs = json.loads((cell.folder / "provenance.json").read_text())["costs"]
     assert costs["source"] == {"chatglm3-6b tp1": "measured"}
     assert 0 < costs["fit_error"] < 0.1
