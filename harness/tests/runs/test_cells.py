@@ -90,6 +90,7 @@ def summary_of(cell: Cell) -> dict[str, Any]:
     return dict(json.loads((cell.folder / "summary.json").read_text()))
 
 
+@pytest.mark.slow
 def test_draws_of_costs_are_served_with_the_predictor(tmp_path: Path) -> None:
     """Or an order by predictions would be that of arrivals, and so would its interval."""
     words = (*CHATS, f"results={tmp_path}", "uncertainty_draws=3", "predictor=oracle")

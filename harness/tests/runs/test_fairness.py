@@ -58,6 +58,7 @@ TIMES = st.lists(
 )
 
 
+@pytest.mark.slow
 @given(TIMES, st.integers(2, 4))
 def test_tenants_served_alike_are_served_fairly(
     times: list[tuple[int, int, int]], tenants: int
@@ -74,6 +75,7 @@ def test_tenants_served_alike_are_served_fairly(
             assert found["fairness_jain"] == pytest.approx(1.0)
 
 
+@pytest.mark.slow
 @given(TIMES, TIMES)
 def test_a_difference_is_bounded_by_all_service(
     one: list[tuple[int, int, int]], other: list[tuple[int, int, int]]

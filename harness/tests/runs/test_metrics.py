@@ -153,6 +153,7 @@ SPANS = st.lists(
 )
 
 
+@pytest.mark.slow
 @given(SPANS)
 def test_gpu_seconds_are_those_of_a_clock_that_ticks(
     spans: list[tuple[int, str, int, int]],
