@@ -11,7 +11,7 @@ import pytest
 
 from harness.predictors.recorded import Recorded
 from harness.tests.support.data import DATA
-from harness.workloads.trace import Trace
+from harness.workloads.recorded import Trace
 from harness.workloads.workload import Workload
 
 MODEL, OTHER = "vicuna-13b-v1.5", "opt-1.3b"
