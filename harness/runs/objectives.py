@@ -15,8 +15,6 @@ from harness.interface.entities import ServiceId, Work
 from harness.interface.policies import CostModel
 from harness.runs.metrics import latencies
 
-LIMITS = ("ttft_s", "tpot_s", "jct_s")
-
 
 def met_objectives(
     requests: pd.DataFrame,
@@ -32,7 +30,12 @@ def met_objectives(
     met anything. Deadlines count where requests have them.
     """
     each = latencies(requests, horizon_s=horizon_s)
-    rules = [~(each[name] > limit) for name in LIMITS if (limit := slo.get(name)) is not None]
+    limits = {
+        "ttft_s": slo.get("ttft_s"),
+        "tpot_s": slo.get("tpot_s"),
+        "jct_s": slo.get("jct_s"),
+    }
+    rules = [~(each[name] > limit) for name, limit in limits.items() if limit is not None]
     if (scale := slo.get("scale")) is not None and solo_s is not None:
         rules.append(each["jct_s"] <= scale * solo_s)
     if "deadline_s" in requests and requests["deadline_s"].notna().any():
