@@ -144,10 +144,14 @@ class Groups:
         return happened
 
     @property
-    def are_idle(self) -> bool:
-        """Whether none computes, loads or leaves, nor has anybody to serve."""
-        underway = self.loading or self.leaving or any(self.waiting.values())
-        return not underway and not any(served.has_work for served in self.live.values())
+    def have_work(self) -> bool:
+        """Whether anybody waits in a group that is live."""
+        return any(served.has_work for served in self.live.values())
+
+    @property
+    def come_and_go(self) -> bool:
+        """Whether any is still to load, or to leave."""
+        return bool(self.loading or self.leaving or any(self.waiting.values()))
 
     @property
     def _occupied(self) -> set[GpuId]:

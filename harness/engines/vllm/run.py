@@ -36,11 +36,7 @@ POLL_S = 0.002
 
 
 class Run:
-    """One run: the clock, the client, the groups and what is recorded of them.
-
-    Where groups come and go the clock runs from the first request to load one; else from when all
-    have loaded.
-    """
+    """One run: the clock, the client, the groups and what is recorded of them."""
 
     def __init__(
         self, *, options: VllmOptions, workload: Workload, system: System, recorder: Recorder
@@ -107,22 +103,24 @@ class Run:
         return time.monotonic() - self.epoch_s
 
     def start(self) -> None:
-        """Place and load the first groups, then let the client begin."""
+        """Place and load the first groups; the client begins before or, `loads_first`, after."""
         if self.options.ray:
             self.owns_ray = start_ray(len(self.options.cluster.gpus))
         self.predictions.foresee()
         self.epoch_s = time.monotonic()
+        if not self.options.loads_first:
+            self.client.start()
         self._place()
-        if not self.redeploys:
+        if self.options.loads_first:
             self.groups.wait()
             self.epoch_s = time.monotonic()
             for life in self.groups.lives.values():
                 life.asked_s = life.ready_s = 0.0
+            self.client.start()
         if has_gpus() and (nvml := open_nvml()) is not None:
             gpus = [int(gpu) for gpu in self.options.cluster.gpus]
             self.sampler = Sampler(nvml, gpus, self.clock)
             self.sampler.start()
-        self.client.start()
 
     def _place(self) -> None:
         """Ask for a deployment and make it so."""
