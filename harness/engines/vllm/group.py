@@ -1,5 +1,6 @@
 """One group on real vLLM: an engine in this process that is stepped by whoever owns it."""
 
+import gc
 import os
 import sys
 import time
@@ -8,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
+from weakref import WeakSet
 
 # Read by vLLM when it is imported: one process, no hub, no statistics sent, errors only.
 os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
@@ -85,6 +87,10 @@ def _without_lazy_library() -> Iterator[None]:
             sys.modules["llvmlite.binding.ffi"] = hidden
 
 
+_alive: "WeakSet[Any]" = WeakSet()
+"""Engines of this process: they share what vLLM sets up for torch's process groups."""
+
+
 def new_engine(settings: EngineSettings) -> Any:
     """A vLLM engine in this process."""
     more: dict[str, Any] = {}
@@ -112,12 +118,14 @@ def new_engine(settings: EngineSettings) -> Any:
         **more,
     ).create_engine_config()
     with _without_lazy_library():
-        return LLMEngine(
+        engine = LLMEngine(
             vllm_config=config,
             executor_class=Executor.get_class(config),
             log_stats=False,
             multiprocess_mode=False,
         )
+    _alive.add(engine)
+    return engine
 
 
 def engine_name() -> str:
@@ -262,5 +270,13 @@ class VllmGroup:
         return gone
 
     def stop(self) -> None:
-        """Free the engine's memory."""
-        self.engine.engine_core.shutdown()
+        """Free the engine's memory; what all engines of this process share goes with the last."""
+        _alive.discard(self.engine)
+        core = self.engine.engine_core
+        if not _alive:
+            core.shutdown()
+            return
+        # All that vLLM's own shutdown does but tear down the process groups.
+        core.engine_core.model_executor.shutdown()
+        core.engine_core.scheduler.shutdown()
+        gc.unfreeze()
