@@ -54,13 +54,15 @@ class Submission:
     """A request to be served: what policies may know, its prompt, and the length forced on it.
 
     `output_tokens` is None where the model ends its answer itself. A request that comes in again
-    has `produced` tokens of its answer already: they are computed with the prompt.
+    has `produced` tokens of its answer already: they are computed with the prompt. One that has
+    `moved` was in another group, or in this one before.
     """
 
     facts: Request
     prompt: Sequence[int]
     output_tokens: int | None
     produced: Sequence[int] = ()
+    moved: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,13 +238,19 @@ class VllmGroup:
                     detokenize=False,
                     temperature=0.0,
                     output_kind=RequestOutputKind.DELTA,
-                    extra_args=extra_args_of(facts),
+                    extra_args=extra_args_of(facts, moved=submission.moved),
                 ),
             )
 
     def predict(self, request: RequestId, length: LengthPrediction) -> None:
         """A length prediction is ready."""
         scheduler_of(self.engine).predict(request, length)
+
+    def hear(self, events: Sequence[Event]) -> None:
+        """What has happened in groups whose policy is not the same object."""
+        served = scheduler_of(self.engine).served
+        for event in events:
+            served.hear(event)
 
     def step(self) -> None:
         """Compute one iteration."""

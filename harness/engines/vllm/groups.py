@@ -25,6 +25,7 @@ from harness.interface.entities import (
     RequestId,
     ServiceId,
 )
+from harness.interface.events import Event
 
 
 class Served(Protocol):
@@ -43,6 +44,9 @@ class Served(Protocol):
 
     def predict(self, request: RequestId, length: LengthPrediction) -> None:
         """A length prediction is ready."""
+
+    def hear(self, events: Sequence[Event]) -> None:
+        """What has happened elsewhere, where its policy is not the same object."""
 
     def step(self) -> None:
         """Compute, or let compute."""
@@ -142,6 +146,12 @@ class Groups:
                 self._load(group)
                 happened = True
         return happened
+
+    def hear(self, events: Sequence[Event], *, but: GroupId | None) -> None:
+        """Tell the copies of the policy in other processes, those that load included."""
+        for name, served in (*self.live.items(), *self.loading.items()):
+            if name != but and isinstance(served, RayGroup):
+                served.hear(events)
 
     @property
     def have_work(self) -> bool:
