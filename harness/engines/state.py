@@ -13,6 +13,9 @@ Floats = NDArray[np.float64]
 ELSEWHERE = -2
 """Value of `RequestArrays.next`, beside NOBODY, that is no request: see there."""
 
+# Places in the last axis of `RequestArrays.pieces`
+END, VALUE, SLOPE, PIECE = range(4)
+
 LOG_COLUMNS = (
     "start_s",
     "duration_s",
@@ -37,7 +40,10 @@ class RequestArrays(NamedTuple):
     request that arrives in the same replica when this one is answered, NOBODY, or ELSEWHERE where
     the replica stops to say so. `joined`, `ends` and `place` are scratch of the replica that
     decodes the request: decode step at which it joined, at which it ends, and its position in the
-    replica's list.
+    replica's list. `reserved` is the context for which KV is set aside while it holds any, `grows`
+    (scratch) the decode step from which it takes blocks beyond that. `pieces` has what a key that
+    moves is made of: request, piece, and END, VALUE and SLOPE as in `MovingKey`; no rows where keys
+    stand still.
     """
 
     prompt: Ints
@@ -58,6 +64,9 @@ class RequestArrays(NamedTuple):
     joined: Ints
     ends: Ints
     place: Ints
+    reserved: Ints
+    grows: Ints
+    pieces: Floats
 
 
 def new_arrays(prompt: Ints, output: Ints, generated: Ints, arrival_s: Floats) -> RequestArrays:
@@ -82,6 +91,9 @@ def new_arrays(prompt: Ints, output: Ints, generated: Ints, arrival_s: Floats) -
         joined=np.zeros(count, np.int64),
         ends=np.zeros(count, np.int64),
         place=np.zeros(count, np.int64),
+        reserved=np.zeros(count, np.int64),
+        grows=np.zeros(count, np.int64),
+        pieces=np.zeros((0, 1, PIECE)),
     )
 
 

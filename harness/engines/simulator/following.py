@@ -1,27 +1,37 @@
 """Groups under a priority order: how one becomes a replica, in which order its requests wait."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from harness.costs.model import TableCosts
 from harness.engines.lifecycle import Lifecycle
-from harness.engines.simulator.fast.replica import ReplicaState, replica_rule
+from harness.engines.simulator.fast.arrays import ReplicaRule
+from harness.engines.simulator.fast.replica import ReplicaState, replica_rule, static_rule
 from harness.engines.simulator.group import GroupFactory, LiveGroup
-from harness.engines.state import Ints
-from harness.interface.decisions import ContinuousBatching, PriorityOrder
-from harness.interface.entities import ServiceId
+from harness.engines.state import END, PIECE, SLOPE, VALUE, Floats, Ints
+from harness.interface.decisions import (
+    ContinuousBatching,
+    MovingKey,
+    PriorityOrder,
+    StaticBatching,
+)
+from harness.interface.entities import Group, ServiceId
 from harness.interface.graph import NOBODY
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Following:
-    """Turns groups into replicas and gives them their requests in order."""
+    """Turns groups into replicas and gives them their requests in order.
+
+    `pieces` has the room for moving keys, by the number of pieces: replicas share it.
+    """
 
     lifecycle: Lifecycle
     costs: TableCosts
     factory: GroupFactory
     keeps_log: bool
+    pieces: dict[int, Floats] = field(default_factory=dict)
 
     def follow(self, live: LiveGroup, priority_order: PriorityOrder, *, chains: bool) -> None:
         """Turn a group into a replica.
@@ -29,42 +39,58 @@ class Following:
         With `chains` the next call of a chain arrives in it unasked where the order is that of
         arrival.
         """
-        rule = priority_order.rule
-        assert isinstance(rule, ContinuousBatching)
-        self._refuse(rule)
         (service,) = live.group.services
-        costs, tp = self.costs, live.group.tensor_parallel
-        in_numbers = replica_rule(
-            rule,
-            capacity_blocks=costs.kv_blocks(service, tp),
-            block_tokens=costs.block_tokens(service),
-            log=self.keeps_log,
-        )
         live.priority_order = priority_order
         ids = live.open_ids()
-        if priority_order.key is None and chains:
+        if priority_order.key is None and chains and not _reserves(priority_order):
             self._chain(service)
-        self._key(live, ids)
         live.members.clear()
         live.inbox.clear()
         live.kv = self.factory.ledger(live.group)
         state = self.lifecycle.state
-        table = costs.table(service, tp)
-        live.replica = ReplicaState.empty(table, in_numbers, state.arrays, state.now_s)
-        live.replica.add(ids, state.now_s)
+        table = self.costs.table(service, live.group.tensor_parallel)
+        in_numbers = self._in_numbers(priority_order, live.group, service)
+        replica = ReplicaState.empty(table, in_numbers, state.arrays, state.now_s)
+        replica.tell_keys = lambda ids: self._key(replica, priority_order, ids)
+        live.replica = replica
+        replica.tell_keys(ids)
+        replica.add(ids, state.now_s)
+
+    def _in_numbers(
+        self, priority_order: PriorityOrder, group: Group, service: ServiceId
+    ) -> ReplicaRule:
+        rule, costs = priority_order.rule, self.costs
+        capacity_blocks = costs.kv_blocks(service, group.tensor_parallel)
+        block_tokens, log = costs.block_tokens(service), self.keeps_log
+        if isinstance(rule, StaticBatching):
+            return static_rule(
+                rule,
+                capacity_blocks=capacity_blocks,
+                block_tokens=block_tokens,
+                log=log,
+                max_tokens=self.factory.max_num_batched_tokens,
+            )
+        self._refuse(rule)
+        return replica_rule(
+            rule,
+            capacity_blocks=capacity_blocks,
+            block_tokens=block_tokens,
+            log=log,
+            displaces=priority_order.displaces,
+        )
 
     def take_in(self, live: LiveGroup) -> None:
         """Requests of its inbox wait in the replica."""
         assert live.replica is not None
         ids = np.array(sorted(live.inbox), np.int64)
         live.inbox.clear()
-        self._key(live, ids)
+        live.replica.tell_keys(ids)
         live.replica.add(ids, self.lifecycle.state.now_s)
 
     def reorder(self, live: LiveGroup) -> None:
         """Order the waiting requests of a replica anew."""
         assert live.replica is not None
-        self._key(live, live.open_ids())
+        live.replica.tell_keys(live.open_ids())
         live.replica.add(live.replica.withdraw(everything=False), self.lifecycle.state.now_s)
 
     def _refuse(self, rule: ContinuousBatching) -> None:
@@ -74,12 +100,36 @@ class Following:
             if asked > most:
                 raise ValueError(f"the policy's {name}={asked} exceeds the engine's {most}")
 
-    def _key(self, live: LiveGroup, ids: Ints) -> None:
-        assert live.priority_order is not None
-        state, key = self.lifecycle.state, live.priority_order.key
-        state.arrays.key[ids] = (
-            state.arrays.arrival_s[ids] if key is None else key(state.table(ids))
-        )
+    def _key(self, replica: ReplicaState, order: PriorityOrder, ids: Ints) -> None:
+        """Tell a replica the keys of these requests, and what is reserved when they are admitted.
+
+        Those that hold KV keep what was set aside for them.
+        """
+        state = self.lifecycle.state
+        arrays, table = state.arrays, state.table(ids)
+        key = order.keys(table)
+        if isinstance(key, MovingKey):
+            self._set_pieces(replica, ids, key)
+            key = key.at(table.generated_tokens)
+        arrays.key[ids] = key
+        if _reserves(order):
+            free = (table.kv_tokens == 0) & ~np.isin(ids, replica.begun_ids())
+            arrays.reserved[ids[free]] = order.reserved_tokens(table)[free]
+
+    def _set_pieces(self, replica: ReplicaState, ids: Ints, key: MovingKey) -> None:
+        """Write the pieces of moving keys where the replica finds them."""
+        count = key.value.shape[1]
+        if count not in self.pieces:
+            requests = len(self.lifecycle.state.arrays.key)
+            self.pieces[count] = np.zeros((requests, count, PIECE))
+        pieces = self.pieces[count]
+        pieces[ids, :, END] = key.until_tokens
+        pieces[ids, :, VALUE], pieces[ids, :, SLOPE] = key.value, key.slope
+        asks = replica.rule.asks or bool(np.isfinite(key.until_tokens[:, -1]).any())
+        if asks and replica.rule.until:
+            raise ValueError("under static batching the last piece of a moving key must not end")
+        replica.rule = replica.rule._replace(moves=True, asks=asks)
+        replica.requests = replica.requests._replace(pieces=pieces)
 
     def _chain(self, service: ServiceId) -> None:
         """Calls of a chain follow each other within the replicas of a service."""
@@ -87,3 +137,8 @@ class Following:
         index = [s.id for s in workload.services].index(service)
         rows = (workload.service == index) & (graph.chain != NOBODY)
         self.lifecycle.state.arrays.next[rows] = graph.chain[rows]
+
+
+def _reserves(order: PriorityOrder) -> bool:
+    """Whether KV is set aside for those that are admitted."""
+    return order.reserve_tokens is not None or isinstance(order.rule, StaticBatching)

@@ -17,7 +17,7 @@ from harness.engines.live import LiveState
 from harness.engines.recorder import GpuUse, Recorder
 from harness.engines.simulator.group import LiveGroup
 from harness.engines.simulator.timeline import Kind, Timeline
-from harness.interface.decisions import Batch, ContinuousBatching, Decision, Until
+from harness.interface.decisions import Batch, Decision, Until
 from harness.interface.entities import RequestId, Work
 from harness.interface.events import Event, Iterated
 from harness.interface.filling import in_priority_order
@@ -113,18 +113,14 @@ class Stepper:
         decision, seconds = ask_schedule(self.policy, live.window, live, supports=self.supports)
         self.recorder.decided("schedule", seconds)
         priority_order = decision.priority_order
-        if (
-            priority_order is not None
-            and isinstance(priority_order.rule, ContinuousBatching)
-            and self.fast_forward
-        ):
+        if priority_order is not None and self.fast_forward:
             return decision
         live.absorb()
         if priority_order is None:
             self.apply(live, decision, pads=False)
         else:
             rule = priority_order.rule
-            batch = one_batch(live, rule, in_priority_order(live, priority_order))
+            batch = one_batch(live, priority_order, in_priority_order(live, priority_order))
             self.apply(live, batch, pads=rule.pads_prompts)
         return None
 

@@ -14,11 +14,16 @@ from harness.engines.state import LOG_COLUMNS, Floats, Ints
 
 # Positions in ReplicaArrays.counts
 WAITING, DECODING, PARTIAL, NEXT_ARRIVAL, STEPS, CONTEXT = range(6)
-LONGEST, USED_BLOCKS, HEAP, BUSY, LOGGED, FLIGHT, PREEMPTED, DONE, STOPPED, COUNTS = range(6, 16)
+LONGEST, USED_BLOCKS, HEAP, BUSY, LOGGED, FLIGHT, PREEMPTED, DONE, STOPPED = range(6, 15)
+# Decoding ones that take blocks as they grow, and that will but have not used up what is set aside;
+# those with a seat under an order that displaces; blocks of those that pause, or of all that a
+# static batch has begun; iterations of the static batch in flight
+GROWING, COVERED, SEATED, PAUSED, BATCH, COUNTS = range(15, 21)
 
 # Positions in ReplicaArrays.time_s: the last iteration boundary, the decode seconds of this call
-# (to share out attained GPU time), and how long the iteration in flight takes
-CLOCK, DECODED, FLIGHT_S, TIMES = range(4)
+# (to share out attained GPU time), and how long the iteration in flight takes, or all those of the
+# static batch in flight and the first of them
+CLOCK, DECODED, FLIGHT_S, FIRST_S, TIMES = range(5)
 
 # Positions in ReplicaArrays.work: what an iteration computes of prompts
 WORK_REQUESTS, WORK_TOKENS, WORK_PADDED, WORK_ATTENDED, WORKS = range(5)
@@ -28,7 +33,11 @@ LOG_START, LOG_DURATION, LOG_ITERATIONS, LOG_WORK = range(4)
 LOG_DECODES, LOG_CONTEXT, LOG_LONGEST = range(LOG_WORK + WORKS, len(LOG_COLUMNS))
 
 # Values of counts[FLIGHT]: which iteration has begun and ends after the horizon
-NOTHING, PROMPTS, CHUNKS, DECODES = range(4)
+NOTHING, PROMPTS, CHUNKS, DECODES, WHOLE = range(5)
+
+# Values of ReplicaRule.displaces and ReplicaRule.until; 0 stands for not at all
+PAUSE, RECOMPUTE = 1, 2
+FIRST, ALL = 1, 2
 
 
 class ReplicaArrays(NamedTuple):
@@ -36,8 +45,13 @@ class ReplicaArrays(NamedTuple):
 
     `chunk` gives the tokens that each of `partial` computes in the iteration begun; `work` what
     that is in all. `heap` orders decoding ids by their end;
-    `phase` counts them by the step (modulo the block) at which they need a new block. `done` lists
-    finished ids in the order of their end.
+    `phase` counts those that grow by the step (modulo the block) at which they need a new block.
+    `done` lists finished ids in the order of their end.
+
+    Under an order that displaces, `seats` has all of `decoding` and `partial` in that order
+    (`moved` is its scratch), those of `partial` need not have begun, and those that wait may hold
+    KV: they pause. Under static batching `partial` is the batch in flight, and who waits may hold
+    KV, too.
     """
 
     waiting: Ints
@@ -45,6 +59,8 @@ class ReplicaArrays(NamedTuple):
     partial: Ints
     chunk: Ints
     arrivals: Ints
+    seats: Ints
+    moved: Ints
     heap: Ints
     phase: Ints
     done: Ints
@@ -56,7 +72,11 @@ class ReplicaArrays(NamedTuple):
 
 
 class ReplicaRule(NamedTuple):
-    """A batch rule and the replica's KV in numbers. `log_on` asks for a row per run of batches."""
+    """A priority order's rule and the replica's KV in numbers.
+
+    `log_on` asks for a row per run of batches. `until` tells static batches (FIRST, ALL) from
+    continuous batching (0). `moves` says whether keys move, `asks` whether their last pieces end.
+    """
 
     chunked_prefill: bool
     pads: bool
@@ -67,6 +87,11 @@ class ReplicaRule(NamedTuple):
     capacity_blocks: int
     block_tokens: int
     log_on: bool
+    displaces: int = 0
+    moves: bool = False
+    asks: bool = False
+    until: int = 0
+    max_wait_s: float = 0.0
 
 
 def new_replica(ids: int, rule: ReplicaRule, log_rows: int) -> ReplicaArrays:
@@ -77,6 +102,8 @@ def new_replica(ids: int, rule: ReplicaRule, log_rows: int) -> ReplicaArrays:
         partial=np.zeros(rule.max_requests + 1, np.int64),
         chunk=np.zeros(rule.max_requests + 1, np.int64),
         arrivals=np.zeros(0, np.int64),
+        seats=np.zeros(rule.max_requests + 1, np.int64),
+        moved=np.zeros(rule.max_requests + 1, np.int64),
         heap=np.zeros(rule.max_requests + 1, np.int64),
         phase=np.zeros(rule.block_tokens, np.int64),
         done=np.zeros(ids + 1, np.int64),

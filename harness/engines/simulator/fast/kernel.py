@@ -35,6 +35,7 @@ from harness.engines.simulator.fast.arrays import (
     STOPPED,
     USED_BLOCKS,
     WAITING,
+    WHOLE,
     WORK_ATTENDED,
     WORK_PADDED,
     WORK_REQUESTS,
@@ -56,10 +57,13 @@ from harness.engines.simulator.fast.holders import (
     produce,
     write_log,
 )
+from harness.engines.simulator.fast.keys import must_ask
+from harness.engines.simulator.fast.seats import seat_chunks, seat_whole, take_seats
+from harness.engines.simulator.fast.static import begin_batch, end_batch, waits_until_s
 from harness.engines.state import RequestArrays
 
 # Why `advance` returned
-HORIZON, IDLE, FULL, STUCK, FOLLOWED = range(5)
+HORIZON, IDLE, FULL, STUCK, FOLLOWED, ASKED = range(6)
 
 
 @inlined
@@ -67,7 +71,10 @@ def _begin_prompts(
     table: IterationTable, requests: RequestArrays, replica: ReplicaArrays, rule: ReplicaRule
 ) -> bool:
     """Begin an iteration of whole prompts, if one can be admitted."""
-    admitted = admit_whole(requests, replica, rule)
+    if rule.displaces:
+        admitted = seat_whole(requests, replica, rule)
+    else:
+        admitted = admit_whole(requests, replica, rule)
     if admitted == 0:
         return False
     work = replica.work
@@ -79,11 +86,9 @@ def _begin_prompts(
 
 
 @inlined
-def _begin_chunks(
-    table: IterationTable, requests: RequestArrays, replica: ReplicaArrays, rule: ReplicaRule
-) -> bool:
-    """Begin an iteration of decodes and chunks, if there is a chunk to run."""
-    counts, work = replica.counts, replica.work
+def _choose_chunks(requests: RequestArrays, replica: ReplicaArrays, rule: ReplicaRule) -> None:
+    """Decodes first, then those in mid-prompt, then newcomers."""
+    counts = replica.counts
     make_room_to_decode(requests, replica, rule)
     needed = replica.phase[-counts[STEPS] % rule.block_tokens]
     counts[USED_BLOCKS] += needed
@@ -91,6 +96,18 @@ def _begin_chunks(
     if counts[PREEMPTED] == 0:
         admit_chunked(requests, replica, rule, budget)
     counts[USED_BLOCKS] -= needed
+
+
+@inlined
+def _begin_chunks(
+    table: IterationTable, requests: RequestArrays, replica: ReplicaArrays, rule: ReplicaRule
+) -> bool:
+    """Begin an iteration of decodes and chunks, if there is a chunk to run."""
+    counts, work = replica.counts, replica.work
+    if rule.displaces:
+        seat_chunks(requests, replica, rule)
+    else:
+        _choose_chunks(requests, replica, rule)
     if counts[PARTIAL] == 0:
         return False
     sum_chunks(requests, replica)
@@ -139,13 +156,16 @@ def _end_flight(requests: RequestArrays, replica: ReplicaArrays, rule: ReplicaRu
     counts = replica.counts
     duration_s, flight = replica.time_s[FLIGHT_S], counts[FLIGHT]
     counts[FLIGHT] = NOTHING
+    if flight == WHOLE:
+        end_batch(requests, replica, rule)
+        return
     if flight == DECODES:
         end_decodes(requests, replica, rule, 1, duration_s)
         return
     if rule.log_on:
         write_log(replica, duration_s, 1, flight == CHUNKS, True)
     if flight == CHUNKS:
-        step_decodes(replica, rule, 1, duration_s)
+        step_decodes(requests, replica, rule, 1, duration_s)
     pass_time(replica, duration_s)
     if flight == CHUNKS:
         finish_due(requests, replica, rule)
@@ -179,6 +199,29 @@ def _is_full(replica: ReplicaArrays, rule: ReplicaRule) -> bool:
 
 
 @inlined
+def _begin_static(
+    table: IterationTable,
+    requests: RequestArrays,
+    replica: ReplicaArrays,
+    rule: ReplicaRule,
+    horizon_s: float,
+) -> int:
+    """Begin the next static batch, or wait for requests; IDLE or STUCK if none."""
+    counts, clock_s = replica.counts, replica.time_s[CLOCK]
+    next_s = _next_arrival_s(requests, replica)
+    if counts[WAITING] == 0:
+        if next_s == np.inf:
+            return IDLE
+        replica.time_s[CLOCK] = min(next_s, horizon_s)
+        return HORIZON
+    until_s = waits_until_s(requests, replica, rule)
+    if clock_s < until_s:
+        replica.time_s[CLOCK] = min(until_s, next_s, horizon_s)
+        return HORIZON
+    return HORIZON if begin_batch(table, requests, replica, rule) else STUCK
+
+
+@inlined
 def _begin(
     table: IterationTable,
     requests: RequestArrays,
@@ -190,19 +233,28 @@ def _begin(
     counts = replica.counts
     counts[PREEMPTED] = 0
     _pull_arrivals(requests, replica)
+    if rule.until:
+        return _begin_static(table, requests, replica, rule, horizon_s)
+    if must_ask(requests, replica, rule):
+        return ASKED
+    if rule.displaces:
+        take_seats(requests, replica, rule)
     if rule.chunked_prefill:
         if _begin_chunks(table, requests, replica, rule):
             return HORIZON
     else:
         if _begin_prompts(table, requests, replica, rule):
             return HORIZON
-        make_room_to_decode(requests, replica, rule)
+        if not rule.displaces:
+            make_room_to_decode(requests, replica, rule)
     arrival_s = _next_arrival_s(requests, replica)
     if counts[DECODING] > 0:
-        # With every slot taken an arrival changes nothing before the next finish.
-        sees_s = arrival_s if counts[DECODING] < rule.max_requests else np.inf
+        # With every slot taken an arrival changes nothing before the next finish, unless it may
+        # displace somebody.
+        takes = rule.displaces or counts[DECODING] < rule.max_requests
+        sees_s = arrival_s if takes else np.inf
         run_decodes(table, requests, replica, rule, sees_s, horizon_s)
-    elif counts[WAITING] > 0:
+    elif counts[WAITING] + counts[PARTIAL] > 0:
         return STUCK
     elif arrival_s < np.inf:
         replica.time_s[CLOCK] = min(arrival_s, horizon_s)
@@ -223,8 +275,8 @@ def advance(
 
     No iteration begins at or after the horizon. Returns HORIZON, IDLE (no request left; the clock
     stays at the last boundary), FULL (make the log or the intervals longer and call again), STUCK
-    (the first waiting request can never be admitted) or FOLLOWED (a request that others wait for
-    was answered at the clock's time).
+    (the first waiting request can never be admitted), FOLLOWED (a request that others wait for
+    was answered at the clock's time) or ASKED (a decoding request's key is to be told anew).
     """
     enter(requests, replica, rule)
     status = HORIZON

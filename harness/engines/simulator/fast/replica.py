@@ -1,5 +1,6 @@
 """A group under a priority order: compiled state, its costs; how to advance, undo and read it."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import floor
 from typing import TypeVar
@@ -10,16 +11,22 @@ from numpy.typing import NDArray
 
 from harness.costs.iteration import MAX_REQUESTS, IterationTable
 from harness.engines.simulator.fast.arrays import (
+    ALL,
     BUSY,
     CLOCK,
     DECODING,
     DONE,
+    FIRST,
     FLIGHT,
     FLIGHT_S,
     LOGGED,
     NEXT_ARRIVAL,
     NOTHING,
     PARTIAL,
+    PAUSE,
+    PAUSED,
+    RECOMPUTE,
+    SEATED,
     STOPPED,
     WAITING,
     ReplicaArrays,
@@ -27,9 +34,9 @@ from harness.engines.simulator.fast.arrays import (
     new_replica,
 )
 from harness.engines.simulator.fast.heaps import count_followers, push_all
-from harness.engines.simulator.fast.kernel import FULL, STUCK, advance
-from harness.engines.state import LOG_COLUMNS, Floats, Ints, RequestArrays, forget
-from harness.interface.decisions import ContinuousBatching
+from harness.engines.simulator.fast.kernel import ASKED, FULL, STUCK, advance
+from harness.engines.state import END, LOG_COLUMNS, Floats, Ints, RequestArrays, forget
+from harness.interface.decisions import ContinuousBatching, Displaced, StaticBatching
 
 T = TypeVar("T", bound=np.generic)
 
@@ -44,18 +51,24 @@ _SAVED = (
     "prefill_s",
     "preempted_at_s",
     "preempted_s",
+    "key",
+    "reserved",
 )
 
 
 def replica_rule(
-    rule: ContinuousBatching, *, capacity_blocks: int, block_tokens: int, log: bool
+    rule: ContinuousBatching,
+    *,
+    capacity_blocks: int,
+    block_tokens: int,
+    log: bool,
+    displaces: Displaced | None = None,
 ) -> ReplicaRule:
-    """The rule in numbers.
+    """The rule in numbers; whether keys move is told later.
 
     Raises ValueError where decodes alone could exceed the token budget, or costs are not known.
     """
-    if not 1 <= rule.max_num_seqs <= MAX_REQUESTS:
-        raise ValueError(f"max_num_seqs is {rule.max_num_seqs}, costs go from 1 to {MAX_REQUESTS}")
+    max_requests = _known_size(rule.max_num_seqs)
     if rule.chunked_prefill and rule.max_num_batched_tokens < rule.max_num_seqs:
         raise ValueError(
             f"a chunked-prefill batch of {rule.max_num_seqs} requests needs a budget of at least "
@@ -64,24 +77,62 @@ def replica_rule(
     return ReplicaRule(
         chunked_prefill=rule.chunked_prefill,
         pads=rule.pads_prompts,
-        max_requests=rule.max_num_seqs,
+        max_requests=max_requests,
         max_tokens=rule.max_num_batched_tokens,
         max_padding=rule.max_padding_tokens,
         watermark_blocks=floor(rule.watermark * capacity_blocks),
         capacity_blocks=capacity_blocks,
         block_tokens=block_tokens,
         log_on=log,
+        displaces={None: 0, Displaced.PAUSE: PAUSE, Displaced.RECOMPUTE: RECOMPUTE}[displaces],
     )
+
+
+def static_rule(
+    rule: StaticBatching, *, capacity_blocks: int, block_tokens: int, log: bool, max_tokens: int
+) -> ReplicaRule:
+    """A rule of static batching in numbers; an engine computes at most `max_tokens` at once.
+
+    Raises ValueError where costs are not known.
+    """
+    return ReplicaRule(
+        chunked_prefill=False,
+        pads=rule.pads_prompts,
+        max_requests=_known_size(rule.max_num_seqs),
+        max_tokens=max_tokens,
+        max_padding=max_tokens,
+        watermark_blocks=0,
+        capacity_blocks=capacity_blocks,
+        block_tokens=block_tokens,
+        log_on=log,
+        until=FIRST if rule.refills else ALL,
+        max_wait_s=rule.max_wait_s,
+    )
+
+
+def _known_size(max_num_seqs: int) -> int:
+    if not 1 <= max_num_seqs <= MAX_REQUESTS:
+        raise ValueError(f"max_num_seqs is {max_num_seqs}, costs go from 1 to {MAX_REQUESTS}")
+    return max_num_seqs
+
+
+def _keep_keys(ids: Ints) -> None:
+    """For replicas whose keys are told once."""
 
 
 @dataclass(slots=True)
 class ReplicaState:
-    """A group under a priority order: compiled state, costs, and what it has reported."""
+    """A group under a priority order: compiled state, costs, and what it has reported.
+
+    `tell_keys` has the keys of these requests told anew, and with them what is reserved for those
+    that hold nothing.
+    """
 
     table: IterationTable
     rule: ReplicaRule
     requests: RequestArrays
     arrays: ReplicaArrays
+    tell_keys: Callable[[Ints], None] = _keep_keys
     reported: int = 0
     _ids: int = 0
 
@@ -121,41 +172,75 @@ class ReplicaState:
     def withdraw(self, *, everything: bool) -> Ints:
         """Take out the requests that hold no KV, or all of them; their KV is dropped."""
         arrays, counts = self.arrays, self.arrays.counts
+        waiting = arrays.waiting[: counts[WAITING]].copy()
+        holders = waiting[self.requests.kv[waiting] > 0]
         taken = [
-            arrays.waiting[: counts[WAITING]].copy(),
+            waiting[self.requests.kv[waiting] == 0],
             arrays.arrivals[counts[NEXT_ARRIVAL] :].copy(),
+            self._withdraw_unbegun(),
         ]
         counts[WAITING] = 0
         counts[NEXT_ARRIVAL] = len(arrays.arrivals)
         if everything:
-            holders = np.concatenate(
-                [arrays.decoding[: counts[DECODING]], arrays.partial[: counts[PARTIAL]]]
-            )
+            decoding = arrays.decoding[: counts[DECODING]]
+            holders = np.concatenate([holders, decoding, arrays.partial[: counts[PARTIAL]]])
             self.requests.preemptions[holders] += 1
             self.requests.preempted_at_s[holders] = arrays.time_s[CLOCK]
             self.requests.kv[holders] = 0
-            counts[DECODING] = counts[PARTIAL] = 0
+            counts[DECODING] = counts[PARTIAL] = counts[SEATED] = counts[PAUSED] = 0
             taken.append(holders)
+        else:
+            push_all(self.requests, arrays, holders)
         return np.sort(np.concatenate(taken))
+
+    def _withdraw_unbegun(self) -> Ints:
+        """Take out those that have a seat and nothing else."""
+        arrays, counts = self.arrays, self.arrays.counts
+        partial = arrays.partial[: counts[PARTIAL]]
+        begun = (self.requests.kv[partial] > 0) | np.isin(partial, self.begun_ids())
+        taken, kept = partial[~begun].copy(), int(begun.sum())
+        arrays.chunk[:kept] = arrays.chunk[: counts[PARTIAL]][begun]
+        arrays.partial[:kept] = partial[begun]
+        counts[PARTIAL] = kept
+        seats = arrays.seats[: counts[SEATED]]
+        seats = seats[~np.isin(seats, taken)]
+        arrays.seats[: len(seats)] = seats
+        counts[SEATED] = len(seats)
+        return taken
 
     def run_to(self, horizon_s: float) -> None:
         """Advance the replica. ValueError when its first waiting request can never be admitted."""
         if self.arrays.counts[FLIGHT] == NOTHING and self.arrays.time_s[CLOCK] >= horizon_s:
             return
-        while (
-            status := advance(self.table, self.requests, self.arrays, self.rule, horizon_s)
-        ) == FULL:
-            arrays = self.arrays
-            self.arrays = arrays._replace(
-                busy_s=_longer(arrays.busy_s, 2 * len(arrays.busy_s)),
-                log=_longer(arrays.log, 2 * len(arrays.log)),
-            )
+        while True:
+            status = advance(self.table, self.requests, self.arrays, self.rule, horizon_s)
+            if status == FULL:
+                arrays = self.arrays
+                self.arrays = arrays._replace(
+                    busy_s=_longer(arrays.busy_s, 2 * len(arrays.busy_s)),
+                    log=_longer(arrays.log, 2 * len(arrays.log)),
+                )
+            elif status == ASKED:
+                self._tell_keys_anew()
+            else:
+                break
         if status == STUCK:
             raise ValueError(
-                f"r{self.arrays.waiting[0]} can never be admitted: {self.rule.capacity_blocks} KV "
+                f"r{self._first_stuck()} can never be admitted: {self.rule.capacity_blocks} KV "
                 f"blocks of {self.rule.block_tokens} tokens, {self.rule.watermark_blocks} kept "
                 f"free, {self.rule.max_tokens} tokens a batch"
             )
+
+    def _first_stuck(self) -> int:
+        arrays = self.arrays
+        stuck = arrays.partial if arrays.counts[PARTIAL] else arrays.waiting
+        return int(stuck[0])
+
+    def _tell_keys_anew(self) -> None:
+        """Decoding requests are past the last piece of their key."""
+        decoding = np.sort(self.arrays.decoding[: self.arrays.counts[DECODING]])
+        ends = self.requests.pieces[decoding, -1, END]
+        self.tell_keys(decoding[ends <= self.requests.generated[decoding]])
 
     @property
     def flight_ends_s(self) -> float:
@@ -188,6 +273,12 @@ class ReplicaState:
                 arrays.arrivals[counts[NEXT_ARRIVAL] :],
             ]
         )
+
+    def begun_ids(self) -> Ints:
+        """Requests of which the iteration in flight computes a part of the prompt."""
+        arrays, counts = self.arrays, self.arrays.counts
+        partial = arrays.partial[: counts[PARTIAL] if counts[FLIGHT] != NOTHING else 0]
+        return partial[arrays.chunk[: len(partial)] > 0]
 
     def done(self) -> Ints:
         """Ids finished and not yet reported, in order of their end."""
