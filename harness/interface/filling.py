@@ -26,7 +26,6 @@ from harness.interface.seating import take_seats
 from harness.interface.views import GroupView, RequestView
 
 NOTHING_RESERVED: Mapping[RequestId, int] = MappingProxyType({})
-"""No KV is set aside: a request's KV grows block by block."""
 
 
 def is_decode(request: RequestView) -> bool:
@@ -138,11 +137,11 @@ def fill_displacing(
 ) -> None:
     """Fill one iteration with those who come first in the order, displacing who is behind them.
 
-    Arguments as of `fill_continuous`. Those who have seats and decode all run, with what
-    is left of the budget for prompts; without chunked prefill, whole prompts run alone first.
+    Arguments as of `fill_continuous`. Those with seats that decode all run, and prompts share what
+    they leave of the budget; without chunked prefill, whole prompts run alone first.
     """
     seated = take_seats(draft, order, rule, how, reserved)
-    decodes = [request for request in seated if is_decode(request)]
+    decodes = list(filter(is_decode, seated))
     prompts = [request for request in seated if not is_decode(request)]
     if not rule.chunked_prefill:
         fitting = _whole_prompts(prompts, rule)

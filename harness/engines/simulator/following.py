@@ -1,13 +1,15 @@
 """Groups under a priority order: how one becomes a replica, in which order its requests wait."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from harness.costs.model import TableCosts
 from harness.engines.lifecycle import Lifecycle
+from harness.engines.simulator.arriving import Arrivals
 from harness.engines.simulator.fast.arrays import ReplicaRule
-from harness.engines.simulator.fast.replica import ReplicaState, replica_rule, static_rule
+from harness.engines.simulator.fast.replica import ReplicaState
+from harness.engines.simulator.fast.rules import replica_rule, static_rule
 from harness.engines.simulator.group import GroupFactory, LiveGroup
 from harness.engines.state import END, PIECE, SLOPE, VALUE, Floats, Ints
 from harness.interface.decisions import (
@@ -31,6 +33,7 @@ class Following:
     costs: TableCosts
     factory: GroupFactory
     keeps_log: bool
+    arrivals: Arrivals
     pieces: dict[int, Floats] = field(default_factory=dict)
 
     def follow(self, live: LiveGroup, priority_order: PriorityOrder, *, chains: bool) -> None:
@@ -85,6 +88,8 @@ class Following:
         ids = np.array(sorted(live.inbox), np.int64)
         live.inbox.clear()
         live.replica.tell_keys(ids)
+        if self.arrivals.foretold:
+            self._foretell(live, live.replica, ids)
         live.replica.add(ids, self.lifecycle.state.now_s)
 
     def reorder(self, live: LiveGroup) -> None:
@@ -114,7 +119,28 @@ class Following:
         arrays.key[ids] = key
         if _reserves(order):
             free = (table.kv_tokens == 0) & ~np.isin(ids, replica.begun_ids())
-            arrays.reserved[ids[free]] = order.reserved_tokens(table)[free]
+            arrays.wanted[ids] = order.reserved_tokens(table)
+            arrays.reserved[ids[free]] = arrays.wanted[ids[free]]
+
+    def _foretell(self, live: LiveGroup, replica: ReplicaState, ids: Ints) -> None:
+        """Tell a replica which keys predictions will give, and when.
+
+        Where they do more than that, they come as events.
+        """
+        order, foretold = live.priority_order, self.arrivals.foretold
+        assert order is not None
+        known = np.array([i for i in ids.tolist() if i in foretold], np.int64)
+        if not len(known):
+            return
+        table = self.lifecycle.state.table(known)
+        means = [foretold[request].length.mean_tokens for request in known.tolist()]
+        key = order.keys(replace(table, predicted_mean_tokens=np.array(means)))
+        if isinstance(key, MovingKey) or order.reserve_tokens is not None:
+            for request in known.tolist():
+                self.arrivals.tell_later(request)
+            return
+        replica.requests.turned_key[known] = key
+        replica.requests.turns_s[known] = [foretold[r].now_s for r in known.tolist()]
 
     def _set_pieces(self, replica: ReplicaState, ids: Ints, key: MovingKey) -> None:
         """Write the pieces of moving keys where the replica finds them."""

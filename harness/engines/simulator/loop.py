@@ -120,6 +120,7 @@ class _Run:
             costs=engine.costs,
             factory=factory,
             keeps_log=recorder.keep_iterations,
+            arrivals=self.arrivals,
         )
 
     def _stepper(self) -> Stepper:
@@ -190,6 +191,7 @@ class _Run:
                     f"requests wait for ever: {waiting} unfinished and nothing is going to happen"
                 )
             self.state.now_s = next_s
+            self.arrivals.settle()
             self._finish(done)
             while due := self.timeline.pop_due(next_s):
                 self._happen(*due)

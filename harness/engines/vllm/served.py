@@ -186,7 +186,9 @@ class ServedGroup:
         self.pads_prompts = priority_order is not None and priority_order.rule.pads_prompts
         if priority_order is not None:
             decision = one_batch(self, priority_order, self._in_order(priority_order))
-        stands = priority_order is not None and priority_order.displaces is None
+        # An order that moves, or in which others may come first, need not stand.
+        moves = self._order is None
+        stands = priority_order is not None and priority_order.displaces is None and not moves
         self._note_repeat(decision, stands=stands)
         refuse_idling(self.policy, self, decision)
         return decision

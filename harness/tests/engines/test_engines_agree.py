@@ -14,15 +14,14 @@ from hypothesis import strategies as st
 
 from baselines.fcfs import Fcfs
 from baselines.round_robin import RoundRobin
+from harness.benchmarks.moving_policies import Ordered, allocating, moving
 from harness.build import build
 from harness.engines.engine import Engine
 from harness.engines.recorder import Recorder
 from harness.engines.simulator.loop import Simulator
-from harness.interface.decisions import Decision, PriorityOrder
+from harness.interface.decisions import PriorityOrder
 from harness.interface.entities import LengthPrediction, Request, Work
-from harness.interface.events import Event
-from harness.interface.policies import Capability, SchedulingPolicy, System
-from harness.interface.views import GroupView
+from harness.interface.policies import SchedulingPolicy, System
 from harness.tests.support.applications import applications
 from harness.tests.support.batches import Step, Watched, assert_same
 from harness.tests.support.policies import Paused, Reserving, Restless, Srpt
@@ -60,27 +59,13 @@ def policies() -> Iterator[Any]:
     by_prompt = PriorityOrder(
         lambda table: -table.prompt_tokens.astype(np.float64), rule(chunked_prefill=True)
     )
-    yield pytest.param(lambda: InOrder(by_prompt), id="longest prompt first")
+    yield pytest.param(lambda: Ordered(by_prompt), id="longest prompt first")
+    chunks = rule(chunked_prefill=True, max_num_seqs=MAX_NUM_SEQS // 2, tokens=TOKENS // 4)
+    for name, policy in (moving(chunks) | allocating(chunks, 4 * MAX_NUM_SEQS)).items():
+        yield pytest.param(lambda policy=policy: policy, id=name)
     yield pytest.param(lambda: Paused(), id="pauses")
     yield pytest.param(lambda: Reserving(), id="reserves")
     yield pytest.param(lambda: Srpt(), id="preempts")
-
-
-class InOrder:
-    """A priority order."""
-
-    requires: ClassVar[frozenset[Capability]] = frozenset()
-    subscribes: ClassVar[frozenset[type[Event]]] = frozenset()
-
-    def __init__(self, priority_order: PriorityOrder) -> None:
-        self._decision = Decision(priority_order=priority_order)
-
-    def observe(self, event: Event) -> None:
-        """Nothing to learn."""
-
-    def schedule(self, view: GroupView) -> Decision:
-        """The order."""
-        return self._decision
 
 
 def _small(path: Path) -> SchedulingPolicy:

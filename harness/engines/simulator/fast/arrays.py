@@ -17,8 +17,8 @@ WAITING, DECODING, PARTIAL, NEXT_ARRIVAL, STEPS, CONTEXT = range(6)
 LONGEST, USED_BLOCKS, HEAP, BUSY, LOGGED, FLIGHT, PREEMPTED, DONE, STOPPED = range(6, 15)
 # Decoding ones that take blocks as they grow, and that will but have not used up what is set aside;
 # those with a seat under an order that displaces; blocks of those that pause, or of all that a
-# static batch has begun; iterations of the static batch in flight
-GROWING, COVERED, SEATED, PAUSED, BATCH, COUNTS = range(15, 21)
+# static batch has begun; iterations of the static batch in flight; predictions that have come
+GROWING, COVERED, SEATED, PAUSED, BATCH, NEXT_TURN, COUNTS = range(15, 22)
 
 # Positions in ReplicaArrays.time_s: the last iteration boundary, the decode seconds of this call
 # (to share out attained GPU time), and how long the iteration in flight takes, or all those of the
@@ -43,6 +43,8 @@ FIRST, ALL = 1, 2
 class ReplicaArrays(NamedTuple):
     """One group: heap of waiting ids, lists of holders, arrivals to come, time, intervals, log.
 
+    `turns` has those whose prediction comes at a known time, which changes their key.
+
     `chunk` gives the tokens that each of `partial` computes in the iteration begun; `work` what
     that is in all. `heap` orders decoding ids by their end;
     `phase` counts those that grow by the step (modulo the block) at which they need a new block.
@@ -59,6 +61,7 @@ class ReplicaArrays(NamedTuple):
     partial: Ints
     chunk: Ints
     arrivals: Ints
+    turns: Ints
     seats: Ints
     moved: Ints
     heap: Ints
@@ -102,6 +105,7 @@ def new_replica(ids: int, rule: ReplicaRule, log_rows: int) -> ReplicaArrays:
         partial=np.zeros(rule.max_requests + 1, np.int64),
         chunk=np.zeros(rule.max_requests + 1, np.int64),
         arrivals=np.zeros(0, np.int64),
+        turns=np.zeros(0, np.int64),
         seats=np.zeros(rule.max_requests + 1, np.int64),
         moved=np.zeros(rule.max_requests + 1, np.int64),
         heap=np.zeros(rule.max_requests + 1, np.int64),

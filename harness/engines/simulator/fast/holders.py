@@ -111,7 +111,8 @@ def drop(requests: RequestArrays, replica: ReplicaArrays, rule: ReplicaRule, req
 
 @inlined
 def note_preempted(requests: RequestArrays, replica: ReplicaArrays, request: int) -> None:
-    """A request is preempted now."""
+    """A request is preempted now; when it begins again, what it then wants is set aside."""
+    requests.reserved[request] = requests.wanted[request]
     requests.preemptions[request] += 1
     requests.preempted_at_s[request] = replica.time_s[CLOCK]
 

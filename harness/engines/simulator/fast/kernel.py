@@ -26,7 +26,6 @@ from harness.engines.simulator.fast.arrays import (
     FLIGHT_S,
     LOGGED,
     LONGEST,
-    NEXT_ARRIVAL,
     NOTHING,
     PARTIAL,
     PREEMPTED,
@@ -43,10 +42,8 @@ from harness.engines.simulator.fast.arrays import (
     ReplicaArrays,
     ReplicaRule,
 )
+from harness.engines.simulator.fast.coming import next_arrival_s, next_turn_s, pull_all
 from harness.engines.simulator.fast.decodes import end_decodes, run_decodes, step_decodes
-from harness.engines.simulator.fast.heaps import (
-    push_waiting,
-)
 from harness.engines.simulator.fast.holders import (
     enter,
     finish_due,
@@ -173,25 +170,6 @@ def _end_flight(requests: RequestArrays, replica: ReplicaArrays, rule: ReplicaRu
 
 
 @inlined
-def _pull_arrivals(requests: RequestArrays, replica: ReplicaArrays) -> None:
-    """Requests that have arrived by now start waiting."""
-    counts = replica.counts
-    while counts[NEXT_ARRIVAL] < len(replica.arrivals):
-        request = replica.arrivals[counts[NEXT_ARRIVAL]]
-        if requests.arrival_s[request] > replica.time_s[CLOCK]:
-            return
-        push_waiting(requests, replica, request)
-        counts[NEXT_ARRIVAL] += 1
-
-
-@inlined
-def _next_arrival_s(requests: RequestArrays, replica: ReplicaArrays) -> float:
-    if replica.counts[NEXT_ARRIVAL] < len(replica.arrivals):
-        return float(requests.arrival_s[replica.arrivals[replica.counts[NEXT_ARRIVAL]]])
-    return np.inf
-
-
-@inlined
 def _is_full(replica: ReplicaArrays, rule: ReplicaRule) -> bool:
     """No room for another interval or log row."""
     no_log = rule.log_on and replica.counts[LOGGED] >= len(replica.log)
@@ -208,7 +186,7 @@ def _begin_static(
 ) -> int:
     """Begin the next static batch, or wait for requests; IDLE or STUCK if none."""
     counts, clock_s = replica.counts, replica.time_s[CLOCK]
-    next_s = _next_arrival_s(requests, replica)
+    next_s = next_arrival_s(requests, replica)
     if counts[WAITING] == 0:
         if next_s == np.inf:
             return IDLE
@@ -222,6 +200,22 @@ def _begin_static(
 
 
 @inlined
+def _begin_continuous(
+    table: IterationTable, requests: RequestArrays, replica: ReplicaArrays, rule: ReplicaRule
+) -> bool:
+    """Begin an iteration that computes prompts, if there are any to compute now."""
+    if rule.displaces:
+        take_seats(requests, replica, rule)
+    if rule.chunked_prefill:
+        return _begin_chunks(table, requests, replica, rule)
+    if _begin_prompts(table, requests, replica, rule):
+        return True
+    if not rule.displaces:
+        make_room_to_decode(requests, replica, rule)
+    return False
+
+
+@inlined
 def _begin(
     table: IterationTable,
     requests: RequestArrays,
@@ -232,27 +226,20 @@ def _begin(
     """Begin the next iteration (a run of decodes also ends here); IDLE or STUCK if none."""
     counts = replica.counts
     counts[PREEMPTED] = 0
-    _pull_arrivals(requests, replica)
+    pull_all(requests, replica)
     if rule.until:
         return _begin_static(table, requests, replica, rule, horizon_s)
     if must_ask(requests, replica, rule):
         return ASKED
-    if rule.displaces:
-        take_seats(requests, replica, rule)
-    if rule.chunked_prefill:
-        if _begin_chunks(table, requests, replica, rule):
-            return HORIZON
-    else:
-        if _begin_prompts(table, requests, replica, rule):
-            return HORIZON
-        if not rule.displaces:
-            make_room_to_decode(requests, replica, rule)
-    arrival_s = _next_arrival_s(requests, replica)
+    if _begin_continuous(table, requests, replica, rule):
+        return HORIZON
+    arrival_s = next_arrival_s(requests, replica)
     if counts[DECODING] > 0:
-        # With every slot taken an arrival changes nothing before the next finish, unless it may
+        # With every slot taken what comes changes nothing before the next finish, unless it may
         # displace somebody.
-        takes = rule.displaces or counts[DECODING] < rule.max_requests
-        sees_s = arrival_s if takes else np.inf
+        sees_s = np.inf
+        if rule.displaces or counts[DECODING] < rule.max_requests:
+            sees_s = min(arrival_s, next_turn_s(requests, replica))
         run_decodes(table, requests, replica, rule, sees_s, horizon_s)
     elif counts[WAITING] + counts[PARTIAL] > 0:
         return STUCK

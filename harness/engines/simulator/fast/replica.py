@@ -2,30 +2,26 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from math import floor
 from typing import TypeVar
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from harness.costs.iteration import MAX_REQUESTS, IterationTable
+from harness.costs.iteration import IterationTable
 from harness.engines.simulator.fast.arrays import (
-    ALL,
     BUSY,
     CLOCK,
     DECODING,
     DONE,
-    FIRST,
     FLIGHT,
     FLIGHT_S,
     LOGGED,
     NEXT_ARRIVAL,
+    NEXT_TURN,
     NOTHING,
     PARTIAL,
-    PAUSE,
     PAUSED,
-    RECOMPUTE,
     SEATED,
     STOPPED,
     WAITING,
@@ -36,7 +32,6 @@ from harness.engines.simulator.fast.arrays import (
 from harness.engines.simulator.fast.heaps import count_followers, push_all
 from harness.engines.simulator.fast.kernel import ASKED, FULL, STUCK, advance
 from harness.engines.state import END, LOG_COLUMNS, Floats, Ints, RequestArrays, forget
-from harness.interface.decisions import ContinuousBatching, Displaced, StaticBatching
 
 T = TypeVar("T", bound=np.generic)
 
@@ -54,66 +49,6 @@ _SAVED = (
     "key",
     "reserved",
 )
-
-
-def replica_rule(
-    rule: ContinuousBatching,
-    *,
-    capacity_blocks: int,
-    block_tokens: int,
-    log: bool,
-    displaces: Displaced | None = None,
-) -> ReplicaRule:
-    """The rule in numbers; whether keys move is told later.
-
-    Raises ValueError where decodes alone could exceed the token budget, or costs are not known.
-    """
-    max_requests = _known_size(rule.max_num_seqs)
-    if rule.chunked_prefill and rule.max_num_batched_tokens < rule.max_num_seqs:
-        raise ValueError(
-            f"a chunked-prefill batch of {rule.max_num_seqs} requests needs a budget of at least "
-            f"as many tokens, not {rule.max_num_batched_tokens}"
-        )
-    return ReplicaRule(
-        chunked_prefill=rule.chunked_prefill,
-        pads=rule.pads_prompts,
-        max_requests=max_requests,
-        max_tokens=rule.max_num_batched_tokens,
-        max_padding=rule.max_padding_tokens,
-        watermark_blocks=floor(rule.watermark * capacity_blocks),
-        capacity_blocks=capacity_blocks,
-        block_tokens=block_tokens,
-        log_on=log,
-        displaces={None: 0, Displaced.PAUSE: PAUSE, Displaced.RECOMPUTE: RECOMPUTE}[displaces],
-    )
-
-
-def static_rule(
-    rule: StaticBatching, *, capacity_blocks: int, block_tokens: int, log: bool, max_tokens: int
-) -> ReplicaRule:
-    """A rule of static batching in numbers; an engine computes at most `max_tokens` at once.
-
-    Raises ValueError where costs are not known.
-    """
-    return ReplicaRule(
-        chunked_prefill=False,
-        pads=rule.pads_prompts,
-        max_requests=_known_size(rule.max_num_seqs),
-        max_tokens=max_tokens,
-        max_padding=max_tokens,
-        watermark_blocks=0,
-        capacity_blocks=capacity_blocks,
-        block_tokens=block_tokens,
-        log_on=log,
-        until=FIRST if rule.refills else ALL,
-        max_wait_s=rule.max_wait_s,
-    )
-
-
-def _known_size(max_num_seqs: int) -> int:
-    if not 1 <= max_num_seqs <= MAX_REQUESTS:
-        raise ValueError(f"max_num_seqs is {max_num_seqs}, costs go from 1 to {MAX_REQUESTS}")
-    return max_num_seqs
 
 
 def _keep_keys(ids: Ints) -> None:
@@ -155,6 +90,7 @@ class ReplicaState:
         """Requests that wait from now on, or from their arrival where that is later."""
         if not self.has_work:
             self.arrays.time_s[CLOCK] = now_s
+        self._add_turns(ids)
         arrays, clock_s = self.arrays, self.arrays.time_s[CLOCK]
         is_later = self.requests.arrival_s[ids] > clock_s
         self._ids += len(ids) + count_followers(self.requests, ids)
@@ -168,6 +104,16 @@ class ReplicaState:
             arrivals=arrivals,
         )
         push_all(self.requests, self.arrays, ids[~is_later])
+
+    def _add_turns(self, ids: Ints) -> None:
+        """Predictions of some of these come at known times."""
+        turns_s, arrays = self.requests.turns_s, self.arrays
+        new = ids[np.isfinite(turns_s[ids])]
+        if len(new):
+            turns = np.concatenate([arrays.turns[arrays.counts[NEXT_TURN] :], new])
+            arrays.counts[NEXT_TURN] = 0
+            turns = turns[np.argsort(turns_s[turns], kind="stable")]
+            self.arrays = arrays._replace(turns=turns)
 
     def withdraw(self, *, everything: bool) -> Ints:
         """Take out the requests that hold no KV, or all of them; their KV is dropped."""
