@@ -44,12 +44,21 @@ class OrderedByPrediction(Ordered):
 def predicted_tokens(table: RequestTable) -> Floats:
     """Predicted answers; the limit where there is no prediction."""
     predicted = table.predicted_mean_tokens
-    return np.where(np.isnan(predicted), table.max_output_tokens, predicted)
+    return np.where(np.isnan(predicted), table.max_output_tokens.astype(np.float64), predicted)
 
 
 def remaining_tokens(table: RequestTable) -> MovingKey:
     """Predicted tokens less those generated; 1 once that is all that is left, or overrun."""
-    predicted = predicted_tokens(table)
+    return _remaining(predicted_tokens(table))
+
+
+def uneven_remaining_tokens(table: RequestTable) -> MovingKey:
+    """The same of made-up predictions, as uneven over equal requests as a poor predictor's are."""
+    made_up = table.id * 7919 % 97 * 2 * table.max_output_tokens // 97
+    return _remaining(made_up.astype(np.float64))
+
+
+def _remaining(predicted: Floats) -> MovingKey:
     one, never = np.ones_like(predicted), np.full_like(predicted, np.inf)
     return MovingKey(
         value=np.stack([predicted, one], axis=1),
@@ -65,8 +74,8 @@ def attained_tokens(table: RequestTable) -> MovingKey:
 
 
 def attained_quanta(table: RequestTable) -> MovingKey:
-    """Whole quanta of 32 tokens generated: told anew whenever one is over."""
-    ends = 32.0 * (table.generated_tokens // 32 + 1)[:, None]
+    """Whole quanta of 32 tokens generated: four are told, and four more when these are over."""
+    ends = 32.0 * (table.generated_tokens // 32)[:, None] + np.array([32.0, 64.0, 96.0, 128.0])
     return MovingKey(value=ends, slope=0.0 * ends, until_tokens=ends)
 
 
@@ -96,13 +105,20 @@ def moving(rule: ContinuousBatching) -> dict[str, Ordered]:
     pause, recompute = Displaced.PAUSE, Displaced.RECOMPUTE
     return {
         "shortest_remaining": OrderedByPrediction(PriorityOrder(remaining_tokens, rule, recompute)),
-        "shortest_remaining_paused": OrderedByPrediction(
-            PriorityOrder(remaining_tokens, rule, pause)
+        "shortest_remaining_uneven": Ordered(
+            PriorityOrder(uneven_remaining_tokens, rule, recompute)
         ),
-        "least_attained": Ordered(PriorityOrder(attained_tokens, rule, pause)),
+        "shortest_remaining_paused": Ordered(PriorityOrder(uneven_remaining_tokens, rule, pause)),
         "least_attained_quanta": Ordered(PriorityOrder(attained_quanta, rule, pause)),
         "five_queues": Ordered(PriorityOrder(queue_of_five, rule, pause)),
         "five_queues_admitting": Ordered(PriorityOrder(queue_of_five, rule)),
+    }
+
+
+def moving_every_token(rule: ContinuousBatching) -> dict[str, Ordered]:
+    """Policies under which another request may be first after every single token."""
+    return {
+        "least_attained_tokens": Ordered(PriorityOrder(attained_tokens, rule, Displaced.PAUSE)),
     }
 
 

@@ -14,7 +14,12 @@ from hypothesis import strategies as st
 
 from baselines.fcfs import Fcfs
 from baselines.round_robin import RoundRobin
-from harness.benchmarks.moving_policies import Ordered, allocating, moving
+from harness.benchmarks.moving_policies import (
+    Ordered,
+    allocating,
+    moving,
+    moving_every_token,
+)
 from harness.build import build
 from harness.engines.engine import Engine
 from harness.engines.recorder import Recorder
@@ -61,7 +66,9 @@ def policies() -> Iterator[Any]:
     )
     yield pytest.param(lambda: Ordered(by_prompt), id="longest prompt first")
     chunks = rule(chunked_prefill=True, max_num_seqs=MAX_NUM_SEQS // 2, tokens=TOKENS // 4)
-    for name, policy in (moving(chunks) | allocating(chunks, 4 * MAX_NUM_SEQS)).items():
+    for name, policy in (
+        moving(chunks) | moving_every_token(chunks) | allocating(chunks, 4 * MAX_NUM_SEQS)
+    ).items():
         yield pytest.param(lambda policy=policy: policy, id=name)
     yield pytest.param(lambda: Paused(), id="pauses")
     yield pytest.param(lambda: Reserving(), id="reserves")

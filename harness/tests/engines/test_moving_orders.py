@@ -1,5 +1,7 @@
 """Orders that move, displace and set KV aside: replicas do what deciding every iteration does."""
 
+from typing import ClassVar
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -66,7 +68,7 @@ LATENCIES_S = (0.0, 0.0131, 0.1317)
 class Guess:
     """Predictions that are wrong by up to twice, and late by so many seconds, or twice that."""
 
-    foresees = False
+    foresees: ClassVar[bool] = False
 
     def __init__(self, late_s: float) -> None:
         self._late_s = late_s

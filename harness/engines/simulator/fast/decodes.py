@@ -42,9 +42,8 @@ def run_decodes(
 ) -> None:
     """Run equal decode iterations until the next thing can change.
 
-    That is a finish, KV that is full or no longer set aside, a key that may pass another, the first
-    boundary at or after `sees_s`, or the last one within the horizon; if none ends within it, one
-    begins.
+    That is a finish, KV that is full or used up, a key that may pass another, the first boundary at
+    or after `sees_s`, or the last one within the horizon; if none ends within it, one begins.
     """
     counts = replica.counts
     batch, context = counts[DECODING], counts[CONTEXT]

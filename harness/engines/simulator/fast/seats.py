@@ -123,21 +123,29 @@ def _held(requests: RequestArrays, rule: ReplicaRule, request: int) -> int:
     return taken(requests, rule, request, held) if held > 0 else 0
 
 
-@compiled
+@inlined
 def _seat(requests: RequestArrays, replica: ReplicaArrays, rule: ReplicaRule, request: int) -> None:
     """A request with a seat decodes, or is among those whose prompt is to be computed."""
     counts = replica.counts
     context = requests.prompt[request] + requests.generated[request]
+    held = requests.kv[request]
     if _decodes(requests, replica, request):
-        held = requests.kv[request] + counts[STEPS] - requests.joined[request]
-        counts[USED_BLOCKS] += taken(requests, rule, request, held)
-    elif requests.generated[request] > 0 and requests.kv[request] == context - 1:
-        counts[USED_BLOCKS] += taken(requests, rule, request, requests.kv[request])
-        join(requests, replica, rule, request)
+        held += counts[STEPS] - requests.joined[request]
+    elif requests.generated[request] > 0 and held == context - 1:
+        _resume(requests, replica, rule, request)
     else:
-        counts[USED_BLOCKS] += taken(requests, rule, request, context)
+        held = context
         replica.partial[counts[PARTIAL]] = request
         counts[PARTIAL] += 1
+    counts[USED_BLOCKS] += taken(requests, rule, request, held)
+
+
+@compiled
+def _resume(
+    requests: RequestArrays, replica: ReplicaArrays, rule: ReplicaRule, request: int
+) -> None:
+    """One that has paused decodes on."""
+    join(requests, replica, rule, request)
 
 
 @compiled

@@ -112,28 +112,8 @@ def begin_batch(
     _fill(requests, replica, rule)
     if counts[PARTIAL] == 0:
         return False
-    work[:] = 0.0
-    decodes = context = longest = prompt = most = 0
-    least = np.int64(1 << 62)
-    for i in range(counts[PARTIAL]):
-        request, tokens = replica.partial[i], replica.chunk[i]
-        total = requests.kv[request] + tokens
-        left = requests.output[request] - requests.generated[request]
-        least, most = min(least, left), max(most, left)
-        if requests.kv[request] > 0:
-            decodes, context, longest = decodes + 1, context + total, max(longest, total)
-        else:
-            prompt = max(prompt, tokens)
-            work[WORK_REQUESTS] += 1
-            work[WORK_TOKENS] += tokens
-            work[WORK_ATTENDED] += float(tokens) * tokens
-        if requests.kv[request] == 0 or rule.until == FIRST:
-            start(requests, replica, request)
-    work[WORK_PADDED] = work[WORK_TOKENS]
-    if rule.pads:
-        work[WORK_PADDED] = work[WORK_REQUESTS] * prompt
-        work[WORK_ATTENDED] = work[WORK_REQUESTS] * (float(prompt) * prompt)
-    first_s = iteration_seconds(
+    decodes, context, longest = _sum_first(requests, replica, rule)
+    replica.time_s[FIRST_S] = iteration_seconds(
         table,
         int(work[WORK_REQUESTS]),
         int(work[WORK_TOKENS]),
@@ -143,15 +123,56 @@ def begin_batch(
         context,
         longest,
     )
-    counts[BATCH] = most if rule.until == ALL else least
+    counts[BATCH] = _iterations(requests, replica, rule)
     counts[FLIGHT] = WHOLE
-    replica.time_s[FIRST_S] = first_s
-    replica.time_s[FLIGHT_S] = first_s + _later_s(table, requests, replica)
+    replica.time_s[FLIGHT_S] = replica.time_s[FIRST_S] + _later_s(table, requests, replica)
     if rule.log_on:
         _write_first(replica, decodes, context, longest)
+    for i in range(counts[PARTIAL]):
+        if requests.kv[replica.partial[i]] == 0 or rule.until == FIRST:
+            start(requests, replica, replica.partial[i])
     if rule.until == FIRST and counts[PAUSED] > 0:
         _pass_over(requests, replica)
     return True
+
+
+@inlined
+def _sum_first(
+    requests: RequestArrays, replica: ReplicaArrays, rule: ReplicaRule
+) -> tuple[int, int, int]:
+    """Fill `work` with the prompts of a batch's first iteration.
+
+    Returns its decodes, and the sum and the longest of their contexts.
+    """
+    counts, work = replica.counts, replica.work
+    work[:] = 0.0
+    decodes = context = longest = prompt = 0
+    for i in range(counts[PARTIAL]):
+        request, tokens = replica.partial[i], replica.chunk[i]
+        if requests.kv[request] > 0:
+            total = requests.kv[request] + tokens
+            decodes, context, longest = decodes + 1, context + total, max(longest, total)
+        else:
+            prompt = max(prompt, tokens)
+            work[WORK_REQUESTS] += 1
+            work[WORK_TOKENS] += tokens
+            work[WORK_ATTENDED] += float(tokens) * tokens
+    work[WORK_PADDED] = work[WORK_TOKENS]
+    if rule.pads:
+        work[WORK_PADDED] = work[WORK_REQUESTS] * prompt
+        work[WORK_ATTENDED] = work[WORK_REQUESTS] * (float(prompt) * prompt)
+    return decodes, context, longest
+
+
+@inlined
+def _iterations(requests: RequestArrays, replica: ReplicaArrays, rule: ReplicaRule) -> int:
+    """Iterations until the first or the last of a batch is answered."""
+    least, most = np.int64(1 << 62), np.int64(0)
+    for i in range(replica.counts[PARTIAL]):
+        request = replica.partial[i]
+        left = requests.output[request] - requests.generated[request]
+        least, most = min(least, left), max(most, left)
+    return int(most if rule.until == ALL else least)
 
 
 @inlined
