@@ -45,7 +45,7 @@ class RequestArrays(NamedTuple):
     takes blocks beyond that. `pieces` has what a key that
     moves is made of: request, piece, and END, VALUE and SLOPE as in `MovingKey`; no rows where keys
     stand still. At `turns_s`, when its prediction comes, a request's key becomes `turned_key`,
-    where that was known ahead.
+    where that was known ahead; no rows where none is.
     """
 
     prompt: Ints
@@ -99,8 +99,8 @@ def new_arrays(prompt: Ints, output: Ints, generated: Ints, arrival_s: Floats) -
         reserved=np.zeros(count, np.int64),
         wanted=np.zeros(count, np.int64),
         grows=np.zeros(count, np.int64),
-        turns_s=np.full(count, np.inf),
-        turned_key=np.zeros(count),
+        turns_s=np.zeros(0),
+        turned_key=np.zeros(0),
         pieces=np.zeros((0, 1, PIECE)),
     )
 

@@ -22,11 +22,12 @@ from harness.interface.entities import Group, ServiceId
 from harness.interface.graph import NOBODY
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Following:
     """Turns groups into replicas and gives them their requests in order.
 
-    `pieces` has the room for moving keys, by the number of pieces: replicas share it.
+    `pieces` has the room for moving keys, by the number of pieces, `turns` that for the times of
+    predictions foretold and the keys that they give: replicas share both.
     """
 
     lifecycle: Lifecycle
@@ -35,6 +36,7 @@ class Following:
     keeps_log: bool
     arrivals: Arrivals
     pieces: dict[int, Floats] = field(default_factory=dict)
+    turns: tuple[Floats, Floats] | None = None
 
     def follow(self, live: LiveGroup, priority_order: PriorityOrder, *, chains: bool) -> None:
         """Turn a group into a replica.
@@ -139,8 +141,13 @@ class Following:
             for request in known.tolist():
                 self.arrivals.tell_later(request)
             return
-        replica.requests.turned_key[known] = key
-        replica.requests.turns_s[known] = [foretold[r].now_s for r in known.tolist()]
+        if self.turns is None:
+            requests = len(self.lifecycle.state.arrays.key)
+            self.turns = (np.full(requests, np.inf), np.zeros(requests))
+        turns_s, turned_key = self.turns
+        replica.requests = replica.requests._replace(turns_s=turns_s, turned_key=turned_key)
+        turned_key[known] = key
+        turns_s[known] = [foretold[r].now_s for r in known.tolist()]
 
     def _set_pieces(self, replica: ReplicaState, ids: Ints, key: MovingKey) -> None:
         """Write the pieces of moving keys where the replica finds them."""

@@ -108,6 +108,8 @@ class ReplicaState:
     def _add_turns(self, ids: Ints) -> None:
         """Predictions of some of these come at known times."""
         turns_s, arrays = self.requests.turns_s, self.arrays
+        if not len(turns_s):
+            return
         new = ids[np.isfinite(turns_s[ids])]
         if len(new):
             turns = np.concatenate([arrays.turns[arrays.counts[NEXT_TURN] :], new])
