@@ -1,8 +1,8 @@
 """Makes all that git tracks of what follows from runs: `python -m harness.publish`.
 
-For every paper and variant: runs, figures, verdicts; then the ranges of what papers leave open, the
-pages below results/pages and README's parts. Finished cells are kept, so that it can be called
-again. Measurements (bench, verify, fidelity ...) have commands of their own, which take --publish.
+For every paper and variant: runs, figures, verdicts; then the pages below results/pages and
+README's parts. Finished cells are kept, so that it can be called again. Measurements (bench,
+verify, fidelity ...) have commands of their own, which take --publish.
 Prints which verdicts differ from those of HEAD. The first step that fails ends it with its status.
 """
 
@@ -11,9 +11,8 @@ from collections.abc import Callable
 from functools import partial
 
 from harness import reproduce
-from harness.claims import changes, ranges
+from harness.claims import changes
 from harness.claims.figures import read_figures
-from harness.paths import ROOT
 from harness.report import readme
 from harness.runs import published
 from harness.runs.config import VARIANTS
@@ -26,11 +25,6 @@ def papers() -> list[str]:
     return sorted(path.parent.name for path in published.RESULTS.glob("claims/*/figures.yaml"))
 
 
-def sweeps() -> list[str]:
-    """Scenarios that sweep what a paper leaves open, told by their name."""
-    return sorted(path.stem for path in (ROOT / "scenarios" / "scenario").glob("*_open.yaml"))
-
-
 def steps() -> list[Step]:
     """What is done, in order."""
     found: list[Step] = []
@@ -39,9 +33,6 @@ def steps() -> list[Step]:
         shown = read_figures(published.RESULTS / "claims", paper).variants
         for variant in (name for name in VARIANTS if name not in shown):
             found.append(partial(reproduce.main, [paper, "--publish", "--variant", variant]))
-    for sweep in sweeps():
-        found.append(partial(reproduce.run, sweep, published.RESULTS))
-        found.append(partial(ranges.main, [sweep, "--publish"]))
     return [*found, partial(readme.main, [])]
 
 

@@ -32,6 +32,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from harness.claims.quantities import QUANTITIES, Setting
+from harness.claims.settling import Specification
 from harness.claims.verdicts import TOLERANCE, Band
 from harness.costs.model_facts import unknown_name
 
@@ -146,3 +147,23 @@ def _check_figures(rule: str, said: Any) -> None:
         raise ValueError(f"rule={rule} needs a figure or two of the paper, not paper={said}")
     if both[0] > both[-1]:
         raise ValueError(f"paper={said} is not [smallest, largest]")
+
+
+def over_range(check: Check, spec: Specification) -> Check:
+    """The check over the values that a choice of a range names, where that is one of its settings.
+
+    What a figure of a paper is averaged over may be what it leaves open.
+    """
+    if not isinstance(check.settings, Mapping):
+        return check
+    ranges: dict[str, Any] = {
+        f"config.{key}": {"each": value}
+        for key, value in spec.choices.items()
+        if is_range(check, key, [value])
+    }
+    return replace(check, settings={**check.settings, **ranges})
+
+
+def is_range(check: Check, key: str, values: Sequence[object]) -> bool:
+    """Whether the values of an open choice are lists of a check's settings."""
+    return f"config.{key}" in check.settings and all(isinstance(value, list) for value in values)

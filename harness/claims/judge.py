@@ -12,8 +12,8 @@ from typing import Any
 import pandas as pd
 
 from harness.claims import verdicts
-from harness.claims.checks import Check
-from harness.claims.measure import NotRunError, knows, measure, measure_table, over_range
+from harness.claims.checks import Check, is_range
+from harness.claims.measure import NotRunError, knows, measure, measure_table
 from harness.claims.quantities import Measured
 from harness.claims.reading import Claim
 from harness.claims.settling import (
@@ -95,7 +95,8 @@ def verdict_of(claim: Claim, summaries: Summaries, variant: str = "paper") -> di
         verdict = Verdict.INPUT if claim.input else Verdict.NOT_TESTABLE
         note = "; ".join(filter(None, (claim.input or claim.not_testable, claim.note)))
         return said | {"band": None, "verdict": str(verdict), "note": note} | rest
-    checks = claim.of(variant).checks
+    claim = claim.of(variant)
+    checks = claim.checks
     found = _findings(claim, checks, summaries, variant)
     verdict, why = settle(found)
     stated = found[0][1]
@@ -113,23 +114,32 @@ def _findings(
     pairs = [
         (check, pd.DataFrame() if check.table else summaries(check.scenario)) for check in checks
     ]
-    unknown = [
-        one.key
-        for one in claim.open
-        if not any(knows(check, one.key, rows, variant) for check, rows in pairs)
-    ]
-    # The authors' program may have no such choice to make.
-    left = [one for one in claim.open if variant == "paper" or one.key not in unknown]
-    specs = specifications({one.key: one.values for one in left})
-    if unknown and variant == "paper":
-        lost = Finding(Agreement.NOT_RUN, "", f"no run has {unknown[0]}")
-        return [(spec, lost) for spec in specs]
-    found = [worst([judge(check, rows, variant, spec) for check, rows in pairs]) for spec in specs]
-    stated, first = specs[0], found[0]
-    return [
-        (spec, _comparable(one, pairs, variant, stated=(stated, first), spec=spec))
-        for spec, one in zip(specs, found, strict=True)
-    ]
+    opened = {one.key: one.values for one in claim.open}
+    ranges = [key for key in opened if any(is_range(check, key, opened[key]) for check in checks)]
+    specs = specifications(opened, ranges)
+    for key in opened:
+        if not any(knows(check, key, rows, variant) for check, rows in pairs):
+            lost = Finding(Agreement.NOT_RUN, "", f"no run has {key}")
+            return [(spec, lost) for spec in specs if not spec.over]
+    found: list[tuple[Specification, Finding]] = []
+    for spec in specs:
+        one = worst([judge(check, rows, variant, spec) for check, rows in pairs])
+        if spec.varied and spec.varied not in ranges:
+            like = next(pair for pair in found if _is_without(pair[0], spec))
+            one = _comparable(one, pairs, variant, like=like, spec=spec)
+        told = one.agreement not in (Agreement.NOT_RUN, Agreement.NOT_COMPARABLE)
+        if told or not spec.over:
+            found.append((spec, one))
+    return found
+
+
+def _is_without(other: Specification, spec: Specification) -> bool:
+    """Whether `other` differs from `spec` by the value of its varied choice alone."""
+    key = spec.varied
+    return other.varied in ("", spec.over) and other.choices == {
+        **spec.choices,
+        key: other.choices[key],
+    }
 
 
 def _comparable(
@@ -137,20 +147,18 @@ def _comparable(
     pairs: Sequence[tuple[Check, pd.DataFrame]],
     variant: str,
     *,
-    stated: tuple[Specification, Finding],
+    like: tuple[Specification, Finding],
     spec: Specification,
 ) -> Finding:
     """The finding, unless it is the fewer settings it was run at that make it what it is.
 
-    Another value of an open choice says something where the stated one agrees as far at these
-    settings as at all of its own; of a choice that is the settings themselves it always does.
+    Another value of an open choice says something where the stated one (`like`) agrees as far at
+    these settings as at all of its own.
     """
-    if finding.settings == stated[1].settings or finding.agreement is Agreement.NOT_RUN:
+    if finding.settings == like[1].settings or finding.agreement is Agreement.NOT_RUN:
         return finding
-    if any(over_range(check, spec) != check for check, _ in pairs):
-        return finding
-    again = worst([judge(check, rows, variant, stated[0], spec) for check, rows in pairs])
-    if again.agreement is stated[1].agreement:
+    again = worst([judge(check, rows, variant, like[0], spec) for check, rows in pairs])
+    if again.agreement is like[1].agreement:
         return finding
     note = f"at fewer settings, where the stated value is {again.ours} ({again.agreement}), too"
     return replace(finding, agreement=Agreement.NOT_COMPARABLE, note=note)
@@ -163,6 +171,7 @@ def _as_row(spec: Specification, found: Finding) -> dict[str, Any]:
     return {
         "choices": dict(spec.choices),
         "varied": spec.varied,
+        "over": spec.over,
         "agreement": str(found.agreement),
         "value": value,
         "low": low,

@@ -7,13 +7,12 @@ of its authors' program.
 import itertools
 import json
 from collections.abc import Container, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from harness.claims.checks import Check, Matcher
+from harness.claims.checks import Check, Matcher, over_range
 from harness.claims.derived.columns import with_derived
 from harness.claims.quantities import Measured, Setting, short
 from harness.claims.settling import STATED, Specification
@@ -102,21 +101,6 @@ def _measured(
         )
         for matcher, baseline in against
     ]
-
-
-def over_range(check: Check, spec: Specification) -> Check:
-    """The check over the values that a choice of a range names, where that is one of its settings.
-
-    What a figure of a paper is averaged over may be what it leaves open.
-    """
-    if not isinstance(check.settings, Mapping):
-        return check
-    ranges = {
-        f"config.{key}": {"each": value}
-        for key, value in spec.choices.items()
-        if isinstance(value, list) and f"config.{key}" in check.settings
-    }
-    return replace(check, settings={**check.settings, **ranges})
 
 
 def _rows(check: Check, summaries: pd.DataFrame, variant: str, spec: Specification) -> pd.DataFrame:

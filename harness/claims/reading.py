@@ -10,8 +10,10 @@ Of a claim
     kind          speedup | gain | reduction | value | bound | shape: how the paper puts it
     paper         the figure, or [smallest, largest], as printed; words where kind is shape
     note          what a reader must know besides
-    open          what the paper leaves open and matters: a list of {key, values, source}
-    check         how it is tested, or a list of such, which must all hold: `harness.claims.checks`
+    open          what the paper leaves open and matters: a list of {key, values, source}; empty
+                  where nothing is, or nothing that could be run otherwise, which a note then says
+    check         how it is tested, or a list of such, which must all hold: `harness.claims.checks`.
+                  With it come `quote` and `open`
 
 or instead of `check`
 
@@ -30,10 +32,9 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from harness.claims.checks import Check, read_check
 from harness.costs.model_facts import unknown_name
+from harness.yaml_files import read_yaml
 
 Words = Mapping[str, Any]
 
@@ -74,10 +75,11 @@ class Claim:
         return {name: getattr(self, name) for name in names}
 
     def of(self, variant: str) -> "Claim":
-        """The claim as it is tested on runs of a variant."""
+        """The claim as it is tested on runs of a variant; a program leaves nothing open."""
         if variant == "paper":
             return self
-        return replace(self, checks=[replace(check, **check.code) for check in self.checks])
+        checks = [replace(check, **check.code) for check in self.checks]
+        return replace(self, open=(), checks=checks)
 
 
 WORDS = [one.name for one in fields(Claim) if one.name != "checks"] + ["check"]
@@ -90,10 +92,7 @@ def read_claims(path: Path) -> list[Claim]:
     """The claims of a paper. ValueError, one sentence, where the file is absent or says wrong."""
     if not path.is_file():
         raise ValueError(f"there are no claims at {path}")
-    try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except yaml.YAMLError as error:
-        raise ValueError(f"{path.name} is no YAML: {' '.join(str(error).split())}") from error
+    content = read_yaml(path)
     try:
         return claims_of(content)
     except ValueError as error:
@@ -136,6 +135,8 @@ def _claim(raw: Words, blocks: Mapping[str, Words]) -> Claim:
     given = [name for name in INSTEAD if name in raw]
     if len(given) != 1:
         raise ValueError(f"one of {', '.join(INSTEAD)} is needed, not {len(given)}")
+    if "check" in raw and (absent := [name for name in ("quote", "open") if name not in raw]):
+        raise ValueError(f"{absent[0]} is missing beside check")
     listed = raw.get("check", [])
     figure = {} if raw["kind"] == "shape" else {"paper": raw["paper"]}
     checks = [

@@ -12,12 +12,14 @@ not run            runs are missing: of the stated setting, of another value of 
                    such a value at enough settings to tell
 
 Choices are changed one at a time, all else at the stated setting; a value that was run at fewer
-settings counts if the stated one agrees as far at these alone as at all of its own. Figures over
-fewer than 5 seeds, or with requests unfinished, agree with nothing: they have the direction at
-most. A claim of several parts is as good as the worst of them.
+settings counts if the stated one agrees as far at these alone as at all of its own. Where the
+settings themselves are a choice, every other choice is judged at each of their values too, as far
+as it was run and counts there. Figures over fewer than 5 seeds, or with requests unfinished, agree
+with nothing: they have the direction at most. A claim of several parts is as good as the worst of
+them.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
@@ -43,12 +45,13 @@ class Verdict(StrEnum):
 class Specification:
     """A value for everything that a claim's paper leaves open.
 
-    `varied` names the choice that differs from the stated setting; empty where none does. `null`
-    holds the choices of which one value is null.
+    `varied` names the choice that differs from the stated setting, `over` one of settings that
+    differs besides; empty where none does. `null` holds the choices of which one value is null.
     """
 
     choices: Setting
     varied: str = ""
+    over: str = ""
     null: frozenset[str] = frozenset()
 
     def has_nothing(self, key: str) -> bool:
@@ -124,23 +127,44 @@ def deciding(found: Sequence[tuple[Specification, Finding]]) -> list[str]:
     """For each choice that turns agreement: its values that agree, and those that do not."""
     stated, first = found[0]
     texts = []
-    for key in dict.fromkeys(spec.varied for spec, _ in found if spec.varied):
+    alone = [(spec, one) for spec, one in found if not spec.over]
+    for key in dict.fromkeys(spec.varied for spec, _ in alone if spec.varied):
         cases = [(stated.choices[key], first.agreement)]
-        cases += [(spec.choices[key], one.agreement) for spec, one in found if spec.varied == key]
+        cases += [(spec.choices[key], one.agreement) for spec, one in alone if spec.varied == key]
         agree = [str(value) for value, agreement in cases if agreement is Agreement.AGREES]
         not_so = [str(value) for value, agreement in cases if agreement is not Agreement.AGREES]
         if agree and not_so:
             texts.append(f"{short(key)}: holds at {', '.join(agree)}, not at {', '.join(not_so)}")
+    held = [spec.choices for spec, one in alone if one.agreement is Agreement.AGREES]
+    for spec, one in found:
+        if not spec.over or one.agreement is not Agreement.AGREES:
+            continue
+        apart = {key: spec.choices[key] for key in (spec.varied, spec.over)}
+        if not any({**stated.choices, key: value} in held for key, value in apart.items()):
+            named = (f"{short(key)} {value}" for key, value in apart.items())
+            texts.append(f"holds at {' with '.join(named)}")
     return texts
 
 
-def specifications(opened: Mapping[str, Sequence[object]]) -> list[Specification]:
-    """The stated setting (the first value of every choice), then each other value on its own."""
+def specifications(
+    opened: Mapping[str, Sequence[object]], ranges: Collection[str] = ()
+) -> list[Specification]:
+    """The stated setting (the first value of every choice), then each other value on its own.
+
+    `ranges` names the choices of settings; what else is open is then taken over those values too.
+    """
     stated = {key: values[0] for key, values in opened.items()}
     null = frozenset(key for key, values in opened.items() if None in values)
     others = [
-        Specification({**stated, key: value}, key, null)
+        Specification({**stated, key: value}, key, null=null)
         for key, values in opened.items()
         for value in values[1:]
     ]
-    return [Specification(stated, null=null), *others]
+    pairs = [
+        replace(spec, choices={**spec.choices, key: value}, over=key)
+        for spec in others
+        for key in ranges
+        for value in opened[key][1:]
+        if spec.varied not in ranges
+    ]
+    return [Specification(stated, null=null), *others, *pairs]

@@ -67,7 +67,8 @@ class ContinuousBatching:
     is left of `max_num_batched_tokens`; otherwise an iteration holds whole prompts only, whenever
     one can be admitted, else decodes only. With `pads_prompts`, every prompt of an iteration counts
     and costs as much as the longest; `max_padding_tokens` bounds that waste. A request is admitted
-    only if `watermark` (0..1) of the KV blocks then stays free.
+    only if `watermark` (0..1) of the KV blocks then stays free. Everybody who runs computes a token
+    at least, so there is a token for each.
     """
 
     chunked_prefill: bool
@@ -76,6 +77,22 @@ class ContinuousBatching:
     max_num_batched_tokens: int
     max_padding_tokens: int
     watermark: float
+
+    def __post_init__(self) -> None:
+        """Refuse rules under which nothing could ever run, or not everybody could decode."""
+        for name, least in (("seqs", 1), ("batched_tokens", 1)):
+            value = getattr(self, f"max_num_{name}")
+            if value < least:
+                raise ValueError(f"rule.max_num_{name} is {value}, it must be at least {least}")
+        if self.max_padding_tokens < 0:
+            raise ValueError(f"rule.max_padding_tokens is {self.max_padding_tokens}, not 0 or more")
+        if not 0.0 <= self.watermark <= 1.0:
+            raise ValueError(f"rule.watermark is {self.watermark}, it must be from 0 to 1")
+        if self.max_num_batched_tokens < self.max_num_seqs:
+            raise ValueError(
+                f"rule.max_num_batched_tokens is {self.max_num_batched_tokens}, it must be at least"
+                f" rule.max_num_seqs, {self.max_num_seqs}: everybody who decodes computes a token"
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,8 +164,8 @@ class MovingKey:
         passed = (self.until_tokens <= generated_tokens[:, None]).sum(axis=1)
         piece = np.minimum(passed, self.until_tokens.shape[1] - 1)
         rows = np.arange(len(piece))
-        moved: Floats = self.value[rows, piece] + self.slope[rows, piece] * generated_tokens
-        return moved
+        moved = self.value[rows, piece] + self.slope[rows, piece] * generated_tokens
+        return np.where(np.isnan(moved), np.inf, moved)
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +175,8 @@ class PriorityOrder:
     Requests are ordered by `key`, lowest first, then by id. `key` is a pure function of facts and
     predictions (float64 per row of the table), so the engine may evaluate it for later arrivals
     without asking the policy again; where it depends on tokens generated too, it is a `MovingKey`,
-    which says how. None orders by arrival.
+    which says how. Who has none yet (NaN, as where nothing is predicted) comes last. None orders by
+    arrival.
 
     Without `displaces`, none is preempted to admit another but where a `StaticBatching` refills,
     and the order is one of admission and of giving way when KV is short. With it, those run that
@@ -198,7 +216,8 @@ class PriorityOrder:
                     f"the key of r{table.id[row]} ends at {key.until_tokens[row, -1]:g} tokens,"
                     f" {table.generated_tokens[row]} are generated"
                 )
-        return key
+            return key
+        return np.where(np.isnan(key), np.inf, key)
 
     def reserved_tokens(self, table: RequestTable) -> Ints:
         """Context tokens to set KV aside for when these are admitted; 0 for nothing.

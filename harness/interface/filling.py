@@ -84,10 +84,7 @@ def _holds_kv(request: RequestView) -> bool:
 
 
 def in_priority_order(view: GroupView, priority_order: PriorityOrder) -> list[RequestView]:
-    """Return the requests that are not running, lowest key first, then lowest id.
-
-    ValueError when the key does not give one number per request.
-    """
+    """Return the requests that are not running, lowest key first, then lowest id."""
     table = view.table
     key = priority_order.keys(table)
     if isinstance(key, MovingKey):

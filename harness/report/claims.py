@@ -9,6 +9,7 @@ from typing import Any
 
 from harness.claims import checks, reading, settling, verdicts
 from harness.claims.command import verdict_file
+from harness.claims.quantities import short
 from harness.claims.settling import Verdict
 from harness.claims.verdicts import Agreement
 from harness.report.markdown import read_json, table
@@ -68,10 +69,22 @@ def open_part(root: Path, paper: str) -> str:
 
 
 def _outcomes(claim: Claim, choice: Claim) -> str:
-    """Every value of a choice with what it leads to, all else as in the stated setting."""
-    key = choice["key"]
-    mine = [one for one in claim["specifications"] if one["varied"] in ("", key)]
-    return "; ".join(f"{one['choices'][key]}: {one['agreement']}" for one in mine)
+    """Every value of a choice with what it leads to, all else as in the stated setting.
+
+    In brackets what it leads to at further values of a choice of settings.
+    """
+    key, texts = choice["key"], []
+    for one in claim["specifications"]:
+        if one["varied"] in ("", key) and not one["over"]:
+            value = one["choices"][key]
+            pairs = [
+                f"at {short(pair['over'])} {pair['choices'][pair['over']]} {pair['agreement']}"
+                for pair in claim["specifications"]
+                if pair["over"] and pair["varied"] == key and pair["choices"][key] == value
+            ]
+            beside = f" ({', '.join(pairs)})" if pairs else ""
+            texts.append(f"{value}: {one['agreement']}{beside}")
+    return "; ".join(texts)
 
 
 RULES: tuple[tuple[str, ModuleType], ...] = (
@@ -102,29 +115,4 @@ def verdict_changes_part(root: Path, paper: str) -> str:
             differs = "yes" if code["verdict"] != own["verdict"] else ""
             rows.append((f"`{code['id']}`", own["ours"], code["ours"], *verdicts, differs))
     header = ("claim", "paper's method", "its program", "verdict", "verdict", "changes")
-    return table(header, rows)
-
-
-def ranges_part(root: Path) -> str:
-    """Per scenario that sweeps what a paper leaves open: the range of each comparison."""
-    rows = [
-        (
-            f"`{path.stem}`",
-            e["system"],
-            e["axis"],
-            e["value"],
-            e["count"],
-            f"{e['low']:.2f} to {e['high']:.2f}",
-        )
-        for path in sorted((root / "results" / "ranges").glob("*.json"))
-        for e in read_json(path)
-    ]
-    header = (
-        "scenario",
-        "system",
-        "open choice",
-        "value",
-        "runs",
-        "end to end over the reference's",
-    )
     return table(header, rows)

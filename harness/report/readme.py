@@ -16,7 +16,6 @@ from harness.report.claims import (
     claims_part,
     counts_part,
     open_part,
-    ranges_part,
     rules_part,
     verdict_changes_part,
 )
@@ -39,7 +38,6 @@ PARTS: Mapping[str, Callable[..., str]] = {
     "open": open_part,
     "rules": rules_part,
     "costs": costs_part,
-    "ranges": ranges_part,
     "predictor": predictor_part,
     "verify": verify_part,
     "bench": bench_part,

@@ -8,7 +8,7 @@ from harness import publish
 from harness.runs import published
 
 
-def test_every_paper_and_variant_then_sweeps_then_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_paper_and_variant_then_pages(monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[object] = []
 
     def say(*words: object, status: int = 0) -> int:
@@ -16,8 +16,6 @@ def test_every_paper_and_variant_then_sweeps_then_pages(monkeypatch: pytest.Monk
         return status
 
     monkeypatch.setattr("harness.reproduce.main", lambda words: say("reproduce", *words))
-    monkeypatch.setattr("harness.reproduce.run", lambda name, _: say("run", name))
-    monkeypatch.setattr("harness.claims.ranges.main", lambda words: say("ranges", *words))
     monkeypatch.setattr("harness.report.readme.main", lambda words: say("report", *words))
     monkeypatch.setattr("harness.claims.changes.main", lambda words: say("changes", *words))
     assert publish.main() == 0

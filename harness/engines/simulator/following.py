@@ -1,16 +1,22 @@
 """Groups under a priority order: how one becomes a replica, in which order its requests wait."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
+from time import perf_counter
 
 import numpy as np
 
+from harness.costs.iteration import IterationTable
 from harness.costs.model import TableCosts
 from harness.engines.lifecycle import Lifecycle
+from harness.engines.recorder import Recorder
 from harness.engines.simulator.arriving import Arrivals
+from harness.engines.simulator.deciding import Deciding
 from harness.engines.simulator.fast.arrays import ReplicaRule
 from harness.engines.simulator.fast.replica import ReplicaState
 from harness.engines.simulator.fast.rules import replica_rule, static_rule
 from harness.engines.simulator.group import GroupFactory, LiveGroup
+from harness.engines.simulator.stepping import GroupStepper
 from harness.engines.state import END, PIECE, SLOPE, VALUE, Floats, Ints
 from harness.interface.decisions import (
     ContinuousBatching,
@@ -26,14 +32,16 @@ from harness.interface.graph import NOBODY
 class Following:
     """Turns groups into replicas and gives them their requests in order.
 
+    Of an order's time to decide, what is recorded is that of its key; compiled code fills.
     `pieces` has the room for moving keys, by the number of pieces, `turns` that for the times of
     predictions foretold and the keys that they give: replicas share both.
     """
 
     lifecycle: Lifecycle
     costs: TableCosts
+    deciding: Deciding
+    recorder: Recorder
     factory: GroupFactory
-    keeps_log: bool
     arrivals: Arrivals
     pieces: dict[int, Floats] = field(default_factory=dict)
     turns: tuple[Floats, Floats] | None = None
@@ -53,7 +61,7 @@ class Following:
         live.inbox.clear()
         live.kv = self.factory.ledger(live.group)
         state = self.lifecycle.state
-        table = self.costs.table(service, live.group.tensor_parallel)
+        table = self._table(priority_order, live.group, service)
         in_numbers = self._in_numbers(priority_order, live.group, service)
         replica = ReplicaState.empty(table, in_numbers, state.arrays, state.now_s)
         replica.tell_keys = lambda ids: self._key(replica, priority_order, ids)
@@ -61,12 +69,20 @@ class Following:
         replica.tell_keys(ids)
         replica.add(ids, state.now_s)
 
+    def _table(
+        self, priority_order: PriorityOrder, group: Group, service: ServiceId
+    ) -> IterationTable:
+        """Costs of an iteration, deciding included but where that is charged by the batch."""
+        is_static = isinstance(priority_order.rule, StaticBatching)
+        costs = self.deciding.costs if is_static else self.deciding
+        return costs.table(service, group.tensor_parallel)
+
     def _in_numbers(
         self, priority_order: PriorityOrder, group: Group, service: ServiceId
     ) -> ReplicaRule:
         rule, costs = priority_order.rule, self.costs
         capacity_blocks = costs.kv_blocks(service, group.tensor_parallel)
-        block_tokens, log = costs.block_tokens(service), self.keeps_log
+        block_tokens, log = costs.block_tokens(service), self.recorder.keep_iterations
         if isinstance(rule, StaticBatching):
             return static_rule(
                 rule,
@@ -74,6 +90,7 @@ class Following:
                 block_tokens=block_tokens,
                 log=log,
                 max_tokens=self.factory.max_num_batched_tokens,
+                decide_s=self.deciding.before_s(0.0, whole=True),
             )
         self._refuse(rule)
         return replica_rule(
@@ -94,11 +111,22 @@ class Following:
             self._foretell(live, live.replica, ids)
         live.replica.add(ids, self.lifecycle.state.now_s)
 
-    def reorder(self, live: LiveGroup) -> None:
-        """Order the waiting requests of a replica anew."""
-        assert live.replica is not None
-        live.replica.tell_keys(live.open_ids())
-        live.replica.add(live.replica.withdraw(everything=False), self.lifecycle.state.now_s)
+    def look_again(
+        self, groups: Iterable[LiveGroup], fresh: list[int], stepper: GroupStepper
+    ) -> None:
+        """Groups order those anew whose predictions have become ready: `fresh`, empty afterwards.
+
+        Who waits in a replica does; the others are asked again.
+        """
+        for live in groups if fresh else ():
+            if not np.isin(fresh, live.open_ids()).any():
+                continue
+            if live.replica is None:
+                stepper.interrupt(live)
+                continue
+            live.replica.tell_keys(live.open_ids())
+            live.replica.add(live.replica.withdraw(everything=False), self.lifecycle.state.now_s)
+        fresh.clear()
 
     def _refuse(self, rule: ContinuousBatching) -> None:
         """Raise ValueError where a rule asks for larger batches than the engine has."""
@@ -112,7 +140,7 @@ class Following:
 
         Those that hold KV keep what was set aside for them.
         """
-        state = self.lifecycle.state
+        state, started_s = self.lifecycle.state, perf_counter()
         arrays, table = state.arrays, state.table(ids)
         key = order.keys(table)
         if isinstance(key, MovingKey):
@@ -123,6 +151,7 @@ class Following:
             free = (table.kv_tokens == 0) & ~np.isin(ids, replica.begun_ids())
             arrays.wanted[ids] = order.reserved_tokens(table)
             arrays.reserved[ids[free]] = arrays.wanted[ids[free]]
+        self.recorder.decided("schedule", perf_counter() - started_s)
 
     def _foretell(self, live: LiveGroup, replica: ReplicaState, ids: Ints) -> None:
         """Tell a replica which keys predictions will give, and when.

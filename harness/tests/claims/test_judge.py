@@ -194,6 +194,25 @@ def test_null_is_a_value_where_it_is_listed() -> None:
     assert "not at None" in verdict(opened(512, None), rows)["note"]
 
 
+def test_a_choice_is_judged_over_every_choice_of_settings_too() -> None:
+    """Only with 256 slots and at 300 requests is the figure the paper's."""
+    counts = {"key": REQUESTS.removeprefix("config."), "values": [[100, 200, 300], [300]]}
+    slots = {"key": SLOTS, "values": [512, 256]}
+    at = {REQUESTS: {"each": [100, 200, 300]}, LIMIT: {"each": [8]}}
+    one = claim(
+        paper=2.4,
+        check=toy_check(rule="figure", settings=at),
+        open=[choice | {"source": "not stated"} for choice in (counts, slots)],
+    )
+    few = runs(even(lambda count, _: 2.4 if count == 300 else 1.5), counts=(100, 300))
+    row = verdict(one, varied(("", 512, runs(even(lambda *_: 1.5))), (SLOTS, 256, few)))
+    assert row["verdict"] == "depends"
+    assert row["note"].startswith(
+        "holds in 1 of 4 settings; holds at slots 256 with requests [300]"
+    )
+    assert [(s["varied"], s["over"]) for s in row["specifications"]][-1] == (SLOTS, counts["key"])
+
+
 def test_a_choice_may_be_an_axis_of_the_matrix() -> None:
     at = {"settings": {REQUESTS: {"each": [100]}}, "rule": "figure"}
     choice = {"key": LIMIT.removeprefix("config."), "values": [8, 16], "source": "not stated"}

@@ -72,6 +72,8 @@ def words(**parts: Any) -> dict[str, Any]:
         "quantity": "seconds of old over new",
         "kind": "speedup",
         "paper": [1.1, 2.4],
+        "quote": "up to 2.4 times as fast",
+        "open": [],
         "check": {"rule": "range", "scenario": "toy", "columns": ["s"]},
     }
     return {name: part for name, part in (usual | parts).items() if part is not None}

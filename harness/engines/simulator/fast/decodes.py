@@ -19,7 +19,6 @@ from harness.engines.simulator.fast.arrays import (
 from harness.engines.simulator.fast.holders import (
     finish_due,
     pass_time,
-    write_log,
 )
 from harness.engines.simulator.fast.keys import steps_in_order
 from harness.engines.simulator.fast.kv import (
@@ -28,6 +27,7 @@ from harness.engines.simulator.fast.kv import (
     take_blocks,
     uncover,
 )
+from harness.engines.simulator.fast.log import write_log
 from harness.engines.state import RequestArrays
 
 
@@ -84,7 +84,7 @@ def end_decodes(
 ) -> None:
     """`iterations` decode steps of everybody are over."""
     if rule.log_on:
-        write_log(replica, duration_s, iterations, True, False)
+        write_log(requests, replica, rule, duration_s, iterations, True, False)
     step_decodes(requests, replica, rule, iterations, duration_s)
     pass_time(replica, duration_s)
     finish_due(requests, replica, rule)

@@ -52,9 +52,9 @@ from harness.engines.simulator.fast.holders import (
     make_room_to_decode,
     pass_time,
     produce,
-    write_log,
 )
 from harness.engines.simulator.fast.keys import must_ask
+from harness.engines.simulator.fast.log import write_log
 from harness.engines.simulator.fast.seats import seat_chunks, seat_whole, take_seats
 from harness.engines.simulator.fast.static import begin_batch, end_batch, waits_until_s
 from harness.engines.state import RequestArrays
@@ -160,7 +160,7 @@ def _end_flight(requests: RequestArrays, replica: ReplicaArrays, rule: ReplicaRu
         end_decodes(requests, replica, rule, 1, duration_s)
         return
     if rule.log_on:
-        write_log(replica, duration_s, 1, flight == CHUNKS, True)
+        write_log(requests, replica, rule, duration_s, 1, flight == CHUNKS, True)
     if flight == CHUNKS:
         step_decodes(requests, replica, rule, 1, duration_s)
     pass_time(replica, duration_s)

@@ -191,6 +191,11 @@ class ReplicaState:
         self.tell_keys(decoding[ends <= self.requests.generated[decoding]])
 
     @property
+    def flight_begins_s(self) -> float:
+        """When the iteration in flight began; the last boundary where there is none."""
+        return float(self.arrays.time_s[CLOCK])
+
+    @property
     def flight_ends_s(self) -> float:
         """When the iteration in flight ends; the last boundary where there is none."""
         flying = self.arrays.counts[FLIGHT] != NOTHING

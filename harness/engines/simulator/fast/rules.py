@@ -17,14 +17,9 @@ def replica_rule(
 ) -> ReplicaRule:
     """The rule in numbers; whether keys move is told later.
 
-    Raises ValueError where decodes alone could exceed the token budget, or costs are not known.
+    Raises ValueError where costs are not known.
     """
     max_requests = _known_size(rule.max_num_seqs)
-    if rule.chunked_prefill and rule.max_num_batched_tokens < rule.max_num_seqs:
-        raise ValueError(
-            f"a chunked-prefill batch of {rule.max_num_seqs} requests needs a budget of at least "
-            f"as many tokens, not {rule.max_num_batched_tokens}"
-        )
     return ReplicaRule(
         chunked_prefill=rule.chunked_prefill,
         pads=rule.pads_prompts,
@@ -40,9 +35,17 @@ def replica_rule(
 
 
 def static_rule(
-    rule: StaticBatching, *, capacity_blocks: int, block_tokens: int, log: bool, max_tokens: int
+    rule: StaticBatching,
+    *,
+    capacity_blocks: int,
+    block_tokens: int,
+    log: bool,
+    max_tokens: int,
+    decide_s: float = 0.0,
 ) -> ReplicaRule:
     """A rule of static batching in numbers; an engine computes at most `max_tokens` at once.
+
+    `decide_s` passes before every batch.
 
     Raises ValueError where costs are not known.
     """
@@ -58,6 +61,7 @@ def static_rule(
         log_on=log,
         until=FIRST if rule.refills else ALL,
         max_wait_s=rule.max_wait_s,
+        decide_s=decide_s,
     )
 
 

@@ -18,9 +18,11 @@ from harness.engines.simulator.fast.arrays import (
     LOG_CONTEXT,
     LOG_DECODES,
     LOG_DURATION,
+    LOG_HELD,
     LOG_ITERATIONS,
     LOG_LONGEST,
     LOG_START,
+    LOG_USE,
     LOG_WORK,
     LOGGED,
     PARTIAL,
@@ -39,6 +41,7 @@ from harness.engines.simulator.fast.heaps import before, push_waiting, take_wait
 from harness.engines.simulator.fast.holders import finish, note_preempted, pass_time, start
 from harness.engines.simulator.fast.keys import set_key
 from harness.engines.simulator.fast.kv import taken
+from harness.engines.simulator.fast.log import write_use
 from harness.engines.state import RequestArrays
 
 
@@ -113,7 +116,7 @@ def begin_batch(
     if counts[PARTIAL] == 0:
         return False
     decodes, context, longest = _sum_first(requests, replica, rule)
-    replica.time_s[FIRST_S] = iteration_seconds(
+    replica.time_s[FIRST_S] = rule.decide_s + iteration_seconds(
         table,
         int(work[WORK_REQUESTS]),
         int(work[WORK_TOKENS]),
@@ -127,7 +130,7 @@ def begin_batch(
     counts[FLIGHT] = WHOLE
     replica.time_s[FLIGHT_S] = replica.time_s[FIRST_S] + _later_s(table, requests, replica)
     if rule.log_on:
-        _write_first(replica, decodes, context, longest)
+        _write_first(requests, replica, rule, decodes, context, longest)
     for i in range(counts[PARTIAL]):
         if requests.kv[replica.partial[i]] == 0 or rule.until == FIRST:
             start(requests, replica, replica.partial[i])
@@ -196,7 +199,14 @@ def _pass_over(requests: RequestArrays, replica: ReplicaArrays) -> None:
 
 
 @inlined
-def _write_first(replica: ReplicaArrays, decodes: int, context: int, longest: int) -> None:
+def _write_first(
+    requests: RequestArrays,
+    replica: ReplicaArrays,
+    rule: ReplicaRule,
+    decodes: int,
+    context: int,
+    longest: int,
+) -> None:
     """A row for the first iteration of a batch that begins."""
     row, log = replica.counts[LOGGED], replica.log
     log[row, LOG_START], log[row, LOG_DURATION] = replica.time_s[CLOCK], replica.time_s[FIRST_S]
@@ -205,12 +215,16 @@ def _write_first(replica: ReplicaArrays, decodes: int, context: int, longest: in
         log[row, LOG_WORK + i] = replica.work[i]
     log[row, LOG_DECODES], log[row, LOG_CONTEXT] = decodes, context
     log[row, LOG_LONGEST] = longest
+    write_use(requests, replica, rule, False, True)
     replica.counts[LOGGED] += 1
 
 
 @inlined
 def _write_later(requests: RequestArrays, replica: ReplicaArrays) -> None:
-    """A row for the iterations of a batch after its first, if there are any."""
+    """A row for the iterations of a batch after its first, if there are any.
+
+    Who holds and who waits is as in the row before, but for the tokens that were promised.
+    """
     counts, row, log = replica.counts, replica.counts[LOGGED], replica.log
     if counts[BATCH] <= 1:
         return
@@ -225,6 +239,9 @@ def _write_later(requests: RequestArrays, replica: ReplicaArrays) -> None:
         context, longest = context + total, max(longest, total)
     log[row, LOG_DECODES], log[row, LOG_CONTEXT] = counts[PARTIAL], context
     log[row, LOG_LONGEST] = longest
+    for column in range(LOG_USE, log.shape[1]):
+        log[row, column] = log[row - 1, column]
+    log[row, LOG_HELD] += counts[PARTIAL]
     counts[LOGGED] += 1
 
 
