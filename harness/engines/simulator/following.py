@@ -118,6 +118,7 @@ class Following:
 
         Who waits in a replica does; the others are asked again.
         """
+        self.arrivals.settle()
         for live in groups if fresh else ():
             if not np.isin(fresh, live.open_ids()).any():
                 continue

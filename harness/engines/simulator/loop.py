@@ -230,7 +230,6 @@ class _Run:
             if horizon_s == np.inf:
                 self.progress.check(next_s, groups)
             self.state.now_s = next_s
-            self.arrivals.settle()
             if Iterated in self.subscribes:
                 self.stepper.catch_up()
             self._finish(done)

@@ -15,12 +15,7 @@ from hypothesis import strategies as st
 
 from baselines.fcfs import Fcfs
 from baselines.round_robin import RoundRobin
-from harness.benchmarks.moving_policies import (
-    Ordered,
-    allocating,
-    moving,
-    moving_every_token,
-)
+from harness.benchmarks.moving_policies import Ordered, allocating, moving, moving_every_token
 from harness.build import build
 from harness.engines.engine import Engine
 from harness.engines.recorder import Recorder

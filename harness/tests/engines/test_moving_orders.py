@@ -17,8 +17,11 @@ from harness.benchmarks.moving_policies import (
     remaining_tokens,
     to_the_predicted_end,
 )
+from harness.engines.recorder import Recorder
+from harness.engines.state import LOG_COLUMNS
 from harness.interface.decisions import (
     ContinuousBatching,
+    Decision,
     Displaced,
     MovingKey,
     PriorityOrder,
@@ -26,6 +29,7 @@ from harness.interface.decisions import (
 )
 from harness.interface.entities import LengthPrediction, Request
 from harness.interface.tables import Floats, RequestTable
+from harness.interface.views import GroupView
 from harness.tests.support.loads import Load, assert_same_times, loads
 from harness.tests.support.policies import RULES, Restless
 from harness.tests.support.serving import (
@@ -226,12 +230,60 @@ def test_what_is_set_aside_bounds_who_is_admitted_by_hand() -> None:
     assert frame["started_s"].tolist() == pytest.approx([0.0, 0.0, 1.0])
 
 
-def test_replicas_run_many_iterations_at_once_under_every_kind_of_order() -> None:
-    """The policy is asked once, whatever moves."""
-    for order in (
+class Counted(Ordered):
+    """Counts how often it is asked."""
+
+    asked = 0
+
+    def schedule(self, view: GroupView) -> Decision:
+        """The order."""
+        self.asked += 1
+        return super().schedule(view)
+
+
+@pytest.mark.parametrize(
+    "order",
+    [
         PriorityOrder(queue_of_five, RULES[3], Displaced.PAUSE, 165),
         PriorityOrder(attained_quanta, RULES[1], Displaced.RECOMPUTE),
         PriorityOrder(None, STATIC),
-    ):
-        recorder = serve(workload([20] * 9, [60] * 9), Ordered(order), costs=LinearCosts())
-        assert len(recorder.decision_s["schedule"]) == 1
+    ],
+    ids=["pauses", "recomputes", "static"],
+)
+def test_a_policy_is_asked_once_whatever_moves(order: PriorityOrder) -> None:
+    policy = Counted(order)
+    serve(workload([20] * 9, [60] * 9), policy, costs=LinearCosts())
+    assert policy.asked == 1
+
+
+@pytest.mark.parametrize(
+    "order",
+    [
+        PriorityOrder(queue_of_five, RULES[3], Displaced.PAUSE, 165),
+        PriorityOrder(queue_of_five, RULES[1], Displaced.PAUSE),
+        PriorityOrder(longest_prompt, RULES[4], Displaced.RECOMPUTE, _some),
+        PriorityOrder(longest_prompt, RULES[0], None, _some),
+        PriorityOrder(longest_prompt, STATIC),
+    ],
+    ids=["pauses", "pauses, whole prompts", "recomputes", "reserves", "static"],
+)
+@given(load=loads(most=16), blocks=st.sampled_from([12, 17, 200]))
+@settings(max_examples=10, deadline=None)
+def test_the_log_says_the_same_of_every_run_of_iterations(
+    order: PriorityOrder, load: Load, blocks: int
+) -> None:
+    """What is computed, held, promised and free, who waits and who pauses, as each run begins."""
+    logs = []
+    for fast in (True, False):
+        recorder = Recorder(keep_iterations=True)
+        costs = LinearCosts(blocks=blocks, load=0.0)
+        serve(workload(*load), Ordered(order), costs=costs, fast_forward=fast, recorder=recorder)
+        frame = recorder.iteration_frame()
+        assert frame is not None
+        logs.append(frame[list(LOG_COLUMNS)])
+    runs, steps = logs
+    rows = np.searchsorted(steps["start_s"], runs["start_s"] - 1e-9)
+    same = [name for name in LOG_COLUMNS if name not in ("duration_s", "iterations")]
+    np.testing.assert_allclose(runs[same], steps[same].iloc[rows], rtol=1e-9, atol=1e-9)
+    assert runs["duration_s"].sum() == pytest.approx(steps["duration_s"].sum(), rel=1e-9)
+    assert runs["iterations"].sum() == steps["iterations"].sum()
