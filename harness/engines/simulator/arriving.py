@@ -73,7 +73,9 @@ class Arrivals:
         if predictor is not None:
             for request in new.tolist():
                 self._predict(predictor, request, ahead=ahead)
-            self.foretold = dict(sorted(self.foretold.items(), key=lambda item: item[1].now_s))
+            if self.foretold:
+                by_time = sorted(self.foretold.items(), key=lambda item: item[1].now_s)
+                self.foretold = dict(by_time)
             if predictor.foresees and self.come > first:
                 waiting = (life.state.waits > 0) & (workload.arrival_s <= now_s)
                 life.foresee(predictor, np.flatnonzero(waiting))
@@ -95,12 +97,13 @@ class Arrivals:
         """Ask for a prediction, which becomes known when it has been computed."""
         state = self.lifecycle.state
         name, length, seconds = self.lifecycle.predict(predictor, request)
+        if ahead and not seconds:
+            state.predicted[name] = length
+            return
         at_s = max(state.now_s, float(state.arrays.arrival_s[request])) + seconds
         event = Predicted(at_s, name, length)
-        if ahead and seconds > 0:
+        if ahead:
             self.foretold[request] = event
-        elif ahead:
-            state.predicted[name] = length
         elif seconds > 0:
             self.timeline.add(at_s, Kind.PREDICTION, event)
         else:
