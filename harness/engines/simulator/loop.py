@@ -150,6 +150,7 @@ class _Run:
             deciding=self.deciding,
             factory=factory,
             recorder=recorder,
+            arrivals=self.arrivals,
         )
 
     def _stepper(self) -> Stepper:

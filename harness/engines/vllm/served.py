@@ -17,6 +17,7 @@ from harness.engines.vllm.served_request import EngineRequest, ServedRequest
 from harness.interface.decisions import (
     Batch,
     Decision,
+    MovingKey,
     PriorityOrder,
 )
 from harness.interface.entities import (
@@ -196,9 +197,12 @@ class ServedGroup:
         self.pads_prompts = priority_order is not None and priority_order.rule.pads_prompts
         if priority_order is not None:
             started_s = perf_counter()
-            decision = one_batch(self, priority_order.rule, self._in_order(priority_order))
+            decision = one_batch(self, priority_order, self._in_order(priority_order))
             self.took_s += perf_counter() - started_s
-        self._note_repeat(decision, stands=priority_order is not None)
+        # An order that moves, or in which others may come first, need not stand.
+        moves = self._order is None
+        stands = priority_order is not None and priority_order.displaces is None and not moves
+        self._note_repeat(decision, stands=stands)
         refuse_idling(self.policy, self, decision)
         return decision
 
@@ -239,9 +243,12 @@ class ServedGroup:
         repeat.unpaid.clear()
 
     def _in_order(self, priority_order: PriorityOrder) -> list[RequestView]:
-        """Requests by key, then id; keys change with arrivals and predictions only."""
+        """Requests by key, then id; keys that do not move change with arrivals and predictions."""
         if self._order is None or self._order[0] is not priority_order:
-            self._order = (priority_order, in_priority_order(self, priority_order))
+            order = in_priority_order(self, priority_order)
+            if isinstance(priority_order.keys(self.table), MovingKey):
+                return order
+            self._order = (priority_order, order)
         elif len(self._order[1]) > len(self._members):
             left = [view for view in self._order[1] if view.facts.id in self._members]
             self._order = (priority_order, left)
