@@ -1,6 +1,5 @@
 """The simulator, and vLLM's own scheduler and KV manager: the same batches, one by one."""
 
-from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -21,15 +20,13 @@ from harness.engines.engine import Engine
 from harness.engines.recorder import Recorder
 from harness.engines.simulator.loop import Simulator
 from harness.interface.decisions import Decision, PriorityOrder
-from harness.interface.draft import Draft
-from harness.interface.entities import RequestId, Work
-from harness.interface.events import Arrived, Event, Iterated
-from harness.interface.filling import continuous_batch
+from harness.interface.entities import Work
+from harness.interface.events import Event
 from harness.interface.policies import Capability, SchedulingPolicy, System
-from harness.interface.views import GroupView, RequestView
+from harness.interface.views import GroupView
 from harness.tests.support.applications import applications
 from harness.tests.support.batches import Step, assert_same, watched
-from harness.tests.support.policies import Paused, Reserving, Restless, Srpt
+from harness.tests.support.policies import LeastServed, Paused, Reserving, Restless, Srpt
 from harness.tests.support.predictors import Guess
 from harness.tests.support.serving import (
     SERVICE,
@@ -135,36 +132,6 @@ def test_simulator_and_vllm_run_the_same_batches(
     assert_same(ours, theirs)
     pd.testing.assert_frame_equal(frame, counted, rtol=1e-9)
     assert counted["finished_s"].notna().all()
-
-
-class LeastServed:
-    """By service to tenants so far, which events alone tell: least first, holders ahead."""
-
-    requires: ClassVar[frozenset[Capability]] = frozenset()
-    subscribes: ClassVar[frozenset[type[Event]]] = frozenset({Arrived, Iterated})
-
-    def __init__(self) -> None:
-        self._tenant: dict[RequestId, str] = {}
-        self._served: Counter[str] = Counter()
-
-    def observe(self, event: Event) -> None:
-        """Count tokens."""
-        if isinstance(event, Arrived):
-            self._tenant[event.request.id] = str(event.request.tenant)
-        elif isinstance(event, Iterated):
-            for request, tokens in event.batch.tokens.items():
-                self._served[self._tenant[request]] += tokens
-
-    def schedule(self, view: GroupView) -> Decision:
-        """Tenants in turn."""
-
-        def place(request: RequestView) -> tuple[bool, int, int]:
-            name = self._tenant[request.facts.id]
-            return request.kv_tokens == 0, self._served[name], request.facts.id
-
-        draft = Draft(view)
-        continuous_batch(draft, sorted(view.requests.values(), key=place)[:9])
-        return draft.decision()
 
 
 @pytest.mark.parametrize("path", WHOLE, ids=lambda path: path.stem)

@@ -1,5 +1,6 @@
 """Policies and placements that only tests have, and what they are tried on."""
 
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -17,7 +18,7 @@ from harness.interface.entities import (
     Group,
     RequestId,
 )
-from harness.interface.events import Event
+from harness.interface.events import Arrived, Event, Iterated
 from harness.interface.filling import continuous_batch, is_decode, next_tokens
 from harness.interface.policies import Capability
 from harness.interface.tables import RequestTable
@@ -262,4 +263,34 @@ class Srpt:
             if request.kv_tokens:
                 draft.preempt(request)
         continuous_batch(draft, order[: self.max_num_seqs])
+        return draft.decision()
+
+
+class LeastServed:
+    """By service to tenants so far, which events alone tell: least first, holders ahead."""
+
+    requires: ClassVar[frozenset[Capability]] = frozenset()
+    subscribes: ClassVar[frozenset[type[Event]]] = frozenset({Arrived, Iterated})
+
+    def __init__(self) -> None:
+        self._tenant: dict[RequestId, str] = {}
+        self._served: Counter[str] = Counter()
+
+    def observe(self, event: Event) -> None:
+        """Count tokens."""
+        if isinstance(event, Arrived):
+            self._tenant[event.request.id] = str(event.request.tenant)
+        elif isinstance(event, Iterated):
+            for request, tokens in event.batch.tokens.items():
+                self._served[self._tenant[request]] += tokens
+
+    def schedule(self, view: GroupView) -> Decision:
+        """Tenants in turn."""
+
+        def place(request: RequestView) -> tuple[bool, int, int]:
+            name = self._tenant[request.facts.id]
+            return request.kv_tokens == 0, self._served[name], request.facts.id
+
+        draft = Draft(view)
+        continuous_batch(draft, sorted(view.requests.values(), key=place)[:9])
         return draft.decision()
