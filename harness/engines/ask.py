@@ -17,8 +17,8 @@ from harness.interface.filling import (
 from harness.interface.policies import Capability, PlacementPolicy, SchedulingPolicy
 from harness.interface.views import ClusterView, GroupView, RequestView
 
-MOST_WAKES = 1000
-"""Timers in a row that may end without anything else happening, or being about to."""
+MOST_WAKES = 10_000
+"""Timers in a row that may end while nothing is computed, predicted or yet to arrive."""
 
 
 def ask_schedule(
@@ -93,9 +93,9 @@ def ask_deployment(policy: PlacementPolicy, view: ClusterView, recorder: Recorde
 def refuse_standstill(
     unfinished: Mapping[ServiceId, int], *, wakes: int | None, now_s: float
 ) -> None:
-    """Raise ValueError where nothing but timers will ever happen, `wakes` of them in a row so far.
+    """Raise ValueError where timers end and nobody is served, `wakes` of them in a row so far.
 
-    None where there are no timers either.
+    None where there are no timers either, and nothing else will happen.
     """
     waiting = {service: count for service, count in unfinished.items() if count}
     if wakes is None:
@@ -105,7 +105,7 @@ def refuse_standstill(
     if wakes > MOST_WAKES:
         raise ValueError(
             f"requests wait for ever: {waiting} unfinished and {wakes} wake-ups in a row, the last"
-            f" at {now_s:.3f} s, have changed nothing; engine.horizon_s ends a run at a given time"
+            f" at {now_s:.3f} s, have served nobody; engine.horizon_s ends a run at a given time"
         )
 
 

@@ -11,8 +11,10 @@ from harness.workloads.workload import Ints, Workload
 
 def _names(names: Sequence[str], number: Ints, count: int) -> "pd.Categorical[str]":
     """A column of names; without numbers all have the first."""
-    codes = number if len(number) else np.zeros(count, np.int64)
-    return pd.Categorical.from_codes(codes, categories=pd.Index(names))
+    known = pd.Index(names)
+    return pd.Categorical(
+        known[number if len(number) else np.zeros(count, np.int64)], categories=known
+    )
 
 
 def request_frame(workload: Workload, arrays: RequestArrays) -> pd.DataFrame:

@@ -61,6 +61,10 @@ class Recorder:
         if self.keep_iterations:
             self._rows.setdefault(group, []).append(row)
 
+    def groups(self) -> dict[str, Group]:
+        """Groups that have computed or loaded, by name."""
+        return {group.id: group for group, _, _ in self._intervals}
+
     def deployed(self) -> set[tuple[ServiceId, int]]:
         """Services that have computed, each with the tensor-parallel degrees at which it has."""
         return {

@@ -28,7 +28,7 @@ from harness.interface.entities import (
     Service,
     ServiceId,
 )
-from harness.interface.events import Arrived, Event, Finished, Iterated, Predicted
+from harness.interface.events import Arrived, Event, Finished, Iterated, Moved, Predicted
 from harness.interface.filling import in_priority_order, is_decode
 from harness.interface.kv_ledger import KvLedger
 from harness.interface.policies import Capability, SchedulingPolicy
@@ -140,8 +140,15 @@ class ServedGroup:
         if type(event) in self.policy.subscribes:
             self.policy.observe(event)
 
-    def open(self, facts: Request, request: EngineRequest) -> None:
-        """A request has come in."""
+    def hear(self, event: Event) -> None:
+        """Something has happened elsewhere: what the policy knows may have changed."""
+        if type(event) in self.policy.subscribes:
+            self._settle()
+            self._repeat = None
+            self.policy.observe(event)
+
+    def open(self, facts: Request, request: EngineRequest, *, moved: bool = False) -> None:
+        """A request has come in, or has `moved` here."""
         newest = next(reversed(self._members), RequestId(-1))
         self._members[facts.id] = ServedRequest(facts, request, self)
         if facts.id < newest:
@@ -149,7 +156,8 @@ class ServedGroup:
         self.kv.open(facts)
         self._repeat = None
         self._order = None
-        self.tell(Arrived(self.now_s, facts, self.group.id))
+        kind = Moved if moved else Arrived
+        self.tell(kind(self.now_s, facts, self.group.id))
 
     def predict(self, request: RequestId, length: LengthPrediction) -> None:
         """A prediction is ready; it may be late."""

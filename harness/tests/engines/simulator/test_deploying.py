@@ -68,6 +68,7 @@ def _deployer(load: Workload) -> Deployer:
         costs=LinearCosts(),
         recorder=Recorder(),
         new_group=new_group,
+        loads_first=False,
         tell=lambda event: None,
         wants=lambda kind: False,
     )
