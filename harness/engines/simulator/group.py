@@ -170,9 +170,8 @@ class LiveGroup:
         self.inbox.clear()
 
     def preempt(self, request: RequestId) -> None:
-        """Drop the KV of a member."""
+        """A member's KV is dropped; the ledger is told by the decision as a whole."""
         arrays = self.state.arrays
-        self.kv.free(request)
         _set_kv(self.members[request], 0)
         arrays.kv[request] = 0
         arrays.preemptions[request] += 1
@@ -194,27 +193,30 @@ class LiveGroup:
         since the launch.
         """
         members, arrays = self.members, self.state.arrays
-        kv_tokens, generated_tokens = arrays.kv, arrays.generated
         made, answered = dict.fromkeys(batch.tokens, iterations), []
         for request, computed in batch.tokens.items():
             view = members[request]
-            prompt, context = view.facts.prompt_tokens, view.context_tokens
-            tokens = min(iterations, view._last_tokens - context)
+            context, last = view.context_tokens, view._last_tokens
+            tokens = iterations if context + iterations <= last else last - context
             held = view.kv_tokens + computed + tokens - 1
             _set_kv(view, held)
-            kv_tokens[request] = held
             if held < context:
                 made[request] = 0
                 continue
-            if context == prompt:
+            if context == view.facts.prompt_tokens:
                 arrays.first_token_s[request] = first_s
             if tokens < iterations:
                 made[request] = tokens
             context += tokens
             _set_context(view, context)
-            generated_tokens[request] = context - prompt
-            if context == view._last_tokens:
+            if context == last:
                 answered.append(request)
+        count = len(made)
+        ids, new = np.fromiter(made, np.int64, count), np.fromiter(made.values(), np.int64, count)
+        arrays.generated[ids] += new
+        # A prompt that is not whole yet has made none; all of what it computed is held.
+        computed_tokens = np.fromiter(batch.tokens.values(), np.int64, count)
+        arrays.kv[ids] += computed_tokens + np.maximum(new, 1) - 1
         arrays.gpu_s[np.fromiter(made, np.int64, len(made))] += seconds
         if iterations > 1:
             self.kv.grow_all({request: tokens - 1 for request, tokens in made.items()})
@@ -222,8 +224,8 @@ class LiveGroup:
 
     def tokens_left(self, requests: Iterable[RequestId]) -> list[int]:
         """How many tokens each of these members will yet produce: for engines only."""
-        members = self.members
-        return [members[r]._last_tokens - members[r].context_tokens for r in requests]
+        views = [self.members[request] for request in requests]
+        return [view._last_tokens - view.context_tokens for view in views]
 
     def open_ids(self) -> Ints:
         """Unfinished requests here that have arrived, ascending."""

@@ -16,8 +16,10 @@ from harness.engines.ask import ask_schedule, one_batch, refuse_idling
 from harness.engines.live import LiveState
 from harness.engines.recorder import GpuUse, Recorder
 from harness.engines.simulator.group import LiveGroup
+from harness.engines.simulator.promises import Promises
 from harness.engines.simulator.timeline import Kind, Timeline
 from harness.interface.decisions import Batch, ContinuousBatching, Decision, Until
+from harness.interface.draft import after
 from harness.interface.entities import RequestId, Work
 from harness.interface.events import Event, Iterated
 from harness.interface.filling import in_priority_order
@@ -102,6 +104,7 @@ class Stepper:
     tell: Callable[[Event], None]
     finish: Callable[[int], None]
     flights: dict[int, Flight] = field(default_factory=dict)
+    promises: Promises = field(default_factory=Promises)
 
     def ask(self, live: LiveGroup) -> Decision | None:
         """Ask about an idle group and apply the answer; returns one that holds a priority order.
@@ -109,6 +112,9 @@ class Stepper:
         Raises IllegalDecision when the policy breaks a rule.
         """
         if live.in_flight or not (live.members or live.inbox):
+            return None
+        if (promised := self.promises.take(live)) is not None:
+            self.apply(live, promised, pads=False)
             return None
         decision, seconds = ask_schedule(self.policy, live.window, live, supports=self.supports)
         self.recorder.decided("schedule", seconds)
@@ -132,8 +138,7 @@ class Stepper:
         """Preempt, reserve, launch."""
         for request in decision.preempt:
             live.preempt(request)
-        for request, promise in decision.reserve.items():
-            live.kv.reserve(request, promise)
+        live.kv = after(decision, live.kv)
         for batch in decision.launch:
             self._launch(live, batch, decision, pads=pads)
         if decision.wake_s is not None:
@@ -142,15 +147,15 @@ class Stepper:
 
     def _launch(self, live: LiveGroup, batch: Batch, decision: Decision, *, pads: bool) -> None:
         work, prompts = work_of(live, batch, pads=pads)
-        table = self.table_of(live, batch)
-        flight = Flight(live, batch, work, prompts, table, live.now_s, 1, 0.0)
+        flight = Flight(live, batch, work, prompts, self.table_of(live, batch), live.now_s, 1, 0.0)
         if decision.steady and self.fast_forward and not prompts:
-            flight.iterations = self._steady_iterations(live, batch, flight, decision.wake_s)
+            flight.iterations = self._steady_iterations(live, flight, decision)
+        elif decision.steady and self.fast_forward:
+            self.promises.note(live, decision, prompts)
         if batch.until is not Until.ITERATION:
             flight.then = _decodes_after(live, batch)
             left = live.tokens_left(batch.tokens)
             flight.iterations = min(left) if batch.until is Until.FIRST else max(left)
-        live.kv.grow_all(batch.tokens)
         if batch.until is Until.FIRST:
             self._pass_over(live, batch)
         for request in prompts:
@@ -179,11 +184,12 @@ class Stepper:
                 arrays.preemptions[request] += 1
                 arrays.preempted_at_s[request] = now_s
 
-    def _steady_iterations(
-        self, live: LiveGroup, batch: Batch, flight: Flight, wake_s: float | None
-    ) -> int:
+    def _steady_iterations(self, live: LiveGroup, flight: Flight, decision: Decision) -> int:
         """Iterations until a finish, short KV, or `wake_s`; events cut the run short later."""
+        batch, wake_s = flight.batch, decision.wake_s
         most = min(live.tokens_left(batch.tokens))
+        if decision.at_most is not None:
+            most = min(most, decision.at_most)
         if wake_s is not None:
             work = flight.work
             most = decode_iterations_within(
@@ -194,13 +200,14 @@ class Stepper:
                 wake_s - live.now_s,
                 most,
             )
+        # The KV of the first one is in the ledger already.
         kv, requests = live.kv, batch.tokens.keys()
-        if kv.fits(dict.fromkeys(requests, most)):
+        if kv.fits(dict.fromkeys(requests, most - 1)):
             return most
         fits = 1
         while fits + 1 < most:
             tried = (fits + most) // 2
-            if kv.fits(dict.fromkeys(requests, tried)):
+            if kv.fits(dict.fromkeys(requests, tried - 1)):
                 fits = tried
             else:
                 most = tried
@@ -208,6 +215,7 @@ class Stepper:
 
     def interrupt(self, live: LiveGroup) -> None:
         """Something happened to a group: its run of iterations ends at the next boundary."""
+        self.promises.end(live)
         flight = self.flights.get(id(live))
         if flight is None or flight.iterations == 1 or flight.then is not None:
             return
@@ -253,6 +261,7 @@ class Stepper:
                 )
             )
         for request in answered:
+            self.promises.end(live)
             arrays.finished_s[request] = flight.ends_s
             live.close(request)
             self.finish(request)
