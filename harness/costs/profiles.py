@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.costs.gpu_facts import OWN_FACTS
+from harness.costs.sm_shares import SmShares, sm_shares_from
 
 Coefficients = Mapping[str, tuple[float, ...]]
 Phase = Mapping[str, Coefficients]
@@ -29,6 +30,7 @@ class Profile:
     iterations were not measured, as `load_s` and `kv_blocks` are None. `step_s` along
     `step_knots_tokens` is `IterationTable.prefill_step_s`, part of the forward pass. `valid` holds
     the smallest and largest measured value of each quantity, `error` the relative errors.
+    `sm_shares` is None where iterations were measured on all SMs only.
     """
 
     model: str
@@ -48,6 +50,7 @@ class Profile:
     block_tokens: int
     valid: Mapping[str, tuple[int, int]]
     error: Mapping[str, float]
+    sm_shares: SmShares | None = None
 
 
 @cache
@@ -93,6 +96,7 @@ def profile_from(
         block_tokens=shared["block_tokens"],
         valid={name: (low, high) for name, (low, high) in entry.get("valid", {}).items()},
         error=entry.get("error", {}),
+        sm_shares=sm_shares_from(entry.get("sm_share", {})),
     )
 
 

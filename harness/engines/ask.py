@@ -72,6 +72,16 @@ def ask_deployment(policy: PlacementPolicy, view: ClusterView, recorder: Recorde
     return deployment
 
 
+def refuse_shared_groups(wanted: Deployment, supports: frozenset[Capability]) -> None:
+    """Raise ValueError where a group has none or several services and the engine needs one."""
+    for group in wanted.groups:
+        count = len(group.services)
+        if not count or (count > 1 and Capability.SHARED_GROUP not in supports):
+            raise ValueError(
+                f"a deployment has {count} services in {group.id}, which is not supported here"
+            )
+
+
 def refuse_gpus(wanted: Deployment, cluster: Cluster) -> None:
     """Raise ValueError where a deployment uses a GPU that is not there, or one twice."""
     used = [gpu for group in wanted.groups for gpu in group.gpus]

@@ -108,6 +108,7 @@ class Loaded:
         self.table = costs.table
         self.iteration_s = costs.iteration_s
         self.kv_blocks = costs.kv_blocks
+        self.kv_bytes = costs.kv_bytes
         self.block_tokens = costs.block_tokens
 
     def load_s(self, service: ServiceId, tensor_parallel: int, *, replicas: int = 1) -> float:

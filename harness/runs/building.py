@@ -79,6 +79,8 @@ def _costs(hardware: Mapping[str, Any]) -> ProfileCosts:
         memory_share=hardware["memory_share"],
         parts=PARTS,
         replica_start_s=hardware["replica_start_s"],
+        kv_bytes=hardware["kv_bytes"],
+        block_tokens=hardware["block_tokens"],
     )
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from harness.engines.ask import refuse_gpus
+from harness.engines.ask import refuse_gpus, refuse_shared_groups
 from harness.engines.lifecycle import Lifecycle
 from harness.engines.live import LiveState
 from harness.engines.recorder import GpuUse, Recorder
@@ -16,7 +16,7 @@ from harness.engines.simulator.timeline import Kind, Timeline
 from harness.interface.decisions import Deployment
 from harness.interface.entities import GpuId, Group, GroupId, ServiceId
 from harness.interface.events import Arrived, Deployed, Event, Moved
-from harness.interface.policies import CostModel
+from harness.interface.policies import Capability, CostModel
 
 
 @dataclass(slots=True, kw_only=True)
@@ -33,6 +33,7 @@ class Deployer:
     stepper: GroupStepper
     costs: CostModel
     recorder: Recorder
+    supports: frozenset[Capability]
     new_group: Callable[[Group], LiveGroup]
     tell: Callable[[Event], None]
     wants: Callable[[type[Event]], bool]
@@ -65,6 +66,7 @@ class Deployer:
 
     def _refuse(self, wanted: Deployment) -> None:
         refuse_gpus(wanted, self.state.cluster)
+        refuse_shared_groups(wanted, self.supports)
         for group in wanted.groups:
             for service in group.services:
                 if service not in self.lifecycle.services:
@@ -73,6 +75,11 @@ class Deployer:
                     raise ValueError(
                         f"{service} does not fit {group.tensor_parallel} GPUs of this cluster"
                     )
+            if self.costs.kv_bytes(group.services, group.tensor_parallel) <= 0:
+                together = ", ".join(sorted(group.services))
+                raise ValueError(
+                    f"{together} do not fit {group.tensor_parallel} GPUs of this cluster together"
+                )
 
     def _stop(self, live: LiveGroup) -> None:
         """Let a group end its iteration, then free its GPUs."""

@@ -1,7 +1,7 @@
 """Groups on the virtual clock: their requests, their KV and what they compute."""
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 import numpy as np
@@ -237,7 +237,7 @@ class LiveGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupFactory:
-    """Makes the groups of a run, each with all the KV that its service leaves free."""
+    """Makes the groups of a run, each with all the KV that its services leave free."""
 
     state: LiveState
     services: Mapping[ServiceId, Service]
@@ -247,10 +247,9 @@ class GroupFactory:
 
     def group(self, group: Group) -> LiveGroup:
         """An empty group that has not loaded."""
-        (service,) = group.services
         return LiveGroup(
             group=group,
-            services={service: self.services[service]},
+            services={service: self.services[service] for service in sorted(group.services)},
             kv=self.ledger(group),
             max_num_seqs=self.max_num_seqs,
             max_num_batched_tokens=self.max_num_batched_tokens,
@@ -258,12 +257,21 @@ class GroupFactory:
         )
 
     def ledger(self, group: Group) -> KvLedger:
-        """An empty ledger of a group's KV."""
-        (service,) = group.services
-        facts, block_tokens = self.services[service], self.costs.block_tokens(service)
-        tokens = self.costs.kv_blocks(service, group.tensor_parallel) * block_tokens
+        """An empty ledger of a group's KV: bytes as the costs count them, for all its services.
+
+        Raises ValueError where their blocks differ in tokens.
+        """
+        costs, tp = self.costs, group.tensor_parallel
+        block_tokens = {service: costs.block_tokens(service) for service in sorted(group.services)}
+        if len(set(block_tokens.values())) > 1:
+            raise ValueError(f"{group.id} would have KV blocks of different tokens: {block_tokens}")
+        services = {}
+        for service, tokens in block_tokens.items():
+            block_bytes = costs.kv_bytes([service], tp) // costs.kv_blocks(service, tp)
+            facts = self.services[service]
+            services[service] = replace(facts, kv_bytes_per_token=block_bytes // tokens)
         return KvLedger(
-            capacity_bytes=tokens * facts.kv_bytes_per_token,
-            services={service: facts},
-            block_tokens=block_tokens,
+            capacity_bytes=costs.kv_bytes(group.services, tp),
+            services=services,
+            block_tokens=min(block_tokens.values()),
         )

@@ -39,7 +39,7 @@ class Simulator:
     """An engine. `fast_forward` off steps every iteration: same results, for tests."""
 
     supports: ClassVar[frozenset[Capability]] = frozenset(
-        {Capability.REDEPLOY, Capability.TO_COMPLETION}
+        {Capability.REDEPLOY, Capability.TO_COMPLETION, Capability.SHARED_GROUP}
     )
 
     cluster: Cluster
@@ -152,6 +152,7 @@ class _Run:
             stepper=self.stepper,
             costs=self.engine.costs,
             recorder=self.recorder,
+            supports=self.engine.supports,
             new_group=factory.group,
             tell=self.tell,
             wants=self.wants,
