@@ -131,6 +131,11 @@ class ProfileCosts:
         alone_s = roofline_load_s(model_facts(service), tensor_parallel, self._calibration)
         return alone_s + further_s
 
+    def start_s(self, service: ServiceId, tensor_parallel: int) -> float:
+        """The part of a load that is not its weights at the rate of the folder's calibration."""
+        read_s = model_facts(service).weight_bytes / self._calibration.load_bytes_per_s
+        return max(0.0, self.load_s(service, tensor_parallel) - read_s)
+
     def kv_blocks(self, service: ServiceId, tensor_parallel: int) -> int:
         """KV blocks beside the weights; 0 if they do not fit or the heads cannot be split."""
         facts = model_facts(service)

@@ -58,6 +58,10 @@ class DrawnCosts:
         """Seconds of a load, as measured."""
         return self._costs.load_s(service, tensor_parallel, replicas=replicas)
 
+    def start_s(self, service: ServiceId, tensor_parallel: int) -> float:
+        """The part of a load that is not weights, as measured."""
+        return self._costs.start_s(service, tensor_parallel)
+
     def kv_blocks(self, service: ServiceId, tensor_parallel: int) -> int:
         """KV blocks beside the weights."""
         return self._costs.kv_blocks(service, tensor_parallel)

@@ -115,6 +115,10 @@ class Loaded:
         """Nothing."""
         return 0.0
 
+    def start_s(self, service: ServiceId, tensor_parallel: int) -> float:
+        """Nothing."""
+        return 0.0
+
 
 def simulated(setting: Setting, costs: ProfileCosts, engine: Vllm, seed: int) -> dict[str, float]:
     """The run on the simulator."""

@@ -111,6 +111,9 @@ class CostModel(Protocol):
         So long does each of `replicas` take that start loading at the same time.
         """
 
+    def start_s(self, service: ServiceId, tensor_parallel: int) -> float:
+        """The part of `load_s` in which no weights are read: processes, communication."""
+
     def kv_blocks(self, service: ServiceId, tensor_parallel: int) -> int:
         """KV blocks that fit beside the weights; 0 where the weights alone do not fit."""
 

@@ -62,6 +62,10 @@ class QueueCosts:
         """Loading takes no time."""
         return 0.0
 
+    def start_s(self, service: ServiceId, tensor_parallel: int) -> float:
+        """Nor does starting."""
+        return 0.0
+
     def kv_blocks(self, service: ServiceId, tensor_parallel: int) -> int:
         """More than is ever needed."""
         return UNLIMITED_TOKENS

@@ -25,6 +25,8 @@ class Deployer:
 
     A group that is to go ends its iteration in flight first. Its unfinished requests keep what
     they have generated, lose their KV, and go to the groups of their service, or wait for one.
+    `resident` are the services whose weights the last group of some GPUs has left there: a group on
+    just these GPUs does not load them again.
     """
 
     lifecycle: Lifecycle
@@ -40,6 +42,7 @@ class Deployer:
     stopping: list[LiveGroup] = field(default_factory=list)
     occupied: dict[GpuId, LiveGroup] = field(default_factory=dict)
     announced: set[int] = field(default_factory=set)
+    resident: dict[tuple[GpuId, ...], frozenset[ServiceId]] = field(default_factory=dict)
 
     @property
     def state(self) -> LiveState:
@@ -118,31 +121,49 @@ class Deployer:
 
     def _load_where_free(self) -> None:
         """Start loading every wanted group all of whose GPUs are free."""
-        starting = []
+        starting: list[tuple[LiveGroup, frozenset[ServiceId]]] = []
         for live in self.groups.values():
             if live.ready_s < np.inf or any(gpu in self.occupied for gpu in live.group.gpus):
                 continue
             for gpu in live.group.gpus:
                 self.occupied[gpu] = live
-            starting.append(live)
-        replicas = Counter(service for live in starting for service in live.group.services)
-        for live in starting:
+            starting.append((live, live.group.services - self._take_over(live.group.gpus)))
+        replicas = Counter(service for _, missing in starting for service in missing)
+        for live, missing in starting:
             live.loads_from_s = self.state.now_s
-            live.ready_s = live.loads_from_s + self._load_s(live.group, replicas)
+            load_s = self._load_s(missing, live.group.tensor_parallel, replicas)
+            live.ready_s = live.loads_from_s + load_s
             self.timeline.add(live.ready_s, Kind.GROUP_READY, live)
 
-    def _load_s(self, group: Group, replicas: Mapping[ServiceId, int]) -> float:
-        """Services of a group load one after the other, beside so many `replicas` of each."""
-        return sum(
-            self.costs.load_s(service, group.tensor_parallel, replicas=replicas[service])
-            for service in sorted(group.services)
-        )
+    def _take_over(self, gpus: tuple[GpuId, ...]) -> frozenset[ServiceId]:
+        """Services whose weights are on just these GPUs, which now are a new group's."""
+        there = self.resident.get(gpus, frozenset())
+        for others in [others for others in self.resident if set(others) & set(gpus)]:
+            del self.resident[others]
+        return there
+
+    def _load_s(
+        self, missing: frozenset[ServiceId], tensor_parallel: int, replicas: Mapping[ServiceId, int]
+    ) -> float:
+        """Seconds until all these are loaded, beside so many `replicas` of each.
+
+        They start side by side; the weights come one after the other.
+        """
+        start_s, read_s = 0.0, 0.0
+        for service in sorted(missing):
+            whole_s = self.costs.load_s(service, tensor_parallel, replicas=replicas[service])
+            if len(missing) == 1:
+                return whole_s
+            alone_s = self.costs.start_s(service, tensor_parallel)
+            start_s, read_s = max(start_s, alone_s), read_s + whole_s - alone_s
+        return start_s + read_s
 
     def ready(self, live: LiveGroup) -> bool:
         """A group has loaded. False if it was stopped meanwhile."""
         if live.is_stopping:
             return False
         now_s, groups = self.state.now_s, self.groups.values()
+        self.resident[live.group.gpus] = live.group.services
         span_s = [live.loads_from_s, now_s]
         self.recorder.intervals(live.group, GpuUse.LOADING, np.array([span_s]))
         if all(other.ready_s <= now_s for other in groups):

@@ -71,6 +71,18 @@ def test_kv_blocks_are_measured_ones_and_move_with_the_memory_share() -> None:
     assert COSTS.block_tokens(VICUNA) == 16
 
 
+def test_a_load_is_its_start_and_its_weights() -> None:
+    """At the calibrated rate of reading; a whole load that was measured keeps its sum."""
+    weights_s = {}
+    for name in (VICUNA, ServiceId("Llama-2-70b-chat-hf")):
+        start_s, load_s = COSTS.start_s(name, 4), COSTS.load_s(name, 4)
+        assert 0 < start_s < load_s
+        weights_s[name] = load_s - start_s
+    sizes = [load_models()[name].weight_bytes for name in weights_s]
+    first, second = weights_s.values()
+    assert first / second == pytest.approx(sizes[0] / sizes[1])
+
+
 def _given(kv_bytes: int | None, block_tokens: int | None) -> ProfileCosts:
     return ProfileCosts(
         gpu="A100-40G",

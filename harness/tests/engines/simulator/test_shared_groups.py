@@ -84,11 +84,71 @@ def test_two_services_share_a_group(blocks: int) -> None:
         assert set(policy.served) == SERVICES
         use = recorder.gpu_frame()
         (loading,) = (use[use["use"] == GpuUse.LOADING.value]).to_dict("records")
-        loads_s = sum(costs.load_s(service, 1) for service in SERVICES)
+        # They start side by side, and their weights come one after the other.
+        starts_s = [costs.start_s(service, 1) for service in SERVICES]
+        loads_s = sum(costs.load_s(service, 1) for service in SERVICES) - sum(starts_s)
+        loads_s += max(starts_s)
         assert loading["end_s"] - loading["start_s"] == pytest.approx(loads_s)
         busy = use[use["use"] == GpuUse.BUSY.value]
         assert (busy["start_s"].to_numpy()[1:] >= busy["end_s"].to_numpy()[:-1] - 1e-9).all()
     np.testing.assert_allclose(ended[0], ended[1], rtol=1e-9)
+
+
+@dataclass
+class InTurn:
+    """Placement: these groups one after the other, each for ten seconds."""
+
+    requires: ClassVar[frozenset[Capability]] = frozenset(
+        {Capability.SHARED_GROUP, Capability.REDEPLOY}
+    )
+    subscribes: ClassVar[frozenset[type[Event]]] = frozenset()
+    groups: list[Group]
+
+    def observe(self, event: Event) -> None:
+        """Nothing to learn."""
+
+    def place(self, view: ClusterView) -> Deployment:
+        """The one whose turn it is."""
+        turn = min(int(view.now_s / 10), len(self.groups) - 1)
+        last = turn == len(self.groups) - 1
+        return Deployment((self.groups[turn],), wake_s=None if last else 10.0 * (turn + 1))
+
+
+def _of(name: str, services: str, *gpus: int) -> Group:
+    members = frozenset(ServiceId(service) for service in services.split("+"))
+    return Group(GroupId(name), members, tuple(GpuId(gpu) for gpu in gpus))
+
+
+def test_only_services_that_are_not_on_the_gpus_are_loaded() -> None:
+    """m1 joins m0 on GPU 0, then has it alone; on two GPUs, and back on one, all is loaded anew."""
+    groups = [
+        _of("a", "m0", 0),
+        _of("b", "m0+m1", 0),
+        _of("c", "m1", 0),
+        _of("d", "m1+m0", 0, 1),
+        _of("e", "m1+m0", 0),
+    ]
+    costs = UnevenCosts(load=1.0)
+    load = workload([5, 5], [5, 5], [0.0, 60.0], services=2)
+    recorder = serve(load, LeastServed(), InTurn(groups), costs=costs)
+    use = recorder.gpu_frame()
+    loads = use[(use["use"] == GpuUse.LOADING.value) & (use["gpu"] == 0)]
+    spans_s = dict(zip(loads["group"], loads["end_s"] - loads["start_s"], strict=True))
+    m0, m1 = ServiceId("m0"), ServiceId("m1")
+
+    def both_s(tensor_parallel: int) -> float:
+        whole_s = [costs.load_s(service, tensor_parallel) for service in (m0, m1)]
+        starts_s = [costs.start_s(service, tensor_parallel) for service in (m0, m1)]
+        return sum(whole_s) - sum(starts_s) + max(starts_s)
+
+    expected = {
+        "a": costs.load_s(m0, 1),
+        "b": costs.load_s(m1, 1),
+        "c": 0.0,
+        "d": both_s(2),
+        "e": both_s(1),
+    }
+    assert spans_s == pytest.approx(expected)
 
 
 def test_weights_that_do_not_fit_beside_each_other_are_refused() -> None:
