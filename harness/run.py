@@ -8,11 +8,29 @@ The only file that imports Hydra. Bad input ends in one sentence and exit code 2
 """
 
 import os
+import signal
 import sys
 from pathlib import Path
 
+INTERRUPTED = 130
+"""Exit code after Ctrl-C, as shells have it."""
+TERMINATED = 128 + signal.SIGTERM
+_LAST = {INTERRUPTED: "interrupted", TERMINATED: "ended by SIGTERM"}
+
+
+def _said_last(code: int) -> str:
+    return f"{_LAST[code]}; finished cells are kept\n"
+
+
+def _stop_at_once(*_: object) -> None:
+    """Ctrl-C while modules are imported: nothing runs yet, and they might take it for an error."""
+    os.write(2, _said_last(INTERRUPTED).encode())
+    os._exit(INTERRUPTED)
+
+
 ROOT = Path(__file__).resolve().parent.parent
 if __name__ == "__main__":
+    signal.signal(signal.SIGINT, _stop_at_once)
     # Started as a script, Python looks for modules in harness/ first, where none may hide a
     # standard one; what we want found is the project.
     sys.path[0] = str(ROOT)
@@ -20,18 +38,23 @@ if __name__ == "__main__":
 import re
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
 import hydra
+import pandas as pd
+from hydra._internal.core_plugins.file_config_source import FileConfigSource
+from hydra._internal.sources_registry import SourcesRegistry
 from hydra.core.config_store import ConfigStore
 from hydra.core.hydra_config import HydraConfig
+from hydra.core.plugins import Plugins
 from hydra.errors import (
     ConfigCompositionException,
     HydraException,
     MissingConfigException,
     OverrideParseException,
 )
+from hydra.plugins.config_source import ConfigResult
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import (
     ConfigAttributeError,
@@ -41,111 +64,67 @@ from omegaconf.errors import (
     ValidationError,
 )
 
+from harness.build import build
 from harness.costs.local_hardware import here
 from harness.costs.model_facts import unknown_name
+from harness.engines.own_ray import RayLost
 from harness.renamed import renamed_key
-from harness.runs.building import cell_of
-from harness.runs.cells import Cell, run_cells
-from harness.runs.config import RunConfig, check, check_variant
-from harness.runs.matrix import Place, places
+from harness.runs import failures
+from harness.runs.composed_cells import Matrix, as_plain
+from harness.runs.composing import Files, no_key
+from harness.runs.config import RunConfig
+from harness.runs.metrics import check_shown
 from harness.runs.progress import Progress
-from harness.runs.record import read_summaries, remove_leftovers
+from harness.runs.record import RecordError, read_summaries
+from harness.runs.sweep import Sweep
 from harness.runs.table import print_cells, print_varied
 from harness.runs.tracking import log_scenario
+from harness.trust import without_trust
 
-INTERRUPTED = 130
-"""Exit code after Ctrl-C, as shells have it."""
+FAILED = 1
+"""Exit code where a cell has failed, or what runs cells or keeps results."""
+REFUSED = 2
+"""Exit code of bad input, found before anything has run."""
 
-_BAD_INPUT = (HydraException, OmegaConfBaseException, ValueError, MemoryError)
+_BAD_INPUT = (HydraException, OmegaConfBaseException, ValueError, MemoryError, RecursionError)
 
 _SCRATCH = Path(tempfile.gettempdir()) / f"sweep-{os.getpid()}"
 
-OmegaConf.register_new_resolver("local", lambda name: here()[name])
+OmegaConf.register_new_resolver("local", lambda name: here()[name], replace=True)
 ConfigStore.instance().store(name="schema", node=RunConfig)
 # Hydra describes a sweep in a file of its own; a run's folder already says all of that.
 ConfigStore.instance().store(
     name="scratch", package="hydra.sweep", node={"dir": str(_SCRATCH), "subdir": "."}
 )
 
-
-def as_plain(config: DictConfig) -> dict[str, Any]:
-    """The configuration resolved and checked. Raises ValueError for what it may not say."""
-    check_variant(config.variant)
-    plain = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
-    assert isinstance(plain, dict)
-    named = {str(key): value for key, value in plain.items()}
-    check(named)
-    return named
+FILES = Files()
 
 
-def cell_configs(config: DictConfig) -> Iterator[tuple[Place, dict[str, Any]]]:
-    """Every cell of the matrix and its variations: its place, and its configuration.
+class _Looked(FileConfigSource):  # type: ignore[misc]
+    """Hydra's reader of files, after a look at what they hold."""
 
-    A key given on the command line is no axis, and is not varied. A cell whose configuration has
-    no such key as is to be varied, or has the value already, is none. ValueError where all are so.
-    """
-    overrides, given = HydraConfig.get().overrides, _given()
+    def load_config(self, config_path: str) -> ConfigResult:
+        FILES.take(Path(self.path).resolve() / self._normalize_file_name(config_path))
+        return super().load_config(config_path)
+
+
+# Hydra has a place for readers of other schemes than file:// alone.
+Plugins.instance()
+SourcesRegistry.instance().types["file"] = _Looked
+
+
+def matrix_of(config: DictConfig) -> Matrix:
+    """The cells of a configuration, each composed as Hydra does when it is asked for."""
+    overrides = HydraConfig.get().overrides
     chosen = [str(o) for o in overrides.task]
     where = [str(o) for o in overrides.hydra if str(o).startswith("hydra.searchpath=")]
-    groups = HydraConfig.get().runtime.choices
-    composed: dict[tuple[str, ...], DictConfig] = {}
-
-    def at(setting: Mapping[str, object]) -> DictConfig:
-        """The configuration with a value on every axis."""
-        picks = tuple(f"{axis}={value}" for axis, value in setting.items() if axis in groups)
-        if picks not in composed:
-            composed[picks] = hydra.compose("run", overrides=[*where, *chosen, *picks])
-        cell = composed[picks].copy()
-        for axis, value in setting.items():
-            if axis not in groups:
-                OmegaConf.update(cell, axis, value, force_add=False)
-        return cell
-
-    matrix, vary, vary_at = (
-        _but(_plain(node), set(given)) for node in (config.matrix, _open(config), config.vary_at)
+    choices = HydraConfig.get().runtime.choices
+    return Matrix(
+        config,
+        compose=lambda picks: hydra.compose("run", overrides=[*where, *chosen, *picks]),
+        groups={str(group): str(value) for group, value in choices.items()},
+        given=set(_given()),
     )
-    skip = _plain(config.skip)
-    became = {(key, str(value)): False for key, values in vary.items() for value in values}
-    for place in places(matrix, skip=skip, vary=vary, vary_at=vary_at):
-        key, value = place.varied, place.setting.get(place.varied)
-        if key:
-            axes = _but(place.setting, {key})
-            was = groups[key] if key in groups else value_at(at(axes), key, otherwise=value)
-            if was == value:
-                continue
-            became[key, str(value)] = True
-        yield place, as_plain(at(place.setting))
-    for (key, text), is_there in became.items():
-        if not is_there:
-            raise ValueError(f"vary.{key}: every cell has {text} already, or none has such a key")
-
-
-def _open(config: DictConfig) -> Any:
-    """What is varied: the program of a paper's authors leaves nothing open."""
-    return config.vary if config.variant == "paper" else {}
-
-
-def cells_of(config: DictConfig) -> Iterator[Cell]:
-    """Every cell of a configuration, built. Raises ValueError for what does not fit together."""
-    for place, plain in cell_configs(config):
-        yield cell_of(plain, place, _chosen(place.setting))
-
-
-def value_at(config: DictConfig, key: str, *, otherwise: object) -> object:
-    """What a configuration has at a dotted key."""
-    path, _, name = key.rpartition(".")
-    node = OmegaConf.select(config, path) if path else config
-    if not isinstance(node, DictConfig) or name not in node:
-        return otherwise
-    return _plain(node[name])
-
-
-def _plain(node: object) -> Any:
-    return OmegaConf.to_container(node, resolve=True) if OmegaConf.is_config(node) else node
-
-
-def _but(mapping: Mapping[Any, Any], keys: set[str]) -> dict[str, Any]:
-    return {str(key): value for key, value in mapping.items() if str(key) not in keys}
 
 
 def _given() -> dict[str, str]:
@@ -163,36 +142,47 @@ def _axes_given(matrix: Mapping[str, object]) -> list[str]:
     ]
 
 
-def _chosen(setting: Mapping[str, object]) -> dict[str, str]:
-    """The file that each group of the configuration was taken from."""
-    choices = HydraConfig.get().runtime.choices
-    ours = {str(group): value for group, value in choices.items() if "hydra/" not in str(group)}
-    return {group: str(setting.get(group, value)) for group, value in ours.items()}
+def run(config: DictConfig) -> int:
+    """All cells of a configuration; prints the table and mirrors it. The exit code.
 
-
-def run(config: DictConfig) -> None:
-    """All cells of a configuration; prints the table and mirrors it."""
+    Raises the error of bad input, before anything runs.
+    """
     plain = as_plain(config)
-    cells = list({cell.folder: cell for cell in cells_of(config)}.values())
-    if not cells:
-        raise ValueError("skip leaves no cell of the matrix")
+    check_shown(plain["shows"], drawn=plain["uncertainty_draws"] > 0)
+    cluster = build(plain["cluster"], path="cluster", offered={"workers": plain["workers"]})
+    matrix = matrix_of(config)
+    sweep = Sweep(ROOT / plain["results"] / plain["name"])
+    with Progress(len(matrix.places)) as progress:
+        sweep.run(matrix, cluster, progress)
     for said in _axes_given(plain["matrix"]):
         print(said, file=sys.stderr)
-    folder = cells[0].folder.parent
-    remove_leftovers(folder)
-    try:
-        with Progress(config.name, cells) as progress:
-            alone = any(cell.engine.runs_alone for cell in cells)
-            workers = 1 if alone else config.workers
-            run_cells(progress.to_do, workers=workers, on_done=progress.done)
-    finally:
-        remove_leftovers(folder)
-    rows = read_summaries(folder)
-    rows = rows.loc[[cell.folder.name for cell in cells]]
-    settings = {cell.folder.name: cell.setting for cell in cells if not cell.varied}
-    print_cells(rows.loc[[*settings]], settings, plain["compare"], shows=plain["shows"])
-    print_varied([cell.varied for cell in cells if cell.varied])
-    log_scenario(config.tracking, scenario=config.name, rows=rows, figures=(), folder=folder.parent)
+    _report(plain, sweep)
+    return FAILED if sweep.failed else 0
+
+
+def _report(plain: Mapping[str, Any], sweep: Sweep) -> None:
+    """Print and mirror what has run; the last line names what has failed."""
+    failed = {cell.run for cell in sweep.failed}
+    rows = read_summaries(sweep.folder)
+    rows = rows.loc[[run for run in sweep.places if run in rows.index and run not in failed]]
+    if not rows.empty:
+        shown = pd.concat([rows, failures.as_rows(sweep.failed)])
+        own = {run: place.setting for run, place in sweep.places.items() if not place.varied}
+        shown = shown.loc[[run for run in own if run in shown.index]]
+        print_cells(shown, own, plain["compare"], shows=plain["shows"])
+        print_varied([place.varied for place in sweep.places.values() if place.varied])
+        log_scenario(
+            plain["tracking"],
+            scenario=plain["name"],
+            rows=rows,
+            figures=(),
+            folder=sweep.folder.parent,
+        )
+    if sweep.failed:
+        sweep.failed.sort(key=lambda cell: [*sweep.places].index(cell.run))
+        sys.stdout.flush()
+        last = failures.last_line(sweep.failed, cells=len(sweep.places), folder=sweep.folder)
+        print(*failures.sentences(sweep.failed), last, sep="\n", file=sys.stderr)
 
 
 def sentence(error: BaseException) -> str:
@@ -203,12 +193,16 @@ def sentence(error: BaseException) -> str:
         group, _, name = error.missing_cfg_file.rpartition("/")
         return unknown_name(group, name, dict.fromkeys(error.options))
     if isinstance(error, ConfigKeyError | ConfigAttributeError) and error.full_key:
-        return _no_key(str(error.full_key), tuple(map(str, error.parent_node or ())))
+        return no_key(str(error.full_key), tuple(map(str, error.parent_node or ())))
     if said := _renamed(error):
+        return said
+    if isinstance(error, RecursionError):
+        return f"{FILES.latest}: nested too deeply, or its defaults lead back to it"
+    if said := FILES.sentence(str(error)):
         return said
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     first = lines[0] if lines else type(error).__name__
-    if isinstance(error, ValidationError) and error.full_key:
+    if isinstance(error, ValidationError | InterpolationKeyError) and error.full_key:
         return f"{error.full_key}: {first}"
     if isinstance(error, OverrideParseException):
         # The first line may only say that it could not be read, the second why.
@@ -224,39 +218,43 @@ def _renamed(error: BaseException) -> str | None:
     return next(filter(None, said), None)
 
 
-def _no_key(key: str, beside: tuple[str, ...]) -> str:
-    """There is no such key; a mapping that may hold anything wants it added."""
-    if said := renamed_key(key):
-        return said
-    if not beside:
-        return f"{key} is not in the configuration; it can be added as +{key}"
-    path = key.rpartition(".")[0]
-    known = dict.fromkeys(f"{path}.{name}".lstrip(".") for name in beside)
-    return unknown_name("configuration key", key, known)
+class _Terminated(KeyboardInterrupt):
+    """SIGTERM has come. Who waits in compiled code lets only interrupts through."""
 
 
-class Refused(SystemExit):
-    """Bad input, said already; `code` is the exit code."""
-
-    code: int
+def _terminate(*_: object) -> NoReturn:
+    raise _Terminated
 
 
 def main() -> int:
     """Parse the command line and run. Returns the exit code."""
     # Hydra would print its own report and exit with 1; we want the exception.
     os.environ["HYDRA_FULL_ERROR"] = "1"
+    codes: list[int] = []
+
+    def job(config: DictConfig) -> None:
+        codes.append(_job(config))
+
     try:
-        hydra.main(config_path="../scenarios", config_name="run", version_base="1.3")(_job)()
+        sys.argv[1:] = without_trust(sys.argv[1:])
+        hydra.main(config_path="../scenarios", config_name="run", version_base="1.3")(job)()
     except _BAD_INPUT as error:
-        return _refused(error)
-    except Refused as refused:
-        return refused.code
+        codes.append(_refused(error))
+    except _Terminated:
+        codes = [TERMINATED]
     except KeyboardInterrupt:
-        print("interrupted; finished cells are kept", file=sys.stderr)
-        return INTERRUPTED
+        codes = [INTERRUPTED]
     finally:
         shutil.rmtree(_SCRATCH, ignore_errors=True)
-    return 0
+    code = _code_of(codes)
+    if code in _LAST:
+        print(_said_last(code), end="", file=sys.stderr)
+    return code
+
+
+def _code_of(codes: Sequence[int]) -> int:
+    """Of several jobs: that of all where they are the same, else that some have failed."""
+    return codes[0] if len(set(codes)) == 1 else FAILED if codes else 0
 
 
 def _end(code: int) -> NoReturn:
@@ -270,18 +268,23 @@ def _end(code: int) -> NoReturn:
     os._exit(code)
 
 
-def _job(config: DictConfig) -> None:
-    """Run, and leave before Hydra adds words of its own to an error."""
+def _job(config: DictConfig) -> int:
+    """Run; the exit code. Other jobs of the same command go on after an error."""
     try:
-        run(config)
+        return run(config)
+    except (RecordError, RayLost) as error:
+        _refused(error)
+        return FAILED
     except _BAD_INPUT as error:
-        raise Refused(_refused(error)) from None
+        return _refused(error)
 
 
 def _refused(error: Exception) -> int:
     print(f"error: {sentence(error)}", file=sys.stderr)
-    return 2
+    return REFUSED
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGTERM, _terminate)
     _end(main())

@@ -20,16 +20,18 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from harness.claims.checks import Matcher
 from harness.costs.model_facts import unknown_name
 from harness.runs.config import VARIANTS, check_variant
+from harness.schema import STRICT, Schema, fits
+from harness.yaml_files import read_yaml
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FigureEntry:
     """One figure; the module says what each field means."""
+
+    __pydantic_config__ = STRICT
 
     name: str
     shows: str
@@ -45,6 +47,13 @@ class FigureEntry:
     def scenarios(self, variant: str) -> list[str]:
         """Names of the scenarios that it reads."""
         return [run.split()[0] for run in self.runs.get(variant, ())]
+
+
+class _File(Schema):
+    """What a file has beside what its figures share."""
+
+    variants: list[str]
+    figures: Mapping[str, Mapping[str, Any]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,20 +77,25 @@ def read_figures(claims: Path, paper: str) -> PaperFigures:
     if not path.is_file():
         there = sorted(found.parent.name for found in claims.glob("*/figures.yaml"))
         raise ValueError(f"there are no figures of {paper}; there are those of {', '.join(there)}")
-    content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    for variant in content["variants"]:
+    # Further keys hold what several figures share.
+    content = {key: said for key, said in read_yaml(path).items() if key in _File.model_fields}
+    file = fits(content, _File, str(path))
+    for variant in file.variants:
         check_variant(variant)
-    figures = {name: _entry(name, said) for name, said in content["figures"].items()}
-    return PaperFigures(variants=content["variants"], figures=figures)
+    try:
+        figures = {name: _entry(name, said) for name, said in file.figures.items()}
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from None
+    return PaperFigures(variants=file.variants, figures=figures)
 
 
 def _entry(name: str, said: Mapping[str, Any]) -> FigureEntry:
-    """Raises ValueError for a word that is not known."""
+    """Raises ValueError for a word that is not known, and for what it may not be."""
     known = dict.fromkeys(one.name for one in fields(FigureEntry) if one.name != "name")
     for word in said:
         if word not in known:
             raise ValueError(f"{name}: {unknown_name('word of a figure', word, known)}")
-    entry = FigureEntry(name=name, **said)
+    entry = fits({"name": name, **said}, FigureEntry, name)
     for variant in entry.runs:
         check_variant(variant)
     needed = [run for runs in entry.needs.values() for run in runs]

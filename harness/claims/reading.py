@@ -32,10 +32,9 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from harness.claims.checks import Check, read_check
 from harness.costs.model_facts import unknown_name
+from harness.yaml_files import read_yaml
 
 Words = Mapping[str, Any]
 
@@ -93,10 +92,7 @@ def read_claims(path: Path) -> list[Claim]:
     """The claims of a paper. ValueError, one sentence, where the file is absent or says wrong."""
     if not path.is_file():
         raise ValueError(f"there are no claims at {path}")
-    try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except yaml.YAMLError as error:
-        raise ValueError(f"{path.name} is no YAML: {' '.join(str(error).split())}") from error
+    content = read_yaml(path)
     try:
         return claims_of(content)
     except ValueError as error:

@@ -1,14 +1,15 @@
 """Published facts of the GPUs."""
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 from harness.costs.model_facts import unknown_name
 from harness.paths import PROFILES
+from harness.schema import STRICT, Count, NotNegative, Positive, fits, read_json
 
 OWN_FACTS = "gpu.json"  # beside the profiles of a folder: facts of the GPU they were measured on
 
@@ -24,20 +25,27 @@ class GpuFacts:
     """
 
     name: str
-    memory_bytes: int
-    fp16_flops_per_s: float
-    memory_bytes_per_s: float
-    nvlink_bytes_per_s: float
-    nvlink_gpus: int
-    pcie_bytes_per_s: float
+    memory_bytes: Count
+    fp16_flops_per_s: Positive
+    memory_bytes_per_s: Positive
+    nvlink_bytes_per_s: NotNegative
+    nvlink_gpus: Count
+    pcie_bytes_per_s: Positive
     source: str
+
+    __pydantic_config__ = STRICT
 
 
 @cache
 def load_gpus() -> Mapping[str, GpuFacts]:
     """All known GPUs by name."""
-    raw = json.loads((PROFILES / "gpus.json").read_text(encoding="utf-8"))
-    return MappingProxyType({name: GpuFacts(name=name, **facts) for name, facts in raw.items()})
+    path = PROFILES / "gpus.json"
+    raw = read_json(path, dict[str, dict[str, Any]])
+    named = {
+        name: fits({"name": name, **facts}, GpuFacts, f"{path}: {name}")
+        for name, facts in raw.items()
+    }
+    return MappingProxyType(named)
 
 
 def gpu_facts(name: str, folder: Path | None = None) -> GpuFacts:
@@ -57,5 +65,5 @@ def _own_facts(folder: Path) -> Mapping[str, GpuFacts]:
     path = folder / OWN_FACTS
     if not path.is_file():
         return {}
-    facts = GpuFacts(**json.loads(path.read_text(encoding="utf-8")))
+    facts = read_json(path, GpuFacts)
     return {facts.name: facts}

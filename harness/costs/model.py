@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
+from harness import inputs
 from harness.costs.gpu_facts import GpuFacts, gpu_facts
 from harness.costs.iteration import MAX_REQUESTS, IterationTable, expand, work_seconds
 from harness.costs.model_facts import ModelFacts, model_facts, model_of
@@ -78,6 +79,12 @@ class ProfileCosts:
         self._facts: GpuFacts = gpu_facts(gpu, self._folder)
         self._tables: dict[tuple[str, int], IterationTable] = {}
         self._profiles = read_profiles(self._folder)
+        measured_on = {profile.gpu for profile in self._profiles.values()}
+        if measured_on and gpu not in measured_on:
+            raise ValueError(
+                f"hardware.profile={profile_dir} holds costs of {', '.join(sorted(measured_on))}, "
+                f"not of hardware.gpu={gpu}; hardware.profile=roofline has estimates for any GPU"
+            )
         unknown = [part for part in self.parts if part not in PARTS]
         if unknown:
             raise ValueError(f"An iteration has the parts {PARTS}, not {unknown[0]!r}.")
@@ -90,6 +97,11 @@ class ProfileCosts:
     def memory_bytes(self) -> int:
         """Memory of one GPU, by the facts that the folder keeps or the list has."""
         return self._facts.memory_bytes
+
+    @property
+    def files(self) -> dict[str, str]:
+        """The folder's files by name, with their sha256."""
+        return inputs.digests(self._folder.glob("*.json"))
 
     def with_parts(self, parts: tuple[str, ...]) -> "ProfileCosts":
         """The same profiles with other components in an iteration."""

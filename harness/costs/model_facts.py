@@ -1,16 +1,18 @@
 """Published facts of the models: what memory, FLOPs and context follow from."""
 
 import difflib
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from types import MappingProxyType
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from pydantic import Field
 
 from harness.paths import PROFILES
+from harness.schema import STRICT, Count, fits, read_json
 
 BYTES_PER_NUMBER = 2  # fp16 weights and KV, as every engine here runs them
 
@@ -26,22 +28,31 @@ class ModelFacts:
     """
 
     name: str
-    layers: int
-    hidden_size: int
-    attention_heads: int
-    kv_heads: int
-    head_dim: int
-    intermediate_size: int
+    layers: Count
+    hidden_size: Count
+    attention_heads: Count
+    kv_heads: Count
+    head_dim: Count
+    intermediate_size: Count
     gated_mlp: bool
-    vocab_size: int
-    max_context_tokens: int
-    parameters: int
+    vocab_size: Count
+    max_context_tokens: Count
+    parameters: Count
     source: str
-    experts: int = 1
-    experts_per_token: int = 1
+    experts: Count = 1
+    experts_per_token: Count = 1
     same_architecture_as: str = ""
-    embeddings: int = 2
-    encoder_layers: int = 0
+    embeddings: Annotated[int, Field(ge=1, le=2)] = 2
+    encoder_layers: Annotated[int, Field(ge=0)] = 0
+
+    __pydantic_config__ = STRICT
+
+    def __post_init__(self) -> None:
+        """Refuse parts that do not go together."""
+        if self.experts_per_token > self.experts:
+            raise ValueError(f"experts_per_token is more than the {self.experts} experts")
+        if self.attention_heads % self.kv_heads:
+            raise ValueError(f"{self.kv_heads} kv_heads cannot share {self.attention_heads} heads")
 
     @property
     def kv_bytes_per_token(self) -> int:
@@ -102,9 +113,14 @@ class ModelFacts:
 
 @cache
 def load_models() -> Mapping[str, ModelFacts]:
-    """All known models by name."""
-    raw = json.loads((PROFILES / "models.json").read_text(encoding="utf-8"))
-    return MappingProxyType({name: ModelFacts(name=name, **facts) for name, facts in raw.items()})
+    """All known models by name. Raises ValueError where the file says what no model is."""
+    path = PROFILES / "models.json"
+    raw = read_json(path, dict[str, dict[str, Any]])
+    named = {
+        name: fits({"name": name, **facts}, ModelFacts, f"{path}: {name}")
+        for name, facts in raw.items()
+    }
+    return MappingProxyType(named)
 
 
 def model_of(service: str) -> str:

@@ -1,17 +1,38 @@
 """A cost profile as it is stored: coefficients at knots, source, error, range of validity."""
 
-import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import Field, model_validator
 
 from harness.costs.gpu_facts import OWN_FACTS
+from harness.costs.model_facts import load_models, unknown_name
 from harness.costs.sm_shares import SmShares, sm_shares_from
+from harness.schema import Count, NotNegative, Schema, Seconds, Tokens, one_of, read_json
 
 Coefficients = Mapping[str, tuple[float, ...]]
 Phase = Mapping[str, Coefficients]
+
+COMPONENTS = ("forward", "prepare", "sample", "other")
+COEFFICIENTS = (
+    "base_s",
+    "per_context_s",
+    "per_padded_s",
+    "per_token_s",
+    "per_padded_token_s",
+    "per_attended_s",
+)
+Component = Annotated[str, one_of(*COMPONENTS)]
+Coefficient = Annotated[str, one_of(*COEFFICIENTS)]
+PhaseName = Annotated[str, one_of("prefill", "decode")]
+Quantity = Annotated[str, one_of("requests", "prefill_tokens", "context_tokens", "longest")]
+Percent = Annotated[int, Field(ge=1, le=99)]
+Factor = Annotated[float, Field(gt=0.0, le=1e3)]
+StoredPhase = Mapping[Component, Mapping[Coefficient, tuple[Seconds, ...]]]
 
 MEASURED_MEMORY_SHARE = 0.9  # of GPU memory, at which the KV blocks of a profile were counted
 
@@ -53,20 +74,126 @@ class Profile:
     sm_shares: SmShares | None = None
 
 
+class _Share(Schema):
+    """How much longer iterations take on a share of the SMs, a row along the requests."""
+
+    requests: tuple[Count, ...]
+    prefill: tuple[Factor, ...]
+    decode: tuple[Factor, ...]
+
+
+class _Size(Schema):
+    """One tensor-parallel size in a file."""
+
+    knots_requests: tuple[Count, ...] = ()
+    prefill: StoredPhase = Field(default_factory=dict)
+    decode: StoredPhase = Field(default_factory=dict)
+    step_knots_tokens: tuple[Tokens, ...] = (0,)
+    step_s: tuple[Annotated[float, Field(ge=-1e6, le=1e6)], ...] = (0.0,)
+    load_s: Seconds | None = None
+    load_source: str = ""
+    kv_blocks: Tokens | None = None
+    valid: Mapping[Quantity, tuple[Tokens, Tokens]] = Field(default_factory=dict)
+    error: Mapping[str, NotNegative] = Field(default_factory=dict)
+    rows: int = 0
+    sm_share: Mapping[Percent, _Share] = Field(default_factory=dict)
+
+
+class _File(Schema):
+    """A file of a folder of profiles."""
+
+    model: str
+    gpu: str
+    engine: str
+    kind: str
+    source: str
+    block_tokens: Count
+    knots_requests: tuple[Count, ...] = ()
+    tensor_parallel: Mapping[Count, _Size]
+    note: str = ""
+    measured: Any = None
+    sha256: str = ""
+
+    @model_validator(mode="after")
+    def _is_one_table(self) -> "_File":
+        """Knots ascend, and every row is along them."""
+        for size, entry in self.tensor_parallel.items():
+            place = f"tensor_parallel.{size}"
+            knots = entry.knots_requests or self.knots_requests
+            if entry.decode or entry.prefill:
+                require_ascending(f"{place}.knots_requests", knots, least=2)
+            require_ascending(f"{place}.step_knots_tokens", entry.step_knots_tokens, least=1)
+            require_length(f"{place}.step_s", entry.step_s, len(entry.step_knots_tokens))
+            for phase in ("prefill", "decode"):
+                _require_rows(f"{place}.{phase}", getattr(entry, phase), len(knots))
+            if bool(entry.prefill) != bool(entry.decode):
+                raise ValueError(f"{place} has only one of prefill and decode")
+            for name, (low, high) in entry.valid.items():
+                if low > high:
+                    raise ValueError(f"{place}.valid.{name}=[{low}, {high}] does not ascend")
+            _require_no_time_back(place, entry)
+            for percent, share in entry.sm_share.items():
+                place = f"tensor_parallel.{size}.sm_share.{percent}"
+                require_ascending(f"{place}.requests", share.requests, least=1)
+                require_length(f"{place}.prefill", share.prefill, len(share.requests))
+                require_length(f"{place}.decode", share.decode, len(share.requests))
+        return self
+
+
+def _require_rows(place: str, phase: Phase, knots: int) -> None:
+    if phase and (missing := sorted(set(COMPONENTS) - set(phase))):
+        raise ValueError(f"{place} has no {missing[0]}")
+    for component, coefficients in phase.items():
+        for name, values in coefficients.items():
+            require_length(f"{place}.{component}.{name}", values, knots)
+
+
+def require_length(place: str, values: Sequence[float], wanted: int) -> None:
+    """Raise ValueError, naming the place, for a row that is not as long as its knots."""
+    if len(values) != wanted:
+        raise ValueError(f"{place} has {len(values)} values for {wanted} knots")
+
+
+def require_ascending(place: str, knots: Sequence[int], *, least: int) -> None:
+    """Raise ValueError, naming the place, for too few knots and for such as do not ascend."""
+    if len(knots) < least or any(one >= other for one, other in pairwise(knots)):
+        raise ValueError(f"{place}={list(knots)!s:.60} must be at least {least}, ascending")
+
+
+def _require_no_time_back(place: str, entry: _Size) -> None:
+    """The step may be negative, since it corrects a line; a whole prompt may not."""
+    if not entry.prefill:
+        return
+    first = {
+        name: sum(part[name][0] for part in entry.prefill.values() if name in part)
+        for name in ("base_s", "per_padded_token_s", "per_token_s", "per_attended_s")
+    }
+    for tokens, step_s in zip(entry.step_knots_tokens, entry.step_s, strict=True):
+        line_s = first["base_s"] + tokens * (first["per_padded_token_s"] + first["per_token_s"])
+        if line_s + first["per_attended_s"] * tokens**2 + step_s < 0:
+            raise ValueError(
+                f"{place}.step_s={step_s}: a prompt of {tokens} tokens takes below 0 s"
+            )
+
+
 @cache
 def read_profiles(folder: Path) -> Mapping[tuple[str, int], Profile]:
     """All profiles of a folder by model and tensor-parallel size.
 
-    Raises ValueError if the folder does not exist.
+    Raises ValueError if the folder does not exist, and for a file that says what none may.
     """
     if not folder.is_dir():
         raise ValueError(f"There is no folder of cost profiles {str(folder)!r}.")
     found: dict[tuple[str, int], Profile] = {}
     for path in sorted(folder.glob("*.json")):
         if path.name not in (CALIBRATION, OWN_FACTS):
-            raw = json.loads(path.read_text(encoding="utf-8"))
+            raw = read_json(path, _File).model_dump(exclude_unset=True)
+            if raw["model"] not in load_models():
+                raise ValueError(f"{path}: {unknown_name('model', raw['model'], load_models())}")
             for size, entry in raw.pop("tensor_parallel").items():
-                found[raw["model"], int(size)] = profile_from(raw, int(size), entry)
+                if (raw["model"], size) in found:
+                    raise ValueError(f"{path}: model={raw['model']} is in another file too")
+                found[raw["model"], size] = profile_from(raw, size, entry)
     return found
 
 

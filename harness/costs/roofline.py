@@ -5,20 +5,28 @@ rates of a data sheet; what an engine reaches of those rates, and what its CPU s
 calibrated on the measured pairs (`harness.fitting.roofline`), a few numbers in `roofline.json`.
 """
 
-import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from harness.costs.gpu_facts import GpuFacts
 from harness.costs.model_facts import BYTES_PER_NUMBER, ModelFacts
-from harness.costs.profiles import CALIBRATION, Coefficients, Phase, Profile
+from harness.costs.profiles import (
+    CALIBRATION,
+    Coefficients,
+    PhaseName,
+    Profile,
+    StoredPhase,
+    require_ascending,
+    require_length,
+)
+from harness.schema import STRICT, Count, NotNegative, Positive, Seconds, fits, read_json
 
 Floats = NDArray[np.float64]
 Entry = TypeVar("Entry")
@@ -42,41 +50,55 @@ class Calibration:
 
     source: str
     engine: str
-    block_tokens: int
-    knots_requests: tuple[int, ...]
-    memory_efficiency: float
-    flops_efficiency: float
-    kv_efficiency: float
-    kv_group_exponent: float
-    attended_factor: float
-    request_share: float
-    launch_s_per_layer: Mapping[int, float]
-    link_efficiency: Mapping[int, float]
-    overheads: Mapping[int, Mapping[str, Phase]]
-    load_bytes_per_s: float
-    load_start_s: Mapping[int, float]
-    activation_bytes: Mapping[int, float]
-    error: Mapping[str, float]
-    slowdown: Mapping[str, Mapping[int, float]] = field(default_factory=dict)
-    pcie_efficiency: float = 1.0
+    block_tokens: Count
+    knots_requests: tuple[Count, ...]
+    memory_efficiency: Positive
+    flops_efficiency: Positive
+    kv_efficiency: Positive
+    kv_group_exponent: NotNegative
+    attended_factor: NotNegative
+    request_share: NotNegative
+    launch_s_per_layer: Mapping[Count, Seconds]
+    link_efficiency: Mapping[Count, Positive]
+    overheads: Mapping[Count, Mapping[PhaseName, StoredPhase]]
+    load_bytes_per_s: Positive
+    load_start_s: Mapping[Count, Seconds]
+    activation_bytes: Mapping[Count, NotNegative]
+    error: Mapping[str, NotNegative]
+    slowdown: Mapping[PhaseName, Mapping[Count, Positive]] = field(default_factory=dict)
+    pcie_efficiency: Positive = 1.0
+
+    __pydantic_config__ = STRICT
 
 
 @cache
 def read_calibration(folder: Path) -> Calibration:
-    """The calibration kept beside the profiles of a folder."""
-    raw = json.loads((folder / CALIBRATION).read_text(encoding="utf-8"))
-    for name, value in raw.items():
-        if name in ("launch_s_per_layer", "link_efficiency", "overheads", "load_start_s"):
-            raw[name] = {int(size): entry for size, entry in value.items()}
-    raw["activation_bytes"] = {int(size): n for size, n in raw["activation_bytes"].items()}
-    raw["slowdown"] = {
-        phase: {int(size): factor for size, factor in by_size.items()}
-        for phase, by_size in raw.get("slowdown", {}).items()
-    }
-    raw["knots_requests"] = tuple(raw["knots_requests"])
-    for said_only in ("tried", "choice"):
-        raw.pop(said_only, None)
-    return Calibration(**raw)
+    """The calibration kept beside the profiles of a folder. Raises ValueError for a bad one."""
+    path = folder / CALIBRATION
+    raw = read_json(path, dict[str, Any])
+    said = {key: value for key, value in raw.items() if key not in ("tried", "choice")}
+    calibration = fits(said, Calibration, str(path))
+    try:
+        _require_whole(calibration)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from None
+    return calibration
+
+
+def _require_whole(calibration: Calibration) -> None:
+    """Refuse a calibration that says nothing of groups of one, or rows beside its knots."""
+    require_ascending("knots_requests", calibration.knots_requests, least=2)
+    for name in ("launch_s_per_layer", "overheads", "load_start_s", "activation_bytes"):
+        if 1 not in getattr(calibration, name):
+            raise ValueError(f"{name} has no tensor parallel size 1")
+    if 2 not in calibration.link_efficiency:
+        raise ValueError("link_efficiency has no tensor parallel size 2")
+    for size, phases in calibration.overheads.items():
+        for phase, components in phases.items():
+            for component, coefficients in components.items():
+                for name, values in coefficients.items():
+                    place = f"overheads.{size}.{phase}.{component}.{name}"
+                    require_length(place, values, len(calibration.knots_requests))
 
 
 def roofline_profile(

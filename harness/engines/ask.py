@@ -1,6 +1,6 @@
 """How both engines ask policies: timed, checked, and refused with one sentence."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from time import perf_counter
 
 from harness.engines.recorder import Recorder
@@ -12,10 +12,13 @@ from harness.interface.decisions import (
     StaticBatching,
 )
 from harness.interface.draft import Draft
-from harness.interface.entities import Cluster
+from harness.interface.entities import Cluster, ServiceId
 from harness.interface.filling import fill_continuous, fill_static
 from harness.interface.policies import Capability, PlacementPolicy, SchedulingPolicy
 from harness.interface.views import ClusterView, GroupView, RequestView
+
+MOST_WAKES = 1000
+"""Timers in a row that may end without anything else happening, or being about to."""
 
 
 def ask_schedule(
@@ -65,10 +68,17 @@ def _refuse(policy: SchedulingPolicy, group: GroupView, problems: list[str]) -> 
 
 
 def ask_deployment(policy: PlacementPolicy, view: ClusterView, recorder: Recorder) -> Deployment:
-    """The policy's deployment; the wall-clock seconds it took are recorded."""
-    started_s = perf_counter()
+    """The policy's deployment; the wall-clock seconds it took are recorded.
+
+    Raises ValueError where it asks to be woken in the past.
+    """
+    now_s, started_s = view.now_s, perf_counter()
     deployment = policy.place(view)
     recorder.decided("place", perf_counter() - started_s)
+    if deployment.wake_s is not None and not deployment.wake_s > now_s:
+        raise ValueError(
+            f"{type(policy).__name__}: wake_s {deployment.wake_s} s is not after now, {now_s} s"
+        )
     return deployment
 
 
@@ -80,6 +90,25 @@ def refuse_shared_groups(wanted: Deployment, supports: frozenset[Capability]) ->
             raise ValueError(
                 f"a deployment has {count} services in {group.id}, which is not supported here"
             )
+
+
+def refuse_standstill(
+    unfinished: Mapping[ServiceId, int], *, wakes: int | None, now_s: float
+) -> None:
+    """Raise ValueError where nothing but timers will ever happen, `wakes` of them in a row so far.
+
+    None where there are no timers either.
+    """
+    waiting = {service: count for service, count in unfinished.items() if count}
+    if wakes is None:
+        raise ValueError(
+            f"requests wait for ever: {waiting} unfinished and nothing is going to happen"
+        )
+    if wakes > MOST_WAKES:
+        raise ValueError(
+            f"requests wait for ever: {waiting} unfinished and {wakes} wake-ups in a row, the last"
+            f" at {now_s:.3f} s, have changed nothing; engine.horizon_s ends a run at a given time"
+        )
 
 
 def refuse_gpus(wanted: Deployment, cluster: Cluster) -> None:

@@ -1,10 +1,24 @@
 """What an engine is: something that serves a workload as a system decides."""
 
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 from harness.engines.recorder import Recorder
 from harness.interface.policies import Capability, System
 from harness.workloads.workload import Workload
+
+
+@dataclass(frozen=True, slots=True)
+class Slots:
+    """What a run takes of the node of a cluster that it is on.
+
+    `cpus` is None for all of them, so that nobody else runs there, and 0 where a run asks the
+    cluster itself for what it needs.
+    """
+
+    cpus: int | None
+    gpus: int
 
 
 class Engine(Protocol):
@@ -21,6 +35,17 @@ class Engine(Protocol):
     @property
     def runs_alone(self) -> bool:
         """Whether a run needs the machine to itself, so that no two go on at the same time."""
+
+    @property
+    def slots(self) -> Slots:
+        """What a run takes of a node."""
+
+    @property
+    def computed_by(self) -> tuple[str, ...]:
+        """Packages whose versions a result depends on, beside those of every run."""
+
+    def files(self, services: Sequence[str]) -> Mapping[str, str]:
+        """What it reads from outside the program to serve these, by name, with the sha256."""
 
     def warm_up(self) -> None:
         """Load what must not be loaded while a run is timed. Once per process; later calls pass."""
@@ -44,3 +69,9 @@ def refuse_unmet_needs(engine: Engine, system: System) -> None:
             raise ValueError(
                 f"{type(engine).__name__} lacks what {type(policy).__name__} needs: {lacking}"
             )
+
+
+def refuse_horizon(horizon_s: float | None) -> None:
+    """Raise ValueError where a run would end before it begins."""
+    if horizon_s is not None and not horizon_s > 0:
+        raise ValueError(f"engine.horizon_s is {horizon_s}, it must be above 0")

@@ -1,10 +1,18 @@
 """What a run leaves: one row per request."""
 
+from collections.abc import Sequence
+
 import numpy as np
 import pandas as pd
 
 from harness.engines.state import RequestArrays
-from harness.workloads.workload import Workload
+from harness.workloads.workload import Ints, Workload
+
+
+def _names(names: Sequence[str], number: Ints, count: int) -> "pd.Categorical[str]":
+    """A column of names; without numbers all have the first."""
+    codes = number if len(number) else np.zeros(count, np.int64)
+    return pd.Categorical.from_codes(codes, categories=pd.Index(names))
 
 
 def request_frame(workload: Workload, arrays: RequestArrays) -> pd.DataFrame:
@@ -15,6 +23,8 @@ def request_frame(workload: Workload, arrays: RequestArrays) -> pd.DataFrame:
             "request": np.arange(len(workload)),
             "service": pd.Categorical(names[workload.service], categories=names),
             "app": workload.app,
+            "tenant": _names(workload.tenants, workload.tenant, len(workload)),
+            "deadline_s": workload.deadline_s,
             "arrival_s": arrays.arrival_s,
             "first_token_s": arrays.first_token_s,
             "finished_s": arrays.finished_s,

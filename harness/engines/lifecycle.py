@@ -24,6 +24,10 @@ from harness.interface.policies import LengthPredictor, System
 from harness.workloads.workload import Workload
 
 
+def _nothing() -> None:
+    """Where groups are never behind."""
+
+
 class Lifecycle:
     """Requests by where they are in their lives.
 
@@ -40,8 +44,12 @@ class Lifecycle:
         *,
         groups: Mapping[GroupId, SeenGroup],
         deliver: Callable[[Sequence[int], Sequence[GroupId]], None],
+        catch_up: Callable[[], None] = _nothing,
     ) -> None:
-        """Nobody has arrived. `groups` are those that policies see, as they come and go."""
+        """Nobody has arrived. `groups` are those that policies see, as they come and go.
+
+        `catch_up` is called before somebody is asked who looks at what they have computed.
+        """
         self.workload, self.system = workload, system
         self.graph = Graph(workload.edges, workload.service)
         self.roots: Ints = np.flatnonzero(self.graph.waits == 0)
@@ -58,7 +66,7 @@ class Lifecycle:
             s.id: int((workload.service == i).sum()) for i, s in enumerate(workload.services)
         }
         self.held_back: dict[ServiceId, list[int]] = {}
-        self._deliver = deliver
+        self._deliver, self._catch_up = deliver, catch_up
         # Of a chain: the group of its call that has come last, and where those to come belong.
         self._home: dict[int, GroupId] = {}
         self._following: dict[int, GroupId] = {}
@@ -97,6 +105,8 @@ class Lifecycle:
         known = {r: group for r, group in known.items() if group in homes}
         asked = [r for r in requests if r not in known]
         if asked:
+            if self.system.dispatch.reads_load:
+                self._catch_up()
             chosen = self.system.dispatch.dispatch(asked, service, self.view)
             known |= zip(asked, chosen, strict=True)
         return [known[r] for r in requests]

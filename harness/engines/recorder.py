@@ -20,10 +20,14 @@ class GpuUse(Enum):
 
 @dataclass(slots=True)
 class Recorder:
-    """One run. `keep_iterations` and `keep_events` are off by default: they can be large."""
+    """One run. `keep_iterations` and `keep_events` are off by default: they can be large.
+
+    `cut_off_s` is when the run was ended with requests unfinished, None where all were answered.
+    """
 
     keep_iterations: bool = False
     keep_events: bool = False
+    cut_off_s: float | None = None
     requests: pd.DataFrame = field(default_factory=pd.DataFrame)
     events: list[Event] = field(default_factory=list)
     decision_s: dict[str, list[float]] = field(default_factory=dict)

@@ -65,7 +65,8 @@ class ContinuousBatching:
     is left of `max_num_batched_tokens`; otherwise an iteration holds whole prompts only, whenever
     one can be admitted, else decodes only. With `pads_prompts`, every prompt of an iteration counts
     and costs as much as the longest; `max_padding_tokens` bounds that waste. A request is admitted
-    only if `watermark` (0..1) of the KV blocks then stays free.
+    only if `watermark` (0..1) of the KV blocks then stays free. Everybody who runs computes a token
+    at least, so there is a token for each.
     """
 
     chunked_prefill: bool
@@ -74,6 +75,22 @@ class ContinuousBatching:
     max_num_batched_tokens: int
     max_padding_tokens: int
     watermark: float
+
+    def __post_init__(self) -> None:
+        """Refuse rules under which nothing could ever run, or not everybody could decode."""
+        for name, least in (("seqs", 1), ("batched_tokens", 1)):
+            value = getattr(self, f"max_num_{name}")
+            if value < least:
+                raise ValueError(f"rule.max_num_{name} is {value}, it must be at least {least}")
+        if self.max_padding_tokens < 0:
+            raise ValueError(f"rule.max_padding_tokens is {self.max_padding_tokens}, not 0 or more")
+        if not 0.0 <= self.watermark <= 1.0:
+            raise ValueError(f"rule.watermark is {self.watermark}, it must be from 0 to 1")
+        if self.max_num_batched_tokens < self.max_num_seqs:
+            raise ValueError(
+                f"rule.max_num_batched_tokens is {self.max_num_batched_tokens}, it must be at least"
+                f" rule.max_num_seqs, {self.max_num_seqs}: everybody who decodes computes a token"
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,7 +130,8 @@ class PriorityOrder:
     Requests are ordered by `key`, lowest first, then by id; none is preempted to admit another but
     where a `StaticBatching` refills.
     `key` is a pure function of facts and predictions (float64 per row of the table), so the engine
-    may evaluate it for later arrivals without asking the policy again. None orders by arrival.
+    may evaluate it for later arrivals without asking the policy again; who has none yet (NaN, as
+    where nothing is predicted) comes last. None orders by arrival.
 
     In terms of the plug-ins of vLLM's RFC #51608, `key` is the Score (here the lowest comes first),
     and what `rule` demands before it admits a request is the Filter.

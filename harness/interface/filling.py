@@ -19,6 +19,7 @@ from harness.interface.decisions import (
 )
 from harness.interface.draft import Draft
 from harness.interface.entities import RequestId
+from harness.interface.tables import Floats, RequestTable
 from harness.interface.views import GroupView, RequestView
 
 
@@ -89,15 +90,21 @@ def _holds_kv(request: RequestView) -> bool:
     return request.kv_tokens > 0
 
 
-def in_priority_order(view: GroupView, priority_order: PriorityOrder) -> list[RequestView]:
-    """Return the requests that are not running, lowest key first, then lowest id.
+def keys_of(table: RequestTable, priority_order: PriorityOrder) -> Floats:
+    """The key of every request; one that has none yet, a NaN, comes last like an infinite one.
 
     ValueError when the key does not give one number per request.
     """
-    table = view.table
     key = table.arrival_s if priority_order.key is None else priority_order.key(table)
     if key.shape != table.id.shape:
         raise ValueError(f"key of shape {key.shape} for {len(table.id)} requests")
+    return np.where(np.isnan(key), np.inf, key)
+
+
+def in_priority_order(view: GroupView, priority_order: PriorityOrder) -> list[RequestView]:
+    """Return the requests that are not running, lowest key first, then lowest id."""
+    table = view.table
+    key = keys_of(table, priority_order)
     ordered = (
         view.requests[RequestId(int(name))] for name in table.id[np.lexsort((table.id, key))]
     )

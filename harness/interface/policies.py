@@ -137,3 +137,11 @@ class System:
     placement: PlacementPolicy
     prewarm: PrewarmPolicy | None = None
     predictor: LengthPredictor | None = None
+
+    @property
+    def listeners(self) -> "tuple[SchedulingPolicy | PlacementPolicy, ...]":
+        """Those who observe events; an object in two roles is one of them, once."""
+        scheduling: object = self.scheduling
+        if scheduling is self.placement:
+            return (self.placement,)
+        return self.scheduling, self.placement

@@ -1,18 +1,32 @@
 """Lengths drawn from an empirical distribution (arXiv 2503.16893 sec. 4.1)."""
 
-import json
 from functools import cache
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from harness.costs.model_facts import model_of, unknown_name
 from harness.paths import PROFILES
+from harness.schema import NotNegative, Schema, Share, Tokens, read_json
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
 LENGTHS = PROFILES / "lengths"
+
+
+class _Stored(Schema):
+    """A file of lengths."""
+
+    tokens: tuple[Tokens, ...]
+    cumulative: tuple[Share, ...]
+    mean_tokens: NotNegative
+    cap_tokens: Tokens
+    kind: str
+    source: str
+    record: Any = None
+
 
 LENGTH_SAMPLES = 10_000  # answers behind the lengths of a model (arXiv 2503.16893 sec. 2)
 
@@ -95,9 +109,11 @@ def load_lengths(name: str) -> Ecdf:
     name = model_of(name)
     if name not in known:
         raise ValueError(unknown_name("length profile", name, known))
-    raw = json.loads(known[name].read_text(encoding="utf-8"))
-    raw.pop("record")
-    return Ecdf(**raw)
+    raw = read_json(known[name], _Stored).model_dump(exclude={"record"})
+    try:
+        return Ecdf(**raw)
+    except ValueError as error:
+        raise ValueError(f"{known[name]}: {error}") from None
 
 
 def output_lengths(

@@ -1,22 +1,50 @@
 """A predictor that errs as a measured one did: classes drawn given the true length."""
 
-import json
 from functools import cache
+from itertools import pairwise
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import model_validator
 
 from harness.costs.model_facts import unknown_name
 from harness.interface.entities import LengthPrediction, Request
 from harness.interface.policies import LengthPredictor
 from harness.paths import PROFILES
 from harness.predictors.ground_truth import GroundTruth
+from harness.schema import Count, Schema, Seconds, Share, Tokens, read_json
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
 PREDICTORS = PROFILES / "predictors"
+
+
+class _Stored(Schema):
+    """How a predictor erred: shares of its classes by true length, and how long it took."""
+
+    length_tokens: tuple[Tokens, ...]
+    class_share: tuple[tuple[Share, ...], ...]
+    class_tokens: tuple[Tokens, ...]
+    latency_s: tuple[Seconds, ...]
+    count: Count
+    kind: str
+    source: str
+
+    @model_validator(mode="after")
+    def _is_one_table(self) -> "_Stored":
+        lengths, rows, classes = self.length_tokens, self.class_share, len(self.class_tokens)
+        if any(one >= other for one, other in pairwise(lengths)):
+            raise ValueError("length_tokens do not ascend")
+        if not rows or len(rows) not in (len(lengths), len(lengths) + 1):
+            raise ValueError(f"class_share has {len(rows)} rows for {len(lengths)} lengths")
+        for place, row in enumerate(rows):
+            if len(row) != classes or abs(sum(row) - 1.0) > 1e-3:
+                raise ValueError(f"class_share[{place}] is not {classes} shares that add up to 1")
+        if not self.latency_s:
+            raise ValueError("latency_s is empty")
+        return self
 
 
 class Empirical:
@@ -56,5 +84,4 @@ def _load(profile: str) -> dict[str, Any]:
     known = {path.stem: path for path in PREDICTORS.glob("*.json")}
     if profile not in known:
         raise ValueError(unknown_name("predictor profile", profile, known))
-    table: dict[str, Any] = json.loads(known[profile].read_text(encoding="utf-8"))
-    return table
+    return read_json(known[profile], _Stored).model_dump()

@@ -5,10 +5,19 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
+from harness import inputs
 from harness.interface.entities import LengthPrediction, Request
 from harness.interface.policies import LengthPredictor
 from harness.predictors.ground_truth import GroundTruth
-from harness.predictors.proxy_card import read_card, require
+from harness.predictors.proxy_card import (
+    CARD,
+    ENCODER,
+    LIBRARIES,
+    TOKENIZER,
+    WEIGHTS,
+    read_card,
+    require,
+)
 
 WARM_UPS = 3
 
@@ -18,6 +27,9 @@ class Proxy:
 
     Predicted tokens are the same every time; the seconds of each prediction are measured.
     """
+
+    measures: ClassVar[bool] = True
+    computed_by: ClassVar[tuple[str, ...]] = LIBRARIES
 
     def __init__(self, *, checkpoint: str, threads: int) -> None:
         """`checkpoint` is a folder; `threads` are those of the process that predicts.
@@ -29,9 +41,9 @@ class Proxy:
         self._threads = threads
         # What is read must not depend on the folder that a worker process is in.
         self._folder = Path(checkpoint).resolve()
-        self.files: Mapping[str, str] = {
-            str(self._folder): read_card(self._folder)["weights_sha256"]
-        }
+        read_card(self._folder)
+        parts = (CARD, ENCODER, TOKENIZER, WEIGHTS)
+        self.files: Mapping[str, str] = inputs.digests(self._folder / name for name in parts)
 
     def of(self, workload: GroundTruth, seed: int) -> LengthPredictor:
         """Loads the model. Raises ValueError for a workload without texts and missing libraries."""

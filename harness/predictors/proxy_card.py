@@ -1,10 +1,11 @@
 """What lies beside the weights of a proxy model, read without the libraries that run it."""
 
 import hashlib
-import json
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
+
+from harness import inputs
 
 Json = dict[str, Any]
 
@@ -47,13 +48,13 @@ def read_card(folder: Path) -> Json:
                 "python -m harness.training --prompts FILE (prompt, response_tokens)"
             )
     try:
-        card = json.loads((folder / CARD).read_text(encoding="utf-8"))
+        card = inputs.read_json(folder / CARD)
     except ValueError as error:
         raise ValueError(f"{folder / CARD} is not JSON: {error}") from error
     absent = [name for name in FIELDS if not isinstance(card, dict) or name not in card]
     if absent:
         raise ValueError(f"{folder / CARD} does not say {', '.join(absent)}")
-    if sha256(folder / WEIGHTS) != card["weights_sha256"]:
+    if inputs.sha256(folder / WEIGHTS) != card["weights_sha256"]:
         raise ValueError(f"{folder / WEIGHTS} is damaged: these are not the weights of its card")
     return dict(card)
 

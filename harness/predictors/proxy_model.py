@@ -9,10 +9,12 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load as parameters
+from safetensors.torch import save_file
 from tokenizers import Tokenizer
 from transformers import AutoConfig, AutoModel
 
+from harness import inputs
 from harness.predictors.proxy_card import (
     CARD,
     ENCODER,
@@ -104,17 +106,17 @@ def load(folder: Path) -> ProxyModel:
     """What `save` wrote. Raises ValueError for a folder that does not hold that."""
     card = read_card(folder)
     try:
-        values = json.loads((folder / ENCODER).read_text(encoding="utf-8"))
+        values = inputs.read_json(folder / ENCODER)
         config = AutoConfig.for_model(**values)
         encoder = without_pooler(AutoModel.from_config(config))
         layers = new_layers(config.hidden_size, HEADS[card["head"]])
-        named = load_file(str(folder / WEIGHTS))
+        named = parameters(inputs.read(folder / WEIGHTS))
         for part, prefix in ((encoder, "encoder."), (layers, "head.")):
             part.load_state_dict(
                 {k.removeprefix(prefix): v for k, v in named.items() if k.startswith(prefix)}
             )
             part.eval()
-        tokenizer = Tokenizer.from_file(str(folder / TOKENIZER))
+        tokenizer = Tokenizer.from_str(inputs.read(folder / TOKENIZER).decode())
     except Exception as error:  # each library has its own
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise ValueError(f"{folder} cannot be loaded: {reason}") from error

@@ -11,12 +11,18 @@ from harness.costs.model import PARTS, ProfileCosts
 from harness.costs.uncertainty import DrawnCosts
 from harness.engines.engine import Engine
 from harness.interface.entities import Cluster, GpuId
-from harness.interface.policies import Capability, System
+from harness.interface.policies import (
+    Capability,
+    DispatchPolicy,
+    PlacementPolicy,
+    SchedulingPolicy,
+    System,
+)
 from harness.paths import ROOT
 from harness.predictors.ecdf import LENGTH_SAMPLES, Ecdf, load_lengths
-from harness.runs.cells import Cell, PredictorFactory, ReadsFiles, WorkloadFactory
+from harness.runs.cells import Cell, PredictorFactory, WorkloadFactory
 from harness.runs.matrix import Place
-from harness.runs.provenance import source_digest
+from harness.runs.named_by import basis_of
 from harness.runs.record import run_id
 
 DETERMINES = (
@@ -42,15 +48,19 @@ def cell_of(plain: Mapping[str, Any], place: Place, chosen: Mapping[str, str]) -
     """
     hardware, record = plain["hardware"], plain["record"]
     costs = _costs(hardware)
-    workload_factory: WorkloadFactory = build(plain["workload"], path="workload")
+    workload_factory: WorkloadFactory = build(
+        plain["workload"], path="workload", kind=WorkloadFactory
+    )
     models = workload_factory.models
     engine, system = _serving(plain, models, believed=costs, true=costs)
     predictor_factory = _predictor_factory(plain["predictor"], system)
     determines = {key: plain[key] for key in DETERMINES}
-    named = {**determines, "files": _files(workload_factory, predictor_factory)}
+    named = basis_of(determines, engine, costs, workload_factory, predictor_factory)
     # A variation is known as one, also where another command has run the same as its own cell.
-    run = run_id(named | ({"varied": place.varied} if place.varied else {}), source_digest())
+    varied = {"varied": place.varied} if place.varied else {}
+    run = run_id({**determines, **named.rests_on(), **varied}, named.code)
     return Cell(
+        named=named,
         config={**determines, "chosen": chosen, "varied": place.varied},
         setting=place.setting,
         varied=place.varied,
@@ -95,13 +105,10 @@ def _predictor_factory(node: Mapping[str, Any], system: System) -> PredictorFact
             f"policy {type(system.scheduling).__name__} orders by predicted lengths, and "
             f"predictor={node.get('name')} predicts none; predictor=oracle knows the true ones"
         )
-    built: PredictorFactory | None = build(named, path="predictor") if named else None
+    if not named:
+        return None
+    built: PredictorFactory = build(named, path="predictor", kind=PredictorFactory)
     return built
-
-
-def _files(workload: WorkloadFactory, predictor: PredictorFactory | None) -> dict[str, str]:
-    """What is read from outside the project, with its sha256."""
-    return {**workload.files, **(predictor.files if isinstance(predictor, ReadsFiles) else {})}
 
 
 def _serving(
@@ -118,15 +125,22 @@ def _serving(
         "cluster": _cluster(plain["hardware"], believed.memory_bytes),
         "seed": plain["seed"],
     }
-    engine: Engine = build(plain["engine"], path="engine", offered={**offered, "costs": true})
+    engine: Engine = build(
+        plain["engine"], path="engine", offered={**offered, "costs": true}, kind=Engine
+    )
     if "planner_parts" in system:
         offered["planner_costs"] = believed.with_parts(tuple(system["planner_parts"]))
         offered["lengths"] = _believed_lengths(models, system["withheld_lengths"], plain["seed"])
     return engine, System(
         name=system["name"],
-        scheduling=build(plain["policy"], path="policy", offered=offered),
-        dispatch=build(system["dispatch"], path="system.dispatch", offered=offered),
-        placement=build(system["placement"], path="system.placement", offered=offered),
+        **{
+            key: build(node, path=path, offered=offered, kind=kind)
+            for key, path, node, kind in (
+                ("scheduling", "policy", plain["policy"], SchedulingPolicy),
+                ("dispatch", "system.dispatch", system["dispatch"], DispatchPolicy),
+                ("placement", "system.placement", system["placement"], PlacementPolicy),
+            )
+        },
     )
 
 

@@ -1,13 +1,17 @@
-"""One cell of a scenario: objects in, a run folder out. Cells run side by side as Ray tasks."""
+"""One cell of a scenario: objects in, what was computed out, and from that a run folder.
 
-import logging
+Computing writes nothing, so that it may be done on another machine; folders are written by the
+process that a person has started.
+"""
+
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 import numpy as np
+import pandas as pd
 
 from harness.costs.model import ProfileCosts
 from harness.costs.uncertainty import intervals
@@ -15,8 +19,8 @@ from harness.engines.engine import Engine
 from harness.engines.recorder import Recorder
 from harness.interface.policies import LengthPredictor, System
 from harness.runs.metrics import gpu_figures, offline_figures, request_figures
-from harness.runs.perfetto import write_trace
-from harness.runs.provenance import provenance
+from harness.runs.named_by import NamedBy
+from harness.runs.provenance import git_state, provenance
 from harness.runs.record import is_finished, write_run
 from harness.workloads.workload import Workload
 
@@ -44,13 +48,6 @@ class PredictorFactory(Protocol):
 
 
 @runtime_checkable
-class ReadsFiles(Protocol):
-    """Somebody who reads something from outside the project."""
-
-    files: Mapping[str, str]  # what, with its sha256
-
-
-@runtime_checkable
 class HasPlannedTime(Protocol):
     """A policy that has planned the whole run."""
 
@@ -59,12 +56,14 @@ class HasPlannedTime(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """Everything one run needs. `config` is what determines the result, resolved and plain.
+    """Everything one run needs.
 
+    `config` is what determines the result, resolved and plain, and `named` what does so beside it.
     `setting` is its place in the scenario: a value on every axis of the matrix, and of the key that
     is `varied` in it; that is empty in the matrix's own cells.
     """
 
+    named: NamedBy
     config: Mapping[str, object]
     setting: Mapping[str, object]
     folder: Path
@@ -81,15 +80,29 @@ class Cell:
     varied: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Computed:
+    """What a cell gave: all that its folder will hold but the configuration."""
+
+    provenance: Mapping[str, object]
+    requests: pd.DataFrame
+    gpu: pd.DataFrame
+    iterations: pd.DataFrame | None
+    summary: Mapping[str, object]
+
+
 def run_cell(cell: Cell) -> None:
     """Serve the cell's workload and write its folder; a finished one is kept."""
     if not is_finished(cell.folder):
-        _serve(cell)
-    if cell.keep_trace and not (cell.folder / "trace.json").is_file():
-        write_trace(cell.folder)
+        keep(cell, compute(cell))
 
 
-def _serve(cell: Cell) -> None:
+def compute(cell: Cell) -> Computed:
+    """Serve the cell's workload. Writes nothing.
+
+    Raises ValueError where what the run is named by is not what this process has.
+    """
+    cell.named.refuse_changes()
     cell.engine.warm_up()
     started_s = time.time()
     workload = cell.workload_factory.build(cell.seed)
@@ -101,9 +114,8 @@ def _serve(cell: Cell) -> None:
     figures: dict[str, object] = {**_summary(cell, cell.system, workload, recorder)}
     if cell.drawn:
         figures["uncertainty"] = intervals([_drawn(cell, *pair, workload) for pair in cell.drawn])
-    write_run(
-        cell.folder,
-        config=cell.config,
+    cell.named.refuse_changes()
+    return Computed(
         provenance=provenance(
             started_s=started_s,
             costs=_costs_of(cell.costs, recorder),
@@ -117,6 +129,24 @@ def _serve(cell: Cell) -> None:
     )
 
 
+def keep(cell: Cell, computed: Computed) -> None:
+    """Write the cell's folder. Raises `RecordError` where the disk refuses.
+
+    A node of a cluster has the program's files alone: what the run rests on and the commit are
+    known here.
+    """
+    here = {"rests_on": cell.named.rests_on(), "git": git_state()}
+    write_run(
+        cell.folder,
+        config=cell.config,
+        provenance={**computed.provenance, **here},
+        requests=computed.requests,
+        gpu=computed.gpu,
+        iterations=computed.iterations,
+        summary=computed.summary,
+    )
+
+
 def _drawn(cell: Cell, engine: Engine, system: System, workload: Workload) -> dict[str, float]:
     """Figures of the same cell with other costs."""
     recorder = Recorder()
@@ -127,7 +157,7 @@ def _drawn(cell: Cell, engine: Engine, system: System, workload: Workload) -> di
 def _summary(
     cell: Cell, system: System, workload: Workload, recorder: Recorder
 ) -> dict[str, float]:
-    offline = offline_figures(recorder.requests, recorder.decision_s)
+    offline = offline_figures(recorder.requests, recorder.decision_s, recorder.cut_off_s)
     horizon_s = offline["inference_s"]
     loads_s = [cell.costs.load_s(service.id, 1) for service in workload.services]
     planned_s = (
@@ -158,44 +188,3 @@ def _costs_of(costs: ProfileCosts, recorder: Recorder) -> dict[str, object]:
         "fit_error": float(np.median(errors)) if errors else np.nan,
         "source": {f"{name} tp{degree}": costs.label(name, degree) for name, degree in ran},
     }
-
-
-def run_cells(cells: Sequence[Cell], *, workers: int, on_done: Callable[[Cell], None]) -> None:
-    """Run every cell, `workers` at a time; `on_done` after each. Raises the first cell's error."""
-    if workers == 1 or len(cells) < 2:
-        for cell in cells:
-            run_cell(cell)
-            on_done(cell)
-        return
-    for cell in cells:
-        cell.engine.warm_up()
-    for cell in _on_ray(cells, workers):
-        on_done(cell)
-
-
-def _on_ray(cells: Sequence[Cell], workers: int) -> Iterator[Cell]:
-    """Cells as their Ray tasks end."""
-    import ray  # here because starting Ray costs seconds that a single cell need not pay
-
-    root = str(Path(__file__).resolve().parents[2])
-    ray.init(
-        num_cpus=workers,
-        include_dashboard=False,
-        log_to_driver=False,
-        logging_level=logging.ERROR,
-        runtime_env={"env_vars": {"PYTHONPATH": root}},
-    )
-    try:
-        task = ray.remote(run_cell).options(num_cpus=1, max_retries=0)
-        running = {task.remote(cell): cell for cell in cells}
-        while running:
-            (ended,), _ = ray.wait(list(running), num_returns=1)
-            try:
-                ray.get(ended)
-            except ray.exceptions.RayTaskError as error:
-                # What the cell said; the worker's traceback goes along for what is no sentence.
-                error.cause.add_note(str(error))
-                raise error.cause from None
-            yield running.pop(ended)
-    finally:
-        ray.shutdown()

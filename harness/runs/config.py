@@ -7,11 +7,13 @@ the constructors they name. No field has a default here: values live in the YAML
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from pathlib import Path
 from typing import Any
 
 from omegaconf import MISSING
 
 from harness.costs.model_facts import unknown_name
+from harness.paths import ROOT
 from harness.renamed import renamed_key
 from harness.runs.tracking import MODES
 
@@ -89,7 +91,9 @@ class RunConfig:
     results: str = MISSING
     """Folder for run folders; relative to the project, not to where the command is given."""
     workers: int = MISSING
-    """Cells that run at the same time; with 1 no Ray is started."""
+    """Cells that run at the same time on this machine; with 1 no Ray is started."""
+    cluster: dict[str, Any] = field(default_factory=dict)
+    """Where cells run: `_target_` and its options."""
     uncertainty_draws: int = MISSING
     """Runs more with costs drawn from the error of their profile, for intervals; 0 for none."""
     record: RecordConfig = field(default_factory=RecordConfig)
@@ -108,6 +112,33 @@ KEYS = {
 """What may stand where no constructor would refuse a key."""
 
 
+MOST = {
+    "workers": 1024,
+    "seed": 2**63 - 1,
+    "uncertainty_draws": 10_000,
+    "hardware.gpu_count": 65_536,
+    "hardware.nvlink_island": 65_536,
+    "hardware.replica_start_s": 1e6,
+    "expected_minutes": 1e6,
+}
+"""Beyond these a run would not end, or could not be counted."""
+
+NO_AXES = (
+    "name",
+    "matrix",
+    "skip",
+    "vary",
+    "vary_at",
+    "compare",
+    "shows",
+    "expected_minutes",
+    "tracking",
+    "results",
+    "workers",
+)
+"""Keys that say how a sweep is run and shown, and nothing of a cell."""
+
+
 def check_variant(variant: str) -> None:
     """Raise ValueError for one that is not known; other values refer to it."""
     if variant not in VARIANTS:
@@ -117,19 +148,20 @@ def check_variant(variant: str) -> None:
 def check(plain: Mapping[str, Any]) -> None:
     """Raise ValueError for what a configuration may not say; `plain` is resolved and typed."""
     _check_keys(plain)
-    for key in ("name", "dispatch", "placement"):
-        if key not in plain["system"]:
-            raise ValueError(f"system.{key} is missing")
-    if not isinstance(plain["system"].get("planner_parts", []), list):
-        raise ValueError(f"system.planner_parts={plain['system']['planner_parts']} is not a list")
+    _check_system(plain["system"])
     for key, least in (("workers", 1), ("seed", 0), ("uncertainty_draws", 0)):
         if plain[key] < least:
             raise ValueError(f"{key}={plain[key]}, it must be at least {least}")
+    for key, most in MOST.items():
+        place, _, name = key.rpartition(".")
+        if (value := (plain[place] if place else plain)[name]) > most:
+            raise ValueError(f"{key}={value}, it must be at most {most:,}")
     if plain["tracking"] not in MODES:
         raise ValueError(f"tracking={plain['tracking']} is none of {', '.join(MODES)}")
-    if not re.fullmatch(r"\w[\w.-]*", plain["name"]):
-        raise ValueError(f"name={plain['name']} cannot be the name of a folder of results")
-    _check_axes(plain["matrix"], plain["compare"], plain["skip"])
+    if not re.fullmatch(r"\w[\w.-]{0,99}", plain["name"]):
+        raise ValueError(f"name={plain['name']:.120} cannot be the name of a folder of results")
+    _check_results(plain["results"])
+    _check_axes(plain["matrix"], plain["vary"], plain["compare"], plain["skip"])
     _check_matrix(plain["matrix"], plain["compare"])
     _check_skip(plain["skip"], plain["matrix"])
     _check_vary(plain["vary"], plain["vary_at"], plain["matrix"])
@@ -145,17 +177,42 @@ def _check_keys(plain: Mapping[str, Any]) -> None:
                 raise ValueError(renamed_key(name) or said)
 
 
+def _check_system(system: Mapping[str, Any]) -> None:
+    for key in ("name", "dispatch", "placement"):
+        if key not in system:
+            raise ValueError(f"system.{key} is missing")
+    if not isinstance(system["name"], str) or not system["name"]:
+        raise ValueError(f"system.name={system['name']!r:.60} is not a text")
+    if not isinstance(system.get("planner_parts", []), list):
+        raise ValueError(f"system.planner_parts={system['planner_parts']} is not a list")
+
+
+def _check_results(folder: str) -> None:
+    """A folder that can be, and is not the project itself."""
+    long = any(len(part.encode(errors="replace")) > 255 for part in Path(folder).parts)
+    if not folder.strip() or not folder.isprintable() or long:
+        raise ValueError(f"results={folder[:120]!r} cannot be the name of a folder")
+    if (ROOT / folder).resolve() in (ROOT, *ROOT.parents):
+        raise ValueError(f"results={folder} is where the project is; results=results is below it")
+
+
 def _check_axes(
-    matrix: Mapping[str, object], compare: Mapping[str, object], patterns: Sequence[object]
+    matrix: Mapping[str, object],
+    vary: Mapping[str, object],
+    compare: Mapping[str, object],
+    patterns: Sequence[object],
 ) -> None:
     """No axis bears a name that its key had before."""
     skipped = (axis for pattern in patterns if isinstance(pattern, Mapping) for axis in pattern)
     for axis in (*matrix, *skipped, compare.get("axis", "")):
         if said := renamed_key(str(axis)):
             raise ValueError(said)
+    for axis in (*matrix, *vary):
+        if str(axis).partition(".")[0] in NO_AXES:
+            raise ValueError(f"{axis} cannot differ from cell to cell: no result depends on it")
 
 
-def _check_matrix(matrix: Mapping[str, object], compare: Mapping[str, object]) -> None:
+def _check_matrix(matrix: Mapping[str, Any], compare: Mapping[str, Any]) -> None:
     for axis, values in matrix.items():
         if not isinstance(values, list) or not values:
             raise ValueError(f"matrix.{axis}={values} is not a list of values")
@@ -163,6 +220,9 @@ def _check_matrix(matrix: Mapping[str, object], compare: Mapping[str, object]) -
         raise ValueError("compare.reference is missing")
     if compare and compare.get("axis") not in matrix:
         raise ValueError(f"compare.axis={compare.get('axis')} is no axis of the matrix")
+    if compare and compare["reference"] not in matrix[compare["axis"]]:
+        axis, reference = compare["axis"], compare["reference"]
+        raise ValueError(f"compare.reference={reference} is none of matrix.{axis}={matrix[axis]}")
 
 
 def _check_skip(patterns: Sequence[object], matrix: Mapping[str, object]) -> None:

@@ -14,6 +14,9 @@ from pathlib import Path
 
 import pandas as pd
 
+from harness.runs.manifest import is_written, refuse_damaged
+
+TRACE = "trace.json"
 MOST_REQUESTS = 5_000
 _US = 1e6  # the format counts in microseconds
 
@@ -119,7 +122,7 @@ def write_trace(folder: Path) -> Path:
     kept = pd.read_parquet(tables["iterations"]) if tables["iterations"].is_file() else None
     tables_of = (pd.read_parquet(tables["gpu"]), pd.read_parquet(tables["requests"]))
     found = numbered(events(*tables_of, kept))
-    path, temporary = folder / "trace.json", folder / f".trace-{os.getpid()}.json"
+    path, temporary = folder / TRACE, folder / f".trace-{os.getpid()}.json"
     temporary.write_text(json.dumps({"traceEvents": found, "displayTimeUnit": "ms"}))
     temporary.replace(path)
     return path
@@ -131,7 +134,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("folder", type=Path)
     given = parser.parse_args(arguments)
     try:
-        print(write_trace(given.folder))
+        refuse_damaged(given.folder)
+        there = is_written(given.folder, TRACE)
+        print(given.folder / TRACE if there else write_trace(given.folder))
     except ValueError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

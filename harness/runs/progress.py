@@ -1,6 +1,5 @@
 """A progress bar with the time left, over the cells of a scenario."""
 
-from collections.abc import Sequence
 from types import TracebackType
 
 from rich.console import Console
@@ -13,18 +12,15 @@ from rich.progress import (
 )
 from rich.progress import Progress as RichProgress
 
-from harness.runs.cells import Cell
-from harness.runs.record import is_finished
-
 
 class Progress:
-    """Context manager; `to_do` are the cells without a finished folder."""
+    """Context manager over so many cells."""
 
-    def __init__(self, name: str, cells: Sequence[Cell]) -> None:
-        """Count what is already there."""
-        self.to_do = [cell for cell in cells if not is_finished(cell.folder)]
+    def __init__(self, cells: int) -> None:
+        """Nothing is done yet."""
+        self._cells = cells
         self._bar = RichProgress(
-            TextColumn(name),
+            TextColumn("{task.description}"),
             BarColumn(),
             MofNCompleteColumn(),
             TextColumn("cells"),
@@ -33,9 +29,7 @@ class Progress:
             TimeRemainingColumn(),
             console=Console(stderr=True),
         )
-        self._task = self._bar.add_task(
-            name, total=len(cells), completed=len(cells) - len(self.to_do)
-        )
+        self._task = self._bar.add_task("", total=cells)
 
     def __enter__(self) -> "Progress":
         """Start drawing."""
@@ -55,6 +49,15 @@ class Progress:
             self._bar.live.transient = True
             self._bar.live.stop()
 
-    def done(self, cell: Cell) -> None:
+    def says(self, what: str) -> None:
+        """From here on it counts anew, under this name."""
+        self._bar.reset(self._task, total=self._cells, description=what)
+
+    def done(self) -> None:
         """One cell more."""
         self._bar.advance(self._task)
+
+    def one_less(self) -> None:
+        """What looked like a cell is none."""
+        self._cells -= 1
+        self._bar.update(self._task, total=self._cells)

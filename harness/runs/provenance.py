@@ -12,28 +12,20 @@ from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+from harness import inputs
 from harness.paths import ROOT
+from harness.runs.installed import installed
 
 
 def digest_of(root: Path) -> str:
     """12 hex digits over the program and the fitted profiles below `root`, tests left out."""
-    files = [
-        path for top in ("harness", "baselines", "systems") for path in root.glob(f"{top}/**/*.py")
-    ]
-    files += root.glob("harness/profiles/**/*.json")
-    total = hashlib.sha256()
-    for path in sorted(files):
-        name = path.relative_to(root)
-        if "tests" not in name.parts:
-            total.update(name.as_posix().encode() + b"\0")
-            total.update(hashlib.sha256(path.read_bytes()).digest())
-    return total.hexdigest()[:12]
+    return inputs.together(inputs.digests_of(root))
 
 
 @cache
 def source_digest() -> str:
-    """Digest of this checkout's program and profiles, computed once a process."""
-    return digest_of(ROOT)
+    """Digest of the program and the profiles as this process loads them."""
+    return inputs.together(inputs.PROGRAM)
 
 
 def provenance(
@@ -42,17 +34,21 @@ def provenance(
     costs: Mapping[str, object] | None = None,
     datasets: Mapping[str, str] | None = None,
     engine: str = "simulated",
+    rests_on: Mapping[str, object] | None = None,
 ) -> dict[str, object]:
     """What `provenance.json` holds, at the end of a run.
 
     `started_s` is `time.time()` at its start. `costs` says what its seconds rest on: `profile`
     (name) and `fit_error` (relative, 0.05 = 5%). `datasets` maps names to SHA-256 digests;
-    `engine` says whether its seconds are simulated or measured, and on what.
+    `engine` says whether its seconds are simulated or measured, and on what; `rests_on` what the
+    run is named by beside its configuration.
     """
     return {
         "code": source_digest(),
-        "git": _git(),
+        "rests_on": dict(rests_on or {}),
+        "git": git_state(),
         "packages": _packages(),
+        "installed": installed(),
         "machine": machine(),
         "started": datetime.fromtimestamp(started_s, UTC).isoformat(),
         "wall_s": time.time() - started_s,
@@ -76,7 +72,7 @@ def _said(*command: str) -> str | None:
 
 
 @cache
-def _git() -> dict[str, str | None]:
+def git_state() -> dict[str, str | None]:
     """Commit, and a digest of what differs from it; both None outside this project's repository.
 
     A copy of the tree inside some other repository must not be given that one's commit.
@@ -92,10 +88,12 @@ def _git() -> dict[str, str | None]:
 def _packages() -> dict[str, str | None]:
     """Version of every package the project asks for by name; None where it is not installed."""
     listed = (ROOT / "requirements" / "base.in").read_text().split()
-    return {name: _version(name) for name in listed}
+    return {name: package_version(name) for name in listed}
 
 
-def _version(name: str) -> str | None:
+@cache
+def package_version(name: str) -> str | None:
+    """What is installed of a package; None where it is not."""
     try:
         return version(name)
     except PackageNotFoundError:

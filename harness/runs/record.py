@@ -1,24 +1,35 @@
 """A run's folder: written whole or not at all, read back as one row.
 
 `results/<scenario>/<run>/` holds config.yaml (resolved), provenance.json, requests.parquet,
-gpu.parquet, iterations.parquet (only where asked for) and summary.json. `<run>` is a hash of what
-determines the result, so the same command finds its runs again and a changed one overwrites none.
+gpu.parquet, iterations.parquet and trace.json (only where asked for), summary.json and, written
+last, manifest.json. `<run>` is a hash of what determines the result, so the same command finds its
+runs again and a changed one overwrites none. A folder that is not as it was written is set aside.
 """
 
 import hashlib
 import json
 import math
-import os
-import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import yaml
 
-TEMPORARY = ".tmp-"
-NEEDED = ("config.yaml", "provenance.json", "requests.parquet", "gpu.parquet", "summary.json")
+from harness.runs.leftovers import being_written
+from harness.runs.manifest import MANIFEST, damage_of, set_aside, sync, write_manifest
+
+NEEDED = (
+    "config.yaml",
+    "provenance.json",
+    "requests.parquet",
+    "gpu.parquet",
+    "summary.json",
+    MANIFEST,
+)
+
+
+_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 class RecordError(ValueError):
@@ -54,32 +65,8 @@ def run_id(config: Mapping[str, object], code: str) -> str:
 
 
 def is_finished(folder: Path) -> bool:
-    """Whether the folder holds a whole run."""
-    return all((folder / name).is_file() for name in NEEDED)
-
-
-def remove_leftovers(scenario_dir: Path) -> int:
-    """Remove what killed processes of this machine left half-written; returns how many.
-
-    For the start of a scenario. A temporary folder whose process still lives is left alone.
-    """
-    removed = 0
-    for folder in scenario_dir.glob(f"{TEMPORARY}*"):
-        pid = folder.name.rpartition("-")[2]
-        if not (pid.isdecimal() and _is_alive(int(pid))):
-            shutil.rmtree(folder, ignore_errors=True)
-            removed += 1
-    return removed
-
-
-def _is_alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
+    """Whether the folder holds a whole run, as it was written."""
+    return damage_of(folder) is None and all((folder / name).is_file() for name in NEEDED)
 
 
 def write_run(
@@ -91,28 +78,30 @@ def write_run(
     gpu: pd.DataFrame,
     iterations: pd.DataFrame | None,
     summary: Mapping[str, object],
+    beside: Callable[[Path], object] | None = None,
 ) -> None:
     """Write a run under a temporary name beside `folder`, then rename it; keep a finished one.
 
-    Raises `RecordError` where the disk refuses; then nothing of the run is left behind.
+    `beside` may write more into the folder that it is given, which has all tables. Raises
+    `RecordError` where the disk refuses; then nothing of the run is left behind.
     """
-    temporary = folder.parent / f"{TEMPORARY}{folder.name}-{os.getpid()}"
     tables = {"requests": requests, "gpu": gpu, "iterations": iterations}
     try:
-        shutil.rmtree(temporary, ignore_errors=True)
-        temporary.mkdir(parents=True)
-        (temporary / "config.yaml").write_text(yaml.safe_dump(as_plain(config), sort_keys=False))
-        for name, table in tables.items():
-            if table is not None:
-                table.to_parquet(temporary / f"{name}.parquet", index=False)
-        (temporary / "provenance.json").write_text(_as_json(provenance))
-        (temporary / "summary.json").write_text(_as_json(summary))
-        _publish(temporary, folder)
+        with being_written(folder) as temporary:
+            written = yaml.safe_dump(as_plain(config), sort_keys=False)
+            (temporary / "config.yaml").write_text(written)
+            for name, table in tables.items():
+                if table is not None:
+                    table.to_parquet(temporary / f"{name}.parquet", index=False)
+            (temporary / "provenance.json").write_text(_as_json(provenance))
+            (temporary / "summary.json").write_text(_as_json(summary))
+            if beside is not None:
+                beside(temporary)
+            write_manifest(temporary)
+            _publish(temporary, folder)
     except OSError as error:
         reason = error.strerror or str(error)
         raise RecordError(f"could not write the run {folder}: {reason}") from error
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
 
 
 def _publish(temporary: Path, folder: Path) -> None:
@@ -120,9 +109,10 @@ def _publish(temporary: Path, folder: Path) -> None:
     if is_finished(folder):
         return
     if folder.exists():
-        shutil.rmtree(folder)
+        set_aside(folder, damage_of(folder) or "is not whole")
     try:
         temporary.rename(folder)
+        sync(folder.parent)
     except OSError:
         if not is_finished(folder):
             raise
@@ -137,13 +127,18 @@ def read_summaries(scenario_dir: Path) -> pd.DataFrame:
 
     Columns: `config.x.y` for every leaf of the configuration, the summary's own keys (nested ones
     joined by dots), from the provenance `code`, `started`, `engine` and `costs.*`, and `folder`. A
-    list is a text, its items joined by +. No runs, no rows. Raises `RecordError` where a file
-    cannot be read.
+    list is a text, its items joined by +. No runs, no rows. A folder that is not as it was written
+    is set aside, with a sentence on stderr, and is no run; one without a manifest never was one.
     """
     rows: dict[str, dict[str, object]] = {}
     for folder in sorted(scenario_dir.glob("[!.]*")):
-        if is_finished(folder):
-            rows[folder.name] = _row(folder)
+        if not (folder / MANIFEST).is_file():
+            continue
+        row = _row(folder)
+        if isinstance(row, str):
+            set_aside(folder, row)
+        else:
+            rows[folder.name] = row
     return pd.DataFrame.from_dict(rows, orient="index")
 
 
@@ -161,13 +156,18 @@ def current(summaries: pd.DataFrame, variant: str = "paper") -> pd.DataFrame:
     return rows
 
 
-def _row(folder: Path) -> dict[str, object]:
+def _row(folder: Path) -> dict[str, object] | str:
+    """A run's row, or what is wrong with its folder."""
+    if damage := damage_of(folder):
+        return damage
     try:
-        config = yaml.safe_load((folder / "config.yaml").read_text())
-        provenance = json.loads((folder / "provenance.json").read_text())
-        summary = json.loads((folder / "summary.json").read_text())
+        config = yaml.load((folder / "config.yaml").read_bytes(), Loader=_LOADER)
+        provenance = json.loads((folder / "provenance.json").read_bytes())
+        summary = json.loads((folder / "summary.json").read_bytes())
     except (OSError, ValueError, yaml.YAMLError) as error:
-        raise RecordError(f"could not read the run {folder}: {error}") from error
+        return f"cannot be read: {error}"
+    if not all(isinstance(part, dict) and part for part in (config, provenance, summary)):
+        return "holds an empty configuration, provenance or summary"
     origin = {name: provenance.get(name) for name in ("code", "started", "engine")}
     costs = {"costs": provenance.get("costs") or {}}
     origin["folder"] = str(folder)

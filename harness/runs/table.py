@@ -10,9 +10,11 @@ from rich.console import Console
 from rich.measure import Measurement
 from rich.table import Table
 
-from harness.costs.model_facts import unknown_name
+SYSTEM = "config.system.name"
+FAILED = "failed"
+"""Columns of `read_summaries`, and one that rows of cells that failed have beside their system."""
 
-NAMES = {"system": "config.system.name"}
+NAMES = {"system": SYSTEM}
 """Summary columns of axes that are config groups."""
 
 FIGURES = {
@@ -53,17 +55,15 @@ def print_cells(
 
     `settings` gives each run's value on every axis; `compare` may name an `axis` and the
     `reference` on it; `shows` are the summary columns to print. A file gets the whole width that
-    the table needs. Raises ValueError for a column that no summary has.
+    the table needs. Rows that are `failed` have no figures and are counted.
     """
-    if absent := [figure for figure in shows if figure not in rows]:
-        raise ValueError(unknown_name("figure of a run", absent[0], dict.fromkeys(map(str, rows))))
     console = console or Console()
     table = as_table(rows, settings, compare, shows)
     if console.is_terminal and _width(table) > console.width:
         table.padding = (0, 0)
         for column in table.columns:
             column.width = column.min_width
-    console.print(basis(rows), highlight=False)
+    console.print(basis(_ran(rows)), highlight=False)
     # What is wider than the terminal breaks there, nothing is left out.
     console.width = max(_width(table), console.width)
     console.print(table)
@@ -74,6 +74,16 @@ def print_varied(keys: Sequence[str], console: Console | None = None) -> None:
     if keys:
         counts = ", ".join(f"{keys.count(key)} of {key}" for key in dict.fromkeys(keys))
         (console or Console()).print(f"and cells with another value: {counts}", highlight=False)
+
+
+def _ran(rows: pd.DataFrame) -> pd.DataFrame:
+    """Without those that failed."""
+    return rows[~_failed(rows)]
+
+
+def _failed(rows: pd.DataFrame) -> pd.Series:
+    """Whether each row is one of a cell that failed."""
+    return rows[FAILED].eq(True) if FAILED in rows else pd.Series(False, index=rows.index)
 
 
 def _width(table: Table) -> int:
@@ -116,21 +126,25 @@ def as_table(
     keys = list(places.columns)
     spans = [f"uncertainty.end_to_end_s.{end}" for end in ("low", "high")]
     drawn = all(span in rows for span in spans)
-    frame = pd.concat([places, rows[[*shows, *(spans if drawn else ())]]], axis=1)
+    figures = rows[[*shows, *(spans if drawn else ())]].astype(float)
+    frame = pd.concat([places, figures, _failed(rows).rename(FAILED)], axis=1)
     grouped = frame.groupby(keys, sort=False, dropna=False)
-    means = grouped.mean().assign(seeds=grouped.size()).reset_index()
+    lost = grouped[FAILED].sum()
+    means = grouped.mean().assign(**{"seeds": grouped.size() - lost, FAILED: lost}).reset_index()
     varies = axis in places and places[axis].nunique() > 1
     reference = _plain(compare["reference"]) if compare and varies else None
     means = _ordered(means, keys, axis, reference)
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, caption_justify="left")
-    table.caption = _caption(sorted(set(means["seeds"])), axis, reference)
+    table.caption = _caption(sorted(set(means["seeds"]) - {0}), axis, reference)
     columns = [(_header(key, keys), [_text(value) for value in means[key]]) for key in keys]
     if means["seeds"].nunique() > 1:
         columns.append(("seeds", [_text(value) for value in means["seeds"]]))
+    if means[FAILED].any():
+        columns.append((FAILED, [_text(value) for value in means[FAILED]]))
     columns += _figures(means, keys, axis, reference, shows)
     if drawn:
         low, high = (means[span] for span in spans)
-        cells = [f"{a:,.1f} to {b:,.1f}" for a, b in zip(low, high, strict=True)]
+        cells = [f"{_number(a, 1)} to {_number(b, 1)}" for a, b in zip(low, high, strict=True)]
         columns.append(("95% by cost error", cells))
     for place, (header, cells) in enumerate(columns):
         # A header may break between its words, no cell and no word may.
@@ -179,10 +193,15 @@ def _figures(
     for figure in shows:
         digits = DIGITS.get(figure, 1)
         name = FIGURES.get(figure, figure.replace("_", " "))
-        columns.append((name, [f"{value:,.{digits}f}" for value in means[figure]]))
+        columns.append((name, [_number(value, digits) for value in means[figure]]))
         if reference is not None and figure in COMPARED:
             columns.append(("x", _times(means, figure, keys, axis, reference)))
     return columns
+
+
+def _number(value: float, digits: int) -> str:
+    """A figure; of what has none, a dash."""
+    return "-" if np.isnan(value) else f"{value:,.{digits}f}"
 
 
 def _times(
@@ -198,7 +217,7 @@ def _times(
         if place == reference
     }
     return [
-        f"{value / of_reference[setting]:.2f}" if setting in of_reference else "-"
+        _number(value / of_reference[setting], 2) if setting in of_reference else "-"
         for setting, value in zip(settings, means[figure], strict=True)
     ]
 

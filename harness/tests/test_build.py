@@ -96,7 +96,15 @@ def test_private_keys_are_left_to_the_builder() -> None:
             {"limits": {"_target_": f"{HERE}.Limits", "most": 1, "share": float("nan")}},
             "policy.limits.share=nan is not a finite number",
         ),
-        ({"_target_": "no.such.thing"}, "policy._target_=no.such.thing names no class"),
+        (
+            {"_target_": "no.such.thing"},
+            "policy._target_=no.such.thing names no class of this project; where its package is "
+            "yours, add --trust PACKAGE",
+        ),
+        (
+            {"_target_": f"{HERE}.No"},
+            f"policy._target_={HERE}.No names no class",
+        ),
         ({"_target_": f"{HERE}.HERE"}, f"policy._target_={HERE}.HERE names no class"),
         ({"_target_": ...}, "policy has no _target_"),
     ],

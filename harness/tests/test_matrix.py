@@ -28,7 +28,7 @@ GRID = "+matrix={policy:[vllm,vllm_0_3],predictor:[none,oracle],seed:[0,1]}"
 def places(*words: str) -> list[tuple[object, ...]]:
     """The values on the axes of every cell, none of them built."""
     with composed(*words) as config:
-        return [tuple(place.setting.values()) for place, _ in run.cell_configs(config)]
+        return [tuple(place.setting.values()) for place in run.matrix_of(config).places]
 
 
 def test_cells_that_fit_a_pattern_are_left_out() -> None:

@@ -27,6 +27,8 @@ REFUSED = {
     "hardware.gpu=B300": "No GPU is called 'B300'; known: A100-40G",
     "hardware.memory_share=2": "A memory share lies between 0 and 1, not 2.0.",
     "hardware.profile=nope": "There is no folder of cost profiles ",
+    "+system.name.x=1": "system.name={'x': 1} is not a text",
+    "system.name=5": "system.name=5 is not a text",
     "system=nope": "No system is called 'nope'; known: ",
     "+scenario=nope": "No scenario is called 'nope'",
     "policy.rule.max_num_seqs=x": "policy.rule.max_num_seqs='x' is not a whole number",
@@ -52,6 +54,29 @@ REFUSED = {
     "+compare.axis=seed": "compare.reference is missing",
     "+compare={axis:seed,reference:0}": "compare.axis=seed is no axis of the matrix",
     "workload.requests=[": "workload.requests=[: no viable alternative at input '['",
+    "shows=[inference_seconds]": "No figure of a run is called 'inference_seconds'; closest: infer",
+    "shows=[folder]": "No figure of a run is called 'folder'",
+    "cluster=slurm": "No cluster is called 'slurm'; known: local, ray",
+    "cluster.address=x": "No configuration key is called 'cluster.address'",
+    "name=" + "a" * 300: "name=aaaa",
+    "results=''": "results='' cannot be the name of a folder",
+    "results=.": "results=. is where the project is; results=results is below it",
+    "results=" + "a" * 300: "results='aaaa",
+    "+matrix.name=[a,b]": "name cannot differ from cell to cell: no result depends on it",
+    "+vary.tracking=[none]": "tracking cannot differ from cell to cell",
+    "+compare={axis:system,reference:nope} +matrix.system=[samullm]": "compare.reference=nope is",
+    "hardware.gpu_count=10000000": "hardware.gpu_count=10000000, it must be at most 65,536",
+    "hardware.gpu=H100-80G": "hardware.profile=a100_80g_vllm_0_3 holds costs of A100-80G, not of",
+    "workers=100000": "workers=100000, it must be at most 1,024",
+    "policy.rule.watermark=-5": "rule.watermark is -5, it must be from 0 to 1",
+    "policy.rule.max_padding_tokens=-1": "rule.max_padding_tokens is -1, not 0 or more",
+    "policy.rule.max_num_seqs=0": "rule.max_num_seqs is 0, it must be at least 1",
+    "workload=chats workload.arrivals.burstiness=1e200": "workload.arrivals.burstiness is 1e+200",
+    "workload=synthetic workload.prompt_median_tokens=1e300": "workload.prompt_median_tokens=1e",
+    "predictor=pairwise predictor.window=100000000000000000000": "predictor.window=10000000",
+    "+workload._args_=[1]": "workload._args_=[1] is not an option of Ensemble",
+    "+workload._partial_=true": "workload._partial_=True, but workload is needed at once",
+    "workload._target_=harness.predictors.oracle.Oracle": "workload is a Oracle, not Workload",
     "hub": "hub: missing EQUAL at '<EOF>'",
 }
 """Words on the command line and how the sentence about them begins."""
@@ -63,27 +88,40 @@ def test_an_order_by_predictions_that_nobody_makes_is_refused(policy: str) -> No
     assert "orders by predicted lengths, and predictor=none predicts none" in said
 
 
-SERVED_NOWHERE = {
-    "hardware.gpu_count=1": "Llama-2-70b-chat-hf fits no plan: 1 GPUs",
-    "policy.rule.max_num_seqs=100000": "max_num_seqs is 100000, costs go from 1 to ",
-}
-"""What only shows when the cell runs."""
-
-
 @pytest.mark.parametrize("word", REFUSED)
 def test_bad_input_is_a_sentence_that_names_it(tmp_path: Path, word: str) -> None:
-    said = refused(*ENSEMBLE, f"results={tmp_path}", word)
+    said = refused(*ENSEMBLE, f"results={tmp_path}", *word.split())
     assert said.startswith(REFUSED[word])
     assert "\n" not in said
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("word", SERVED_NOWHERE)
-def test_what_no_engine_can_serve_is_a_sentence(
-    tmp_path: Path, word: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    models = "workload.models=[Llama-2-70b-chat-hf]"
-    said = refused(*ENSEMBLE, f"results={tmp_path}", models, "workload.requests=4", word)
-    assert said.startswith(SERVED_NOWHERE[word])
-    assert list(tmp_path.iterdir()) == []
-    assert capsys.readouterr() == ("", "")
+TOP = "# @package _global_\n"
+FILES = {
+    "name: [a": "line 3: expected ',' or ']', but got '<stream end>'",
+    "name:\tb\n\tc: 1": "line 2: found character '\\t' that cannot start any token",
+    "name: a\nname: b": "line 3: name is there twice, first in line 2",
+    "name: !tag a": "line 2: name has the tag !tag, it must be a plain value",
+    "name: &x {y: *x}": "line 2: name.y is *x, which holds itself or is not there",
+    "shows: " + "[" * 5000 + "]" * 5000: "is nested deeper than 50 levels",
+    "seed: 1:30": "line 2: seed=1:30 would be read as a number to the base of 60",
+    "defaults: [bad]": ": nested too deeply, or its defaults lead back to it",
+    "hardware: {typo: 1}": "line 2: hardware.typo=1: No configuration key is called 'hardware.",
+    "nam: x": "line 2: nam='x': No configuration key is called 'nam'; closest: name",
+    "hardware: {gpu_count: x}": "line 2: hardware.gpu_count='x': Value 'x' of type 'str' could not",
+    "matrix: 5": "line 2: matrix=5: Cannot assign int to Dict",
+    "hardware: null": "line 2: hardware=None: field 'hardware' is not Optional",
+    "- a list": "Cannot merge DictConfig with ListConfig",
+}
+"""What a scenario may hold, and what is said of it besides its file."""
+
+
+@pytest.mark.parametrize("text", FILES, ids=[text[:20] for text in FILES])
+def test_a_bad_scenario_is_a_sentence_with_file_and_line(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "scenario" / "bad.yaml"
+    path.parent.mkdir()
+    path.write_text(TOP + text + "\n")
+    said = refused(f"hydra.searchpath=[file://{tmp_path}]", "+scenario=bad")
+    assert said.startswith(str(path))
+    assert FILES[text] in said
+    assert "\n" not in said

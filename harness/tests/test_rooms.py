@@ -17,9 +17,19 @@ from harness.tests.support.sources import (
     relative,
 )
 
-GROUND = {"harness.paths", "harness.build", "harness.renamed"}
-"""Where the project is, objects from YAML nodes, names of before: anybody may import them, they
-nothing but each other."""
+GROUND = {
+    "harness.paths",
+    "harness.inputs",
+    "harness.build",
+    "harness.ranges_of_units",
+    "harness.renamed",
+    "harness.schema",
+    "harness.trust",
+    "harness.yaml_files",
+    "harness.hub",
+}
+"""Where the project is, what was read and how, objects from YAML nodes, names of before and of a
+hub: anybody may import them, they nothing but each other."""
 
 ROOMS: dict[str, set[str]] = {
     **{name: set() for name in GROUND},
@@ -75,6 +85,7 @@ ROOMS: dict[str, set[str]] = {
 """Room -> rooms, or modules, that it may import besides itself and the ground."""
 
 TOP = {
+    "harness.attack",
     "harness.training",
     "harness.verify",
     "harness.fidelity",
@@ -83,6 +94,7 @@ TOP = {
     "harness.report",
     "harness.publish",
     "harness.reproduce",
+    "harness.results",
     "harness.run",
     "harness.smoke_gpu",
     "harness.why",

@@ -1,15 +1,14 @@
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from harness import run
-from harness.engines.simulator.loop import Simulator
 from harness.paths import ROOT
-from harness.runs.cells import Cell, run_cells
-from harness.runs.record import TEMPORARY
+from harness.runs.composed_cells import Matrix
+from harness.runs.leftovers import TEMPORARY
 from harness.tests.support.command import COMMAND, ENSEMBLE, SMALL, command, refused, runs_below
 from harness.tests.support.configured import cells_of, composed, first_cell_of
 
@@ -70,17 +69,6 @@ def test_bad_input_is_one_line_and_exit_code_2(
 
 
 @pytest.mark.slow
-def test_a_cell_that_fails_on_a_worker_is_one_line_too(tmp_path: Path, elsewhere: Path) -> None:
-    results, prompts = tmp_path / "results", tmp_path / "prompts.jsonl"
-    prompts.write_text('{"prompt_tokens": 5}\n{"prompt_tokens": 7\n')
-    words = (*ENSEMBLE, f"workload.source={prompts}", "workload.requests=2", "+matrix.seed=[0,1]")
-    done = command(*words, f"results={results}", folder=elsewhere)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == f"error: {prompts} line 2 is not JSON: '{{\"prompt_tokens\": 7'\n"
-    assert not results.exists()
-
-
-@pytest.mark.slow
 def test_the_folder_of_the_command_is_off_the_path(elsewhere: Path) -> None:
     harness = str(COMMAND.parent)
     code = f"""
@@ -110,8 +98,9 @@ def test_no_module_hides_one_of_python() -> None:
 
 
 def test_results_that_cannot_be_written_are_a_sentence() -> None:
+    """Before anything is computed."""
     said = refused(*SMALL, "results=/dev/null/x")
-    assert said.startswith("could not write the run /dev/null/x/adhoc/")
+    assert said == "runs cannot be written to /dev/null/x/adhoc: Not a directory"
 
 
 def test_an_interrupt_has_its_own_code_and_line(
@@ -179,30 +168,10 @@ def test_a_cell_names_the_file_of_every_group() -> None:
 
 def test_the_names_of_files_do_not_decide_the_folder(monkeypatch: pytest.MonkeyPatch) -> None:
     usual = first_cell_of(*SMALL)
-    monkeypatch.setattr(run, "_chosen", lambda setting: {"policy": "of another name"})
+    monkeypatch.setattr(Matrix, "chosen_at", lambda self, place: {"policy": "of another name"})
     renamed = first_cell_of(*SMALL)
     assert usual.config["chosen"] != renamed.config["chosen"]
     assert usual.folder == renamed.folder
-
-
-@pytest.mark.parametrize(("alone", "workers"), [(False, 2), (True, 1)])
-def test_an_engine_that_runs_alone_has_one_cell_at_a_time(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, alone: bool, workers: int
-) -> None:
-    given: list[int] = []
-
-    def one_by_one(cells: list[Cell], *, workers: int, on_done: Callable[[Cell], None]) -> None:
-        given.append(workers)
-        run_cells(cells, workers=1, on_done=on_done)
-
-    assert not first_cell_of(*SMALL).engine.runs_alone
-    monkeypatch.setattr(Simulator, "runs_alone", alone)
-    monkeypatch.setattr(run, "run_cells", one_by_one)
-    words = (*SMALL, f"results={tmp_path}", "workers=2", "tracking=none", "+matrix.seed=[0,1]")
-    with composed(*words) as config:
-        run.run(config)
-    assert given == [workers]
-    assert len(runs_below(tmp_path)) == 2
 
 
 @pytest.mark.parametrize(("engine", "alone"), [("vllm", True), ("vllm_dry", False)])

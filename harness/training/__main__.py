@@ -51,7 +51,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m harness.training", description=__doc__)
     parser.add_argument("--data", type=Path, default=Path("../shared/data"), help="prompts")
     parser.add_argument("--prompts", type=Path, default=None, help="your own, instead of --data")
-    parser.add_argument("--base", default="minilm", help="minilm, scratch, a folder or a hub name")
+    bases = "minilm, scratch, a folder or NAME@REVISION of a hub"
+    parser.add_argument("--base", default="minilm", help=bases)
     parser.add_argument("--heads", nargs="+", default=list(HEADS), metavar="HEAD")
     parser.add_argument("--separate", action="store_true", help="an encoder for every head")
     parser.add_argument("--minutes", type=float, default=14.0, help="of all, about")

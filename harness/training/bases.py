@@ -1,4 +1,4 @@
-"""Encoders to start from: a name of the hub, a folder, the one of a package, or none."""
+"""Encoders to start from: NAME@REVISION of the hub, a folder, the one of a package, or none."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -13,6 +13,7 @@ from tokenizers.normalizers import BertNormalizer
 from tokenizers.pre_tokenizers import BertPreTokenizer
 from transformers import AutoModel, AutoTokenizer, BertConfig, BertModel
 
+from harness.hub import model_folder
 from harness.predictors.proxy_model import without_pooler
 from harness.predictors.proxy_text import WINDOW_TOKENS, Frame
 
@@ -26,7 +27,7 @@ Base = tuple[Any, Any, Frame]
 
 
 def base_of(name: str, texts: Sequence[str], seed: int) -> Base:
-    """`minilm`, `scratch` (vocabulary from `texts`), a folder, or a name of the hub.
+    """`minilm`, `scratch` (vocabulary from `texts`), a folder, or NAME@REVISION of the hub.
 
     Raises ValueError for one that cannot be had, or that has no token before a text.
     """
@@ -40,13 +41,15 @@ def base_of(name: str, texts: Sequence[str], seed: int) -> Base:
             raise ValueError(f"the base {name} needs the package {PACKAGE}: make setup-train")
         # Found, not imported: its import asks for libraries that its weights do not need.
         path = str(Path(spec.origin).parent / "model")
+    elif not Path(name).is_dir():
+        path = model_folder("--base", name)
     try:
         encoder = AutoModel.from_pretrained(path, dtype=torch.float32)
         fast = AutoTokenizer.from_pretrained(path)
     except Exception as error:  # each way of not being there has its own
         raise ValueError(
-            f"the base model {name} is neither a folder with an encoder nor to be had from the "
-            f"hub ({type(error).__name__}); minilm and scratch need no network"
+            f"the base model {name} cannot be read ({type(error).__name__}); minilm and scratch "
+            "need no network"
         ) from error
     ids = (fast.cls_token_id, fast.sep_token_id, fast.pad_token_id)
     if None in ids:

@@ -4,24 +4,29 @@ Every class is named in a workload's `arrivals`. The real ones replay no trace; 
 derived from one (`harness.fitting.arrivals`, profiles/arrivals), whose docstrings say what is kept.
 """
 
-import hashlib
-import json
 import math
 from collections.abc import Mapping
-from functools import cache
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.costs.model_facts import unknown_name
-from harness.paths import PROFILES
-from harness.workloads.settings import require_positive
+from harness.workloads.arrival_tables import arrival_table, table_sha256
+from harness.workloads.settings import BURSTINESS, require_between
 
 Floats = NDArray[np.float64]
 Generator = np.random.Generator
 
-TABLES = PROFILES / "arrivals"
+RATE_PER_S = (1e-9, 1e9)
+"""Rates that times in floating point can tell apart."""
+
+SELDOM_PER_S = 1e-3
+"""Below this nearly every second is empty, and counting them one by one would not end."""
+
+LEAST_PER_WINDOW = 0.01
+"""Requests of a minute that is counted one by one."""
+
+MOST_FUNCTIONS = 1_000_000
 
 
 class Arrivals(Protocol):
@@ -54,7 +59,8 @@ class Gamma:
         With `sorted_gaps` they come in ascending order: the same gaps, the densest part first and
         the longest wait last. Raises ValueError for a rate or burstiness that is not positive.
         """
-        require_positive("workload.arrivals", rate_per_s=rate_per_s, burstiness=burstiness)
+        require_between("workload.arrivals", *RATE_PER_S, rate_per_s=rate_per_s)
+        require_between("workload.arrivals", *BURSTINESS, burstiness=burstiness)
         self._rate_per_s, self._burstiness, self._sorted_gaps = rate_per_s, burstiness, sorted_gaps
         self.datasets: Mapping[str, str] = {}
 
@@ -75,17 +81,30 @@ class WholeSeconds:
 
     def __init__(self, *, rate_per_s: float) -> None:
         """Raises ValueError for a rate that is not positive."""
-        require_positive("workload.arrivals", rate_per_s=rate_per_s)
+        require_between("workload.arrivals", *RATE_PER_S, rate_per_s=rate_per_s)
         self._rate_per_s = rate_per_s
         self.datasets: Mapping[str, str] = {}
 
     def draw(self, count: int, rng: Generator) -> Floats:
         """As `Arrivals`."""
+        if self._rate_per_s < SELDOM_PER_S:
+            return _seldom_whole_s(count, self._rate_per_s, rng)
         per_second = np.zeros(0, np.int64)
         while per_second.sum() < count:
             block = int(np.ceil(count / self._rate_per_s))
             per_second = np.concatenate([per_second, rng.poisson(self._rate_per_s, block)])
         return np.repeat(np.arange(len(per_second), dtype=np.float64), per_second)[:count]
+
+
+def _seldom_whole_s(count: int, rate_per_s: float, rng: Generator) -> Floats:
+    """The same where nearly every second is empty: from one with requests to the next.
+
+    Seconds between are geometric, their requests Poisson but never 0: one, and as many as follow
+    the first in what is left of the second.
+    """
+    seconds = rng.geometric(-np.expm1(-rate_per_s), count).cumsum() - 1
+    first = -np.log1p(rng.random(count) * np.expm1(-rate_per_s))
+    return np.repeat(seconds.astype(np.float64), 1 + rng.poisson(rate_per_s - first))[:count]
 
 
 class Windows:
@@ -102,11 +121,11 @@ class Windows:
 
         Raises ValueError for an unknown table, one without windows and a rate that is not positive.
         """
-        require_positive("workload.arrivals", rate_per_s=rate_per_s)
+        require_between("workload.arrivals", *RATE_PER_S, rate_per_s=rate_per_s)
         content = arrival_table(table, "relative_rate")
         self._clock = _Clock(content["relative_rate"], content["window_s"])
         self._rate_per_s = rate_per_s
-        self.datasets = {table: _sha256(table)}
+        self.datasets = {table: table_sha256(table)}
 
     def draw(self, count: int, rng: Generator) -> Floats:
         """As `Arrivals`."""
@@ -130,14 +149,16 @@ class Functions:
         Raises ValueError for an unknown table, one without functions and a number that is not
         positive.
         """
-        require_positive("workload.arrivals", rate_per_s=rate_per_s, functions=functions)
+        least = LEAST_PER_WINDOW / 60.0
+        require_between("workload.arrivals", least, RATE_PER_S[1], rate_per_s=rate_per_s)
+        require_between("workload.arrivals", 1, MOST_FUNCTIONS, functions=functions)
         content = arrival_table(table, "function_rate")
         self._rate = np.asarray(content["function_rate"], np.float64)
         self._variation = np.asarray(content["function_variation"], np.float64)
         self._shared = np.asarray(content["shared_rate"], np.float64)
         self._window_s = float(content["window_s"])
         self._rate_per_s, self._functions = rate_per_s, functions
-        self.datasets = {table: _sha256(table)}
+        self.datasets = {table: table_sha256(table)}
 
     def draw(self, count: int, rng: Generator) -> Floats:
         """As `Arrivals`."""
@@ -145,13 +166,15 @@ class Functions:
         share = self._rate[chosen] / self._rate[chosen].sum()
         start = int(rng.integers(len(self._shared)))
         found: list[Floats] = []
-        while sum(map(len, found)) < count:
+        there = 0
+        while there < count:
             minute = len(found)
             shared = self._shared[(start + minute) % len(self._shared)]
             mean = share * shared * self._rate_per_s * self._window_s
             number = int(rng.poisson(mean * _swings(self._variation[chosen], rng)).sum())
             inside_s = np.sort(rng.random(number)) * self._window_s
             found.append(minute * self._window_s + inside_s)
+            there += number
         return np.concatenate(found)[:count]
 
 
@@ -182,11 +205,11 @@ class Clients:
 
         Raises ValueError for an unknown table, one without clients and a rate that is not positive.
         """
-        require_positive("workload.arrivals", rate_per_s=rate_per_s)
+        require_between("workload.arrivals", *RATE_PER_S, rate_per_s=rate_per_s)
         content = arrival_table(table, "clients")
         self._clients: list[Mapping[str, Any]] = content["clients"]
         self._rate_per_s = rate_per_s
-        self.datasets = {table: _sha256(table)}
+        self.datasets = {table: table_sha256(table)}
 
     def draw(self, count: int, rng: Generator) -> Floats:
         """As `Arrivals`."""
@@ -244,22 +267,3 @@ class _Clock:
         cycles, rest = np.divmod(self._passed[window] + passed, self._passed[-1])
         at_s = np.interp(rest, self._passed, self._edge_s)
         return np.asarray(cycles * self._edge_s[-1] + at_s - self._edge_s[window], np.float64)
-
-
-@cache
-def arrival_table(name: str, needed: str) -> Mapping[str, Any]:
-    """A stored table of arrivals that has `needed`.
-
-    Raises ValueError for an unknown one, with the closest names, and for one without `needed`.
-    """
-    known = {path.stem: path for path in TABLES.glob("*.json")}
-    if name not in known:
-        raise ValueError(unknown_name("arrival table", name, known))
-    content: Mapping[str, Any] = json.loads(known[name].read_text(encoding="utf-8"))
-    if needed not in content:
-        raise ValueError(f"workload.arrivals.table={name} has no {needed}")
-    return content
-
-
-def _sha256(table: str) -> str:
-    return hashlib.sha256((TABLES / f"{table}.json").read_bytes()).hexdigest()

@@ -4,25 +4,27 @@ Every class is named in a workload's `lengths`. Prompts and answers have streams
 of their own.
 """
 
-import hashlib
-import json
 from collections.abc import Mapping
 from functools import cache
-from typing import Any, NamedTuple, Protocol
+from typing import Annotated, Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from pydantic import Field
 
+from harness import inputs
 from harness.costs.model_facts import unknown_name
 from harness.paths import PROFILES
 from harness.predictors.ecdf import LENGTHS, Ecdf, load_lengths
-from harness.workloads.settings import require_positive
+from harness.schema import Count, NotNegative, Schema, Share, Tokens, read_json
+from harness.workloads.settings import SIGMA, require_between, require_positive
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 Generator = np.random.Generator
 
 PAIRS = PROFILES / "pairs"
+AT_ONCE = 4096  # pairs
 
 
 class Drawn(NamedTuple):
@@ -65,10 +67,8 @@ class Lognormal:
             output_median_tokens=output_median_tokens,
             max_prompt_tokens=max_prompt_tokens,
         )
-        if min(prompt_sigma, output_sigma) < 0:
-            raise ValueError(
-                f"workload.lengths sigmas {prompt_sigma} and {output_sigma} cannot be negative"
-            )
+        sigmas = {"prompt_sigma": prompt_sigma, "output_sigma": output_sigma}
+        require_between("workload.lengths", *SIGMA, **sigmas)
         self._prompt = (prompt_median_tokens, prompt_sigma, max_prompt_tokens)
         self._output = (output_median_tokens, output_sigma)
         self.datasets: Mapping[str, str] = {}
@@ -83,8 +83,11 @@ class Lognormal:
 
 
 def lognormal_tokens(median: float, sigma: float, count: int, rng: Generator) -> Ints:
-    """Whole lengths of this median; sigma is that of the logarithm. May be 0."""
-    drawn = median * np.exp(sigma * rng.standard_normal(count))
+    """Whole lengths of this median; sigma is that of the logarithm. May be 0, and no more than fit.
+
+    What is cut at 2**31 tokens is cut at less by whoever asks.
+    """
+    drawn = np.minimum(median * np.exp(sigma * rng.standard_normal(count)), 2.0**31)
     tokens: Ints = np.rint(drawn).astype(np.int64)
     return tokens
 
@@ -115,32 +118,31 @@ class Paired:
                 f"workload.lengths.longest_output_tokens is {longest_output_tokens}, "
                 f"the shortest answer has {shortest}"
             )
-        self.datasets = {table: _sha256((PAIRS / f"{table}.json").read_bytes())}
+        self.datasets = {table: inputs.sha256(PAIRS / f"{table}.json")}
         if outputs is not None:
-            self.datasets[outputs] = _sha256((LENGTHS / f"{outputs}.json").read_bytes())
+            self.datasets[outputs] = inputs.sha256(LENGTHS / f"{outputs}.json")
 
     def _answers(self) -> tuple[Ecdf, ...]:
         return self._pairs.outputs if self._outputs is None else (self._outputs,)
 
     def draw(self, count: int, prompts: Generator, outputs: Generator) -> Drawn:
-        """As `Lengths`."""
-        found = self._draw_any(count, prompts, outputs)
-        while self._longest is not None and (found.output_tokens > self._longest).any():
-            kept = found.output_tokens <= self._longest
-            more = self._draw_any(int((~kept).sum()), prompts, outputs)
-            found = Drawn(
-                np.concatenate([found.prompt_tokens[kept], more.prompt_tokens]),
-                np.concatenate([found.output_tokens[kept], more.output_tokens]),
-            )
-        return found
+        """As `Lengths`. The first of many are those of few: pairs are drawn one after the other."""
+        parts = [Drawn(np.zeros(0, np.int64), np.zeros(0, np.int64))]
+        while (lack := count - sum(len(part.prompt_tokens) for part in parts)) > 0:
+            # As many at a time whoever asks, or their number would show in what comes after.
+            drawn = self._draw_any(AT_ONCE, prompts, outputs)
+            kept = drawn.output_tokens <= (self._longest or drawn.output_tokens.max())
+            parts.append(Drawn(*(tokens[kept][:lack] for tokens in drawn)))
+        return Drawn(*(np.concatenate(tokens) for tokens in zip(*parts, strict=True)))
 
     def _draw_any(self, count: int, prompts: Generator, outputs: Generator) -> Drawn:
         prompt_tokens = self._pairs.prompts.at_share(1.0 - prompts.random(count))
-        output_tokens = self._pairs.answers(prompt_tokens, 1.0 - outputs.random(count))
+        shares = outputs.random((count, 1 if self._outputs is None else 2))
+        output_tokens = self._pairs.answers(prompt_tokens, 1.0 - shares[:, 0])
         if self._outputs is not None:
             # a whole length stands for a range of ranks
             below, up_to = (self._pairs.rank(output_tokens - less) for less in (1, 0))
-            share = up_to - (up_to - below) * outputs.random(count)
+            share = up_to - (up_to - below) * shares[:, 1]
             output_tokens = self._outputs.at_share(share)
         return Drawn(prompt_tokens, output_tokens)
 
@@ -169,23 +171,50 @@ class Pairs:
         return np.asarray(np.average(shares, axis=0, weights=self._weight), np.float64)
 
 
+class _Lengths(Schema):
+    tokens: tuple[Tokens, ...]
+    cumulative: tuple[Share, ...]
+    mean_tokens: NotNegative
+
+
+class _Answers(_Lengths):
+    up_to_prompt_tokens: Tokens
+
+
+class _Part(Schema):
+    count: Count
+    prompts: _Lengths
+    outputs: Annotated[tuple[_Answers, ...], Field(min_length=1)]
+
+
+class _Stored(Schema):
+    """A file of pairs."""
+
+    kind: str
+    source: str
+    parts: Mapping[str, _Part]
+
+
 @cache
 def load_pairs(table: str, part: str) -> Pairs:
     """A part of a stored table of pairs. Raises ValueError, with the closest names, if unknown."""
     known = {path.stem: path for path in PAIRS.glob("*.json")}
     if table not in known:
         raise ValueError(unknown_name("table of pairs", table, known))
-    content = json.loads(known[table].read_text(encoding="utf-8"))
+    content = read_json(known[table], _Stored).model_dump()
     parts: Mapping[str, Any] = content["parts"]
     if part not in parts:
         raise ValueError(unknown_name(f"part of {table}", part, parts))
     chosen = parts[part]
     said = {"kind": content["kind"], "source": content["source"]}
-    return Pairs(
-        _ecdf(chosen["prompts"], said),
-        [answers["up_to_prompt_tokens"] for answers in chosen["outputs"]],
-        tuple(_ecdf(answers, said) for answers in chosen["outputs"]),
-    )
+    try:
+        return Pairs(
+            _ecdf(chosen["prompts"], said),
+            [answers["up_to_prompt_tokens"] for answers in chosen["outputs"]],
+            tuple(_ecdf(answers, said) for answers in chosen["outputs"]),
+        )
+    except ValueError as error:
+        raise ValueError(f"{known[table]}: parts.{part}: {error}") from None
 
 
 def _ecdf(raw: Mapping[str, Any], said: Mapping[str, str]) -> Ecdf:
@@ -197,7 +226,3 @@ def _ecdf(raw: Mapping[str, Any], said: Mapping[str, str]) -> Ecdf:
         kind=said["kind"],
         source=said["source"],
     )
-
-
-def _sha256(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()

@@ -1,10 +1,9 @@
 """Arrivals at a fraction of what a machine can serve: loads that mean the same in every setting."""
 
-import hashlib
-import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from harness import inputs
 from harness.paths import PROFILES
 from harness.workloads.arrivals import Arrivals, Floats, Generator
 from harness.workloads.settings import require_positive
@@ -34,7 +33,7 @@ class AtLoad:
         require_positive("workload.arrivals", load=load)
         self.rate_per_s = load * capacity_per_s(setting)
         self._arrivals = process(rate_per_s=self.rate_per_s)
-        digest = hashlib.sha256(CAPACITIES.read_bytes()).hexdigest()
+        digest = inputs.sha256(CAPACITIES)
         self.datasets: Mapping[str, str] = {**self._arrivals.datasets, CAPACITIES.stem: digest}
 
     def draw(self, count: int, rng: Generator) -> Floats:
@@ -47,7 +46,7 @@ def capacity_per_s(setting: Mapping[str, object]) -> float:
 
     Raises ValueError where it was not measured there.
     """
-    table: Mapping[str, Any] = json.loads(CAPACITIES.read_text(encoding="utf-8"))
+    table: Mapping[str, Any] = inputs.read_json(CAPACITIES)
     for row in table["rows"]:
         if row["setting"] == setting:
             return float(row["requests_per_s"])

@@ -1,10 +1,14 @@
 """Prompt lengths: from a shipped profile, a dataset hub, or a local file. Never a substitute."""
 
+import gzip
 import hashlib
 import json
 import logging
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +16,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from harness import inputs
+from harness.hub import Pinned, pinned
 from harness.predictors.ecdf import LENGTHS, load_lengths
 
 Ints = NDArray[np.int64]
@@ -33,25 +39,29 @@ class Prompts:
 class PromptSource:
     """Where prompt lengths come from.
 
-    `source` is "profile" (the length profile `profile`, sampled), "hub" (`hub_dataset`, split
-    `hub_split`, through Hugging Face datasets) or the path of a parquet, CSV or JSONL file. Rows of
-    a dataset have `prompt_tokens`, or text in `prompt` or in `instruction` and `input`; text is
-    counted as words x the shipped ratio of tokens to words. `files` holds the file's sha256.
+    `source` is "profile" (the length profile `profile`, sampled), "hub" (`hub_dataset`,
+    NAME@REVISION, split `hub_split`, through Hugging Face datasets) or the path of a parquet, CSV
+    or JSONL file. Rows of a dataset have `prompt_tokens`, or text in `prompt` or in `instruction`
+    and `input`; text is counted as words x the shipped ratio of tokens to words. `files` holds the
+    file's sha256.
     """
 
     def __init__(self, *, source: str, profile: str, hub_dataset: str, hub_split: str) -> None:
-        """Raises ValueError for an unknown profile and a file that is not there."""
+        """Raises ValueError for an unknown profile, a missing file, a dataset without revision."""
         self._source, self._profile = source, profile
         self._hub_dataset, self._hub_split = hub_dataset, hub_split
         self.files: Mapping[str, str] = {}
         if source == "profile":
             load_lengths(profile)
-        elif source != "hub":
+        elif source == "hub":
+            pinned("workload.hub_dataset", hub_dataset)
+        else:
             # What is read must not depend on the folder that a worker process is in.
             self._source = str(Path(source).resolve())
             if not Path(source).is_file():
                 raise ValueError(f"workload.source={source} is neither profile, hub nor a file")
-            self.files = {self._source: file_sha256(Path(source))}
+            self.files = inputs.digests([Path(source)])
+            check_rows(self._source, inputs.sha256(Path(source)))
 
     def draw(self, count: int, rng: np.random.Generator) -> Prompts:
         """`count` prompt lengths: sampled from the profile, or distinct rows of the dataset.
@@ -61,9 +71,12 @@ class PromptSource:
         """
         if self._source == "profile":
             tokens = load_lengths(self._profile).sample(count, rng)
-            return Prompts(tokens, {self._profile: file_sha256(LENGTHS / f"{self._profile}.json")})
+            return Prompts(
+                tokens, {self._profile: inputs.sha256(LENGTHS / f"{self._profile}.json")}
+            )
         if self._source == "hub":
-            name, rows = self._hub_dataset, _read_hub(self._hub_dataset, self._hub_split)
+            asked = pinned("workload.hub_dataset", self._hub_dataset)
+            name, rows = self._hub_dataset, _read_hub(asked, self._hub_split)
         else:
             name, rows = self._source, read_rows(Path(self._source))
         tokens = token_counts(name, rows)
@@ -73,24 +86,21 @@ class PromptSource:
         return Prompts(rng.permutation(tokens)[:count], {name: digest, **self.files})
 
 
-def file_sha256(path: Path) -> str:
-    """Of a file's bytes."""
-    return hashlib.sha256(path.read_bytes()).hexdigest()
-
-
-def _read_hub(dataset: str, split: str) -> pd.DataFrame:
-    """Rows of a dataset of the hub, from the cache where it is there."""
+def _read_hub(dataset: Pinned, split: str) -> pd.DataFrame:
+    """Rows of a revision of a dataset of the hub, from the cache where it is there."""
     import datasets  # here because it takes seconds to import and only this branch needs it
 
     # Its retries are told to the terminal; what came of them is told below.
     logging.getLogger("huggingface_hub").setLevel(logging.ERROR)
     try:
-        rows = datasets.load_dataset(dataset, split=split)
+        rows = datasets.load_dataset(dataset.name, split=split, revision=dataset.revision)
     except Exception as error:
         raise ValueError(
-            f"the split {split} of the dataset {dataset} is neither cached here nor to be had from "
-            f"the hub ({type(error).__name__}); where there is a network, get it with: python -c "
-            f'\'import datasets; datasets.load_dataset("{dataset}", split="{split}")\''
+            f"the split {split} of the dataset {'@'.join(dataset)} is neither cached here nor to "
+            f"be had from the hub ({type(error).__name__}); where there is a network, get it with: "
+            "python -c "
+            f'\'import datasets; datasets.load_dataset("{dataset.name}", split="{split}", '
+            f'revision="{dataset.revision}")\''
         ) from error
     return pd.DataFrame({name: rows[name] for name in rows.column_names if name in _KNOWN})
 
@@ -102,12 +112,16 @@ def read_rows(path: Path) -> pd.DataFrame:
     """Rows of a parquet, CSV or JSONL file. Raises ValueError for one that is damaged."""
     try:
         if path.suffix == ".parquet":
-            return pd.read_parquet(path)
-        if path.suffix == ".csv":
-            return pd.read_csv(path)
+            return pd.read_parquet(BytesIO(inputs.read(path)))
+        if path.suffix == ".csv" or path.name.endswith(".csv.gz"):
+            content = inputs.read(path)
+            if path.suffix == ".gz":
+                content = gzip.decompress(content)
+            return pd.read_csv(BytesIO(content))
         # Not splitlines: text may hold line separators that JSON does not escape.
-        lines = path.read_text(encoding="utf-8").split("\n")
-    except (OSError, ValueError) as error:
+        # Some editors begin a file with a mark of its byte order, which is no part of a row.
+        lines = inputs.read(path).decode("utf-8-sig").split("\n")
+    except (OSError, ValueError, OverflowError) as error:
         raise ValueError(f"{path} cannot be read: {error}") from error
     return pd.DataFrame(
         [_row_of(path, number, line) for number, line in enumerate(lines, 1) if line.strip()]
@@ -117,11 +131,37 @@ def read_rows(path: Path) -> pd.DataFrame:
 def _row_of(path: Path, number: int, line: str) -> dict[str, object]:
     try:
         row = json.loads(line)
+    except RecursionError:
+        raise ValueError(f"{path} line {number} is nested too deeply: {line[:60]!r}") from None
     except ValueError as error:
         raise ValueError(f"{path} line {number} is not JSON: {line[:60]!r}") from error
+    if _LONE_SURROGATE.search(line) and not _is_text(row):
+        raise ValueError(f"{path} line {number} holds half a character: {line[:60]!r}")
     if not isinstance(row, dict):
         raise ValueError(f"{path} line {number} is not an object: {line[:60]!r}")
     return row
+
+
+@cache
+def check_rows(file: str, sha256: str) -> None:
+    """Refuse a file before a run begins, once for each content that it has had.
+
+    Raises ValueError for what `read_rows` and `token_counts` refuse.
+    """
+    token_counts(file, read_rows(Path(file)))
+
+
+_LONE_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
+"""Where JSON writes a character in halves, of which one may be missing."""
+
+
+def _is_text(row: object) -> bool:
+    """Whether all of it can be written again."""
+    try:
+        json.dumps(row, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def token_counts(name: str, rows: pd.DataFrame) -> Ints:
@@ -145,7 +185,7 @@ def token_counts(name: str, rows: pd.DataFrame) -> Ints:
         _refuse_bad_row(name, rows[column], counted < 0, column)
         words += np.asarray(counted, np.int64)
     _refuse_bad_row(name, rows[columns[0]], pd.Series(words < 1, rows.index), columns[0])
-    ratio = json.loads((LENGTHS.parent / "tokens_per_word.json").read_text())["tokens_per_word"]
+    ratio = inputs.read_json(LENGTHS.parent / "tokens_per_word.json")["tokens_per_word"]
     return np.asarray(np.maximum(1, np.rint(words * ratio)), np.int64)
 
 

@@ -6,3 +6,19 @@ def require_positive(where: str, **values: float) -> None:
     for name, value in values.items():
         if not value > 0:
             raise ValueError(f"{where}.{name} is {value}, it must be positive")
+
+
+def require_between(where: str, least: float, most: float, **values: float) -> None:
+    """Raise ValueError for the first value that is not from `least` to `most`."""
+    for name, value in values.items():
+        if least > 0:
+            require_positive(where, **{name: value})
+        if not least <= value <= most:
+            raise ValueError(f"{where}.{name} is {value}, it must be from {least:g} to {most:g}")
+
+
+BURSTINESS = (1e-3, 1e3)
+"""Coefficients of variation that gaps in floating point can have."""
+
+SIGMA = (0.0, 10.0)
+"""Of a logarithm: at 10 one length in six is 20,000 times the median and more."""

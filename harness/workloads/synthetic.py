@@ -8,7 +8,7 @@ from harness.costs.model_facts import ModelFacts, model_facts
 from harness.interface.entities import Service, ServiceId
 from harness.workloads.arrivals import Arrivals, AtOnce, Gamma
 from harness.workloads.lengths import lognormal_tokens
-from harness.workloads.settings import require_positive
+from harness.workloads.settings import BURSTINESS, SIGMA, require_between, require_positive
 from harness.workloads.workload import Workload
 
 
@@ -45,10 +45,8 @@ class Synthetic:
             max_prompt_tokens=max_prompt_tokens,
             max_output_tokens=max_output_tokens,
         )
-        if min(prompt_sigma, output_sigma) < 0:
-            raise ValueError(
-                f"workload sigmas {prompt_sigma} and {output_sigma} cannot be negative"
-            )
+        require_between("workload", *BURSTINESS, burstiness=burstiness)
+        require_between("workload", *SIGMA, prompt_sigma=prompt_sigma, output_sigma=output_sigma)
         _require_room(self._facts, max_prompt_tokens, max_output_tokens)
         self._requests = requests
         self._arrivals = _arrivals(rate_per_s, burstiness)

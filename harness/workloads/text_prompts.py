@@ -1,16 +1,18 @@
 """Requests with their text: prompts and answer lengths from a file, made-up arrivals."""
 
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from harness import inputs
 from harness.costs.model_facts import model_facts
 from harness.interface.entities import Service, ServiceId
 from harness.workloads.arrivals import Arrivals
-from harness.workloads.prompts import as_count, file_sha256, read_rows, token_counts
+from harness.workloads.prompts import as_count, read_rows, token_counts
 from harness.workloads.settings import require_positive
 from harness.workloads.workload import Workload
 
@@ -51,7 +53,8 @@ class TextPrompts:
         self._requests, self._arrivals = requests, arrivals
         self._max_output_tokens = max_output_tokens
         self.models = (model,)
-        self.files: Mapping[str, str] = {str(self._path): file_sha256(self._path)}
+        self.files: Mapping[str, str] = inputs.digests([self._path])
+        check_texts(self._path, inputs.sha256(self._path))
 
     def build(self, seed: int) -> Workload:
         """Same seed, same workload. Raises ValueError for a corrupt row and too few rows."""
@@ -97,6 +100,15 @@ def text_rows(path: Path) -> tuple[pd.DataFrame, Ints]:
         value = rows[ANSWER].tolist()[row]
         raise ValueError(f"{path} row {row + 1}: {ANSWER} is {value!r:.60}")
     return rows.assign(**{TEXT: [_text(path, *it) for it in enumerate(rows[TEXT])]}), truth
+
+
+@cache
+def check_texts(path: Path, sha256: str) -> None:
+    """Refuse a file before a run begins, once for each content that it has had.
+
+    Raises ValueError as `text_rows` and `token_counts` do.
+    """
+    token_counts(str(path), text_rows(path)[0])
 
 
 def conversation(turns: Sequence[str]) -> str:

@@ -46,6 +46,10 @@ class Together:
                 raise ValueError(f"workload.only has {name}, the parts are {', '.join(parts)}")
         served = [name for name in order if name in only]
         self._parts = [parts[name] for name in served]
+        # Who is served has no say in the numbers that a part is drawn from.
+        kinds = [type(parts[name]) for name in order]
+        alike = {name: kinds[:place].count(kinds[place]) for place, name in enumerate(order)}
+        self._alike = [alike[name] for name in served]
         asked = [model for part in self._parts for model in part.models]
         self._named = [
             {model: f"{model}~{name}" if asked.count(model) > 1 else model for model in part.models}
@@ -55,17 +59,24 @@ class Together:
         self.files = {name: digest for part in self._parts for name, digest in part.files.items()}
 
     def build(self, seed: int) -> Workload:
-        """Every part's workload for this seed, in the order of arrival."""
+        """Every part's workload for this seed, in the order of arrival.
+
+        The first part of a kind is as it is alone; every other of that kind draws numbers of its
+        own, since two alike would be asked the same at the same times.
+        """
         built = []
-        for part, named in zip(self._parts, self._named, strict=True):
-            load = part.build(seed)
+        for part, named, alike in zip(self._parts, self._named, self._alike, strict=True):
+            load = part.build(seed if alike == 0 else _own_seed(seed, alike))
             services = (replace(s, id=ServiceId(named[s.id])) for s in load.services)
             built.append(replace(load, services=tuple(services)))
         return together(built)
 
 
 def together(parts: Sequence[Workload]) -> Workload:
-    """One workload of several that ask different services, by arrival, then by part."""
+    """One workload of several that ask different services, by arrival, then by part.
+
+    Where some have texts, those of the others are empty; tenants of one name are one.
+    """
     arrival_s = _joined(parts, "arrival_s")
     order = np.argsort(arrival_s, kind="stable")
     place = np.empty(len(order), np.int64)
@@ -73,6 +84,8 @@ def together(parts: Sequence[Workload]) -> Workload:
     services = [len(part.services) for part in parts]
     apps = [int(part.app.max(initial=-1)) + 1 for part in parts]
     edges = [part.edges for part in parts]
+    tenants = tuple(dict.fromkeys(name for part in parts for name in part.tenants))
+    texts = [text for part in parts for text in part.texts or ("",) * len(part)]
     rows = [len(part) for part in parts]
     return Workload(
         services=tuple(service for part in parts for service in part.services),
@@ -83,6 +96,8 @@ def together(parts: Sequence[Workload]) -> Workload:
         max_output_tokens=_joined(parts, "max_output_tokens")[order],
         app=_joined(parts, "app", apps)[order],
         deadline_s=_joined(parts, "deadline_s")[order],
+        tenants=tenants,
+        tenant=np.concatenate([_tenants(part, tenants) for part in parts])[order],
         datasets={name: digest for part in parts for name, digest in part.datasets.items()},
         edges=Edges(
             place[_joined(edges, "parent", rows)],
@@ -90,7 +105,24 @@ def together(parts: Sequence[Workload]) -> Workload:
             _joined(edges, "carries"),
         ),
         own_tokens=_joined(parts, "own_tokens")[order],
+        texts=tuple(texts[row] for row in order) if any(part.texts for part in parts) else (),
+        predicted_tokens=np.concatenate([_predicted(part) for part in parts])[order],
     )
+
+
+def _tenants(part: Workload, tenants: Sequence[str]) -> NDArray[np.int64]:
+    """Of each request its tenant's place in `tenants`: a name is one tenant in all parts."""
+    places = np.array([tenants.index(name) for name in part.tenants])
+    return places[part.tenant if len(part.tenant) else np.zeros(len(part), np.int64)]
+
+
+def _predicted(part: Workload) -> NDArray[np.float64]:
+    return part.predicted_tokens if len(part.predicted_tokens) else np.full(len(part), np.nan)
+
+
+def _own_seed(seed: int, alike: int) -> int:
+    """Of the part of a kind that comes after so many `alike`; those of other seeds are others."""
+    return int(np.random.SeedSequence([seed, alike]).generate_state(1, np.uint64)[0])
 
 
 def _joined(parts: Sequence[object], name: str, sizes: Sequence[int] | None = None) -> NDArray[Any]:

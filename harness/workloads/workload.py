@@ -24,7 +24,8 @@ class Workload:
     `service` and `tenant` index `services` and `tenants`. `output_tokens` is the truth: engines
     and oracle predictors read it, `facts` does not. `deadline_s` is NaN where there is none.
     `datasets` names every file behind the arrays with its sha256. `texts` are the prompts where
-    they are known, else empty; only predictors read them.
+    they are known, else empty; only predictors read them, as they do `predicted_tokens`, lengths
+    that came along with the requests (NaN, or no column, where there are none).
     """
 
     services: tuple[Service, ...]
@@ -41,6 +42,7 @@ class Workload:
     edges: Edges = field(default_factory=no_edges)
     own_tokens: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
     texts: tuple[str, ...] = ()
+    predicted_tokens: Floats = field(default_factory=lambda: np.zeros(0))
 
     def __post_init__(self) -> None:
         """Refuse rows that no engine could serve, by name."""

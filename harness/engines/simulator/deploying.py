@@ -1,7 +1,7 @@
 """Turns one deployment into another: stops groups, loads groups, takes their requests back."""
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -14,7 +14,7 @@ from harness.engines.simulator.group import LiveGroup
 from harness.engines.simulator.stepping import GroupStepper
 from harness.engines.simulator.timeline import Kind, Timeline
 from harness.interface.decisions import Deployment
-from harness.interface.entities import GpuId, Group, GroupId, ServiceId
+from harness.interface.entities import GpuId, Group, GroupId, RequestId, ServiceId
 from harness.interface.events import Arrived, Deployed, Event, Moved
 from harness.interface.policies import Capability, CostModel
 
@@ -59,7 +59,7 @@ class Deployer:
             if live.group not in wanted.groups:
                 self._stop(live)
             elif live.group.services & changed:
-                self._withdraw(live, everything=False)
+                self._withdraw_waiting(live, changed)
         for group in wanted.groups:
             if group.id not in self.groups:
                 self.groups[group.id] = self.new_group(group)
@@ -94,17 +94,15 @@ class Deployer:
         live.stop_s = now_s if flight is None else flight.ends_s
         if live.replica is not None:
             live.stop_s = max(now_s, live.replica.flight_ends_s)
-        if not loaded and np.isfinite(live.ready_s):
-            self.recorder.intervals(
-                live.group, GpuUse.LOADING, np.array([[live.loads_from_s, now_s]])
-            )
+        if not loaded:
+            self._record_load(live)
         self.stopping.append(live)
         self.timeline.add(live.stop_s, Kind.GROUP_STOPS, live)
 
     def stopped(self, live: LiveGroup) -> None:
         """The last iteration of a stopping group is over."""
         self.stopping.remove(live)
-        self._withdraw(live, everything=True)
+        self._withdraw_all(live)
         self.record_replica(live)
         for gpu in live.group.gpus:
             if self.occupied.get(gpu) is live:
@@ -114,10 +112,28 @@ class Deployer:
             self.lifecycle.hand_out(service)
 
     def record_replica(self, live: LiveGroup) -> None:
-        """Report what a replica has done."""
+        """Report what a replica has done, an iteration that is cut off included."""
         if live.replica is not None:
-            self.recorder.intervals(live.group, GpuUse.BUSY, live.replica.busy_s().copy())
+            busy_s, now_s = live.replica.busy_s().copy(), self.state.now_s
+            if live.replica.flight_ends_s > now_s:
+                begun_s = live.replica.flight_begins_s
+                busy_s = np.concatenate([busy_s, [[begun_s, now_s]]])
+            self.recorder.intervals(live.group, GpuUse.BUSY, busy_s)
             self.recorder.iterations(live.group, live.replica.log())
+
+    def end(self) -> None:
+        """Report what all have done by now, those that are loading still among them."""
+        for live in [*self.groups.values(), *self.stopping]:
+            self.record_replica(live)
+        for live in self.groups.values():
+            if live.ready_s > self.state.now_s:
+                self._record_load(live)
+
+    def _record_load(self, live: LiveGroup) -> None:
+        """Report that a group has been loading until now, if it has begun."""
+        if np.isfinite(live.ready_s):
+            span_s = [live.loads_from_s, self.state.now_s]
+            self.recorder.intervals(live.group, GpuUse.LOADING, np.array([span_s]))
 
     def _load_where_free(self) -> None:
         """Start loading every wanted group all of whose GPUs are free."""
@@ -164,30 +180,46 @@ class Deployer:
             return False
         now_s, groups = self.state.now_s, self.groups.values()
         self.resident[live.group.gpus] = live.group.services
-        span_s = [live.loads_from_s, now_s]
-        self.recorder.intervals(live.group, GpuUse.LOADING, np.array([span_s]))
+        self._record_load(live)
         if all(other.ready_s <= now_s for other in groups):
             self.tell(Deployed(now_s, self.state.deployment))
         return True
 
-    def _withdraw(self, live: LiveGroup, *, everything: bool) -> None:
-        """Take requests out of a group: those without KV, or all."""
+    def _withdraw_all(self, live: LiveGroup) -> None:
+        """Take every request out of a group; what has KV loses it."""
         taken = list(live.inbox)
         live.inbox.clear()
         if live.replica is not None:
-            taken += live.replica.withdraw(everything=everything).tolist()
+            taken += live.replica.withdraw(everything=True).tolist()
         for request, view in list(live.members.items()):
-            if everything or (view.kv_tokens == 0 and not view.is_running):
-                if view.kv_tokens > 0:
-                    self.state.arrays.preemptions[request] += 1
-                    self.state.arrays.preempted_at_s[request] = self.state.now_s
-                    self.state.arrays.kv[request] = 0
-                live.kv.close(request)
-                del live.members[request]
+            if view.kv_tokens > 0:
+                live.preempt(request)
+            self._let_go(live, request)
+            taken.append(request)
+        self._hold_back(taken)
+
+    def _withdraw_waiting(self, live: LiveGroup, services: Container[ServiceId]) -> None:
+        """Take the requests of some services out of a group, where they hold no KV."""
+        service_of = self.state.workload.service_of
+        taken = [request for request in live.inbox if service_of(request) in services]
+        live.inbox = [request for request in live.inbox if service_of(request) not in services]
+        if live.replica is not None:
+            # A group of one service.
+            taken += live.replica.withdraw(everything=False).tolist()
+        for request, view in list(live.members.items()):
+            waits = view.kv_tokens == 0 and not view.is_running
+            if waits and view.facts.service in services:
+                self._let_go(live, request)
                 taken.append(request)
-        for taken_id in taken:
-            service = self.state.workload.service_of(taken_id)
-            self.lifecycle.hold_back(service, [taken_id])
+        self._hold_back(taken)
+
+    def _let_go(self, live: LiveGroup, request: RequestId) -> None:
+        live.kv.close(request)
+        del live.members[request]
+
+    def _hold_back(self, requests: Iterable[int]) -> None:
+        for request in requests:
+            self.lifecycle.hold_back(self.state.workload.service_of(request), [request])
 
     def deliver(self, requests: Sequence[int], groups: Sequence[GroupId]) -> None:
         """Each request comes to its group."""

@@ -1,27 +1,37 @@
 """Groups under a priority order: how one becomes a replica, in which order its requests wait."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from time import perf_counter
 
 import numpy as np
 
 from harness.costs.model import TableCosts
 from harness.engines.lifecycle import Lifecycle
+from harness.engines.recorder import Recorder
+from harness.engines.simulator.deciding import Deciding
 from harness.engines.simulator.fast.replica import ReplicaState, replica_rule
 from harness.engines.simulator.group import GroupFactory, LiveGroup
+from harness.engines.simulator.stepping import GroupStepper
 from harness.engines.state import Ints
 from harness.interface.decisions import ContinuousBatching, PriorityOrder
 from harness.interface.entities import ServiceId
+from harness.interface.filling import keys_of
 from harness.interface.graph import NOBODY
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Following:
-    """Turns groups into replicas and gives them their requests in order."""
+    """Turns groups into replicas and gives them their requests in order.
+
+    Of an order's time to decide, what is recorded is that of its key; compiled code fills.
+    """
 
     lifecycle: Lifecycle
     costs: TableCosts
+    deciding: Deciding
+    recorder: Recorder
     factory: GroupFactory
-    keeps_log: bool
 
     def follow(self, live: LiveGroup, priority_order: PriorityOrder, *, chains: bool) -> None:
         """Turn a group into a replica.
@@ -38,7 +48,7 @@ class Following:
             rule,
             capacity_blocks=costs.kv_blocks(service, tp),
             block_tokens=costs.block_tokens(service),
-            log=self.keeps_log,
+            log=self.recorder.keep_iterations,
         )
         live.priority_order = priority_order
         ids = live.open_ids()
@@ -49,7 +59,7 @@ class Following:
         live.inbox.clear()
         live.kv = self.factory.ledger(live.group)
         state = self.lifecycle.state
-        table = costs.table(service, tp)
+        table = self.deciding.table(service, tp)
         live.replica = ReplicaState.empty(table, in_numbers, state.arrays, state.now_s)
         live.replica.add(ids, state.now_s)
 
@@ -61,11 +71,22 @@ class Following:
         self._key(live, ids)
         live.replica.add(ids, self.lifecycle.state.now_s)
 
-    def reorder(self, live: LiveGroup) -> None:
-        """Order the waiting requests of a replica anew."""
-        assert live.replica is not None
-        self._key(live, live.open_ids())
-        live.replica.add(live.replica.withdraw(everything=False), self.lifecycle.state.now_s)
+    def look_again(
+        self, groups: Iterable[LiveGroup], fresh: list[int], stepper: GroupStepper
+    ) -> None:
+        """Groups order those anew whose predictions have become ready: `fresh`, empty afterwards.
+
+        Who waits in a replica does; the others are asked again.
+        """
+        for live in groups if fresh else ():
+            if not np.isin(fresh, live.open_ids()).any():
+                continue
+            if live.replica is None:
+                stepper.interrupt(live)
+                continue
+            self._key(live, live.open_ids())
+            live.replica.add(live.replica.withdraw(everything=False), self.lifecycle.state.now_s)
+        fresh.clear()
 
     def _refuse(self, rule: ContinuousBatching) -> None:
         """Raise ValueError where a rule asks for larger batches than the engine has."""
@@ -76,10 +97,9 @@ class Following:
 
     def _key(self, live: LiveGroup, ids: Ints) -> None:
         assert live.priority_order is not None
-        state, key = self.lifecycle.state, live.priority_order.key
-        state.arrays.key[ids] = (
-            state.arrays.arrival_s[ids] if key is None else key(state.table(ids))
-        )
+        state, started_s = self.lifecycle.state, perf_counter()
+        state.arrays.key[ids] = keys_of(state.table(ids), live.priority_order)
+        self.recorder.decided("schedule", perf_counter() - started_s)
 
     def _chain(self, service: ServiceId) -> None:
         """Calls of a chain follow each other within the replicas of a service."""

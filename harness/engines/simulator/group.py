@@ -86,6 +86,7 @@ class LiveGroup:
 
     Requests land in `inbox`. Stepped decision by decision, they become `members`; under a priority
     order they go into the `replica`, the arrays of compiled code; views are built for who looks.
+    `wake_s` is when its policy asked last to be asked again.
     """
 
     group: Group
@@ -97,6 +98,7 @@ class LiveGroup:
     loads_from_s: float = np.inf
     ready_s: float = np.inf
     stop_s: float = np.inf
+    wake_s: float | None = None
     inbox: list[int] = field(default_factory=list)
     members: dict[RequestId, LiveRequest] = field(default_factory=dict)
     in_flight: tuple[Batch, ...] = ()
@@ -135,6 +137,10 @@ class LiveGroup:
     def is_stopping(self) -> bool:
         """It ends at `stop_s`, when its iteration in flight does."""
         return self.stop_s < np.inf
+
+    def wakes_by(self, now_s: float) -> bool:
+        """Whether its policy wants to be asked by now: timers of earlier decisions are void."""
+        return self.wake_s is not None and self.wake_s <= now_s
 
     @property
     def window(self) -> GroupWindow:
@@ -184,13 +190,13 @@ class LiveGroup:
         del self.members[request]
 
     def produce(
-        self, batch: Batch, iterations: int, seconds: float, first_s: float
+        self, batch: Batch, iterations: int, seconds: float, first_s: float, *, goes_on: bool
     ) -> tuple[dict[RequestId, int], list[RequestId]]:
         """A batch of members ends now, computed so many times; first tokens came at `first_s`.
 
         Returns the tokens that each has produced, and who is answered: those whose answer needs
         fewer iterations have gone on as padding. The KV of the first iteration is in the ledger
-        since the launch.
+        since the launch; where the batch `goes_on`, that of the next one enters it now.
         """
         members, arrays = self.members, self.state.arrays
         made, answered = dict.fromkeys(batch.tokens, iterations), []
@@ -218,7 +224,9 @@ class LiveGroup:
         computed_tokens = np.fromiter(batch.tokens.values(), np.int64, count)
         arrays.kv[ids] += computed_tokens + np.maximum(new, 1) - 1
         arrays.gpu_s[np.fromiter(made, np.int64, len(made))] += seconds
-        if iterations > 1:
+        if goes_on:
+            self.kv.grow_all(made)
+        elif iterations > 1:
             self.kv.grow_all({request: tokens - 1 for request, tokens in made.items()})
         return made, answered
 

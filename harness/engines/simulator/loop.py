@@ -1,33 +1,35 @@
 """Discrete-event simulator: the same policies, costs from a table instead of a GPU.
 
-At every instant all completions, arrivals and timers are applied before any policy is asked.
+At every instant all completions, arrivals and timers are applied before any policy is asked, and
+what a new deployment does at once before any group is.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
-from harness.costs.iteration import IterationTable
 from harness.costs.model import TableCosts
-from harness.engines.ask import ask_deployment
-from harness.engines.engine import refuse_unmet_needs
+from harness.engines.engine import Slots, refuse_horizon, refuse_unmet_needs
 from harness.engines.frames import request_frame
 from harness.engines.lifecycle import Lifecycle
 from harness.engines.recorder import Recorder
 from harness.engines.simulator.arriving import Arrivals
+from harness.engines.simulator.deciding import Deciding
 from harness.engines.simulator.deploying import Deployer
 from harness.engines.simulator.fast.run_ahead import run_replicas
 from harness.engines.simulator.fast.warm_up import warm_up
+from harness.engines.simulator.flight import Flight
 from harness.engines.simulator.following import Following
 from harness.engines.simulator.group import GroupFactory, LiveGroup
-from harness.engines.simulator.stepping import Flight, GroupStepper, Stepper
+from harness.engines.simulator.placing import Placing
+from harness.engines.simulator.progress import Progress
+from harness.engines.simulator.stepping import GroupStepper, Stepper
 from harness.engines.simulator.timeline import Kind, Timeline
 from harness.engines.state import ELSEWHERE, Ints
-from harness.interface.decisions import Batch
-from harness.interface.entities import Cluster, GroupId, ServiceId
-from harness.interface.events import Event, Finished, Predicted, ServiceDrained
+from harness.interface.entities import Cluster, GroupId
+from harness.interface.events import Event, Finished, Iterated, Predicted
 from harness.interface.policies import Capability, System
 from harness.workloads.workload import Workload
 
@@ -36,7 +38,11 @@ NOTHING_DONE: Ints = np.zeros(0, np.int64)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Simulator:
-    """An engine. `fast_forward` off steps every iteration: same results, for tests."""
+    """An engine. `fast_forward` off steps every iteration: same results, for tests.
+
+    A run ends at `horizon_s`, if that is given, with whatever is unfinished then. What deciding
+    costs on its clock is `charge_decisions`: none, measured, or seconds; see `Deciding`.
+    """
 
     supports: ClassVar[frozenset[Capability]] = frozenset(
         {Capability.REDEPLOY, Capability.TO_COMPLETION, Capability.SHARED_GROUP}
@@ -47,6 +53,8 @@ class Simulator:
     max_num_seqs: int
     max_num_batched_tokens: int
     fast_forward: bool = True
+    horizon_s: float | None = None
+    charge_decisions: str | float = "none"
 
     @property
     def about(self) -> str:
@@ -58,12 +66,27 @@ class Simulator:
         """It does not: its clock is virtual."""
         return False
 
+    @property
+    def slots(self) -> Slots:
+        """One core."""
+        return Slots(cpus=1, gpus=0)
+
+    @property
+    def computed_by(self) -> tuple[str, ...]:
+        """Nothing but what every run needs."""
+        return ()
+
+    def files(self, services: Sequence[str]) -> Mapping[str, str]:
+        """None: what a model costs is in the profile."""
+        return {}
+
     def warm_up(self) -> None:
         """Load the compiled kernel."""
         warm_up()
 
     def run(self, workload: Workload, system: System, recorder: Recorder) -> None:
         """Serve the workload on the virtual clock. See `Engine.run`."""
+        refuse_horizon(self.horizon_s)
         refuse_unmet_needs(self, system)
         serve(self, workload, system, recorder, lambda stepper: stepper)
 
@@ -97,29 +120,29 @@ class _Run:
         self.subscribes = system.scheduling.subscribes | system.placement.subscribes
         self.groups: dict[GroupId, LiveGroup] = {}
         self.timeline = Timeline()
-        self.drained: list[ServiceId] = []
-        self.place_due = True
         self.lifecycle = Lifecycle(
-            workload, engine.cluster, system, groups=self.groups, deliver=self._deliver
+            workload,
+            engine.cluster,
+            system,
+            groups=self.groups,
+            deliver=lambda requests, to: self.deployer.deliver(requests, to),
+            catch_up=lambda: self.stepper.catch_up(),
         )
         self.state = self.lifecycle.state
         self.state.arrays.next[self.lifecycle.graph.has_children] = ELSEWHERE
+        self.deciding = Deciding.of(engine.charge_decisions, engine.costs)
         self.stepper = around(self._stepper())
         factory = self._factory()
         self.deployer = self._deployer(factory)
-        self.arrivals = Arrivals(
-            lifecycle=self.lifecycle,
-            groups=self.groups,
-            timeline=self.timeline,
-            fast_forward=engine.fast_forward,
-            are_heard=recorder.keep_events or bool(self.subscribes),
-            tell=self.tell,
-        )
+        self.placing = self._placing()
+        self.arrivals = self._arrivals()
+        self.progress = Progress(self.lifecycle, self.timeline, self.arrivals)
         self.following = Following(
             lifecycle=self.lifecycle,
             costs=engine.costs,
+            deciding=self.deciding,
             factory=factory,
-            keeps_log=recorder.keep_iterations,
+            recorder=recorder,
         )
 
     def _stepper(self) -> Stepper:
@@ -130,7 +153,8 @@ class _Run:
             recorder=self.recorder,
             supports=self.engine.supports,
             fast_forward=self.engine.fast_forward,
-            table_of=self._table_of,
+            deciding=self.deciding,
+            hears=self.subscribes,
             tell=self.tell,
             finish=lambda request: self._finish(np.array([request])),
         )
@@ -158,13 +182,30 @@ class _Run:
             wants=self.wants,
         )
 
-    def _deliver(self, requests: Sequence[int], groups: Sequence[GroupId]) -> None:
-        self.deployer.deliver(requests, groups)
+    def _arrivals(self) -> Arrivals:
+        return Arrivals(
+            lifecycle=self.lifecycle,
+            groups=self.groups,
+            timeline=self.timeline,
+            fast_forward=self.engine.fast_forward,
+            are_heard=self.recorder.keep_events or bool(self.subscribes),
+            tell=self.tell,
+        )
+
+    def _placing(self) -> Placing:
+        return Placing(
+            lifecycle=self.lifecycle,
+            timeline=self.timeline,
+            deployer=self.deployer,
+            recorder=self.recorder,
+            catch_up=self.stepper.catch_up,
+            tell=self.tell,
+        )
 
     def tell(self, event: Event) -> None:
         """Report an event to the recorder and to whoever wants to hear it."""
         self.recorder.event(event)
-        for policy in (self.system.scheduling, self.system.placement):
+        for policy in self.system.listeners:
             if type(event) in policy.subscribes:
                 policy.observe(event)
 
@@ -173,11 +214,12 @@ class _Run:
         return self.recorder.keep_events or kind in self.subscribes
 
     def loop(self) -> None:
-        """Until every request is answered. Raises ValueError when some never can be."""
+        """Until all is answered, or the horizon. ValueError when some never can be answered."""
+        horizon_s = np.inf if self.engine.horizon_s is None else self.engine.horizon_s
         self._arrive()
         self._decide()
-        while not self.lifecycle.is_over:
-            next_s, done = min(self.timeline.next_s, self.arrivals.next_s), NOTHING_DONE
+        while not self.lifecycle.is_over and self.state.now_s < horizon_s:
+            next_s, done = min(self.timeline.next_s, self.arrivals.next_s, horizon_s), NOTHING_DONE
             if groups := self._replica_groups():
                 next_s, done = run_replicas(
                     groups,
@@ -185,24 +227,34 @@ class _Run:
                     next_s,
                     may_stop=bool(len(self.workload.edges)),
                 )
-            if next_s == np.inf:
-                waiting = {s: n for s, n in self.lifecycle.remaining.items() if n}
-                raise ValueError(
-                    f"requests wait for ever: {waiting} unfinished and nothing is going to happen"
-                )
+            if horizon_s == np.inf:
+                self.progress.check(next_s, groups)
             self.state.now_s = next_s
+            if Iterated in self.subscribes:
+                self.stepper.catch_up()
             self._finish(done)
-            while due := self.timeline.pop_due(next_s):
-                self._happen(*due)
+            self._happen_due()
             self._arrive()
-            self._decide()
-        for live in [*self.groups.values(), *self.deployer.stopping]:
-            self.deployer.record_replica(live)
+            if next_s < horizon_s:
+                self._decide()
+        self._end()
+
+    def _end(self) -> None:
+        """Record what all have done, and what is cut off."""
+        self.deployer.end()
+        if not self.lifecycle.is_over:
+            self.recorder.cut_off_s = self.state.now_s
+            self.stepper.cut_off()
 
     def _replica_groups(self) -> list[LiveGroup]:
         """Those that follow a priority order."""
         every = (*self.groups.values(), *self.deployer.stopping)
         return [live for live in every if live.replica is not None]
+
+    def _happen_due(self) -> None:
+        """All that is due now."""
+        while due := self.timeline.pop_due(self.state.now_s):
+            self._happen(*due)
 
     def _happen(self, kind: Kind, subject: object) -> None:
         """One thing of the timeline. Policies are asked when all that is due has happened."""
@@ -210,14 +262,12 @@ class _Run:
             self.stepper.end(subject)
         elif kind is Kind.PREDICTION and isinstance(subject, Predicted):
             self.arrivals.predicted(subject)
-        elif kind is Kind.PLACEMENT_WAKES:
-            self.place_due = True
         elif isinstance(subject, LiveGroup):
             if kind is Kind.GROUP_STOPS:
                 self.deployer.stopped(subject)
             elif kind is Kind.GROUP_READY:
                 self.deployer.ready(subject)
-            else:
+            elif subject.wakes_by(self.state.now_s):
                 self.stepper.interrupt(subject)
 
     def _arrive(self) -> None:
@@ -226,33 +276,12 @@ class _Run:
         if arrivals.next_s <= self.state.now_s or arrivals.released or self._replica_groups():
             arrivals.hand_out()
 
-    def _reorder(self) -> None:
-        """Groups look again at the order of requests whose predictions have become ready."""
-        fresh = self.arrivals.fresh
-        if not fresh:
-            return
-        for live in self.groups.values():
-            if not np.isin(fresh, live.open_ids()).any():
-                continue
-            if live.replica is not None:
-                self.following.reorder(live)
-            else:
-                self.stepper.interrupt(live)
-        fresh.clear()
-
     def _decide(self) -> None:
         """Ask for a placement if one is due, then every group that can do something."""
-        self._reorder()
-        for service in self.drained:
-            self.tell(ServiceDrained(self.state.now_s, service))
-        if (self.place_due or self.drained) and not self.lifecycle.is_over:
-            deployment = ask_deployment(self.system.placement, self.lifecycle.view, self.recorder)
-            if deployment.wake_s is not None:
-                self.timeline.add(deployment.wake_s, Kind.PLACEMENT_WAKES)
-            if deployment != self.state.deployment:
-                self.deployer.deploy(deployment)
-        self.place_due = False
-        self.drained.clear()
+        self.following.look_again(self.groups.values(), self.arrivals.fresh, self.stepper)
+        self.placing.ask_if_due()
+        # Groups that stop or load at once have done so before others are asked.
+        self._happen_due()
         for live in self.groups.values():
             if live.inbox:
                 self.stepper.interrupt(live)
@@ -277,9 +306,6 @@ class _Run:
                 finished_s = float(self.state.arrays.finished_s[request])
                 tokens = int(self.workload.output_tokens[request])
                 self.tell(Finished(finished_s, self.state.facts(request), tokens))
-        self.drained += self.lifecycle.answered(requests)
+        self.placing.drained += self.lifecycle.answered(requests)
         if len(self.workload.edges):
             self.arrivals.released += self.lifecycle.released(requests)
-
-    def _table_of(self, live: LiveGroup, batch: Batch) -> IterationTable:
-        return self.engine.costs.table(batch.service, live.group.tensor_parallel)

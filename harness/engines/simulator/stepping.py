@@ -2,72 +2,25 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from time import perf_counter
 from typing import Protocol
 
 import numpy as np
 
-from harness.costs.iteration import (
-    IterationTable,
-    decode_iterations_within,
-    decode_run_seconds,
-    work_seconds,
-)
 from harness.engines.ask import ask_schedule, one_batch, refuse_idling
 from harness.engines.live import LiveState
 from harness.engines.recorder import GpuUse, Recorder
+from harness.engines.simulator.deciding import Deciding
+from harness.engines.simulator.flight import Flight, decodes_after, work_of
 from harness.engines.simulator.group import LiveGroup
 from harness.engines.simulator.promises import Promises
 from harness.engines.simulator.timeline import Kind, Timeline
 from harness.interface.decisions import Batch, ContinuousBatching, Decision, Until
 from harness.interface.draft import after
-from harness.interface.entities import RequestId, Work
+from harness.interface.entities import RequestId
 from harness.interface.events import Event, Iterated
 from harness.interface.filling import in_priority_order
 from harness.interface.policies import Capability, SchedulingPolicy
-
-
-@dataclass(slots=True)
-class Flight:
-    """A batch being computed: `iterations` of it, the last of which ends at `ends_s`.
-
-    All are alike, or those after the first compute `then`. `prompts` are the requests of the batch
-    that do not decode at first.
-    """
-
-    live: LiveGroup
-    batch: Batch
-    work: Work
-    prompts: list[RequestId]
-    table: IterationTable
-    start_s: float
-    iterations: int
-    ends_s: float
-    then: Work | None = None
-
-    def seconds(self, iterations: int) -> float:
-        """Seconds of the first `iterations` of them."""
-        if self.then is not None:
-            later = self.then
-            more_s = decode_run_seconds(
-                self.table,
-                later.decode_requests,
-                later.context_tokens,
-                later.longest_tokens,
-                iterations - 1,
-            )
-            return float(work_seconds(self.table, self.work) + more_s)
-        work = self.work
-        if work.prefill_requests == 0:
-            return float(
-                decode_run_seconds(
-                    self.table,
-                    work.decode_requests,
-                    work.context_tokens,
-                    work.longest_tokens,
-                    iterations,
-                )
-            )
-        return work_seconds(self.table, work)
 
 
 class GroupStepper(Protocol):
@@ -83,6 +36,12 @@ class GroupStepper(Protocol):
     def interrupt(self, live: LiveGroup) -> None:
         """Something happened to a group."""
 
+    def catch_up(self) -> None:
+        """Somebody is about to be told or asked."""
+
+    def cut_off(self) -> None:
+        """The run ends now."""
+
     def end(self, flight: Flight) -> bool:
         """A batch is done."""
 
@@ -91,7 +50,8 @@ class GroupStepper(Protocol):
 class Stepper:
     """Runs one policy over all groups that are not replicas.
 
-    `flights` is by `id` of the live group: a stopping one and its successor may share a name.
+    `hears` are the events that anybody learns from. `flights` is by `id` of the live group: a
+    stopping one and its successor may share a name.
     """
 
     state: LiveState
@@ -100,7 +60,8 @@ class Stepper:
     recorder: Recorder
     supports: frozenset[Capability]
     fast_forward: bool
-    table_of: Callable[[LiveGroup, Batch], IterationTable]
+    deciding: Deciding
+    hears: frozenset[type[Event]]
     tell: Callable[[Event], None]
     finish: Callable[[int], None]
     flights: dict[int, Flight] = field(default_factory=dict)
@@ -114,48 +75,62 @@ class Stepper:
         if live.in_flight or not (live.members or live.inbox):
             return None
         if (promised := self.promises.take(live)) is not None:
-            self.apply(live, promised, pads=False)
+            self.apply(live, promised, pads=False, seconds=0.0)
             return None
         decision, seconds = ask_schedule(self.policy, live.window, live, supports=self.supports)
-        self.recorder.decided("schedule", seconds)
         priority_order = decision.priority_order
         if (
             priority_order is not None
             and isinstance(priority_order.rule, ContinuousBatching)
             and self.fast_forward
+            and not self.deciding.is_measured
         ):
+            self.recorder.decided("schedule", seconds)
             return decision
         live.absorb()
-        if priority_order is None:
-            self.apply(live, decision, pads=False)
-        else:
-            rule = priority_order.rule
-            batch = one_batch(live, rule, in_priority_order(live, priority_order))
-            self.apply(live, batch, pads=rule.pads_prompts)
+        pads = False
+        if priority_order is not None:
+            pads, started_s = priority_order.rule.pads_prompts, perf_counter()
+            order = in_priority_order(live, priority_order)
+            decision = one_batch(live, priority_order.rule, order)
+            seconds += perf_counter() - started_s
+        self.recorder.decided("schedule", seconds)
+        self.apply(live, decision, pads=pads, seconds=seconds)
         return None
 
-    def apply(self, live: LiveGroup, decision: Decision, *, pads: bool) -> None:
-        """Preempt, reserve, launch."""
+    def apply(self, live: LiveGroup, decision: Decision, *, pads: bool, seconds: float) -> None:
+        """Preempt, reserve, launch what was decided in so many seconds."""
         for request in decision.preempt:
             live.preempt(request)
         live.kv = after(decision, live.kv)
         for batch in decision.launch:
-            self._launch(live, batch, decision, pads=pads)
+            flight = self._flight(live, batch, pads=pads, seconds=seconds)
+            self._launch(flight, decision)
+        live.wake_s = decision.wake_s
         if decision.wake_s is not None:
             self.timeline.add(decision.wake_s, Kind.GROUP_WAKES, live)
         refuse_idling(self.policy, live, decision)
 
-    def _launch(self, live: LiveGroup, batch: Batch, decision: Decision, *, pads: bool) -> None:
+    def _flight(self, live: LiveGroup, batch: Batch, *, pads: bool, seconds: float) -> Flight:
+        """A batch of one iteration, or of as many as answers need."""
         work, prompts = work_of(live, batch, pads=pads)
-        flight = Flight(live, batch, work, prompts, self.table_of(live, batch), live.now_s, 1, 0.0)
-        if decision.steady and self.fast_forward and not prompts:
-            flight.iterations = self._steady_iterations(live, flight, decision)
-        elif decision.steady and self.fast_forward:
-            self.promises.note(live, decision, prompts)
-        if batch.until is not Until.ITERATION:
-            flight.then = _decodes_after(live, batch)
+        service, tp = batch.service, live.group.tensor_parallel
+        whole = batch.until is not Until.ITERATION
+        table = (self.deciding.costs if whole else self.deciding).table(service, tp)
+        flight = Flight(live, batch, work, prompts, table, live.now_s, 1, 0.0)
+        flight.decide_s = self.deciding.before_s(seconds, whole=whole)
+        if whole:
+            flight.then = decodes_after(live, batch)
             left = live.tokens_left(batch.tokens)
             flight.iterations = min(left) if batch.until is Until.FIRST else max(left)
+        return flight
+
+    def _launch(self, flight: Flight, decision: Decision) -> None:
+        live, batch, prompts = flight.live, flight.batch, flight.prompts
+        if decision.steady and self.fast_forward and not prompts and flight.then is None:
+            flight.iterations = self._steady_iterations(flight, decision)
+        elif decision.steady and self.fast_forward and flight.then is None:
+            self.promises.note(live, decision, prompts)
         if batch.until is Until.FIRST:
             self._pass_over(live, batch)
         for request in prompts:
@@ -184,22 +159,14 @@ class Stepper:
                 arrays.preemptions[request] += 1
                 arrays.preempted_at_s[request] = now_s
 
-    def _steady_iterations(self, live: LiveGroup, flight: Flight, decision: Decision) -> int:
+    def _steady_iterations(self, flight: Flight, decision: Decision) -> int:
         """Iterations until a finish, short KV, or `wake_s`; events cut the run short later."""
-        batch, wake_s = flight.batch, decision.wake_s
-        most = min(live.tokens_left(batch.tokens))
+        live, batch = flight.live, flight.batch
+        most = flight.iterations = min(live.tokens_left(batch.tokens))
         if decision.at_most is not None:
-            most = min(most, decision.at_most)
-        if wake_s is not None:
-            work = flight.work
-            most = decode_iterations_within(
-                flight.table,
-                work.decode_requests,
-                work.context_tokens,
-                work.longest_tokens,
-                wake_s - live.now_s,
-                most,
-            )
+            most = flight.iterations = min(most, decision.at_most)
+        if decision.wake_s is not None:
+            most = flight.iterations_within(decision.wake_s - live.now_s)
         # The KV of the first one is in the ledger already.
         kv, requests = live.kv, batch.tokens.keys()
         if kv.fits(dict.fromkeys(requests, most - 1)):
@@ -219,15 +186,7 @@ class Stepper:
         flight = self.flights.get(id(live))
         if flight is None or flight.iterations == 1 or flight.then is not None:
             return
-        work, since_s = flight.work, self.state.now_s - flight.start_s
-        iterations = decode_iterations_within(
-            flight.table,
-            work.decode_requests,
-            work.context_tokens,
-            work.longest_tokens,
-            since_s,
-            flight.iterations,
-        )
+        iterations = flight.iterations_within(self.state.now_s - flight.start_s)
         if iterations < flight.iterations:
             cut = replace(flight, iterations=iterations)
             cut.ends_s = flight.start_s + cut.seconds(iterations)
@@ -241,60 +200,51 @@ class Stepper:
             return False
         del self.flights[id(live)]
         live.in_flight = ()
-        duration_s = flight.ends_s - flight.start_s
         self.recorder.intervals(
             live.group, GpuUse.BUSY, np.array([[flight.start_s, flight.ends_s]])
         )
-        seconds = duration_s * batch.gpu_share
-        first_s = flight.ends_s
-        if batch.until is Until.FIRST:
-            first_s = flight.start_s + flight.seconds(1)
-        new_tokens, answered = live.produce(batch, flight.iterations, seconds, first_s)
         arrays = self.state.arrays
         if flight.prompts:
-            alone_s = seconds if flight.then is None else flight.seconds(1) * batch.gpu_share
-            arrays.prefill_s[flight.prompts] += alone_s
-        if Iterated in self.policy.subscribes:
-            self.tell(
-                Iterated(
-                    flight.ends_s, live.group.id, batch, duration_s, new_tokens, flight.iterations
-                )
-            )
-        for request in answered:
+            prefill_s = flight.ends_s - flight.start_s
+            alone_s = prefill_s if flight.then is None else flight.seconds(1)
+            arrays.prefill_s[flight.prompts] += alone_s * batch.gpu_share
+        for request in self._book(flight, flight.iterations):
             self.promises.end(live)
             arrays.finished_s[request] = flight.ends_s
             live.close(request)
             self.finish(request)
         return True
 
+    def catch_up(self) -> None:
+        """Book the iterations that have ended: who is told or asked next knows of them.
 
-def work_of(live: LiveGroup, batch: Batch, *, pads: bool) -> tuple[Work, list[RequestId]]:
-    """What a batch computes, and which of its requests do not decode."""
-    members, prompts = live.members, []
-    decodes = tokens_in = context = longest = longest_prompt = 0
-    attended = 0.0
-    for request, tokens in batch.tokens.items():
-        view = members[request]
-        held, total = view.kv_tokens, view.context_tokens
-        # `is_decode`, without a call for each
-        if 0 < held == total - 1 >= view.facts.prompt_tokens:
-            decodes += 1
-            context += total
-            if total > longest:
-                longest = total
-        else:
-            prompts.append(request)
-            tokens_in += tokens
-            longest_prompt = max(longest_prompt, tokens)
-            attended += tokens * (2.0 * (held + tokens) - tokens)
-    padded = tokens_in
-    if pads:
-        padded = len(prompts) * longest_prompt
-        attended = len(prompts) * float(longest_prompt) ** 2
-    return Work(len(prompts), tokens_in, padded, attended, decodes, context, longest), prompts
+        The last of a run is booked by `end`.
+        """
+        now_s = self.state.now_s
+        ended = [(flight, flight.ended_by(now_s)) for flight in self.flights.values()]
+        due = [(flight, count) for flight, count in ended if count > flight.booked]
+        for flight, count in sorted(due, key=lambda one: one[0].span_s(one[1])[1]):
+            self._book(flight, count)
 
+    def cut_off(self) -> None:
+        """The run ends now: what is in flight has been computed up to here."""
+        self.catch_up()
+        now_s = self.state.now_s
+        for flight in self.flights.values():
+            span_s = np.array([[flight.start_s, min(flight.ends_s, now_s)]])
+            self.recorder.intervals(flight.live.group, GpuUse.BUSY, span_s)
 
-def _decodes_after(live: LiveGroup, batch: Batch) -> Work:
-    """What each iteration after the first computes of a batch that nobody joins or leaves."""
-    contexts = [live.members[request].context_tokens + 1 for request in batch.tokens]
-    return Work(0, 0, 0, 0.0, len(contexts), sum(contexts), max(contexts))
+    def _book(self, flight: Flight, iterations: int) -> list[RequestId]:
+        """Iterations of a flight are over: tokens and time up to there. Returns who is answered."""
+        live, batch = flight.live, flight.batch
+        since_s, to_s = flight.span_s(iterations)
+        first_s = to_s
+        if batch.until is Until.FIRST:
+            first_s = flight.start_s + flight.seconds(1)
+        more, goes_on = iterations - flight.booked, iterations < flight.iterations
+        seconds = (to_s - since_s) * batch.gpu_share
+        made, answered = live.produce(batch, more, seconds, first_s, goes_on=goes_on)
+        flight.booked = iterations
+        if Iterated in self.hears:
+            self.tell(Iterated(to_s, live.group.id, batch, to_s - since_s, made, more))
+        return answered

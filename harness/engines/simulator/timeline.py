@@ -1,6 +1,7 @@
 """Things to happen at known times, in a total order."""
 
 import heapq
+from collections import Counter
 from dataclasses import dataclass, field
 from enum import IntEnum
 from itertools import count
@@ -24,10 +25,16 @@ class Timeline:
 
     _heap: list[tuple[float, Kind, int, object]] = field(default_factory=list)
     _sequence: "count[int]" = field(default_factory=count)
+    _of: Counter[Kind] = field(default_factory=Counter)
 
     def add(self, at_s: float, kind: Kind, subject: object = None) -> None:
         """Something will happen."""
+        self._of[kind] += 1
         heapq.heappush(self._heap, (at_s, kind, next(self._sequence), subject))
+
+    def has(self, *kinds: Kind) -> bool:
+        """Whether anything of these kinds will happen."""
+        return any(self._of[kind] for kind in kinds)
 
     @property
     def next_s(self) -> float:
@@ -38,5 +45,6 @@ class Timeline:
         """The next thing that is due, or None."""
         if self._heap and self._heap[0][0] <= now_s:
             _, kind, _, subject = heapq.heappop(self._heap)
+            self._of[kind] -= 1
             return kind, subject
         return None

@@ -22,6 +22,7 @@ class Client:
         self._arrival_s, self._roots, self._clock = workload.arrival_s, roots, clock
         self._handed: SimpleQueue[tuple[float, list[int]]] = SimpleQueue()
         self._ends = threading.Event()
+        self._through = threading.Event()
 
     def start(self) -> None:
         """Begin."""
@@ -37,6 +38,12 @@ class Client:
             if self._ends.wait(max(0.0, at_s - self._clock())):
                 return
             self._handed.put((self._clock(), self._roots[arrivals_s == at_s].tolist()))
+        self._through.set()
+
+    @property
+    def is_through(self) -> bool:
+        """Whether all have been handed over and taken."""
+        return self._through.is_set() and self._handed.empty()
 
     def arrived(self) -> Iterator[list[int]]:
         """What has been handed over and not yet taken."""

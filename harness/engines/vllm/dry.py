@@ -5,18 +5,20 @@ vLLM's scheduler says after the policy has led it, and what is then finished is 
 counted. The simulator's own account is kept beside it, and any difference is an error.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, ClassVar
 
+from harness import inputs
 from harness.costs.model import TableCosts
-from harness.engines.engine import refuse_unmet_needs
+from harness.engines.engine import Slots, refuse_horizon, refuse_unmet_needs
 from harness.engines.recorder import Recorder
 from harness.engines.simulator.fast.warm_up import warm_up
+from harness.engines.simulator.flight import Flight
 from harness.engines.simulator.group import LiveGroup, LiveRequest
 from harness.engines.simulator.loop import Simulator, serve
-from harness.engines.simulator.stepping import Flight, Stepper
+from harness.engines.simulator.stepping import Stepper
 from harness.engines.vllm.carried import extra_args_of
 from harness.engines.vllm.scheduler import PolicyScheduler
 from harness.interface.decisions import Decision
@@ -56,6 +58,8 @@ class VllmDry:
     costs: TableCosts
     max_num_seqs: int
     max_num_batched_tokens: int
+    horizon_s: float | None = None
+    charge_decisions: str | float = "none"
 
     @property
     def about(self) -> str:
@@ -67,12 +71,27 @@ class VllmDry:
         """It does not: its clock is virtual."""
         return False
 
+    @property
+    def slots(self) -> Slots:
+        """One core."""
+        return Slots(cpus=1, gpus=0)
+
+    @property
+    def computed_by(self) -> tuple[str, ...]:
+        """Whoever fills the batches."""
+        return ("vllm", "torch")
+
+    def files(self, services: Sequence[str]) -> Mapping[str, str]:
+        """The model that stands for every other."""
+        return inputs.digests(path for path in MODEL.iterdir() if path.is_file())
+
     def warm_up(self) -> None:
         """Load the kernel for placements that plan by simulating; batches here need none."""
         warm_up()
 
     def run(self, workload: Workload, system: System, recorder: Recorder) -> None:
         """Serve the workload on the virtual clock. See `Engine.run`."""
+        refuse_horizon(self.horizon_s)
         refuse_unmet_needs(self, system)
         clockwork = Simulator(
             cluster=self.cluster,
@@ -80,6 +99,8 @@ class VllmDry:
             max_num_seqs=self.max_num_seqs,
             max_num_batched_tokens=self.max_num_batched_tokens,
             fast_forward=False,
+            horizon_s=self.horizon_s,
+            charge_decisions=self.charge_decisions,
         )
         serve(clockwork, workload, system, recorder, lambda stepper: _DryStepper(stepper, self))
 
@@ -111,6 +132,14 @@ class _DryStepper:
         """Something happened to a group: an iteration is not cut."""
         self.inner.interrupt(live)
 
+    def catch_up(self) -> None:
+        """Somebody looks: no run of iterations is under way."""
+        self.inner.catch_up()
+
+    def cut_off(self) -> None:
+        """The run ends now."""
+        self.inner.cut_off()
+
     def ask(self, live: LiveGroup) -> Decision | None:
         """Let vLLM schedule an idle group's next iteration. Always None: nothing stands."""
         if live.in_flight or not (live.members or live.inbox):
@@ -123,7 +152,9 @@ class _DryStepper:
         self._match(group, live)
         group.output = group.scheduler.schedule()
         served = group.scheduler.served
-        self.inner.apply(live, group.scheduler.decided, pads=served.pads_prompts)
+        self.inner.recorder.decided("schedule", served.took_s)
+        decided, pads = group.scheduler.decided, served.pads_prompts
+        self.inner.apply(live, decided, pads=pads, seconds=served.took_s)
         return None
 
     def _new_group(self, live: LiveGroup) -> _DryGroup:

@@ -1,13 +1,17 @@
 """Real vLLM under the policies: arrivals on the wall clock, seconds measured."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
-from harness.engines.engine import refuse_unmet_needs
+from harness import inputs
+from harness.engines.engine import Slots, refuse_horizon, refuse_unmet_needs
 from harness.engines.recorder import Recorder
 from harness.engines.simulator.fast.warm_up import warm_up
-from harness.engines.vllm.group import engine_name
-from harness.engines.vllm.options import VllmOptions
+from harness.engines.vllm.group import engine_name, has_gpus
+from harness.engines.vllm.options import VllmOptions, model_files
 from harness.engines.vllm.run import Run
+from harness.interface.entities import ServiceId
 from harness.interface.policies import Capability, System
 from harness.workloads.workload import Workload
 
@@ -31,6 +35,24 @@ class Vllm(VllmOptions):
         """Two at a time would measure each other."""
         return True
 
+    @property
+    def slots(self) -> Slots:
+        """A whole node and its GPUs; groups in processes of their own ask for theirs."""
+        if self.ray:
+            return Slots(cpus=0, gpus=0)
+        return Slots(cpus=None, gpus=len(self.cluster.gpus) if has_gpus() else 0)
+
+    @property
+    def computed_by(self) -> tuple[str, ...]:
+        """What computes, and what reads models and text."""
+        return ("vllm", "torch", "transformers", "tokenizers")
+
+    def files(self, services: Sequence[str]) -> Mapping[str, str]:
+        """The models that stand for the services, and the texts of prompts."""
+        models = {self.model_path(ServiceId(name)) for name in services}
+        texts = inputs.digests([Path(self.texts)] if self.texts else [])
+        return texts | {k: v for model in sorted(models) for k, v in model_files(model).items()}
+
     def warm_up(self) -> None:
         """Load the kernel for placements that plan by simulating; vLLM itself needs none."""
         warm_up()
@@ -42,6 +64,7 @@ class Vllm(VllmOptions):
                 "groups that come and go need a process each, engine.ray=true: one that loads "
                 "would hold up the others"
             )
+        refuse_horizon(self.horizon_s)
         refuse_unmet_needs(self, system)
         if system.dispatch.reads_load:
             name = type(system.dispatch).__name__

@@ -146,6 +146,12 @@ class Groups:
         return happened
 
     @property
+    def are_idle(self) -> bool:
+        """Whether none computes, loads or leaves, nor has anybody to serve."""
+        underway = self.loading or self.leaving or any(self.waiting.values())
+        return not underway and not any(served.has_work for served in self.live.values())
+
+    @property
     def _occupied(self) -> set[GpuId]:
         """GPUs with a group on them, in whatever state."""
         return {

@@ -2,10 +2,16 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
+from huggingface_hub import try_to_load_from_cache
+from huggingface_hub.errors import HFValidationError
+
+from harness import inputs
 from harness.costs.model_facts import model_of
 from harness.engines.vllm.group import EngineSettings, VllmGroup
 from harness.engines.vllm.scheduler import PolicyScheduler
+from harness.hub import model_folder
 from harness.interface.entities import Cluster, Group, Service, ServiceId
 from harness.paths import ROOT
 
@@ -14,17 +20,18 @@ from harness.paths import ROOT
 class VllmOptions:
     """How vLLM is run.
 
-    `models` says for each service which model stands for it, a folder or a name; services it does
-    not list are asked for under their own name. With `load_format` dummy the weights are random.
-    `kv_blocks` and `block_tokens` are vLLM's own choice where they are None. With `keep_loaded` the
-    next run in this process finds its models loaded; with `keep_answers` the tokens of the last
-    run's answers are in `answers`. With `ray` every group is an actor in a placement group of its
-    own, and groups may come and go; if its process dies, `on_loss` says what becomes of its
-    requests: fail (the run ends), lost (they count as unfinished) or redo (the process is started
-    again).
+    `models` says for each service which model stands for it: a folder, or NAME@REVISION of a hub;
+    services it does not list are asked for under their own name. With `load_format` dummy the
+    weights are random. `kv_blocks` and `block_tokens` are vLLM's own choice where they are None.
+    With `keep_loaded` the next run in this process finds its models loaded; with `keep_answers` the
+    tokens of the last run's answers are in `answers`. With `ray` every group is an actor in a
+    placement group of its own, and groups may come and go; if its process dies, `on_loss` says what
+    becomes of its requests: fail (the run ends), lost (they count as unfinished) or redo (the
+    process is started again).
 
     Prompts are random tokens of the workload's lengths, or the `texts` of a file, one a line, in
-    turn, cut to those lengths by the model's own tokenizer. Answers have the workload's lengths, or
+    turn, cut to those lengths by the model's own tokenizer. A run ends at `horizon_s`, if that is
+    given, with whatever is unfinished then. Answers have the workload's lengths, or
     with `forces_lengths` off end where the model ends them, at the limit at the latest.
     """
 
@@ -45,6 +52,7 @@ class VllmOptions:
     on_loss: str
     texts: str | None
     forces_lengths: bool
+    horizon_s: float | None = None
     loaded: dict[EngineSettings, VllmGroup] = field(default_factory=dict)
     answers: dict[int, list[int]] = field(default_factory=dict)
 
@@ -54,11 +62,13 @@ class VllmOptions:
             raise ValueError(f"engine.on_loss={self.on_loss} is none of fail, lost and redo")
 
     def model_path(self, service: ServiceId) -> str:
-        """The folder or name of the model that stands for a service."""
+        """The folder of the model that stands for a service. ValueError where there is none."""
         name = model_of(service)
         model = self.models.get(name, name)
-        folder = ROOT / "scenarios" / "models" / model
-        return str(folder) if folder.is_dir() else model
+        for folder in (ROOT / "scenarios" / "models" / model, Path(model)):
+            if folder.is_dir():
+                return str(folder)
+        return model_folder(f"engine.models.{name}", model)
 
     def settings(self, service: Service, group: Group) -> EngineSettings:
         """How the engine of a group is built."""
@@ -76,3 +86,19 @@ class VllmOptions:
             tensor_parallel=group.tensor_parallel,
             scheduler=PolicyScheduler,
         )
+
+
+def model_files(model: str) -> dict[str, str]:
+    """sha256, by name, of the files of a model: a folder, or a name that the hub knows.
+
+    One of the hub is known by the revision of the copy that is here. Without a copy nothing is
+    known, and a run that fetches one is not found again.
+    """
+    folder = Path(model)
+    if folder.is_dir():
+        return inputs.digests(path for path in sorted(folder.rglob("*")) if path.is_file())
+    try:
+        config = try_to_load_from_cache(model, "config.json")
+    except HFValidationError:
+        config = None
+    return {f"hub://{model}": Path(config).parent.name if isinstance(config, str) else "no copy"}

@@ -2,6 +2,8 @@
 
 from collections.abc import Callable, Iterable, Iterator
 
+import numpy as np
+
 from harness.engines.lifecycle import Lifecycle
 from harness.interface.entities import LengthPrediction, RequestId
 from harness.interface.policies import LengthPredictor
@@ -18,6 +20,12 @@ class Predictions:
         self._lifecycle, self._clock = lifecycle, clock
         self._waiting: list[tuple[float, RequestId, LengthPrediction]] = []
 
+    def foresee(self) -> None:
+        """A predictor that knows all is asked before the first placement."""
+        life = self._lifecycle
+        if life.system.predictor is not None and life.system.predictor.foresees:
+            life.foresee(life.system.predictor, np.flatnonzero(life.workload.arrival_s <= 0))
+
     def ask(self, predictor: LengthPredictor, requests: Iterable[int]) -> None:
         """Ask about requests that have arrived, one after the other."""
         for request in requests:
@@ -32,3 +40,8 @@ class Predictions:
         for one in due:
             self._waiting.remove(one)
             yield one[1:]
+
+    @property
+    def are_awaited(self) -> bool:
+        """Whether any is still to come."""
+        return bool(self._waiting)

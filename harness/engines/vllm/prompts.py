@@ -5,8 +5,9 @@ from pathlib import Path
 
 import numpy as np
 
-from harness.engines.vllm.group import text_of, tokens_of, vocabulary_of
-from harness.interface.entities import ServiceId
+from harness import inputs
+from harness.engines.vllm.group import Submission, text_of, tokens_of, vocabulary_of
+from harness.interface.entities import Request, ServiceId
 from harness.workloads.workload import Workload
 
 FIRST_TOKEN_ID, VOCABULARY = 3, 900  # random prompts keep clear of special tokens
@@ -17,7 +18,7 @@ def texts_of(path: str | None) -> list[str]:
     if path is None:
         return []
     try:
-        lines = [line for line in Path(path).read_text(encoding="utf-8").splitlines() if line]
+        lines = [line for line in inputs.read(Path(path)).decode("utf-8").splitlines() if line]
     except OSError as error:
         raise ValueError(f"engine.texts={path} cannot be read: {error.strerror}") from None
     if not lines:
@@ -46,6 +47,7 @@ class Prompts:
         Raises ValueError where answers are carried whose lengths nobody knows ahead.
         """
         self._workload, self._seed, self._model_of = workload, seed, model_of
+        self._forces_lengths = forces_lengths
         self._texts = texts_of(texts)
         self.answers: dict[int, list[int]] = {}
         edges, carries = workload.edges, workload.edges.carries
@@ -64,6 +66,14 @@ class Prompts:
         for parent in self._sources.get(request, []):
             ids += self._routed(parent, request)
         return ids
+
+    def submission(self, facts: Request) -> Submission:
+        """A request as a group takes it, with what it has produced so far."""
+        request = int(facts.id)
+        length = int(self._workload.output_tokens[request])
+        forced = length if self._forces_lengths else None
+        produced = tuple(self.answers.get(request, ()))
+        return Submission(facts, self.prompt(request), forced, produced)
 
     def forget(self, requests: list[int]) -> None:
         """What these have produced is lost."""

@@ -3,7 +3,6 @@
 The actor steps its engine by itself; whoever owns the group sends requests and takes reports.
 """
 
-import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -17,6 +16,7 @@ import ray
 from ray.util.placement_group import placement_group, remove_placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
+from harness.engines import own_ray
 from harness.engines.vllm.group import EngineSettings, Report, Submission, VllmGroup, new_engine
 from harness.interface.entities import Group, LengthPrediction, RequestId, Service
 from harness.interface.policies import SchedulingPolicy
@@ -45,11 +45,8 @@ def start_ray(slots: int) -> bool:
     """Join a cluster, or start one of so many CPU slots. False where one was joined already."""
     if ray.is_initialized():
         return False
-    ray.init(
-        num_cpus=slots,
-        include_dashboard=False,
-        log_to_driver=False,
-        logging_level=logging.ERROR,
+    own_ray.start_ray(
+        slots,
         runtime_env={
             "env_vars": {
                 "PYTHONPATH": str(ROOT),

@@ -23,6 +23,7 @@ from harness.engines.vllm.loading import Loader
 from harness.engines.vllm.measured import Measured
 from harness.engines.vllm.options import VllmOptions
 from harness.engines.vllm.predictions import Predictions
+from harness.engines.vllm.progress import Progress
 from harness.engines.vllm.prompts import Prompts
 from harness.engines.vllm.ray import GroupLost, RayGroup, start_ray
 from harness.interface.decisions import Deployment
@@ -61,13 +62,7 @@ class Run:
         self._is_news = False
         self._place_due = False
         self.wake_s: float | None = None
-        self.prompts = Prompts(
-            workload,
-            seed=options.seed,
-            texts=options.texts,
-            forces_lengths=options.forces_lengths,
-            model_of=options.model_path,
-        )
+        self.prompts = self._prompts()
         self.epoch_s = time.monotonic()
         self.loader = self._loader()
         self.groups = Groups(
@@ -77,6 +72,24 @@ class Run:
             epoch_s=lambda: self.epoch_s,
             account=self._account,
             give_back=self._take_back,
+        )
+        self.progress = Progress(
+            client=self.client,
+            groups=self.groups,
+            predictions=self.predictions,
+            remaining=self.lifecycle.remaining,
+            clock=self.clock,
+            horizon_s=options.horizon_s,
+        )
+
+    def _prompts(self) -> Prompts:
+        options = self.options
+        return Prompts(
+            self.workload,
+            seed=options.seed,
+            texts=options.texts,
+            forces_lengths=options.forces_lengths,
+            model_of=options.model_path,
         )
 
     def _loader(self) -> Loader:
@@ -97,7 +110,7 @@ class Run:
         """Place and load the first groups, then let the client begin."""
         if self.options.ray:
             self.owns_ray = start_ray(len(self.options.cluster.gpus))
-        self._foresee()
+        self.predictions.foresee()
         self.epoch_s = time.monotonic()
         self._place()
         if not self.redeploys:
@@ -111,12 +124,6 @@ class Run:
             self.sampler.start()
         self.client.start()
 
-    def _foresee(self) -> None:
-        """A predictor that knows all is asked before the first placement."""
-        predictor = self.system.predictor
-        if predictor is not None and predictor.foresees:
-            self.lifecycle.foresee(predictor, np.flatnonzero(self.workload.arrival_s <= 0))
-
     def _place(self) -> None:
         """Ask for a deployment and make it so."""
         self.state.now_s = max(0.0, self.clock())
@@ -127,8 +134,15 @@ class Run:
             self._hand_out(service)
 
     def loop(self) -> None:
-        """Until every request is answered."""
+        """Until every request is answered, or the horizon.
+
+        Raises ValueError when some never can be answered.
+        """
+        horizon_s = self.options.horizon_s
         while not self.lifecycle.is_over:
+            if horizon_s is not None and self.clock() >= horizon_s:
+                self.recorder.cut_off_s = horizon_s
+                return
             self._arrive()
             self._due()
             self._move()
@@ -146,6 +160,7 @@ class Run:
     def _move(self) -> None:
         """Groups that come and go. ValueError where one does not start."""
         if self._place_due or (self.wake_s is not None and self.wake_s <= self.clock()):
+            self.progress.check(has_timer=True)
             self._place()
         try:
             self._is_news |= self.groups.advance()
@@ -185,6 +200,8 @@ class Run:
             self._receive(requests)
         else:
             self._is_news = False
+            if self.wake_s is None and not self._place_due:
+                self.progress.check(has_timer=False)
 
     def _arrive(self) -> None:
         """Take what the client has handed over."""
@@ -220,14 +237,7 @@ class Run:
             self.lifecycle.hold_back(service, requests)
 
     def _submission(self, request: int) -> Submission:
-        length = int(self.workload.output_tokens[request])
-        forced = length if self.options.forces_lengths else None
-        return Submission(
-            self.state.facts(request),
-            self.prompts.prompt(request),
-            forced,
-            tuple(self.prompts.answers.get(request, ())),
-        )
+        return self.prompts.submission(self.state.facts(request))
 
     def _due(self) -> None:
         """Deliver the predictions that are ready."""
@@ -240,7 +250,7 @@ class Run:
     def _account(self, name: GroupId, report: Report) -> None:
         """Write down what a group has done, and release who waited for it."""
         for event in report.events:
-            self._tell(event)
+            self._tell(event, heard=not self.options.ray)
         self.measured.keep(name, report.iterations)
         for request, tokens in report.answers.items():
             self.prompts.answers.setdefault(int(request), []).extend(tokens)
@@ -249,10 +259,14 @@ class Run:
                 self.state.arrays.finished_s[request] = iteration.end_s
                 self._finished(int(request))
 
-    def _tell(self, event: Event) -> None:
+    def _tell(self, event: Event, *, heard: bool = False) -> None:
+        """Report an event; a group of this process has told its scheduling policy already."""
         self.recorder.event(event)
-        if type(event) in self.system.placement.subscribes:
-            self.system.placement.observe(event)
+        for policy in self.system.listeners:
+            if type(event) in policy.subscribes and not (
+                heard and policy is self.system.scheduling
+            ):
+                policy.observe(event)
 
     def _finished(self, request: int) -> None:
         self.state.now_s = self.clock()

@@ -7,6 +7,7 @@ could differ; only what the engine does not know (promises of KV, predictions) i
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from math import inf
+from time import perf_counter
 from types import MappingProxyType
 
 import numpy as np
@@ -99,6 +100,8 @@ class ServedGroup:
         self._members: dict[RequestId, ServedRequest] = {}
         self._order: tuple[PriorityOrder, list[RequestView]] | None = None
         self._repeat: _Repeat | None = None
+        # Wall-clock seconds of deciding last, of filling a priority order's batch included.
+        self.took_s = 0.0
         # Whether the batch decided last computes its prompts as long as the longest.
         self.pads_prompts = False
 
@@ -173,6 +176,7 @@ class ServedGroup:
         Raises IllegalDecision when it breaks a rule or leaves requests waiting for ever.
         """
         self.now_s = now_s
+        self.took_s = 0.0
         if not self._members:
             return Decision()
         repeat = self._repeat
@@ -180,12 +184,13 @@ class ServedGroup:
             repeat.left -= 1
             return repeat.decision
         self._settle()
-        # How long it took is in the times of the step: see `Iteration`.
-        decision, _ = ask_schedule(self.policy, self, self, supports=SUPPORTS)
+        decision, self.took_s = ask_schedule(self.policy, self, self, supports=SUPPORTS)
         priority_order = decision.priority_order
         self.pads_prompts = priority_order is not None and priority_order.rule.pads_prompts
         if priority_order is not None:
+            started_s = perf_counter()
             decision = one_batch(self, priority_order.rule, self._in_order(priority_order))
+            self.took_s += perf_counter() - started_s
         self._note_repeat(decision, stands=priority_order is not None)
         refuse_idling(self.policy, self, decision)
         return decision

@@ -105,7 +105,7 @@ def test_a_figure_is_read(tmp_path: Path) -> None:
     ],
 )
 def test_what_a_file_may_not_say(tmp_path: Path, figure: dict[str, Any], said: str) -> None:
-    with pytest.raises(ValueError, match=f"^{said}"):
+    with pytest.raises(ValueError, match=f"figures.yaml: {said}"):
         read_figures(write(tmp_path, figure), "p")
 
 

@@ -17,10 +17,10 @@ VICUNA = ServiceId("vicuna-13b-v1.5")
 SIZES = (1, 2, 4)
 
 
-def _costs(gpu: str = "A100-80G", memory_share: float = 0.9) -> ProfileCosts:
-    return ProfileCosts(
-        gpu=gpu, profile_dir="a100_80g_vllm_0_3", memory_share=memory_share, parts=PARTS
-    )
+def _costs(
+    gpu: str = "A100-80G", memory_share: float = 0.9, profile_dir: str = "a100_80g_vllm_0_3"
+) -> ProfileCosts:
+    return ProfileCosts(gpu=gpu, profile_dir=profile_dir, memory_share=memory_share, parts=PARTS)
 
 
 COSTS = _costs()
@@ -54,7 +54,13 @@ def test_labels_say_where_costs_come_from() -> None:
     assert COSTS.label("WizardLM-13B-V1.2", 2) == "measured on Llama-2-13b-hf"
     assert COSTS.label("Llama-2-7b-hf", 1) == "measured on Llama-2-7b-chat-hf"
     assert COSTS.label("Llama-2-70b-chat-hf", 2) == "roofline"
-    assert _costs(gpu="H100-80G").label(VICUNA, 1) == "roofline"
+    elsewhere = _costs(gpu="H100-80G", profile_dir="roofline")
+    assert elsewhere.label(VICUNA, 1) == "roofline"
+
+
+def test_costs_of_another_gpu_stand_for_none() -> None:
+    with pytest.raises(ValueError, match=r"holds costs of A100-80G, not of hardware.gpu=H100-80G"):
+        _costs(gpu="H100-80G")
 
 
 def test_a_load_of_its_own_comes_before_that_of_the_stand_in() -> None:

@@ -254,3 +254,19 @@ def test_a_key_must_give_one_number_per_request() -> None:
     broken = PriorityOrder(lambda table: np.zeros(3), CHUNKED)
     with pytest.raises(ValueError, match=r"key of shape \(3,\) for 1 requests"):
         in_priority_order(scene.view(), broken)
+
+
+def test_who_has_no_key_yet_comes_last() -> None:
+    """A NaN is as good as infinity: the ids of both decide."""
+    scene = FakeScene(capacity_blocks=9)
+    for _ in range(4):
+        scene.add(1)
+    partly = PriorityOrder(lambda table: np.array([np.nan, np.inf, np.nan, 3.0]), CHUNKED)
+    assert numbers(in_priority_order(scene.view(), partly)) == [4, 1, 2, 3]
+
+
+@pytest.mark.parametrize("rule", [PROMPTS_FIRST, CHUNKED])
+def test_a_rule_needs_a_token_for_everybody(rule: ContinuousBatching) -> None:
+    sentence = r"rule.max_num_batched_tokens is 7, it must be at least rule.max_num_seqs, 8: every"
+    with pytest.raises(ValueError, match=sentence):
+        replace(rule, max_num_batched_tokens=7)

@@ -172,8 +172,10 @@ def test_weights_of_another_head_are_refused(tmp_path: Path) -> None:
 
 def test_a_base_that_is_nowhere_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    with pytest.raises(ValueError, match=r"the base model .* is neither a folder"):
+    with pytest.raises(ValueError, match=r"--base=.*none must be NAME@REVISION"):
         base_of(str(tmp_path / "none"), TEXTS, 0)
+    with pytest.raises(ValueError, match=r"the base model .* cannot be read"):
+        base_of(str(tmp_path), TEXTS, 0)
 
 
 def reading(texts: tuple[str, ...]) -> Workload:

@@ -7,10 +7,11 @@ import pandas as pd
 import pytest
 import yaml
 
-from harness.runs.cells import Cell, run_cell, run_cells
-from harness.runs.record import NEEDED, TEMPORARY, is_finished
+from harness.runs.cells import Cell, run_cell
+from harness.runs.metrics import FIGURES
+from harness.runs.record import NEEDED, is_finished
 from harness.tests.support.command import ENSEMBLE, SMALL
-from harness.tests.support.configured import cells_of, first_cell_of
+from harness.tests.support.configured import first_cell_of
 from harness.workloads.workload import Workload
 
 
@@ -40,6 +41,7 @@ def test_a_cell_becomes_a_whole_folder(tmp_path: Path) -> None:
     assert (summary["requests"], summary["unfinished"]) == (4, 0)
     assert summary["end_to_end_s"] == pytest.approx(summary["inference_s"] + summary["extra_s"])
     assert summary["planned_inference_s"] > 0
+    assert set(summary) == set(FIGURES)
     requests = pd.read_parquet(cell.folder / "requests.parquet")
     assert summary["inference_s"] == requests["finished_s"].max()
     used = summary["gpu_busy_s"] + summary["gpu_loading_s"] + summary["gpu_idle_s"]
@@ -72,6 +74,17 @@ def test_iterations_are_kept_on_demand(tmp_path: Path) -> None:
     cell = small(tmp_path, "record.iterations=true")
     run_cell(cell)
     assert len(pd.read_parquet(cell.folder / "iterations.parquet")) > 0
+
+
+def test_a_trace_is_part_of_the_run_and_made_again_where_it_is_gone(tmp_path: Path) -> None:
+    cell = small(tmp_path, "record.trace=true")
+    run_cell(cell)
+    trace = cell.folder / "trace.json"
+    trace.unlink()
+    assert not is_finished(cell.folder)
+    run_cell(cell)
+    assert trace.is_file()
+    assert is_finished(cell.folder)
 
 
 def test_a_finished_cell_is_not_run_again(tmp_path: Path) -> None:
@@ -111,34 +124,3 @@ def test_an_interrupt_while_writing_leaves_nothing(
     with pytest.raises(KeyboardInterrupt):
         run_cell(cell)
     assert list(cell.folder.parent.iterdir()) == []
-
-
-def test_cells_run_in_order_and_are_told_of(tmp_path: Path) -> None:
-    cells = cells_of(*SMALL, f"results={tmp_path}", "+matrix.seed=[1,0]")
-    told: list[int] = []
-    run_cells(cells, workers=1, on_done=lambda cell: told.append(cell.seed))
-    assert told == [1, 0]
-    assert all(is_finished(cell.folder) for cell in cells)
-
-
-def test_no_cells_are_soon_done() -> None:
-    told: list[Cell] = []
-    run_cells([], workers=2, on_done=told.append)
-    assert told == []
-
-
-@pytest.mark.slow
-def test_a_worker_says_what_the_cell_said(tmp_path: Path) -> None:
-    """Not Ray's report of it: the sentence alone, and the worker's traceback as a note."""
-    cell = small(tmp_path)
-    cells = [
-        replace(
-            cell, folder=tmp_path / "x" / name, workload_factory=Failing(ValueError("row 7 is bad"))
-        )
-        for name in ("a", "b")
-    ]
-    with pytest.raises(ValueError, match="row 7 is bad") as raised:
-        run_cells(cells, workers=2, on_done=lambda cell: None)
-    assert (type(raised.value), str(raised.value)) == (ValueError, "row 7 is bad")
-    assert "in build" in raised.value.__notes__[0]
-    assert not list(tmp_path.glob(f"**/{TEMPORARY}*"))

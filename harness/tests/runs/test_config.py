@@ -22,7 +22,7 @@ def test_an_unknown_variant_is_refused(variant: str) -> None:
 def plain(**changes: Any) -> dict[str, Any]:
     """The least that is checked, resolved, with changes."""
     usual: dict[str, Any] = {
-        "hardware": {},
+        "hardware": {"gpu_count": 1, "nvlink_island": 1, "replica_start_s": 0.0},
         "record": {},
         "system": {"name": "s", "dispatch": {}, "placement": {}},
         "compare": {},
@@ -35,6 +35,8 @@ def plain(**changes: Any) -> dict[str, Any]:
         "uncertainty_draws": 0,
         "tracking": "none",
         "name": "n",
+        "results": "results",
+        "expected_minutes": 1.0,
     }
     return usual | changes
 

@@ -2,7 +2,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from harness.runs.metrics import gpu_figures, offline_figures, request_figures
+from harness.runs.metrics import check_shown, gpu_figures, offline_figures, request_figures
 
 REQUESTS = pd.DataFrame(
     {
@@ -81,3 +81,21 @@ def test_offline_time_is_the_last_finish_and_the_planning() -> None:
 
 def test_without_a_placement_decision_nothing_is_extra() -> None:
     assert offline_figures(REQUESTS, {})["extra_s"] == 0.0
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("jct_mean", "No figure of a run is called 'jct_mean'; closest: jct_s_mean"),
+        ("folder", "No figure of a run is called 'folder'"),
+        ("uncertainty.extra_s.low", "No figure of a run is called 'uncertainty.extra_s.low'"),
+    ],
+)
+def test_a_figure_that_no_run_has_is_refused(name: str, said: str) -> None:
+    with pytest.raises(ValueError, match=r"^No figure of a run is called") as raised:
+        check_shown(["inference_s", name], drawn=False)
+    assert str(raised.value).startswith(said)
+
+
+def test_intervals_are_figures_where_costs_are_drawn() -> None:
+    check_shown(["inference_s", "uncertainty.extra_s.low"], drawn=True)

@@ -1,5 +1,6 @@
 """What ran where: program and profiles, git, packages, machine."""
 
+import hashlib
 import os
 import shutil
 import time
@@ -43,6 +44,12 @@ def test_provenance_says_what_ran_where() -> None:
     packages = told["packages"]
     assert isinstance(packages, dict)
     assert packages["numpy"] == np.__version__
+    installed = told["installed"]
+    assert isinstance(installed, dict)
+    pins = installed["packages"].split()
+    assert f"numpy=={np.__version__}" in pins
+    assert pins == sorted(set(pins))
+    assert installed["sha256"] == hashlib.sha256(installed["packages"].encode()).hexdigest()
     machine = told["machine"]
     assert isinstance(machine, dict)
     assert machine["cores"] == os.cpu_count()
@@ -52,9 +59,9 @@ def test_provenance_says_what_ran_where() -> None:
 def test_no_git_and_no_repository_are_fine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     nothing = {"commit": None, "changes": None}
     monkeypatch.setattr(provenance, "ROOT", tmp_path)
-    assert provenance._git.__wrapped__() == nothing
+    assert provenance.git_state.__wrapped__() == nothing
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert provenance._git.__wrapped__() == nothing
+    assert provenance.git_state.__wrapped__() == nothing
 
 
 @pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
@@ -65,10 +72,10 @@ def test_changes_since_the_commit_are_seen(tmp_path: Path, monkeypatch: pytest.M
     assert provenance._said("git", "init", "-q") is not None
     assert provenance._said("git", "add", "f") is not None
     assert provenance._said("git", *identity, "commit", "-qm", "one") is not None
-    clean = provenance._git.__wrapped__()
+    clean = provenance.git_state.__wrapped__()
     assert len(str(clean["commit"])) == 40
     assert clean["changes"] is None
     (tmp_path / "f").write_text("2")
-    dirty = provenance._git.__wrapped__()
+    dirty = provenance.git_state.__wrapped__()
     assert dirty["commit"] == clean["commit"]
     assert len(str(dirty["changes"])) == 12

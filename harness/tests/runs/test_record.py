@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 
 from harness.runs import record
+from harness.runs.manifest import MANIFEST, write_manifest
 from harness.runs.record import RecordError
 
 CONFIG: dict[str, object] = {"seed": 3, "system": {"name": "toy", "gpus": [0, 1]}}
@@ -121,20 +122,6 @@ def test_another_process_finishing_first_is_no_error(
     assert [path.name for path in tmp_path.iterdir()] == ["a"]
 
 
-def test_leftovers_of_dead_processes_are_removed(tmp_path: Path) -> None:
-    child = os.fork()
-    if child == 0:
-        os._exit(0)
-    os.waitpid(child, 0)
-    dead, alive = tmp_path / f".tmp-a-{child}", tmp_path / f".tmp-b-{os.getpid()}"
-    for folder in (dead, alive):
-        folder.mkdir()
-        (folder / "config.yaml").touch()
-    assert record.remove_leftovers(tmp_path) == 1
-    assert [path.name for path in tmp_path.iterdir()] == [alive.name]
-    assert record.read_summaries(tmp_path).empty
-
-
 def test_a_run_is_named_by_what_determines_it() -> None:
     name = record.run_id({"a": 1, "b": {"c": (1, 2), "d": np.int64(3)}}, "code")
     assert name == record.run_id({"b": {"d": 3, "c": [1, 2]}, "a": 1}, "code")
@@ -155,8 +142,89 @@ def test_current_leaves_out_what_an_older_program_made(tmp_path: Path) -> None:
     assert record.current(record.read_summaries(tmp_path / "none")).empty
 
 
-def test_a_broken_file_is_named(tmp_path: Path) -> None:
+@pytest.mark.parametrize("text", ["{", "[]", "null", "{}", '{"end_to_end_s": 1.0}'])
+@pytest.mark.parametrize("name", ["summary.json", "provenance.json", "config.yaml", MANIFEST])
+def test_a_damaged_run_is_set_aside_with_a_sentence_and_blocks_no_other(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, text: str
+) -> None:
+    for run in "ab":
+        write(tmp_path / run)
+    (tmp_path / "a" / name).write_text(text)
+    assert not record.is_finished(tmp_path / "a")
+    assert list(record.read_summaries(tmp_path).index) == ["b"]
+    said = capsys.readouterr().err
+    assert said.startswith(f"the run {tmp_path}/a has ")
+    assert said.endswith(": set aside as .damaged-a-1, to be run again\n")
+    assert (tmp_path / ".damaged-a-1" / name).read_text() == text
     write(tmp_path / "a")
-    (tmp_path / "a" / "summary.json").write_text("{")
-    with pytest.raises(RecordError, match=r"could not read the run .*/a: "):
-        record.read_summaries(tmp_path)
+    assert list(record.read_summaries(tmp_path).index) == ["a", "b"]
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize("name", [name for name in record.NEEDED if name != MANIFEST])
+def test_an_emptied_and_a_removed_file_are_noticed(tmp_path: Path, name: str) -> None:
+    for run, hurt in (("a", Path.unlink), ("b", lambda path: path.write_bytes(b""))):
+        write(tmp_path / run)
+        hurt(tmp_path / run / name)
+    assert record.read_summaries(tmp_path).empty
+    assert {path.name for path in tmp_path.iterdir()} == {".damaged-a-1", ".damaged-b-1"}
+
+
+def test_what_was_rewritten_with_its_manifest_is_no_run_either(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Somebody who makes a manifest of his own gets no traceback."""
+    write(tmp_path / "a")
+    (tmp_path / "a" / "summary.json").write_text("[]")
+    (tmp_path / "a" / MANIFEST).unlink()
+    write_manifest(tmp_path / "a")
+    assert record.read_summaries(tmp_path).empty
+    assert "holds an empty configuration, provenance or summary" in capsys.readouterr().err
+
+
+def test_a_damaged_run_is_set_aside_when_it_is_run_again(tmp_path: Path) -> None:
+    for _ in range(2):
+        write(tmp_path / "a")
+        (tmp_path / "a" / "requests.parquet").write_bytes(b"")
+    write(tmp_path / "a", summary={"end_to_end_s": 9.0})
+    assert record.read_summaries(tmp_path)["end_to_end_s"].tolist() == [9.0]
+    assert {path.name for path in tmp_path.iterdir()} == {"a", ".damaged-a-1", ".damaged-a-2"}
+
+
+def test_a_folder_that_cannot_be_renamed_is_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refuse(path: Path, target: Path) -> Path:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    write(tmp_path / "a")
+    (tmp_path / "a" / "summary.json").write_text("{}")
+    monkeypatch.setattr(Path, "rename", refuse)
+    assert record.read_summaries(tmp_path).empty
+    assert capsys.readouterr().err.endswith("is left out (Read-only file system)\n")
+
+
+def test_all_of_a_run_is_on_the_disk_before_it_has_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every file, then the manifest, then their folder; after the renaming the folder above."""
+    done: list[str] = []
+    sync, rename = os.fsync, Path.rename
+
+    def synced(handle: int) -> None:
+        done.append(Path(os.readlink(f"/proc/self/fd/{handle}")).name)
+        sync(handle)
+
+    def renamed(path: Path, target: Path) -> Path:
+        done.append("renamed")
+        return rename(path, target)
+
+    monkeypatch.setattr(os, "fsync", synced)
+    monkeypatch.setattr(Path, "rename", renamed)
+    write(tmp_path / "a", beside=lambda folder: (folder / "trace.json").write_text("{}"))
+    files = sorted({*record.NEEDED, "trace.json"} - {MANIFEST})
+    temporary = done.pop(len(files) + 1)
+    assert done == [*files, MANIFEST, "renamed", tmp_path.name]
+    assert temporary.startswith(".tmp-a-")
+    (tmp_path / "a" / "trace.json").unlink()
+    assert not record.is_finished(tmp_path / "a")

@@ -1,8 +1,6 @@
 import re
 from collections.abc import Mapping, Sequence
 
-import pytest
-
 from harness.tests.support.table import body, printed, row
 
 TWO_BY_TWO = (
@@ -109,20 +107,6 @@ def test_chosen_figures_are_shown_in_their_order() -> None:
         ["ours", "0.0123", "4.0", "1.00", "0.3"],
         ["theirs", "1,234.5000", "10.0", "2.50", "0.5"],
     ]
-
-
-@pytest.mark.parametrize(
-    ("shows", "said"),
-    [
-        ("jct_s_mean", "No figure of a run is called 'jct_s_mean'; known: config.system.name, "),
-        ("inference", "No figure of a run is called 'inference'; closest: inference_s"),
-    ],
-)
-def test_a_figure_that_no_run_has_is_refused(shows: str, said: str) -> None:
-    with pytest.raises(ValueError, match=r"^No figure of a run is called") as raised:
-        printed([row("ours", 1.0)], [{}], shows=("inference_s", shows))
-    assert str(raised.value).startswith(said)
-    assert "\n" not in str(raised.value)
 
 
 BY_POLICY = {"axis": "policy", "reference": "plain"}

@@ -50,7 +50,7 @@ def runs_below(results: Path) -> dict[str, int]:
 
 def refused(*words: str) -> str:
     """What the command would say."""
-    bad = (HydraException, OmegaConfBaseException, ValueError)
+    bad = (HydraException, OmegaConfBaseException, ValueError, RecursionError)
     with pytest.raises(bad) as raised, composed(*words) as config:
         run.run(config)
     return run.sentence(raised.value)

@@ -26,10 +26,12 @@ def composed(*overrides: str) -> Iterator[DictConfig]:
 def cells_of(*overrides: str) -> list[Cell]:
     """Every cell of a command line, built."""
     with composed(*overrides) as config:
-        return list(run.cells_of(config))
+        matrix = run.matrix_of(config)
+        return [cell for place in matrix.places if (cell := matrix.cell_at(place))]
 
 
 def first_cell_of(*overrides: str) -> Cell:
     """The first cell of a command line, built."""
     with composed(*overrides) as config:
-        return next(run.cells_of(config))
+        matrix = run.matrix_of(config)
+        return next(cell for place in matrix.places if (cell := matrix.cell_at(place)))

@@ -1,4 +1,5 @@
 import json
+import re
 from typing import Any
 
 import numpy as np
@@ -8,8 +9,8 @@ from numpy.typing import NDArray
 from harness.fitting.arrivals import arrival_files, dispersion, weibull_shape
 from harness.fitting.tables import as_text
 from harness.tests.support.data import DATA, needs_data
+from harness.workloads.arrival_tables import TABLES, arrival_table
 from harness.workloads.arrivals import (
-    TABLES,
     Arrivals,
     AtOnce,
     Clients,
@@ -17,7 +18,6 @@ from harness.workloads.arrivals import (
     Gamma,
     WholeSeconds,
     Windows,
-    arrival_table,
     relative_gaps,
 )
 
@@ -242,3 +242,37 @@ def test_tables_are_reproduced_byte_for_byte() -> None:
 def test_every_table_says_where_it_comes_from() -> None:
     for path in TABLES.glob("*.json"):
         assert json.loads(path.read_text(encoding="utf-8"))["source"], path.name
+
+
+def test_seldom_whole_seconds_are_as_often_as_the_others() -> None:
+    """Just below the rate at which seconds are counted one by one, and just above."""
+    spans = []
+    for rate_per_s in (0.999e-3, 1.001e-3):
+        arrivals = WholeSeconds(rate_per_s=rate_per_s).draw(20_000, np.random.default_rng(5))
+        assert (arrivals == np.floor(arrivals)).all()
+        assert (np.diff(arrivals) >= 0).all()
+        spans.append(arrivals[-1] * rate_per_s / 20_000)
+        assert (np.diff(arrivals) == 0).mean() == pytest.approx(rate_per_s / 2, rel=0.95)
+    assert spans == pytest.approx([1.0, 1.0], rel=0.03)
+
+
+@pytest.mark.parametrize("rate_per_s", [1e-9, 1e-6])
+def test_arrivals_that_are_years_apart_are_drawn_at_once(rate_per_s: float) -> None:
+    """They were counted second by second, or asked for more memory than there is."""
+    arrivals = WholeSeconds(rate_per_s=rate_per_s).draw(2000, np.random.default_rng(1))
+    assert arrivals[-1] * rate_per_s == pytest.approx(2000, rel=0.1)
+
+
+@pytest.mark.parametrize(
+    ("name", "rate_per_s", "said"),
+    [
+        ("WholeSeconds", 1e-12, "rate_per_s is 1e-12, it must be from 1e-09 to 1e+09"),
+        ("Functions", 1e-9, "rate_per_s is 1e-09, it must be from 0.000166667 to 1e+09"),
+    ],
+)
+def test_rates_at_which_no_draw_would_end_are_refused(
+    name: str, rate_per_s: float, said: str
+) -> None:
+    more: dict[str, Any] = {"table": FUNCTIONS, "functions": 5} if name == "Functions" else {}
+    with pytest.raises(ValueError, match=re.escape(said)):
+        {"WholeSeconds": WholeSeconds, "Functions": Functions}[name](rate_per_s=rate_per_s, **more)

@@ -42,6 +42,21 @@ def drawn(lengths: Lengths, count: int = 40_000) -> Drawn:
     return lengths.draw(count, np.random.default_rng(0), np.random.default_rng(1))
 
 
+@pytest.mark.parametrize("longest", [None, 200])
+@pytest.mark.parametrize("outputs", [None, "lmsys_vicuna13b"])
+@pytest.mark.parametrize("few", [1, 300, 5000])
+def test_the_first_of_many_pairs_are_those_of_few(
+    outputs: str | None, longest: int | None, few: int
+) -> None:
+    lengths = Paired(
+        table="lmsys_arena", part="all", outputs=outputs, longest_output_tokens=longest
+    )
+    less, more = drawn(lengths, few), drawn(lengths, 9000)
+    assert len(less.output_tokens) == few
+    for some, all_of_them in zip(less, more, strict=True):
+        assert (some == all_of_them[:few]).all()
+
+
 def rank_correlation(lengths: Drawn) -> float:
     return float(spearmanr(lengths.prompt_tokens, lengths.output_tokens).statistic)
 
@@ -173,7 +188,7 @@ def test_bad_lengths_are_named(change: dict[str, Any], said: str) -> None:
     ("change", "said"),
     [
         ({"prompt_median_tokens": 0}, "workload.lengths.prompt_median_tokens is 0"),
-        ({"output_sigma": -0.5}, "cannot be negative"),
+        ({"output_sigma": -0.5}, "output_sigma is -0.5, it must be from 0 to 10"),
     ],
 )
 def test_bad_made_up_lengths_are_named(change: dict[str, Any], said: str) -> None:

@@ -16,11 +16,13 @@ from harness.tests.support.data import DATA
 from harness.workloads.prompts import Prompts, PromptSource
 
 STORED = LENGTHS.parent / "tokens_per_word.json"
+REVISION = "0123456789abcdef" * 2 + "01234567"
+HUB = f"some/prompts@{REVISION}"
 RATIO = json.loads(STORED.read_text())["tokens_per_word"]
 
 
 def source(name: str, profile: str = "mixinstruct_prompts") -> PromptSource:
-    return PromptSource(source=name, profile=profile, hub_dataset="some/prompts", hub_split="test")
+    return PromptSource(source=name, profile=profile, hub_dataset=HUB, hub_split="test")
 
 
 def draw(name: str, count: int, seed: int = 0) -> Prompts:
@@ -107,6 +109,31 @@ def test_a_damaged_file_is_one_sentence_that_names_it(
     assert "\n" not in str(raised.value)
 
 
+def test_a_mark_of_byte_order_is_no_part_of_a_row(tmp_path: Path) -> None:
+    path = tmp_path / "prompts.jsonl"
+    path.write_text('{"prompt_tokens": 7}\n', encoding="utf-8-sig")
+    assert list(draw(str(path), 1).tokens) == [7]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('{"prompt": "all"}\n{"prompt": "half \\ud800"}\n', "line 2 holds half a character"),
+        ('{"prompt_tokens": 5}\n' + "[" * 100_000, "line 2 is nested too deeply"),
+        ('{"prompt_tokens": 5}\n{"prompt_tokens": -1}\n', "row 2: prompt_tokens is -1"),
+    ],
+)
+def test_a_bad_row_is_refused_before_anything_is_drawn(
+    written: Callable[[str], str], text: str, said: str
+) -> None:
+    with pytest.raises(ValueError, match=said):
+        source(written(text))
+
+
+def test_a_whole_character_may_be_written_in_halves(written: Callable[[str], str]) -> None:
+    assert len(draw(written('{"prompt": "smile \\ud83d\\ude00"}\n'), 1).tokens) == 1
+
+
 def test_what_is_no_text_file_says_so(tmp_path: Path) -> None:
     for name, content in (("a.jsonl", b"\xff\xfe\xfa"), ("a.parquet", b"junk")):
         (tmp_path / name).write_bytes(content)
@@ -133,27 +160,27 @@ def test_a_relative_path_stays_where_it_was_given(
     assert list(relative.draw(1, np.random.default_rng(0)).tokens) == [9]
 
 
-def test_the_hub_is_asked_for_the_split(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_hub_is_asked_for_the_revision_of_a_split(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
 
     class Rows(dict[str, list[object]]):
         column_names = ("id", "instruction", "input")
 
-    def load(name: str, split: str) -> Rows:
-        asked.append((name, split))
+    def load(name: str, split: str, revision: str) -> Rows:
+        asked.append((name, split, revision))
         return Rows(id=[1, 2], instruction=["a b c", "d"], input=["", "e"])
 
     monkeypatch.setattr(datasets, "load_dataset", load)
     prompts = draw("hub", 2)
-    assert asked == [("some/prompts", "test")]
+    assert asked == [("some/prompts", "test", REVISION)]
     assert sorted(prompts.tokens) == [round(2 * RATIO), round(3 * RATIO)]
-    assert list(prompts.datasets) == ["some/prompts"]
+    assert list(prompts.datasets) == [HUB]
 
 
 def test_an_unreachable_hub_names_the_command_that_gets_the_dataset(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def load(name: str, split: str) -> SimpleNamespace:
+    def load(name: str, split: str, revision: str) -> SimpleNamespace:
         raise ConnectionError("no network")
 
     monkeypatch.setattr(datasets, "load_dataset", load)
@@ -162,7 +189,8 @@ def test_an_unreachable_hub_names_the_command_that_gets_the_dataset(
     said = str(raised.value)
     assert "(ConnectionError)" in said
     assert said.endswith(
-        """'import datasets; datasets.load_dataset("some/prompts", split="test")'"""
+        f"""'import datasets; datasets.load_dataset("some/prompts", split="test", """
+        f"""revision="{REVISION}")'"""
     )
 
 

@@ -35,7 +35,7 @@ def test_the_rate_changes_nothing_but_the_arrivals() -> None:
     [
         ({"requests": 0}, "workload.requests is 0"),
         ({"rate_per_s": -1.0}, "workload.rate_per_s is -1.0"),
-        ({"output_sigma": -0.5}, "cannot be negative"),
+        ({"output_sigma": -0.5}, "output_sigma is -0.5, it must be from 0 to 10"),
         ({"max_prompt_tokens": 900}, "exceed the context of tiny, 1024"),
         ({"model": "tinny"}, "tinny"),
     ],

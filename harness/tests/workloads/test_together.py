@@ -67,6 +67,50 @@ def test_together_needs_no_edges() -> None:
     assert (load.own_tokens == load.prompt_tokens).all()
 
 
+def test_tenants_and_texts_stay_with_their_requests() -> None:
+    """Tenants of one name are one; the part without texts has empty ones, and no predictions."""
+    one = replace(
+        workload([7, 7], [3, 3], [0.0, 2.0]),
+        tenants=("x", "y"),
+        tenant=np.array([1, 0]),
+        texts=("first", "third"),
+        predicted_tokens=np.array([4.0, 5.0]),
+    )
+    other = replace(workload([7], [3], [1.0]), tenants=("y",))
+    load = together([one, other])
+    assert [load.facts(row).tenant for row in range(3)] == ["y", "y", "x"]
+    assert load.texts == ("first", "", "third")
+    assert load.predicted_tokens.tolist() == pytest.approx([4.0, np.nan, 5.0], nan_ok=True)
+    assert together([other, other]).texts == ()
+
+
+class Drawing(Fixed):
+    """A recipe that draws its prompts, and one that would draw the same."""
+
+    def build(self, seed: int) -> Workload:
+        """A number of the seed."""
+        drawn = np.random.default_rng([seed, 1]).integers(1, 4000, 3)
+        return workload(list(drawn), [1, 1, 1], [0.0, 1.0, 2.0])
+
+
+def test_two_parts_of_a_kind_are_asked_different_things() -> None:
+    """And the same whoever else is served: the first as it is alone, all anew by seed."""
+    parts = {name: Drawing(_chain()) for name in "abc"}
+
+    def prompts(seed: int, *only: str) -> dict[str, list[int]]:
+        load = Together(parts=parts, order=["a", "b", "c"], only=only).build(seed)
+        return {
+            name: load.prompt_tokens[load.service == place].tolist()
+            for place, name in enumerate(sorted(only))
+        }
+
+    every = prompts(0, "a", "b", "c")
+    assert len({tuple(drawn) for drawn in every.values()}) == 3
+    assert prompts(0, "b", "c") == {name: every[name] for name in "bc"}
+    assert every["a"] == Drawing(_chain()).build(0).prompt_tokens.tolist()
+    assert all(every[name] != prompts(1, "a", "b", "c")[name] for name in "abc")
+
+
 @pytest.mark.parametrize("only", [[], ["a", "a"], ["c"]])
 def test_unknown_parts_are_refused(only: list[str]) -> None:
     with pytest.raises(ValueError, match=r"workload\.only"):

@@ -50,17 +50,9 @@ _SAVED = (
 def replica_rule(
     rule: ContinuousBatching, *, capacity_blocks: int, block_tokens: int, log: bool
 ) -> ReplicaRule:
-    """The rule in numbers.
-
-    Raises ValueError where decodes alone could exceed the token budget, or costs are not known.
-    """
+    """The rule in numbers. Raises ValueError where costs are not known."""
     if not 1 <= rule.max_num_seqs <= MAX_REQUESTS:
         raise ValueError(f"max_num_seqs is {rule.max_num_seqs}, costs go from 1 to {MAX_REQUESTS}")
-    if rule.chunked_prefill and rule.max_num_batched_tokens < rule.max_num_seqs:
-        raise ValueError(
-            f"a chunked-prefill batch of {rule.max_num_seqs} requests needs a budget of at least "
-            f"as many tokens, not {rule.max_num_batched_tokens}"
-        )
     return ReplicaRule(
         chunked_prefill=rule.chunked_prefill,
         pads=rule.pads_prompts,
@@ -156,6 +148,11 @@ class ReplicaState:
                 f"blocks of {self.rule.block_tokens} tokens, {self.rule.watermark_blocks} kept "
                 f"free, {self.rule.max_tokens} tokens a batch"
             )
+
+    @property
+    def flight_begins_s(self) -> float:
+        """When the iteration in flight began; the last boundary where there is none."""
+        return float(self.arrays.time_s[CLOCK])
 
     @property
     def flight_ends_s(self) -> float:

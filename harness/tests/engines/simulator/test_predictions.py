@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from harness.engines.recorder import Recorder
 from harness.interface.entities import (
@@ -13,6 +14,7 @@ from harness.interface.entities import (
     Request,
 )
 from harness.interface.events import Predicted
+from harness.interface.tables import RequestTable
 from harness.tests.support.policies import ShortestFirst, some_load
 from harness.tests.support.serving import (
     FlatCosts,
@@ -101,3 +103,32 @@ def test_predicted_order_is_the_same_in_the_open(
     )
     assert on["preemptions"].tolist() == off["preemptions"].tolist()
     np.testing.assert_allclose(on["finished_s"], off["finished_s"], rtol=1e-9)
+
+
+class ByPrediction(ShortestFirst):
+    """The predicted length itself is the key: none until it is predicted."""
+
+    @staticmethod
+    def _key(table: RequestTable) -> NDArray[np.float64]:
+        return table.predicted_mean_tokens
+
+
+@pytest.mark.parametrize("chunked_prefill", [True, False])
+@given(seed=st.integers(0, 999), seconds=st.sampled_from([0.0713, 0.9137, 1e9]))
+@settings(max_examples=15, deadline=None)
+def test_a_key_that_is_not_known_yet(chunked_prefill: bool, seed: int, seconds: float) -> None:
+    """Compiled and in the open: who is not predicted comes last, by id."""
+    load = some_load(seed, count=30, services=1)
+    on, off = (
+        serve(
+            load,
+            ByPrediction(chunked_prefill=chunked_prefill, max_num_seqs=3),
+            costs=LinearCosts(blocks=30),
+            fast_forward=fast,
+            predictor=Oracle(load, seconds),
+        ).requests
+        for fast in (True, False)
+    )
+    np.testing.assert_array_equal(on["preemptions"], off["preemptions"])
+    times = ["started_s", "finished_s", "preempted_s"]
+    np.testing.assert_allclose(on[times], off[times], rtol=1e-9)

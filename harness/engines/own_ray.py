@@ -1,0 +1,185 @@
+"""A Ray of this process alone: on the loopback interface, in a folder that goes when it ends.
+
+It is independent of every other Ray: of RAY_ADDRESS, and of clusters on the same machine.
+"""
+
+import fcntl
+import os
+import shutil
+import signal
+import socket
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from typing import Any
+
+from harness.paths import ROOT
+
+PREFIX = "sweep-ray-"
+_LOCK = "lock"
+_STARTS = 2
+_LONGEST = 30  # characters of the folder: Ray's sockets below it may have 107
+_LOOPBACK = ("127.0.0.1", "localhost", "::1")
+_ANSWERS_S = 10.0
+_SILENT: Mapping[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
+
+
+class RayLost(RuntimeError):  # noqa: N818 - it says what has happened
+    """Ray did not start, or has ended while it was needed; the message says which."""
+
+
+@contextmanager
+def own_ray(slots: int, environment: Mapping[str, str]) -> Iterator[None]:
+    """Ray with so many CPU slots; its processes find the project, and have these variables.
+
+    Raises RayLost where it does not start.
+    """
+    with _folder() as folder, _variables({**environment, "PYTHONPATH": _path()}):
+        try:
+            start_ray(slots, _temp_dir=str(folder))
+            yield
+        finally:
+            _ray().shutdown()
+
+
+@contextmanager
+def joined_ray(address: str, runtime_env: Mapping[str, Any]) -> Iterator[None]:
+    """The cluster at an address. Raises ValueError where none answers."""
+    host = _knocked(address)
+    try:
+        try:
+            with _quiet(), _loopback() if host in _LOOPBACK else nullcontext():
+                _ray().init(address=address, runtime_env=dict(runtime_env), **_SILENT)
+        except Exception as error:  # of many kinds: no address, nobody there, another version
+            said = (str(error).splitlines() or [type(error).__name__])[0]
+            raise ValueError(f"cluster.address={address}: no Ray cluster answers: {said}") from None
+        yield
+    finally:
+        _ray().shutdown()
+
+
+def _knocked(address: str) -> str:
+    """The host of HOST:PORT, "" where the address is none. Ray would try for minutes.
+
+    Raises ValueError where nobody answers there.
+    """
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if not port.isdecimal():
+        return ""
+    try:
+        socket.create_connection((host, int(port)), timeout=_ANSWERS_S).close()
+    except (OSError, OverflowError) as error:
+        raise ValueError(f"cluster.address={address}: no Ray cluster answers: {error}") from None
+    return host
+
+
+def _ray() -> Any:
+    import ray  # takes a second, which who needs none need not pay
+
+    return ray
+
+
+def start_ray(slots: int, **settings: Any) -> None:
+    """Ray with so many CPU slots, which nobody else reaches. Raises RayLost."""
+    for attempt in range(1, _STARTS + 1):
+        try:
+            with _quiet(), _loopback():
+                _ray().init(
+                    address="local",
+                    num_cpus=slots,
+                    include_dashboard=False,
+                    _node_ip_address="127.0.0.1",
+                    **_SILENT,
+                    **settings,
+                )
+        except Exception as error:  # of many kinds, as its processes end
+            _ray().shutdown()
+            if attempt == _STARTS:
+                said = (str(error).splitlines() or [type(error).__name__])[0]
+                raise RayLost(f"Ray did not start: {said}") from error
+        else:
+            return
+
+
+@contextmanager
+def _loopback() -> Iterator[None]:
+    """Ray takes 127.0.0.1 as it is said: else it would look for an address that others reach."""
+    constants = _ray()._private.ray_constants
+    was, constants.ENABLE_RAY_CLUSTER = constants.ENABLE_RAY_CLUSTER, False
+    try:
+        yield
+    finally:
+        constants.ENABLE_RAY_CLUSTER = was
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Nothing of Ray's own on the terminal.
+
+    It tells of every dead worker on standard output, where the table goes; we record those. It
+    takes SIGTERM for itself and prints a stack of C++; who had it before gets it back.
+    """
+    worker, handler = _ray()._private.worker, signal.getsignal(signal.SIGTERM)
+    was, worker.listen_error_messages = worker.listen_error_messages, _hear_nothing
+    try:
+        yield
+    finally:
+        worker.listen_error_messages = was
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, handler)
+
+
+def _hear_nothing(worker: object, stopped: threading.Event) -> None:
+    """In the place of the thread that prints."""
+
+
+@contextmanager
+def _variables(variables: Mapping[str, str]) -> Iterator[None]:
+    """Environment of what is started meanwhile."""
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
+def _path() -> str:
+    """Where this process finds modules, the project first."""
+    others = [str(Path(place).resolve()) for place in sys.path if place]
+    return os.pathsep.join(dict.fromkeys((str(ROOT), *others)))
+
+
+@contextmanager
+def _folder() -> Iterator[Path]:
+    """A folder for Ray's logs and sockets; those of processes that have died are removed.
+
+    The kernel knows who lives: each holds a lock, whatever its number or container.
+    """
+    usual = Path(tempfile.gettempdir())
+    parent = usual if len(str(usual)) <= _LONGEST else Path("/tmp")
+    for left in parent.glob(f"{PREFIX}*"):
+        _remove_if_left(left)
+    folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=parent))
+    with open(folder / _LOCK, "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        try:
+            yield folder
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _remove_if_left(folder: Path) -> None:
+    try:
+        with open(folder / _LOCK) as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(folder, ignore_errors=True)
+    except OSError:
+        return  # it is in use, or another user's, or just being made

@@ -1,0 +1,56 @@
+"""What deciding costs on the virtual clock, where a policy's own seconds would not pass."""
+
+from dataclasses import dataclass, field
+from math import inf
+
+from harness.costs.iteration import IterationTable
+from harness.costs.model import TableCosts
+from harness.interface.entities import ServiceId
+
+
+@dataclass(slots=True)
+class Deciding:
+    """Seconds that are added to what a decision launches.
+
+    None; those that were measured of the decision and of the filling that it left to the engine,
+    before the first iteration that it decides; or so many before every iteration, whether the
+    policy was asked about it or had promised to decide the same, and before every request-level
+    batch.
+    """
+
+    costs: TableCosts
+    is_measured: bool
+    fixed_s: float
+    _tables: dict[tuple[ServiceId, int], IterationTable] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, charge: str | float, costs: TableCosts) -> "Deciding":
+        """As `engine.charge_decisions` says. ValueError for what it may not be."""
+        if charge in ("none", "measured"):
+            return cls(costs, charge == "measured", 0.0)
+        if isinstance(charge, str) or not 0 <= charge < inf:
+            raise ValueError(
+                f"engine.charge_decisions is {charge}, it must be none, measured, or seconds"
+            )
+        return cls(costs, False, float(charge))
+
+    def table(self, service: ServiceId, tensor_parallel: int) -> IterationTable:
+        """Coefficients of an iteration, deciding about it included where that is fixed."""
+        table, fixed_s = self.costs.table(service, tensor_parallel), self.fixed_s
+        if not fixed_s:
+            return table
+        key = service, tensor_parallel
+        if key not in self._tables:
+            self._tables[key] = table._replace(
+                prefill_base_s=table.prefill_base_s + fixed_s,
+                decode_base_s=table.decode_base_s + fixed_s,
+                # What a prefill and a decode of one iteration pay once.
+                shared_s=table.shared_s + fixed_s,
+            )
+        return self._tables[key]
+
+    def before_s(self, measured_s: float, *, whole: bool) -> float:
+        """Seconds before the first iteration of a batch, `whole` where it is request-level."""
+        if self.is_measured:
+            return measured_s
+        return self.fixed_s if whole else 0.0

@@ -1,0 +1,114 @@
+"""A batch on its way: what it computes, how long that takes, and how much of it is over."""
+
+from dataclasses import dataclass
+
+from harness.costs.iteration import (
+    IterationTable,
+    decode_iterations_within,
+    decode_run_seconds,
+    work_seconds,
+)
+from harness.engines.simulator.group import LiveGroup
+from harness.interface.decisions import Batch
+from harness.interface.entities import RequestId, Work
+
+
+@dataclass(slots=True)
+class Flight:
+    """A batch being computed: `iterations` of it, the last of which ends at `ends_s`.
+
+    All are alike, or those after the first compute `then`. `prompts` are the requests of the batch
+    that do not decode at first. Deciding takes `decide_s` before the first. What the first `booked`
+    of them have produced is known already.
+    """
+
+    live: LiveGroup
+    batch: Batch
+    work: Work
+    prompts: list[RequestId]
+    table: IterationTable
+    start_s: float
+    iterations: int
+    ends_s: float
+    then: Work | None = None
+    decide_s: float = 0.0
+    booked: int = 0
+
+    def seconds(self, iterations: int) -> float:
+        """Seconds of the first `iterations` of them, and of deciding before."""
+        work, then = self.work, self.then
+        if then is None and work.prefill_requests == 0:
+            return self.decide_s + self._decodes_s(work, iterations)
+        first_s = self.decide_s + work_seconds(self.table, work)
+        return first_s if then is None else first_s + self._decodes_s(then, iterations - 1)
+
+    def _decodes_s(self, first: Work, iterations: int) -> float:
+        return float(
+            decode_run_seconds(
+                self.table,
+                first.decode_requests,
+                first.context_tokens,
+                first.longest_tokens,
+                iterations,
+            )
+        )
+
+    def iterations_within(self, seconds: float) -> int:
+        """Fewest of its iterations, all alike, that take at least so long; all if none do."""
+        work = self.work
+        return int(
+            decode_iterations_within(
+                self.table,
+                work.decode_requests,
+                work.context_tokens,
+                work.longest_tokens,
+                seconds - self.decide_s,
+                self.iterations,
+            )
+        )
+
+    def ended_by(self, now_s: float) -> int:
+        """Iterations that have ended by a time before the last one does."""
+        if self.iterations == 1 or self.then is not None:
+            return 0
+        begun = self.iterations_within(now_s - self.start_s)
+        ended = begun if self.start_s + self.seconds(begun) <= now_s else begun - 1
+        return min(ended, self.iterations - 1)
+
+    def span_s(self, iterations: int) -> tuple[float, float]:
+        """From the end of what is booked to the end of so many iterations."""
+        since_s = self.start_s + self.seconds(self.booked) if self.booked else self.start_s
+        ends = iterations == self.iterations
+        return since_s, self.ends_s if ends else self.start_s + self.seconds(iterations)
+
+
+def work_of(live: LiveGroup, batch: Batch, *, pads: bool) -> tuple[Work, list[RequestId]]:
+    """What a batch computes, and which of its requests do not decode."""
+    members, prompts = live.members, []
+    decodes = tokens_in = context = longest = longest_prompt = 0
+    attended = 0.0
+    for request, tokens in batch.tokens.items():
+        view = members[request]
+        held, total = view.kv_tokens, view.context_tokens
+        # `is_decode`, without a call for each
+        if 0 < held == total - 1 >= view.facts.prompt_tokens:
+            decodes += 1
+            context += total
+            if total > longest:
+                longest = total
+        else:
+            prompts.append(request)
+            tokens_in += tokens
+            longest_prompt = max(longest_prompt, tokens)
+            attended += tokens * (2.0 * (held + tokens) - tokens)
+    padded = tokens_in
+    if pads:
+        padded = len(prompts) * longest_prompt
+        attended = len(prompts) * float(longest_prompt) ** 2
+    return Work(len(prompts), tokens_in, padded, attended, decodes, context, longest), prompts
+
+
+def decodes_after(live: LiveGroup, batch: Batch) -> Work:
+    """What each iteration after the first computes of a batch that nobody joins or leaves."""
+    contexts = [live.members[request].context_tokens + 1 for request in batch.tokens]
+    return Work(0, 0, 0, 0.0, len(contexts), sum(contexts), max(contexts))

@@ -1,0 +1,44 @@
+"""Whether a run on the virtual clock still gets anywhere."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from harness.engines.ask import refuse_standstill
+from harness.engines.lifecycle import Lifecycle
+from harness.engines.simulator.arriving import Arrivals
+from harness.engines.simulator.group import LiveGroup
+from harness.engines.simulator.timeline import Kind, Timeline
+
+
+@dataclass(slots=True)
+class Progress:
+    """Counts the timers that have ended since something was computed, predicted or arrived.
+
+    While a group loads or stops it waits for that; groups that come and go for ever are no
+    progress.
+    """
+
+    lifecycle: Lifecycle
+    timeline: Timeline
+    arrivals: Arrivals
+    wakes: int = 0
+
+    def check(self, next_s: float, replicas: Iterable[LiveGroup]) -> None:
+        """Before the clock is set to the next instant, to which `replicas` have run.
+
+        Raises ValueError where nothing will ever happen again.
+        """
+        timeline = self.timeline
+        if (
+            any(live.replica is not None and live.replica.has_work for live in replicas)
+            or self.arrivals.next_s < np.inf
+            or timeline.has(Kind.BATCH_ENDS, Kind.ARRIVAL, Kind.PREDICTION)
+        ):
+            self.wakes = 0
+        elif next_s == np.inf:
+            refuse_standstill(self.lifecycle.remaining, wakes=None, now_s=next_s)
+        elif not timeline.has(Kind.GROUP_STOPS, Kind.GROUP_READY):
+            self.wakes += 1
+            refuse_standstill(self.lifecycle.remaining, wakes=self.wakes, now_s=next_s)

@@ -1,0 +1,36 @@
+"""Whether a run on the wall clock still gets anywhere."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from harness.engines.ask import refuse_standstill
+from harness.engines.vllm.client import Client
+from harness.engines.vllm.groups import Groups
+from harness.engines.vllm.predictions import Predictions
+from harness.interface.entities import ServiceId
+
+
+@dataclass(slots=True, kw_only=True)
+class Progress:
+    """Counts the timers of a placement that have ended since something was under way.
+
+    A run that has a horizon may wait for it.
+    """
+
+    client: Client
+    groups: Groups
+    predictions: Predictions
+    remaining: Mapping[ServiceId, int]
+    clock: Callable[[], float]
+    horizon_s: float | None
+    wakes: int = 0
+
+    def check(self, *, has_timer: bool) -> None:
+        """A timer has ended, or there is none. ValueError where nobody will serve who is left."""
+        waits = not self.client.is_through or self.predictions.are_awaited
+        if waits or not self.groups.are_idle or self.horizon_s is not None:
+            self.wakes = 0
+            return
+        self.wakes += has_timer
+        wakes = self.wakes if has_timer else None
+        refuse_standstill(self.remaining, wakes=wakes, now_s=self.clock())

@@ -1,0 +1,138 @@
+"""What starting engines beside each other costs: `python -m harness.fidelity.starting`.
+
+SamuLLM's section 2 profiles loading per plan, and its figures of one model on 1 and on 8 GPUs imply
+that replicas started together take longer than one alone (`hardware.replica_start_s`). Here
+processes of real vLLM with a model of random weights are started alone and two at once, in turns,
+from the order to the moment when all have loaded. On a machine without GPUs that is mostly imports,
+of which nobody can say how they share a GPU machine's disk and PCIe bus.
+"""
+
+import argparse
+import json
+import statistics
+import sys
+import time
+from collections.abc import Sequence
+from importlib.util import find_spec
+from typing import Any
+
+import yaml
+
+from harness.build import build
+from harness.costs.model_facts import load_models
+from harness.interface.entities import Cluster, GpuId, Group, GroupId, Service, ServiceId
+from harness.paths import ROOT
+from harness.runs import published
+from harness.runs.provenance import machine
+
+MODEL = "tiny"
+AT_ONCE = (1, 2)
+REPEATS = 3
+CONTEXT_TOKENS = 512
+
+
+def measure(repeats: int) -> dict[str, list[float]]:
+    """Seconds of every start, by how many started at once."""
+    import ray
+
+    from harness.engines.vllm.ray import start_ray
+
+    start_ray(max(AT_ONCE))
+    try:
+        _seconds(1)  # what the first one reads from disk stays in memory
+        found: dict[str, list[float]] = {str(count): [] for count in AT_ONCE}
+        for _ in range(repeats):
+            for count in AT_ONCE:
+                found[str(count)].append(_seconds(count))
+        return found
+    finally:
+        ray.shutdown()
+
+
+def _seconds(count: int) -> float:
+    """Start so many engines at one moment; seconds until the last has loaded."""
+    from harness.engines.vllm.ray import RayGroup
+
+    began_s = time.perf_counter()
+    groups = [
+        RayGroup.start(
+            _settings(),
+            group=Group(GroupId(f"g{number}"), frozenset({SERVICE.id}), (GpuId(number),)),
+            service=SERVICE,
+            policy=_policy(),
+            keep_answers=False,
+            on_gpus=False,
+        )
+        for number in range(count)
+    ]
+    try:
+        for group in groups:
+            group.wait()
+        return time.perf_counter() - began_s
+    finally:
+        for group in groups:
+            group.stop()
+
+
+def _engines() -> Any:
+    """How the engines of `engine=vllm_ray` are built."""
+    from harness.engines.vllm.options import VllmOptions
+
+    scenarios = ROOT / "scenarios" / "engine"
+    words: dict[str, Any] = {}
+    for name in ("vllm", "vllm_ray"):
+        words |= yaml.safe_load((scenarios / f"{name}.yaml").read_text(encoding="utf-8"))
+    del words["_target_"], words["defaults"]
+    gpus = tuple(map(GpuId, range(max(AT_ONCE))))
+    return VllmOptions(cluster=Cluster(gpus, (), 0), seed=0, **words)
+
+
+def _settings() -> Any:
+    group = Group(GroupId("g0"), frozenset({SERVICE.id}), (GpuId(0),))
+    return _engines().settings(SERVICE, group)
+
+
+def _policy() -> Any:
+    """Any policy: nothing is asked of these engines."""
+    path = ROOT / "scenarios" / "policy" / "vllm.yaml"
+    return build(yaml.safe_load(path.read_text(encoding="utf-8")))
+
+
+SERVICE = Service(ServiceId(MODEL), load_models()[MODEL].kv_bytes_per_token, CONTEXT_TOKENS)
+
+
+def summary(found: dict[str, list[float]]) -> dict[str, object]:
+    """Means, and how much longer the second of two takes, [seconds]."""
+    means = {count: statistics.fmean(seconds) for count, seconds in found.items()}
+    alone = means[str(AT_ONCE[0])]
+    further = {count: (means[str(count)] - alone) / (count - 1) for count in AT_ONCE if count > 1}
+    return {
+        "model": MODEL,
+        "seconds": found,
+        "mean_s": means,
+        "further_replica_s": further[max(AT_ONCE)],
+        "machine": machine(),
+    }
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure, print and write; the exit status."""
+    parser = argparse.ArgumentParser(description="What engines started beside each other cost.")
+    parser.add_argument("--repeats", type=int, default=REPEATS, help="of each, in turns")
+    published.add_publish(parser)
+    given = parser.parse_args(arguments)
+    if given.repeats < 1:
+        print(f"error: --repeats={given.repeats} must be at least 1", file=sys.stderr)
+        return 2
+    if find_spec("vllm") is None:
+        print("error: this needs vLLM: make setup-vllm", file=sys.stderr)
+        return 2
+    content = summary(measure(given.repeats))
+    print(json.dumps(content, indent=1))
+    folder = published.place("fidelity_vllm", publish=given.publish)
+    published.write(folder / "starting.json", json.dumps(content, indent=1) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

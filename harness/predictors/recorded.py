@@ -1,0 +1,40 @@
+"""The predictions that a trace brings along, known at once."""
+
+from typing import ClassVar, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from harness.interface.entities import LengthPrediction, Request
+from harness.interface.policies import LengthPredictor
+
+
+class Predicted(Protocol):
+    """Requests as columns; a request's id is its row."""
+
+    @property
+    def predicted_tokens(self) -> NDArray[np.float64]:
+        """Predicted output lengths; NaN, or no column, where there is none."""
+
+
+class Recorded:
+    """Makes the predictor of a workload with predictions."""
+
+    def of(self, workload: Predicted, seed: int) -> LengthPredictor:
+        """Raises ValueError where a request has none."""
+        lacks = np.isnan(workload.predicted_tokens)
+        if not len(lacks) or lacks.any():
+            row = f"; request {int(np.argmax(lacks))} is the first" if (~lacks).any() else ""
+            raise ValueError(f"predictor=recorded: the workload lacks predicted_tokens{row}")
+        return _Recorded(workload.predicted_tokens)
+
+
+class _Recorded:
+    foresees: ClassVar[bool] = False
+
+    def __init__(self, tokens: NDArray[np.float64]) -> None:
+        self._tokens = np.maximum(1, np.rint(tokens)).astype(np.int64)
+
+    def predict(self, request: Request) -> tuple[LengthPrediction, float]:
+        """What was recorded of it, in no time."""
+        return LengthPrediction((int(self._tokens[request.id]),)), 0.0

@@ -1,0 +1,127 @@
+"""What was run: `python -m harness.results verify | list | compare A B`.
+
+    verify [SCENARIO ...]      every run folder against its manifest; exit code 1 where one is not
+                               as it was written
+    list [SCENARIO ...]        scenario, run, setting, engine, program and date
+    compare A B                figures of A over those of B, paired by seed, with 95% intervals
+
+A and B are PLACE or PLACE:KEY=VALUE,...: the folder of a scenario or of a run, or its name below
+the results, and which of its runs, as in `ensembling:system=max_heuristic,seed=0`. Of
+several programs' runs the newest program's are compared. Bad input ends in one sentence and exit
+code 2.
+"""
+
+import argparse
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import pandas as pd
+
+from harness.costs.model_facts import unknown_name
+from harness.runs.compare import SEED, axes, compared, key_of, scenario_runs, selection
+from harness.runs.manifest import ASIDE, damage_of
+from harness.runs.published import RESULTS
+from harness.runs.record import read_summaries
+from harness.runs.stats import Estimate
+from harness.runs.table import FIGURES
+
+
+def scenarios(results: Path, names: Sequence[str]) -> Iterator[Path]:
+    """Folders of scenarios, those named or all that have runs. ValueError for one without."""
+    known = {path.name: path for path in sorted(results.glob("[!.]*")) if scenario_runs(path)}
+    for name in names or known:
+        if name not in known:
+            raise ValueError(f"{unknown_name('scenario with runs', name, known)} (below {results})")
+        yield known[name]
+
+
+def verify(given: argparse.Namespace) -> int:
+    """Hold every run against its manifest; 1 where one is damaged."""
+    whole = damaged = aside = 0
+    for scenario in scenarios(given.results, given.scenarios):
+        aside += len(list(scenario.glob(f"{ASIDE}*")))
+        for folder in scenario_runs(scenario):
+            if damage := damage_of(folder):
+                print(f"{scenario.name}/{folder.name} {damage}")
+                damaged += 1
+            else:
+                whole += 1
+    print(f"{whole} runs are as they were written, {damaged} are not; {aside} were set aside")
+    return 1 if damaged else 0
+
+
+def listed(given: argparse.Namespace) -> int:
+    """Print a line per run."""
+    lines = []
+    for scenario in scenarios(given.results, given.scenarios):
+        rows = read_summaries(scenario)
+        names = [*axes(rows), *([SEED] if SEED in rows else [])]
+        for run, row in rows.iterrows():
+            said = " ".join(f"{key_of(name)}={row[name]}" for name in names)
+            date = str(row["started"])[:19]
+            lines.append((scenario.name, run, said, row["engine"], row["code"], date))
+    _print(pd.DataFrame(lines, columns=["scenario", "run", "setting", "engine", "code", "date"]))
+    return 0
+
+
+def compare(given: argparse.Namespace) -> int:
+    """Print the figures of one selection over those of another."""
+    one, other = (selection(text, given.results).rows() for text in (given.a, given.b))
+    known = [name for name in map(str, one) if name in other and not name.startswith("config.")]
+    figures = given.figures or [name for name in FIGURES if name in known]
+    if absent := [name for name in figures if name not in known]:
+        raise ValueError(unknown_name("figure of both", absent[0], dict.fromkeys(known)))
+    found = compared(one, other, figures)
+    for name in ("A", "B"):
+        found[name] = [f"{value:,.4g}" for value in found[name]]
+    found["A / B"] = [_ratio(ratio) for ratio in found["A / B"]]
+    _print(found)
+    print("A / B: geometric mean over seeds of the ratio, with its 95% interval")
+    for name, text, rows in (("A", given.a, one), ("B", given.b, other)):
+        print(f"{name}: {text}, {len(rows)} runs of the program {rows['code'].iloc[0]}")
+    return 0
+
+
+def _ratio(ratio: Estimate | None) -> str:
+    return "-" if ratio is None else ratio.text(3)
+
+
+def _print(frame: pd.DataFrame) -> None:
+    """A table as wide as it needs to be."""
+    lines = [[str(name) for name in frame], *frame.astype(str).to_numpy().tolist()]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    for line in lines:
+        cells = (text.ljust(width) for text, width in zip(line, widths, strict=True))
+        print("  ".join(cells).rstrip())
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Do what is asked; the exit status."""
+    parser = argparse.ArgumentParser(prog="python -m harness.results", description=__doc__)
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    commands = parser.add_subparsers(dest="command", required=True)
+    actions: dict[str, Callable[[argparse.Namespace], int]] = {
+        "verify": verify,
+        "list": listed,
+        "compare": compare,
+    }
+    for name in actions:
+        command = commands.add_parser(name)
+        command.add_argument("--results", type=Path, default=RESULTS, help="folder of results")
+        if name == "compare":
+            command.add_argument("a", metavar="A")
+            command.add_argument("b", metavar="B")
+            command.add_argument("--figures", nargs="+", help="columns of summaries")
+        else:
+            command.add_argument("scenarios", nargs="*", metavar="SCENARIO")
+    given = parser.parse_args(arguments)
+    try:
+        return actions[given.command](given)
+    except ValueError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,173 @@
+"""Two selections of runs against each other: effect sizes, paired by seed."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from harness.costs.model_facts import unknown_name
+from harness.runs.record import read_summaries
+from harness.runs.stats import paired_ratio
+
+SEED = "config.seed"
+CHOSEN = "config.chosen."
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Runs of one scenario: those of a folder with these values, or one run by its name."""
+
+    folder: Path
+    run: str | None
+    where: Mapping[str, str]
+
+    def rows(self) -> pd.DataFrame:
+        """The runs that the newest program made of these, as `read_summaries` has them.
+
+        Raises ValueError for a key that no run has, and where no run is left.
+        """
+        rows = read_summaries(self.folder)
+        if self.run is not None:
+            rows = rows[rows.index == self.run]
+        for key, value in self.where.items():
+            if not rows.empty:
+                rows = rows[rows[_column(rows, key)].map(lambda it, wanted=value: _is(it, wanted))]
+        if rows.empty:
+            raise ValueError(f"there are no runs of {self}")
+        newest = rows.sort_values("started", kind="stable")["code"].iloc[-1]
+        current: pd.DataFrame = rows[rows["code"] == newest]
+        return current
+
+    def __str__(self) -> str:
+        """As it is given on a command line."""
+        place = str(self.folder if self.run is None else self.folder / self.run)
+        values = ",".join(f"{key}={value}" for key, value in self.where.items())
+        return f"{place}:{values}" if values else place
+
+
+def selection(text: str, results: Path) -> Selection:
+    """What `PLACE` or `PLACE:KEY=VALUE,...` selects.
+
+    A place is the folder of a scenario or of a run, or its name below `results`. Raises ValueError,
+    in one sentence, for a place that is not there and for what is no `KEY=VALUE`.
+    """
+    name, _, values = text.partition(":")
+    place = next((path for path in (Path(name), results / name) if path.is_dir()), None)
+    if place is None or not name:
+        known = {path.name: None for path in results.glob("[!.]*") if scenario_runs(path)}
+        raise ValueError(f"{unknown_name('folder of runs', name, known)} (below {results})")
+    where = {}
+    for word in filter(None, values.split(",")):
+        key, equals, value = word.partition("=")
+        if not (key and equals):
+            raise ValueError(f"{text}: {word} is no KEY=VALUE")
+        where[key] = value
+    if (place / "config.yaml").is_file():
+        return Selection(place.resolve().parent, place.resolve().name, where)
+    return Selection(place, None, where)
+
+
+def scenario_runs(folder: Path) -> list[Path]:
+    """Folders of runs in the folder of a scenario, whole or not; those set aside are left out."""
+    return [
+        path
+        for path in sorted(folder.glob("[!.]*"))
+        if any((path / name).is_file() for name in ("config.yaml", "manifest.json"))
+    ]
+
+
+def _column(rows: pd.DataFrame, key: str) -> str:
+    for column in (f"{CHOSEN}{key}", f"config.{key}"):
+        if column in rows:
+            return column
+    known = [name.removeprefix(CHOSEN).removeprefix("config.") for name in map(str, rows)]
+    raise ValueError(unknown_name("key of these runs", key, dict.fromkeys(known)))
+
+
+def _is(value: object, wanted: str) -> bool:
+    """Whether a value reads as wanted; numbers whatever their digits."""
+    try:
+        return str(value) == wanted or float(str(value)) == float(wanted)
+    except ValueError:
+        return False
+
+
+def axes(rows: pd.DataFrame) -> list[str]:
+    """Columns of the configuration in which runs differ, the seed left out.
+
+    What a choice of a group's file brings along is not named beside the choice.
+    """
+    found = [name for name in map(str, rows) if name.startswith("config.") and name != SEED]
+    varying = [name for name in found if rows[name].nunique(dropna=False) > 1]
+    chosen = [name for name in varying if name.startswith(CHOSEN)]
+    return [name for name in varying if not any(_follows(rows, name, by) for by in chosen)]
+
+
+def _follows(rows: pd.DataFrame, name: str, by: str) -> bool:
+    group = by.removeprefix(CHOSEN).replace("/", ".")
+    if not name.startswith(f"config.{group}."):
+        return False
+    return bool(rows.groupby(by, dropna=False)[name].nunique(dropna=False).max() <= 1)
+
+
+def key_of(column: str) -> str:
+    """A column's name as a command line has it."""
+    return column.removeprefix(CHOSEN).removeprefix("config.")
+
+
+def compared(one: pd.DataFrame, other: pd.DataFrame, figures: Sequence[str]) -> pd.DataFrame:
+    """A row per common setting and figure: means of both, their ratio by seed, and the seeds.
+
+    Settings are what the runs of either differ in; that in which the two differ is what is
+    compared. Columns are the settings' keys, `figure`, `A`, `B`, `A / B` (an `Estimate`; None where
+    a value is not positive) and `seeds`. Raises ValueError where there is no pair, or several runs
+    for one place.
+    """
+    both = pd.concat([one, other])
+    said = [name for name in axes(both) if not _is_the_difference(one, other, name)]
+    places = [*said, SEED]
+    sides = [_by_place(rows, places) for rows in (one, other)]
+    common = sides[0].index.intersection(sides[1].index, sort=False)
+    if common.empty:
+        keys = ", ".join(map(key_of, places))
+        raise ValueError(f"the two have no runs in common: none has the same {keys}")
+    left, right = (side.loc[common] for side in sides)
+    lines = []
+    settings = [tuple(place)[:-1] for place in common]
+    for setting in dict.fromkeys(settings):
+        here = np.array([other == setting for other in settings])
+        named = dict(zip(map(key_of, said), setting, strict=True))
+        for figure in figures:
+            a, b = (pd.to_numeric(side[figure])[here].to_numpy(float) for side in (left, right))
+            positive = bool(((a > 0) & (b > 0)).all())
+            ratio = paired_ratio(a, b) if positive else None
+            shown = {"figure": figure, "A": a.mean(), "B": b.mean(), "A / B": ratio}
+            lines.append({**named, **shown, "seeds": len(a)})
+    return pd.DataFrame(lines)
+
+
+def _is_the_difference(one: pd.DataFrame, other: pd.DataFrame, name: str) -> bool:
+    """Whether each side has one value of a column, and not the same."""
+    return all(
+        rows.reindex(columns=[name])[name].nunique(dropna=False) == 1 for rows in (one, other)
+    )
+
+
+def _by_place(rows: pd.DataFrame, places: Sequence[str]) -> pd.DataFrame:
+    """Rows under their values at the places, as text. ValueError where two are at the same."""
+    texts = rows.reindex(columns=list(places)).map(_text)
+    index = pd.MultiIndex.from_frame(texts)
+    if index.has_duplicates:
+        twice = rows.index[index.duplicated(keep=False)]
+        raise ValueError(
+            f"{twice[0]} and {twice[1]} are of the same setting and seed: name one of them"
+        )
+    return rows.set_axis(index)
+
+
+def _text(value: object) -> str:
+    """A value as text, whole numbers without the digits that a table gave them."""
+    is_whole = isinstance(value, float | np.floating) and np.isfinite(value) and value == int(value)
+    return str(int(value)) if is_whole else str(value)  # type: ignore[call-overload]

@@ -1,0 +1,131 @@
+"""What deciding takes: recorded whoever fills the batch, and on the clock if that is asked for."""
+
+import time
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from baselines.fcfs import Fcfs
+from baselines.round_robin import RoundRobin
+from harness.engines.recorder import Recorder
+from harness.engines.simulator.loop import Simulator
+from harness.interface.decisions import Decision, PriorityOrder, StaticBatching
+from harness.interface.policies import SchedulingPolicy, System
+from harness.interface.tables import Floats, RequestTable
+from harness.interface.views import GroupView
+from harness.tests.support.policies import Scripted, SteadyFcfs, some_load
+from harness.tests.support.serving import (
+    Everywhere,
+    FlatCosts,
+    LinearCosts,
+    cluster,
+    rule,
+    serve,
+    workload,
+)
+from harness.workloads.workload import Workload
+
+STATIC = StaticBatching(max_num_seqs=4, max_wait_s=0.0, refills=False, pads_prompts=False)
+POLICIES: dict[str, Callable[[], SchedulingPolicy]] = {
+    "order": lambda: Fcfs(rule=rule(max_num_seqs=4)),
+    "chunked": lambda: Fcfs(rule=rule(chunked_prefill=True, max_num_seqs=4, tokens=16)),
+    "steady": lambda: SteadyFcfs(rotates=False),
+    "static": lambda: Fcfs(rule=STATIC),
+}
+
+
+def _charged(
+    load: Workload,
+    policy: SchedulingPolicy,
+    charge: str | float,
+    *,
+    fast: bool = True,
+    costs: LinearCosts | None = None,
+) -> Recorder:
+    recorder = Recorder()
+    Simulator(
+        cluster=cluster(1),
+        costs=costs or FlatCosts(load=0.0),
+        max_num_seqs=8,
+        max_num_batched_tokens=256,
+        fast_forward=fast,
+        charge_decisions=charge,
+    ).run(load, System("test", policy, RoundRobin(), Everywhere(("m", (0,)))), recorder)
+    return recorder
+
+
+@pytest.mark.parametrize("fast", [True, False])
+@pytest.mark.parametrize(
+    ("policy", "first_s", "end_s"),
+    [("order", 0.6, 1.65), ("steady", 0.6, 1.65), ("static", 1.35, 1.35)],
+)
+def test_so_many_seconds_for_every_iteration(
+    policy: str, first_s: float, end_s: float, fast: bool
+) -> None:
+    """A prompt of half a second, three tokens of a quarter more; a whole batch is decided once."""
+    recorder = _charged(workload([9], [4]), POLICIES[policy](), 0.1, fast=fast)
+    assert recorder.requests["first_token_s"][0] == pytest.approx(first_s)
+    assert recorder.requests["finished_s"][0] == pytest.approx(end_s)
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@given(seed=st.integers(0, 999), charge=st.sampled_from([0.0017, 0.11]))
+@settings(max_examples=10, deadline=None)
+def test_fast_forward_changes_nothing(policy: str, seed: int, charge: float) -> None:
+    load, costs = some_load(seed, count=25, services=1), LinearCosts(blocks=30)
+    on, off = (
+        _charged(load, POLICIES[policy](), charge, fast=fast, costs=costs).requests
+        for fast in (True, False)
+    )
+    np.testing.assert_array_equal(on["preemptions"], off["preemptions"])
+    times = ["started_s", "first_token_s", "finished_s", "gpu_s", "prefill_s"]
+    np.testing.assert_allclose(on[times], off[times], rtol=1e-9)
+
+
+NAP_S = 0.003
+
+
+class SlowKey(Scripted):
+    """An order whose key takes its time."""
+
+    def __init__(self, batches: StaticBatching | None = None) -> None:
+        self._rule = batches or rule(max_num_seqs=4)
+
+    def schedule(self, view: GroupView) -> Decision:
+        """At once."""
+        return Decision(priority_order=PriorityOrder(self._key, self._rule))
+
+    @staticmethod
+    def _key(table: RequestTable) -> Floats:
+        time.sleep(NAP_S)
+        return table.arrival_s
+
+
+@pytest.mark.parametrize("fast", [True, False])
+@pytest.mark.parametrize("batches", [None, STATIC])
+def test_filling_by_an_order_is_time_of_deciding(
+    batches: StaticBatching | None, fast: bool
+) -> None:
+    recorder = serve(workload([9], [4]), SlowKey(batches), fast_forward=fast)
+    assert max(recorder.decision_s["schedule"]) >= NAP_S
+
+
+def test_measured_seconds_pass_on_the_clock() -> None:
+    """Four iterations in the open, each after a key that takes its time."""
+    free = _charged(workload([9], [4]), SlowKey(), "none")
+    charged = _charged(workload([9], [4]), SlowKey(), "measured")
+    assert free.requests["finished_s"][0] == 1.25
+    spent_s = sum(charged.decision_s["schedule"])
+    assert len(charged.decision_s["schedule"]) == 4
+    assert spent_s >= 4 * NAP_S
+    assert charged.requests["finished_s"][0] == pytest.approx(1.25 + spent_s, rel=1e-9)
+
+
+@pytest.mark.parametrize("charge", ["some", -0.1, float("nan"), float("inf")])
+def test_what_deciding_may_cost(charge: str | float) -> None:
+    sentence = r"engine.charge_decisions is .*, it must be none, measured, or seconds"
+    with pytest.raises(ValueError, match=sentence):
+        _charged(workload([9], [4]), POLICIES["order"](), charge)

@@ -1,0 +1,225 @@
+"""A run is named by all that determines it, and kept only where none of that has changed."""
+
+import hashlib
+import json
+import shutil
+from pathlib import Path
+
+import datasets
+import numpy as np
+import pytest
+
+from harness import inputs
+from harness.engines.simulator.loop import Simulator
+from harness.paths import PROFILES, ROOT
+from harness.predictors.proxy import Proxy
+from harness.predictors.proxy_card import CARD, ENCODER, FIELDS, TOKENIZER, WEIGHTS
+from harness.runs import named_by
+from harness.runs.cells import run_cell
+from harness.runs.provenance import package_version
+from harness.tests.support.checkouts import copy_of_the_project, python
+from harness.tests.support.configured import first_cell_of
+from harness.tests.support.traces import ASKING, SMALL, asking, write_prompts
+
+INSTALLED = "harness.runs.named_by.package_version"
+POLICY = """
+from baselines.fcfs import Fcfs
+from beside import LIMIT
+
+class Mine(Fcfs):
+    limit = LIMIT
+"""
+
+
+def run_name(*words: str) -> str:
+    """The name of a configuration's first run."""
+    return first_cell_of(*SMALL, *words).folder.name
+
+
+@pytest.fixture
+def prompts(tmp_path: Path) -> Path:
+    return write_prompts(tmp_path / "prompts.jsonl")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("package", ["numpy", "numba", "llvmlite", "scipy", "pandas"])
+def test_the_version_of_what_computes_is_in_the_name(
+    package: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As it is installed, and as it is loaded, where somebody's path has another one."""
+    first = run_name()
+    with monkeypatch.context() as patch:
+        patch.setattr(f"{package}.__version__", "0.0.1")
+        loaded = run_name()
+    monkeypatch.setattr(
+        INSTALLED, lambda name: "0.0.1" if name == package else package_version(name)
+    )
+    assert len({first, loaded, run_name()}) == 3
+
+
+@pytest.mark.slow
+@pytest.mark.vllm
+def test_packages_that_an_engine_computes_with_are_in_its_runs_names(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pytest.importorskip("vllm", reason="vLLM is not installed: make setup-vllm")
+    names = {engine: [run_name(f"engine={engine}")] for engine in ("simulator", "vllm_dry", "vllm")}
+    for package in ("vllm", "torch"):
+        monkeypatch.setattr(
+            INSTALLED,
+            lambda name, faked=package: "0.0.1" if name == faked else package_version(name),
+        )
+        for engine, found in names.items():
+            found.append(run_name(f"engine={engine}"))
+    assert {engine: len(set(found)) for engine, found in names.items()} == {
+        "simulator": 1,
+        "vllm_dry": 3,
+        "vllm": 3,
+    }
+
+
+def test_a_profile_is_known_by_its_content_wherever_it_lies(tmp_path: Path) -> None:
+    folder = tmp_path / "mine"
+    shutil.copytree(PROFILES / "a100_80g_vllm_0_3", folder)
+    word = f"hardware.profile={folder}"
+    first = run_name(word)
+    path = folder / "vicuna-13b-v1.5.json"
+    path.write_text(path.read_text().replace('"load_s": ', '"load_s": 1'))
+    assert run_name(word) != first
+
+
+def test_a_trace_is_known_by_its_content(prompts: Path) -> None:
+    first = asking(prompts)
+    assert list(first.named.files) == [str(prompts)]
+    prompts.write_text(prompts.read_text().replace("10", "11"))
+    assert asking(prompts).folder != first.folder
+
+
+def test_a_dataset_of_the_hub_is_known_by_its_content(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Rows(dict[str, list[object]]):
+        column_names = ("prompt_tokens",)
+
+    def named(rows: list[object]) -> str:
+        monkeypatch.setattr(datasets, "load_dataset", lambda name, split: Rows(prompt_tokens=rows))
+        return first_cell_of(*ASKING, "workload.source=hub").folder.name
+
+    first = named(list(range(1, 30)))
+    assert named(list(range(1, 30))) == first
+    assert named(list(range(2, 31))) != first
+
+
+@pytest.mark.parametrize("changed", [CARD, WEIGHTS, TOKENIZER, ENCODER])
+def test_a_checkpoint_is_known_by_every_file(tmp_path: Path, changed: str) -> None:
+    def write(weights: bytes, **card: object) -> None:
+        (tmp_path / WEIGHTS).write_bytes(weights)
+        digest = hashlib.sha256(weights).hexdigest()
+        said = dict.fromkeys(FIELDS, 0) | {"weights_sha256": digest} | card
+        (tmp_path / CARD).write_text(json.dumps(said))
+
+    for name in (TOKENIZER, ENCODER):
+        (tmp_path / name).write_text("{}")
+    write(b"1")
+    word = ("predictor=proxy", f"predictor.checkpoint={tmp_path}")
+    first = run_name(*word)
+    if changed == WEIGHTS:
+        write(b"2")
+    elif changed == CARD:
+        write(b"1", seed=1)
+    else:
+        (tmp_path / changed).write_text("[]")
+    assert run_name(*word) != first
+    assert Proxy(checkpoint=str(tmp_path), threads=1).measures
+
+
+@pytest.mark.vllm
+def test_models_and_texts_of_a_real_engine_are_known_by_their_content(tmp_path: Path) -> None:
+    pytest.importorskip("vllm", reason="vLLM is not installed: make setup-vllm")
+    model, texts = tmp_path / "model", tmp_path / "texts"
+    shutil.copytree(ROOT / "scenarios" / "models" / "tiny", model)
+    texts.write_text("one\n")
+    words = ("engine=vllm", f"+engine.models={{vicuna-13b-v1.5:{model}}}", f"engine.texts={texts}")
+    found = [run_name(*words)]
+    (model / "config.json").write_text((model / "config.json").read_text() + "\n")
+    found.append(run_name(*words))
+    texts.write_text("two\n")
+    found.append(run_name(*words))
+    assert len(set(found)) == 3
+
+
+@pytest.mark.vllm
+def test_the_model_that_vllms_scheduler_is_asked_with_is_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dry = pytest.importorskip("harness.engines.vllm.dry", reason="vLLM is not installed")
+    first = first_cell_of(*SMALL, "engine=vllm_dry").named.files
+    assert "scenarios/models/tiny/config.json" in first
+    (tmp_path / "config.json").write_text("{}")
+    monkeypatch.setattr(dry, "MODEL", tmp_path)
+    assert first_cell_of(*SMALL, "engine=vllm_dry").named.files != first
+
+
+def test_measured_seconds_are_named_by_their_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    first = run_name()
+    monkeypatch.setattr(Simulator, "runs_alone", True)
+    here = run_name()
+    monkeypatch.setattr(named_by, "machine", lambda: {"cpu": "another"})
+    there = first_cell_of(*SMALL)
+    assert there.named.machine == {"cpu": "another"}
+    assert len({first, here, there.folder.name}) == 3
+    monkeypatch.undo()
+    monkeypatch.setattr(named_by, "machine", lambda: {"cpu": "another"})
+    assert run_name() == first
+
+
+@pytest.mark.slow
+def test_a_policy_from_elsewhere_is_known_by_its_files(tmp_path: Path) -> None:
+    """Its own, those beside it that it imports; not one that nobody imports."""
+    for name, text in (("mine", POLICY), ("beside", "LIMIT = 1\n"), ("other", "")):
+        (tmp_path / f"{name}.py").write_text(text)
+    words = [*SMALL, "policy._target_=mine.Mine"]
+    ask = "from harness.tests.support.configured import first_cell_of; "
+    ask += f"cell = first_cell_of(*{words}); print(cell.folder.name, *cell.named.files)"
+
+    def asked() -> list[str]:
+        return python(ROOT, ask, PYTHONPATH=f"{ROOT}:{tmp_path}").split()
+
+    first = asked()
+    assert first[1:] == [str(tmp_path / "beside.py"), str(tmp_path / "mine.py")]
+    (tmp_path / "other.py").write_text("1")
+    assert asked() == first
+    (tmp_path / "beside.py").write_text("LIMIT = 2\n")
+    second = asked()
+    (tmp_path / "mine.py").write_text(POLICY + "\n    more = 1\n")
+    assert len({first[0], second[0], asked()[0]}) == 3
+
+
+@pytest.mark.slow
+def test_the_place_of_the_checkout_does_not_matter(tmp_path: Path) -> None:
+    """Nor does that of a file in it."""
+    words = [*ASKING, "workload.source=scenarios/prompts.jsonl"]
+    ask = "from harness.tests.support.configured import first_cell_of; "
+    ask += f"print(first_cell_of(*{words}).folder.name)"
+    names = []
+    for place in ("one", "two"):
+        copy = copy_of_the_project(tmp_path / place)
+        (copy / "scenarios" / "prompts.jsonl").write_text('{"prompt_tokens": 5}\n' * 9)
+        names.append(python(copy, ask))
+    assert names[0] == names[1]
+    (copy / "baselines" / "fcfs.py").write_text((copy / "baselines" / "fcfs.py").read_text() + "\n")
+    assert python(copy, ask) != names[0]
+
+
+def test_what_cannot_change_a_result_is_not_in_the_name(tmp_path: Path) -> None:
+    assert run_name() == run_name("workers=7", f"results={tmp_path}", "tracking=none", "name=other")
+    assert run_name() == run_name("expected_minutes=3", "shows=[jct_s_mean]")
+
+
+def test_provenance_says_what_a_run_is_named_by(prompts: Path, tmp_path: Path) -> None:
+    cell = asking(prompts, f"results={tmp_path}")
+    run_cell(cell)
+    said = json.loads((cell.folder / "provenance.json").read_text())
+    assert said["code"] == cell.named.code
+    assert said["rests_on"]["files"] == {str(prompts): inputs.sha256(prompts)}
+    assert said["rests_on"]["versions"]["numpy"] == np.__version__
+    assert set(said["rests_on"]["versions"]) == set(named_by.COMPUTES)
+    assert said["rests_on"]["machine"] == {}

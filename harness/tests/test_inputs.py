@@ -1,0 +1,65 @@
+"""Of every file a process has one version, and knows when the disk has another."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from harness import inputs
+from harness.paths import ROOT
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    file = tmp_path / "trace.json"
+    file.write_text('{"a": 1}')
+    return file
+
+
+def test_what_is_the_same_has_not_changed(path: Path) -> None:
+    known = inputs.digests([path])
+    assert inputs.read_json(path) == {"a": 1}
+    path.write_text('{"a": 1}')
+    assert inputs.changed(known) == []
+
+
+def test_what_was_written_or_removed_has_changed(path: Path) -> None:
+    known = inputs.digests([path])
+    stamp = path.stat().st_mtime_ns
+    path.write_text('{"a": 2}')
+    # the same size and time: as an editor that keeps times leaves it
+    os.utime(path, ns=(stamp, stamp))
+    assert inputs.changed(known) == [str(path)]
+    path.unlink()
+    assert inputs.changed(known) == [str(path)]
+
+
+def test_what_was_read_in_another_version_has_changed_whatever_the_disk_holds(path: Path) -> None:
+    known = inputs.digests([path])
+    path.write_text('{"a": 2}')
+    assert inputs.read_json(path) == {"a": 2}
+    path.write_text('{"a": 1}')
+    assert inputs.changed(known) == [str(path)]
+
+
+def test_a_module_stays_what_it_was_when_it_was_loaded(path: Path) -> None:
+    first = inputs.sha256_imported(path)
+    path.write_text('{"a": 2}')
+    assert inputs.sha256_imported(path) == first != inputs.sha256(path)
+    assert inputs.changed({str(path): first}) == [str(path)]
+    assert inputs.changed({str(path): inputs.sha256(path)}) == [str(path)]
+
+
+def test_files_of_the_project_are_named_from_its_folder(path: Path) -> None:
+    assert inputs.name_of(ROOT / "harness" / "paths.py") == "harness/paths.py"
+    assert inputs.name_of(ROOT / "harness" / ".." / "README.md") == "README.md"
+    assert inputs.name_of(path) == str(path)
+    for name in ("harness/paths.py", str(path)):
+        assert inputs.name_of(inputs.path_of(name)) == name
+
+
+def test_the_program_is_what_is_on_the_disk() -> None:
+    assert inputs.digests_of(ROOT) == dict(inputs.PROGRAM)
+    assert inputs.changed(inputs.PROGRAM) == []
+    assert not [name for name in inputs.PROGRAM if "/tests/" in name]
+    assert {name.partition("/")[0] for name in inputs.PROGRAM} == set(inputs.TOPS)

@@ -1,0 +1,177 @@
+"""`python -m harness.results`: verify, list and compare run folders."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from harness.results import main
+from harness.runs.compare import axes, compared, selection
+from harness.runs.record import read_summaries, write_run
+from harness.runs.stats import paired_ratio
+
+NAMES = {"ours": {"rule": {"slots": 4}}, "theirs": {"rule": {"slots": 8}, "patience_s": 1.0}}
+JCT_S = {("ours", 1): 2.0, ("ours", 2): 3.0, ("theirs", 1): 4.0, ("theirs", 2): 9.0}
+
+
+def write(
+    scenario: Path, policy: str, requests: int, seed: int, *, code: int = 1, **summary: float
+) -> None:
+    """A run, as far as it is read."""
+    write_run(
+        scenario / f"{policy}{requests}{seed}{'' if code == 1 else code}",
+        config={
+            "policy": NAMES[policy],
+            "workload": {"requests": requests},
+            "seed": seed,
+            "chosen": {"policy": policy, "engine": "simulator"},
+        },
+        provenance={
+            "code": f"c{code}",
+            "started": f"2026-01-0{code}T00:00:0{seed}+00:00",
+            "engine": "simulated",
+        },
+        requests=pd.DataFrame({"id": [0]}),
+        gpu=pd.DataFrame({"gpu": [0]}),
+        iterations=None,
+        summary={"extra_s": 0.0, **summary},
+    )
+
+
+@pytest.fixture
+def results(tmp_path: Path) -> Path:
+    """Two policies, two numbers of requests, three seeds; a seed's factor is on both sides."""
+    for (policy, requests), jct_s in JCT_S.items():
+        for seed in range(3):
+            noise = 1.0 + 0.1 * seed + (0.01 * seed if policy == "ours" else 0.0)
+            write(tmp_path / "toy", policy, requests, seed, jct_s_mean=jct_s * noise)
+    return tmp_path
+
+
+def said(results: Path, capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    """What a command prints that succeeds."""
+    assert main([words[0], "--results", str(results), *words[1:]]) == 0
+    return capsys.readouterr().out
+
+
+def refused(results: Path, capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    """The sentence of bad input."""
+    assert main([words[0], "--results", str(results), *words[1:]]) == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err.count("\n") == 1
+    return printed.err
+
+
+def test_runs_as_they_were_written_are_verified(
+    results: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    printed = said(results, capsys, "verify")
+    assert printed == "12 runs are as they were written, 0 are not; 0 were set aside\n"
+
+
+@pytest.mark.parametrize("name", ["summary.json", "requests.parquet", "manifest.json"])
+def test_verify_names_what_is_damaged_and_changes_nothing(
+    results: Path, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    (results / "toy" / "ours10" / name).unlink()
+    (results / "toy" / "ours11" / "summary.json").write_text("{}")
+    before = sorted(results.rglob("*"))
+    assert main(["verify", "--results", str(results), "toy"]) == 1
+    first, second, last = capsys.readouterr().out.splitlines()
+    assert first == f"toy/ours10 has no {name}"
+    assert second == "toy/ours11 has another summary.json than was written"
+    assert last == "10 runs are as they were written, 2 are not; 0 were set aside"
+    assert sorted(results.rglob("*")) == before
+    read_summaries(results / "toy")
+    assert main(["verify", "--results", str(results)]) == (1 if name == "manifest.json" else 0)
+
+
+def test_list_says_what_every_run_is(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = said(results, capsys, "list").splitlines()
+    assert lines[0].split() == ["scenario", "run", "setting", "engine", "code", "date"]
+    assert len(lines) == 13
+    assert lines[1].split() == [
+        *("toy", "ours10"),
+        *("workload.requests=1", "policy=ours", "seed=0"),
+        *("simulated", "c1", "2026-01-01T00:00:00"),
+    ]
+
+
+def test_what_a_choice_brings_along_is_not_named_beside_it(results: Path) -> None:
+    found = axes(read_summaries(results / "toy"))
+    assert found == ["config.workload.requests", "config.chosen.policy"]
+
+
+def test_compare_pairs_seeds_in_every_common_setting(
+    results: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = said(results, capsys, "compare", "toy:policy=ours", "toy:policy=theirs").splitlines()
+    rows = [line.split() for line in lines if "jct_s_mean" in line]
+    assert [row[0] for row in rows] == ["1", "2"]
+    for row, requests in zip(rows, (1, 2), strict=True):
+        found = read_summaries(results / "toy")["jct_s_mean"]
+        values = {
+            policy: found[[f"{policy}{requests}{seed}" for seed in range(3)]].tolist()
+            for policy in NAMES
+        }
+        wanted = paired_ratio(values["ours"], values["theirs"])
+        assert " ".join(row[4:7]) == wanted.text(3)
+        assert float(row[2]) == pytest.approx(np.mean(values["ours"]), rel=1e-3)
+        assert row[7] == "3"
+    # A figure of zeros has no ratio.
+    assert [line.split()[4] for line in lines if "extra_s" in line] == ["-", "-"]
+    assert lines[-2] == "A: toy:policy=ours, 6 runs of the program c1"
+
+
+def test_two_runs_are_compared_without_an_interval(
+    results: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = str(results / "toy" / "ours10")
+    printed = said(results, capsys, "compare", path, "toy/theirs10", "--figures", "jct_s_mean")
+    assert "0.500 (1 seed)" in printed
+
+
+def test_a_scenario_is_compared_with_another_ones_runs_of_the_newest_program(
+    results: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for seed in range(3):
+        write(results / "more", "ours", 1, seed, code=1, jct_s_mean=100.0)
+        write(results / "more", "ours", 1, seed, code=2, jct_s_mean=1.0 + 0.11 * seed)
+    printed = said(results, capsys, "compare", "toy:policy=ours", "more", "--figures", "jct_s_mean")
+    assert "2.000 [2.000, 2.000]" in printed
+    assert "B: more, 3 runs of the program c2" in printed
+
+
+BAD: Mapping[str, tuple[str, ...]] = {
+    "No folder of runs is called 'nope'; known: toy": ("compare", "nope", "toy"),
+    "toy:policy: policy is no KEY=VALUE": ("compare", "toy:policy", "toy"),
+    "No key of these runs is called 'polisy'": ("compare", "toy:polisy=ours", "toy"),
+    "there are no runs of": ("compare", "toy:policy=nobodys", "toy"),
+    "No figure of both is called 'jct'": ("compare", "toy", "toy", "--figures", "jct"),
+    "the two have no runs in common": ("compare", "toy:seed=0", "toy:seed=1"),
+    "No scenario with runs is called 'nowhere'": ("verify", "nowhere"),
+    "No scenario with runs is called 'toys'; closest: toy": ("list", "toys"),
+}
+
+
+@pytest.mark.parametrize("sentence", BAD)
+def test_bad_names_are_one_sentence(
+    results: Path, capsys: pytest.CaptureFixture[str], sentence: str
+) -> None:
+    assert refused(results, capsys, *BAD[sentence]).startswith(f"error: {sentence}")
+
+
+def test_two_runs_for_one_place_are_refused(results: Path) -> None:
+    rows = selection("toy", results).rows()
+    twice = pd.concat([rows, rows.set_axis([f"{name}x" for name in rows.index])])
+    with pytest.raises(ValueError, match="are of the same setting and seed: name one of them"):
+        compared(twice, rows, ["jct_s_mean"])
+
+
+def test_a_folder_without_runs_has_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    printed = said(tmp_path, capsys, "verify")
+    assert printed == "0 runs are as they were written, 0 are not; 0 were set aside\n"
+    assert said(tmp_path, capsys, "list").split()[:2] == ["scenario", "run"]

@@ -1,0 +1,237 @@
+"""Files of requests with their times: our own columns, or those of published traces as they are.
+
+A trace is recognised by its columns. All become our own: `arrival_s`, `prompt_tokens` and
+`output_tokens`, and where the file has them `service`, `tenant`, `app`, `deadline_s`,
+`predicted_tokens` and the text `prompt`. What is damaged is refused with file and row.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from harness import inputs
+from harness.workloads.prompts import MOST, read_rows, token_counts
+
+Floats = NDArray[np.float64]
+
+ARRIVAL, PROMPT_TOKENS, OUTPUT_TOKENS = "arrival_s", "prompt_tokens", "output_tokens"
+OPTIONAL = ("service", "tenant", "app", "deadline_s", "predicted_tokens", "prompt")
+CSV = frozenset({".csv"})
+IDS = ("id", "request_id")
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """A kind of trace: its column for each of ours, and what its times are.
+
+    `to_s` makes seconds of its column of times; where there is none all requests come at once.
+    Times from the `first` request on count from there. Requests that were never answered are
+    listed with 0 tokens where it says so, and left out.
+    """
+
+    name: str
+    columns: Mapping[str, str]
+    to_s: Callable[["pd.Series[float]"], "pd.Series[float]"] = lambda times: times
+    first: bool = False
+    lists_failed: bool = False
+    needed: frozenset[str] = field(init=False)
+
+    def __post_init__(self) -> None:
+        """What a file must have to be of this kind."""
+        must = (ARRIVAL, PROMPT_TOKENS, OUTPUT_TOKENS)
+        kept = frozenset(theirs for ours, theirs in self.columns.items() if ours in must)
+        object.__setattr__(self, "needed", kept)
+
+
+def _clock_s(times: "pd.Series[float]") -> "pd.Series[float]":
+    """Seconds since the first of dates with times of day; NaN for what is none."""
+    dates = pd.to_datetime(times, errors="coerce", utc=True, format="ISO8601")
+    return (dates - dates.min()) / pd.Timedelta(1, "s")
+
+
+def _milliseconds(times: "pd.Series[float]") -> "pd.Series[float]":
+    return pd.to_numeric(times, errors="coerce") / 1000.0
+
+
+OWN = Format("own", {name: name for name in (ARRIVAL, PROMPT_TOKENS, OUTPUT_TOKENS, *OPTIONAL)})
+TEXTS = Format("own, with texts", {name: name for name in (ARRIVAL, OUTPUT_TOKENS, *OPTIONAL)})
+FORMATS = (
+    OWN,
+    Format(  # github.com/Azure/AzurePublicDataset: AzureLLMInferenceTrace_*.csv of 2023 and 2024
+        "Azure LLM",
+        {ARRIVAL: "TIMESTAMP", PROMPT_TOKENS: "ContextTokens", OUTPUT_TOKENS: "GeneratedTokens"},
+        to_s=_clock_s,
+        first=True,
+    ),
+    Format(  # github.com/kvcache-ai/Mooncake: *_trace.jsonl, milliseconds
+        "Mooncake",
+        {ARRIVAL: "timestamp", PROMPT_TOKENS: "input_length", OUTPUT_TOKENS: "output_length"},
+        to_s=_milliseconds,
+    ),
+    Format(  # github.com/HPMLL/BurstGPT: BurstGPT_*.csv; answers of 0 tokens are failures
+        "BurstGPT",
+        {
+            ARRIVAL: "Timestamp",
+            PROMPT_TOKENS: "Request tokens",
+            OUTPUT_TOKENS: "Response tokens",
+            "service": "Model",
+        },
+        first=True,
+        lists_failed=True,
+    ),
+    Format(  # github.com/alibaba/ServeGen: what its save_requests_to_csv writes
+        "ServeGen",
+        {ARRIVAL: "timestamp", PROMPT_TOKENS: "input_tokens", OUTPUT_TOKENS: "output_tokens"},
+    ),
+    Format(  # the same with the times in our column, as its authors' tables are often kept
+        "tokens in and out",
+        {
+            ARRIVAL: ARRIVAL,
+            PROMPT_TOKENS: "input_tokens",
+            OUTPUT_TOKENS: OUTPUT_TOKENS,
+            "tenant": "client",
+        },
+    ),
+    Format(  # ServeGen, data/offline/trace_d to _f.jsonl: submitted as one batch
+        "ServeGen, offline",
+        {PROMPT_TOKENS: "input_length", OUTPUT_TOKENS: "output_length"},
+    ),
+    TEXTS,
+)
+
+
+def read_trace(path: Path) -> pd.DataFrame:
+    """The requests of a file, in our columns, by arrival; a row's number is in the index, from 1.
+
+    Raises ValueError with file and row for a time, a length or a number that is missing, negative
+    or none, for rows out of order and for an id that is there twice; with the columns for a file of
+    no known kind.
+    """
+    return _read(path, inputs.sha256(path))
+
+
+@lru_cache(maxsize=4)  # the cells of a matrix mostly read the same one
+def _read(path: Path, digest: str) -> pd.DataFrame:
+    rows = read_rows(path)
+    if rows.empty:
+        raise ValueError(f"{path} has no rows")
+    rows.index = pd.RangeIndex(1, len(rows) + 1)
+    kind = format_of(path, rows)
+    _refuse_twice(path, rows)
+    if kind.lists_failed:
+        rows = rows[rows[kind.columns[OUTPUT_TOKENS]] != 0]
+    found = {ours: rows[theirs] for ours, theirs in kind.columns.items() if theirs in rows}
+    named = {ours: kind.columns[ours] for ours in found}
+    out = pd.DataFrame(index=rows.index)
+    out[ARRIVAL] = _arrivals(path, kind, found.get(ARRIVAL), rows)
+    out[PROMPT_TOKENS] = (
+        _tokens(path, found[PROMPT_TOKENS], named[PROMPT_TOKENS])
+        if PROMPT_TOKENS in found
+        else token_counts(str(path), rows[["prompt"]].reset_index(drop=True))
+    )
+    out[OUTPUT_TOKENS] = _tokens(path, found[OUTPUT_TOKENS], named[OUTPUT_TOKENS])
+    for name in ("deadline_s", "predicted_tokens"):
+        if name in found:
+            out[name] = _numbers(path, found[name], named[name], least=0.0, may_lack=True)
+    for name in ("service", "tenant", "app", "prompt"):
+        if name in found:
+            out[name] = found[name]
+            _refuse(path, found[name], found[name].isna().to_numpy(), named[name], "is missing")
+    _check_deadlines(path, out)
+    return out
+
+
+def format_of(path: Path, rows: pd.DataFrame) -> Format:
+    """The first kind all whose columns a file has. Raises ValueError for none."""
+    there = set(map(str, rows.columns))
+    for kind in FORMATS:
+        if kind.needed <= there and (kind is not TEXTS or "prompt" in there):
+            return kind
+    kinds = "; ".join(f"{it.name}: {', '.join(sorted(it.needed))}" for it in FORMATS[:-1])
+    raise ValueError(
+        f"{path} has the columns {', '.join(map(str, rows.columns))}, those of no trace ({kinds})"
+    )
+
+
+def _arrivals(
+    path: Path, kind: Format, times: "pd.Series[float] | None", rows: pd.DataFrame
+) -> "pd.Series[float]":
+    """Seconds at which requests come, ascending."""
+    if times is None:
+        return pd.Series(0.0, rows.index)
+    column = kind.columns[ARRIVAL]
+    seconds = kind.to_s(times)
+    if kind.to_s is not _clock_s:
+        _numbers(path, times, column, least=0.0)
+    arrival_s = seconds.astype(float)
+    _refuse(path, times, arrival_s.isna().to_numpy(), column, "is no time")
+    if kind.first:
+        arrival_s = arrival_s - arrival_s.iloc[0]
+    back = np.diff(arrival_s.to_numpy(), prepend=-np.inf) < 0
+    _refuse(path, times, back, column, "is before that of the row ahead: sort the file by it")
+    return arrival_s
+
+
+def _tokens(path: Path, given: "pd.Series[float]", column: str) -> "pd.Series[int]":
+    """Whole numbers from 1 on."""
+    numbers = _numbers(path, given, column, least=1.0)
+    odd = (numbers % 1 != 0) | (numbers > MOST)
+    _refuse(path, given, odd.to_numpy(), column, "is no number of tokens")
+    return numbers.astype(np.int64)
+
+
+def _numbers(
+    path: Path, given: "pd.Series[float]", column: str, *, least: float, may_lack: bool = False
+) -> "pd.Series[float]":
+    """Finite numbers from `least` on; NaN only where a row may lack one."""
+    lacks = given.isna()
+    plain = given.where(given.map(_may_be_number)) if given.dtype in (object, bool) else given
+    numbers = pd.to_numeric(plain, errors="coerce").astype(float)
+    _refuse(path, given, (lacks & (not may_lack)).to_numpy(), column, "is missing")
+    _refuse(
+        path, given, ~np.isfinite(numbers.to_numpy()) & ~lacks.to_numpy(), column, "is no number"
+    )
+    _refuse(path, given, (numbers < least).to_numpy(), column, f"must be at least {least:g}")
+    return numbers
+
+
+def _may_be_number(value: object) -> bool:
+    return isinstance(value, str | int | float | np.number) and not isinstance(value, bool)
+
+
+def _check_deadlines(path: Path, out: pd.DataFrame) -> None:
+    if "deadline_s" in out:
+        late = (out["deadline_s"] <= out[ARRIVAL]).to_numpy()
+        _refuse(path, out["deadline_s"], late, "deadline_s", "is no later than the arrival")
+
+
+def _refuse_twice(path: Path, rows: pd.DataFrame) -> None:
+    """Refuse a column that is there twice, and a row with the id of an earlier one."""
+    if CSV & set(path.suffixes):
+        header = pd.read_csv(path, header=None, nrows=1, dtype=str).iloc[0]
+        if header.duplicated().any():
+            raise ValueError(f"{path} has the column {header[header.duplicated()].iloc[0]} twice")
+    for column in IDS:
+        if column in rows:
+            _refuse(
+                path,
+                rows[column],
+                rows[column].astype(str).duplicated().to_numpy(),
+                column,
+                "came before",
+            )
+
+
+def _refuse(
+    path: Path, values: "pd.Series[float]", bad: NDArray[np.bool_], column: str, why: str
+) -> None:
+    if bad.any():
+        place = int(np.argmax(bad))
+        value = values.tolist()[place]
+        said = "" if why == "is missing" else f" {value!r:.60}"
+        raise ValueError(f"{path} row {values.index[place]}: {column}{said} {why}")
