@@ -49,7 +49,7 @@ def cell_of(plain: Mapping[str, Any], place: Place, chosen: Mapping[str, str]) -
     hardware, record = plain["hardware"], plain["record"]
     costs = _costs(hardware)
     workload_factory: WorkloadFactory = build(
-        plain["workload"], path="workload", kind=WorkloadFactory
+        plain["workload"], path="workload", offered={"costs": costs}, kind=WorkloadFactory
     )
     models = workload_factory.models
     engine, system = _serving(plain, models, believed=costs, true=costs)

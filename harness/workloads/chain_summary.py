@@ -13,7 +13,7 @@ from harness.costs.model_facts import ModelFacts, model_facts
 from harness.interface.entities import Service, ServiceId
 from harness.interface.graph import Edges
 from harness.predictors.ecdf import load_lengths
-from harness.workloads.settings import require_positive
+from harness.workloads.settings import require_positive, require_start
 from harness.workloads.workload import Workload
 
 Ints = NDArray[np.int64]
@@ -45,8 +45,10 @@ class ChainSummary:
         evaluation_template_tokens: int,
         true_lengths: Mapping[str, str],
         output_scale: float,
+        starts_s: float,
     ) -> None:
         """Raises ValueError for an unknown model or a count that is not positive."""
+        self._starts_s = require_start(starts_s)
         require_positive(
             "workload",
             documents=documents,
@@ -119,7 +121,7 @@ class ChainSummary:
             deadline_s=np.full(count, np.nan),
             edges=edges,
             own_tokens=own_tokens,
-        )
+        ).later(self._starts_s)
 
     def _answers(self, facts: ModelFacts, count: int, rng: np.random.Generator) -> Ints:
         """True lengths of so many answers of a model."""

@@ -10,9 +10,11 @@ from harness.costs.iteration import (
 from harness.costs.model import PARTS, ProfileCosts
 from harness.costs.model_facts import load_models
 from harness.costs.profiles import read_profiles
+from harness.fidelity.lines import sources
 from harness.interface.entities import ServiceId, Work
 from harness.paths import PROFILES
 
+(SHARED,) = sources()["shares"]  # the folder of what was measured on shares of the SMs
 VICUNA = ServiceId("vicuna-13b-v1.5")
 SIZES = (1, 2, 4)
 
@@ -150,11 +152,9 @@ def test_a_share_of_the_gpu_stretches_all_but_the_fixed_cost() -> None:
 
 def test_a_share_is_as_slow_as_it_was_measured() -> None:
     """At a measured share and number of requests the stored ratio, between them in between."""
-    costs = ProfileCosts(
-        gpu="A100-80G", profile_dir="a100_80g_muxserve", memory_share=0.9, parts=PARTS
-    )
+    costs = ProfileCosts(gpu="A100-80G", profile_dir=SHARED, memory_share=0.9, parts=PARTS)
     llama = ServiceId("llama-13b")
-    shares = read_profiles(PROFILES / "a100_80g_muxserve")["llama-13b", 1].sm_shares
+    shares = read_profiles(PROFILES / SHARED)["llama-13b", 1].sm_shares
     assert shares is not None
 
     def slowdown(work: Work, share: float) -> float:
