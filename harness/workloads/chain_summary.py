@@ -48,7 +48,6 @@ class ChainSummary:
         starts_s: float,
     ) -> None:
         """Raises ValueError for an unknown model or a count that is not positive."""
-        self._starts_s = require_start(starts_s)
         require_positive(
             "workload",
             documents=documents,
@@ -61,12 +60,12 @@ class ChainSummary:
         if not chunks_sigma >= 0:
             raise ValueError(f"workload.chunks_sigma is {chunks_sigma}, it cannot be negative")
         self._documents, self._evaluations = documents, evaluations
+        self._starts_s, self._longest = require_start(starts_s), dict(longest_chunks)
         self._facts = (model_facts(summariser), model_facts(evaluator))
         self._limit, self._scale = max_output_tokens, output_scale
         self._lengths = {name: true_lengths.get(name, name) for name in (summariser, evaluator)}
         self._chunk_tokens = chunk_tokens
         self._median, self._sigma = median_chunks, chunks_sigma
-        self._longest = dict(longest_chunks)
         self._templates = (summary_template_tokens, evaluation_template_tokens)
         self.models = (summariser, evaluator)
         self.files: Mapping[str, str] = {}

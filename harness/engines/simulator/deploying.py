@@ -25,8 +25,8 @@ class Deployer:
 
     A group that is to go ends its iteration in flight first. Its unfinished requests keep what
     they have generated, lose their KV, and go to the groups of their service, or wait for one.
-    `resident` are the services whose weights the last group of some GPUs has left there: a group on
-    just these GPUs does not load them again.
+    `resident` has, by name, the group that last loaded, as long as no other has come to its GPUs:
+    its successor of that name on just those GPUs loads only the services that it did not have.
     """
 
     lifecycle: Lifecycle
@@ -42,7 +42,7 @@ class Deployer:
     stopping: list[LiveGroup] = field(default_factory=list)
     occupied: dict[GpuId, LiveGroup] = field(default_factory=dict)
     announced: set[int] = field(default_factory=set)
-    resident: dict[tuple[GpuId, ...], frozenset[ServiceId]] = field(default_factory=dict)
+    resident: dict[GroupId, Group] = field(default_factory=dict)
 
     @property
     def state(self) -> LiveState:
@@ -143,7 +143,7 @@ class Deployer:
                 continue
             for gpu in live.group.gpus:
                 self.occupied[gpu] = live
-            starting.append((live, live.group.services - self._take_over(live.group.gpus)))
+            starting.append((live, live.group.services - self._taken_over(live.group)))
         replicas = Counter(service for _, missing in starting for service in missing)
         for live, missing in starting:
             live.loads_from_s = self.state.now_s
@@ -151,12 +151,17 @@ class Deployer:
             live.ready_s = live.loads_from_s + load_s
             self.timeline.add(live.ready_s, Kind.GROUP_READY, live)
 
-    def _take_over(self, gpus: tuple[GpuId, ...]) -> frozenset[ServiceId]:
-        """Services whose weights are on just these GPUs, which now are a new group's."""
-        there = self.resident.get(gpus, frozenset())
-        for others in [others for others in self.resident if set(others) & set(gpus)]:
-            del self.resident[others]
-        return there
+    def _taken_over(self, group: Group) -> frozenset[ServiceId]:
+        """Services whose weights its namesake has left on just its GPUs, which now are the group's.
+
+        A group of another name is another engine, which finds nothing loaded.
+        """
+        before = self.resident.get(group.id)
+        for name, other in list(self.resident.items()):
+            if set(other.gpus) & set(group.gpus):
+                del self.resident[name]
+        same = before is not None and before.gpus == group.gpus
+        return before.services if before is not None and same else frozenset()
 
     def _load_s(
         self, missing: frozenset[ServiceId], tensor_parallel: int, replicas: Mapping[ServiceId, int]
@@ -179,7 +184,7 @@ class Deployer:
         if live.is_stopping:
             return False
         now_s, groups = self.state.now_s, self.groups.values()
-        self.resident[live.group.gpus] = live.group.services
+        self.resident[live.group.id] = live.group
         self._record_load(live)
         if all(other.ready_s <= now_s for other in groups):
             self.tell(Deployed(now_s, self.state.deployment))
