@@ -6,8 +6,8 @@ Idea       Every iteration the requests with the fewest predicted tokens left ru
            loses its slot to a newcomer drops its KV and is recomputed later.
 Map        -                              -> the order in `schedule`
 Constants  `max_num_seqs`: requests that run at once, from the scenario
-Differs    a prediction that is overrun counts as one token left; without a prediction the limit
-           stands in for the length
+Differs    a prediction that is overrun counts as one token left, by how far among those; without
+           a prediction the limit stands in for the length
 Checked    baselines/tests/test_srtf.py::test_a_short_newcomer_takes_a_seat_by_hand
 """
 
@@ -50,8 +50,10 @@ class Srtf:
         return draft.decision(steady=not changes and all(map(is_decode, order[:max_num_seqs])))
 
 
-def _remaining(request: RequestView) -> tuple[float, int]:
+def _remaining(request: RequestView) -> tuple[float, float, int]:
+    """Tokens left, at least one; who has overrun by more comes first, so that orders stay."""
     length: float = request.facts.max_output_tokens
     if request.predicted is not None:
         length = request.predicted.mean_tokens
-    return max(1.0, length - request.generated_tokens), request.facts.id
+    left = length - request.generated_tokens
+    return max(1.0, left), left, request.facts.id

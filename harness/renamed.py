@@ -19,7 +19,7 @@ CLASSES = MappingProxyType({"BatchRule": "ContinuousBatching", "RequestBatches":
 """Class that a `_target_` may name -> its name now."""
 
 _SAME_NAME = {
-    "harness.claims": "ranges verdicts",
+    "harness.claims": "verdicts",
     "harness.costs": "compiled local_hardware roofline uncertainty",
     "harness.engines": "recorder",
     "harness.fitting": "iteration_rows linear_profile operator_rates query_latency roofline_across",

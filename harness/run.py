@@ -15,6 +15,7 @@ from pathlib import Path
 INTERRUPTED = 130
 """Exit code after Ctrl-C, as shells have it."""
 TERMINATED = 128 + signal.SIGTERM
+_SWEEP = {"-m", "--multirun"}
 _LAST = {INTERRUPTED: "interrupted", TERMINATED: "ended by SIGTERM"}
 
 
@@ -238,6 +239,8 @@ def main() -> int:
     try:
         sys.argv[1:] = without_trust(sys.argv[1:])
         hydra.main(config_path="../scenarios", config_name="run", version_base="1.3")(job)()
+        if not codes and _SWEEP.issuperset(word for word in sys.argv[1:] if word[:1] == "-"):
+            codes.append(_refused(ValueError("there is nothing to run: a range of -m is empty")))
     except _BAD_INPUT as error:
         codes.append(_refused(error))
     except _Terminated:

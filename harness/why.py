@@ -22,16 +22,15 @@ PARTS = ("waiting_s", "preempted_s", "prefill_s", "decode_s", "paused_s")
 def parts(requests: pd.DataFrame) -> pd.DataFrame:
     """Seconds of every finished request in each of `PARTS`; they add up to its completion time."""
     done = requests[requests["finished_s"].notna()]
-    total = done["finished_s"] - done["arrival_s"]
     frame = pd.DataFrame(
         {
-            "waiting_s": done["started_s"] - done["arrival_s"],
+            "waiting_s": done["waiting_s"],
             "preempted_s": done["preempted_s"],
             "prefill_s": done["prefill_s"],
             "decode_s": done["gpu_s"] - done["prefill_s"],
+            "paused_s": done["paused_s"],
         }
     )
-    frame["paused_s"] = (total - frame.sum(axis=1)).where(lambda left: left.abs() > 1e-9, 0.0)
     return frame.set_index(done["request"])
 
 

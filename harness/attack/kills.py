@@ -20,6 +20,7 @@ import pandas as pd
 
 from harness.attack.cases import BASE
 from harness.paths import ROOT
+from harness.runs.leftovers import TEMPORARY
 
 CELLS = 6
 SWEEP = (*BASE, "workload.requests=300", f"+matrix.seed={[*range(CELLS)]}".replace(" ", ""))
@@ -128,7 +129,12 @@ def _compared(results: Path, whole: Path) -> str:
 
 def _runs(results: Path) -> dict[str, Path]:
     """Run folders by name; half-written ones too, which must not be left."""
-    return {path.name: path for path in results.glob("*/*") if path.is_dir()}
+    folders = {path.name: path for path in results.glob("*/*") if path.is_dir()}
+    return {
+        name: path
+        for name, path in folders.items()
+        if not name.startswith(".") or name.startswith(TEMPORARY)
+    }
 
 
 def _is_same(one: Path, other: Path) -> bool:

@@ -2,7 +2,8 @@
 
 Runs a designed sweep several times over, in turn, after a warm-up; the least seconds of each
 iteration over the repetitions are fitted, since what a shared machine adds is never negative. How
-much slower a typical repetition was than its least is kept as `slowdown`, and multiplied in.
+much slower a typical repetition was than its least is kept as `slowdown`, and multiplied in. One
+that is interrupted goes on where it was when it is called again.
 """
 
 import argparse
@@ -10,9 +11,11 @@ import json
 import sys
 from pathlib import Path
 
+from harness.calibrate.kept import Kept
 from harness.calibrate.stored import profile, residuals
 from harness.calibrate.sweep import ARRIVALS, REQUESTS, Sweep, measure
 from harness.costs.asked_gpu import GIVEN, facts_of, keep_facts
+from harness.costs.model_config import is_config
 from harness.costs.model_facts import model_facts
 from harness.costs.nvml import open_nvml
 from harness.costs.profiles import CALIBRATION
@@ -20,6 +23,7 @@ from harness.engines.vllm.engine import Vllm
 from harness.engines.vllm.group import engine_name, has_gpus
 from harness.interface.entities import Cluster, GpuId, Group, GroupId, Service, ServiceId
 from harness.paths import PROFILES
+from harness.runs.provenance import machine
 
 
 def calibrate(
@@ -30,29 +34,42 @@ def calibrate(
     Beside it goes the roofline that stands for whatever was not measured, in blocks of this engine.
     """
     facts = model_facts(model)
-    service = Service(ServiceId(model), facts.kv_bytes_per_token, facts.max_context_tokens)
+    service = Service(ServiceId(facts.name), facts.kv_bytes_per_token, facts.max_context_tokens)
     group = Group(GroupId("calibrated"), frozenset({service.id}), (GpuId(0),))
+    stem = Path(model).resolve().parent.name if is_config(model) else model
     sweep = Sweep(engine.settings(service, group), service)
+    kept = Kept(
+        out / f".{stem}.measured.jsonl",
+        {
+            "model": facts.name,
+            "gpu": gpu,
+            "engine": engine_name(),
+            "machine": machine(),
+            "kv": [sweep.kv_blocks, sweep.block_tokens],
+            "most_requests": most_requests,
+        },
+    )
     try:
-        samples, seconds = measure(sweep, repeats, most_requests)
+        samples, seconds = measure(sweep, repeats, most_requests, kept)
     finally:
         sweep.stop()
-    content = profile(model, gpu, samples, seconds, sweep)
+    content = profile(facts.name, gpu, samples, seconds, sweep)
     out.mkdir(parents=True, exist_ok=True)
-    path = out / f"{model}.json"
+    path = out / f"{stem}.json"
     path.write_text(json.dumps(content, sort_keys=True, indent=1) + "\n", encoding="utf-8")
     roofline = json.loads((PROFILES / "roofline" / CALIBRATION).read_text(encoding="utf-8"))
     roofline["block_tokens"] = sweep.block_tokens
     text = json.dumps(roofline, sort_keys=True, indent=1) + "\n"
     (out / CALIBRATION).write_text(text, encoding="utf-8")
-    residuals(samples, seconds, f"{model}, {engine_name()}").savefig(out / f"{model}.png", dpi=110)
+    residuals(samples, seconds, f"{stem}, {engine_name()}").savefig(out / f"{stem}.png", dpi=110)
+    kept.discard()
     return path
 
 
 def _options(arguments: list[str] | None) -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(prog="python -m harness.calibrate", description=__doc__)
-    parser.add_argument("--model", nargs="+", default=["tiny"], help="names in models.json")
+    parser.add_argument("--model", nargs="+", default=["tiny"], help="names, or configs")
     parser.add_argument("--gpu", default="CPU", help="what it runs on; in gpus.json or any name")
     for fact in GIVEN:
         parser.add_argument(f"--gpu-{fact.replace('_', '-')}", type=float)

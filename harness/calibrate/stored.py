@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from harness.calibrate.fit import TOKEN_KNOTS, features, fit, knots_of, phases
-from harness.calibrate.sweep import Sample
+from harness.calibrate.kept import Sample
 from harness.engines.vllm.group import engine_name
 
 Floats = NDArray[np.float64]

@@ -2,12 +2,14 @@
 
 import time
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 import ray
 from numpy.typing import NDArray
 
 from baselines.fcfs import Fcfs
+from harness.calibrate.kept import Kept, Sample
 from harness.engines.vllm.group import (
     EngineSettings,
     Submission,
@@ -39,19 +41,6 @@ SPREAD = 0.7  # sigma of the logarithm of prompt lengths: unequal ones cost more
 LONGEST = 700
 ANSWER_TOKENS = 12
 LEAST_REPEATS, MOST_S = 2, 480.0
-
-
-@dataclass(frozen=True, slots=True)
-class Sample:
-    """One iteration: what it computed, and its seconds by part."""
-
-    prompts: int
-    prompt_tokens: int
-    attended: float
-    decodes: int
-    context_tokens: int
-    longest_tokens: int
-    seconds: tuple[float, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,19 +185,48 @@ def _sample(iteration: Iteration, kv: dict[int, int], began_s: float, ended_s: f
     )
 
 
+class Measurable(Protocol):
+    """What designed runs go through."""
+
+    kv_blocks: int
+    block_tokens: int
+
+    def run(self, designed: Designed) -> list[Sample]:
+        """The iterations of one run."""
+
+
 def measure(
-    sweep: Sweep, repeats: int, most_requests: int
+    sweep: Measurable, repeats: int, most_requests: int, kept: Kept
 ) -> tuple[list[Sample], NDArray[np.float64]]:
-    """Every iteration of the design, and its seconds (repetition, iteration, part)."""
+    """Every iteration of the design, and its seconds (repetition, iteration, part).
+
+    Runs that were kept before are not made again.
+    """
     runs = design(sweep.kv_blocks * sweep.block_tokens, most_requests)
-    for designed in runs[:: max(1, len(runs) // 8)]:
-        sweep.run(designed)
-    kept: list[list[Sample]] = []
-    started_s = time.monotonic()
-    while len(kept) < repeats:
-        kept.append([s for run in runs for s in sweep.run(run)])
+    if kept:
+        print(f"goes on behind {len(kept)} of {len(runs) * repeats} runs", flush=True)
+    if len(kept) < len(runs) * repeats:
+        for designed in runs[:: max(1, len(runs) // 8)]:
+            sweep.run(designed)
+    found: list[list[Sample]] = []
+    started_s, before = time.monotonic(), len(kept) // len(runs)
+    while len(found) < repeats:
+        found.append(_repetition(sweep, runs, len(found), kept))
         spent_s = time.monotonic() - started_s
-        print(f"repetition {len(kept)}: {len(kept[-1])} iterations, {spent_s:.0f} s", flush=True)
-        if len(kept) >= LEAST_REPEATS and spent_s * (1 + 1 / len(kept)) > MOST_S:
+        print(f"repetition {len(found)}: {len(found[-1])} iterations, {spent_s:.0f} s", flush=True)
+        here = max(1, len(found) - before)
+        if len(found) >= LEAST_REPEATS and spent_s * (1 + 1 / here) > MOST_S:
             break
-    return kept[0], np.array([[s.seconds for s in samples] for samples in kept])
+    return found[0], np.array([[s.seconds for s in samples] for samples in found])
+
+
+def _repetition(sweep: Measurable, runs: list[Designed], number: int, kept: Kept) -> list[Sample]:
+    """All runs of one repetition."""
+    every: list[Sample] = []
+    for place, designed in enumerate(runs):
+        samples = kept.get(number, place)
+        if samples is None:
+            samples = sweep.run(designed)
+            kept.add(number, place, samples)
+        every += samples
+    return every

@@ -225,9 +225,13 @@ class ProfileCosts:
         """Relative errors of whole iterations on what the fit had not seen, by phase."""
         return self._iteration(service, tensor_parallel).error
 
+    def measured_ranges(self, service: str, tensor_parallel: int) -> Mapping[str, tuple[int, int]]:
+        """Smallest and largest measured value of each quantity; none of a roofline."""
+        return self._iteration(service, tensor_parallel).valid
+
     def outside_validity(self, service: str, tensor_parallel: int, work: Work) -> str | None:
         """Sentence on the first quantity outside the measured range; None if all are inside."""
-        valid = self._iteration(service, tensor_parallel).valid
+        valid = self.measured_ranges(service, tensor_parallel)
         context = work.context_tokens if work.decode_requests else 0
         asked = {
             "requests": max(work.prefill_requests, work.decode_requests),

@@ -2,7 +2,7 @@
 
 import difflib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from types import MappingProxyType
 from typing import Annotated, Any
@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from pydantic import Field
 
+from harness.costs.model_config import config_facts, is_config, norm_parameters
 from harness.paths import PROFILES
 from harness.schema import STRICT, Count, fits, read_json
 
@@ -132,11 +133,26 @@ def model_of(service: str) -> str:
 
 
 def model_facts(service: str) -> ModelFacts:
-    """Facts of a service's model. Raises ValueError, with the closest names, if it is unknown."""
+    """Facts of a service's model: a name in models.json, or the path of a Hugging Face config.
+
+    Raises ValueError, with the closest names, if it is unknown, and for a config that is damaged.
+    """
     models, name = load_models(), model_of(service)
+    if is_config(name):
+        return _of_config(name)
     if name not in models:
         raise ValueError(unknown_name("model", name, models))
     return models[name]
+
+
+@cache
+def _of_config(name: str) -> ModelFacts:
+    """Facts from a config; nobody has measured such a model, so its costs are the roofline's."""
+    stated = config_facts(name)
+    facts = ModelFacts(**stated, parameters=0)
+    matrices = facts.layers * facts.layer_parameters
+    embedded = facts.embeddings * facts.vocab_size * facts.hidden_size
+    return replace(facts, parameters=matrices + embedded + norm_parameters(stated))
 
 
 def unknown_name(kind: str, name: str, known: Mapping[str, object]) -> str:

@@ -11,12 +11,21 @@ from harness.workloads.workload import Ints, Workload
 
 def _names(names: Sequence[str], number: Ints, count: int) -> "pd.Categorical[str]":
     """A column of names; without numbers all have the first."""
-    codes = number if len(number) else np.zeros(count, np.int64)
-    return pd.Categorical.from_codes(codes, categories=pd.Index(names))
+    known = pd.Index(names)
+    return pd.Categorical(
+        known[number if len(number) else np.zeros(count, np.int64)], categories=known
+    )
 
 
 def request_frame(workload: Workload, arrays: RequestArrays) -> pd.DataFrame:
-    """One row per request: times, tokens, preemptions; NaN where it did not come to that."""
+    """One row per request: times, tokens, preemptions; NaN where it did not come to that.
+
+    A request waits until it starts, runs in iterations (`gpu_s`), is preempted, or pauses, holding
+    KV: these seconds add up to its completion time.
+    """
+    waiting_s = arrays.started_s - arrays.arrival_s
+    total_s = arrays.finished_s - arrays.arrival_s
+    paused_s = total_s - waiting_s - arrays.gpu_s - arrays.preempted_s
     names = pd.Index([str(s.id) for s in workload.services])
     return pd.DataFrame(
         {
@@ -33,7 +42,10 @@ def request_frame(workload: Workload, arrays: RequestArrays) -> pd.DataFrame:
             "started_s": arrays.started_s,
             "gpu_s": arrays.gpu_s,
             "prefill_s": arrays.prefill_s,
+            "waiting_s": waiting_s,
             "preempted_s": arrays.preempted_s,
+            # What rounding leaves is no pause.
+            "paused_s": np.where(np.abs(paused_s) > 1e-9, paused_s, 0.0 * paused_s),
             "preemptions": arrays.preemptions,
         }
     )

@@ -7,6 +7,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from harness.engines.iteration_log import Row
+from harness.engines.state import LOG_COLUMNS
 from harness.interface.entities import Group, ServiceId
 from harness.interface.events import Event
 
@@ -33,6 +35,7 @@ class Recorder:
     decision_s: dict[str, list[float]] = field(default_factory=dict)
     _intervals: list[tuple[Group, GpuUse, NDArray[np.float64]]] = field(default_factory=list)
     _iterations: list[pd.DataFrame] = field(default_factory=list)
+    _rows: dict[Group, list[Row]] = field(default_factory=dict)
 
     def event(self, event: Event) -> None:
         """Keep an event, if asked to."""
@@ -52,6 +55,15 @@ class Recorder:
         """Runs of equal iterations, one row each."""
         if self.keep_iterations and len(rows):
             self._iterations.append(rows.assign(group=group.id))
+
+    def iteration(self, group: Group, row: Row) -> None:
+        """One run of equal iterations, in the columns of `LOG_COLUMNS`."""
+        if self.keep_iterations:
+            self._rows.setdefault(group, []).append(row)
+
+    def groups(self) -> dict[str, Group]:
+        """Groups that have computed or loaded, by name."""
+        return {group.id: group for group, _, _ in self._intervals}
 
     def deployed(self) -> set[tuple[ServiceId, int]]:
         """Services that have computed, each with the tensor-parallel degrees at which it has."""
@@ -83,6 +95,11 @@ class Recorder:
 
     def iteration_frame(self) -> pd.DataFrame | None:
         """Every run of equal iterations by start, or None when they were not kept."""
-        if not self._iterations:
+        frames = [
+            pd.DataFrame(rows, columns=list(LOG_COLUMNS)).assign(group=group.id)
+            for group, rows in self._rows.items()
+        ]
+        frames += self._iterations
+        if not frames:
             return None
-        return pd.concat(self._iterations).sort_values("start_s", ignore_index=True, kind="stable")
+        return pd.concat(frames).sort_values("start_s", ignore_index=True, kind="stable")

@@ -24,8 +24,14 @@ LOG_COLUMNS = (
     "decode_requests",
     "context_tokens",
     "longest_tokens",
+    "held_tokens",
+    "promised_tokens",
+    "lent_tokens",
+    "free_tokens",
+    "waiting_requests",
+    "paused_requests",
 )
-"""Columns of the log of iterations, one row per run of equal ones."""
+"""Columns of the log of iterations, one row per run of equal ones; see `Work` and `Use`."""
 
 
 class RequestArrays(NamedTuple):

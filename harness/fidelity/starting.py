@@ -1,6 +1,6 @@
 """What starting engines beside each other costs: `python -m harness.fidelity.starting`.
 
-SamuLLM's section 2 profiles loading per plan, and its figures of one model on 1 and on 8 GPUs imply
+Loading is profiled per plan by planners, and printed figures of one model on 1 and on 8 GPUs imply
 that replicas started together take longer than one alone (`hardware.replica_start_s`). Here
 processes of real vLLM with a model of random weights are started alone and two at once, in turns,
 from the order to the moment when all have loaded. On a machine without GPUs that is mostly imports,

@@ -24,4 +24,16 @@ def cost_basis(used: pd.DataFrame) -> str:
         f"{name} (fit error {error:.1%})" if pd.notna(error) else f"{name} (fit error not stated)"
         for name, error in named.itertuples(index=False)
     ]
-    return ", ".join([*sorted(texts), *sorted(borrowed)])
+    return ", ".join([*sorted(texts), *sorted(borrowed), *outside_note(used)])
+
+
+def outside_note(used: pd.DataFrame) -> list[str]:
+    """How much of these runs lies beyond what their profiles measured; nothing where none does."""
+    named = "outside_profile_share"
+    if named not in used:
+        return []
+    shares = pd.to_numeric(used[named], errors="coerce").dropna()
+    most = f"{shares.max():.1%}" if len(shares) else "0.0%"
+    return (
+        [] if most == "0.0%" else [f"up to {most} of a run's GPU seconds outside what it measured"]
+    )

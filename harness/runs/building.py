@@ -35,6 +35,7 @@ DETERMINES = (
     "variant",
     "seed",
     "record",
+    "slo",
     "uncertainty_draws",
 )
 """Top-level keys that a result depends on."""

@@ -16,12 +16,22 @@ import pandas as pd
 from harness.costs.model import ProfileCosts
 from harness.costs.uncertainty import intervals
 from harness.engines.engine import Engine
-from harness.engines.recorder import Recorder
+from harness.engines.recorder import GpuUse, Recorder
 from harness.interface.policies import LengthPredictor, System
-from harness.runs.metrics import gpu_figures, offline_figures, request_figures
+from harness.runs.fairness import fairness_figures
+from harness.runs.metrics import (
+    class_figures,
+    decision_figures,
+    gpu_figures,
+    objective_figures,
+    offline_figures,
+    request_figures,
+)
 from harness.runs.named_by import NamedBy
+from harness.runs.objectives import met_objectives, solo_seconds
 from harness.runs.provenance import git_state, provenance
 from harness.runs.record import is_finished, write_run
+from harness.runs.validity import LOGGED_REQUESTS, outside_share
 from harness.workloads.workload import Workload
 
 
@@ -106,12 +116,15 @@ def compute(cell: Cell) -> Computed:
     cell.engine.warm_up()
     started_s = time.time()
     workload = cell.workload_factory.build(cell.seed)
-    recorder = Recorder(keep_iterations=cell.keep_iterations)
-    system = cell.system
-    if cell.predictor_factory is not None:
-        system = replace(system, predictor=cell.predictor_factory.of(workload, cell.seed))
-    cell.engine.run(workload, system, recorder)
-    figures: dict[str, object] = {**_summary(cell, cell.system, workload, recorder)}
+    logs = cell.keep_iterations or len(workload) <= LOGGED_REQUESTS
+    recorder = Recorder(keep_iterations=logs)
+    cell.engine.run(workload, _predicted(cell, cell.system, workload), recorder)
+    figures: dict[str, object] = {**_summary(cell, cell.system, recorder)}
+    figures["by"] = class_figures(
+        recorder.requests, _met(cell, recorder), horizon_s=recorder.requests["finished_s"].max()
+    )
+    figures["decisions"] = decision_figures(recorder.decision_s)
+    figures["outside_profile_share"] = _outside(cell, recorder)
     if cell.drawn:
         figures["uncertainty"] = intervals([_drawn(cell, *pair, workload) for pair in cell.drawn])
     cell.named.refuse_changes()
@@ -124,7 +137,7 @@ def compute(cell: Cell) -> Computed:
         ),
         requests=recorder.requests,
         gpu=recorder.gpu_frame(),
-        iterations=recorder.iteration_frame(),
+        iterations=recorder.iteration_frame() if cell.keep_iterations else None,
         summary=figures,
     )
 
@@ -147,19 +160,50 @@ def keep(cell: Cell, computed: Computed) -> None:
     )
 
 
+def _outside(cell: Cell, recorder: Recorder) -> float:
+    """Share of the busy GPU seconds beyond what the profile measured; NaN of measured seconds."""
+    if cell.engine.about.startswith("measured"):
+        return np.nan
+    gpu = recorder.gpu_frame()
+    busy = gpu[gpu["use"] == GpuUse.BUSY.value]
+    return outside_share(
+        recorder.iteration_frame(),
+        recorder.groups().values(),
+        cell.costs.measured_ranges,
+        busy_gpu_s=float((busy["end_s"] - busy["start_s"]).sum()),
+    )
+
+
+def _predicted(cell: Cell, system: System, workload: Workload) -> System:
+    """The system with the cell's predictor, made anew: a run may leave its marks on one."""
+    if cell.predictor_factory is None:
+        return system
+    return replace(system, predictor=cell.predictor_factory.of(workload, cell.seed))
+
+
 def _drawn(cell: Cell, engine: Engine, system: System, workload: Workload) -> dict[str, float]:
     """Figures of the same cell with other costs."""
     recorder = Recorder()
-    engine.run(workload, system, recorder)
-    return _summary(cell, system, workload, recorder)
+    engine.run(workload, _predicted(cell, system, workload), recorder)
+    return _summary(cell, system, recorder)
 
 
-def _summary(
-    cell: Cell, system: System, workload: Workload, recorder: Recorder
-) -> dict[str, float]:
+def _met(cell: Cell, recorder: Recorder) -> "pd.Series[bool] | None":
+    """Which requests met the objectives of the configuration and their deadlines."""
+    given, requests = cell.config.get("slo"), recorder.requests
+    slo = given if isinstance(given, Mapping) else {}
+    solo_s = None
+    if slo.get("scale") is not None:
+        degrees = {str(name): degree for name, degree in sorted(recorder.deployed(), reverse=True)}
+        solo_s = solo_seconds(requests, cell.costs, degrees)
+    return met_objectives(requests, slo, horizon_s=requests["finished_s"].max(), solo_s=solo_s)
+
+
+def _summary(cell: Cell, system: System, recorder: Recorder) -> dict[str, float]:
     offline = offline_figures(recorder.requests, recorder.decision_s, recorder.cut_off_s)
     horizon_s = offline["inference_s"]
-    loads_s = [cell.costs.load_s(service.id, 1) for service in workload.services]
+    loads_s = [cell.costs.load_s(*it) for it in recorder.deployed()] or [np.nan]
+    met = _met(cell, recorder)
     planned_s = (
         system.placement.planned_s if isinstance(system.placement, HasPlannedTime) else np.nan
     )
@@ -167,6 +211,8 @@ def _summary(
         **offline,
         **gpu_figures(recorder.gpu_frame(), gpus=cell.gpus, horizon_s=horizon_s),
         **request_figures(recorder.requests, horizon_s=horizon_s),
+        **({} if met is None else objective_figures(met, horizon_s=horizon_s)),
+        **fairness_figures(recorder.requests, horizon_s=horizon_s),
         "planned_inference_s": planned_s,
         "planned_error": abs(planned_s / horizon_s - 1.0),
         "load_s_min": min(loads_s),

@@ -51,6 +51,20 @@ class RecordConfig:
 
 
 @dataclass
+class SloConfig:
+    """Objectives that every request is held against, beside a deadline it may have; null: none."""
+
+    ttft_s: float | None = MISSING
+    """Seconds to the first token."""
+    tpot_s: float | None = MISSING
+    """Seconds per further token."""
+    jct_s: float | None = MISSING
+    """Seconds to the last token."""
+    scale: float | None = MISSING
+    """Of the seconds to the last token, as a multiple of what the request takes alone."""
+
+
+@dataclass
 class RunConfig:
     """One cell, or with `matrix` many."""
 
@@ -96,6 +110,8 @@ class RunConfig:
     """Where cells run: `_target_` and its options."""
     uncertainty_draws: int = MISSING
     """Runs more with costs drawn from the error of their profile, for intervals; 0 for none."""
+    slo: SloConfig = field(default_factory=SloConfig)
+    """Service-level objectives; they change what is counted, not what is done."""
     record: RecordConfig = field(default_factory=RecordConfig)
     """What a run folder holds beyond its tables."""
 
@@ -106,6 +122,7 @@ KEYS = {
     "": tuple(field.name for field in fields(RunConfig)),
     "hardware": tuple(field.name for field in fields(HardwareConfig)),
     "record": tuple(field.name for field in fields(RecordConfig)),
+    "slo": tuple(field.name for field in fields(SloConfig)),
     "system": ("name", "dispatch", "placement", "planner_parts", "withheld_lengths", "by_variant"),
     "compare": ("axis", "reference"),
 }
@@ -156,6 +173,9 @@ def check(plain: Mapping[str, Any]) -> None:
         place, _, name = key.rpartition(".")
         if (value := (plain[place] if place else plain)[name]) > most:
             raise ValueError(f"{key}={value}, it must be at most {most:,}")
+    for key, limit in plain["slo"].items():
+        if limit is not None and not limit > 0:
+            raise ValueError(f"slo.{key}={limit}, it must be positive, or null for none")
     if plain["tracking"] not in MODES:
         raise ValueError(f"tracking={plain['tracking']} is none of {', '.join(MODES)}")
     if not re.fullmatch(r"\w[\w.-]{0,99}", plain["name"]):

@@ -13,6 +13,8 @@ FIGURES = (
     *("load_s", "gpu_busy_s", "gpu_loading_s", "gpu_idle_s"),
     *("requests", "unfinished", "jct_s_mean", "jct_s_p99", "ttft_s_mean", "ttft_s_p99"),
     *("tpot_s_mean", "tpot_s_p99", "waiting_s_max", "output_tokens", "preemptions"),
+    *("normalized_s_mean", "normalized_s_p99", "itl_s_mean", "slo_attainment", "goodput_per_s"),
+    *("service_difference_max", "fairness_jain", "outside_profile_share"),
     *("planned_inference_s", "planned_error", "load_s_min", "load_s_max"),
 )
 """Every figure of a run's summary."""
@@ -26,45 +28,134 @@ def check_shown(shows: Sequence[str], *, drawn: bool) -> None:
         raise ValueError(unknown_name("figure of a run", unknown[0], known))
 
 
-def request_figures(requests: pd.DataFrame, *, horizon_s: float) -> dict[str, float]:
-    """Latencies over all requests that came; an unfinished one enters at its age, a lower bound.
+CLASSES = ("service", "tenant", "kind")
+"""Columns of requests by which figures are told apart."""
+MOST_NAMES = 100
+"""Names in such a column; more would make a summary longer than the table it sums up."""
 
-    One that would have come after the horizon, or waits for others then, is only unfinished.
+
+def latencies(requests: pd.DataFrame, *, horizon_s: float) -> pd.DataFrame:
+    """Seconds of each request: jct_s, ttft_s, waiting_s, tpot_s, normalized_s; `finished`.
+
+    What has not happened by the horizon enters at its age there, a lower bound. Time per output
+    token is NaN where there is none: of unfinished requests, of single tokens, and where all
+    tokens came at once (request-level batches). Normalized latency is JCT per output token of what
+    is finished (arXiv 2309.06180 sec. 6.1).
+    """
+    finished = requests["finished_s"].notna()
+    arrival_s, tokens = requests["arrival_s"], requests["output_tokens"]
+    ends_s = requests["finished_s"].fillna(horizon_s)
+    streams = finished & (tokens > 1) & (ends_s > requests["first_token_s"])
+    decoding_s = (ends_s - requests["first_token_s"]).where(streams)
+    return pd.DataFrame(
+        {
+            "jct_s": ends_s - arrival_s,
+            "ttft_s": requests["first_token_s"].fillna(horizon_s) - arrival_s,
+            "waiting_s": requests["started_s"].fillna(horizon_s) - arrival_s,
+            "tpot_s": decoding_s / (tokens - 1).where(streams),
+            "normalized_s": ((ends_s - arrival_s) / tokens).where(finished & (tokens > 0)),
+            "finished": finished,
+        }
+    )
+
+
+def request_figures(requests: pd.DataFrame, *, horizon_s: float) -> dict[str, float]:
+    """Means and 99th percentiles of latencies, counts of requests, tokens and preemptions.
+
+    `itl_s_mean` is the mean gap between two tokens of an answer: that of requests, `tpot_s_mean`,
+    with each counted as often as it has gaps. A request that would have come after the horizon, or
+    waits for others then, is only unfinished.
     """
     figures = {
         "requests": float(len(requests)),
         "unfinished": float(requests["finished_s"].isna().sum()),
     }
     requests = requests[requests["arrival_s"] <= horizon_s]
-    finished = requests["finished_s"].notna()
-    ends_s = requests["finished_s"].fillna(horizon_s)
-    jct_s = ends_s - requests["arrival_s"]
-    ttft_s = requests["first_token_s"].fillna(horizon_s) - requests["arrival_s"]
-    waiting_s = requests["started_s"].fillna(horizon_s) - requests["arrival_s"]
-    decoding = finished & (requests["output_tokens"] > 1)
-    tpot_s = ((ends_s - requests["first_token_s"]) / (requests["output_tokens"] - 1))[decoding]
-    for name, values in (("jct_s", jct_s), ("ttft_s", ttft_s), ("tpot_s", tpot_s)):
+    each = latencies(requests, horizon_s=horizon_s)
+    for name in ("jct_s", "ttft_s", "tpot_s", "normalized_s"):
+        values = each[name].dropna()
         figures[f"{name}_mean"] = float(values.mean()) if len(values) else np.nan
         figures[f"{name}_p99"] = float(values.quantile(0.99)) if len(values) else np.nan
+    gaps = (requests["output_tokens"] - 1).where(each["tpot_s"].notna())
+    count = float(gaps.sum())
+    figures["itl_s_mean"] = float((each["tpot_s"] * gaps).sum()) / count if count else np.nan
+    waiting_s = each["waiting_s"]
     figures["waiting_s_max"] = float(waiting_s.max()) if len(waiting_s) else np.nan
     figures["output_tokens"] = float(requests["output_tokens"].sum())
     figures["preemptions"] = float(requests["preemptions"].sum())
     return figures
 
 
+def class_figures(
+    requests: pd.DataFrame, met: "pd.Series[bool] | None", *, horizon_s: float
+) -> dict[str, dict[str, dict[str, float]]]:
+    """The figures of requests by service, tenant and kind, where a column has several names.
+
+    With `met`, whether each request met its objectives, those of objectives too.
+    """
+    found: dict[str, dict[str, dict[str, float]]] = {}
+    for column in CLASSES:
+        if column in requests and 2 <= requests[column].nunique() <= MOST_NAMES:
+            found[column] = {
+                str(name): request_figures(rows, horizon_s=horizon_s)
+                | ({} if met is None else objective_figures(met[rows.index], horizon_s=horizon_s))
+                for name, rows in requests.groupby(column, observed=True)
+            }
+    return found
+
+
+def objective_figures(met: "pd.Series[bool]", *, horizon_s: float) -> dict[str, float]:
+    """Share of requests that met their objectives, and how many of those a second (goodput)."""
+    return {
+        "slo_attainment": float(met.mean()) if len(met) else np.nan,
+        "goodput_per_s": float(met.sum() / horizon_s) if horizon_s > 0 else np.nan,
+    }
+
+
 def gpu_figures(intervals: pd.DataFrame, *, gpus: int, horizon_s: float) -> dict[str, float]:
     """GPU seconds spent busy, loading and idle from 0 to the horizon, over all GPUs.
 
-    `load_s` is when the first iteration begins: the loading that nothing hides.
+    A second in which a GPU runs several batches is one busy second, and one in which it loads
+    beside a batch is both busy and loading; idle is what is neither. `load_s` is when the first
+    iteration begins: the loading that nothing hides.
     """
-    length_s = intervals["end_s"] - intervals["start_s"]
-    spent = {use: float(length_s[intervals["use"] == use.value].sum()) for use in GpuUse}
-    begins_s = intervals["start_s"][intervals["use"] == GpuUse.BUSY.value]
+    is_busy = intervals["use"] == GpuUse.BUSY.value
+    begins_s = intervals["start_s"][is_busy]
     return {
         "load_s": float(begins_s.min()) if len(begins_s) else np.nan,
-        "gpu_busy_s": spent[GpuUse.BUSY],
-        "gpu_loading_s": spent[GpuUse.LOADING],
-        "gpu_idle_s": gpus * horizon_s - sum(spent.values()),
+        "gpu_busy_s": covered_s(intervals[is_busy], horizon_s=horizon_s),
+        "gpu_loading_s": covered_s(
+            intervals[intervals["use"] == GpuUse.LOADING.value], horizon_s=horizon_s
+        ),
+        "gpu_idle_s": gpus * horizon_s - covered_s(intervals, horizon_s=horizon_s),
+    }
+
+
+def covered_s(intervals: pd.DataFrame, *, horizon_s: float) -> float:
+    """Seconds up to the horizon in which any of a GPU's intervals lies, over all GPUs."""
+    if intervals.empty:
+        return 0.0
+    rows = intervals.sort_values(["gpu", "start_s"], kind="stable")
+    start_s, end_s = (
+        rows[name].astype(float).clip(upper=horizon_s) for name in ("start_s", "end_s")
+    )
+    # What is covered already when an interval begins: the latest end of those before it.
+    before_s = end_s.groupby(rows["gpu"]).cummax().groupby(rows["gpu"]).shift()
+    twice_s = np.minimum(before_s.fillna(-np.inf), end_s) - start_s
+    return float((end_s - start_s).sum() - np.maximum(twice_s, 0.0).sum())
+
+
+def decision_figures(decision_s: Mapping[str, list[float]]) -> dict[str, dict[str, float]]:
+    """How many decisions of every kind were made, and their wall-clock seconds: mean, p99, sum."""
+    return {
+        what: {
+            "count": float(len(seconds)),
+            "s_mean": float(np.mean(seconds)),
+            "s_p99": float(np.quantile(seconds, 0.99)),
+            "s_sum": float(np.sum(seconds)),
+        }
+        for what, seconds in decision_s.items()
+        if seconds
     }
 
 

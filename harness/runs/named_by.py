@@ -7,6 +7,7 @@ from typing import Any
 
 from harness import inputs
 from harness.costs.model import ProfileCosts
+from harness.costs.model_config import config_files
 from harness.engines.engine import Engine
 from harness.runs.outside import modules_of
 from harness.runs.provenance import machine, package_version, source_digest
@@ -80,6 +81,7 @@ def basis_of(
     found = {
         **costs.files,
         **workload.files,
+        **config_files(workload.models),
         **engine.files(workload.models),
         **getattr(predictor, "files", {}),
         **modules_of(config),

@@ -10,6 +10,8 @@ from rich.console import Console
 from rich.measure import Measurement
 from rich.table import Table
 
+from harness.runs.basis import outside_note
+
 SYSTEM = "config.system.name"
 FAILED = "failed"
 """Columns of `read_summaries`, and one that rows of cells that failed have beside their system."""
@@ -105,11 +107,12 @@ def basis(rows: pd.DataFrame) -> str:
     low, high = f"{errors.min():.1%}", f"{errors.max():.1%}"
     error = "unknown" if errors.empty else low if low == high else f"{low} to {high}"
     sources = rows[[name for name in rows.columns if name.startswith("costs.source.")]]
+    sources = sources.dropna(axis=1, how="all")  # what only others of this scenario have run
     other = [name for name in sources if not (sources[name].dropna() == "measured").all()]
     return (
         f"simulated seconds, profile {profiles} (median error of a decode iteration: {error}; "
         f"{len(sources.columns) - len(other)} of {len(sources.columns)} pairs of model and "
-        "tensor parallelism measured); "
+        f"tensor parallelism measured{''.join(f'; {note}' for note in outside_note(rows))}); "
         "extra s: planning, measured wall-clock on the machine that ran it"
     )
 
@@ -124,9 +127,8 @@ def as_table(
     axis = str(compare["axis"]) if compare else "system"
     places = _places(rows, settings, axis)
     keys = list(places.columns)
-    spans = [f"uncertainty.end_to_end_s.{end}" for end in ("low", "high")]
-    drawn = all(span in rows for span in spans)
-    figures = rows[[*shows, *(spans if drawn else ())]].astype(float)
+    spans = [span for figure in shows for span in _span(figure) if span in rows]
+    figures = rows[[*shows, *spans]].astype(float)
     frame = pd.concat([places, figures, _failed(rows).rename(FAILED)], axis=1)
     grouped = frame.groupby(keys, sort=False, dropna=False)
     lost = grouped[FAILED].sum()
@@ -142,10 +144,6 @@ def as_table(
     if means[FAILED].any():
         columns.append((FAILED, [_text(value) for value in means[FAILED]]))
     columns += _figures(means, keys, axis, reference, shows)
-    if drawn:
-        low, high = (means[span] for span in spans)
-        cells = [f"{_number(a, 1)} to {_number(b, 1)}" for a, b in zip(low, high, strict=True)]
-        columns.append(("95% by cost error", cells))
     for place, (header, cells) in enumerate(columns):
         # A header may break between its words, no cell and no word may.
         least = max(map(len, [*header.split(), *cells]))
@@ -154,6 +152,11 @@ def as_table(
     for line in zip(*(cells for _, cells in columns), strict=True):
         table.add_row(*line)
     return table
+
+
+def _span(figure: str) -> tuple[str, str]:
+    """Columns with the ends of a figure's interval, where it was drawn."""
+    return f"uncertainty.{figure}.low", f"uncertainty.{figure}.high"
 
 
 def _places(
@@ -188,12 +191,19 @@ def _figures(
     reference: Hashable,
     shows: Sequence[str],
 ) -> list[tuple[str, list[str]]]:
-    """Headers and cells of the figures, and how many times the reference's in the same setting."""
+    """Headers and cells of the figures, and how many times the reference's in the same setting.
+
+    Beside a figure that was drawn again with other costs stands the interval of that figure.
+    """
     columns = []
     for figure in shows:
         digits = DIGITS.get(figure, 1)
         name = FIGURES.get(figure, figure.replace("_", " "))
         columns.append((name, [_number(value, digits) for value in means[figure]]))
+        if all(span in means for span in _span(figure)):
+            ends = zip(*(means[span] for span in _span(figure)), strict=True)
+            cells = [f"{_number(low, digits)} to {_number(high, digits)}" for low, high in ends]
+            columns.append(("95% by cost error", cells))
         if reference is not None and figure in COMPARED:
             columns.append(("x", _times(means, figure, keys, axis, reference)))
     return columns

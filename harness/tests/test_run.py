@@ -55,6 +55,7 @@ def test_a_sweep_runs_every_job_and_leaves_only_runs(tmp_path: Path, elsewhere: 
     [
         (("workload.requests=abc",), "workload.requests='abc' is not a whole number"),
         (("-m", "system=max_heuristic,nope"), "No system is called 'nope'; known: "),
+        (("-m", "seed=range(0,0)"), "there is nothing to run: a range of -m is empty"),
     ],
 )
 def test_bad_input_is_one_line_and_exit_code_2(
@@ -112,6 +113,23 @@ def test_an_interrupt_has_its_own_code_and_line(
     monkeypatch.setattr("hydra.main", interrupted)
     assert run.main() == 130
     assert capsys.readouterr().err == "interrupted; finished cells are kept\n"
+
+
+@pytest.mark.slow
+def test_an_interrupt_while_modules_are_imported_is_a_line_too(elsewhere: Path) -> None:
+    program = f"""
+import os, runpy, signal, sys
+class Interrupts:
+    def find_spec(self, name, path=None, target=None):
+        if name == "hydra":
+            os.kill(os.getpid(), signal.SIGINT)
+sys.meta_path.insert(0, Interrupts())
+sys.argv = ["run.py"]
+runpy.run_path({str(COMMAND)!r}, run_name="__main__")
+"""
+    words = [sys.executable, "-c", program]
+    done = subprocess.run(words, cwd=elsewhere, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (130, "interrupted; finished cells are kept\n")
 
 
 @pytest.mark.slow
@@ -177,7 +195,8 @@ def test_the_names_of_files_do_not_decide_the_folder(monkeypatch: pytest.MonkeyP
 @pytest.mark.parametrize(("engine", "alone"), [("vllm", True), ("vllm_dry", False)])
 def test_what_measures_runs_alone(engine: str, alone: bool) -> None:
     pytest.importorskip("vllm", reason="vLLM is not installed: make setup-vllm")
-    assert first_cell_of(f"engine={engine}").engine.runs_alone is alone
+    words = (f"engine={engine}", "engine.models={vicuna-13b-v1.5: tiny}")
+    assert first_cell_of(*words).engine.runs_alone is alone
 
 
 def test_values_of_an_axis_reach_the_cell() -> None:

@@ -17,12 +17,12 @@ def test_parts_by_hand() -> None:
     requests = pd.DataFrame(
         {
             "request": [7],
-            "arrival_s": [1.0],
-            "started_s": [3.0],
+            "waiting_s": [2.0],
             "finished_s": [10.0],
             "gpu_s": [3.5],
             "prefill_s": [1.0],
             "preempted_s": [2.0],
+            "paused_s": [1.5],
         }
     )
     assert why.parts(requests).loc[7].to_dict() == {

@@ -193,9 +193,8 @@ def _numbers(
     plain = given.where(given.map(_may_be_number)) if given.dtype in (object, bool) else given
     numbers = pd.to_numeric(plain, errors="coerce").astype(float)
     _refuse(path, given, (lacks & (not may_lack)).to_numpy(), column, "is missing")
-    _refuse(
-        path, given, ~np.isfinite(numbers.to_numpy()) & ~lacks.to_numpy(), column, "is no number"
-    )
+    is_none = ~np.isfinite(numbers.to_numpy()) & ~lacks.to_numpy()
+    _refuse(path, given, is_none, column, "is no number")
     _refuse(path, given, (numbers < least).to_numpy(), column, f"must be at least {least:g}")
     return numbers
 

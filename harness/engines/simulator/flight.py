@@ -1,5 +1,6 @@
 """A batch on its way: what it computes, how long that takes, and how much of it is over."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from harness.costs.iteration import (
@@ -8,6 +9,7 @@ from harness.costs.iteration import (
     decode_run_seconds,
     work_seconds,
 )
+from harness.engines.iteration_log import Row, Use, row_of
 from harness.engines.simulator.group import LiveGroup
 from harness.interface.decisions import Batch
 from harness.interface.entities import RequestId, Work
@@ -19,7 +21,7 @@ class Flight:
 
     All are alike, or those after the first compute `then`. `prompts` are the requests of the batch
     that do not decode at first. Deciding takes `decide_s` before the first. What the first `booked`
-    of them have produced is known already.
+    of them have produced is known already. `use` is there if the log is kept.
     """
 
     live: LiveGroup
@@ -33,6 +35,7 @@ class Flight:
     then: Work | None = None
     decide_s: float = 0.0
     booked: int = 0
+    use: Use | None = None
 
     def seconds(self, iterations: int) -> float:
         """Seconds of the first `iterations` of them, and of deciding before."""
@@ -52,6 +55,18 @@ class Flight:
                 iterations,
             )
         )
+
+    def rows(self) -> Iterator[Row]:
+        """What the log has of it when it is over, if that is kept."""
+        if self.use is None:
+            return
+        first = self.iterations if self.then is None else 1
+        until_s = self.ends_s if first == self.iterations else self.start_s + self.seconds(1)
+        yield row_of(self.start_s, until_s - self.start_s, first, self.work, self.use)
+        if self.then is not None and self.iterations > 1:
+            use = self.use.grown(len(self.batch.tokens))
+            left = self.iterations - 1
+            yield row_of(until_s, self.ends_s - until_s, left, self.then, use)
 
     def iterations_within(self, seconds: float) -> int:
         """Fewest of its iterations, all alike, that take at least so long; all if none do."""

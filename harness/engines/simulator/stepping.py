@@ -8,6 +8,7 @@ from typing import Protocol
 import numpy as np
 
 from harness.engines.ask import ask_schedule, one_batch, refuse_idling
+from harness.engines.iteration_log import use_of
 from harness.engines.live import LiveState
 from harness.engines.recorder import GpuUse, Recorder
 from harness.engines.simulator.deciding import Deciding
@@ -131,6 +132,8 @@ class Stepper:
             flight.iterations = self._steady_iterations(flight, decision)
         elif decision.steady and self.fast_forward and flight.then is None:
             self.promises.note(live, decision, prompts)
+        if self.recorder.keep_iterations:
+            flight.use = use_of(live, batch.service, batch.tokens)
         if batch.until is Until.FIRST:
             self._pass_over(live, batch)
         for request in prompts:
@@ -203,6 +206,8 @@ class Stepper:
         self.recorder.intervals(
             live.group, GpuUse.BUSY, np.array([[flight.start_s, flight.ends_s]])
         )
+        for row in flight.rows():
+            self.recorder.iteration(live.group, row)
         arrays = self.state.arrays
         if flight.prompts:
             prefill_s = flight.ends_s - flight.start_s

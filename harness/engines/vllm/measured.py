@@ -8,10 +8,11 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from harness.engines.frames import request_frame
+from harness.engines.iteration_log import Row, row_of
 from harness.engines.recorder import GpuUse, Recorder
 from harness.engines.state import LOG_COLUMNS, RequestArrays, forget
 from harness.engines.vllm.step import Iteration
-from harness.interface.entities import Group, GroupId
+from harness.interface.entities import Group, GroupId, Work
 from harness.workloads.workload import Workload
 
 Floats = NDArray[np.float64]
@@ -32,7 +33,7 @@ class _Account:
     """What a group's iterations add up to."""
 
     busy_s: list[tuple[float, float]] = field(default_factory=list)
-    rows: list[tuple[float, ...]] = field(default_factory=list)
+    rows: list[Row] = field(default_factory=list)
 
 
 class Measured:
@@ -147,22 +148,21 @@ class Measured:
             arrays.finished_s[request] = iteration.end_s
             arrays.kv[request] = 0
 
-    def _row(self, iteration: Iteration) -> tuple[float, ...]:
+    def _row(self, iteration: Iteration) -> Row:
         """The iteration as a row of the log."""
         kv = self._arrays.kv
         tokens = iteration.batch.tokens
         chunks = [(int(kv[r]), n) for r, n in tokens.items() if r in iteration.prompts]
         contexts = [int(kv[r]) + 1 for r in tokens if r not in iteration.prompts]
         total = sum(n for _, n in chunks)
-        return (
-            iteration.start_s,
-            iteration.end_s - iteration.start_s,
-            1,
-            len(chunks),
-            total,
-            total,
-            sum(n * (2.0 * (held + n) - n) for held, n in chunks),
-            len(contexts),
-            sum(contexts),
-            max(contexts, default=0),
+        work = Work(
+            prefill_requests=len(chunks),
+            prefill_tokens=total,
+            prefill_padded_tokens=total,
+            prefill_attended=sum(n * (2.0 * (held + n) - n) for held, n in chunks),
+            decode_requests=len(contexts),
+            context_tokens=sum(contexts),
+            longest_tokens=max(contexts, default=0),
         )
+        seconds = iteration.end_s - iteration.start_s
+        return row_of(iteration.start_s, seconds, 1, work, iteration.use)

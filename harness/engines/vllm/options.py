@@ -8,6 +8,7 @@ from huggingface_hub import try_to_load_from_cache
 from huggingface_hub.errors import HFValidationError
 
 from harness import inputs
+from harness.costs.model_config import is_config
 from harness.costs.model_facts import model_of
 from harness.engines.vllm.group import EngineSettings, VllmGroup
 from harness.engines.vllm.scheduler import PolicyScheduler
@@ -20,14 +21,14 @@ from harness.paths import ROOT
 class VllmOptions:
     """How vLLM is run.
 
-    `models` says for each service which model stands for it: a folder, or NAME@REVISION of a hub;
-    services it does not list are asked for under their own name. With `load_format` dummy the
-    weights are random. `kv_blocks` and `block_tokens` are vLLM's own choice where they are None.
-    With `keep_loaded` the next run in this process finds its models loaded; with `keep_answers` the
-    tokens of the last run's answers are in `answers`. With `ray` every group is an actor in a
-    placement group of its own, and groups may come and go; if its process dies, `on_loss` says what
-    becomes of its requests: fail (the run ends), lost (they count as unfinished) or redo (the
-    process is started again).
+    `models` says for each service which model stands for it: a folder, a config in one, or
+    NAME@REVISION of a hub; services it does not list are asked for under their own name. With
+    `load_format` dummy the weights are random. `kv_blocks` and `block_tokens` are vLLM's own choice
+    where they are None. With `keep_loaded` the next run in this process finds its models loaded;
+    with `keep_answers` the tokens of the last run's answers are in `answers`. With `ray` every
+    group is an actor in a placement group of its own, and groups may come and go; if its process
+    dies, `on_loss` says what becomes of its requests: fail (the run ends), lost (they count as
+    unfinished) or redo (the process is started again).
 
     Prompts are random tokens of the workload's lengths, or the `texts` of a file, one a line, in
     turn, cut to those lengths by the model's own tokenizer. A run ends at `horizon_s`, if that is
@@ -65,7 +66,8 @@ class VllmOptions:
         """The folder of the model that stands for a service. ValueError where there is none."""
         name = model_of(service)
         model = self.models.get(name, name)
-        for folder in (ROOT / "scenarios" / "models" / model, Path(model)):
+        config = Path(model).parent if is_config(model) else Path(model)
+        for folder in (ROOT / "scenarios" / "models" / model, config):
             if folder.is_dir():
                 return str(folder)
         return model_folder(f"engine.models.{name}", model)

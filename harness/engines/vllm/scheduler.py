@@ -12,6 +12,7 @@ from dataclasses import replace
 from multiprocessing import current_process
 from typing import Any
 
+from harness.engines.iteration_log import use_of
 from harness.engines.vllm.carried import carried, own_facts, predicted_tokens, seen_facts
 from harness.engines.vllm.led import LedScheduler
 from harness.engines.vllm.policy_file import POLICY_FILE, policy_of
@@ -215,6 +216,7 @@ class PolicyScheduler(LedScheduler):
             decision=self.decided,
             batch=batch,
             prompts=prompts,
+            use=use_of(served, batch.service, batch.tokens),
             before=before,
             start_s=start_s,
             decided_s=decided_s,
@@ -247,6 +249,7 @@ class PolicyScheduler(LedScheduler):
                 decision=step.decision,
                 batch=step.batch,
                 prompts=step.prompts,
+                use=step.use,
                 made=made,
                 finished=finished,
                 start_s=step.start_s,

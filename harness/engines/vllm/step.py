@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from harness.engines.iteration_log import Use
 from harness.interface.decisions import Batch, Decision
 from harness.interface.entities import RequestId
 from harness.interface.views import RequestView
@@ -14,12 +15,14 @@ class Iteration:
     """One step as it was timed, in seconds of the clock given.
 
     Decided between `start_s` and `decided_s`, scheduled by `scheduled_s`, computed by `computed_s`
-    and accounted for by `end_s`. `prompts` are the requests that did not decode.
+    and accounted for by `end_s`. `prompts` are the requests that did not decode. `use` is of while
+    it was computed.
     """
 
     decision: Decision
     batch: Batch
     prompts: frozenset[RequestId]
+    use: Use
     made: Mapping[RequestId, int]
     finished: tuple[RequestId, ...]
     start_s: float
@@ -40,6 +43,7 @@ class Step:
     decision: Decision
     batch: Batch
     prompts: frozenset[RequestId]
+    use: Use
     before: Mapping[RequestId, int] | None
     start_s: float
     decided_s: float

@@ -12,8 +12,8 @@ pytest.importorskip("vllm", reason="vLLM is not installed: make setup-vllm")
 pytestmark = pytest.mark.vllm
 
 from harness.calibrate.fit import knots_of  # noqa: E402
+from harness.calibrate.kept import Sample  # noqa: E402
 from harness.calibrate.stored import profile, residuals  # noqa: E402
-from harness.calibrate.sweep import Sample  # noqa: E402
 
 
 def seconds_of(sample: Sample) -> float:

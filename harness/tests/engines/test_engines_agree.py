@@ -1,5 +1,6 @@
 """The simulator, and vLLM's own scheduler and KV manager: the same batches, one by one."""
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -19,19 +20,23 @@ from harness.engines.engine import Engine
 from harness.engines.recorder import Recorder
 from harness.engines.simulator.loop import Simulator
 from harness.interface.decisions import Decision, PriorityOrder
-from harness.interface.entities import LengthPrediction, Request, Work
-from harness.interface.events import Event
+from harness.interface.draft import Draft
+from harness.interface.entities import RequestId, Work
+from harness.interface.events import Arrived, Event, Iterated
+from harness.interface.filling import continuous_batch
 from harness.interface.policies import Capability, SchedulingPolicy, System
-from harness.interface.views import GroupView
+from harness.interface.views import GroupView, RequestView
 from harness.tests.support.applications import applications
-from harness.tests.support.batches import Step, Watched, assert_same
+from harness.tests.support.batches import Step, assert_same, watched
 from harness.tests.support.policies import Paused, Reserving, Restless, Srpt
+from harness.tests.support.predictors import Guess
 from harness.tests.support.serving import (
     SERVICE,
     Everywhere,
     LinearCosts,
     UnevenCosts,
     cluster,
+    of_tenants,
     rule,
     workload,
 )
@@ -64,6 +69,7 @@ def policies() -> Iterator[Any]:
     yield pytest.param(lambda: Paused(), id="pauses")
     yield pytest.param(lambda: Reserving(), id="reserves")
     yield pytest.param(lambda: Srpt(), id="preempts")
+    yield pytest.param(lambda: LeastServed(), id="counts events")
 
 
 class InOrder:
@@ -93,16 +99,24 @@ def _small(path: Path) -> SchedulingPolicy:
     return policy
 
 
-def _load(seed: int, *, timed: bool, count: int = REQUESTS // 2) -> Workload:
+def _load(seed: int, *, timed: bool, count: int = REQUESTS // 2, services: int = 1) -> Workload:
+    """Tenants, deadlines, and contexts that fit the smallest KV here."""
     rng = np.random.default_rng(seed)
     prompts, outputs = rng.integers(1, 200, count), rng.integers(1, 60, count)
     gaps = rng.exponential(0.02, count) if timed else np.zeros(count)
-    return workload(prompts.tolist(), outputs.tolist(), np.cumsum(gaps).tolist())
+    load = workload(
+        prompts.tolist(),
+        outputs.tolist(),
+        np.cumsum(gaps).tolist(),
+        services,
+        max_context_tokens=320,
+    )
+    return of_tenants(load, seed, slack_s=9.0)
 
 
 def _engines(blocks: int) -> tuple[Engine, Engine]:
     about: dict[str, Any] = {
-        "cluster": cluster(1),
+        "cluster": cluster(2),
         "costs": LinearCosts(blocks=blocks, load=0.0),
         "max_num_seqs": MAX_NUM_SEQS,
         "max_num_batched_tokens": TOKENS,
@@ -110,23 +124,12 @@ def _engines(blocks: int) -> tuple[Engine, Engine]:
     return Simulator(**about, fast_forward=False), VllmDry(**about)
 
 
-class Guess:
-    """Predictions that come a little after their requests, as wrong as they may be."""
-
-    foresees: ClassVar[bool] = False
-
-    def predict(self, request: Request) -> tuple[LengthPrediction, float]:
-        """A length that only looks like one."""
-        tokens = 1 + 37 * request.prompt_tokens % 60
-        return LengthPrediction((tokens, tokens + 9)), 0.004 * (request.id % 3)
-
-
 def _serve(engine: Engine, load: Workload, policy: SchedulingPolicy) -> tuple[list[Step], Any]:
-    watched, recorder = Watched(policy), Recorder()
-    placement = Everywhere(("m", (0,)))
-    system = System("test", watched, RoundRobin(), placement, predictor=Guess())
+    seen, recorder = watched(policy), Recorder()
+    placement = Everywhere(*((str(s.id), (gpu,)) for gpu, s in enumerate(load.services)))
+    system = System("test", seen, RoundRobin(), placement, predictor=Guess())
     engine.run(load, system, recorder)
-    return watched.steps, recorder.requests
+    return seen.steps, recorder.requests
 
 
 @pytest.mark.slow
@@ -135,14 +138,44 @@ def _serve(engine: Engine, load: Workload, policy: SchedulingPolicy) -> tuple[li
 def test_simulator_and_vllm_run_the_same_batches(
     policy: Callable[[], SchedulingPolicy], timed: bool
 ) -> None:
-    """KV for about eight requests: it binds all the time."""
+    """Two services, each with KV for about eight requests: it binds all the time."""
     simulator, dry = _engines(blocks=90)
-    load = _load(7, timed=timed)
+    load = _load(7, timed=timed, services=2)
     ours, frame = _serve(simulator, load, policy())
     theirs, counted = _serve(dry, load, policy())
     assert_same(ours, theirs)
     pd.testing.assert_frame_equal(frame, counted, rtol=1e-9)
     assert counted["finished_s"].notna().all()
+
+
+class LeastServed:
+    """By service to tenants so far, which events alone tell: least first, holders ahead."""
+
+    requires: ClassVar[frozenset[Capability]] = frozenset()
+    subscribes: ClassVar[frozenset[type[Event]]] = frozenset({Arrived, Iterated})
+
+    def __init__(self) -> None:
+        self._tenant: dict[RequestId, str] = {}
+        self._served: Counter[str] = Counter()
+
+    def observe(self, event: Event) -> None:
+        """Count tokens."""
+        if isinstance(event, Arrived):
+            self._tenant[event.request.id] = str(event.request.tenant)
+        elif isinstance(event, Iterated):
+            for request, tokens in event.batch.tokens.items():
+                self._served[self._tenant[request]] += tokens
+
+    def schedule(self, view: GroupView) -> Decision:
+        """Tenants in turn."""
+
+        def place(request: RequestView) -> tuple[bool, int, int]:
+            name = self._tenant[request.facts.id]
+            return request.kv_tokens == 0, self._served[name], request.facts.id
+
+        draft = Draft(view)
+        continuous_batch(draft, sorted(view.requests.values(), key=place)[:9])
+        return draft.decision()
 
 
 @pytest.mark.parametrize("path", WHOLE, ids=lambda path: path.stem)

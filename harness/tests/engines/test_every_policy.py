@@ -22,7 +22,8 @@ from harness.tests.support.files import (
     offered_to_all,
     read_nodes,
 )
-from harness.tests.support.serving import LinearCosts, cluster, serve, workload
+from harness.tests.support.predictors import Guess
+from harness.tests.support.serving import LinearCosts, cluster, of_tenants, serve, workload
 from harness.workloads.workload import Workload
 
 POLICIES = sorted(SCENARIOS.glob("policy/**/*.yaml"))
@@ -30,24 +31,38 @@ SYSTEMS = sorted(SCENARIOS.glob("system/*.yaml"))
 
 
 def _policy(path: Path) -> SchedulingPolicy:
-    """A fresh policy; skips where it needs what the simulator does not offer."""
+    """A fresh policy; skips where it needs what the simulator does not offer (all are told)."""
     policy: SchedulingPolicy = build(
         read_nodes(path)["policy"], offered=offered_to_all(LinearCosts(), cluster())
     )
-    if missing := policy.requires - Simulator.supports:
+    if missing := policy.requires - Simulator.supports - {Capability.PREDICTIONS}:
         pytest.skip(f"the simulator lacks {', '.join(sorted(c.value for c in missing))}")
     return policy
 
 
 def _loads() -> dict[str, tuple[Workload, LinearCosts]]:
-    """A burst, arrivals over time for two services, and more requests than the KV holds."""
+    """A burst, arrivals over time for two services, and more requests than the KV holds.
+
+    Tenants and deadlines; whatever a context may be, it fits the smallest KV.
+    """
     rng = np.random.default_rng(11)
     prompts, outputs = rng.integers(1, 120, 40).tolist(), rng.integers(1, 80, 40).tolist()
     arrivals_s = np.cumsum(rng.exponential(0.06, 40)).tolist()
+    loads = {
+        "burst": (None, 1, 800),
+        "online": (arrivals_s, 2, 200),
+        "tight": (arrivals_s, 1, 40),
+    }
     return {
-        "burst": (workload(prompts, outputs), LinearCosts(blocks=800)),
-        "online": (workload(prompts, outputs, arrivals_s, services=2), LinearCosts(blocks=200)),
-        "tight": (workload(prompts, outputs, arrivals_s), LinearCosts(blocks=40)),
+        kind: (
+            of_tenants(
+                workload(prompts, outputs, come_s, services, max_context_tokens=256),
+                11,
+                slack_s=4.0,
+            ),
+            LinearCosts(blocks=blocks),
+        )
+        for kind, (come_s, services, blocks) in loads.items()
     }
 
 
@@ -105,6 +120,21 @@ def _checked(policy: SchedulingPolicy) -> Checked:
     return Same(policy)
 
 
+def _serve(
+    load: Workload,
+    policy: SchedulingPolicy,
+    costs: LinearCosts,
+    *,
+    fast: bool = True,
+    recorder: Recorder | None = None,
+) -> Recorder:
+    """Run it; who orders by predictions is told some."""
+    predictor = Guess() if Capability.PREDICTIONS in policy.requires else None
+    return serve(
+        load, policy, costs=costs, fast_forward=fast, recorder=recorder, predictor=predictor
+    )
+
+
 def test_there_are_policies_and_systems() -> None:
     assert len(POLICIES) >= 2
     assert len(SYSTEMS) >= 3
@@ -115,8 +145,7 @@ def test_there_are_policies_and_systems() -> None:
 def test_a_policy_drains_and_does_the_same_twice(path: Path, kind: str) -> None:
     load, costs = LOADS[kind]
     one, other = (
-        serve(load, _policy(path), costs=costs, recorder=Recorder(keep_events=True))
-        for _ in range(2)
+        _serve(load, _policy(path), costs, recorder=Recorder(keep_events=True)) for _ in range(2)
     )
     assert_conserved(load, one)
     assert_equal(one, other)
@@ -128,7 +157,7 @@ def test_a_policy_only_looks(path: Path, kind: str) -> None:
     """Asked at every iteration, it leaves every view as it was."""
     load, costs = LOADS[kind]
     policy = _checked(_policy(path))
-    serve(load, policy, costs=costs, fast_forward=False)
+    _serve(load, policy, costs, fast=False)
     # Once for each batch of up to four whole requests, if not for each iteration.
     assert policy.asked >= len(load) / 4
 
@@ -138,7 +167,7 @@ def test_a_policy_does_not_idle_with_work(path: Path) -> None:
     """A burst: from load to last finish the GPU is busy, unless the policy asked to wait."""
     load, costs = LOADS["burst"]
     policy = _checked(_policy(path))
-    recorder = serve(load, policy, costs=costs, fast_forward=False)
+    recorder = _serve(load, policy, costs, fast=False)
     frame = recorder.gpu_frame()
     busy = frame[frame["use"] == GpuUse.BUSY.value]
     busy_s = (busy["end_s"] - busy["start_s"]).sum()
@@ -149,10 +178,7 @@ def test_a_policy_does_not_idle_with_work(path: Path) -> None:
 @pytest.mark.parametrize("path", POLICIES, ids=name_of)
 def test_fast_forward_changes_nothing(path: Path) -> None:
     for load, costs in LOADS.values():
-        on, off = (
-            serve(load, _policy(path), costs=costs, fast_forward=fast).requests
-            for fast in (True, False)
-        )
+        on, off = (_serve(load, _policy(path), costs, fast=fast).requests for fast in (True, False))
         np.testing.assert_array_equal(on["preemptions"], off["preemptions"])
         times = ["first_token_s", "finished_s", "gpu_s"]
         np.testing.assert_allclose(on[times], off[times], rtol=1e-9)

@@ -169,7 +169,7 @@ class Watched:
 def _expanded(log: pd.DataFrame, costs: LinearCosts) -> NDArray[np.float64]:
     """One row per iteration of a log of runs: what `Watched` keeps."""
     rows = []
-    for run in log[list(LOG_COLUMNS)].to_numpy(float):
+    for run in log[list(LOG_COLUMNS[:10])].to_numpy(float):
         start_s, duration_s, iterations, prompts, tokens, _, _, batch, context, longest = run
         for i in range(int(iterations)):
             if iterations > 1:

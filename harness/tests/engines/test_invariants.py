@@ -206,9 +206,11 @@ def test_a_run_with_fast_forward(name: str, load: Load, blocks: int) -> None:
     if not witness.waited:
         _assert_work_conserving(recorder)
     log = recorder.iteration_frame()
-    if log is not None:
-        assert isinstance(witness.rule, ContinuousBatching)
-        _assert_log_adds_up(wanted, recorder, log, blocks)
+    assert log is not None
+    if isinstance(witness.rule, StaticBatching):
+        return
+    _assert_log_adds_up(wanted, recorder, log, blocks)
+    if witness.rule is not None:
         together = log["prefill_requests"] + log["decode_requests"]
         assert (together <= witness.rule.max_num_seqs).all()
         assert (log["prefill_padded_tokens"] <= witness.rule.max_num_batched_tokens).all()

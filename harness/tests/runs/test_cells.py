@@ -2,6 +2,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -46,11 +47,13 @@ def test_a_cell_becomes_a_whole_folder(tmp_path: Path) -> None:
     assert summary["inference_s"] == requests["finished_s"].max()
     used = summary["gpu_busy_s"] + summary["gpu_loading_s"] + summary["gpu_idle_s"]
     assert used == pytest.approx(2 * summary["inference_s"])
+    assert 0 <= summary["outside_profile_share"] < 1
     costs = json.loads((cell.folder / "provenance.json").read_text())["costs"]
     assert costs["source"] == {"chatglm3-6b tp1": "measured"}
     assert 0 < costs["fit_error"] < 0.1
 
 
+MODELS = ("vicuna-13b-v1.5", "chatglm3-6b")
 MIXTRAL = "Mixtral-8x7B-Instruct-v0.1"
 
 
@@ -85,6 +88,56 @@ def test_a_trace_is_part_of_the_run_and_made_again_where_it_is_gone(tmp_path: Pa
     run_cell(cell)
     assert trace.is_file()
     assert is_finished(cell.folder)
+
+
+CHATS = (
+    "workload.requests=40",
+    "workload.starts_s=60",
+    "workload.arrivals.rate_per_s=20",
+    "tracking=none",
+)
+
+
+def summary_of(cell: Cell) -> dict[str, Any]:
+    run_cell(cell)
+    return dict(json.loads((cell.folder / "summary.json").read_text()))
+
+
+@pytest.mark.slow
+def test_draws_of_costs_are_served_with_the_predictor(tmp_path: Path) -> None:
+    """Or an order by predictions would be that of arrivals, and so would its interval."""
+    words = (*CHATS, f"results={tmp_path}", "uncertainty_draws=3", "predictor=oracle")
+    spans = [
+        summary_of(first_cell_of(*words, f"policy={policy}"))["uncertainty"]["jct_s_mean"]
+        for policy in ("fcfs_continuous", "ssjf_continuous")
+    ]
+    assert spans[0] != spans[1]
+    assert spans[1]["high"] < spans[0]["low"]
+
+
+def test_objectives_are_counted_and_change_nothing_else(tmp_path: Path) -> None:
+    words = (*CHATS, f"results={tmp_path}")
+    plain = summary_of(first_cell_of(*words))
+    limited = summary_of(first_cell_of(*words, "slo.ttft_s=0.5", "slo.scale=3"))
+    assert 0 < limited["slo_attainment"] < 1
+    assert limited["goodput_per_s"] == pytest.approx(
+        limited["slo_attainment"] * limited["requests"] / limited["inference_s"]
+    )
+    assert "slo_attainment" not in plain
+    assert limited["jct_s_mean"] == plain["jct_s_mean"]
+
+
+def test_figures_are_told_by_tenant_and_service(tmp_path: Path) -> None:
+    """Two tenants of a trace, one of whom asks twice as much of another model."""
+    file = tmp_path / "trace.csv"
+    lines = [f"0.{at},{5 + at},9,{'ab'[at % 2]},{MODELS[at % 2]}" for at in range(8)]
+    file.write_text("\n".join(["arrival_s,prompt_tokens,output_tokens,tenant,service", *lines]))
+    words = ("workload=trace", f"workload.file={file}", "hardware=a100_80g_8", "tracking=none")
+    found = summary_of(first_cell_of(*words, f"results={tmp_path}"))
+    assert found["by"]["tenant"].keys() == {"a", "b"}
+    assert found["by"]["service"].keys() == set(MODELS)
+    assert found["by"]["tenant"]["a"]["requests"] == 4
+    assert found["decisions"]["place"]["count"] >= 1
 
 
 def test_a_finished_cell_is_not_run_again(tmp_path: Path) -> None:

@@ -24,6 +24,7 @@ def plain(**changes: Any) -> dict[str, Any]:
     usual: dict[str, Any] = {
         "hardware": {"gpu_count": 1, "nvlink_island": 1, "replica_start_s": 0.0},
         "record": {},
+        "slo": {},
         "system": {"name": "s", "dispatch": {}, "placement": {}},
         "compare": {},
         "matrix": {"seed": [0, 1], "policy": ["a", "b"]},
@@ -39,6 +40,12 @@ def plain(**changes: Any) -> dict[str, Any]:
         "expected_minutes": 1.0,
     }
     return usual | changes
+
+
+def test_objectives_are_positive_or_none() -> None:
+    check(plain(slo={"ttft_s": 0.5, "scale": None}))
+    with pytest.raises(ValueError, match=r"slo.ttft_s=0.0, it must be positive, or null for none"):
+        check(plain(slo={"ttft_s": 0.0}))
 
 
 def test_cells_that_can_be_skipped_pass() -> None:

@@ -23,7 +23,7 @@ SERVED = (
     "workers=1",
     "tracking=none",
 )
-EARLY = "policy=vllm_0_3"
+EARLY = ("policy=vllm_0_3", "policy.rule.max_num_seqs=8")
 BUDGETS = "+matrix={policy.rule.max_num_batched_tokens:[4096,10,8192],seed:[0,1]}"
 """At a budget of 10 tokens no prompt is ever admitted."""
 
@@ -40,7 +40,7 @@ def failed_below(results: Path) -> list[str]:
 def test_one_failing_cell_stops_no_other(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert go(tmp_path, EARLY, BUDGETS) == run.FAILED
+    assert go(tmp_path, *EARLY, BUDGETS) == run.FAILED
     assert len(runs_below(tmp_path)) == 4
     said = capsys.readouterr()
     rows = [line.split() for line in said.out.splitlines() if "fixed" in line]
@@ -58,7 +58,7 @@ def test_one_failing_cell_stops_no_other(
 
 
 def test_what_is_known_of_a_failure_is_kept(tmp_path: Path) -> None:
-    go(tmp_path, EARLY, "policy.rule.max_num_batched_tokens=10")
+    go(tmp_path, *EARLY, "policy.rule.max_num_batched_tokens=10")
     (folder,) = tmp_path.glob(f"adhoc/{FOLDER}/*")
     said = json.loads((folder / "error.json").read_text())
     assert "can never be admitted" in said["error"]
@@ -140,7 +140,7 @@ def test_of_a_large_matrix_what_cannot_be_built_has_failed(
 def test_a_failing_job_stops_no_other(tmp_path: Path) -> None:
     folder = tmp_path / "elsewhere"
     folder.mkdir()
-    words = (EARLY, "policy.rule.max_num_batched_tokens=10,4096")
+    words = (*EARLY, "policy.rule.max_num_batched_tokens=10,4096")
     results = tmp_path / "results"
     done = command("-m", *SERVED, *words, f"results={results}", folder=folder)
     assert (done.returncode, "Traceback" in done.stderr) == (1, False)

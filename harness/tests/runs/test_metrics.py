@@ -1,8 +1,19 @@
 import numpy as np
 import pandas as pd
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from harness.runs.metrics import check_shown, gpu_figures, offline_figures, request_figures
+from harness.runs.metrics import (
+    check_shown,
+    class_figures,
+    decision_figures,
+    gpu_figures,
+    latencies,
+    objective_figures,
+    offline_figures,
+    request_figures,
+)
 
 REQUESTS = pd.DataFrame(
     {
@@ -99,3 +110,81 @@ def test_a_figure_that_no_run_has_is_refused(name: str, said: str) -> None:
 
 def test_intervals_are_figures_where_costs_are_drawn() -> None:
     check_shown(["inference_s", "uncertainty.extra_s.low"], drawn=True)
+
+
+def test_tokens_that_come_at_once_have_no_time_of_their_own() -> None:
+    """A request-level batch hands over 5 tokens at 5 s; beside it 3 come at 1, 2 and 3 s."""
+    rows = REQUESTS.iloc[[0, 0]].assign(
+        first_token_s=[5.0, 1.0], finished_s=[5.0, 3.0], output_tokens=[5, 3]
+    )
+    figures = request_figures(rows, horizon_s=5.0)
+    assert figures["tpot_s_mean"] == figures["itl_s_mean"] == 1.0
+    alone = request_figures(rows.iloc[:1], horizon_s=5.0)
+    assert np.isnan(alone["tpot_s_mean"])
+    assert np.isnan(alone["itl_s_mean"])
+
+
+def test_gaps_count_tokens_and_time_per_token_requests() -> None:
+    """One gap of 3 s, three of 1 s: 2 s a token over requests, 1.5 s over gaps."""
+    rows = REQUESTS.iloc[[0, 0]].assign(
+        first_token_s=[1.0, 1.0], finished_s=[4.0, 4.0], output_tokens=[2, 4]
+    )
+    figures = request_figures(rows, horizon_s=4.0)
+    assert (figures["tpot_s_mean"], figures["itl_s_mean"]) == (2.0, 1.5)
+
+
+def test_normalized_latency_is_of_what_is_finished() -> None:
+    """5 s over 5 tokens, 3 s over one; the third is not finished."""
+    each = latencies(REQUESTS, horizon_s=10.0)["normalized_s"]
+    assert each.tolist() == pytest.approx([1.0, 3.0, np.nan], nan_ok=True)
+    assert request_figures(REQUESTS, horizon_s=10.0)["normalized_s_mean"] == 2.0
+
+
+def test_classes_are_told_apart_where_there_are_several() -> None:
+    rows = REQUESTS.assign(tenant=["a", "b", "a"], service="m")
+    found = class_figures(rows, pd.Series([True, False, False]), horizon_s=10.0)
+    assert found.keys() == {"tenant"}
+    assert found["tenant"]["a"]["jct_s_mean"] == pytest.approx((5 + 8) / 2)
+    assert found["tenant"]["a"]["slo_attainment"] == 0.5
+    assert found["tenant"]["b"]["slo_attainment"] == 0.0
+    of_all = request_figures(rows, horizon_s=10.0)
+    for figure in ("requests", "unfinished", "output_tokens", "preemptions"):
+        assert sum(it[figure] for it in found["tenant"].values()) == of_all[figure]
+
+
+def test_goodput_is_what_met_its_objectives_a_second() -> None:
+    figures = objective_figures(pd.Series([True, True, False, True]), horizon_s=6.0)
+    assert figures == {"slo_attainment": 0.75, "goodput_per_s": 0.5}
+
+
+def test_decisions_by_hand() -> None:
+    found = decision_figures({"schedule": [1.0, 3.0], "place": []})
+    assert found == {"schedule": {"count": 2, "s_mean": 2.0, "s_p99": 2.98, "s_sum": 4.0}}
+
+
+SPANS = st.lists(
+    st.tuples(
+        st.integers(0, 2),
+        st.sampled_from(["busy", "loading"]),
+        st.integers(0, 20),
+        st.integers(0, 9),
+    )
+)
+
+
+@pytest.mark.slow
+@given(SPANS)
+def test_gpu_seconds_are_those_of_a_clock_that_ticks(
+    spans: list[tuple[int, str, int, int]],
+) -> None:
+    """Whole seconds of three GPUs, looked at one by one up to 15 s; overlaps count once."""
+    rows = [(gpu, use, begin, begin + length) for gpu, use, begin, length in spans]
+    intervals = pd.DataFrame(rows, columns=["gpu", "use", "start_s", "end_s"])
+    seen = {
+        use: {(g, s) for g, u, b, e in rows if u == use for s in range(b, min(e, 15))}
+        for use in ("busy", "loading")
+    }
+    figures = gpu_figures(intervals, gpus=3, horizon_s=15.0)
+    assert figures["gpu_busy_s"] == len(seen["busy"])
+    assert figures["gpu_loading_s"] == len(seen["loading"])
+    assert figures["gpu_idle_s"] == 45 - len(seen["busy"] | seen["loading"])

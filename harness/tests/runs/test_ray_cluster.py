@@ -17,6 +17,7 @@ from harness.runs.failures import Failure
 from harness.tests.support.command import SMALL, runs_below
 from harness.tests.support.configured import cells_of, composed
 from harness.tests.support.failing import Deadly, Slow
+from harness.trust import TRUSTED_PACKAGES
 
 pytestmark = pytest.mark.slow
 
@@ -107,6 +108,7 @@ def test_policies_from_outside_the_tree_travel_too(
     (package / "told.py").write_text("TOLD = 1\n")
     (package / "theirs.py").write_text(POLICY)
     monkeypatch.syspath_prepend(str(package.parent))
+    monkeypatch.setenv(TRUSTED_PACKAGES, package.name)
     theirs = "policy._target_=somebodys_policies.theirs.Theirs"
     joined = ("cluster=ray", f"cluster.address={cluster.address}")
     assert go(tmp_path / "many", theirs, *joined) == 0

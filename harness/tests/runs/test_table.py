@@ -41,6 +41,14 @@ def test_figures_of_a_row() -> None:
     assert lines[-1].strip() == "1 seed"
 
 
+def test_an_interval_stands_beside_the_figure_it_is_of() -> None:
+    """Of idle GPU seconds alone there are draws; end-to-end seconds get none of them."""
+    span = {"uncertainty.gpu_idle_s.low": 12000.0, "uncertainty.gpu_idle_s.high": 13000.4}
+    lines = printed([row("ours", 1234.56) | span], [{}], {})
+    cells = ["ours", "1,234.6", "0.25", "1,234.8", "12,346", "12,000", "to", "13,000", "20"]
+    assert body(lines) == [cells]
+
+
 def test_seeds_are_averaged_and_counted() -> None:
     rows = [row("ours", 10.0), row("ours", 20.0), row("theirs", 30.0), row("theirs", 60.0)]
     places: list[dict[str, object]] = [

@@ -13,7 +13,7 @@ Step = tuple[float, dict[int, int]]  # when it began, and who computed how many 
 
 
 class Watched:
-    """A policy whose batches are kept, in order."""
+    """A policy whose batches are kept, in order; see `watched`."""
 
     requires: ClassVar[frozenset[Capability]] = frozenset()
     subscribes: ClassVar[frozenset[type[Event]]] = frozenset({Iterated})
@@ -23,16 +23,26 @@ class Watched:
         self.steps: list[Step] = []
 
     def observe(self, event: Event) -> None:
-        """Keep the batch."""
-        assert isinstance(event, Iterated)
-        tokens = {int(request): n for request, n in event.batch.tokens.items()}
-        self.steps.append((event.now_s - event.duration_s, tokens))
-        if Iterated in self._inner.subscribes:
+        """Keep the batch, and pass on what the policy hears."""
+        if isinstance(event, Iterated):
+            tokens = {int(request): n for request, n in event.batch.tokens.items()}
+            self.steps.append((event.now_s - event.duration_s, tokens))
+        if type(event) in self._inner.subscribes:
             self._inner.observe(event)
 
     def schedule(self, view: GroupView) -> Decision:
         """As the policy does."""
         return self._inner.schedule(view)
+
+
+def watched(inner: SchedulingPolicy) -> Watched:
+    """A policy that is watched, with its own needs and events."""
+
+    class Same(Watched):
+        requires = inner.requires
+        subscribes = inner.subscribes | {Iterated}
+
+    return Same(inner)
 
 
 def assert_same(ours: list[Step], theirs: list[Step]) -> None:

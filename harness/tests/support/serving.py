@@ -1,7 +1,7 @@
 """Small machines, costs and workloads that tests serve."""
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, cast
 
 import numpy as np
@@ -165,14 +165,19 @@ def cluster(gpus: int = 2) -> Cluster:
 
 
 def workload(
-    prompts: list[int], outputs: list[int], arrivals_s: list[float] | None = None, services: int = 1
+    prompts: list[int],
+    outputs: list[int],
+    arrivals_s: list[float] | None = None,
+    services: int = 1,
+    *,
+    max_context_tokens: int = 4096,
 ) -> Workload:
     """One app per request, services in turn."""
     count = len(prompts)
     arrival_s = np.zeros(count) if arrivals_s is None else np.array(arrivals_s, float)
     names = [SERVICE] if services == 1 else [ServiceId(f"m{i}") for i in range(services)]
     return Workload(
-        services=tuple(Service(n, 100, 4096) for n in names),
+        services=tuple(Service(n, 100, max_context_tokens) for n in names),
         service=np.arange(count, dtype=np.int64) % services,
         arrival_s=arrival_s,
         prompt_tokens=np.array(prompts, np.int64),
@@ -181,6 +186,15 @@ def workload(
         app=np.arange(count, dtype=np.int64),
         deadline_s=np.full(count, np.nan),
     )
+
+
+def of_tenants(load: Workload, seed: int, *, slack_s: float) -> Workload:
+    """The workload with three tenants, and deadlines of up to so many seconds for most requests."""
+    rng, count = np.random.default_rng([seed, 3]), len(load)
+    deadline_s = load.arrival_s + rng.uniform(0, slack_s, count)
+    deadline_s[rng.random(count) < 0.3] = np.nan
+    tenant = rng.integers(0, 3, count)
+    return replace(load, deadline_s=deadline_s, tenants=("a", "b", "c"), tenant=tenant)
 
 
 def serve(

@@ -25,7 +25,10 @@ WORK_REQUESTS, WORK_TOKENS, WORK_PADDED, WORK_ATTENDED, WORKS = range(5)
 
 # Columns of ReplicaArrays.log, as LOG_COLUMNS names them; from LOG_WORK on those of `work`
 LOG_START, LOG_DURATION, LOG_ITERATIONS, LOG_WORK = range(4)
-LOG_DECODES, LOG_CONTEXT, LOG_LONGEST = range(LOG_WORK + WORKS, len(LOG_COLUMNS))
+LOG_DECODES, LOG_CONTEXT, LOG_LONGEST, LOG_USE = range(LOG_WORK + WORKS, LOG_WORK + WORKS + 4)
+LOG_HELD, LOG_PROMISED, LOG_LENT, LOG_FREE, LOG_WAITING, LOG_PAUSED = range(
+    LOG_USE, len(LOG_COLUMNS)
+)
 
 # Values of counts[FLIGHT]: which iteration has begun and ends after the horizon
 NOTHING, PROMPTS, CHUNKS, DECODES = range(4)

@@ -21,8 +21,8 @@ from harness.engines.simulator.fast.holders import (
     iterations_that_fit,
     pass_time,
     take_blocks,
-    write_log,
 )
+from harness.engines.simulator.fast.log import write_log
 from harness.engines.state import RequestArrays
 
 
@@ -78,7 +78,7 @@ def end_decodes(
 ) -> None:
     """`iterations` decode steps of everybody are over."""
     if rule.log_on:
-        write_log(replica, duration_s, iterations, True, False)
+        write_log(requests, replica, rule, duration_s, iterations, True, False)
     step_decodes(replica, rule, iterations, duration_s)
     pass_time(replica, duration_s)
     finish_due(requests, replica, rule)

@@ -12,14 +12,6 @@ from harness.engines.simulator.fast.arrays import (
     DONE,
     FLIGHT,
     HEAP,
-    LOG_CONTEXT,
-    LOG_DECODES,
-    LOG_DURATION,
-    LOG_ITERATIONS,
-    LOG_LONGEST,
-    LOG_START,
-    LOG_WORK,
-    LOGGED,
     LONGEST,
     NOTHING,
     PARTIAL,
@@ -27,7 +19,6 @@ from harness.engines.simulator.fast.arrays import (
     STEPS,
     STOPPED,
     USED_BLOCKS,
-    WORKS,
     ReplicaArrays,
     ReplicaRule,
 )
@@ -211,24 +202,6 @@ def pass_time(replica: ReplicaArrays, duration_s: float) -> None:
         replica.busy_s[last + 1, 0] = start_s
         replica.busy_s[last + 1, 1] = replica.time_s[CLOCK]
         replica.counts[BUSY] += 1
-
-
-@inlined
-def write_log(
-    replica: ReplicaArrays, duration_s: float, iterations: int, decodes: bool, prefills: bool
-) -> None:
-    """One row: a run of equal iterations that is about to be timed."""
-    counts = replica.counts
-    row, log = counts[LOGGED], replica.log
-    log[row, LOG_START], log[row, LOG_DURATION] = replica.time_s[CLOCK], duration_s
-    log[row, LOG_ITERATIONS] = iterations
-    for i in range(WORKS):
-        log[row, LOG_WORK + i] = replica.work[i] if prefills else 0.0
-    runs = decodes and counts[DECODING] > 0
-    log[row, LOG_DECODES] = counts[DECODING] if runs else 0
-    log[row, LOG_CONTEXT] = counts[CONTEXT] if runs else 0
-    log[row, LOG_LONGEST] = counts[LONGEST] + counts[STEPS] if runs else 0
-    counts[LOGGED] += 1
 
 
 @inlined

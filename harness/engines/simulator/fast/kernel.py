@@ -54,8 +54,8 @@ from harness.engines.simulator.fast.holders import (
     make_room_to_decode,
     pass_time,
     produce,
-    write_log,
 )
+from harness.engines.simulator.fast.log import write_log
 from harness.engines.state import RequestArrays
 
 # Why `advance` returned
@@ -143,7 +143,7 @@ def _end_flight(requests: RequestArrays, replica: ReplicaArrays, rule: ReplicaRu
         end_decodes(requests, replica, rule, 1, duration_s)
         return
     if rule.log_on:
-        write_log(replica, duration_s, 1, flight == CHUNKS, True)
+        write_log(requests, replica, rule, duration_s, 1, flight == CHUNKS, True)
     if flight == CHUNKS:
         step_decodes(replica, rule, 1, duration_s)
     pass_time(replica, duration_s)

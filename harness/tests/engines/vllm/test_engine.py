@@ -19,7 +19,7 @@ from harness.interface.entities import Service, ServiceId
 from harness.interface.events import Arrived, Event
 from harness.interface.policies import SchedulingPolicy, System
 from harness.predictors.oracle import Oracle
-from harness.tests.support.batches import Step, Watched, assert_same
+from harness.tests.support.batches import Step, Watched, assert_same, watched
 from harness.tests.support.policies import Paused
 from harness.tests.support.serving import Everywhere, LinearCosts, cluster, rule, workload
 from harness.workloads.workload import Workload
@@ -85,7 +85,7 @@ def serve(
 
 def simulated(work: Workload, policy: SchedulingPolicy) -> list[Step]:
     """The simulator's batches when every iteration takes a second."""
-    watched = Watched(policy)
+    seen = watched(policy)
     simulator = Simulator(
         cluster=cluster(1),
         costs=Seconds(blocks=BLOCKS, block=BLOCK, load=0.0),
@@ -93,8 +93,8 @@ def simulated(work: Workload, policy: SchedulingPolicy) -> list[Step]:
         max_num_batched_tokens=TOKENS,
         fast_forward=False,
     )
-    serve(simulator, work, watched)
-    return watched.steps
+    serve(simulator, work, seen)
+    return seen.steps
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import pytest
 from harness import inputs
 from harness.predictors.recorded import Recorded
 from harness.tests.support.data import DATA
-from harness.workloads.trace import Trace
+from harness.workloads.recorded import Trace
 from harness.workloads.workload import Workload
 
 MODEL, OTHER = "vicuna-13b-v1.5", "opt-1.3b"
@@ -149,7 +149,7 @@ def test_a_window_counts_anew_and_a_scale_makes_dense(own: Callable[..., Path]) 
 def test_limits_say_nothing_of_true_lengths(own: Callable[..., Path]) -> None:
     def limits(outputs: list[int], **changes: Any) -> list[int]:
         load = trace(own(*({"output_tokens": n} for n in outputs)), **changes).build(0)
-        return [*load.max_output_tokens]
+        return [int(limit) for limit in load.max_output_tokens]
 
     assert limits([5, 900]) == limits([900, 5]) == [4086, 4086]
     assert limits([5, 900], max_output_tokens=1000) == [1000, 1000]

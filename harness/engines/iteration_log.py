@@ -1,0 +1,69 @@
+"""Rows of the log of iterations: what one computed, who held how much KV, who did not run."""
+
+from collections.abc import Container
+from dataclasses import dataclass, replace
+
+from harness.interface.entities import RequestId, ServiceId, Work
+from harness.interface.views import GroupView
+
+Row = tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """KV of a group, in tokens, and its requests that do not run, while an iteration does.
+
+    Held includes what the iteration computes; promised are the own parts of reservations, whether
+    held or not, lent their loans; free is neither held nor promised, in whole blocks. Who waits has
+    no KV, who pauses has some.
+    """
+
+    held_tokens: int
+    promised_tokens: int
+    lent_tokens: int
+    free_tokens: int
+    waiting_requests: int
+    paused_requests: int
+
+    def grown(self, tokens: int) -> "Use":
+        """The same with so many tokens more of what was promised already."""
+        return replace(self, held_tokens=self.held_tokens + tokens)
+
+
+def use_of(group: GroupView, service: ServiceId, running: Container[RequestId]) -> Use:
+    """Of a group whose ledger has the batch that is `running`."""
+    kv = group.kv
+    held = promised = lent = waiting = paused = 0
+    for name, request in group.requests.items():
+        held += kv.holding(name)
+        promise = kv.reservation(name)
+        if promise is not None:
+            promised += promise.own_tokens
+            lent += promise.loan_tokens
+        if name not in running:
+            paused += request.kv_tokens > 0
+            waiting += request.kv_tokens == 0
+    free = kv.uncommitted_tokens(service)
+    return Use(held, promised, lent, free, waiting, paused)
+
+
+def row_of(start_s: float, duration_s: float, iterations: int, work: Work, use: Use) -> Row:
+    """A run of equal iterations, of which `work` and `use` are the first's; see `LOG_COLUMNS`."""
+    return (
+        start_s,
+        duration_s,
+        iterations,
+        work.prefill_requests,
+        work.prefill_tokens,
+        work.prefill_padded_tokens,
+        work.prefill_attended,
+        work.decode_requests,
+        work.context_tokens,
+        work.longest_tokens,
+        use.held_tokens,
+        use.promised_tokens,
+        use.lent_tokens,
+        use.free_tokens,
+        use.waiting_requests,
+        use.paused_requests,
+    )

@@ -1,0 +1,83 @@
+"""How much of a run lies outside what its cost profiles measured."""
+
+from collections.abc import Callable, Iterable, Mapping
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from harness.interface.entities import Group, ServiceId
+
+Floats = NDArray[np.float64]
+Ranges = Mapping[str, tuple[int, int]]
+
+LOGGED_REQUESTS = 100_000
+"""Of larger workloads iterations are logged only where they are asked for: they fill memory."""
+
+LEAST_LOGGED = 0.99
+"""Share of the busy GPU seconds whose iterations must be known for anything to be said."""
+
+
+def outside_share(
+    iterations: pd.DataFrame | None,
+    groups: Iterable[Group],
+    ranges: Callable[[ServiceId, int], Ranges],
+    *,
+    busy_gpu_s: float,
+) -> float:
+    """Share of the busy GPU seconds in iterations outside the measured ranges, 0 to 1.
+
+    `iterations` has a row for every run of equal ones, whose contexts grow by a token each;
+    `ranges` has the smallest and largest measured value by quantity, of a service at a degree. NaN
+    where the iterations, or what they cost, are not known: of groups that a policy decides batch
+    by batch, of several services, and of measured seconds.
+    """
+    if iterations is None:
+        return np.nan
+    outside_s = logged_s = 0.0
+    by_name = {str(group.id): group for group in groups}
+    for name, rows in iterations.groupby("group"):
+        group = by_name[str(name)]
+        if len(group.services) > 1:
+            return np.nan
+        (service,) = group.services
+        seconds = rows["duration_s"].to_numpy() * group.tensor_parallel
+        logged_s += float(seconds.sum())
+        outside_s += float((seconds * outside(rows, ranges(service, group.tensor_parallel))).sum())
+    if logged_s < LEAST_LOGGED * busy_gpu_s or logged_s == 0.0:
+        return np.nan
+    return outside_s / logged_s
+
+
+def outside(rows: pd.DataFrame, ranges: Ranges) -> Floats:
+    """Of each run of equal iterations the share that any range does not hold, 0 to 1.
+
+    A quantity of 0 is none: no prompts, no decodes. With decodes every iteration adds a token to
+    each context.
+    """
+    runs = rows["iterations"].to_numpy(np.float64)
+    decodes = rows["decode_requests"].to_numpy(np.float64)
+    prefills = rows["prefill_requests"].to_numpy(np.float64)
+    some = np.minimum(decodes, 1.0)
+    asked = {
+        "requests": (np.maximum(prefills, decodes), 0.0 * some),
+        "prefill_tokens": (rows["prefill_tokens"].to_numpy(np.float64), 0.0 * some),
+        "context_tokens": (rows["context_tokens"].to_numpy(np.float64) * some, decodes),
+        "longest": (rows["longest_tokens"].to_numpy(np.float64) * some, some),
+    }
+    first, last = np.zeros(len(rows)), runs.copy()  # those from first up to last are inside
+    for name, (value, growth) in asked.items():
+        low, high = ranges.get(name, (0, np.inf))
+        there = value > 0
+        first = np.where(there, np.maximum(first, _until(value, growth, low - 1.0, runs)), first)
+        last = np.where(there, np.minimum(last, _until(value, growth, float(high), runs)), last)
+    inside: Floats = np.maximum(0.0, last - first) / np.maximum(runs, 1.0)
+    return 1.0 - inside
+
+
+def _until(value: Floats, growth: Floats, limit: float, runs: Floats) -> Floats:
+    """How many of the iterations have a value of at most the limit."""
+    steps = np.divide(limit - value, growth, out=np.full(len(value), np.inf), where=growth > 0)
+    counted = np.where(value > limit, 0.0, np.floor(steps) + 1.0)
+    within: Floats = np.minimum(counted, runs)
+    return within
