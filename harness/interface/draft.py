@@ -113,21 +113,18 @@ class Draft:
         if not self.kv.try_grow(name, tokens):
             return False
         self._is_cut |= tokens < request.context_tokens - request.kv_tokens
-        self._add({name: request}, {name: tokens}, tokens)
+        self._open_tokens(request.facts.service)[name] = tokens
+        self._runs[name] = request
+        self.tokens_left -= tokens
+        self.requests_left -= 1
         return True
 
-    def _add(
-        self, views: dict[RequestId, RequestView], tokens: dict[RequestId, int], total: int
-    ) -> None:
-        """Put requests of one service into the open batch."""
+    def _open_tokens(self, service: ServiceId) -> dict[RequestId, int]:
+        """What the open batch computes, to be written; the first batch is opened here."""
         if not self._batches:
-            service = next(iter(views.values())).facts.service
             self.open_batch(service, self.share_left)
         self._launch = None
-        self._batches[-1][2].update(tokens)
-        self._runs.update(views)
-        self.tokens_left -= total
-        self.requests_left -= len(tokens)
+        return self._batches[-1][2]
 
     def try_run_all(self, requests: Sequence[RequestView], budget: int) -> bool:
         """Run every request for all that it misses, if that is at most `budget` tokens and fits.
@@ -152,7 +149,10 @@ class Draft:
             return False
         if self._kv is not None:
             self._kv.grow_all(missing)
-        self._add(views, missing, total)
+        self._open_tokens(requests[0].facts.service).update(missing)
+        self._runs.update(views)
+        self.tokens_left -= total
+        self.requests_left -= len(missing)
         return True
 
     def try_reserve(
