@@ -5,7 +5,7 @@ from typing import ClassVar
 from harness.interface.decisions import Decision
 from harness.interface.draft import Draft
 from harness.interface.events import Event
-from harness.interface.filling import continuous_batch, is_decode
+from harness.interface.filling import continuous_batch
 from harness.interface.policies import Capability
 from harness.interface.views import GroupView, RequestView
 
@@ -20,11 +20,13 @@ class DraftFcfs:
         """Nothing to learn."""
 
     def schedule(self, view: GroupView) -> Decision:
-        """Holders, then newcomers, both in order of arrival; the same again while all decode."""
+        """Holders, then newcomers, both in order of arrival; the same again while all run."""
         draft = Draft(view)
-        order = sorted(view.requests.values(), key=_is_newcomer)
-        continuous_batch(draft, order)
-        return draft.decision(steady=all(map(is_decode, order)))
+        requests = view.requests.values()
+        holders = [request for request in requests if request.kv_tokens > 0]
+        newcomers = [request for request in requests if request.kv_tokens == 0]
+        continuous_batch(draft, holders + newcomers)
+        return draft.decision(steady=draft.runs_all)
 
 
 class DraftSrpt:
@@ -52,10 +54,6 @@ class DraftSrpt:
                 draft.preempt(request)
         continuous_batch(draft, order[: self._max_num_seqs])
         return draft.decision()
-
-
-def _is_newcomer(request: RequestView) -> bool:
-    return request.kv_tokens == 0
 
 
 def _remaining_tokens(request: RequestView) -> int:

@@ -5,14 +5,15 @@ A profile gives, per phase, component and coefficient, values at knots of the nu
 """
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from functools import partial
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from harness import inputs
 from harness.costs.gpu_facts import GpuFacts, gpu_facts
 from harness.costs.iteration import MAX_REQUESTS, IterationTable, expand, work_seconds
-from harness.costs.model_facts import model_facts, model_of
+from harness.costs.model_facts import ModelFacts, model_facts, model_of
 from harness.costs.profiles import MEASURED_MEMORY_SHARE, Profile, read_profiles
 from harness.costs.roofline import (
     Calibration,
@@ -21,6 +22,7 @@ from harness.costs.roofline import (
     roofline_load_s,
     roofline_profile,
 )
+from harness.costs.sm_shares import SmShares
 from harness.interface.entities import ServiceId, Work
 from harness.interface.policies import CostModel
 from harness.paths import PROFILES
@@ -44,7 +46,9 @@ class ProfileCosts:
     activations and KV. `parts` are the components an iteration consists of; a planner may
     leave out "other" (arXiv 2503.16893 sec. 5.5). Replicas of a service that start loading at the
     same time share the host's disk and buses: each takes `replica_start_s` longer for every other
-    one. Raises ValueError for unknown names and for negative seconds.
+    one. `kv_bytes` of each GPU for KV, if given, come in the place of what `memory_share` leaves,
+    and `block_tokens` in the place of the measured engine's. Raises ValueError for unknown names
+    and for negative seconds.
     """
 
     def __init__(
@@ -55,7 +59,12 @@ class ProfileCosts:
         memory_share: float,
         parts: tuple[str, ...],
         replica_start_s: float = 0.0,
+        kv_bytes: int | None = None,
+        block_tokens: int | None = None,
     ) -> None:
+        for name, value in (("kv_bytes", kv_bytes), ("block_tokens", block_tokens)):
+            if value is not None and value < 1:
+                raise ValueError(f"hardware.{name} is {value}, it must be at least 1, or null")
         if not replica_start_s >= 0.0:
             raise ValueError(f"hardware.replica_start_s is {replica_start_s}, it must be 0 or more")
         if not 0.0 < memory_share <= 1.0:
@@ -65,6 +74,8 @@ class ProfileCosts:
         self.memory_share = memory_share
         self.parts = tuple(parts)
         self.replica_start_s = replica_start_s
+        self.given_kv_bytes = kv_bytes
+        self.given_block_tokens = block_tokens
         self._facts: GpuFacts = gpu_facts(gpu, self._folder)
         self._tables: dict[tuple[str, int], IterationTable] = {}
         self._profiles = read_profiles(self._folder)
@@ -80,7 +91,7 @@ class ProfileCosts:
 
     def __reduce__(self) -> tuple[Callable[..., "ProfileCosts"], tuple[object, ...]]:
         """Pickle the settings only; tables are built again where they are needed."""
-        return _costs, (*self._machine, self.parts)
+        return partial(ProfileCosts, **self._machine, parts=self.parts), ()
 
     @property
     def memory_bytes(self) -> int:
@@ -94,7 +105,7 @@ class ProfileCosts:
 
     def with_parts(self, parts: tuple[str, ...]) -> "ProfileCosts":
         """The same profiles with other components in an iteration."""
-        return _costs(*self._machine, parts)
+        return ProfileCosts(**self._machine, parts=parts)
 
     def table(self, service: str, tensor_parallel: int) -> IterationTable:
         """Coefficients of an iteration of up to `MAX_REQUESTS` requests. Built once."""
@@ -108,13 +119,18 @@ class ProfileCosts:
     ) -> float:
         """Seconds of one iteration.
 
-        On a share of the SMs, what exceeds the fixed cost of an iteration takes 1/share as long;
-        our choice, never measured. Raises ValueError for more than `MAX_REQUESTS` requests.
+        On a share of the SMs, prefill and decode each take so much longer as was measured; where
+        it was not, what exceeds the fixed cost of an iteration takes 1/share as long: our choice.
+        Raises ValueError for more than `MAX_REQUESTS` requests.
         """
         if max(work.prefill_requests, work.decode_requests) > MAX_REQUESTS:
             raise ValueError(f"Costs go up to {MAX_REQUESTS} requests per iteration, not {work}.")
         table = self.table(service, tensor_parallel)
         seconds = work_seconds(table, work)
+        if gpu_share == 1.0:
+            return seconds
+        if (measured := self._iteration(service, tensor_parallel).sm_shares) is not None:
+            return _on_share(measured, table, work, gpu_share)
         fixed_s = min(seconds, float(table.shared_s[0]))
         return fixed_s + (seconds - fixed_s) / gpu_share
 
@@ -127,26 +143,76 @@ class ProfileCosts:
         alone_s = roofline_load_s(model_facts(service), tensor_parallel, self._calibration)
         return alone_s + further_s
 
+    def start_s(self, service: ServiceId, tensor_parallel: int) -> float:
+        """The part of a load that is not its weights at the rate of the folder's calibration."""
+        read_s = model_facts(service).weight_bytes / self._calibration.load_bytes_per_s
+        return max(0.0, self.load_s(service, tensor_parallel) - read_s)
+
     def kv_blocks(self, service: ServiceId, tensor_parallel: int) -> int:
         """KV blocks beside the weights; 0 if they do not fit or the heads cannot be split."""
         facts = model_facts(service)
         if facts.attention_heads % tensor_parallel:
             return 0
+        block_tokens = self.block_tokens(service)
+        if self.given_kv_bytes is not None:
+            block_bytes = facts.kv_bytes_per_gpu(tensor_parallel) * block_tokens
+            return self._given_kv([service], tensor_parallel) // block_bytes
+        blocks, of_tokens = self._blocks_beside_weights(facts, service, tensor_parallel)
+        return blocks * of_tokens // block_tokens
+
+    def kv_bytes(self, services: Collection[ServiceId], tensor_parallel: int) -> int:
+        """Bytes of KV of a whole group beside the weights of all these; 0 where they do not fit.
+
+        What each would leave beside its own weights, less the weights of the others; the least of
+        these counts.
+        """
+        blocks = {service: self.kv_blocks(service, tensor_parallel) for service in services}
+        if not all(blocks.values()):
+            return 0
+        if self.given_kv_bytes is not None and len(blocks) > 1:
+            return self._given_kv(services, tensor_parallel) * tensor_parallel
+        facts = {service: model_facts(service) for service in services}
+        weight_bytes = sum(one.weight_bytes for one in facts.values())
+        return max(
+            0,
+            min(
+                count
+                * self.block_tokens(service)
+                * facts[service].kv_bytes_per_gpu(tensor_parallel)
+                * tensor_parallel
+                - (weight_bytes - facts[service].weight_bytes)
+                for service, count in blocks.items()
+            ),
+        )
+
+    def _given_kv(self, services: Collection[ServiceId], tensor_parallel: int) -> int:
+        """Bytes of each GPU that are given for KV; 0 where the weights leave less."""
+        assert self.given_kv_bytes is not None
+        weight_bytes = sum(model_facts(service).weight_bytes for service in services)
+        left = self.memory_bytes - weight_bytes / tensor_parallel
+        return self.given_kv_bytes if self.given_kv_bytes <= left else 0
+
+    def _blocks_beside_weights(
+        self, facts: ModelFacts, service: ServiceId, tensor_parallel: int
+    ) -> tuple[int, int]:
+        """KV blocks that `memory_share` leaves, and the tokens of each."""
         for profile in self._measured(service, tensor_parallel):
             if profile.kv_blocks is not None:
                 # only the share of the memory differs from the measured configuration
                 share = self.memory_share - MEASURED_MEMORY_SHARE
                 block_bytes = facts.kv_bytes_per_gpu(tensor_parallel) * profile.block_tokens
                 more = math.floor(round(share * self._facts.memory_bytes / block_bytes, 6))
-                return max(0, profile.kv_blocks + more)
-        return roofline_kv_blocks(
-            facts, self._facts, tensor_parallel, self._calibration, self.memory_share
+                return max(0, profile.kv_blocks + more), profile.block_tokens
+        calibration = self._calibration
+        blocks = roofline_kv_blocks(
+            facts, self._facts, tensor_parallel, calibration, self.memory_share
         )
+        return blocks, calibration.block_tokens
 
     def block_tokens(self, service: ServiceId) -> int:
         """Tokens of one KV block."""
         model_facts(service)
-        return self._calibration.block_tokens
+        return self.given_block_tokens or self._calibration.block_tokens
 
     def label(self, service: str, tensor_parallel: int) -> str:
         """Where the iteration costs come from: measured, measured on another model, or roofline."""
@@ -183,9 +249,16 @@ class ProfileCosts:
         return None
 
     @property
-    def _machine(self) -> tuple[str, str, float, float]:
+    def _machine(self) -> dict[str, Any]:
         """Everything but the parts of an iteration."""
-        return self.gpu, self.profile_dir, self.memory_share, self.replica_start_s
+        return {
+            "gpu": self.gpu,
+            "profile_dir": self.profile_dir,
+            "memory_share": self.memory_share,
+            "replica_start_s": self.replica_start_s,
+            "kv_bytes": self.given_kv_bytes,
+            "block_tokens": self.given_block_tokens,
+        }
 
     @property
     def _folder(self) -> Path:
@@ -211,13 +284,17 @@ class ProfileCosts:
         )
 
 
-def _costs(
-    gpu: str, profile_dir: str, memory_share: float, replica_start_s: float, parts: tuple[str, ...]
-) -> ProfileCosts:
-    return ProfileCosts(
-        gpu=gpu,
-        profile_dir=profile_dir,
-        memory_share=memory_share,
-        parts=parts,
-        replica_start_s=replica_start_s,
+def _on_share(measured: SmShares, table: IterationTable, work: Work, share: float) -> float:
+    """Seconds of an iteration on a share of the SMs: those of each phase, as much longer."""
+    decodes = Work(
+        decode_requests=work.decode_requests,
+        context_tokens=work.context_tokens,
+        longest_tokens=work.longest_tokens,
     )
+    decode_s = work_seconds(table, decodes)
+    prefill_s = work_seconds(table, work) - decode_s
+    if work.prefill_requests:
+        prefill_s *= measured.at("prefill", work.prefill_requests, share)
+    if work.decode_requests:
+        decode_s *= measured.at("decode", work.decode_requests, share)
+    return prefill_s + decode_s

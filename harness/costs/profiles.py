@@ -11,6 +11,7 @@ from pydantic import Field, model_validator
 
 from harness.costs.gpu_facts import OWN_FACTS
 from harness.costs.model_facts import load_models, unknown_name
+from harness.costs.sm_shares import SmShares, sm_shares_from
 from harness.schema import Count, NotNegative, Schema, Seconds, Tokens, one_of, read_json
 
 Coefficients = Mapping[str, tuple[float, ...]]
@@ -29,6 +30,8 @@ Component = Annotated[str, one_of(*COMPONENTS)]
 Coefficient = Annotated[str, one_of(*COEFFICIENTS)]
 PhaseName = Annotated[str, one_of("prefill", "decode")]
 Quantity = Annotated[str, one_of("requests", "prefill_tokens", "context_tokens", "longest")]
+Percent = Annotated[int, Field(ge=1, le=99)]
+Factor = Annotated[float, Field(gt=0.0, le=1e3)]
 StoredPhase = Mapping[Component, Mapping[Coefficient, tuple[Seconds, ...]]]
 
 MEASURED_MEMORY_SHARE = 0.9  # of GPU memory, at which the KV blocks of a profile were counted
@@ -48,6 +51,7 @@ class Profile:
     iterations were not measured, as `load_s` and `kv_blocks` are None. `step_s` along
     `step_knots_tokens` is `IterationTable.prefill_step_s`, part of the forward pass. `valid` holds
     the smallest and largest measured value of each quantity, `error` the relative errors.
+    `sm_shares` is None where iterations were measured on all SMs only.
     """
 
     model: str
@@ -67,6 +71,15 @@ class Profile:
     block_tokens: int
     valid: Mapping[str, tuple[int, int]]
     error: Mapping[str, float]
+    sm_shares: SmShares | None = None
+
+
+class _Share(Schema):
+    """How much longer iterations take on a share of the SMs, a row along the requests."""
+
+    requests: tuple[Count, ...]
+    prefill: tuple[Factor, ...]
+    decode: tuple[Factor, ...]
 
 
 class _Size(Schema):
@@ -83,7 +96,7 @@ class _Size(Schema):
     valid: Mapping[Quantity, tuple[Tokens, Tokens]] = Field(default_factory=dict)
     error: Mapping[str, NotNegative] = Field(default_factory=dict)
     rows: int = 0
-    sm_share: Any = None
+    sm_share: Mapping[Percent, _Share] = Field(default_factory=dict)
 
 
 class _File(Schema):
@@ -119,6 +132,11 @@ class _File(Schema):
                 if low > high:
                     raise ValueError(f"{place}.valid.{name}=[{low}, {high}] does not ascend")
             _require_no_time_back(place, entry)
+            for percent, share in entry.sm_share.items():
+                place = f"tensor_parallel.{size}.sm_share.{percent}"
+                require_ascending(f"{place}.requests", share.requests, least=1)
+                require_length(f"{place}.prefill", share.prefill, len(share.requests))
+                require_length(f"{place}.decode", share.decode, len(share.requests))
         return self
 
 
@@ -205,6 +223,7 @@ def profile_from(
         block_tokens=shared["block_tokens"],
         valid={name: (low, high) for name, (low, high) in entry.get("valid", {}).items()},
         error=entry.get("error", {}),
+        sm_shares=sm_shares_from(entry.get("sm_share", {})),
     )
 
 

@@ -5,7 +5,7 @@ systematic error, log-normal, whose median size is the median error of that prof
 on rows its fit had not seen. Errors that change from iteration to iteration average out.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from zlib import crc32
 
 import numpy as np
@@ -58,9 +58,17 @@ class DrawnCosts:
         """Seconds of a load, as measured."""
         return self._costs.load_s(service, tensor_parallel, replicas=replicas)
 
+    def start_s(self, service: ServiceId, tensor_parallel: int) -> float:
+        """The part of a load that is not weights, as measured."""
+        return self._costs.start_s(service, tensor_parallel)
+
     def kv_blocks(self, service: ServiceId, tensor_parallel: int) -> int:
         """KV blocks beside the weights."""
         return self._costs.kv_blocks(service, tensor_parallel)
+
+    def kv_bytes(self, services: Collection[ServiceId], tensor_parallel: int) -> int:
+        """Bytes of KV beside the weights of all these."""
+        return self._costs.kv_bytes(services, tensor_parallel)
 
     def block_tokens(self, service: ServiceId) -> int:
         """Tokens of one KV block."""

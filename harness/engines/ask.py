@@ -90,6 +90,16 @@ def ask_deployment(policy: PlacementPolicy, view: ClusterView, recorder: Recorde
     return deployment
 
 
+def refuse_shared_groups(wanted: Deployment, supports: frozenset[Capability]) -> None:
+    """Raise ValueError where a group has none or several services and the engine needs one."""
+    for group in wanted.groups:
+        count = len(group.services)
+        if not count or (count > 1 and Capability.SHARED_GROUP not in supports):
+            raise ValueError(
+                f"a deployment has {count} services in {group.id}, which is not supported here"
+            )
+
+
 def refuse_standstill(
     unfinished: Mapping[ServiceId, int], *, wakes: int | None, now_s: float
 ) -> None:

@@ -16,7 +16,6 @@ ONE_ENGINE = "roofline of one engine"
 ACROSS = "roofline, its authors left out"
 CORRECTED = "corrected roofline"
 UNSEEN_ARCHITECTURE = "roofline, architecture left out"
-SHARE_RULE = "rule for shares of the SMs"
 SIMULATED = "simulated, profile fitted elsewhere"
 INNER_SIZES = "held out: the smallest and the largest number of requests never are"
 SELECTED = (

@@ -243,7 +243,7 @@ def _valid(rows: pd.DataFrame) -> Json:
 def share_table(raw: pd.DataFrame) -> Json:
     """Seconds on a share of the SMs over those on all, per phase and number of requests.
 
-    Medians over the sequence lengths; nothing reads this yet but the report on fidelity.
+    Medians over the sequence lengths; `costs.sm_shares` reads them.
     """
     keys = ["batch_size", "seq_len"]
     whole = raw[raw["sm_percent"] == ALL_SMS].set_index(keys)

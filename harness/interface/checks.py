@@ -10,6 +10,7 @@ from harness.interface.decisions import (
     StaticBatching,
     Until,
 )
+from harness.interface.draft import Draft
 from harness.interface.entities import RequestId
 from harness.interface.kv_ledger import KvLedger
 from harness.interface.policies import Capability
@@ -25,7 +26,7 @@ def check(decision: Decision, view: GroupView, *, supports: frozenset[Capability
 
     `supports` is what the engine can do. Costs the size of the decision, not of the group.
     """
-    if _is_plainly_legal(decision, view):
+    if _is_plainly_legal(decision, view, supports):
         return []
     return _broken_rules(decision, view, supports)
 
@@ -35,6 +36,7 @@ def _broken_rules(
 ) -> list[str]:
     return [
         *_wrong_times(decision, view),
+        *_wrong_promise_of_more(decision),
         *_wrong_order(decision, view),
         *_not_supported(decision, view, supports),
         *_wrong_names(decision, view),
@@ -45,19 +47,20 @@ def _broken_rules(
     ]
 
 
-def _is_plainly_legal(decision: Decision, view: GroupView) -> bool:
+def _is_plainly_legal(decision: Decision, view: GroupView, supports: frozenset[Capability]) -> bool:
     """Whether a decision of the commonest kind breaks no rule, in one pass; False may be legal.
 
-    That kind is one batch of all SMs in an idle group of one service, perhaps after preemptions.
+    That kind is one batch of all SMs in an idle group, perhaps after preemptions, and after
+    promises where a draft wrote it. What the draft tried line by line is not looked at again.
     """
     if (
         len(decision.launch) != 1
-        or decision.reserve
         or decision.priority_order is not None
         or view.in_flight
         or view.free_share < 1
-        or len(view.group.services) > 1
+        or (len(view.group.services) > 1 and Capability.SHARED_GROUP not in supports)
         or not (decision.wake_s is None or decision.wake_s > view.now_s)
+        or decision.at_most is not None
     ):
         return False
     (batch,) = decision.launch
@@ -68,9 +71,26 @@ def _is_plainly_legal(decision: Decision, view: GroupView) -> bool:
         and batch.service in view.services
         and 0 < len(tokens) <= view.max_num_seqs
         and sum(tokens.values()) <= view.max_num_batched_tokens
-        and _are_missing(batch, view)
-        and _preempts_others(decision.preempt, tokens, view)
-        and _fits(decision.preempt, tokens, view.kv)
+        and PreemptionMode.SWAP not in decision.preempt.values()
+        and (
+            _is_written_by_draft(decision, view)
+            or (
+                not decision.reserve
+                and _are_missing(batch, view)
+                and _preempts_others(decision.preempt, tokens, view)
+                and _fits(decision.preempt, tokens, view.kv)
+            )
+        )
+    )
+
+
+def _is_written_by_draft(decision: Decision, view: GroupView) -> bool:
+    """Whether a draft has found all of it to fit, for these requests on the ledger as it is."""
+    draft = decision.draft
+    return (
+        isinstance(draft, Draft)
+        and draft.wrote(decision, view.kv)
+        and draft.is_about(view.requests)
     )
 
 
@@ -91,11 +111,9 @@ def _are_missing(batch: Batch, view: GroupView) -> bool:
 def _preempts_others(
     preempt: Mapping[RequestId, PreemptionMode], tokens: Mapping[RequestId, int], view: GroupView
 ) -> bool:
-    """Whether those preempted are here, do not run, and are not swapped out."""
+    """Whether those preempted are here and do not run."""
     return not preempt or (
-        preempt.keys() <= view.requests.keys()
-        and preempt.keys().isdisjoint(tokens)
-        and PreemptionMode.SWAP not in preempt.values()
+        preempt.keys() <= view.requests.keys() and preempt.keys().isdisjoint(tokens)
     )
 
 
@@ -116,6 +134,15 @@ def _fits(
 def _wrong_times(decision: Decision, view: GroupView) -> Iterator[str]:
     if decision.wake_s is not None and not decision.wake_s > view.now_s:
         yield f"wake_s {decision.wake_s} s is not after now, {view.now_s} s"
+
+
+def _wrong_promise_of_more(decision: Decision) -> Iterator[str]:
+    if decision.at_most is None:
+        return
+    if not decision.steady:
+        yield f"at_most {decision.at_most} iterations of a decision that is not steady"
+    if decision.at_most < 1:
+        yield f"a decision is steady for at_most {decision.at_most} iterations, not for 1 or more"
 
 
 def _wrong_order(decision: Decision, view: GroupView) -> Iterator[str]:

@@ -237,9 +237,11 @@ class PriorityOrder:
 class Decision:
     """Applied in order: preempt, reserve, launch. Empty means idle until an event or `wake_s`.
 
-    `steady` says that with the same requests and no event before `wake_s` the policy would decide
-    the same again; the engine may then run many iterations as one. `priority_order` leaves the
-    filling of batches to the engine.
+    `steady` says that with the same requests and no event before `wake_s` the policy would run the
+    same requests again, each for all that it then misses, in this iteration and the next ones: as
+    long as that is so, or `at_most` so many iterations. The engine may then run them as one.
+    `priority_order` leaves the filling of batches to the engine. `draft` is the `Draft` that it was
+    written with, if any: what that has seen to is not seen to again.
     """
 
     preempt: Mapping[RequestId, PreemptionMode] = field(default_factory=dict)
@@ -248,6 +250,8 @@ class Decision:
     wake_s: float | None = None
     steady: bool = False
     priority_order: PriorityOrder | None = None
+    at_most: int | None = None
+    draft: object = field(default=None, repr=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

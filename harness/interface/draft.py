@@ -3,7 +3,8 @@
 To fill a batch from an order of requests, see `filling`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from operator import is_
 
 from harness.interface.decisions import Batch, Decision, PreemptionMode, Reservation, Until
 from harness.interface.entities import RequestId, ServiceId
@@ -29,17 +30,21 @@ class Draft:
         self._in_flight = view.in_flight
         for batch in self._in_flight:
             self.requests_left -= len(batch.tokens)
+        self._base = view.kv
+        self._base_changes = self._base.changes
         self._kv: KvLedger | None = None
         self._preempt: dict[RequestId, PreemptionMode] = {}
         self._reserve: dict[RequestId, Reservation] = {}
         self._batches: list[tuple[ServiceId, float, dict[RequestId, int]]] = []
-        self._runs: set[RequestId] = set()
+        self._runs: dict[RequestId, RequestView] = {}
+        self._is_cut = False
+        self._launch: tuple[Batch, ...] | None = None
 
     @property
     def kv(self) -> KvLedger:
-        """A scratch copy of what will be held if the draft is applied, made when first needed."""
+        """What will be held if the draft is applied, made when first needed. Never change it."""
         if self._kv is None:
-            self._kv = self.view.kv.copy()
+            self._kv = self._base.copy()
             for _, _, tokens in self._batches:
                 self._kv.grow_all(tokens)
         return self._kv
@@ -53,6 +58,18 @@ class Draft:
         """Whether the request is in a batch of this draft."""
         return request.facts.id in self._runs
 
+    @property
+    def runs_all(self) -> bool:
+        """Whether every unfinished request of the group runs, for all that it misses.
+
+        A policy that would leave it so until something happens may call the decision steady.
+        """
+        return not self._is_cut and len(self._runs) == len(self.view.requests)
+
+    def guests(self, request: RequestView) -> frozenset[RequestId]:
+        """Those whose loans lie in the request's space, also by orphaned reservations in it."""
+        return (self._kv or self._base).guests(request.facts.id)
+
     def preempts(self, request: RequestView) -> bool:
         """Whether this draft preempts the request."""
         return request.facts.id in self._preempt
@@ -64,6 +81,7 @@ class Draft:
         """
         if not 0 < gpu_share <= self.share_left + 1e-9:
             raise ValueError(f"share {gpu_share:g} of the SMs asked, {self.share_left:g} is free")
+        self._launch = None
         self._batches.append((service, gpu_share, {}))
         self.share_left = max(0.0, self.share_left - gpu_share)
         self.tokens_left = self.view.max_num_batched_tokens
@@ -94,26 +112,30 @@ class Draft:
         name = request.facts.id
         if not self.kv.try_grow(name, tokens):
             return False
-        self._add(request.facts.service, {name: tokens}, tokens)
+        self._is_cut |= tokens < request.context_tokens - request.kv_tokens
+        self._open_tokens(request.facts.service)[name] = tokens
+        self._runs[name] = request
+        self.tokens_left -= tokens
+        self.requests_left -= 1
         return True
 
-    def _add(self, service: ServiceId, tokens: dict[RequestId, int], total: int) -> None:
+    def _open_tokens(self, service: ServiceId) -> dict[RequestId, int]:
+        """What the open batch computes, to be written; the first batch is opened here."""
         if not self._batches:
             self.open_batch(service, self.share_left)
-        self._batches[-1][2].update(tokens)
-        self._runs.update(tokens)
-        self.tokens_left -= total
-        self.requests_left -= len(tokens)
+        self._launch = None
+        return self._batches[-1][2]
 
     def try_run_all(self, requests: Sequence[RequestView], budget: int) -> bool:
         """Run every request for all that it misses, if that is at most `budget` tokens and fits.
 
         False changes nothing. Costs far less than one `try_run` each, but may be False where those
-        would succeed: if anything runs already, or the group has several services.
+        would succeed: if anything runs already, or the requests are of several services.
         """
-        if self._batches or self._in_flight or len(self.view.services) > 1 or not requests:
+        if self._batches or self._in_flight or not requests:
             return False
-        missing = {r.facts.id: r.context_tokens - r.kv_tokens for r in requests}
+        views = {r.facts.id: r for r in requests}
+        missing = {name: r.context_tokens - r.kv_tokens for name, r in views.items()}
         total = sum(missing.values())
         if (
             not len(missing) == len(requests) <= self.requests_left
@@ -121,17 +143,24 @@ class Draft:
             or min(missing.values()) <= 0
             or self.share_left <= 0
             or not self._preempt.keys().isdisjoint(missing)
-            or not (self._kv or self.view.kv).fits(missing)
+            or not _are_of_one_service(self.view, requests)
+            or not (self._kv or self._base).fits(missing)
         ):
             return False
         if self._kv is not None:
             self._kv.grow_all(missing)
-        self._add(requests[0].facts.service, missing, total)
+        self._open_tokens(requests[0].facts.service).update(missing)
+        self._runs.update(views)
+        self.tokens_left -= total
+        self.requests_left -= len(missing)
         return True
 
-    def try_reserve(self, request: RequestView, promise: Reservation) -> bool:
+    def try_reserve(
+        self, request: RequestView, promise: Reservation, *, spare_blocks: int = 0
+    ) -> bool:
         """Promise KV to the request if every promise made can still be kept.
 
+        What it takes of the free space must leave `spare_blocks` of the request's service free.
         False changes nothing. ValueError for an impossible promise, and for a second one to the
         same request from another lender.
         """
@@ -139,8 +168,9 @@ class Draft:
         earlier = self._reserve.get(name)
         if earlier is not None and earlier.lender != promise.lender:
             raise ValueError(f"r{name} borrows from two lenders in one decision")
-        if not self.kv.try_reserve(name, promise):
+        if not self.kv.try_reserve(name, promise, spare_blocks=spare_blocks):
             return False
+        self._launch = None
         self._reserve[name] = promise
         return True
 
@@ -165,8 +195,9 @@ class Draft:
             raise ValueError(f"r{name} is running and cannot be preempted")
         if guests := self.kv.borrowers(name) & self._reserve.keys():
             raise ValueError(f"r{name} has just lent to r{min(guests)} and cannot be preempted")
+        self._launch = None
         if self._reserve.pop(name, None) is not None:
-            self.kv.reserve(name, self.view.kv.reservation(name))
+            self.kv.reserve(name, self._base.reservation(name))
         self.kv.free(name)
         self._preempt[name] = how
 
@@ -176,11 +207,70 @@ class Draft:
         until: Until = Until.ITERATION,
         wake_s: float | None = None,
         steady: bool = False,
+        at_most: int | None = None,
     ) -> Decision:
-        """Return what was written; `until` holds for all its batches."""
-        launch = tuple(
+        """Return what was written; `until` holds for all its batches.
+
+        `steady` and `at_most` as in `Decision`.
+        """
+        self._launch = tuple(
             Batch(service, tokens, gpu_share, until)
             for service, gpu_share, tokens in self._batches
             if tokens
         )
-        return Decision(self._preempt, self._reserve, launch, wake_s, steady)
+        return Decision(
+            self._preempt,
+            self._reserve,
+            self._launch,
+            wake_s,
+            steady=steady,
+            at_most=at_most,
+            draft=self,
+        )
+
+    def wrote(self, decision: Decision, kv: KvLedger) -> bool:
+        """Whether it has written just that, on this ledger as it is now."""
+        return (
+            self._launch is not None
+            and decision.launch is self._launch
+            and decision.preempt is self._preempt
+            and decision.reserve is self._reserve
+            and kv is self._base
+            and kv.changes == self._base_changes
+        )
+
+    def is_about(self, requests: Mapping[RequestId, RequestView]) -> bool:
+        """Whether all that it runs or preempts are these, as they are now."""
+        given = self._runs
+        return self._preempt.keys() <= requests.keys() and all(
+            map(is_, given.values(), map(requests.get, given))
+        )
+
+    def ledger_after(self, decision: Decision, kv: KvLedger) -> KvLedger | None:
+        """The ledger with the decision applied, if it wrote that on this one and has such a copy.
+
+        It is handed over: the draft writes no more on it.
+        """
+        if self._kv is None or not self.wrote(decision, kv):
+            return None
+        ledger, self._kv, self._launch = self._kv, None, None
+        return ledger
+
+
+def after(decision: Decision, kv: KvLedger) -> KvLedger:
+    """The ledger with a legal decision applied: its draft's own where that has one, else `kv`."""
+    draft = decision.draft
+    ledger = draft.ledger_after(decision, kv) if isinstance(draft, Draft) else None
+    if ledger is not None:
+        return ledger
+    for request in decision.preempt:
+        kv.free(request)
+    for request, promise in decision.reserve.items():
+        kv.reserve(request, promise)
+    for batch in decision.launch:
+        kv.grow_all(batch.tokens)
+    return kv
+
+
+def _are_of_one_service(view: GroupView, requests: Sequence[RequestView]) -> bool:
+    return len(view.services) == 1 or len({r.facts.service for r in requests}) == 1

@@ -45,12 +45,14 @@ def continuous_batch(
     *,
     how: PreemptionMode = PreemptionMode.RECOMPUTE,
     budget: int | None = None,
+    victims: Sequence[RequestView] | None = None,
 ) -> None:
     """Run requests in order, best first; when KV is short, preempt from the end of the order.
 
-    `budget` bounds the tokens added here. A non-preemptive policy puts requests that hold KV
-    first: a newcomer then has none behind it to preempt, and waits. Requests of another service
-    than the open batch's are passed over, but may be preempted.
+    Where `victims` are given, those are preempted instead, the last one first, wherever they are in
+    the order; they may be nobody. `budget` bounds the tokens added here. A non-preemptive policy
+    puts requests that hold KV first: a newcomer then has none behind it to preempt, and waits.
+    Requests of another service than the open batch's are passed over, but may be preempted.
     """
     left = draft.tokens_left if budget is None else budget
     if draft.try_run_all(order, left):
@@ -61,7 +63,7 @@ def continuous_batch(
     if len(front) < len(order) and draft.try_run_all(front, left):
         first = len(front)
         left -= draft.view.max_num_batched_tokens - draft.tokens_left
-    behind = len(order)
+    yielding = list(order if victims is None else victims)
     for place in range(first, len(order)):
         request = order[place]
         tokens = next_tokens(request, min(left, draft.tokens_left))
@@ -70,13 +72,23 @@ def continuous_batch(
         if not draft.has_room(request, tokens):
             continue
         while not draft.try_add(request, tokens):
-            behind -= 1
-            while behind > place and not draft.can_preempt(order[behind]):
-                behind -= 1
-            if behind <= place:
+            # Of the order itself, only those behind the request give way.
+            victim = _last_but_for(request, yielding, draft, place + 1 if victims is None else 0)
+            if victim is None:
                 return
-            draft.preempt(order[behind], how)
+            draft.preempt(victim, how)
         left -= tokens
+
+
+def _last_but_for(
+    request: RequestView, yielding: list[RequestView], draft: Draft, first: int
+) -> RequestView | None:
+    """Take those from the end, but for the `first` ones, until one can be preempted."""
+    while len(yielding) > first:
+        victim = yielding.pop()
+        if victim is not request and draft.can_preempt(victim):
+            return victim
+    return None
 
 
 def _holds_kv(request: RequestView) -> bool:

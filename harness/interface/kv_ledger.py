@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from harness.interface.decisions import Reservation
 from harness.interface.entities import Request, RequestId, Service, ServiceId
-from harness.interface.kv_loans import Loans, summed_anew
+from harness.interface.kv_loans import Loans, refuse_impossible, summed_anew
 
 
 class KvLedger:
@@ -40,6 +40,7 @@ class KvLedger:
         self._held: dict[RequestId, int] = {}
         self._loans = Loans()
         self._orphans = 0
+        self.changes = 0  # by which one can tell a ledger from itself earlier
 
     def copy(self) -> "KvLedger":
         """A scratch ledger that starts equal; from then on neither follows the other."""
@@ -58,6 +59,7 @@ class KvLedger:
         if request.service not in self.services:
             raise ValueError(f"r{request.id} is of {request.service}, which has no KV here")
         self._services[request.id] = request.service
+        self.changes += 1
 
     def close(self, request: RequestId) -> None:
         """Free the KV of a request that is answered or goes elsewhere, and forget it."""
@@ -70,6 +72,7 @@ class KvLedger:
 
     def grow_all(self, tokens: Mapping[RequestId, int]) -> None:
         """Hold as many tokens more as each request is given, whether or not they fit."""
+        self.changes += 1
         held, block_tokens = self._held, self.block_tokens
         for request, more in tokens.items():
             before = held[request] if request in held else self.holding(request)
@@ -104,6 +107,7 @@ class KvLedger:
 
     def free(self, request: RequestId) -> None:
         """Drop KV and promise; what it had lent stays lent, by an orphaned reservation."""
+        self.changes += 1
         if self.borrowers(request):
             self._leave_orphan(request)
         self._shrink(request, 0)
@@ -117,9 +121,10 @@ class KvLedger:
         ValueError for negative sizes, a loan without a lender, a lender that is unknown or of
         another service, and loans in a circle.
         """
+        self.changes += 1
         service = self._service(request)
         if promise is not None:
-            self._refuse_impossible(request, promise)
+            refuse_impossible(request, promise, self._services, self._loans)
         self._open_account(request)
         old_lender = self._loans.of(request).lender
         if promise is not None and promise.lender is not None:
@@ -131,21 +136,32 @@ class KvLedger:
             self._loans.close(old_lender)
             del self._services[old_lender]
 
-    def try_reserve(self, request: RequestId, promise: Reservation | None) -> bool:
+    def try_reserve(
+        self, request: RequestId, promise: Reservation | None, *, spare_blocks: int = 0
+    ) -> bool:
         """Replace the promise if every promise can still be kept; False changes nothing.
 
-        ValueError as `reserve`.
+        What it takes of the free space must leave `spare_blocks` of its service free. ValueError as
+        `reserve`.
         """
-        before = self.reservation(request)
+        before, free_bytes = self.reservation(request), self._free_bytes
+        accounts = self._loans.accounts
+        lender = request if promise is None or promise.lender is None else promise.lender
+        opens = [name for name in {request, lender} if name not in accounts]
         # An orphaned reservation goes with its last borrower, and could not be brought back.
         of_orphan = before is not None and before.lender is not None and before.lender < 0
         trial = self.copy() if of_orphan else self
         trial.reserve(request, promise)
-        fits = trial._is_sound
+        spares = trial._free_bytes >= free_bytes or (
+            trial.free_blocks(self._services[request]) >= spare_blocks
+        )
+        fits = trial._is_sound and spares
         if fits and of_orphan:
             self._become(trial)
         elif not fits and not of_orphan:
             self.reserve(request, before)
+            for name in opens:
+                self._loans.close(name)
         return fits
 
     def blocks(self, tokens: int) -> int:
@@ -174,6 +190,11 @@ class KvLedger:
         self._refuse_unknown(request)
         return self._loans.of(request).borrowers
 
+    def guests(self, request: RequestId) -> frozenset[RequestId]:
+        """Its borrowers, with those of an orphaned reservation in the place of that."""
+        self._refuse_unknown(request)
+        return self._loans.guests(request)
+
     def held_tokens(self, service: ServiceId) -> int:
         """Tokens of KV all requests of a service hold. Costs a look at each of them."""
         return sum(n for name, n in self._held.items() if self._services[name] == service)
@@ -192,10 +213,8 @@ class KvLedger:
 
     def shortages(self) -> list[str]:
         """Why a promise cannot be kept, from the running sums: free of cost when all can."""
-        found = [self._over_capacity(self._free_bytes)] if self._free_bytes < 0 else []
-        for name in sorted(self._loans.overdrawn):
-            found += self._loans.of(name).broken_rules(name)
-        return found
+        over = [self._over_capacity(self._free_bytes)] if self._free_bytes < 0 else []
+        return over + self._loans.broken_rules()
 
     def problems(self) -> list[str]:
         """Empty when every promise can be kept; re-computed from holdings and promises alone.
@@ -236,6 +255,7 @@ class KvLedger:
 
     def _become(self, other: "KvLedger") -> None:
         """Take over the content of a ledger; accounts are shared until one of the two writes."""
+        self.changes += 1
         self._free_bytes = other._free_bytes
         self._services = other._services.copy()
         self._held = other._held.copy()
@@ -258,24 +278,6 @@ class KvLedger:
         if request in self._loans.accounts:
             blocks = self._loans.hold(request, blocks)
         self._free_bytes -= blocks * self._block_bytes[self._services[request]]
-
-    def _refuse_impossible(self, request: RequestId, promise: Reservation) -> None:
-        if promise.own_tokens < 0 or promise.loan_tokens < 0:
-            sizes = f"{promise.own_tokens} own and {promise.loan_tokens} lent tokens"
-            raise ValueError(f"r{request} cannot be promised {sizes}")
-        if promise.lender is None:
-            if promise.loan_tokens:
-                raise ValueError(f"r{request} borrows {promise.loan_tokens} tokens from nobody")
-            return
-        of_lender = self._services.get(promise.lender)
-        if of_lender is None:
-            raise ValueError(f"r{request} borrows from r{promise.lender}, which is not here")
-        service = self._services[request]
-        if of_lender != service:
-            lender = f"r{promise.lender} of {of_lender}"
-            raise ValueError(f"r{request} of {service} borrows from {lender}")
-        if self._loans.would_be_circle(request, promise.lender):
-            raise ValueError(f"r{request} borrows from r{promise.lender} in a circle")
 
     def _leave_orphan(self, request: RequestId) -> None:
         """Put an empty account in the request's place towards its borrowers and its lender.

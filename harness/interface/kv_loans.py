@@ -97,6 +97,17 @@ class Loans:
         """Its account, to read; an empty one where it has none."""
         return self.accounts.get(name, _PLAIN)
 
+    def guests(self, name: RequestId) -> frozenset[RequestId]:
+        """Its borrowers, with those of an orphaned reservation in the place of that."""
+        found: set[RequestId] = set()
+        left = list(self.of(name).borrowers)
+        for borrower in left:
+            if borrower < 0:
+                left += self.of(borrower).borrowers
+            else:
+                found.add(borrower)
+        return frozenset(found)
+
     def open(self, name: RequestId, service: ServiceId, held_blocks: int) -> None:
         """Start an account of one that has neither promise nor loan."""
         self.accounts[name] = Account(service, held_blocks, used_blocks=held_blocks)
@@ -133,6 +144,12 @@ class Loans:
         self._note(name, account)
         return account.committed_blocks - committed
 
+    def broken_rules(self) -> list[str]:
+        """One sentence per loan rule that an account breaks."""
+        return [
+            rule for name in sorted(self.overdrawn) for rule in self.of(name).broken_rules(name)
+        ]
+
     def would_be_circle(self, name: RequestId, lender: RequestId) -> bool:
         """Whether the lender is the borrower itself, or borrows from it through others."""
         above: RequestId | None = lender
@@ -168,6 +185,30 @@ class Loans:
     def _note(self, name: RequestId, account: Account) -> None:
         note = self.overdrawn.add if account.broken_rules(name) else self.overdrawn.discard
         note(name)
+
+
+def refuse_impossible(
+    request: RequestId,
+    promise: Reservation,
+    services: Mapping[RequestId, ServiceId],
+    loans: Loans,
+) -> None:
+    """Raise ValueError for a promise that nothing could make good; see `KvLedger.reserve`."""
+    if promise.own_tokens < 0 or promise.loan_tokens < 0:
+        sizes = f"{promise.own_tokens} own and {promise.loan_tokens} lent tokens"
+        raise ValueError(f"r{request} cannot be promised {sizes}")
+    if promise.lender is None:
+        if promise.loan_tokens:
+            raise ValueError(f"r{request} borrows {promise.loan_tokens} tokens from nobody")
+        return
+    service, of_lender = services[request], services.get(promise.lender)
+    if of_lender is None:
+        raise ValueError(f"r{request} borrows from r{promise.lender}, which is not here")
+    if of_lender != service:
+        lender = f"r{promise.lender} of {of_lender}"
+        raise ValueError(f"r{request} of {service} borrows from {lender}")
+    if loans.would_be_circle(request, promise.lender):
+        raise ValueError(f"r{request} borrows from r{promise.lender} in a circle")
 
 
 def summed_anew(

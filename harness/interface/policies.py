@@ -1,6 +1,6 @@
 """The four decisions a serving system makes, and the helpers it may be given."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import ClassVar, Protocol
@@ -114,8 +114,17 @@ class CostModel(Protocol):
         So long does each of `replicas` take that start loading at the same time.
         """
 
+    def start_s(self, service: ServiceId, tensor_parallel: int) -> float:
+        """The part of `load_s` in which no weights are read: processes, communication."""
+
     def kv_blocks(self, service: ServiceId, tensor_parallel: int) -> int:
         """KV blocks that fit beside the weights; 0 where the weights alone do not fit."""
+
+    def kv_bytes(self, services: Collection[ServiceId], tensor_parallel: int) -> int:
+        """Bytes of KV of a whole group beside the weights of all these; 0 where they do not fit.
+
+        For one service so many as its `kv_blocks` take.
+        """
 
     def block_tokens(self, service: ServiceId) -> int:
         """Tokens of one KV block."""

@@ -14,25 +14,29 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from harness.interface.entities import Cluster, GpuId, Group, GroupId, ServiceId
 
 Gpus = tuple[GpuId, ...]
-Kind = tuple[ServiceId, int]
-"""A service and its tensor-parallel degree: groups of a kind are interchangeable."""
+Services = tuple[ServiceId, ...]
+Kind = tuple[Services, int]
+"""Services, ascending, and a tensor-parallel degree: groups of a kind are interchangeable."""
+Wanted = tuple[ServiceId | frozenset[ServiceId], int, int]
+"""A service, or several that share GPUs; its data-parallel and its tensor-parallel degree."""
 
 
 def assign(
-    wanted: Sequence[tuple[ServiceId, int, int]],
+    wanted: Sequence[Wanted],
     current: Sequence[Group],
     cluster: Cluster,
     load_s: Callable[[ServiceId, int], float],
 ) -> tuple[Group, ...]:
-    """Groups for every wanted (service, data-parallel, tensor-parallel), in that order.
+    """Groups for every wanted (services, data-parallel, tensor-parallel), in that order.
 
     Groups of `current` are kept as they are where that spares most; `load_s(service, tensor
-    parallel)` seconds are charged for every other one. The same arguments give the same answer.
-    ValueError when the groups do not fit the GPUs or the islands, or a degree is below 1.
+    parallel)` seconds are charged for every service of every other one. The same arguments give the
+    same answer. ValueError when the groups do not fit the GPUs or the islands, or a degree is
+    below 1.
     """
     need = _count(wanted, cluster)
     islands = _islands(cluster)
-    seconds = {kind: load_s(*kind) for kind in need}
+    seconds = {(names, tp): sum(load_s(name, tp) for name in names) for names, tp in need}
     keepable = sorted(
         (group for group in current if _is_keepable(group, need, islands)),
         key=lambda group: (-seconds[_kind(group)], group.gpus, group.id),
@@ -44,33 +48,43 @@ def assign(
     sizes = sorted(missing.elements(), key=lambda kind: (-kind[1], kind[0]))
     places = _pack([tensor_parallel for _, tensor_parallel in sizes], _without(islands, kept))
     assert places is not None  # the search keeps only what leaves room for the rest
-    new = [_group(service, gpus) for (service, _), gpus in zip(sizes, places, strict=True)]
+    new = [_group(services, gpus) for (services, _), gpus in zip(sizes, places, strict=True)]
     by_kind: dict[Kind, list[Group]] = {kind: [] for kind in need}
     for group in sorted([*kept, *new], key=lambda group: group.gpus):
         by_kind[_kind(group)].append(group)
     return tuple(
-        by_kind[service, tensor_parallel].pop(0)
-        for service, data_parallel, tensor_parallel in wanted
+        by_kind[_services(services), tensor_parallel].pop(0)
+        for services, data_parallel, tensor_parallel in wanted
         for _ in range(data_parallel)
     )
 
 
-def _group(service: ServiceId, gpus: Gpus) -> Group:
-    name = GroupId(f"{service}@{'-'.join(map(str, gpus))}")
-    return Group(name, frozenset((service,)), gpus)
+def _services(wanted: ServiceId | frozenset[ServiceId]) -> Services:
+    return tuple(sorted(wanted)) if isinstance(wanted, frozenset) else (wanted,)
+
+
+def _together(services: Services) -> str:
+    return "+".join(services)
+
+
+def _group(services: Services, gpus: Gpus) -> Group:
+    name = GroupId(f"{_together(services)}@{'-'.join(map(str, gpus))}")
+    return Group(name, frozenset(services), gpus)
 
 
 def _kind(group: Group) -> Kind:
-    (service,) = group.services
-    return service, group.tensor_parallel
+    return tuple(sorted(group.services)), group.tensor_parallel
 
 
-def _count(wanted: Sequence[tuple[ServiceId, int, int]], cluster: Cluster) -> Counter[Kind]:
+def _count(wanted: Sequence[Wanted], cluster: Cluster) -> Counter[Kind]:
     need: Counter[Kind] = Counter()
-    for service, data_parallel, tensor_parallel in wanted:
+    for asked, data_parallel, tensor_parallel in wanted:
+        services = _services(asked)
         if data_parallel < 1 or tensor_parallel < 1:
-            raise ValueError(f"{service} wants {data_parallel} groups of {tensor_parallel} GPUs")
-        need[service, tensor_parallel] += data_parallel
+            raise ValueError(
+                f"{_together(services)} wants {data_parallel} groups of {tensor_parallel} GPUs"
+            )
+        need[services, tensor_parallel] += data_parallel
     gpus = sum(tensor_parallel * count for (_, tensor_parallel), count in need.items())
     if gpus > len(cluster.gpus):
         raise ValueError(f"{gpus} GPUs wanted, the cluster has {len(cluster.gpus)}")
@@ -92,10 +106,10 @@ def _islands(cluster: Cluster) -> list[Gpus]:
 
 def _is_keepable(group: Group, need: Mapping[Kind, int], islands: Sequence[Gpus]) -> bool:
     """Whether the group could be part of the answer, were it alone."""
-    if len(group.services) != 1 or _kind(group) not in need:
+    services, _ = kind = _kind(group)
+    if kind not in need or group != _group(services, group.gpus):
         return False
-    (service,) = group.services
-    if group != _group(service, group.gpus) or len(set(group.gpus)) < len(group.gpus):
+    if len(set(group.gpus)) < len(group.gpus):
         return False
     if group.tensor_parallel <= max(map(len, islands)):
         return any(set(group.gpus) <= set(island) for island in islands)
@@ -188,7 +202,7 @@ def _places(size: int, free: Sequence[tuple[Gpus, Gpus]]) -> Iterator[Gpus]:
 
 def _unplaceable(need: Counter[Kind], islands: Sequence[Gpus]) -> str:
     groups = ", ".join(
-        f"{count} x {service} on {tensor_parallel} GPUs"
-        for (service, tensor_parallel), count in sorted(need.items())
+        f"{count} x {_together(services)} on {tensor_parallel} GPUs"
+        for (services, tensor_parallel), count in sorted(need.items())
     )
     return f"{groups} do not fit NVLink islands of {', '.join(str(len(i)) for i in islands)} GPUs"

@@ -50,7 +50,7 @@ def cell_of(plain: Mapping[str, Any], place: Place, chosen: Mapping[str, str]) -
     hardware, record = plain["hardware"], plain["record"]
     costs = _costs(hardware)
     workload_factory: WorkloadFactory = build(
-        plain["workload"], path="workload", kind=WorkloadFactory
+        plain["workload"], path="workload", offered={"costs": costs}, kind=WorkloadFactory
     )
     models = workload_factory.models
     engine, system = _serving(plain, models, believed=costs, true=costs)
@@ -90,6 +90,8 @@ def _costs(hardware: Mapping[str, Any]) -> ProfileCosts:
         memory_share=hardware["memory_share"],
         parts=PARTS,
         replica_start_s=hardware["replica_start_s"],
+        kv_bytes=hardware["kv_bytes"],
+        block_tokens=hardware["block_tokens"],
     )
 
 

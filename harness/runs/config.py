@@ -34,6 +34,10 @@ class HardwareConfig:
     """Folder of fitted cost profiles under harness/profiles."""
     replica_start_s: float = MISSING
     """Seconds longer that a replica loads for every other of its service that starts with it."""
+    kv_bytes: int | None = MISSING
+    """Bytes of each GPU for KV; null: what `memory_share` leaves beside the weights."""
+    block_tokens: int | None = MISSING
+    """Tokens of a KV block; null: as on the engine that the profile was measured on."""
 
 
 @dataclass

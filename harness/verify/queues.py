@@ -7,6 +7,7 @@ remaining: one request at a time, the others pause. A tick is 1e-6 of the mean s
 end of an iteration, for which arrivals wait, is as good as now.
 """
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from enum import Enum
 
@@ -61,9 +62,17 @@ class QueueCosts:
         """Loading takes no time."""
         return 0.0
 
+    def start_s(self, service: ServiceId, tensor_parallel: int) -> float:
+        """Nor does starting."""
+        return 0.0
+
     def kv_blocks(self, service: ServiceId, tensor_parallel: int) -> int:
         """More than is ever needed."""
         return UNLIMITED_TOKENS
+
+    def kv_bytes(self, services: Collection[ServiceId], tensor_parallel: int) -> int:
+        """The same in bytes, one for each token."""
+        return UNLIMITED_TOKENS * 16
 
     def block_tokens(self, service: ServiceId) -> int:
         """As vLLM's."""

@@ -13,7 +13,7 @@ from harness.costs.model_facts import ModelFacts, model_facts
 from harness.interface.entities import Service, ServiceId
 from harness.interface.graph import Edges
 from harness.predictors.ecdf import load_lengths
-from harness.workloads.settings import require_positive
+from harness.workloads.settings import require_positive, require_start
 from harness.workloads.workload import Workload
 
 Ints = NDArray[np.int64]
@@ -45,6 +45,7 @@ class ChainSummary:
         evaluation_template_tokens: int,
         true_lengths: Mapping[str, str],
         output_scale: float,
+        starts_s: float,
     ) -> None:
         """Raises ValueError for an unknown model or a count that is not positive."""
         require_positive(
@@ -59,12 +60,12 @@ class ChainSummary:
         if not chunks_sigma >= 0:
             raise ValueError(f"workload.chunks_sigma is {chunks_sigma}, it cannot be negative")
         self._documents, self._evaluations = documents, evaluations
+        self._starts_s, self._longest = require_start(starts_s), dict(longest_chunks)
         self._facts = (model_facts(summariser), model_facts(evaluator))
         self._limit, self._scale = max_output_tokens, output_scale
         self._lengths = {name: true_lengths.get(name, name) for name in (summariser, evaluator)}
         self._chunk_tokens = chunk_tokens
         self._median, self._sigma = median_chunks, chunks_sigma
-        self._longest = dict(longest_chunks)
         self._templates = (summary_template_tokens, evaluation_template_tokens)
         self.models = (summariser, evaluator)
         self.files: Mapping[str, str] = {}
@@ -119,7 +120,7 @@ class ChainSummary:
             deadline_s=np.full(count, np.nan),
             edges=edges,
             own_tokens=own_tokens,
-        )
+        ).later(self._starts_s)
 
     def _answers(self, facts: ModelFacts, count: int, rng: np.random.Generator) -> Ints:
         """True lengths of so many answers of a model."""

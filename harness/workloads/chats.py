@@ -8,7 +8,7 @@ from harness.costs.model_facts import model_facts
 from harness.interface.entities import Service, ServiceId
 from harness.workloads.arrivals import Arrivals
 from harness.workloads.lengths import Lengths
-from harness.workloads.settings import require_positive
+from harness.workloads.settings import require_positive, require_start
 from harness.workloads.workload import Workload
 
 
@@ -45,10 +45,8 @@ class Chats:
                 f"answers of {max_output_tokens} tokens leave no prompt in the context of {model}, "
                 f"{self._facts.max_context_tokens}"
             )
-        if not 0 <= starts_s < np.inf:
-            raise ValueError(f"workload.starts_s is {starts_s}, it cannot be negative")
         self._requests, self._max_output_tokens = requests, max_output_tokens
-        self._starts_s = starts_s
+        self._starts_s = require_start(starts_s)
         self._arrivals, self._lengths = arrivals, lengths
         self.models = (model,)
         self.files: Mapping[str, str] = {}
@@ -67,14 +65,14 @@ class Chats:
                 ),
             ),
             service=np.zeros(count, np.int64),
-            arrival_s=self._starts_s + self._arrivals.draw(count, gaps),
+            arrival_s=self._arrivals.draw(count, gaps),
             prompt_tokens=np.minimum(drawn.prompt_tokens, self._room_tokens),
             output_tokens=np.minimum(drawn.output_tokens, self._max_output_tokens),
             max_output_tokens=np.full(count, self._max_output_tokens),
             app=np.arange(count),
             deadline_s=np.full(count, np.nan),
             datasets={**self._arrivals.datasets, **self._lengths.datasets},
-        )
+        ).later(self._starts_s)
 
     def cut_share(self, seed: int) -> tuple[float, float]:
         """Shares of prompts cut to the context and of answers cut at the limit (0..1)."""

@@ -8,7 +8,7 @@ from harness.costs.model_facts import model_facts
 from harness.interface.entities import Service, ServiceId
 from harness.predictors.ecdf import load_lengths, output_lengths
 from harness.workloads.prompts import PromptSource
-from harness.workloads.settings import require_positive
+from harness.workloads.settings import require_positive, require_start
 from harness.workloads.workload import Workload
 
 
@@ -26,6 +26,7 @@ class Ensemble:
         profile: str,
         hub_dataset: str,
         hub_split: str,
+        starts_s: float,
     ) -> None:
         """`requests` prompts for each of `models`, answers of at most `max_output_tokens`.
 
@@ -34,6 +35,7 @@ class Ensemble:
         lengths come from, see `PromptSource`. Raises ValueError for an unknown model, a count
         below 1 or a file that is not there.
         """
+        self._starts_s = require_start(starts_s)
         require_positive(
             "workload",
             requests=requests,
@@ -86,4 +88,4 @@ class Ensemble:
             app=np.repeat(np.arange(count, dtype=np.int64), models),
             deadline_s=np.full(count * models, np.nan),
             datasets=prompts.datasets,
-        )
+        ).later(self._starts_s)

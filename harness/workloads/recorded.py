@@ -9,7 +9,7 @@ import pandas as pd
 from harness import inputs
 from harness.costs.model_facts import ModelFacts, model_facts, unknown_name
 from harness.interface.entities import Service, ServiceId
-from harness.workloads.settings import require_positive
+from harness.workloads.settings import require_positive, require_start
 from harness.workloads.trace_file import ARRIVAL, OUTPUT_TOKENS, PROMPT_TOKENS, read_trace
 from harness.workloads.workload import Ints, Workload
 
@@ -40,6 +40,7 @@ class Trace:
         rate_scale: float,
         max_output_tokens: int | None,
         too_long: str,
+        starts_s: float,
     ) -> None:
         """`too_long` says what becomes of prompts and answers that exceed context or limit.
 
@@ -47,6 +48,7 @@ class Trace:
         Raises ValueError for a file that is not there or damaged, unknown models and a window
         without requests.
         """
+        self._starts_s = require_start(starts_s)
         require_positive("workload", rate_scale=rate_scale)
         for name, value in (("requests", requests), ("max_output_tokens", max_output_tokens)):
             if value is not None:
@@ -98,7 +100,7 @@ class Trace:
             datasets=self.files,
             texts=tuple(rows["prompt"]) if "prompt" in rows else (),
             predicted_tokens=_column(rows, "predicted_tokens"),
-        )
+        ).later(self._starts_s)
 
     def _rows(self) -> pd.DataFrame:
         """Those of the file that are asked for."""

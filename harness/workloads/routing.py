@@ -9,7 +9,7 @@ from scipy.optimize import brentq
 from harness.costs.model_facts import ModelFacts, model_facts
 from harness.interface.entities import Service, ServiceId
 from harness.predictors.ecdf import load_lengths, output_lengths
-from harness.workloads.settings import require_positive
+from harness.workloads.settings import require_positive, require_start
 from harness.workloads.workload import Workload
 
 Ints = NDArray[np.int64]
@@ -30,6 +30,7 @@ class Routing:
         prompt_tokens: Mapping[str, float],
         answer_tokens: Mapping[str, float],
         output_scale: float,
+        starts_s: float,
     ) -> None:
         """`requests` gives the number of requests of each model.
 
@@ -39,6 +40,7 @@ class Routing:
         this `mean` and this `sigma` of the logarithm. Raises ValueError for an unknown model, a
         count below 1 or lengths that no distribution has.
         """
+        self._starts_s = require_start(starts_s)
         if not requests or min(requests.values()) < 1:
             raise ValueError(f"workload.requests={dict(requests)} must give each model at least 1")
         require_positive(
@@ -80,7 +82,7 @@ class Routing:
             max_output_tokens=limit,
             app=np.arange(len(service), dtype=np.int64),
             deadline_s=np.full(len(service), np.nan),
-        )
+        ).later(self._starts_s)
 
     def _true_lengths(self, facts: ModelFacts, prompt: Ints, rng: np.random.Generator) -> Ints:
         if self._answers == "published":

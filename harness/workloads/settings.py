@@ -1,11 +1,23 @@
 """Settings that no workload can be made of are refused by the name they have in a scenario."""
 
+from math import inf
+
 
 def require_positive(where: str, **values: float) -> None:
     """Raise ValueError for the first value that is not positive, named below `where`."""
     for name, value in values.items():
         if not value > 0:
             raise ValueError(f"{where}.{name} is {value}, it must be positive")
+
+
+def require_start(starts_s: float) -> float:
+    """Seconds at which arrivals begin, when models that take long to load may be there.
+
+    ValueError for a negative or endless number.
+    """
+    if not 0 <= starts_s < inf:
+        raise ValueError(f"workload.starts_s is {starts_s}, it cannot be negative")
+    return starts_s
 
 
 def require_between(where: str, least: float, most: float, **values: float) -> None:

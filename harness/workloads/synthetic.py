@@ -8,7 +8,13 @@ from harness.costs.model_facts import ModelFacts, model_facts
 from harness.interface.entities import Service, ServiceId
 from harness.workloads.arrivals import Arrivals, AtOnce, Gamma
 from harness.workloads.lengths import lognormal_tokens
-from harness.workloads.settings import BURSTINESS, SIGMA, require_between, require_positive
+from harness.workloads.settings import (
+    BURSTINESS,
+    SIGMA,
+    require_between,
+    require_positive,
+    require_start,
+)
 from harness.workloads.workload import Workload
 
 
@@ -32,8 +38,10 @@ class Synthetic:
         output_sigma: float,
         max_prompt_tokens: int,
         max_output_tokens: int,
+        starts_s: float,
     ) -> None:
         """Raises ValueError for an unknown model, a bad number, lengths beyond its context."""
+        self._starts_s = require_start(starts_s)
         self._facts = model_facts(model)
         require_positive(
             "workload",
@@ -78,7 +86,7 @@ class Synthetic:
             max_output_tokens=np.full(count, self._output[2]),
             app=np.arange(count),
             deadline_s=np.full(count, np.nan),
-        )
+        ).later(self._starts_s)
 
 
 def _require_room(model: ModelFacts, prompt_tokens: int, output_tokens: int) -> None:

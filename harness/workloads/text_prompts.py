@@ -13,7 +13,7 @@ from harness.costs.model_facts import model_facts
 from harness.interface.entities import Service, ServiceId
 from harness.workloads.arrivals import Arrivals
 from harness.workloads.prompts import as_count, read_rows, token_counts
-from harness.workloads.settings import require_positive
+from harness.workloads.settings import require_positive, require_start
 from harness.workloads.workload import Workload
 
 Ints = NDArray[np.int64]
@@ -38,8 +38,10 @@ class TextPrompts:
         requests: int,
         arrivals: Arrivals,
         max_output_tokens: int,
+        starts_s: float,
     ) -> None:
         """Raises ValueError for an unknown model, a file that is not there, a number below 1."""
+        self._starts_s = require_start(starts_s)
         self._facts = model_facts(model)
         require_positive(
             "workload",
@@ -81,7 +83,7 @@ class TextPrompts:
             deadline_s=np.full(count, np.nan),
             datasets={**self.files, **self._arrivals.datasets},
             texts=tuple(rows[TEXT].iloc[picked]),
-        )
+        ).later(self._starts_s)
 
 
 def text_rows(path: Path) -> tuple[pd.DataFrame, Ints]:

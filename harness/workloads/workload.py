@@ -1,7 +1,7 @@
 """What a run has to serve: arrays of requests, one entry each, and the services they call."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -93,6 +93,14 @@ class Workload:
             np.diff(self.arrival_s, prepend=-np.inf) < 0,
             self.arrival_s,
             "arrives at {} s, before the request ahead of it",
+        )
+
+    def later(self, seconds: float) -> "Workload":
+        """The same, every arrival and deadline so many seconds later."""
+        if not seconds:
+            return self
+        return replace(
+            self, arrival_s=self.arrival_s + seconds, deadline_s=self.deadline_s + seconds
         )
 
     def __len__(self) -> int:

@@ -65,9 +65,11 @@ class Arrivals:
         self.released.clear()
         if not len(new):
             return
-        for index in np.unique(workload.service[new]).tolist():
+        asked = workload.service[new].tolist()
+        for index in sorted(set(asked)):
             service = workload.services[index].id
-            life.hold_back(service, new[workload.service[new] == index].tolist())
+            those = zip(new.tolist(), asked, strict=True)
+            life.hold_back(service, [request for request, of in those if of == index])
             life.hand_out(service)
         predictor = life.system.predictor
         if predictor is not None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from harness.engines.ask import refuse_gpus
+from harness.engines.ask import refuse_gpus, refuse_shared_groups
 from harness.engines.lifecycle import Lifecycle
 from harness.engines.live import LiveState
 from harness.engines.recorder import GpuUse, Recorder
@@ -16,7 +16,7 @@ from harness.engines.simulator.timeline import Kind, Timeline
 from harness.interface.decisions import Deployment
 from harness.interface.entities import GpuId, Group, GroupId, RequestId, ServiceId
 from harness.interface.events import Arrived, Deployed, Event, Moved
-from harness.interface.policies import CostModel
+from harness.interface.policies import Capability, CostModel
 
 
 @dataclass(slots=True, kw_only=True)
@@ -26,6 +26,8 @@ class Deployer:
     With `loads_first` the clock starts when the first deployment has loaded: that takes no time on
     it. A group that is to go ends its iteration in flight first. Its unfinished requests keep what
     they have generated, lose their KV, and go to the groups of their service, or wait for one.
+    `resident` has, by name, the group that last loaded, as long as no other has come to its GPUs:
+    its successor of that name on just those GPUs loads only the services that it did not have.
     """
 
     lifecycle: Lifecycle
@@ -34,6 +36,7 @@ class Deployer:
     stepper: GroupStepper
     costs: CostModel
     recorder: Recorder
+    supports: frozenset[Capability]
     new_group: Callable[[Group], LiveGroup]
     loads_first: bool
     tell: Callable[[Event], None]
@@ -41,6 +44,7 @@ class Deployer:
     stopping: list[LiveGroup] = field(default_factory=list)
     occupied: dict[GpuId, LiveGroup] = field(default_factory=dict)
     announced: set[int] = field(default_factory=set)
+    resident: dict[GroupId, Group] = field(default_factory=dict)
 
     @property
     def state(self) -> LiveState:
@@ -67,6 +71,7 @@ class Deployer:
 
     def _refuse(self, wanted: Deployment) -> None:
         refuse_gpus(wanted, self.state.cluster)
+        refuse_shared_groups(wanted, self.supports)
         for group in wanted.groups:
             for service in group.services:
                 if service not in self.lifecycle.services:
@@ -75,6 +80,11 @@ class Deployer:
                     raise ValueError(
                         f"{service} does not fit {group.tensor_parallel} GPUs of this cluster"
                     )
+            if self.costs.kv_bytes(group.services, group.tensor_parallel) <= 0:
+                together = ", ".join(sorted(group.services))
+                raise ValueError(
+                    f"{together} do not fit {group.tensor_parallel} GPUs of this cluster together"
+                )
 
     def _stop(self, live: LiveGroup) -> None:
         """Let a group end its iteration, then free its GPUs."""
@@ -129,33 +139,57 @@ class Deployer:
 
     def _load_where_free(self) -> None:
         """Start loading every wanted group all of whose GPUs are free."""
-        starting = []
+        starting: list[tuple[LiveGroup, frozenset[ServiceId]]] = []
         for live in self.groups.values():
             if live.ready_s < np.inf or any(gpu in self.occupied for gpu in live.group.gpus):
                 continue
             for gpu in live.group.gpus:
                 self.occupied[gpu] = live
-            starting.append(live)
-        replicas = Counter(service for live in starting for service in live.group.services)
-        for live in starting:
+            starting.append((live, live.group.services - self._taken_over(live.group)))
+        replicas = Counter(service for _, missing in starting for service in missing)
+        for live, missing in starting:
             live.loads_from_s = self.state.now_s
             has_loaded = self.loads_first and live.loads_from_s == 0
-            load_s = 0.0 if has_loaded else self._load_s(live.group, replicas)
+            load_s = (
+                0.0 if has_loaded else self._load_s(missing, live.group.tensor_parallel, replicas)
+            )
             live.ready_s = live.loads_from_s + load_s
             self.timeline.add(live.ready_s, Kind.GROUP_READY, live)
 
-    def _load_s(self, group: Group, replicas: Mapping[ServiceId, int]) -> float:
-        """Services of a group load one after the other, beside so many `replicas` of each."""
-        return sum(
-            self.costs.load_s(service, group.tensor_parallel, replicas=replicas[service])
-            for service in sorted(group.services)
-        )
+    def _taken_over(self, group: Group) -> frozenset[ServiceId]:
+        """Services whose weights its namesake has left on just its GPUs, which now are the group's.
+
+        A group of another name is another engine, which finds nothing loaded.
+        """
+        before = self.resident.get(group.id)
+        for name, other in list(self.resident.items()):
+            if set(other.gpus) & set(group.gpus):
+                del self.resident[name]
+        same = before is not None and before.gpus == group.gpus
+        return before.services if before is not None and same else frozenset()
+
+    def _load_s(
+        self, missing: frozenset[ServiceId], tensor_parallel: int, replicas: Mapping[ServiceId, int]
+    ) -> float:
+        """Seconds until all these are loaded, beside so many `replicas` of each.
+
+        They start side by side; the weights come one after the other.
+        """
+        start_s, read_s = 0.0, 0.0
+        for service in sorted(missing):
+            whole_s = self.costs.load_s(service, tensor_parallel, replicas=replicas[service])
+            if len(missing) == 1:
+                return whole_s
+            alone_s = self.costs.start_s(service, tensor_parallel)
+            start_s, read_s = max(start_s, alone_s), read_s + whole_s - alone_s
+        return start_s + read_s
 
     def ready(self, live: LiveGroup) -> bool:
         """A group has loaded. False if it was stopped meanwhile."""
         if live.is_stopping:
             return False
         now_s, groups = self.state.now_s, self.groups.values()
+        self.resident[live.group.id] = live.group
         self._record_load(live)
         if all(other.ready_s <= now_s for other in groups):
             self.tell(Deployed(now_s, self.state.deployment))

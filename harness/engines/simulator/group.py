@@ -1,7 +1,7 @@
 """Groups on the virtual clock: their requests, their KV and what they compute."""
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 import numpy as np
@@ -177,9 +177,8 @@ class LiveGroup:
         self.inbox.clear()
 
     def preempt(self, request: RequestId) -> None:
-        """Drop the KV of a member."""
+        """A member's KV is dropped; the ledger is told by the decision as a whole."""
         arrays = self.state.arrays
-        self.kv.free(request)
         _set_kv(self.members[request], 0)
         arrays.kv[request] = 0
         arrays.preemptions[request] += 1
@@ -201,27 +200,30 @@ class LiveGroup:
         since the launch; where the batch `goes_on`, that of the next one enters it now.
         """
         members, arrays = self.members, self.state.arrays
-        kv_tokens, generated_tokens = arrays.kv, arrays.generated
         made, answered = dict.fromkeys(batch.tokens, iterations), []
         for request, computed in batch.tokens.items():
             view = members[request]
-            prompt, context = view.facts.prompt_tokens, view.context_tokens
-            tokens = min(iterations, view._last_tokens - context)
+            context, last = view.context_tokens, view._last_tokens
+            tokens = iterations if context + iterations <= last else last - context
             held = view.kv_tokens + computed + tokens - 1
             _set_kv(view, held)
-            kv_tokens[request] = held
             if held < context:
                 made[request] = 0
                 continue
-            if context == prompt:
+            if context == view.facts.prompt_tokens:
                 arrays.first_token_s[request] = first_s
             if tokens < iterations:
                 made[request] = tokens
             context += tokens
             _set_context(view, context)
-            generated_tokens[request] = context - prompt
-            if context == view._last_tokens:
+            if context == last:
                 answered.append(request)
+        count = len(made)
+        ids, new = np.fromiter(made, np.int64, count), np.fromiter(made.values(), np.int64, count)
+        arrays.generated[ids] += new
+        # A prompt that is not whole yet has made none; all of what it computed is held.
+        computed_tokens = np.fromiter(batch.tokens.values(), np.int64, count)
+        arrays.kv[ids] += computed_tokens + np.maximum(new, 1) - 1
         arrays.gpu_s[np.fromiter(made, np.int64, len(made))] += seconds
         if goes_on:
             self.kv.grow_all(made)
@@ -231,8 +233,8 @@ class LiveGroup:
 
     def tokens_left(self, requests: Iterable[RequestId]) -> list[int]:
         """How many tokens each of these members will yet produce: for engines only."""
-        members = self.members
-        return [members[r]._last_tokens - members[r].context_tokens for r in requests]
+        views = [self.members[request] for request in requests]
+        return [view._last_tokens - view.context_tokens for view in views]
 
     def open_ids(self) -> Ints:
         """Unfinished requests here that have arrived, ascending."""
@@ -244,7 +246,7 @@ class LiveGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupFactory:
-    """Makes the groups of a run, each with all the KV that its service leaves free."""
+    """Makes the groups of a run, each with all the KV that its services leave free."""
 
     state: LiveState
     services: Mapping[ServiceId, Service]
@@ -254,10 +256,9 @@ class GroupFactory:
 
     def group(self, group: Group) -> LiveGroup:
         """An empty group that has not loaded."""
-        (service,) = group.services
         return LiveGroup(
             group=group,
-            services={service: self.services[service]},
+            services={service: self.services[service] for service in sorted(group.services)},
             kv=self.ledger(group),
             max_num_seqs=self.max_num_seqs,
             max_num_batched_tokens=self.max_num_batched_tokens,
@@ -265,12 +266,21 @@ class GroupFactory:
         )
 
     def ledger(self, group: Group) -> KvLedger:
-        """An empty ledger of a group's KV."""
-        (service,) = group.services
-        facts, block_tokens = self.services[service], self.costs.block_tokens(service)
-        tokens = self.costs.kv_blocks(service, group.tensor_parallel) * block_tokens
+        """An empty ledger of a group's KV: bytes as the costs count them, for all its services.
+
+        Raises ValueError where their blocks differ in tokens.
+        """
+        costs, tp = self.costs, group.tensor_parallel
+        block_tokens = {service: costs.block_tokens(service) for service in sorted(group.services)}
+        if len(set(block_tokens.values())) > 1:
+            raise ValueError(f"{group.id} would have KV blocks of different tokens: {block_tokens}")
+        services = {}
+        for service, tokens in block_tokens.items():
+            block_bytes = costs.kv_bytes([service], tp) // costs.kv_blocks(service, tp)
+            facts = self.services[service]
+            services[service] = replace(facts, kv_bytes_per_token=block_bytes // tokens)
         return KvLedger(
-            capacity_bytes=tokens * facts.kv_bytes_per_token,
-            services={service: facts},
-            block_tokens=block_tokens,
+            capacity_bytes=costs.kv_bytes(group.services, tp),
+            services=services,
+            block_tokens=min(block_tokens.values()),
         )

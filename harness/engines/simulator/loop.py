@@ -49,7 +49,7 @@ class Simulator:
     """
 
     supports: ClassVar[frozenset[Capability]] = frozenset(
-        {Capability.REDEPLOY, Capability.TO_COMPLETION}
+        {Capability.REDEPLOY, Capability.TO_COMPLETION, Capability.SHARED_GROUP}
     )
 
     cluster: Cluster
@@ -184,6 +184,7 @@ class _Run:
             stepper=self.stepper,
             costs=self.engine.costs,
             recorder=self.recorder,
+            supports=self.engine.supports,
             new_group=factory.group,
             loads_first=self.engine.loads_first,
             tell=self.told.tell,

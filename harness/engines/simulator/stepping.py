@@ -14,8 +14,10 @@ from harness.engines.recorder import GpuUse, Recorder
 from harness.engines.simulator.deciding import Deciding
 from harness.engines.simulator.flight import Flight, decodes_after, work_of
 from harness.engines.simulator.group import LiveGroup
+from harness.engines.simulator.promises import Promises
 from harness.engines.simulator.timeline import Kind, Timeline
 from harness.interface.decisions import Batch, Decision, Until
+from harness.interface.draft import after
 from harness.interface.entities import RequestId
 from harness.interface.events import Event, Iterated
 from harness.interface.filling import in_priority_order
@@ -64,6 +66,7 @@ class Stepper:
     tell: Callable[[Event], None]
     finish: Callable[[int], None]
     flights: dict[int, Flight] = field(default_factory=dict)
+    promises: Promises = field(default_factory=Promises)
 
     def ask(self, live: LiveGroup) -> Decision | None:
         """Ask about an idle group and apply the answer; returns one that holds a priority order.
@@ -71,6 +74,9 @@ class Stepper:
         Raises IllegalDecision when the policy breaks a rule.
         """
         if live.in_flight or not (live.members or live.inbox):
+            return None
+        if (promised := self.promises.take(live)) is not None:
+            self.apply(live, promised, pads=False, seconds=0.0)
             return None
         decision, seconds = ask_schedule(self.policy, live.window, live, supports=self.supports)
         priority_order = decision.priority_order
@@ -92,8 +98,7 @@ class Stepper:
         """Preempt, reserve, launch what was decided in so many seconds."""
         for request in decision.preempt:
             live.preempt(request)
-        for request, promise in decision.reserve.items():
-            live.kv.reserve(request, promise)
+        live.kv = after(decision, live.kv)
         for batch in decision.launch:
             flight = self._flight(live, batch, pads=pads, seconds=seconds)
             self._launch(flight, decision)
@@ -119,8 +124,9 @@ class Stepper:
     def _launch(self, flight: Flight, decision: Decision) -> None:
         live, batch, prompts = flight.live, flight.batch, flight.prompts
         if decision.steady and self.fast_forward and not prompts and flight.then is None:
-            flight.iterations = self._steady_iterations(flight, decision.wake_s)
-        live.kv.grow_all(batch.tokens)
+            flight.iterations = self._steady_iterations(flight, decision)
+        elif decision.steady and self.fast_forward and flight.then is None:
+            self.promises.note(live, decision, prompts)
         if self.recorder.keep_iterations:
             flight.use = use_of(live, batch.service, batch.tokens)
         if batch.until is Until.FIRST:
@@ -151,19 +157,22 @@ class Stepper:
                 arrays.preemptions[request] += 1
                 arrays.preempted_at_s[request] = now_s
 
-    def _steady_iterations(self, flight: Flight, wake_s: float | None) -> int:
+    def _steady_iterations(self, flight: Flight, decision: Decision) -> int:
         """Iterations until a finish, short KV, or `wake_s`; events cut the run short later."""
         live, batch = flight.live, flight.batch
         most = flight.iterations = min(live.tokens_left(batch.tokens))
-        if wake_s is not None:
-            most = flight.iterations_within(wake_s - live.now_s)
+        if decision.at_most is not None:
+            most = flight.iterations = min(most, decision.at_most)
+        if decision.wake_s is not None:
+            most = flight.iterations_within(decision.wake_s - live.now_s)
+        # The KV of the first one is in the ledger already.
         kv, requests = live.kv, batch.tokens.keys()
-        if kv.fits(dict.fromkeys(requests, most)):
+        if kv.fits(dict.fromkeys(requests, most - 1)):
             return most
         fits = 1
         while fits + 1 < most:
             tried = (fits + most) // 2
-            if kv.fits(dict.fromkeys(requests, tried)):
+            if kv.fits(dict.fromkeys(requests, tried - 1)):
                 fits = tried
             else:
                 most = tried
@@ -171,6 +180,7 @@ class Stepper:
 
     def interrupt(self, live: LiveGroup) -> None:
         """Something happened to a group: its run of iterations ends at the next boundary."""
+        self.promises.end(live)
         flight = self.flights.get(id(live))
         if flight is None or flight.iterations == 1 or flight.then is not None:
             return
@@ -199,6 +209,7 @@ class Stepper:
             alone_s = prefill_s if flight.then is None else flight.seconds(1)
             arrays.prefill_s[flight.prompts] += alone_s * batch.gpu_share
         for request in self._book(flight, flight.iterations):
+            self.promises.end(live)
             arrays.finished_s[request] = flight.ends_s
             live.close(request)
             self.finish(request)

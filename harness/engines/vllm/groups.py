@@ -11,10 +11,11 @@ from typing import Protocol
 
 import numpy as np
 
-from harness.engines.ask import refuse_gpus
+from harness.engines.ask import refuse_gpus, refuse_shared_groups
 from harness.engines.vllm.group import Report, Submission
 from harness.engines.vllm.measured import Life
 from harness.engines.vllm.ray import GroupLost, RayGroup
+from harness.engines.vllm.served import SUPPORTS
 from harness.interface.decisions import Deployment
 from harness.interface.entities import (
     Cluster,
@@ -86,6 +87,7 @@ class Groups:
         Raises ValueError when it cannot be.
         """
         refuse_gpus(wanted, self.cluster)
+        refuse_shared_groups(wanted, SUPPORTS)
         before = set(self.deployment.groups)
         changed = {s for g in before.symmetric_difference(wanted.groups) for s in g.services}
         self.deployment = wanted

@@ -20,6 +20,7 @@ from harness.interface.decisions import (
     MovingKey,
     PriorityOrder,
 )
+from harness.interface.draft import after
 from harness.interface.entities import (
     Group,
     LengthPrediction,
@@ -221,6 +222,8 @@ class ServedGroup:
             if not all(map(is_decode, views)) or (stands and not self._are_all_holders(views)):
                 return
             horizon = REPEATS if before is None else 2 * before.horizon
+            if decision.at_most is not None:
+                horizon = min(horizon, decision.at_most)
             if self.kv.fits(dict.fromkeys(batch.tokens, horizon)):
                 wake_s = inf if decision.wake_s is None else decision.wake_s
                 self._repeat = _Repeat(decision, horizon - 1, wake_s, horizon)
@@ -259,12 +262,7 @@ class ServedGroup:
         if self._repeat is not None and decision is self._repeat.decision:
             self._repeat.begun += 1
             return
-        for request in decision.preempt:
-            self.kv.free(request)
-        for request, promise in decision.reserve.items():
-            self.kv.reserve(request, promise)
-        for batch in decision.launch:
-            self.kv.grow_all(batch.tokens)
+        self._kv = after(decision, self.kv)
 
     def end(
         self, batch: Batch, start_s: float, now_s: float, made: Mapping[RequestId, int]

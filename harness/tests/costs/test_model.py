@@ -1,4 +1,5 @@
 import pickle
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,9 +10,11 @@ from harness.costs.iteration import (
 from harness.costs.model import PARTS, ProfileCosts
 from harness.costs.model_facts import load_models
 from harness.costs.profiles import read_profiles
+from harness.fidelity.lines import sources
 from harness.interface.entities import ServiceId, Work
 from harness.paths import PROFILES
 
+(SHARED,) = sources()["shares"]  # the folder of what was measured on shares of the SMs
 VICUNA = ServiceId("vicuna-13b-v1.5")
 SIZES = (1, 2, 4)
 
@@ -76,6 +79,62 @@ def test_kv_blocks_are_measured_ones_and_move_with_the_memory_share() -> None:
     assert COSTS.block_tokens(VICUNA) == 16
 
 
+def test_a_load_is_its_start_and_its_weights() -> None:
+    """At the calibrated rate of reading; a whole load that was measured keeps its sum."""
+    weights_s = {}
+    for name in (VICUNA, ServiceId("Llama-2-70b-chat-hf")):
+        start_s, load_s = COSTS.start_s(name, 4), COSTS.load_s(name, 4)
+        assert 0 < start_s < load_s
+        weights_s[name] = load_s - start_s
+    sizes = [load_models()[name].weight_bytes for name in weights_s]
+    first, second = weights_s.values()
+    assert first / second == pytest.approx(sizes[0] / sizes[1])
+
+
+def _given(kv_bytes: int | None, block_tokens: int | None) -> ProfileCosts:
+    return ProfileCosts(
+        gpu="A100-40G",
+        profile_dir="roofline",
+        memory_share=0.9,
+        parts=PARTS,
+        kv_bytes=kv_bytes,
+        block_tokens=block_tokens,
+    )
+
+
+def test_kv_bytes_and_block_size_may_be_given() -> None:
+    """OPT-13B with 12 GB of KV on an A100-40G: 819,200 bytes a token."""
+    opt = ServiceId("opt-13b")
+    per_token = 2 * 40 * 5120 * 2
+    given = _given(12 * 10**9, None)
+    assert given.kv_blocks(opt, 1) == 12 * 10**9 // (per_token * 16)
+    assert given.kv_bytes([opt], 1) == given.kv_blocks(opt, 1) * per_token * 16
+    assert _given(12 * 10**9, 32).kv_blocks(opt, 1) == 12 * 10**9 // (per_token * 32)
+    # 40 GiB less 26 GB of weights do not leave 20 GB.
+    assert _given(20 * 10**9, None).kv_blocks(opt, 1) == 0
+    by_share = _given(None, None).kv_blocks(opt, 1)
+    assert (_given(None, 32).kv_blocks(opt, 1), _given(None, 32).block_tokens(opt)) == (
+        by_share // 2,
+        32,
+    )
+    assert pickle.loads(pickle.dumps(given)).kv_blocks(opt, 1) == given.kv_blocks(opt, 1)
+    with pytest.raises(ValueError, match=r"hardware.kv_bytes is 0, it must be at least 1, or null"):
+        _given(0, None)
+
+
+def test_services_of_a_group_leave_less_kv_to_each_other() -> None:
+    """Beside the weights of both: as the one that leaves less says."""
+    llama = ServiceId("Llama-2-7b-hf")
+    facts = {name: load_models()[name] for name in (VICUNA, llama)}
+    alone = {s: COSTS.kv_bytes([s], 1) for s in (VICUNA, llama)}
+    assert alone[VICUNA] == 3727 * 16 * facts[VICUNA].kv_bytes_per_token
+    expected = min(
+        alone[VICUNA] - facts[llama].weight_bytes, alone[llama] - facts[VICUNA].weight_bytes
+    )
+    assert COSTS.kv_bytes([VICUNA, llama], 1) == COSTS.kv_bytes([llama, VICUNA], 1) == expected > 0
+    assert COSTS.kv_bytes([VICUNA, ServiceId("Llama-2-70b-chat-hf")], 1) == 0
+
+
 @pytest.mark.parametrize(
     ("name", "size"), [("Llama-2-70b-chat-hf", 1), ("Mixtral-8x7B-v0.1", 1), (VICUNA, 3)]
 )
@@ -89,6 +148,29 @@ def test_a_share_of_the_gpu_stretches_all_but_the_fixed_cost() -> None:
     fixed_s = float(COSTS.table(VICUNA, 1).shared_s[0])
     half_s = COSTS.iteration_s(VICUNA, 1, work, gpu_share=0.5)
     assert half_s == pytest.approx(fixed_s + 2 * (whole_s - fixed_s))
+
+
+def test_a_share_is_as_slow_as_it_was_measured() -> None:
+    """At a measured share and number of requests the stored ratio, between them in between."""
+    costs = ProfileCosts(gpu="A100-80G", profile_dir=SHARED, memory_share=0.9, parts=PARTS)
+    llama = ServiceId("llama-13b")
+    shares = read_profiles(PROFILES / SHARED)["llama-13b", 1].sm_shares
+    assert shares is not None
+
+    def slowdown(work: Work, share: float) -> float:
+        seconds = [costs.iteration_s(llama, 1, work, gpu_share=part) for part in (share, 1.0)]
+        return seconds[0] / seconds[1]
+
+    prompts = Work(4, 512, 512, 4 * 128.0**2)
+    decodes = Work(decode_requests=32, context_tokens=8192, longest_tokens=300)
+    assert slowdown(prompts, 0.5) == pytest.approx(1.69129)
+    assert slowdown(decodes, 0.3) == pytest.approx(1.48657)
+    assert slowdown(decodes, 0.15) == pytest.approx(2 * 1.48657)
+    between = sorted(slowdown(prompts, share) for share in (0.5, 0.55, 0.6))
+    assert between[1] == pytest.approx((between[0] + between[2]) / 2)
+    both = replace(decodes, prefill_requests=4, prefill_tokens=512, prefill_padded_tokens=512)
+    assert slowdown(decodes, 0.3) < slowdown(both, 0.3) < slowdown(prompts, 0.3)
+    assert shares.at("decode", 2**12, 1.0) == 1.0
 
 
 def test_pickles_are_small_and_predict_the_same() -> None:

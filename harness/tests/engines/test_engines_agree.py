@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -19,11 +19,9 @@ from harness.build import build
 from harness.engines.engine import Engine
 from harness.engines.recorder import Recorder
 from harness.engines.simulator.loop import Simulator
-from harness.interface.decisions import Decision, PriorityOrder
+from harness.interface.decisions import PriorityOrder
 from harness.interface.entities import Work
-from harness.interface.events import Event
-from harness.interface.policies import Capability, SchedulingPolicy, System
-from harness.interface.views import GroupView
+from harness.interface.policies import SchedulingPolicy, System
 from harness.tests.support.applications import applications
 from harness.tests.support.batches import Step, assert_same, watched
 from harness.tests.support.policies import LeastServed, Paused, Reserving, Restless, Srpt

@@ -106,6 +106,7 @@ def _serve_system(path: Path, requests: int) -> tuple[Workload, Recorder, Checke
         profile="mixinstruct_prompts",
         hub_dataset="",
         hub_split="",
+        starts_s=0.0,
     ).build(3)
     placement = _checked_placement(build(system["placement"], offered=offered))
     served = System(

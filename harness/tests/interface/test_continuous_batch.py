@@ -42,6 +42,18 @@ def test_a_preemptive_order_preempts_from_behind() -> None:
     assert list(decision.preempt.items()) == [(3, PreemptionMode.SWAP), (2, PreemptionMode.SWAP)]
 
 
+def test_victims_give_way_in_place_of_the_order() -> None:
+    """r4 needs 3 blocks, 1 is free: the last of the victims goes first; r3 is none and runs."""
+    both = {4: 48, 3: 1}
+    for victims, gone, runs in (([0, 1], [2, 1], both), ([0], [1], {}), ([], [], {})):
+        scene = FakeScene(capacity_blocks=4)
+        requests = [scene.decoding(10), scene.decoding(16), scene.decoding(15), scene.add(48)]
+        draft = Draft(scene.view())
+        order = [requests[3], requests[2]]
+        continuous_batch(draft, order, victims=[requests[i] for i in victims])
+        assert (list(draft.decision().preempt), launched(draft.decision())) == (gone, runs)
+
+
 def test_a_budget_cuts_the_last_prompt() -> None:
     scene = FakeScene(capacity_blocks=9)
     order = [scene.decoding(16), scene.add(20), scene.add(20), scene.add(20)]

@@ -66,6 +66,18 @@ def test_nothing_moves_when_what_is_loaded_is_wanted() -> None:
     assert [next(iter(group.services)) for group in groups] == [BIG, SMALL, TINY]
 
 
+def test_services_that_share_gpus_are_kept_and_placed_together() -> None:
+    """The pair of both is kept, though either alone would do for SMALL; BIG is loaded anew."""
+    both = frozenset((SMALL, TINY))
+    pair = Group(GroupId("small+tiny@2-3"), both, (GpuId(2), GpuId(3)))
+    groups = assign([(BIG, 1, 2), (both, 1, 2)], [a_group(SMALL, 0), pair], PAIRS, load_s)
+    assert groups == (a_group(BIG, 0, 1), pair)
+    (again,) = assign([(both, 1, 1)], [], PAIRS, load_s)
+    assert (again.id, again.services) == ("small+tiny@0", both)
+    with pytest.raises(ValueError, match=r"1 x small\+tiny on 3 GPUs do not fit"):
+        assign([(both, 1, 3)], [], PAIRS, load_s)
+
+
 def test_of_equal_groups_only_as_many_are_kept_as_wanted() -> None:
     current = [a_group(SMALL, gpu) for gpu in range(4)]
     assert assign([(SMALL, 2, 1)], current, PAIRS, load_s) == tuple(current[:2])

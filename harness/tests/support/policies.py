@@ -146,7 +146,7 @@ class Restless:
 
 
 class SteadyFcfs:
-    """First come first served, decided by `Draft`: steady while all in the batch decode.
+    """First come first served by `Draft`: steady while all in the batch decode, or all run.
 
     Asks to be woken every `PERIOD_S`; with `rotates`, the order changes then (requests of the turn
     first), so that what a run spans matters.
@@ -175,9 +175,10 @@ class SteadyFcfs:
 
         draft = Draft(view)
         continuous_batch(draft, sorted(view.requests.values(), key=place))
-        steady = not any(draft.preempts(r) for r in view.requests.values()) and all(
+        decodes = not any(draft.preempts(r) for r in view.requests.values()) and all(
             is_decode(r) for r in view.requests.values() if draft.runs(r)
         )
+        steady = decodes or draft.runs_all
         return draft.decision(steady=steady, wake_s=(turn + 1) * PERIOD_S)
 
 

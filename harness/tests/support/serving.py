@@ -1,6 +1,6 @@
 """Small machines, costs and workloads that tests serve."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar, cast
 
@@ -85,9 +85,18 @@ class LinearCosts:
         """Seconds of a load, more beside others."""
         return self.load + self.replica_start_s * (replicas - 1)
 
+    def start_s(self, service: ServiceId, tensor_parallel: int) -> float:
+        """A quarter of a load."""
+        return self.load_s(service, tensor_parallel) / 4
+
     def kv_blocks(self, service: ServiceId, tensor_parallel: int) -> int:
         """Blocks of a group."""
         return self.blocks
+
+    def kv_bytes(self, services: Collection[ServiceId], tensor_parallel: int) -> int:
+        """What the fewest blocks take: 100 bytes a token, as the services of `workload`."""
+        blocks = min(self.kv_blocks(service, tensor_parallel) for service in services)
+        return blocks * self.block * 100
 
     def block_tokens(self, service: ServiceId) -> int:
         """Tokens of a block."""

@@ -13,4 +13,5 @@ SYNTHETIC: dict[str, Any] = {
     "output_sigma": 0.5,
     "max_prompt_tokens": 500,
     "max_output_tokens": 300,
+    "starts_s": 0.0,
 }

@@ -23,6 +23,7 @@ def workload_factory(**changes: Any) -> Ensemble:
         "profile": "mixinstruct_prompts",
         "hub_dataset": "",
         "hub_split": "",
+        "starts_s": 0.0,
     }
     return Ensemble(**(settings | changes))
 

@@ -52,6 +52,7 @@ def trace(file: Path, **changes: Any) -> Trace:
         "rate_scale": 1.0,
         "max_output_tokens": None,
         "too_long": "refuse",
+        "starts_s": 0.0,
     }
     return Trace(file=str(file), **{**settings, **changes})
 

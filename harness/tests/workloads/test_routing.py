@@ -14,6 +14,7 @@ ABOUT: dict[str, Any] = {
     "prompt_tokens": {"least": 9, "mean": 310, "most": 577, "concentration": 2.0},
     "answer_tokens": {"least": 3, "mean": 199, "most": 1585, "sigma": 1.0},
     "output_scale": 1.0,
+    "starts_s": 0.0,
 }
 
 

@@ -32,6 +32,7 @@ def workload_factory(path: Path, **changes: Any) -> TextPrompts:
         "requests": 2,
         "arrivals": Gamma(rate_per_s=1.0, burstiness=1.0, sorted_gaps=False),
         "max_output_tokens": 50,
+        "starts_s": 0.0,
     }
     return TextPrompts(file=str(path), **(usual | changes))
 

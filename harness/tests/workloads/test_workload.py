@@ -52,3 +52,12 @@ def test_tenants_are_looked_up_by_row() -> None:
     load = replace(GOOD, tenants=("a", "b"), tenant=np.array([1, 0]))
     assert [load.facts(row).tenant for row in range(2)] == ["b", "a"]
     assert GOOD.facts(1).tenant == ""
+
+
+def test_a_workload_later_keeps_its_gaps_and_how_far_deadlines_are() -> None:
+    due = replace(GOOD, deadline_s=np.array([9.0, np.nan]))
+    later = due.later(2.5)
+    assert later.arrival_s.tolist() == [2.5, 3.5]
+    assert later.deadline_s[0] == 11.5
+    assert np.isnan(later.deadline_s[1])
+    assert due.later(0.0) is due

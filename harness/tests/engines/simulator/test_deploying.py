@@ -14,7 +14,7 @@ from harness.engines.simulator.timeline import Timeline
 from harness.interface.decisions import Decision, Deployment
 from harness.interface.entities import GpuId, Group, GroupId, ServiceId
 from harness.interface.kv_ledger import KvLedger
-from harness.interface.policies import System
+from harness.interface.policies import Capability, System
 from harness.tests.support.serving import Everywhere, LinearCosts, cluster, rule, workload
 from harness.workloads.workload import Workload
 
@@ -67,6 +67,7 @@ def _deployer(load: Workload) -> Deployer:
         stepper=Idle(),
         costs=LinearCosts(),
         recorder=Recorder(),
+        supports=frozenset({Capability.SHARED_GROUP}),
         new_group=new_group,
         loads_first=False,
         tell=lambda event: None,

@@ -30,6 +30,7 @@ class Steady:
     requires: ClassVar[frozenset[Capability]] = frozenset()
     subscribes: ClassVar[frozenset[type[Event]]] = frozenset()
     asked: int = 0
+    at_most: int | None = None
 
     def observe(self, event: Event) -> None:
         """Nothing to learn."""
@@ -40,7 +41,7 @@ class Steady:
         draft = Draft(view)
         continuous_batch(draft, list(view.requests.values()))
         waits = any(r.generated_tokens == 0 for r in view.requests.values())
-        return draft.decision(steady=not waits)
+        return draft.decision(steady=not waits, at_most=None if waits else self.at_most)
 
 
 @given(
@@ -88,3 +89,12 @@ def test_a_steady_decision_is_not_asked_for_again() -> None:
     bench.add(0, 9, 200)
     bench.drain()
     assert policy.asked < 12
+
+
+def test_a_decision_steady_for_so_many_iterations_is_asked_for_again_after_them() -> None:
+    policy = Steady(at_most=5)
+    bench = Bench(policy, blocks=2000)
+    bench.add(0, 9, 200)
+    bench.drain()
+    # Two for the prompt and what follows it, then every fifth of the decodes.
+    assert 200 / 5 <= policy.asked <= 200 / 5 + 5

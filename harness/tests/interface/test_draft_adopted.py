@@ -1,0 +1,125 @@
+"""The ledger of a draft in place of the decision checked and applied once more."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from harness.interface.checks import check
+from harness.interface.decisions import Decision, Reservation
+from harness.interface.draft import Draft, after
+from harness.interface.entities import RequestId
+from harness.interface.kv_ledger import KvLedger
+from harness.tests.support.drafts import one_line, scenes
+from harness.tests.support.fakes import ALL, CHAT, FakeGroup, FakeScene, by_id
+
+
+def _content(kv: KvLedger, view: FakeGroup) -> list[object]:
+    """All that a ledger says of a group's requests."""
+    each = [
+        (kv.holding(r), kv.reservation(r), kv.borrowers(r), kv.guests(r)) for r in view.requests
+    ]
+    return [*each, *(kv.free_blocks(service) for service in view.services), kv.problems()]
+
+
+@settings(max_examples=400, deadline=None, derandomize=True)
+@given(scenes(promises=True), st.data())
+def test_the_ledger_of_a_draft_is_the_one_that_its_decision_leads_to(
+    view: FakeGroup, data: st.DataObject
+) -> None:
+    draft = Draft(view)
+    for _ in range(data.draw(st.integers(1, 12)) if view.requests else 0):
+        one_line(data, draft, data.draw(st.sampled_from(list(view.requests.values()))))
+    decision = draft.decision()
+    # On a copy the draft does not know itself again: there it is applied line by line.
+    applied = after(decision, view.kv.copy())
+    assert check(replace(decision, draft=None), view, supports=ALL) == []
+    adopted = after(decision, view.kv)
+    assert _content(adopted, view) == _content(applied, view)
+    request = next(iter(view.requests), None)
+    if request is not None:
+        for kv in (adopted, applied):
+            kv.free(request)
+        assert _content(adopted, view) == _content(applied, view)
+
+
+def _two_decoding(*, generated: int = 1) -> FakeGroup:
+    """r1 holds 16 tokens and r2 32; 9 blocks."""
+    scene = FakeScene(capacity_blocks=9)
+    scene.add(16, 16, generated=generated)
+    scene.decoding(32)
+    return scene.view()
+
+
+def _written(view: FakeGroup) -> tuple[Draft, Decision]:
+    draft = Draft(view)
+    assert all(draft.try_run(request, 1) for request in by_id(view))
+    return draft, draft.decision()
+
+
+def test_the_draft_hands_its_ledger_over_once() -> None:
+    view = _two_decoding()
+    draft, decision = _written(view)
+    ledger = after(decision, view.kv)
+    assert ledger is not view.kv
+    assert draft.kv is not ledger
+    assert (ledger.holding(RequestId(1)), ledger.holding(RequestId(2))) == (17, 33)
+
+
+@pytest.mark.parametrize("change", ["tokens", "ledger", "request"])
+def test_what_the_draft_has_not_seen_to_is_checked(change: str) -> None:
+    """The decision says one thing too many; only a draft of this very state would be believed."""
+    view = _two_decoding()
+    draft, decision = _written(view)
+    assert draft.wrote(decision, view.kv)
+    expected: list[str] = []
+    if change == "tokens":
+        (batch,) = decision.launch
+        decision = replace(decision, launch=(replace(batch, tokens={RequestId(1): 5}),))
+        expected = ["r1 would compute 5 tokens but misses only 1"]
+    elif change == "ledger":
+        view.kv.reserve(RequestId(1), Reservation(16 * 7))
+        expected = ["16 bytes over the KV capacity of 144"]
+    else:
+        view.requests = _two_decoding(generated=0).requests
+        expected = ["r1 would compute 1 tokens but misses only 0"]
+    assert check(decision, view, supports=ALL) == expected
+
+
+def test_a_draft_written_on_does_not_stand_for_what_it_returned_before() -> None:
+    view = _two_decoding()
+    draft, decision = _written(view)
+    assert draft.try_reserve(view.requests[RequestId(1)], Reservation(64))
+    assert not draft.wrote(decision, view.kv)
+    assert draft.wrote(draft.decision(), view.kv)
+
+
+def test_guests_are_seen_through_an_orphaned_reservation() -> None:
+    """r1 hosts r2, which hosts r3; r2 is preempted: r3's loan still lies in r1's space."""
+    scene = FakeScene(capacity_blocks=9)
+    host, middle, guest = scene.add(16), scene.add(16), scene.add(16)
+    host.reservation = Reservation(64)
+    middle.reservation = Reservation(0, 48, host.facts.id)
+    guest.reservation = Reservation(0, 32, middle.facts.id)
+    draft = Draft(scene.view())
+    assert draft.guests(host) == {2}
+    assert draft.guests(middle) == {3}
+    draft.preempt(middle)
+    assert draft.guests(host) == {3}
+    assert draft.kv.borrowers(host.facts.id) == {-1}
+    assert draft.guests(middle) == draft.guests(guest) == frozenset()
+
+
+def test_a_promise_leaves_spare_blocks() -> None:
+    scene = FakeScene(capacity_blocks=6)
+    first, second, third = scene.add(16), scene.add(16), scene.add(16)
+    draft = Draft(scene.view())
+    assert not draft.try_reserve(first, Reservation(48), spare_blocks=4)
+    assert draft.kv.free_blocks(CHAT) == 6
+    assert draft.try_reserve(first, Reservation(48), spare_blocks=3)
+    # What takes nothing of the free space leaves as much as there was.
+    assert draft.try_reserve(second, Reservation(0, 32, first.facts.id), spare_blocks=5)
+    assert not draft.try_reserve(third, Reservation(16), spare_blocks=3)
+    assert draft.kv.reservation(third.facts.id) is None
+    assert set(draft.decision().reserve) == {1, 2}
