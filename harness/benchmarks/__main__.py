@@ -17,6 +17,7 @@ from rich.console import Console
 from rich.table import Table
 
 from harness import benchmarks
+from harness.benchmarks.peer import over_peer
 from harness.runs import published
 from harness.runs.provenance import machine
 
@@ -33,6 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if hasattr(module, "measure"):
             print(f"measuring {name} ...", file=sys.stderr, flush=True)
             figures |= module.measure()
+    figures |= over_peer(figures)
     here = machine()
     table = Table(title=f"{here['cpu']}, {here['cores']} cores, Python {here['python']}")
     table.add_column("figure")

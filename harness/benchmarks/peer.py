@@ -1,13 +1,16 @@
 """A peer on the same load in the same run: DynoSim, where `make peer` has installed it."""
 
 import json
+import re
 import subprocess
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 
 from harness.paths import ROOT
 
 PYTHON = ROOT / ".venv-peer" / "bin" / "python"
+PEER = "peer_dynamo_w1_requests_per_s"
 REQUESTS = 2000
 REPEATS = 5
 _ENGINE = (
@@ -20,12 +23,23 @@ _LOAD = (
 ).split()
 
 
+def over_peer(figures: Mapping[str, float]) -> dict[str, float]:
+    """Each kind's slowest policy over the peer; nothing where that is not installed."""
+    peer = figures.get(PEER)
+    slowest = {
+        match[1]: rate
+        for name, rate in figures.items()
+        if (match := re.fullmatch("slowest_(.*)_requests_per_s", name))
+    }
+    return {f"{kind}_over_peer": rate / peer for kind, rate in slowest.items()} if peer else {}
+
+
 def measure() -> dict[str, float]:
     """W1 requests per second by the peer's own clock; nothing where it is not installed."""
     if not PYTHON.is_file():
         return {}
     best_s = min(_replay_s() for _ in range(REPEATS))
-    return {"peer_dynamo_w1_requests_per_s": REQUESTS / best_s}
+    return {PEER: REQUESTS / best_s}
 
 
 def _replay_s() -> float:

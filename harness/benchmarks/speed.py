@@ -3,17 +3,25 @@
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
+from types import NoneType
 
 import yaml
 
 from harness.benchmarks.draft_policies import DraftFcfs, DraftSrpt
+from harness.benchmarks.moving_policies import allocating, moving, moving_every_token, static
 from harness.benchmarks.reference_load import serve_s, w1
 from harness.build import build
+from harness.interface.decisions import ContinuousBatching, StaticBatching
 from harness.interface.policies import SchedulingPolicy
 from harness.paths import ROOT
 
 REPEATS = 5
+SEATS = 28
+"""Of orders that move: fewer than W1 fills at times, so that they are contested."""
+ALLOCATED, CONTEXT_TOKENS = 8, 4096
+"""Requests at once and context that KV is set aside for, as engines of fixed batches have it."""
 
 _MILLION = """
 import json, resource
@@ -33,18 +41,53 @@ def policies() -> dict[str, SchedulingPolicy]:
     return {path.stem: build(yaml.safe_load(path.read_text())) for path in files}
 
 
-def measure() -> dict[str, float]:
-    """Figures of this module; after a warm-up, the best of several repetitions."""
-    figures = {}
-    in_the_open: dict[str, SchedulingPolicy] = {
-        "draft_fcfs": DraftFcfs(),
-        "draft_srpt": DraftSrpt(max_num_seqs=28),
+def kinds() -> dict[str, dict[str, SchedulingPolicy]]:
+    """Policies by what an engine must do for them, those of the tree and some made up.
+
+    Orders that stand still, that move with progress, that batch whole requests or set KV aside, and
+    decisions written in the open.
+    """
+    rules = {name: _rule(name) for name in policies()}
+    tree: dict[type, dict[str, SchedulingPolicy]] = {}
+    for name, policy in policies().items():
+        tree.setdefault(type(rules[name]), {})[name] = policy
+    seats = rules["vllm"]
+    assert isinstance(seats, ContinuousBatching)
+    return {
+        "standing": tree[ContinuousBatching],
+        "moving": {**moving(replace(seats, max_num_seqs=SEATS))},
+        "moving_every_token": {**moving_every_token(replace(seats, max_num_seqs=SEATS))},
+        "request_batches": {**tree[StaticBatching], **static(2 * ALLOCATED)},
+        "allocation": {**allocating(replace(seats, max_num_seqs=ALLOCATED), CONTEXT_TOKENS)},
+        "draft": {
+            "draft_fcfs": DraftFcfs(),
+            "draft_srpt": DraftSrpt(max_num_seqs=SEATS),
+            **tree[NoneType],
+        },
     }
-    for name, policy in (policies() | in_the_open).items():
-        load = w1(2000, 1)
-        serve_s(policy, load, 1)
-        best_s = min(serve_s(policy, load, 1) for _ in range(REPEATS))
-        figures[f"w1_{name}_requests_per_s"] = len(load) / best_s
+
+
+def _rule(name: str) -> object:
+    """The batch rule of a policy's file; None where it decides in the open."""
+    node = yaml.safe_load(Path(ROOT / "scenarios" / "policy" / f"{name}.yaml").read_text())
+    return build(node["rule"]) if "rule" in node else None
+
+
+def measure() -> dict[str, float]:
+    """Figures of this module; after a warm-up, the best of several repetitions.
+
+    `slowest_..._requests_per_s` is the smallest over the policies of a kind.
+    """
+    figures: dict[str, float] = {}
+    for kind, members in kinds().items():
+        rates = {}
+        for name, policy in members.items():
+            load = w1(2000, 1)
+            serve_s(policy, load, 1)
+            best_s = min(serve_s(policy, load, 1) for _ in range(REPEATS))
+            rates[f"w1_{name}_requests_per_s"] = len(load) / best_s
+        figures |= rates
+        figures[f"slowest_{kind}_requests_per_s"] = min(rates.values())
     figures["w1_fcfs_requests_per_s"] = figures["w1_vllm_requests_per_s"]
     out = subprocess.run(
         [sys.executable, "-c", _MILLION], check=True, capture_output=True, text=True, cwd=ROOT

@@ -101,6 +101,7 @@ def _engine(kv_blocks: int | None) -> Vllm:
         on_loss="fail",
         texts=None,
         forces_lengths=True,
+        loads_first=True,
     )
 
 

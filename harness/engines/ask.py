@@ -5,20 +5,20 @@ from time import perf_counter
 
 from harness.engines.recorder import Recorder
 from harness.interface.checks import IllegalDecision, check
-from harness.interface.decisions import (
-    ContinuousBatching,
-    Decision,
-    Deployment,
-    StaticBatching,
-)
+from harness.interface.decisions import Decision, Deployment, PriorityOrder, StaticBatching
 from harness.interface.draft import Draft
-from harness.interface.entities import Cluster, ServiceId
-from harness.interface.filling import fill_continuous, fill_static
+from harness.interface.entities import Cluster, RequestId, ServiceId
+from harness.interface.filling import (
+    NOTHING_RESERVED,
+    fill_continuous,
+    fill_displacing,
+    fill_static,
+)
 from harness.interface.policies import Capability, PlacementPolicy, SchedulingPolicy
 from harness.interface.views import ClusterView, GroupView, RequestView
 
-MOST_WAKES = 1000
-"""Timers in a row that may end without anything else happening, or being about to."""
+MOST_WAKES = 10_000
+"""Timers in a row that may end while nothing is computed, predicted or yet to arrive."""
 
 
 def ask_schedule(
@@ -40,15 +40,23 @@ def ask_schedule(
 
 
 def one_batch(
-    group: GroupView, rule: ContinuousBatching | StaticBatching, order: Sequence[RequestView]
+    group: GroupView, priority_order: PriorityOrder, order: Sequence[RequestView]
 ) -> Decision:
     """What a priority order means now: the batch of those who come first in it and fit."""
-    draft = Draft(group)
-    if isinstance(rule, ContinuousBatching):
-        fill_continuous(draft, order, rule)
-        return draft.decision()
-    wake_s = fill_static(draft, order, rule)
-    return draft.decision(until=rule.until, wake_s=wake_s)
+    draft, rule = Draft(group), priority_order.rule
+    if isinstance(rule, StaticBatching):
+        wake_s = fill_static(draft, order, rule)
+        return draft.decision(until=rule.until, wake_s=wake_s)
+    reserved = NOTHING_RESERVED
+    if priority_order.reserve_tokens is not None:
+        table = group.table
+        tokens = priority_order.reserved_tokens(table).tolist()
+        reserved = dict(zip(map(RequestId, table.id.tolist()), tokens, strict=True))
+    if priority_order.displaces is None:
+        fill_continuous(draft, order, rule, reserved)
+    else:
+        fill_displacing(draft, order, rule, priority_order.displaces, reserved)
+    return draft.decision()
 
 
 def refuse_idling(policy: SchedulingPolicy, group: GroupView, decision: Decision) -> None:
@@ -95,9 +103,9 @@ def refuse_shared_groups(wanted: Deployment, supports: frozenset[Capability]) ->
 def refuse_standstill(
     unfinished: Mapping[ServiceId, int], *, wakes: int | None, now_s: float
 ) -> None:
-    """Raise ValueError where nothing but timers will ever happen, `wakes` of them in a row so far.
+    """Raise ValueError where timers end and nobody is served, `wakes` of them in a row so far.
 
-    None where there are no timers either.
+    None where there are no timers either, and nothing else will happen.
     """
     waiting = {service: count for service, count in unfinished.items() if count}
     if wakes is None:
@@ -107,7 +115,7 @@ def refuse_standstill(
     if wakes > MOST_WAKES:
         raise ValueError(
             f"requests wait for ever: {waiting} unfinished and {wakes} wake-ups in a row, the last"
-            f" at {now_s:.3f} s, have changed nothing; engine.horizon_s ends a run at a given time"
+            f" at {now_s:.3f} s, have served nobody; engine.horizon_s ends a run at a given time"
         )
 
 

@@ -13,6 +13,9 @@ Floats = NDArray[np.float64]
 ELSEWHERE = -2
 """Value of `RequestArrays.next`, beside NOBODY, that is no request: see there."""
 
+# Places in the last axis of `RequestArrays.pieces`
+END, VALUE, SLOPE, PIECE = range(4)
+
 LOG_COLUMNS = (
     "start_s",
     "duration_s",
@@ -43,7 +46,12 @@ class RequestArrays(NamedTuple):
     request that arrives in the same replica when this one is answered, NOBODY, or ELSEWHERE where
     the replica stops to say so. `joined`, `ends` and `place` are scratch of the replica that
     decodes the request: decode step at which it joined, at which it ends, and its position in the
-    replica's list.
+    replica's list. `reserved` is the context for which KV is set aside while it holds any,
+    `wanted` for which it is when it next begins, `grows` (scratch) the decode step from which it
+    takes blocks beyond that. `pieces` has what a key that
+    moves is made of: request, piece, and END, VALUE and SLOPE as in `MovingKey`; no rows where keys
+    stand still. At `turns_s`, when its prediction comes, a request's key becomes `turned_key`,
+    where that was known ahead; no rows where none is.
     """
 
     prompt: Ints
@@ -64,6 +72,12 @@ class RequestArrays(NamedTuple):
     joined: Ints
     ends: Ints
     place: Ints
+    reserved: Ints
+    wanted: Ints
+    grows: Ints
+    turns_s: Floats
+    turned_key: Floats
+    pieces: Floats
 
 
 def new_arrays(prompt: Ints, output: Ints, generated: Ints, arrival_s: Floats) -> RequestArrays:
@@ -88,6 +102,12 @@ def new_arrays(prompt: Ints, output: Ints, generated: Ints, arrival_s: Floats) -
         joined=np.zeros(count, np.int64),
         ends=np.zeros(count, np.int64),
         place=np.zeros(count, np.int64),
+        reserved=np.zeros(count, np.int64),
+        wanted=np.zeros(count, np.int64),
+        grows=np.zeros(count, np.int64),
+        turns_s=np.zeros(0),
+        turned_key=np.zeros(0),
+        pieces=np.zeros((0, 1, PIECE)),
     )
 
 

@@ -101,37 +101,18 @@ def figures(requests: Any) -> dict[str, float]:
     return {name: found[name] for name in AIMS}
 
 
-class Loaded:
-    """Costs of models that are loaded already, as those of a real run are when its clock starts."""
-
-    def __init__(self, costs: ProfileCosts) -> None:
-        self.table = costs.table
-        self.iteration_s = costs.iteration_s
-        self.kv_blocks = costs.kv_blocks
-        self.kv_bytes = costs.kv_bytes
-        self.block_tokens = costs.block_tokens
-
-    def load_s(self, service: ServiceId, tensor_parallel: int, *, replicas: int = 1) -> float:
-        """Nothing."""
-        return 0.0
-
-    def start_s(self, service: ServiceId, tensor_parallel: int) -> float:
-        """Nothing."""
-        return 0.0
-
-
 def simulated(setting: Setting, costs: ProfileCosts, engine: Vllm, seed: int) -> dict[str, float]:
     """The run on the simulator."""
-    loaded = Loaded(costs)
     clockwork = Simulator(
         cluster=engine.cluster,
-        costs=loaded,
+        costs=costs,
         max_num_seqs=engine.max_num_seqs,
         max_num_batched_tokens=engine.max_num_batched_tokens,
+        loads_first=True,
     )
     recorder = Recorder()
     workload = setting.workload_factory().build(seed)
-    clockwork.run(workload, system(setting.policy, loaded, setting, seed), recorder)
+    clockwork.run(workload, system(setting.policy, costs, setting, seed), recorder)
     return figures(recorder.requests)
 
 
@@ -221,6 +202,7 @@ def engine_for(costs: ProfileCosts, model: str) -> Vllm:
             "block_tokens": costs.block_tokens(ServiceId(model)),
             "eager": is_cpu,
             "keep_loaded": True,
+            "loads_first": True,
         },
     )
 

@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 from harness.costs.iteration import expand
 from harness.costs.model import PARTS
 from harness.costs.profiles import read_profiles
-from harness.engines.simulator.fast.replica import ReplicaState, replica_rule
+from harness.engines.simulator.fast.replica import ReplicaState
+from harness.engines.simulator.fast.rules import replica_rule
 from harness.engines.state import RequestArrays, new_arrays
 from harness.fidelity.lines import SIMULATED, Line, sources
 from harness.fitting.iteration_rows import measured_sources

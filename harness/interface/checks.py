@@ -154,8 +154,15 @@ def _wrong_order(decision: Decision, view: GroupView) -> Iterator[str]:
         yield f"a priority order in a group of {len(view.group.services)} services"
     if view.in_flight:
         yield f"a priority order with {len(view.in_flight)} batches in flight"
-    rule = decision.priority_order.rule
+    rule, order = decision.priority_order.rule, decision.priority_order
+    if isinstance(order.reserve_tokens, int) and order.reserve_tokens < 1:
+        yield f"a priority order reserves {order.reserve_tokens} tokens, at least 1 is allowed"
     if isinstance(rule, StaticBatching):
+        if order.displaces is not None or order.reserve_tokens is not None:
+            yield (
+                "a priority order displaces or reserves under static batching, which keeps a batch"
+                " together and reserves for the longest answer"
+            )
         if rule.max_num_seqs > view.max_num_seqs:
             yield (
                 f"the policy's max_num_seqs={rule.max_num_seqs} exceeds the engine's"

@@ -4,8 +4,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
+import numpy as np
+
 from harness.interface.entities import Group, RequestId, ResourceId, ServiceId
-from harness.interface.tables import Floats, RequestTable
+from harness.interface.tables import Floats, Ints, RequestTable
 
 
 class PreemptionMode(Enum):
@@ -123,22 +125,112 @@ class StaticBatching:
         return Until.FIRST if self.refills else Until.ALL
 
 
+class Displaced(Enum):
+    """What becomes of a holder of KV that those before it in a priority order displace.
+
+    `PAUSE`: it does not run and keeps its KV while there is room. `RECOMPUTE`: it is preempted.
+    """
+
+    PAUSE = "pause"
+    RECOMPUTE = "recompute"
+
+
+@dataclass(frozen=True, slots=True)
+class MovingKey:
+    """A key that moves as a request generates tokens: a row per request, a column per piece.
+
+    With g tokens generated, a request is in its first piece whose `until_tokens` exceed g, or in
+    its last, and its key is `value + slope * g`. From the `until_tokens` of the last on (infinite:
+    never), the engine asks for the request's pieces again.
+    """
+
+    value: Floats
+    slope: Floats
+    until_tokens: Floats
+
+    def __post_init__(self) -> None:
+        """Refuse columns of different shapes, and pieces that are not in ascending order."""
+        shape = self.until_tokens.shape
+        if len(shape) != 2 or not shape[1] or not self.value.shape == self.slope.shape == shape:
+            raise ValueError(
+                f"a moving key of {self.value.shape} values, {self.slope.shape} slopes and"
+                f" {shape} ends of pieces: each needs a row per request and a column per piece"
+            )
+        if not (self.until_tokens[:, 1:] > self.until_tokens[:, :-1]).all():
+            raise ValueError("a moving key's until_tokens must ascend from piece to piece")
+
+    def at(self, generated_tokens: Ints) -> Floats:
+        """The key of every request with so many tokens generated."""
+        passed = (self.until_tokens <= generated_tokens[:, None]).sum(axis=1)
+        piece = np.minimum(passed, self.until_tokens.shape[1] - 1)
+        rows = np.arange(len(piece))
+        moved = self.value[rows, piece] + self.slope[rows, piece] * generated_tokens
+        return np.where(np.isnan(moved), np.inf, moved)
+
+
 @dataclass(frozen=True, slots=True)
 class PriorityOrder:
     """A priority order: until the next decision, the engine fills every batch of a group by `rule`.
 
-    Requests are ordered by `key`, lowest first, then by id; none is preempted to admit another but
-    where a `StaticBatching` refills.
-    `key` is a pure function of facts and predictions (float64 per row of the table), so the engine
-    may evaluate it for later arrivals without asking the policy again; who has none yet (NaN, as
-    where nothing is predicted) comes last. None orders by arrival.
+    Requests are ordered by `key`, lowest first, then by id. `key` is a pure function of facts and
+    predictions (float64 per row of the table), so the engine may evaluate it for later arrivals
+    without asking the policy again; where it depends on tokens generated too, it is a `MovingKey`,
+    which says how. Who has none yet (NaN, as where nothing is predicted) comes last. None orders by
+    arrival.
+
+    Without `displaces`, none is preempted to admit another but where a `StaticBatching` refills,
+    and the order is one of admission and of giving way when KV is short. With it, those run that
+    come first: as many as `rule.max_num_seqs` and KV for the whole context of each allow, the
+    watermark kept before newcomers. Who holds KV and is not among them is displaced; the paused are
+    preempted from the end of the order where KV is short.
+
+    `reserve_tokens` is the context that KV is set aside for when a request is admitted: one number
+    for all, or one per request by a pure function of facts and predictions. NaN or None: nothing,
+    KV grows block by block. A request that outgrows it grows on so.
 
     In terms of the plug-ins of vLLM's RFC #51608, `key` is the Score (here the lowest comes first),
-    and what `rule` demands before it admits a request is the Filter.
+    and what `rule`, `displaces` and `reserve_tokens` demand before a request runs is the Filter.
+    There both are called at every step; here they are values, so that an engine may follow them
+    through many steps in compiled code.
     """
 
-    key: Callable[[RequestTable], Floats] | None
+    key: Callable[[RequestTable], Floats | MovingKey] | None
     rule: ContinuousBatching | StaticBatching
+    displaces: Displaced | None = None
+    reserve_tokens: Callable[[RequestTable], Floats] | int | None = None
+
+    def keys(self, table: RequestTable) -> Floats | MovingKey:
+        """The key of every row, as a number or as pieces.
+
+        ValueError when there is not one per request, or its pieces end before where it is.
+        """
+        key = table.arrival_s if self.key is None else self.key(table)
+        shape = key.until_tokens.shape[:1] if isinstance(key, MovingKey) else key.shape
+        if shape != table.id.shape:
+            raise ValueError(f"key of shape {shape} for {len(table.id)} requests")
+        if isinstance(key, MovingKey):
+            over = key.until_tokens[:, -1] <= table.generated_tokens
+            if over.any():
+                row = int(np.argmax(over))
+                raise ValueError(
+                    f"the key of r{table.id[row]} ends at {key.until_tokens[row, -1]:g} tokens,"
+                    f" {table.generated_tokens[row]} are generated"
+                )
+            return key
+        return np.where(np.isnan(key), np.inf, key)
+
+    def reserved_tokens(self, table: RequestTable) -> Ints:
+        """Context tokens to set KV aside for when these are admitted; 0 for nothing.
+
+        Under static batching, that is always the context with the longest answer.
+        """
+        if isinstance(self.rule, StaticBatching):
+            return table.prompt_tokens + table.max_output_tokens
+        wanted = self.reserve_tokens
+        if wanted is None or isinstance(wanted, int):
+            return np.full(len(table.id), wanted or 0)
+        tokens: Ints = np.ceil(np.nan_to_num(wanted(table), nan=0.0)).astype(np.int64)
+        return np.maximum(tokens, 0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,17 +1,20 @@
 """Ways to fill a batch from an order of requests.
 
-`continuous_batch` is for policies that write a `Draft` every iteration; `fill_continuous` and
-`fill_static` are what a `PriorityOrder` means, rule by rule.
+`continuous_batch` is for policies that write a `Draft` every iteration; `fill_continuous`,
+`fill_displacing` and `fill_static` are what a `PriorityOrder` means, rule by rule.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import takewhile
 from math import floor
+from types import MappingProxyType
 
 import numpy as np
 
 from harness.interface.decisions import (
     ContinuousBatching,
+    Displaced,
+    MovingKey,
     PreemptionMode,
     PriorityOrder,
     Reservation,
@@ -19,8 +22,10 @@ from harness.interface.decisions import (
 )
 from harness.interface.draft import Draft
 from harness.interface.entities import RequestId
-from harness.interface.tables import Floats, RequestTable
+from harness.interface.seating import take_seats
 from harness.interface.views import GroupView, RequestView
+
+NOTHING_RESERVED: Mapping[RequestId, int] = MappingProxyType({})
 
 
 def is_decode(request: RequestView) -> bool:
@@ -90,33 +95,30 @@ def _holds_kv(request: RequestView) -> bool:
     return request.kv_tokens > 0
 
 
-def keys_of(table: RequestTable, priority_order: PriorityOrder) -> Floats:
-    """The key of every request; one that has none yet, a NaN, comes last like an infinite one.
-
-    ValueError when the key does not give one number per request.
-    """
-    key = table.arrival_s if priority_order.key is None else priority_order.key(table)
-    if key.shape != table.id.shape:
-        raise ValueError(f"key of shape {key.shape} for {len(table.id)} requests")
-    return np.where(np.isnan(key), np.inf, key)
-
-
 def in_priority_order(view: GroupView, priority_order: PriorityOrder) -> list[RequestView]:
     """Return the requests that are not running, lowest key first, then lowest id."""
     table = view.table
-    key = keys_of(table, priority_order)
+    key = priority_order.keys(table)
+    if isinstance(key, MovingKey):
+        key = key.at(table.generated_tokens)
     ordered = (
         view.requests[RequestId(int(name))] for name in table.id[np.lexsort((table.id, key))]
     )
     return [request for request in ordered if not request.is_running]
 
 
-def fill_continuous(draft: Draft, order: Sequence[RequestView], rule: ContinuousBatching) -> None:
+def fill_continuous(
+    draft: Draft,
+    order: Sequence[RequestView],
+    rule: ContinuousBatching,
+    reserved: Mapping[RequestId, int] = NOTHING_RESERVED,
+) -> None:
     """Fill one iteration by a rule of continuous batching, preempting (RECOMPUTE) if KV is short.
 
     `order` has all requests of the group that are not running, best first. Holders of KV are
     preempted from its end; under chunked prefill those that decode come before those in mid-prompt.
-    Admission is head-of-line: it ends at the first newcomer that does not fit.
+    Admission is head-of-line: it ends at the first newcomer that does not fit. `reserved` has the
+    context tokens to set KV aside for when a newcomer is admitted.
     ValueError for a chunked-prefill rule that pads prompts.
     """
     if rule.chunked_prefill and rule.pads_prompts:
@@ -130,9 +132,39 @@ def fill_continuous(draft: Draft, order: Sequence[RequestView], rule: Continuous
         holders.sort(key=lambda request: not is_decode(request))
         left, kept = _run_holders(draft, holders, rule.max_num_batched_tokens)
         if kept == len(holders):
-            _admit_chunks(draft, newcomers, rule, left, kept)
-    elif not _admit_prompts(draft, newcomers, rule, len(holders)):
+            _admit_chunks(draft, newcomers, rule, left, kept, reserved)
+    elif not _admit_prompts(draft, newcomers, rule, len(holders), reserved):
         _run_holders(draft, holders, None)
+
+
+def fill_displacing(
+    draft: Draft,
+    order: Sequence[RequestView],
+    rule: ContinuousBatching,
+    how: Displaced,
+    reserved: Mapping[RequestId, int] = NOTHING_RESERVED,
+) -> None:
+    """Fill one iteration with those who come first in the order, displacing who is behind them.
+
+    Arguments as of `fill_continuous`. Those with seats that decode all run, and prompts share what
+    they leave of the budget; without chunked prefill, whole prompts run alone first.
+    """
+    seated = take_seats(draft, order, rule, how, reserved)
+    decodes = list(filter(is_decode, seated))
+    prompts = [request for request in seated if not is_decode(request)]
+    if not rule.chunked_prefill:
+        fitting = _whole_prompts(prompts, rule)
+        for request in fitting or decodes:
+            _promise_and_run(draft, request, request.context_tokens - request.kv_tokens, reserved)
+        return
+    for request in decodes:
+        draft.try_run(request, 1)
+    left = rule.max_num_batched_tokens - len(decodes)
+    for request in prompts:
+        tokens = next_tokens(request, left)
+        if tokens <= 0 or not _promise_and_run(draft, request, tokens, reserved):
+            break
+        left -= tokens
 
 
 def fill_static(draft: Draft, order: Sequence[RequestView], rule: StaticBatching) -> float | None:
@@ -192,25 +224,38 @@ def _run_holders(
     return left or 0, kept
 
 
-def _admit_prompts(
-    draft: Draft, newcomers: Sequence[RequestView], rule: ContinuousBatching, holders: int
-) -> int:
-    """Admit whole prompts in order while the rule allows, and return how many."""
-    admitted = useful = longest = 0
-    for request in newcomers:
-        count = admitted + 1
+def _whole_prompts(
+    prompts: Sequence[RequestView], rule: ContinuousBatching
+) -> Sequence[RequestView]:
+    """As many of these prompts, in order, as one iteration may compute whole."""
+    useful = longest = 0
+    for place, request in enumerate(prompts):
         useful += request.context_tokens
         longest = max(longest, request.context_tokens)
-        padded = count * longest if rule.pads_prompts else useful
-        if (
-            holders + count > rule.max_num_seqs
-            or padded > rule.max_num_batched_tokens
-            or (rule.pads_prompts and padded - useful > rule.max_padding_tokens)
-            or not _leaves_watermark(draft, request, rule)
-            or not draft.try_run(request, request.context_tokens)
+        padded = (place + 1) * longest if rule.pads_prompts else useful
+        if padded > rule.max_num_batched_tokens or (
+            rule.pads_prompts and padded - useful > rule.max_padding_tokens
+        ):
+            return prompts[:place]
+    return prompts
+
+
+def _admit_prompts(
+    draft: Draft,
+    newcomers: Sequence[RequestView],
+    rule: ContinuousBatching,
+    holders: int,
+    reserved: Mapping[RequestId, int],
+) -> int:
+    """Admit whole prompts in order while the rule allows, and return how many."""
+    admitted = 0
+    for request in _whole_prompts(newcomers[: max(0, rule.max_num_seqs - holders)], rule):
+        tokens = request.context_tokens
+        if not _leaves_watermark(draft, request, rule, reserved) or not _promise_and_run(
+            draft, request, tokens, reserved
         ):
             break
-        admitted = count
+        admitted += 1
     return admitted
 
 
@@ -220,6 +265,7 @@ def _admit_chunks(
     rule: ContinuousBatching,
     left: int,
     holders: int,
+    reserved: Mapping[RequestId, int],
 ) -> None:
     """Admit prompts in order, cut to what is left of the budget; KV must do for all of each."""
     for admitted, request in enumerate(newcomers):
@@ -227,15 +273,37 @@ def _admit_chunks(
         if (
             holders + admitted >= rule.max_num_seqs
             or left <= 0
-            or not _leaves_watermark(draft, request, rule)
-            or not draft.try_run(request, tokens)
+            or not _leaves_watermark(draft, request, rule, reserved)
+            or not _promise_and_run(draft, request, tokens, reserved)
         ):
             break
         left -= tokens
 
 
-def _leaves_watermark(draft: Draft, request: RequestView, rule: ContinuousBatching) -> bool:
-    """Whether the rule's watermark would stay free with the request's whole context held."""
-    service = request.facts.service
-    spare = floor(rule.watermark * draft.kv.capacity_blocks(service))
-    return draft.kv.free_blocks(service) - draft.kv.blocks(request.context_tokens) >= spare
+def _promise_and_run(
+    draft: Draft, request: RequestView, tokens: int, reserved: Mapping[RequestId, int]
+) -> bool:
+    """`try_run`, after what is reserved for a newcomer has been promised to it."""
+    wanted = reserved.get(request.facts.id, 0)
+    if not draft.has_room(request, tokens):
+        return False
+    if (
+        wanted > 0
+        and request.kv_tokens <= 0
+        and not draft.try_reserve(request, Reservation(wanted))
+    ):
+        return False
+    return draft.try_add(request, tokens)
+
+
+def _leaves_watermark(
+    draft: Draft,
+    request: RequestView,
+    rule: ContinuousBatching,
+    reserved: Mapping[RequestId, int],
+) -> bool:
+    """Whether the watermark would stay free with the whole context held, or what is reserved."""
+    service, kv = request.facts.service, draft.kv
+    spare = floor(rule.watermark * kv.capacity_blocks(service))
+    tokens = max(request.context_tokens, reserved.get(request.facts.id, 0))
+    return kv.free_blocks(service) - kv.blocks(tokens) >= spare

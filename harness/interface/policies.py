@@ -26,6 +26,9 @@ class Capability(Enum):
 class SchedulingPolicy(Protocol):
     """Which requests run next in one group. One object serves every group of a run.
 
+    Where groups are processes of their own, each has a copy that observes the events of all groups:
+    what it knows of other groups must come from events.
+
     `requires` is what engine and predictor must offer to run it; `subscribes` are the events it
     observes, and an engine need not build others.
     """

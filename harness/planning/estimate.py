@@ -14,7 +14,8 @@ import numpy as np
 from harness.costs.model import TableCosts
 from harness.costs.model_facts import ModelFacts
 from harness.engines.simulator.fast.arrays import CLOCK, LOGGED
-from harness.engines.simulator.fast.replica import ReplicaState, replica_rule
+from harness.engines.simulator.fast.replica import ReplicaState
+from harness.engines.simulator.fast.rules import replica_rule
 from harness.engines.state import LOG_COLUMNS, RequestArrays, new_arrays
 from harness.interface.decisions import ContinuousBatching
 from harness.interface.entities import ServiceId

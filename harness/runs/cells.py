@@ -29,6 +29,7 @@ from harness.runs.metrics import (
 )
 from harness.runs.named_by import NamedBy
 from harness.runs.objectives import met_objectives, solo_seconds
+from harness.runs.perfetto import write_trace
 from harness.runs.provenance import git_state, provenance
 from harness.runs.record import is_finished, write_run
 from harness.runs.validity import LOGGED_REQUESTS, outside_share
@@ -121,7 +122,7 @@ def compute(cell: Cell) -> Computed:
     cell.engine.run(workload, _predicted(cell, cell.system, workload), recorder)
     figures: dict[str, object] = {**_summary(cell, cell.system, recorder)}
     figures["by"] = class_figures(
-        recorder.requests, _met(cell, recorder), horizon_s=recorder.requests["finished_s"].max()
+        recorder.requests, _met(cell, recorder), horizon_s=_horizon_s(recorder)
     )
     figures["decisions"] = decision_figures(recorder.decision_s)
     figures["outside_profile_share"] = _outside(cell, recorder)
@@ -157,6 +158,7 @@ def keep(cell: Cell, computed: Computed) -> None:
         gpu=computed.gpu,
         iterations=computed.iterations,
         summary=computed.summary,
+        beside=write_trace if cell.keep_trace else None,
     )
 
 
@@ -196,7 +198,13 @@ def _met(cell: Cell, recorder: Recorder) -> "pd.Series[bool] | None":
     if slo.get("scale") is not None:
         degrees = {str(name): degree for name, degree in sorted(recorder.deployed(), reverse=True)}
         solo_s = solo_seconds(requests, cell.costs, degrees)
-    return met_objectives(requests, slo, horizon_s=requests["finished_s"].max(), solo_s=solo_s)
+    return met_objectives(requests, slo, horizon_s=_horizon_s(recorder), solo_s=solo_s)
+
+
+def _horizon_s(recorder: Recorder) -> float:
+    """When the run ended."""
+    figures = offline_figures(recorder.requests, recorder.decision_s, recorder.cut_off_s)
+    return figures["inference_s"]
 
 
 def _summary(cell: Cell, system: System, recorder: Recorder) -> dict[str, float]:
@@ -211,7 +219,7 @@ def _summary(cell: Cell, system: System, recorder: Recorder) -> dict[str, float]
         **offline,
         **gpu_figures(recorder.gpu_frame(), gpus=cell.gpus, horizon_s=horizon_s),
         **request_figures(recorder.requests, horizon_s=horizon_s),
-        **({} if met is None else objective_figures(met, horizon_s=horizon_s)),
+        **objective_figures(met, horizon_s=horizon_s),
         **fairness_figures(recorder.requests, horizon_s=horizon_s),
         "planned_inference_s": planned_s,
         "planned_error": abs(planned_s / horizon_s - 1.0),

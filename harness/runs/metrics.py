@@ -17,14 +17,17 @@ FIGURES = (
     *("service_difference_max", "fairness_jain", "outside_profile_share"),
     *("planned_inference_s", "planned_error", "load_s_min", "load_s_max"),
 )
-"""Every figure of a run's summary."""
+"""Every figure of a run's summary, but those of its classes and decisions."""
+
+NESTED = ("by.", "decisions.")
+"""How those begin: by.tenant.NAME.jct_s_mean, decisions.schedule.s_mean."""
 
 
 def check_shown(shows: Sequence[str], *, drawn: bool) -> None:
     """Raise ValueError for a figure that no run has; where costs are `drawn` it has intervals."""
     ends = [f"uncertainty.{name}.{end}" for name in FIGURES for end in ("low", "high")]
     known = dict.fromkeys((*FIGURES, *(ends if drawn else ())))
-    if unknown := [name for name in shows if name not in known]:
+    if unknown := [name for name in shows if name not in known and not name.startswith(NESTED)]:
         raise ValueError(unknown_name("figure of a run", unknown[0], known))
 
 
@@ -104,8 +107,13 @@ def class_figures(
     return found
 
 
-def objective_figures(met: "pd.Series[bool]", *, horizon_s: float) -> dict[str, float]:
-    """Share of requests that met their objectives, and how many of those a second (goodput)."""
+def objective_figures(met: "pd.Series[bool] | None", *, horizon_s: float) -> dict[str, float]:
+    """Share of requests that met their objectives, and how many of those a second (goodput).
+
+    NaN where there are no objectives.
+    """
+    if met is None:
+        return {"slo_attainment": np.nan, "goodput_per_s": np.nan}
     return {
         "slo_attainment": float(met.mean()) if len(met) else np.nan,
         "goodput_per_s": float(met.sum() / horizon_s) if horizon_s > 0 else np.nan,

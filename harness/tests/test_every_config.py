@@ -34,7 +34,7 @@ def test_every_choice_builds_a_cell(group: str, choice: str, tmp_path: Path) -> 
         pytest.importorskip("vllm", reason="vLLM is not installed: make setup-vllm")
     plain = ["predictor=oracle"] if group == "policy" else []
     if (group, choice) in MEASURE:
-        plain.append("engine.models={vicuna-13b-v1.5: tiny}")  # a hub's needs a revision
+        plain.append("+engine.models={vicuna-13b-v1.5: tiny}")  # a hub's needs a revision
     if (group, choice) in FILES:
         plain += f"{FILES[group, choice]}={_file(tmp_path, choice)}".split()
     cell = first_cell_of(f"{group}={choice}", *plain, "name=tried")

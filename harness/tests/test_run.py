@@ -195,8 +195,8 @@ def test_the_names_of_files_do_not_decide_the_folder(monkeypatch: pytest.MonkeyP
 @pytest.mark.parametrize(("engine", "alone"), [("vllm", True), ("vllm_dry", False)])
 def test_what_measures_runs_alone(engine: str, alone: bool) -> None:
     pytest.importorskip("vllm", reason="vLLM is not installed: make setup-vllm")
-    words = (f"engine={engine}", "engine.models={vicuna-13b-v1.5: tiny}")
-    assert first_cell_of(*words).engine.runs_alone is alone
+    models = ["+engine.models={vicuna-13b-v1.5: tiny}"] if alone else []
+    assert first_cell_of(f"engine={engine}", *models).engine.runs_alone is alone
 
 
 def test_values_of_an_axis_reach_the_cell() -> None:

@@ -20,7 +20,8 @@ class Arrivals:
 
     `are_heard` says whether anybody learns from events. `come` counts the requests that wait for
     nobody and have been handed out, `released` has those whose last answer has just come, `fresh`
-    those whose predictions have.
+    those whose predictions have. `foretold` has the predictions of requests handed out ahead of
+    time that take a while: they are known when `Predicted.now_s` has come.
     """
 
     lifecycle: Lifecycle
@@ -33,6 +34,7 @@ class Arrivals:
     come: int = 0
     released: list[int] = field(default_factory=list)
     fresh: list[int] = field(default_factory=list)
+    foretold: dict[int, Predicted] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """When those arrive that wait for nobody."""
@@ -55,7 +57,8 @@ class Arrivals:
         life, workload, now_s = self.lifecycle, self.lifecycle.workload, self.lifecycle.state.now_s
         first = self.come
         self.come = int(np.searchsorted(self.root_s, now_s, side="right"))
-        if self.come < len(self.root_s) and self._may_look_ahead():
+        ahead = self.come < len(self.root_s) and self._may_look_ahead()
+        if ahead:
             self.come = int(np.searchsorted(self.root_s, self.timeline.next_s, side="left"))
         self.come = max(first, self.come)
         new = np.concatenate([life.roots[first : self.come], np.array(self.released, np.int64)])
@@ -71,7 +74,10 @@ class Arrivals:
         predictor = life.system.predictor
         if predictor is not None:
             for request in new.tolist():
-                self._predict(predictor, request)
+                self._predict(predictor, request, ahead=ahead)
+            if self.foretold:
+                by_time = sorted(self.foretold.items(), key=lambda item: item[1].now_s)
+                self.foretold = dict(by_time)
             if predictor.foresees and self.come > first:
                 waiting = (life.state.waits > 0) & (workload.arrival_s <= now_s)
                 life.foresee(predictor, np.flatnonzero(waiting))
@@ -81,8 +87,7 @@ class Arrivals:
         life, system = self.lifecycle, self.lifecycle.system
         return (
             self.fast_forward
-            and self.are_unheard
-            and system.predictor is None
+            and not self.are_heard
             and not system.dispatch.reads_load
             and not len(life.workload.edges)
             and Capability.REDEPLOY not in system.placement.requires
@@ -90,15 +95,36 @@ class Arrivals:
             and all(live.replica is not None for live in self.groups.values())
         )
 
-    def _predict(self, predictor: LengthPredictor, request: int) -> None:
+    def _predict(self, predictor: LengthPredictor, request: int, *, ahead: bool) -> None:
         """Ask for a prediction, which becomes known when it has been computed."""
+        state = self.lifecycle.state
         name, length, seconds = self.lifecycle.predict(predictor, request)
-        at_s = self.lifecycle.state.now_s + seconds
+        if ahead and not seconds:
+            state.predicted[name] = length
+            return
+        at_s = max(state.now_s, float(state.arrays.arrival_s[request])) + seconds
         event = Predicted(at_s, name, length)
-        if seconds > 0:
+        if ahead:
+            self.foretold[request] = event
+        elif seconds > 0:
             self.timeline.add(at_s, Kind.PREDICTION, event)
         else:
             self.predicted(event)
+
+    def settle(self) -> None:
+        """Predictions foretold for a time that has come are known; replicas have seen to them."""
+        state = self.lifecycle.state
+        while self.foretold:
+            request, event = next(iter(self.foretold.items()))
+            if event.now_s > state.now_s:
+                return
+            state.predicted[event.request] = event.length
+            del self.foretold[request]
+
+    def tell_later(self, request: int) -> None:
+        """A prediction that was foretold comes as one that nobody has seen ahead."""
+        event = self.foretold.pop(request)
+        self.timeline.add(event.now_s, Kind.PREDICTION, event)
 
     def predicted(self, event: Predicted) -> None:
         """A prediction is ready."""

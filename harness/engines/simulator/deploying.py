@@ -23,7 +23,8 @@ from harness.interface.policies import Capability, CostModel
 class Deployer:
     """Which groups are live, loading, stopping or still waiting for GPUs.
 
-    A group that is to go ends its iteration in flight first. Its unfinished requests keep what
+    With `loads_first` the clock starts when the first deployment has loaded: that takes no time on
+    it. A group that is to go ends its iteration in flight first. Its unfinished requests keep what
     they have generated, lose their KV, and go to the groups of their service, or wait for one.
     `resident` has, by name, the group that last loaded, as long as no other has come to its GPUs:
     its successor of that name on just those GPUs loads only the services that it did not have.
@@ -37,6 +38,7 @@ class Deployer:
     recorder: Recorder
     supports: frozenset[Capability]
     new_group: Callable[[Group], LiveGroup]
+    loads_first: bool
     tell: Callable[[Event], None]
     wants: Callable[[type[Event]], bool]
     stopping: list[LiveGroup] = field(default_factory=list)
@@ -131,7 +133,7 @@ class Deployer:
 
     def _record_load(self, live: LiveGroup) -> None:
         """Report that a group has been loading until now, if it has begun."""
-        if np.isfinite(live.ready_s):
+        if np.isfinite(live.ready_s) and self.state.now_s > live.loads_from_s:
             span_s = [live.loads_from_s, self.state.now_s]
             self.recorder.intervals(live.group, GpuUse.LOADING, np.array([span_s]))
 
@@ -147,7 +149,9 @@ class Deployer:
         replicas = Counter(service for _, missing in starting for service in missing)
         for live, missing in starting:
             live.loads_from_s = self.state.now_s
+            has_loaded = self.loads_first and live.loads_from_s == 0
             load_s = self._load_s(missing, live.group.tensor_parallel, replicas)
+            load_s = 0.0 if has_loaded else load_s
             live.ready_s = live.loads_from_s + load_s
             self.timeline.add(live.ready_s, Kind.GROUP_READY, live)
 

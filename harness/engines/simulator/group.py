@@ -58,10 +58,11 @@ class LiveRequest:
 
     @property
     def reservation(self) -> Reservation | None:
-        """KV promised to it; nothing is under a priority order."""
-        return (
-            None if self._group.replica is not None else self._group.kv.reservation(self.facts.id)
-        )
+        """KV promised to it."""
+        if self._group.replica is None:
+            return self._group.kv.reservation(self.facts.id)
+        aside = int(self._state.arrays.reserved[self.facts.id])
+        return Reservation(aside) if aside and self.kv_tokens else None
 
     @property
     def gpu_s(self) -> float:

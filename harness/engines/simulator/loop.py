@@ -14,6 +14,7 @@ from harness.costs.model import TableCosts
 from harness.engines.engine import Slots, refuse_horizon, refuse_unmet_needs
 from harness.engines.frames import request_frame
 from harness.engines.lifecycle import Lifecycle
+from harness.engines.listeners import Listeners
 from harness.engines.recorder import Recorder
 from harness.engines.simulator.arriving import Arrivals
 from harness.engines.simulator.deciding import Deciding
@@ -29,11 +30,13 @@ from harness.engines.simulator.stepping import GroupStepper, Stepper
 from harness.engines.simulator.timeline import Kind, Timeline
 from harness.engines.state import ELSEWHERE, Ints
 from harness.interface.entities import Cluster, GroupId
-from harness.interface.events import Event, Finished, Iterated, Predicted
+from harness.interface.events import Finished, Iterated, Predicted
 from harness.interface.policies import Capability, System
 from harness.workloads.workload import Workload
 
-NOTHING_DONE: Ints = np.zeros(0, np.int64)
+NOBODY_ENDED: Ints = np.zeros(0, np.int64)
+
+Wrap = Callable[[Stepper], GroupStepper]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +44,8 @@ class Simulator:
     """An engine. `fast_forward` off steps every iteration: same results, for tests.
 
     A run ends at `horizon_s`, if that is given, with whatever is unfinished then. What deciding
-    costs on its clock is `charge_decisions`: none, measured, or seconds; see `Deciding`.
+    costs on its clock is `charge_decisions`: none, measured, or seconds; see `Deciding`. The clock
+    starts when the first deployment begins to load, with `loads_first` when it has.
     """
 
     supports: ClassVar[frozenset[Capability]] = frozenset(
@@ -55,6 +59,7 @@ class Simulator:
     fast_forward: bool = True
     horizon_s: float | None = None
     charge_decisions: str | float = "none"
+    loads_first: bool = False
 
     @property
     def about(self) -> str:
@@ -96,10 +101,10 @@ def serve(
     workload: Workload,
     system: System,
     recorder: Recorder,
-    around: Callable[[Stepper], GroupStepper],
+    wrap: Wrap,
 ) -> None:
-    """Serve the workload on the virtual clock; `around` may put something before the stepper."""
-    run = _Run(engine=engine, workload=workload, system=system, recorder=recorder, around=around)
+    """Serve the workload on the virtual clock; `wrap` may put something before the stepper."""
+    run = _Run(engine, workload, system, recorder, wrap)
     run.loop()
     recorder.requests = request_frame(workload, run.lifecycle.state.arrays)
 
@@ -108,16 +113,11 @@ class _Run:
     """One run: wires the parts together and moves the clock."""
 
     def __init__(
-        self,
-        *,
-        engine: Simulator,
-        workload: Workload,
-        system: System,
-        recorder: Recorder,
-        around: Callable[[Stepper], GroupStepper],
+        self, engine: Simulator, workload: Workload, system: System, recorder: Recorder, wrap: Wrap
     ) -> None:
         self.engine, self.workload, self.system, self.recorder = engine, workload, system, recorder
-        self.subscribes = system.scheduling.subscribes | system.placement.subscribes
+        self.told = Listeners(system, recorder)
+        self.subscribes = self.told.subscribes
         self.groups: dict[GroupId, LiveGroup] = {}
         self.timeline = Timeline()
         self.lifecycle = Lifecycle(
@@ -131,11 +131,18 @@ class _Run:
         self.state = self.lifecycle.state
         self.state.arrays.next[self.lifecycle.graph.has_children] = ELSEWHERE
         self.deciding = Deciding.of(engine.charge_decisions, engine.costs)
-        self.stepper = around(self._stepper())
+        self.stepper = wrap(self._stepper())
         factory = self._factory()
         self.deployer = self._deployer(factory)
         self.placing = self._placing()
-        self.arrivals = self._arrivals()
+        self.arrivals = Arrivals(
+            lifecycle=self.lifecycle,
+            groups=self.groups,
+            timeline=self.timeline,
+            fast_forward=engine.fast_forward,
+            are_heard=recorder.keep_events or bool(self.subscribes),
+            tell=self.told.tell,
+        )
         self.progress = Progress(self.lifecycle, self.timeline, self.arrivals)
         self.following = Following(
             lifecycle=self.lifecycle,
@@ -143,6 +150,7 @@ class _Run:
             deciding=self.deciding,
             factory=factory,
             recorder=recorder,
+            arrivals=self.arrivals,
         )
 
     def _stepper(self) -> Stepper:
@@ -155,7 +163,7 @@ class _Run:
             fast_forward=self.engine.fast_forward,
             deciding=self.deciding,
             hears=self.subscribes,
-            tell=self.tell,
+            tell=self.told.tell,
             finish=lambda request: self._finish(np.array([request])),
         )
 
@@ -178,18 +186,9 @@ class _Run:
             recorder=self.recorder,
             supports=self.engine.supports,
             new_group=factory.group,
-            tell=self.tell,
-            wants=self.wants,
-        )
-
-    def _arrivals(self) -> Arrivals:
-        return Arrivals(
-            lifecycle=self.lifecycle,
-            groups=self.groups,
-            timeline=self.timeline,
-            fast_forward=self.engine.fast_forward,
-            are_heard=self.recorder.keep_events or bool(self.subscribes),
-            tell=self.tell,
+            loads_first=self.engine.loads_first,
+            tell=self.told.tell,
+            wants=self.told.wants,
         )
 
     def _placing(self) -> Placing:
@@ -199,19 +198,8 @@ class _Run:
             deployer=self.deployer,
             recorder=self.recorder,
             catch_up=self.stepper.catch_up,
-            tell=self.tell,
+            tell=self.told.tell,
         )
-
-    def tell(self, event: Event) -> None:
-        """Report an event to the recorder and to whoever wants to hear it."""
-        self.recorder.event(event)
-        for policy in self.system.listeners:
-            if type(event) in policy.subscribes:
-                policy.observe(event)
-
-    def wants(self, kind: type[Event]) -> bool:
-        """Whether an event of this type is worth building."""
-        return self.recorder.keep_events or kind in self.subscribes
 
     def loop(self) -> None:
         """Until all is answered, or the horizon. ValueError when some never can be answered."""
@@ -219,7 +207,8 @@ class _Run:
         self._arrive()
         self._decide()
         while not self.lifecycle.is_over and self.state.now_s < horizon_s:
-            next_s, done = min(self.timeline.next_s, self.arrivals.next_s, horizon_s), NOTHING_DONE
+            done = np.zeros(0, np.int64)
+            next_s = min(self.timeline.next_s, self.arrivals.next_s, horizon_s)
             if groups := self._replica_groups():
                 next_s, done = run_replicas(
                     groups,
@@ -237,10 +226,6 @@ class _Run:
             self._arrive()
             if next_s < horizon_s:
                 self._decide()
-        self._end()
-
-    def _end(self) -> None:
-        """Record what all have done, and what is cut off."""
         self.deployer.end()
         if not self.lifecycle.is_over:
             self.recorder.cut_off_s = self.state.now_s
@@ -301,11 +286,11 @@ class _Run:
         """Count finished requests and notice when a service is drained."""
         if not len(requests):
             return
-        if self.wants(Finished):
+        if self.told.wants(Finished):
             for request in requests.tolist():
                 finished_s = float(self.state.arrays.finished_s[request])
                 tokens = int(self.workload.output_tokens[request])
-                self.tell(Finished(finished_s, self.state.facts(request), tokens))
+                self.told.tell(Finished(finished_s, self.state.facts(request), tokens))
         self.placing.drained += self.lifecycle.answered(requests)
         if len(self.workload.edges):
             self.arrivals.released += self.lifecycle.released(requests)

@@ -14,10 +14,9 @@ from harness.engines.simulator.timeline import Kind, Timeline
 
 @dataclass(slots=True)
 class Progress:
-    """Counts the timers that have ended since something was computed, predicted or arrived.
+    """Counts the instants since something was computed, predicted or arrived.
 
-    While a group loads or stops it waits for that; groups that come and go for ever are no
-    progress.
+    Only timers end then, and groups come and go.
     """
 
     lifecycle: Lifecycle
@@ -39,6 +38,6 @@ class Progress:
             self.wakes = 0
         elif next_s == np.inf:
             refuse_standstill(self.lifecycle.remaining, wakes=None, now_s=next_s)
-        elif not timeline.has(Kind.GROUP_STOPS, Kind.GROUP_READY):
+        else:
             self.wakes += 1
             refuse_standstill(self.lifecycle.remaining, wakes=self.wakes, now_s=next_s)

@@ -16,7 +16,7 @@ from harness.engines.simulator.flight import Flight, decodes_after, work_of
 from harness.engines.simulator.group import LiveGroup
 from harness.engines.simulator.promises import Promises
 from harness.engines.simulator.timeline import Kind, Timeline
-from harness.interface.decisions import Batch, ContinuousBatching, Decision, Until
+from harness.interface.decisions import Batch, Decision, Until
 from harness.interface.draft import after
 from harness.interface.entities import RequestId
 from harness.interface.events import Event, Iterated
@@ -80,12 +80,7 @@ class Stepper:
             return None
         decision, seconds = ask_schedule(self.policy, live.window, live, supports=self.supports)
         priority_order = decision.priority_order
-        if (
-            priority_order is not None
-            and isinstance(priority_order.rule, ContinuousBatching)
-            and self.fast_forward
-            and not self.deciding.is_measured
-        ):
+        if priority_order is not None and self.fast_forward and not self.deciding.is_measured:
             self.recorder.decided("schedule", seconds)
             return decision
         live.absorb()
@@ -93,7 +88,7 @@ class Stepper:
         if priority_order is not None:
             pads, started_s = priority_order.rule.pads_prompts, perf_counter()
             order = in_priority_order(live, priority_order)
-            decision = one_batch(live, priority_order.rule, order)
+            decision = one_batch(live, priority_order, order)
             seconds += perf_counter() - started_s
         self.recorder.decided("schedule", seconds)
         self.apply(live, decision, pads=pads, seconds=seconds)

@@ -15,8 +15,8 @@ _log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
-def extra_args_of(facts: Request) -> dict[str, object]:
-    """Facts as sampling parameters carry them to the scheduler."""
+def extra_args_of(facts: Request, *, moved: bool = False) -> dict[str, object]:
+    """Facts as sampling parameters carry them to the scheduler, and whether it `moved` here."""
     known = {
         "id": int(facts.id),
         "app": int(facts.app),
@@ -25,6 +25,7 @@ def extra_args_of(facts: Request) -> dict[str, object]:
         "prompt_tokens": facts.prompt_tokens,
         "max_output_tokens": facts.max_output_tokens,
         "unit": facts.unit,
+        "moved": moved,
     }
     return known if facts.deadline_s is None else known | {"deadline_s": facts.deadline_s}
 

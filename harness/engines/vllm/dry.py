@@ -20,12 +20,11 @@ from harness.engines.simulator.group import LiveGroup, LiveRequest
 from harness.engines.simulator.loop import Simulator, serve
 from harness.engines.simulator.stepping import Stepper
 from harness.engines.vllm.carried import extra_args_of
+from harness.engines.vllm.deaf import Deaf
 from harness.engines.vllm.scheduler import PolicyScheduler
 from harness.interface.decisions import Decision
 from harness.interface.entities import Cluster, Request, RequestId
-from harness.interface.events import Event
-from harness.interface.policies import Capability, SchedulingPolicy, System
-from harness.interface.views import GroupView
+from harness.interface.policies import Capability, System
 from harness.paths import ROOT
 from harness.workloads.workload import Workload
 
@@ -60,6 +59,7 @@ class VllmDry:
     max_num_batched_tokens: int
     horizon_s: float | None = None
     charge_decisions: str | float = "none"
+    loads_first: bool = False
 
     @property
     def about(self) -> str:
@@ -101,6 +101,7 @@ class VllmDry:
             fast_forward=False,
             horizon_s=self.horizon_s,
             charge_decisions=self.charge_decisions,
+            loads_first=self.loads_first,
         )
         serve(clockwork, workload, system, recorder, lambda stepper: _DryStepper(stepper, self))
 
@@ -169,7 +170,7 @@ class _DryStepper:
             max_context_tokens=service.max_context_tokens,
         )
         scheduler.attach(
-            policy=_Deaf(self.inner.policy),
+            policy=Deaf(self.inner.policy),
             group=live.group,
             service=service,
             clock=lambda: self.inner.state.now_s,
@@ -203,23 +204,6 @@ class _DryStepper:
             if request not in live.members:
                 del group.known[request]
         return ended
-
-
-class _Deaf:
-    """A policy whose events come from elsewhere."""
-
-    requires: ClassVar[frozenset[Capability]] = frozenset()
-    subscribes: ClassVar[frozenset[type[Event]]] = frozenset()
-
-    def __init__(self, inner: SchedulingPolicy) -> None:
-        self._inner = inner
-
-    def schedule(self, view: GroupView) -> Decision:
-        """As the policy does."""
-        return self._inner.schedule(view)
-
-    def observe(self, event: Event) -> None:
-        """Nothing: the run tells the policy itself."""
 
 
 def _compare(counted: Any, view: LiveRequest | None) -> None:

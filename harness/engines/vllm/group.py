@@ -1,5 +1,6 @@
 """One group on real vLLM: an engine in this process that is stepped by whoever owns it."""
 
+import gc
 import os
 import sys
 import time
@@ -8,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
+from weakref import WeakSet
 
 # Read by vLLM when it is imported: one process, no hub, no statistics sent, errors only.
 os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
@@ -52,13 +54,15 @@ class Submission:
     """A request to be served: what policies may know, its prompt, and the length forced on it.
 
     `output_tokens` is None where the model ends its answer itself. A request that comes in again
-    has `produced` tokens of its answer already: they are computed with the prompt.
+    has `produced` tokens of its answer already: they are computed with the prompt. One that has
+    `moved` was in another group, or in this one before.
     """
 
     facts: Request
     prompt: Sequence[int]
     output_tokens: int | None
     produced: Sequence[int] = ()
+    moved: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +87,10 @@ def _without_lazy_library() -> Iterator[None]:
     finally:
         if hidden is not None:
             sys.modules["llvmlite.binding.ffi"] = hidden
+
+
+_alive: "WeakSet[Any]" = WeakSet()
+"""Engines of this process: they share what vLLM sets up for torch's process groups."""
 
 
 def new_engine(settings: EngineSettings) -> Any:
@@ -112,12 +120,14 @@ def new_engine(settings: EngineSettings) -> Any:
         **more,
     ).create_engine_config()
     with _without_lazy_library():
-        return LLMEngine(
+        engine = LLMEngine(
             vllm_config=config,
             executor_class=Executor.get_class(config),
             log_stats=False,
             multiprocess_mode=False,
         )
+    _alive.add(engine)
+    return engine
 
 
 def engine_name() -> str:
@@ -228,13 +238,19 @@ class VllmGroup:
                     detokenize=False,
                     temperature=0.0,
                     output_kind=RequestOutputKind.DELTA,
-                    extra_args=extra_args_of(facts),
+                    extra_args=extra_args_of(facts, moved=submission.moved),
                 ),
             )
 
     def predict(self, request: RequestId, length: LengthPrediction) -> None:
         """A length prediction is ready."""
         scheduler_of(self.engine).predict(request, length)
+
+    def hear(self, events: Sequence[Event]) -> None:
+        """What has happened in groups whose policy is not the same object."""
+        served = scheduler_of(self.engine).served
+        for event in events:
+            served.hear(event)
 
     def step(self) -> None:
         """Compute one iteration."""
@@ -262,5 +278,13 @@ class VllmGroup:
         return gone
 
     def stop(self) -> None:
-        """Free the engine's memory."""
-        self.engine.engine_core.shutdown()
+        """Free the engine's memory; what all engines of this process share goes with the last."""
+        _alive.discard(self.engine)
+        core = self.engine.engine_core
+        if not _alive:
+            core.shutdown()
+            return
+        # All that vLLM's own shutdown does but tear down the process groups.
+        core.engine_core.model_executor.shutdown()
+        core.engine_core.scheduler.shutdown()
+        gc.unfreeze()

@@ -26,6 +26,7 @@ from harness.interface.entities import (
     RequestId,
     ServiceId,
 )
+from harness.interface.events import Event
 
 
 class Served(Protocol):
@@ -44,6 +45,9 @@ class Served(Protocol):
 
     def predict(self, request: RequestId, length: LengthPrediction) -> None:
         """A length prediction is ready."""
+
+    def hear(self, events: Sequence[Event]) -> None:
+        """What has happened elsewhere, where its policy is not the same object."""
 
     def step(self) -> None:
         """Compute, or let compute."""
@@ -145,11 +149,21 @@ class Groups:
                 happened = True
         return happened
 
+    def hear(self, events: Sequence[Event], *, but: GroupId | None) -> None:
+        """Tell the copies of the policy in other processes, those that load included."""
+        for name, served in (*self.live.items(), *self.loading.items()):
+            if name != but and isinstance(served, RayGroup):
+                served.hear(events)
+
     @property
-    def are_idle(self) -> bool:
-        """Whether none computes, loads or leaves, nor has anybody to serve."""
-        underway = self.loading or self.leaving or any(self.waiting.values())
-        return not underway and not any(served.has_work for served in self.live.values())
+    def have_work(self) -> bool:
+        """Whether anybody waits in a group that is live."""
+        return any(served.has_work for served in self.live.values())
+
+    @property
+    def come_and_go(self) -> bool:
+        """Whether any is still to load, or to leave."""
+        return bool(self.loading or self.leaving or any(self.waiting.values()))
 
     @property
     def _occupied(self) -> set[GpuId]:

@@ -32,7 +32,8 @@ class VllmOptions:
 
     Prompts are random tokens of the workload's lengths, or the `texts` of a file, one a line, in
     turn, cut to those lengths by the model's own tokenizer. A run ends at `horizon_s`, if that is
-    given, with whatever is unfinished then. Answers have the workload's lengths, or
+    given, with whatever is unfinished then. Its clock starts when the first deployment begins to
+    load, with `loads_first` when it has. Answers have the workload's lengths, or
     with `forces_lengths` off end where the model ends them, at the limit at the latest.
     """
 
@@ -54,6 +55,7 @@ class VllmOptions:
     texts: str | None
     forces_lengths: bool
     horizon_s: float | None = None
+    loads_first: bool = False
     loaded: dict[EngineSettings, VllmGroup] = field(default_factory=dict)
     answers: dict[int, list[int]] = field(default_factory=dict)
 

@@ -28,9 +28,10 @@ class Progress:
     def check(self, *, has_timer: bool) -> None:
         """A timer has ended, or there is none. ValueError where nobody will serve who is left."""
         waits = not self.client.is_through or self.predictions.are_awaited
-        if waits or not self.groups.are_idle or self.horizon_s is not None:
+        if waits or self.groups.have_work or self.horizon_s is not None:
             self.wakes = 0
-            return
-        self.wakes += has_timer
-        wakes = self.wakes if has_timer else None
-        refuse_standstill(self.remaining, wakes=wakes, now_s=self.clock())
+        elif has_timer:
+            self.wakes += 1
+            refuse_standstill(self.remaining, wakes=self.wakes, now_s=self.clock())
+        elif not self.groups.come_and_go:
+            refuse_standstill(self.remaining, wakes=None, now_s=self.clock())

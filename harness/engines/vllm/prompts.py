@@ -50,6 +50,7 @@ class Prompts:
         self._forces_lengths = forces_lengths
         self._texts = texts_of(texts)
         self.answers: dict[int, list[int]] = {}
+        self._submitted: set[int] = set()
         edges, carries = workload.edges, workload.edges.carries
         if carries.any() and not forces_lengths:
             raise ValueError(
@@ -68,12 +69,14 @@ class Prompts:
         return ids
 
     def submission(self, facts: Request) -> Submission:
-        """A request as a group takes it, with what it has produced so far."""
+        """A request as a group takes it, with what it has produced so far; again if it moves."""
         request = int(facts.id)
         length = int(self._workload.output_tokens[request])
         forced = length if self._forces_lengths else None
         produced = tuple(self.answers.get(request, ()))
-        return Submission(facts, self.prompt(request), forced, produced)
+        moved = request in self._submitted
+        self._submitted.add(request)
+        return Submission(facts, self.prompt(request), forced, produced, moved)
 
     def forget(self, requests: list[int]) -> None:
         """What these have produced is lost."""

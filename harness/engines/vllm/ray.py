@@ -19,6 +19,7 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 from harness.engines import own_ray
 from harness.engines.vllm.group import EngineSettings, Report, Submission, VllmGroup, new_engine
 from harness.interface.entities import Group, LengthPrediction, RequestId, Service
+from harness.interface.events import Event
 from harness.interface.policies import SchedulingPolicy
 from harness.paths import ROOT
 
@@ -128,6 +129,10 @@ class _Host:
         """A length prediction is ready."""
         self._ask(lambda: self._served.predict(request, length))
 
+    def hear(self, events: Sequence[Event]) -> None:
+        """What has happened elsewhere; nobody waits until the thread of the engine has heard."""
+        self._asked.put((lambda: self._served.hear(events), Future()))
+
     def report(self) -> Report:
         """What has been done since the last report."""
         report: Report = self._ask(self._served.report)
@@ -228,6 +233,10 @@ class RayGroup:
     def predict(self, request: RequestId, length: LengthPrediction) -> None:
         """Send a prediction."""
         self.actor.predict.remote(request, length)
+
+    def hear(self, events: Sequence[Event]) -> None:
+        """Send what has happened elsewhere to this group's copy of the policy."""
+        self.actor.hear.remote(events)
 
     def step(self) -> None:
         """Take the report that is under way, if it has come. GroupLost if the process died."""

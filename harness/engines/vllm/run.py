@@ -36,18 +36,13 @@ POLL_S = 0.002
 
 
 class Run:
-    """One run: the clock, the client, the groups and what is recorded of them.
-
-    Where groups come and go the clock runs from the first request to load one; else from when all
-    have loaded.
-    """
+    """One run: the clock, the client, the groups and what is recorded of them."""
 
     def __init__(
         self, *, options: VllmOptions, workload: Workload, system: System, recorder: Recorder
     ) -> None:
         self.options, self.workload, self.system = options, workload, system
         self.recorder = recorder
-        self.redeploys = Capability.REDEPLOY in system.placement.requires
         # What its groups hold is in them: policies that see the whole cluster see none of it.
         self.lifecycle = Lifecycle(
             workload, options.cluster, system, groups={}, deliver=self._deliver
@@ -93,13 +88,14 @@ class Run:
         )
 
     def _loader(self) -> Loader:
+        moves = Capability.REDEPLOY in self.system.placement.requires
         carries = bool(self.workload.edges.carries.any())
         return Loader(
             options=self.options,
             policy=self.system.scheduling,
             services=dict(self.lifecycle.services),
             clock=self.clock,
-            keeps_answers=self.options.keep_answers or self.redeploys or carries,
+            keeps_answers=self.options.keep_answers or moves or carries,
         )
 
     def clock(self) -> float:
@@ -107,22 +103,24 @@ class Run:
         return time.monotonic() - self.epoch_s
 
     def start(self) -> None:
-        """Place and load the first groups, then let the client begin."""
+        """Place and load the first groups; the client begins before or, `loads_first`, after."""
         if self.options.ray:
             self.owns_ray = start_ray(len(self.options.cluster.gpus))
         self.predictions.foresee()
         self.epoch_s = time.monotonic()
+        if not self.options.loads_first:
+            self.client.start()
         self._place()
-        if not self.redeploys:
+        if self.options.loads_first:
             self.groups.wait()
             self.epoch_s = time.monotonic()
             for life in self.groups.lives.values():
                 life.asked_s = life.ready_s = 0.0
+            self.client.start()
         if has_gpus() and (nvml := open_nvml()) is not None:
             gpus = [int(gpu) for gpu in self.options.cluster.gpus]
             self.sampler = Sampler(nvml, gpus, self.clock)
             self.sampler.start()
-        self.client.start()
 
     def _place(self) -> None:
         """Ask for a deployment and make it so."""
@@ -134,10 +132,7 @@ class Run:
             self._hand_out(service)
 
     def loop(self) -> None:
-        """Until every request is answered, or the horizon.
-
-        Raises ValueError when some never can be answered.
-        """
+        """Until all is answered, or the horizon. ValueError when some never can be answered."""
         horizon_s = self.options.horizon_s
         while not self.lifecycle.is_over:
             if horizon_s is not None and self.clock() >= horizon_s:
@@ -249,8 +244,7 @@ class Run:
 
     def _account(self, name: GroupId, report: Report) -> None:
         """Write down what a group has done, and release who waited for it."""
-        for event in report.events:
-            self._tell(event, heard=not self.options.ray)
+        self._tell(report.events, by=name)
         self.measured.keep(name, report.iterations)
         for request, tokens in report.answers.items():
             self.prompts.answers.setdefault(int(request), []).extend(tokens)
@@ -259,21 +253,28 @@ class Run:
                 self.state.arrays.finished_s[request] = iteration.end_s
                 self._finished(int(request))
 
-    def _tell(self, event: Event, *, heard: bool = False) -> None:
-        """Report an event; a group of this process has told its scheduling policy already."""
-        self.recorder.event(event)
-        for policy in self.system.listeners:
-            if type(event) in policy.subscribes and not (
-                heard and policy is self.system.scheduling
-            ):
-                policy.observe(event)
+    def _tell(self, events: Sequence[Event], *, by: GroupId | None = None) -> None:
+        """Report events, `by` a group that has told its own policy already.
+
+        Groups of this process share the policy here; others have copies, which begin with what
+        the one here has heard, and then hear of each other's events.
+        """
+        scheduling = self.system.scheduling
+        has_heard = by is not None and not self.options.ray
+        for event in events:
+            self.recorder.event(event)
+            for policy in self.system.listeners:
+                if type(event) in policy.subscribes and not (has_heard and policy is scheduling):
+                    policy.observe(event)
+        if told := [event for event in events if type(event) in scheduling.subscribes]:
+            self.groups.hear(told, but=by)
 
     def _finished(self, request: int) -> None:
         self.state.now_s = self.clock()
         answered = np.array([request])
         for service in self.lifecycle.answered(answered):
             self._place_due = True
-            self._tell(ServiceDrained(self.state.now_s, service))
+            self._tell([ServiceDrained(self.state.now_s, service)])
         if released := self.lifecycle.released(answered):
             self.client.lag_s[released] = 0.0
             self._receive(released)

@@ -139,7 +139,7 @@ class PolicyScheduler(LedScheduler):
         facts = own_facts(known, service) if self._knows_facts else self._seen(request, service)
         self._requests[facts.id] = request
         served.now_s = self._clock()
-        served.open(facts, request)
+        served.open(facts, request, moved=self._knows_facts and known["moved"])
         if predicted := predicted_tokens(known, self.max_model_len):
             served.predict(facts.id, LengthPrediction((predicted,)))
 

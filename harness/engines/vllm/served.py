@@ -17,6 +17,7 @@ from harness.engines.vllm.served_request import EngineRequest, ServedRequest
 from harness.interface.decisions import (
     Batch,
     Decision,
+    MovingKey,
     PriorityOrder,
 )
 from harness.interface.draft import after
@@ -28,7 +29,7 @@ from harness.interface.entities import (
     Service,
     ServiceId,
 )
-from harness.interface.events import Arrived, Event, Finished, Iterated, Predicted
+from harness.interface.events import Arrived, Event, Finished, Iterated, Moved, Predicted
 from harness.interface.filling import in_priority_order, is_decode
 from harness.interface.kv_ledger import KvLedger
 from harness.interface.policies import Capability, SchedulingPolicy
@@ -140,8 +141,15 @@ class ServedGroup:
         if type(event) in self.policy.subscribes:
             self.policy.observe(event)
 
-    def open(self, facts: Request, request: EngineRequest) -> None:
-        """A request has come in."""
+    def hear(self, event: Event) -> None:
+        """Something has happened elsewhere: what the policy knows may have changed."""
+        if type(event) in self.policy.subscribes:
+            self._settle()
+            self._repeat = None
+            self.policy.observe(event)
+
+    def open(self, facts: Request, request: EngineRequest, *, moved: bool = False) -> None:
+        """A request has come in, or has `moved` here."""
         newest = next(reversed(self._members), RequestId(-1))
         self._members[facts.id] = ServedRequest(facts, request, self)
         if facts.id < newest:
@@ -149,7 +157,8 @@ class ServedGroup:
         self.kv.open(facts)
         self._repeat = None
         self._order = None
-        self.tell(Arrived(self.now_s, facts, self.group.id))
+        kind = Moved if moved else Arrived
+        self.tell(kind(self.now_s, facts, self.group.id))
 
     def predict(self, request: RequestId, length: LengthPrediction) -> None:
         """A prediction is ready; it may be late."""
@@ -189,9 +198,12 @@ class ServedGroup:
         self.pads_prompts = priority_order is not None and priority_order.rule.pads_prompts
         if priority_order is not None:
             started_s = perf_counter()
-            decision = one_batch(self, priority_order.rule, self._in_order(priority_order))
+            decision = one_batch(self, priority_order, self._in_order(priority_order))
             self.took_s += perf_counter() - started_s
-        self._note_repeat(decision, stands=priority_order is not None)
+        # An order that moves, or in which others may come first, need not stand.
+        moves = self._order is None
+        stands = priority_order is not None and priority_order.displaces is None and not moves
+        self._note_repeat(decision, stands=stands)
         refuse_idling(self.policy, self, decision)
         return decision
 
@@ -234,9 +246,12 @@ class ServedGroup:
         repeat.unpaid.clear()
 
     def _in_order(self, priority_order: PriorityOrder) -> list[RequestView]:
-        """Requests by key, then id; keys change with arrivals and predictions only."""
+        """Requests by key, then id; keys that do not move change with arrivals and predictions."""
         if self._order is None or self._order[0] is not priority_order:
-            self._order = (priority_order, in_priority_order(self, priority_order))
+            order = in_priority_order(self, priority_order)
+            if isinstance(priority_order.keys(self.table), MovingKey):
+                return order
+            self._order = (priority_order, order)
         elif len(self._order[1]) > len(self._members):
             left = [view for view in self._order[1] if view.facts.id in self._members]
             self._order = (priority_order, left)

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from baselines.fcfs import Fcfs
 from baselines.round_robin import RoundRobin
+from harness.benchmarks.moving_policies import Ordered, allocating, moving, moving_every_token
 from harness.build import build
 from harness.engines.engine import Engine
 from harness.engines.recorder import Recorder
@@ -65,28 +66,16 @@ def policies() -> Iterator[Any]:
     by_prompt = PriorityOrder(
         lambda table: -table.prompt_tokens.astype(np.float64), rule(chunked_prefill=True)
     )
-    yield pytest.param(lambda: InOrder(by_prompt), id="longest prompt first")
+    yield pytest.param(lambda: Ordered(by_prompt), id="longest prompt first")
+    chunks = rule(chunked_prefill=True, max_num_seqs=MAX_NUM_SEQS // 2, tokens=TOKENS // 4)
+    for name, policy in (
+        moving(chunks) | moving_every_token(chunks) | allocating(chunks, 4 * MAX_NUM_SEQS)
+    ).items():
+        yield pytest.param(lambda policy=policy: policy, id=name)
     yield pytest.param(lambda: Paused(), id="pauses")
     yield pytest.param(lambda: Reserving(), id="reserves")
     yield pytest.param(lambda: Srpt(), id="preempts")
     yield pytest.param(lambda: LeastServed(), id="counts events")
-
-
-class InOrder:
-    """A priority order."""
-
-    requires: ClassVar[frozenset[Capability]] = frozenset()
-    subscribes: ClassVar[frozenset[type[Event]]] = frozenset()
-
-    def __init__(self, priority_order: PriorityOrder) -> None:
-        self._decision = Decision(priority_order=priority_order)
-
-    def observe(self, event: Event) -> None:
-        """Nothing to learn."""
-
-    def schedule(self, view: GroupView) -> Decision:
-        """The order."""
-        return self._decision
 
 
 def _small(path: Path) -> SchedulingPolicy:

@@ -10,9 +10,10 @@ import pytest
 from harness.build import build
 from harness.engines.recorder import GpuUse, Recorder
 from harness.engines.simulator.loop import Simulator
-from harness.interface.decisions import Decision
+from harness.interface.decisions import Decision, MovingKey
 from harness.interface.events import Event
 from harness.interface.policies import Capability, SchedulingPolicy
+from harness.interface.tables import Floats
 from harness.interface.views import GroupView
 from harness.tests.support.files import (
     SCENARIOS,
@@ -79,6 +80,12 @@ def _fingerprint(view: GroupView) -> tuple[object, ...]:
     return (*columns, *ledger, *free, *rest, view.kv.problems().copy() == [])
 
 
+def _numbers(key: Floats | MovingKey) -> tuple[Floats, ...]:
+    if isinstance(key, MovingKey):
+        return key.value, key.slope, key.until_tokens
+    return (key,)
+
+
 @dataclass
 class Checked:
     """Lets a policy decide and checks that it only looked."""
@@ -101,10 +108,8 @@ class Checked:
         decision = self.inner.schedule(view)
         assert _fingerprint(view) == before
         if decision.priority_order is not None and decision.priority_order.key is not None:
-            table = view.table
-            key = decision.priority_order.key(table)
-            assert key.shape == table.id.shape
-            np.testing.assert_array_equal(key, decision.priority_order.key(table))
+            one, other = (decision.priority_order.keys(view.table) for _ in range(2))
+            np.testing.assert_equal(_numbers(one), _numbers(other))
             assert _fingerprint(view) == before
         self.waited |= not decision.launch and decision.priority_order is None
         return decision

@@ -1,6 +1,5 @@
 """Compiled runs of many iterations give what deciding every iteration in the open gives."""
 
-from collections.abc import Callable
 from typing import ClassVar
 
 import numpy as np
@@ -19,6 +18,7 @@ from harness.interface.events import Event, Iterated
 from harness.interface.filling import is_decode
 from harness.interface.policies import Capability, SchedulingPolicy
 from harness.interface.views import GroupView
+from harness.tests.support.loads import Load, assert_same_times, loads
 from harness.tests.support.policies import PERIOD_S, RULES, Restless, SteadyFcfs
 from harness.tests.support.serving import (
     SERVICE,
@@ -28,31 +28,6 @@ from harness.tests.support.serving import (
     workload,
 )
 
-Load = tuple[list[int], list[int], list[float]]
-
-
-@st.composite
-def loads(draw: st.DrawFn, most: int = 30) -> Load:
-    """Prompts, outputs and arrivals of up to `most` requests, in bursts and gaps."""
-    count = draw(st.integers(1, most))
-    prompts = draw(st.lists(st.integers(1, 90), min_size=count, max_size=count))
-    outputs = draw(st.lists(st.integers(1, 70), min_size=count, max_size=count))
-    gaps = draw(
-        st.lists(
-            st.sampled_from([0.0, 0.0, 0.0031, 0.0507, 0.7013]), min_size=count, max_size=count
-        )
-    )
-    return prompts, outputs, np.cumsum(gaps).tolist()
-
-
-def _assert_same(serve_it: Callable[[bool], Recorder]) -> None:
-    """Fast-forward on and off: the same counts, and times to 1e-9."""
-    on, off = (serve_it(fast).requests for fast in (True, False))
-    exact = ["output_tokens", "preemptions"]
-    np.testing.assert_array_equal(on[exact], off[exact])
-    times = ["started_s", "first_token_s", "finished_s", "gpu_s", "prefill_s", "preempted_s"]
-    np.testing.assert_allclose(on[times], off[times], rtol=1e-9, atol=1e-9)
-
 
 @pytest.mark.parametrize("batch_rule", RULES)
 @given(load=loads(), blocks=st.sampled_from([12, 17, 30, 200]))
@@ -60,7 +35,7 @@ def _assert_same(serve_it: Callable[[bool], Recorder]) -> None:
 def test_same_times_with_and_without(
     batch_rule: ContinuousBatching, load: Load, blocks: int
 ) -> None:
-    _assert_same(
+    assert_same_times(
         lambda fast: serve(
             workload(*load),
             Fcfs(rule=batch_rule),
@@ -82,7 +57,7 @@ def test_same_times_when_groups_come_and_go(
     batch_rule: ContinuousBatching, load: Load, blocks: int, seed: int, waits_s: list[float]
 ) -> None:
     """Three services on four GPUs, redeployed at random times while requests keep arriving."""
-    _assert_same(
+    assert_same_times(
         lambda fast: serve(
             workload(*load, services=3),
             Fcfs(rule=batch_rule),
@@ -105,7 +80,7 @@ def test_same_times_under_steady_decisions(
     rotates: bool, blocks: int, load: Load, seed: int, waits_s: list[float]
 ) -> None:
     """Four slots and 64 tokens a batch; arrivals, wake-ups and redeployments interrupt the runs."""
-    _assert_same(
+    assert_same_times(
         lambda fast: serve(
             workload(*load, services=2),
             SteadyFcfs(rotates=rotates),

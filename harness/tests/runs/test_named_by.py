@@ -62,14 +62,19 @@ def test_packages_that_an_engine_computes_with_are_in_its_runs_names(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     pytest.importorskip("vllm", reason="vLLM is not installed: make setup-vllm")
-    names = {engine: [run_name(f"engine={engine}")] for engine in ("simulator", "vllm_dry", "vllm")}
+    asked: dict[str, tuple[str, ...]] = {
+        "simulator": ("engine=simulator",),
+        "vllm_dry": ("engine=vllm_dry",),
+        "vllm": ("engine=vllm", "+engine.models={vicuna-13b-v1.5: tiny}"),
+    }
+    names = {engine: [run_name(*words)] for engine, words in asked.items()}
     for package in ("vllm", "torch"):
         monkeypatch.setattr(
             INSTALLED,
             lambda name, faked=package: "0.0.1" if name == faked else package_version(name),
         )
         for engine, found in names.items():
-            found.append(run_name(f"engine={engine}"))
+            found.append(run_name(*asked[engine]))
     assert {engine: len(set(found)) for engine, found in names.items()} == {
         "simulator": 1,
         "vllm_dry": 3,

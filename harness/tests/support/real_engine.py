@@ -28,5 +28,6 @@ def engine(**changes: Any) -> Vllm:
         "on_loss": "fail",
         "texts": None,
         "forces_lengths": True,
+        "loads_first": True,
     }
     return Vllm(**about | changes)

@@ -17,10 +17,10 @@ from harness.engines.simulator.fast.heaps import (
     pop_waiting,
 )
 from harness.engines.simulator.fast.holders import (
-    blocks,
     preempt_last,
     start,
 )
+from harness.engines.simulator.fast.kv import taken
 from harness.engines.state import RequestArrays
 
 
@@ -35,7 +35,7 @@ def admit_whole(requests: RequestArrays, replica: ReplicaArrays, rule: ReplicaRu
         context = requests.prompt[request] + requests.generated[request]
         total, most = tokens + context, max(longest, context)
         padded = (admitted + 1) * most if rule.pads else total
-        needed = blocks(context, rule.block_tokens)
+        needed = taken(requests, rule, request, context)
         if padded > rule.max_tokens or (rule.pads and padded - total > rule.max_padding):
             break
         if rule.capacity_blocks - counts[USED_BLOCKS] - needed < rule.watermark_blocks:
@@ -68,7 +68,8 @@ def continue_partial(
         request = replica.partial[i]
         held = requests.kv[request]
         tokens = min(requests.prompt[request] + requests.generated[request] - held, budget)
-        needed = blocks(held + tokens, rule.block_tokens) - blocks(held, rule.block_tokens)
+        needed = taken(requests, rule, request, held + tokens)
+        needed -= taken(requests, rule, request, held)
         if needed > rule.capacity_blocks - counts[USED_BLOCKS]:
             preempt_last(requests, replica, rule)
             continue
@@ -93,12 +94,12 @@ def admit_chunked(
         request = replica.waiting[0]
         context = requests.prompt[request] + requests.generated[request]
         free = rule.capacity_blocks - counts[USED_BLOCKS]
-        if free - blocks(context, rule.block_tokens) < rule.watermark_blocks:
+        if free - taken(requests, rule, request, context) < rule.watermark_blocks:
             break
         pop_waiting(requests, replica)
         start(requests, replica, request)
         tokens = min(context, budget)
-        counts[USED_BLOCKS] += blocks(tokens, rule.block_tokens)
+        counts[USED_BLOCKS] += taken(requests, rule, request, tokens)
         replica.partial[counts[PARTIAL]] = request
         replica.chunk[counts[PARTIAL]] = tokens
         counts[PARTIAL] += 1

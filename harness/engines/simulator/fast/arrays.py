@@ -14,11 +14,16 @@ from harness.engines.state import LOG_COLUMNS, Floats, Ints
 
 # Positions in ReplicaArrays.counts
 WAITING, DECODING, PARTIAL, NEXT_ARRIVAL, STEPS, CONTEXT = range(6)
-LONGEST, USED_BLOCKS, HEAP, BUSY, LOGGED, FLIGHT, PREEMPTED, DONE, STOPPED, COUNTS = range(6, 16)
+LONGEST, USED_BLOCKS, HEAP, BUSY, LOGGED, FLIGHT, PREEMPTED, DONE, STOPPED = range(6, 15)
+# Decoding ones that take blocks as they grow, and that will but have not used up what is set aside;
+# those with a seat under an order that displaces; blocks of those that pause, or of all that a
+# static batch has begun; iterations of the static batch in flight; predictions that have come
+GROWING, COVERED, SEATED, PAUSED, BATCH, NEXT_TURN, COUNTS = range(15, 22)
 
 # Positions in ReplicaArrays.time_s: the last iteration boundary, the decode seconds of this call
-# (to share out attained GPU time), and how long the iteration in flight takes
-CLOCK, DECODED, FLIGHT_S, TIMES = range(4)
+# (to share out attained GPU time), and how long the iteration in flight takes, or all those of the
+# static batch in flight and the first of them
+CLOCK, DECODED, FLIGHT_S, FIRST_S, TIMES = range(5)
 
 # Positions in ReplicaArrays.work: what an iteration computes of prompts
 WORK_REQUESTS, WORK_TOKENS, WORK_PADDED, WORK_ATTENDED, WORKS = range(5)
@@ -31,16 +36,27 @@ LOG_HELD, LOG_PROMISED, LOG_LENT, LOG_FREE, LOG_WAITING, LOG_PAUSED = range(
 )
 
 # Values of counts[FLIGHT]: which iteration has begun and ends after the horizon
-NOTHING, PROMPTS, CHUNKS, DECODES = range(4)
+NOTHING, PROMPTS, CHUNKS, DECODES, WHOLE = range(5)
+
+# Values of ReplicaRule.displaces and ReplicaRule.until; 0 stands for not at all
+PAUSE, RECOMPUTE = 1, 2
+FIRST, ALL = 1, 2
 
 
 class ReplicaArrays(NamedTuple):
     """One group: heap of waiting ids, lists of holders, arrivals to come, time, intervals, log.
 
+    `turns` has those whose prediction comes at a known time, which changes their key.
+
     `chunk` gives the tokens that each of `partial` computes in the iteration begun; `work` what
     that is in all. `heap` orders decoding ids by their end;
-    `phase` counts them by the step (modulo the block) at which they need a new block. `done` lists
-    finished ids in the order of their end.
+    `phase` counts those that grow by the step (modulo the block) at which they need a new block.
+    `done` lists finished ids in the order of their end.
+
+    Under an order that displaces, `seats` has all of `decoding` and `partial` in that order
+    (`moved` is its scratch), those of `partial` need not have begun, and those that wait may hold
+    KV: they pause. Under static batching `partial` is the batch in flight, and who waits may hold
+    KV, too.
     """
 
     waiting: Ints
@@ -48,6 +64,9 @@ class ReplicaArrays(NamedTuple):
     partial: Ints
     chunk: Ints
     arrivals: Ints
+    turns: Ints
+    seats: Ints
+    moved: Ints
     heap: Ints
     phase: Ints
     done: Ints
@@ -59,7 +78,11 @@ class ReplicaArrays(NamedTuple):
 
 
 class ReplicaRule(NamedTuple):
-    """A batch rule and the replica's KV in numbers. `log_on` asks for a row per run of batches."""
+    """A priority order's rule and the replica's KV in numbers.
+
+    `log_on` asks for a row per run of batches. `until` tells static batches (FIRST, ALL) from
+    continuous batching (0). `moves` says whether keys move, `asks` whether their last pieces end.
+    """
 
     chunked_prefill: bool
     pads: bool
@@ -70,6 +93,12 @@ class ReplicaRule(NamedTuple):
     capacity_blocks: int
     block_tokens: int
     log_on: bool
+    displaces: int = 0
+    moves: bool = False
+    asks: bool = False
+    until: int = 0
+    max_wait_s: float = 0.0
+    decide_s: float = 0.0
 
 
 def new_replica(ids: int, rule: ReplicaRule, log_rows: int) -> ReplicaArrays:
@@ -80,6 +109,9 @@ def new_replica(ids: int, rule: ReplicaRule, log_rows: int) -> ReplicaArrays:
         partial=np.zeros(rule.max_requests + 1, np.int64),
         chunk=np.zeros(rule.max_requests + 1, np.int64),
         arrivals=np.zeros(0, np.int64),
+        turns=np.zeros(0, np.int64),
+        seats=np.zeros(rule.max_requests + 1, np.int64),
+        moved=np.zeros(rule.max_requests + 1, np.int64),
         heap=np.zeros(rule.max_requests + 1, np.int64),
         phase=np.zeros(rule.block_tokens, np.int64),
         done=np.zeros(ids + 1, np.int64),

@@ -18,9 +18,14 @@ from harness.engines.simulator.fast.arrays import (
 )
 from harness.engines.simulator.fast.holders import (
     finish_due,
-    iterations_that_fit,
     pass_time,
+)
+from harness.engines.simulator.fast.keys import steps_in_order
+from harness.engines.simulator.fast.kv import (
+    iterations_that_fit,
+    steps_covered,
     take_blocks,
+    uncover,
 )
 from harness.engines.simulator.fast.log import write_log
 from harness.engines.state import RequestArrays
@@ -37,13 +42,14 @@ def run_decodes(
 ) -> None:
     """Run equal decode iterations until the next thing can change.
 
-    That is a finish, KV that is full, the first boundary at or after `sees_s`, or the last one
-    within the horizon; if none ends within it, one begins.
+    That is a finish, KV that is full or used up, a key that may pass another, the first boundary at
+    or after `sees_s`, or the last one within the horizon; if none ends within it, one begins.
     """
     counts = replica.counts
     batch, context = counts[DECODING], counts[CONTEXT]
     longest = counts[LONGEST] + counts[STEPS]
     most = requests.ends[replica.heap[0]] - counts[STEPS]
+    most = steps_in_order(requests, replica, rule, steps_covered(requests, replica, most))
     # After a preemption the waiting ones are looked at again one iteration later.
     iterations = 1 if counts[PREEMPTED] else iterations_that_fit(replica, rule, most)
     duration_s = decode_run_seconds(table, batch, context, longest, iterations)
@@ -79,18 +85,23 @@ def end_decodes(
     """`iterations` decode steps of everybody are over."""
     if rule.log_on:
         write_log(requests, replica, rule, duration_s, iterations, True, False)
-    step_decodes(replica, rule, iterations, duration_s)
+    step_decodes(requests, replica, rule, iterations, duration_s)
     pass_time(replica, duration_s)
     finish_due(requests, replica, rule)
 
 
 @inlined
 def step_decodes(
-    replica: ReplicaArrays, rule: ReplicaRule, iterations: int, duration_s: float
+    requests: RequestArrays,
+    replica: ReplicaArrays,
+    rule: ReplicaRule,
+    iterations: int,
+    duration_s: float,
 ) -> None:
     """Tokens, blocks and attained time of `iterations` decode steps."""
     counts = replica.counts
     take_blocks(replica, rule, iterations)
     counts[STEPS] += iterations
+    uncover(requests, replica, rule)
     counts[CONTEXT] += iterations * counts[DECODING]
     replica.time_s[DECODED] += duration_s

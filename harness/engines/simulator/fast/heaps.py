@@ -16,12 +16,20 @@ def before(requests: RequestArrays, a: int, b: int) -> bool:
 @compiled
 def push_waiting(requests: RequestArrays, replica: ReplicaArrays, request: int) -> None:
     """Put a request into the waiting heap."""
-    heap, at = replica.waiting, replica.counts[WAITING]
     replica.counts[WAITING] += 1
+    _rise(requests, replica, request, replica.counts[WAITING] - 1)
+
+
+@inlined
+def _rise(requests: RequestArrays, replica: ReplicaArrays, request: int, at: int) -> None:
+    """Put a request where `at` is free, or nearer to the top if it comes before those there."""
+    heap = replica.waiting
     while at > 0 and before(requests, request, heap[(at - 1) // 2]):
         heap[at] = heap[(at - 1) // 2]
+        requests.place[heap[at]] = at
         at = (at - 1) // 2
     heap[at] = request
+    requests.place[request] = at
 
 
 @compiled
@@ -43,13 +51,23 @@ def count_followers(requests: RequestArrays, ids: Ints) -> int:
     return count
 
 
-@inlined
-def pop_waiting(requests: RequestArrays, replica: ReplicaArrays) -> None:
+@compiled
+def pop_waiting(requests: RequestArrays, replica: ReplicaArrays) -> int:
     """Remove the head of the waiting heap."""
+    first: int = replica.waiting[0]
+    take_waiting(requests, replica, 0)
+    return first
+
+
+@compiled
+def take_waiting(requests: RequestArrays, replica: ReplicaArrays, at: int) -> None:
+    """Remove the request at a place of the waiting heap."""
     heap = replica.waiting
     replica.counts[WAITING] -= 1
     size = replica.counts[WAITING]
-    last, at = heap[size], 0
+    last = heap[size]
+    if at == size:
+        return
     while 2 * at + 1 < size:
         child = 2 * at + 1
         if child + 1 < size and before(requests, heap[child + 1], heap[child]):
@@ -57,8 +75,9 @@ def pop_waiting(requests: RequestArrays, replica: ReplicaArrays) -> None:
         if not before(requests, heap[child], last):
             break
         heap[at] = heap[child]
+        requests.place[heap[at]] = at
         at = child
-    heap[at] = last
+    _rise(requests, replica, last, at)
 
 
 @inlined

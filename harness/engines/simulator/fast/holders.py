@@ -2,15 +2,17 @@
 
 import numpy as np
 
-from harness.costs.compiled import inlined
+from harness.costs.compiled import compiled, inlined
 from harness.engines.simulator.fast.arrays import (
     BUSY,
     CLOCK,
     CONTEXT,
+    COVERED,
     DECODED,
     DECODING,
     DONE,
     FLIGHT,
+    GROWING,
     HEAP,
     LONGEST,
     NOTHING,
@@ -28,14 +30,10 @@ from harness.engines.simulator.fast.heaps import (
     push_end,
     push_waiting,
 )
+from harness.engines.simulator.fast.keys import move_keys
+from harness.engines.simulator.fast.kv import begin_growth, end_growth, taken
 from harness.engines.state import ELSEWHERE, RequestArrays
 from harness.interface.graph import NOBODY
-
-
-@inlined
-def blocks(tokens: int, block_tokens: int) -> int:
-    """Blocks that hold `tokens`."""
-    return (tokens + block_tokens - 1) // block_tokens
 
 
 @inlined
@@ -52,7 +50,7 @@ def join(requests: RequestArrays, replica: ReplicaArrays, rule: ReplicaRule, req
     counts[CONTEXT] += context
     # Contexts grow alike, so the longest stays the longest: kept as if at step 0.
     counts[LONGEST] = max(counts[LONGEST], context - step)
-    replica.phase[(requests.kv[request] - step) % rule.block_tokens] += 1
+    begin_growth(requests, replica, rule, request)
     requests.gpu_s[request] -= replica.time_s[DECODED]
     push_end(requests, replica, request)
 
@@ -68,8 +66,8 @@ def _sync(requests: RequestArrays, replica: ReplicaArrays, request: int) -> None
 
 
 @inlined
-def _part(requests: RequestArrays, replica: ReplicaArrays, rule: ReplicaRule, request: int) -> None:
-    """A decoding request leaves the replica's list and frees its KV; progress is written back."""
+def part(requests: RequestArrays, replica: ReplicaArrays, rule: ReplicaRule, request: int) -> None:
+    """A decoding request leaves the replica's list with its KV; progress is written back."""
     counts = replica.counts
     _sync(requests, replica, request)
     step = counts[STEPS]
@@ -79,14 +77,12 @@ def _part(requests: RequestArrays, replica: ReplicaArrays, rule: ReplicaRule, re
     moved = replica.decoding[counts[DECODING]]
     replica.decoding[requests.place[request]] = moved
     requests.place[moved] = requests.place[request]
-    replica.phase[(requests.kv[request] - step) % rule.block_tokens] -= 1
-    counts[USED_BLOCKS] -= blocks(requests.kv[request], rule.block_tokens)
-    requests.kv[request] = 0
+    end_growth(requests, replica, rule, request)
     if context - step == counts[LONGEST]:
         _find_longest(requests, replica)
 
 
-@inlined
+@compiled
 def _find_longest(requests: RequestArrays, replica: ReplicaArrays) -> None:
     longest = np.int64(-(1 << 62))
     for i in range(replica.counts[DECODING]):
@@ -98,32 +94,46 @@ def _find_longest(requests: RequestArrays, replica: ReplicaArrays) -> None:
 
 
 @inlined
-def _forget_end(replica: ReplicaArrays, requests: RequestArrays) -> None:
+def drop(requests: RequestArrays, replica: ReplicaArrays, rule: ReplicaRule, request: int) -> None:
+    """Free the KV of a request that does not decode."""
+    replica.counts[USED_BLOCKS] -= taken(requests, rule, request, requests.kv[request])
+    requests.kv[request] = 0
+
+
+@inlined
+def note_preempted(requests: RequestArrays, replica: ReplicaArrays, request: int) -> None:
+    """A request is preempted now; when it begins again, what it then wants is set aside."""
+    requests.reserved[request] = requests.wanted[request]
+    requests.preemptions[request] += 1
+    requests.preempted_at_s[request] = replica.time_s[CLOCK]
+
+
+@compiled
+def forget_ends(replica: ReplicaArrays, requests: RequestArrays) -> None:
     """Rebuild the heap of ends after a preemption (rare)."""
     replica.counts[HEAP] = 0
     for i in range(replica.counts[DECODING]):
         push_end(requests, replica, replica.decoding[i])
 
 
-@inlined
+@compiled
 def preempt_last(requests: RequestArrays, replica: ReplicaArrays, rule: ReplicaRule) -> None:
     """Preempt the last holder in order: partly prefilled ones stand behind decoding ones."""
     counts = replica.counts
     if counts[PARTIAL] > 0:
         counts[PARTIAL] -= 1
         victim = replica.partial[counts[PARTIAL]]
-        counts[USED_BLOCKS] -= blocks(requests.kv[victim], rule.block_tokens)
-        requests.kv[victim] = 0
     else:
+        move_keys(requests, replica, rule)
         victim = replica.decoding[0]
         for i in range(1, counts[DECODING]):
             if before(requests, victim, replica.decoding[i]):
                 victim = replica.decoding[i]
-        _part(requests, replica, rule, victim)
-        _forget_end(replica, requests)
+        part(requests, replica, rule, victim)
+        forget_ends(replica, requests)
+    drop(requests, replica, rule, victim)
     counts[PREEMPTED] = 1
-    requests.preemptions[victim] += 1
-    requests.preempted_at_s[victim] = replica.time_s[CLOCK]
+    note_preempted(requests, replica, victim)
     push_waiting(requests, replica, victim)
 
 
@@ -139,33 +149,7 @@ def make_room_to_decode(requests: RequestArrays, replica: ReplicaArrays, rule: R
 
 
 @inlined
-def iterations_that_fit(replica: ReplicaArrays, rule: ReplicaRule, most: int) -> int:
-    """Decode iterations, at most `most`, until the KV is full."""
-    free = rule.capacity_blocks - replica.counts[USED_BLOCKS]
-    if (most // rule.block_tokens + 1) * replica.counts[DECODING] <= free:
-        return most
-    cycles = free // max(1, replica.counts[DECODING])
-    fit = min(most, cycles * rule.block_tokens)
-    free -= cycles * replica.counts[DECODING]
-    while fit < most:
-        free -= replica.phase[-(replica.counts[STEPS] + fit) % rule.block_tokens]
-        if free < 0:
-            break
-        fit += 1
-    return int(fit)
-
-
-@inlined
-def take_blocks(replica: ReplicaArrays, rule: ReplicaRule, iterations: int) -> None:
-    """Blocks that `iterations` decode steps of everybody need."""
-    counts = replica.counts
-    counts[USED_BLOCKS] += iterations // rule.block_tokens * counts[DECODING]
-    for j in range(iterations % rule.block_tokens):
-        counts[USED_BLOCKS] += replica.phase[-(counts[STEPS] + j) % rule.block_tokens]
-
-
-@inlined
-def _finish(requests: RequestArrays, replica: ReplicaArrays, request: int) -> None:
+def finish(requests: RequestArrays, replica: ReplicaArrays, request: int) -> None:
     """Note the end of a request; whoever follows it in this replica arrives."""
     clock_s = replica.time_s[CLOCK]
     requests.finished_s[request] = clock_s
@@ -186,8 +170,9 @@ def finish_due(requests: RequestArrays, replica: ReplicaArrays, rule: ReplicaRul
     while counts[HEAP] > 0 and requests.ends[replica.heap[0]] <= counts[STEPS]:
         request = replica.heap[0]
         pop_end(requests, replica)
-        _part(requests, replica, rule, request)
-        _finish(requests, replica, request)
+        part(requests, replica, rule, request)
+        drop(requests, replica, rule, request)
+        finish(requests, replica, request)
 
 
 @inlined
@@ -224,9 +209,8 @@ def produce(
         requests.first_token_s[request] = replica.time_s[CLOCK]
     requests.generated[request] += 1
     if requests.generated[request] == requests.output[request]:
-        _finish(requests, replica, request)
-        replica.counts[USED_BLOCKS] -= blocks(requests.kv[request], rule.block_tokens)
-        requests.kv[request] = 0
+        finish(requests, replica, request)
+        drop(requests, replica, rule, request)
     else:
         join(requests, replica, rule, request)
 
@@ -237,16 +221,18 @@ def enter(requests: RequestArrays, replica: ReplicaArrays, rule: ReplicaRule) ->
     counts = replica.counts
     holders = counts[DECODING]
     counts[STEPS] = counts[DECODING] = counts[CONTEXT] = counts[HEAP] = counts[USED_BLOCKS] = 0
+    counts[GROWING] = counts[COVERED] = 0
     counts[LONGEST] = -(1 << 62)
     replica.phase[:] = 0
     replica.time_s[DECODED] = 0.0
     for i in range(holders):
         request = replica.decoding[i]
-        counts[USED_BLOCKS] += blocks(requests.kv[request], rule.block_tokens)
+        counts[USED_BLOCKS] += taken(requests, rule, request, requests.kv[request])
         join(requests, replica, rule, request)
     for i in range(counts[PARTIAL]):
+        request = replica.partial[i]
         begun = replica.chunk[i] if counts[FLIGHT] != NOTHING else 0
-        counts[USED_BLOCKS] += blocks(requests.kv[replica.partial[i]] + begun, rule.block_tokens)
+        counts[USED_BLOCKS] += taken(requests, rule, request, requests.kv[request] + begun)
 
 
 @inlined

@@ -26,7 +26,6 @@ from harness.engines.simulator.fast.arrays import (
     FLIGHT_S,
     LOGGED,
     LONGEST,
-    NEXT_ARRIVAL,
     NOTHING,
     PARTIAL,
     PREEMPTED,
@@ -35,6 +34,7 @@ from harness.engines.simulator.fast.arrays import (
     STOPPED,
     USED_BLOCKS,
     WAITING,
+    WHOLE,
     WORK_ATTENDED,
     WORK_PADDED,
     WORK_REQUESTS,
@@ -42,10 +42,8 @@ from harness.engines.simulator.fast.arrays import (
     ReplicaArrays,
     ReplicaRule,
 )
+from harness.engines.simulator.fast.coming import next_arrival_s, next_turn_s, pull_all
 from harness.engines.simulator.fast.decodes import end_decodes, run_decodes, step_decodes
-from harness.engines.simulator.fast.heaps import (
-    push_waiting,
-)
 from harness.engines.simulator.fast.holders import (
     enter,
     finish_due,
@@ -55,11 +53,14 @@ from harness.engines.simulator.fast.holders import (
     pass_time,
     produce,
 )
+from harness.engines.simulator.fast.keys import must_ask
 from harness.engines.simulator.fast.log import write_log
+from harness.engines.simulator.fast.seats import seat_chunks, seat_whole, take_seats
+from harness.engines.simulator.fast.static import begin_batch, end_batch, waits_until_s
 from harness.engines.state import RequestArrays
 
 # Why `advance` returned
-HORIZON, IDLE, FULL, STUCK, FOLLOWED = range(5)
+HORIZON, IDLE, FULL, STUCK, FOLLOWED, ASKED = range(6)
 
 
 @inlined
@@ -67,7 +68,10 @@ def _begin_prompts(
     table: IterationTable, requests: RequestArrays, replica: ReplicaArrays, rule: ReplicaRule
 ) -> bool:
     """Begin an iteration of whole prompts, if one can be admitted."""
-    admitted = admit_whole(requests, replica, rule)
+    if rule.displaces:
+        admitted = seat_whole(requests, replica, rule)
+    else:
+        admitted = admit_whole(requests, replica, rule)
     if admitted == 0:
         return False
     work = replica.work
@@ -79,11 +83,9 @@ def _begin_prompts(
 
 
 @inlined
-def _begin_chunks(
-    table: IterationTable, requests: RequestArrays, replica: ReplicaArrays, rule: ReplicaRule
-) -> bool:
-    """Begin an iteration of decodes and chunks, if there is a chunk to run."""
-    counts, work = replica.counts, replica.work
+def _choose_chunks(requests: RequestArrays, replica: ReplicaArrays, rule: ReplicaRule) -> None:
+    """Decodes first, then those in mid-prompt, then newcomers."""
+    counts = replica.counts
     make_room_to_decode(requests, replica, rule)
     needed = replica.phase[-counts[STEPS] % rule.block_tokens]
     counts[USED_BLOCKS] += needed
@@ -91,6 +93,18 @@ def _begin_chunks(
     if counts[PREEMPTED] == 0:
         admit_chunked(requests, replica, rule, budget)
     counts[USED_BLOCKS] -= needed
+
+
+@inlined
+def _begin_chunks(
+    table: IterationTable, requests: RequestArrays, replica: ReplicaArrays, rule: ReplicaRule
+) -> bool:
+    """Begin an iteration of decodes and chunks, if there is a chunk to run."""
+    counts, work = replica.counts, replica.work
+    if rule.displaces:
+        seat_chunks(requests, replica, rule)
+    else:
+        _choose_chunks(requests, replica, rule)
     if counts[PARTIAL] == 0:
         return False
     sum_chunks(requests, replica)
@@ -139,13 +153,16 @@ def _end_flight(requests: RequestArrays, replica: ReplicaArrays, rule: ReplicaRu
     counts = replica.counts
     duration_s, flight = replica.time_s[FLIGHT_S], counts[FLIGHT]
     counts[FLIGHT] = NOTHING
+    if flight == WHOLE:
+        end_batch(requests, replica, rule)
+        return
     if flight == DECODES:
         end_decodes(requests, replica, rule, 1, duration_s)
         return
     if rule.log_on:
         write_log(requests, replica, rule, duration_s, 1, flight == CHUNKS, True)
     if flight == CHUNKS:
-        step_decodes(replica, rule, 1, duration_s)
+        step_decodes(requests, replica, rule, 1, duration_s)
     pass_time(replica, duration_s)
     if flight == CHUNKS:
         finish_due(requests, replica, rule)
@@ -153,29 +170,49 @@ def _end_flight(requests: RequestArrays, replica: ReplicaArrays, rule: ReplicaRu
 
 
 @inlined
-def _pull_arrivals(requests: RequestArrays, replica: ReplicaArrays) -> None:
-    """Requests that have arrived by now start waiting."""
-    counts = replica.counts
-    while counts[NEXT_ARRIVAL] < len(replica.arrivals):
-        request = replica.arrivals[counts[NEXT_ARRIVAL]]
-        if requests.arrival_s[request] > replica.time_s[CLOCK]:
-            return
-        push_waiting(requests, replica, request)
-        counts[NEXT_ARRIVAL] += 1
-
-
-@inlined
-def _next_arrival_s(requests: RequestArrays, replica: ReplicaArrays) -> float:
-    if replica.counts[NEXT_ARRIVAL] < len(replica.arrivals):
-        return float(requests.arrival_s[replica.arrivals[replica.counts[NEXT_ARRIVAL]]])
-    return np.inf
-
-
-@inlined
 def _is_full(replica: ReplicaArrays, rule: ReplicaRule) -> bool:
     """No room for another interval or log row."""
     no_log = rule.log_on and replica.counts[LOGGED] >= len(replica.log)
     return bool(no_log or replica.counts[BUSY] >= len(replica.busy_s))
+
+
+@inlined
+def _begin_static(
+    table: IterationTable,
+    requests: RequestArrays,
+    replica: ReplicaArrays,
+    rule: ReplicaRule,
+    horizon_s: float,
+) -> int:
+    """Begin the next static batch, or wait for requests; IDLE or STUCK if none."""
+    counts, clock_s = replica.counts, replica.time_s[CLOCK]
+    next_s = next_arrival_s(requests, replica)
+    if counts[WAITING] == 0:
+        if next_s == np.inf:
+            return IDLE
+        replica.time_s[CLOCK] = min(next_s, horizon_s)
+        return HORIZON
+    until_s = waits_until_s(requests, replica, rule)
+    if clock_s < until_s:
+        replica.time_s[CLOCK] = min(until_s, next_s, horizon_s)
+        return HORIZON
+    return HORIZON if begin_batch(table, requests, replica, rule) else STUCK
+
+
+@inlined
+def _begin_continuous(
+    table: IterationTable, requests: RequestArrays, replica: ReplicaArrays, rule: ReplicaRule
+) -> bool:
+    """Begin an iteration that computes prompts, if there are any to compute now."""
+    if rule.displaces:
+        take_seats(requests, replica, rule)
+    if rule.chunked_prefill:
+        return _begin_chunks(table, requests, replica, rule)
+    if _begin_prompts(table, requests, replica, rule):
+        return True
+    if not rule.displaces:
+        make_room_to_decode(requests, replica, rule)
+    return False
 
 
 @inlined
@@ -189,20 +226,22 @@ def _begin(
     """Begin the next iteration (a run of decodes also ends here); IDLE or STUCK if none."""
     counts = replica.counts
     counts[PREEMPTED] = 0
-    _pull_arrivals(requests, replica)
-    if rule.chunked_prefill:
-        if _begin_chunks(table, requests, replica, rule):
-            return HORIZON
-    else:
-        if _begin_prompts(table, requests, replica, rule):
-            return HORIZON
-        make_room_to_decode(requests, replica, rule)
-    arrival_s = _next_arrival_s(requests, replica)
+    pull_all(requests, replica)
+    if rule.until:
+        return _begin_static(table, requests, replica, rule, horizon_s)
+    if must_ask(requests, replica, rule):
+        return ASKED
+    if _begin_continuous(table, requests, replica, rule):
+        return HORIZON
+    arrival_s = next_arrival_s(requests, replica)
     if counts[DECODING] > 0:
-        # With every slot taken an arrival changes nothing before the next finish.
-        sees_s = arrival_s if counts[DECODING] < rule.max_requests else np.inf
+        # With every slot taken what comes changes nothing before the next finish, unless it may
+        # displace somebody.
+        sees_s = np.inf
+        if rule.displaces or counts[DECODING] < rule.max_requests:
+            sees_s = min(arrival_s, next_turn_s(requests, replica))
         run_decodes(table, requests, replica, rule, sees_s, horizon_s)
-    elif counts[WAITING] > 0:
+    elif counts[WAITING] + counts[PARTIAL] > 0:
         return STUCK
     elif arrival_s < np.inf:
         replica.time_s[CLOCK] = min(arrival_s, horizon_s)
@@ -223,8 +262,8 @@ def advance(
 
     No iteration begins at or after the horizon. Returns HORIZON, IDLE (no request left; the clock
     stays at the last boundary), FULL (make the log or the intervals longer and call again), STUCK
-    (the first waiting request can never be admitted) or FOLLOWED (a request that others wait for
-    was answered at the clock's time).
+    (the first waiting request can never be admitted), FOLLOWED (a request that others wait for
+    was answered at the clock's time) or ASKED (a decoding request's key is to be told anew).
     """
     enter(requests, replica, rule)
     status = HORIZON

@@ -1,6 +1,6 @@
 """The log of a replica's iterations: what each computed, who held KV, who did not run."""
 
-from harness.costs.compiled import inlined
+from harness.costs.compiled import compiled, inlined
 from harness.engines.simulator.fast.arrays import (
     CLOCK,
     CONTEXT,
@@ -21,37 +21,56 @@ from harness.engines.simulator.fast.arrays import (
     LOGGED,
     LONGEST,
     PARTIAL,
+    PAUSED,
     STEPS,
-    USED_BLOCKS,
     WAITING,
     WORKS,
     ReplicaArrays,
     ReplicaRule,
 )
+from harness.engines.simulator.fast.kv import taken
 from harness.engines.state import RequestArrays
 
 
-@inlined
-def _write_use(
+@compiled
+def write_use(
     requests: RequestArrays,
     replica: ReplicaArrays,
     rule: ReplicaRule,
     decodes: bool,
     prefills: bool,
 ) -> None:
-    """Who holds KV while the iteration of the open row runs, and who does not run; see `Use`."""
+    """Who holds KV while the iteration of the open row runs, and who does not run; see `Use`.
+
+    `decodes` and `prefills` say whether those of these lists run.
+    """
     counts, row, log = replica.counts, replica.counts[LOGGED], replica.log
-    held = counts[CONTEXT] if decodes else counts[CONTEXT] - counts[DECODING]
-    paused = 0 if decodes else counts[DECODING]
+    held = promised = used = waiting = paused = 0
+    for i in range(counts[DECODING]):
+        request = replica.decoding[i]
+        kv = requests.kv[request] + counts[STEPS] - requests.joined[request] + int(decodes)
+        held, used = held + kv, used + taken(requests, rule, request, kv)
+        promised += requests.reserved[request]
+        paused += not decodes
     for i in range(counts[PARTIAL]):
+        request = replica.partial[i]
         tokens = replica.chunk[i] if prefills else 0
-        held += requests.kv[replica.partial[i]] + tokens
-        paused += tokens == 0
-    needed = replica.phase[-counts[STEPS] % rule.block_tokens] if decodes else 0
-    free = rule.capacity_blocks - counts[USED_BLOCKS] - needed
-    log[row, LOG_HELD], log[row, LOG_FREE] = held, free * rule.block_tokens
-    log[row, LOG_PROMISED] = log[row, LOG_LENT] = 0.0
-    log[row, LOG_WAITING], log[row, LOG_PAUSED] = counts[WAITING], paused
+        kv = requests.kv[request] + tokens
+        paused += tokens == 0 and kv > 0
+        waiting += kv == 0
+        if kv > 0:
+            held, used = held + kv, used + taken(requests, rule, request, kv)
+            promised += requests.reserved[request]
+    # Who waits holds KV only where `PAUSED` says so.
+    for i in range(counts[WAITING] if counts[PAUSED] > 0 else 0):
+        request, kv = replica.waiting[i], requests.kv[replica.waiting[i]]
+        if kv > 0:
+            held, used = held + kv, used + taken(requests, rule, request, kv)
+            promised += requests.reserved[request]
+            paused, waiting = paused + 1, waiting - 1
+    log[row, LOG_HELD], log[row, LOG_PROMISED], log[row, LOG_LENT] = held, promised, 0.0
+    log[row, LOG_FREE] = (rule.capacity_blocks - used) * rule.block_tokens
+    log[row, LOG_WAITING], log[row, LOG_PAUSED] = waiting + counts[WAITING], paused
 
 
 @inlined
@@ -75,5 +94,5 @@ def write_log(
     log[row, LOG_DECODES] = counts[DECODING] if runs else 0
     log[row, LOG_CONTEXT] = counts[CONTEXT] if runs else 0
     log[row, LOG_LONGEST] = counts[LONGEST] + counts[STEPS] if runs else 0
-    _write_use(requests, replica, rule, runs, prefills)
+    write_use(requests, replica, rule, runs, prefills)
     counts[LOGGED] += 1

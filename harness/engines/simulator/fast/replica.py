@@ -1,14 +1,14 @@
 """A group under a priority order: compiled state, its costs; how to advance, undo and read it."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from math import floor
 from typing import TypeVar
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from harness.costs.iteration import MAX_REQUESTS, IterationTable
+from harness.costs.iteration import IterationTable
 from harness.engines.simulator.fast.arrays import (
     BUSY,
     CLOCK,
@@ -18,8 +18,11 @@ from harness.engines.simulator.fast.arrays import (
     FLIGHT_S,
     LOGGED,
     NEXT_ARRIVAL,
+    NEXT_TURN,
     NOTHING,
     PARTIAL,
+    PAUSED,
+    SEATED,
     STOPPED,
     WAITING,
     ReplicaArrays,
@@ -27,9 +30,8 @@ from harness.engines.simulator.fast.arrays import (
     new_replica,
 )
 from harness.engines.simulator.fast.heaps import count_followers, push_all
-from harness.engines.simulator.fast.kernel import FULL, STUCK, advance
-from harness.engines.state import LOG_COLUMNS, Floats, Ints, RequestArrays, forget
-from harness.interface.decisions import ContinuousBatching
+from harness.engines.simulator.fast.kernel import ASKED, FULL, STUCK, advance
+from harness.engines.state import END, LOG_COLUMNS, Floats, Ints, RequestArrays, forget
 
 T = TypeVar("T", bound=np.generic)
 
@@ -44,36 +46,28 @@ _SAVED = (
     "prefill_s",
     "preempted_at_s",
     "preempted_s",
+    "key",
+    "reserved",
 )
 
 
-def replica_rule(
-    rule: ContinuousBatching, *, capacity_blocks: int, block_tokens: int, log: bool
-) -> ReplicaRule:
-    """The rule in numbers. Raises ValueError where costs are not known."""
-    if not 1 <= rule.max_num_seqs <= MAX_REQUESTS:
-        raise ValueError(f"max_num_seqs is {rule.max_num_seqs}, costs go from 1 to {MAX_REQUESTS}")
-    return ReplicaRule(
-        chunked_prefill=rule.chunked_prefill,
-        pads=rule.pads_prompts,
-        max_requests=rule.max_num_seqs,
-        max_tokens=rule.max_num_batched_tokens,
-        max_padding=rule.max_padding_tokens,
-        watermark_blocks=floor(rule.watermark * capacity_blocks),
-        capacity_blocks=capacity_blocks,
-        block_tokens=block_tokens,
-        log_on=log,
-    )
+def _keep_keys(ids: Ints) -> None:
+    """For replicas whose keys are told once."""
 
 
 @dataclass(slots=True)
 class ReplicaState:
-    """A group under a priority order: compiled state, costs, and what it has reported."""
+    """A group under a priority order: compiled state, costs, and what it has reported.
+
+    `tell_keys` has the keys of these requests told anew, and with them what is reserved for those
+    that hold nothing.
+    """
 
     table: IterationTable
     rule: ReplicaRule
     requests: RequestArrays
     arrays: ReplicaArrays
+    tell_keys: Callable[[Ints], None] = _keep_keys
     reported: int = 0
     _ids: int = 0
 
@@ -96,6 +90,7 @@ class ReplicaState:
         """Requests that wait from now on, or from their arrival where that is later."""
         if not self.has_work:
             self.arrays.time_s[CLOCK] = now_s
+        self._add_turns(ids)
         arrays, clock_s = self.arrays, self.arrays.time_s[CLOCK]
         is_later = self.requests.arrival_s[ids] > clock_s
         self._ids += len(ids) + count_followers(self.requests, ids)
@@ -110,44 +105,90 @@ class ReplicaState:
         )
         push_all(self.requests, self.arrays, ids[~is_later])
 
+    def _add_turns(self, ids: Ints) -> None:
+        """Predictions of some of these come at known times."""
+        turns_s, arrays = self.requests.turns_s, self.arrays
+        if not len(turns_s):
+            return
+        new = ids[np.isfinite(turns_s[ids])]
+        if len(new):
+            turns = np.concatenate([arrays.turns[arrays.counts[NEXT_TURN] :], new])
+            arrays.counts[NEXT_TURN] = 0
+            turns = turns[np.argsort(turns_s[turns], kind="stable")]
+            self.arrays = arrays._replace(turns=turns)
+
     def withdraw(self, *, everything: bool) -> Ints:
         """Take out the requests that hold no KV, or all of them; their KV is dropped."""
         arrays, counts = self.arrays, self.arrays.counts
+        waiting = arrays.waiting[: counts[WAITING]].copy()
+        holders = waiting[self.requests.kv[waiting] > 0]
         taken = [
-            arrays.waiting[: counts[WAITING]].copy(),
+            waiting[self.requests.kv[waiting] == 0],
             arrays.arrivals[counts[NEXT_ARRIVAL] :].copy(),
+            self._withdraw_unbegun(),
         ]
         counts[WAITING] = 0
         counts[NEXT_ARRIVAL] = len(arrays.arrivals)
         if everything:
-            holders = np.concatenate(
-                [arrays.decoding[: counts[DECODING]], arrays.partial[: counts[PARTIAL]]]
-            )
+            decoding = arrays.decoding[: counts[DECODING]]
+            holders = np.concatenate([holders, decoding, arrays.partial[: counts[PARTIAL]]])
             self.requests.preemptions[holders] += 1
             self.requests.preempted_at_s[holders] = arrays.time_s[CLOCK]
             self.requests.kv[holders] = 0
-            counts[DECODING] = counts[PARTIAL] = 0
+            counts[DECODING] = counts[PARTIAL] = counts[SEATED] = counts[PAUSED] = 0
             taken.append(holders)
+        else:
+            push_all(self.requests, arrays, holders)
         return np.sort(np.concatenate(taken))
+
+    def _withdraw_unbegun(self) -> Ints:
+        """Take out those that have a seat and nothing else."""
+        arrays, counts = self.arrays, self.arrays.counts
+        partial = arrays.partial[: counts[PARTIAL]]
+        begun = (self.requests.kv[partial] > 0) | np.isin(partial, self.begun_ids())
+        taken, kept = partial[~begun].copy(), int(begun.sum())
+        arrays.chunk[:kept] = arrays.chunk[: counts[PARTIAL]][begun]
+        arrays.partial[:kept] = partial[begun]
+        counts[PARTIAL] = kept
+        seats = arrays.seats[: counts[SEATED]]
+        seats = seats[~np.isin(seats, taken)]
+        arrays.seats[: len(seats)] = seats
+        counts[SEATED] = len(seats)
+        return taken
 
     def run_to(self, horizon_s: float) -> None:
         """Advance the replica. ValueError when its first waiting request can never be admitted."""
         if self.arrays.counts[FLIGHT] == NOTHING and self.arrays.time_s[CLOCK] >= horizon_s:
             return
-        while (
-            status := advance(self.table, self.requests, self.arrays, self.rule, horizon_s)
-        ) == FULL:
-            arrays = self.arrays
-            self.arrays = arrays._replace(
-                busy_s=_longer(arrays.busy_s, 2 * len(arrays.busy_s)),
-                log=_longer(arrays.log, 2 * len(arrays.log)),
-            )
+        while True:
+            status = advance(self.table, self.requests, self.arrays, self.rule, horizon_s)
+            if status == FULL:
+                arrays = self.arrays
+                self.arrays = arrays._replace(
+                    busy_s=_longer(arrays.busy_s, 2 * len(arrays.busy_s)),
+                    log=_longer(arrays.log, 2 * len(arrays.log)),
+                )
+            elif status == ASKED:
+                self._tell_keys_anew()
+            else:
+                break
         if status == STUCK:
             raise ValueError(
-                f"r{self.arrays.waiting[0]} can never be admitted: {self.rule.capacity_blocks} KV "
+                f"r{self._first_stuck()} can never be admitted: {self.rule.capacity_blocks} KV "
                 f"blocks of {self.rule.block_tokens} tokens, {self.rule.watermark_blocks} kept "
                 f"free, {self.rule.max_tokens} tokens a batch"
             )
+
+    def _first_stuck(self) -> int:
+        arrays = self.arrays
+        stuck = arrays.partial if arrays.counts[PARTIAL] else arrays.waiting
+        return int(stuck[0])
+
+    def _tell_keys_anew(self) -> None:
+        """Decoding requests are past the last piece of their key."""
+        decoding = np.sort(self.arrays.decoding[: self.arrays.counts[DECODING]])
+        ends = self.requests.pieces[decoding, -1, END]
+        self.tell_keys(decoding[ends <= self.requests.generated[decoding]])
 
     @property
     def flight_begins_s(self) -> float:
@@ -185,6 +226,12 @@ class ReplicaState:
                 arrays.arrivals[counts[NEXT_ARRIVAL] :],
             ]
         )
+
+    def begun_ids(self) -> Ints:
+        """Requests of which the iteration in flight computes a part of the prompt."""
+        arrays, counts = self.arrays, self.arrays.counts
+        partial = arrays.partial[: counts[PARTIAL] if counts[FLIGHT] != NOTHING else 0]
+        return partial[arrays.chunk[: len(partial)] > 0]
 
     def done(self) -> Ints:
         """Ids finished and not yet reported, in order of their end."""

@@ -5,7 +5,8 @@ from functools import cache
 import numpy as np
 
 from harness.costs.iteration import IterationTable
-from harness.engines.simulator.fast.replica import ReplicaState, replica_rule
+from harness.engines.simulator.fast.replica import ReplicaState
+from harness.engines.simulator.fast.rules import replica_rule
 from harness.engines.state import new_arrays
 from harness.interface.decisions import ContinuousBatching
 

@@ -69,6 +69,7 @@ def _deployer(load: Workload) -> Deployer:
         recorder=Recorder(),
         supports=frozenset({Capability.SHARED_GROUP}),
         new_group=new_group,
+        loads_first=False,
         tell=lambda event: None,
         wants=lambda kind: False,
     )

@@ -145,3 +145,16 @@ def test_rules_under_which_nothing_runs_are_refused(
 def test_more_requests_than_the_engine_has_are_refused() -> None:
     with pytest.raises(ValueError, match=r"max_num_seqs=9999 exceeds the engine's"):
         finished_s(([1], [0.0]), batches(9999))
+
+
+def test_the_log_has_a_row_for_prompts_and_one_for_the_decodes_after_them() -> None:
+    """r0 (3 tokens) and r1 (1) as above: half a second for prompts, then two decodes of both."""
+    recorder = Recorder(keep_iterations=True)
+    load = workload([10, 20], [3, 1])
+    serve(load, Fcfs(rule=batches(2)), costs=FREE, recorder=recorder)
+    log = recorder.iteration_frame()
+    assert log is not None
+    columns = ["start_s", "duration_s", "iterations", "prefill_requests", "prefill_padded_tokens"]
+    assert log[columns].to_numpy().tolist() == [[0.0, 0.5, 1, 2, 40], [0.5, 0.5, 2, 0, 0]]
+    decodes = ["decode_requests", "context_tokens", "longest_tokens"]
+    assert log[decodes].to_numpy().tolist() == [[0, 0, 0], [2, 32, 21]]

@@ -90,6 +90,7 @@ def work(counts: dict[ServiceId, tuple[int, int]], edges: Edges | None = None) -
 def serve(load: Workload, serving: System, **changes: Any) -> tuple[Recorder, dict[int, list[int]]]:
     """Run it with actors on two slots; what was recorded, and the answers."""
     used: dict[str, Any] = {"models": {}, "ray": True, "keep_answers": True, "on_loss": "redo"}
+    used["loads_first"] = False
     recorder, built = Recorder(), engine(**used | changes)
     built.run(load, serving, recorder)
     assert not ray.is_initialized()

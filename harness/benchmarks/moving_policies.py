@@ -1,0 +1,147 @@
+"""Priority orders that move with progress, that hold requests together, or that set KV aside."""
+
+from typing import ClassVar
+
+import numpy as np
+
+from harness.interface.decisions import (
+    ContinuousBatching,
+    Decision,
+    Displaced,
+    MovingKey,
+    PriorityOrder,
+    StaticBatching,
+)
+from harness.interface.events import Event
+from harness.interface.policies import Capability
+from harness.interface.tables import Floats, RequestTable
+from harness.interface.views import GroupView
+
+
+class Ordered:
+    """A scheduling policy that is a priority order and nothing else."""
+
+    requires: ClassVar[frozenset[Capability]] = frozenset()
+    subscribes: ClassVar[frozenset[type[Event]]] = frozenset()
+
+    def __init__(self, priority_order: PriorityOrder) -> None:
+        self._decision = Decision(priority_order=priority_order)
+
+    def observe(self, event: Event) -> None:
+        """Nothing to learn."""
+
+    def schedule(self, view: GroupView) -> Decision:
+        """The order."""
+        return self._decision
+
+
+class OrderedByPrediction(Ordered):
+    """One that rests on predicted lengths."""
+
+    requires: ClassVar[frozenset[Capability]] = frozenset({Capability.PREDICTIONS})
+
+
+def predicted_tokens(table: RequestTable) -> Floats:
+    """Predicted answers; the limit where there is no prediction."""
+    predicted = table.predicted_mean_tokens
+    return np.where(np.isnan(predicted), table.max_output_tokens.astype(np.float64), predicted)
+
+
+def remaining_tokens(table: RequestTable) -> MovingKey:
+    """Predicted tokens less those generated; 1 once that is all that is left, or overrun."""
+    return _remaining(predicted_tokens(table))
+
+
+def uneven_remaining_tokens(table: RequestTable) -> MovingKey:
+    """The same of made-up predictions, as uneven over equal requests as a poor predictor's are."""
+    made_up = table.id * 7919 % 97 * 2 * table.max_output_tokens // 97
+    return _remaining(made_up.astype(np.float64))
+
+
+def _remaining(predicted: Floats) -> MovingKey:
+    one, never = np.ones_like(predicted), np.full_like(predicted, np.inf)
+    return MovingKey(
+        value=np.stack([predicted, one], axis=1),
+        slope=np.tile([-1.0, 0.0], (len(one), 1)),
+        until_tokens=np.stack([predicted - 1.0, never], axis=1),
+    )
+
+
+def attained_tokens(table: RequestTable) -> MovingKey:
+    """Tokens generated."""
+    one = np.ones((len(table.id), 1))
+    return MovingKey(value=0.0 * one, slope=one, until_tokens=np.inf * one)
+
+
+def attained_quanta(table: RequestTable) -> MovingKey:
+    """Whole quanta of 32 tokens generated: four are told, and four more when these are over."""
+    ends = 32.0 * (table.generated_tokens // 32)[:, None] + np.array([32.0, 64.0, 96.0, 128.0])
+    return MovingKey(value=ends, slope=0.0 * ends, until_tokens=ends)
+
+
+def queue_of_five(table: RequestTable) -> MovingKey:
+    """The queue that a request has sunk to, first come first served in each.
+
+    The first of five queues lasts 8 tokens, each of the others twice as long, and the last for
+    ever; long prompts skip the first.
+    """
+    rows, later = len(table.id), 1e9
+    ends = np.array([8.0, 24.0, 56.0, 120.0, np.inf])
+    queue = np.maximum(np.arange(5.0), (table.prompt_tokens[:, None] > 64).astype(float))
+    return MovingKey(
+        value=later * queue + table.arrival_s[:, None],
+        slope=np.zeros((rows, 5)),
+        until_tokens=np.tile(ends, (rows, 1)),
+    )
+
+
+def to_the_predicted_end(table: RequestTable) -> Floats:
+    """The context with which a request is predicted to end."""
+    return table.prompt_tokens + predicted_tokens(table)
+
+
+def moving(rule: ContinuousBatching) -> dict[str, Ordered]:
+    """Policies whose orders move with progress."""
+    pause, recompute = Displaced.PAUSE, Displaced.RECOMPUTE
+    return {
+        "shortest_remaining": OrderedByPrediction(PriorityOrder(remaining_tokens, rule, recompute)),
+        "shortest_remaining_uneven": Ordered(
+            PriorityOrder(uneven_remaining_tokens, rule, recompute)
+        ),
+        "shortest_remaining_paused": Ordered(PriorityOrder(uneven_remaining_tokens, rule, pause)),
+        "least_attained_quanta": Ordered(PriorityOrder(attained_quanta, rule, pause)),
+        "five_queues": Ordered(PriorityOrder(queue_of_five, rule, pause)),
+        "five_queues_admitting": Ordered(PriorityOrder(queue_of_five, rule)),
+    }
+
+
+def moving_every_token(rule: ContinuousBatching) -> dict[str, Ordered]:
+    """Policies under which another request may be first after every single token."""
+    return {
+        "least_attained_tokens": Ordered(PriorityOrder(attained_tokens, rule, Displaced.PAUSE)),
+    }
+
+
+def allocating(rule: ContinuousBatching, max_context_tokens: int) -> dict[str, Ordered]:
+    """Policies that set KV aside for the longest context, or for the predicted one."""
+    return {
+        "max_allocation": Ordered(PriorityOrder(None, rule, None, max_context_tokens)),
+        "exact_allocation": OrderedByPrediction(
+            PriorityOrder(predicted_tokens, rule, None, to_the_predicted_end)
+        ),
+    }
+
+
+def static(max_num_seqs: int) -> dict[str, Ordered]:
+    """Policies of batches of whole requests."""
+    rules = {
+        refills: StaticBatching(
+            max_num_seqs=max_num_seqs, max_wait_s=0.0, refills=refills, pads_prompts=True
+        )
+        for refills in (False, True)
+    }
+    return {
+        "static": Ordered(PriorityOrder(None, rules[False])),
+        "static_refilled": Ordered(PriorityOrder(None, rules[True])),
+        "static_by_prediction": OrderedByPrediction(PriorityOrder(predicted_tokens, rules[False])),
+    }

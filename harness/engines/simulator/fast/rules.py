@@ -1,0 +1,71 @@
+"""Priority orders in the numbers that compiled code follows."""
+
+from math import floor
+
+from harness.costs.iteration import MAX_REQUESTS
+from harness.engines.simulator.fast.arrays import ALL, FIRST, PAUSE, RECOMPUTE, ReplicaRule
+from harness.interface.decisions import ContinuousBatching, Displaced, StaticBatching
+
+
+def replica_rule(
+    rule: ContinuousBatching,
+    *,
+    capacity_blocks: int,
+    block_tokens: int,
+    log: bool,
+    displaces: Displaced | None = None,
+) -> ReplicaRule:
+    """The rule in numbers; whether keys move is told later.
+
+    Raises ValueError where costs are not known.
+    """
+    max_requests = _known_size(rule.max_num_seqs)
+    return ReplicaRule(
+        chunked_prefill=rule.chunked_prefill,
+        pads=rule.pads_prompts,
+        max_requests=max_requests,
+        max_tokens=rule.max_num_batched_tokens,
+        max_padding=rule.max_padding_tokens,
+        watermark_blocks=floor(rule.watermark * capacity_blocks),
+        capacity_blocks=capacity_blocks,
+        block_tokens=block_tokens,
+        log_on=log,
+        displaces={None: 0, Displaced.PAUSE: PAUSE, Displaced.RECOMPUTE: RECOMPUTE}[displaces],
+    )
+
+
+def static_rule(
+    rule: StaticBatching,
+    *,
+    capacity_blocks: int,
+    block_tokens: int,
+    log: bool,
+    max_tokens: int,
+    decide_s: float = 0.0,
+) -> ReplicaRule:
+    """A rule of static batching in numbers; an engine computes at most `max_tokens` at once.
+
+    `decide_s` passes before every batch.
+
+    Raises ValueError where costs are not known.
+    """
+    return ReplicaRule(
+        chunked_prefill=False,
+        pads=rule.pads_prompts,
+        max_requests=_known_size(rule.max_num_seqs),
+        max_tokens=max_tokens,
+        max_padding=max_tokens,
+        watermark_blocks=0,
+        capacity_blocks=capacity_blocks,
+        block_tokens=block_tokens,
+        log_on=log,
+        until=FIRST if rule.refills else ALL,
+        max_wait_s=rule.max_wait_s,
+        decide_s=decide_s,
+    )
+
+
+def _known_size(max_num_seqs: int) -> int:
+    if not 1 <= max_num_seqs <= MAX_REQUESTS:
+        raise ValueError(f"max_num_seqs is {max_num_seqs}, costs go from 1 to {MAX_REQUESTS}")
+    return max_num_seqs

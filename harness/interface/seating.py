@@ -1,0 +1,60 @@
+"""Who runs under a priority order that displaces: those who come first and fit.
+
+Nothing but the order, the contexts and the promises decides, so whoever knows them knows who has a
+seat; that is what lets an engine follow such an order through many iterations at once.
+"""
+
+from collections.abc import Mapping, Sequence
+from math import floor
+
+from harness.interface.decisions import ContinuousBatching, Displaced
+from harness.interface.draft import Draft
+from harness.interface.entities import RequestId
+from harness.interface.views import RequestView
+
+
+def take_seats(
+    draft: Draft,
+    order: Sequence[RequestView],
+    rule: ContinuousBatching,
+    how: Displaced,
+    reserved: Mapping[RequestId, int],
+) -> list[RequestView]:
+    """Return the front of the order that has seats, and preempt of the rest as `how` says.
+
+    A seat takes KV for the whole context or what is reserved, whichever is more. The front ends
+    at the first that finds no seat; before a newcomer the rule's watermark must stay free.
+    `reserved` has the context tokens to set aside for newcomers.
+    """
+    if not order:
+        return []
+    kv = draft.kv
+    capacity = kv.capacity_blocks(order[0].facts.service)
+    spare = floor(rule.watermark * capacity)
+    used, seats = 0, 0
+    for request in order[: rule.max_num_seqs]:
+        holds = request.kv_tokens > 0
+        blocks = max(kv.blocks(request.context_tokens), _set_aside(draft, request, reserved))
+        if used + blocks > capacity - (0 if holds else spare):
+            break
+        used, seats = used + blocks, seats + 1
+    displaced = [request for request in order[seats:] if request.kv_tokens > 0]
+    kept = 0
+    if how is Displaced.PAUSE:
+        for request in displaced:
+            used += max(kv.blocks(request.kv_tokens), _set_aside(draft, request, reserved))
+            if used > capacity:
+                break
+            kept += 1
+    for request in displaced[kept:]:
+        draft.preempt(request)
+    return list(order[:seats])
+
+
+def _set_aside(draft: Draft, request: RequestView, reserved: Mapping[RequestId, int]) -> int:
+    """Blocks that are promised to a holder, or would be to a newcomer."""
+    tokens = reserved.get(request.facts.id, 0)
+    if request.kv_tokens > 0:
+        promise = request.reservation
+        tokens = promise.own_tokens if promise is not None else 0
+    return draft.kv.blocks(tokens)

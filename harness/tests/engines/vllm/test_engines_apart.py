@@ -1,0 +1,122 @@
+"""Several real engines in one process, and policies that several of them share."""
+
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+import pytest
+
+from baselines.fcfs import Fcfs
+from baselines.round_robin import RoundRobin
+from harness.engines.recorder import Recorder
+from harness.engines.vllm.served import ServedGroup
+from harness.interface.decisions import Decision
+from harness.interface.draft import Draft
+from harness.interface.entities import Request, Service, ServiceId
+from harness.interface.events import Arrived, Event, Finished, Moved
+from harness.interface.filling import continuous_batch
+from harness.interface.policies import Capability, SchedulingPolicy, System
+from harness.interface.views import GroupView
+from harness.tests.support.serving import Everywhere, a_group, rule, workload
+
+pytest.importorskip("vllm", reason="vLLM is not installed: make setup-vllm")
+pytestmark = [pytest.mark.vllm, pytest.mark.slow]
+
+from harness.engines.vllm.group import Submission, VllmGroup, new_engine  # noqa: E402
+from harness.tests.support.real_engine import engine  # noqa: E402
+
+
+def _group(name: str, policy: SchedulingPolicy) -> VllmGroup:
+    service, group = Service(ServiceId(name), 100, 256), a_group(name, 0)
+    settings = engine(models={name: "tiny"}).settings(service, group)
+    served = VllmGroup(new_engine(settings), True, settings)
+    served.use(policy, group=group, service=service)
+    return served
+
+
+def _submission(request: Request) -> Submission:
+    return Submission(request, [5] * request.prompt_tokens, 6)
+
+
+def test_an_engine_that_stops_leaves_the_others_alone() -> None:
+    policy = Fcfs(rule=rule(chunked_prefill=True, tokens=64))
+    first, second = (_group(name, policy) for name in ("m0", "m1"))
+    facts = [workload([9, 9], [6, 6], services=2).facts(request) for request in range(2)]
+    second.submit([_submission(facts[1])])
+    second.step()
+    first.stop()
+    while second.has_work:
+        second.step()
+    assert len(second.report().answers[facts[1].id]) == 6
+    again = _group("m0", policy)
+    again.submit([_submission(facts[0])])
+    while again.has_work:
+        again.step()
+    assert len(again.report().answers[facts[0].id]) == 6
+    for group in (second, again):
+        group.stop()
+
+
+@dataclass
+class AfterTheOther:
+    """The second service runs when an answer of the first is known, of which events tell alone."""
+
+    requires: ClassVar[frozenset[Capability]] = frozenset()
+    subscribes: ClassVar[frozenset[type[Event]]] = frozenset({Finished, Moved})
+    heard: list[Event] = field(default_factory=list)
+
+    def observe(self, event: Event) -> None:
+        """Keep it."""
+        self.heard.append(event)
+
+    def schedule(self, view: GroupView) -> Decision:
+        """All, or nothing yet."""
+        answered = {str(e.request.service) for e in self.heard if isinstance(e, Finished)}
+        if "m1" in view.group.services and "m0" not in answered:
+            return Decision(wake_s=view.now_s + 0.05)
+        draft = Draft(view)
+        continuous_batch(draft, list(view.requests.values()))
+        return draft.decision()
+
+
+@pytest.mark.parametrize("in_processes", [False, True])
+def test_a_policy_knows_what_has_happened_in_all_groups(in_processes: bool) -> None:
+    recorder = Recorder()
+    placement = Everywhere(("m0", (0,)), ("m1", (1,)))
+    engine(ray=in_processes, horizon_s=60.0).run(
+        workload([9, 9], [6, 6], services=2, max_context_tokens=256),
+        System("test", AfterTheOther(), RoundRobin(), placement),
+        recorder,
+    )
+    assert recorder.cut_off_s is None
+    first_s, second_s = recorder.requests["finished_s"]
+    assert first_s < recorder.requests["started_s"][1] < second_s
+
+
+class Held:
+    """An engine's request that has not run."""
+
+    num_tokens = 9
+    num_computed_tokens = 0
+
+
+def test_what_has_moved_is_told_as_moved_and_what_happened_elsewhere_is_heard() -> None:
+    policy, told = AfterTheOther(), list[Event]()
+    facts = workload([9, 9], [6, 6]).facts(0)
+    group = a_group("m", 0)
+    served = ServedGroup(
+        policy=policy,
+        group=group,
+        service=Service(ServiceId("m"), 100, 256),
+        kv_blocks=9,
+        block_tokens=16,
+        max_num_seqs=4,
+        max_num_batched_tokens=64,
+        tell=told.append,
+    )
+    served.open(facts, Held(), moved=True)
+    assert told == policy.heard == [Moved(0.0, facts, group.id)]
+    elsewhere = Finished(1.0, facts, 6)
+    served.hear(elsewhere)
+    served.hear(Arrived(1.0, facts, group.id))
+    assert policy.heard[1:] == [elsewhere]
+    assert len(told) == 1

@@ -1,0 +1,35 @@
+"""Random loads, and what must not differ between two ways to serve them."""
+
+from collections.abc import Callable
+
+import numpy as np
+from hypothesis import strategies as st
+
+from harness.engines.recorder import Recorder
+
+Load = tuple[list[int], list[int], list[float]]
+
+
+@st.composite
+def loads(draw: st.DrawFn, most: int = 30) -> Load:
+    """Prompts, outputs and arrivals of up to `most` requests, in bursts and gaps."""
+    count = draw(st.integers(1, most))
+    prompts = draw(st.lists(st.integers(1, 90), min_size=count, max_size=count))
+    outputs = draw(st.lists(st.integers(1, 70), min_size=count, max_size=count))
+    gaps = draw(
+        st.lists(
+            st.sampled_from([0.0, 0.0, 0.0031, 0.0507, 0.7013]), min_size=count, max_size=count
+        )
+    )
+    return prompts, outputs, np.cumsum(gaps).tolist()
+
+
+def assert_same_times(serve_it: Callable[[bool], Recorder]) -> Recorder:
+    """Fast-forward on and off: the same counts, and times to 1e-9. Returns the former."""
+    fast = serve_it(True)
+    on, off = fast.requests, serve_it(False).requests
+    exact = ["output_tokens", "preemptions"]
+    np.testing.assert_array_equal(on[exact], off[exact])
+    times = ["started_s", "first_token_s", "finished_s", "gpu_s", "prefill_s", "preempted_s"]
+    np.testing.assert_allclose(on[times], off[times], rtol=1e-9, atol=1e-9)
+    return fast
