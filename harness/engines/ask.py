@@ -12,9 +12,9 @@ from harness.interface.filling import (
     NOTHING_RESERVED,
     fill_continuous,
     fill_displacing,
-    fill_static,
 )
 from harness.interface.policies import Capability, PlacementPolicy, SchedulingPolicy
+from harness.interface.static_filling import fill_static
 from harness.interface.views import ClusterView, GroupView, RequestView
 
 MOST_WAKES = 10_000

@@ -291,11 +291,7 @@ def _wrong_kv(decision: Decision, view: GroupView) -> Iterator[str]:
             except ValueError as error:
                 yield str(error)
     for batch in decision.launch:
-        _hold_batch(kv, batch, view)
+        for name, tokens in batch.tokens.items():
+            if name in view.requests and tokens > 0:
+                kv.grow(name, tokens)
     yield from kv.shortages()
-
-
-def _hold_batch(kv: KvLedger, batch: Batch, view: GroupView) -> None:
-    for name, tokens in batch.tokens.items():
-        if name in view.requests and tokens > 0:
-            kv.grow(name, tokens)

@@ -1,4 +1,4 @@
-"""A replica under static batching: one batch after the other (`filling.fill_static`, compiled).
+"""A replica under static batching: one batch after the other (`fill_static`, compiled).
 
 Between batches all unfinished requests wait, those that have begun with their KV and promise.
 """
