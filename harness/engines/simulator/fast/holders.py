@@ -102,7 +102,11 @@ def drop(requests: RequestArrays, replica: ReplicaArrays, rule: ReplicaRule, req
 
 @inlined
 def note_preempted(requests: RequestArrays, replica: ReplicaArrays, request: int) -> None:
-    """A request is preempted now; when it begins again, what it then wants is set aside."""
+    """A request is preempted now; when it begins again, what it then wants is set aside.
+
+    That may be less than before, so those that wait are looked at again after one iteration.
+    """
+    replica.counts[PREEMPTED] = 1
     requests.reserved[request] = requests.wanted[request]
     requests.preemptions[request] += 1
     requests.preempted_at_s[request] = replica.time_s[CLOCK]
@@ -132,7 +136,6 @@ def preempt_last(requests: RequestArrays, replica: ReplicaArrays, rule: ReplicaR
         part(requests, replica, rule, victim)
         forget_ends(replica, requests)
     drop(requests, replica, rule, victim)
-    counts[PREEMPTED] = 1
     note_preempted(requests, replica, victim)
     push_waiting(requests, replica, victim)
 
