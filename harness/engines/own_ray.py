@@ -12,7 +12,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,8 @@ from harness.paths import ROOT
 PREFIX = "sweep-ray-"
 _LOCK = "lock"
 _STARTS = 2
+STARTS_S = 120.0
+"""Within which Ray starts, also on a busy machine."""
 _LONGEST = 30  # characters of the folder: Ray's sockets below it may have 107
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 _ANSWERS_S = 10.0
@@ -83,10 +85,13 @@ def _ray() -> Any:
 
 
 def start_ray(slots: int, **settings: Any) -> None:
-    """Ray with so many CPU slots, which nobody else reaches. Raises RayLost."""
+    """Ray with so many CPU slots, which nobody else reaches. Raises RayLost.
+
+    Ends the process where Ray neither starts nor fails in `STARTS_S`.
+    """
     for attempt in range(1, _STARTS + 1):
         try:
-            with _quiet(), _loopback():
+            with _quiet(), _loopback(), _bounded():
                 _ray().init(
                     address="local",
                     num_cpus=slots,
@@ -102,6 +107,30 @@ def start_ray(slots: int, **settings: Any) -> None:
                 raise RayLost(f"Ray did not start: {said}") from error
         else:
             return
+
+
+@contextmanager
+def _bounded() -> Iterator[None]:
+    """An end to waiting: a Ray whose worker dies while it starts may wait for ever, compiled."""
+    watch = threading.Timer(STARTS_S, _give_up)
+    watch.daemon = True
+    watch.start()
+    try:
+        yield
+    finally:
+        watch.cancel()
+
+
+def _give_up() -> None:
+    """Say so, end Ray's processes, which are children of this one, and this one."""
+    said = f"error: Ray did not start within {STARTS_S:g} s; give the command again"
+    print(said, file=sys.stderr)
+    sys.stderr.flush()
+    for children in Path("/proc/self/task").glob("*/children"):
+        for child in children.read_text().split():
+            with suppress(ProcessLookupError):
+                os.kill(int(child), signal.SIGKILL)
+    os._exit(1)
 
 
 @contextmanager
