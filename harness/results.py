@@ -28,7 +28,9 @@ from harness.runs.table import FIGURES
 
 
 def scenarios(results: Path, names: Sequence[str]) -> Iterator[Path]:
-    """Folders of scenarios, those named or all that have runs. ValueError for one without."""
+    """Folders of scenarios, those named or all that have runs. ValueError for one that is not."""
+    if not results.is_dir():
+        raise ValueError(f"--results {results} is no folder")
     known = {path.name: path for path in sorted(results.glob("[!.]*")) if scenario_runs(path)}
     for name in names or known:
         if name not in known:

@@ -9,6 +9,9 @@ import numpy as np
 from harness.interface.entities import Group, RequestId, ResourceId, ServiceId
 from harness.interface.tables import Floats, Ints, RequestTable
 
+_MOST_TOKENS = 2**31
+"""Context that nothing is set aside for: far above any memory."""
+
 
 class PreemptionMode(Enum):
     """What becomes of a preempted request's KV: computed again later, or kept in host memory.
@@ -156,6 +159,8 @@ class MovingKey:
                 f"a moving key of {self.value.shape} values, {self.slope.shape} slopes and"
                 f" {shape} ends of pieces: each needs a row per request and a column per piece"
             )
+        if np.isnan(self.until_tokens).any():
+            raise ValueError("a moving key's until_tokens must be numbers, inf for never")
         if not (self.until_tokens[:, 1:] > self.until_tokens[:, :-1]).all():
             raise ValueError("a moving key's until_tokens must ascend from piece to piece")
 
@@ -222,15 +227,26 @@ class PriorityOrder:
     def reserved_tokens(self, table: RequestTable) -> Ints:
         """Context tokens to set KV aside for when these are admitted; 0 for nothing.
 
-        Under static batching, that is always the context with the longest answer.
+        Under static batching, that is always the context with the longest answer. ValueError when
+        there is not one number per request, or one is infinite.
         """
         if isinstance(self.rule, StaticBatching):
             return table.prompt_tokens + table.max_output_tokens
         wanted = self.reserve_tokens
         if wanted is None or isinstance(wanted, int):
             return np.full(len(table.id), wanted or 0)
-        tokens: Ints = np.ceil(np.nan_to_num(wanted(table), nan=0.0)).astype(np.int64)
-        return np.maximum(tokens, 0)
+        given = wanted(table)
+        if given.shape != table.id.shape:
+            raise ValueError(f"reserve_tokens of shape {given.shape} for {len(table.id)} requests")
+        # Whole numbers end somewhere: more than that would turn negative, and reserve nothing.
+        over = given >= _MOST_TOKENS
+        if over.any():
+            row = int(np.argmax(over))
+            raise ValueError(
+                f"reserve_tokens of r{table.id[row]} are {given[row]:g}, not below 2**31"
+            )
+        tokens: Ints = np.ceil(np.maximum(np.nan_to_num(given, nan=0.0), 0)).astype(np.int64)
+        return tokens
 
 
 @dataclass(frozen=True, slots=True)

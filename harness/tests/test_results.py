@@ -175,3 +175,11 @@ def test_a_folder_without_runs_has_none(tmp_path: Path, capsys: pytest.CaptureFi
     printed = said(tmp_path, capsys, "verify")
     assert printed == "0 runs are as they were written, 0 are not; 0 were set aside\n"
     assert said(tmp_path, capsys, "list").split()[:2] == ["scenario", "run"]
+
+
+@pytest.mark.parametrize("command", ["verify", "list"])
+def test_results_that_are_not_there_are_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], command: str
+) -> None:
+    nowhere = tmp_path / "nowhere"
+    assert refused(nowhere, capsys, command) == f"error: --results {nowhere} is no folder\n"

@@ -5,6 +5,7 @@ import hashlib
 import json
 import logging
 import re
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -121,7 +122,8 @@ def read_rows(path: Path) -> pd.DataFrame:
         # Not splitlines: text may hold line separators that JSON does not escape.
         # Some editors begin a file with a mark of its byte order, which is no part of a row.
         lines = inputs.read(path).decode("utf-8-sig").split("\n")
-    except (OSError, ValueError, OverflowError) as error:
+    # The last two: of a compressed file that ends early, or is damaged further in.
+    except (OSError, ValueError, OverflowError, EOFError, zlib.error) as error:
         raise ValueError(f"{path} cannot be read: {error}") from error
     return pd.DataFrame(
         [_row_of(path, number, line) for number, line in enumerate(lines, 1) if line.strip()]

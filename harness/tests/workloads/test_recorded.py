@@ -1,5 +1,6 @@
 """Recorded requests: every published format, what becomes of them, and damaged files."""
 
+import gzip
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -272,3 +273,12 @@ def test_parquet_is_read_too(tmp_path: Path) -> None:
     pd.DataFrame(columns).to_parquet(file)
     load = trace(file).build(7)
     assert np.array_equal(load.prompt_tokens, [3, 4])
+
+
+@pytest.mark.parametrize("kept", [slice(0, 20), slice(None, -9)])
+def test_a_compressed_trace_that_ends_early_is_named(tmp_path: Path, kept: slice) -> None:
+    file = tmp_path / "a.csv.gz"
+    file.write_bytes(gzip.compress(f"{HEADER}\n0,1,1\n".encode() * 50)[kept])
+    with pytest.raises(ValueError, match="cannot be read") as raised:
+        trace(file)
+    assert str(raised.value).startswith(str(file))
