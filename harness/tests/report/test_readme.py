@@ -20,8 +20,8 @@ def write_verdicts(root: Path) -> None:
     folder.mkdir(parents=True)
     facts = {"paper": [1.1, 2.4], "ours": "1.2 [1.1, 1.3]", "note": "a|b"}
     tried = [
-        {"choices": {"slots": 4}, "varied": "", "agreement": "agrees"},
-        {"choices": {"slots": 8}, "varied": "slots", "agreement": "differs"},
+        {"choices": {"slots": 4}, "varied": "", "over": "", "agreement": "agrees"},
+        {"choices": {"slots": 8}, "varied": "slots", "over": "", "agreement": "differs"},
     ]
     over = {"open": [{"key": "slots", "values": [4, 8], "source": "not stated"}]}
     claims = [
