@@ -87,9 +87,14 @@ def sha256(path: Path) -> str:
     place, stat = str(path), os.stat(path)
     stamp = (stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns, stat.st_ino)
     if place not in _hashed or _hashed[place][0] != stamp:
-        with path.open("rb") as content:
-            _hashed[place] = stamp, hashlib.file_digest(content, "sha256").hexdigest()
+        _hashed[place] = stamp, sha256_now(path)
     return _hashed[place][1]
+
+
+def sha256_now(path: Path) -> str:
+    """Of the file as it is, read in any case. Raises OSError."""
+    with path.open("rb") as content:
+        return hashlib.file_digest(content, "sha256").hexdigest()
 
 
 def sha256_imported(path: Path) -> str:

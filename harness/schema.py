@@ -4,8 +4,10 @@ A shape is a `Schema` or a dataclass whose fields say what they may be (`Seconds
 """
 
 import json
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
+from types import MappingProxyType
 from typing import Annotated, Any, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
@@ -47,6 +49,15 @@ def read_json(path: Path, shape: type[Shape]) -> Shape:
     Raises ValueError, one sentence with file, key and value, where it has another.
     """
     return fits(_loaded(path, text_of(path)), shape, str(path))
+
+
+def read_named(path: Path, shape: type[Shape]) -> Mapping[str, Shape]:
+    """What a JSON file holds by name, each with its `name` in this shape. ValueError likewise."""
+    raw = read_json(path, dict[str, dict[str, Any]])
+    named = {
+        name: fits({"name": name, **facts}, shape, f"{path}: {name}") for name, facts in raw.items()
+    }
+    return MappingProxyType(named)
 
 
 def fits(value: object, shape: type[Shape], where: str) -> Shape:

@@ -127,11 +127,17 @@ def _chosen(
     rows: pd.DataFrame, check: Check, matcher: Matcher, spec: Specification
 ) -> pd.DataFrame:
     """The rows with a specification's value for every choice that the side leaves open."""
+    keep = _all_of(rows)
     for key, value in spec.choices.items():
         column = choice_column(key, rows)
         if column in rows and column not in matcher and not check.fixes(column):
-            rows = rows[with_value(rows[column], value, nothing=spec.has_nothing(key))]
-    return rows
+            keep &= with_value(rows[column], value, nothing=spec.has_nothing(key))
+    return rows[keep]
+
+
+def _all_of(rows: pd.DataFrame) -> "pd.Series[bool]":
+    """A mask to narrow: rows are copied once, which are many columns wide."""
+    return pd.Series(True, index=rows.index)
 
 
 def with_value(column: "pd.Series[Any]", value: object, *, nothing: bool) -> "pd.Series[bool]":
@@ -202,11 +208,12 @@ def measure_table(check: Check, spec: Specification = STATED) -> tuple[Measured,
 
 
 def _fitting(rows: pd.DataFrame, matcher: Matcher) -> pd.DataFrame:
+    keep = _all_of(rows)
     for column, value in matcher.items():
         if column not in rows:
             raise NotRunError(f"no runs with {short(column)} {value}")
-        rows = rows[rows[column] == value]
-    return rows
+        keep &= rows[column] == value
+    return rows[keep]
 
 
 def _settings(check: Check, rows: pd.DataFrame) -> list[Setting]:

@@ -4,12 +4,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any
 
 from harness.costs.model_facts import unknown_name
 from harness.paths import PROFILES
-from harness.schema import STRICT, Count, NotNegative, Positive, fits, read_json
+from harness.schema import STRICT, Count, NotNegative, Positive, read_json, read_named
 
 OWN_FACTS = "gpu.json"  # beside the profiles of a folder: facts of the GPU they were measured on
 
@@ -39,13 +37,7 @@ class GpuFacts:
 @cache
 def load_gpus() -> Mapping[str, GpuFacts]:
     """All known GPUs by name."""
-    path = PROFILES / "gpus.json"
-    raw = read_json(path, dict[str, dict[str, Any]])
-    named = {
-        name: fits({"name": name, **facts}, GpuFacts, f"{path}: {name}")
-        for name, facts in raw.items()
-    }
-    return MappingProxyType(named)
+    return read_named(PROFILES / "gpus.json", GpuFacts)
 
 
 def gpu_facts(name: str, folder: Path | None = None) -> GpuFacts:

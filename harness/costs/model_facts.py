@@ -4,8 +4,7 @@ import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
-from types import MappingProxyType
-from typing import Annotated, Any
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -13,7 +12,7 @@ from pydantic import Field
 
 from harness.costs.model_config import config_facts, is_config, norm_parameters
 from harness.paths import PROFILES
-from harness.schema import STRICT, Count, fits, read_json
+from harness.schema import STRICT, Count, read_named
 
 BYTES_PER_NUMBER = 2  # fp16 weights and KV, as every engine here runs them
 
@@ -115,13 +114,7 @@ class ModelFacts:
 @cache
 def load_models() -> Mapping[str, ModelFacts]:
     """All known models by name. Raises ValueError where the file says what no model is."""
-    path = PROFILES / "models.json"
-    raw = read_json(path, dict[str, dict[str, Any]])
-    named = {
-        name: fits({"name": name, **facts}, ModelFacts, f"{path}: {name}")
-        for name, facts in raw.items()
-    }
-    return MappingProxyType(named)
+    return read_named(PROFILES / "models.json", ModelFacts)
 
 
 def model_of(service: str) -> str:

@@ -16,13 +16,13 @@ from collections.abc import Sequence
 from importlib.util import find_spec
 from typing import Any
 
-import yaml
+from omegaconf import OmegaConf
 
 from harness.build import build
 from harness.costs.model_facts import load_models
 from harness.interface.entities import Cluster, GpuId, Group, GroupId, Service, ServiceId
-from harness.paths import ROOT
 from harness.runs import published
+from harness.runs.choices import read_choice
 from harness.runs.provenance import machine
 
 MODEL = "tiny"
@@ -78,11 +78,8 @@ def _engines() -> Any:
     """How the engines of `engine=vllm_ray` are built."""
     from harness.engines.vllm.options import VllmOptions
 
-    scenarios = ROOT / "scenarios" / "engine"
-    words: dict[str, Any] = {}
-    for name in ("vllm", "vllm_ray"):
-        words |= yaml.safe_load((scenarios / f"{name}.yaml").read_text(encoding="utf-8"))
-    del words["_target_"], words["defaults"]
+    words: Any = OmegaConf.to_container(read_choice("engine", "vllm_ray"))
+    del words["_target_"]
     gpus = tuple(map(GpuId, range(max(AT_ONCE))))
     return VllmOptions(cluster=Cluster(gpus, (), 0), seed=0, **words)
 
@@ -94,8 +91,7 @@ def _settings() -> Any:
 
 def _policy() -> Any:
     """Any policy: nothing is asked of these engines."""
-    path = ROOT / "scenarios" / "policy" / "vllm.yaml"
-    return build(yaml.safe_load(path.read_text(encoding="utf-8")))
+    return build(OmegaConf.to_container(read_choice("policy", "vllm")))
 
 
 SERVICE = Service(ServiceId(MODEL), load_models()[MODEL].kv_bytes_per_token, CONTEXT_TOKENS)

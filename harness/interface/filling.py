@@ -23,6 +23,7 @@ from harness.interface.decisions import (
 from harness.interface.draft import Draft
 from harness.interface.entities import RequestId
 from harness.interface.seating import take_seats
+from harness.interface.tables import Floats, RequestTable
 from harness.interface.views import GroupView, RequestView
 
 NOTHING_RESERVED: Mapping[RequestId, int] = MappingProxyType({})
@@ -98,7 +99,11 @@ def _holds_kv(request: RequestView) -> bool:
 def in_priority_order(view: GroupView, priority_order: PriorityOrder) -> list[RequestView]:
     """Return the requests that are not running, lowest key first, then lowest id."""
     table = view.table
-    key = priority_order.keys(table)
+    return by_key(view, table, priority_order.keys(table))
+
+
+def by_key(view: GroupView, table: RequestTable, key: Floats | MovingKey) -> list[RequestView]:
+    """The same by the keys (n,) of a table's requests, or by where moving keys are now."""
     if isinstance(key, MovingKey):
         key = key.at(table.generated_tokens)
     ordered = (

@@ -23,6 +23,7 @@ from harness.runs.metrics import (
     class_figures,
     decision_figures,
     gpu_figures,
+    inference_s,
     objective_figures,
     offline_figures,
     request_figures,
@@ -120,10 +121,9 @@ def compute(cell: Cell) -> Computed:
     logs = cell.keep_iterations or len(workload) <= LOGGED_REQUESTS
     recorder = Recorder(keep_iterations=logs)
     cell.engine.run(workload, _predicted(cell, cell.system, workload), recorder)
-    figures: dict[str, object] = {**_summary(cell, cell.system, recorder)}
-    figures["by"] = class_figures(
-        recorder.requests, _met(cell, recorder), horizon_s=_horizon_s(recorder)
-    )
+    met = _met(cell, recorder)
+    figures: dict[str, object] = {**_summary(cell, cell.system, recorder, met)}
+    figures["by"] = class_figures(recorder.requests, met, horizon_s=_horizon_s(recorder))
     figures["decisions"] = decision_figures(recorder.decision_s)
     figures["outside_profile_share"] = _outside(cell, recorder)
     if cell.drawn:
@@ -153,7 +153,7 @@ def keep(cell: Cell, computed: Computed) -> None:
     write_run(
         cell.folder,
         config=cell.config,
-        provenance={**computed.provenance, **here},
+        provenance={**here, **computed.provenance},
         requests=computed.requests,
         gpu=computed.gpu,
         iterations=computed.iterations,
@@ -187,7 +187,7 @@ def _drawn(cell: Cell, engine: Engine, system: System, workload: Workload) -> di
     """Figures of the same cell with other costs."""
     recorder = Recorder()
     engine.run(workload, _predicted(cell, system, workload), recorder)
-    return _summary(cell, system, recorder)
+    return _summary(cell, system, recorder, _met(cell, recorder))
 
 
 def _met(cell: Cell, recorder: Recorder) -> "pd.Series[bool] | None":
@@ -203,20 +203,19 @@ def _met(cell: Cell, recorder: Recorder) -> "pd.Series[bool] | None":
 
 def _horizon_s(recorder: Recorder) -> float:
     """When the run ended."""
-    figures = offline_figures(recorder.requests, recorder.decision_s, recorder.cut_off_s)
-    return figures["inference_s"]
+    return inference_s(recorder.requests, recorder.cut_off_s)
 
 
-def _summary(cell: Cell, system: System, recorder: Recorder) -> dict[str, float]:
-    offline = offline_figures(recorder.requests, recorder.decision_s, recorder.cut_off_s)
-    horizon_s = offline["inference_s"]
+def _summary(
+    cell: Cell, system: System, recorder: Recorder, met: "pd.Series[bool] | None"
+) -> dict[str, float]:
+    horizon_s = _horizon_s(recorder)
     loads_s = [cell.costs.load_s(*it) for it in recorder.deployed()] or [np.nan]
-    met = _met(cell, recorder)
     planned_s = (
         system.placement.planned_s if isinstance(system.placement, HasPlannedTime) else np.nan
     )
     return {
-        **offline,
+        **offline_figures(recorder.requests, recorder.decision_s, recorder.cut_off_s),
         **gpu_figures(recorder.gpu_frame(), gpus=cell.gpus, horizon_s=horizon_s),
         **request_figures(recorder.requests, horizon_s=horizon_s),
         **objective_figures(met, horizon_s=horizon_s),

@@ -8,18 +8,18 @@ must lie at the same place on every node; one where it does not says so.
 import socket
 import sys
 import sysconfig
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from importlib import import_module
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
-from harness.build import TARGET
 from harness.engines.own_ray import RayLost, joined_ray, own_ray
 from harness.paths import ROOT
 from harness.runs.cells import Cell, Computed
 from harness.runs.failures import Failure, attempt
+from harness.runs.outside import targets
 from harness.runs.sweep import Settle
 
 IN_FLIGHT = 256
@@ -168,7 +168,7 @@ def _is_below(name: str, places: Sequence[str]) -> bool:
 
 def _modules_outside(cells: Sequence[Cell]) -> list[str]:
     """Packages and modules of cells' classes: those neither of the project nor installed."""
-    names = {name.partition(".")[0] for cell in cells for name in _targets(cell.config)}
+    names = {name.partition(".")[0] for cell in cells for name in targets(cell.config)}
     installed = {Path(sysconfig.get_path(name)) for name in ("stdlib", "purelib", "platlib")}
     outside = []
     for name in sorted(names - set(sys.stdlib_module_names)):
@@ -178,15 +178,3 @@ def _modules_outside(cells: Sequence[Cell]) -> list[str]:
             if not any(place.is_relative_to(folder) for folder in (ROOT, *installed)):
                 outside.append(str(place))
     return outside
-
-
-def _targets(node: object) -> Iterator[str]:
-    """Classes that a configuration names."""
-    if isinstance(node, Mapping):
-        if TARGET in node:
-            yield str(node[TARGET])
-        for inner in node.values():
-            yield from _targets(inner)
-    elif isinstance(node, list | tuple):
-        for inner in node:
-            yield from _targets(inner)

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from harness.costs.model_facts import unknown_name
-from harness.runs.record import read_summaries
+from harness.runs.record import of_newest_program, read_summaries
 from harness.runs.stats import paired_ratio
 
 SEED = "config.seed"
@@ -36,9 +36,7 @@ class Selection:
                 rows = rows[rows[_column(rows, key)].map(lambda it, wanted=value: _is(it, wanted))]
         if rows.empty:
             raise ValueError(f"there are no runs of {self}")
-        newest = rows.sort_values("started", kind="stable")["code"].iloc[-1]
-        current: pd.DataFrame = rows[rows["code"] == newest]
-        return current
+        return of_newest_program(rows)
 
     def __str__(self) -> str:
         """As it is given on a command line."""

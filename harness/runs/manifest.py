@@ -1,6 +1,5 @@
 """What a run folder was when it was written: the sha256 of every file, held against it later."""
 
-import hashlib
 import json
 import os
 import sys
@@ -9,6 +8,8 @@ from contextlib import suppress
 from itertools import count
 from pathlib import Path
 
+from harness.inputs import sha256_now
+
 MANIFEST = "manifest.json"
 ASIDE = ".damaged-"
 """Begins the name of a folder that was set aside; nobody reads it."""
@@ -16,7 +17,7 @@ ASIDE = ".damaged-"
 
 def write_manifest(folder: Path) -> None:
     """Put everything in a folder on the disk, then what it is. Raises OSError."""
-    files = {path.name: _sha256(path) for path in sorted(folder.iterdir()) if path.is_file()}
+    files = {path.name: sha256_now(path) for path in sorted(folder.iterdir()) if path.is_file()}
     for name in files:
         sync(folder / name)
     (folder / MANIFEST).write_text(json.dumps({"sha256": files}, indent=2) + "\n")
@@ -44,7 +45,7 @@ def damage_of(folder: Path) -> str | None:
         if not isinstance(files, Mapping) or not files:
             return f"has a {MANIFEST} that names no files"
         for name, digest in files.items():
-            if _sha256(folder / name) != digest:
+            if sha256_now(folder / name) != digest:
                 return f"has another {name} than was written"
     except FileNotFoundError as error:
         return f"has no {Path(error.filename).name}"
@@ -85,8 +86,3 @@ def set_aside(folder: Path, damage: str) -> None:
         else:
             said = f"{said}: set aside as {place.name}, to be run again"
         print(said, file=sys.stderr)
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as content:
-        return hashlib.file_digest(content, "sha256").hexdigest()

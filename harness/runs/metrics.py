@@ -25,10 +25,15 @@ NESTED = ("by.", "decisions.")
 
 def check_shown(shows: Sequence[str], *, drawn: bool) -> None:
     """Raise ValueError for a figure that no run has; where costs are `drawn` it has intervals."""
-    ends = [f"uncertainty.{name}.{end}" for name in FIGURES for end in ("low", "high")]
+    ends = [end for name in FIGURES for end in span_of(name)]
     known = dict.fromkeys((*FIGURES, *(ends if drawn else ())))
     if unknown := [name for name in shows if name not in known and not name.startswith(NESTED)]:
         raise ValueError(unknown_name("figure of a run", unknown[0], known))
+
+
+def span_of(figure: str) -> tuple[str, str]:
+    """Columns with the ends of a figure's interval, where costs were drawn."""
+    return f"uncertainty.{figure}.low", f"uncertainty.{figure}.high"
 
 
 CLASSES = ("service", "tenant", "kind")
@@ -172,10 +177,12 @@ def offline_figures(
     decision_s: Mapping[str, list[float]],
     cut_off_s: float | None = None,
 ) -> dict[str, float]:
-    """Inference time (last finish), extra time (wall-clock seconds of planning), and their sum.
-
-    Where the run was cut off, inference took that long at least.
-    """
-    inference_s = float(requests["finished_s"].max()) if cut_off_s is None else cut_off_s
+    """Inference time (last finish), extra time (wall-clock seconds of planning), and their sum."""
+    ends_s = inference_s(requests, cut_off_s)
     extra_s = float(sum(decision_s.get("place", [])))
-    return {"inference_s": inference_s, "extra_s": extra_s, "end_to_end_s": inference_s + extra_s}
+    return {"inference_s": ends_s, "extra_s": extra_s, "end_to_end_s": ends_s + extra_s}
+
+
+def inference_s(requests: pd.DataFrame, cut_off_s: float | None) -> float:
+    """When the last request finished; where the run was cut off, it took that long at least."""
+    return float(requests["finished_s"].max()) if cut_off_s is None else cut_off_s

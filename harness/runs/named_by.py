@@ -50,8 +50,7 @@ class NamedBy:
                 "the program was edited after the command began: this process has loaded "
                 f"{source_digest()}, the run is named by {self.code}; give the command again"
             )
-        on_disk = {name: digest for name, digest in self.files.items() if "://" not in name}
-        if names := inputs.changed({**inputs.PROGRAM, **on_disk}):
+        if names := inputs.changed({**inputs.PROGRAM, **self.files}):
             more = f" and {len(names) - 1} more" if len(names) > 1 else ""
             raise Changed(
                 f"{names[0]}{more} changed after the command began, so nobody could say what the "

@@ -20,7 +20,7 @@ def modules_of(node: object) -> dict[str, str]:
     others unless they are installed, whose versions say what they are. The program is left out.
     """
     files: dict[str, Path] = {}
-    to_do = [module for name in _targets(node) for module in _behind(name)]
+    to_do = [module for name in targets(node) for module in _behind(name)]
     while to_do:
         module = to_do.pop()
         path = _file_of(module)
@@ -31,16 +31,16 @@ def modules_of(node: object) -> dict[str, str]:
     return {inputs.name_of(path): inputs.sha256_imported(path) for path in files.values()}
 
 
-def _targets(node: object) -> Iterator[str]:
-    """Names of classes, at any depth."""
+def targets(node: object) -> Iterator[str]:
+    """Classes that a configuration names, at any depth."""
     if isinstance(node, Mapping):
         if TARGET in node:
             yield str(node[TARGET])
         for value in node.values():
-            yield from _targets(value)
+            yield from targets(value)
     elif isinstance(node, list | tuple):
         for value in node:
-            yield from _targets(value)
+            yield from targets(value)
 
 
 @cache

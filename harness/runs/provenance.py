@@ -34,19 +34,16 @@ def provenance(
     costs: Mapping[str, object] | None = None,
     datasets: Mapping[str, str] | None = None,
     engine: str = "simulated",
-    rests_on: Mapping[str, object] | None = None,
 ) -> dict[str, object]:
     """What `provenance.json` holds, at the end of a run.
 
     `started_s` is `time.time()` at its start. `costs` says what its seconds rest on: `profile`
     (name) and `fit_error` (relative, 0.05 = 5%). `datasets` maps names to SHA-256 digests;
-    `engine` says whether its seconds are simulated or measured, and on what; `rests_on` what the
-    run is named by beside its configuration.
+    `engine` says whether its seconds are simulated or measured, and on what. The commit, and what
+    the run is named by, are added by who writes it: a node of a cluster has no repository.
     """
     return {
         "code": source_digest(),
-        "rests_on": dict(rests_on or {}),
-        "git": git_state(),
         "packages": _packages(),
         "installed": installed(),
         "machine": machine(),

@@ -1,6 +1,6 @@
 """Where generated things go: below results/local, unless they are being published.
 
-What is published (figures, verdicts, ranges, measurements) is tracked by git, and README and its
+What is published (figures, verdicts, measurements) is tracked by git, and README and its
 pages show it. A command writes it only with `--publish`; `make publish` makes all that follows from
 runs. What a run here makes goes below results/local, which git ignores.
 """
@@ -21,7 +21,7 @@ def add_publish(parser: argparse.ArgumentParser) -> None:
 
 
 def place(kind: str, *, publish: bool, results: Path = RESULTS) -> Path:
-    """Folder of generated things of a kind: figures, claims, ranges ..."""
+    """Folder of generated things of a kind: figures, claims ..."""
     return results / kind if publish else results / LOCAL / kind
 
 

@@ -147,12 +147,19 @@ def current(summaries: pd.DataFrame, variant: str = "paper") -> pd.DataFrame:
 
     Older programs' runs are left out.
     """
-    if summaries.empty:
-        return summaries
-    newest = summaries.sort_values("started", kind="stable")["code"].iloc[-1]
-    rows: pd.DataFrame = summaries[summaries["code"] == newest]
+    rows = of_newest_program(summaries)
     if "config.variant" in rows:
         rows = rows[rows["config.variant"] == variant]
+    return rows
+
+
+def of_newest_program(summaries: pd.DataFrame) -> pd.DataFrame:
+    """The rows made by the program that made the newest run."""
+    if summaries.empty:
+        return summaries
+    programs = summaries[["started", "code"]].sort_values("started", kind="stable")["code"]
+    newest = programs.iloc[-1]
+    rows: pd.DataFrame = summaries[summaries["code"] == newest]
     return rows
 
 

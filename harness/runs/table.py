@@ -11,6 +11,7 @@ from rich.measure import Measurement
 from rich.table import Table
 
 from harness.runs.basis import outside_note
+from harness.runs.metrics import span_of
 
 SYSTEM = "config.system.name"
 FAILED = "failed"
@@ -127,7 +128,7 @@ def as_table(
     axis = str(compare["axis"]) if compare else "system"
     places = _places(rows, settings, axis)
     keys = list(places.columns)
-    spans = [span for figure in shows for span in _span(figure) if span in rows]
+    spans = [span for figure in shows for span in span_of(figure) if span in rows]
     figures = rows[[*shows, *spans]].astype(float)
     frame = pd.concat([places, figures, _failed(rows).rename(FAILED)], axis=1)
     grouped = frame.groupby(keys, sort=False, dropna=False)
@@ -152,11 +153,6 @@ def as_table(
     for line in zip(*(cells for _, cells in columns), strict=True):
         table.add_row(*line)
     return table
-
-
-def _span(figure: str) -> tuple[str, str]:
-    """Columns with the ends of a figure's interval, where it was drawn."""
-    return f"uncertainty.{figure}.low", f"uncertainty.{figure}.high"
 
 
 def _places(
@@ -200,8 +196,8 @@ def _figures(
         digits = DIGITS.get(figure, 1)
         name = FIGURES.get(figure, figure.replace("_", " "))
         columns.append((name, [_number(value, digits) for value in means[figure]]))
-        if all(span in means for span in _span(figure)):
-            ends = zip(*(means[span] for span in _span(figure)), strict=True)
+        if all(span in means for span in span_of(figure)):
+            ends = zip(*(means[span] for span in span_of(figure)), strict=True)
             cells = [f"{_number(low, digits)} to {_number(high, digits)}" for low, high in ends]
             columns.append(("95% by cost error", cells))
         if reference is not None and figure in COMPARED:

@@ -29,8 +29,8 @@ def outside_share(
 
     `iterations` has a row for every run of equal ones, whose contexts grow by a token each;
     `ranges` has the smallest and largest measured value by quantity, of a service at a degree. NaN
-    where the iterations, or what they cost, are not known: of groups that a policy decides batch
-    by batch, of several services, and of measured seconds.
+    where the iterations, or what they cost, are not known: where they were not logged, of groups
+    of several services, and of measured seconds.
     """
     if iterations is None:
         return np.nan

@@ -150,8 +150,8 @@ class Deployer:
         for live, missing in starting:
             live.loads_from_s = self.state.now_s
             has_loaded = self.loads_first and live.loads_from_s == 0
-            load_s = self._load_s(missing, live.group.tensor_parallel, replicas)
-            load_s = 0.0 if has_loaded else load_s
+            degree = live.group.tensor_parallel
+            load_s = 0.0 if has_loaded else self._load_s(missing, degree, replicas)
             live.ready_s = live.loads_from_s + load_s
             self.timeline.add(live.ready_s, Kind.GROUP_READY, live)
 

@@ -1,4 +1,4 @@
-"""When a placement is asked on the virtual clock, and how long a run may go on without progress."""
+"""When a placement is asked on the virtual clock."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field

@@ -4,9 +4,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from huggingface_hub import try_to_load_from_cache
-from huggingface_hub.errors import HFValidationError
-
 from harness import inputs
 from harness.costs.model_config import is_config
 from harness.costs.model_facts import model_of
@@ -93,16 +90,5 @@ class VllmOptions:
 
 
 def model_files(model: str) -> dict[str, str]:
-    """sha256, by name, of the files of a model: a folder, or a name that the hub knows.
-
-    One of the hub is known by the revision of the copy that is here. Without a copy nothing is
-    known, and a run that fetches one is not found again.
-    """
-    folder = Path(model)
-    if folder.is_dir():
-        return inputs.digests(path for path in sorted(folder.rglob("*")) if path.is_file())
-    try:
-        config = try_to_load_from_cache(model, "config.json")
-    except HFValidationError:
-        config = None
-    return {f"hub://{model}": Path(config).parent.name if isinstance(config, str) else "no copy"}
+    """sha256, by name, of the files in the folder of a model."""
+    return inputs.digests(path for path in sorted(Path(model).rglob("*")) if path.is_file())

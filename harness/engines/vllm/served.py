@@ -30,7 +30,7 @@ from harness.interface.entities import (
     ServiceId,
 )
 from harness.interface.events import Arrived, Event, Finished, Iterated, Moved, Predicted
-from harness.interface.filling import in_priority_order, is_decode
+from harness.interface.filling import by_key, is_decode
 from harness.interface.kv_ledger import KvLedger
 from harness.interface.policies import Capability, SchedulingPolicy
 from harness.interface.tables import RequestTable
@@ -248,8 +248,10 @@ class ServedGroup:
     def _in_order(self, priority_order: PriorityOrder) -> list[RequestView]:
         """Requests by key, then id; keys that do not move change with arrivals and predictions."""
         if self._order is None or self._order[0] is not priority_order:
-            order = in_priority_order(self, priority_order)
-            if isinstance(priority_order.keys(self.table), MovingKey):
+            table = self.table
+            key = priority_order.keys(table)
+            order = by_key(self, table, key)
+            if isinstance(key, MovingKey):
                 return order
             self._order = (priority_order, order)
         elif len(self._order[1]) > len(self._members):

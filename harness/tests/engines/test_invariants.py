@@ -28,6 +28,7 @@ from harness.interface.events import Arrived, Event, Finished, Iterated
 from harness.interface.policies import Capability, SchedulingPolicy
 from harness.interface.views import GroupView
 from harness.paths import ROOT
+from harness.tests.support.loads import Load, loads
 from harness.tests.support.serving import SERVICE, LinearCosts, rule, serve, workload
 from harness.verify.estimates import area_under_number_s
 from harness.workloads.workload import Workload
@@ -39,7 +40,6 @@ RULES = {
     "spare": rule(chunked_prefill=True, max_num_seqs=8, tokens=40, spare=0.02),
 }
 LOAD_S = 0.25
-Load = tuple[list[int], list[int], list[float]]
 
 
 def _policy(name: str) -> SchedulingPolicy:
@@ -53,17 +53,6 @@ def _policy(name: str) -> SchedulingPolicy:
 
 
 EVERY = pytest.mark.parametrize("name", [*RULES, *policies()])
-
-
-@st.composite
-def loads(draw: st.DrawFn) -> Load:
-    """Prompts, outputs and arrivals of up to 24 requests, in bursts and gaps."""
-    count = draw(st.integers(1, 24))
-    prompts = draw(st.lists(st.integers(1, 90), min_size=count, max_size=count))
-    outputs = draw(st.lists(st.integers(1, 60), min_size=count, max_size=count))
-    gaps = st.sampled_from([0.0, 0.0, 0.0031, 0.0507, 0.7013])
-    gaps_s = draw(st.lists(gaps, min_size=count, max_size=count))
-    return prompts, outputs, np.cumsum(gaps_s).tolist()
 
 
 @dataclass
@@ -170,7 +159,7 @@ def _assert_work_conserving(recorder: Recorder) -> None:
 
 
 @EVERY
-@given(load=loads(), blocks=st.sampled_from([12, 17, 30, 200]))
+@given(load=loads(24, 60), blocks=st.sampled_from([12, 17, 30, 200]))
 @settings(max_examples=12, deadline=None)
 def test_a_run_in_the_open(name: str, load: Load, blocks: int) -> None:
     """KV, tokens and seconds add up batch by batch."""
@@ -194,7 +183,7 @@ def test_a_run_in_the_open(name: str, load: Load, blocks: int) -> None:
 
 
 @EVERY
-@given(load=loads(), blocks=st.sampled_from([12, 17, 30, 200]))
+@given(load=loads(24, 60), blocks=st.sampled_from([12, 17, 30, 200]))
 @settings(max_examples=25, deadline=None)
 def test_a_run_with_fast_forward(name: str, load: Load, blocks: int) -> None:
     """The same from outside: events, request table, busy intervals and log of iterations."""

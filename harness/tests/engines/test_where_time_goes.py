@@ -20,6 +20,7 @@ from harness.interface.entities import RequestId
 from harness.interface.events import Event, Iterated
 from harness.interface.policies import Capability, SchedulingPolicy
 from harness.interface.views import GroupView
+from harness.tests.support.loads import Load, loads
 from harness.tests.support.policies import RULES, Paused, Reserving, Srpt, SteadyFcfs
 from harness.tests.support.serving import LinearCosts, serve, workload
 
@@ -34,7 +35,6 @@ POLICIES: dict[str, Callable[[], SchedulingPolicy]] = {
 }
 USE = list(LOG_COLUMNS[LOG_COLUMNS.index("held_tokens") :])
 Seconds = defaultdict[RequestId, float]
-Load = tuple[list[int], list[int], list[float]]
 
 
 def _none() -> Seconds:
@@ -88,17 +88,6 @@ class Witness:
         )
 
 
-@st.composite
-def loads(draw: st.DrawFn) -> Load:
-    """Prompts, outputs and arrivals of up to 24 requests, in bursts and gaps."""
-    count = draw(st.integers(1, 24))
-    prompts = draw(st.lists(st.integers(1, 90), min_size=count, max_size=count))
-    outputs = draw(st.lists(st.integers(1, 60), min_size=count, max_size=count))
-    gaps = st.sampled_from([0.0, 0.0, 0.0031, 0.0507, 0.7013])
-    gaps_s = draw(st.lists(gaps, min_size=count, max_size=count))
-    return prompts, outputs, np.cumsum(gaps_s).tolist()
-
-
 def _served(load: Load, policy: SchedulingPolicy, blocks: int, *, fast: bool) -> Recorder:
     return serve(
         workload(*load),
@@ -113,7 +102,7 @@ def _served(load: Load, policy: SchedulingPolicy, blocks: int, *, fast: bool) ->
 
 
 @pytest.mark.parametrize("name", POLICIES)
-@given(load=loads(), blocks=st.sampled_from([12, 17, 200]))
+@given(load=loads(24, 60), blocks=st.sampled_from([12, 17, 200]))
 @settings(max_examples=12, deadline=None)
 def test_seconds_add_up_to_the_completion_time(name: str, load: Load, blocks: int) -> None:
     """As a witness counts them who is asked at every iteration; fast-forward changes none."""
@@ -130,7 +119,7 @@ def test_seconds_add_up_to_the_completion_time(name: str, load: Load, blocks: in
 
 
 @pytest.mark.parametrize("name", POLICIES)
-@given(load=loads(), blocks=st.sampled_from([12, 17, 200]))
+@given(load=loads(24, 60), blocks=st.sampled_from([12, 17, 200]))
 @settings(max_examples=12, deadline=None)
 def test_kv_and_requests_of_every_iteration(name: str, load: Load, blocks: int) -> None:
     """Compiled runs begin with what the iteration in the open has at that time."""

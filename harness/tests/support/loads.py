@@ -11,11 +11,11 @@ Load = tuple[list[int], list[int], list[float]]
 
 
 @st.composite
-def loads(draw: st.DrawFn, most: int = 30) -> Load:
-    """Prompts, outputs and arrivals of up to `most` requests, in bursts and gaps."""
+def loads(draw: st.DrawFn, most: int = 30, longest: int = 70) -> Load:
+    """Up to `most` requests in bursts and gaps: prompts, outputs up to `longest`, arrivals."""
     count = draw(st.integers(1, most))
     prompts = draw(st.lists(st.integers(1, 90), min_size=count, max_size=count))
-    outputs = draw(st.lists(st.integers(1, 70), min_size=count, max_size=count))
+    outputs = draw(st.lists(st.integers(1, longest), min_size=count, max_size=count))
     gaps = draw(
         st.lists(
             st.sampled_from([0.0, 0.0, 0.0031, 0.0507, 0.7013]), min_size=count, max_size=count

@@ -13,13 +13,8 @@ from harness.engines.simulator.fast.arrays import (
     ReplicaArrays,
     ReplicaRule,
 )
-from harness.engines.simulator.fast.heaps import (
-    pop_waiting,
-)
-from harness.engines.simulator.fast.holders import (
-    preempt_last,
-    start,
-)
+from harness.engines.simulator.fast.heaps import pop_waiting
+from harness.engines.simulator.fast.holders import preempt_last, start
 from harness.engines.simulator.fast.kv import taken
 from harness.engines.state import RequestArrays
 

@@ -1,4 +1,4 @@
-"""Compiled stepping of a replica: what `draft.fill` means, many iterations at once.
+"""Compiled stepping of a replica: what `ask.one_batch` means, many iterations at once.
 
 An iteration begins (requests admitted or preempted, blocks taken, duration known) and ends (tokens
 produced). One that would end after the horizon stays in flight, so that whoever looks at the

@@ -182,11 +182,18 @@ def _iterations(requests: RequestArrays, replica: ReplicaArrays, rule: ReplicaRu
 def _later_s(table: IterationTable, requests: RequestArrays, replica: ReplicaArrays) -> float:
     """Seconds of all iterations after the first: decodes of a batch that nobody leaves."""
     counts = replica.counts
+    context, longest = _sum_later(requests, replica)
+    return decode_run_seconds(table, counts[PARTIAL], context, longest, counts[BATCH] - 1)
+
+
+@inlined
+def _sum_later(requests: RequestArrays, replica: ReplicaArrays) -> tuple[int, int]:
+    """Sum and longest of the contexts in a batch's second iteration, where all decode."""
     context = longest = 0
-    for i in range(counts[PARTIAL]):
+    for i in range(replica.counts[PARTIAL]):
         total = requests.kv[replica.partial[i]] + replica.chunk[i] + 1
         context, longest = context + total, max(longest, total)
-    return decode_run_seconds(table, counts[PARTIAL], context, longest, counts[BATCH] - 1)
+    return context, longest
 
 
 @inlined
@@ -233,10 +240,7 @@ def _write_later(requests: RequestArrays, replica: ReplicaArrays) -> None:
     log[row, LOG_ITERATIONS] = counts[BATCH] - 1
     for i in range(WORKS):
         log[row, LOG_WORK + i] = 0.0
-    context = longest = 0
-    for i in range(counts[PARTIAL]):
-        total = requests.kv[replica.partial[i]] + replica.chunk[i] + 1
-        context, longest = context + total, max(longest, total)
+    context, longest = _sum_later(requests, replica)
     log[row, LOG_DECODES], log[row, LOG_CONTEXT] = counts[PARTIAL], context
     log[row, LOG_LONGEST] = longest
     for column in range(LOG_USE, log.shape[1]):

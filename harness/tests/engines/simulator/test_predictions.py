@@ -3,25 +3,18 @@
 from typing import ClassVar
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from harness.engines.recorder import Recorder
-from harness.interface.entities import (
-    LengthPrediction,
-    Request,
-)
+from harness.interface.entities import LengthPrediction, Request
 from harness.interface.events import Predicted
 from harness.interface.tables import RequestTable
 from harness.tests.support.policies import ShortestFirst, some_load
-from harness.tests.support.serving import (
-    FlatCosts,
-    LinearCosts,
-    serve,
-    workload,
-)
+from harness.tests.support.serving import FlatCosts, LinearCosts, serve, workload
 from harness.workloads.workload import Workload
 
 
@@ -83,6 +76,23 @@ def test_a_prediction_without_latency_is_there_at_arrival(fast: bool) -> None:
     assert frame["finished_s"].tolist() == [6.0, 4.5, 3.5]
 
 
+def _on_and_off(
+    seed: int, seconds: float, policy: ShortestFirst, *, blocks: int
+) -> list[pd.DataFrame]:
+    """What becomes of 30 requests with fast-forward and without; the policy keeps no state."""
+    load = some_load(seed, count=30, services=1)
+    return [
+        serve(
+            load,
+            policy,
+            costs=LinearCosts(blocks=blocks),
+            fast_forward=fast,
+            predictor=Oracle(load, seconds),
+        ).requests
+        for fast in (True, False)
+    ]
+
+
 @pytest.mark.parametrize("chunked_prefill", [True, False])
 @given(seed=st.integers(0, 10**6), seconds=st.sampled_from([0.0, 0.0123, 0.371]))
 @settings(max_examples=20, deadline=None)
@@ -90,17 +100,8 @@ def test_predicted_order_is_the_same_in_the_open(
     chunked_prefill: bool, seed: int, seconds: float
 ) -> None:
     """Fast-forward on and off, while predictions reorder the queue."""
-    load = some_load(seed, 30, 1)
-    on, off = (
-        serve(
-            load,
-            ShortestFirst(chunked_prefill=chunked_prefill, max_num_seqs=4),
-            costs=LinearCosts(blocks=20),
-            fast_forward=fast,
-            predictor=Oracle(load, seconds),
-        ).requests
-        for fast in (True, False)
-    )
+    policy = ShortestFirst(chunked_prefill=chunked_prefill, max_num_seqs=4)
+    on, off = _on_and_off(seed, seconds, policy, blocks=20)
     assert on["preemptions"].tolist() == off["preemptions"].tolist()
     np.testing.assert_allclose(on["finished_s"], off["finished_s"], rtol=1e-9)
 
@@ -118,17 +119,8 @@ class ByPrediction(ShortestFirst):
 @settings(max_examples=15, deadline=None)
 def test_a_key_that_is_not_known_yet(chunked_prefill: bool, seed: int, seconds: float) -> None:
     """Compiled and in the open: who is not predicted comes last, by id."""
-    load = some_load(seed, count=30, services=1)
-    on, off = (
-        serve(
-            load,
-            ByPrediction(chunked_prefill=chunked_prefill, max_num_seqs=3),
-            costs=LinearCosts(blocks=30),
-            fast_forward=fast,
-            predictor=Oracle(load, seconds),
-        ).requests
-        for fast in (True, False)
-    )
+    policy = ByPrediction(chunked_prefill=chunked_prefill, max_num_seqs=3)
+    on, off = _on_and_off(seed, seconds, policy, blocks=30)
     np.testing.assert_array_equal(on["preemptions"], off["preemptions"])
     times = ["started_s", "finished_s", "preempted_s"]
     np.testing.assert_allclose(on[times], off[times], rtol=1e-9)

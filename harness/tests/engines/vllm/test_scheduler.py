@@ -155,12 +155,12 @@ def test_who_is_given_up_from_outside_holds_nothing(attached: bool) -> None:
     for _ in range(3):
         bench.step()
     bench.scheduler.finish_requests(["r0", "r2"], RequestStatus.FINISHED_ABORTED)
-    ledger = bench.scheduler.served.kv
-    assert list(bench.scheduler.served.requests) == [1]
-    assert ledger.held_tokens(SERVICE) == ledger.holding(RequestId(1)) > 0
+    served = bench.scheduler.served
+    assert list(served.requests) == [1]
+    assert served.kv.held_tokens(SERVICE) == served.kv.holding(RequestId(1)) > 0
     assert sum(isinstance(e, Finished) for e in policy.heard) == (0 if attached else 2)
     bench.drain()
-    assert ledger.held_tokens(SERVICE) == 0
+    assert served.kv.held_tokens(SERVICE) == 0
     assert bench.scheduler.kv_cache_manager.block_pool.get_num_free_blocks() == bench.blocks
 
 
