@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import inf
 from typing import Protocol
 
 from harness.engines.recorder import Recorder
@@ -75,3 +76,9 @@ def refuse_horizon(horizon_s: float | None) -> None:
     """Raise ValueError where a run would end before it begins."""
     if horizon_s is not None and not horizon_s > 0:
         raise ValueError(f"engine.horizon_s is {horizon_s}, it must be above 0")
+
+
+def refuse_hand_over(hand_over_s: float) -> None:
+    """Raise ValueError where answers would be there before they are given, or never."""
+    if not 0 <= hand_over_s < inf:
+        raise ValueError(f"engine.hand_over_s is {hand_over_s}, it must be 0 or more")

@@ -136,8 +136,8 @@ class Lifecycle:
                 drained.append(service)
         return drained
 
-    def released(self, answered: Ints) -> list[int]:
-        """Calls that waited for these alone and arrive now.
+    def released(self, answered: Ints, *, after_s: float = 0.0) -> list[int]:
+        """Calls that waited for these alone and arrive `after_s` from now.
 
         One that has an arrival already is in its group: a replica has seen to it.
         """
@@ -149,7 +149,7 @@ class Lifecycle:
                 if self.graph.chain[request] != NOBODY:
                     self._follow(request, call, is_there=is_there)
                 if waits[call] == 0 and not is_there:
-                    arrival_s[call] = self.state.now_s
+                    arrival_s[call] = self.state.now_s + after_s
                     come.append(call)
         return come
 

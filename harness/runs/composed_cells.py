@@ -70,7 +70,8 @@ class Matrix:
         # The program of a paper's authors leaves nothing open.
         may_vary = config.vary if config.variant == "paper" else {}
         matrix, self._vary = (_but(plainly(node), given) for node in (config.matrix, may_vary))
-        skip, vary_at = plainly(config.skip), _but(plainly(config.vary_at), given)
+        skip = plainly(config.skip)
+        vary_at = [_but(pattern, given) for pattern in plainly(config.vary_at)]
         self.places = list(places(matrix, skip=skip, vary=self._vary, vary_at=vary_at))
 
     def config_at(self, place: Place) -> dict[str, Any] | None:
@@ -149,7 +150,8 @@ class Matrix:
 
 def _one_cell(config: DictConfig) -> DictConfig:
     """Without what says which cells there are: that need not be copied for each of them."""
-    for key in ("matrix", "vary", "vary_at", "compare"):
+    for key in ("matrix", "vary", "compare"):
         config[key] = {}
-    config.skip = []
+    for key in ("skip", "vary_at"):
+        config[key] = []
     return config

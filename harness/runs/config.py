@@ -92,8 +92,8 @@ class RunConfig:
     """Cells of the matrix that say nothing: axis -> values, all of which a cell has."""
     vary: dict[str, Any] = field(default_factory=dict)
     """What a paper leaves open: key -> further values, each on its own with all else as it is."""
-    vary_at: dict[str, Any] = field(default_factory=dict)
-    """Axis -> those of its values at which `vary` is run; all of them where it is not named."""
+    vary_at: list[Any] = field(default_factory=list)
+    """Cells of the matrix at which `vary` is run, as in `skip`; all of them if none is named."""
     compare: dict[str, Any] = field(default_factory=dict)
     """`axis` and the `reference` value on it that the printed table normalises by."""
     shows: list[str] = field(default_factory=list)
@@ -183,7 +183,8 @@ def check(plain: Mapping[str, Any]) -> None:
     _check_results(plain["results"])
     _check_axes(plain["matrix"], plain["vary"], plain["compare"], plain["skip"])
     _check_matrix(plain["matrix"], plain["compare"])
-    _check_skip(plain["skip"], plain["matrix"])
+    for key in ("skip", "vary_at"):
+        _check_patterns(key, plain[key], plain["matrix"])
     _check_vary(plain["vary"], plain["vary_at"], plain["matrix"])
 
 
@@ -245,31 +246,29 @@ def _check_matrix(matrix: Mapping[str, Any], compare: Mapping[str, Any]) -> None
         raise ValueError(f"compare.reference={reference} is none of matrix.{axis}={matrix[axis]}")
 
 
-def _check_skip(patterns: Sequence[object], matrix: Mapping[str, object]) -> None:
+def _check_patterns(key: str, patterns: Sequence[object], matrix: Mapping[str, object]) -> None:
     for pattern in patterns:
         if not isinstance(pattern, Mapping) or not pattern:
             raise ValueError(
-                f"skip holds {pattern}, which is not axes of the matrix with lists of values"
+                f"{key} holds {pattern}, which is not axes of the matrix with lists of values"
             )
         for axis, values in pattern.items():
             if axis not in matrix:
                 raise ValueError(unknown_name("axis of the matrix", str(axis), matrix))
-            if not isinstance(values, list):
-                raise ValueError(f"skip.{axis}={values} is not a list of values")
+            if not isinstance(values, list) or not values:
+                raise ValueError(f"{key}.{axis}={values} is not a list of values")
 
 
 def _check_vary(
-    vary: Mapping[str, object], at: Mapping[str, object], matrix: Mapping[str, Sequence[object]]
+    vary: Mapping[str, object],
+    at: Sequence[Mapping[str, Sequence[object]]],
+    matrix: Mapping[str, Sequence[object]],
 ) -> None:
     for key, values in vary.items():
         if not isinstance(values, list) or not values:
             raise ValueError(f"vary.{key}={values} is not a list of values")
         if key in matrix:
             raise ValueError(f"vary.{key}={values}, but {key} is an axis of the matrix already")
-    for axis, values in at.items():
-        if axis not in matrix:
-            raise ValueError(unknown_name("axis of the matrix", axis, matrix))
-        if not isinstance(values, list) or not values:
-            raise ValueError(f"vary_at.{axis}={values} is not a list of values")
+    for axis, values in (item for pattern in at for item in pattern.items()):
         if lost := [value for value in values if value not in matrix[axis]]:
             raise ValueError(f"vary_at.{axis}={values}: the matrix has no {axis}={lost[0]}")

@@ -23,29 +23,25 @@ def combinations_of(matrix: Axes) -> Iterator[dict[str, object]]:
         yield dict(zip(matrix, values, strict=True))
 
 
-def places(matrix: Axes, *, skip: Sequence[Axes], vary: Axes, vary_at: Axes) -> Iterator[Place]:
+def places(
+    matrix: Axes, *, skip: Sequence[Axes], vary: Axes, vary_at: Sequence[Axes]
+) -> Iterator[Place]:
     """Every cell but those to skip: the matrix's own, then of each varied key its further values.
 
-    Variations are run at the values of `vary_at` alone, on the axes that it names.
+    Variations are run where one of the patterns of `vary_at` fits, everywhere if there is none.
     """
-    own = [Place(setting) for setting in combinations_of(matrix) if not _skipped(setting, skip)]
+    own = [Place(setting) for setting in combinations_of(matrix) if not _fits(setting, skip)]
     yield from own
-    there = [place for place in own if _fits(place.setting, vary_at, absent=True)]
+    there = [place for place in own if not vary_at or _fits(place.setting, vary_at)]
     for key, values in vary.items():
         for value in values:
             for place in there:
                 yield replace(place, setting={**place.setting, key: value}, varied=key)
 
 
-def _skipped(setting: Setting, skip: Sequence[Axes]) -> bool:
-    return any(_fits(setting, pattern, absent=False) for pattern in skip)
-
-
-def _fits(setting: Setting, pattern: Axes, *, absent: bool) -> bool:
-    """Whether a cell has one of the values of a pattern on each of its axes.
-
-    `absent` says what to make of an axis that the cell is not on.
-    """
-    return all(
-        setting[axis] in values if axis in setting else absent for axis, values in pattern.items()
+def _fits(setting: Setting, patterns: Sequence[Axes]) -> bool:
+    """Whether a cell has, on every axis of one of the patterns, one of its values."""
+    return any(
+        all(axis in setting and setting[axis] in values for axis, values in pattern.items())
+        for pattern in patterns
     )

@@ -69,7 +69,7 @@ SLOTS = "policy.rule.max_num_seqs"
 
 
 def test_a_key_is_varied_beside_the_matrix() -> None:
-    cells = cells_of(*VARY, f"+vary={{{SLOTS}:[64,32]}}", "+vary_at={seed:[1]}")
+    cells = cells_of(*VARY, f"+vary={{{SLOTS}:[64,32]}}", "+vary_at=[{seed:[1]}]")
     own, varied = cells[:4], cells[4:]
     assert [cell.varied for cell in own] == [""] * 4
     assert [cell.setting for cell in varied] == [
@@ -113,12 +113,12 @@ def test_what_a_cell_has_already_or_cannot_have_is_no_variation() -> None:
             ["+vary={policy.rule.slots:[2]}"],
             "vary.policy.rule.slots: every cell has 2 already, or none has such a key",
         ),
-        (["+vary_at={sed:[1]}"], "No axis of the matrix is called 'sed'; known: ."),
+        (["+vary_at=[{sed:[1]}]"], "No axis of the matrix is called 'sed'; known: ."),
         (
-            ["+matrix={seed:[0,1]}", "+vary_at={seed:[2]}"],
+            ["+matrix={seed:[0,1]}", "+vary_at=[{seed:[2]}]"],
             "vary_at.seed=[2]: the matrix has no seed=2",
         ),
-        (["+matrix={seed:[0]}", "+vary_at={seed:[]}"], "vary_at.seed=[] is not a list of values"),
+        (["+matrix={seed:[0]}", "+vary_at=[{seed:[]}]"], "vary_at.seed=[] is not a list of values"),
     ],
 )
 def test_a_variation_that_says_nothing_is_refused(words: list[str], said: str) -> None:

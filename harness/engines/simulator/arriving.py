@@ -8,7 +8,7 @@ import numpy as np
 from harness.engines.lifecycle import Lifecycle
 from harness.engines.simulator.group import LiveGroup
 from harness.engines.simulator.timeline import Kind, Timeline
-from harness.engines.state import Floats
+from harness.engines.state import Floats, Ints
 from harness.interface.entities import GroupId
 from harness.interface.events import Event, Predicted
 from harness.interface.policies import Capability, LengthPredictor
@@ -18,7 +18,8 @@ from harness.interface.policies import Capability, LengthPredictor
 class Arrivals:
     """Hands requests out at their time, and asks the predictor about them.
 
-    `are_heard` says whether anybody learns from events. `come` counts the requests that wait for
+    `are_heard` says whether anybody learns from events, `hand_over_s` how long after an answer the
+    calls come that waited for it. `come` counts the requests that wait for
     nobody and have been handed out, `released` has those whose last answer has just come, `fresh`
     those whose predictions have. `foretold` has the predictions of requests handed out ahead of
     time that take a while: they are known when `Predicted.now_s` has come.
@@ -29,6 +30,7 @@ class Arrivals:
     timeline: Timeline
     fast_forward: bool
     are_heard: bool
+    hand_over_s: float
     tell: Callable[[Event], None]
     root_s: Floats = field(init=False)
     come: int = 0
@@ -46,11 +48,23 @@ class Arrivals:
         return float(self.root_s[self.come]) if self.come < len(self.root_s) else np.inf
 
     @property
-    def are_unheard(self) -> bool:
-        """Whether nobody learns from arrivals, and none of them is yet to be predicted."""
+    def come_unheard(self) -> bool:
+        """Whether calls come with the answers that they waited for, and nobody learns of it.
+
+        Nor is any of them yet to be predicted.
+        """
         predictor = self.lifecycle.system.predictor
         is_known = predictor is None or predictor.foresees
-        return is_known and not self.are_heard
+        return is_known and not self.are_heard and not self.hand_over_s
+
+    def release(self, answered: Ints) -> None:
+        """Calls that waited for these alone come, at once or when the answers are handed over."""
+        come = self.lifecycle.released(answered, after_s=self.hand_over_s)
+        if come and self.hand_over_s:
+            at_s = self.lifecycle.state.now_s + self.hand_over_s
+            self.timeline.add(at_s, Kind.ARRIVAL, come)
+        else:
+            self.released += come
 
     def hand_out(self) -> None:
         """Dispatch every request that has arrived, and those to come if nobody can tell."""

@@ -11,7 +11,7 @@ from typing import ClassVar
 import numpy as np
 
 from harness.costs.model import TableCosts
-from harness.engines.engine import Slots, refuse_horizon, refuse_unmet_needs
+from harness.engines.engine import Slots, refuse_hand_over, refuse_horizon, refuse_unmet_needs
 from harness.engines.frames import request_frame
 from harness.engines.lifecycle import Lifecycle
 from harness.engines.listeners import Listeners
@@ -34,8 +34,6 @@ from harness.interface.events import Finished, Iterated, Predicted
 from harness.interface.policies import Capability, System
 from harness.workloads.workload import Workload
 
-NOBODY_ENDED: Ints = np.zeros(0, np.int64)
-
 Wrap = Callable[[Stepper], GroupStepper]
 
 
@@ -45,7 +43,8 @@ class Simulator:
 
     A run ends at `horizon_s`, if that is given, with whatever is unfinished then. What deciding
     costs on its clock is `charge_decisions`: none, measured, or seconds; see `Deciding`. The clock
-    starts when the first deployment begins to load, with `loads_first` when it has.
+    starts when the first deployment begins to load, with `loads_first` when it has. Calls come
+    `hand_over_s` after the last answer that they waited for.
     """
 
     supports: ClassVar[frozenset[Capability]] = frozenset(
@@ -60,6 +59,7 @@ class Simulator:
     horizon_s: float | None = None
     charge_decisions: str | float = "none"
     loads_first: bool = False
+    hand_over_s: float = 0.0
 
     @property
     def about(self) -> str:
@@ -92,6 +92,7 @@ class Simulator:
     def run(self, workload: Workload, system: System, recorder: Recorder) -> None:
         """Serve the workload on the virtual clock. See `Engine.run`."""
         refuse_horizon(self.horizon_s)
+        refuse_hand_over(self.hand_over_s)
         refuse_unmet_needs(self, system)
         serve(self, workload, system, recorder, lambda stepper: stepper)
 
@@ -141,6 +142,7 @@ class _Run:
             timeline=self.timeline,
             fast_forward=engine.fast_forward,
             are_heard=recorder.keep_events or bool(self.subscribes),
+            hand_over_s=engine.hand_over_s,
             tell=self.told.tell,
         )
         self.progress = Progress(self.lifecycle, self.timeline, self.arrivals)
@@ -247,6 +249,8 @@ class _Run:
             self.stepper.end(subject)
         elif kind is Kind.PREDICTION and isinstance(subject, Predicted):
             self.arrivals.predicted(subject)
+        elif isinstance(subject, list):
+            self.arrivals.released += subject
         elif isinstance(subject, LiveGroup):
             if kind is Kind.GROUP_STOPS:
                 self.deployer.stopped(subject)
@@ -277,7 +281,7 @@ class _Run:
         if live.replica is None:
             decision = self.stepper.ask(live)
             if decision is not None and decision.priority_order is not None:
-                order, chains = decision.priority_order, self.arrivals.are_unheard
+                order, chains = decision.priority_order, self.arrivals.come_unheard
                 self.following.follow(live, order, chains=chains)
         elif live.inbox:
             self.following.take_in(live)
@@ -293,4 +297,4 @@ class _Run:
                 self.told.tell(Finished(finished_s, self.state.facts(request), tokens))
         self.placing.drained += self.lifecycle.answered(requests)
         if len(self.workload.edges):
-            self.arrivals.released += self.lifecycle.released(requests)
+            self.arrivals.release(requests)

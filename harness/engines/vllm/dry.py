@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 from harness import inputs
 from harness.costs.model import TableCosts
-from harness.engines.engine import Slots, refuse_horizon, refuse_unmet_needs
+from harness.engines.engine import Slots, refuse_hand_over, refuse_horizon, refuse_unmet_needs
 from harness.engines.recorder import Recorder
 from harness.engines.simulator.fast.warm_up import warm_up
 from harness.engines.simulator.flight import Flight
@@ -60,6 +60,7 @@ class VllmDry:
     horizon_s: float | None = None
     charge_decisions: str | float = "none"
     loads_first: bool = False
+    hand_over_s: float = 0.0
 
     @property
     def about(self) -> str:
@@ -92,6 +93,7 @@ class VllmDry:
     def run(self, workload: Workload, system: System, recorder: Recorder) -> None:
         """Serve the workload on the virtual clock. See `Engine.run`."""
         refuse_horizon(self.horizon_s)
+        refuse_hand_over(self.hand_over_s)
         refuse_unmet_needs(self, system)
         clockwork = Simulator(
             cluster=self.cluster,
@@ -102,6 +104,7 @@ class VllmDry:
             horizon_s=self.horizon_s,
             charge_decisions=self.charge_decisions,
             loads_first=self.loads_first,
+            hand_over_s=self.hand_over_s,
         )
         serve(clockwork, workload, system, recorder, lambda stepper: _DryStepper(stepper, self))
 

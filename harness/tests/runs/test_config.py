@@ -30,7 +30,7 @@ def plain(**changes: Any) -> dict[str, Any]:
         "matrix": {"seed": [0, 1], "policy": ["a", "b"]},
         "skip": [{"policy": ["a"], "seed": [1]}],
         "vary": {"policy.slots": [1]},
-        "vary_at": {"seed": [0]},
+        "vary_at": [{"seed": [0]}],
         "workers": 1,
         "seed": 0,
         "uncertainty_draws": 0,

@@ -19,7 +19,7 @@ def test_each_further_value_is_on_its_own() -> None:
         {"size": [1, 2, 3], "seed": [0, 1]},
         skip=[{"size": [3], "seed": [1]}],
         vary={"slots": [4, 8], "keep": [True]},
-        vary_at={"size": [1, 3]},
+        vary_at=[{"size": [1]}, {"size": [3]}],
     )
     own: list[Place] = []
     varied: list[Place] = []

@@ -210,6 +210,7 @@ def serve(
     dispatch: DispatchPolicy | None = None,
     max_num_seqs: int = 512,
     tokens: int = 8192,
+    hand_over_s: float = 0.0,
 ) -> Recorder:
     """Run a workload on the simulator and return what was recorded."""
     engine = Simulator(
@@ -218,6 +219,7 @@ def serve(
         max_num_seqs=max_num_seqs,
         max_num_batched_tokens=tokens,
         fast_forward=fast_forward,
+        hand_over_s=hand_over_s,
     )
     system = System(
         "test",
