@@ -125,8 +125,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     content = summary(measure(given.repeats))
     print(json.dumps(content, indent=1))
-    folder = published.place("fidelity_vllm", publish=given.publish)
-    published.write(folder / "starting.json", json.dumps(content, indent=1) + "\n")
+    folder = published.place("starting", publish=given.publish)
+    published.write(folder / "cpu.json", json.dumps(content, indent=1) + "\n")
     return 0
 
 

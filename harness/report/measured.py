@@ -236,3 +236,21 @@ def overhead_part(root: Path) -> str:
         ("added to scheduling, median", f"{found['vllm_policy_added_s'] * 1e6:.0f} us"),
     ]
     return table(("256 requests running", "measured"), rows)
+
+
+def starting_part(root: Path) -> str:
+    """Seconds until one engine, and until two started together, have loaded."""
+    found = read_json(root / "results" / "starting" / "cpu.json")
+    rows = [
+        (
+            f"{count} at once",
+            f"{found['mean_s'][count]:.1f} s",
+            f"{min(seconds):.1f} to {max(seconds):.1f} s",
+        )
+        for count, seconds in found["seconds"].items()
+    ]
+    rows.append(("each further replica", f"{found['further_replica_s']:.1f} s", ""))
+    what = (
+        f"engines of {found['model']}, {found['machine']['cpu']}, {found['machine']['cores']} cores"
+    )
+    return table((what, "measured", "every start"), rows)

@@ -27,6 +27,7 @@ from harness.report.measured import (
     fidelity_vllm_part,
     overhead_part,
     predictor_part,
+    starting_part,
     verify_part,
 )
 
@@ -46,6 +47,7 @@ PARTS: Mapping[str, Callable[..., str]] = {
     "fidelity-runs": fidelity_runs_part,
     "verdict-changes": verdict_changes_part,
     "overhead": overhead_part,
+    "starting": starting_part,
 }
 """By name; what else a mark says, such as a paper, is handed to the part."""
 

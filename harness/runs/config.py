@@ -7,6 +7,7 @@ the constructors they name. No field has a default here: values live in the YAML
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -174,7 +175,7 @@ def check(plain: Mapping[str, Any]) -> None:
         if (value := (plain[place] if place else plain)[name]) > most:
             raise ValueError(f"{key}={value}, it must be at most {most:,}")
     for key, limit in plain["slo"].items():
-        if limit is not None and not limit > 0:
+        if limit is not None and not 0 < limit < inf:
             raise ValueError(f"slo.{key}={limit}, it must be positive, or null for none")
     if plain["tracking"] not in MODES:
         raise ValueError(f"tracking={plain['tracking']} is none of {', '.join(MODES)}")

@@ -17,6 +17,9 @@ SYSTEM = "config.system.name"
 FAILED = "failed"
 """Columns of `read_summaries`, and one that rows of cells that failed have beside their system."""
 
+UNFINISHED = "unfinished"
+"""Summary column: requests that a run was cut off before it had answered."""
+
 NAMES = {"system": SYSTEM}
 """Summary columns of axes that are config groups."""
 
@@ -129,8 +132,9 @@ def as_table(
     places = _places(rows, settings, axis)
     keys = list(places.columns)
     spans = [span for figure in shows for span in span_of(figure) if span in rows]
-    figures = rows[[*shows, *spans]].astype(float)
-    frame = pd.concat([places, figures, _failed(rows).rename(FAILED)], axis=1)
+    left = rows.get(UNFINISHED, pd.Series(0.0, index=rows.index)).rename(UNFINISHED)
+    figures = rows[[name for name in (*shows, *spans) if name != UNFINISHED]].join(left)
+    frame = pd.concat([places, figures.astype(float), _failed(rows).rename(FAILED)], axis=1)
     grouped = frame.groupby(keys, sort=False, dropna=False)
     lost = grouped[FAILED].sum()
     means = grouped.mean().assign(**{"seeds": grouped.size() - lost, FAILED: lost}).reset_index()
@@ -144,6 +148,8 @@ def as_table(
         columns.append(("seeds", [_text(value) for value in means["seeds"]]))
     if means[FAILED].any():
         columns.append((FAILED, [_text(value) for value in means[FAILED]]))
+    if means[UNFINISHED].any() and UNFINISHED not in shows:
+        columns.append((UNFINISHED, [f"{value:,.0f}" for value in means[UNFINISHED]]))
     columns += _figures(means, keys, axis, reference, shows)
     for place, (header, cells) in enumerate(columns):
         # A header may break between its words, no cell and no word may.

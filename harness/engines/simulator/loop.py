@@ -118,7 +118,6 @@ class _Run:
     ) -> None:
         self.engine, self.workload, self.system, self.recorder = engine, workload, system, recorder
         self.told = Listeners(system, recorder)
-        self.subscribes = self.told.subscribes
         self.groups: dict[GroupId, LiveGroup] = {}
         self.timeline = Timeline()
         self.lifecycle = Lifecycle(
@@ -141,7 +140,7 @@ class _Run:
             groups=self.groups,
             timeline=self.timeline,
             fast_forward=engine.fast_forward,
-            are_heard=recorder.keep_events or bool(self.subscribes),
+            are_heard=recorder.keep_events or bool(self.told.subscribes),
             hand_over_s=engine.hand_over_s,
             tell=self.told.tell,
         )
@@ -164,7 +163,7 @@ class _Run:
             supports=self.engine.supports,
             fast_forward=self.engine.fast_forward,
             deciding=self.deciding,
-            hears=self.subscribes,
+            hears=self.told.subscribes,
             tell=self.told.tell,
             finish=lambda request: self._finish(np.array([request])),
         )
@@ -221,7 +220,7 @@ class _Run:
             if horizon_s == np.inf:
                 self.progress.check(next_s, groups)
             self.state.now_s = next_s
-            if Iterated in self.subscribes:
+            if Iterated in self.told.subscribes:
                 self.stepper.catch_up()
             self._finish(done)
             self._happen_due()

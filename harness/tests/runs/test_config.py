@@ -1,5 +1,6 @@
 """What a configuration may not say at its top level; test_run.py has the command's sentences."""
 
+import math
 import re
 from typing import Any
 
@@ -44,8 +45,10 @@ def plain(**changes: Any) -> dict[str, Any]:
 
 def test_objectives_are_positive_or_none() -> None:
     check(plain(slo={"ttft_s": 0.5, "scale": None}))
-    with pytest.raises(ValueError, match=r"slo.ttft_s=0.0, it must be positive, or null for none"):
-        check(plain(slo={"ttft_s": 0.0}))
+    for limit in (0.0, math.inf, math.nan):
+        said = rf"slo.ttft_s={limit}, it must be positive, or null for none"
+        with pytest.raises(ValueError, match=said):
+            check(plain(slo={"ttft_s": limit}))
 
 
 def test_cells_that_can_be_skipped_pass() -> None:

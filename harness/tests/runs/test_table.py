@@ -41,6 +41,15 @@ def test_figures_of_a_row() -> None:
     assert lines[-1].strip() == "1 seed"
 
 
+def test_requests_that_a_run_left_are_shown() -> None:
+    """Of two seeds one has left three."""
+    rows = [row("ours", 10.0) | {"unfinished": left} for left in (0.0, 3.0)]
+    lines = printed(rows, [{"system": "ours", "seed": seed} for seed in (0, 1)])
+    assert "unfinished" in " ".join(lines)
+    assert body(lines)[0][:3] == ["ours", "2", "10.0"]
+    assert "unfinished" not in " ".join(printed(rows[:1], [{"system": "ours"}]))
+
+
 def test_an_interval_stands_beside_the_figure_it_is_of() -> None:
     """Of idle GPU seconds alone there are draws; end-to-end seconds get none of them."""
     span = {"uncertainty.gpu_idle_s.low": 12000.0, "uncertainty.gpu_idle_s.high": 13000.4}

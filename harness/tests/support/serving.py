@@ -228,8 +228,7 @@ def serve(
         placement or Everywhere(*((str(s.id), (i,)) for i, s in enumerate(load.services))),
         predictor=predictor,
     )
-    recorder = recorder or Recorder()
-    engine.run(load, system, recorder)
+    engine.run(load, system, recorder := recorder or Recorder())
     return recorder
 
 
