@@ -163,45 +163,6 @@ def fidelity_part(root: Path) -> str:
     return table(header, rows)
 
 
-FIGURES = {
-    "makespan_s": "makespan",
-    "jct_s_mean": "mean JCT",
-    "jct_s_p99": "P99 JCT",
-    "ttft_s_mean": "mean TTFT",
-    "tpot_s_mean": "mean TPOT",
-}
-
-
-def fidelity_vllm_part(root: Path) -> str:
-    """Per model, policy and load: error of every figure, and the noise; how many are near."""
-    tables = []
-    for path in sorted((root / "results" / "fidelity_vllm").glob("*.json")):
-        content = read_json(path)
-        lines = pd.DataFrame(content["rows"])
-        rows = [
-            (*key, *(_with_noise(part[part["figure"] == name]) for name in FIGURES))
-            for key, part in lines.groupby(["model", "policy", "load"], sort=False)
-        ]
-        machine = content["machine"]
-        error, noise = lines["error"].abs().median(), lines["noise"].median()
-        near = (
-            f"{lines['within'].sum()} of {len(lines)} figures are within 3% (makespan, mean JCT), "
-            "5% (TTFT, TPOT) or 10% (P99), or within the noise (marked \\* where not). Median "
-            f"error {error:.1%}, median noise {noise:.1%}; "
-            f"{lines['repetitions'].iloc[0]} interleaved repetitions."
-        )
-        where = f"{content['engine']}: {machine['cpu']}, {machine['cores']} cores."
-        shown = table(("model", "policy", "load", *FIGURES.values()), rows)
-        tables.append(f"*Measured* on {where} {near}\n\n{shown}")
-    return "\n\n".join(tables)
-
-
-def _with_noise(rows: pd.DataFrame) -> str:
-    (row,) = rows.to_dict("records")
-    mark = "" if row["within"] else " \\*"
-    return f"{row['error']:+.1%} ({row['noise']:.1%}){mark}"
-
-
 def fidelity_runs_part(root: Path) -> str:
     """Per scenario and system: whole runs on real engines, and the simulator's error."""
     tables = []

@@ -24,12 +24,12 @@ from harness.report.measured import (
     costs_part,
     fidelity_part,
     fidelity_runs_part,
-    fidelity_vllm_part,
     overhead_part,
     predictor_part,
     starting_part,
     verify_part,
 )
+from harness.report.real_vllm import fidelity_headline_part, fidelity_vllm_part
 
 MARK = re.compile(r"<!-- generated: ([\w -]+) -->\n(.*?)<!-- end: \1 -->", re.DOTALL)
 
@@ -44,6 +44,7 @@ PARTS: Mapping[str, Callable[..., str]] = {
     "bench": bench_part,
     "fidelity": fidelity_part,
     "fidelity-vllm": fidelity_vllm_part,
+    "fidelity-headline": fidelity_headline_part,
     "fidelity-runs": fidelity_runs_part,
     "verdict-changes": verdict_changes_part,
     "overhead": overhead_part,

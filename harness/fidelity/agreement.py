@@ -1,0 +1,97 @@
+"""Whether simulated figures agree with measured ones, in three words, and which way they lean.
+
+agrees        off by no more than the aim, and the noise is no more than that either
+differs       off by more than the aim and by more than the noise
+inconclusive  the noise is above the aim, and the figure is not off by more than the noise
+
+A criterion that noise satisfies is none, so what is inconclusive counts for nothing; the headline
+is the bias pooled over settings, with its sign, whose interval says how much is known.
+"""
+
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+from typing import Any
+
+import numpy as np
+
+from harness.runs.stats import Estimate, geometric_mean_of
+
+AIMS = {
+    "makespan_s": 0.03,
+    "jct_s_mean": 0.03,
+    "jct_s_p99": 0.10,
+    "ttft_s_mean": 0.05,
+    "tpot_s_mean": 0.05,
+}
+"""Figures of a run, and the relative errors to stay below."""
+
+Row = Mapping[str, Any]
+
+
+class Word(StrEnum):
+    """What is said of one figure."""
+
+    AGREES = "agrees"
+    DIFFERS = "differs"
+    INCONCLUSIVE = "inconclusive"
+
+
+def word_for(row: Row) -> Word:
+    """Of a row of `compare`."""
+    off = abs(row["error"])
+    if off > max(row["aim"], row["noise"]):
+        return Word.DIFFERS
+    return Word.INCONCLUSIVE if row["noise"] > row["aim"] else Word.AGREES
+
+
+def compare(
+    place: Mapping[str, str], runs: Sequence[Mapping[str, float]], guess: Mapping[str, float]
+) -> list[dict[str, Any]]:
+    """One row per figure of repeated runs at a `place`: measured mean, simulated, error, noise.
+
+    The noise is how far one repetition is from the mean of the others, on average: nothing can be
+    predicted better.
+    """
+    rows = []
+    for name, aim in AIMS.items():
+        values = np.array([run[name] for run in runs])
+        others = (values.sum() - values) / (len(values) - 1)
+        rows.append(
+            {
+                **place,
+                "figure": name,
+                "measured": float(values.mean()),
+                "simulated": guess[name],
+                "error": guess[name] / float(values.mean()) - 1.0,
+                "noise": float(np.abs(values / others - 1.0).mean()),
+                "aim": aim,
+                "repetitions": len(values),
+            }
+        )
+    return rows
+
+
+def pooled_bias(rows: Sequence[Row], figure: str) -> Estimate:
+    """Simulated over measured, less 1, over all settings of these rows; one value each.
+
+    Settings of one model share its profile, so that they are not independent of each other: the
+    interval is of these settings, not of other models.
+    """
+    ratios = [row["simulated"] / row["measured"] for row in rows if row["figure"] == figure]
+    found = geometric_mean_of(ratios)
+    low, high = (None if end is None else end - 1.0 for end in (found.low, found.high))
+    return Estimate(found.value - 1.0, low, high, found.count)
+
+
+def bias_text(bias: Estimate) -> str:
+    """As printed: `-3.1% [-4.0, -2.2]`."""
+    if bias.low is None or bias.high is None:
+        return f"{bias.value:+.1%}"
+    return f"{bias.value:+.1%} [{bias.low * 100:+.1f}, {bias.high * 100:+.1f}]"
+
+
+def counts_text(rows: Sequence[Row]) -> str:
+    """How many figures agree, differ, and are inconclusive."""
+    words = [word_for(row) for row in rows]
+    counts = ", ".join(f"{words.count(word)} {word}" for word in Word)
+    return f"of {len(rows)} figures: {counts}"

@@ -1,0 +1,74 @@
+"""The pages' parts on how near simulated figures come to those of real vLLM."""
+
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from harness.fidelity.agreement import Word, bias_text, counts_text, pooled_bias, word_for
+from harness.report.markdown import read_json, table
+
+FIGURES = {
+    "makespan_s": "makespan",
+    "jct_s_mean": "mean JCT",
+    "jct_s_p99": "P99 JCT",
+    "ttft_s_mean": "mean TTFT",
+    "tpot_s_mean": "mean TPOT",
+}
+MARKS = {Word.AGREES: "", Word.DIFFERS: " **differs**", Word.INCONCLUSIVE: " ?"}
+
+
+def fidelity_vllm_part(root: Path) -> str:
+    """Pooled bias by policy, then error and noise of every figure by model, policy and load."""
+    tables = []
+    for path in sorted((root / "results" / "fidelity_vllm").glob("*.json")):
+        content = read_json(path)
+        machine, lines = content["machine"], pd.DataFrame(content["rows"])
+        rows = [
+            (*key, *(_with_noise(part[part["figure"] == name]) for name in FIGURES))
+            for key, part in lines.groupby(["model", "policy", "load"], sort=False)
+        ]
+        where = f"{content['engine']}: {machine['cpu']}, {machine['cores']} cores"
+        said = (
+            f"{counts_text(content['rows'])}. Median error {lines['error'].abs().median():.1%}, "
+            f"median noise {lines['noise'].median():.1%}; "
+            f"{lines['repetitions'].iloc[0]} interleaved repetitions."
+        )
+        shown = table(("model", "policy", "load", *FIGURES.values()), rows)
+        tables.append(f"*Measured* on {where}; {said}\n\n{_biases(content['rows'])}\n\n{shown}")
+    return "\n\n".join(tables)
+
+
+def fidelity_headline_part(root: Path) -> str:
+    """A sentence per machine: how far simulated figures are from measured ones, and which way."""
+    sentences = []
+    for path in sorted((root / "results" / "fidelity_vllm").glob("*.json")):
+        content = read_json(path)
+        rows = content["rows"]
+        biases = ", ".join(
+            f"{FIGURES[name]} {bias_text(pooled_bias(rows, name))}"
+            for name in ("makespan_s", "jct_s_mean", "ttft_s_mean")
+        )
+        sentences.append(
+            f"Simulated against *measured* on {content['engine']} ({content['machine']['cpu']}), "
+            f"bias pooled over settings, with its 95% interval: {biases}; {counts_text(rows)}."
+        )
+    return "\n".join(sentences)
+
+
+def _biases(rows: list[dict[str, Any]]) -> str:
+    """Pooled over all settings, and over those of each policy."""
+    policies = list(dict.fromkeys(row["policy"] for row in rows))
+    parts = {"all": rows} | {p: [row for row in rows if row["policy"] == p] for p in policies}
+    return table(
+        ("bias, pooled over", *FIGURES.values()),
+        [
+            (name, *(bias_text(pooled_bias(part, figure)) for figure in FIGURES))
+            for name, part in parts.items()
+        ],
+    )
+
+
+def _with_noise(rows: pd.DataFrame) -> str:
+    row = {str(name): value for name, value in rows.iloc[0].items()}
+    return f"{row['error']:+.1%} ({row['noise']:.1%}){MARKS[word_for(row)]}"
