@@ -82,12 +82,12 @@ def read_json(path: Path) -> Any:
     return json.loads(read(path))
 
 
-def sha256(path: Path) -> str:
+def sha256(path: Path | str) -> str:
     """Of the file as it is now; hashed again only where it has been written since. OSError."""
     place, stat = str(path), os.stat(path)
     stamp = (stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns, stat.st_ino)
     if place not in _hashed or _hashed[place][0] != stamp:
-        _hashed[place] = stamp, sha256_now(path)
+        _hashed[place] = stamp, sha256_now(Path(path))
     return _hashed[place][1]
 
 
@@ -116,8 +116,12 @@ def changed(files: Mapping[str, str]) -> list[str]:
 
 
 def _is_still(name: str, digest: str) -> bool:
-    had = _had.get(name, set()) | {_imported.get(name, digest), PROGRAM.get(name, digest)}
+    # Asked of every file of the program before and behind every cell.
+    if _had.get(name, {digest}) != {digest}:
+        return False
+    if not _imported.get(name, digest) == PROGRAM.get(name, digest) == digest:
+        return False
     try:
-        return had == {digest} and sha256(path_of(name)) == digest
+        return sha256(os.path.join(ROOT, name)) == digest
     except OSError:
         return False

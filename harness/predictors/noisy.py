@@ -1,6 +1,7 @@
 """A predictor that knows the true length but for noise, as accurate as asked for."""
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import ClassVar
 
 import numpy as np
@@ -47,8 +48,22 @@ class Noisy:
 
     def of(self, workload: GroundTruth, seed: int) -> LengthPredictor:
         """Same workload and seed, same predictions. ValueError where no noise meets both."""
-        noise = _Noise(workload.output_tokens, self._bounds, np.random.default_rng([seed, 9]))
-        return _Known(noise.predictions(self._accuracy, self._correlation), self._latency_s)
+        truth, bounds = workload.output_tokens.tobytes(), tuple(self._bounds.tolist())
+        known = _predicted(truth, bounds, seed, self._accuracy, self._correlation)
+        return _Known(known, self._latency_s)
+
+
+@lru_cache(maxsize=8)
+def _predicted(
+    truth: bytes, bounds: tuple[int, ...], seed: int, accuracy: float, correlation: float
+) -> Ints:
+    """Lengths that differ from the true ones, int64, as far as asked; not to be written to.
+
+    Cells of a sweep differ in much that these do not depend on.
+    """
+    rng = np.random.default_rng([seed, 9])
+    noise = _Noise(np.frombuffer(truth, np.int64), np.asarray(bounds), rng)
+    return noise.predictions(accuracy, correlation)
 
 
 class _Noise:

@@ -146,16 +146,21 @@ def gpu_figures(intervals: pd.DataFrame, *, gpus: int, horizon_s: float) -> dict
 
 def covered_s(intervals: pd.DataFrame, *, horizon_s: float) -> float:
     """Seconds up to the horizon in which any of a GPU's intervals lies, over all GPUs."""
-    if intervals.empty:
-        return 0.0
-    rows = intervals.sort_values(["gpu", "start_s"], kind="stable")
+    codes = pd.factorize(intervals["gpu"])[0]
     start_s, end_s = (
-        rows[name].astype(float).clip(upper=horizon_s) for name in ("start_s", "end_s")
+        np.minimum(intervals[name].to_numpy(np.float64), horizon_s) for name in ("start_s", "end_s")
     )
-    # What is covered already when an interval begins: the latest end of those before it.
-    before_s = end_s.groupby(rows["gpu"]).cummax().groupby(rows["gpu"]).shift()
-    twice_s = np.minimum(before_s.fillna(-np.inf), end_s) - start_s
-    return float((end_s - start_s).sum() - np.maximum(twice_s, 0.0).sum())
+    order = np.lexsort((start_s, codes))
+    codes, start_s, end_s = codes[order], start_s[order], end_s[order]
+    total_s = 0.0
+    for gpu in range(codes.max(initial=-1) + 1):
+        first, behind = np.searchsorted(codes, [gpu, gpu + 1])
+        begins_s, ends_s = start_s[first:behind], end_s[first:behind]
+        # What is covered already when an interval begins: the latest end of those before it.
+        before_s = np.maximum.accumulate(ends_s)[:-1]
+        twice_s = np.minimum(before_s, ends_s[1:]) - begins_s[1:]
+        total_s += (ends_s - begins_s).sum() - np.maximum(twice_s, 0.0).sum()
+    return float(total_s)
 
 
 def decision_figures(decision_s: Mapping[str, list[float]]) -> dict[str, dict[str, float]]:

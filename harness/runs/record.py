@@ -19,6 +19,9 @@ import yaml
 from harness.runs.leftovers import being_written
 from harness.runs.manifest import MANIFEST, damage_of, set_aside, sync, write_manifest
 
+DUMPER = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
+"""The same text from compiled code, where PyYAML has it."""
+
 NEEDED = (
     "config.yaml",
     "provenance.json",
@@ -88,7 +91,7 @@ def write_run(
     tables = {"requests": requests, "gpu": gpu, "iterations": iterations}
     try:
         with being_written(folder) as temporary:
-            written = yaml.safe_dump(as_plain(config), sort_keys=False)
+            written = yaml.dump(as_plain(config), Dumper=DUMPER, sort_keys=False)
             (temporary / "config.yaml").write_text(written)
             for name, table in tables.items():
                 if table is not None:
