@@ -74,6 +74,13 @@ class Check:
         low, high = self.paper if isinstance(self.paper, Sequence) else (self.paper, self.paper)
         return Band(low, high, self.step)
 
+    def read(self, words: Mapping[str, Any]) -> "Check":
+        """The check with other words. Raises ValueError for what it may not say."""
+        _known(words)
+        changed = replace(self, **words)
+        _check(changed)
+        return changed
+
     def fixes(self, column: str) -> bool:
         """Whether every run that it is about has one value of a column, or each setting its own."""
         placed = self.settings if isinstance(self.settings, Mapping) else self.settings[0]
@@ -93,18 +100,22 @@ NUMBERS = ("step", "tolerance")
 
 def read_check(raw: Mapping[str, Any]) -> Check:
     """A check from its words. Raises `ValueError` for a word or a value that is not known."""
-    known = dict.fromkeys(one.name for one in fields(Check))
-    for word, value in [*raw.items(), *raw.get("code", {}).items()]:
-        if word not in known:
-            raise ValueError(f"{word}={value}: {unknown_name('word of a check', word, known)}")
+    _known({**raw, **raw.get("code", {})})
     for word in ("rule", "columns"):
         if word not in raw:
             raise ValueError(f"a check has no {word}")
     check = Check(**raw)
     _check(check)
     if check.code:
-        _check(replace(check, **check.code))
+        check.read(check.code)
     return check
+
+
+def _known(words: Mapping[str, Any]) -> None:
+    known = dict.fromkeys(one.name for one in fields(Check))
+    for word, value in words.items():
+        if word not in known:
+            raise ValueError(f"{word}={value}: {unknown_name('word of a check', word, known)}")
 
 
 def _check(check: Check) -> None:

@@ -117,16 +117,16 @@ def _findings(
     opened = {one.key: one.values for one in claim.open}
     ranges = [key for key in opened if any(is_range(check, key, opened[key]) for check in checks)]
     specs = specifications(opened, ranges)
-    for key in opened:
+    for key in (one.key for one in claim.open if not one.checks):
         if not any(knows(check, key, rows, variant) for check, rows in pairs):
             lost = Finding(Agreement.NOT_RUN, "", f"no run has {key}")
             return [(spec, lost) for spec in specs if not spec.over]
     found: list[tuple[Specification, Finding]] = []
     for spec in specs:
-        one = worst([judge(check, rows, variant, spec) for check, rows in pairs])
+        one = _under(claim, pairs, variant, spec)
         if spec.varied and spec.varied not in ranges:
             like = next(pair for pair in found if _is_without(pair[0], spec))
-            one = _comparable(one, pairs, variant, like=like, spec=spec)
+            one = _comparable(one, claim, pairs, variant, like=like, spec=spec)
         told = one.agreement not in (Agreement.NOT_RUN, Agreement.NOT_COMPARABLE)
         if told or not spec.over:
             found.append((spec, one))
@@ -142,8 +142,26 @@ def _is_without(other: Specification, spec: Specification) -> bool:
     }
 
 
+def _under(
+    claim: Claim,
+    pairs: Sequence[tuple[Check, pd.DataFrame]],
+    variant: str,
+    spec: Specification,
+    like: Specification | None = None,
+) -> Finding:
+    """What all checks of a claim find under a specification, read as it says."""
+    words = [one.checks.get(spec.choices.get(one.key), {}) for one in claim.open if one.checks]
+    found = []
+    for check, rows in pairs:
+        for changed in filter(None, words):
+            check = check.read(changed)
+        found.append(judge(check, rows, variant, spec, like))
+    return worst(found)
+
+
 def _comparable(
     finding: Finding,
+    claim: Claim,
     pairs: Sequence[tuple[Check, pd.DataFrame]],
     variant: str,
     *,
@@ -157,7 +175,7 @@ def _comparable(
     """
     if finding.settings == like[1].settings or finding.agreement is Agreement.NOT_RUN:
         return finding
-    again = worst([judge(check, rows, variant, like[0], spec) for check, rows in pairs])
+    again = _under(claim, pairs, variant, like[0], spec)
     if again.agreement is like[1].agreement:
         return finding
     note = f"at fewer settings, where the stated value is {again.ours} ({again.agreement}), too"

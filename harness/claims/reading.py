@@ -22,13 +22,15 @@ or instead of `check`
 
 An open choice: `key` is a key of the configuration (or a column of a table), the first of `values`
 is what the stated setting has, `source` where the values come from. Where `key` is one of a check's
-settings, each of `values` is a list: what the check's figure is taken over. A check may be made of
+settings, each of `values` is a list: what the check's figure is taken over. Where it is not known
+how a figure is to be read, rather than how it was run, `key` is `reading.WHAT` and `checks` has the
+words of a check that each further value changes: {value: words}. A check may be made of
 `blocks` by `use: NAME`, or `use: [NAME, NAME]`: their words are put together, a later one's before
 an earlier one's and the check's own before all. A block uses no other block.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +42,7 @@ Words = Mapping[str, Any]
 
 KINDS = ("speedup", "gain", "reduction", "value", "bound", "shape")
 COLUMN = "config."
+READING = "reading."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +52,7 @@ class Open:
     key: str
     values: Sequence[Any]
     source: str
+    checks: Mapping[Any, Mapping[str, Any]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,7 +147,7 @@ def _claim(raw: Words, blocks: Mapping[str, Words]) -> Claim:
         read_check(figure | used(words, blocks))
         for words in (listed if isinstance(listed, list) else [listed])
     ]
-    opened = [_open(one) for one in _list_of(raw, "open")]
+    opened = [_open(one, blocks) for one in _list_of(raw, "open")]
     keys = [one.key for one in opened]
     if twice := [key for key in keys if keys.count(key) > 1]:
         raise ValueError(f"open.{twice[0]} is there twice")
@@ -168,12 +172,12 @@ def used(words: object, blocks: Mapping[str, Words]) -> dict[str, Any]:
     return whole
 
 
-def _open(raw: object) -> Open:
+def _open(raw: object, blocks: Mapping[str, Words]) -> Open:
     names = [one.name for one in fields(Open)]
     if not isinstance(raw, Mapping):
         raise ValueError(f"open holds {raw}, which is not {{{', '.join(names)}}}")
     _known("word of an open choice", raw, names)
-    if absent := [name for name in names if name not in raw]:
+    if absent := [name for name in ("key", "values", "source") if name not in raw]:
         raise ValueError(f"open.{raw.get('key', '')} has no {absent[0]}")
     values = raw["values"]
     if not isinstance(values, list) or not values:
@@ -187,12 +191,21 @@ def _open(raw: object) -> Open:
         raise ValueError(f"open.{raw['key']}.source={raw['source']} is not a text")
     if str(raw["key"]).startswith(COLUMN):
         raise ValueError(f"open.{raw['key']} is a key of the configuration, without {COLUMN}")
-    return Open(**raw)
+    read = raw.get("checks", {})
+    is_reading, others = str(raw["key"]).startswith(READING), values[1:] if read else []
+    if is_reading != bool(read) or not isinstance(read, Mapping) or set(read) != set(others):
+        raise ValueError(
+            f"open.{raw['key']}: a {READING}... has checks with the words of each further value"
+        )
+    return Open(**{**raw, "checks": {value: used(words, blocks) for value, words in read.items()}})
 
 
 def _bearing(opened: Sequence[Open], checks: Sequence[Check]) -> None:
     """Raise ValueError for a choice that every check has made already."""
     for one in opened:
+        for words in one.checks.values():
+            for check in checks:
+                check.read(words)
         ranges = all(isinstance(value, list) for value in one.values)
         if ranges and any(COLUMN + one.key in check.settings for check in checks):
             continue

@@ -14,9 +14,10 @@ range   a quantity over settings, claimed to lie in [lo, hi]: every setting agre
 figure  a quantity averaged over settings, claimed to be a figure: the average agrees with it.
 within  figures at stated settings, claimed to lie in [lo, hi]: each of them agrees.
 bound   the largest (or smallest) of all figures, claimed to stay on one side of a figure: it does,
-        or its interval reaches there, and it is found at the setting that the paper names (or not
-        beyond noise elsewhere), if it names one. Where the figure is no change ("better
-        throughout") it must itself lie on that side, and the average must stand out.
+        or its interval reaches there, the interval being no wider than the figure or the effect
+        that is claimed, and it is found at the setting that the paper names (or not beyond noise
+        elsewhere), if it names one. Where the figure is no change ("better throughout") it must
+        itself lie on that side, and the average must stand out.
 trend   a quantity against one setting: Spearman's rank correlation is on the claimed side of 0
         with its whole interval, for every curve, and from one end to the other every curve changes
         by more than 2%.
@@ -148,7 +149,7 @@ def judge_range(measured: Measured, band: Band, *, tolerance: float = TOLERANCE)
         holds &= _is_beyond_noise(mean, band.low, alike)
     note = f"mean over settings {mean.text()}" if len(estimates) > 1 else ""
     if not _tells(mean, band, alike):
-        holds, note = False, f"{note}; too noisy to tell".removeprefix("; ")
+        holds, note = False, _with_doubt(note, mean, band)
     return _found(measured, band, holds, text, note)
 
 
@@ -161,8 +162,17 @@ def judge_figure(measured: Measured, band: Band, *, tolerance: float = TOLERANCE
     far = band.high if side_of(band, measured.alike) > 0 else band.low
     holds &= _is_beyond_noise(mean, far, measured.alike)
     if not _tells(mean, band, measured.alike):
-        holds, note = False, f"{note}; too noisy to tell".removeprefix("; ")
+        holds, note = False, _with_doubt(note, mean, band)
     return _found(measured, band, holds, mean.text(), note)
+
+
+def _with_doubt(note: str, mean: Estimate, band: Band) -> str:
+    """The note, and that nothing can be told where an interval holds the paper's figure and more.
+
+    One that is clear of it tells that they differ.
+    """
+    doubt = "too noisy to tell" if mean.meets(band.low, band.high) else ""
+    return "; ".join(filter(None, (note, doubt)))
 
 
 def judge_within(measured: Measured, band: Band, *, tolerance: float = TOLERANCE) -> Finding:
@@ -192,13 +202,16 @@ def judge_bound(
     low, high = (-np.inf, bound.high + half) if side == "at_most" else (bound.low - half, np.inf)
     kept, alike = low <= found.value <= high, measured[0].alike
     agreement = Agreement.DIFFERS
+    is_told = _tells(found, bound, alike)
     if bound.low == alike == bound.high:
         out = all(
             _stands_out(one.mean(), -1 if side == "at_most" else 1, alike) for one in measured
         )
         agreement = Agreement.AGREES if kept and out else Agreement.DIFFERS
-    elif kept or (found.meets(low, high) and not _is_opposite(found, bound, alike)):
+    elif is_told and (kept or (found.meets(low, high) and not _is_opposite(found, bound, alike))):
         agreement = Agreement.AGREES
+    elif not is_told and found.meets(low, high):
+        note += "; too noisy to tell"
     there = [one for one, where, _ in entries if all(where[key] == at[key] for key in at)]
     if agreement is Agreement.AGREES and not any(one.meets(*found.ends) for one in there):
         agreement = Agreement.DIRECTION

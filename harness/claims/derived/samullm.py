@@ -1,17 +1,66 @@
 """What SamuLLM's figures show, as figures of one run (its folder).
 
-Paper      Fang et al., arXiv 2503.16893, figures 3, 9, 10, 13 and 15
+Paper      Fang et al., arXiv 2503.16893, figures 3, 7 to 13 and 15
 """
 
+import json
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
+import yaml
 
 ENSEMBLED_S = 750.0  # section 5.4: about when every plan of figure 13 has ended the ensembling
 MEASURED_S = 92.0  # section 2, 1000 ShareGPT requests on one A100
+PRINTED_EXTRA_S: Mapping[str, Mapping[str, tuple[float, float]]] = {
+    "ensembling": {
+        "samullm": (22.0, 69.0),
+        "max_heuristic": (18.0, 41.0),
+        "min_heuristic": (31.0, 62.0),
+    },
+    "routing": dict.fromkeys(("samullm", "max_heuristic", "min_heuristic"), (15.0, 15.0)),
+    "chain_summary": dict.fromkeys(("samullm", "max_heuristic", "min_heuristic"), (27.8, 27.8)),
+    "mixed": {
+        "samullm": (68.0, 68.0),
+        "max_heuristic": (23.0, 23.0),
+        "min_heuristic": (205.0, 205.0),
+    },
+}
+"""Sections 5.1 to 5.4: seconds of planning, the least and the most; the most where it alone is."""
+
+FEWEST, MOST = 1000, 10_000
+"""Requests of the ensembling, section 5.1."""
+
 SUMMARISER = "vicuna-13b-v1.5"
 EVALUATOR = "Llama-2-70b-chat-hf"
+
+
+def end_to_end_printed_s(folder: Path) -> float:
+    """Inference, and planning that takes the seconds that the paper prints for its own planners.
+
+    Between the least and the most of the ensembling they grow with its requests.
+    """
+    config, inference_s = _config(folder), float(_summary(folder)["inference_s"])
+    least_s, most_s = PRINTED_EXTRA_S[config["name"]][config["system"]["name"]]
+    requests = config["workload"].get("requests", MOST) if least_s < most_s else MOST
+    share = (requests - FEWEST) / (MOST - FEWEST)
+    return inference_s + least_s + share * (most_s - least_s)
+
+
+def idle_or_loading_s(folder: Path) -> float:
+    """Section 5.3: seconds in which GPUs compute nothing, those in which they load included."""
+    summary = _summary(folder)
+    return float(summary["gpu_idle_s"]) + float(summary["gpu_loading_s"])
+
+
+def _config(folder: Path) -> Any:
+    return yaml.safe_load((folder / "config.yaml").read_text(encoding="utf-8"))
+
+
+def _summary(folder: Path) -> Any:
+    return json.loads((folder / "summary.json").read_text(encoding="utf-8"))
 
 
 def services_at_once(folder: Path) -> float:

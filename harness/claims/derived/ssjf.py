@@ -4,8 +4,8 @@ Paper      Qiu et al., arXiv 2404.08509, figures 6 to 9; Table 1: milliseconds o
            sequence length of 512" on one V100-16GB
 
 The paper does not say whether 512 tokens are read or written. Both readings are computed by the
-roofline (harness/fitting/query_latency.py); the printed sizes (5.0 GB for 1.3 B parameters) suggest
-weights of four bytes, ours have two.
+roofline (harness/fitting/query_latency.py); by the printed sizes (5.0 GB for 1.3 B parameters) its
+weights have four bytes, ours have two.
 """
 
 import json
@@ -44,9 +44,13 @@ def answered_per_s(folder: Path) -> float:
 
 
 def quarter_per_s(folder: Path) -> float:
-    """Requests answered per second when a quarter of them has been, as the program reads it."""
+    """Requests answered per second when a quarter of them has been, as the program reads it.
+
+    Seconds count from the first arrival.
+    """
     requests = pd.read_parquet(folder / "requests.parquet")
     ends_s = np.sort(requests["finished_s"].fillna(np.inf).to_numpy(np.float64))
+    ends_s -= requests["arrival_s"].min()
     at_s = float(np.quantile(ends_s, QUARTER))
     return float(np.searchsorted(ends_s, at_s, side="right") / at_s)
 

@@ -116,6 +116,21 @@ def test_the_choice_that_decides_is_named() -> None:
     assert [one["agreement"] for one in row["specifications"]] == ["agrees", "differs"]
 
 
+def test_a_reading_changes_the_check_and_not_the_runs() -> None:
+    """Without loading, of which there is one second in every run, 2.4 is 2.44 and still 2.4."""
+    rows = runs(even(lambda *_: 2.4))
+    reading = {"key": "reading.it", "values": ["whole", "twice"], "source": "not stated"}
+    whole = toy_check(rule="figure", paper=2.4)
+    one = claim(check=whole, open=[reading | {"checks": {"twice": {"paper": 1.2}}}])
+    found = verdict(one, rows)
+    assert found["verdict"] == "depends"
+    assert "it: holds at whole, not at twice" in found["note"]
+    again = claim(check=whole, open=[reading | {"checks": {"twice": {"minus": "load_s"}}}])
+    assert verdict(again, rows)["verdict"] == "reproduced"
+    assert len(verdict(again, rows)["specifications"]) == 2
+    assert again.of("code").open == ()
+
+
 def test_values_that_exclude_each_other_need_not_all_hit_the_figure() -> None:
     """Swept as settings of `within` they had to; as a choice one of them holds, and is named."""
     plain = toy_check(rule="within", quantity="value", baselines=[], paper=12.0, step=1)

@@ -16,6 +16,8 @@ from harness.tests.support.claims import claim, toy_check, words
 REGISTRIES = ROOT / "results" / "claims"
 OPEN = {"key": "policy.rule.max_num_seqs", "values": [512, 256], "source": "not stated"}
 
+READING = {"key": "reading.it", "values": ["s", "a"], "source": "not stated"}
+
 
 def test_a_check_takes_the_claims_figure_unless_it_has_its_own() -> None:
     one = {"rule": "range", "scenario": "toy", "columns": ["s"]}
@@ -77,6 +79,11 @@ WITH = "p.fig.x: "
         ({"open": [OPEN, OPEN]}, "open.policy.rule.max_num_seqs is there twice"),
         ({"open": [OPEN | {"key": "config.a"}]}, ".*without config."),
         ({"open": [OPEN | {"key": "system.name"}]}, "open.system.name decides nothing"),
+        ({"open": [OPEN | {"key": "reading.a"}]}, "open.reading.a: a reading.* of each further"),
+        ({"open": [OPEN | {"checks": {256: {"step": 1}}}]}, ".*: a reading.* of each further"),
+        ({"open": [READING | {"checks": {"b": {"step": 1}}}]}, ".*: a reading.* of each further"),
+        ({"open": [READING | {"checks": {"a": {"rule": "rnge"}}}]}, "rule=rnge is none of"),
+        ({"open": [READING | {"checks": {"a": {"colums": ["s"]}}}]}, ".*closest: columns"),
     ],
 )
 def test_a_wrong_word_is_one_sentence(parts: dict[str, Any], said: str) -> None:

@@ -229,3 +229,16 @@ def test_a_flat_line_is_a_line() -> None:
     residual = np.abs(y - np.polyval(np.polyfit(x, y, 1), x)).mean() / y.mean()
     most = partial(judge_bound, take="largest", side="at_most", at={})
     assert most([plain(float(residual))], Band(0.05, 0.05, 0.0)).agreement is AGREES
+
+
+def test_a_bound_that_noise_alone_reaches_is_not_kept() -> None:
+    """Around 750 within a tenth, and from 19 to 1453: nobody can say of the latter."""
+    bound = partial(judge_bound, take="largest", side="at_most", at={})
+    near = bound([measured([[710.0], [790.0], [755.0], [760.0], [740.0]])], SEVEN)
+    assert near.agreement is AGREES
+    wide = bound([measured([[20.0], [20.0], [1500.0], [2000.0], [140.0]])], SEVEN)
+    assert wide.agreement is DIFFERS
+    assert wide.note.endswith("too noisy to tell")
+
+
+SEVEN = Band(750.0, 750.0, 10.0)
