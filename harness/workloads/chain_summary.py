@@ -37,6 +37,7 @@ class ChainSummary:
         summariser: str,
         evaluator: str,
         max_output_tokens: int,
+        evaluation_max_output_tokens: int | None,
         chunk_tokens: int,
         median_chunks: float,
         chunks_sigma: float,
@@ -48,11 +49,14 @@ class ChainSummary:
         starts_s: float,
     ) -> None:
         """Raises ValueError for an unknown model or a count that is not positive."""
+        if evaluation_max_output_tokens is None:
+            evaluation_max_output_tokens = max_output_tokens
         require_positive(
             "workload",
             documents=documents,
             evaluations=evaluations,
             max_output_tokens=max_output_tokens,
+            evaluation_max_output_tokens=evaluation_max_output_tokens,
             chunk_tokens=chunk_tokens,
             median_chunks=median_chunks,
             output_scale=output_scale,
@@ -62,7 +66,8 @@ class ChainSummary:
         self._documents, self._evaluations = documents, evaluations
         self._starts_s, self._longest = require_start(starts_s), dict(longest_chunks)
         self._facts = (model_facts(summariser), model_facts(evaluator))
-        self._limit, self._scale = max_output_tokens, output_scale
+        self._limits = max_output_tokens, evaluation_max_output_tokens
+        self._scale = output_scale
         self._lengths = {name: true_lengths.get(name, name) for name in (summariser, evaluator)}
         self._chunk_tokens = chunk_tokens
         self._median, self._sigma = median_chunks, chunks_sigma
@@ -101,8 +106,8 @@ class ChainSummary:
         own_tokens += np.array(self._templates)[service]
         answers = np.concatenate(
             [
-                self._answers(f, n, rng)
-                for f, n in zip(self._facts, (calls, len(judged)), strict=True)
+                self._answers(f, n, limit, rng)
+                for f, n, limit in zip(self._facts, (calls, len(judged)), self._limits, strict=True)
             ]
         )
         count = len(service)
@@ -115,15 +120,15 @@ class ChainSummary:
             arrival_s=np.zeros(count),
             prompt_tokens=own_tokens + edges.carried(answers),
             output_tokens=answers,
-            max_output_tokens=np.full(count, self._limit),
+            max_output_tokens=np.array(self._limits)[service],
             app=np.concatenate([document, np.repeat(np.arange(len(chunks)), self._evaluations)]),
             deadline_s=np.full(count, np.nan),
             edges=edges,
             own_tokens=own_tokens,
         ).later(self._starts_s)
 
-    def _answers(self, facts: ModelFacts, count: int, rng: np.random.Generator) -> Ints:
+    def _answers(self, facts: ModelFacts, count: int, limit: int, rng: np.random.Generator) -> Ints:
         """True lengths of so many answers of a model."""
         drawn = load_lengths(self._lengths[facts.name]).sample(count, rng) * self._scale
-        answers: Ints = np.rint(drawn).astype(np.int64).clip(1, self._limit)
+        answers: Ints = np.rint(drawn).astype(np.int64).clip(1, limit)
         return answers

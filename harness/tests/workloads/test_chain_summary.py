@@ -49,6 +49,16 @@ def test_calls_of_a_document_follow_each_other_and_the_last_is_judged() -> None:
     assert (answers <= load.max_output_tokens).all()
 
 
+def test_the_evaluator_may_have_a_limit_of_its_own() -> None:
+    own = workload_factory(evaluation_max_output_tokens=40).build(0)
+    same = workload_factory().build(0)
+    judges = own.service == 1
+    assert set(own.max_output_tokens[judges]) == {40}
+    assert own.output_tokens[judges].max() == 40
+    assert set(same.max_output_tokens) == set(own.max_output_tokens[~judges]) == {900}
+    np.testing.assert_array_equal(own.output_tokens[~judges], same.output_tokens[~judges])
+
+
 def test_true_answers_may_come_from_other_lengths() -> None:
     model = "Mixtral-8x7B-Instruct-v0.1"
     published = {model: f"{model}_book_summaries"}
@@ -64,6 +74,7 @@ def test_true_answers_may_come_from_other_lengths() -> None:
     ("change", "said"),
     [
         ({"documents": 0}, "workload.documents is 0"),
+        ({"evaluation_max_output_tokens": 0}, "workload.evaluation_max_output_tokens is 0"),
         ({"evaluations": -1}, "workload.evaluations is -1"),
         ({"chunks_sigma": -0.1}, "workload.chunks_sigma is -0.1"),
         ({"summariser": "vicuna"}, "vicuna"),
