@@ -23,6 +23,9 @@ REQUESTS = pd.DataFrame(
         "finished_s": [5.0, 4.0, np.nan],
         "output_tokens": [5, 1, 0],
         "preemptions": [0, 2, 1],
+        "swaps": [0, 1, 0],
+        "swapped_bytes": [0, 600, 0],
+        "swap_s": [0.0, 0.5, 0.0],
     }
 )
 """Five tokens over four gaps of 1 s; one token at once; one still waiting."""

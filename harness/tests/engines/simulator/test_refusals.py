@@ -112,9 +112,9 @@ def test_an_illegal_decision_names_the_policy(
 
 def test_needs_that_the_engine_lacks() -> None:
     class Fancy(Scripted):
-        requires = frozenset({Capability.SWAP})
+        requires = frozenset({Capability.PREWARM})
 
-    with pytest.raises(ValueError, match="Simulator lacks what Fancy needs: preempted KV"):
+    with pytest.raises(ValueError, match="Simulator lacks what Fancy needs: backends other"):
         serve(workload([9], [3]), Fancy())
 
 
