@@ -136,6 +136,7 @@ class Draft:
         name, comes = request.facts.id, self._to_come(request)
         if not comes or name in self._preempt or not self.kv.try_grow(name, comes):
             return False
+        self._launch = None
         self._swap_in.add(name)
         return True
 

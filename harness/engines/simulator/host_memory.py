@@ -18,7 +18,7 @@ class HostMemory:
         if self.kv_bytes < 0:
             raise ValueError(f"hardware.host_kv_bytes is {self.kv_bytes}, it must be 0 or more")
         if not 0 < self.bytes_per_s < float("inf"):
-            raise ValueError(f"hardware.pcie_bytes_per_s is {self.bytes_per_s}, not above 0")
+            raise ValueError(f"hardware.pcie_bytes_per_s is {self.bytes_per_s}, it must be above 0")
 
     def of_group(self, tensor_parallel: int, *, overlaps: bool) -> "GroupHost":
         """All of a group's: every GPU copies its part of each request's KV on a bus of its own."""

@@ -44,6 +44,7 @@ def test_request_figures_by_hand() -> None:
     assert figures["waiting_s_max"] == pytest.approx(8.0)
     assert (figures["requests"], figures["unfinished"]) == (3, 1)
     assert (figures["output_tokens"], figures["preemptions"]) == (6, 3)
+    assert (figures["swaps"], figures["swapped_bytes"], figures["swap_s"]) == (1, 600, 0.5)
 
 
 def test_a_started_but_unfinished_request_keeps_its_first_token() -> None:

@@ -197,7 +197,7 @@ def test_what_does_not_fit_host_memory_is_refused() -> None:
     ("kv_bytes", "bytes_per_s", "sentence"),
     [
         (-1, 1e9, "hardware.host_kv_bytes is -1, it must be 0 or more"),
-        (0, 0.0, "hardware.pcie_bytes_per_s is 0.0, not above 0"),
+        (0, 0.0, "hardware.pcie_bytes_per_s is 0.0, it must be above 0"),
     ],
 )
 def test_host_memory_that_cannot_be_is_refused(
