@@ -4,7 +4,7 @@ To fill a batch from an order of requests, see `filling`.
 """
 
 from collections.abc import Mapping, Sequence
-from operator import is_
+from operator import attrgetter, is_
 
 from harness.interface.decisions import Batch, Decision, PreemptionMode, Reservation, Until
 from harness.interface.entities import RequestId, ServiceId
@@ -157,7 +157,7 @@ class Draft:
         if self._batches or self._in_flight or not requests:
             return False
         views = {r.facts.id: r for r in requests}
-        missing = {name: missing_tokens(r) for name, r in views.items()}
+        missing = {name: r.context_tokens - r.kv_tokens for name, r in views.items()}
         total = sum(missing.values())
         if (
             not len(missing) == len(requests) <= self.requests_left
@@ -166,7 +166,7 @@ class Draft:
             or self.share_left <= 0
             or not self._preempt.keys().isdisjoint(missing)
             or not _are_of_one_service(self.view, requests)
-            or any(r.swapped_tokens for r in requests)
+            or any(map(attrgetter("swapped_tokens"), requests))
             or not (self._kv or self._base).fits(missing)
         ):
             return False

@@ -22,6 +22,7 @@ from harness.interface.policies import (
 )
 from harness.paths import PROFILES, ROOT
 from harness.predictors.ecdf import LENGTH_SAMPLES, Ecdf, load_lengths
+from harness.ranges_of_units import check_range
 from harness.runs.cells import Cell, PredictorFactory, WorkloadFactory
 from harness.runs.matrix import Place
 from harness.runs.named_by import basis_of
@@ -99,6 +100,7 @@ def _costs(hardware: Mapping[str, Any]) -> ProfileCosts:
 
 def _host_memory(hardware: Mapping[str, Any]) -> HostMemory:
     """What each GPU has of it, at the rate given or that of its data sheet."""
+    check_range("hardware.host_kv_bytes", hardware["host_kv_bytes"])
     rate = hardware["pcie_bytes_per_s"]
     if rate is None:
         rate = gpu_facts(hardware["gpu"], PROFILES / hardware["profile"]).pcie_bytes_per_s

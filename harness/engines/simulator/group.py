@@ -116,7 +116,9 @@ class LiveGroup:
 
     @property
     def free_host_bytes(self) -> int:
-        """Room for KV in host memory, as stepped; a replica keeps its own account."""
+        """Room for KV in host memory; a replica keeps its own account."""
+        if self.replica is not None:
+            return self.host.capacity_bytes - self.replica.host_bytes
         return self.host.free_bytes
 
     @property

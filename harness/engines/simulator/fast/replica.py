@@ -212,6 +212,11 @@ class ReplicaState:
         return float(self.arrays.time_s[CLOCK] + (self.arrays.time_s[FLIGHT_S] if flying else 0.0))
 
     @property
+    def host_bytes(self) -> int:
+        """KV in host memory."""
+        return int(self.arrays.counts[HOST_TOKENS]) * self.rule.token_bytes
+
+    @property
     def has_work(self) -> bool:
         """Anything to run, now or later."""
         counts = self.arrays.counts
