@@ -227,20 +227,6 @@ def test_what_does_not_fit_host_memory_is_refused() -> None:
         )
 
 
-@pytest.mark.parametrize(
-    ("kv_bytes", "bytes_per_s", "sentence"),
-    [
-        (-1, 1e9, "hardware.host_kv_bytes is -1, it must be 0 or more"),
-        (0, 0.0, "hardware.pcie_bytes_per_s is 0.0, it must be above 0"),
-    ],
-)
-def test_host_memory_that_cannot_be_is_refused(
-    kv_bytes: int, bytes_per_s: float, sentence: str
-) -> None:
-    with pytest.raises(ValueError, match=sentence):
-        HostMemory(kv_bytes=kv_bytes, bytes_per_s=bytes_per_s)
-
-
 @dataclass
 class LatestFirst(Scripted):
     """The latest first; who gives way is swapped out, where host memory has room, else recomputed.
