@@ -4,7 +4,7 @@ import pytest
 
 from baselines.gpu_heuristics import MaxStages, MinStages
 from harness.planning.plans import Plan, Stage
-from harness.tests.support.serving import RatePreview
+from harness.tests.support.rate_preview import RatePreview
 
 
 def _scaling(rate: float, gpus: int, *, smallest: int = 1) -> dict[Plan, float]:

@@ -49,6 +49,7 @@ NUMBERS: Mapping[str, Sequence[str]] = {
         "hardware.gpu_count",
         "hardware.memory_share",
         "hardware.replica_start_s",
+        "hardware.host_kv_bytes",
         "workload.requests",
         "workload.max_output_tokens",
         "workload.starts_s",

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
-from harness.engines.state import RequestArrays
+from harness.engines.state import SWAP_BYTES, SWAP_S, SWAPS, RequestArrays
 from harness.workloads.workload import Ints, Workload
 
 
@@ -18,14 +18,16 @@ def _names(names: Sequence[str], number: Ints, count: int) -> "pd.Categorical[st
 
 
 def request_frame(workload: Workload, arrays: RequestArrays) -> pd.DataFrame:
-    """One row per request: times, tokens, preemptions; NaN where it did not come to that.
+    """One row per request: times, tokens, preemptions, swaps; NaN where it did not come to that.
 
     A request waits until it starts, runs in iterations (`gpu_s`), is preempted, or pauses, holding
-    KV: these seconds add up to its completion time.
+    KV: these seconds add up to its completion time. Of the preemptions, `swaps` sent its KV to host
+    memory; `swapped_bytes` were copied there and back in `swap_s`, hidden behind computing or not.
     """
     waiting_s = arrays.started_s - arrays.arrival_s
     total_s = arrays.finished_s - arrays.arrival_s
     paused_s = total_s - waiting_s - arrays.gpu_s - arrays.preempted_s
+    swap = arrays.swap if len(arrays.swap) else np.zeros((len(workload), arrays.swap.shape[1]))
     names = pd.Index([str(s.id) for s in workload.services])
     return pd.DataFrame(
         {
@@ -47,5 +49,8 @@ def request_frame(workload: Workload, arrays: RequestArrays) -> pd.DataFrame:
             # What rounding leaves is no pause.
             "paused_s": np.where(np.abs(paused_s) > 1e-9, paused_s, 0.0 * paused_s),
             "preemptions": arrays.preemptions,
+            "swaps": swap[:, SWAPS].astype(np.int64),
+            "swapped_bytes": swap[:, SWAP_BYTES].astype(np.int64),
+            "swap_s": swap[:, SWAP_S],
         }
     )

@@ -7,7 +7,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.engines.state import Ints, RequestArrays
+from harness.engines.state import SWAP, Floats, Ints, RequestArrays
 from harness.interface.decisions import Deployment
 from harness.interface.entities import (
     AppId,
@@ -40,6 +40,13 @@ class LiveState:
     predicted: dict[int, LengthPrediction] = field(default_factory=dict)
     deployment: Deployment = field(default_factory=lambda: Deployment(()))
     now_s: float = 0.0
+
+    def swap_rows(self) -> Floats:
+        """What requests have and had in host memory; the rows are made when first needed."""
+        if not len(self.arrays.swap):
+            rows = np.zeros((len(self.arrays.prompt), SWAP))
+            self.arrays = self.arrays._replace(swap=rows)
+        return self.arrays.swap
 
     def facts(self, request: int) -> Request:
         """What is known of a request that has arrived."""

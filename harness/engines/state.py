@@ -16,6 +16,9 @@ ELSEWHERE = -2
 # Places in the last axis of `RequestArrays.pieces`
 END, VALUE, SLOPE, PIECE = range(4)
 
+# Places in the last axis of `RequestArrays.swap`
+HOST, SWAPS, SWAP_BYTES, SWAP_S, SWAP = range(5)
+
 LOG_COLUMNS = (
     "start_s",
     "duration_s",
@@ -51,7 +54,9 @@ class RequestArrays(NamedTuple):
     takes blocks beyond that. `pieces` has what a key that
     moves is made of: request, piece, and END, VALUE and SLOPE as in `MovingKey`; no rows where keys
     stand still. At `turns_s`, when its prediction comes, a request's key becomes `turned_key`,
-    where that was known ahead; no rows where none is.
+    where that was known ahead; no rows where none is. `swap` has the tokens with KV in host memory
+    (HOST), how often it was sent there (SWAPS), and bytes and seconds copied there and back
+    (SWAP_BYTES, SWAP_S); no rows where nothing is.
     """
 
     prompt: Ints
@@ -78,6 +83,7 @@ class RequestArrays(NamedTuple):
     turns_s: Floats
     turned_key: Floats
     pieces: Floats
+    swap: Floats
 
 
 def new_arrays(prompt: Ints, output: Ints, generated: Ints, arrival_s: Floats) -> RequestArrays:
@@ -108,6 +114,7 @@ def new_arrays(prompt: Ints, output: Ints, generated: Ints, arrival_s: Floats) -
         turns_s=np.zeros(0),
         turned_key=np.zeros(0),
         pieces=np.zeros((0, 1, PIECE)),
+        swap=np.zeros((0, SWAP)),
     )
 
 
@@ -125,4 +132,6 @@ def forget(requests: RequestArrays, ids: Ints) -> None:
         totals[ids] = 0.0
     for counts in (requests.generated, requests.kv, requests.preemptions):
         counts[ids] = 0
+    if len(requests.swap):
+        requests.swap[ids] = 0.0
     requests.arrival_s[ids] = np.inf

@@ -12,9 +12,10 @@ from harness.interface.decisions import (
 )
 from harness.interface.draft import Draft
 from harness.interface.entities import RequestId
+from harness.interface.kv_checks import swaps, wrong_kv, wrong_swaps
 from harness.interface.kv_ledger import KvLedger
 from harness.interface.policies import Capability
-from harness.interface.views import GroupView
+from harness.interface.views import GroupView, missing_tokens
 
 
 class IllegalDecision(ValueError):  # noqa: N818 - it names what is wrong, like the decision does
@@ -43,7 +44,8 @@ def _broken_rules(
         *_wrong_batches(decision, view),
         *_wrong_totals(decision, view),
         *_wrong_promises(decision, view),
-        *_wrong_kv(decision, view),
+        *wrong_swaps(decision, view, supports),
+        *wrong_kv(decision, view),
     ]
 
 
@@ -71,11 +73,12 @@ def _is_plainly_legal(decision: Decision, view: GroupView, supports: frozenset[C
         and batch.service in view.services
         and 0 < len(tokens) <= view.max_num_seqs
         and sum(tokens.values()) <= view.max_num_batched_tokens
-        and PreemptionMode.SWAP not in decision.preempt.values()
+        and (Capability.SWAP in supports or not swaps(decision))
         and (
             _is_written_by_draft(decision, view)
             or (
                 not decision.reserve
+                and not swaps(decision)
                 and _are_missing(batch, view)
                 and _preempts_others(decision.preempt, tokens, view)
                 and _fits(decision.preempt, tokens, view.kv)
@@ -95,13 +98,17 @@ def _is_written_by_draft(decision: Decision, view: GroupView) -> bool:
 
 
 def _are_missing(batch: Batch, view: GroupView) -> bool:
-    """Whether all requests of a batch are here, of its service, and miss what they compute."""
+    """Whether all requests of a batch are here, of its service, and miss what they compute.
+
+    None may have KV in host memory, which would have to come back.
+    """
     requests, service = view.requests, batch.service
     for name, tokens in batch.tokens.items():
         request = requests.get(name)
         if (
             request is None
             or not 0 < tokens <= request.context_tokens - request.kv_tokens
+            or request.swapped_tokens
             or request.facts.service != service
         ):
             return False
@@ -175,14 +182,11 @@ def _wrong_order(decision: Decision, view: GroupView) -> Iterator[str]:
 def _not_supported(
     decision: Decision, view: GroupView, supports: frozenset[Capability]
 ) -> Iterator[str]:
-    swapped = sum(how is PreemptionMode.SWAP for how in decision.preempt.values())
     shared = [batch.gpu_share for batch in decision.launch if batch.gpu_share != 1]
     whole = sum(batch.until is not Until.ITERATION for batch in decision.launch)
     is_whole = decision.priority_order is not None and isinstance(
         decision.priority_order.rule, StaticBatching
     )
-    if swapped and Capability.SWAP not in supports:
-        yield f"{swapped} requests swapped out, which the engine does not support"
     if shared and Capability.GPU_SHARE not in supports:
         yield f"a batch on share {shared[0]:g} of the SMs, which the engine does not support"
     if whole and Capability.TO_COMPLETION not in supports:
@@ -197,6 +201,7 @@ def _wrong_names(decision: Decision, view: GroupView) -> Iterator[str]:
     launched = [name for batch in decision.launch for name in batch.tokens]
     for verb, names in (
         ("preempted", decision.preempt),
+        ("swapped in", decision.swap_in),
         ("promised KV", decision.reserve),
         ("run", launched),
     ):
@@ -229,7 +234,7 @@ def _wrong_batches(decision: Decision, view: GroupView) -> Iterator[str]:
 
 def _wrong_entry(batch: Batch, name: RequestId, tokens: int, view: GroupView) -> Iterator[str]:
     request = view.requests[name]
-    missing = request.context_tokens - request.kv_tokens
+    missing = missing_tokens(request)
     if request.facts.service != batch.service:
         yield f"r{name} of {request.facts.service} is in a batch of {batch.service}"
     if request.is_running:
@@ -266,7 +271,7 @@ def _wrong_promises(decision: Decision, view: GroupView) -> Iterator[str]:
             if name not in view.requests:
                 continue
             request = view.requests[name]
-            missing = request.context_tokens - request.kv_tokens
+            missing = missing_tokens(request)
             longest = request.facts.prompt_tokens + request.facts.max_output_tokens
             promise = decision.reserve.get(name, request.reservation) or Reservation(0)
             if tokens < missing:
@@ -276,22 +281,3 @@ def _wrong_promises(decision: Decision, view: GroupView) -> Iterator[str]:
                     f"r{name} runs until answered with KV promised for {promise.own_tokens}"
                     f" tokens, not for {longest}"
                 )
-
-
-def _wrong_kv(decision: Decision, view: GroupView) -> Iterator[str]:
-    """Apply the decision to a copy of the ledger; what is wrong in itself is told elsewhere."""
-    kv = view.kv.copy()
-    for name in decision.preempt:
-        if name in view.requests:
-            kv.free(name)
-    for name, promise in decision.reserve.items():
-        if name in view.requests:
-            try:
-                kv.reserve(name, promise)
-            except ValueError as error:
-                yield str(error)
-    for batch in decision.launch:
-        for name, tokens in batch.tokens.items():
-            if name in view.requests and tokens > 0:
-                kv.grow(name, tokens)
-    yield from kv.shortages()

@@ -1,6 +1,7 @@
 """What policies return. Plain values: an engine applies one whole or rejects it whole."""
 
 from collections.abc import Callable, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -16,7 +17,8 @@ _MOST_TOKENS = 2**31
 class PreemptionMode(Enum):
     """What becomes of a preempted request's KV: computed again later, or kept in host memory.
 
-    To pause a request and keep its KV on the GPU, just do not run it.
+    From there it comes back whole, by `Decision.swap_in`. To pause a request and keep its KV on the
+    GPU, just do not run it.
     """
 
     RECOMPUTE = "recompute"
@@ -132,10 +134,13 @@ class Displaced(Enum):
     """What becomes of a holder of KV that those before it in a priority order displace.
 
     `PAUSE`: it does not run and keeps its KV while there is room. `RECOMPUTE`: it is preempted.
+    `SWAP`: it is preempted and its KV kept in host memory, where that has room for it when it is
+    its turn in the order; who has a seat gets it back.
     """
 
     PAUSE = "pause"
     RECOMPUTE = "recompute"
+    SWAP = "swap"
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,8 +256,10 @@ class PriorityOrder:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """Applied in order: preempt, reserve, launch. Empty means idle until an event or `wake_s`.
+    """Applied in order: preempt, swap in, reserve, launch. Empty means idle until an event or wake.
 
+    `swap_in` are those whose KV comes back from host memory: who is launched must have it, and who
+    is not launched pauses with it. What they leave there is free for the next decision.
     `steady` says that with the same requests and no event before `wake_s` the policy would run the
     same requests again, each for all that it then misses, in this iteration and the next ones: as
     long as that is so, or `at_most` so many iterations. The engine may then run them as one.
@@ -267,6 +274,7 @@ class Decision:
     steady: bool = False
     priority_order: PriorityOrder | None = None
     at_most: int | None = None
+    swap_in: AbstractSet[RequestId] = frozenset()
     draft: object = field(default=None, repr=False, compare=False)
 
 

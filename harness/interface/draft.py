@@ -4,20 +4,21 @@ To fill a batch from an order of requests, see `filling`.
 """
 
 from collections.abc import Mapping, Sequence
-from operator import is_
+from operator import attrgetter, is_
 
 from harness.interface.decisions import Batch, Decision, PreemptionMode, Reservation, Until
 from harness.interface.entities import RequestId, ServiceId
 from harness.interface.kv_ledger import KvLedger
-from harness.interface.views import GroupView, RequestView
+from harness.interface.views import GroupView, RequestView, missing_tokens
 
 
 class Draft:
     """One decision, written one batch at a time.
 
     `tokens_left` is what the open batch may still compute, `requests_left` how many more requests
-    may run at the same time. Where no batch is open, the first request opens one of its service on
-    all free SMs. What a request misses are the tokens of its context that have no KV yet.
+    may run at the same time, `host_bytes_left` what host memory takes of KV. Where no batch is
+    open, the first request opens one of its service on all free SMs. What a request misses are the
+    tokens of its context that have no KV yet; KV in host memory comes back, whole, with what runs.
     """
 
     def __init__(self, view: GroupView) -> None:
@@ -26,6 +27,7 @@ class Draft:
         self.tokens_left = view.max_num_batched_tokens
         self.requests_left = view.max_num_seqs
         self.share_left = view.free_share
+        self.host_bytes_left = view.free_host_bytes
         # Only while something is in flight are requests worth asking whether they run.
         self._in_flight = view.in_flight
         for batch in self._in_flight:
@@ -34,6 +36,7 @@ class Draft:
         self._base_changes = self._base.changes
         self._kv: KvLedger | None = None
         self._preempt: dict[RequestId, PreemptionMode] = {}
+        self._swap_in: set[RequestId] = set()
         self._reserve: dict[RequestId, Reservation] = {}
         self._batches: list[tuple[ServiceId, float, dict[RequestId, int]]] = []
         self._runs: dict[RequestId, RequestView] = {}
@@ -92,7 +95,7 @@ class Draft:
         return (
             0 < tokens <= self.tokens_left
             and self.requests_left > 0
-            and tokens <= request.context_tokens - request.kv_tokens
+            and tokens <= missing_tokens(request)
             and (self._batches[-1][0] == facts.service if self._batches else self.share_left > 0)
             and facts.id not in self._runs
             and facts.id not in self._preempt
@@ -109,14 +112,32 @@ class Draft:
 
     def try_add(self, request: RequestView, tokens: int) -> bool:
         """`try_run` of a request that the batch `has_room` for: KV alone decides."""
-        name = request.facts.id
-        if not self.kv.try_grow(name, tokens):
+        name, comes = request.facts.id, self._to_come(request)
+        if not self.kv.try_grow(name, comes + tokens):
             return False
-        self._is_cut |= tokens < request.context_tokens - request.kv_tokens
+        if comes:
+            self._swap_in.add(name)
+        self._is_cut |= tokens < missing_tokens(request)
         self._open_tokens(request.facts.service)[name] = tokens
         self._runs[name] = request
         self.tokens_left -= tokens
         self.requests_left -= 1
+        return True
+
+    def _to_come(self, request: RequestView) -> int:
+        """Tokens of KV that are in host memory and not to come back by this draft so far."""
+        return 0 if request.facts.id in self._swap_in else request.swapped_tokens
+
+    def try_swap_in(self, request: RequestView) -> bool:
+        """Bring KV back from host memory, without running the request, if there is room for it.
+
+        False changes nothing, also where none is there.
+        """
+        name, comes = request.facts.id, self._to_come(request)
+        if not comes or name in self._preempt or not self.kv.try_grow(name, comes):
+            return False
+        self._launch = None
+        self._swap_in.add(name)
         return True
 
     def _open_tokens(self, service: ServiceId) -> dict[RequestId, int]:
@@ -130,7 +151,8 @@ class Draft:
         """Run every request for all that it misses, if that is at most `budget` tokens and fits.
 
         False changes nothing. Costs far less than one `try_run` each, but may be False where those
-        would succeed: if anything runs already, or the requests are of several services.
+        would succeed: if anything runs already, KV must come back from host memory, or the requests
+        are of several services.
         """
         if self._batches or self._in_flight or not requests:
             return False
@@ -144,6 +166,7 @@ class Draft:
             or self.share_left <= 0
             or not self._preempt.keys().isdisjoint(missing)
             or not _are_of_one_service(self.view, requests)
+            or any(map(attrgetter("swapped_tokens"), requests))
             or not (self._kv or self._base).fits(missing)
         ):
             return False
@@ -184,18 +207,33 @@ class Draft:
             and name not in self._preempt
         )
 
-    def preempt(self, request: RequestView, how: PreemptionMode = PreemptionMode.RECOMPUTE) -> None:
-        """Preempt the request: its KV is freed and its promise dropped.
+    def can_swap_out(self, request: RequestView) -> bool:
+        """Whether it can be preempted and host memory has room for its KV."""
+        return self.can_preempt(request) and self._held_bytes(request) <= self.host_bytes_left
 
-        ValueError when it runs, or lends to a request by a promise of this draft: preemptions are
-        applied before promises, so that one could not be kept.
+    def _held_bytes(self, request: RequestView) -> int:
+        return request.kv_tokens * self._base.services[request.facts.service].kv_bytes_per_token
+
+    def preempt(self, request: RequestView, how: PreemptionMode = PreemptionMode.RECOMPUTE) -> None:
+        """Preempt the request: its KV is freed, or swapped out, and its promise dropped.
+
+        ValueError when it runs, cannot be swapped out, or lends to a request by a promise of this
+        draft: preemptions are applied before promises, so that one could not be kept.
         """
         name = request.facts.id
         if name in self._runs or (self._in_flight and request.is_running):
             raise ValueError(f"r{name} is running and cannot be preempted")
         if guests := self.kv.borrowers(name) & self._reserve.keys():
             raise ValueError(f"r{name} has just lent to r{min(guests)} and cannot be preempted")
+        if how is PreemptionMode.SWAP:
+            if not self.can_swap_out(request):
+                raise ValueError(
+                    f"r{name} with {self._held_bytes(request)} bytes of KV cannot be swapped out:"
+                    f" {self.host_bytes_left} bytes of host memory are free"
+                )
+            self.host_bytes_left -= self._held_bytes(request)
         self._launch = None
+        self._swap_in.discard(name)
         if self._reserve.pop(name, None) is not None:
             self.kv.reserve(name, self._base.reservation(name))
         self.kv.free(name)
@@ -225,6 +263,7 @@ class Draft:
             wake_s,
             steady=steady,
             at_most=at_most,
+            swap_in=self._swap_in,
             draft=self,
         )
 
@@ -235,16 +274,15 @@ class Draft:
             and decision.launch is self._launch
             and decision.preempt is self._preempt
             and decision.reserve is self._reserve
+            and decision.swap_in is self._swap_in
             and kv is self._base
             and kv.changes == self._base_changes
         )
 
     def is_about(self, requests: Mapping[RequestId, RequestView]) -> bool:
         """Whether all that it runs or preempts are these, as they are now."""
-        given = self._runs
-        return self._preempt.keys() <= requests.keys() and all(
-            map(is_, given.values(), map(requests.get, given))
-        )
+        given, others = self._runs, self._preempt.keys() | self._swap_in
+        return others <= requests.keys() and all(map(is_, given.values(), map(requests.get, given)))
 
     def ledger_after(self, decision: Decision, kv: KvLedger) -> KvLedger | None:
         """The ledger with the decision applied, if it wrote that on this one and has such a copy.
@@ -255,21 +293,6 @@ class Draft:
             return None
         ledger, self._kv, self._launch = self._kv, None, None
         return ledger
-
-
-def after(decision: Decision, kv: KvLedger) -> KvLedger:
-    """The ledger with a legal decision applied: its draft's own where that has one, else `kv`."""
-    draft = decision.draft
-    ledger = draft.ledger_after(decision, kv) if isinstance(draft, Draft) else None
-    if ledger is not None:
-        return ledger
-    for request in decision.preempt:
-        kv.free(request)
-    for request, promise in decision.reserve.items():
-        kv.reserve(request, promise)
-    for batch in decision.launch:
-        kv.grow_all(batch.tokens)
-    return kv
 
 
 def _are_of_one_service(view: GroupView, requests: Sequence[RequestView]) -> bool:

@@ -22,22 +22,22 @@ from harness.interface.decisions import (
 )
 from harness.interface.draft import Draft
 from harness.interface.entities import RequestId
-from harness.interface.seating import take_seats
+from harness.interface.seating import preempt_by, take_seats
 from harness.interface.tables import Floats, RequestTable
-from harness.interface.views import GroupView, RequestView
+from harness.interface.views import GroupView, RequestView, missing_tokens
 
 NOTHING_RESERVED: Mapping[RequestId, int] = MappingProxyType({})
 
 
 def is_decode(request: RequestView) -> bool:
     """Whether only the KV of its last output token is missing."""
-    held = request.kv_tokens
+    held = request.kv_tokens + request.swapped_tokens
     return 0 < held == request.context_tokens - 1 >= request.facts.prompt_tokens
 
 
 def next_tokens(request: RequestView, chunk: int) -> int:
     """Tokens the request can compute next: the rest of its context, at most `chunk`."""
-    return min(request.context_tokens - request.kv_tokens, chunk)
+    return min(missing_tokens(request), chunk)
 
 
 def continuous_batch(
@@ -53,7 +53,8 @@ def continuous_batch(
     Where `victims` are given, those are preempted instead, the last one first, wherever they are in
     the order; they may be nobody. `budget` bounds the tokens added here. A non-preemptive policy
     puts requests that hold KV first: a newcomer then has none behind it to preempt, and waits.
-    Requests of another service than the open batch's are passed over, but may be preempted.
+    Requests of another service than the open batch's are passed over, but may be preempted. Who is
+    to be swapped out and finds no room in host memory is recomputed.
     """
     left = draft.tokens_left if budget is None else budget
     if draft.try_run_all(order, left):
@@ -77,7 +78,7 @@ def continuous_batch(
             victim = _last_but_for(request, yielding, draft, place + 1 if victims is None else 0)
             if victim is None:
                 return
-            draft.preempt(victim, how)
+            preempt_by(draft, victim, how)
         left -= tokens
 
 
@@ -160,7 +161,7 @@ def fill_displacing(
     if not rule.chunked_prefill:
         fitting = _whole_prompts(prompts, rule)
         for request in fitting or decodes:
-            _promise_and_run(draft, request, request.context_tokens - request.kv_tokens, reserved)
+            _promise_and_run(draft, request, missing_tokens(request), reserved)
         return
     for request in decodes:
         draft.try_run(request, 1)

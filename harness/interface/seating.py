@@ -7,7 +7,12 @@ seat; that is what lets an engine follow such an order through many iterations a
 from collections.abc import Mapping, Sequence
 from math import floor
 
-from harness.interface.decisions import ContinuousBatching, Displaced
+from harness.interface.decisions import (
+    ContinuousBatching,
+    Displaced,
+    PreemptionMode,
+    Reservation,
+)
 from harness.interface.draft import Draft
 from harness.interface.entities import RequestId
 from harness.interface.views import RequestView
@@ -23,7 +28,8 @@ def take_seats(
     """Return the front of the order that has seats, and preempt of the rest as `how` says.
 
     A seat takes KV for the whole context or what is reserved, whichever is more. The front ends
-    at the first that finds no seat; before a newcomer the rule's watermark must stay free.
+    at the first that finds no seat; before a newcomer, or who comes back from host memory, the
+    rule's watermark must stay free. Whose KV is there gets it back with the seat.
     `reserved` has the context tokens to set aside for newcomers.
     """
     if not order:
@@ -46,9 +52,28 @@ def take_seats(
             if used > capacity:
                 break
             kept += 1
+    by = PreemptionMode.SWAP if how is Displaced.SWAP else PreemptionMode.RECOMPUTE
     for request in displaced[kept:]:
-        draft.preempt(request)
+        preempt_by(draft, request, by)
+    if how is Displaced.SWAP:
+        _bring_back(draft, order[:seats], reserved)
     return list(order[:seats])
+
+
+def preempt_by(draft: Draft, request: RequestView, how: PreemptionMode) -> None:
+    """Preempt; who is to be swapped out and finds no room in host memory is recomputed."""
+    swaps = how is PreemptionMode.SWAP and draft.can_swap_out(request)
+    draft.preempt(request, how if swaps else PreemptionMode.RECOMPUTE)
+
+
+def _bring_back(
+    draft: Draft, seated: Sequence[RequestView], reserved: Mapping[RequestId, int]
+) -> None:
+    """Those with seats get their KV back from host memory, and what is set aside for them."""
+    for request in seated:
+        aside = reserved.get(request.facts.id, 0)
+        if draft.try_swap_in(request) and aside > 0:
+            draft.try_reserve(request, Reservation(aside))
 
 
 def _set_aside(draft: Draft, request: RequestView, reserved: Mapping[RequestId, int]) -> int:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from harness.interface.decisions import Reservation, StaticBatching
 from harness.interface.draft import Draft
-from harness.interface.views import RequestView
+from harness.interface.views import RequestView, missing_tokens
 
 
 def fill_static(draft: Draft, order: Sequence[RequestView], rule: StaticBatching) -> float | None:
@@ -28,7 +28,7 @@ def fill_static(draft: Draft, order: Sequence[RequestView], rule: StaticBatching
 def _run_whole(draft: Draft, order: Sequence[RequestView], rule: StaticBatching) -> int:
     """Run requests in order, each with KV for its longest answer, and return how many fit."""
     for place, request in enumerate(order[: rule.max_num_seqs]):
-        facts, missing = request.facts, request.context_tokens - request.kv_tokens
+        facts, missing = request.facts, missing_tokens(request)
         longest = Reservation(facts.prompt_tokens + facts.max_output_tokens)
         if (
             not draft.has_room(request, missing)

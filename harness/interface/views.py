@@ -61,6 +61,11 @@ class RequestView(Protocol):
         """In a batch in flight now."""
 
 
+def missing_tokens(request: RequestView) -> int:
+    """Tokens of its context that have no KV, neither on the GPU nor in host memory."""
+    return request.context_tokens - request.kv_tokens - request.swapped_tokens
+
+
 class GroupView(Protocol):
     """What one scheduling decision may see."""
 
@@ -79,6 +84,10 @@ class GroupView(Protocol):
     @property
     def kv(self) -> KvLedger:
         """KV held and promised here. Never change it: try changes on a copy, as `Draft` does."""
+
+    @property
+    def free_host_bytes(self) -> int:
+        """Room for the KV of preempted requests in host memory; none where nothing is swapped."""
 
     @property
     def max_num_seqs(self) -> int:

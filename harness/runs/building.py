@@ -7,9 +7,11 @@ from zlib import crc32
 import numpy as np
 
 from harness.build import build
+from harness.costs.gpu_facts import gpu_facts
 from harness.costs.model import PARTS, ProfileCosts
 from harness.costs.uncertainty import DrawnCosts
 from harness.engines.engine import Engine
+from harness.engines.simulator.host_memory import HostMemory
 from harness.interface.entities import Cluster, GpuId
 from harness.interface.policies import (
     Capability,
@@ -18,8 +20,9 @@ from harness.interface.policies import (
     SchedulingPolicy,
     System,
 )
-from harness.paths import ROOT
+from harness.paths import PROFILES, ROOT
 from harness.predictors.ecdf import LENGTH_SAMPLES, Ecdf, load_lengths
+from harness.ranges_of_units import check_range
 from harness.runs.cells import Cell, PredictorFactory, WorkloadFactory
 from harness.runs.matrix import Place
 from harness.runs.named_by import basis_of
@@ -95,6 +98,15 @@ def _costs(hardware: Mapping[str, Any]) -> ProfileCosts:
     )
 
 
+def _host_memory(hardware: Mapping[str, Any]) -> HostMemory:
+    """What each GPU has of it, at the rate given or that of its data sheet."""
+    check_range("hardware.host_kv_bytes", hardware["host_kv_bytes"])
+    rate = hardware["pcie_bytes_per_s"]
+    if rate is None:
+        rate = gpu_facts(hardware["gpu"], PROFILES / hardware["profile"]).pcie_bytes_per_s
+    return HostMemory(kv_bytes=hardware["host_kv_bytes"], bytes_per_s=rate)
+
+
 def _predictor_factory(node: Mapping[str, Any], system: System) -> PredictorFactory | None:
     """Who makes the predictor; None where a configuration names nobody.
 
@@ -125,6 +137,7 @@ def _serving(
         "costs": believed,
         "cluster": _cluster(plain["hardware"], believed.memory_bytes),
         "seed": plain["seed"],
+        "host_memory": _host_memory(plain["hardware"]),
     }
     engine: Engine = build(
         plain["engine"], path="engine", offered={**offered, "costs": true}, kind=Engine

@@ -39,6 +39,10 @@ class HardwareConfig:
     """Bytes of each GPU for KV; null: what `memory_share` leaves beside the weights."""
     block_tokens: int | None = MISSING
     """Tokens of a KV block; null: as on the engine that the profile was measured on."""
+    host_kv_bytes: int = MISSING
+    """Bytes of host memory for the KV of preempted requests, of each GPU."""
+    pcie_bytes_per_s: float | None = MISSING
+    """Rate of a GPU's copies to host memory or back; null: as its data sheet has it."""
 
 
 @dataclass

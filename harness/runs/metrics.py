@@ -13,6 +13,7 @@ FIGURES = (
     *("load_s", "gpu_busy_s", "gpu_loading_s", "gpu_idle_s"),
     *("requests", "unfinished", "jct_s_mean", "jct_s_p99", "ttft_s_mean", "ttft_s_p99"),
     *("tpot_s_mean", "tpot_s_p99", "waiting_s_max", "output_tokens", "preemptions"),
+    *("swaps", "swapped_bytes", "swap_s"),
     *("normalized_s_mean", "normalized_s_p99", "itl_s_mean", "slo_attainment", "goodput_per_s"),
     *("service_difference_max", "fairness_jain", "outside_profile_share"),
     *("planned_inference_s", "planned_error", "load_s_min", "load_s_max"),
@@ -68,7 +69,7 @@ def latencies(requests: pd.DataFrame, *, horizon_s: float) -> pd.DataFrame:
 
 
 def request_figures(requests: pd.DataFrame, *, horizon_s: float) -> dict[str, float]:
-    """Means and 99th percentiles of latencies, counts of requests, tokens and preemptions.
+    """Means and 99th percentiles of latencies, counts of requests, tokens, preemptions and swaps.
 
     `itl_s_mean` is the mean gap between two tokens of an answer: that of requests, `tpot_s_mean`,
     with each counted as often as it has gaps. A request that would have come after the horizon, or
@@ -89,8 +90,8 @@ def request_figures(requests: pd.DataFrame, *, horizon_s: float) -> dict[str, fl
     figures["itl_s_mean"] = float((each["tpot_s"] * gaps).sum()) / count if count else np.nan
     waiting_s = each["waiting_s"]
     figures["waiting_s_max"] = float(waiting_s.max()) if len(waiting_s) else np.nan
-    figures["output_tokens"] = float(requests["output_tokens"].sum())
-    figures["preemptions"] = float(requests["preemptions"].sum())
+    for name in ("output_tokens", "preemptions", "swaps", "swapped_bytes", "swap_s"):
+        figures[name] = float(requests[name].sum())
     return figures
 
 

@@ -14,7 +14,7 @@ from harness.engines.simulator.group import LiveGroup
 from harness.engines.simulator.stepping import GroupStepper
 from harness.engines.simulator.timeline import Kind, Timeline
 from harness.interface.decisions import Deployment
-from harness.interface.entities import GpuId, Group, GroupId, RequestId, ServiceId
+from harness.interface.entities import GpuId, Group, GroupId, ServiceId
 from harness.interface.events import Arrived, Deployed, Event, Moved
 from harness.interface.policies import Capability, CostModel
 
@@ -200,10 +200,8 @@ class Deployer:
         live.inbox.clear()
         if live.replica is not None:
             taken += live.replica.withdraw(everything=True).tolist()
-        for request, view in list(live.members.items()):
-            if view.kv_tokens > 0:
-                live.preempt(request)
-            self._let_go(live, request)
+        for request in list(live.members):
+            live.let_go(request)
             taken.append(request)
         self._hold_back(taken)
 
@@ -216,15 +214,12 @@ class Deployer:
             # A group of one service.
             taken += live.replica.withdraw(everything=False).tolist()
         for request, view in list(live.members.items()):
-            waits = view.kv_tokens == 0 and not view.is_running
+            holds = view.kv_tokens or view.swapped_tokens
+            waits = not holds and not view.is_running
             if waits and view.facts.service in services:
-                self._let_go(live, request)
+                live.let_go(request)
                 taken.append(request)
         self._hold_back(taken)
-
-    def _let_go(self, live: LiveGroup, request: RequestId) -> None:
-        live.kv.close(request)
-        del live.members[request]
 
     def _hold_back(self, requests: Iterable[int]) -> None:
         for request in requests:

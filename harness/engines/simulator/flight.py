@@ -20,8 +20,9 @@ class Flight:
     """A batch being computed: `iterations` of it, the last of which ends at `ends_s`.
 
     All are alike, or those after the first compute `then`. `prompts` are the requests of the batch
-    that do not decode at first. Deciding takes `decide_s` before the first. What the first `booked`
-    of them have produced is known already. `use` is there if the log is kept.
+    that do not decode at first. Deciding, and waiting for KV to be copied, take `before_s` before
+    the first. What the first `booked` of them have produced is known already. `use` is there if the
+    log is kept.
     """
 
     live: LiveGroup
@@ -33,16 +34,16 @@ class Flight:
     iterations: int
     ends_s: float
     then: Work | None = None
-    decide_s: float = 0.0
+    before_s: float = 0.0
     booked: int = 0
     use: Use | None = None
 
     def seconds(self, iterations: int) -> float:
-        """Seconds of the first `iterations` of them, and of deciding before."""
+        """Seconds of the first `iterations` of them, and of what is before."""
         work, then = self.work, self.then
         if then is None and work.prefill_requests == 0:
-            return self.decide_s + self._decodes_s(work, iterations)
-        first_s = self.decide_s + work_seconds(self.table, work)
+            return self.before_s + self._decodes_s(work, iterations)
+        first_s = self.before_s + work_seconds(self.table, work)
         return first_s if then is None else first_s + self._decodes_s(then, iterations - 1)
 
     def _decodes_s(self, first: Work, iterations: int) -> float:
@@ -77,7 +78,7 @@ class Flight:
                 work.decode_requests,
                 work.context_tokens,
                 work.longest_tokens,
-                seconds - self.decide_s,
+                seconds - self.before_s,
                 self.iterations,
             )
         )

@@ -14,12 +14,14 @@ from harness.engines.simulator.arriving import Arrivals
 from harness.engines.simulator.deciding import Deciding
 from harness.engines.simulator.fast.arrays import ReplicaRule
 from harness.engines.simulator.fast.replica import ReplicaState
-from harness.engines.simulator.fast.rules import replica_rule, static_rule
-from harness.engines.simulator.group import GroupFactory, LiveGroup
+from harness.engines.simulator.fast.rules import replica_rule, static_rule, swapping
+from harness.engines.simulator.group import LiveGroup
+from harness.engines.simulator.group_factory import GroupFactory
 from harness.engines.simulator.stepping import GroupStepper
 from harness.engines.state import END, PIECE, SLOPE, VALUE, Floats, Ints
 from harness.interface.decisions import (
     ContinuousBatching,
+    Displaced,
     MovingKey,
     PriorityOrder,
     StaticBatching,
@@ -62,7 +64,9 @@ class Following:
         live.kv = self.factory.ledger(live.group)
         state = self.lifecycle.state
         table = self._table(priority_order, live.group, service)
-        in_numbers = self._in_numbers(priority_order, live.group, service)
+        in_numbers = self._in_numbers(priority_order, live, service)
+        if priority_order.displaces is Displaced.SWAP:
+            state.swap_rows()
         replica = ReplicaState.empty(table, in_numbers, state.arrays, state.now_s)
         replica.tell_keys = lambda ids: self._key(replica, priority_order, ids)
         live.replica = replica
@@ -78,10 +82,10 @@ class Following:
         return costs.table(service, group.tensor_parallel)
 
     def _in_numbers(
-        self, priority_order: PriorityOrder, group: Group, service: ServiceId
+        self, priority_order: PriorityOrder, live: LiveGroup, service: ServiceId
     ) -> ReplicaRule:
         rule, costs = priority_order.rule, self.costs
-        capacity_blocks = costs.kv_blocks(service, group.tensor_parallel)
+        capacity_blocks = costs.kv_blocks(service, live.group.tensor_parallel)
         block_tokens, log = costs.block_tokens(service), self.recorder.keep_iterations
         if isinstance(rule, StaticBatching):
             return static_rule(
@@ -89,17 +93,20 @@ class Following:
                 capacity_blocks=capacity_blocks,
                 block_tokens=block_tokens,
                 log=log,
-                max_tokens=self.factory.max_num_batched_tokens,
+                max_tokens=self.factory.engine.max_num_batched_tokens,
                 decide_s=self.deciding.before_s(0.0, whole=True),
             )
         self._refuse(rule)
-        return replica_rule(
+        in_numbers = replica_rule(
             rule,
             capacity_blocks=capacity_blocks,
             block_tokens=block_tokens,
             log=log,
             displaces=priority_order.displaces,
         )
+        if priority_order.displaces is not Displaced.SWAP:
+            return in_numbers
+        return swapping(in_numbers, live.host, live.kv.services[service].kv_bytes_per_token)
 
     def take_in(self, live: LiveGroup) -> None:
         """Requests of its inbox wait in the replica."""
@@ -132,7 +139,7 @@ class Following:
     def _refuse(self, rule: ContinuousBatching) -> None:
         """Raise ValueError where a rule asks for larger batches than the engine has."""
         for name in ("max_num_seqs", "max_num_batched_tokens"):
-            asked, most = getattr(rule, name), getattr(self.factory, name)
+            asked, most = getattr(rule, name), getattr(self.factory.engine, name)
             if asked > most:
                 raise ValueError(f"the policy's {name}={asked} exceeds the engine's {most}")
 

@@ -1,17 +1,17 @@
 """Groups on the virtual clock: their requests, their KV and what they compute."""
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from types import MappingProxyType
 
 import numpy as np
 
-from harness.costs.model import TableCosts
 from harness.engines.live import LiveState
 from harness.engines.simulator.fast.replica import ReplicaState
+from harness.engines.simulator.host_memory import GroupHost
 from harness.engines.simulator.window import GroupWindow
-from harness.engines.state import Ints
-from harness.interface.decisions import Batch, PriorityOrder, Reservation
+from harness.engines.state import HOST, SWAP_BYTES, SWAP_S, SWAPS, Ints
+from harness.interface.decisions import Batch, PreemptionMode, PriorityOrder, Reservation
 from harness.interface.entities import (
     Group,
     LengthPrediction,
@@ -29,14 +29,15 @@ from harness.interface.views import RequestView
 class LiveRequest:
     """One unfinished request in one group. Frozen towards policies; its group lets it grow.
 
-    `context_tokens` are prompt plus generated so far, `kv_tokens` those with KV on the GPU; the
-    same is in the arrays, which replicas, tables and records read. `_last_tokens` is the context
-    with which it is answered.
+    `context_tokens` are prompt plus generated so far, `kv_tokens` those with KV on the GPU,
+    `swapped_tokens` with KV in host memory; the same is in the arrays, which replicas, tables and
+    records read. `_last_tokens` is the context with which it is answered.
     """
 
     facts: Request
     context_tokens: int
     kv_tokens: int
+    swapped_tokens: int
     _last_tokens: int
     _state: LiveState
     _group: "LiveGroup"
@@ -50,11 +51,6 @@ class LiveRequest:
     def generated_tokens(self) -> int:
         """Output tokens so far."""
         return self.context_tokens - self.facts.prompt_tokens
-
-    @property
-    def swapped_tokens(self) -> int:
-        """None: this engine drops preempted KV."""
-        return 0
 
     @property
     def reservation(self) -> Reservation | None:
@@ -79,6 +75,7 @@ class LiveRequest:
 # How a group lets its requests grow: assignment to the attribute is refused, to its slot it is not.
 _set_context: Callable[[LiveRequest, int], None] = LiveRequest.__dict__["context_tokens"].__set__
 _set_kv: Callable[[LiveRequest, int], None] = LiveRequest.__dict__["kv_tokens"].__set__
+_set_swapped: Callable[[LiveRequest, int], None] = LiveRequest.__dict__["swapped_tokens"].__set__
 
 
 @dataclass(slots=True)
@@ -96,6 +93,7 @@ class LiveGroup:
     max_num_seqs: int
     max_num_batched_tokens: int
     state: LiveState
+    host: GroupHost
     loads_from_s: float = np.inf
     ready_s: float = np.inf
     stop_s: float = np.inf
@@ -115,6 +113,13 @@ class LiveGroup:
     def free_share(self) -> float:
         """All of the SMs or none: this engine runs one batch at a time."""
         return 0.0 if self.in_flight else 1.0
+
+    @property
+    def free_host_bytes(self) -> int:
+        """Room for KV in host memory; a replica keeps its own account."""
+        if self.replica is not None:
+            return self.host.capacity_bytes - self.replica.host_bytes
+        return self.host.free_bytes
 
     @property
     def requests(self) -> Mapping[RequestId, RequestView]:
@@ -155,6 +160,7 @@ class LiveGroup:
             facts,
             prompt + int(arrays.generated[request]),
             int(arrays.kv[request]),
+            int(arrays.swap[request, HOST]) if len(arrays.swap) else 0,
             prompt + int(arrays.output[request]),
             self.state,
             self,
@@ -176,13 +182,54 @@ class LiveGroup:
             self.members = dict(sorted(self.members.items()))
         self.inbox.clear()
 
-    def preempt(self, request: RequestId) -> None:
-        """A member's KV is dropped; the ledger is told by the decision as a whole."""
-        arrays = self.state.arrays
-        _set_kv(self.members[request], 0)
+    def preempt(self, request: RequestId, how: PreemptionMode = PreemptionMode.RECOMPUTE) -> None:
+        """A member's KV is dropped or swapped out; the ledger is told by the decision as a whole.
+
+        Who is preempted already loses what it has in host memory.
+        """
+        arrays, view = self.state.arrays, self.members[request]
+        if view.swapped_tokens:
+            self._keep_in_host(view, 0)
+            return
+        if how is PreemptionMode.SWAP:
+            self._copy(view, view.kv_tokens)
+            self._keep_in_host(view, view.kv_tokens)
+            self.state.swap_rows()[request, SWAPS] += 1
+        _set_kv(view, 0)
         arrays.kv[request] = 0
         arrays.preemptions[request] += 1
         arrays.preempted_at_s[request] = self.state.now_s
+
+    def bring_back(self, request: RequestId) -> None:
+        """A member's KV comes back from host memory; the ledger knows."""
+        view = self.members[request]
+        self._copy(view, view.swapped_tokens)
+        _set_kv(view, view.swapped_tokens)
+        self.state.arrays.kv[request] = view.swapped_tokens
+        self._keep_in_host(view, 0)
+
+    def _copy(self, view: LiveRequest, tokens: int) -> None:
+        """KV of so many tokens moves between the GPUs and host memory."""
+        row, count_bytes = self.state.swap_rows()[view.facts.id], self._bytes(view, tokens)
+        row[SWAP_BYTES] += count_bytes
+        row[SWAP_S] += self.host.copy(self.state.now_s, count_bytes)
+
+    def _keep_in_host(self, view: LiveRequest, tokens: int) -> None:
+        """KV of so many tokens is in host memory from now on."""
+        self.host.used_bytes += self._bytes(view, tokens - view.swapped_tokens)
+        _set_swapped(view, tokens)
+        self.state.swap_rows()[view.facts.id, HOST] = tokens
+
+    def _bytes(self, view: LiveRequest, tokens: int) -> int:
+        return tokens * self.kv.services[view.facts.service].kv_bytes_per_token
+
+    def let_go(self, request: RequestId) -> None:
+        """A member goes elsewhere: what it holds is lost, also in host memory."""
+        view = self.members[request]
+        if view.kv_tokens or view.swapped_tokens:
+            self.preempt(request)
+        self.kv.close(request)
+        del self.members[request]
 
     def close(self, request: RequestId) -> None:
         """A member is answered."""
@@ -242,45 +289,3 @@ class LiveGroup:
         if self.replica is not None:
             known = np.concatenate([known, self.replica.open_ids()])
         return np.sort(known[self.state.arrays.arrival_s[known] <= self.state.now_s])
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupFactory:
-    """Makes the groups of a run, each with all the KV that its services leave free."""
-
-    state: LiveState
-    services: Mapping[ServiceId, Service]
-    costs: TableCosts
-    max_num_seqs: int
-    max_num_batched_tokens: int
-
-    def group(self, group: Group) -> LiveGroup:
-        """An empty group that has not loaded."""
-        return LiveGroup(
-            group=group,
-            services={service: self.services[service] for service in sorted(group.services)},
-            kv=self.ledger(group),
-            max_num_seqs=self.max_num_seqs,
-            max_num_batched_tokens=self.max_num_batched_tokens,
-            state=self.state,
-        )
-
-    def ledger(self, group: Group) -> KvLedger:
-        """An empty ledger of a group's KV: bytes as the costs count them, for all its services.
-
-        Raises ValueError where their blocks differ in tokens.
-        """
-        costs, tp = self.costs, group.tensor_parallel
-        block_tokens = {service: costs.block_tokens(service) for service in sorted(group.services)}
-        if len(set(block_tokens.values())) > 1:
-            raise ValueError(f"{group.id} would have KV blocks of different tokens: {block_tokens}")
-        services = {}
-        for service, tokens in block_tokens.items():
-            block_bytes = costs.kv_bytes([service], tp) // costs.kv_blocks(service, tp)
-            facts = self.services[service]
-            services[service] = replace(facts, kv_bytes_per_token=block_bytes // tokens)
-        return KvLedger(
-            capacity_bytes=costs.kv_bytes(group.services, tp),
-            services=services,
-            block_tokens=min(block_tokens.values()),
-        )

@@ -23,7 +23,9 @@ from harness.engines.simulator.fast.run_ahead import run_replicas
 from harness.engines.simulator.fast.warm_up import warm_up
 from harness.engines.simulator.flight import Flight
 from harness.engines.simulator.following import Following
-from harness.engines.simulator.group import GroupFactory, LiveGroup
+from harness.engines.simulator.group import LiveGroup
+from harness.engines.simulator.group_factory import GroupFactory
+from harness.engines.simulator.host_memory import NO_HOST_MEMORY, HostMemory
 from harness.engines.simulator.placing import Placing
 from harness.engines.simulator.progress import Progress
 from harness.engines.simulator.stepping import GroupStepper, Stepper
@@ -44,11 +46,12 @@ class Simulator:
     A run ends at `horizon_s`, if that is given, with whatever is unfinished then. What deciding
     costs on its clock is `charge_decisions`: none, measured, or seconds; see `Deciding`. The clock
     starts when the first deployment begins to load, with `loads_first` when it has. Calls come
-    `hand_over_s` after the last answer that they waited for.
+    `hand_over_s` after the last answer that they waited for. Preempted KV goes to `host_memory` and
+    back; `swap_overlaps` says whether while the GPUs compute, or an iteration is that much longer.
     """
 
     supports: ClassVar[frozenset[Capability]] = frozenset(
-        {Capability.REDEPLOY, Capability.TO_COMPLETION, Capability.SHARED_GROUP}
+        {Capability.REDEPLOY, Capability.TO_COMPLETION, Capability.SHARED_GROUP, Capability.SWAP}
     )
 
     cluster: Cluster
@@ -60,6 +63,8 @@ class Simulator:
     charge_decisions: str | float = "none"
     loads_first: bool = False
     hand_over_s: float = 0.0
+    host_memory: HostMemory = NO_HOST_MEMORY
+    swap_overlaps: bool = False
 
     @property
     def about(self) -> str:
@@ -132,7 +137,7 @@ class _Run:
         self.state.arrays.next[self.lifecycle.graph.has_children] = ELSEWHERE
         self.deciding = Deciding.of(engine.charge_decisions, engine.costs)
         self.stepper = wrap(self._stepper())
-        factory = self._factory()
+        factory = GroupFactory(self.state, self.lifecycle.services, engine)
         self.deployer = self._deployer(factory)
         self.placing = self._placing()
         self.arrivals = Arrivals(
@@ -166,15 +171,6 @@ class _Run:
             hears=self.told.subscribes,
             tell=self.told.tell,
             finish=lambda request: self._finish(np.array([request])),
-        )
-
-    def _factory(self) -> GroupFactory:
-        return GroupFactory(
-            state=self.state,
-            services=self.lifecycle.services,
-            costs=self.engine.costs,
-            max_num_seqs=self.engine.max_num_seqs,
-            max_num_batched_tokens=self.engine.max_num_batched_tokens,
         )
 
     def _deployer(self, factory: GroupFactory) -> Deployer:

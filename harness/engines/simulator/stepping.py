@@ -16,8 +16,8 @@ from harness.engines.simulator.flight import Flight, decodes_after, work_of
 from harness.engines.simulator.group import LiveGroup
 from harness.engines.simulator.promises import Promises
 from harness.engines.simulator.timeline import Kind, Timeline
+from harness.interface.applied import after
 from harness.interface.decisions import Batch, Decision, Until
-from harness.interface.draft import after
 from harness.interface.entities import RequestId
 from harness.interface.events import Event, Iterated
 from harness.interface.filling import in_priority_order
@@ -95,10 +95,13 @@ class Stepper:
         return None
 
     def apply(self, live: LiveGroup, decision: Decision, *, pads: bool, seconds: float) -> None:
-        """Preempt, reserve, launch what was decided in so many seconds."""
-        for request in decision.preempt:
-            live.preempt(request)
-        live.kv = after(decision, live.kv)
+        """Preempt, swap in, reserve, launch what was decided in so many seconds."""
+        for request, how in decision.preempt.items():
+            live.preempt(request, how)
+        live.kv = after(decision, live.kv, live.members)
+        for request in decision.swap_in:
+            live.bring_back(request)
+            self._start(request)
         for batch in decision.launch:
             flight = self._flight(live, batch, pads=pads, seconds=seconds)
             self._launch(flight, decision)
@@ -114,7 +117,8 @@ class Stepper:
         whole = batch.until is not Until.ITERATION
         table = (self.deciding.costs if whole else self.deciding).table(service, tp)
         flight = Flight(live, batch, work, prompts, table, live.now_s, 1, 0.0)
-        flight.decide_s = self.deciding.before_s(seconds, whole=whole)
+        longer_s = live.host.longer_s(live.now_s, flight.seconds(1))
+        flight.before_s = longer_s + self.deciding.before_s(seconds, whole=whole)
         if whole:
             flight.then = decodes_after(live, batch)
             left = live.tokens_left(batch.tokens)

@@ -14,13 +14,13 @@ import numpy as np
 
 from harness.engines.ask import ask_schedule, one_batch, refuse_idling
 from harness.engines.vllm.served_request import EngineRequest, ServedRequest
+from harness.interface.applied import after
 from harness.interface.decisions import (
     Batch,
     Decision,
     MovingKey,
     PriorityOrder,
 )
-from harness.interface.draft import after
 from harness.interface.entities import (
     Group,
     LengthPrediction,
@@ -97,6 +97,7 @@ class ServedGroup:
         self.now_s = 0.0
         self.in_flight: tuple[Batch, ...] = ()
         self.free_share = 1.0
+        self.free_host_bytes = 0  # preempted KV is dropped
         self._tell = tell
         self._members: dict[RequestId, ServedRequest] = {}
         self._order: tuple[PriorityOrder, list[RequestView]] | None = None
@@ -264,7 +265,7 @@ class ServedGroup:
         if self._repeat is not None and decision is self._repeat.decision:
             self._repeat.begun += 1
             return
-        self._kv = after(decision, self.kv)
+        self._kv = after(decision, self.kv, self._members)
 
     def end(
         self, batch: Batch, start_s: float, now_s: float, made: Mapping[RequestId, int]

@@ -103,6 +103,7 @@ def _some(table: RequestTable) -> Floats:
     aside=st.sampled_from([None, None, "all", "predicted", "some"]),
     late_s=st.sampled_from(LATENCIES_S),
     load_s=st.sampled_from([0.0, 0.7]),
+    swap_overlaps=st.booleans(),
 )
 @settings(max_examples=12, deadline=None)
 def test_same_times_with_and_without(
@@ -114,6 +115,7 @@ def test_same_times_with_and_without(
     aside: str | None,
     late_s: float,
     load_s: float,
+    swap_overlaps: bool,
 ) -> None:
     order = PriorityOrder(KEYS[key], batch_rule, displaces, reserved(aside))  # type: ignore[arg-type]
     assert_same_times(
@@ -123,6 +125,7 @@ def test_same_times_with_and_without(
             costs=LinearCosts(blocks=blocks, load=load_s),
             fast_forward=fast,
             predictor=Guess(late_s),
+            swap_overlaps=swap_overlaps,
         )
     )
 
@@ -170,9 +173,10 @@ STATIC = StaticBatching(max_num_seqs=3, max_wait_s=0.05, refills=True, pads_prom
     [
         PriorityOrder(queue_of_five, RULES[3], Displaced.PAUSE),
         PriorityOrder(attained_quanta, RULES[1], Displaced.RECOMPUTE, 165),
+        PriorityOrder(queue_of_five, RULES[3], Displaced.SWAP),
         PriorityOrder(longest_prompt, STATIC),
     ],
-    ids=["pauses", "recomputes", "static"],
+    ids=["pauses", "recomputes", "swaps", "static"],
 )
 @given(
     load=loads(most=16),
@@ -262,10 +266,11 @@ def test_a_policy_is_asked_once_whatever_moves(order: PriorityOrder) -> None:
         PriorityOrder(queue_of_five, RULES[3], Displaced.PAUSE, 165),
         PriorityOrder(queue_of_five, RULES[1], Displaced.PAUSE),
         PriorityOrder(longest_prompt, RULES[4], Displaced.RECOMPUTE, _some),
+        PriorityOrder(queue_of_five, RULES[1], Displaced.SWAP, _some),
         PriorityOrder(longest_prompt, RULES[0], None, _some),
         PriorityOrder(longest_prompt, STATIC),
     ],
-    ids=["pauses", "pauses, whole prompts", "recomputes", "reserves", "static"],
+    ids=["pauses", "pauses, whole prompts", "recomputes", "swaps", "reserves", "static"],
 )
 @given(load=loads(most=16), blocks=st.sampled_from([12, 17, 200]))
 @settings(max_examples=10, deadline=None)

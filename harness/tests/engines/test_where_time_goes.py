@@ -13,9 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from baselines.fcfs import Fcfs
+from harness.benchmarks.moving_policies import Ordered, attained_quanta, queue_of_five
 from harness.engines.recorder import Recorder
 from harness.engines.state import LOG_COLUMNS
-from harness.interface.decisions import Decision, StaticBatching
+from harness.interface.decisions import Decision, Displaced, PriorityOrder, StaticBatching
 from harness.interface.entities import RequestId
 from harness.interface.events import Event, Iterated
 from harness.interface.policies import Capability, SchedulingPolicy
@@ -31,6 +32,8 @@ POLICIES: dict[str, Callable[[], SchedulingPolicy]] = {
     "pauses": lambda: Paused(max_num_seqs=4),
     "reserves": lambda: Reserving(max_num_seqs=5),
     "preempts": lambda: Srpt(max_num_seqs=3),
+    "swaps": lambda: Ordered(PriorityOrder(attained_quanta, RULES[1], Displaced.SWAP)),
+    "swaps chunks": lambda: Ordered(PriorityOrder(queue_of_five, RULES[3], Displaced.SWAP)),
     "steady": lambda: SteadyFcfs(rotates=True),
 }
 USE = list(LOG_COLUMNS[LOG_COLUMNS.index("held_tokens") :])

@@ -20,17 +20,19 @@ from harness.tests.support.fakes import ALL, CHAT, CODE, FakeGroup, FakeScene
 R1, R2, R3, R4, R99 = (RequestId(number) for number in (1, 2, 3, 4, 99))
 
 
-def an_idle_view(*, promises: bool) -> FakeGroup:
+def an_idle_view(*, promises: bool, away: bool = False) -> FakeGroup:
     """r1 and r3 decode on 32 and 16 tokens, r2 misses 20, r4 misses 100; 9 blocks.
 
-    With promises, r2 borrows of r1.
+    With promises, r2 borrows of r1. Where KV is `away`, 36 tokens of r4 are in host memory, which
+    takes 20 more.
     """
     scene = FakeScene(capacity_blocks=9)
     scene.decoding(32).reservation = Reservation(48) if promises else None
     scene.add(20).reservation = Reservation(0, 16, R1) if promises else None
     scene.decoding(16)
-    scene.add(100)
+    scene.add(100).swapped_tokens = 36 if away else 0
     view = scene.view()
+    view.free_host_bytes = 20
     view.max_num_seqs = 3
     view.max_num_batched_tokens = 118
     return view
@@ -68,15 +70,16 @@ def decisions(draw: st.DrawFn) -> Decision:
         oddly({}, {R3: Reservation(32)}),
         tuple(batches),
         oddly(None, 11.0, 9.0, nan),
+        swap_in=oddly(frozenset(), frozenset({R4}), frozenset({R4}), frozenset({R1})),
     )
 
 
 @settings(max_examples=1000, deadline=None, derandomize=True)
-@given(decisions(), st.booleans(), st.booleans())
+@given(decisions(), st.booleans(), st.booleans(), st.booleans())
 def test_the_quick_look_passes_nothing_that_breaks_a_rule(
-    decision: Decision, promises: bool, swaps: bool
+    decision: Decision, promises: bool, swaps: bool, away: bool
 ) -> None:
-    view = an_idle_view(promises=promises)
+    view = an_idle_view(promises=promises, away=away)
     supports = ALL if swaps else frozenset()
     assert check(decision, view, supports=supports) == _broken_rules(decision, view, supports)
     assert view.kv.problems() == []

@@ -6,9 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from harness.interface.applied import after
 from harness.interface.checks import check
 from harness.interface.decisions import Decision, Reservation
-from harness.interface.draft import Draft, after
+from harness.interface.draft import Draft
 from harness.interface.entities import RequestId
 from harness.interface.kv_ledger import KvLedger
 from harness.tests.support.drafts import one_line, scenes
@@ -33,9 +34,9 @@ def test_the_ledger_of_a_draft_is_the_one_that_its_decision_leads_to(
         one_line(data, draft, data.draw(st.sampled_from(list(view.requests.values()))))
     decision = draft.decision()
     # On a copy the draft does not know itself again: there it is applied line by line.
-    applied = after(decision, view.kv.copy())
+    applied = after(decision, view.kv.copy(), view.requests)
     assert check(replace(decision, draft=None), view, supports=ALL) == []
-    adopted = after(decision, view.kv)
+    adopted = after(decision, view.kv, view.requests)
     assert _content(adopted, view) == _content(applied, view)
     request = next(iter(view.requests), None)
     if request is not None:
@@ -61,7 +62,7 @@ def _written(view: FakeGroup) -> tuple[Draft, Decision]:
 def test_the_draft_hands_its_ledger_over_once() -> None:
     view = _two_decoding()
     draft, decision = _written(view)
-    ledger = after(decision, view.kv)
+    ledger = after(decision, view.kv, view.requests)
     assert ledger is not view.kv
     assert draft.kv is not ledger
     assert (ledger.holding(RequestId(1)), ledger.holding(RequestId(2))) == (17, 33)

@@ -49,14 +49,14 @@ def filled(scene: FakeScene, order: PriorityOrder) -> Decision:
 def test_who_comes_first_has_a_seat_and_holders_behind_lose_theirs(
     rule: ContinuousBatching, how: Displaced
 ) -> None:
-    """Four decode, three have seats: r1, the last in order, pauses or is preempted."""
+    """Four decode, three have seats: r1, the last in order, pauses, is preempted or swapped out."""
     scene = FakeScene(capacity_blocks=20)
     for _ in range(4):
         scene.decoding(20)
     decision = filled(scene, PriorityOrder(latest_first, rule, how))
     assert launched(decision) == {4: 1, 3: 1, 2: 1}
-    lost = {1: PreemptionMode.RECOMPUTE} if how is Displaced.RECOMPUTE else {}
-    assert decision.preempt == lost
+    by = {Displaced.RECOMPUTE: PreemptionMode.RECOMPUTE, Displaced.SWAP: PreemptionMode.SWAP}
+    assert decision.preempt == ({1: by[how]} if how in by else {})
 
 
 def test_a_newcomer_ahead_takes_the_kv_of_the_last_in_order() -> None:

@@ -23,6 +23,9 @@ REQUESTS = pd.DataFrame(
         "finished_s": [5.0, 4.0, np.nan],
         "output_tokens": [5, 1, 0],
         "preemptions": [0, 2, 1],
+        "swaps": [0, 1, 0],
+        "swapped_bytes": [0, 600, 0],
+        "swap_s": [0.0, 0.5, 0.0],
     }
 )
 """Five tokens over four gaps of 1 s; one token at once; one still waiting."""
@@ -41,6 +44,7 @@ def test_request_figures_by_hand() -> None:
     assert figures["waiting_s_max"] == pytest.approx(8.0)
     assert (figures["requests"], figures["unfinished"]) == (3, 1)
     assert (figures["output_tokens"], figures["preemptions"]) == (6, 3)
+    assert (figures["swaps"], figures["swapped_bytes"], figures["swap_s"]) == (1, 600, 0.5)
 
 
 def test_a_started_but_unfinished_request_keeps_its_first_token() -> None:

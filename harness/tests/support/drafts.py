@@ -34,6 +34,8 @@ def scenes(draw: st.DrawFn, *, promises: bool = False) -> FakeGroup:
             request.kv_tokens = 0
         elif promises:
             request.is_running = draw(st.integers(0, 4)) == 0
+            if not held and not request.is_running:
+                request.swapped_tokens = draw(st.sampled_from([0, 0, context // 2, context - 1]))
     view = scene.view()
     running = {name: 1 for name, r in scene.requests.items() if r.is_running}
     view.in_flight = (Batch(CHAT, running, 0.5),) if running else ()
@@ -41,6 +43,7 @@ def scenes(draw: st.DrawFn, *, promises: bool = False) -> FakeGroup:
     if promises:
         view.max_num_seqs = draw(st.integers(1, 8))
         view.max_num_batched_tokens = draw(st.integers(1, 120))
+        view.free_host_bytes = draw(st.sampled_from([0, 20, 80, 1000]))
         promise_some(draw, view)
     return view
 
@@ -59,7 +62,9 @@ def promise_some(draw: st.DrawFn, view: FakeGroup) -> None:
 
 def one_line(data: st.DataObject, draft: Draft, request: RequestView) -> None:
     """Try one random line of a decision; a refusal with a sentence is fine too."""
-    move = data.draw(st.sampled_from(["run", "run", "reserve", "preempt", "batch", "fill"]))
+    move = data.draw(
+        st.sampled_from(["run", "run", "reserve", "preempt", "swap in", "batch", "fill"])
+    )
     with suppress(ValueError):
         if move == "run":
             draft.try_run(request, data.draw(st.integers(-1, 70)))
@@ -67,8 +72,12 @@ def one_line(data: st.DataObject, draft: Draft, request: RequestView) -> None:
             draft.try_reserve(request, data.draw(PROMISES))
         elif move == "preempt":
             draft.preempt(request, data.draw(st.sampled_from(PreemptionMode)))
+        elif move == "swap in":
+            draft.try_swap_in(request)
         elif move == "batch":
             draft.open_batch(request.facts.service, data.draw(st.sampled_from([0.2, 0.5, 1.0])))
         else:
             order = data.draw(st.permutations(list(draft.view.requests.values())))
-            continuous_batch(draft, order, budget=data.draw(st.sampled_from([None, 7, 50])))
+            how = data.draw(st.sampled_from(PreemptionMode))
+            budget = data.draw(st.sampled_from([None, 7, 50]))
+            continuous_batch(draft, order, how=how, budget=budget)

@@ -80,6 +80,7 @@ class FakeGroup:
     max_num_batched_tokens: int = 1_000_000
     in_flight: tuple[Batch, ...] = ()
     free_share: float = 1.0
+    free_host_bytes: int = 1_000_000_000
 
     @property
     def table(self) -> RequestTable:

@@ -28,8 +28,9 @@ def assert_same_times(serve_it: Callable[[bool], Recorder]) -> Recorder:
     """Fast-forward on and off: the same counts, and times to 1e-9. Returns the former."""
     fast = serve_it(True)
     on, off = fast.requests, serve_it(False).requests
-    exact = ["output_tokens", "preemptions"]
+    exact = ["output_tokens", "preemptions", "swaps", "swapped_bytes"]
     np.testing.assert_array_equal(on[exact], off[exact])
-    times = ["started_s", "first_token_s", "finished_s", "gpu_s", "prefill_s", "preempted_s"]
+    times = ["started_s", "first_token_s", "finished_s"]
+    times += ["gpu_s", "prefill_s", "preempted_s", "swap_s"]
     np.testing.assert_allclose(on[times], off[times], rtol=1e-9, atol=1e-9)
     return fast

@@ -1,8 +1,8 @@
 """Small machines, costs and workloads that tests serve."""
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass, replace
-from typing import ClassVar, cast
+from typing import ClassVar
 
 import numpy as np
 
@@ -10,6 +10,7 @@ from baselines.fcfs import Fcfs
 from baselines.round_robin import RoundRobin
 from harness.costs.iteration import IterationTable, work_seconds
 from harness.engines.recorder import Recorder
+from harness.engines.simulator.host_memory import HostMemory
 from harness.engines.simulator.loop import Simulator
 from harness.interface.decisions import ContinuousBatching, Deployment
 from harness.interface.entities import Cluster, GpuId, Group, GroupId, Service, ServiceId, Work
@@ -23,11 +24,11 @@ from harness.interface.policies import (
     System,
 )
 from harness.interface.views import ClusterView
-from harness.planning.plans import Plan, Stage
-from harness.planning.preview import StagePreview
 from harness.workloads.workload import Workload
 
 SERVICE = ServiceId("m")
+SOME_HOST_MEMORY = HostMemory(kv_bytes=20_000, bytes_per_s=1e6)
+"""Room for 200 tokens of a service of `workload`, 0.1 ms each there or back."""
 
 
 def rule(
@@ -211,6 +212,8 @@ def serve(
     max_num_seqs: int = 512,
     tokens: int = 8192,
     hand_over_s: float = 0.0,
+    host_memory: HostMemory = SOME_HOST_MEMORY,
+    swap_overlaps: bool = False,
 ) -> Recorder:
     """Run a workload on the simulator and return what was recorded."""
     engine = Simulator(
@@ -220,6 +223,8 @@ def serve(
         max_num_batched_tokens=tokens,
         fast_forward=fast_forward,
         hand_over_s=hand_over_s,
+        host_memory=host_memory,
+        swap_overlaps=swap_overlaps,
     )
     system = System(
         "test",
@@ -230,71 +235,3 @@ def serve(
     )
     engine.run(load, system, recorder := recorder or Recorder())
     return recorder
-
-
-class RatePreview:
-    """Stands in for a `StagePreview` in tests of planners: no loads, work is done at fixed rates.
-
-    `rates` gives, per service, the plans it may use and what each does per second.
-    """
-
-    def __init__(
-        self,
-        work: Mapping[str, float],
-        rates: Mapping[str, Mapping[Plan, float]],
-        *,
-        preemption: bool = True,
-    ) -> None:
-        self._left = {ServiceId(service): amount for service, amount in work.items()}
-        self._rates = {ServiceId(service): dict(plans) for service, plans in rates.items()}
-        self._preemption = preemption
-        self._running: dict[ServiceId, Plan] = {}
-        self.passed_s = 0.0
-
-    @property
-    def unfinished(self) -> tuple[ServiceId, ...]:
-        """Services with work left."""
-        return tuple(self._left)
-
-    def startable(self, beside: Iterable[ServiceId]) -> tuple[ServiceId, ...]:
-        """All: nobody waits for anybody."""
-        return tuple(self._left)
-
-    @property
-    def held(self) -> dict[ServiceId, Plan]:
-        """Plans that may not change."""
-        return {} if self._preemption else dict(self._running)
-
-    def plans(self, service: ServiceId) -> list[Plan]:
-        """All those with a rate."""
-        return list(self._rates[service])
-
-    def finish_s(self, service: ServiceId, plan: Plan, beside: Stage) -> float:
-        """What is left over the rate."""
-        return self._left[service] / self._rates[service][plan]
-
-    def throughput(self, stage: Stage) -> float:
-        """The sum of the rates."""
-        return sum(self._rates[service][plan] for service, plan in stage.items())
-
-    def pass_stage(self, stage: Stage) -> float:
-        """Until the first service has ended."""
-        duration_s = min(self.finish_s(service, plan, stage) for service, plan in stage.items())
-        self.passed_s += duration_s
-        ended = [s for s, p in stage.items() if self.finish_s(s, p, stage) <= duration_s]
-        for service, plan in stage.items():
-            self._left[service] -= duration_s * self._rates[service][plan]
-        for service in ended:
-            del self._left[service]
-        self._running = {s: p for s, p in stage.items() if s in self._left}
-        return duration_s
-
-
-def rate_preview(
-    work: Mapping[str, float],
-    rates: Mapping[str, Mapping[Plan, float]],
-    *,
-    preemption: bool = True,
-) -> StagePreview:
-    """A `RatePreview` where a `StagePreview` is asked for."""
-    return cast(StagePreview, RatePreview(work, rates, preemption=preemption))

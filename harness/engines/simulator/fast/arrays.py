@@ -17,13 +17,15 @@ WAITING, DECODING, PARTIAL, NEXT_ARRIVAL, STEPS, CONTEXT = range(6)
 LONGEST, USED_BLOCKS, HEAP, BUSY, LOGGED, FLIGHT, PREEMPTED, DONE, STOPPED = range(6, 15)
 # Decoding ones that take blocks as they grow, and that will but have not used up what is set aside;
 # those with a seat under an order that displaces; blocks of those that pause, or of all that a
-# static batch has begun; iterations of the static batch in flight; predictions that have come
-GROWING, COVERED, SEATED, PAUSED, BATCH, NEXT_TURN, COUNTS = range(15, 22)
+# static batch has begun; iterations of the static batch in flight; predictions that have come;
+# tokens with KV in host memory
+GROWING, COVERED, SEATED, PAUSED, BATCH, NEXT_TURN, HOST_TOKENS, COUNTS = range(15, 23)
 
 # Positions in ReplicaArrays.time_s: the last iteration boundary, the decode seconds of this call
-# (to share out attained GPU time), and how long the iteration in flight takes, or all those of the
-# static batch in flight and the first of them
-CLOCK, DECODED, FLIGHT_S, FIRST_S, TIMES = range(5)
+# (to share out attained GPU time), how long the iteration in flight takes, or all those of the
+# static batch in flight and the first of them, and what is copied to host memory and back with the
+# next iteration
+CLOCK, DECODED, FLIGHT_S, FIRST_S, SWAPPING, TIMES = range(6)
 
 # Positions in ReplicaArrays.work: what an iteration computes of prompts
 WORK_REQUESTS, WORK_TOKENS, WORK_PADDED, WORK_ATTENDED, WORKS = range(5)
@@ -39,7 +41,7 @@ LOG_HELD, LOG_PROMISED, LOG_LENT, LOG_FREE, LOG_WAITING, LOG_PAUSED = range(
 NOTHING, PROMPTS, CHUNKS, DECODES, WHOLE = range(5)
 
 # Values of ReplicaRule.displaces and ReplicaRule.until; 0 stands for not at all
-PAUSE, RECOMPUTE = 1, 2
+PAUSE, RECOMPUTE, SWAP_OUT = 1, 2, 3
 FIRST, ALL = 1, 2
 
 
@@ -82,6 +84,7 @@ class ReplicaRule(NamedTuple):
 
     `log_on` asks for a row per run of batches. `until` tells static batches (FIRST, ALL) from
     continuous batching (0). `moves` says whether keys move, `asks` whether their last pieces end.
+    Host memory takes the KV of `host_tokens`, each of `token_bytes` and `swap_token_s` to copy.
     """
 
     chunked_prefill: bool
@@ -99,6 +102,10 @@ class ReplicaRule(NamedTuple):
     until: int = 0
     max_wait_s: float = 0.0
     decide_s: float = 0.0
+    host_tokens: int = 0
+    token_bytes: int = 0
+    swap_token_s: float = 0.0
+    swap_overlaps: bool = False
 
 
 def new_replica(ids: int, rule: ReplicaRule, log_rows: int) -> ReplicaArrays:

@@ -28,7 +28,18 @@ from harness.engines.simulator.fast.kv import (
     uncover,
 )
 from harness.engines.simulator.fast.log import write_log
+from harness.engines.simulator.fast.swaps import with_swaps
 from harness.engines.state import RequestArrays
+
+
+@inlined
+def begin_decodes(table: IterationTable, replica: ReplicaArrays, rule: ReplicaRule) -> None:
+    """One decode iteration begins, with the KV that is copied before or during it."""
+    counts = replica.counts
+    longest = counts[LONGEST] + counts[STEPS]
+    seconds = decode_run_seconds(table, counts[DECODING], counts[CONTEXT], longest, 1)
+    replica.time_s[FLIGHT_S] = with_swaps(replica, rule, seconds)
+    counts[FLIGHT] = DECODES
 
 
 @inlined
@@ -68,8 +79,7 @@ def run_decodes(
             iterations -= 1
             duration_s = decode_run_seconds(table, batch, context, longest, iterations)
     if iterations == 0:
-        replica.time_s[FLIGHT_S] = decode_run_seconds(table, batch, context, longest, 1)
-        counts[FLIGHT] = DECODES
+        begin_decodes(table, replica, rule)
     else:
         end_decodes(requests, replica, rule, iterations, duration_s)
 

@@ -32,6 +32,7 @@ from harness.engines.simulator.fast.arrays import (
     PROMPTS,
     STEPS,
     STOPPED,
+    SWAPPING,
     USED_BLOCKS,
     WAITING,
     WHOLE,
@@ -43,7 +44,12 @@ from harness.engines.simulator.fast.arrays import (
     ReplicaRule,
 )
 from harness.engines.simulator.fast.coming import next_arrival_s, next_turn_s, pull_all
-from harness.engines.simulator.fast.decodes import end_decodes, run_decodes, step_decodes
+from harness.engines.simulator.fast.decodes import (
+    begin_decodes,
+    end_decodes,
+    run_decodes,
+    step_decodes,
+)
 from harness.engines.simulator.fast.holders import (
     enter,
     finish_due,
@@ -57,6 +63,7 @@ from harness.engines.simulator.fast.keys import must_ask
 from harness.engines.simulator.fast.log import write_log
 from harness.engines.simulator.fast.seats import seat_chunks, seat_whole, take_seats
 from harness.engines.simulator.fast.static import begin_batch, end_batch, waits_until_s
+from harness.engines.simulator.fast.swaps import with_swaps
 from harness.engines.state import RequestArrays
 
 # Why `advance` returned
@@ -75,9 +82,10 @@ def _begin_prompts(
     if admitted == 0:
         return False
     work = replica.work
-    replica.time_s[FLIGHT_S] = iteration_seconds(
+    seconds = iteration_seconds(
         table, admitted, work[WORK_TOKENS], work[WORK_PADDED], work[WORK_ATTENDED], 0, 0, 0
     )
+    replica.time_s[FLIGHT_S] = with_swaps(replica, rule, seconds)
     replica.counts[FLIGHT] = PROMPTS
     return True
 
@@ -109,7 +117,7 @@ def _begin_chunks(
         return False
     sum_chunks(requests, replica)
     longest = counts[LONGEST] + counts[STEPS] if counts[DECODING] > 0 else 0
-    replica.time_s[FLIGHT_S] = iteration_seconds(
+    seconds = iteration_seconds(
         table,
         int(work[WORK_REQUESTS]),
         work[WORK_TOKENS],
@@ -119,6 +127,7 @@ def _begin_chunks(
         counts[CONTEXT],
         longest,
     )
+    replica.time_s[FLIGHT_S] = with_swaps(replica, rule, seconds)
     counts[FLIGHT] = CHUNKS
     return True
 
@@ -234,7 +243,9 @@ def _begin(
     if _begin_continuous(table, requests, replica, rule):
         return HORIZON
     arrival_s = next_arrival_s(requests, replica)
-    if counts[DECODING] > 0:
+    if counts[DECODING] > 0 and replica.time_s[SWAPPING] > 0.0:
+        begin_decodes(table, replica, rule)
+    elif counts[DECODING] > 0:
         # With every slot taken what comes changes nothing before the next finish, unless it may
         # displace somebody.
         sees_s = np.inf

@@ -16,6 +16,7 @@ from harness.engines.simulator.fast.arrays import (
     DONE,
     FLIGHT,
     FLIGHT_S,
+    HOST_TOKENS,
     LOGGED,
     NEXT_ARRIVAL,
     NEXT_TURN,
@@ -31,7 +32,7 @@ from harness.engines.simulator.fast.arrays import (
 )
 from harness.engines.simulator.fast.heaps import count_followers, push_all
 from harness.engines.simulator.fast.kernel import ASKED, FULL, STUCK, advance
-from harness.engines.state import END, LOG_COLUMNS, Floats, Ints, RequestArrays, forget
+from harness.engines.state import END, HOST, LOG_COLUMNS, Floats, Ints, RequestArrays, forget
 
 T = TypeVar("T", bound=np.generic)
 
@@ -48,6 +49,7 @@ _SAVED = (
     "preempted_s",
     "key",
     "reserved",
+    "swap",
 )
 
 
@@ -118,12 +120,20 @@ class ReplicaState:
             self.arrays = arrays._replace(turns=turns)
 
     def withdraw(self, *, everything: bool) -> Ints:
-        """Take out the requests that hold no KV, or all of them; their KV is dropped."""
+        """Take out the requests that hold no KV, or all of them; their KV is dropped.
+
+        Who has KV in host memory holds it: there is its only copy.
+        """
         arrays, counts = self.arrays, self.arrays.counts
         waiting = arrays.waiting[: counts[WAITING]].copy()
-        holders = waiting[self.requests.kv[waiting] > 0]
+        if everything and counts[HOST_TOKENS]:
+            self.requests.swap[waiting, HOST] = counts[HOST_TOKENS] = 0
+        holds = self.requests.kv[waiting] > 0
+        if counts[HOST_TOKENS]:
+            holds |= self.requests.swap[waiting, HOST] > 0
+        holders = waiting[holds]
         taken = [
-            waiting[self.requests.kv[waiting] == 0],
+            waiting[~holds],
             arrays.arrivals[counts[NEXT_ARRIVAL] :].copy(),
             self._withdraw_unbegun(),
         ]
@@ -202,6 +212,11 @@ class ReplicaState:
         return float(self.arrays.time_s[CLOCK] + (self.arrays.time_s[FLIGHT_S] if flying else 0.0))
 
     @property
+    def host_bytes(self) -> int:
+        """KV in host memory."""
+        return int(self.arrays.counts[HOST_TOKENS]) * self.rule.token_bytes
+
+    @property
     def has_work(self) -> bool:
         """Anything to run, now or later."""
         counts = self.arrays.counts
@@ -244,7 +259,7 @@ class ReplicaState:
     def save(self) -> tuple[Ints, list[NDArray[np.generic]], ReplicaArrays]:
         """Enough to undo a run ahead."""
         ids = self.open_ids()
-        rows = [getattr(self.requests, name)[ids] for name in _SAVED]
+        rows = [getattr(self.requests, name)[ids] for name in self._saved]
         return ids, rows, ReplicaArrays._make(a.copy() for a in self.arrays)
 
     def restore(self, saved: tuple[Ints, list[NDArray[np.generic]], ReplicaArrays]) -> None:
@@ -255,8 +270,12 @@ class ReplicaState:
         if len(come):
             forget(self.requests, come)
         self.arrays = before
-        for name, row in zip(_SAVED, rows, strict=True):
+        for name, row in zip(self._saved, rows, strict=True):
             getattr(self.requests, name)[ids] = row
+
+    @property
+    def _saved(self) -> tuple[str, ...]:
+        return _SAVED if len(self.requests.swap) else _SAVED[:-1]
 
     def log(self) -> pd.DataFrame:
         """Runs of equal iterations so far, columns `LOG_COLUMNS`."""

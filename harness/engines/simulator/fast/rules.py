@@ -3,7 +3,15 @@
 from math import floor
 
 from harness.costs.iteration import MAX_REQUESTS
-from harness.engines.simulator.fast.arrays import ALL, FIRST, PAUSE, RECOMPUTE, ReplicaRule
+from harness.engines.simulator.fast.arrays import (
+    ALL,
+    FIRST,
+    PAUSE,
+    RECOMPUTE,
+    SWAP_OUT,
+    ReplicaRule,
+)
+from harness.engines.simulator.host_memory import GroupHost
 from harness.interface.decisions import ContinuousBatching, Displaced, StaticBatching
 
 
@@ -30,7 +38,25 @@ def replica_rule(
         capacity_blocks=capacity_blocks,
         block_tokens=block_tokens,
         log_on=log,
-        displaces={None: 0, Displaced.PAUSE: PAUSE, Displaced.RECOMPUTE: RECOMPUTE}[displaces],
+        displaces=_DISPLACES[displaces],
+    )
+
+
+_DISPLACES = {
+    None: 0,
+    Displaced.PAUSE: PAUSE,
+    Displaced.RECOMPUTE: RECOMPUTE,
+    Displaced.SWAP: SWAP_OUT,
+}
+
+
+def swapping(rule: ReplicaRule, host: GroupHost, token_bytes: int) -> ReplicaRule:
+    """The same rule with host memory that KV of so many bytes a token goes to."""
+    return rule._replace(
+        host_tokens=host.capacity_bytes // token_bytes,
+        token_bytes=token_bytes,
+        swap_token_s=token_bytes / host.bytes_per_s,
+        swap_overlaps=host.overlaps,
     )
 
 

@@ -10,6 +10,7 @@ from harness.engines.simulator.fast.arrays import (
     PAUSED,
     SEATED,
     STEPS,
+    SWAP_OUT,
     USED_BLOCKS,
     WAITING,
     WORK_ATTENDED,
@@ -29,7 +30,8 @@ from harness.engines.simulator.fast.holders import (
 )
 from harness.engines.simulator.fast.keys import move_keys
 from harness.engines.simulator.fast.kv import taken
-from harness.engines.state import RequestArrays
+from harness.engines.simulator.fast.swaps import swap_in, swap_out
+from harness.engines.state import HOST, RequestArrays
 
 
 @inlined
@@ -128,6 +130,9 @@ def _seat(requests: RequestArrays, replica: ReplicaArrays, rule: ReplicaRule, re
     """A request with a seat decodes, or is among those whose prompt is to be computed."""
     counts = replica.counts
     context = requests.prompt[request] + requests.generated[request]
+    if rule.displaces == SWAP_OUT and requests.swap[request, HOST] > 0:
+        start(requests, replica, request)
+        swap_in(requests, replica, rule, request)
     held = requests.kv[request]
     if _decodes(requests, replica, request):
         held += counts[STEPS] - requests.joined[request]
@@ -144,7 +149,7 @@ def _seat(requests: RequestArrays, replica: ReplicaArrays, rule: ReplicaRule, re
 def _resume(
     requests: RequestArrays, replica: ReplicaArrays, rule: ReplicaRule, request: int
 ) -> None:
-    """One that has paused decodes on."""
+    """One that has paused, or has its KV back, decodes on."""
     join(requests, replica, rule, request)
 
 
@@ -152,12 +157,14 @@ def _resume(
 def _displace(
     requests: RequestArrays, replica: ReplicaArrays, rule: ReplicaRule, request: int
 ) -> None:
-    """A request loses its seat: it pauses, or is preempted if it has begun."""
+    """A request loses its seat: it pauses, or is preempted, perhaps by swap, if it has begun."""
     if _decodes(requests, replica, request):
         part(requests, replica, rule, request)
     if rule.displaces == PAUSE:
         replica.counts[PAUSED] += _held(requests, rule, request)
     elif requests.kv[request] > 0:
+        if rule.displaces == SWAP_OUT:
+            swap_out(requests, replica, rule, request)
         requests.kv[request] = 0
         note_preempted(requests, replica, request)
     push_waiting(requests, replica, request)

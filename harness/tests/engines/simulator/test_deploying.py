@@ -10,6 +10,7 @@ from harness.engines.recorder import Recorder
 from harness.engines.simulator.deploying import Deployer
 from harness.engines.simulator.flight import Flight
 from harness.engines.simulator.group import LiveGroup
+from harness.engines.simulator.host_memory import NO_HOST_MEMORY
 from harness.engines.simulator.timeline import Timeline
 from harness.interface.decisions import Decision, Deployment
 from harness.interface.entities import GpuId, Group, GroupId, ServiceId
@@ -58,7 +59,8 @@ def _deployer(load: Workload) -> Deployer:
     def new_group(group: Group) -> LiveGroup:
         services = {name: life.services[name] for name in sorted(group.services)}
         ledger = KvLedger(capacity_bytes=10**6, services=services)
-        return LiveGroup(group, services, ledger, 8, 256, life.state)
+        host = NO_HOST_MEMORY.of_group(1, overlaps=False)
+        return LiveGroup(group, services, ledger, 8, 256, life.state, host)
 
     deployer = Deployer(
         lifecycle=life,

@@ -7,6 +7,7 @@ from typing import ClassVar
 import pytest
 
 from baselines.fcfs import Fcfs
+from harness.engines.simulator.host_memory import HostMemory
 from harness.interface.checks import IllegalDecision
 from harness.interface.decisions import (
     Batch,
@@ -112,9 +113,9 @@ def test_an_illegal_decision_names_the_policy(
 
 def test_needs_that_the_engine_lacks() -> None:
     class Fancy(Scripted):
-        requires = frozenset({Capability.SWAP})
+        requires = frozenset({Capability.PREWARM})
 
-    with pytest.raises(ValueError, match="Simulator lacks what Fancy needs: preempted KV"):
+    with pytest.raises(ValueError, match="Simulator lacks what Fancy needs: backends other"):
         serve(workload([9], [3]), Fancy())
 
 
@@ -130,3 +131,17 @@ def test_a_dispatch_to_a_group_of_another_service() -> None:
     load = workload([9, 9], [3, 3], services=2)
     with pytest.raises(ValueError, match="r0 of m0 was dispatched to m1@1, which does not"):
         serve(load, dispatch=Wrong())
+
+
+@pytest.mark.parametrize(
+    ("kv_bytes", "bytes_per_s", "sentence"),
+    [
+        (-1, 1e9, "hardware.host_kv_bytes is -1, it must be 0 or more"),
+        (0, 0.0, "hardware.pcie_bytes_per_s is 0.0, it must be above 0"),
+    ],
+)
+def test_host_memory_that_cannot_be_is_refused(
+    kv_bytes: int, bytes_per_s: float, sentence: str
+) -> None:
+    with pytest.raises(ValueError, match=sentence):
+        HostMemory(kv_bytes=kv_bytes, bytes_per_s=bytes_per_s)

@@ -1,0 +1,89 @@
+"""What of a decision's KV is illegal: on the GPU, and what goes to host memory and comes back."""
+
+from collections.abc import Iterator
+
+from harness.interface.decisions import Decision, Displaced, PreemptionMode
+from harness.interface.policies import Capability
+from harness.interface.views import GroupView
+
+
+def swaps(decision: Decision) -> bool:
+    """Whether a decision has KV leave for host memory or come back from there."""
+    return bool(decision.swap_in) or PreemptionMode.SWAP in decision.preempt.values()
+
+
+def wrong_swaps(
+    decision: Decision, view: GroupView, supports: frozenset[Capability]
+) -> Iterator[str]:
+    """KV that cannot go to host memory, cannot come back, or must and does not."""
+    order = decision.priority_order
+    if Capability.SWAP not in supports:
+        yield from _not_supported(decision)
+        return
+    if order is not None and order.displaces is not Displaced.SWAP:
+        there = sum(request.swapped_tokens > 0 for request in view.requests.values())
+        if there:
+            yield f"a priority order that does not swap, with the KV of {there} in host memory"
+    if swaps(decision):
+        yield from _wrong_out(decision, view)
+        yield from _wrong_in(decision, view)
+    for batch in decision.launch:
+        for name in sorted(batch.tokens.keys() - decision.swap_in):
+            if name in view.requests and view.requests[name].swapped_tokens > 0:
+                yield f"r{name} is run while its KV is in host memory"
+
+
+def _not_supported(decision: Decision) -> Iterator[str]:
+    out = sum(how is PreemptionMode.SWAP for how in decision.preempt.values())
+    for count, where in ((out, "out"), (len(decision.swap_in), "in")):
+        if count:
+            yield f"{count} requests swapped {where}, which the engine does not support"
+    order = decision.priority_order
+    if order is not None and order.displaces is Displaced.SWAP:
+        yield "a priority order that displaces by swapping, which the engine does not support"
+
+
+def _wrong_out(decision: Decision, view: GroupView) -> Iterator[str]:
+    out_bytes = 0
+    for name, how in decision.preempt.items():
+        if how is not PreemptionMode.SWAP or name not in view.requests:
+            continue
+        request = view.requests[name]
+        service = view.kv.services[request.facts.service]
+        out_bytes += request.kv_tokens * service.kv_bytes_per_token
+        if request.kv_tokens <= 0:
+            yield f"r{name} is swapped out but holds no KV"
+    # What comes back leaves only when all that goes is there.
+    if out_bytes > view.free_host_bytes:
+        yield (
+            f"{out_bytes} bytes of KV are swapped out,"
+            f" {view.free_host_bytes} bytes of host memory are free"
+        )
+
+
+def _wrong_in(decision: Decision, view: GroupView) -> Iterator[str]:
+    for name in sorted(decision.swap_in):
+        if name in view.requests and view.requests[name].swapped_tokens <= 0:
+            yield f"r{name} is swapped in but has no KV in host memory"
+        if name in decision.preempt:
+            yield f"r{name} is preempted and swapped in by one decision"
+
+
+def wrong_kv(decision: Decision, view: GroupView) -> Iterator[str]:
+    """Apply the decision to a copy of the ledger; what is wrong in itself is told elsewhere."""
+    kv, requests = view.kv.copy(), view.requests
+    for name in filter(requests.__contains__, decision.preempt):
+        kv.free(name)
+    for name in filter(requests.__contains__, decision.swap_in):
+        kv.grow(name, requests[name].swapped_tokens)
+    for name, promise in decision.reserve.items():
+        if name in requests:
+            try:
+                kv.reserve(name, promise)
+            except ValueError as error:
+                yield str(error)
+    for batch in decision.launch:
+        for name, tokens in batch.tokens.items():
+            if name in requests and tokens > 0:
+                kv.grow(name, tokens)
+    yield from kv.shortages()

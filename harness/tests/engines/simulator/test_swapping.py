@@ -1,0 +1,288 @@
+"""KV that goes to host memory and comes back, against what a hand adds up."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from baselines.round_robin import RoundRobin
+from harness.benchmarks.moving_policies import Ordered, attained_quanta
+from harness.engines.simulator.host_memory import HostMemory
+from harness.interface.checks import IllegalDecision
+from harness.interface.decisions import Decision, Displaced, PreemptionMode, PriorityOrder
+from harness.interface.draft import Draft
+from harness.interface.entities import GroupId, RequestId, ServiceId
+from harness.interface.filling import continuous_batch
+from harness.interface.policies import Capability
+from harness.interface.views import ClusterView, GroupView
+from harness.runs.metrics import request_figures
+from harness.tests.support.loads import Load, assert_same_times, loads
+from harness.tests.support.policies import Scripted
+from harness.tests.support.serving import FlatCosts, LinearCosts, rule, serve, workload
+
+R0, R1 = RequestId(0), RequestId(1)
+SLOW = HostMemory(kv_bytes=20_000, bytes_per_s=10_000.0)
+"""A token of 100 bytes takes 10 ms there or back."""
+
+
+class Urgent(Scripted):
+    """r1 takes r0's place as soon as it is there; r0 goes on when it has ended."""
+
+    requires: ClassVar[frozenset[Capability]] = frozenset({Capability.SWAP})
+
+    def __init__(self, *, steady: bool = False) -> None:
+        self.seen: list[tuple[int, int, int, int]] = []
+        self._steady = steady
+
+    def schedule(self, view: GroupView) -> Decision:
+        """One runs at a time."""
+        draft, requests = Draft(view), view.requests
+        if R0 in requests:
+            r0 = requests[R0]
+            self.seen.append(
+                (r0.kv_tokens, r0.swapped_tokens, r0.generated_tokens, view.free_host_bytes)
+            )
+        if len(requests) == 2 and draft.can_swap_out(requests[R0]):
+            draft.preempt(requests[R0], PreemptionMode.SWAP)
+        continuous_batch(draft, [requests[max(requests)]])
+        return draft.decision(steady=self._steady)
+
+
+@pytest.mark.parametrize("steady", [False, True])
+@pytest.mark.parametrize(
+    ("overlaps", "finished_s", "preempted_s"),
+    [(False, [3.45, 2.6], 0.85), (True, [3.25, 2.5], 0.75)],
+)
+def test_a_request_that_makes_room_by_hand(
+    steady: bool, overlaps: bool, finished_s: list[float], preempted_s: float
+) -> None:
+    """Load to 1 s. r0 (prompt 9, 5 tokens) has its first at 1.5 s, the second at 1.75 s.
+
+    r1, which came at 1.6 s, takes its place: 10 tokens of 100 bytes leave in 0.1 s, before or
+    during r1's prompt of 0.5 s. It ends with its prompt and a decode of 0.25 s, at 2.60 s or
+    2.50 s. Then r0 comes back in 0.1 s, before or during its third token, and decodes three times.
+    """
+    policy = Urgent(steady=steady)
+    recorder = serve(
+        workload([9, 20], [5, 2], [0.0, 1.6]),
+        policy,
+        costs=FlatCosts(),
+        host_memory=SLOW,
+        swap_overlaps=overlaps,
+    )
+    frame = recorder.requests
+    assert frame["finished_s"].tolist() == pytest.approx(finished_s)
+    assert frame["preempted_s"].tolist() == pytest.approx([preempted_s, 0.0])
+    assert frame["paused_s"].tolist() == pytest.approx([0.0, 0.0])
+    assert frame["swaps"].tolist() == [1, 0]
+    assert frame["swapped_bytes"].tolist() == [2000, 0]
+    assert frame["swap_s"].tolist() == pytest.approx([0.2, 0.0])
+    figures = request_figures(frame, horizon_s=4.0)
+    assert (figures["swaps"], figures["swapped_bytes"]) == (1.0, 2000.0)
+    assert figures["preemptions"] == 1.0
+    assert (0, 10, 2, 19_000) in policy.seen
+    assert policy.seen[-1] == ((0, 10, 2, 19_000) if steady else (12, 0, 4, 20_000))
+
+
+class Ahead(Scripted):
+    """Sends r0 away at its second token, computes r1, and has r0 come back a token before its turn.
+
+    Without anything to run, it sends r0 away and waits.
+    """
+
+    requires: ClassVar[frozenset[Capability]] = frozenset({Capability.SWAP})
+
+    def __init__(self) -> None:
+        self.away = False
+
+    def schedule(self, view: GroupView) -> Decision:
+        """r1 first."""
+        draft, r0 = Draft(view), view.requests[R0]
+        r1 = view.requests.get(R1)
+        if r0.generated_tokens == 2 and not self.away:
+            self.away = True
+            draft.preempt(r0, PreemptionMode.SWAP)
+            return draft.decision(wake_s=view.now_s + 0.05)
+        if r1 is not None and r1.generated_tokens == 1:
+            assert draft.try_swap_in(r0)
+            assert not draft.try_swap_in(r0)
+        continuous_batch(draft, [r0 if r1 is None else r1])
+        return draft.decision()
+
+
+def test_kv_may_leave_and_come_back_without_its_request_running_by_hand() -> None:
+    """r0's 10 tokens leave at 1.75 s, in 0.1 s. r1 begins at 1.78 s and waits until 1.85 s.
+
+    Its prompt ends at 1.85 + 0.5 s. With its second token r0 comes back: 0.1 s and 0.25 s, to
+    2.7 s. So r0 is preempted from 1.75 s to 2.35 s, pauses to 2.7 s, and ends in 0.25 s.
+    """
+    frame = serve(
+        workload([9, 20], [3, 2], [0.0, 1.78]), Ahead(), costs=FlatCosts(), host_memory=SLOW
+    ).requests
+    assert frame["finished_s"].tolist() == pytest.approx([2.95, 2.7])
+    assert frame["started_s"].tolist() == pytest.approx([1.0, 1.78])
+    assert frame["preempted_s"].tolist() == pytest.approx([0.6, 0.0])
+    assert frame["paused_s"].tolist() == pytest.approx([0.35, 0.0])
+
+
+ONE_SEAT = rule(max_num_seqs=1)
+
+
+@pytest.mark.parametrize("fast", [True, False])
+@pytest.mark.parametrize(
+    ("swap_overlaps", "finished_s"), [(False, [11.82, 9.41]), (True, [11.16, 9.0])]
+)
+def test_who_is_swapped_out_goes_on_when_its_kv_is_back_by_hand(
+    fast: bool, swap_overlaps: bool, finished_s: list[float]
+) -> None:
+    """r0 gives way to r1 after its quantum of 32, at 8.25 s: 41 tokens leave in 0.41 s, and back.
+
+    That is before r1's prompt and r0's next token, or hidden behind the 0.5 s of the one and
+    longer than the 0.25 s of the other. Then seven tokens are left.
+    """
+    order = PriorityOrder(attained_quanta, ONE_SEAT, Displaced.SWAP)
+    frame = serve(
+        workload([10, 10], [40, 2], [0.0, 0.1]),
+        Ordered(order),
+        costs=FlatCosts(load=0.0),
+        fast_forward=fast,
+        host_memory=HostMemory(kv_bytes=4_100, bytes_per_s=10_000.0),
+        swap_overlaps=swap_overlaps,
+    ).requests
+    assert frame["finished_s"].tolist() == pytest.approx(finished_s)
+    assert frame[["swaps", "preemptions"]].to_numpy().tolist() == [[1, 1], [0, 0]]
+    assert frame["swapped_bytes"].tolist() == [8_200, 0]
+
+
+@pytest.mark.parametrize("fast", [True, False])
+def test_who_finds_no_room_in_host_memory_is_recomputed_by_hand(fast: bool) -> None:
+    """40 tokens of room for 41: as under `Displaced.RECOMPUTE`."""
+    frame = serve(
+        workload([10, 10], [40, 2], [0.0, 0.1]),
+        Ordered(PriorityOrder(attained_quanta, ONE_SEAT, Displaced.SWAP)),
+        costs=FlatCosts(load=0.0),
+        fast_forward=fast,
+        host_memory=HostMemory(kv_bytes=4_099, bytes_per_s=10_000.0),
+    ).requests
+    assert frame["finished_s"].tolist() == pytest.approx([11.25, 9.0])
+    assert frame[["swaps", "preemptions"]].to_numpy().tolist() == [[0, 1], [0, 0]]
+
+
+class Looking(RoundRobin):
+    """Sees, whenever a request comes, how much host memory its group has left."""
+
+    reads_load: ClassVar[bool] = True
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[int] = []
+
+    def dispatch(
+        self, requests: Sequence[int], service: ServiceId, view: ClusterView
+    ) -> list[GroupId]:
+        """The only group."""
+        self.seen += [group.free_host_bytes for group in view.groups.values()]
+        return list(super().dispatch(requests, service, view))
+
+
+def test_free_host_memory_is_seen_alike_of_groups_under_an_order() -> None:
+    """r0 is away with 41 tokens from 8.25 s until r1 has ended, at 9.41 s."""
+    for fast in (True, False):
+        looking = Looking()
+        serve(
+            workload([10, 10, 9, 9], [40, 2, 1, 1], [0.0, 0.1, 9.0, 30.0]),
+            Ordered(PriorityOrder(attained_quanta, ONE_SEAT, Displaced.SWAP)),
+            costs=FlatCosts(load=0.0),
+            fast_forward=fast,
+            host_memory=SLOW,
+            dispatch=looking,
+        )
+        assert looking.seen[-2:] == [20_000 - 4_100, 20_000]
+
+
+class Bold(Scripted):
+    """Swaps r0 out without asking how much host memory is free."""
+
+    def schedule(self, view: GroupView) -> Decision:
+        """At its first token."""
+        draft, r0 = Draft(view), view.requests[R0]
+        if r0.kv_tokens:
+            return Decision({R0: PreemptionMode.SWAP}, wake_s=view.now_s + 1.0)
+        continuous_batch(draft, [r0])
+        return draft.decision()
+
+
+def test_what_does_not_fit_host_memory_is_refused() -> None:
+    with pytest.raises(
+        IllegalDecision, match="900 bytes of KV are swapped out, 800 bytes of host memory are free"
+    ):
+        serve(
+            workload([9], [3]),
+            Bold(),
+            costs=FlatCosts(),
+            host_memory=HostMemory(kv_bytes=800, bytes_per_s=1e6),
+        )
+
+
+@dataclass
+class LatestFirst(Scripted):
+    """The latest first; who gives way is swapped out, where host memory has room, else recomputed.
+
+    Keeps the least of free host memory and the KV of everybody, as it is asked.
+    """
+
+    requires: ClassVar[frozenset[Capability]] = frozenset({Capability.SWAP})
+    max_num_seqs: int = 4
+    least_free_bytes: int = 10**9
+    had: dict[RequestId, int] = field(default_factory=dict)
+
+    def schedule(self, view: GroupView) -> Decision:
+        """Order anew and fill."""
+        draft = Draft(view)
+        order = sorted(view.requests.values(), key=lambda r: -r.facts.id)
+        swapped = sum(r.swapped_tokens for r in order)
+        assert view.free_host_bytes == 2_000 - 100 * swapped >= 0
+        assert sum(r.kv_tokens for r in order) <= 12 * 16
+        for request in order:
+            assert min(request.kv_tokens, request.swapped_tokens) == 0
+            if request.swapped_tokens:
+                assert request.swapped_tokens == self.had[request.facts.id]
+            self.had[request.facts.id] = request.kv_tokens + request.swapped_tokens
+        self.least_free_bytes = min(self.least_free_bytes, view.free_host_bytes)
+        for request in order[self.max_num_seqs :]:
+            if draft.can_swap_out(request):
+                draft.preempt(request, PreemptionMode.SWAP)
+        continuous_batch(draft, order[: self.max_num_seqs], how=PreemptionMode.SWAP, victims=order)
+        moves = draft.decision()
+        return draft.decision(steady=not moves.preempt and not moves.swap_in)
+
+
+@given(load=loads(most=20), overlaps=st.booleans())
+@settings(max_examples=20, deadline=None)
+def test_host_memory_is_never_exceeded_and_nothing_is_lost_in_it(
+    load: Load, overlaps: bool
+) -> None:
+    """Room for 20 tokens there and for 12 blocks: answers are whole, seconds add up, runs equal.
+
+    The policy looks at free host memory and everybody's KV whenever it is asked.
+    """
+    recorder = assert_same_times(
+        lambda fast: serve(
+            workload(*load),
+            LatestFirst(),
+            costs=LinearCosts(blocks=12, load=0.0),
+            fast_forward=fast,
+            host_memory=HostMemory(kv_bytes=2_000, bytes_per_s=1e5),
+            swap_overlaps=overlaps,
+        )
+    )
+    frame = recorder.requests
+    assert frame["output_tokens"].tolist() == load[1]
+    assert (frame["swaps"] <= frame["preemptions"]).all()
+    assert (frame["paused_s"] >= 0).all()
+    spent_s = frame[["waiting_s", "gpu_s", "preempted_s", "paused_s"]].sum(axis=1)
+    assert spent_s.tolist() == pytest.approx((frame["finished_s"] - frame["arrival_s"]).tolist())
+    assert frame["swap_s"].tolist() == pytest.approx((frame["swapped_bytes"] / 1e5).tolist())
