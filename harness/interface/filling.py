@@ -15,13 +15,13 @@ import numpy as np
 from harness.interface.decisions import (
     ContinuousBatching,
     Displaced,
-    MovingKey,
     PreemptionMode,
     PriorityOrder,
     Reservation,
 )
 from harness.interface.draft import Draft
 from harness.interface.entities import RequestId
+from harness.interface.moving import MovingKey
 from harness.interface.seating import take_seats
 from harness.interface.tables import Floats, RequestTable
 from harness.interface.views import GroupView, RequestView
@@ -105,7 +105,7 @@ def in_priority_order(view: GroupView, priority_order: PriorityOrder) -> list[Re
 def by_key(view: GroupView, table: RequestTable, key: Floats | MovingKey) -> list[RequestView]:
     """The same by the keys (n,) of a table's requests, or by where moving keys are now."""
     if isinstance(key, MovingKey):
-        key = key.at(table.generated_tokens)
+        key = key.at(table)
     ordered = (
         view.requests[RequestId(int(name))] for name in table.id[np.lexsort((table.id, key))]
     )

@@ -12,7 +12,7 @@ from harness.engines.lifecycle import Lifecycle
 from harness.engines.recorder import Recorder
 from harness.engines.simulator.arriving import Arrivals
 from harness.engines.simulator.deciding import Deciding
-from harness.engines.simulator.fast.arrays import ReplicaRule
+from harness.engines.simulator.fast.arrays import BY_GPU_S, BY_TOKENS, ReplicaRule
 from harness.engines.simulator.fast.replica import ReplicaState
 from harness.engines.simulator.fast.rules import replica_rule, static_rule
 from harness.engines.simulator.group import GroupFactory, LiveGroup
@@ -20,12 +20,12 @@ from harness.engines.simulator.stepping import GroupStepper
 from harness.engines.state import END, PIECE, SLOPE, VALUE, Floats, Ints
 from harness.interface.decisions import (
     ContinuousBatching,
-    MovingKey,
     PriorityOrder,
     StaticBatching,
 )
 from harness.interface.entities import Group, ServiceId
 from harness.interface.graph import NOBODY
+from harness.interface.moving import MovingKey, Progress
 
 
 @dataclass(slots=True, kw_only=True)
@@ -146,7 +146,7 @@ class Following:
         key = order.keys(table)
         if isinstance(key, MovingKey):
             self._set_pieces(replica, ids, key)
-            key = key.at(table.generated_tokens)
+            key = key.at(table)
         arrays.key[ids] = key
         if _reserves(order):
             free = (table.kv_tokens == 0) & ~np.isin(ids, replica.begun_ids())
@@ -186,12 +186,13 @@ class Following:
             requests = len(self.lifecycle.state.arrays.key)
             self.pieces[count] = np.zeros((requests, count, PIECE))
         pieces = self.pieces[count]
-        pieces[ids, :, END] = key.until_tokens
+        pieces[ids, :, END] = key.until
         pieces[ids, :, VALUE], pieces[ids, :, SLOPE] = key.value, key.slope
-        asks = replica.rule.asks or bool(np.isfinite(key.until_tokens[:, -1]).any())
+        asks = replica.rule.asks or bool(np.isfinite(key.until[:, -1]).any())
         if asks and replica.rule.until:
             raise ValueError("under static batching the last piece of a moving key must not end")
-        replica.rule = replica.rule._replace(moves=True, asks=asks)
+        moves = BY_GPU_S if key.by is Progress.GPU_S else BY_TOKENS
+        replica.rule = replica.rule._replace(moves=moves, asks=asks)
         replica.requests = replica.requests._replace(pieces=pieces)
 
     def _chain(self, service: ServiceId) -> None:

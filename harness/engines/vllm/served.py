@@ -17,7 +17,6 @@ from harness.engines.vllm.served_request import EngineRequest, ServedRequest
 from harness.interface.decisions import (
     Batch,
     Decision,
-    MovingKey,
     PriorityOrder,
 )
 from harness.interface.draft import after
@@ -32,8 +31,9 @@ from harness.interface.entities import (
 from harness.interface.events import Arrived, Event, Finished, Iterated, Moved, Predicted
 from harness.interface.filling import by_key, is_decode
 from harness.interface.kv_ledger import KvLedger
+from harness.interface.moving import MovingKey
 from harness.interface.policies import Capability, SchedulingPolicy
-from harness.interface.tables import RequestTable
+from harness.interface.tables import RequestTable, attained_s
 from harness.interface.views import RequestView
 
 SUPPORTS: frozenset[Capability] = frozenset({Capability.PREDICTIONS})
@@ -130,6 +130,7 @@ class ServedGroup:
             prompt_tokens=np.array([f.prompt_tokens for f in facts], np.int64),
             generated_tokens=np.array([v.generated_tokens for v in views], np.int64),
             kv_tokens=np.array([v.kv_tokens for v in views], np.int64),
+            gpu_s=attained_s(np.array([v.gpu_s for v in views], np.float64)),
             max_output_tokens=np.array([f.max_output_tokens for f in facts], np.int64),
             deadline_s=np.array(deadlines, np.float64),
             predicted_mean_tokens=np.array(means, np.float64),

@@ -11,9 +11,12 @@ from harness.benchmarks.moving_policies import (
     Ordered,
     OrderedByPrediction,
     attained_quanta,
+    attained_seconds,
     attained_tokens,
+    doubling_budget_s,
     predicted_tokens,
     queue_of_five,
+    queue_of_five_s,
     remaining_tokens,
     to_the_predicted_end,
 )
@@ -23,11 +26,11 @@ from harness.interface.decisions import (
     ContinuousBatching,
     Decision,
     Displaced,
-    MovingKey,
     PriorityOrder,
     StaticBatching,
 )
 from harness.interface.entities import LengthPrediction, Request
+from harness.interface.moving import MovingKey
 from harness.interface.tables import Floats, RequestTable
 from harness.interface.views import GroupView
 from harness.tests.support.loads import Load, assert_same_times, loads
@@ -49,7 +52,7 @@ def short_pieces(table: RequestTable) -> MovingKey:
     return MovingKey(
         value=np.stack([done, 40.0 - done, 0.5 * table.prompt_tokens], axis=1),
         slope=np.tile([0.75, -1.0, 0.3], (len(done), 1)),
-        until_tokens=ends,
+        until=ends,
     )
 
 
@@ -63,6 +66,9 @@ KEYS = {
     "remaining": remaining_tokens,
     "attained": attained_tokens,
     "quanta": attained_quanta,
+    "attained seconds": attained_seconds,
+    "queues of seconds": queue_of_five_s,
+    "doubling budget": doubling_budget_s,
     "queues": queue_of_five,
     "short pieces": short_pieces,
 }
@@ -213,6 +219,17 @@ def test_the_least_attained_by_quanta_takes_turns_by_hand() -> None:
     """
     order = PriorityOrder(attained_quanta, ONE_SEAT, Displaced.PAUSE)
     assert finished_s(order, ([10, 10], [40, 2], [0.0, 0.1])) == pytest.approx([11.0, 9.0])
+
+
+def test_a_budget_of_seconds_is_left_when_it_is_used_up_by_hand() -> None:
+    """Budgets of 0.6 s, then of 1.2, then of 2.4.
+
+    r0 computes its prompt and, with 0.1 s left, one decode, to 0.75 s; of its second budget it has
+    1.05 s left. So r1 does the same, to 1.5 s. Of equals r0 comes first, and its budget only gets
+    less: 5 decodes, to 2.75 s, use it up. r1 ends with 2 decodes, at 3.25 s, and r0 with 3.
+    """
+    order = PriorityOrder(doubling_budget_s, ONE_SEAT, Displaced.PAUSE)
+    assert finished_s(order, ([10, 10], [10, 4], [0.0, 0.1])) == pytest.approx([4.0, 3.25])
 
 
 def test_who_is_recomputed_begins_with_its_context_by_hand() -> None:

@@ -42,6 +42,9 @@ NOTHING, PROMPTS, CHUNKS, DECODES, WHOLE = range(5)
 PAUSE, RECOMPUTE = 1, 2
 FIRST, ALL = 1, 2
 
+# Values of ReplicaRule.moves: what keys move with; 0 for those that stand still
+BY_TOKENS, BY_GPU_S = 1, 2
+
 
 class ReplicaArrays(NamedTuple):
     """One group: heap of waiting ids, lists of holders, arrivals to come, time, intervals, log.
@@ -81,7 +84,7 @@ class ReplicaRule(NamedTuple):
     """A priority order's rule and the replica's KV in numbers.
 
     `log_on` asks for a row per run of batches. `until` tells static batches (FIRST, ALL) from
-    continuous batching (0). `moves` says whether keys move, `asks` whether their last pieces end.
+    continuous batching (0). `moves` says with what keys move, `asks` whether their last pieces end.
     """
 
     chunked_prefill: bool
@@ -94,7 +97,7 @@ class ReplicaRule(NamedTuple):
     block_tokens: int
     log_on: bool
     displaces: int = 0
-    moves: bool = False
+    moves: int = 0
     asks: bool = False
     until: int = 0
     max_wait_s: float = 0.0

@@ -49,7 +49,8 @@ def run_decodes(
     batch, context = counts[DECODING], counts[CONTEXT]
     longest = counts[LONGEST] + counts[STEPS]
     most = requests.ends[replica.heap[0]] - counts[STEPS]
-    most = steps_in_order(requests, replica, rule, steps_covered(requests, replica, most))
+    most = steps_covered(requests, replica, most)
+    most = steps_in_order(table, requests, replica, rule, most)
     # After a preemption the waiting ones are looked at again one iteration later.
     iterations = 1 if counts[PREEMPTED] else iterations_that_fit(replica, rule, most)
     duration_s = decode_run_seconds(table, batch, context, longest, iterations)

@@ -124,11 +124,11 @@ def forget_ends(replica: ReplicaArrays, requests: RequestArrays) -> None:
 def preempt_last(requests: RequestArrays, replica: ReplicaArrays, rule: ReplicaRule) -> None:
     """Preempt the last holder in order: partly prefilled ones stand behind decoding ones."""
     counts = replica.counts
+    move_keys(requests, replica, rule)
     if counts[PARTIAL] > 0:
         counts[PARTIAL] -= 1
         victim = replica.partial[counts[PARTIAL]]
     else:
-        move_keys(requests, replica, rule)
         victim = replica.decoding[0]
         for i in range(1, counts[DECODING]):
             if before(requests, victim, replica.decoding[i]):

@@ -263,7 +263,7 @@ def advance(
     No iteration begins at or after the horizon. Returns HORIZON, IDLE (no request left; the clock
     stays at the last boundary), FULL (make the log or the intervals longer and call again), STUCK
     (the first waiting request can never be admitted), FOLLOWED (a request that others wait for
-    was answered at the clock's time) or ASKED (a decoding request's key is to be told anew).
+    was answered at the clock's time) or ASKED (a running request's key is to be told anew).
     """
     enter(requests, replica, rule)
     status = HORIZON

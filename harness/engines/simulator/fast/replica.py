@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from harness.costs.iteration import IterationTable
 from harness.engines.simulator.fast.arrays import (
     BUSY,
+    BY_GPU_S,
     CLOCK,
     DECODING,
     DONE,
@@ -32,6 +33,7 @@ from harness.engines.simulator.fast.arrays import (
 from harness.engines.simulator.fast.heaps import count_followers, push_all
 from harness.engines.simulator.fast.kernel import ASKED, FULL, STUCK, advance
 from harness.engines.state import END, LOG_COLUMNS, Floats, Ints, RequestArrays, forget
+from harness.interface.tables import attained_s
 
 T = TypeVar("T", bound=np.generic)
 
@@ -185,10 +187,13 @@ class ReplicaState:
         return int(stuck[0])
 
     def _tell_keys_anew(self) -> None:
-        """Decoding requests are past the last piece of their key."""
-        decoding = np.sort(self.arrays.decoding[: self.arrays.counts[DECODING]])
-        ends = self.requests.pieces[decoding, -1, END]
-        self.tell_keys(decoding[ends <= self.requests.generated[decoding]])
+        """Requests that run are past the last piece of their key."""
+        arrays, counts, requests = self.arrays, self.arrays.counts, self.requests
+        decoding, partial = arrays.decoding[: counts[DECODING]], arrays.partial[: counts[PARTIAL]]
+        ids = np.sort(np.concatenate([decoding, partial]))
+        by_gpu_s = self.rule.moves == BY_GPU_S
+        progress = attained_s(requests.gpu_s[ids]) if by_gpu_s else requests.generated[ids]
+        self.tell_keys(ids[requests.pieces[ids, -1, END] <= progress])
 
     @property
     def flight_begins_s(self) -> float:
