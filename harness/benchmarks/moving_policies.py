@@ -11,7 +11,7 @@ from harness.interface.decisions import (
     PriorityOrder,
     StaticBatching,
 )
-from harness.interface.events import Event
+from harness.interface.events import Event, Overran
 from harness.interface.moving import MovingKey, Progress
 from harness.interface.policies import Capability
 from harness.interface.tables import Floats, RequestTable
@@ -125,7 +125,7 @@ def doubling_budget_s(table: RequestTable) -> MovingKey:
     """
     first = 0.6
     # Budgets of 1, 2, 4 ... times the first end at 1, 3, 7 ... times.
-    ends = first * (2.0 ** np.arange(1, 32) - 1.0)
+    ends = first * (np.exp2(np.arange(1.0, 32.0)) - 1.0)
     end = ends[np.searchsorted(ends, table.gpu_s, side="right")][:, None]
     one = np.ones_like(end)
     return MovingKey(value=end, slope=-one, until=end, by=Progress.GPU_S)
@@ -134,6 +134,25 @@ def doubling_budget_s(table: RequestTable) -> MovingKey:
 def to_the_predicted_end(table: RequestTable) -> Floats:
     """The context with which a request is predicted to end."""
     return table.prompt_tokens + predicted_tokens(table)
+
+
+class LearntAllocation(OrderedByPrediction):
+    """Sets aside what is predicted, and a tenth more for all after every overrun."""
+
+    subscribes: ClassVar[frozenset[type[Event]]] = frozenset({Overran})
+
+    def __init__(self, rule: ContinuousBatching, displaces: Displaced | None = None) -> None:
+        super().__init__(PriorityOrder(predicted_tokens, rule, displaces, self._aside))
+        self._padding = 1.0
+
+    def observe(self, event: Event) -> None:
+        """Predictions are too short."""
+        self._padding += 0.1
+
+    def _aside(self, table: RequestTable) -> Floats:
+        padded = self._padding * predicted_tokens(table)
+        wanted: Floats = table.prompt_tokens + np.minimum(padded, table.max_output_tokens)
+        return wanted
 
 
 def moving(rule: ContinuousBatching) -> dict[str, Ordered]:
@@ -168,6 +187,7 @@ def allocating(rule: ContinuousBatching, max_context_tokens: int) -> dict[str, O
         "exact_allocation": OrderedByPrediction(
             PriorityOrder(predicted_tokens, rule, None, to_the_predicted_end)
         ),
+        "learnt_allocation": LearntAllocation(rule),
     }
 
 

@@ -157,7 +157,9 @@ class PriorityOrder:
 
     `reserve_tokens` is the context that KV is set aside for when a request is admitted: one number
     for all, or one per request by a pure function of facts and predictions. NaN or None: nothing,
-    KV grows block by block. A request that outgrows it grows on so.
+    KV grows block by block. For a request that outgrows it (`Overran`), what the order then says is
+    set aside, if that is more and there is room; else it grows on block by block. A policy that
+    observes `Overran` may learn from it: key and allocation are asked anew of all who are there.
 
     In terms of the plug-ins of vLLM's RFC #51608, `key` is the Score (here the lowest comes first),
     and what `rule`, `displaces` and `reserve_tokens` demand before a request runs is the Filter.

@@ -22,7 +22,7 @@ from harness.interface.decisions import (
 from harness.interface.draft import Draft
 from harness.interface.entities import RequestId
 from harness.interface.moving import MovingKey
-from harness.interface.seating import take_seats
+from harness.interface.seating import renew_promises, take_seats
 from harness.interface.tables import Floats, RequestTable
 from harness.interface.views import GroupView, RequestView
 
@@ -130,6 +130,7 @@ def fill_continuous(
         raise ValueError("a chunked-prefill batch does not pad its prompts")
     if not order:
         return
+    renew_promises(draft, order, reserved)
     holders = [request for request in order if request.kv_tokens > 0]
     newcomers = [request for request in order if request.kv_tokens <= 0]
     if rule.chunked_prefill:
@@ -154,6 +155,7 @@ def fill_displacing(
     Arguments as of `fill_continuous`. Those with seats that decode all run, and prompts share what
     they leave of the budget; without chunked prefill, whole prompts run alone first.
     """
+    renew_promises(draft, order, reserved)
     seated = take_seats(draft, order, rule, how, reserved)
     decodes = list(filter(is_decode, seated))
     prompts = [request for request in seated if not is_decode(request)]

@@ -7,8 +7,8 @@ from time import perf_counter
 import numpy as np
 
 from harness.costs.iteration import IterationTable
-from harness.costs.model import TableCosts
 from harness.engines.lifecycle import Lifecycle
+from harness.engines.listeners import Listeners
 from harness.engines.recorder import Recorder
 from harness.engines.simulator.arriving import Arrivals
 from harness.engines.simulator.deciding import Deciding
@@ -23,7 +23,8 @@ from harness.interface.decisions import (
     PriorityOrder,
     StaticBatching,
 )
-from harness.interface.entities import Group, ServiceId
+from harness.interface.entities import Group, RequestId, ServiceId
+from harness.interface.events import Overran
 from harness.interface.graph import NOBODY
 from harness.interface.moving import MovingKey, Progress
 
@@ -38,7 +39,7 @@ class Following:
     """
 
     lifecycle: Lifecycle
-    costs: TableCosts
+    told: Listeners
     deciding: Deciding
     recorder: Recorder
     factory: GroupFactory
@@ -80,7 +81,7 @@ class Following:
     def _in_numbers(
         self, priority_order: PriorityOrder, group: Group, service: ServiceId
     ) -> ReplicaRule:
-        rule, costs = priority_order.rule, self.costs
+        rule, costs = priority_order.rule, self.deciding.costs
         capacity_blocks = costs.kv_blocks(service, group.tensor_parallel)
         block_tokens, log = costs.block_tokens(service), self.recorder.keep_iterations
         if isinstance(rule, StaticBatching):
@@ -93,13 +94,41 @@ class Following:
                 decide_s=self.deciding.before_s(0.0, whole=True),
             )
         self._refuse(rule)
-        return replica_rule(
+        in_numbers = replica_rule(
             rule,
             capacity_blocks=capacity_blocks,
             block_tokens=block_tokens,
             log=log,
             displaces=priority_order.displaces,
         )
+        reserves = priority_order.reserve_tokens is not None
+        return in_numbers._replace(reserves=reserves, tells=reserves and self.tells)
+
+    @property
+    def tells(self) -> bool:
+        """Whether anybody learns of overruns."""
+        return Overran in self.told.subscribes
+
+    def tell_overruns(self, groups: Iterable[LiveGroup]) -> None:
+        """Tell of overruns in replicas. Where the policy learns of them, its orders are asked anew.
+
+        That is what it would now say of keys and of what is set aside.
+        """
+        arrays, is_news = self.lifecycle.state.arrays, False
+        replicas = [(live, live.replica) for live in groups if live.replica is not None]
+        for live, replica in replicas:
+            for request in replica.take_overruns().tolist():
+                at_s, aside = replica.flight_begins_s, int(arrays.reserved[request])
+                self.told.tell(Overran(at_s, RequestId(request), live.group.id, aside))
+                is_news = True
+        if is_news and Overran in self.lifecycle.system.scheduling.subscribes:
+            for live, replica in replicas:
+                self._ask_anew(live, replica)
+
+    def _ask_anew(self, live: LiveGroup, replica: ReplicaState) -> None:
+        """The keys of all that are here, and the order of those that wait."""
+        replica.tell_keys(live.open_ids())
+        replica.add(replica.withdraw(everything=False), self.lifecycle.state.now_s)
 
     def take_in(self, live: LiveGroup) -> None:
         """Requests of its inbox wait in the replica."""
@@ -125,8 +154,7 @@ class Following:
             if live.replica is None:
                 stepper.interrupt(live)
                 continue
-            live.replica.tell_keys(live.open_ids())
-            live.replica.add(live.replica.withdraw(everything=False), self.lifecycle.state.now_s)
+            self._ask_anew(live, live.replica)
         fresh.clear()
 
     def _refuse(self, rule: ContinuousBatching) -> None:

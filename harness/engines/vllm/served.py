@@ -13,12 +13,9 @@ from types import MappingProxyType
 import numpy as np
 
 from harness.engines.ask import ask_schedule, one_batch, refuse_idling
+from harness.engines.overruns import overruns, within_promises
 from harness.engines.vllm.served_request import EngineRequest, ServedRequest
-from harness.interface.decisions import (
-    Batch,
-    Decision,
-    PriorityOrder,
-)
+from harness.interface.decisions import Batch, Decision, PriorityOrder
 from harness.interface.draft import after
 from harness.interface.entities import (
     Group,
@@ -145,8 +142,7 @@ class ServedGroup:
     def hear(self, event: Event) -> None:
         """Something has happened elsewhere: what the policy knows may have changed."""
         if type(event) in self.policy.subscribes:
-            self._settle()
-            self._repeat = None
+            self.look_again()
             self.policy.observe(event)
 
     def open(self, facts: Request, request: EngineRequest, *, moved: bool = False) -> None:
@@ -165,9 +161,7 @@ class ServedGroup:
         """A prediction is ready; it may be late."""
         if request in self._members:
             self._members[request].predicted = length
-            self._order = None
-            self._settle()
-            self._repeat = None
+            self.look_again()
             self.tell(Predicted(self.now_s, request, length))
 
     def close(self, request: RequestId) -> None:
@@ -225,6 +219,8 @@ class ServedGroup:
             horizon = REPEATS if before is None else 2 * before.horizon
             if decision.at_most is not None:
                 horizon = min(horizon, decision.at_most)
+            if stands:
+                horizon = within_promises(views, horizon)
             if self.kv.fits(dict.fromkeys(batch.tokens, horizon)):
                 wake_s = inf if decision.wake_s is None else decision.wake_s
                 self._repeat = _Repeat(decision, horizon - 1, wake_s, horizon)
@@ -278,6 +274,17 @@ class ServedGroup:
             for request in batch.tokens.keys() & self._members.keys():
                 self._members[request].gpu_s += now_s - start_s
         self.tell(Iterated(now_s, self.group.id, batch, now_s - start_s, made))
+
+    def look_again(self) -> None:
+        """Something has happened that its policy may have learnt from."""
+        self._settle()
+        self._repeat = self._order = None
+
+    def outgrown(self, made: Mapping[RequestId, int]) -> None:
+        """Tell of those whose promise was too small for the tokens just `made`."""
+        for event in list(overruns(self._members, made, self._kv, self.group.id, self.now_s)):
+            self.look_again()
+            self.tell(event)
 
     def lose(self, request: RequestId) -> None:
         """The engine has dropped a request's KV by itself."""

@@ -1,7 +1,5 @@
 """Orders that move, displace and set KV aside: replicas do what deciding every iteration does."""
 
-from typing import ClassVar
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -29,12 +27,12 @@ from harness.interface.decisions import (
     PriorityOrder,
     StaticBatching,
 )
-from harness.interface.entities import LengthPrediction, Request
 from harness.interface.moving import MovingKey
 from harness.interface.tables import Floats, RequestTable
 from harness.interface.views import GroupView
 from harness.tests.support.loads import Load, assert_same_times, loads
 from harness.tests.support.policies import RULES, Restless
+from harness.tests.support.predictors import Guess
 from harness.tests.support.serving import (
     FlatCosts,
     LinearCosts,
@@ -73,20 +71,6 @@ KEYS = {
     "short pieces": short_pieces,
 }
 LATENCIES_S = (0.0, 0.0131, 0.1317)
-
-
-class Guess:
-    """Predictions that are wrong by up to twice, and late by so many seconds, or twice that."""
-
-    foresees: ClassVar[bool] = False
-
-    def __init__(self, late_s: float) -> None:
-        self._late_s = late_s
-
-    def predict(self, request: Request) -> tuple[LengthPrediction, float]:
-        """A length that only looks like one."""
-        tokens = 1 + 37 * request.prompt_tokens % 60
-        return LengthPrediction((tokens, tokens + 9)), self._late_s * (request.id % 3)
 
 
 def reserved(name: str | None) -> object:

@@ -17,8 +17,9 @@ WAITING, DECODING, PARTIAL, NEXT_ARRIVAL, STEPS, CONTEXT = range(6)
 LONGEST, USED_BLOCKS, HEAP, BUSY, LOGGED, FLIGHT, PREEMPTED, DONE, STOPPED = range(6, 15)
 # Decoding ones that take blocks as they grow, and that will but have not used up what is set aside;
 # those with a seat under an order that displaces; blocks of those that pause, or of all that a
-# static batch has begun; iterations of the static batch in flight; predictions that have come
-GROWING, COVERED, SEATED, PAUSED, BATCH, NEXT_TURN, COUNTS = range(15, 22)
+# static batch has begun; iterations of the static batch in flight; predictions that have come;
+# overruns that nobody has been told of
+GROWING, COVERED, SEATED, PAUSED, BATCH, NEXT_TURN, OVERRAN, COUNTS = range(15, 23)
 
 # Positions in ReplicaArrays.time_s: the last iteration boundary, the decode seconds of this call
 # (to share out attained GPU time), and how long the iteration in flight takes, or all those of the
@@ -49,7 +50,8 @@ BY_TOKENS, BY_GPU_S = 1, 2
 class ReplicaArrays(NamedTuple):
     """One group: heap of waiting ids, lists of holders, arrivals to come, time, intervals, log.
 
-    `turns` has those whose prediction comes at a known time, which changes their key.
+    `turns` has those whose prediction comes at a known time, which changes their key, `over` those
+    that have just outgrown what was set aside for them, if somebody learns of that.
 
     `chunk` gives the tokens that each of `partial` computes in the iteration begun; `work` what
     that is in all. `heap` orders decoding ids by their end;
@@ -73,6 +75,7 @@ class ReplicaArrays(NamedTuple):
     heap: Ints
     phase: Ints
     done: Ints
+    over: Ints
     counts: Ints
     time_s: Floats
     work: Floats
@@ -84,7 +87,8 @@ class ReplicaRule(NamedTuple):
     """A priority order's rule and the replica's KV in numbers.
 
     `log_on` asks for a row per run of batches. `until` tells static batches (FIRST, ALL) from
-    continuous batching (0). `moves` says with what keys move, `asks` whether their last pieces end.
+    continuous batching (0). `moves` says with what keys move, `asks` whether their last pieces end,
+    `reserves` whether KV is set aside at admission, `tells` whether somebody learns of overruns.
     """
 
     chunked_prefill: bool
@@ -99,6 +103,8 @@ class ReplicaRule(NamedTuple):
     displaces: int = 0
     moves: int = 0
     asks: bool = False
+    reserves: bool = False
+    tells: bool = False
     until: int = 0
     max_wait_s: float = 0.0
     decide_s: float = 0.0
@@ -118,6 +124,7 @@ def new_replica(ids: int, rule: ReplicaRule, log_rows: int) -> ReplicaArrays:
         heap=np.zeros(rule.max_requests + 1, np.int64),
         phase=np.zeros(rule.block_tokens, np.int64),
         done=np.zeros(ids + 1, np.int64),
+        over=np.zeros(rule.max_requests + 1, np.int64),
         counts=np.zeros(COUNTS, np.int64),
         time_s=np.zeros(TIMES),
         work=np.zeros(WORKS),

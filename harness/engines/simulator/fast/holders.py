@@ -32,6 +32,7 @@ from harness.engines.simulator.fast.heaps import (
 )
 from harness.engines.simulator.fast.keys import move_keys
 from harness.engines.simulator.fast.kv import begin_growth, end_growth, taken
+from harness.engines.simulator.fast.overruns import note_overrun
 from harness.engines.state import ELSEWHERE, RequestArrays
 from harness.interface.graph import NOBODY
 
@@ -216,6 +217,8 @@ def produce(
         drop(requests, replica, rule, request)
     else:
         join(requests, replica, rule, request)
+        context = requests.prompt[request] + requests.generated[request]
+        note_overrun(requests, replica, rule, request, context)
 
 
 @inlined

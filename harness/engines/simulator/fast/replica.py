@@ -21,6 +21,7 @@ from harness.engines.simulator.fast.arrays import (
     NEXT_ARRIVAL,
     NEXT_TURN,
     NOTHING,
+    OVERRAN,
     PARTIAL,
     PAUSED,
     SEATED,
@@ -50,6 +51,7 @@ _SAVED = (
     "preempted_s",
     "key",
     "reserved",
+    "wanted",
 )
 
 
@@ -217,7 +219,7 @@ class ReplicaState:
 
     @property
     def stopped(self) -> bool:
-        """Whether it stopped at its clock because a request was answered that others wait for."""
+        """Whether it stopped at its clock for something that others wait for, or learn of."""
         return bool(self.arrays.counts[STOPPED])
 
     def open_ids(self) -> Ints:
@@ -242,14 +244,25 @@ class ReplicaState:
         """Ids finished and not yet reported, in order of their end."""
         return self.arrays.done[self.reported : self.arrays.counts[DONE]]
 
+    def take_overruns(self) -> Ints:
+        """Those that have outgrown what was set aside for them since this was asked last."""
+        taken = np.sort(self.arrays.over[: self.arrays.counts[OVERRAN]])
+        self.arrays.counts[OVERRAN] = 0
+        return taken
+
     def busy_s(self) -> Floats:
         """(start, end) of every stretch without a pause between iterations."""
         return self.arrays.busy_s[: self.arrays.counts[BUSY]]
 
+    @property
+    def _saved(self) -> tuple[str, ...]:
+        """Pieces may be told anew while it runs ahead."""
+        return (*_SAVED, "pieces") if self.rule.moves else _SAVED
+
     def save(self) -> tuple[Ints, list[NDArray[np.generic]], ReplicaArrays]:
         """Enough to undo a run ahead."""
         ids = self.open_ids()
-        rows = [getattr(self.requests, name)[ids] for name in _SAVED]
+        rows = [getattr(self.requests, name)[ids] for name in self._saved]
         return ids, rows, ReplicaArrays._make(a.copy() for a in self.arrays)
 
     def restore(self, saved: tuple[Ints, list[NDArray[np.generic]], ReplicaArrays]) -> None:
@@ -260,7 +273,7 @@ class ReplicaState:
         if len(come):
             forget(self.requests, come)
         self.arrays = before
-        for name, row in zip(_SAVED, rows, strict=True):
+        for name, row in zip(self._saved, rows, strict=True):
             getattr(self.requests, name)[ids] = row
 
     def log(self) -> pd.DataFrame:
