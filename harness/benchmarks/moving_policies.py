@@ -8,11 +8,11 @@ from harness.interface.decisions import (
     ContinuousBatching,
     Decision,
     Displaced,
-    MovingKey,
     PriorityOrder,
     StaticBatching,
 )
-from harness.interface.events import Event
+from harness.interface.events import Event, Overran
+from harness.interface.moving import MovingKey, Progress
 from harness.interface.policies import Capability
 from harness.interface.tables import Floats, RequestTable
 from harness.interface.views import GroupView
@@ -63,20 +63,32 @@ def _remaining(predicted: Floats) -> MovingKey:
     return MovingKey(
         value=np.stack([predicted, one], axis=1),
         slope=np.tile([-1.0, 0.0], (len(one), 1)),
-        until_tokens=np.stack([predicted - 1.0, never], axis=1),
+        until=np.stack([predicted - 1.0, never], axis=1),
     )
 
 
 def attained_tokens(table: RequestTable) -> MovingKey:
     """Tokens generated."""
     one = np.ones((len(table.id), 1))
-    return MovingKey(value=0.0 * one, slope=one, until_tokens=np.inf * one)
+    return MovingKey(value=0.0 * one, slope=one, until=np.inf * one)
+
+
+def attained_seconds(table: RequestTable) -> MovingKey:
+    """GPU seconds attained, up to two; then first come first served.
+
+    Without an end, two requests whose KV does not fit at once would take each other's before either
+    has computed its prompt, for ever: seconds pass in prompts, too.
+    """
+    columns = np.array([[0.0, 1e9], [1.0, 0.0], [2.0, np.inf]])
+    value, slope, until = (np.tile(column, (len(table.id), 1)) for column in columns)
+    value[:, 1] += table.arrival_s
+    return MovingKey(value=value, slope=slope, until=until, by=Progress.GPU_S)
 
 
 def attained_quanta(table: RequestTable) -> MovingKey:
     """Whole quanta of 32 tokens generated: four are told, and four more when these are over."""
     ends = 32.0 * (table.generated_tokens // 32)[:, None] + np.array([32.0, 64.0, 96.0, 128.0])
-    return MovingKey(value=ends, slope=0.0 * ends, until_tokens=ends)
+    return MovingKey(value=ends, slope=0.0 * ends, until=ends)
 
 
 def queue_of_five(table: RequestTable) -> MovingKey:
@@ -85,19 +97,62 @@ def queue_of_five(table: RequestTable) -> MovingKey:
     The first of five queues lasts 8 tokens, each of the others twice as long, and the last for
     ever; long prompts skip the first.
     """
+    return _queue(table, 8.0, Progress.TOKENS)
+
+
+def queue_of_five_s(table: RequestTable) -> MovingKey:
+    """The same of GPU seconds, of which the first queue lasts a tenth."""
+    return _queue(table, 0.1, Progress.GPU_S)
+
+
+def _queue(table: RequestTable, first: float, by: Progress) -> MovingKey:
     rows, later = len(table.id), 1e9
-    ends = np.array([8.0, 24.0, 56.0, 120.0, np.inf])
+    ends = first * np.array([1.0, 3.0, 7.0, 15.0, np.inf])
     queue = np.maximum(np.arange(5.0), (table.prompt_tokens[:, None] > 64).astype(float))
     return MovingKey(
         value=later * queue + table.arrival_s[:, None],
         slope=np.zeros((rows, 5)),
-        until_tokens=np.tile(ends, (rows, 1)),
+        until=np.tile(ends, (rows, 1)),
+        by=by,
     )
+
+
+def doubling_budget_s(table: RequestTable) -> MovingKey:
+    """GPU seconds left of a request's budget, which doubles whenever it is used up.
+
+    The first is the mean and a standard deviation of what requests of its service take: 0.4 and
+    0.2 s here. Each is told when the one before is over.
+    """
+    first = 0.6
+    # Budgets of 1, 2, 4 ... times the first end at 1, 3, 7 ... times.
+    ends = first * (np.exp2(np.arange(1.0, 32.0)) - 1.0)
+    end = ends[np.searchsorted(ends, table.gpu_s, side="right")][:, None]
+    one = np.ones_like(end)
+    return MovingKey(value=end, slope=-one, until=end, by=Progress.GPU_S)
 
 
 def to_the_predicted_end(table: RequestTable) -> Floats:
     """The context with which a request is predicted to end."""
     return table.prompt_tokens + predicted_tokens(table)
+
+
+class LearntAllocation(OrderedByPrediction):
+    """Sets aside what is predicted, and a tenth more for all after every overrun."""
+
+    subscribes: ClassVar[frozenset[type[Event]]] = frozenset({Overran})
+
+    def __init__(self, rule: ContinuousBatching, displaces: Displaced | None = None) -> None:
+        super().__init__(PriorityOrder(predicted_tokens, rule, displaces, self._aside))
+        self._padding = 1.0
+
+    def observe(self, event: Event) -> None:
+        """Predictions are too short."""
+        self._padding += 0.1
+
+    def _aside(self, table: RequestTable) -> Floats:
+        padded = self._padding * predicted_tokens(table)
+        wanted: Floats = table.prompt_tokens + np.minimum(padded, table.max_output_tokens)
+        return wanted
 
 
 def moving(rule: ContinuousBatching) -> dict[str, Ordered]:
@@ -111,6 +166,8 @@ def moving(rule: ContinuousBatching) -> dict[str, Ordered]:
         "shortest_remaining_paused": Ordered(PriorityOrder(uneven_remaining_tokens, rule, pause)),
         "least_attained_quanta": Ordered(PriorityOrder(attained_quanta, rule, pause)),
         "five_queues": Ordered(PriorityOrder(queue_of_five, rule, pause)),
+        "five_queues_of_seconds": Ordered(PriorityOrder(queue_of_five_s, rule, recompute)),
+        "doubling_budget": Ordered(PriorityOrder(doubling_budget_s, rule, pause)),
         "five_queues_admitting": Ordered(PriorityOrder(queue_of_five, rule)),
     }
 
@@ -119,6 +176,7 @@ def moving_every_token(rule: ContinuousBatching) -> dict[str, Ordered]:
     """Policies under which another request may be first after every single token."""
     return {
         "least_attained_tokens": Ordered(PriorityOrder(attained_tokens, rule, Displaced.PAUSE)),
+        "least_attained_seconds": Ordered(PriorityOrder(attained_seconds, rule, Displaced.PAUSE)),
     }
 
 
@@ -129,6 +187,7 @@ def allocating(rule: ContinuousBatching, max_context_tokens: int) -> dict[str, O
         "exact_allocation": OrderedByPrediction(
             PriorityOrder(predicted_tokens, rule, None, to_the_predicted_end)
         ),
+        "learnt_allocation": LearntAllocation(rule),
     }
 
 

@@ -20,7 +20,7 @@ from harness.interface.entities import (
     ServiceId,
 )
 from harness.interface.graph import Edges
-from harness.interface.tables import CallTable, RequestTable
+from harness.interface.tables import CallTable, RequestTable, attained_s
 from harness.interface.views import AppView, GroupView
 from harness.workloads.workload import Workload
 
@@ -63,6 +63,7 @@ class LiveState:
             prompt_tokens=arrays.prompt[ids],
             generated_tokens=arrays.generated[ids],
             kv_tokens=arrays.kv[ids],
+            gpu_s=attained_s(arrays.gpu_s[ids]),
             max_output_tokens=workload.max_output_tokens[ids],
             deadline_s=workload.deadline_s[ids],
             predicted_mean_tokens=self.predicted_tokens(ids),

@@ -8,6 +8,7 @@ from enum import Enum
 import numpy as np
 
 from harness.interface.entities import Group, RequestId, ResourceId, ServiceId
+from harness.interface.moving import MovingKey
 from harness.interface.tables import Floats, Ints, RequestTable
 
 _MOST_TOKENS = 2**31
@@ -144,48 +145,13 @@ class Displaced(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class MovingKey:
-    """A key that moves as a request generates tokens: a row per request, a column per piece.
-
-    With g tokens generated, a request is in its first piece whose `until_tokens` exceed g, or in
-    its last, and its key is `value + slope * g`. From the `until_tokens` of the last on (infinite:
-    never), the engine asks for the request's pieces again.
-    """
-
-    value: Floats
-    slope: Floats
-    until_tokens: Floats
-
-    def __post_init__(self) -> None:
-        """Refuse columns of different shapes, and pieces that are not in ascending order."""
-        shape = self.until_tokens.shape
-        if len(shape) != 2 or not shape[1] or not self.value.shape == self.slope.shape == shape:
-            raise ValueError(
-                f"a moving key of {self.value.shape} values, {self.slope.shape} slopes and"
-                f" {shape} ends of pieces: each needs a row per request and a column per piece"
-            )
-        if np.isnan(self.until_tokens).any():
-            raise ValueError("a moving key's until_tokens must be numbers, inf for never")
-        if not (self.until_tokens[:, 1:] > self.until_tokens[:, :-1]).all():
-            raise ValueError("a moving key's until_tokens must ascend from piece to piece")
-
-    def at(self, generated_tokens: Ints) -> Floats:
-        """The key of every request with so many tokens generated."""
-        passed = (self.until_tokens <= generated_tokens[:, None]).sum(axis=1)
-        piece = np.minimum(passed, self.until_tokens.shape[1] - 1)
-        rows = np.arange(len(piece))
-        moved = self.value[rows, piece] + self.slope[rows, piece] * generated_tokens
-        return np.where(np.isnan(moved), np.inf, moved)
-
-
-@dataclass(frozen=True, slots=True)
 class PriorityOrder:
     """A priority order: until the next decision, the engine fills every batch of a group by `rule`.
 
     Requests are ordered by `key`, lowest first, then by id. `key` is a pure function of facts and
     predictions (float64 per row of the table), so the engine may evaluate it for later arrivals
-    without asking the policy again; where it depends on tokens generated too, it is a `MovingKey`,
-    which says how. Who has none yet (NaN, as where nothing is predicted) comes last. None orders by
+    without asking the policy again; where it depends on progress too, it is a `MovingKey`, which
+    says how. Who has none yet (NaN, as where nothing is predicted) comes last. None orders by
     arrival.
 
     Without `displaces`, none is preempted to admit another but where a `StaticBatching` refills,
@@ -196,7 +162,9 @@ class PriorityOrder:
 
     `reserve_tokens` is the context that KV is set aside for when a request is admitted: one number
     for all, or one per request by a pure function of facts and predictions. NaN or None: nothing,
-    KV grows block by block. A request that outgrows it grows on so.
+    KV grows block by block. For a request that outgrows it (`Overran`), what the order then says is
+    set aside, if that is more and there is room; else it grows on block by block. A policy that
+    observes `Overran` may learn from it: key and allocation are asked anew of all who are there.
 
     In terms of the plug-ins of vLLM's RFC #51608, `key` is the Score (here the lowest comes first),
     and what `rule`, `displaces` and `reserve_tokens` demand before a request runs is the Filter.
@@ -210,22 +178,12 @@ class PriorityOrder:
     reserve_tokens: Callable[[RequestTable], Floats] | int | None = None
 
     def keys(self, table: RequestTable) -> Floats | MovingKey:
-        """The key of every row, as a number or as pieces.
-
-        ValueError when there is not one per request, or its pieces end before where it is.
-        """
+        """The key of every row, as a number or as pieces. ValueError when there is not one each."""
         key = table.arrival_s if self.key is None else self.key(table)
-        shape = key.until_tokens.shape[:1] if isinstance(key, MovingKey) else key.shape
+        shape = key.until.shape[:1] if isinstance(key, MovingKey) else key.shape
         if shape != table.id.shape:
             raise ValueError(f"key of shape {shape} for {len(table.id)} requests")
         if isinstance(key, MovingKey):
-            over = key.until_tokens[:, -1] <= table.generated_tokens
-            if over.any():
-                row = int(np.argmax(over))
-                raise ValueError(
-                    f"the key of r{table.id[row]} ends at {key.until_tokens[row, -1]:g} tokens,"
-                    f" {table.generated_tokens[row]} are generated"
-                )
             return key
         return np.where(np.isnan(key), np.inf, key)
 

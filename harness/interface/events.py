@@ -58,6 +58,16 @@ class Iterated:
 
 
 @dataclass(frozen=True, slots=True)
+class Overran:
+    """A request's context has outgrown the KV promised to it: more of it is not set aside."""
+
+    now_s: float
+    request: RequestId
+    group: GroupId
+    promised_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
 class Finished:
     """A request produced its last token."""
 
@@ -114,6 +124,7 @@ Event = (
     | Moved
     | Predicted
     | Iterated
+    | Overran
     | Finished
     | UnitFinished
     | AppFinished

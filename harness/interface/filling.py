@@ -15,14 +15,14 @@ import numpy as np
 from harness.interface.decisions import (
     ContinuousBatching,
     Displaced,
-    MovingKey,
     PreemptionMode,
     PriorityOrder,
     Reservation,
 )
 from harness.interface.draft import Draft
 from harness.interface.entities import RequestId
-from harness.interface.seating import preempt_by, take_seats
+from harness.interface.moving import MovingKey
+from harness.interface.seating import preempt_by, renew_promises, take_seats
 from harness.interface.tables import Floats, RequestTable
 from harness.interface.views import GroupView, RequestView, missing_tokens
 
@@ -106,7 +106,7 @@ def in_priority_order(view: GroupView, priority_order: PriorityOrder) -> list[Re
 def by_key(view: GroupView, table: RequestTable, key: Floats | MovingKey) -> list[RequestView]:
     """The same by the keys (n,) of a table's requests, or by where moving keys are now."""
     if isinstance(key, MovingKey):
-        key = key.at(table.generated_tokens)
+        key = key.at(table)
     ordered = (
         view.requests[RequestId(int(name))] for name in table.id[np.lexsort((table.id, key))]
     )
@@ -131,6 +131,7 @@ def fill_continuous(
         raise ValueError("a chunked-prefill batch does not pad its prompts")
     if not order:
         return
+    renew_promises(draft, order, reserved)
     holders = [request for request in order if request.kv_tokens > 0]
     newcomers = [request for request in order if request.kv_tokens <= 0]
     if rule.chunked_prefill:
@@ -155,6 +156,7 @@ def fill_displacing(
     Arguments as of `fill_continuous`. Those with seats that decode all run, and prompts share what
     they leave of the budget; without chunked prefill, whole prompts run alone first.
     """
+    renew_promises(draft, order, reserved)
     seated = take_seats(draft, order, rule, how, reserved)
     decodes = list(filter(is_decode, seated))
     prompts = [request for request in seated if not is_decode(request)]

@@ -76,10 +76,27 @@ def _bring_back(
             draft.try_reserve(request, Reservation(aside))
 
 
+def renew_promises(
+    draft: Draft, order: Sequence[RequestView], reserved: Mapping[RequestId, int]
+) -> None:
+    """Promise those that have just outgrown what was set aside for them what now would be.
+
+    If that is more and there is room, in this order; else they grow block by block.
+    """
+    if not reserved:
+        return
+    for request in order:
+        promise = request.reservation if request.kv_tokens > 0 else None
+        if promise is not None and request.context_tokens == promise.own_tokens + 1:
+            wanted = reserved[request.facts.id]
+            if wanted > promise.own_tokens:
+                draft.try_reserve(request, Reservation(wanted))
+
+
 def _set_aside(draft: Draft, request: RequestView, reserved: Mapping[RequestId, int]) -> int:
     """Blocks that are promised to a holder, or would be to a newcomer."""
     tokens = reserved.get(request.facts.id, 0)
     if request.kv_tokens > 0:
-        promise = request.reservation
+        promise = draft.kv.reservation(request.facts.id)
         tokens = promise.own_tokens if promise is not None else 0
     return draft.kv.blocks(tokens)

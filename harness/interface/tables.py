@@ -9,12 +9,22 @@ Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 
+PER_S = 2.0**20
+"""Steps of a second in which attained GPU time counts for an order."""
+
+
+def attained_s(gpu_s: Floats) -> Floats:
+    """GPU seconds in whole steps: two that only rounding in another order tells apart are equal."""
+    steps: Floats = np.rint(gpu_s * PER_S)
+    return steps / PER_S
+
 
 @dataclass(frozen=True, slots=True)
 class RequestTable:
     """Many requests at once: one row each, ascending by id, read-only numpy columns.
 
-    `predicted_mean_tokens` and `deadline_s` are NaN where there is none.
+    `gpu_s` is the GPU time attained, in steps of 2**-20 s. `predicted_mean_tokens` and `deadline_s`
+    are NaN where there is none.
     """
 
     id: Ints
@@ -22,6 +32,7 @@ class RequestTable:
     prompt_tokens: Ints
     generated_tokens: Ints
     kv_tokens: Ints
+    gpu_s: Floats
     max_output_tokens: Ints
     deadline_s: Floats
     predicted_mean_tokens: Floats

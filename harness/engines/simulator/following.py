@@ -7,12 +7,12 @@ from time import perf_counter
 import numpy as np
 
 from harness.costs.iteration import IterationTable
-from harness.costs.model import TableCosts
 from harness.engines.lifecycle import Lifecycle
+from harness.engines.listeners import Listeners
 from harness.engines.recorder import Recorder
 from harness.engines.simulator.arriving import Arrivals
 from harness.engines.simulator.deciding import Deciding
-from harness.engines.simulator.fast.arrays import ReplicaRule
+from harness.engines.simulator.fast.arrays import BY_GPU_S, BY_TOKENS, ReplicaRule
 from harness.engines.simulator.fast.replica import ReplicaState
 from harness.engines.simulator.fast.rules import replica_rule, static_rule, swapping
 from harness.engines.simulator.group import LiveGroup
@@ -22,12 +22,13 @@ from harness.engines.state import END, PIECE, SLOPE, VALUE, Floats, Ints
 from harness.interface.decisions import (
     ContinuousBatching,
     Displaced,
-    MovingKey,
     PriorityOrder,
     StaticBatching,
 )
-from harness.interface.entities import Group, ServiceId
+from harness.interface.entities import Group, RequestId, ServiceId
+from harness.interface.events import Overran
 from harness.interface.graph import NOBODY
+from harness.interface.moving import MovingKey, Progress
 
 
 @dataclass(slots=True, kw_only=True)
@@ -40,7 +41,7 @@ class Following:
     """
 
     lifecycle: Lifecycle
-    costs: TableCosts
+    told: Listeners
     deciding: Deciding
     recorder: Recorder
     factory: GroupFactory
@@ -84,7 +85,7 @@ class Following:
     def _in_numbers(
         self, priority_order: PriorityOrder, live: LiveGroup, service: ServiceId
     ) -> ReplicaRule:
-        rule, costs = priority_order.rule, self.costs
+        rule, costs = priority_order.rule, self.deciding.costs
         capacity_blocks = costs.kv_blocks(service, live.group.tensor_parallel)
         block_tokens, log = costs.block_tokens(service), self.recorder.keep_iterations
         if isinstance(rule, StaticBatching):
@@ -104,9 +105,37 @@ class Following:
             log=log,
             displaces=priority_order.displaces,
         )
+        reserves = priority_order.reserve_tokens is not None
+        in_numbers = in_numbers._replace(reserves=reserves, tells=reserves and self.tells)
         if priority_order.displaces is not Displaced.SWAP:
             return in_numbers
         return swapping(in_numbers, live.host, live.kv.services[service].kv_bytes_per_token)
+
+    @property
+    def tells(self) -> bool:
+        """Whether anybody learns of overruns."""
+        return Overran in self.told.subscribes
+
+    def tell_overruns(self, groups: Iterable[LiveGroup]) -> None:
+        """Tell of overruns in replicas. Where the policy learns of them, its orders are asked anew.
+
+        That is what it would now say of keys and of what is set aside.
+        """
+        arrays, is_news = self.lifecycle.state.arrays, False
+        replicas = [(live, live.replica) for live in groups if live.replica is not None]
+        for live, replica in replicas:
+            for request in replica.take_overruns().tolist():
+                at_s, aside = replica.flight_begins_s, int(arrays.reserved[request])
+                self.told.tell(Overran(at_s, RequestId(request), live.group.id, aside))
+                is_news = True
+        if is_news and Overran in self.lifecycle.system.scheduling.subscribes:
+            for live, replica in replicas:
+                self._ask_anew(live, replica)
+
+    def _ask_anew(self, live: LiveGroup, replica: ReplicaState) -> None:
+        """The keys of all that are here, and the order of those that wait."""
+        replica.tell_keys(live.open_ids())
+        replica.add(replica.withdraw(everything=False), self.lifecycle.state.now_s)
 
     def take_in(self, live: LiveGroup) -> None:
         """Requests of its inbox wait in the replica."""
@@ -132,8 +161,7 @@ class Following:
             if live.replica is None:
                 stepper.interrupt(live)
                 continue
-            live.replica.tell_keys(live.open_ids())
-            live.replica.add(live.replica.withdraw(everything=False), self.lifecycle.state.now_s)
+            self._ask_anew(live, live.replica)
         fresh.clear()
 
     def _refuse(self, rule: ContinuousBatching) -> None:
@@ -153,7 +181,7 @@ class Following:
         key = order.keys(table)
         if isinstance(key, MovingKey):
             self._set_pieces(replica, ids, key)
-            key = key.at(table.generated_tokens)
+            key = key.at(table)
         arrays.key[ids] = key
         if _reserves(order):
             free = (table.kv_tokens == 0) & ~np.isin(ids, replica.begun_ids())
@@ -193,12 +221,13 @@ class Following:
             requests = len(self.lifecycle.state.arrays.key)
             self.pieces[count] = np.zeros((requests, count, PIECE))
         pieces = self.pieces[count]
-        pieces[ids, :, END] = key.until_tokens
+        pieces[ids, :, END] = key.until
         pieces[ids, :, VALUE], pieces[ids, :, SLOPE] = key.value, key.slope
-        asks = replica.rule.asks or bool(np.isfinite(key.until_tokens[:, -1]).any())
+        asks = replica.rule.asks or bool(np.isfinite(key.until[:, -1]).any())
         if asks and replica.rule.until:
             raise ValueError("under static batching the last piece of a moving key must not end")
-        replica.rule = replica.rule._replace(moves=True, asks=asks)
+        moves = BY_GPU_S if key.by is Progress.GPU_S else BY_TOKENS
+        replica.rule = replica.rule._replace(moves=moves, asks=asks)
         replica.requests = replica.requests._replace(pieces=pieces)
 
     def _chain(self, service: ServiceId) -> None:

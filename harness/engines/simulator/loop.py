@@ -152,7 +152,7 @@ class _Run:
         self.progress = Progress(self.lifecycle, self.timeline, self.arrivals)
         self.following = Following(
             lifecycle=self.lifecycle,
-            costs=engine.costs,
+            told=self.told,
             deciding=self.deciding,
             factory=factory,
             recorder=recorder,
@@ -207,11 +207,9 @@ class _Run:
             done = np.zeros(0, np.int64)
             next_s = min(self.timeline.next_s, self.arrivals.next_s, horizon_s)
             if groups := self._replica_groups():
+                may_stop = bool(len(self.workload.edges)) or self.following.tells
                 next_s, done = run_replicas(
-                    groups,
-                    self.lifecycle.remaining,
-                    next_s,
-                    may_stop=bool(len(self.workload.edges)),
+                    groups, self.lifecycle.remaining, next_s, may_stop=may_stop
                 )
             if horizon_s == np.inf:
                 self.progress.check(next_s, groups)
@@ -219,6 +217,7 @@ class _Run:
             if Iterated in self.told.subscribes:
                 self.stepper.catch_up()
             self._finish(done)
+            self.following.tell_overruns(groups)
             self._happen_due()
             self._arrive()
             if next_s < horizon_s:

@@ -10,6 +10,7 @@ import numpy as np
 from harness.engines.ask import ask_schedule, one_batch, refuse_idling
 from harness.engines.iteration_log import use_of
 from harness.engines.live import LiveState
+from harness.engines.overruns import overruns, within_promises
 from harness.engines.recorder import GpuUse, Recorder
 from harness.engines.simulator.deciding import Deciding
 from harness.engines.simulator.flight import Flight, decodes_after, work_of
@@ -19,7 +20,7 @@ from harness.engines.simulator.timeline import Kind, Timeline
 from harness.interface.applied import after
 from harness.interface.decisions import Batch, Decision, Until
 from harness.interface.entities import RequestId
-from harness.interface.events import Event, Iterated
+from harness.interface.events import Event, Iterated, Overran
 from harness.interface.filling import in_priority_order
 from harness.interface.policies import Capability, SchedulingPolicy
 
@@ -171,6 +172,9 @@ class Stepper:
             most = flight.iterations_within(decision.wake_s - live.now_s)
         # The KV of the first one is in the ledger already.
         kv, requests = live.kv, batch.tokens.keys()
+        if Overran in self.hears:
+            views = [live.members[request] for request in requests]
+            most = flight.iterations = within_promises(views, most)
         if kv.fits(dict.fromkeys(requests, most - 1)):
             return most
         fits = 1
@@ -212,11 +216,16 @@ class Stepper:
             prefill_s = flight.ends_s - flight.start_s
             alone_s = prefill_s if flight.then is None else flight.seconds(1)
             arrays.prefill_s[flight.prompts] += alone_s * batch.gpu_share
-        for request in self._book(flight, flight.iterations):
+        made, answered = self._book(flight, flight.iterations)
+        for request in answered:
             self.promises.end(live)
             arrays.finished_s[request] = flight.ends_s
             live.close(request)
             self.finish(request)
+        if Overran in self.hears:
+            for event in overruns(live.members, made, live.kv, live.group.id, flight.ends_s):
+                self.promises.end(live)
+                self.tell(event)
         return True
 
     def catch_up(self) -> None:
@@ -238,8 +247,13 @@ class Stepper:
             span_s = np.array([[flight.start_s, min(flight.ends_s, now_s)]])
             self.recorder.intervals(flight.live.group, GpuUse.BUSY, span_s)
 
-    def _book(self, flight: Flight, iterations: int) -> list[RequestId]:
-        """Iterations of a flight are over: tokens and time up to there. Returns who is answered."""
+    def _book(
+        self, flight: Flight, iterations: int
+    ) -> tuple[Mapping[RequestId, int], list[RequestId]]:
+        """Iterations of a flight are over: tokens and time up to there.
+
+        Returns the tokens that each has produced, and who is answered.
+        """
         live, batch = flight.live, flight.batch
         since_s, to_s = flight.span_s(iterations)
         first_s = to_s
@@ -251,4 +265,4 @@ class Stepper:
         flight.booked = iterations
         if Iterated in self.hears:
             self.tell(Iterated(to_s, live.group.id, batch, to_s - since_s, made, more))
-        return answered
+        return made, answered

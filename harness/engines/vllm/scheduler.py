@@ -242,6 +242,7 @@ class PolicyScheduler(LedScheduler):
         for request in finished:
             served.finish(request)
             del self._requests[request]
+        served.outgrown(made)
         if self._aborted:
             self._close_aborted()
         self._on_iteration(

@@ -13,14 +13,10 @@ from types import MappingProxyType
 import numpy as np
 
 from harness.engines.ask import ask_schedule, one_batch, refuse_idling
+from harness.engines.overruns import overruns, within_promises
 from harness.engines.vllm.served_request import EngineRequest, ServedRequest
 from harness.interface.applied import after
-from harness.interface.decisions import (
-    Batch,
-    Decision,
-    MovingKey,
-    PriorityOrder,
-)
+from harness.interface.decisions import Batch, Decision, PriorityOrder
 from harness.interface.entities import (
     Group,
     LengthPrediction,
@@ -32,8 +28,9 @@ from harness.interface.entities import (
 from harness.interface.events import Arrived, Event, Finished, Iterated, Moved, Predicted
 from harness.interface.filling import by_key, is_decode
 from harness.interface.kv_ledger import KvLedger
+from harness.interface.moving import MovingKey
 from harness.interface.policies import Capability, SchedulingPolicy
-from harness.interface.tables import RequestTable
+from harness.interface.tables import RequestTable, attained_s
 from harness.interface.views import RequestView
 
 SUPPORTS: frozenset[Capability] = frozenset({Capability.PREDICTIONS})
@@ -131,6 +128,7 @@ class ServedGroup:
             prompt_tokens=np.array([f.prompt_tokens for f in facts], np.int64),
             generated_tokens=np.array([v.generated_tokens for v in views], np.int64),
             kv_tokens=np.array([v.kv_tokens for v in views], np.int64),
+            gpu_s=attained_s(np.array([v.gpu_s for v in views], np.float64)),
             max_output_tokens=np.array([f.max_output_tokens for f in facts], np.int64),
             deadline_s=np.array(deadlines, np.float64),
             predicted_mean_tokens=np.array(means, np.float64),
@@ -145,8 +143,7 @@ class ServedGroup:
     def hear(self, event: Event) -> None:
         """Something has happened elsewhere: what the policy knows may have changed."""
         if type(event) in self.policy.subscribes:
-            self._settle()
-            self._repeat = None
+            self.look_again()
             self.policy.observe(event)
 
     def open(self, facts: Request, request: EngineRequest, *, moved: bool = False) -> None:
@@ -165,9 +162,7 @@ class ServedGroup:
         """A prediction is ready; it may be late."""
         if request in self._members:
             self._members[request].predicted = length
-            self._order = None
-            self._settle()
-            self._repeat = None
+            self.look_again()
             self.tell(Predicted(self.now_s, request, length))
 
     def close(self, request: RequestId) -> None:
@@ -225,6 +220,8 @@ class ServedGroup:
             horizon = REPEATS if before is None else 2 * before.horizon
             if decision.at_most is not None:
                 horizon = min(horizon, decision.at_most)
+            if stands:
+                horizon = within_promises(views, horizon)
             if self.kv.fits(dict.fromkeys(batch.tokens, horizon)):
                 wake_s = inf if decision.wake_s is None else decision.wake_s
                 self._repeat = _Repeat(decision, horizon - 1, wake_s, horizon)
@@ -278,6 +275,17 @@ class ServedGroup:
             for request in batch.tokens.keys() & self._members.keys():
                 self._members[request].gpu_s += now_s - start_s
         self.tell(Iterated(now_s, self.group.id, batch, now_s - start_s, made))
+
+    def look_again(self) -> None:
+        """Something has happened that its policy may have learnt from."""
+        self._settle()
+        self._repeat = self._order = None
+
+    def outgrown(self, made: Mapping[RequestId, int]) -> None:
+        """Tell of those whose promise was too small for the tokens just `made`."""
+        for event in list(overruns(self._members, made, self._kv, self.group.id, self.now_s)):
+            self.look_again()
+            self.tell(event)
 
     def lose(self, request: RequestId) -> None:
         """The engine has dropped a request's KV by itself."""

@@ -1,6 +1,7 @@
 """The simulator, and vLLM's own scheduler and KV manager: the same batches, one by one."""
 
 from collections.abc import Callable, Iterator
+from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -66,7 +67,7 @@ def policies() -> Iterator[Any]:
     for name, policy in (
         moving(chunks) | moving_every_token(chunks) | allocating(chunks, 4 * MAX_NUM_SEQS)
     ).items():
-        yield pytest.param(lambda policy=policy: policy, id=name)
+        yield pytest.param(lambda policy=policy: deepcopy(policy), id=name)
     yield pytest.param(lambda: Paused(), id="pauses")
     yield pytest.param(lambda: Reserving(), id="reserves")
     yield pytest.param(lambda: Srpt(), id="preempts")

@@ -10,8 +10,9 @@ import pytest
 from harness.build import build
 from harness.engines.recorder import GpuUse, Recorder
 from harness.engines.simulator.loop import Simulator
-from harness.interface.decisions import Decision, MovingKey
+from harness.interface.decisions import Decision
 from harness.interface.events import Event
+from harness.interface.moving import MovingKey
 from harness.interface.policies import Capability, SchedulingPolicy
 from harness.interface.tables import Floats
 from harness.interface.views import GroupView
@@ -82,7 +83,7 @@ def _fingerprint(view: GroupView) -> tuple[object, ...]:
 
 def _numbers(key: Floats | MovingKey) -> tuple[Floats, ...]:
     if isinstance(key, MovingKey):
-        return key.value, key.slope, key.until_tokens
+        return key.value, key.slope, key.until
     return (key,)
 
 

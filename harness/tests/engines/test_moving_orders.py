@@ -1,7 +1,5 @@
 """Orders that move, displace and set KV aside: replicas do what deciding every iteration does."""
 
-from typing import ClassVar
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -11,9 +9,12 @@ from harness.benchmarks.moving_policies import (
     Ordered,
     OrderedByPrediction,
     attained_quanta,
+    attained_seconds,
     attained_tokens,
+    doubling_budget_s,
     predicted_tokens,
     queue_of_five,
+    queue_of_five_s,
     remaining_tokens,
     to_the_predicted_end,
 )
@@ -23,15 +24,15 @@ from harness.interface.decisions import (
     ContinuousBatching,
     Decision,
     Displaced,
-    MovingKey,
     PriorityOrder,
     StaticBatching,
 )
-from harness.interface.entities import LengthPrediction, Request
+from harness.interface.moving import MovingKey
 from harness.interface.tables import Floats, RequestTable
 from harness.interface.views import GroupView
 from harness.tests.support.loads import Load, assert_same_times, loads
 from harness.tests.support.policies import RULES, Restless
+from harness.tests.support.predictors import Guess
 from harness.tests.support.serving import (
     FlatCosts,
     LinearCosts,
@@ -49,7 +50,7 @@ def short_pieces(table: RequestTable) -> MovingKey:
     return MovingKey(
         value=np.stack([done, 40.0 - done, 0.5 * table.prompt_tokens], axis=1),
         slope=np.tile([0.75, -1.0, 0.3], (len(done), 1)),
-        until_tokens=ends,
+        until=ends,
     )
 
 
@@ -63,24 +64,13 @@ KEYS = {
     "remaining": remaining_tokens,
     "attained": attained_tokens,
     "quanta": attained_quanta,
+    "attained seconds": attained_seconds,
+    "queues of seconds": queue_of_five_s,
+    "doubling budget": doubling_budget_s,
     "queues": queue_of_five,
     "short pieces": short_pieces,
 }
 LATENCIES_S = (0.0, 0.0131, 0.1317)
-
-
-class Guess:
-    """Predictions that are wrong by up to twice, and late by so many seconds, or twice that."""
-
-    foresees: ClassVar[bool] = False
-
-    def __init__(self, late_s: float) -> None:
-        self._late_s = late_s
-
-    def predict(self, request: Request) -> tuple[LengthPrediction, float]:
-        """A length that only looks like one."""
-        tokens = 1 + 37 * request.prompt_tokens % 60
-        return LengthPrediction((tokens, tokens + 9)), self._late_s * (request.id % 3)
 
 
 def reserved(name: str | None) -> object:
@@ -217,6 +207,17 @@ def test_the_least_attained_by_quanta_takes_turns_by_hand() -> None:
     """
     order = PriorityOrder(attained_quanta, ONE_SEAT, Displaced.PAUSE)
     assert finished_s(order, ([10, 10], [40, 2], [0.0, 0.1])) == pytest.approx([11.0, 9.0])
+
+
+def test_a_budget_of_seconds_is_left_when_it_is_used_up_by_hand() -> None:
+    """Budgets of 0.6 s, then of 1.2, then of 2.4.
+
+    r0 computes its prompt and, with 0.1 s left, one decode, to 0.75 s; of its second budget it has
+    1.05 s left. So r1 does the same, to 1.5 s. Of equals r0 comes first, and its budget only gets
+    less: 5 decodes, to 2.75 s, use it up. r1 ends with 2 decodes, at 3.25 s, and r0 with 3.
+    """
+    order = PriorityOrder(doubling_budget_s, ONE_SEAT, Displaced.PAUSE)
+    assert finished_s(order, ([10, 10], [10, 4], [0.0, 0.1])) == pytest.approx([4.0, 3.25])
 
 
 def test_who_is_recomputed_begins_with_its_context_by_hand() -> None:

@@ -5,15 +5,16 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from harness.interface.decisions import MovingKey, PriorityOrder
+from harness.interface.decisions import PriorityOrder
+from harness.interface.moving import MovingKey
 from harness.interface.tables import Floats, RequestTable
 from harness.tests.support.serving import rule
 
 
 def test_a_piece_must_end_at_a_number() -> None:
     one = np.zeros((3, 1))
-    with pytest.raises(ValueError, match="until_tokens must be numbers, inf for never"):
-        MovingKey(value=one, slope=one, until_tokens=one * np.nan)
+    with pytest.raises(ValueError, match="until must be numbers, inf for never"):
+        MovingKey(value=one, slope=one, until=one * np.nan)
 
 
 RESERVED: dict[str, Callable[[RequestTable], Floats]] = {
@@ -33,4 +34,4 @@ def test_what_is_set_aside_is_a_number_per_request(said: str) -> None:
 def _table() -> RequestTable:
     two = np.array([1, 2], np.int64)
     none = np.zeros(2)
-    return RequestTable(two, none, two, 0 * two, 0 * two, two, none, none)
+    return RequestTable(two, none, two, 0 * two, 0 * two, none, two, none, none)

@@ -11,13 +11,13 @@ from harness.interface.decisions import (
     ContinuousBatching,
     Decision,
     Displaced,
-    MovingKey,
     PreemptionMode,
     PriorityOrder,
     Reservation,
     StaticBatching,
 )
 from harness.interface.filling import in_priority_order
+from harness.interface.moving import MovingKey, Progress
 from harness.interface.tables import Floats, RequestTable
 from harness.tests.support.fakes import ALL, FakeScene, launched, numbers
 
@@ -139,19 +139,23 @@ def test_nothing_is_reserved_where_the_policy_has_no_number() -> None:
 # ---- keys that move ----
 
 
+def progressed(scene: FakeScene, *, generated: list[int], gpu_s: list[float]) -> RequestTable:
+    for tokens, seconds in zip(generated, gpu_s, strict=True):
+        scene.add(10, generated=tokens).gpu_s = seconds
+    return scene.view().table
+
+
 def test_a_moving_key_goes_by_its_piece() -> None:
-    """Up to 4 tokens 10 - g, then 3 + 2 g, and the last piece goes on beyond its end."""
-    key = MovingKey(
-        value=np.array([[10.0, 3.0]] * 4),
-        slope=np.array([[-1.0, 2.0]] * 4),
-        until_tokens=np.array([[4.0, 9.0]] * 4),
-    )
-    assert key.at(np.array([0, 3, 4, 9])).tolist() == [10.0, 7.0, 11.0, 21.0]
+    """Up to 4 tokens, or seconds, 10 - p; then 3 + 2 p."""
+    table = progressed(FakeScene(9), generated=[0, 3, 4, 8], gpu_s=[4.5, 4.0, 3.75, 0.0])
+    columns = np.array([[10.0, 3.0]] * 4), np.array([[-1.0, 2.0]] * 4), np.array([[4.0, 9.0]] * 4)
+    assert MovingKey(*columns).at(table).tolist() == [10.0, 7.0, 11.0, 19.0]
+    assert MovingKey(*columns, Progress.GPU_S).at(table).tolist() == [12.0, 11.0, 6.25, 10.0]
 
 
 def by_generated(table: RequestTable) -> MovingKey:
     one = np.ones((len(table.id), 1))
-    return MovingKey(value=0.0 * one, slope=one, until_tokens=5.0 * one)
+    return MovingKey(value=0.0 * one, slope=one, until=5.0 * one)
 
 
 def test_a_priority_order_sorts_by_where_keys_are_now() -> None:
@@ -168,7 +172,7 @@ def test_a_priority_order_sorts_by_where_keys_are_now() -> None:
 def test_a_key_that_has_ended_is_refused() -> None:
     scene = FakeScene(capacity_blocks=9)
     scene.add(10, generated=5)
-    with pytest.raises(ValueError, match="the key of r1 ends at 5 tokens, 5 are generated"):
+    with pytest.raises(ValueError, match="the key of r1 ends at 5 tokens generated, it has 5"):
         in_priority_order(scene.view(), PriorityOrder(by_generated, CHUNKED))
 
 

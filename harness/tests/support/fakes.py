@@ -94,6 +94,7 @@ class FakeGroup:
             prompt_tokens=np.array([row.facts.prompt_tokens for row in rows], np.int64),
             generated_tokens=np.array([row.generated_tokens for row in rows], np.int64),
             kv_tokens=np.array([row.kv_tokens for row in rows], np.int64),
+            gpu_s=np.array([row.gpu_s for row in rows], np.float64),
             max_output_tokens=np.array([row.facts.max_output_tokens for row in rows], np.int64),
             deadline_s=np.array(deadlines, np.float64),
             predicted_mean_tokens=np.array(means, np.float64),

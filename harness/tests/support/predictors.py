@@ -10,7 +10,11 @@ class Guess:
 
     foresees: ClassVar[bool] = False
 
+    def __init__(self, late_s: float = 0.004) -> None:
+        """Late by so many seconds, or twice that, or not at all."""
+        self._late_s = late_s
+
     def predict(self, request: Request) -> tuple[LengthPrediction, float]:
         """A length that only looks like one."""
         tokens = 1 + 37 * request.prompt_tokens % 60
-        return LengthPrediction((tokens, tokens + 9)), 0.004 * (request.id % 3)
+        return LengthPrediction((tokens, tokens + 9)), self._late_s * (request.id % 3)

@@ -18,8 +18,8 @@ LONGEST, USED_BLOCKS, HEAP, BUSY, LOGGED, FLIGHT, PREEMPTED, DONE, STOPPED = ran
 # Decoding ones that take blocks as they grow, and that will but have not used up what is set aside;
 # those with a seat under an order that displaces; blocks of those that pause, or of all that a
 # static batch has begun; iterations of the static batch in flight; predictions that have come;
-# tokens with KV in host memory
-GROWING, COVERED, SEATED, PAUSED, BATCH, NEXT_TURN, HOST_TOKENS, COUNTS = range(15, 23)
+# tokens with KV in host memory; overruns that nobody has been told of
+GROWING, COVERED, SEATED, PAUSED, BATCH, NEXT_TURN, HOST_TOKENS, OVERRAN, COUNTS = range(15, 24)
 
 # Positions in ReplicaArrays.time_s: the last iteration boundary, the decode seconds of this call
 # (to share out attained GPU time), how long the iteration in flight takes, or all those of the
@@ -44,11 +44,15 @@ NOTHING, PROMPTS, CHUNKS, DECODES, WHOLE = range(5)
 PAUSE, RECOMPUTE, SWAP_OUT = 1, 2, 3
 FIRST, ALL = 1, 2
 
+# Values of ReplicaRule.moves: what keys move with; 0 for those that stand still
+BY_TOKENS, BY_GPU_S = 1, 2
+
 
 class ReplicaArrays(NamedTuple):
     """One group: heap of waiting ids, lists of holders, arrivals to come, time, intervals, log.
 
-    `turns` has those whose prediction comes at a known time, which changes their key.
+    `turns` has those whose prediction comes at a known time, which changes their key, `over` those
+    that have just outgrown what was set aside for them, if somebody learns of that.
 
     `chunk` gives the tokens that each of `partial` computes in the iteration begun; `work` what
     that is in all. `heap` orders decoding ids by their end;
@@ -72,6 +76,7 @@ class ReplicaArrays(NamedTuple):
     heap: Ints
     phase: Ints
     done: Ints
+    over: Ints
     counts: Ints
     time_s: Floats
     work: Floats
@@ -83,7 +88,8 @@ class ReplicaRule(NamedTuple):
     """A priority order's rule and the replica's KV in numbers.
 
     `log_on` asks for a row per run of batches. `until` tells static batches (FIRST, ALL) from
-    continuous batching (0). `moves` says whether keys move, `asks` whether their last pieces end.
+    continuous batching (0). `moves` says with what keys move, `asks` whether their last pieces end,
+    `reserves` whether KV is set aside at admission, `tells` whether somebody learns of overruns.
     Host memory takes the KV of `host_tokens`, each of `token_bytes` and `swap_token_s` to copy.
     """
 
@@ -97,8 +103,10 @@ class ReplicaRule(NamedTuple):
     block_tokens: int
     log_on: bool
     displaces: int = 0
-    moves: bool = False
+    moves: int = 0
     asks: bool = False
+    reserves: bool = False
+    tells: bool = False
     until: int = 0
     max_wait_s: float = 0.0
     decide_s: float = 0.0
@@ -122,6 +130,7 @@ def new_replica(ids: int, rule: ReplicaRule, log_rows: int) -> ReplicaArrays:
         heap=np.zeros(rule.max_requests + 1, np.int64),
         phase=np.zeros(rule.block_tokens, np.int64),
         done=np.zeros(ids + 1, np.int64),
+        over=np.zeros(rule.max_requests + 1, np.int64),
         counts=np.zeros(COUNTS, np.int64),
         time_s=np.zeros(TIMES),
         work=np.zeros(WORKS),

@@ -28,6 +28,7 @@ from harness.engines.simulator.fast.kv import (
     uncover,
 )
 from harness.engines.simulator.fast.log import write_log
+from harness.engines.simulator.fast.overruns import note_overruns, steps_within
 from harness.engines.simulator.fast.swaps import with_swaps
 from harness.engines.state import RequestArrays
 
@@ -57,10 +58,10 @@ def run_decodes(
     or after `sees_s`, or the last one within the horizon; if none ends within it, one begins.
     """
     counts = replica.counts
-    batch, context = counts[DECODING], counts[CONTEXT]
-    longest = counts[LONGEST] + counts[STEPS]
+    batch, context, longest = counts[DECODING], counts[CONTEXT], counts[LONGEST] + counts[STEPS]
     most = requests.ends[replica.heap[0]] - counts[STEPS]
-    most = steps_in_order(requests, replica, rule, steps_covered(requests, replica, most))
+    most = steps_within(requests, replica, rule, steps_covered(requests, replica, most))
+    most = steps_in_order(table, requests, replica, rule, most)
     # After a preemption the waiting ones are looked at again one iteration later.
     iterations = 1 if counts[PREEMPTED] else iterations_that_fit(replica, rule, most)
     duration_s = decode_run_seconds(table, batch, context, longest, iterations)
@@ -113,5 +114,6 @@ def step_decodes(
     take_blocks(replica, rule, iterations)
     counts[STEPS] += iterations
     uncover(requests, replica, rule)
+    note_overruns(requests, replica, rule)
     counts[CONTEXT] += iterations * counts[DECODING]
     replica.time_s[DECODED] += duration_s

@@ -32,6 +32,7 @@ from harness.engines.simulator.fast.heaps import (
 )
 from harness.engines.simulator.fast.keys import move_keys
 from harness.engines.simulator.fast.kv import begin_growth, end_growth, taken
+from harness.engines.simulator.fast.overruns import note_overrun
 from harness.engines.state import ELSEWHERE, RequestArrays
 from harness.interface.graph import NOBODY
 
@@ -124,11 +125,11 @@ def forget_ends(replica: ReplicaArrays, requests: RequestArrays) -> None:
 def preempt_last(requests: RequestArrays, replica: ReplicaArrays, rule: ReplicaRule) -> None:
     """Preempt the last holder in order: partly prefilled ones stand behind decoding ones."""
     counts = replica.counts
+    move_keys(requests, replica, rule)
     if counts[PARTIAL] > 0:
         counts[PARTIAL] -= 1
         victim = replica.partial[counts[PARTIAL]]
     else:
-        move_keys(requests, replica, rule)
         victim = replica.decoding[0]
         for i in range(1, counts[DECODING]):
             if before(requests, victim, replica.decoding[i]):
@@ -216,6 +217,8 @@ def produce(
         drop(requests, replica, rule, request)
     else:
         join(requests, replica, rule, request)
+        context = requests.prompt[request] + requests.generated[request]
+        note_overrun(requests, replica, rule, request, context)
 
 
 @inlined

@@ -61,6 +61,7 @@ from harness.engines.simulator.fast.holders import (
 )
 from harness.engines.simulator.fast.keys import must_ask
 from harness.engines.simulator.fast.log import write_log
+from harness.engines.simulator.fast.overruns import renew_promises
 from harness.engines.simulator.fast.seats import seat_chunks, seat_whole, take_seats
 from harness.engines.simulator.fast.static import begin_batch, end_batch, waits_until_s
 from harness.engines.simulator.fast.swaps import with_swaps
@@ -240,6 +241,7 @@ def _begin(
         return _begin_static(table, requests, replica, rule, horizon_s)
     if must_ask(requests, replica, rule):
         return ASKED
+    renew_promises(requests, replica, rule)
     if _begin_continuous(table, requests, replica, rule):
         return HORIZON
     arrival_s = next_arrival_s(requests, replica)
@@ -273,8 +275,9 @@ def advance(
 
     No iteration begins at or after the horizon. Returns HORIZON, IDLE (no request left; the clock
     stays at the last boundary), FULL (make the log or the intervals longer and call again), STUCK
-    (the first waiting request can never be admitted), FOLLOWED (a request that others wait for
-    was answered at the clock's time) or ASKED (a decoding request's key is to be told anew).
+    (the first waiting request can never be admitted), FOLLOWED (at the clock's time a request was
+    answered that others wait for, or an overrun is to be told) or ASKED (a running request's key
+    is to be told anew).
     """
     enter(requests, replica, rule)
     status = HORIZON

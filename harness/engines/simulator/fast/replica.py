@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from harness.costs.iteration import IterationTable
 from harness.engines.simulator.fast.arrays import (
     BUSY,
+    BY_GPU_S,
     CLOCK,
     DECODING,
     DONE,
@@ -21,6 +22,7 @@ from harness.engines.simulator.fast.arrays import (
     NEXT_ARRIVAL,
     NEXT_TURN,
     NOTHING,
+    OVERRAN,
     PARTIAL,
     PAUSED,
     SEATED,
@@ -33,6 +35,7 @@ from harness.engines.simulator.fast.arrays import (
 from harness.engines.simulator.fast.heaps import count_followers, push_all
 from harness.engines.simulator.fast.kernel import ASKED, FULL, STUCK, advance
 from harness.engines.state import END, HOST, LOG_COLUMNS, Floats, Ints, RequestArrays, forget
+from harness.interface.tables import attained_s
 
 T = TypeVar("T", bound=np.generic)
 
@@ -50,6 +53,7 @@ _SAVED = (
     "key",
     "reserved",
     "swap",
+    "wanted",
 )
 
 
@@ -195,10 +199,13 @@ class ReplicaState:
         return int(stuck[0])
 
     def _tell_keys_anew(self) -> None:
-        """Decoding requests are past the last piece of their key."""
-        decoding = np.sort(self.arrays.decoding[: self.arrays.counts[DECODING]])
-        ends = self.requests.pieces[decoding, -1, END]
-        self.tell_keys(decoding[ends <= self.requests.generated[decoding]])
+        """Requests that run are past the last piece of their key."""
+        arrays, counts, requests = self.arrays, self.arrays.counts, self.requests
+        decoding, partial = arrays.decoding[: counts[DECODING]], arrays.partial[: counts[PARTIAL]]
+        ids = np.sort(np.concatenate([decoding, partial]))
+        by_gpu_s = self.rule.moves == BY_GPU_S
+        progress = attained_s(requests.gpu_s[ids]) if by_gpu_s else requests.generated[ids]
+        self.tell_keys(ids[requests.pieces[ids, -1, END] <= progress])
 
     @property
     def flight_begins_s(self) -> float:
@@ -227,7 +234,7 @@ class ReplicaState:
 
     @property
     def stopped(self) -> bool:
-        """Whether it stopped at its clock because a request was answered that others wait for."""
+        """Whether it stopped at its clock for something that others wait for, or learn of."""
         return bool(self.arrays.counts[STOPPED])
 
     def open_ids(self) -> Ints:
@@ -252,9 +259,20 @@ class ReplicaState:
         """Ids finished and not yet reported, in order of their end."""
         return self.arrays.done[self.reported : self.arrays.counts[DONE]]
 
+    def take_overruns(self) -> Ints:
+        """Those that have outgrown what was set aside for them since this was asked last."""
+        taken = np.sort(self.arrays.over[: self.arrays.counts[OVERRAN]])
+        self.arrays.counts[OVERRAN] = 0
+        return taken
+
     def busy_s(self) -> Floats:
         """(start, end) of every stretch without a pause between iterations."""
         return self.arrays.busy_s[: self.arrays.counts[BUSY]]
+
+    @property
+    def _saved(self) -> tuple[str, ...]:
+        """Pieces may be told anew while it runs ahead."""
+        return (*_SAVED, "pieces") if self.rule.moves else _SAVED
 
     def save(self) -> tuple[Ints, list[NDArray[np.generic]], ReplicaArrays]:
         """Enough to undo a run ahead."""

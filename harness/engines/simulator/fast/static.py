@@ -276,5 +276,5 @@ def end_batch(requests: RequestArrays, replica: ReplicaArrays, rule: ReplicaRule
             finish(requests, replica, request)
         else:
             if rule.moves:
-                set_key(requests, request, requests.generated[request])
+                set_key(requests, replica, rule, request, False)
             push_waiting(requests, replica, request)
