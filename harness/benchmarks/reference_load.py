@@ -35,7 +35,9 @@ def w1(requests: int, replicas: int) -> Workload:
     )
 
 
-def serve_s(policy: SchedulingPolicy, load: Workload, replicas: int) -> float:
+def serve_s(
+    policy: SchedulingPolicy, load: Workload, replicas: int, recorder: Recorder | None = None
+) -> float:
     """Wall-clock seconds to simulate a load; who orders by predictions is told true lengths."""
     costs = ProfileCosts(
         gpu="A100-80G", profile_dir="a100_80g_vllm_0_3", memory_share=0.9, parts=PARTS
@@ -48,5 +50,5 @@ def serve_s(policy: SchedulingPolicy, load: Workload, replicas: int) -> float:
     predictor = Oracle().of(load, SEED) if is_told else None
     system = System("bench", policy, RoundRobin(), placement, predictor=predictor)
     started_s = time.perf_counter()
-    engine.run(load, system, Recorder())
+    engine.run(load, system, recorder or Recorder())
     return time.perf_counter() - started_s

@@ -11,26 +11,28 @@ from harness.workloads.workload import Ints, Workload
 
 def _names(names: Sequence[str], number: Ints, count: int) -> "pd.Categorical[str]":
     """A column of names; without numbers all have the first."""
-    known = pd.Index(names)
-    return pd.Categorical(
-        known[number if len(number) else np.zeros(count, np.int64)], categories=known
-    )
+    codes = number if len(number) else np.zeros(count, np.int64)
+    return pd.Categorical.from_codes(codes, categories=pd.Index(names))
 
 
 def request_frame(workload: Workload, arrays: RequestArrays) -> pd.DataFrame:
     """One row per request: times, tokens, preemptions; NaN where it did not come to that.
 
     A request waits until it starts, runs in iterations (`gpu_s`), is preempted, or pauses, holding
-    KV: these seconds add up to its completion time.
+    KV: these seconds add up to its completion time. Columns are those of the workload and of the
+    run, not copies: there may be millions of rows.
     """
     waiting_s = arrays.started_s - arrays.arrival_s
-    total_s = arrays.finished_s - arrays.arrival_s
-    paused_s = total_s - waiting_s - arrays.gpu_s - arrays.preempted_s
-    names = pd.Index([str(s.id) for s in workload.services])
+    paused_s = arrays.finished_s - arrays.arrival_s
+    for spent_s in (waiting_s, arrays.gpu_s, arrays.preempted_s):
+        paused_s -= spent_s
+    # What rounding leaves is no pause.
+    np.multiply(paused_s, 0.0, out=paused_s, where=np.abs(paused_s) <= 1e-9)
+    names = [str(s.id) for s in workload.services]
     return pd.DataFrame(
         {
             "request": np.arange(len(workload)),
-            "service": pd.Categorical(names[workload.service], categories=names),
+            "service": _names(names, workload.service, len(workload)),
             "app": workload.app,
             "tenant": _names(workload.tenants, workload.tenant, len(workload)),
             "deadline_s": workload.deadline_s,
@@ -44,8 +46,8 @@ def request_frame(workload: Workload, arrays: RequestArrays) -> pd.DataFrame:
             "prefill_s": arrays.prefill_s,
             "waiting_s": waiting_s,
             "preempted_s": arrays.preempted_s,
-            # What rounding leaves is no pause.
-            "paused_s": np.where(np.abs(paused_s) > 1e-9, paused_s, 0.0 * paused_s),
+            "paused_s": paused_s,
             "preemptions": arrays.preemptions,
-        }
+        },
+        copy=False,
     )
