@@ -4,7 +4,40 @@ from math import floor
 
 from harness.costs.iteration import MAX_REQUESTS
 from harness.engines.simulator.fast.arrays import ALL, FIRST, PAUSE, RECOMPUTE, ReplicaRule
-from harness.interface.decisions import ContinuousBatching, Displaced, StaticBatching
+from harness.interface.decisions import (
+    ContinuousBatching,
+    Displaced,
+    PriorityOrder,
+    StaticBatching,
+)
+
+
+def order_rule(
+    order: PriorityOrder,
+    *,
+    capacity_blocks: int,
+    block_tokens: int,
+    log: bool,
+    max_tokens: int,
+    decide_s: float,
+) -> ReplicaRule:
+    """The rule of an order in numbers; of the last two see `static_rule`, whose alone they are."""
+    if isinstance(order.rule, StaticBatching):
+        return static_rule(
+            order.rule,
+            capacity_blocks=capacity_blocks,
+            block_tokens=block_tokens,
+            log=log,
+            max_tokens=max_tokens,
+            decide_s=decide_s,
+        )
+    return replica_rule(
+        order.rule,
+        capacity_blocks=capacity_blocks,
+        block_tokens=block_tokens,
+        log=log,
+        displaces=order.displaces,
+    )
 
 
 def replica_rule(
