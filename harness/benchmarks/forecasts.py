@@ -26,7 +26,7 @@ from harness.paths import ROOT
 from harness.planning.forecast import GroupForecaster, Window
 
 REQUESTS, SERVICES, DEGREES = 15_000, 16, (1, 2)
-REPEATS = 5
+REPEATS = 20
 
 
 def measure() -> dict[str, float]:
