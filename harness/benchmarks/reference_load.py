@@ -35,11 +35,18 @@ def w1(requests: int, replicas: int) -> Workload:
     )
 
 
-def serve_s(policy: SchedulingPolicy, load: Workload, replicas: int) -> float:
-    """Wall-clock seconds to simulate a load; who orders by predictions is told true lengths."""
-    costs = ProfileCosts(
+def reference_costs() -> ProfileCosts:
+    """Those that W1 is served at."""
+    return ProfileCosts(
         gpu="A100-80G", profile_dir="a100_80g_vllm_0_3", memory_share=0.9, parts=PARTS
     )
+
+
+def serve_s(
+    policy: SchedulingPolicy, load: Workload, replicas: int, recorder: Recorder | None = None
+) -> float:
+    """Wall-clock seconds to simulate a load; who orders by predictions is told true lengths."""
+    costs = reference_costs()
     gpus = tuple(GpuId(i) for i in range(replicas))
     cluster = Cluster(gpus, tuple(frozenset({gpu}) for gpu in gpus), 80 * 10**9)
     engine = Simulator(cluster=cluster, costs=costs, max_num_seqs=512, max_num_batched_tokens=65536)
@@ -48,5 +55,5 @@ def serve_s(policy: SchedulingPolicy, load: Workload, replicas: int) -> float:
     predictor = Oracle().of(load, SEED) if is_told else None
     system = System("bench", policy, RoundRobin(), placement, predictor=predictor)
     started_s = time.perf_counter()
-    engine.run(load, system, Recorder())
+    engine.run(load, system, recorder or Recorder())
     return time.perf_counter() - started_s

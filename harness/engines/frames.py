@@ -11,10 +11,8 @@ from harness.workloads.workload import Ints, Workload
 
 def _names(names: Sequence[str], number: Ints, count: int) -> "pd.Categorical[str]":
     """A column of names; without numbers all have the first."""
-    known = pd.Index(names)
-    return pd.Categorical(
-        known[number if len(number) else np.zeros(count, np.int64)], categories=known
-    )
+    codes = number if len(number) else np.zeros(count, np.int64)
+    return pd.Categorical.from_codes(codes, categories=pd.Index(names))
 
 
 def request_frame(workload: Workload, arrays: RequestArrays) -> pd.DataFrame:
@@ -23,16 +21,20 @@ def request_frame(workload: Workload, arrays: RequestArrays) -> pd.DataFrame:
     A request waits until it starts, runs in iterations (`gpu_s`), is preempted, or pauses, holding
     KV: these seconds add up to its completion time. Of the preemptions, `swaps` sent its KV to host
     memory; `swapped_bytes` were copied there and back in `swap_s`, hidden behind computing or not.
+    Columns are those of the workload and of the run, not copies: there may be millions of rows.
     """
     waiting_s = arrays.started_s - arrays.arrival_s
-    total_s = arrays.finished_s - arrays.arrival_s
-    paused_s = total_s - waiting_s - arrays.gpu_s - arrays.preempted_s
+    paused_s = arrays.finished_s - arrays.arrival_s
+    for spent_s in (waiting_s, arrays.gpu_s, arrays.preempted_s):
+        paused_s -= spent_s
+    # What rounding leaves is no pause.
+    np.multiply(paused_s, 0.0, out=paused_s, where=np.abs(paused_s) <= 1e-9)
     swap = arrays.swap if len(arrays.swap) else np.zeros((len(workload), arrays.swap.shape[1]))
-    names = pd.Index([str(s.id) for s in workload.services])
+    names = [str(s.id) for s in workload.services]
     return pd.DataFrame(
         {
             "request": np.arange(len(workload)),
-            "service": pd.Categorical(names[workload.service], categories=names),
+            "service": _names(names, workload.service, len(workload)),
             "app": workload.app,
             "tenant": _names(workload.tenants, workload.tenant, len(workload)),
             "deadline_s": workload.deadline_s,
@@ -46,11 +48,11 @@ def request_frame(workload: Workload, arrays: RequestArrays) -> pd.DataFrame:
             "prefill_s": arrays.prefill_s,
             "waiting_s": waiting_s,
             "preempted_s": arrays.preempted_s,
-            # What rounding leaves is no pause.
-            "paused_s": np.where(np.abs(paused_s) > 1e-9, paused_s, 0.0 * paused_s),
+            "paused_s": paused_s,
             "preemptions": arrays.preemptions,
             "swaps": swap[:, SWAPS].astype(np.int64),
             "swapped_bytes": swap[:, SWAP_BYTES].astype(np.int64),
             "swap_s": swap[:, SWAP_S],
-        }
+        },
+        copy=False,
     )

@@ -67,7 +67,9 @@ class Graph:
     @cached_property
     def has_children(self) -> Bools:
         """Whether any call waits for each."""
-        return np.diff(self._first) > 0
+        found = np.zeros(len(self.service), np.bool_)
+        found[self.edges.parent] = True
+        return found
 
     @cached_property
     def chain(self) -> Ints:

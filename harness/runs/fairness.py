@@ -25,7 +25,8 @@ def fairness_figures(requests: pd.DataFrame, *, horizon_s: float) -> dict[str, f
     a time in which both were backlogged all along, in weighted tokens. `fairness_jain` is Jain's
     index (1/tenants..1) of the service that each received a second of its backlog.
     """
-    tenants = _tenants(requests, horizon_s) if np.isfinite(horizon_s) else []
+    several = np.isfinite(horizon_s) and requests["tenant"].nunique() > 1
+    tenants = _tenants(requests, horizon_s) if several else []
     times = np.unique(np.concatenate([np.zeros(1), *(it for rows in tenants for it in rows[:3])]))
     if len(times) > MOST_TIMES:
         times = times[np.linspace(0, len(times) - 1, MOST_TIMES).round().astype(int)]

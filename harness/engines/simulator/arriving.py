@@ -13,6 +13,9 @@ from harness.interface.entities import GroupId
 from harness.interface.events import Event, Predicted
 from harness.interface.policies import Capability, LengthPredictor
 
+MOST_AHEAD = 1 << 16
+"""Requests dispatched at once ahead of their time."""
+
 
 @dataclass(slots=True, kw_only=True)
 class Arrivals:
@@ -79,12 +82,10 @@ class Arrivals:
         self.released.clear()
         if not len(new):
             return
-        asked = workload.service[new].tolist()
-        for index in sorted(set(asked)):
-            service = workload.services[index].id
-            those = zip(new.tolist(), asked, strict=True)
-            life.hold_back(service, [request for request, of in those if of == index])
-            life.hand_out(service)
+        # Who is dispatched ahead of time is so whoever comes along: not all need be lists at once.
+        most = MOST_AHEAD if ahead else len(new)
+        for start in range(0, len(new), most):
+            self._dispatch(new[start : start + most])
         predictor = life.system.predictor
         if predictor is not None:
             for request in new.tolist():
@@ -95,6 +96,14 @@ class Arrivals:
             if predictor.foresees and self.come > first:
                 waiting = (life.state.waits > 0) & (workload.arrival_s <= now_s)
                 life.foresee(predictor, np.flatnonzero(waiting))
+
+    def _dispatch(self, requests: Ints) -> None:
+        """Requests that are in no group go to those of their services."""
+        asked = self.lifecycle.workload.service[requests]
+        for index in np.unique(asked).tolist():
+            service = self.lifecycle.workload.services[index].id
+            self.lifecycle.hold_back(service, requests[asked == index].tolist())
+            self.lifecycle.hand_out(service)
 
     def _may_look_ahead(self) -> bool:
         """Nobody learns from arrivals, the groups stay, and all of them fill batches themselves."""

@@ -12,13 +12,14 @@ from harness.engines.listeners import Listeners
 from harness.engines.recorder import Recorder
 from harness.engines.simulator.arriving import Arrivals
 from harness.engines.simulator.deciding import Deciding
-from harness.engines.simulator.fast.arrays import BY_GPU_S, BY_TOKENS, ReplicaRule
+from harness.engines.simulator.fast.arrays import ReplicaRule
 from harness.engines.simulator.fast.replica import ReplicaState
-from harness.engines.simulator.fast.rules import replica_rule, static_rule, swapping
+from harness.engines.simulator.fast.rules import order_rule, swapping
+from harness.engines.simulator.fast.told_keys import reserves, tell_keys
 from harness.engines.simulator.group import LiveGroup
 from harness.engines.simulator.group_factory import GroupFactory
 from harness.engines.simulator.stepping import GroupStepper
-from harness.engines.state import END, PIECE, SLOPE, VALUE, Floats, Ints
+from harness.engines.state import Floats, Ints
 from harness.interface.decisions import (
     ContinuousBatching,
     Displaced,
@@ -28,7 +29,7 @@ from harness.interface.decisions import (
 from harness.interface.entities import Group, RequestId, ServiceId
 from harness.interface.events import Overran
 from harness.interface.graph import NOBODY
-from harness.interface.moving import MovingKey, Progress
+from harness.interface.moving import MovingKey
 
 
 @dataclass(slots=True, kw_only=True)
@@ -58,7 +59,7 @@ class Following:
         (service,) = live.group.services
         live.priority_order = priority_order
         ids = live.open_ids()
-        if priority_order.key is None and chains and not _reserves(priority_order):
+        if priority_order.key is None and chains and not reserves(priority_order):
             self._chain(service)
         live.members.clear()
         live.inbox.clear()
@@ -86,27 +87,17 @@ class Following:
         self, priority_order: PriorityOrder, live: LiveGroup, service: ServiceId
     ) -> ReplicaRule:
         rule, costs = priority_order.rule, self.deciding.costs
-        capacity_blocks = costs.kv_blocks(service, live.group.tensor_parallel)
-        block_tokens, log = costs.block_tokens(service), self.recorder.keep_iterations
-        if isinstance(rule, StaticBatching):
-            return static_rule(
-                rule,
-                capacity_blocks=capacity_blocks,
-                block_tokens=block_tokens,
-                log=log,
-                max_tokens=self.factory.engine.max_num_batched_tokens,
-                decide_s=self.deciding.before_s(0.0, whole=True),
-            )
-        self._refuse(rule)
-        in_numbers = replica_rule(
-            rule,
-            capacity_blocks=capacity_blocks,
-            block_tokens=block_tokens,
-            log=log,
-            displaces=priority_order.displaces,
+        if isinstance(rule, ContinuousBatching):
+            self._refuse(rule)
+        in_numbers = order_rule(
+            priority_order,
+            capacity_blocks=costs.kv_blocks(service, live.group.tensor_parallel),
+            block_tokens=costs.block_tokens(service),
+            log=self.recorder.keep_iterations,
+            max_tokens=self.factory.engine.max_num_batched_tokens,
+            decide_s=self.deciding.before_s(0.0, whole=True),
         )
-        reserves = priority_order.reserve_tokens is not None
-        in_numbers = in_numbers._replace(reserves=reserves, tells=reserves and self.tells)
+        in_numbers = in_numbers._replace(tells=in_numbers.reserves and self.tells)
         if priority_order.displaces is not Displaced.SWAP:
             return in_numbers
         return swapping(in_numbers, live.host, live.kv.services[service].kv_bytes_per_token)
@@ -172,21 +163,9 @@ class Following:
                 raise ValueError(f"the policy's {name}={asked} exceeds the engine's {most}")
 
     def _key(self, replica: ReplicaState, order: PriorityOrder, ids: Ints) -> None:
-        """Tell a replica the keys of these requests, and what is reserved when they are admitted.
-
-        Those that hold KV keep what was set aside for them.
-        """
-        state, started_s = self.lifecycle.state, perf_counter()
-        arrays, table = state.arrays, state.table(ids)
-        key = order.keys(table)
-        if isinstance(key, MovingKey):
-            self._set_pieces(replica, ids, key)
-            key = key.at(table)
-        arrays.key[ids] = key
-        if _reserves(order):
-            free = (table.kv_tokens == 0) & ~np.isin(ids, replica.begun_ids())
-            arrays.wanted[ids] = order.reserved_tokens(table)
-            arrays.reserved[ids[free]] = arrays.wanted[ids[free]]
+        """Tell a replica the keys of these requests, and what is reserved for them."""
+        started_s = perf_counter()
+        tell_keys(replica, order, ids, self.lifecycle.state.table(ids), self.pieces)
         self.recorder.decided("schedule", perf_counter() - started_s)
 
     def _foretell(self, live: LiveGroup, replica: ReplicaState, ids: Ints) -> None:
@@ -214,30 +193,9 @@ class Following:
         turned_key[known] = key
         turns_s[known] = [foretold[r].now_s for r in known.tolist()]
 
-    def _set_pieces(self, replica: ReplicaState, ids: Ints, key: MovingKey) -> None:
-        """Write the pieces of moving keys where the replica finds them."""
-        count = key.value.shape[1]
-        if count not in self.pieces:
-            requests = len(self.lifecycle.state.arrays.key)
-            self.pieces[count] = np.zeros((requests, count, PIECE))
-        pieces = self.pieces[count]
-        pieces[ids, :, END] = key.until
-        pieces[ids, :, VALUE], pieces[ids, :, SLOPE] = key.value, key.slope
-        asks = replica.rule.asks or bool(np.isfinite(key.until[:, -1]).any())
-        if asks and replica.rule.until:
-            raise ValueError("under static batching the last piece of a moving key must not end")
-        moves = BY_GPU_S if key.by is Progress.GPU_S else BY_TOKENS
-        replica.rule = replica.rule._replace(moves=moves, asks=asks)
-        replica.requests = replica.requests._replace(pieces=pieces)
-
     def _chain(self, service: ServiceId) -> None:
         """Calls of a chain follow each other within the replicas of a service."""
         workload, graph = self.lifecycle.workload, self.lifecycle.graph
         index = [s.id for s in workload.services].index(service)
         rows = (workload.service == index) & (graph.chain != NOBODY)
         self.lifecycle.state.arrays.next[rows] = graph.chain[rows]
-
-
-def _reserves(order: PriorityOrder) -> bool:
-    """Whether KV is set aside for those that are admitted."""
-    return order.reserve_tokens is not None or isinstance(order.rule, StaticBatching)

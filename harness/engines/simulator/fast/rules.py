@@ -12,7 +12,41 @@ from harness.engines.simulator.fast.arrays import (
     ReplicaRule,
 )
 from harness.engines.simulator.host_memory import GroupHost
-from harness.interface.decisions import ContinuousBatching, Displaced, StaticBatching
+from harness.interface.decisions import (
+    ContinuousBatching,
+    Displaced,
+    PriorityOrder,
+    StaticBatching,
+)
+
+
+def order_rule(
+    order: PriorityOrder,
+    *,
+    capacity_blocks: int,
+    block_tokens: int,
+    log: bool,
+    max_tokens: int,
+    decide_s: float,
+) -> ReplicaRule:
+    """The rule of an order in numbers; of the last two see `static_rule`, whose alone they are."""
+    if isinstance(order.rule, StaticBatching):
+        return static_rule(
+            order.rule,
+            capacity_blocks=capacity_blocks,
+            block_tokens=block_tokens,
+            log=log,
+            max_tokens=max_tokens,
+            decide_s=decide_s,
+        )
+    rule = replica_rule(
+        order.rule,
+        capacity_blocks=capacity_blocks,
+        block_tokens=block_tokens,
+        log=log,
+        displaces=order.displaces,
+    )
+    return rule._replace(reserves=order.reserve_tokens is not None)
 
 
 def replica_rule(

@@ -1,0 +1,74 @@
+"""Requests a second that a search over placements simulates: forecasts, one process, warm.
+
+A history of requests of many services, a few of which most ask for: every service is forecast in a
+group of one GPU and of two. At 80% load on average, the busiest are overloaded on one GPU.
+"""
+
+import time
+
+import numpy as np
+import yaml
+
+from harness.benchmarks.moving_policies import predicted_tokens
+from harness.benchmarks.reference_load import (
+    MODEL,
+    OUTPUT_TOKENS,
+    PROMPT_TOKENS,
+    RATE_PER_S,
+    SEED,
+    reference_costs,
+)
+from harness.build import build
+from harness.interface.decisions import PriorityOrder
+from harness.interface.entities import ServiceId
+from harness.interface.tables import RequestTable
+from harness.paths import ROOT
+from harness.planning.forecast import GroupForecaster, Window
+
+REQUESTS, SERVICES, DEGREES = 15_000, 16, (1, 2)
+REPEATS = 20
+
+
+def measure() -> dict[str, float]:
+    """The slower of first come first served and shortest first; the best of several repetitions."""
+    rule = build(yaml.safe_load((ROOT / "scenarios" / "policy" / "vllm.yaml").read_text())["rule"])
+    windows = history()
+    orders = (PriorityOrder(None, rule), PriorityOrder(predicted_tokens, rule))
+    seconds = [min(_sweep_s(order, windows) for _ in range(1 + REPEATS)) for order in orders]
+    return {"forecast_requests_per_s": REQUESTS * len(DEGREES) / max(seconds)}
+
+
+def history() -> list[Window]:
+    """A window for each service, by rank: the n-th is asked for 1/n as often as the first."""
+    rng = np.random.default_rng(SEED)
+    share = 1 / np.arange(1, SERVICES + 1)
+    counts = rng.multinomial(REQUESTS, share / share.sum())
+    duration_s = REQUESTS / SERVICES / RATE_PER_S
+    return [_window(rng, int(count), duration_s) for count in counts]
+
+
+def _window(rng: np.random.Generator, count: int, duration_s: float) -> Window:
+    """Requests at any time of the window, with lengths up to twice those of W1, foretold."""
+    output_tokens = rng.integers(1, 2 * OUTPUT_TOKENS, count)
+    table = RequestTable(
+        id=np.arange(count),
+        arrival_s=np.sort(rng.uniform(0.0, duration_s, count)),
+        prompt_tokens=rng.integers(1, 2 * PROMPT_TOKENS, count),
+        generated_tokens=np.zeros(count, np.int64),
+        kv_tokens=np.zeros(count, np.int64),
+        max_output_tokens=output_tokens,
+        deadline_s=np.full(count, np.nan),
+        predicted_mean_tokens=output_tokens.astype(np.float64),
+    )
+    return Window(table, output_tokens)
+
+
+def _sweep_s(order: PriorityOrder, windows: list[Window]) -> float:
+    forecaster = GroupForecaster(costs=reference_costs(), order=order, max_num_batched_tokens=65536)
+    for degree in DEGREES:
+        forecaster.forecast(ServiceId(MODEL), degree, windows[-1])
+    started_s = time.perf_counter()
+    for degree in DEGREES:
+        for window in windows:
+            forecaster.forecast(ServiceId(MODEL), degree, window)
+    return time.perf_counter() - started_s

@@ -1,0 +1,70 @@
+"""A long trace on one replica at 80% load: `python -m harness.benchmarks.long_trace --requests N`.
+
+Requests are W1's with uneven lengths around the same means. The process measures its own peak of
+memory, that of the modules included; nothing else runs in it.
+"""
+
+import argparse
+import json
+import resource
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from harness.benchmarks.reference_load import OUTPUT_TOKENS, PROMPT_TOKENS, SEED, serve_s, w1
+from harness.benchmarks.speed import policies
+from harness.engines.recorder import Recorder
+from harness.paths import ROOT
+from harness.workloads.workload import Floats, Workload
+
+REQUESTS = 10_000_000
+LOAD = 0.8
+BACKLOG = 20_000
+"""Requests all there at once, of which the replica's capacity is taken."""
+
+
+def trace(requests: int, arrival_s: Floats) -> Workload:
+    """Prompts and answers of evenly drawn lengths, up to twice those of W1."""
+    rng = np.random.default_rng(SEED)
+    output_tokens = rng.integers(1, 2 * OUTPUT_TOKENS, requests)
+    return replace(
+        w1(requests, 1),
+        arrival_s=arrival_s,
+        prompt_tokens=rng.integers(1, 2 * PROMPT_TOKENS, requests),
+        output_tokens=output_tokens,
+        max_output_tokens=output_tokens,
+    )
+
+
+def measure() -> dict[str, float]:
+    """Wall-clock seconds to serve the whole trace under vLLM's order, and the peak of memory."""
+    command = [sys.executable, "-m", "harness.benchmarks.long_trace"]
+    out = subprocess.run(command, check=True, capture_output=True, text=True, cwd=ROOT)
+    seconds, peak_bytes = json.loads(out.stdout)
+    return {"trace_10m_s": seconds, "trace_10m_peak_bytes": peak_bytes}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Serve one trace; prints [seconds, peak bytes]; the exit status."""
+    parser = argparse.ArgumentParser(description="Seconds and bytes of a long trace.")
+    parser.add_argument("--requests", type=int, default=REQUESTS, metavar="N")
+    given = parser.parse_args(arguments)
+    if given.requests < 1:
+        parser.error(f"--requests is {given.requests}, it must be 1 or more")
+    policy, rng = policies()["vllm"], np.random.default_rng(SEED)
+    recorder = Recorder()
+    serve_s(policy, trace(BACKLOG, np.zeros(BACKLOG)), 1, recorder)
+    served = recorder.requests
+    per_s = LOAD * BACKLOG / (served["finished_s"].max() - served["started_s"].min())
+    gaps_s = rng.exponential(1 / per_s, given.requests)
+    seconds = serve_s(policy, trace(given.requests, gaps_s.cumsum(out=gaps_s)), 1)
+    peak_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    print(json.dumps([seconds, peak_bytes]))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,53 @@
+"""What keeps runs of millions of requests small changes nothing of them."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from baselines.round_robin import RoundRobin
+from harness.engines.simulator import arriving
+from harness.interface.entities import GroupId, ServiceId
+from harness.interface.views import ClusterView
+from harness.tests.support.policies import some_load
+from harness.tests.support.serving import Everywhere, serve
+
+
+class Counting(RoundRobin):
+    """Notes how many requests come to it at once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked: list[int] = []
+
+    def dispatch(
+        self, requests: Sequence[int], service: ServiceId, view: ClusterView
+    ) -> Sequence[GroupId]:
+        """In turn."""
+        self.asked.append(len(requests))
+        return super().dispatch(requests, service, view)
+
+
+def test_requests_ahead_of_time_are_dispatched_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    load = some_load(3, services=2)
+    runs: list[pd.DataFrame] = []
+    asked: list[int] = []
+    for most in (1 << 16, 7):
+        monkeypatch.setattr(arriving, "MOST_AHEAD", most)
+        dispatch = Counting()
+        everywhere = Everywhere(("m0", (0,)), ("m0", (1,)), ("m1", (2,)))
+        runs.append(serve(load, None, everywhere, dispatch=dispatch, gpus=4).requests)
+        asked.append(max(dispatch.asked))
+    pd.testing.assert_frame_equal(runs[0], runs[1], check_exact=True)
+    assert asked[0] > 7 >= asked[1]
+
+
+def test_the_table_of_a_run_is_no_copy_of_its_workload() -> None:
+    load = some_load(3, services=1)
+    frame = serve(load).requests
+    for name in ("arrival_s", "prompt_tokens", "deadline_s", "app"):
+        column = getattr(load, name)
+        np.testing.assert_array_equal(frame[name].to_numpy(), column)
+        is_copied = name == "arrival_s"  # calls that wait for others arrive later than their app
+        assert np.shares_memory(frame[name].to_numpy(), column) != is_copied
