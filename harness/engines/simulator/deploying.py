@@ -51,6 +51,12 @@ class Deployer:
         """What all groups share."""
         return self.lifecycle.state
 
+    @property
+    def replicas(self) -> list[LiveGroup]:
+        """Groups that follow a priority order, those that stop included."""
+        every = (*self.groups.values(), *self.stopping)
+        return [live for live in every if live.replica is not None]
+
     def deploy(self, wanted: Deployment) -> None:
         """Make `wanted` the deployment. Raises ValueError when it cannot be."""
         self._refuse(wanted)

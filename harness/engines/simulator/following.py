@@ -106,10 +106,15 @@ class Following:
         assert live.replica is not None
         ids = np.array(sorted(live.inbox), np.int64)
         live.inbox.clear()
+        self.tell(live, ids)
+        live.replica.add(ids, self.lifecycle.state.now_s)
+
+    def tell(self, live: LiveGroup, ids: Ints) -> None:
+        """Tell the replica of a group the keys of requests that come, now and by predictions."""
+        assert live.replica is not None
         live.replica.tell_keys(ids)
         if self.arrivals.foretold:
             self._foretell(live, live.replica, ids)
-        live.replica.add(ids, self.lifecycle.state.now_s)
 
     def look_again(
         self, groups: Iterable[LiveGroup], fresh: list[int], stepper: GroupStepper

@@ -17,8 +17,9 @@ WAITING, DECODING, PARTIAL, NEXT_ARRIVAL, STEPS, CONTEXT = range(6)
 LONGEST, USED_BLOCKS, HEAP, BUSY, LOGGED, FLIGHT, PREEMPTED, DONE, STOPPED = range(6, 15)
 # Decoding ones that take blocks as they grow, and that will but have not used up what is set aside;
 # those with a seat under an order that displaces; blocks of those that pause, or of all that a
-# static batch has begun; iterations of the static batch in flight; predictions that have come
-GROWING, COVERED, SEATED, PAUSED, BATCH, NEXT_TURN, COUNTS = range(15, 22)
+# static batch has begun; iterations of the static batch in flight; predictions that have come;
+# how many entries of `arrivals` and of `turns` there are
+GROWING, COVERED, SEATED, PAUSED, BATCH, NEXT_TURN, ARRIVALS, TURNS, COUNTS = range(15, 24)
 
 # Positions in ReplicaArrays.time_s: the last iteration boundary, the decode seconds of this call
 # (to share out attained GPU time), and how long the iteration in flight takes, or all those of the

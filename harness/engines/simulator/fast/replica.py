@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from harness.costs.iteration import IterationTable
 from harness.engines.simulator.fast.arrays import (
+    ARRIVALS,
     BUSY,
     CLOCK,
     DECODING,
@@ -24,6 +25,7 @@ from harness.engines.simulator.fast.arrays import (
     PAUSED,
     SEATED,
     STOPPED,
+    TURNS,
     WAITING,
     ReplicaArrays,
     ReplicaRule,
@@ -35,7 +37,7 @@ from harness.engines.state import END, LOG_COLUMNS, Floats, Ints, RequestArrays,
 
 T = TypeVar("T", bound=np.generic)
 
-_SAVED = (
+SAVED = (
     "generated",
     "kv",
     "first_token_s",
@@ -69,7 +71,6 @@ class ReplicaState:
     arrays: ReplicaArrays
     tell_keys: Callable[[Ints], None] = _keep_keys
     reported: int = 0
-    _ids: int = 0
 
     @classmethod
     def empty(
@@ -93,15 +94,16 @@ class ReplicaState:
         self._add_turns(ids)
         arrays, clock_s = self.arrays, self.arrays.time_s[CLOCK]
         is_later = self.requests.arrival_s[ids] > clock_s
-        self._ids += len(ids) + count_followers(self.requests, ids)
-        arrivals, come = arrays.arrivals, arrays.counts[NEXT_ARRIVAL]
+        here = np.concatenate([self.open_ids(), ids])
+        open_count = len(here) + count_followers(self.requests, here)
         if is_later.any():
-            arrivals, come = np.concatenate([arrivals[come:], ids[is_later]]), 0
-        arrays.counts[NEXT_ARRIVAL] = come
+            counts = arrays.counts
+            old = arrays.arrivals[counts[NEXT_ARRIVAL] : counts[ARRIVALS]]
+            arrays = arrays._replace(arrivals=np.concatenate([old, ids[is_later]]))
+            counts[NEXT_ARRIVAL], counts[ARRIVALS] = 0, len(arrays.arrivals)
         self.arrays = arrays._replace(
-            waiting=_with_room(arrays.waiting, self._ids),
-            done=_with_room(arrays.done, self._ids),
-            arrivals=arrivals,
+            waiting=_with_room(arrays.waiting, open_count),
+            done=_with_room(arrays.done, arrays.counts[DONE] + open_count),
         )
         push_all(self.requests, self.arrays, ids[~is_later])
 
@@ -112,8 +114,9 @@ class ReplicaState:
             return
         new = ids[np.isfinite(turns_s[ids])]
         if len(new):
-            turns = np.concatenate([arrays.turns[arrays.counts[NEXT_TURN] :], new])
-            arrays.counts[NEXT_TURN] = 0
+            counts = arrays.counts
+            turns = np.concatenate([arrays.turns[counts[NEXT_TURN] : counts[TURNS]], new])
+            counts[NEXT_TURN], counts[TURNS] = 0, len(turns)
             turns = turns[np.argsort(turns_s[turns], kind="stable")]
             self.arrays = arrays._replace(turns=turns)
 
@@ -124,11 +127,11 @@ class ReplicaState:
         holders = waiting[self.requests.kv[waiting] > 0]
         taken = [
             waiting[self.requests.kv[waiting] == 0],
-            arrays.arrivals[counts[NEXT_ARRIVAL] :].copy(),
+            arrays.arrivals[counts[NEXT_ARRIVAL] : counts[ARRIVALS]].copy(),
             self._withdraw_unbegun(),
         ]
         counts[WAITING] = 0
-        counts[NEXT_ARRIVAL] = len(arrays.arrivals)
+        counts[NEXT_ARRIVAL] = counts[ARRIVALS]
         if everything:
             decoding = arrays.decoding[: counts[DECODING]]
             holders = np.concatenate([holders, decoding, arrays.partial[: counts[PARTIAL]]])
@@ -160,24 +163,38 @@ class ReplicaState:
         """Advance the replica. ValueError when its first waiting request can never be admitted."""
         if self.arrays.counts[FLIGHT] == NOTHING and self.arrays.time_s[CLOCK] >= horizon_s:
             return
-        while True:
-            status = advance(self.table, self.requests, self.arrays, self.rule, horizon_s)
-            if status == FULL:
-                arrays = self.arrays
-                self.arrays = arrays._replace(
-                    busy_s=_longer(arrays.busy_s, 2 * len(arrays.busy_s)),
-                    log=_longer(arrays.log, 2 * len(arrays.log)),
-                )
-            elif status == ASKED:
-                self._tell_keys_anew()
-            else:
-                break
-        if status == STUCK:
+        while self.heed(advance(self.table, self.requests, self.arrays, self.rule, horizon_s)):
+            pass
+
+    def heed(self, status: int) -> bool:
+        """Do what compiled code has returned for; whether it is to go on.
+
+        ValueError when the first waiting request can never be admitted.
+        """
+        if status == FULL:
+            self._make_room()
+        elif status == ASKED:
+            self._tell_keys_anew()
+        elif status == STUCK:
             raise ValueError(
                 f"r{self._first_stuck()} can never be admitted: {self.rule.capacity_blocks} KV "
                 f"blocks of {self.rule.block_tokens} tokens, {self.rule.watermark_blocks} kept "
                 f"free, {self.rule.max_tokens} tokens a batch"
             )
+        return status in (FULL, ASKED)
+
+    def _make_room(self) -> None:
+        """Make longer what may be full: intervals and log, and what one more request needs."""
+        arrays, counts = self.arrays, self.arrays.counts
+        more = len(self.open_ids()) + 1
+        self.arrays = arrays._replace(
+            busy_s=_with_room(arrays.busy_s, counts[BUSY]),
+            log=_with_room(arrays.log, counts[LOGGED]),
+            waiting=_with_room(arrays.waiting, more),
+            done=_with_room(arrays.done, counts[DONE] + more),
+            arrivals=_with_room(arrays.arrivals, 2 * counts[ARRIVALS]),
+            turns=_with_room(arrays.turns, 2 * counts[TURNS]),
+        )
 
     def _first_stuck(self) -> int:
         arrays = self.arrays
@@ -207,7 +224,7 @@ class ReplicaState:
         counts = self.arrays.counts
         return bool(
             counts[WAITING] + counts[DECODING] + counts[PARTIAL] > 0
-            or counts[NEXT_ARRIVAL] < len(self.arrays.arrivals)
+            or counts[NEXT_ARRIVAL] < counts[ARRIVALS]
         )
 
     @property
@@ -223,7 +240,7 @@ class ReplicaState:
                 arrays.waiting[: counts[WAITING]],
                 arrays.decoding[: counts[DECODING]],
                 arrays.partial[: counts[PARTIAL]],
-                arrays.arrivals[counts[NEXT_ARRIVAL] :],
+                arrays.arrivals[counts[NEXT_ARRIVAL] : counts[ARRIVALS]],
             ]
         )
 
@@ -244,7 +261,7 @@ class ReplicaState:
     def save(self) -> tuple[Ints, list[NDArray[np.generic]], ReplicaArrays]:
         """Enough to undo a run ahead."""
         ids = self.open_ids()
-        rows = [getattr(self.requests, name)[ids] for name in _SAVED]
+        rows = [getattr(self.requests, name)[ids] for name in SAVED]
         return ids, rows, ReplicaArrays._make(a.copy() for a in self.arrays)
 
     def restore(self, saved: tuple[Ints, list[NDArray[np.generic]], ReplicaArrays]) -> None:
@@ -255,7 +272,7 @@ class ReplicaState:
         if len(come):
             forget(self.requests, come)
         self.arrays = before
-        for name, row in zip(_SAVED, rows, strict=True):
+        for name, row in zip(SAVED, rows, strict=True):
             getattr(self.requests, name)[ids] = row
 
     def log(self) -> pd.DataFrame:

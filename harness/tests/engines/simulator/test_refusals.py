@@ -130,3 +130,16 @@ def test_a_dispatch_to_a_group_of_another_service() -> None:
     load = workload([9, 9], [3, 3], services=2)
     with pytest.raises(ValueError, match="r0 of m0 was dispatched to m1@1, which does not"):
         serve(load, dispatch=Wrong())
+
+
+def test_a_dispatch_of_fewer_than_all() -> None:
+    class Few:
+        reads_load: ClassVar[bool] = True
+
+        def dispatch(
+            self, requests: Sequence[int], service: ServiceId, view: ClusterView
+        ) -> list[GroupId]:
+            return [GroupId("m@0")]
+
+    with pytest.raises(ValueError, match="Few names 1 groups for 2 requests"):
+        serve(workload([9, 9], [3, 3]), dispatch=Few())
