@@ -60,6 +60,7 @@ def _places(*groups: int) -> Everywhere:
     return Everywhere(*((name, (gpu,)) for gpu, name in enumerate(each)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("order", LOAD_ORDERS, ids=NAMES)
 @given(
     load=loads(),
@@ -67,7 +68,7 @@ def _places(*groups: int) -> Everywhere:
     policy=st.sampled_from(POLICIES),
     groups=st.sampled_from([(4, 2), (3, 1, 2), (1, 1), (5,)]),
 )
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 def test_the_same_groups_compiled_and_stepped(
     order: LoadOrder, load: Load, blocks: int, policy: SchedulingPolicy, groups: tuple[int, ...]
 ) -> None:
@@ -111,9 +112,10 @@ def _longest(table: RequestTable) -> Floats:
     return -table.prompt_tokens.astype(np.float64)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", [ByGroup(), SteadyFcfs(rotates=True), Fcfs(rule=CHUNKS)])
 @given(load=loads(), order=st.sampled_from(LOAD_ORDERS))
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=6, deadline=None)
 def test_the_same_where_groups_differ(
     policy: SchedulingPolicy, load: Load, order: LoadOrder
 ) -> None:
@@ -134,8 +136,9 @@ def test_the_same_where_groups_differ(
     )
 
 
+@pytest.mark.slow
 @given(load=applications(), order=st.sampled_from(LOAD_ORDERS))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=15, deadline=None)
 def test_the_same_where_calls_wait_for_calls(load: Workload, order: LoadOrder) -> None:
     assert_same_groups(
         lambda fast: serve(
@@ -150,13 +153,14 @@ def test_the_same_where_calls_wait_for_calls(load: Workload, order: LoadOrder) -
     )
 
 
+@pytest.mark.slow
 @given(
     load=loads(),
     order=st.sampled_from(LOAD_ORDERS),
     seed=st.integers(0, 999),
     waits_s=st.lists(st.sampled_from([0.0113, 0.2719, 1.6449]), max_size=4),
 )
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=10, deadline=None)
 def test_the_same_where_groups_come_and_go(
     load: Load, order: LoadOrder, seed: int, waits_s: list[float]
 ) -> None:
@@ -173,10 +177,11 @@ def test_the_same_where_groups_come_and_go(
     )
 
 
-@pytest.mark.parametrize("order", LOAD_ORDERS, ids=NAMES)
+@pytest.mark.slow
+@pytest.mark.parametrize("order", [LOAD_ORDERS[0], LOAD_ORDERS[-1]], ids=["requests", "tokens"])
 def test_many_requests_and_many_groups(order: LoadOrder) -> None:
     """More than room is made for at first; the last groups are needed in the worst bursts only."""
-    load = some_load(5, count=1500, services=2)
+    load = some_load(5, count=100, services=2)
     dispatch = ByLoad(order)
     assert_same_groups(
         lambda fast: serve(
