@@ -56,6 +56,7 @@ def _window(rng: np.random.Generator, count: int, duration_s: float) -> Window:
         prompt_tokens=rng.integers(1, 2 * PROMPT_TOKENS, count),
         generated_tokens=np.zeros(count, np.int64),
         kv_tokens=np.zeros(count, np.int64),
+        gpu_s=np.zeros(count),
         max_output_tokens=output_tokens,
         deadline_s=np.full(count, np.nan),
         predicted_mean_tokens=output_tokens.astype(np.float64),

@@ -11,7 +11,7 @@ from harness.costs.model_facts import model_facts
 from harness.engines.recorder import Recorder
 from harness.engines.simulator.loop import Simulator
 from harness.interface.entities import Cluster, GpuId, Service, ServiceId
-from harness.interface.policies import Capability, SchedulingPolicy, System
+from harness.interface.policies import Capability, DispatchPolicy, SchedulingPolicy, System
 from harness.predictors.oracle import Oracle
 from harness.workloads.workload import Workload
 
@@ -19,13 +19,15 @@ MODEL = "Llama-2-7b-hf"
 PROMPT_TOKENS, OUTPUT_TOKENS, RATE_PER_S, SEED = 512, 128, 8.0, 42
 
 
-def w1(requests: int, replicas: int) -> Workload:
-    """`requests` of W1 for one service on `replicas` groups."""
+def w1(requests: int, replicas: int, services: int = 1) -> Workload:
+    """`requests` of W1 for one service on `replicas` groups, or for several of them in turn."""
     facts = model_facts(MODEL)
     rng = np.random.default_rng(SEED)
+    names = [MODEL] if services == 1 else [f"{MODEL}~{i}" for i in range(services)]
+    kv, context = facts.kv_bytes_per_token, facts.max_context_tokens
     return Workload(
-        services=(Service(ServiceId(MODEL), facts.kv_bytes_per_token, facts.max_context_tokens),),
-        service=np.zeros(requests, np.int64),
+        services=tuple(Service(ServiceId(name), kv, context) for name in names),
+        service=np.arange(requests, dtype=np.int64) % services,
         arrival_s=rng.exponential(1 / (RATE_PER_S * replicas), requests).cumsum(),
         prompt_tokens=np.full(requests, PROMPT_TOKENS),
         output_tokens=np.full(requests, OUTPUT_TOKENS),
@@ -43,17 +45,26 @@ def reference_costs() -> ProfileCosts:
 
 
 def serve_s(
-    policy: SchedulingPolicy, load: Workload, replicas: int, recorder: Recorder | None = None
+    policy: SchedulingPolicy,
+    load: Workload,
+    replicas: int,
+    recorder: Recorder | None = None,
+    *,
+    dispatch: DispatchPolicy | None = None,
 ) -> float:
-    """Wall-clock seconds to simulate a load; who orders by predictions is told true lengths."""
+    """Wall-clock seconds to simulate a load; who orders by predictions is told true lengths.
+
+    Requests go to the groups of their service in turn, or as `dispatch` says.
+    """
     costs = reference_costs()
     gpus = tuple(GpuId(i) for i in range(replicas))
     cluster = Cluster(gpus, tuple(frozenset({gpu}) for gpu in gpus), 80 * 10**9)
     engine = Simulator(cluster=cluster, costs=costs, max_num_seqs=512, max_num_batched_tokens=65536)
-    placement = FixedPlacement(data_parallel=replicas, tensor_parallel=1, costs=costs)
+    each = replicas // len(load.services)
+    placement = FixedPlacement(data_parallel=each, tensor_parallel=1, costs=costs)
     is_told = Capability.PREDICTIONS in policy.requires
     predictor = Oracle().of(load, SEED) if is_told else None
-    system = System("bench", policy, RoundRobin(), placement, predictor=predictor)
+    system = System("bench", policy, dispatch or RoundRobin(), placement, predictor=predictor)
     started_s = time.perf_counter()
     engine.run(load, system, recorder or Recorder())
     return time.perf_counter() - started_s

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 
+from harness.engines.dispatching import Dispatching
 from harness.engines.live import LiveCluster, LiveState, SeenGroup
 from harness.engines.state import Ints, new_arrays
 from harness.interface.entities import (
@@ -44,11 +45,13 @@ class Lifecycle:
         *,
         groups: Mapping[GroupId, SeenGroup],
         deliver: Callable[[Sequence[int], Sequence[GroupId]], None],
+        unanswered: Callable[[GroupId], Ints] | None = None,
         catch_up: Callable[[], None] = _nothing,
     ) -> None:
         """Nobody has arrived. `groups` are those that policies see, as they come and go.
 
-        `catch_up` is called before somebody is asked who looks at what they have computed.
+        `unanswered` has the requests that have come to a group, ascending, where `groups` do not
+        show it. `catch_up` is called before somebody looks at what groups have computed.
         """
         self.workload, self.system = workload, system
         self.graph = Graph(workload.edges, workload.service)
@@ -66,7 +69,9 @@ class Lifecycle:
             s.id: int((workload.service == i).sum()) for i, s in enumerate(workload.services)
         }
         self.held_back: dict[ServiceId, list[int]] = {}
-        self._deliver, self._catch_up = deliver, catch_up
+        self._deliver = deliver
+        held = unanswered or (lambda group: groups[group].open_ids())
+        self.dispatching = Dispatching(system.dispatch, self.view, self.state, held, catch_up)
         # Of a chain: the group of its call that has come last, and where those to come belong.
         self._home: dict[int, GroupId] = {}
         self._following: dict[int, GroupId] = {}
@@ -81,35 +86,26 @@ class Lifecycle:
         self.held_back.setdefault(service, []).extend(requests)
 
     def hand_out(self, service: ServiceId) -> None:
-        """Dispatch a service's requests that are in no group, if the deployment has one for it."""
+        """Dispatch a service's requests that are in no group, if the deployment has one for it.
+
+        A call of a chain goes where its predecessor was, while that is a group of its service.
+        """
         requests = sorted(self.held_back.get(service, []))
         homes = [g.id for g in self.state.deployment.groups if service in g.services]
         if not homes or not requests:
             return
         del self.held_back[service]
-        chosen = self._dispatched(requests, service, homes)
-        for request, group in zip(requests, chosen, strict=True):
+        known = {r: self._following.pop(r) for r in requests if r in self._following}
+        known = {r: group for r, group in known.items() if group in homes}
+        chosen = self.dispatching.choose(requests, service, homes, known)
+        for request, group in chosen.items():
             if group not in homes:
                 raise ValueError(
                     f"r{request} of {service} was dispatched to {group}, which does not serve it"
                 )
         if len(self.workload.edges):
-            self._home.update(zip(requests, chosen, strict=True))
-        self._deliver(requests, chosen)
-
-    def _dispatched(
-        self, requests: list[int], service: ServiceId, homes: list[GroupId]
-    ) -> list[GroupId]:
-        """A group for each request: where its predecessor was, else as the policy says."""
-        known = {r: self._following.pop(r) for r in requests if r in self._following}
-        known = {r: group for r, group in known.items() if group in homes}
-        asked = [r for r in requests if r not in known]
-        if asked:
-            if self.system.dispatch.reads_load:
-                self._catch_up()
-            chosen = self.system.dispatch.dispatch(asked, service, self.view)
-            known |= zip(asked, chosen, strict=True)
-        return [known[r] for r in requests]
+            self._home.update(chosen)
+        self._deliver(list(chosen), list(chosen.values()))
 
     def predict(
         self, predictor: LengthPredictor, request: int

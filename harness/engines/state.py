@@ -9,6 +9,7 @@ from harness.interface.graph import NOBODY
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
+Bools = NDArray[np.bool_]
 
 ELSEWHERE = -2
 """Value of `RequestArrays.next`, beside NOBODY, that is no request: see there."""

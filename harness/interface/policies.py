@@ -8,6 +8,7 @@ from typing import ClassVar, Protocol
 from harness.interface.decisions import Decision, Deployment, Prewarm
 from harness.interface.entities import GroupId, LengthPrediction, Request, ServiceId, Work
 from harness.interface.events import Event
+from harness.interface.load_order import LoadOrder
 from harness.interface.views import ClusterView, GroupView
 
 
@@ -46,19 +47,20 @@ class SchedulingPolicy(Protocol):
 class DispatchPolicy(Protocol):
     """Which group takes a request.
 
-    `reads_load` says whether the choice depends on what the groups hold; where it does not, an
-    engine may ask ahead of time.
+    `reads_load` says whether `dispatch` looks at what the groups hold; where it does not, an engine
+    may ask ahead of time. One that goes by load returns a `LoadOrder` and need not look.
     """
 
     reads_load: ClassVar[bool]
 
     def dispatch(
         self, requests: Sequence[int], service: ServiceId, view: ClusterView
-    ) -> Sequence[GroupId]:
-        """One group for each request id, in order.
+    ) -> Sequence[GroupId] | LoadOrder:
+        """One group for each request id, in order; or a load order, by which the engine chooses.
 
         Called with all requests of a service that arrive at one instant, or with its whole backlog
-        when its groups change. Groups of the service are in `view.deployment`.
+        when its groups change; while a load order stands, not at all. Groups of the service are in
+        `view.deployment`.
         """
 
 

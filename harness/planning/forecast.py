@@ -16,7 +16,7 @@ from harness.engines.simulator.fast.told_keys import tell_keys
 from harness.engines.state import RequestArrays, new_arrays
 from harness.interface.decisions import PriorityOrder
 from harness.interface.entities import ServiceId
-from harness.interface.tables import Floats, Ints, RequestTable
+from harness.interface.tables import Floats, Ints, RequestTable, attained_s
 
 
 @dataclass(frozen=True, slots=True)

@@ -115,8 +115,14 @@ class Arrivals:
             and not len(life.workload.edges)
             and Capability.REDEPLOY not in system.placement.requires
             and bool(self.groups)
-            and all(live.replica is not None for live in self.groups.values())
+            and all(self._runs_by_itself(live) for live in self.groups.values())
         )
+
+    def _runs_by_itself(self, live: LiveGroup) -> bool:
+        """Whether a group fills its batches itself, or will once a load order has given it some."""
+        if live.replica is not None:
+            return True
+        return live.is_unused and live.group.services <= self.lifecycle.dispatching.orders.keys()
 
     def _predict(self, predictor: LengthPredictor, request: int, *, ahead: bool) -> None:
         """Ask for a prediction, which becomes known when it has been computed."""

@@ -10,6 +10,7 @@ from harness.engines.ask import refuse_gpus, refuse_shared_groups
 from harness.engines.lifecycle import Lifecycle
 from harness.engines.live import LiveState
 from harness.engines.recorder import GpuUse, Recorder
+from harness.engines.simulator.fast.withdrawing import withdraw
 from harness.engines.simulator.group import LiveGroup
 from harness.engines.simulator.stepping import GroupStepper
 from harness.engines.simulator.timeline import Kind, Timeline
@@ -50,6 +51,12 @@ class Deployer:
     def state(self) -> LiveState:
         """What all groups share."""
         return self.lifecycle.state
+
+    @property
+    def replicas(self) -> list[LiveGroup]:
+        """Groups that follow a priority order, those that stop included."""
+        every = (*self.groups.values(), *self.stopping)
+        return [live for live in every if live.replica is not None]
 
     def deploy(self, wanted: Deployment) -> None:
         """Make `wanted` the deployment. Raises ValueError when it cannot be."""
@@ -199,7 +206,7 @@ class Deployer:
         taken = list(live.inbox)
         live.inbox.clear()
         if live.replica is not None:
-            taken += live.replica.withdraw(everything=True).tolist()
+            taken += withdraw(live.replica, everything=True).tolist()
         for request in list(live.members):
             live.let_go(request)
             taken.append(request)
@@ -212,7 +219,7 @@ class Deployer:
         live.inbox = [request for request in live.inbox if service_of(request) not in services]
         if live.replica is not None:
             # A group of one service.
-            taken += live.replica.withdraw(everything=False).tolist()
+            taken += withdraw(live.replica, everything=False).tolist()
         for request, view in list(live.members.items()):
             holds = view.kv_tokens or view.swapped_tokens
             waits = not holds and not view.is_running

@@ -16,6 +16,7 @@ from harness.engines.simulator.fast.arrays import ReplicaRule
 from harness.engines.simulator.fast.replica import ReplicaState
 from harness.engines.simulator.fast.rules import order_rule, swapping
 from harness.engines.simulator.fast.told_keys import reserves, tell_keys
+from harness.engines.simulator.fast.withdrawing import withdraw
 from harness.engines.simulator.group import LiveGroup
 from harness.engines.simulator.group_factory import GroupFactory
 from harness.engines.simulator.stepping import GroupStepper
@@ -126,17 +127,22 @@ class Following:
     def _ask_anew(self, live: LiveGroup, replica: ReplicaState) -> None:
         """The keys of all that are here, and the order of those that wait."""
         replica.tell_keys(live.open_ids())
-        replica.add(replica.withdraw(everything=False), self.lifecycle.state.now_s)
+        replica.add(withdraw(replica, everything=False), self.lifecycle.state.now_s)
 
     def take_in(self, live: LiveGroup) -> None:
         """Requests of its inbox wait in the replica."""
         assert live.replica is not None
         ids = np.array(sorted(live.inbox), np.int64)
         live.inbox.clear()
+        self.tell(live, ids)
+        live.replica.add(ids, self.lifecycle.state.now_s)
+
+    def tell(self, live: LiveGroup, ids: Ints) -> None:
+        """Tell the replica of a group the keys of requests that come, now and by predictions."""
+        assert live.replica is not None
         live.replica.tell_keys(ids)
         if self.arrivals.foretold:
             self._foretell(live, live.replica, ids)
-        live.replica.add(ids, self.lifecycle.state.now_s)
 
     def look_again(
         self, groups: Iterable[LiveGroup], fresh: list[int], stepper: GroupStepper

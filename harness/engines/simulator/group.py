@@ -84,7 +84,7 @@ class LiveGroup:
 
     Requests land in `inbox`. Stepped decision by decision, they become `members`; under a priority
     order they go into the `replica`, the arrays of compiled code; views are built for who looks.
-    `wake_s` is when its policy asked last to be asked again.
+    `is_stepped` says that it has been, `wake_s` when its policy asked last to be asked again.
     """
 
     group: Group
@@ -98,6 +98,7 @@ class LiveGroup:
     ready_s: float = np.inf
     stop_s: float = np.inf
     wake_s: float | None = None
+    is_stepped: bool = False
     inbox: list[int] = field(default_factory=list)
     members: dict[RequestId, LiveRequest] = field(default_factory=dict)
     in_flight: tuple[Batch, ...] = ()
@@ -138,6 +139,11 @@ class LiveGroup:
     def is_ready(self) -> bool:
         """Loaded, and not on its way out."""
         return self.ready_s <= self.state.now_s and not self.is_stopping
+
+    @property
+    def is_unused(self) -> bool:
+        """Loaded and empty, and its policy has not been asked yet."""
+        return self.is_ready and not (self.is_stepped or self.inbox or self.members)
 
     @property
     def is_stopping(self) -> bool:

@@ -16,6 +16,7 @@ from harness.engines.frames import request_frame
 from harness.engines.lifecycle import Lifecycle
 from harness.engines.listeners import Listeners
 from harness.engines.recorder import Recorder
+from harness.engines.simulator.ahead import Ahead
 from harness.engines.simulator.arriving import Arrivals
 from harness.engines.simulator.deciding import Deciding
 from harness.engines.simulator.deploying import Deployer
@@ -122,9 +123,8 @@ class _Run:
         self, engine: Simulator, workload: Workload, system: System, recorder: Recorder, wrap: Wrap
     ) -> None:
         self.engine, self.workload, self.system, self.recorder = engine, workload, system, recorder
-        self.told = Listeners(system, recorder)
+        self.told, self.timeline = Listeners(system, recorder), Timeline()
         self.groups: dict[GroupId, LiveGroup] = {}
-        self.timeline = Timeline()
         self.lifecycle = Lifecycle(
             workload,
             engine.cluster,
@@ -158,6 +158,7 @@ class _Run:
             recorder=recorder,
             arrivals=self.arrivals,
         )
+        self.ahead = Ahead(lifecycle=self.lifecycle, groups=self.groups, following=self.following)
 
     def _stepper(self) -> Stepper:
         return Stepper(
@@ -205,13 +206,18 @@ class _Run:
         self._decide()
         while not self.lifecycle.is_over and self.state.now_s < horizon_s:
             done = np.zeros(0, np.int64)
-            next_s = min(self.timeline.next_s, self.arrivals.next_s, horizon_s)
-            if groups := self._replica_groups():
-                may_stop = bool(len(self.workload.edges)) or self.following.tells
+            next_s = min(
+                self.timeline.next_s, self.arrivals.next_s, self.ahead.horizon_s, horizon_s
+            )
+            if groups := self.deployer.replicas:
                 next_s, done = run_replicas(
-                    groups, self.lifecycle.remaining, next_s, may_stop=may_stop
+                    groups,
+                    self.ahead.undispatched,
+                    self.lifecycle.remaining,
+                    next_s,
+                    may_stop=bool(len(self.workload.edges)) or self.following.tells,
                 )
-            if horizon_s == np.inf:
+            if horizon_s == np.inf and not self.ahead.has_more:
                 self.progress.check(next_s, groups)
             self.state.now_s = next_s
             if Iterated in self.told.subscribes:
@@ -226,11 +232,6 @@ class _Run:
         if not self.lifecycle.is_over:
             self.recorder.cut_off_s = self.state.now_s
             self.stepper.cut_off()
-
-    def _replica_groups(self) -> list[LiveGroup]:
-        """Those that follow a priority order."""
-        every = (*self.groups.values(), *self.deployer.stopping)
-        return [live for live in every if live.replica is not None]
 
     def _happen_due(self) -> None:
         """All that is due now."""
@@ -256,7 +257,8 @@ class _Run:
     def _arrive(self) -> None:
         """Hand out who has arrived. Replicas may be given what is to come at any time."""
         arrivals = self.arrivals
-        if arrivals.next_s <= self.state.now_s or arrivals.released or self._replica_groups():
+        self.ahead.hand_out_due()
+        if arrivals.next_s <= self.state.now_s or arrivals.released or self.deployer.replicas:
             arrivals.hand_out()
 
     def _decide(self) -> None:
@@ -270,6 +272,7 @@ class _Run:
                 self.stepper.interrupt(live)
             if live.is_ready:
                 self._ask(live)
+        self.ahead.take()
 
     def _ask(self, live: LiveGroup) -> None:
         if live.replica is None:

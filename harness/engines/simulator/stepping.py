@@ -106,7 +106,7 @@ class Stepper:
         for batch in decision.launch:
             flight = self._flight(live, batch, pads=pads, seconds=seconds)
             self._launch(flight, decision)
-        live.wake_s = decision.wake_s
+        live.wake_s, live.is_stepped = decision.wake_s, True
         if decision.wake_s is not None:
             self.timeline.add(decision.wake_s, Kind.GROUP_WAKES, live)
         refuse_idling(self.policy, live, decision)

@@ -68,7 +68,10 @@ class Vllm(VllmOptions):
         refuse_unmet_needs(self, system)
         if system.dispatch.reads_load:
             name = type(system.dispatch).__name__
-            raise ValueError(f"{name} reads the load of groups, which real ones do not show")
+            raise ValueError(
+                f"{name} reads the load of groups, which real ones do not show; it may return a"
+                " LoadOrder, which is followed by what they were given and have answered"
+            )
         run = Run(options=self, workload=workload, system=system, recorder=recorder)
         try:
             run.start()

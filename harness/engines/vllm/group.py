@@ -4,7 +4,7 @@ import gc
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
@@ -217,6 +217,12 @@ class VllmGroup:
     def has_work(self) -> bool:
         """Whether anybody is unanswered."""
         return bool(self.engine.has_unfinished_requests())
+
+    @property
+    def unanswered(self) -> Collection[RequestId]:
+        """Requests that it has been given and has not finished."""
+        unanswered: Collection[RequestId] = scheduler_of(self.engine).served.requests
+        return unanswered
 
     @property
     def wake_s(self) -> float | None:

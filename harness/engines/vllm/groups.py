@@ -5,13 +5,14 @@ gives its requests back with the tokens they have, and frees its GPUs; a group w
 free loads; the requests of a service go to its groups, or wait for one.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
 
 from harness.engines.ask import refuse_gpus, refuse_shared_groups
+from harness.engines.state import Ints
 from harness.engines.vllm.group import Report, Submission
 from harness.engines.vllm.measured import Life
 from harness.engines.vllm.ray import GroupLost, RayGroup
@@ -35,6 +36,10 @@ class Served(Protocol):
     @property
     def has_work(self) -> bool:
         """Whether anybody is unanswered."""
+
+    @property
+    def unanswered(self) -> Collection[RequestId]:
+        """Requests that it has been given and has not reported as finished."""
 
     @property
     def wake_s(self) -> float | None:
@@ -131,6 +136,13 @@ class Groups:
             self.live[group].submit(submissions)
         else:
             self.waiting[group].extend(submissions)
+
+    def unanswered(self, group: GroupId) -> Ints:
+        """Requests given to a group of the deployment, live or not, less those it has answered."""
+        given: list[int] = [submission.facts.id for submission in self.waiting[group]]
+        if group in self.live:
+            given.extend(self.live[group].unanswered)
+        return np.array(sorted(given), np.int64)
 
     def advance(self) -> bool:
         """Note who has left and loaded, load where GPUs are free. Whether anything happened."""

@@ -56,13 +56,13 @@ class Measured:
         """A group has computed these."""
         self._kept.extend((group, iteration) for iteration in iterations)
         if self._at_once:
-            self._work_out()
+            self.work_out()
 
     def lost(self, requests: list[int]) -> None:
         """What had been computed for these, none of them answered, is gone with its process."""
         self._kept.append(requests)
         if self._at_once:
-            self._work_out()
+            self.work_out()
 
     def withdrawn(self, requests: Sequence[int], now_s: float) -> None:
         """These have left their group, and their KV with it."""
@@ -72,7 +72,8 @@ class Measured:
                 self._arrays.preempted_at_s[request] = now_s
                 self._arrays.kv[request] = 0
 
-    def _work_out(self) -> None:
+    def work_out(self) -> None:
+        """Bring the arrays up to date."""
         for kept in self._kept:
             if isinstance(kept, list):
                 self._forget(np.array(kept, np.int64))
@@ -91,7 +92,7 @@ class Measured:
         Busy intervals are those that the driver of each GPU counted while a group lived on it,
         where they were `sampled`. `lag_s` is how late the client handed over each request.
         """
-        self._work_out()
+        self.work_out()
         for life in lives:
             group = life.group
             account = self._accounts.get(group.id, _Account())

@@ -1,13 +1,13 @@
 """Token ids of prompts: drawn or read, and the answers that the graph of an application carries."""
 
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 
 from harness import inputs
 from harness.engines.vllm.group import Submission, text_of, tokens_of, vocabulary_of
-from harness.interface.entities import Request, ServiceId
+from harness.engines.vllm.options import VllmOptions
+from harness.interface.entities import Request
 from harness.workloads.workload import Workload
 
 FIRST_TOKEN_ID, VOCABULARY = 3, 900  # random prompts keep clear of special tokens
@@ -33,26 +33,18 @@ class Prompts:
     it, in the order of the edges.
     """
 
-    def __init__(
-        self,
-        workload: Workload,
-        *,
-        seed: int,
-        texts: str | None,
-        forces_lengths: bool,
-        model_of: Callable[[ServiceId], str],
-    ) -> None:
-        """`texts` and `forces_lengths` as in the engine; `model_of` names a service's model.
+    def __init__(self, workload: Workload, options: VllmOptions) -> None:
+        """The options of the engine say which models, texts and lengths.
 
         Raises ValueError where answers are carried whose lengths nobody knows ahead.
         """
-        self._workload, self._seed, self._model_of = workload, seed, model_of
-        self._forces_lengths = forces_lengths
-        self._texts = texts_of(texts)
+        self._workload, self._seed, self._model_of = workload, options.seed, options.model_path
+        self._forces_lengths = options.forces_lengths
+        self._texts = texts_of(options.texts)
         self.answers: dict[int, list[int]] = {}
         self._submitted: set[int] = set()
         edges, carries = workload.edges, workload.edges.carries
-        if carries.any() and not forces_lengths:
+        if carries.any() and not self._forces_lengths:
             raise ValueError(
                 "engine.forces_lengths=false: answers that are part of other prompts need the "
                 "lengths of the workload"

@@ -43,10 +43,7 @@ class Run:
     ) -> None:
         self.options, self.workload, self.system = options, workload, system
         self.recorder = recorder
-        # What its groups hold is in them: policies that see the whole cluster see none of it.
-        self.lifecycle = Lifecycle(
-            workload, options.cluster, system, groups={}, deliver=self._deliver
-        )
+        self.lifecycle = self._lifecycle()
         self.state = self.lifecycle.state
         self.client = Client(workload, self.lifecycle.roots, self.clock)
         self.predictions = Predictions(self.lifecycle, self.clock)
@@ -57,7 +54,7 @@ class Run:
         self._is_news = False
         self._place_due = False
         self.wake_s: float | None = None
-        self.prompts = self._prompts()
+        self.prompts = Prompts(workload, options)
         self.epoch_s = time.monotonic()
         self.loader = self._loader()
         self.groups = Groups(
@@ -77,14 +74,16 @@ class Run:
             horizon_s=options.horizon_s,
         )
 
-    def _prompts(self) -> Prompts:
-        options = self.options
-        return Prompts(
+    def _lifecycle(self) -> Lifecycle:
+        # What its groups hold is in them: policies that see the whole cluster see none of it.
+        return Lifecycle(
             self.workload,
-            seed=options.seed,
-            texts=options.texts,
-            forces_lengths=options.forces_lengths,
-            model_of=options.model_path,
+            self.options.cluster,
+            self.system,
+            groups={},
+            deliver=self._deliver,
+            unanswered=lambda group: self.groups.unanswered(group),
+            catch_up=lambda: self.measured.work_out(),
         )
 
     def _loader(self) -> Loader:

@@ -49,6 +49,7 @@ def _window(load: Workload) -> Window:
         prompt_tokens=load.prompt_tokens,
         generated_tokens=nothing,
         kv_tokens=nothing,
+        gpu_s=np.zeros(len(load)),
         max_output_tokens=load.max_output_tokens,
         deadline_s=load.deadline_s,
         predicted_mean_tokens=np.array(predicted),

@@ -6,11 +6,14 @@ request's finish is a fixed count of decode steps away and nothing needs touchin
 iteration.
 """
 
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from harness.engines.state import LOG_COLUMNS, Floats, Ints
+
+T = TypeVar("T", bound=np.generic)
 
 # Positions in ReplicaArrays.counts
 WAITING, DECODING, PARTIAL, NEXT_ARRIVAL, STEPS, CONTEXT = range(6)
@@ -18,8 +21,10 @@ LONGEST, USED_BLOCKS, HEAP, BUSY, LOGGED, FLIGHT, PREEMPTED, DONE, STOPPED = ran
 # Decoding ones that take blocks as they grow, and that will but have not used up what is set aside;
 # those with a seat under an order that displaces; blocks of those that pause, or of all that a
 # static batch has begun; iterations of the static batch in flight; predictions that have come;
-# tokens with KV in host memory; overruns that nobody has been told of
-GROWING, COVERED, SEATED, PAUSED, BATCH, NEXT_TURN, HOST_TOKENS, OVERRAN, COUNTS = range(15, 24)
+# tokens with KV in host memory; overruns that nobody has been told of; how many entries of
+# `arrivals` and of `turns` there are
+GROWING, COVERED, SEATED, PAUSED, BATCH, NEXT_TURN = range(15, 21)
+HOST_TOKENS, OVERRAN, ARRIVALS, TURNS, COUNTS = range(21, 26)
 
 # Positions in ReplicaArrays.time_s: the last iteration boundary, the decode seconds of this call
 # (to share out attained GPU time), how long the iteration in flight takes, or all those of the
@@ -137,3 +142,14 @@ def new_replica(ids: int, rule: ReplicaRule, log_rows: int) -> ReplicaArrays:
         busy_s=np.zeros((16, 2)),
         log=np.zeros((log_rows, len(LOG_COLUMNS))),
     )
+
+
+def with_room(array: NDArray[T], length: int) -> NDArray[T]:
+    """The array, or a longer one with room to grow."""
+    return array if len(array) > length else _longer(array, 2 * length + 1)
+
+
+def _longer(array: NDArray[T], length: int) -> NDArray[T]:
+    grown = np.zeros((length, *array.shape[1:]), array.dtype)
+    grown[: len(array)] = array
+    return grown

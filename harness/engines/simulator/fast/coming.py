@@ -4,9 +4,11 @@ import numpy as np
 
 from harness.costs.compiled import compiled, inlined
 from harness.engines.simulator.fast.arrays import (
+    ARRIVALS,
     CLOCK,
     NEXT_ARRIVAL,
     NEXT_TURN,
+    TURNS,
     WAITING,
     ReplicaArrays,
 )
@@ -18,13 +20,13 @@ from harness.engines.state import RequestArrays
 def pull_all(requests: RequestArrays, replica: ReplicaArrays) -> None:
     """Requests that have arrived by now start waiting, and predictions that are ready count."""
     counts, now_s = replica.counts, replica.time_s[CLOCK]
-    while counts[NEXT_ARRIVAL] < len(replica.arrivals):
+    while counts[NEXT_ARRIVAL] < counts[ARRIVALS]:
         request = replica.arrivals[counts[NEXT_ARRIVAL]]
         if requests.arrival_s[request] > now_s:
             break
         push_waiting(requests, replica, request)
         counts[NEXT_ARRIVAL] += 1
-    while counts[NEXT_TURN] < len(replica.turns):
+    while counts[NEXT_TURN] < counts[TURNS]:
         request = replica.turns[counts[NEXT_TURN]]
         if requests.turns_s[request] > now_s:
             break
@@ -47,7 +49,7 @@ def _turn(requests: RequestArrays, replica: ReplicaArrays, request: int) -> None
 @inlined
 def next_arrival_s(requests: RequestArrays, replica: ReplicaArrays) -> float:
     """When the next request arrives; infinite if none will."""
-    if replica.counts[NEXT_ARRIVAL] < len(replica.arrivals):
+    if replica.counts[NEXT_ARRIVAL] < replica.counts[ARRIVALS]:
         return float(requests.arrival_s[replica.arrivals[replica.counts[NEXT_ARRIVAL]]])
     return np.inf
 
@@ -55,6 +57,6 @@ def next_arrival_s(requests: RequestArrays, replica: ReplicaArrays) -> float:
 @inlined
 def next_turn_s(requests: RequestArrays, replica: ReplicaArrays) -> float:
     """When the next prediction is ready; infinite if none will be."""
-    if replica.counts[NEXT_TURN] < len(replica.turns):
+    if replica.counts[NEXT_TURN] < replica.counts[TURNS]:
         return float(requests.turns_s[replica.turns[replica.counts[NEXT_TURN]]])
     return np.inf

@@ -1,8 +1,7 @@
 """Compiled stepping of a replica: what `ask.one_batch` means, many iterations at once.
 
 An iteration begins (requests admitted or preempted, blocks taken, duration known) and ends (tokens
-produced). One that would end after the horizon stays in flight, so that whoever looks at the
-replica at that time sees what a step-by-step engine would show.
+produced). One that would end after the horizon stays in flight, as in a step-by-step engine.
 """
 
 import numpy as np
@@ -275,13 +274,11 @@ def advance(
 
     No iteration begins at or after the horizon. Returns HORIZON, IDLE (no request left; the clock
     stays at the last boundary), FULL (make the log or the intervals longer and call again), STUCK
-    (the first waiting request can never be admitted), FOLLOWED (at the clock's time a request was
-    answered that others wait for, or an overrun is to be told) or ASKED (a running request's key
-    is to be told anew).
+    (the first waiting one can never be admitted), FOLLOWED (at the clock's time one was answered
+    that others wait for, or an overrun is to be told) or ASKED (a running key is to be told anew).
     """
     enter(requests, replica, rule)
-    status = HORIZON
-    replica.counts[STOPPED] = 0
+    status, replica.counts[STOPPED] = HORIZON, 0
     while True:
         if replica.counts[STOPPED]:
             status = FOLLOWED

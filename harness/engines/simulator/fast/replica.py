@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeVar
 
 import numpy as np
 import pandas as pd
@@ -10,6 +9,7 @@ from numpy.typing import NDArray
 
 from harness.costs.iteration import IterationTable
 from harness.engines.simulator.fast.arrays import (
+    ARRIVALS,
     BUSY,
     BY_GPU_S,
     CLOCK,
@@ -24,22 +24,20 @@ from harness.engines.simulator.fast.arrays import (
     NOTHING,
     OVERRAN,
     PARTIAL,
-    PAUSED,
-    SEATED,
     STOPPED,
+    TURNS,
     WAITING,
     ReplicaArrays,
     ReplicaRule,
     new_replica,
+    with_room,
 )
 from harness.engines.simulator.fast.heaps import count_followers, push_all
 from harness.engines.simulator.fast.kernel import ASKED, FULL, STUCK, advance
-from harness.engines.state import END, HOST, LOG_COLUMNS, Floats, Ints, RequestArrays, forget
+from harness.engines.state import END, LOG_COLUMNS, Floats, Ints, RequestArrays, forget
 from harness.interface.tables import attained_s
 
-T = TypeVar("T", bound=np.generic)
-
-_SAVED = (
+SAVED = (
     "generated",
     "kv",
     "first_token_s",
@@ -52,7 +50,6 @@ _SAVED = (
     "preempted_s",
     "key",
     "reserved",
-    "swap",
     "wanted",
 )
 
@@ -75,7 +72,6 @@ class ReplicaState:
     arrays: ReplicaArrays
     tell_keys: Callable[[Ints], None] = _keep_keys
     reported: int = 0
-    _ids: int = 0
 
     @classmethod
     def empty(
@@ -99,15 +95,16 @@ class ReplicaState:
         self._add_turns(ids)
         arrays, clock_s = self.arrays, self.arrays.time_s[CLOCK]
         is_later = self.requests.arrival_s[ids] > clock_s
-        self._ids += len(ids) + count_followers(self.requests, ids)
-        arrivals, come = arrays.arrivals, arrays.counts[NEXT_ARRIVAL]
+        here = np.concatenate([self.open_ids(), ids])
+        open_count = len(here) + count_followers(self.requests, here)
         if is_later.any():
-            arrivals, come = np.concatenate([arrivals[come:], ids[is_later]]), 0
-        arrays.counts[NEXT_ARRIVAL] = come
+            counts = arrays.counts
+            old = arrays.arrivals[counts[NEXT_ARRIVAL] : counts[ARRIVALS]]
+            arrays = arrays._replace(arrivals=np.concatenate([old, ids[is_later]]))
+            counts[NEXT_ARRIVAL], counts[ARRIVALS] = 0, len(arrays.arrivals)
         self.arrays = arrays._replace(
-            waiting=_with_room(arrays.waiting, self._ids),
-            done=_with_room(arrays.done, self._ids),
-            arrivals=arrivals,
+            waiting=with_room(arrays.waiting, open_count),
+            done=with_room(arrays.done, arrays.counts[DONE] + open_count),
         )
         push_all(self.requests, self.arrays, ids[~is_later])
 
@@ -118,80 +115,48 @@ class ReplicaState:
             return
         new = ids[np.isfinite(turns_s[ids])]
         if len(new):
-            turns = np.concatenate([arrays.turns[arrays.counts[NEXT_TURN] :], new])
-            arrays.counts[NEXT_TURN] = 0
+            counts = arrays.counts
+            turns = np.concatenate([arrays.turns[counts[NEXT_TURN] : counts[TURNS]], new])
+            counts[NEXT_TURN], counts[TURNS] = 0, len(turns)
             turns = turns[np.argsort(turns_s[turns], kind="stable")]
             self.arrays = arrays._replace(turns=turns)
-
-    def withdraw(self, *, everything: bool) -> Ints:
-        """Take out the requests that hold no KV, or all of them; their KV is dropped.
-
-        Who has KV in host memory holds it: there is its only copy.
-        """
-        arrays, counts = self.arrays, self.arrays.counts
-        waiting = arrays.waiting[: counts[WAITING]].copy()
-        if everything and counts[HOST_TOKENS]:
-            self.requests.swap[waiting, HOST] = counts[HOST_TOKENS] = 0
-        holds = self.requests.kv[waiting] > 0
-        if counts[HOST_TOKENS]:
-            holds |= self.requests.swap[waiting, HOST] > 0
-        holders = waiting[holds]
-        taken = [
-            waiting[~holds],
-            arrays.arrivals[counts[NEXT_ARRIVAL] :].copy(),
-            self._withdraw_unbegun(),
-        ]
-        counts[WAITING] = 0
-        counts[NEXT_ARRIVAL] = len(arrays.arrivals)
-        if everything:
-            decoding = arrays.decoding[: counts[DECODING]]
-            holders = np.concatenate([holders, decoding, arrays.partial[: counts[PARTIAL]]])
-            self.requests.preemptions[holders] += 1
-            self.requests.preempted_at_s[holders] = arrays.time_s[CLOCK]
-            self.requests.kv[holders] = 0
-            counts[DECODING] = counts[PARTIAL] = counts[SEATED] = counts[PAUSED] = 0
-            taken.append(holders)
-        else:
-            push_all(self.requests, arrays, holders)
-        return np.sort(np.concatenate(taken))
-
-    def _withdraw_unbegun(self) -> Ints:
-        """Take out those that have a seat and nothing else."""
-        arrays, counts = self.arrays, self.arrays.counts
-        partial = arrays.partial[: counts[PARTIAL]]
-        begun = (self.requests.kv[partial] > 0) | np.isin(partial, self.begun_ids())
-        taken, kept = partial[~begun].copy(), int(begun.sum())
-        arrays.chunk[:kept] = arrays.chunk[: counts[PARTIAL]][begun]
-        arrays.partial[:kept] = partial[begun]
-        counts[PARTIAL] = kept
-        seats = arrays.seats[: counts[SEATED]]
-        seats = seats[~np.isin(seats, taken)]
-        arrays.seats[: len(seats)] = seats
-        counts[SEATED] = len(seats)
-        return taken
 
     def run_to(self, horizon_s: float) -> None:
         """Advance the replica. ValueError when its first waiting request can never be admitted."""
         if self.arrays.counts[FLIGHT] == NOTHING and self.arrays.time_s[CLOCK] >= horizon_s:
             return
-        while True:
-            status = advance(self.table, self.requests, self.arrays, self.rule, horizon_s)
-            if status == FULL:
-                arrays = self.arrays
-                self.arrays = arrays._replace(
-                    busy_s=_longer(arrays.busy_s, 2 * len(arrays.busy_s)),
-                    log=_longer(arrays.log, 2 * len(arrays.log)),
-                )
-            elif status == ASKED:
-                self._tell_keys_anew()
-            else:
-                break
-        if status == STUCK:
+        while self.heed(advance(self.table, self.requests, self.arrays, self.rule, horizon_s)):
+            pass
+
+    def heed(self, status: int) -> bool:
+        """Do what compiled code has returned for; whether it is to go on.
+
+        ValueError when the first waiting request can never be admitted.
+        """
+        if status == FULL:
+            self._make_room()
+        elif status == ASKED:
+            self._tell_keys_anew()
+        elif status == STUCK:
             raise ValueError(
                 f"r{self._first_stuck()} can never be admitted: {self.rule.capacity_blocks} KV "
                 f"blocks of {self.rule.block_tokens} tokens, {self.rule.watermark_blocks} kept "
                 f"free, {self.rule.max_tokens} tokens a batch"
             )
+        return status in (FULL, ASKED)
+
+    def _make_room(self) -> None:
+        """Make longer what may be full: intervals and log, and what one more request needs."""
+        arrays, counts = self.arrays, self.arrays.counts
+        more = len(self.open_ids()) + 1
+        self.arrays = arrays._replace(
+            busy_s=with_room(arrays.busy_s, counts[BUSY]),
+            log=with_room(arrays.log, counts[LOGGED]),
+            waiting=with_room(arrays.waiting, more),
+            done=with_room(arrays.done, counts[DONE] + more),
+            arrivals=with_room(arrays.arrivals, 2 * counts[ARRIVALS]),
+            turns=with_room(arrays.turns, 2 * counts[TURNS]),
+        )
 
     def _first_stuck(self) -> int:
         arrays = self.arrays
@@ -229,7 +194,7 @@ class ReplicaState:
         counts = self.arrays.counts
         return bool(
             counts[WAITING] + counts[DECODING] + counts[PARTIAL] > 0
-            or counts[NEXT_ARRIVAL] < len(self.arrays.arrivals)
+            or counts[NEXT_ARRIVAL] < counts[ARRIVALS]
         )
 
     @property
@@ -245,7 +210,7 @@ class ReplicaState:
                 arrays.waiting[: counts[WAITING]],
                 arrays.decoding[: counts[DECODING]],
                 arrays.partial[: counts[PARTIAL]],
-                arrays.arrivals[counts[NEXT_ARRIVAL] :],
+                arrays.arrivals[counts[NEXT_ARRIVAL] : counts[ARRIVALS]],
             ]
         )
 
@@ -271,8 +236,9 @@ class ReplicaState:
 
     @property
     def _saved(self) -> tuple[str, ...]:
-        """Pieces may be told anew while it runs ahead."""
-        return (*_SAVED, "pieces") if self.rule.moves else _SAVED
+        """Pieces may be told anew while it runs ahead; there may be no host memory."""
+        pieces = ("pieces",) if self.rule.moves else ()
+        return (*SAVED, *pieces, *(("swap",) if len(self.requests.swap) else ()))
 
     def save(self) -> tuple[Ints, list[NDArray[np.generic]], ReplicaArrays]:
         """Enough to undo a run ahead."""
@@ -291,23 +257,8 @@ class ReplicaState:
         for name, row in zip(self._saved, rows, strict=True):
             getattr(self.requests, name)[ids] = row
 
-    @property
-    def _saved(self) -> tuple[str, ...]:
-        return _SAVED if len(self.requests.swap) else _SAVED[:-1]
-
     def log(self) -> pd.DataFrame:
         """Runs of equal iterations so far, columns `LOG_COLUMNS`."""
         return pd.DataFrame(
             self.arrays.log[: self.arrays.counts[LOGGED]], columns=list(LOG_COLUMNS)
         )
-
-
-def _with_room(array: NDArray[T], length: int) -> NDArray[T]:
-    """The array, or a longer one with room to grow."""
-    return array if len(array) > length else _longer(array, 2 * length + 1)
-
-
-def _longer(array: NDArray[T], length: int) -> NDArray[T]:
-    grown = np.zeros((length, *array.shape[1:]), array.dtype)
-    grown[: len(array)] = array
-    return grown

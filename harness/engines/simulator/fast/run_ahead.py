@@ -2,23 +2,94 @@
 
 That is when a service has answered its last request, or a request that others elsewhere wait for.
 Replicas do not depend on each other between such moments, so each runs ahead by itself; one that
-ran past a moment found later is undone and run again to it.
+ran past a moment found later is undone and run again to it. Those of a service whose requests go by
+load run together.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 import numpy as np
 
 from harness.engines.simulator.fast.arrays import CLOCK
 from harness.engines.simulator.fast.heaps import count_followers
 from harness.engines.simulator.fast.replica import ReplicaState
+from harness.engines.simulator.fast.undispatched import Undispatched
 from harness.engines.simulator.group import LiveGroup
 from harness.engines.state import Ints
 from harness.interface.entities import ServiceId
 
 
+class Runner(Protocol):
+    """One replica, or several that run together.
+
+    `stops_s` is when it stopped for the sake of others, infinite if it did not, `reached_s` the
+    time that it has seen.
+    """
+
+    @property
+    def replicas(self) -> Sequence[ReplicaState]:
+        """Who runs."""
+
+    @property
+    def left(self) -> Ints:
+        """Requests that are to come and in none of them."""
+
+    @property
+    def stops_s(self) -> float:
+        """See above."""
+
+    @property
+    def reached_s(self) -> float:
+        """See above."""
+
+    def run_to(self, horizon_s: float) -> None:
+        """Advance to the horizon, or to `stops_s`."""
+
+    def save(self) -> Any:
+        """Enough to undo a run."""
+
+    def restore(self, saved: Any) -> None:
+        """Undo everything since `save`."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Alone:
+    """A group whose requests are all in it."""
+
+    live: LiveGroup
+    replica: ReplicaState
+
+    @property
+    def replicas(self) -> Sequence[ReplicaState]:
+        return (self.replica,)
+
+    @property
+    def left(self) -> Ints:
+        return np.zeros(0, np.int64)
+
+    @property
+    def stops_s(self) -> float:
+        return self.reached_s if self.replica.stopped else np.inf
+
+    @property
+    def reached_s(self) -> float:
+        return float(self.replica.arrays.time_s[CLOCK])
+
+    def run_to(self, horizon_s: float) -> None:
+        self.replica.run_to(min(horizon_s, self.live.stop_s))
+
+    def save(self) -> Any:
+        return self.replica.save()
+
+    def restore(self, saved: Any) -> None:
+        self.replica.restore(saved)
+
+
 def run_replicas(
     groups: list[LiveGroup],
+    undispatched: Mapping[ServiceId, Undispatched],
     remaining: Mapping[ServiceId, int],
     horizon_s: float,
     *,
@@ -26,54 +97,66 @@ def run_replicas(
 ) -> tuple[float, Ints]:
     """Advance to the horizon or the first such moment, whichever is earlier.
 
-    `remaining` counts the unfinished requests of each service, those to come included; `may_stop`
-    says whether replicas may stop before the horizon for requests that others wait for. Returns the
-    time reached and the ids finished by then, in order of their end.
+    `undispatched` has requests that are in no group yet; `horizon_s` is not beyond theirs.
+    `remaining` counts the unfinished requests
+    of each service, those to come included; `may_stop` says whether replicas may stop before the
+    horizon for requests that others wait for. Returns the time reached and the ids finished by
+    then, in order of their end.
     """
-    by_service: dict[ServiceId, list[tuple[LiveGroup, ReplicaState]]] = {}
+    together = {service: coming for service, coming in undispatched.items() if len(coming.left)}
+    by_service = _runners(groups, together)
+    may_stop |= any(len(coming.replicas) < len(coming.groups) for coming in together.values())
+    closing = _closing(by_service, remaining)
+    count = sum(len(runners) for runners in by_service.values())
+    saved: list[tuple[Runner, Any]] = []
+    for service in sorted(by_service, key=lambda s: closing.get(s, np.inf)):
+        for runner in by_service[service]:
+            # Only another replica's stop or another service's drain can cut this one's run short.
+            if closing.keys() - {service} or (may_stop and count > 1):
+                saved.append((runner, runner.save()))
+            runner.run_to(horizon_s)
+            horizon_s = min(horizon_s, runner.stops_s)
+        if service in closing:
+            done = [replica for runner in by_service[service] for replica in runner.replicas]
+            horizon_s = min(horizon_s, _drained_s(done, remaining[service]))
+    for runner, before in saved:
+        if runner.reached_s > horizon_s:
+            runner.restore(before)
+            runner.run_to(horizon_s)
+    every = [runner for runners in by_service.values() for runner in runners]
+    return horizon_s, _collect([replica for runner in every for replica in runner.replicas])
+
+
+def _runners(
+    groups: list[LiveGroup], together: Mapping[ServiceId, Undispatched]
+) -> dict[ServiceId, list[Runner]]:
+    """Who has anything to run, by service."""
+    by_service: dict[ServiceId, list[Runner]] = {s: [coming] for s, coming in together.items()}
     for live in groups:
         if live.replica is not None and live.replica.has_work:
             (service,) = live.group.services
-            by_service.setdefault(service, []).append((live, live.replica))
-    closing = _closing(by_service, remaining)
-    replicas = sum(len(pairs) for pairs in by_service.values())
-    saved = []
-    for service in sorted(by_service, key=lambda s: closing.get(s, np.inf)):
-        for live, replica in by_service[service]:
-            # Only another replica's stop or another service's drain can cut this one's run short.
-            if closing.keys() - {service} or (may_stop and replicas > 1):
-                saved.append((live, replica, replica.save()))
-            replica.run_to(min(horizon_s, live.stop_s))
-            if replica.stopped:
-                horizon_s = min(horizon_s, float(replica.arrays.time_s[CLOCK]))
-        if service in closing:
-            horizon_s = min(
-                horizon_s,
-                _drained_s([replica for _, replica in by_service[service]], remaining[service]),
-            )
-    for live, replica, before in saved:
-        if replica.arrays.time_s[CLOCK] > horizon_s:
-            replica.restore(before)
-            replica.run_to(min(horizon_s, live.stop_s))
-    return horizon_s, _collect([replica for pairs in by_service.values() for _, replica in pairs])
+            if service not in together:
+                by_service.setdefault(service, []).append(_Alone(live, live.replica))
+    return by_service
 
 
 def _closing(
-    by_service: Mapping[ServiceId, list[tuple[LiveGroup, ReplicaState]]],
-    remaining: Mapping[ServiceId, int],
+    by_service: Mapping[ServiceId, list[Runner]], remaining: Mapping[ServiceId, int]
 ) -> dict[ServiceId, float]:
-    """Services with all unfinished requests in replicas, and the tokens that each replica has left.
+    """Services with all unfinished requests here, and the tokens that each replica has left.
 
     Running the one with the least first keeps what must be undone small.
     """
     closing = {}
-    for service, pairs in by_service.items():
-        ids = np.concatenate([replica.open_ids() for _, replica in pairs])
-        arrays = pairs[0][1].requests
+    for service, runners in by_service.items():
+        replicas = [replica for runner in runners for replica in runner.replicas]
+        if not replicas:
+            continue
+        parts = [replica.open_ids() for replica in replicas] + [runner.left for runner in runners]
+        ids, arrays = np.concatenate(parts), replicas[0].requests
         if len(ids) + count_followers(arrays, ids) == remaining[service]:
-            closing[service] = float((arrays.output[ids] - arrays.generated[ids]).sum()) / len(
-                pairs
-            )
+            tokens = (arrays.output[ids] - arrays.generated[ids]).sum()
+            closing[service] = float(tokens) / len(replicas)
     return closing
 
 

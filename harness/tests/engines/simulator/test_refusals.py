@@ -145,3 +145,16 @@ def test_host_memory_that_cannot_be_is_refused(
 ) -> None:
     with pytest.raises(ValueError, match=sentence):
         HostMemory(kv_bytes=kv_bytes, bytes_per_s=bytes_per_s)
+
+
+def test_a_dispatch_of_fewer_than_all() -> None:
+    class Few:
+        reads_load: ClassVar[bool] = True
+
+        def dispatch(
+            self, requests: Sequence[int], service: ServiceId, view: ClusterView
+        ) -> list[GroupId]:
+            return [GroupId("m@0")]
+
+    with pytest.raises(ValueError, match="Few names 1 groups for 2 requests"):
+        serve(workload([9, 9], [3, 3]), dispatch=Few())

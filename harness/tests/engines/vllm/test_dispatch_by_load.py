@@ -1,0 +1,107 @@
+"""Dispatch by load where groups show nothing: what they were given less what they answered."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+
+from baselines.fcfs import Fcfs
+from baselines.least_loaded import LeastLoaded
+from harness.engines.recorder import Recorder
+from harness.engines.simulator.loop import Simulator
+from harness.interface.entities import GroupId
+from harness.interface.events import Arrived
+from harness.interface.load_order import LoadOrder
+from harness.interface.policies import DispatchPolicy, System
+from harness.tests.support.dispatches import LOAD_ORDERS, ByLoad, LooksAtLoad, prompt_tokens
+from harness.tests.support.loads import Load, loads
+from harness.tests.support.serving import Everywhere, UnevenCosts, cluster, rule, workload
+from harness.workloads.workload import Workload
+
+pytest.importorskip("vllm", reason="vLLM is not installed: make setup-vllm")
+pytestmark = pytest.mark.vllm
+
+from harness.engines.vllm.dry import VllmDry  # noqa: E402
+from harness.engines.vllm.run import Run  # noqa: E402
+from harness.tests.support.real_engine import MAX_NUM_SEQS, TOKENS, engine  # noqa: E402
+
+
+def _groups(
+    served_by: Any, load: Workload, dispatch: DispatchPolicy, *groups: tuple[str, tuple[int, ...]]
+) -> tuple[dict[int, GroupId], Recorder]:
+    """The group of every request."""
+    recorder = Recorder(keep_events=True)
+    policy = Fcfs(rule=rule(chunked_prefill=True, max_num_seqs=MAX_NUM_SEQS, tokens=TOKENS))
+    served_by.run(load, System("test", policy, dispatch, Everywhere(*groups)), recorder)
+    arrived = [event for event in recorder.events if isinstance(event, Arrived)]
+    return {int(event.request.id): event.group for event in arrived}, recorder
+
+
+@pytest.mark.parametrize("order", LOAD_ORDERS, ids=["requests", "prompts", "tokens"])
+@given(load=loads(most=20))
+@settings(max_examples=8, deadline=None)
+def test_the_simulators_choices_on_vllms_scheduler(order: LoadOrder, load: Load) -> None:
+    about: dict[str, Any] = {
+        "cluster": cluster(4),
+        "costs": UnevenCosts(load=0.0),
+        "max_num_seqs": MAX_NUM_SEQS,
+        "max_num_batched_tokens": TOKENS,
+    }
+    served = workload(*load, services=2, max_context_tokens=320)
+    groups = (("m0", (0,)), ("m0", (1,)), ("m1", (2,)), ("m1", (3,)))
+    ours, _ = _groups(Simulator(**about), served, ByLoad(order), *groups)
+    theirs, _ = _groups(VllmDry(**about), served, ByLoad(order), *groups)
+    assert ours == theirs
+
+
+def _load(count: int, *, gap_s: float) -> Workload:
+    """Prompts of up to 90 tokens and answers of 20 to 40."""
+    rng = np.random.default_rng(5)
+    prompts, outputs = rng.integers(4, 90, count), rng.integers(20, 40, count)
+    come_s = np.cumsum(rng.exponential(gap_s, count)) if gap_s else np.zeros(count)
+    return workload(prompts.tolist(), outputs.tolist(), come_s.tolist(), max_context_tokens=1024)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("ray", [False, True])
+def test_real_groups_are_dealt_to_by_prompts(ray: bool) -> None:
+    """All come at once: the groups that adding up by hand gives."""
+    load = _load(24, gap_s=0.0)
+    order = LoadOrder(weight=prompt_tokens)
+    groups, recorder = _groups(engine(ray=ray), load, ByLoad(order), ("m", (0,)), ("m", (1,)))
+    sums, by_hand = {"m@0": 0, "m@1": 0}, {}
+    for request, tokens in enumerate(load.prompt_tokens.tolist()):
+        by_hand[request] = min(sums, key=sums.__getitem__)
+        sums[by_hand[request]] += tokens
+    assert groups == by_hand
+    assert recorder.requests["finished_s"].notna().all()
+
+
+@pytest.mark.slow
+def test_real_groups_are_dealt_to_as_they_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every choice is that of the group with the fewest given and not answered."""
+    deliver, given_to = Run._deliver, {GroupId("m@0"): list[int](), GroupId("m@1"): list[int]()}
+    held_then = []
+
+    def watched(self: Run, requests: Sequence[int], groups: Sequence[GroupId]) -> None:
+        for request, group in zip(requests, groups, strict=True):
+            finished_s = self.state.arrays.finished_s
+            held = {name: int(np.isnan(finished_s[ids]).sum()) for name, ids in given_to.items()}
+            assert held[group] == min(held.values())
+            given_to[group].append(request)
+            held_then.append(held[group])
+        deliver(self, requests, groups)
+
+    monkeypatch.setattr(Run, "_deliver", watched)
+    load = _load(24, gap_s=0.02)
+    _groups(engine(), load, LeastLoaded(counts="requests"), ("m", (0,)), ("m", (1,)))
+    assert sorted(request for ids in given_to.values() for request in ids) == list(range(24))
+    assert max(held_then) > 0
+
+
+def test_a_policy_that_looks_for_itself_is_refused() -> None:
+    sentence = "LooksAtLoad reads the load of groups, which real ones do not show; it may return"
+    with pytest.raises(ValueError, match=sentence):
+        _groups(engine(), _load(2, gap_s=0.0), LooksAtLoad(LoadOrder()), ("m", (0,)))
