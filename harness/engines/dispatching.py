@@ -122,6 +122,8 @@ class Dispatching:
         return chosen
 
     def _load(self, order: LoadOrder, requests: Ints) -> int:
+        # Calls of a chain may be there that nobody has dispatched.
+        self._weigh(order, requests)
         load = int(self.weights[requests].sum())
         if order.adds_generated:
             load += int(self.state.arrays.generated[requests].sum())

@@ -20,23 +20,22 @@ def request_frame(workload: Workload, arrays: RequestArrays) -> pd.DataFrame:
 
     A request waits until it starts, runs in iterations (`gpu_s`), is preempted, or pauses, holding
     KV: these seconds add up to its completion time. Of the preemptions, `swaps` sent its KV to host
-    memory; `swapped_bytes` were copied there and back in `swap_s`, hidden behind computing or not.
-    Columns are those of the workload and of the run, not copies: there may be millions of rows.
+    memory; `swapped_bytes` were copied there and back in `swap_s`, hidden or not. Columns are not
+    copied: there may be millions of rows.
     """
-    waiting_s = arrays.started_s - arrays.arrival_s
+    count, waiting_s = len(workload), arrays.started_s - arrays.arrival_s
     paused_s = arrays.finished_s - arrays.arrival_s
     for spent_s in (waiting_s, arrays.gpu_s, arrays.preempted_s):
         paused_s -= spent_s
     # What rounding leaves is no pause.
     np.multiply(paused_s, 0.0, out=paused_s, where=np.abs(paused_s) <= 1e-9)
-    swap = arrays.swap if len(arrays.swap) else np.zeros((len(workload), arrays.swap.shape[1]))
-    names = [str(s.id) for s in workload.services]
+    swap = arrays.swap if len(arrays.swap) else np.zeros((count, arrays.swap.shape[1]))
     return pd.DataFrame(
         {
-            "request": np.arange(len(workload)),
-            "service": _names(names, workload.service, len(workload)),
+            "request": np.arange(count),
+            "service": _names([str(s.id) for s in workload.services], workload.service, count),
             "app": workload.app,
-            "tenant": _names(workload.tenants, workload.tenant, len(workload)),
+            "tenant": _names(workload.tenants, workload.tenant, count),
             "deadline_s": workload.deadline_s,
             "arrival_s": arrays.arrival_s,
             "first_token_s": arrays.first_token_s,

@@ -19,6 +19,11 @@ from harness.workloads.workload import Workload
 Ints = NDArray[np.int64]
 
 
+def _limits(summary: int, evaluation: int | None) -> tuple[int, int]:
+    """Most tokens of a summary's answer and of an evaluation's, the same where none is given."""
+    return summary, summary if evaluation is None else evaluation
+
+
 class ChainSummary:
     """`documents` documents, one application each; all come in at the start.
 
@@ -49,31 +54,26 @@ class ChainSummary:
         starts_s: float,
     ) -> None:
         """Raises ValueError for an unknown model or a count that is not positive."""
-        if evaluation_max_output_tokens is None:
-            evaluation_max_output_tokens = max_output_tokens
+        self._limits = _limits(max_output_tokens, evaluation_max_output_tokens)
         require_positive(
             "workload",
             documents=documents,
             evaluations=evaluations,
             max_output_tokens=max_output_tokens,
-            evaluation_max_output_tokens=evaluation_max_output_tokens,
+            evaluation_max_output_tokens=self._limits[1],
             chunk_tokens=chunk_tokens,
             median_chunks=median_chunks,
             output_scale=output_scale,
         )
         if not chunks_sigma >= 0:
             raise ValueError(f"workload.chunks_sigma is {chunks_sigma}, it cannot be negative")
-        self._documents, self._evaluations = documents, evaluations
-        self._starts_s, self._longest = require_start(starts_s), dict(longest_chunks)
+        self._documents, self._evaluations, self._scale = documents, evaluations, output_scale
+        self._starts_s, self._longest = require_start(starts_s), longest_chunks
         self._facts = (model_facts(summariser), model_facts(evaluator))
-        self._limits = max_output_tokens, evaluation_max_output_tokens
-        self._scale = output_scale
         self._lengths = {name: true_lengths.get(name, name) for name in (summariser, evaluator)}
-        self._chunk_tokens = chunk_tokens
-        self._median, self._sigma = median_chunks, chunks_sigma
+        self._chunk_tokens, self._median, self._sigma = chunk_tokens, median_chunks, chunks_sigma
         self._templates = (summary_template_tokens, evaluation_template_tokens)
-        self.models = (summariser, evaluator)
-        self.files: Mapping[str, str] = {}
+        self.models, self.files = (summariser, evaluator), dict[str, str]()
 
     def chunks(self, seed: int) -> Ints:
         """Chunks of every document."""
