@@ -43,7 +43,7 @@ def end_to_end_printed_s(folder: Path) -> float:
     Between the least and the most of the ensembling they grow with its requests.
     """
     config, inference_s = _config(folder), float(_summary(folder)["inference_s"])
-    least_s, most_s = PRINTED_EXTRA_S[config["name"]][config["system"]["name"]]
+    least_s, most_s = PRINTED_EXTRA_S[folder.parent.name][config["system"]["name"]]
     requests = config["workload"].get("requests", MOST) if least_s < most_s else MOST
     share = (requests - FEWEST) / (MOST - FEWEST)
     return inference_s + least_s + share * (most_s - least_s)

@@ -1,9 +1,11 @@
 """What the figures show of a run, by hand."""
 
+import json
 from pathlib import Path
 
 import pandas as pd
 import pytest
+import yaml
 
 from harness.claims.derived import samullm
 from harness.tests.support.run_folders import write_chain_run
@@ -40,3 +42,24 @@ def test_iterations_that_were_run_ahead_count_one_by_one(tmp_path: Path) -> None
     ).to_parquet(tmp_path / "iterations.parquet")
     assert samullm.running_requests(tmp_path) == (3, 2, 2)
     assert samullm.iterations_s(tmp_path) == pytest.approx(5.0)
+
+
+def _run(folder: Path, system: str, **workload: int) -> Path:
+    folder.mkdir(parents=True)
+    (folder / "config.yaml").write_text(
+        yaml.safe_dump({"system": {"name": system}, "workload": workload})
+    )
+    (folder / "summary.json").write_text(
+        json.dumps({"inference_s": 100.0, "gpu_idle_s": 30.0, "gpu_loading_s": 4.0})
+    )
+    return folder
+
+
+def test_planning_as_printed_and_idle_gpus_by_hand(tmp_path: Path) -> None:
+    """At 5,500 requests half way between the least and the most that section 5.1 prints."""
+    mixed = _run(tmp_path / "mixed" / "a", "min_heuristic")
+    assert samullm.end_to_end_printed_s(mixed) == 305.0
+    assert samullm.idle_or_loading_s(mixed) == 34.0
+    for requests, extra_s in ((1000, 22.0), (5500, 45.5), (10_000, 69.0)):
+        run = _run(tmp_path / "ensembling" / str(requests), "samullm", requests=requests)
+        assert samullm.end_to_end_printed_s(run) == pytest.approx(100.0 + extra_s)
