@@ -13,9 +13,9 @@ range   a quantity over settings, claimed to lie in [lo, hi]: every setting agre
         the smallest with lo and the largest with hi.
 figure  a quantity averaged over settings, claimed to be a figure: the average agrees with it.
 within  figures at stated settings, claimed to lie in [lo, hi]: each of them agrees.
-bound   the largest (or smallest) of all figures, claimed to stay on one side of a figure: it does,
-        or its interval reaches there, the interval being no wider than the figure or the effect
-        that is claimed, and it is found at the setting that the paper names (or not beyond noise
+bound   the largest (or smallest) of all figures, claimed to stay on one side of a figure: its whole
+        interval does, or it does or its interval reaches there and is no wider than the figure or
+        the effect that is claimed, and it is found at the setting that the paper names (or not beyond noise
         elsewhere), if it names one. Where the figure is no change ("better throughout") it must
         itself lie on that side, and the average must stand out.
 trend   a quantity against one setting: Spearman's rank correlation is on the claimed side of 0
@@ -202,7 +202,8 @@ def judge_bound(
     low, high = (-np.inf, bound.high + half) if side == "at_most" else (bound.low - half, np.inf)
     kept, alike = low <= found.value <= high, measured[0].alike
     agreement = Agreement.DIFFERS
-    is_told = _tells(found, bound, alike)
+    bottom, top = found.ends
+    is_told = _tells(found, bound, alike) or (low <= bottom and top <= high)
     if bound.low == alike == bound.high:
         out = all(
             _stands_out(one.mean(), -1 if side == "at_most" else 1, alike) for one in measured
