@@ -15,9 +15,9 @@ figure  a quantity averaged over settings, claimed to be a figure: the average a
 within  figures at stated settings, claimed to lie in [lo, hi]: each of them agrees.
 bound   the largest (or smallest) of all figures, claimed to stay on one side of a figure: its whole
         interval does, or it does or its interval reaches there and is no wider than the figure or
-        the effect that is claimed, and it is found at the setting that the paper names (or not beyond noise
-        elsewhere), if it names one. Where the figure is no change ("better throughout") it must
-        itself lie on that side, and the average must stand out.
+        the effect that is claimed, and it is found at the setting that the paper names (or not
+        beyond noise elsewhere), if it names one. Where the figure is no change ("better
+        throughout") it must itself lie on that side, and the average must stand out.
 trend   a quantity against one setting: Spearman's rank correlation is on the claimed side of 0
         with its whole interval, for every curve, and from one end to the other every curve changes
         by more than 2%.
