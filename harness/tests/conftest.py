@@ -1,4 +1,4 @@
-"""The last words of a run of the tests: what was skipped, and why."""
+"""The order of the tests, and their last words: what was skipped, and why."""
 
 import os
 from collections import Counter
@@ -8,6 +8,11 @@ from typing import Any
 import pytest
 
 ENGINE = "vLLM is not installed"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Those of the real engine first: they take longest, and are not left to one process then."""
+    items.sort(key=lambda item: item.get_closest_marker("vllm") is None)
 
 
 def reasons(reports: list[Any]) -> Counter[str]:
