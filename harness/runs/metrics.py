@@ -147,6 +147,8 @@ def gpu_figures(intervals: pd.DataFrame, *, gpus: int, horizon_s: float) -> dict
 
 def covered_s(intervals: pd.DataFrame, *, horizon_s: float) -> float:
     """Seconds up to the horizon in which any of a GPU's intervals lies, over all GPUs."""
+    if intervals.empty:
+        return 0.0
     codes = pd.factorize(intervals["gpu"])[0]
     start_s, end_s = (
         np.minimum(intervals[name].to_numpy(np.float64), horizon_s) for name in ("start_s", "end_s")
