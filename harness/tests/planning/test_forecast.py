@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from harness.benchmarks.speed import kinds
@@ -86,6 +86,8 @@ def test_a_forecast_is_the_engines_run(
     np.testing.assert_allclose(whole.finished_s, ran["finished_s"], rtol=1e-9)
     np.testing.assert_allclose(whole.first_token_s, ran["first_token_s"], rtol=1e-9)
     until_s = share * float(whole.finished_s.max())
+    # Seconds are added up in other pieces, so that nobody can say who ends within rounding of it.
+    assume(np.abs(whole.finished_s - until_s).min() > 1e-9)
     part = forecaster.forecast(SERVICE, 1, window, ready_s=load_s, until_s=until_s)
     ended = whole.finished_s <= until_s
     np.testing.assert_allclose(part.finished_s[ended], whole.finished_s[ended], rtol=1e-9)
