@@ -22,7 +22,10 @@ MOST_VALUES = 100_000
 
 _TAGS = {f"tag:yaml.org,2002:{it}" for it in ("str", "int", "float", "bool", "null", "seq", "map")}
 _SEXAGESIMAL = re.compile(r"[-+]?[0-9][0-9_]*(:[0-5]?[0-9])+(\.[0-9_]*)?")
-_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+"""What reads plain values: compiled code, where PyYAML has it."""
+DUMPER: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
+"""What writes them."""
 
 
 def read_yaml(path: Path) -> Any:
@@ -31,9 +34,9 @@ def read_yaml(path: Path) -> Any:
     Raises ValueError, one sentence with file and line, where it cannot be read or may not say so.
     """
     text = text_of(path)
-    check_yaml(text, str(path), loader=_LOADER)
+    check_yaml(text, str(path), loader=LOADER)
     try:
-        return yaml.load(text, Loader=_LOADER)
+        return yaml.load(text, Loader=LOADER)
     except (yaml.YAMLError, ValueError) as error:
         raise ValueError(f"{path}: {in_one_line(error)}") from None
 

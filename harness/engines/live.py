@@ -7,7 +7,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.engines.state import SWAP, Floats, Ints, RequestArrays
+from harness.engines.state import SWAP, Floats, Ints, RequestArrays, request_table
 from harness.interface.decisions import Deployment
 from harness.interface.entities import (
     AppId,
@@ -20,7 +20,7 @@ from harness.interface.entities import (
     ServiceId,
 )
 from harness.interface.graph import Edges
-from harness.interface.tables import CallTable, RequestTable, attained_s
+from harness.interface.tables import CallTable, RequestTable
 from harness.interface.views import AppView, GroupView
 from harness.workloads.workload import Workload
 
@@ -56,16 +56,12 @@ class LiveState:
 
     def table(self, ids: Ints) -> RequestTable:
         """The columns that policies may see, for these ids (ascending)."""
-        arrays, workload = self.arrays, self.workload
-        return RequestTable(
-            id=ids,
-            arrival_s=arrays.arrival_s[ids],
-            prompt_tokens=arrays.prompt[ids],
-            generated_tokens=arrays.generated[ids],
-            kv_tokens=arrays.kv[ids],
-            gpu_s=attained_s(arrays.gpu_s[ids]),
-            max_output_tokens=workload.max_output_tokens[ids],
-            deadline_s=workload.deadline_s[ids],
+        return request_table(
+            self.arrays,
+            ids,
+            ids=ids,
+            max_output_tokens=self.workload.max_output_tokens[ids],
+            deadline_s=self.workload.deadline_s[ids],
             predicted_mean_tokens=self.predicted_tokens(ids),
         )
 

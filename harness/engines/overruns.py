@@ -16,11 +16,9 @@ def overruns(
     now_s: float,
 ) -> Iterator[Overran]:
     """Unfinished requests whose context went beyond their promise with the tokens just `made`."""
-    for request in sorted(made.keys() & views.keys()):
-        promise = kv.reservation(request)
-        if promise is None:
-            continue
-        promised = promise.own_tokens + promise.loan_tokens
+    promises = kv.promises
+    for request in sorted(promises.keys() & made.keys() & views.keys()):
+        promised = promises[request].tokens
         context = views[request].context_tokens
         if context - made[request] <= promised < context:
             yield Overran(now_s, request, group, promised)
@@ -31,6 +29,6 @@ def within_promises(views: Iterable[RequestView], most: int) -> int:
     for view in views:
         promise = view.reservation
         if promise is not None:
-            left = promise.own_tokens + promise.loan_tokens + 1 - view.context_tokens
+            left = promise.tokens + 1 - view.context_tokens
             most = min(most, left) if left > 0 else most
     return most

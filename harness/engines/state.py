@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.interface.graph import NOBODY
+from harness.interface.tables import RequestTable, attained_s
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -116,6 +117,29 @@ def new_arrays(prompt: Ints, output: Ints, generated: Ints, arrival_s: Floats) -
         turned_key=np.zeros(0),
         pieces=np.zeros((0, 1, PIECE)),
         swap=np.zeros((0, SWAP)),
+    )
+
+
+def request_table(
+    requests: RequestArrays,
+    rows: Ints,
+    *,
+    ids: Ints,
+    max_output_tokens: Ints,
+    deadline_s: Floats,
+    predicted_mean_tokens: Floats,
+) -> RequestTable:
+    """What policies may see of these rows where they are now, with the rest of it given by row."""
+    return RequestTable(
+        id=ids,
+        arrival_s=requests.arrival_s[rows],
+        prompt_tokens=requests.prompt[rows],
+        generated_tokens=requests.generated[rows],
+        kv_tokens=requests.kv[rows],
+        gpu_s=attained_s(requests.gpu_s[rows]),
+        max_output_tokens=max_output_tokens,
+        deadline_s=deadline_s,
+        predicted_mean_tokens=predicted_mean_tokens,
     )
 
 

@@ -50,6 +50,11 @@ class Reservation:
     loan_tokens: int = 0
     lender: RequestId | None = None
 
+    @property
+    def tokens(self) -> int:
+        """All that is promised."""
+        return self.own_tokens + self.loan_tokens
+
 
 @dataclass(frozen=True, slots=True)
 class Batch:

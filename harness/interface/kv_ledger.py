@@ -32,14 +32,12 @@ class KvLedger:
         if capacity_bytes < 0 or block_tokens < 1:
             raise ValueError(f"no ledger of {capacity_bytes} bytes, {block_tokens} tokens a block")
         self.capacity_bytes = capacity_bytes
-        self.services = services
-        self.block_tokens = block_tokens
+        self.services, self.block_tokens = services, block_tokens
         self._block_bytes = {n: s.kv_bytes_per_token * block_tokens for n, s in services.items()}
         self._free_bytes = capacity_bytes
         self._services: dict[RequestId, ServiceId] = {}
         self._held: dict[RequestId, int] = {}
-        self._loans = Loans()
-        self._orphans = 0
+        self._loans, self._orphans = Loans(), 0
         self.changes = 0  # by which one can tell a ledger from itself earlier
 
     def copy(self) -> "KvLedger":
@@ -145,16 +143,14 @@ class KvLedger:
         `reserve`.
         """
         before, free_bytes = self.reservation(request), self._free_bytes
-        accounts = self._loans.accounts
         lender = request if promise is None or promise.lender is None else promise.lender
-        opens = [name for name in {request, lender} if name not in accounts]
+        opens = [name for name in {request, lender} if name not in self._loans.accounts]
         # An orphaned reservation goes with its last borrower, and could not be brought back.
         of_orphan = before is not None and before.lender is not None and before.lender < 0
         trial = self.copy() if of_orphan else self
         trial.reserve(request, promise)
-        spares = trial._free_bytes >= free_bytes or (
-            trial.free_blocks(self._services[request]) >= spare_blocks
-        )
+        left_blocks = trial.free_blocks(self._services[request])
+        spares = trial._free_bytes >= free_bytes or left_blocks >= spare_blocks
         fits = trial._is_sound and spares
         if fits and of_orphan:
             self._become(trial)
@@ -184,6 +180,11 @@ class KvLedger:
         """What was promised to the request; its lender may have become an orphaned reservation."""
         self._refuse_unknown(request)
         return self._loans.of(request).promise
+
+    @property
+    def promises(self) -> Mapping[RequestId, Reservation]:
+        """What is promised to whom. Costs a look at each who has a promise or a loan."""
+        return self._loans.promises
 
     def borrowers(self, request: RequestId) -> frozenset[RequestId]:
         """Those whose loans lie in the request's space."""
@@ -256,11 +257,10 @@ class KvLedger:
     def _become(self, other: "KvLedger") -> None:
         """Take over the content of a ledger; accounts are shared until one of the two writes."""
         self.changes += 1
-        self._free_bytes = other._free_bytes
+        self._free_bytes, self._orphans = other._free_bytes, other._orphans
         self._services = other._services.copy()
         self._held = other._held.copy()
         self._loans = other._loans.copy()
-        self._orphans = other._orphans
 
     def _open_account(self, name: RequestId) -> None:
         if name not in self._loans.accounts:

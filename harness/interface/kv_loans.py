@@ -49,8 +49,7 @@ class Account:
 
     def promise_it(self, promise: Reservation | None, block_tokens: int) -> None:
         """Set the promise and its whole blocks; the loan's are those beyond the own ones."""
-        own = promise.own_tokens if promise else 0
-        region = own + promise.loan_tokens if promise else 0
+        own, region = (promise.own_tokens, promise.tokens) if promise else (0, 0)
         self.promise = promise
         self.own_blocks = -(-own // block_tokens)
         self.loan_blocks = -(-region // block_tokens) - self.own_blocks
@@ -92,6 +91,11 @@ class Loans:
         twin.overdrawn = self.overdrawn.copy()
         self._unshared = set()
         return twin
+
+    @property
+    def promises(self) -> dict[RequestId, Reservation]:
+        """What is promised to whom."""
+        return {n: a.promise for n, a in self.accounts.items() if a.promise is not None}
 
     def of(self, name: RequestId) -> Account:
         """Its account, to read; an empty one where it has none."""

@@ -13,10 +13,10 @@ from harness.engines.simulator.fast.arrays import ReplicaRule
 from harness.engines.simulator.fast.replica import ReplicaState
 from harness.engines.simulator.fast.rules import order_rule
 from harness.engines.simulator.fast.told_keys import tell_keys
-from harness.engines.state import RequestArrays, new_arrays
+from harness.engines.state import RequestArrays, new_arrays, request_table
 from harness.interface.decisions import PriorityOrder
 from harness.interface.entities import ServiceId
-from harness.interface.tables import Floats, Ints, RequestTable, attained_s
+from harness.interface.tables import Floats, Ints, RequestTable
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,13 +130,10 @@ class GroupForecaster:
 def _known(window: Window, arrays: RequestArrays, rows: Ints) -> RequestTable:
     """What a policy may see of these requests where the group is now."""
     of_all = window.table
-    return RequestTable(
-        id=of_all.id[rows],
-        arrival_s=of_all.arrival_s[rows],
-        prompt_tokens=of_all.prompt_tokens[rows],
-        generated_tokens=arrays.generated[rows],
-        kv_tokens=arrays.kv[rows],
-        gpu_s=attained_s(arrays.gpu_s[rows]),
+    return request_table(
+        arrays,
+        rows,
+        ids=of_all.id[rows],
         max_output_tokens=of_all.max_output_tokens[rows],
         deadline_s=of_all.deadline_s[rows],
         predicted_mean_tokens=of_all.predicted_mean_tokens[rows],

@@ -1,5 +1,6 @@
 """The pages' parts on how near simulated figures come to those of real vLLM."""
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +22,7 @@ MARKS = {Word.AGREES: "", Word.DIFFERS: " **differs**", Word.INCONCLUSIVE: " ?"}
 def fidelity_vllm_part(root: Path) -> str:
     """Pooled bias by policy, then error and noise of every figure by model, policy and load."""
     tables = []
-    for path in sorted((root / "results" / "fidelity_vllm").glob("*.json")):
-        content = read_json(path)
+    for content in _measured(root):
         machine, lines = content["machine"], pd.DataFrame(content["rows"])
         rows = [
             (*key, *(_with_noise(part[part["figure"] == name]) for name in FIGURES))
@@ -42,8 +42,7 @@ def fidelity_vllm_part(root: Path) -> str:
 def fidelity_headline_part(root: Path) -> str:
     """A sentence per machine: how far simulated figures are from measured ones, and which way."""
     sentences = []
-    for path in sorted((root / "results" / "fidelity_vllm").glob("*.json")):
-        content = read_json(path)
+    for content in _measured(root):
         rows = content["rows"]
         biases = ", ".join(
             f"{FIGURES[name]} {bias_text(pooled_bias(rows, name))}"
@@ -54,6 +53,11 @@ def fidelity_headline_part(root: Path) -> str:
             f"bias pooled over settings, with its 95% interval: {biases}; {counts_text(rows)}."
         )
     return "\n".join(sentences)
+
+
+def _measured(root: Path) -> Iterator[Any]:
+    """What was measured, by machine."""
+    return map(read_json, sorted((root / "results" / "fidelity_vllm").glob("*.json")))
 
 
 def _biases(rows: list[dict[str, Any]]) -> str:

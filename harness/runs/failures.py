@@ -18,11 +18,10 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-import yaml
 
 from harness.runs.cells import Cell, Computed, compute
 from harness.runs.matrix import Place
-from harness.runs.record import RecordError, as_plain, run_id
+from harness.runs.record import RecordError, as_plain, as_yaml, run_id
 from harness.runs.table import FAILED, SYSTEM
 
 FOLDER = ".failed"
@@ -98,8 +97,7 @@ def record(folder: Path, failed: FailedCell) -> None:
     try:
         place.parent.mkdir(parents=True, exist_ok=True)
         written = Path(tempfile.mkdtemp(prefix=f".{failed.run}-", dir=place.parent))
-        config = yaml.safe_dump(as_plain(failed.config), sort_keys=False)
-        (written / "config.yaml").write_text(config)
+        (written / "config.yaml").write_text(as_yaml(failed.config))
         (written / "error.json").write_text(json.dumps(said, indent=2) + "\n")
         (written / "log.txt").write_text(failed.failure.log)
         shutil.rmtree(place, ignore_errors=True)

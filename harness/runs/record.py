@@ -11,6 +11,7 @@ import json
 import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -18,9 +19,7 @@ import yaml
 
 from harness.runs.leftovers import being_written
 from harness.runs.manifest import MANIFEST, damage_of, set_aside, sync, write_manifest
-
-DUMPER = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
-"""The same text from compiled code, where PyYAML has it."""
+from harness.yaml_files import DUMPER, LOADER
 
 NEEDED = (
     "config.yaml",
@@ -30,9 +29,6 @@ NEEDED = (
     "summary.json",
     MANIFEST,
 )
-
-
-_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 class RecordError(ValueError):
@@ -91,8 +87,7 @@ def write_run(
     tables = {"requests": requests, "gpu": gpu, "iterations": iterations}
     try:
         with being_written(folder) as temporary:
-            written = yaml.dump(as_plain(config), Dumper=DUMPER, sort_keys=False)
-            (temporary / "config.yaml").write_text(written)
+            (temporary / "config.yaml").write_text(as_yaml(config))
             for name, table in tables.items():
                 if table is not None:
                     table.to_parquet(temporary / f"{name}.parquet", index=False)
@@ -166,14 +161,29 @@ def of_newest_program(summaries: pd.DataFrame) -> pd.DataFrame:
     return rows
 
 
+def as_yaml(config: Mapping[str, object]) -> str:
+    """A configuration as the text of a run's config.yaml."""
+    text: str = yaml.dump(as_plain(config), Dumper=DUMPER, sort_keys=False)
+    return text
+
+
+def config_of(folder: Path) -> Any:
+    """What a run's config.yaml holds. Raises OSError and YAMLError."""
+    return yaml.load((folder / "config.yaml").read_bytes(), Loader=LOADER)
+
+
+def summary_of(folder: Path) -> Any:
+    """What a run's summary.json holds. Raises OSError and ValueError."""
+    return json.loads((folder / "summary.json").read_bytes())
+
+
 def _row(folder: Path) -> dict[str, object] | str:
     """A run's row, or what is wrong with its folder."""
     if damage := damage_of(folder):
         return damage
     try:
-        config = yaml.load((folder / "config.yaml").read_bytes(), Loader=_LOADER)
+        config, summary = config_of(folder), summary_of(folder)
         provenance = json.loads((folder / "provenance.json").read_bytes())
-        summary = json.loads((folder / "summary.json").read_bytes())
     except (OSError, ValueError, yaml.YAMLError) as error:
         return f"cannot be read: {error}"
     if not all(isinstance(part, dict) and part for part in (config, provenance, summary)):

@@ -3,14 +3,13 @@
 Paper      Fang et al., arXiv 2503.16893, figures 3, 7 to 13 and 15
 """
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
-import yaml
+
+from harness.runs.record import config_of, summary_of
 
 ENSEMBLED_S = 750.0  # section 5.4: about when every plan of figure 13 has ended the ensembling
 MEASURED_S = 92.0  # section 2, 1000 ShareGPT requests on one A100
@@ -42,7 +41,7 @@ def end_to_end_printed_s(folder: Path) -> float:
 
     Between the least and the most of the ensembling they grow with its requests.
     """
-    config, inference_s = _config(folder), float(_summary(folder)["inference_s"])
+    config, inference_s = config_of(folder), float(summary_of(folder)["inference_s"])
     least_s, most_s = PRINTED_EXTRA_S[folder.parent.name][config["system"]["name"]]
     requests = config["workload"].get("requests", MOST) if least_s < most_s else MOST
     share = (requests - FEWEST) / (MOST - FEWEST)
@@ -51,16 +50,8 @@ def end_to_end_printed_s(folder: Path) -> float:
 
 def idle_or_loading_s(folder: Path) -> float:
     """Section 5.3: seconds in which GPUs compute nothing, those in which they load included."""
-    summary = _summary(folder)
+    summary = summary_of(folder)
     return float(summary["gpu_idle_s"]) + float(summary["gpu_loading_s"])
-
-
-def _config(folder: Path) -> Any:
-    return yaml.safe_load((folder / "config.yaml").read_text(encoding="utf-8"))
-
-
-def _summary(folder: Path) -> Any:
-    return json.loads((folder / "summary.json").read_text(encoding="utf-8"))
 
 
 def services_at_once(folder: Path) -> float:

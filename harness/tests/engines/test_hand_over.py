@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.tests.support.applications import applications, linked, linked_pairs
+from harness.tests.support.applications import applications, arrives_s, linked
 from harness.tests.support.serving import serve, workload
 from harness.workloads.workload import Workload
 
@@ -23,11 +23,7 @@ def test_a_chain_is_longer_by_every_hand_over() -> None:
 @settings(deadline=None, max_examples=60)
 def test_calls_come_so_long_after_their_last_answer(load: Workload, after_s: float) -> None:
     frame = serve(load, gpus=3, hand_over_s=after_s).requests
-    last_s = np.full(len(load), -np.inf)
-    for parent, child in linked_pairs(load):
-        last_s[child] = max(last_s[child], frame["finished_s"][parent])
-    waits = np.isfinite(last_s)
-    assert frame["arrival_s"][waits].to_numpy() == pytest.approx(last_s[waits] + after_s)
+    assert frame["arrival_s"].to_numpy() == pytest.approx(arrives_s(load, frame, after_s))
     assert (frame["first_token_s"] > frame["arrival_s"]).all()
     stepped = serve(load, gpus=3, hand_over_s=after_s, fast_forward=False).requests
     pd.testing.assert_frame_equal(frame, stepped, rtol=1e-9)

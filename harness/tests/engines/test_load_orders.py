@@ -29,7 +29,7 @@ from harness.tests.support.dispatches import (
     assert_same_groups,
     prompt_tokens,
 )
-from harness.tests.support.loads import Load, loads
+from harness.tests.support.loads import Load, loads, waits_s
 from harness.tests.support.policies import RULES, Restless, SteadyFcfs, some_load
 from harness.tests.support.predictors import Guess
 from harness.tests.support.serving import (
@@ -158,7 +158,7 @@ def test_the_same_where_calls_wait_for_calls(load: Workload, order: LoadOrder) -
     load=loads(),
     order=st.sampled_from(LOAD_ORDERS),
     seed=st.integers(0, 999),
-    waits_s=st.lists(st.sampled_from([0.0113, 0.2719, 1.6449]), max_size=4),
+    waits_s=waits_s(4),
 )
 @settings(max_examples=10, deadline=None)
 def test_the_same_where_groups_come_and_go(

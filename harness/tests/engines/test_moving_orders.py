@@ -30,7 +30,7 @@ from harness.interface.decisions import (
 from harness.interface.moving import MovingKey
 from harness.interface.tables import Floats, RequestTable
 from harness.interface.views import GroupView
-from harness.tests.support.loads import Load, assert_same_times, loads
+from harness.tests.support.loads import Load, assert_same_times, loads, waits_s
 from harness.tests.support.policies import RULES, Restless
 from harness.tests.support.predictors import Guess
 from harness.tests.support.serving import (
@@ -171,7 +171,7 @@ STATIC = StaticBatching(max_num_seqs=3, max_wait_s=0.05, refills=True, pads_prom
 @given(
     load=loads(most=16),
     seed=st.integers(0, 999),
-    waits_s=st.lists(st.sampled_from([0.0113, 0.2719, 1.6449]), max_size=4),
+    waits_s=waits_s(4),
 )
 @settings(max_examples=15, deadline=None)
 def test_same_times_when_groups_come_and_go(

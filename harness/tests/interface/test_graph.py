@@ -17,7 +17,8 @@ from harness.interface.events import Arrived, Event
 from harness.interface.graph import Edges, Graph
 from harness.interface.policies import Capability, SchedulingPolicy
 from harness.interface.views import GroupView
-from harness.tests.support.applications import applications, linked, linked_pairs
+from harness.tests.support.applications import applications, arrives_s, linked, linked_pairs
+from harness.tests.support.loads import waits_s
 from harness.tests.support.policies import RULES, Restless, SteadyFcfs
 from harness.tests.support.serving import (
     Everywhere,
@@ -132,12 +133,9 @@ def _check(frame: pd.DataFrame, load: Workload) -> None:
     """Everybody is answered in full, and arrives when the last of its inputs is there."""
     assert frame["finished_s"].notna().all()
     np.testing.assert_array_equal(frame["output_tokens"], load.output_tokens)
-    arrives_s = load.arrival_s.copy()
-    for parent, child in linked_pairs(load):
-        arrives_s[child] = max(arrives_s[child], frame["finished_s"][parent])
-    waits = Graph(load.edges, load.service).waits > 0
-    np.testing.assert_array_equal(frame["arrival_s"], arrives_s)
-    assert (frame["started_s"][waits] >= arrives_s[waits]).all()
+    due_s, waits = arrives_s(load, frame), Graph(load.edges, load.service).waits > 0
+    np.testing.assert_array_equal(frame["arrival_s"], due_s)
+    assert (frame["started_s"][waits] >= due_s[waits]).all()
 
 
 @pytest.mark.parametrize("batch_rule", [RULES[0], RULES[1], RULES[3]])
@@ -146,7 +144,7 @@ def _check(frame: pd.DataFrame, load: Workload) -> None:
     load=applications(),
     blocks=st.sampled_from([12, 40]),
     seed=st.integers(0, 99),
-    waits_s=st.lists(st.sampled_from([0.0113, 0.2719, 1.6449]), max_size=3),
+    waits_s=waits_s(3),
 )
 @settings(max_examples=12, deadline=None)
 def test_same_times_with_and_without(

@@ -3,13 +3,14 @@
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 from hypothesis import strategies as st
 
 from harness.interface.graph import Edges
 from harness.tests.support.serving import (
     workload,
 )
-from harness.workloads.workload import Workload
+from harness.workloads.workload import Floats, Workload
 
 
 def linked(load: Workload, pairs: list[tuple[int, int]], *, carries: bool = True) -> Workload:
@@ -28,6 +29,14 @@ def linked(load: Workload, pairs: list[tuple[int, int]], *, carries: bool = True
 def linked_pairs(load: Workload) -> list[tuple[int, int]]:
     """(parent, child) of every edge."""
     return list(zip(load.edges.parent.tolist(), load.edges.child.tolist(), strict=True))
+
+
+def arrives_s(load: Workload, frame: pd.DataFrame, after_s: float = 0.0) -> Floats:
+    """When every call comes: with its application, or so long after the last that it waits for."""
+    due_s: Floats = load.arrival_s.copy()
+    for parent, child in linked_pairs(load):
+        due_s[child] = max(due_s[child], frame["finished_s"][parent] + after_s)
+    return due_s
 
 
 @st.composite

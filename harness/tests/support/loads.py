@@ -24,6 +24,11 @@ def loads(draw: st.DrawFn, most: int = 30, longest: int = 70) -> Load:
     return prompts, outputs, np.cumsum(gaps).tolist()
 
 
+def waits_s(most: int) -> st.SearchStrategy[list[float]]:
+    """Times between up to `most` redeployments."""
+    return st.lists(st.sampled_from([0.0113, 0.2719, 1.6449]), max_size=most)
+
+
 def assert_same_times(serve_it: Callable[[bool], Recorder]) -> Recorder:
     """Fast-forward on and off: the same counts, and times to 1e-9. Returns the former."""
     fast = serve_it(True)

@@ -39,14 +39,14 @@ def order_rule(
             max_tokens=max_tokens,
             decide_s=decide_s,
         )
-    rule = replica_rule(
+    return replica_rule(
         order.rule,
         capacity_blocks=capacity_blocks,
         block_tokens=block_tokens,
         log=log,
         displaces=order.displaces,
+        reserves=order.reserve_tokens is not None,
     )
-    return rule._replace(reserves=order.reserve_tokens is not None)
 
 
 def replica_rule(
@@ -56,6 +56,7 @@ def replica_rule(
     block_tokens: int,
     log: bool,
     displaces: Displaced | None = None,
+    reserves: bool = False,
 ) -> ReplicaRule:
     """The rule in numbers; whether keys move is told later.
 
@@ -73,6 +74,7 @@ def replica_rule(
         block_tokens=block_tokens,
         log_on=log,
         displaces=_DISPLACES[displaces],
+        reserves=reserves,
     )
 
 

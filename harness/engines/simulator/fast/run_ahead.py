@@ -98,10 +98,9 @@ def run_replicas(
     """Advance to the horizon or the first such moment, whichever is earlier.
 
     `undispatched` has requests that are in no group yet; `horizon_s` is not beyond theirs.
-    `remaining` counts the unfinished requests
-    of each service, those to come included; `may_stop` says whether replicas may stop before the
-    horizon for requests that others wait for. Returns the time reached and the ids finished by
-    then, in order of their end.
+    `remaining` counts the unfinished requests of each service, those to come included; `may_stop`
+    says whether replicas may stop before the horizon for requests that others wait for. Returns the
+    time reached and the ids finished by then, in order of their end.
     """
     together = {service: coming for service, coming in undispatched.items() if len(coming.left)}
     by_service = _runners(groups, together)
