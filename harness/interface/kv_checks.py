@@ -20,13 +20,14 @@ def wrong_swaps(
     if Capability.SWAP not in supports:
         yield from _not_supported(decision)
         return
-    if order is not None and order.displaces is not Displaced.SWAP:
-        there = sum(request.swapped_tokens > 0 for request in view.requests.values())
-        if there:
-            yield f"a priority order that does not swap, with the KV of {there} in host memory"
     if swaps(decision):
         yield from _wrong_out(decision, view)
         yield from _wrong_in(decision, view)
+    if not view.used_host_bytes:
+        return
+    if order is not None and order.displaces is not Displaced.SWAP:
+        there = sum(request.swapped_tokens > 0 for request in view.requests.values())
+        yield f"a priority order that does not swap, with the KV of {there} in host memory"
     for batch in decision.launch:
         for name in sorted(batch.tokens.keys() - decision.swap_in):
             if name in view.requests and view.requests[name].swapped_tokens > 0:

@@ -90,6 +90,10 @@ class GroupView(Protocol):
         """Room for the KV of preempted requests in host memory; none where nothing is swapped."""
 
     @property
+    def used_host_bytes(self) -> int:
+        """KV of its requests that is there."""
+
+    @property
     def max_num_seqs(self) -> int:
         """Requests that may run at the same time."""
 

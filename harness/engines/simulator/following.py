@@ -87,9 +87,10 @@ class Following:
     def _in_numbers(
         self, priority_order: PriorityOrder, live: LiveGroup, service: ServiceId
     ) -> ReplicaRule:
-        rule, costs = priority_order.rule, self.deciding.costs
+        rule, costs, sets_aside = priority_order.rule, self.deciding.costs, False
         if isinstance(rule, ContinuousBatching):
             self._refuse(rule)
+            sets_aside = priority_order.reserve_tokens is not None
         in_numbers = order_rule(
             priority_order,
             capacity_blocks=costs.kv_blocks(service, live.group.tensor_parallel),
@@ -98,7 +99,7 @@ class Following:
             max_tokens=self.factory.engine.max_num_batched_tokens,
             decide_s=self.deciding.before_s(0.0, whole=True),
         )
-        in_numbers = in_numbers._replace(tells=in_numbers.reserves and self.tells)
+        in_numbers = in_numbers._replace(tells=sets_aside and self.tells)
         if priority_order.displaces is not Displaced.SWAP:
             return in_numbers
         return swapping(in_numbers, live.host, live.kv.services[service].kv_bytes_per_token)

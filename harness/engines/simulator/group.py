@@ -116,11 +116,14 @@ class LiveGroup:
         return 0.0 if self.in_flight else 1.0
 
     @property
+    def used_host_bytes(self) -> int:
+        """KV in host memory; a replica keeps its own account."""
+        return self.host.used_bytes if self.replica is None else self.replica.host_bytes
+
+    @property
     def free_host_bytes(self) -> int:
-        """Room for KV in host memory; a replica keeps its own account."""
-        if self.replica is not None:
-            return self.host.capacity_bytes - self.replica.host_bytes
-        return self.host.free_bytes
+        """Room for KV in host memory."""
+        return self.host.capacity_bytes - self.used_host_bytes
 
     @property
     def requests(self) -> Mapping[RequestId, RequestView]:

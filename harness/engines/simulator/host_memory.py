@@ -46,11 +46,6 @@ class GroupHost:
     used_bytes: int = 0
     idle_s: float = 0.0
 
-    @property
-    def free_bytes(self) -> int:
-        """Room that is left."""
-        return self.capacity_bytes - self.used_bytes
-
     def copy(self, now_s: float, count_bytes: int) -> float:
         """Copy so many bytes after what is being copied already; returns the seconds they take."""
         seconds = count_bytes / self.bytes_per_s

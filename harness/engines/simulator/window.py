@@ -51,6 +51,11 @@ class GroupWindow:
         return self._live.free_host_bytes
 
     @property
+    def used_host_bytes(self) -> int:
+        """KV in host memory."""
+        return self._live.used_host_bytes
+
+    @property
     def max_num_seqs(self) -> int:
         """Requests that may run at the same time."""
         return self._live.max_num_seqs

@@ -94,7 +94,7 @@ class ServedGroup:
         self.now_s = 0.0
         self.in_flight: tuple[Batch, ...] = ()
         self.free_share = 1.0
-        self.free_host_bytes = 0  # preempted KV is dropped
+        self.free_host_bytes = self.used_host_bytes = 0  # preempted KV is dropped
         self._tell = tell
         self._members: dict[RequestId, ServedRequest] = {}
         self._order: tuple[PriorityOrder, list[RequestView]] | None = None

@@ -83,6 +83,14 @@ class FakeGroup:
     free_host_bytes: int = 1_000_000_000
 
     @property
+    def used_host_bytes(self) -> int:
+        """What its requests say."""
+        return sum(
+            row.swapped_tokens * self.kv.services[row.facts.service].kv_bytes_per_token
+            for row in self.requests.values()
+        )
+
+    @property
     def table(self) -> RequestTable:
         """The requests as columns, ascending by id."""
         rows = [self.requests[name] for name in sorted(self.requests)]

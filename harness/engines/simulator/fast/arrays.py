@@ -94,7 +94,8 @@ class ReplicaRule(NamedTuple):
 
     `log_on` asks for a row per run of batches. `until` tells static batches (FIRST, ALL) from
     continuous batching (0). `moves` says with what keys move, `asks` whether their last pieces end,
-    `reserves` whether KV is set aside at admission, `tells` whether somebody learns of overruns.
+    `renews` whether more is wanted for a holder than is set aside for it, `tells` whether somebody
+    learns of overruns.
     Host memory takes the KV of `host_tokens`, each of `token_bytes` and `swap_token_s` to copy.
     """
 
@@ -110,7 +111,7 @@ class ReplicaRule(NamedTuple):
     displaces: int = 0
     moves: int = 0
     asks: bool = False
-    reserves: bool = False
+    renews: bool = False
     tells: bool = False
     until: int = 0
     max_wait_s: float = 0.0

@@ -5,6 +5,7 @@ from harness.costs.iteration import IterationTable, decode_iterations_within, de
 from harness.engines.simulator.fast.arrays import (
     CLOCK,
     CONTEXT,
+    COVERED,
     DECODED,
     DECODES,
     DECODING,
@@ -44,6 +45,24 @@ def begin_decodes(table: IterationTable, replica: ReplicaArrays, rule: ReplicaRu
 
 
 @inlined
+def _equal_steps(
+    table: IterationTable, requests: RequestArrays, replica: ReplicaArrays, rule: ReplicaRule
+) -> int:
+    """Decode iterations until a finish, an end of the KV, or a key that may pass another."""
+    counts = replica.counts
+    most = requests.ends[replica.heap[0]] - counts[STEPS]
+    # Asked for here: a call costs as much as a short run, and few orders need any of them.
+    if counts[COVERED] > 0:
+        most = steps_covered(requests, replica, most)
+    if rule.renews or rule.tells:
+        most = steps_within(requests, replica, rule, most)
+    if rule.moves:
+        most = steps_in_order(table, requests, replica, rule, most)
+    # After a preemption the waiting ones are looked at again one iteration later.
+    return 1 if counts[PREEMPTED] else iterations_that_fit(replica, rule, most)
+
+
+@inlined
 def run_decodes(
     table: IterationTable,
     requests: RequestArrays,
@@ -59,11 +78,7 @@ def run_decodes(
     """
     counts = replica.counts
     batch, context, longest = counts[DECODING], counts[CONTEXT], counts[LONGEST] + counts[STEPS]
-    most = requests.ends[replica.heap[0]] - counts[STEPS]
-    most = steps_within(requests, replica, rule, steps_covered(requests, replica, most))
-    most = steps_in_order(table, requests, replica, rule, most)
-    # After a preemption the waiting ones are looked at again one iteration later.
-    iterations = 1 if counts[PREEMPTED] else iterations_that_fit(replica, rule, most)
+    iterations = _equal_steps(table, requests, replica, rule)
     duration_s = decode_run_seconds(table, batch, context, longest, iterations)
     clock_s = replica.time_s[CLOCK]
     if clock_s + duration_s > sees_s:
@@ -113,7 +128,9 @@ def step_decodes(
     counts = replica.counts
     take_blocks(replica, rule, iterations)
     counts[STEPS] += iterations
-    uncover(requests, replica, rule)
-    note_overruns(requests, replica, rule)
+    if counts[COVERED] > 0:
+        uncover(requests, replica, rule)
+    if rule.tells:
+        note_overruns(requests, replica, rule)
     counts[CONTEXT] += iterations * counts[DECODING]
     replica.time_s[DECODED] += duration_s

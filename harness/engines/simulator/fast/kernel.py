@@ -238,17 +238,17 @@ def _begin(
     pull_all(requests, replica)
     if rule.until:
         return _begin_static(table, requests, replica, rule, horizon_s)
-    if must_ask(requests, replica, rule):
+    if rule.asks and must_ask(requests, replica, rule):
         return ASKED
-    renew_promises(requests, replica, rule)
+    if rule.renews:
+        renew_promises(requests, replica, rule)
     if _begin_continuous(table, requests, replica, rule):
         return HORIZON
     arrival_s = next_arrival_s(requests, replica)
     if counts[DECODING] > 0 and replica.time_s[SWAPPING] > 0.0:
         begin_decodes(table, replica, rule)
     elif counts[DECODING] > 0:
-        # With every slot taken what comes changes nothing before the next finish, unless it may
-        # displace somebody.
+        # With every slot taken who comes changes nothing before a finish, unless by displacing.
         sees_s = np.inf
         if rule.displaces or counts[DECODING] < rule.max_requests:
             sees_s = min(arrival_s, next_turn_s(requests, replica))

@@ -74,9 +74,7 @@ def move_keys(requests: RequestArrays, replica: ReplicaArrays, rule: ReplicaRule
 
 @compiled
 def must_ask(requests: RequestArrays, replica: ReplicaArrays, rule: ReplicaRule) -> bool:
-    """Whether the last piece of a running request's key has ended."""
-    if not rule.asks:
-        return False
+    """Whether the last piece of a running request's key has ended, where such pieces end."""
     decoding, last = replica.counts[DECODING], requests.pieces.shape[1] - 1
     for i in range(decoding + replica.counts[PARTIAL]):
         decodes = i < decoding
@@ -97,10 +95,8 @@ def steps_in_order(
 ) -> int:
     """Decode steps, at most `most`, until a key may pass that of the first who waits.
 
-    Only then can somebody be displaced. Keys must be up to date.
+    Only then can somebody be displaced. Keys move, and must be up to date.
     """
-    if not rule.moves:
-        return most
     counts = replica.counts
     watch = rule.displaces != 0 and counts[WAITING] > 0
     last, least = requests.pieces.shape[1] - 1, np.inf

@@ -66,8 +66,6 @@ def end_growth(
 def uncover(requests: RequestArrays, replica: ReplicaArrays, rule: ReplicaRule) -> None:
     """Decode steps have passed: who has used up what was set aside grows block by block."""
     counts = replica.counts
-    if counts[COVERED] == 0:
-        return
     for i in range(counts[DECODING]):
         if requests.grows[replica.decoding[i]] == counts[STEPS]:
             # What is set aside is whole blocks, so the next token needs a new one.
@@ -80,11 +78,10 @@ def uncover(requests: RequestArrays, replica: ReplicaArrays, rule: ReplicaRule) 
 def steps_covered(requests: RequestArrays, replica: ReplicaArrays, most: int) -> int:
     """Decode steps, at most `most`, until somebody has used up what was set aside for it."""
     counts = replica.counts
-    if counts[COVERED] > 0:
-        for i in range(counts[DECODING]):
-            left = requests.grows[replica.decoding[i]] - counts[STEPS]
-            if left > 0:
-                most = min(most, left)
+    for i in range(counts[DECODING]):
+        left = requests.grows[replica.decoding[i]] - counts[STEPS]
+        if left > 0:
+            most = min(most, left)
     return most
 
 

@@ -34,8 +34,6 @@ def note_overrun(
 @compiled
 def note_overruns(requests: RequestArrays, replica: ReplicaArrays, rule: ReplicaRule) -> None:
     """All decoding ones have produced a token; those that are answered with it do not count."""
-    if not rule.tells:
-        return
     for i in range(replica.counts[DECODING]):
         request = replica.decoding[i]
         if requests.ends[request] > replica.counts[STEPS]:
@@ -56,8 +54,6 @@ def steps_within(
     requests: RequestArrays, replica: ReplicaArrays, rule: ReplicaRule, most: int
 ) -> int:
     """Decode steps, at most `most`, until an overrun that somebody learns of or more is due for."""
-    if not rule.reserves:
-        return most
     for i in range(replica.counts[DECODING]):
         request = replica.decoding[i]
         aside = requests.reserved[request]
@@ -80,8 +76,6 @@ def _is_due(requests: RequestArrays, replica: ReplicaArrays, request: int, decod
 @compiled
 def renew_promises(requests: RequestArrays, replica: ReplicaArrays, rule: ReplicaRule) -> None:
     """Set more aside for those it is due for, in order, where there is room."""
-    if not rule.reserves:
-        return
     move_keys(requests, replica, rule)
     counts, last = replica.counts, -1
     waiting = counts[WAITING] if counts[PAUSED] > 0 else 0

@@ -45,7 +45,6 @@ def order_rule(
         block_tokens=block_tokens,
         log=log,
         displaces=order.displaces,
-        reserves=order.reserve_tokens is not None,
     )
 
 
@@ -56,9 +55,8 @@ def replica_rule(
     block_tokens: int,
     log: bool,
     displaces: Displaced | None = None,
-    reserves: bool = False,
 ) -> ReplicaRule:
-    """The rule in numbers; whether keys move is told later.
+    """The rule in numbers; whether keys move and allocations grow is told later.
 
     Raises ValueError where costs are not known.
     """
@@ -74,7 +72,6 @@ def replica_rule(
         block_tokens=block_tokens,
         log_on=log,
         displaces=_DISPLACES[displaces],
-        reserves=reserves,
     )
 
 

@@ -38,6 +38,8 @@ def tell_keys(
         free = (table.kv_tokens == 0) & ~np.isin(rows, replica.begun_ids())
         arrays.wanted[rows] = order.reserved_tokens(table)
         arrays.reserved[rows[free]] = arrays.wanted[rows[free]]
+        if (arrays.wanted[rows] > arrays.reserved[rows]).any():
+            replica.rule = replica.rule._replace(renews=True)
 
 
 def _set_pieces(replica: ReplicaState, rows: Ints, key: MovingKey, room: dict[int, Floats]) -> None:

@@ -169,10 +169,12 @@ class Undispatched:
                 turns_s, turned_key = replica.requests.turns_s, replica.requests.turned_key
                 one = one._replace(turns_s=turns_s, turned_key=turned_key)
         moves = max(replica.rule.moves for replica in replicas)
-        asks = any(replica.rule.asks for replica in replicas)
+        asks, renews = (
+            any(getattr(replica.rule, name) for replica in replicas) for name in ("asks", "renews")
+        )
         for replica in replicas:
             replica.requests = one
-            replica.rule = replica.rule._replace(moves=moves, asks=asks)
+            replica.rule = replica.rule._replace(moves=moves, asks=asks, renews=renews)
 
     def save(self) -> Saved:
         """Enough to undo a run."""
