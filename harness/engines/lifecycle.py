@@ -149,6 +149,10 @@ class Lifecycle:
                     come.append(call)
         return come
 
+    def belongs(self, call: int, group: GroupId) -> None:
+        """A call of a chain goes to this group when it comes, while that is one of its service."""
+        self._following[call] = group
+
     def give_up(self, requests: Iterable[int]) -> None:
         """These will never be answered, nor the calls that wait for them; none counts any more."""
         found: set[int] = set()
@@ -166,4 +170,4 @@ class Lifecycle:
         group = self._home.pop(request)
         self._home[follower] = group
         if not is_there:
-            self._following[follower] = group
+            self.belongs(follower, group)

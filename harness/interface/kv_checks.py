@@ -72,6 +72,10 @@ def _wrong_in(decision: Decision, view: GroupView) -> Iterator[str]:
 
 def wrong_kv(decision: Decision, view: GroupView) -> Iterator[str]:
     """Apply the decision to a copy of the ledger; what is wrong in itself is told elsewhere."""
+    if not (decision.preempt or decision.swap_in or decision.reserve or decision.launch):
+        # An order alone: its engine need not make views of the requests that it may never show.
+        yield from view.kv.shortages()
+        return
     kv, requests = view.kv.copy(), view.requests
     for name in filter(requests.__contains__, decision.preempt):
         kv.free(name)

@@ -52,13 +52,13 @@ class Arrivals:
 
     @property
     def come_unheard(self) -> bool:
-        """Whether calls come with the answers that they waited for, and nobody learns of it.
+        """Whether nobody learns of it when a call comes that waited for answers.
 
         Nor is any of them yet to be predicted.
         """
         predictor = self.lifecycle.system.predictor
         is_known = predictor is None or predictor.foresees
-        return is_known and not self.are_heard and not self.hand_over_s
+        return is_known and not self.are_heard
 
     def release(self, answered: Ints) -> None:
         """Calls that waited for these alone come, at once or when the answers are handed over."""

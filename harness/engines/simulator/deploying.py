@@ -210,7 +210,7 @@ class Deployer:
         for request in list(live.members):
             live.let_go(request)
             taken.append(request)
-        self._hold_back(taken)
+        self._hold_back(taken, live)
 
     def _withdraw_waiting(self, live: LiveGroup, services: Container[ServiceId]) -> None:
         """Take the requests of some services out of a group, where they hold no KV."""
@@ -226,11 +226,17 @@ class Deployer:
             if waits and view.facts.service in services:
                 live.let_go(request)
                 taken.append(request)
-        self._hold_back(taken)
+        self._hold_back(taken, live)
 
-    def _hold_back(self, requests: Iterable[int]) -> None:
+    def _hold_back(self, requests: Iterable[int], live: LiveGroup) -> None:
+        """Requests have left a group; an answer is still on its way to some of a replica's."""
+        arrival_s = self.state.arrays.arrival_s
         for request in requests:
-            self.lifecycle.hold_back(self.state.workload.service_of(request), [request])
+            if arrival_s[request] > self.state.now_s:
+                self.lifecycle.belongs(request, live.group.id)
+                self.timeline.add(float(arrival_s[request]), Kind.ARRIVAL, [request])
+            else:
+                self.lifecycle.hold_back(self.state.workload.service_of(request), [request])
 
     def deliver(self, requests: Sequence[int], groups: Sequence[GroupId]) -> None:
         """Each request comes to its group."""

@@ -99,7 +99,9 @@ class Following:
             max_tokens=self.factory.engine.max_num_batched_tokens,
             decide_s=self.deciding.before_s(0.0, whole=True),
         )
-        in_numbers = in_numbers._replace(tells=sets_aside and self.tells)
+        in_numbers = in_numbers._replace(
+            tells=sets_aside and self.tells, hand_over_s=self.arrivals.hand_over_s
+        )
         if priority_order.displaces is not Displaced.SWAP:
             return in_numbers
         return swapping(in_numbers, live.host, live.kv.services[service].kv_bytes_per_token)

@@ -95,7 +95,7 @@ class ReplicaRule(NamedTuple):
     `log_on` asks for a row per run of batches. `until` tells static batches (FIRST, ALL) from
     continuous batching (0). `moves` says with what keys move, `asks` whether their last pieces end,
     `renews` whether more is wanted for a holder than is set aside for it, `tells` whether somebody
-    learns of overruns.
+    learns of overruns; who follows in a chain comes `hand_over_s` after the answer.
     Host memory takes the KV of `host_tokens`, each of `token_bytes` and `swap_token_s` to copy.
     """
 
@@ -115,6 +115,7 @@ class ReplicaRule(NamedTuple):
     tells: bool = False
     until: int = 0
     max_wait_s: float = 0.0
+    hand_over_s: float = 0.0
     decide_s: float = 0.0
     host_tokens: int = 0
     token_bytes: int = 0

@@ -47,6 +47,13 @@ def _turn(requests: RequestArrays, replica: ReplicaArrays, request: int) -> None
 
 
 @inlined
+def come_later(replica: ReplicaArrays, request: int) -> None:
+    """A request comes at its `arrival_s`, behind all that are to come already."""
+    replica.arrivals[replica.counts[ARRIVALS]] = request
+    replica.counts[ARRIVALS] += 1
+
+
+@inlined
 def next_arrival_s(requests: RequestArrays, replica: ReplicaArrays) -> float:
     """When the next request arrives; infinite if none will."""
     if replica.counts[NEXT_ARRIVAL] < replica.counts[ARRIVALS]:

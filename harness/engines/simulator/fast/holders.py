@@ -24,6 +24,7 @@ from harness.engines.simulator.fast.arrays import (
     ReplicaArrays,
     ReplicaRule,
 )
+from harness.engines.simulator.fast.coming import come_later
 from harness.engines.simulator.fast.heaps import (
     before,
     pop_end,
@@ -153,8 +154,10 @@ def make_room_to_decode(requests: RequestArrays, replica: ReplicaArrays, rule: R
 
 
 @inlined
-def finish(requests: RequestArrays, replica: ReplicaArrays, request: int) -> None:
-    """Note the end of a request; whoever follows it in this replica arrives."""
+def finish(
+    requests: RequestArrays, replica: ReplicaArrays, rule: ReplicaRule, request: int
+) -> None:
+    """Note the end of a request; whoever follows it in this replica arrives, or is to come."""
     clock_s = replica.time_s[CLOCK]
     requests.finished_s[request] = clock_s
     replica.done[replica.counts[DONE]] = request
@@ -163,8 +166,12 @@ def finish(requests: RequestArrays, replica: ReplicaArrays, request: int) -> Non
     if follower == ELSEWHERE:
         replica.counts[STOPPED] = 1
     elif follower != NOBODY:
-        requests.arrival_s[follower] = requests.key[follower] = clock_s
-        push_waiting(requests, replica, follower)
+        at_s = clock_s + rule.hand_over_s
+        requests.arrival_s[follower] = requests.key[follower] = at_s
+        if at_s > clock_s:
+            come_later(replica, follower)
+        else:
+            push_waiting(requests, replica, follower)
 
 
 @inlined
@@ -176,7 +183,7 @@ def finish_due(requests: RequestArrays, replica: ReplicaArrays, rule: ReplicaRul
         pop_end(requests, replica)
         part(requests, replica, rule, request)
         drop(requests, replica, rule, request)
-        finish(requests, replica, request)
+        finish(requests, replica, rule, request)
 
 
 @inlined
@@ -213,7 +220,7 @@ def produce(
         requests.first_token_s[request] = replica.time_s[CLOCK]
     requests.generated[request] += 1
     if requests.generated[request] == requests.output[request]:
-        finish(requests, replica, request)
+        finish(requests, replica, rule, request)
         drop(requests, replica, rule, request)
     else:
         join(requests, replica, rule, request)

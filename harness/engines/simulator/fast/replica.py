@@ -96,17 +96,24 @@ class ReplicaState:
         arrays, clock_s = self.arrays, self.arrays.time_s[CLOCK]
         is_later = self.requests.arrival_s[ids] > clock_s
         here = np.concatenate([self.open_ids(), ids])
-        open_count = len(here) + count_followers(self.requests, here)
-        if is_later.any():
-            counts = arrays.counts
-            old = arrays.arrivals[counts[NEXT_ARRIVAL] : counts[ARRIVALS]]
-            arrays = arrays._replace(arrivals=np.concatenate([old, ids[is_later]]))
-            counts[NEXT_ARRIVAL], counts[ARRIVALS] = 0, len(arrays.arrivals)
+        followers = count_followers(self.requests, here)
+        open_count = len(here) + followers
+        to_come = followers if self.rule.hand_over_s else 0
+        if to_come or is_later.any():
+            arrays = self._with_arrivals(ids[is_later], to_come)
         self.arrays = arrays._replace(
             waiting=with_room(arrays.waiting, open_count),
             done=with_room(arrays.done, arrays.counts[DONE] + open_count),
         )
         push_all(self.requests, self.arrays, ids[~is_later])
+
+    def _with_arrivals(self, ids: Ints, followers: int) -> ReplicaArrays:
+        """The arrays with these to come, too, and room for so many more."""
+        arrays, counts = self.arrays, self.arrays.counts
+        coming = np.concatenate([arrays.arrivals[counts[NEXT_ARRIVAL] : counts[ARRIVALS]], ids])
+        coming = coming[np.argsort(self.requests.arrival_s[coming], kind="stable")]
+        counts[NEXT_ARRIVAL], counts[ARRIVALS] = 0, len(coming)
+        return arrays._replace(arrivals=with_room(coming, len(coming) + followers))
 
     def _add_turns(self, ids: Ints) -> None:
         """Predictions of some of these come at known times."""

@@ -273,7 +273,7 @@ def end_batch(requests: RequestArrays, replica: ReplicaArrays, rule: ReplicaRule
         if requests.generated[request] == requests.output[request]:
             counts[PAUSED] -= taken(requests, rule, request, 0)
             requests.kv[request] = 0
-            finish(requests, replica, request)
+            finish(requests, replica, rule, request)
         else:
             if rule.moves:
                 set_key(requests, replica, rule, request, False)
