@@ -56,7 +56,8 @@ def cell_of(plain: Mapping[str, Any], place: Place, chosen: Mapping[str, str]) -
         plain["workload"], path="workload", offered={"costs": costs}, kind=WorkloadFactory
     )
     models = workload_factory.models
-    engine, system = _serving(plain, models, believed=costs, true=costs)
+    true = _drawn(costs, hardware["cost_draw"])
+    engine, system = _serving(plain, models, believed=costs, true=true)
     predictor_factory = _predictor_factory(plain["predictor"], system)
     determines = {key: plain[key] for key in DETERMINES}
     named = basis_of(determines, engine, costs, workload_factory, predictor_factory)
@@ -79,7 +80,7 @@ def cell_of(plain: Mapping[str, Any], place: Place, chosen: Mapping[str, str]) -
         keep_iterations=record["iterations"] or record["trace"],
         keep_trace=record["trace"],
         drawn=tuple(
-            _serving(plain, models, believed=costs, true=DrawnCosts(costs, draw))
+            _serving(plain, models, believed=costs, true=_drawn(costs, draw))
             for draw in range(1, plain["uncertainty_draws"] + 1)
         ),
     )
@@ -96,6 +97,11 @@ def _costs(hardware: Mapping[str, Any]) -> ProfileCosts:
         kv_bytes=hardware["kv_bytes"],
         block_tokens=hardware["block_tokens"],
     )
+
+
+def _drawn(costs: ProfileCosts, draw: int) -> ProfileCosts | DrawnCosts:
+    """The costs, or as they may truly be."""
+    return DrawnCosts(costs, draw) if draw else costs
 
 
 def _host_memory(hardware: Mapping[str, Any]) -> HostMemory:

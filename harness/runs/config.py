@@ -33,6 +33,8 @@ class HardwareConfig:
     """Share of GPU memory for weights and KV, 0..1."""
     profile: str = MISSING
     """Folder of fitted cost profiles under harness/profiles."""
+    cost_draw: int = MISSING
+    """Which possible true costs iterations have, 1 and up; 0: those of the profile, as believed."""
     replica_start_s: float = MISSING
     """Seconds longer that a replica loads for every other of its service that starts with it."""
     kv_bytes: int | None = MISSING
@@ -134,10 +136,13 @@ KEYS = {
 """What may stand where no constructor would refuse a key."""
 
 
+LEAST = {"workers": 1, "seed": 0, "uncertainty_draws": 0, "hardware.cost_draw": 0}
+
 MOST = {
     "workers": 1024,
     "seed": 2**63 - 1,
     "uncertainty_draws": 10_000,
+    "hardware.cost_draw": 2**31,
     "hardware.gpu_count": 65_536,
     "hardware.nvlink_island": 65_536,
     "hardware.replica_start_s": 1e6,
@@ -167,16 +172,21 @@ def check_variant(variant: str) -> None:
         raise ValueError(f"variant={variant} is none of {', '.join(VARIANTS)}")
 
 
+def _at(plain: Mapping[str, Any], key: str) -> Any:
+    """The value of a key, dotted where it is in a group."""
+    place, _, name = key.rpartition(".")
+    return (plain[place] if place else plain)[name]
+
+
 def check(plain: Mapping[str, Any]) -> None:
     """Raise ValueError for what a configuration may not say; `plain` is resolved and typed."""
     _check_keys(plain)
     _check_system(plain["system"])
-    for key, least in (("workers", 1), ("seed", 0), ("uncertainty_draws", 0)):
-        if plain[key] < least:
-            raise ValueError(f"{key}={plain[key]}, it must be at least {least}")
+    for key, least in LEAST.items():
+        if (value := _at(plain, key)) < least:
+            raise ValueError(f"{key}={value}, it must be at least {least}")
     for key, most in MOST.items():
-        place, _, name = key.rpartition(".")
-        if (value := (plain[place] if place else plain)[name]) > most:
+        if (value := _at(plain, key)) > most:
             raise ValueError(f"{key}={value}, it must be at most {most:,}")
     for key, limit in plain["slo"].items():
         if limit is not None and not 0 < limit < inf:

@@ -54,6 +54,32 @@ def idle_or_loading_s(folder: Path) -> float:
     return float(summary["gpu_idle_s"]) + float(summary["gpu_loading_s"])
 
 
+def search_share(folder: Path) -> float:
+    """Sections 5.1 to 5.4: share of the end-to-end running time that is planning."""
+    summary = summary_of(folder)
+    return float(summary["extra_s"]) / float(summary["end_to_end_s"])
+
+
+def summarising_gpus(folder: Path) -> float:
+    """Section 5.3's example: GPUs on which the summary model ever computes."""
+    busy = _gpu(folder, "busy")
+    return float(busy["gpu"][busy["service"] == SUMMARISER].nunique())
+
+
+def evaluator_gpus_beside(folder: Path) -> float:
+    """Section 5.3's example: GPUs on which the evaluator computes before the last summary."""
+    busy = _gpu(folder, "busy")
+    last_s = busy["end_s"][busy["service"] == SUMMARISER].max()
+    beside = (busy["service"] == EVALUATOR) & (busy["start_s"] < last_s)
+    return float(busy["gpu"][beside].nunique())
+
+
+def summarising_s(folder: Path) -> float:
+    """Section 5.3's example: seconds from the start until the last summary, loading included."""
+    busy = _gpu(folder, "busy")
+    return float(busy["end_s"][busy["service"] == SUMMARISER].max())
+
+
 def services_at_once(folder: Path) -> float:
     """Figure 9b: most services that compute at the same time."""
     spans = _spans(folder, "busy")

@@ -23,7 +23,12 @@ def test_an_unknown_variant_is_refused(variant: str) -> None:
 def plain(**changes: Any) -> dict[str, Any]:
     """The least that is checked, resolved, with changes."""
     usual: dict[str, Any] = {
-        "hardware": {"gpu_count": 1, "nvlink_island": 1, "replica_start_s": 0.0},
+        "hardware": {
+            "gpu_count": 1,
+            "nvlink_island": 1,
+            "replica_start_s": 0.0,
+            "cost_draw": 0,
+        },
         "record": {},
         "slo": {},
         "system": {"name": "s", "dispatch": {}, "placement": {}},

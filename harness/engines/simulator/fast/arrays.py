@@ -92,10 +92,11 @@ class ReplicaArrays(NamedTuple):
 class ReplicaRule(NamedTuple):
     """A priority order's rule and the replica's KV in numbers.
 
-    `log_on` asks for a row per run of batches. `until` tells static batches (FIRST, ALL) from
-    continuous batching (0). `moves` says with what keys move, `asks` whether their last pieces end,
-    `renews` whether more is wanted for a holder than is set aside for it, `tells` whether somebody
-    learns of overruns; who follows in a chain comes `hand_over_s` after the answer.
+    `log_on` asks for a row per run of batches, `log_use` for who holds KV meanwhile, which costs a
+    look at every holder. `until` tells static batches (FIRST, ALL) from continuous batching (0).
+    `moves` says with what keys move, `asks` whether their last pieces end, `renews` whether more is
+    wanted for a holder than is set aside for it, `tells` whether somebody learns of overruns; who
+    follows in a chain comes `hand_over_s` after the answer.
     Host memory takes the KV of `host_tokens`, each of `token_bytes` and `swap_token_s` to copy.
     """
 
@@ -108,6 +109,7 @@ class ReplicaRule(NamedTuple):
     capacity_blocks: int
     block_tokens: int
     log_on: bool
+    log_use: bool = True
     displaces: int = 0
     moves: int = 0
     asks: bool = False

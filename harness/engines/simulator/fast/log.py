@@ -44,6 +44,8 @@ def write_use(
 
     `decodes` and `prefills` say whether those of these lists run.
     """
+    if not rule.log_use:
+        return
     counts, row, log = replica.counts, replica.counts[LOGGED], replica.log
     held = promised = used = waiting = paused = 0
     for i in range(counts[DECODING]):
