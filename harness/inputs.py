@@ -18,6 +18,27 @@ from harness.paths import ROOT
 TOPS = ("harness", "baselines", "systems")
 """Folders of the project that hold its program."""
 
+APART = frozenset(
+    {
+        "harness/attack",
+        "harness/benchmarks",
+        "harness/claims",
+        "harness/fidelity",
+        "harness/publish.py",
+        "harness/report",
+        "harness/reproduce.py",
+        "harness/results.py",
+        "harness/smoke_gpu.py",
+        "harness/verify",
+        "harness/why.py",
+    }
+)
+"""Files and folders of it that start runs or look at them; nothing that a run loads imports one.
+
+To say more of runs, or better, is then no reason to make them again. Where a configuration names
+one all the same it counts like one from outside the project: by its content.
+"""
+
 _PROFILES = "harness/profiles"
 
 _Stamp = tuple[int, int, int, int]
@@ -35,14 +56,18 @@ def path_of(name: str) -> Path:
 
 
 def digests_of(root: Path) -> dict[str, str]:
-    """sha256 of every file of the program and its profiles below `root`, tests left out."""
+    """sha256 of every file below `root` that a run may load, and of the profiles."""
     found: dict[str, str] = {}
     for folder, folders, files in (step for top in TOPS for step in os.walk(root / top)):
-        folders[:] = [name for name in folders if name not in ("tests", "__pycache__")]
         place = os.path.relpath(folder, root)
+        folders[:] = [
+            name
+            for name in folders
+            if name not in ("tests", "__pycache__") and f"{place}/{name}" not in APART
+        ]
         kinds = (".py", ".json") if place.startswith(_PROFILES) else (".py",)
         for name in files:
-            if name.endswith(kinds):
+            if name.endswith(kinds) and f"{place}/{name}" not in APART:
                 found[f"{place}/{name}"] = _sha256(Path(folder, name).read_bytes())
     return dict(sorted(found.items()))
 

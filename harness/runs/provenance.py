@@ -18,13 +18,13 @@ from harness.runs.installed import installed
 
 
 def digest_of(root: Path) -> str:
-    """12 hex digits over the program and the fitted profiles below `root`, tests left out."""
+    """12 hex digits over what a run below `root` may load: program and fitted profiles."""
     return inputs.together(inputs.digests_of(root))
 
 
 @cache
 def source_digest() -> str:
-    """Digest of the program and the profiles as this process loads them."""
+    """Digest of what a run may load, program and profiles, as this process loads it."""
     return inputs.together(inputs.PROGRAM)
 
 

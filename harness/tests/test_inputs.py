@@ -7,6 +7,7 @@ import pytest
 
 from harness import inputs
 from harness.paths import ROOT
+from harness.tests.support.sources import module_of, own_imports, python_files, relative
 
 
 @pytest.fixture
@@ -61,5 +62,23 @@ def test_files_of_the_project_are_named_from_its_folder(path: Path) -> None:
 def test_the_program_is_what_is_on_the_disk() -> None:
     assert inputs.digests_of(ROOT) == dict(inputs.PROGRAM)
     assert inputs.changed(inputs.PROGRAM) == []
-    assert not [name for name in inputs.PROGRAM if "/tests/" in name]
+    assert all((ROOT / name).exists() for name in inputs.APART)
     assert {name.partition("/")[0] for name in inputs.PROGRAM} == set(inputs.TOPS)
+
+
+def test_nothing_that_a_run_loads_imports_what_stands_apart() -> None:
+    """Or an edit there could change a result under its old name."""
+    named = {module_of(path): relative(path) for path in python_files()}
+    program = [path for path in python_files() if relative(path) in inputs.PROGRAM]
+    assert program
+    for path in program:
+        found = {named[module] for module in own_imports(path) if module in named}
+        assert found <= inputs.PROGRAM.keys(), relative(path)
+
+
+def test_what_looks_at_runs_names_none_of_them(tmp_path: Path) -> None:
+    for place in ("harness/runs", "harness/claims", "harness/tests/runs", "harness/profiles"):
+        (tmp_path / place).mkdir(parents=True)
+    for place in ("runs/a.py", "claims/b.py", "tests/runs/c.py", "publish.py", "profiles/d.json"):
+        (tmp_path / "harness" / place).write_text("1")
+    assert [*inputs.digests_of(tmp_path)] == ["harness/profiles/d.json", "harness/runs/a.py"]

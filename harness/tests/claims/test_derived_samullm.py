@@ -50,7 +50,15 @@ def _run(folder: Path, system: str, **workload: int) -> Path:
         yaml.safe_dump({"system": {"name": system}, "workload": workload})
     )
     (folder / "summary.json").write_text(
-        json.dumps({"inference_s": 100.0, "gpu_idle_s": 30.0, "gpu_loading_s": 4.0})
+        json.dumps(
+            {
+                "inference_s": 100.0,
+                "extra_s": 25.0,
+                "end_to_end_s": 125.0,
+                "gpu_idle_s": 30.0,
+                "gpu_loading_s": 4.0,
+            }
+        )
     )
     return folder
 
@@ -60,6 +68,24 @@ def test_planning_as_printed_and_idle_gpus_by_hand(tmp_path: Path) -> None:
     mixed = _run(tmp_path / "mixed" / "a", "min_heuristic")
     assert samullm.end_to_end_printed_s(mixed) == 305.0
     assert samullm.idle_or_loading_s(mixed) == 34.0
+    assert samullm.search_share(mixed) == 0.2
     for requests, extra_s in ((1000, 22.0), (5500, 45.5), (10_000, 69.0)):
         run = _run(tmp_path / "ensembling" / str(requests), "samullm", requests=requests)
         assert samullm.end_to_end_printed_s(run) == pytest.approx(100.0 + extra_s)
+
+
+def test_who_summarises_and_evaluates_where_by_hand(tmp_path: Path) -> None:
+    """Two GPUs summarise until 9 s; one evaluates beside them, two more when they have done."""
+    summary, evaluator = samullm.SUMMARISER, samullm.EVALUATOR
+    rows = [
+        (0, f"{summary}@0", 1.0, 5.0),
+        (1, f"{summary}@1", 1.0, 9.0),
+        (2, f"{evaluator}@0", 4.0, 12.0),
+        (0, f"{evaluator}@1", 9.0, 12.0),
+        (1, f"{evaluator}@1", 9.0, 12.0),
+    ]
+    spans = pd.DataFrame(rows, columns=["gpu", "group", "start_s", "end_s"])
+    spans.assign(use="busy").to_parquet(tmp_path / "gpu.parquet")
+    assert samullm.summarising_gpus(tmp_path) == 2
+    assert samullm.evaluator_gpus_beside(tmp_path) == 1
+    assert samullm.summarising_s(tmp_path) == 9.0

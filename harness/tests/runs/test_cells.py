@@ -73,6 +73,14 @@ def test_costs_are_those_of_the_degrees_that_ran(tmp_path: Path) -> None:
     assert cell.costs.label(MIXTRAL, 1) == "roofline"
 
 
+def test_planners_do_not_know_a_draw_of_costs(tmp_path: Path) -> None:
+    """What they foresee stays, what happens does not, and no draw is another."""
+    words = (*ENSEMBLE, "workload.requests=40", "tracking=none", f"results={tmp_path}")
+    found = [summary_of(first_cell_of(*words, f"hardware.cost_draw={draw}")) for draw in range(3)]
+    assert len({one["planned_inference_s"] for one in found}) == 1
+    assert len({one["inference_s"] for one in found}) == 3
+
+
 def test_iterations_are_kept_on_demand(tmp_path: Path) -> None:
     cell = small(tmp_path, "record.iterations=true")
     run_cell(cell)
