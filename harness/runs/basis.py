@@ -19,12 +19,17 @@ def cost_basis(used: pd.DataFrame) -> str:
         for source in used[column].dropna().unique()
         if source != "measured"
     }
-    named = used.reindex(columns=["costs.profile", "costs.fit_error"]).drop_duplicates()
-    texts = [
-        f"{name} (fit error {error:.1%})" if pd.notna(error) else f"{name} (fit error not stated)"
-        for name, error in named.itertuples(index=False)
-    ]
+    errors = used.reindex(columns=["costs.profile", "costs.fit_error"]).groupby("costs.profile")
+    texts = [f"{name} (fit error {_span(one['costs.fit_error'])})" for name, one in errors]
     return ", ".join([*sorted(texts), *sorted(borrowed), *outside_note(used)])
+
+
+def _span(errors: "pd.Series[float]") -> str:
+    """From the least to the most, as shares; runs have the errors of the services in them."""
+    least, most = f"{errors.min():.1%}", f"{errors.max():.1%}"
+    if errors.isna().all():
+        return "not stated"
+    return most if least == most else f"{least} to {most}"
 
 
 def outside_note(used: pd.DataFrame) -> list[str]:

@@ -15,3 +15,13 @@ def test_the_basis_names_services_that_were_not_measured() -> None:
         }
     )
     assert cost_basis(used) == "gpu (fit error 5.0%), b tp1: roofline"
+
+
+def test_a_profile_is_named_once_however_many_services_run_on_it() -> None:
+    used = pd.DataFrame(
+        {
+            "costs.profile": ["gpu", "gpu", "gpu", "other"],
+            "costs.fit_error": [0.008, 0.021, None, None],
+        }
+    )
+    assert cost_basis(used) == "gpu (fit error 0.8% to 2.1%), other (fit error not stated)"
