@@ -101,12 +101,13 @@ def agrees(
     return near and not _is_opposite(found, band, alike)
 
 
-def _tells(found: Estimate, band: Band, alike: float) -> bool:
+def _tells(found: Estimate, band: Band, alike: float, *, tolerance: float = TOLERANCE) -> bool:
     """Whether an average says something: its interval is no wider than the claimed effect.
 
-    A wide one touches every figure.
+    A wide one touches every figure. Where nothing is tolerated it is no wider than the last digit.
     """
     effect = max(abs(end if isnan(alike) else end - alike) for end in (band.low, band.high))
+    effect = effect if tolerance else 0.0
     bottom, top = found.ends
     return top - bottom <= max(band.step, effect) + 1e-9
 
@@ -161,7 +162,7 @@ def judge_figure(measured: Measured, band: Band, *, tolerance: float = TOLERANCE
     holds = agrees(mean, band, alike=measured.alike, tolerance=tolerance)
     far = band.high if side_of(band, measured.alike) > 0 else band.low
     holds &= _is_beyond_noise(mean, far, measured.alike)
-    if not _tells(mean, band, measured.alike):
+    if not _tells(mean, band, measured.alike, tolerance=tolerance):
         holds, note = False, _with_doubt(note, mean, band)
     return _found(measured, band, holds, mean.text(), note)
 

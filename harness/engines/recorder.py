@@ -76,22 +76,18 @@ class Recorder:
 
     def gpu_frame(self) -> pd.DataFrame:
         """Columns gpu, group, use, start_s, end_s; ascending by gpu and start."""
-        frames = [
-            pd.DataFrame(
-                {
-                    "gpu": gpu,
-                    "group": group.id,
-                    "use": use.value,
-                    "start_s": spans[:, 0],
-                    "end_s": spans[:, 1],
-                }
-            )
+        uses = [
+            (gpu, group.id, use.value, spans)
             for group, use, spans in self._intervals
             for gpu in group.gpus
         ]
-        if not frames:
+        if not uses:
             return pd.DataFrame({"gpu": [], "group": [], "use": [], "start_s": [], "end_s": []})
-        return pd.concat(frames).sort_values(["gpu", "start_s"], ignore_index=True)
+        named = pd.DataFrame([use[:3] for use in uses], columns=["gpu", "group", "use"])
+        frame = named.loc[np.repeat(named.index, [len(spans) for *_, spans in uses])]
+        spans_s = np.concatenate([spans for *_, spans in uses])
+        frame = frame.assign(start_s=spans_s[:, 0], end_s=spans_s[:, 1])
+        return frame.sort_values(["gpu", "start_s"], ignore_index=True)
 
     def iteration_frame(self) -> pd.DataFrame | None:
         """Every run of equal iterations by start, or None when they were not kept."""
