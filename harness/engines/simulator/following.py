@@ -60,7 +60,7 @@ class Following:
         (service,) = live.group.services
         live.priority_order = priority_order
         ids = live.open_ids()
-        if priority_order.key is None and chains and not reserves(priority_order):
+        if chains and _goes_by_arrival(priority_order):
             self._chain(service)
         live.members.clear()
         live.inbox.clear()
@@ -156,6 +156,8 @@ class Following:
         """
         self.arrivals.settle()
         for live in groups if fresh else ():
+            if live.priority_order is not None and _goes_by_arrival(live.priority_order):
+                continue
             if not np.isin(fresh, live.open_ids()).any():
                 continue
             if live.replica is None:
@@ -208,3 +210,8 @@ class Following:
         index = [s.id for s in workload.services].index(service)
         rows = (workload.service == index) & (graph.chain != NOBODY)
         self.lifecycle.state.arrays.next[rows] = graph.chain[rows]
+
+
+def _goes_by_arrival(order: PriorityOrder) -> bool:
+    """Whether nothing that becomes known of a request changes its place, or what it is given."""
+    return order.key is None and not reserves(order)
