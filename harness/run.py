@@ -72,7 +72,7 @@ from harness.engines.own_ray import RayLost
 from harness.renamed import renamed_key
 from harness.runs import failures
 from harness.runs.composed_cells import Matrix, as_plain
-from harness.runs.composing import Files, no_key
+from harness.runs.composing import Files, no_key, refuse_nameless
 from harness.runs.config import RunConfig
 from harness.runs.metrics import check_shown
 from harness.runs.progress import Progress
@@ -238,6 +238,7 @@ def main() -> int:
 
     try:
         sys.argv[1:] = without_trust(sys.argv[1:])
+        refuse_nameless(sys.argv[1:])
         hydra.main(config_path="../scenarios", config_name="run", version_base="1.3")(job)()
         if not codes and _SWEEP.issuperset(word for word in sys.argv[1:] if word[:1] == "-"):
             codes.append(_refused(ValueError("there is nothing to run: a range of -m is empty")))

@@ -1,7 +1,7 @@
 """Which files a configuration was composed of, and what a sentence about one of them says."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +46,19 @@ class Files:
             if f"{path.with_suffix('')}".endswith(f"/{found['config']}"):
                 return _about(path, self._lines[path], key, said)
         return f"{found['config']}: {key}: {said}"
+
+
+def refuse_nameless(words: Sequence[str]) -> None:
+    """Raise ValueError for files of a group in a list that are no names: Hydra trips over them."""
+    for word in words:
+        key, _, value = word.lstrip("+~").partition("=")
+        if value.startswith("[") and (ROOT / "scenarios" / key.partition("@")[0]).is_dir():
+            for item in value[1:].removesuffix("]").split(","):
+                if _NO_NAME.fullmatch(item.strip()):
+                    raise ValueError(f"{word}: {item.strip()} is no name of a file of {key}")
+
+
+_NO_NAME = re.compile(r"[-+]?[\d.]+(e[-+]?\d+)?|null|true|false|nan|inf|[\[{].*", re.IGNORECASE)
 
 
 def no_key(key: str, beside: tuple[str, ...]) -> str:
