@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from harness.runs.composing import refuse_nameless
 from harness.tests.support.command import ENSEMBLE, refused
 
 REFUSED = {
@@ -23,8 +24,6 @@ REFUSED = {
     "workload.source=/no/such": "workload.source=/no/such is neither profile, hub nor a file",
     "workload.profile=nope": "No length profile is called 'nope'",
     "hardware.gpu_count=0": "hardware has gpu_count=0 and nvlink_island=2, both must be at least 1",
-    "policy=[1]": "policy=[1]: 1 is no name of a file of policy",
-    "policy=[vllm,[srtf]]": "policy=[vllm,[srtf]]: [srtf] is no name of a file of policy",
     "hardware.cost_draw=-1": "hardware.cost_draw=-1, it must be at least 0",
     "hardware.gpu_count=x": "hardware.gpu_count: Value 'x' of type 'str' could not be converted",
     "hardware.gpu=B300": "No GPU is called 'B300'; known: A100-40G",
@@ -128,3 +127,10 @@ def test_a_bad_scenario_is_a_sentence_with_file_and_line(tmp_path: Path, text: s
     assert said.startswith(str(path))
     assert FILES[text] in said
     assert "\n" not in said
+
+
+@pytest.mark.parametrize("item", ["1", "-2.5e3", "null", "[srtf]", "{a: 1}", "True"])
+def test_files_of_a_group_have_names(item: str) -> None:
+    with pytest.raises(ValueError, match=r" is no name of a file of policy$"):
+        refuse_nameless(["seed=1", f"policy=[vllm, {item}]"])
+    refuse_nameless(["policy=[vllm, srtf]", "policy=[", f"workload.models=[{item}]", "seed=[1]"])
