@@ -244,7 +244,7 @@ class Forecaster:
             capacity_blocks=self.costs.kv_blocks(service, plan.tensor_parallel),
             block_tokens=self.costs.block_tokens(service),
             log=log,
-        )._replace(log_use=False)
+        )
         replicas = []
         for first in range(min(plan.data_parallel, len(heads))):
             ids = heads[first :: plan.data_parallel]

@@ -100,7 +100,9 @@ class Following:
             decide_s=self.deciding.before_s(0.0, whole=True),
         )
         in_numbers = in_numbers._replace(
-            tells=sets_aside and self.tells, hand_over_s=self.arrivals.hand_over_s
+            reserves=sets_aside,
+            tells=sets_aside and self.tells,
+            hand_over_s=self.arrivals.hand_over_s,
         )
         if priority_order.displaces is not Displaced.SWAP:
             return in_numbers

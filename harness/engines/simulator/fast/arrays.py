@@ -92,11 +92,11 @@ class ReplicaArrays(NamedTuple):
 class ReplicaRule(NamedTuple):
     """A priority order's rule and the replica's KV in numbers.
 
-    `log_on` asks for a row per run of batches, `log_use` for who holds KV meanwhile, which costs a
-    look at every holder. `until` tells static batches (FIRST, ALL) from continuous batching (0).
-    `moves` says with what keys move, `asks` whether their last pieces end, `renews` whether more is
-    wanted for a holder than is set aside for it, `tells` whether somebody learns of overruns; who
-    follows in a chain comes `hand_over_s` after the answer.
+    `log_on` asks for a row per run of batches. `until` tells static batches (FIRST, ALL) from
+    continuous batching (0). `reserves` says whether KV is set aside, `moves` with what keys move,
+    `asks` whether their last pieces end, `renews` whether more is wanted for a holder than is set
+    aside for it, `tells` whether somebody learns of overruns; who follows in a chain comes
+    `hand_over_s` after the answer.
     Host memory takes the KV of `host_tokens`, each of `token_bytes` and `swap_token_s` to copy.
     """
 
@@ -109,8 +109,8 @@ class ReplicaRule(NamedTuple):
     capacity_blocks: int
     block_tokens: int
     log_on: bool
-    log_use: bool = True
     displaces: int = 0
+    reserves: bool = False
     moves: int = 0
     asks: bool = False
     renews: bool = False

@@ -23,6 +23,7 @@ from harness.engines.simulator.fast.arrays import (
     PARTIAL,
     PAUSED,
     STEPS,
+    USED_BLOCKS,
     WAITING,
     WORKS,
     ReplicaArrays,
@@ -30,6 +31,20 @@ from harness.engines.simulator.fast.arrays import (
 )
 from harness.engines.simulator.fast.kv import taken
 from harness.engines.state import RequestArrays
+
+
+@inlined
+def _of_decoding(
+    requests: RequestArrays, replica: ReplicaArrays, rule: ReplicaRule, decodes: bool
+) -> tuple[int, int]:
+    """Tokens promised to the decoding ones, and the blocks that they take; 0 where sums tell."""
+    counts, promised, used = replica.counts, 0, 0
+    for i in range(counts[DECODING] if rule.reserves or rule.displaces else 0):
+        request = replica.decoding[i]
+        kv = requests.kv[request] + counts[STEPS] - requests.joined[request] + int(decodes)
+        promised += requests.reserved[request]
+        used += taken(requests, rule, request, kv)
+    return promised, used
 
 
 @compiled
@@ -42,18 +57,14 @@ def write_use(
 ) -> None:
     """Who holds KV while the iteration of the open row runs, and who does not run; see `Use`.
 
-    `decodes` and `prefills` say whether those of these lists run.
+    `decodes` and `prefills` say whether those of these lists run. From sums that are kept anyway
+    where they tell: a look at everybody in every iteration is most of the time of large batches.
     """
-    if not rule.log_use:
-        return
     counts, row, log = replica.counts, replica.counts[LOGGED], replica.log
-    held = promised = used = waiting = paused = 0
-    for i in range(counts[DECODING]):
-        request = replica.decoding[i]
-        kv = requests.kv[request] + counts[STEPS] - requests.joined[request] + int(decodes)
-        held, used = held + kv, used + taken(requests, rule, request, kv)
-        promised += requests.reserved[request]
-        paused += not decodes
+    promised, used = _of_decoding(requests, replica, rule, decodes)
+    waiting = 0
+    held = counts[CONTEXT] - (0 if decodes else counts[DECODING])
+    paused = 0 if decodes else counts[DECODING]
     for i in range(counts[PARTIAL]):
         request = replica.partial[i]
         tokens = replica.chunk[i] if prefills else 0
@@ -70,6 +81,9 @@ def write_use(
             held, used = held + kv, used + taken(requests, rule, request, kv)
             promised += requests.reserved[request]
             paused, waiting = paused + 1, waiting - 1
+    if not (rule.displaces or rule.until):
+        growth = replica.phase[-counts[STEPS] % rule.block_tokens] if decodes else 0
+        used = counts[USED_BLOCKS] + growth
     log[row, LOG_HELD], log[row, LOG_PROMISED], log[row, LOG_LENT] = held, promised, 0.0
     log[row, LOG_FREE] = (rule.capacity_blocks - used) * rule.block_tokens
     log[row, LOG_WAITING], log[row, LOG_PAUSED] = waiting + counts[WAITING], paused
