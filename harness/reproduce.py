@@ -11,12 +11,13 @@ end in one sentence and exit code 2.
 
 import argparse
 import json
+import signal
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pandas as pd
 from matplotlib.figure import Figure
@@ -38,6 +39,17 @@ Claims = Mapping[str, Mapping[str, Any]]
 
 INTERRUPTED = 130
 """Exit code after Ctrl-C, as shells have it."""
+TERMINATED = 128 + signal.SIGTERM
+FAILED = 1
+"""Exit code of a scenario some of whose cells have failed: the others count."""
+
+
+class _Terminated(KeyboardInterrupt):
+    """SIGTERM has come, which the command below has not been told."""
+
+
+def _terminate(*_: object) -> NoReturn:
+    raise _Terminated
 
 
 def runs_of(figures: Sequence[FigureEntry], variants: Sequence[str]) -> list[str]:
@@ -58,7 +70,15 @@ def run(scenario: str, results: Path) -> int:
     words = [sys.executable, str(ROOT / "harness" / "run.py"), f"+scenario={name}", *others]
     if results != published.RESULTS:
         words.append(f"results={results.resolve()}")
-    return subprocess.run(words, cwd=ROOT, check=False).returncode
+    child = subprocess.Popen(words, cwd=ROOT)
+    try:
+        return child.wait()
+    except KeyboardInterrupt as end:
+        # Ctrl-C has told it, too; it has cells to keep, processes to end and a last word to say.
+        if isinstance(end, _Terminated):
+            child.terminate()
+        child.wait()
+        raise
 
 
 def inputs_of(
@@ -143,7 +163,10 @@ def list_figures(chosen: Sequence[FigureEntry], variants: Sequence[str]) -> None
 
 
 def reproduce(given: argparse.Namespace) -> int:
-    """Run, draw, judge; the exit status of the first that fails. ValueError for bad input."""
+    """Run, draw, judge; the exit status of the first scenario that fails.
+
+    Where some cells have failed the rest is drawn and judged all the same. ValueError: bad input.
+    """
     if given.publish and given.figures:
         raise ValueError(f"--publish is for all figures, not for {', '.join(given.figures)} alone")
     of = read_figures(given.results / "claims", given.paper)
@@ -152,10 +175,11 @@ def reproduce(given: argparse.Namespace) -> int:
         list_figures(chosen, of.variants)
         return 0
     variants = [given.variant] if given.variant else of.variants
-    if not given.draw_only:
-        for scenario in runs_of(chosen, variants):
-            if status := run(scenario, given.results):
-                return status
+    failed = 0
+    for scenario in [] if given.draw_only else runs_of(chosen, variants):
+        if (status := run(scenario, given.results)) not in (0, FAILED):
+            return status
+        failed = failed or status
     if given.draw_only or variants == of.variants:
         draw_all(given.paper, of, chosen, results=given.results, publish=given.publish)
     if not given.draw_only:
@@ -163,7 +187,7 @@ def reproduce(given: argparse.Namespace) -> int:
             judge(given, chosen, variant)
     if not given.figures and (given.draw_only or "paper" in variants):
         draw_specifications(given.paper, results=given.results, publish=given.publish)
-    return 0
+    return failed
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -178,13 +202,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--results", type=Path, default=published.RESULTS, help="where the runs are"
     )
     published.add_publish(parser)
+    given = parser.parse_args(arguments)
+    before = signal.signal(signal.SIGTERM, _terminate)
     try:
-        return reproduce(parser.parse_args(arguments))
+        return reproduce(given)
     except ValueError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
+    except OSError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return FAILED
+    except _Terminated:
+        return TERMINATED
     except KeyboardInterrupt:
         return INTERRUPTED
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 if __name__ == "__main__":

@@ -70,7 +70,11 @@ def listed(given: argparse.Namespace) -> int:
 def compare(given: argparse.Namespace) -> int:
     """Print the figures of one selection over those of another."""
     one, other = (selection(text, given.results).rows() for text in (given.a, given.b))
-    known = [name for name in map(str, one) if name in other and not name.startswith("config.")]
+    known = [
+        name
+        for name in map(str, one.select_dtypes("number"))
+        if name in other.select_dtypes("number") and not name.startswith("config.")
+    ]
     figures = given.figures or [name for name in FIGURES if name in known]
     if absent := [name for name in figures if name not in known]:
         raise ValueError(unknown_name("figure of both", absent[0], dict.fromkeys(known)))
@@ -120,7 +124,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     try:
         return actions[given.command](given)
-    except ValueError as error:
+    except (ValueError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
 

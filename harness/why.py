@@ -62,7 +62,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     try:
         frame = explain(given.folder, given.request)
-    except ValueError as error:
+    except (ValueError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
     table = Table(title=f"request {given.request}: {frame['seconds'].sum():,.3f} s to completion")

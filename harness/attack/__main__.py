@@ -13,6 +13,9 @@ from collections.abc import Sequence
 
 from harness.attack import inputs, kills
 
+MOST = 1_000_000
+"""Cases that can be told apart."""
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Attack and print what came of it. Returns the exit code."""
@@ -23,6 +26,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--case", type=int, help="only this input, and no kills")
     parser.add_argument("--at-once", type=int, default=2, help="inputs side by side")
     given = parser.parse_args(arguments)
+    if given.case is not None and not 0 <= given.case < MOST:
+        parser.error(f"--case {given.case} is none of 0 to {MOST - 1:,}")
     numbers = range(given.inputs) if given.case is None else [given.case]
     found = inputs.try_inputs(given.seed, numbers, at_once=given.at_once)
     killed: Counter[str] = Counter()

@@ -35,13 +35,17 @@ from harness.claims.quantities import QUANTITIES, Setting
 from harness.claims.settling import Specification
 from harness.claims.verdicts import TOLERANCE, Band
 from harness.costs.model_facts import unknown_name
+from harness.schema import STRICT, fits
 
 Matcher = Mapping[str, object]
+DERIVED = "harness."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
     """How one statement is tested; the module says what each field means."""
+
+    __pydantic_config__ = STRICT
 
     rule: str
     columns: Sequence[str]
@@ -76,10 +80,7 @@ class Check:
 
     def read(self, words: Mapping[str, Any]) -> "Check":
         """The check with other words. Raises ValueError for what it may not say."""
-        _known(words)
-        changed = replace(self, **words)
-        _check(changed)
-        return changed
+        return _shaped({one.name: getattr(self, one.name) for one in fields(self)} | {**words})
 
     def fixes(self, column: str) -> bool:
         """Whether every run that it is about has one value of a column, or each setting its own."""
@@ -104,10 +105,31 @@ def read_check(raw: Mapping[str, Any]) -> Check:
     for word in ("rule", "columns"):
         if word not in raw:
             raise ValueError(f"a check has no {word}")
-    check = Check(**raw)
-    _check(check)
+    check = _shaped(raw)
     if check.code:
         check.read(check.code)
+    return check
+
+
+def _shaped(words: Mapping[str, Any]) -> Check:
+    """A check of these words. Raises ValueError for what they may not be, alone and together."""
+    _known(words)
+    check = fits(words, Check, "check")
+    if not isinstance(check.settings, Mapping) and not check.settings:
+        raise ValueError(f"settings={check.settings} has no setting")
+    for name, of in check.settings.items() if isinstance(check.settings, Mapping) else ():
+        if of and [*of] not in (["each"], ["between"]):
+            raise ValueError(f"settings.{name}={of} is neither {{each: []}} nor {{between: []}}")
+    for side in (check.system, *check.baselines):
+        for column, value in side.items():
+            if isinstance(value, Mapping) and not (
+                [*value] == ["sum"] and isinstance(value["sum"], list)
+            ):
+                raise ValueError(f"{column}={value} is neither a value nor {{sum: [a, b]}}")
+    for column, place in check.derive.items():
+        if not place.startswith(DERIVED):
+            raise ValueError(f"derive.{column}={place} is no function of {DERIVED}...")
+    _check(check)
     return check
 
 

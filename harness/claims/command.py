@@ -51,13 +51,24 @@ def judged(
     ]
 
 
+def published_verdicts(paper: str, *, results: Path, variant: str) -> dict[str, str]:
+    """The published verdicts of a paper by claim. ValueError where their file holds others."""
+    known = results / "claims" / verdict_file(paper, variant)
+    if not known.is_file():
+        return {}
+    try:
+        return {row["id"]: row["verdict"] for row in json.loads(known.read_text(encoding="utf-8"))}
+    except (ValueError, TypeError, KeyError) as error:
+        raise ValueError(
+            f"{known} holds no verdicts ({type(error).__name__}: {error}); git has what it held"
+        ) from None
+
+
 def report(
     rows: Rows, *, paper: str, name: str, results: Path, variant: str, publish: bool
 ) -> None:
     """Print verdicts beside the published ones and write them; `name` is that of their file."""
-    known = results / "claims" / verdict_file(paper, variant)
-    before = json.loads(known.read_text(encoding="utf-8")) if known.is_file() else []
-    _print(rows, {row["id"]: row["verdict"] for row in before}, variant)
+    _print(rows, published_verdicts(paper, results=results, variant=variant), variant)
     folder = published.place("claims", publish=publish, results=results)
     published.write(folder / verdict_file(name, variant), json.dumps(rows, indent=2) + "\n")
 
@@ -101,10 +112,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     paper, results, variant = given.paper, given.results, given.variant
     try:
+        published_verdicts(paper, results=results, variant=variant)
         rows = judged(paper, results=results, variant=variant)
-    except ValueError as error:
-        print(error, file=sys.stderr)
-        return 2
-    report(rows, paper=paper, name=paper, results=results, variant=variant, publish=given.publish)
+        report(
+            rows, paper=paper, name=paper, results=results, variant=variant, publish=given.publish
+        )
+    except (ValueError, OSError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2 if isinstance(error, ValueError) else 1
     bad = (Verdict.NOT_REPRODUCED, Verdict.NOT_RUN)
     return int(given.strict and any(row["verdict"] in bad for row in rows))

@@ -78,7 +78,10 @@ def read_figures(claims: Path, paper: str) -> PaperFigures:
         there = sorted(found.parent.name for found in claims.glob("*/figures.yaml"))
         raise ValueError(f"there are no figures of {paper}; there are those of {', '.join(there)}")
     # Further keys hold what several figures share.
-    content = {key: said for key, said in read_yaml(path).items() if key in _File.model_fields}
+    read = read_yaml(path)
+    if not isinstance(read, Mapping):
+        raise ValueError(f"{path}: {read} is not variants and figures")
+    content = {key: said for key, said in read.items() if key in _File.model_fields}
     file = fits(content, _File, str(path))
     for variant in file.variants:
         check_variant(variant)
@@ -98,6 +101,8 @@ def _entry(name: str, said: Mapping[str, Any]) -> FigureEntry:
     entry = fits({"name": name, **said}, FigureEntry, name)
     for variant in entry.runs:
         check_variant(variant)
+    if any(not run.strip() for runs in entry.runs.values() for run in runs):
+        raise ValueError(f"{name}: runs={entry.runs} names an empty run")
     needed = [run for runs in entry.needs.values() for run in runs]
     ran = [run for variant in VARIANTS for run in entry.runs.get(variant, ())]
     if lost := sorted(set(needed) - set(ran)):

@@ -109,6 +109,8 @@ def claims_of(content: object) -> list[Claim]:
         raise ValueError("claims is missing, a list")
     _known("key of the file", content, ("blocks", "claims"))
     blocks = content.get("blocks") or {}
+    if not isinstance(blocks, Mapping):
+        raise ValueError(f"blocks={blocks} is not blocks by name")
     for name, block in blocks.items():
         if not isinstance(block, Mapping):
             raise ValueError(f"blocks.{name}={block} is not words of a check")
@@ -142,6 +144,8 @@ def _claim(raw: Words, blocks: Mapping[str, Words]) -> Claim:
     if "check" in raw and (absent := [name for name in ("quote", "open") if name not in raw]):
         raise ValueError(f"{absent[0]} is missing beside check")
     listed = raw.get("check", [])
+    if "check" in raw and not listed:
+        raise ValueError(f"check={listed} is not words of a check")
     figure = {} if raw["kind"] == "shape" else {"paper": raw["paper"]}
     checks = [
         read_check(figure | used(words, blocks))
@@ -163,7 +167,7 @@ def used(words: object, blocks: Mapping[str, Words]) -> dict[str, Any]:
     names = words.get("use", [])
     whole: dict[str, Any] = {}
     for name in names if isinstance(names, list) else [names]:
-        if name not in blocks:
+        if not isinstance(name, str) or name not in blocks:
             raise ValueError(f"use={name}: {unknown_name('block', str(name), blocks)}")
         whole |= blocks[name]
     whole |= {key: value for key, value in words.items() if key != "use"}
@@ -180,6 +184,8 @@ def _open(raw: object, blocks: Mapping[str, Words]) -> Open:
     if absent := [name for name in ("key", "values", "source") if name not in raw]:
         raise ValueError(f"open.{raw.get('key', '')} has no {absent[0]}")
     values = raw["values"]
+    if not isinstance(raw["key"], str) or not raw["key"]:
+        raise ValueError(f"open.key={raw['key']} is not a text")
     if not isinstance(values, list) or not values:
         raise ValueError(f"open.{raw['key']}.values={values} is not a list of values")
     if any(isinstance(value, Mapping) for value in values):
@@ -189,15 +195,23 @@ def _open(raw: object, blocks: Mapping[str, Words]) -> Open:
         raise ValueError(f"open.{raw['key']}.values={values} has one twice")
     if not isinstance(raw["source"], str) or not raw["source"]:
         raise ValueError(f"open.{raw['key']}.source={raw['source']} is not a text")
-    if str(raw["key"]).startswith(COLUMN):
+    if raw["key"].startswith(COLUMN):
         raise ValueError(f"open.{raw['key']} is a key of the configuration, without {COLUMN}")
+    return Open(**{**raw, "checks": _readings(raw, blocks)})
+
+
+def _readings(raw: Words, blocks: Mapping[str, Words]) -> dict[Any, dict[str, Any]]:
+    """What each further value of a reading changes in the checks; nothing for another choice."""
+    values = raw["values"]
+    if raw["key"].startswith(READING) and any(isinstance(value, list) for value in values):
+        raise ValueError(f"open.{raw['key']}.values={values} holds what is no name of a reading")
     read = raw.get("checks", {})
-    is_reading, others = str(raw["key"]).startswith(READING), values[1:] if read else []
+    is_reading, others = raw["key"].startswith(READING), values[1:] if read else []
     if is_reading != bool(read) or not isinstance(read, Mapping) or set(read) != set(others):
         raise ValueError(
             f"open.{raw['key']}: a {READING}... has checks with the words of each further value"
         )
-    return Open(**{**raw, "checks": {value: used(words, blocks) for value, words in read.items()}})
+    return {value: used(words, blocks) for value, words in read.items()}
 
 
 def _bearing(opened: Sequence[Open], checks: Sequence[Check]) -> None:

@@ -72,13 +72,9 @@ def refuse_unmet_needs(engine: Engine, system: System) -> None:
             )
 
 
-def refuse_horizon(horizon_s: float | None) -> None:
-    """Raise ValueError where a run would end before it begins."""
+def refuse_seconds(horizon_s: float | None, hand_over_s: float = 0.0) -> None:
+    """Raise ValueError where a run would end before it begins, or answers be early or lost."""
     if horizon_s is not None and not horizon_s > 0:
         raise ValueError(f"engine.horizon_s is {horizon_s}, it must be above 0")
-
-
-def refuse_hand_over(hand_over_s: float) -> None:
-    """Raise ValueError where answers would be there before they are given, or never."""
     if not 0 <= hand_over_s < inf:
         raise ValueError(f"engine.hand_over_s is {hand_over_s}, it must be 0 or more")

@@ -200,7 +200,7 @@ def check(plain: Mapping[str, Any]) -> None:
     _check_matrix(plain["matrix"], plain["compare"])
     for key in ("skip", "vary_at"):
         _check_patterns(key, plain[key], plain["matrix"])
-    _check_vary(plain["vary"], plain["vary_at"], plain["matrix"])
+    _check_vary(plain["vary"], plain["matrix"])
 
 
 def _check_keys(plain: Mapping[str, Any]) -> None:
@@ -272,18 +272,14 @@ def _check_patterns(key: str, patterns: Sequence[object], matrix: Mapping[str, o
                 raise ValueError(unknown_name("axis of the matrix", str(axis), matrix))
             if not isinstance(values, list) or not values:
                 raise ValueError(f"{key}.{axis}={values} is not a list of values")
+            there = matrix[axis]
+            if isinstance(there, list) and (lost := [one for one in values if one not in there]):
+                raise ValueError(f"{key}.{axis}={values}: the matrix has no {axis}={lost[0]}")
 
 
-def _check_vary(
-    vary: Mapping[str, object],
-    at: Sequence[Mapping[str, Sequence[object]]],
-    matrix: Mapping[str, Sequence[object]],
-) -> None:
+def _check_vary(vary: Mapping[str, object], matrix: Mapping[str, object]) -> None:
     for key, values in vary.items():
         if not isinstance(values, list) or not values:
             raise ValueError(f"vary.{key}={values} is not a list of values")
         if key in matrix:
             raise ValueError(f"vary.{key}={values}, but {key} is an axis of the matrix already")
-    for axis, values in (item for pattern in at for item in pattern.items()):
-        if lost := [value for value in values if value not in matrix[axis]]:
-            raise ValueError(f"vary_at.{axis}={values}: the matrix has no {axis}={lost[0]}")

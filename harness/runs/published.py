@@ -6,6 +6,7 @@ runs. What a run here makes goes below results/local, which git ignores.
 """
 
 import argparse
+import os
 from pathlib import Path
 
 from harness.paths import ROOT
@@ -31,7 +32,12 @@ def shown(path: Path) -> str:
 
 
 def write(path: Path, text: str) -> None:
-    """Write a generated file and say where it is."""
+    """Write a generated file, whole or not at all, and say where it is. Raises OSError."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text, encoding="utf-8")
+    beside = path.with_name(f".{path.name}.tmp-{os.getpid()}")
+    try:
+        beside.write_text(text, encoding="utf-8")
+        beside.replace(path)
+    finally:
+        beside.unlink(missing_ok=True)
     print(f"wrote {shown(path)}")

@@ -9,6 +9,7 @@ runs again and a changed one overwrites none. A folder that is not as it was wri
 import hashlib
 import json
 import math
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,9 @@ import yaml
 from harness.runs.leftovers import being_written
 from harness.runs.manifest import MANIFEST, damage_of, set_aside, sync, write_manifest
 from harness.yaml_files import DUMPER, LOADER
+
+RUN = re.compile(r"[0-9a-f]{12}")
+"""Names of runs; see `run_id`."""
 
 NEEDED = (
     "config.yaml",
@@ -126,11 +130,12 @@ def read_summaries(scenario_dir: Path) -> pd.DataFrame:
     Columns: `config.x.y` for every leaf of the configuration, the summary's own keys (nested ones
     joined by dots), from the provenance `code`, `started`, `engine` and `costs.*`, and `folder`. A
     list is a text, its items joined by +. No runs, no rows. A folder that is not as it was written
-    is set aside, with a sentence on stderr, and is no run; one without a manifest never was one.
+    is set aside, with a sentence on stderr, and is no run; one without a manifest, or with neither
+    the name of a run nor any of its files, never was one.
     """
     rows: dict[str, dict[str, object]] = {}
     for folder in sorted(scenario_dir.glob("[!.]*")):
-        if not (folder / MANIFEST).is_file():
+        if not (folder / MANIFEST).is_file() or not _is_ours(folder):
             continue
         row = _row(folder)
         if isinstance(row, str):
@@ -138,6 +143,12 @@ def read_summaries(scenario_dir: Path) -> pd.DataFrame:
         else:
             rows[folder.name] = row
     return pd.DataFrame.from_dict(rows, orient="index")
+
+
+def _is_ours(folder: Path) -> bool:
+    """Whether a folder with a manifest was written as a run, whatever has become of it."""
+    has_tables = any((folder / name).is_file() for name in NEEDED if name != MANIFEST)
+    return RUN.fullmatch(folder.name) is not None or has_tables
 
 
 def current(summaries: pd.DataFrame, variant: str = "paper") -> pd.DataFrame:

@@ -222,14 +222,14 @@ def test_a_scenario_is_run_by_the_real_command(
 ) -> None:
     told: list[list[str]] = []
 
-    class Done:
-        returncode = 7
+    class Child:
+        def __init__(self, words: list[str], **_: object) -> None:
+            told.append(words[1:])
 
-    def done(words: list[str], **_: object) -> Done:
-        told.append(words[1:])
-        return Done()
+        def wait(self) -> int:
+            return 7
 
-    monkeypatch.setattr("subprocess.run", done)
+    monkeypatch.setattr("subprocess.Popen", Child)
     results = tmp_path if elsewhere else ROOT / "results"
     assert reproduce.run("routing variant=code", results) == 7
     command = [str(ROOT / "harness" / "run.py"), "+scenario=routing", "variant=code"]

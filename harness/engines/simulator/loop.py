@@ -11,7 +11,7 @@ from typing import ClassVar
 import numpy as np
 
 from harness.costs.model import TableCosts
-from harness.engines.engine import Slots, refuse_hand_over, refuse_horizon, refuse_unmet_needs
+from harness.engines.engine import Slots, refuse_seconds, refuse_unmet_needs
 from harness.engines.frames import request_frame
 from harness.engines.lifecycle import Lifecycle
 from harness.engines.listeners import Listeners
@@ -67,6 +67,10 @@ class Simulator:
     host_memory: HostMemory = NO_HOST_MEMORY
     swap_overlaps: bool = False
 
+    def __post_init__(self) -> None:
+        """Raises ValueError for seconds that no run can have."""
+        refuse_seconds(self.horizon_s, self.hand_over_s)
+
     @property
     def about(self) -> str:
         """Its seconds come from the cost model."""
@@ -74,8 +78,8 @@ class Simulator:
 
     @property
     def runs_alone(self) -> bool:
-        """It does not: its clock is virtual."""
-        return False
+        """Its clock is virtual, but where the time of deciding is measured."""
+        return self.charge_decisions == "measured"
 
     @property
     def slots(self) -> Slots:
@@ -97,8 +101,6 @@ class Simulator:
 
     def run(self, workload: Workload, system: System, recorder: Recorder) -> None:
         """Serve the workload on the virtual clock. See `Engine.run`."""
-        refuse_horizon(self.horizon_s)
-        refuse_hand_over(self.hand_over_s)
         refuse_unmet_needs(self, system)
         serve(self, workload, system, recorder, lambda stepper: stepper)
 

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 from harness import inputs
 from harness.costs.model import TableCosts
-from harness.engines.engine import Slots, refuse_hand_over, refuse_horizon, refuse_unmet_needs
+from harness.engines.engine import Slots, refuse_seconds, refuse_unmet_needs
 from harness.engines.recorder import Recorder
 from harness.engines.simulator.fast.warm_up import warm_up
 from harness.engines.simulator.flight import Flight
@@ -33,11 +33,8 @@ import torch  # isort: skip
 from vllm import SamplingParams  # isort: skip
 from vllm import __version__ as vllm_version  # isort: skip
 from vllm.engine.arg_utils import EngineArgs  # isort: skip
-from vllm.v1.kv_cache_interface import (  # isort: skip
-    FullAttentionSpec,
-    KVCacheConfig,
-    KVCacheGroupSpec,
-)
+from vllm.v1.kv_cache_interface import FullAttentionSpec  # isort: skip
+from vllm.v1.kv_cache_interface import KVCacheConfig, KVCacheGroupSpec  # isort: skip
 from vllm.v1.outputs import ModelRunnerOutput  # isort: skip
 from vllm.v1.request import Request as EngineRequest  # isort: skip
 from vllm.v1.request import RequestStatus  # isort: skip
@@ -62,6 +59,9 @@ class VllmDry:
     loads_first: bool = False
     hand_over_s: float = 0.0
 
+    def __post_init__(self) -> None:
+        refuse_seconds(self.horizon_s, self.hand_over_s)
+
     @property
     def about(self) -> str:
         """Its batches are vLLM's, its seconds come from the cost model."""
@@ -69,8 +69,8 @@ class VllmDry:
 
     @property
     def runs_alone(self) -> bool:
-        """It does not: its clock is virtual."""
-        return False
+        """Its clock is virtual, but where the time of deciding is measured."""
+        return self.charge_decisions == "measured"
 
     @property
     def slots(self) -> Slots:
@@ -92,8 +92,6 @@ class VllmDry:
 
     def run(self, workload: Workload, system: System, recorder: Recorder) -> None:
         """Serve the workload on the virtual clock. See `Engine.run`."""
-        refuse_horizon(self.horizon_s)
-        refuse_hand_over(self.hand_over_s)
         refuse_unmet_needs(self, system)
         clockwork = Simulator(
             cluster=self.cluster,

@@ -49,3 +49,15 @@ def test_from_run_folders_to_the_verdict_file(
     assert "p.fig.x" in printed
     assert "1.84 [1.71, 1.99]" in printed
     assert main(["q", "--results", str(tmp_path)]) == 2
+
+
+@pytest.mark.parametrize("text", ['{"a":', "[{}]", "5"])
+def test_a_broken_file_of_verdicts_is_said_before_anything_is_read(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str
+) -> None:
+    (tmp_path / "claims").mkdir()
+    (tmp_path / "claims" / "p_verdicts.json").write_text(text)
+    assert main(["p", "--results", str(tmp_path)]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith(f"error: {tmp_path}/claims/p_verdicts.json holds no verdicts")
+    assert said.count("\n") == 1

@@ -114,3 +114,10 @@ def test_an_unknown_paper_or_figure_is_told_what_there_is(tmp_path: Path) -> Non
         read_figures(write(tmp_path, {}), "q")
     with pytest.raises(ValueError, match="there is no figure g; there are f"):
         read_figures(tmp_path, "p").chosen(["f", "g"])
+
+
+def test_an_empty_file_has_no_figures(tmp_path: Path) -> None:
+    (tmp_path / "p").mkdir()
+    (tmp_path / "p" / "figures.yaml").write_text("")
+    with pytest.raises(ValueError, match="None is not variants and figures"):
+        read_figures(tmp_path, "p")

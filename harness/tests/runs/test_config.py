@@ -67,6 +67,7 @@ def test_cells_that_can_be_skipped_pass() -> None:
         ("policy", "skip holds policy, which is not axes of the matrix with lists of values"),
         ({}, "skip holds {}, which is not axes of the matrix with lists of values"),
         ({"policy": "a"}, "skip.policy=a is not a list of values"),
+        ({"seed": ["1"]}, "skip.seed=['1']: the matrix has no seed=1"),
         ({"polcy": ["a"]}, "No axis of the matrix is called 'polcy'; closest: policy."),
     ],
 )

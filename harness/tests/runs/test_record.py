@@ -228,3 +228,12 @@ def test_all_of_a_run_is_on_the_disk_before_it_has_its_name(
     assert temporary.startswith(".tmp-a-")
     (tmp_path / "a" / "trace.json").unlink()
     assert not record.is_finished(tmp_path / "a")
+
+
+def test_a_folder_that_was_never_a_run_stays_where_it_is(tmp_path: Path) -> None:
+    """A web extension has a manifest.json, too."""
+    foreign = tmp_path / "extension"
+    foreign.mkdir()
+    (foreign / MANIFEST).write_text('{"manifest_version": 3}')
+    assert record.read_summaries(tmp_path).empty
+    assert [path.name for path in tmp_path.iterdir()] == ["extension"]
