@@ -14,6 +14,7 @@ from typing import Any
 from omegaconf import MISSING
 
 from harness.costs.model_facts import unknown_name
+from harness.inputs import TOPS
 from harness.paths import ROOT
 from harness.renamed import renamed_key
 from harness.runs.tracking import MODES
@@ -150,6 +151,15 @@ MOST = {
 }
 """Beyond these a run would not end, or could not be counted."""
 
+TAKEN = (
+    *("bench", "claims", "figures", "fidelity", "fidelity_runs", "fidelity_vllm", "local"),
+    *("measured", "pages", "predictors", "starting", "verify", "wandb"),
+)
+"""Folders below results/ that hold no runs."""
+
+OWN = (*TOPS, "scenarios", "plots", "requirements", ".git")
+"""Folders of the project that are read: what was written there would be another program."""
+
 NO_AXES = (
     "name",
     "matrix",
@@ -193,9 +203,7 @@ def check(plain: Mapping[str, Any]) -> None:
             raise ValueError(f"slo.{key}={limit}, it must be positive, or null for none")
     if plain["tracking"] not in MODES:
         raise ValueError(f"tracking={plain['tracking']} is none of {', '.join(MODES)}")
-    if not re.fullmatch(r"\w[\w.-]{0,99}", plain["name"]):
-        raise ValueError(f"name={plain['name']:.120} cannot be the name of a folder of results")
-    _check_results(plain["results"])
+    _check_place(plain["results"], plain["name"])
     _check_axes(plain["matrix"], plain["vary"], plain["compare"], plain["skip"])
     _check_matrix(plain["matrix"], plain["compare"])
     for key in ("skip", "vary_at"):
@@ -223,12 +231,17 @@ def _check_system(system: Mapping[str, Any]) -> None:
         raise ValueError(f"system.planner_parts={system['planner_parts']} is not a list")
 
 
-def _check_results(folder: str) -> None:
-    """A folder that can be, and is not the project itself."""
+def _check_place(folder: str, name: str) -> None:
+    """Folders that can be, of which none is the project itself or holds other things."""
+    if not re.fullmatch(r"\w[\w.-]{0,99}", name):
+        raise ValueError(f"name={name:.120} cannot be the name of a folder of results")
+    if name in TAKEN:
+        raise ValueError(f"name={name} is a folder of results that holds other things")
     long = any(len(part.encode(errors="replace")) > 255 for part in Path(folder).parts)
     if not folder.strip() or not folder.isprintable() or long:
         raise ValueError(f"results={folder[:120]!r} cannot be the name of a folder")
-    if (ROOT / folder).resolve() in (ROOT, *ROOT.parents):
+    place = (ROOT / folder).resolve()
+    if place in (ROOT, *ROOT.parents) or any(place.is_relative_to(ROOT / top) for top in OWN):
         raise ValueError(f"results={folder} is where the project is; results=results is below it")
 
 

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from harness.runs.config import VARIANTS, check, check_variant
+from harness.paths import ROOT
+from harness.runs.config import TAKEN, VARIANTS, check, check_variant
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
@@ -74,3 +75,15 @@ def test_cells_that_can_be_skipped_pass() -> None:
 def test_a_pattern_that_is_none_is_refused(pattern: object, said: str) -> None:
     with pytest.raises(ValueError, match=f"^{re.escape(said)}$"):
         check(plain(skip=[pattern]))
+
+
+def test_runs_lie_where_nothing_else_does() -> None:
+    """What git tracks below results/ is named in .gitignore."""
+    kept = re.findall(r"^!?/results/(\w+)/", (ROOT / ".gitignore").read_text(), re.MULTILINE)
+    assert set(kept) | {"local"} == set(TAKEN)
+    for name in TAKEN:
+        with pytest.raises(ValueError, match=f"^name={name} is a folder of results that holds"):
+            check(plain(name=name))
+    for folder in ("harness", "scenarios/models", ".git", str(ROOT), "/"):
+        with pytest.raises(ValueError, match="is where the project is; results=results is below"):
+            check(plain(results=folder))
