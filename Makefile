@@ -45,7 +45,7 @@ check: .venv/dev  ## tests that take no more than a second each
 
 test: lint  ## everything: ruff, mypy and all tests; those of vLLM and of training are skipped where it cannot be installed
 	-@$(MAKE) -k --no-print-directory setup-vllm setup-train
-	OMP_NUM_THREADS=1 $(BIN)/pytest -q -m 'not gpu and not network' -n auto
+	OMP_NUM_THREADS=1 $(BIN)/pytest -q -m 'not gpu and not network' -n auto --dist worksteal
 
 reproduce-fig7: reproduce-samullm-fig7  ## the figure of the ensembling experiment and what of it holds
 
