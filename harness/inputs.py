@@ -29,7 +29,6 @@ APART = frozenset(
         "harness/reproduce.py",
         "harness/results.py",
         "harness/smoke_gpu.py",
-        "harness/verify",
         "harness/why.py",
     }
 )
