@@ -17,7 +17,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import pandas as pd
 from matplotlib.figure import Figure
@@ -31,6 +31,7 @@ from harness.claims.reading import read_claims
 from harness.paths import ROOT
 from harness.runs import published
 from harness.runs.config import VARIANTS
+from harness.runs.ending import Terminated, terminate
 from harness.runs.record import current, read_summaries
 from plots import specifications, style
 from plots.inputs import Inputs
@@ -42,14 +43,6 @@ INTERRUPTED = 130
 TERMINATED = 128 + signal.SIGTERM
 FAILED = 1
 """Exit code of a scenario some of whose cells have failed: the others count."""
-
-
-class _Terminated(KeyboardInterrupt):
-    """SIGTERM has come, which the command below has not been told."""
-
-
-def _terminate(*_: object) -> NoReturn:
-    raise _Terminated
 
 
 def runs_of(figures: Sequence[FigureEntry], variants: Sequence[str]) -> list[str]:
@@ -75,7 +68,7 @@ def run(scenario: str, results: Path) -> int:
         return child.wait()
     except KeyboardInterrupt as end:
         # Ctrl-C has told it, too; it has cells to keep, processes to end and a last word to say.
-        if isinstance(end, _Terminated):
+        if isinstance(end, Terminated):
             child.terminate()
         child.wait()
         raise
@@ -128,17 +121,23 @@ def draw_all(
             draw(folder / f"{paper}_{figure.name}", figure, inputs)
 
 
-def judge(given: argparse.Namespace, chosen: Sequence[FigureEntry], variant: str) -> None:
-    """Hold the claims that these figures feed, all for all figures, against the runs."""
+def judge(
+    given: argparse.Namespace,
+    chosen: Sequence[FigureEntry],
+    variant: str,
+    before: Mapping[str, str],
+) -> None:
+    """Hold the claims that these figures feed, all for all figures, against the runs.
+
+    `before` has the verdicts that were published, by claim.
+    """
     paper, results = given.paper, given.results
     only = [claim for figure in chosen for claim in figure.claims] if given.figures else []
     if given.figures and not only:
         return
     rows = command.judged(paper, results=results, variant=variant, only=only)
     name = "_".join((paper, *given.figures))
-    command.report(
-        rows, paper=paper, name=name, results=results, variant=variant, publish=given.publish
-    )
+    command.report(rows, before, name=name, results=results, variant=variant, publish=given.publish)
 
 
 def draw_specifications(paper: str, *, results: Path, publish: bool) -> None:
@@ -175,6 +174,10 @@ def reproduce(given: argparse.Namespace) -> int:
         list_figures(chosen, of.variants)
         return 0
     variants = [given.variant] if given.variant else of.variants
+    before = {
+        variant: command.published_verdicts(given.paper, results=given.results, variant=variant)
+        for variant in variants
+    }
     failed = 0
     for scenario in [] if given.draw_only else runs_of(chosen, variants):
         if (status := run(scenario, given.results)) not in (0, FAILED):
@@ -184,7 +187,7 @@ def reproduce(given: argparse.Namespace) -> int:
         draw_all(given.paper, of, chosen, results=given.results, publish=given.publish)
     if not given.draw_only:
         for variant in variants:
-            judge(given, chosen, variant)
+            judge(given, chosen, variant, before[variant])
     if not given.figures and (given.draw_only or "paper" in variants):
         draw_specifications(given.paper, results=given.results, publish=given.publish)
     return failed
@@ -203,7 +206,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     published.add_publish(parser)
     given = parser.parse_args(arguments)
-    before = signal.signal(signal.SIGTERM, _terminate)
+    before = signal.signal(signal.SIGTERM, terminate)
     try:
         return reproduce(given)
     except ValueError as error:
@@ -212,7 +215,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except OSError as error:
         print(f"error: {error}", file=sys.stderr)
         return FAILED
-    except _Terminated:
+    except Terminated:
         return TERMINATED
     except KeyboardInterrupt:
         return INTERRUPTED

@@ -70,11 +70,10 @@ def listed(given: argparse.Namespace) -> int:
 def compare(given: argparse.Namespace) -> int:
     """Print the figures of one selection over those of another."""
     one, other = (selection(text, given.results).rows() for text in (given.a, given.b))
-    known = [
-        name
-        for name in map(str, one.select_dtypes("number"))
-        if name in other.select_dtypes("number") and not name.startswith("config.")
-    ]
+    numbers = one.select_dtypes("number").columns.intersection(
+        other.select_dtypes("number").columns, sort=False
+    )
+    known = [name for name in map(str, numbers) if not name.startswith("config.")]
     figures = given.figures or [name for name in FIGURES if name in known]
     if absent := [name for name in figures if name not in known]:
         raise ValueError(unknown_name("figure of both", absent[0], dict.fromkeys(known)))

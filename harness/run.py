@@ -74,6 +74,7 @@ from harness.runs import failures
 from harness.runs.composed_cells import Matrix, as_plain
 from harness.runs.composing import Files, no_key, refuse_nameless
 from harness.runs.config import RunConfig
+from harness.runs.ending import Terminated, terminate
 from harness.runs.metrics import check_shown
 from harness.runs.progress import Progress
 from harness.runs.record import RecordError, read_summaries
@@ -219,14 +220,6 @@ def _renamed(error: BaseException) -> str | None:
     return next(filter(None, said), None)
 
 
-class _Terminated(KeyboardInterrupt):
-    """SIGTERM has come. Who waits in compiled code lets only interrupts through."""
-
-
-def _terminate(*_: object) -> NoReturn:
-    raise _Terminated
-
-
 def main() -> int:
     """Parse the command line and run. Returns the exit code."""
     # Hydra would print its own report and exit with 1; we want the exception.
@@ -244,7 +237,7 @@ def main() -> int:
             codes.append(_refused(ValueError("there is nothing to run: a range of -m is empty")))
     except _BAD_INPUT as error:
         codes.append(_refused(error))
-    except _Terminated:
+    except Terminated:
         codes = [TERMINATED]
     except KeyboardInterrupt:
         codes = [INTERRUPTED]
@@ -290,5 +283,5 @@ def _refused(error: Exception) -> int:
 
 if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    signal.signal(signal.SIGTERM, _terminate)
+    signal.signal(signal.SIGTERM, terminate)
     _end(main())

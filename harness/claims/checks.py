@@ -31,14 +31,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
+from harness.claims.derived.columns import named
 from harness.claims.quantities import QUANTITIES, Setting
 from harness.claims.settling import Specification
 from harness.claims.verdicts import TOLERANCE, Band
 from harness.costs.model_facts import unknown_name
-from harness.schema import STRICT, fits
+from harness.schema import STRICT, NotNegative, fits
 
 Matcher = Mapping[str, object]
-DERIVED = "harness."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +54,7 @@ class Check:
     table: str = ""
     derive: Mapping[str, str] = field(default_factory=dict)
     paper: float | Sequence[float] | None = None
-    step: float = 0.0
+    step: NotNegative = 0.0
     quantity: str = "value"
     minus: str | None = None
     where: Matcher = field(default_factory=dict)
@@ -63,7 +63,7 @@ class Check:
     settings: Mapping[str, Mapping[str, Sequence[Any]]] | Sequence[Setting] = field(
         default_factory=dict
     )
-    tolerance: float = TOLERANCE
+    tolerance: NotNegative = TOLERANCE
     take: str = ""
     side: str = ""
     at: Setting = field(default_factory=dict)
@@ -96,7 +96,6 @@ WORDS: Mapping[str, tuple[str, ...]] = {
     "side": ("", "at_most", "at_least"),
     "expect": ("", "falling", "rising"),
 }
-NUMBERS = ("step", "tolerance")
 
 
 def read_check(raw: Mapping[str, Any]) -> Check:
@@ -127,8 +126,10 @@ def _shaped(words: Mapping[str, Any]) -> Check:
             ):
                 raise ValueError(f"{column}={value} is neither a value nor {{sum: [a, b]}}")
     for column, place in check.derive.items():
-        if not place.startswith(DERIVED):
-            raise ValueError(f"derive.{column}={place} is no function of {DERIVED}...")
+        try:
+            named(place)
+        except ValueError as error:
+            raise ValueError(f"derive.{column}={error}") from None
     _check(check)
     return check
 
@@ -144,11 +145,7 @@ def _check(check: Check) -> None:
     for name, known in WORDS.items():
         if (said := getattr(check, name)) not in known:
             raise ValueError(f"{name}={said} is none of {', '.join(filter(None, known))}")
-    for name in NUMBERS:
-        said = getattr(check, name)
-        if isinstance(said, bool) or not isinstance(said, int | float) or said < 0:
-            raise ValueError(f"{name}={said} is not a number of at least 0")
-    if not isinstance(check.columns, list) or not check.columns:
+    if not check.columns:
         raise ValueError(f"columns={check.columns} is not a list of columns")
     for name in {"bound": ("take", "side"), "trend": ("against", "expect")}.get(check.rule, ()):
         if not getattr(check, name):

@@ -65,10 +65,16 @@ def published_verdicts(paper: str, *, results: Path, variant: str) -> dict[str, 
 
 
 def report(
-    rows: Rows, *, paper: str, name: str, results: Path, variant: str, publish: bool
+    rows: Rows,
+    before: Mapping[str, str],
+    *,
+    name: str,
+    results: Path,
+    variant: str,
+    publish: bool,
 ) -> None:
-    """Print verdicts beside the published ones and write them; `name` is that of their file."""
-    _print(rows, published_verdicts(paper, results=results, variant=variant), variant)
+    """Print verdicts beside those published `before` and write them, to the file of a `name`."""
+    _print(rows, before, variant)
     folder = published.place("claims", publish=publish, results=results)
     published.write(folder / verdict_file(name, variant), json.dumps(rows, indent=2) + "\n")
 
@@ -112,11 +118,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     paper, results, variant = given.paper, given.results, given.variant
     try:
-        published_verdicts(paper, results=results, variant=variant)
+        before = published_verdicts(paper, results=results, variant=variant)
         rows = judged(paper, results=results, variant=variant)
-        report(
-            rows, paper=paper, name=paper, results=results, variant=variant, publish=given.publish
-        )
+        report(rows, before, name=paper, results=results, variant=variant, publish=given.publish)
     except (ValueError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2 if isinstance(error, ValueError) else 1

@@ -149,7 +149,7 @@ def judge_range(measured: Measured, band: Band, *, tolerance: float = TOLERANCE)
     if not band.low <= alike <= band.high:
         holds &= _is_beyond_noise(mean, band.low, alike)
     note = f"mean over settings {mean.text()}" if len(estimates) > 1 else ""
-    if not _tells(mean, band, alike):
+    if not _tells(mean, band, alike, tolerance=tolerance):
         holds, note = False, _with_doubt(note, mean, band)
     return _found(measured, band, holds, text, note)
 

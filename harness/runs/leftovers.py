@@ -28,6 +28,16 @@ def being_written(folder: Path) -> Iterator[Path]:
         os.close(held)
 
 
+def write_whole(path: Path, text: str) -> None:
+    """Write a file, whole or not at all. Raises OSError."""
+    temporary = path.with_name(f"{TEMPORARY}{path.name}-{os.getpid()}")
+    try:
+        temporary.write_text(text, encoding="utf-8")
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
 def _held(folder: Path) -> tuple[Path, int]:
     """A new folder and its lock. One that somebody took for left before it was held is gone."""
     while True:

@@ -7,13 +7,13 @@ few enough to look at. Written to trace.json in the run folder.
 
 import argparse
 import json
-import os
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pandas as pd
 
+from harness.runs.leftovers import write_whole
 from harness.runs.manifest import is_written, refuse_damaged
 
 TRACE = "trace.json"
@@ -122,9 +122,8 @@ def write_trace(folder: Path) -> Path:
     kept = pd.read_parquet(tables["iterations"]) if tables["iterations"].is_file() else None
     tables_of = (pd.read_parquet(tables["gpu"]), pd.read_parquet(tables["requests"]))
     found = numbered(events(*tables_of, kept))
-    path, temporary = folder / TRACE, folder / f".trace-{os.getpid()}.json"
-    temporary.write_text(json.dumps({"traceEvents": found, "displayTimeUnit": "ms"}))
-    temporary.replace(path)
+    path = folder / TRACE
+    write_whole(path, json.dumps({"traceEvents": found, "displayTimeUnit": "ms"}))
     return path
 
 

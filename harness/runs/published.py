@@ -6,10 +6,10 @@ runs. What a run here makes goes below results/local, which git ignores.
 """
 
 import argparse
-import os
 from pathlib import Path
 
 from harness.paths import ROOT
+from harness.runs.leftovers import write_whole
 
 RESULTS = ROOT / "results"
 LOCAL = "local"
@@ -34,10 +34,5 @@ def shown(path: Path) -> str:
 def write(path: Path, text: str) -> None:
     """Write a generated file, whole or not at all, and say where it is. Raises OSError."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(f".{path.name}.tmp-{os.getpid()}")
-    try:
-        beside.write_text(text, encoding="utf-8")
-        beside.replace(path)
-    finally:
-        beside.unlink(missing_ok=True)
+    write_whole(path, text)
     print(f"wrote {shown(path)}")

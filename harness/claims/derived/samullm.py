@@ -82,20 +82,24 @@ def summarising_gpus(folder: Path) -> float:
 def evaluator_gpus_beside(folder: Path) -> float:
     """Section 5.3's example: GPUs on which the evaluator computes before the last summary."""
     busy = _gpu(folder, "busy")
-    last_s = busy["end_s"][busy["service"] == SUMMARISER].max()
-    beside = (busy["service"] == EVALUATOR) & (busy["start_s"] < last_s)
+    beside = (busy["service"] == EVALUATOR) & (busy["start_s"] < _last_summary_s(busy))
     return float(busy["gpu"][beside].nunique())
 
 
 def summarising_s(folder: Path) -> float:
     """Section 5.3's example: seconds from the start until the last summary, loading included."""
-    busy = _gpu(folder, "busy")
-    return float(busy["end_s"][busy["service"] == SUMMARISER].max())
+    return _last_summary_s(_gpu(folder, "busy"))
 
 
 def after_summaries_s(folder: Path) -> float:
     """Section 5.3's example: seconds from the last summary to the end."""
-    return float(_gpu(folder, "busy")["end_s"].max()) - summarising_s(folder)
+    busy = _gpu(folder, "busy")
+    return float(busy["end_s"].max()) - _last_summary_s(busy)
+
+
+def _last_summary_s(busy: pd.DataFrame) -> float:
+    """When the summary model ends its last iteration."""
+    return float(busy["end_s"][busy["service"] == SUMMARISER].max())
 
 
 def services_at_once(folder: Path) -> float:

@@ -87,10 +87,9 @@ class Following:
     def _in_numbers(
         self, priority_order: PriorityOrder, live: LiveGroup, service: ServiceId
     ) -> ReplicaRule:
-        rule, costs, sets_aside = priority_order.rule, self.deciding.costs, False
+        rule, costs = priority_order.rule, self.deciding.costs
         if isinstance(rule, ContinuousBatching):
             self._refuse(rule)
-            sets_aside = priority_order.reserve_tokens is not None
         in_numbers = order_rule(
             priority_order,
             capacity_blocks=costs.kv_blocks(service, live.group.tensor_parallel),
@@ -100,9 +99,7 @@ class Following:
             decide_s=self.deciding.before_s(0.0, whole=True),
         )
         in_numbers = in_numbers._replace(
-            reserves=sets_aside,
-            tells=sets_aside and self.tells,
-            hand_over_s=self.arrivals.hand_over_s,
+            tells=in_numbers.reserves and self.tells, hand_over_s=self.arrivals.hand_over_s
         )
         if priority_order.displaces is not Displaced.SWAP:
             return in_numbers

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness import inputs
-from harness.engines.engine import Slots, refuse_seconds, refuse_unmet_needs
+from harness.engines.engine import Slots, refuse_unmet_needs
 from harness.engines.recorder import Recorder
 from harness.engines.simulator.fast.warm_up import warm_up
 from harness.engines.vllm.group import engine_name, has_gpus
@@ -64,7 +64,6 @@ class Vllm(VllmOptions):
                 "groups that come and go need a process each, engine.ray=true: one that loads "
                 "would hold up the others"
             )
-        refuse_seconds(self.horizon_s)
         refuse_unmet_needs(self, system)
         if system.dispatch.reads_load:
             name = type(system.dispatch).__name__

@@ -7,6 +7,7 @@ from pathlib import Path
 from harness import inputs
 from harness.costs.model_config import is_config
 from harness.costs.model_facts import model_of
+from harness.engines.engine import refuse_seconds
 from harness.engines.vllm.group import EngineSettings, VllmGroup
 from harness.engines.vllm.scheduler import PolicyScheduler
 from harness.hub import model_folder
@@ -57,7 +58,8 @@ class VllmOptions:
     answers: dict[int, list[int]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Refuse a word that `on_loss` does not know."""
+        """Refuse a word that `on_loss` does not know, and seconds that no run can have."""
+        refuse_seconds(self.horizon_s)
         if self.on_loss not in ("fail", "lost", "redo"):
             raise ValueError(f"engine.on_loss={self.on_loss} is none of fail, lost and redo")
 

@@ -39,13 +39,14 @@ def order_rule(
             max_tokens=max_tokens,
             decide_s=decide_s,
         )
-    return replica_rule(
+    rule = replica_rule(
         order.rule,
         capacity_blocks=capacity_blocks,
         block_tokens=block_tokens,
         log=log,
         displaces=order.displaces,
     )
+    return rule._replace(reserves=order.reserve_tokens is not None)
 
 
 def replica_rule(
