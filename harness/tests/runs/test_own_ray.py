@@ -6,6 +6,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,8 +25,19 @@ from harness.tests.support.processes import below, listening_beyond_loopback, na
 Gave = dict[int, Computed | Failure]
 
 
-def folders() -> set[Path]:
-    return set(Path(tempfile.gettempdir()).glob(f"{PREFIX}*"))
+@pytest.fixture
+def own_folders(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Where this test's Rays keep theirs: tests beside it have Rays too, in the usual place.
+
+    Not tmp_path, whose name is too long for Ray's sockets.
+    """
+    with tempfile.TemporaryDirectory(prefix="rays-") as place:
+        monkeypatch.setattr(tempfile, "tempdir", place)
+        yield Path(place)
+
+
+def left(folders: Path) -> list[Path]:
+    return list(folders.glob(f"{PREFIX}*"))
 
 
 def seeds(count: int) -> list[Cell]:
@@ -70,11 +82,10 @@ def test_what_measures_runs_one_by_one_in_this_process() -> None:
 
 @pytest.mark.slow
 def test_killed_workers_are_replaced_and_none_is_reached_from_elsewhere(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, own_folders: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With RAY_ADDRESS naming nobody. Two deaths are forgiven, a third is a failure."""
     monkeypatch.setenv("RAY_ADDRESS", "192.0.2.77:6379")
-    before = folders()
     whole = seeds(6)
     deaths = {1: 2, 2: 99}
     cells = [
@@ -86,10 +97,12 @@ def test_killed_workers_are_replaced_and_none_is_reached_from_elsewhere(
     ]
     cells[3] = replace(cells[3], workload_factory=Failing(ValueError("row 7 is bad")))
     open_to_all: list[str] = []
+    meanwhile: list[Path] = []
     found: Gave = {}
 
     def settle(cell: Cell, result: Computed | Failure) -> None:
         found[cell.seed] = result
+        meanwhile.extend(left(own_folders))
         open_to_all.extend(listening_beyond_loopback(below(os.getpid())))
 
     LocalRay(workers=2).run(iter(cells), settle, samples=cells)
@@ -106,7 +119,8 @@ def test_killed_workers_are_replaced_and_none_is_reached_from_elsewhere(
         assert isinstance(there, Computed)
         assert here.requests.equals(there.requests)
         assert here.gpu.equals(there.gpu)
-    assert folders() == before
+    assert meanwhile
+    assert left(own_folders) == []
 
 
 @pytest.mark.slow
@@ -134,8 +148,10 @@ def test_two_rays_beside_each_other_do_not_meet() -> None:
     assert ours != theirs
 
 
-def test_a_ray_that_does_not_start_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
-    before, tried = folders(), []
+def test_a_ray_that_does_not_start_is_a_sentence(
+    own_folders: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried = []
 
     def refuse(**settings: object) -> None:
         tried.append(settings["address"])
@@ -148,7 +164,7 @@ def test_a_ray_that_does_not_start_is_a_sentence(monkeypatch: pytest.MonkeyPatch
     ):
         pass
     assert tried == ["local", "local"]
-    assert folders() == before
+    assert left(own_folders) == []
 
 
 def kept_below(results: Path) -> dict[str, int]:
