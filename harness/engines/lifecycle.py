@@ -32,9 +32,10 @@ def _nothing() -> None:
 class Lifecycle:
     """Requests by where they are in their lives.
 
-    `roots` are the requests that wait for nobody; `remaining` counts the unanswered of each
-    service, those to come included; `held_back` has the requests that have come and are in no
-    group. `deliver` takes requests with the group of each.
+    `roots` are the requests that wait for nobody, `awaited` the services with calls that others
+    wait for; `remaining` counts the unanswered of each service, those to come included;
+    `held_back` has the requests that have come and are in no group. `deliver` takes requests with
+    the group of each.
     """
 
     def __init__(
@@ -68,6 +69,8 @@ class Lifecycle:
         self.remaining = {
             s.id: int((workload.service == i).sum()) for i, s in enumerate(workload.services)
         }
+        calls = np.unique(workload.service[self.graph.has_children])
+        self.awaited = frozenset(workload.services[i].id for i in calls)
         self.held_back: dict[ServiceId, list[int]] = {}
         self._deliver = deliver
         held = unanswered or (lambda group: groups[group].open_ids())

@@ -204,6 +204,7 @@ class _Run:
     def loop(self) -> None:
         """Until all is answered, or the horizon. ValueError when some never can be answered."""
         horizon_s = np.inf if self.engine.horizon_s is None else self.engine.horizon_s
+        services, awaited = self.lifecycle.services, self.lifecycle.awaited
         self._arrive()
         self._decide()
         while not self.lifecycle.is_over and self.state.now_s < horizon_s:
@@ -217,7 +218,7 @@ class _Run:
                     self.ahead.undispatched,
                     self.lifecycle.remaining,
                     next_s,
-                    may_stop=bool(len(self.workload.edges)) or self.following.tells,
+                    may_stop=services if self.following.tells else awaited,
                 )
             if horizon_s == np.inf and not self.ahead.has_more:
                 self.progress.check(next_s, groups)

@@ -22,9 +22,9 @@ LONGEST, USED_BLOCKS, HEAP, BUSY, LOGGED, FLIGHT, PREEMPTED, DONE, STOPPED = ran
 # those with a seat under an order that displaces; blocks of those that pause, or of all that a
 # static batch has begun; iterations of the static batch in flight; predictions that have come;
 # tokens with KV in host memory; overruns that nobody has been told of; how many entries of
-# `arrivals` and of `turns` there are
+# `arrivals` and of `turns` there are, and of the heap in `moved` that says who comes last
 GROWING, COVERED, SEATED, PAUSED, BATCH, NEXT_TURN = range(15, 21)
-HOST_TOKENS, OVERRAN, ARRIVALS, TURNS, COUNTS = range(21, 26)
+HOST_TOKENS, OVERRAN, ARRIVALS, TURNS, RANKED, COUNTS = range(21, 27)
 
 # Positions in ReplicaArrays.time_s: the last iteration boundary, the decode seconds of this call
 # (to share out attained GPU time), how long the iteration in flight takes, or all those of the
@@ -66,8 +66,9 @@ class ReplicaArrays(NamedTuple):
 
     Under an order that displaces, `seats` has all of `decoding` and `partial` in that order
     (`moved` is its scratch), those of `partial` need not have begun, and those that wait may hold
-    KV: they pause. Under static batching `partial` is the batch in flight, and who waits may hold
-    KV, too.
+    KV: they pause. Under others whose keys stand still `moved` is a heap, last in order first, of
+    all that decode, once somebody has been preempted; who has ended may still be in it.
+    Under static batching `partial` is the batch in flight, and who waits may hold KV, too.
     """
 
     waiting: Ints

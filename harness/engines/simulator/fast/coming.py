@@ -8,6 +8,7 @@ from harness.engines.simulator.fast.arrays import (
     CLOCK,
     NEXT_ARRIVAL,
     NEXT_TURN,
+    RANKED,
     TURNS,
     WAITING,
     ReplicaArrays,
@@ -42,6 +43,7 @@ def _turn(requests: RequestArrays, replica: ReplicaArrays, request: int) -> None
     if waits:
         take_waiting(requests, replica, place)
     requests.key[request] = requests.turned_key[request]
+    replica.counts[RANKED] = 0
     if waits:
         push_waiting(requests, replica, request)
 

@@ -68,15 +68,18 @@ def take_waiting(requests: RequestArrays, replica: ReplicaArrays, at: int) -> No
     last = heap[size]
     if at == size:
         return
-    while 2 * at + 1 < size:
+    # The hole goes all the way down: the last one nearly always belongs there again.
+    while 2 * at + 2 < size:
         child = 2 * at + 1
-        if child + 1 < size and before(requests, heap[child + 1], heap[child]):
+        if before(requests, heap[child + 1], heap[child]):
             child += 1
-        if not before(requests, heap[child], last):
-            break
         heap[at] = heap[child]
         requests.place[heap[at]] = at
         at = child
+    if 2 * at + 1 < size:
+        heap[at] = heap[2 * at + 1]
+        requests.place[heap[at]] = at
+        at = 2 * at + 1
     _rise(requests, replica, last, at)
 
 
@@ -94,10 +97,25 @@ def push_end(requests: RequestArrays, replica: ReplicaArrays, request: int) -> N
 @inlined
 def pop_end(requests: RequestArrays, replica: ReplicaArrays) -> None:
     """Remove the request that ends first."""
+    _take_end(requests, replica, 0)
+
+
+@inlined
+def withdraw_end(requests: RequestArrays, replica: ReplicaArrays, request: int) -> None:
+    """Remove a request that does not end now."""
+    at = 0
+    while replica.heap[at] != request:
+        at += 1
+    _take_end(requests, replica, at)
+
+
+@inlined
+def _take_end(requests: RequestArrays, replica: ReplicaArrays, at: int) -> None:
+    """Remove the request at a place of the heap of ends."""
     heap, ends = replica.heap, requests.ends
     replica.counts[HEAP] -= 1
     size = replica.counts[HEAP]
-    last, at = heap[size], 0
+    last = heap[size]
     while 2 * at + 1 < size:
         child = 2 * at + 1
         if child + 1 < size and ends[heap[child + 1]] < ends[heap[child]]:
@@ -106,4 +124,7 @@ def pop_end(requests: RequestArrays, replica: ReplicaArrays) -> None:
             break
         heap[at] = heap[child]
         at = child
+    while at > 0 and ends[last] < ends[heap[(at - 1) // 2]]:
+        heap[at] = heap[(at - 1) // 2]
+        at = (at - 1) // 2
     heap[at] = last

@@ -18,6 +18,7 @@ from harness.engines.simulator.fast.arrays import (
     NOTHING,
     PARTIAL,
     PREEMPTED,
+    RANKED,
     STEPS,
     STOPPED,
     USED_BLOCKS,
@@ -30,9 +31,11 @@ from harness.engines.simulator.fast.heaps import (
     pop_end,
     push_end,
     push_waiting,
+    withdraw_end,
 )
 from harness.engines.simulator.fast.keys import move_keys
 from harness.engines.simulator.fast.kv import begin_growth, end_growth, taken
+from harness.engines.simulator.fast.lasts import rank, take_last
 from harness.engines.simulator.fast.overruns import note_overrun
 from harness.engines.state import ELSEWHERE, RequestArrays
 from harness.interface.graph import NOBODY
@@ -55,6 +58,8 @@ def join(requests: RequestArrays, replica: ReplicaArrays, rule: ReplicaRule, req
     begin_growth(requests, replica, rule, request)
     requests.gpu_s[request] -= replica.time_s[DECODED]
     push_end(requests, replica, request)
+    if counts[RANKED] > 0:
+        rank(requests, replica, request)
 
 
 @inlined
@@ -116,10 +121,22 @@ def note_preempted(requests: RequestArrays, replica: ReplicaArrays, request: int
 
 @compiled
 def forget_ends(replica: ReplicaArrays, requests: RequestArrays) -> None:
-    """Rebuild the heap of ends after a preemption (rare)."""
+    """Rebuild the heap of ends after some have stopped decoding."""
     replica.counts[HEAP] = 0
     for i in range(replica.counts[DECODING]):
         push_end(requests, replica, replica.decoding[i])
+
+
+@inlined
+def _last_decoding(requests: RequestArrays, replica: ReplicaArrays, rule: ReplicaRule) -> int:
+    """The last in order of those that decode."""
+    if not rule.moves:
+        return take_last(requests, replica)
+    last: int = replica.decoding[0]
+    for i in range(1, replica.counts[DECODING]):
+        if before(requests, last, replica.decoding[i]):
+            last = replica.decoding[i]
+    return last
 
 
 @compiled
@@ -131,12 +148,9 @@ def preempt_last(requests: RequestArrays, replica: ReplicaArrays, rule: ReplicaR
         counts[PARTIAL] -= 1
         victim = replica.partial[counts[PARTIAL]]
     else:
-        victim = replica.decoding[0]
-        for i in range(1, counts[DECODING]):
-            if before(requests, victim, replica.decoding[i]):
-                victim = replica.decoding[i]
+        victim = _last_decoding(requests, replica, rule)
         part(requests, replica, rule, victim)
-        forget_ends(replica, requests)
+        withdraw_end(requests, replica, victim)
     drop(requests, replica, rule, victim)
     note_preempted(requests, replica, victim)
     push_waiting(requests, replica, victim)
@@ -234,7 +248,7 @@ def enter(requests: RequestArrays, replica: ReplicaArrays, rule: ReplicaRule) ->
     counts = replica.counts
     holders = counts[DECODING]
     counts[STEPS] = counts[DECODING] = counts[CONTEXT] = counts[HEAP] = counts[USED_BLOCKS] = 0
-    counts[GROWING] = counts[COVERED] = 0
+    counts[GROWING] = counts[COVERED] = counts[RANKED] = 0
     counts[LONGEST] = -(1 << 62)
     replica.phase[:] = 0
     replica.time_s[DECODED] = 0.0

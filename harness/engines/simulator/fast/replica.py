@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from harness.costs.iteration import IterationTable
+from harness.costs.iteration import IterationTable, least_seconds
 from harness.engines.simulator.fast.arrays import (
     ARRIVALS,
     BUSY,
@@ -72,6 +72,7 @@ class ReplicaState:
     arrays: ReplicaArrays
     tell_keys: Callable[[Ints], None] = _keep_keys
     reported: int = 0
+    _least_s: float = -1.0
 
     @classmethod
     def empty(
@@ -178,6 +179,13 @@ class ReplicaState:
         by_gpu_s = self.rule.moves == BY_GPU_S
         progress = attained_s(requests.gpu_s[ids]) if by_gpu_s else requests.generated[ids]
         self.tell_keys(ids[requests.pieces[ids, -1, END] <= progress])
+
+    @property
+    def least_s(self) -> float:
+        """What no iteration is shorter than."""
+        if self._least_s < 0.0:
+            self._least_s = least_seconds(self.table)
+        return self._least_s
 
     @property
     def flight_begins_s(self) -> float:

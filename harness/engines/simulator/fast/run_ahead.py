@@ -6,9 +6,9 @@ ran past a moment found later is undone and run again to it. Those of a service 
 load run together.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -93,25 +93,31 @@ def run_replicas(
     remaining: Mapping[ServiceId, int],
     horizon_s: float,
     *,
-    may_stop: bool,
+    may_stop: Collection[ServiceId],
 ) -> tuple[float, Ints]:
     """Advance to the horizon or the first such moment, whichever is earlier.
 
     `undispatched` has requests that are in no group yet; `horizon_s` is not beyond theirs.
     `remaining` counts the unfinished requests of each service, those to come included; `may_stop`
-    says whether replicas may stop before the horizon for requests that others wait for. Returns the
-    time reached and the ids finished by then, in order of their end.
+    has the services whose replicas may stop before the horizon, for requests that others wait for.
+    Returns the time reached and the ids finished by then, in order of their end.
     """
     together = {service: coming for service, coming in undispatched.items() if len(coming.left)}
     by_service = _runners(groups, together)
-    may_stop |= any(len(coming.replicas) < len(coming.groups) for coming in together.values())
+    stops = {s for s in by_service if s in may_stop or _is_given_unasked(together.get(s))}
     closing = _closing(by_service, remaining)
-    count = sum(len(runners) for runners in by_service.values())
     saved: list[tuple[Runner, Any]] = []
-    for service in sorted(by_service, key=lambda s: closing.get(s, np.inf)):
-        for runner in by_service[service]:
-            # Only another replica's stop or another service's drain can cut this one's run short.
-            if closing.keys() - {service} or (may_stop and count > 1):
+    # Whoever may cut the others short goes first, so that few are run for nothing.
+    order = sorted(by_service, key=lambda s: (s not in stops, closing.get(s, _OPEN).tokens))
+    for place, service in enumerate(order):
+        later = order[place + 1 :]
+        for number, runner in enumerate(by_service[service], start=1):
+            others = number < len(by_service[service])
+            if (
+                (others and service in stops)
+                or stops.intersection(later)
+                or any(closing[s].ends_s < horizon_s for s in closing.keys() & set(later))
+            ):
                 saved.append((runner, runner.save()))
             runner.run_to(horizon_s)
             horizon_s = min(horizon_s, runner.stops_s)
@@ -124,6 +130,11 @@ def run_replicas(
             runner.run_to(horizon_s)
     every = [runner for runners in by_service.values() for runner in runners]
     return horizon_s, _collect([replica for runner in every for replica in runner.replicas])
+
+
+def _is_given_unasked(coming: Undispatched | None) -> bool:
+    """Whether some of who comes may go to a group that is no replica, which stops the others."""
+    return coming is not None and len(coming.replicas) < len(coming.groups)
 
 
 def _runners(
@@ -139,24 +150,44 @@ def _runners(
     return by_service
 
 
+class _Close(NamedTuple):
+    """A service with all its unfinished requests here: tokens left in each replica on average.
+
+    It is not drained before `ends_s`.
+    """
+
+    tokens: float
+    ends_s: float
+
+
+_OPEN = _Close(np.inf, np.inf)
+
+
 def _closing(
     by_service: Mapping[ServiceId, list[Runner]], remaining: Mapping[ServiceId, int]
-) -> dict[ServiceId, float]:
-    """Services with all unfinished requests here, and the tokens that each replica has left.
-
-    Running the one with the least first keeps what must be undone small.
-    """
+) -> dict[ServiceId, _Close]:
+    """Services that may be drained by what runs here. Who has least left runs first."""
     closing = {}
     for service, runners in by_service.items():
         replicas = [replica for runner in runners for replica in runner.replicas]
         if not replicas:
             continue
-        parts = [replica.open_ids() for replica in replicas] + [runner.left for runner in runners]
-        ids, arrays = np.concatenate(parts), replicas[0].requests
+        open_ids = [replica.open_ids() for replica in replicas]
+        arrays = replicas[0].requests
+        ids = np.concatenate([*open_ids, *(runner.left for runner in runners)])
         if len(ids) + count_followers(arrays, ids) == remaining[service]:
             tokens = (arrays.output[ids] - arrays.generated[ids]).sum()
-            closing[service] = float(tokens) / len(replicas)
+            ends_s = max(map(_ends_after_s, replicas, open_ids))
+            closing[service] = _Close(float(tokens) / len(replicas), ends_s)
     return closing
+
+
+def _ends_after_s(replica: ReplicaState, open_ids: Ints) -> float:
+    """A time before which one of these is not answered: it needs an iteration for each token."""
+    if not len(open_ids):
+        return -np.inf
+    left = replica.requests.output[open_ids] - replica.requests.generated[open_ids]
+    return float(replica.arrays.time_s[CLOCK] + left.max() * replica.least_s)
 
 
 def _drained_s(replicas: list[ReplicaState], remaining: int) -> float:

@@ -30,15 +30,9 @@ from harness.engines.simulator.fast.holders import (
 )
 from harness.engines.simulator.fast.keys import move_keys
 from harness.engines.simulator.fast.kv import taken
+from harness.engines.simulator.fast.lasts import decodes
 from harness.engines.simulator.fast.swaps import swap_in, swap_out
 from harness.engines.state import HOST, RequestArrays
-
-
-@inlined
-def _decodes(requests: RequestArrays, replica: ReplicaArrays, request: int) -> bool:
-    """Whether a request with a seat is in the replica's list of decoding ones."""
-    place = requests.place[request]
-    return bool(place < replica.counts[DECODING] and replica.decoding[place] == request)
 
 
 @inlined
@@ -70,7 +64,7 @@ def take_seats(requests: RequestArrays, replica: ReplicaArrays, rule: ReplicaRul
     seated, kept, used = _choose(requests, replica, rule)
     lost = False
     for i in range(kept, counts[SEATED]):
-        lost |= _decodes(requests, replica, seats[i])
+        lost |= decodes(requests, replica, seats[i])
         _displace(requests, replica, rule, seats[i])
     if lost:
         forget_ends(replica, requests)
@@ -101,7 +95,7 @@ def _choose(
             break
         request = replica.waiting[0] if come else seats[kept]
         context = requests.prompt[request] + requests.generated[request]
-        if _decodes(requests, replica, request):
+        if decodes(requests, replica, request):
             context += counts[STEPS] - requests.joined[request]
         needed = taken(requests, rule, request, context)
         spare = 0 if requests.kv[request] > 0 else rule.watermark_blocks
@@ -134,7 +128,7 @@ def _seat(requests: RequestArrays, replica: ReplicaArrays, rule: ReplicaRule, re
         start(requests, replica, request)
         swap_in(requests, replica, rule, request)
     held = requests.kv[request]
-    if _decodes(requests, replica, request):
+    if decodes(requests, replica, request):
         held += counts[STEPS] - requests.joined[request]
     elif requests.generated[request] > 0 and held == context - 1:
         _resume(requests, replica, rule, request)
@@ -158,7 +152,7 @@ def _displace(
     requests: RequestArrays, replica: ReplicaArrays, rule: ReplicaRule, request: int
 ) -> None:
     """A request loses its seat: it pauses, or is preempted, perhaps by swap, if it has begun."""
-    if _decodes(requests, replica, request):
+    if decodes(requests, replica, request):
         part(requests, replica, rule, request)
     if rule.displaces == PAUSE:
         replica.counts[PAUSED] += _held(requests, rule, request)
