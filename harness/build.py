@@ -8,7 +8,7 @@ project alone, and of the packages that the user trusts (`harness.trust`).
 import inspect
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from functools import partial
+from functools import cache, partial
 from pydoc import ErrorDuringImport, locate
 from types import MappingProxyType, NoneType, UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
@@ -62,7 +62,7 @@ def _built(path: str, value: object, offered: Mapping[str, object]) -> Any:
     if TARGET not in value:
         return made
     target = _class(path, value)
-    wanted = inspect.signature(target).parameters
+    wanted = _parameters(target)
     given = {name: item for name, item in offered.items() if name in wanted and name not in made}
     if value.get(PARTIAL):
         return partial(target, **made, **given)
@@ -88,8 +88,7 @@ def checked(path: str, node: object, offered: Collection[str] = (), kind: Any = 
         raise ValueError(f"{path or 'the node'} has no {TARGET}")
     target = _class(path, node)
     _check_kind(path, node, target, kind)
-    known = inspect.signature(target).parameters
-    hints = get_type_hints(vars(target).get("__init__", target))
+    known, hints = _parameters(target), _hints(target)
     for name, value in _values(node):
         if name not in known:
             said = f"{_at(path, name)}={value} is not an option of {target.__name__}"
@@ -100,6 +99,17 @@ def checked(path: str, node: object, offered: Collection[str] = (), kind: Any = 
         if parameter.default is parameter.empty and not given:
             raise ValueError(f"{_at(path, name)} is missing, {target.__name__} needs it")
     return target
+
+
+@cache
+def _parameters(target: type) -> Mapping[str, inspect.Parameter]:
+    """What a constructor asks for; it is asked for every cell of a sweep."""
+    return inspect.signature(target).parameters
+
+
+@cache
+def _hints(target: type) -> Mapping[str, Any]:
+    return get_type_hints(vars(target).get("__init__", target))
 
 
 def _values(node: Mapping[str, object]) -> Iterator[tuple[str, object]]:

@@ -32,7 +32,7 @@ from harness.paths import ROOT
 from harness.runs import published
 from harness.runs.config import VARIANTS
 from harness.runs.ending import Terminated, terminate
-from harness.runs.record import current, read_summaries
+from harness.runs.record import reader
 from plots import specifications, style
 from plots.inputs import Inputs
 
@@ -75,17 +75,17 @@ def run(scenario: str, results: Path) -> int:
 
 
 def inputs_of(
-    figure: FigureEntry, *, claims: Claims, variants: Sequence[str], results: Path
+    figure: FigureEntry, *, claims: Claims, variants: Sequence[str], runs: command.Runs
 ) -> Inputs:
     """What its plotter is handed. Raises ValueError where a function that it names is not there."""
     printed = {name: claims[name] for name in figure.claims}
-    runs = {
-        scenario: _rows(figure, current(read_summaries(results / scenario), variant))
+    rows = {
+        scenario: _rows(figure, runs(scenario, variant))
         for variant in variants
         for scenario in figure.scenarios(variant)
     }
     tables = {name: named(place)(printed) for name, place in figure.tables.items()}
-    return Inputs(name=figure.name, runs=runs, printed=printed, tables=tables)
+    return Inputs(name=figure.name, runs=rows, printed=printed, tables=tables)
 
 
 def _rows(figure: FigureEntry, rows: pd.DataFrame) -> pd.DataFrame:
@@ -108,16 +108,17 @@ def draw(stem: Path, figure: FigureEntry, inputs: Inputs) -> None:
 
 
 def draw_all(
-    paper: str, of: PaperFigures, chosen: Sequence[FigureEntry], *, results: Path, publish: bool
+    given: argparse.Namespace, of: PaperFigures, chosen: Sequence[FigureEntry], runs: command.Runs
 ) -> None:
     """Draw those that are drawn. Raises ValueError where runs are missing."""
-    folder = published.place("figures", publish=publish, results=results)
+    paper, results = given.paper, given.results
+    folder = published.place("figures", publish=given.publish, results=results)
     claims = {one.id: one.facts for one in read_claims(results / "claims" / f"{paper}.yaml")}
     for figure in chosen:
         if lost := _lost(figure):
             print(f"{figure.name} is kept as it is: {', '.join(lost)} cannot run here")
         elif figure.plotter:
-            inputs = inputs_of(figure, claims=claims, variants=of.variants, results=results)
+            inputs = inputs_of(figure, claims=claims, variants=of.variants, runs=runs)
             draw(folder / f"{paper}_{figure.name}", figure, inputs)
 
 
@@ -126,6 +127,7 @@ def judge(
     chosen: Sequence[FigureEntry],
     variant: str,
     before: Mapping[str, str],
+    runs: command.Runs,
 ) -> None:
     """Hold the claims that these figures feed, all for all figures, against the runs.
 
@@ -135,7 +137,7 @@ def judge(
     only = [claim for figure in chosen for claim in figure.claims] if given.figures else []
     if given.figures and not only:
         return
-    rows = command.judged(paper, results=results, variant=variant, only=only)
+    rows = command.judged(paper, results=results, variant=variant, runs=runs, only=only)
     name = "_".join((paper, *given.figures))
     command.report(rows, before, name=name, results=results, variant=variant, publish=given.publish)
 
@@ -183,11 +185,12 @@ def reproduce(given: argparse.Namespace) -> int:
         if (status := run(scenario, given.results)) not in (0, FAILED):
             return status
         failed = failed or status
+    runs = reader(given.results)
     if given.draw_only or variants == of.variants:
-        draw_all(given.paper, of, chosen, results=given.results, publish=given.publish)
+        draw_all(given, of, chosen, runs)
     if not given.draw_only:
         for variant in variants:
-            judge(given, chosen, variant, before[variant])
+            judge(given, chosen, variant, before[variant], runs)
     if not given.figures and (given.draw_only or "paper" in variants):
         draw_specifications(given.paper, results=given.results, publish=given.publish)
     return failed

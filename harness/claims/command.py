@@ -9,11 +9,11 @@ results/claims. With --strict it fails where a claim is not reproduced or was no
 import argparse
 import json
 import sys
-from collections.abc import Collection, Mapping, Sequence
-from functools import cache
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 from rich.console import Console
 from rich.table import Table
 
@@ -22,9 +22,11 @@ from harness.claims.reading import read_claims
 from harness.claims.settling import Verdict
 from harness.runs import published
 from harness.runs.config import VARIANTS
-from harness.runs.record import read_summaries
+from harness.runs.record import reader
 
 Rows = Sequence[Mapping[str, Any]]
+Runs = Callable[[str, str], pd.DataFrame]
+"""The runs of a scenario that count for a variant."""
 
 LEAST_WIDTH = 150  # characters; a pipe reports 80, which no column of sentences survives
 COLOURS = {
@@ -41,13 +43,23 @@ def verdict_file(name: str, variant: str) -> str:
 
 
 def judged(
-    paper: str, *, results: Path, variant: str, only: Collection[str] = ()
+    paper: str,
+    *,
+    results: Path,
+    variant: str,
+    runs: Runs | None = None,
+    only: Collection[str] = (),
 ) -> list[dict[str, Any]]:
-    """Verdicts of a paper's claims, or of these alone. ValueError for bad claims and runs."""
+    """Verdicts of a paper's claims, or of these alone. ValueError for bad claims and runs.
+
+    `runs` may have read the runs of some scenarios already; see `record.reader`.
+    """
     claims = read_claims(results / "claims" / f"{paper}.yaml")
-    summaries = cache(lambda scenario: read_summaries(results / scenario))
+    read = runs or reader(results)
     return [
-        verdict_of(claim, summaries, variant) for claim in claims if not only or claim.id in only
+        verdict_of(claim, lambda scenario: read(scenario, variant), variant)
+        for claim in claims
+        if not only or claim.id in only
     ]
 
 

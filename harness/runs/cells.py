@@ -121,11 +121,11 @@ def compute(cell: Cell) -> Computed:
     logs = cell.keep_iterations or len(workload) <= LOGGED_REQUESTS
     recorder = Recorder(keep_iterations=logs)
     cell.engine.run(workload, _predicted(cell, cell.system, workload), recorder)
-    met = _met(cell, recorder)
-    figures: dict[str, object] = {**_summary(cell, cell.system, recorder, met)}
+    met, gpu = _met(cell, recorder), recorder.gpu_frame()
+    figures: dict[str, object] = {**_summary(cell, cell.system, recorder, met, gpu)}
     figures["by"] = class_figures(recorder.requests, met, horizon_s=_horizon_s(recorder))
     figures["decisions"] = decision_figures(recorder.decision_s)
-    figures["outside_profile_share"] = _outside(cell, recorder)
+    figures["outside_profile_share"] = _outside(cell, recorder, gpu)
     if cell.drawn:
         figures["uncertainty"] = intervals([_drawn(cell, *pair, workload) for pair in cell.drawn])
     cell.named.refuse_changes()
@@ -137,7 +137,7 @@ def compute(cell: Cell) -> Computed:
             engine=cell.engine.about,
         ),
         requests=recorder.requests,
-        gpu=recorder.gpu_frame(),
+        gpu=gpu,
         iterations=recorder.iteration_frame() if cell.keep_iterations else None,
         summary=figures,
     )
@@ -162,11 +162,10 @@ def keep(cell: Cell, computed: Computed) -> None:
     )
 
 
-def _outside(cell: Cell, recorder: Recorder) -> float:
+def _outside(cell: Cell, recorder: Recorder, gpu: pd.DataFrame) -> float:
     """Share of the busy GPU seconds beyond what the profile measured; NaN of measured seconds."""
     if cell.engine.about.startswith("measured"):
         return np.nan
-    gpu = recorder.gpu_frame()
     busy = gpu[gpu["use"] == GpuUse.BUSY.value]
     return outside_share(
         recorder.iteration_frame(),
@@ -187,7 +186,7 @@ def _drawn(cell: Cell, engine: Engine, system: System, workload: Workload) -> di
     """Figures of the same cell with other costs."""
     recorder = Recorder()
     engine.run(workload, _predicted(cell, system, workload), recorder)
-    return _summary(cell, system, recorder, _met(cell, recorder))
+    return _summary(cell, system, recorder, _met(cell, recorder), recorder.gpu_frame())
 
 
 def _met(cell: Cell, recorder: Recorder) -> "pd.Series[bool] | None":
@@ -207,7 +206,11 @@ def _horizon_s(recorder: Recorder) -> float:
 
 
 def _summary(
-    cell: Cell, system: System, recorder: Recorder, met: "pd.Series[bool] | None"
+    cell: Cell,
+    system: System,
+    recorder: Recorder,
+    met: "pd.Series[bool] | None",
+    gpu: pd.DataFrame,
 ) -> dict[str, float]:
     horizon_s = _horizon_s(recorder)
     loads_s = [cell.costs.load_s(*it) for it in recorder.deployed()] or [np.nan]
@@ -216,7 +219,7 @@ def _summary(
     )
     return {
         **offline_figures(recorder.requests, recorder.decision_s, recorder.cut_off_s),
-        **gpu_figures(recorder.gpu_frame(), gpus=cell.gpus, horizon_s=horizon_s),
+        **gpu_figures(gpu, gpus=cell.gpus, horizon_s=horizon_s),
         **request_figures(recorder.requests, horizon_s=horizon_s),
         **objective_figures(met, horizon_s=horizon_s),
         **fairness_figures(recorder.requests, horizon_s=horizon_s),

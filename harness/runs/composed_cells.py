@@ -16,6 +16,8 @@ CHECKED = 500
 MOST_CHECKED = 2_000
 """Of a larger matrix, so many at most: those in which an axis has a value for the first time."""
 
+SEED = "seed"
+
 Compose = Callable[[tuple[str, ...]], DictConfig]
 """The configuration with these choices of groups (`group=file`)."""
 
@@ -67,6 +69,8 @@ class Matrix:
     ) -> None:
         self._compose, self._groups = compose, groups
         self._composed: dict[tuple[str, ...], DictConfig] = {}
+        self._heeding: dict[tuple[str, ...], bool] = {}
+        self._shared: tuple[str, dict[str, Any]] = "", {}
         # The program of a paper's authors leaves nothing open.
         may_vary = config.vary if config.variant == "paper" else {}
         matrix, self._vary = (_but(plainly(node), given) for node in (config.matrix, may_vary))
@@ -75,7 +79,33 @@ class Matrix:
         self.places = list(places(matrix, skip=skip, vary=self._vary, vary_at=vary_at))
 
     def config_at(self, place: Place) -> dict[str, Any] | None:
-        """The configuration of a cell, resolved and checked; None where the place is no cell."""
+        """The configuration of a cell, resolved and checked; None where the place is no cell.
+
+        Cells that differ by their seed alone stand beside each other: what they share is resolved
+        for the first of them.
+        """
+        seed = place.setting.get(SEED)
+        shared = str((place.varied, _but(place.setting, {SEED})))
+        if type(seed) is not int or place.varied == SEED:
+            return self._resolved_at(place)
+        if shared != self._shared[0]:
+            plain = self._resolved_at(place)
+            if plain is not None and not self._heeds_seed(place.setting):
+                self._shared = shared, plain
+            return plain
+        plain = {**self._shared[1], SEED: seed}
+        check(plain)
+        return plain
+
+    def _heeds_seed(self, setting: Mapping[str, object]) -> bool:
+        """Whether some other value may follow from the seed."""
+        picks = self._picks(setting)
+        if picks not in self._heeding:
+            lines = OmegaConf.to_yaml(self._composed[picks]).splitlines()
+            self._heeding[picks] = any("${" in line and SEED in line for line in lines)
+        return self._heeding[picks]
+
+    def _resolved_at(self, place: Place) -> dict[str, Any] | None:
         key, value = place.varied, place.setting.get(place.varied)
         if key:
             axes = _but(place.setting, {key})
@@ -97,7 +127,7 @@ class Matrix:
 
     def _at(self, setting: Mapping[str, object]) -> DictConfig:
         """The configuration with a value on every axis."""
-        picks = tuple(f"{axis}={value}" for axis, value in setting.items() if axis in self._groups)
+        picks = self._picks(setting)
         if picks not in self._composed:
             self._composed[picks] = _one_cell(self._compose(picks))
         cell = self._composed[picks].copy()
@@ -105,6 +135,10 @@ class Matrix:
             if axis not in self._groups:
                 OmegaConf.update(cell, axis, value, force_add=False)
         return cell
+
+    def _picks(self, setting: Mapping[str, object]) -> tuple[str, ...]:
+        """The groups' files that a cell chooses itself."""
+        return tuple(f"{axis}={value}" for axis, value in setting.items() if axis in self._groups)
 
     def checked(self, tick: Callable[[], None]) -> dict[int, Cell | None]:
         """The cells that are built before any runs, by their place.

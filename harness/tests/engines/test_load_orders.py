@@ -1,6 +1,7 @@
 """Dispatch by load: compiled or stepped, each request goes to the group with the least load."""
 
 from collections.abc import Callable
+from copy import deepcopy
 
 import numpy as np
 import pytest
@@ -78,7 +79,7 @@ def test_the_same_groups_compiled_and_stepped(
     assert_same_groups(
         lambda fast: serve(
             served,
-            policy,
+            deepcopy(policy),  # some learn
             placement,
             costs=costs,
             fast_forward=fast,

@@ -109,20 +109,16 @@ def run_replicas(
     saved: list[tuple[Runner, Any]] = []
     # Whoever may cut the others short goes first, so that few are run for nothing.
     order = sorted(by_service, key=lambda s: (s not in stops, closing.get(s, _OPEN).tokens))
-    for place, service in enumerate(order):
-        later = order[place + 1 :]
-        for number, runner in enumerate(by_service[service], start=1):
-            others = number < len(by_service[service])
-            if (
-                (others and service in stops)
-                or stops.intersection(later)
-                or any(closing[s].ends_s < horizon_s for s in closing.keys() & set(later))
-            ):
+    for place, service in enumerate(order, start=1):
+        runners, later = by_service[service], order[place:]
+        for runner in runners:
+            cut = not stops.isdisjoint(later) or (service in stops and runner is not runners[-1])
+            if cut or any(closing.get(s, _OPEN).ends_s < horizon_s for s in later):
                 saved.append((runner, runner.save()))
             runner.run_to(horizon_s)
             horizon_s = min(horizon_s, runner.stops_s)
         if service in closing:
-            done = [replica for runner in by_service[service] for replica in runner.replicas]
+            done = [replica for runner in runners for replica in runner.replicas]
             horizon_s = min(horizon_s, _drained_s(done, remaining[service]))
     for runner, before in saved:
         if runner.reached_s > horizon_s:
