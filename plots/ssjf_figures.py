@@ -86,19 +86,23 @@ PROGRAM = {
 }
 
 
-def _modes(scenario: str, along: tuple[str, str], shows: tuple[str, str]) -> tuple[Panel, ...]:
-    """Three modes under the paper's method, then under the program's."""
+def _modes(
+    scenario: str, along: tuple[str, str], shows: tuple[str, str], load: float | None = None
+) -> tuple[Panel, ...]:
+    """Three modes under the paper's method, of several loads at this one, then the program's."""
     found = []
+    at = {} if load is None else {LOAD: load}
+    said = "" if load is None else f", load {load:g}"
     for variant, modes, suffix in (("paper", PAPER, ""), ("code", PROGRAM, "_code")):
         for mode, (fcfs, ssjf) in modes.items():
             found.append(
                 Panel(
-                    title=mode if variant == "paper" else f"{mode}, as its program",
+                    title=mode + said if variant == "paper" else f"{mode}, as its program",
                     scenario=scenario + suffix,
                     variant=variant,
                     along=along[variant == "code"],
                     shows=shows[variant == "code"],
-                    curves=_curves(fcfs, ssjf, "noisy", True, {}),
+                    curves=_curves(fcfs, ssjf, "noisy", True, at if variant == "paper" else {}),
                 )
             )
     return tuple(found)
@@ -153,9 +157,9 @@ def _aging() -> tuple[Panel, ...]:
 
 FIGURES: Mapping[str, tuple[Panel, ...]] = {
     "fig4": _modes("ssjf_rates", (LOAD, RATE), (JCT, JCT)),
-    "fig5": _modes("ssjf_bursts", (BURSTINESS_AT_LOAD, BURSTINESS), (JCT, JCT)),
+    "fig5": _modes("ssjf_bursts", (BURSTINESS_AT_LOAD, BURSTINESS), (JCT, JCT), 0.7),
     "fig6": _modes("ssjf_rates", (LOAD, RATE), (ANSWERED, QUARTER)),
-    "fig7": _modes("ssjf_bursts", (BURSTINESS_AT_LOAD, BURSTINESS), (ANSWERED, QUARTER)),
+    "fig7": _modes("ssjf_bursts", (BURSTINESS_AT_LOAD, BURSTINESS), (ANSWERED, QUARTER), 0.7),
     "fig8": _batches((JCT, JCT)) + _batches((ANSWERED, QUARTER)),
     "fig9": _rounds(JCT) + _rounds(ANSWERED),
     "aging": _aging(),

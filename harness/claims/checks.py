@@ -16,10 +16,12 @@
                where a value is {sum: [a, b]}, the figures of the runs with a and with b are added
     settings   column: {each: [a, b]} exactly these; {between: [a, b]} both, and all run in between
                or a list of settings, each with its columns and values
+    average    ratios | figures: on average over settings it is the mean of what each setting
+               gives, or what the means of the figures give
     paper      the figure or [low, high] as printed; the claim's own where it is left out
     step       of the last printed digit
     tolerance  (range, figure, within) share of the claimed effect that ours may be off by
-    take, side, at     (bound) largest | smallest, at_most | at_least, the setting it is found at
+    take, side, at     (bound) largest | smallest | mean, at_most | at_least, the setting where
     against, expect    (trend) a settings column, falling | rising
 
 Of a choice that the claim leaves open a check takes the runs with its value. A side (`system` or a
@@ -63,6 +65,7 @@ class Check:
     settings: Mapping[str, Mapping[str, Sequence[Any]]] | Sequence[Setting] = field(
         default_factory=dict
     )
+    average: str = "ratios"
     tolerance: NotNegative = TOLERANCE
     take: str = ""
     side: str = ""
@@ -92,7 +95,8 @@ class Check:
 WORDS: Mapping[str, tuple[str, ...]] = {
     "rule": ("range", "figure", "within", "bound", "trend"),
     "quantity": tuple(QUANTITIES),
-    "take": ("", "largest", "smallest"),
+    "average": ("ratios", "figures"),
+    "take": ("", "largest", "smallest", "mean"),
     "side": ("", "at_most", "at_least"),
     "expect": ("", "falling", "rising"),
 }
@@ -163,6 +167,8 @@ def _check_together(check: Check) -> None:
     if compared != bool(check.baselines):
         need = "needs baselines" if compared else "has no baselines"
         raise ValueError(f"quantity={check.quantity} {need}")
+    if check.average == "figures" and len(check.columns) > 1:
+        raise ValueError(f"average=figures: {', '.join(check.columns)} have no average together")
     if check.rule == "within" and compared:
         raise ValueError(
             f"rule=within, quantity={check.quantity}: what is compared is a range, a figure or a "

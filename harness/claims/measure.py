@@ -98,6 +98,7 @@ def _measured(
             settings=[{**setting, **column} for setting in settings for column in columns],
             system=tables[0],
             baseline=baseline,
+            of_averages=check.average == "figures",
         )
         for matcher, baseline in against
     ]

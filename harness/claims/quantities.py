@@ -59,13 +59,18 @@ class Curve:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """One quantity over settings. `system` and `baseline` are float64 [seeds, settings]."""
+    """One quantity over settings. `system` and `baseline` are float64 [seeds, settings].
+
+    On average it is the mean of what each setting gives or, with `of_averages`, what the averages
+    of the figures give: of seconds the longest count most.
+    """
 
     label: str
     quantity: str
     settings: Sequence[Setting]
     system: Floats
     baseline: Floats
+    of_averages: bool = False
 
     @property
     def seeds(self) -> int:
@@ -90,11 +95,16 @@ class Measured:
         return [over(column) for column in self._compared().T]
 
     def mean(self) -> Estimate:
-        """Mean over settings within each seed, then over seeds."""
-        return QUANTITIES[self.quantity].over(self._compared().mean(axis=1))
+        """Average over settings within each seed, then over seeds."""
+        quantity = QUANTITIES[self.quantity]
+        if self.of_averages:
+            return quantity.over(quantity.compare(self.system.mean(1), self.baseline.mean(1)))
+        return quantity.over(self._compared().mean(axis=1))
 
     def curves(self, against: str) -> list["Curve"]:
-        """The quantity along one numeric setting, for each value of the other settings."""
+        """The quantity along one numeric setting: on average, or for each of the other settings."""
+        if self.of_averages:
+            return [self._average_curve(against)]
         rest = [
             ", ".join(f"{short(key)} {value}" for key, value in setting.items() if key != against)
             for setting in self.settings
@@ -107,6 +117,16 @@ class Measured:
             whole = ", ".join(filter(None, (self.label, name)))
             curves.append(Curve(whole, along, compared[:, index]))
         return curves
+
+    def _average_curve(self, against: str) -> "Curve":
+        """What the averages over the other settings give."""
+        places = np.array([setting[against] for setting in self.settings], dtype=np.float64)
+        along = np.unique(places)
+        system, baseline = (
+            np.stack([figures[:, places == place].mean(1) for place in along], axis=1)
+            for figures in (self.system, self.baseline)
+        )
+        return Curve(self.label, along, QUANTITIES[self.quantity].compare(system, baseline))
 
     def _compared(self) -> Floats:
         """The quantity [seeds, settings]."""

@@ -215,11 +215,11 @@ def _readings(raw: Words, blocks: Mapping[str, Words]) -> dict[Any, dict[str, An
 
 
 def _bearing(opened: Sequence[Open], checks: Sequence[Check]) -> None:
-    """Raise ValueError for a choice that every check has made already."""
+    """Raise ValueError for a choice that no check heeds, or that every one has made already."""
     for one in opened:
-        for words in one.checks.values():
-            for check in checks:
-                check.read(words)
+        for value, words in one.checks.items():
+            if all(check.read(words) == check for check in checks):
+                raise ValueError(f"open.{one.key}: {value} changes nothing of any check")
         ranges = all(isinstance(value, list) for value in one.values)
         if ranges and any(COLUMN + one.key in check.settings for check in checks):
             continue

@@ -13,11 +13,12 @@ range   a quantity over settings, claimed to lie in [lo, hi]: every setting agre
         the smallest with lo and the largest with hi.
 figure  a quantity averaged over settings, claimed to be a figure: the average agrees with it.
 within  figures at stated settings, claimed to lie in [lo, hi]: each of them agrees.
-bound   the largest (or smallest) of all figures, claimed to stay on one side of a figure: its whole
-        interval does, or it does or its interval reaches there and is no wider than the figure or
-        the effect that is claimed, and it is found at the setting that the paper names (or not
-        beyond noise elsewhere), if it names one. Where the figure is no change ("better
-        throughout") it must itself lie on that side, and the average must stand out.
+bound   the largest (or smallest) of all figures, or of averages over settings the one that is
+        farthest out, claimed to stay on one side of a figure: its whole interval does, or it does
+        or its interval reaches there and is no wider than the figure or the effect that is claimed,
+        and it is found at the setting that the paper names (or not beyond noise elsewhere), if it
+        names one. Where the figure is no change ("better throughout") it must itself lie on that
+        side, and the average must stand out.
 trend   a quantity against one setting: Spearman's rank correlation is on the claimed side of 0
         with its whole interval, for every curve, and from one end to the other every curve changes
         by more than 2%.
@@ -189,12 +190,16 @@ def judge_within(measured: Measured, band: Band, *, tolerance: float = TOLERANCE
 def judge_bound(
     measured: Sequence[Measured], bound: Band, *, take: str, side: str, at: Setting
 ) -> Finding:
-    """Rule `bound`. `take` is largest or smallest, `side` is at_most or at_least."""
-    sign = 1 if take == "largest" else -1
-    entries = [
+    """Rule `bound`. `take` is largest, smallest or mean, `side` is at_most or at_least."""
+    sign = 1 if take == "largest" or (take == "mean" and side == "at_most") else -1
+    entries: list[tuple[Estimate, Setting, str]] = [
         (estimate, setting, one.label)
         for one in measured
-        for estimate, setting in zip(one.per_setting(), one.settings, strict=True)
+        for estimate, setting in (
+            [(one.mean(), {})]
+            if take == "mean"
+            else zip(one.per_setting(), one.settings, strict=True)
+        )
     ]
     found, setting, label = max(entries, key=lambda entry: sign * entry[0].value)
     place = ", ".join(f"{short(key)} {value}" for key, value in setting.items())

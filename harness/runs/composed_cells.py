@@ -10,13 +10,12 @@ from harness.runs.cells import Cell
 from harness.runs.config import check, check_variant
 from harness.runs.failures import Failure
 from harness.runs.matrix import Place, places
+from harness.runs.resolved import Resolved
 
 CHECKED = 500
 """Cells that are built before the first one runs."""
 MOST_CHECKED = 2_000
 """Of a larger matrix, so many at most: those in which an axis has a value for the first time."""
-
-SEED = "seed"
 
 Compose = Callable[[tuple[str, ...]], DictConfig]
 """The configuration with these choices of groups (`group=file`)."""
@@ -25,25 +24,23 @@ Compose = Callable[[tuple[str, ...]], DictConfig]
 def as_plain(config: DictConfig) -> dict[str, Any]:
     """The configuration resolved and checked. Raises ValueError for what it may not say."""
     check_variant(config.variant)
-    plain = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
-    assert isinstance(plain, dict)
-    named = {str(key): value for key, value in plain.items()}
-    check(named)
-    return named
-
-
-def value_at(config: DictConfig, key: str, *, otherwise: object) -> object:
-    """What a configuration has at a dotted key."""
-    path, _, name = key.rpartition(".")
-    node = OmegaConf.select(config, path) if path else config
-    if not isinstance(node, DictConfig) or name not in node:
-        return otherwise
-    return plainly(node[name])
+    plain = Resolved(config).at({})
+    check(plain)
+    return plain
 
 
 def plainly(node: object) -> Any:
     """A node as plain values."""
     return OmegaConf.to_container(node, resolve=True) if OmegaConf.is_config(node) else node
+
+
+def _value_at(plain: Mapping[str, Any], key: str, *, otherwise: object) -> object:
+    """What a configuration has at a dotted key."""
+    path, _, name = key.rpartition(".")
+    node: Any = plain
+    for part in path.split(".") if path else ():
+        node = node.get(part) if isinstance(node, Mapping) else None
+    return node.get(name, otherwise) if isinstance(node, Mapping) else otherwise
 
 
 def _but(mapping: Mapping[Any, Any], keys: Collection[str]) -> dict[str, Any]:
@@ -68,9 +65,7 @@ class Matrix:
         given: Collection[str],
     ) -> None:
         self._compose, self._groups = compose, groups
-        self._composed: dict[tuple[str, ...], DictConfig] = {}
-        self._heeding: dict[tuple[str, ...], bool] = {}
-        self._shared: tuple[str, dict[str, Any]] = "", {}
+        self._composed: dict[tuple[str, ...], Resolved] = {}
         # The program of a paper's authors leaves nothing open.
         may_vary = config.vary if config.variant == "paper" else {}
         matrix, self._vary = (_but(plainly(node), given) for node in (config.matrix, may_vary))
@@ -79,41 +74,17 @@ class Matrix:
         self.places = list(places(matrix, skip=skip, vary=self._vary, vary_at=vary_at))
 
     def config_at(self, place: Place) -> dict[str, Any] | None:
-        """The configuration of a cell, resolved and checked; None where the place is no cell.
-
-        Cells that differ by their seed alone stand beside each other: what they share is resolved
-        for the first of them.
-        """
-        seed = place.setting.get(SEED)
-        shared = str((place.varied, _but(place.setting, {SEED})))
-        if type(seed) is not int or place.varied == SEED:
-            return self._resolved_at(place)
-        if shared != self._shared[0]:
-            plain = self._resolved_at(place)
-            if plain is not None and not self._heeds_seed(place.setting):
-                self._shared = shared, plain
-            return plain
-        plain = {**self._shared[1], SEED: seed}
-        check(plain)
-        return plain
-
-    def _heeds_seed(self, setting: Mapping[str, object]) -> bool:
-        """Whether some other value may follow from the seed."""
-        picks = self._picks(setting)
-        if picks not in self._heeding:
-            lines = OmegaConf.to_yaml(self._composed[picks]).splitlines()
-            self._heeding[picks] = any("${" in line and SEED in line for line in lines)
-        return self._heeding[picks]
-
-    def _resolved_at(self, place: Place) -> dict[str, Any] | None:
+        """The configuration of a cell, resolved and checked; None where the place is no cell."""
         key, value = place.varied, place.setting.get(place.varied)
         if key:
             axes = _but(place.setting, {key})
             is_group = key in self._groups
-            was = self._groups[key] if is_group else value_at(self._at(axes), key, otherwise=value)
+            was = self._groups[key] if is_group else _value_at(self._at(axes), key, otherwise=value)
             if was == value:
                 return None
-        return as_plain(self._at(place.setting))
+        plain = self._at(place.setting)
+        check(plain)
+        return plain
 
     def cell_at(self, place: Place) -> Cell | None:
         """The cell, built. Raises ValueError for what does not fit together."""
@@ -125,20 +96,16 @@ class Matrix:
         ours = {k: v for k, v in self._groups.items() if "hydra/" not in k and k != "cluster"}
         return {group: str(place.setting.get(group, value)) for group, value in ours.items()}
 
-    def _at(self, setting: Mapping[str, object]) -> DictConfig:
-        """The configuration with a value on every axis."""
-        picks = self._picks(setting)
+    def _at(self, setting: Mapping[str, object]) -> dict[str, Any]:
+        """The configuration with a value on every axis, resolved."""
+        picks = tuple(f"{axis}={value}" for axis, value in setting.items() if axis in self._groups)
         if picks not in self._composed:
-            self._composed[picks] = _one_cell(self._compose(picks))
-        cell = self._composed[picks].copy()
-        for axis, value in setting.items():
-            if axis not in self._groups:
-                OmegaConf.update(cell, axis, value, force_add=False)
-        return cell
-
-    def _picks(self, setting: Mapping[str, object]) -> tuple[str, ...]:
-        """The groups' files that a cell chooses itself."""
-        return tuple(f"{axis}={value}" for axis, value in setting.items() if axis in self._groups)
+            config = _one_cell(self._compose(picks))
+            check_variant(config.variant)
+            self._composed[picks] = Resolved(config)
+        if "variant" in setting:
+            check_variant(str(setting["variant"]))
+        return self._composed[picks].at(_but(setting, self._groups))
 
     def checked(self, tick: Callable[[], None]) -> dict[int, Cell | None]:
         """The cells that are built before any runs, by their place.

@@ -1,5 +1,6 @@
 """What determines a result beside its configuration: a run is named by all of it."""
 
+import platform
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import import_module
@@ -12,8 +13,9 @@ from harness.engines.engine import Engine
 from harness.runs.outside import modules_of
 from harness.runs.provenance import machine, package_version, source_digest
 
-COMPUTES = ("numpy", "numba", "llvmlite", "scipy", "pandas", "pyarrow")
-"""Packages that compute, or read, in every run."""
+PYTHON = "python"
+COMPUTES = (PYTHON, "numpy", "numba", "llvmlite", "scipy", "pandas", "pyarrow")
+"""What computes, or reads, in every run: Python and packages."""
 
 
 class Changed(ValueError):  # noqa: N818 - it says what has happened
@@ -101,6 +103,8 @@ def versions_of(packages: Any) -> dict[str, str]:
 
 
 def _version_of(name: str) -> str:
+    if name == PYTHON:
+        return platform.python_version()
     installed = package_version(name)
     # Packages of some engines are large, and one is installed under other names: its own word.
     if installed is not None and name not in COMPUTES:

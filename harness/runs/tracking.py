@@ -58,10 +58,13 @@ def _mirror(scenario: str, rows: pd.DataFrame, figures: Sequence[Path], folder: 
         "disable_code": True,
         "x_disable_stats": True,
     }
-    config = _shared(rows) | {"scenario": scenario, "runs": len(rows)}
+    shared = _shared(rows)
+    config = shared | {"scenario": scenario, "runs": len(rows)}
     run = wandb.init(project=PROJECT, name=scenario, config=config, dir=folder, settings=settings)
     try:
-        table = wandb.Table(columns=["run", *rows.columns], data=_cells(rows))
+        # What all have in common is the run's configuration; W&B types each cell of a table.
+        differing = rows.drop(columns=list(shared))
+        table = wandb.Table(columns=["run", *differing.columns], data=_cells(differing))
         run.log({"summary": table})
         if figures:
             artefact = wandb.Artifact(f"{scenario}-figures", type="figure")

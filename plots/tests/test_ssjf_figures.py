@@ -159,7 +159,7 @@ def test_without_runs_the_command_says_one_sentence(
     assert main(command) == 2
     said = capsys.readouterr()
     assert said.out == ""
-    assert said.err.startswith("error: FCFS in no batching has 0 runs, ")
+    assert said.err.startswith("error: FCFS in no batching, load 0.7 has 0 runs, ")
     assert said.err.endswith("+scenario=ssjf_bursts\n")
     assert said.err.count("\n") == 1
     assert not (tmp_path / "figures").exists()

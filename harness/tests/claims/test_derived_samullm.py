@@ -21,8 +21,10 @@ def test_what_figures_show_of_a_run_by_hand(
     assert samullm.summarised_share(run) == 1.0
     monkeypatch.setattr(samullm, "ENSEMBLED_S", 4.0)
     assert samullm.summarised_share(run) == 1 / 3
+    assert samullm.summarised_tokens_share(run) == 10 / 40
+    assert samullm.summaries_share(run) == 1 / 3
     assert samullm.ensembling_done_s(run) == 4.0
-    assert samullm.estimate_error(run) == pytest.approx(1 - 8 / 92)
+    assert samullm.computing_s(run) == pytest.approx(8)
     requests = pd.read_parquet(run / "requests.parquet")
     requests.assign(service="vicuna-13b-v1.5").to_parquet(run / "requests.parquet")
     assert samullm.chunks_of(run) == (2, 1, 1)

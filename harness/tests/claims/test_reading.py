@@ -93,6 +93,7 @@ WITH = "p.fig.x: "
         ({"open": [OPEN | {"checks": {256: {"step": 1}}}]}, ".*: a reading.* of each further"),
         ({"open": [READING | {"checks": {"b": {"step": 1}}}]}, ".*: a reading.* of each further"),
         ({"open": [READING | {"checks": {"a": {"rule": "rnge"}}}]}, "rule=rnge is none of"),
+        ({"open": [READING | {"checks": {"a": {}}}]}, "open.reading.it: a changes nothing of any"),
         ({"open": [READING | {"checks": {"a": {"colums": ["s"]}}}]}, ".*closest: columns"),
     ],
 )

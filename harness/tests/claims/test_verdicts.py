@@ -242,3 +242,33 @@ def test_a_bound_that_noise_alone_reaches_is_not_kept() -> None:
 
 
 SEVEN = Band(750.0, 750.0, 10.0)
+
+
+def of_two(*, of_averages: bool) -> Measured:
+    """1 s for 1 s at the first setting and 5 s for 10 s at the second, the same for five seeds."""
+    return Measured(
+        label="",
+        quantity="speedup",
+        settings=[{"rate": 0, "round": 1}, {"rate": 1, "round": 1}],
+        system=np.array([[1.0, 5.0]] * 5),
+        baseline=np.array([[1.0, 10.0]] * 5),
+        of_averages=of_averages,
+    )
+
+
+def test_an_average_is_of_ratios_or_of_figures() -> None:
+    assert of_two(of_averages=False).mean().value == pytest.approx(1.5)
+    assert of_two(of_averages=True).mean().value == pytest.approx(11 / 6)
+    (curve,) = of_two(of_averages=True).curves("round")
+    assert curve.values.tolist() == [pytest.approx([11 / 6])] * 5
+
+
+def test_a_bound_of_the_mean_asks_nothing_of_single_settings() -> None:
+    """Nowhere less than 1.0 is another claim than 1.4 on average."""
+    bound = partial(judge_bound, [of_two(of_averages=False)], side="at_least", at={})
+    assert bound(Band(1.4, 1.4, 0.01), take="mean").agreement is AGREES
+    assert bound(Band(1.6, 1.6, 0.01), take="mean").agreement is DIFFERS
+    assert bound(Band(1.4, 1.4, 0.01), take="smallest").agreement is DIFFERS
+    most = partial(judge_bound, [of_two(of_averages=True)], take="mean", side="at_most", at={})
+    assert most(Band(1.6, 1.6, 0.01)).agreement is DIFFERS
+    assert most(Band(1.9, 1.9, 0.01)).agreement is AGREES

@@ -56,6 +56,12 @@ def test_the_version_of_what_computes_is_in_the_name(
     assert len({first, loaded, run_name()}) == 3
 
 
+def test_the_version_of_python_is_in_the_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    first = run_name()
+    monkeypatch.setattr("platform.python_version", lambda: "3.99.0")
+    assert run_name() != first
+
+
 @pytest.mark.slow
 @pytest.mark.vllm
 def test_packages_that_an_engine_computes_with_are_in_its_runs_names(
