@@ -264,9 +264,9 @@ class ReplicaState:
     def restore(self, saved: tuple[Ints, list[NDArray[np.generic]], ReplicaArrays]) -> None:
         """Undo everything since `save`."""
         ids, rows, before = saved
-        ended = self.arrays.done[before.counts[DONE] : self.arrays.counts[DONE]]
-        come = np.setdiff1d(np.concatenate([self.open_ids(), ended]), ids)
-        if len(come):
+        if count_followers(self.requests, ids):
+            ended = self.arrays.done[before.counts[DONE] : self.arrays.counts[DONE]]
+            come = np.setdiff1d(np.concatenate([self.open_ids(), ended]), ids)
             forget(self.requests, come)
         self.arrays = before
         for name, row in zip(self._saved, rows, strict=True):
