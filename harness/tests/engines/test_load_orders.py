@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from copy import deepcopy
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 
 from baselines.fcfs import Fcfs
 from harness.benchmarks.moving_policies import (
+    Ordered,
     OrderedByPrediction,
     allocating,
     moving,
@@ -17,7 +19,7 @@ from harness.benchmarks.moving_policies import (
     static,
 )
 from harness.engines.recorder import Recorder
-from harness.interface.decisions import Decision, PriorityOrder
+from harness.interface.decisions import Decision, Displaced, PriorityOrder
 from harness.interface.events import Arrived, Event
 from harness.interface.load_order import LoadOrder
 from harness.interface.policies import SchedulingPolicy
@@ -176,6 +178,34 @@ def test_the_same_where_groups_come_and_go(
             dispatch=ByLoad(order),
         )
     )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(20))
+def test_swaps_that_are_undone_are_not_counted(seed: int) -> None:
+    """The second service has less to do and runs ahead first; the end of the other cuts it."""
+    rng, half = np.random.default_rng(seed), 12
+    arrival_s = np.sort(rng.uniform([0.0] * half + [0.3] * half, [0.05] * half + [0.9] * half))
+    output_tokens = [*rng.integers(30, 60, half).tolist(), *rng.integers(10, 50, half).tolist()]
+    load = replace(
+        workload(
+            rng.integers(20, 60, 2 * half).tolist(), output_tokens, arrival_s.tolist(), services=2
+        ),
+        service=np.repeat([1, 0], half),
+    )
+    order = PriorityOrder(_longest, CHUNKS, Displaced.SWAP)
+    swapped = assert_same_groups(
+        lambda fast: serve(
+            load,
+            Ordered(order),
+            _places(2, 2),
+            costs=UnevenCosts(blocks=12, load=0.1),
+            fast_forward=fast,
+            gpus=4,
+            dispatch=ByLoad(LOAD_ORDERS[0]),
+        )
+    )
+    assert swapped.requests["swaps"].sum() > 0
 
 
 @pytest.mark.slow

@@ -47,8 +47,11 @@ LOAD_ORDERS = [
 ]
 
 
-def assert_same_groups(serve_it: Callable[[bool], Recorder]) -> None:
-    """Fast-forward on and off: the same times, and every GPU as long at work between the same."""
+def assert_same_groups(serve_it: Callable[[bool], Recorder]) -> Recorder:
+    """Fast-forward on and off: the same times, and every GPU as long at work between the same.
+
+    Returns what was recorded with it on.
+    """
     seen: list[pd.DataFrame] = []
 
     def served(fast: bool) -> Recorder:
@@ -56,9 +59,10 @@ def assert_same_groups(serve_it: Callable[[bool], Recorder]) -> None:
         seen.append(_busy(recorder))
         return recorder
 
-    assert_same_times(served)
+    fast = assert_same_times(served)
     assert seen[0].index.tolist() == seen[1].index.tolist()
     np.testing.assert_allclose(seen[0], seen[1], rtol=1e-9, atol=1e-9)
+    return fast
 
 
 def _busy(recorder: Recorder) -> pd.DataFrame:

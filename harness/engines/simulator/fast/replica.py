@@ -264,9 +264,10 @@ class ReplicaState:
     def restore(self, saved: tuple[Ints, list[NDArray[np.generic]], ReplicaArrays]) -> None:
         """Undo everything since `save`."""
         ids, rows, before = saved
-        if count_followers(self.requests, ids):
-            ended = self.arrays.done[before.counts[DONE] : self.arrays.counts[DONE]]
-            come = np.setdiff1d(np.concatenate([self.open_ids(), ended]), ids)
+        # Those that followed others in a chain, and those that were given out by load.
+        ended = self.arrays.done[before.counts[DONE] : self.arrays.counts[DONE]]
+        come = np.setdiff1d(np.concatenate([self.open_ids(), ended]), ids)
+        if len(come):
             forget(self.requests, come)
         self.arrays = before
         for name, row in zip(self._saved, rows, strict=True):
