@@ -32,7 +32,7 @@ from harness.paths import ROOT
 from harness.runs import published
 from harness.runs.config import VARIANTS
 from harness.runs.ending import Terminated, terminate
-from harness.runs.record import reader
+from harness.runs.record import Runs, reader
 from plots import specifications, style
 from plots.inputs import Inputs
 
@@ -75,7 +75,7 @@ def run(scenario: str, results: Path) -> int:
 
 
 def inputs_of(
-    figure: FigureEntry, *, claims: Claims, variants: Sequence[str], runs: command.Runs
+    figure: FigureEntry, *, claims: Claims, variants: Sequence[str], runs: Runs
 ) -> Inputs:
     """What its plotter is handed. Raises ValueError where a function that it names is not there."""
     printed = {name: claims[name] for name in figure.claims}
@@ -108,7 +108,7 @@ def draw(stem: Path, figure: FigureEntry, inputs: Inputs) -> None:
 
 
 def draw_all(
-    given: argparse.Namespace, of: PaperFigures, chosen: Sequence[FigureEntry], runs: command.Runs
+    given: argparse.Namespace, of: PaperFigures, chosen: Sequence[FigureEntry], runs: Runs
 ) -> None:
     """Draw those that are drawn. Raises ValueError where runs are missing."""
     paper, results = given.paper, given.results
@@ -127,7 +127,7 @@ def judge(
     chosen: Sequence[FigureEntry],
     variant: str,
     before: Mapping[str, str],
-    runs: command.Runs,
+    runs: Runs,
 ) -> None:
     """Hold the claims that these figures feed, all for all figures, against the runs.
 

@@ -9,11 +9,10 @@ results/claims. With --strict it fails where a claim is not reproduced or was no
 import argparse
 import json
 import sys
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 from rich.console import Console
 from rich.table import Table
 
@@ -22,11 +21,9 @@ from harness.claims.reading import read_claims
 from harness.claims.settling import Verdict
 from harness.runs import published
 from harness.runs.config import VARIANTS
-from harness.runs.record import reader
+from harness.runs.record import Runs, reader
 
 Rows = Sequence[Mapping[str, Any]]
-Runs = Callable[[str, str], pd.DataFrame]
-"""The runs of a scenario that count for a variant."""
 
 LEAST_WIDTH = 150  # characters; a pipe reports 80, which no column of sentences survives
 COLOURS = {
@@ -47,17 +44,13 @@ def judged(
     *,
     results: Path,
     variant: str,
-    runs: Runs | None = None,
+    runs: Runs,
     only: Collection[str] = (),
 ) -> list[dict[str, Any]]:
-    """Verdicts of a paper's claims, or of these alone. ValueError for bad claims and runs.
-
-    `runs` may have read the runs of some scenarios already; see `record.reader`.
-    """
+    """Verdicts of a paper's claims, or of these alone. ValueError for bad claims and runs."""
     claims = read_claims(results / "claims" / f"{paper}.yaml")
-    read = runs or reader(results)
     return [
-        verdict_of(claim, lambda scenario: read(scenario, variant), variant)
+        verdict_of(claim, lambda scenario: runs(scenario, variant), variant)
         for claim in claims
         if not only or claim.id in only
     ]
@@ -131,7 +124,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     paper, results, variant = given.paper, given.results, given.variant
     try:
         before = published_verdicts(paper, results=results, variant=variant)
-        rows = judged(paper, results=results, variant=variant)
+        rows = judged(paper, results=results, variant=variant, runs=reader(results))
         report(rows, before, name=paper, results=results, variant=variant, publish=given.publish)
     except (ValueError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)

@@ -192,14 +192,10 @@ def judge_bound(
 ) -> Finding:
     """Rule `bound`. `take` is largest, smallest or mean, `side` is at_most or at_least."""
     sign = 1 if take == "largest" or (take == "mean" and side == "at_most") else -1
-    entries: list[tuple[Estimate, Setting, str]] = [
+    entries = [
         (estimate, setting, one.label)
         for one in measured
-        for estimate, setting in (
-            [(one.mean(), {})]
-            if take == "mean"
-            else zip(one.per_setting(), one.settings, strict=True)
-        )
+        for estimate, setting in _candidates(one, take)
     ]
     found, setting, label = max(entries, key=lambda entry: sign * entry[0].value)
     place = ", ".join(f"{short(key)} {value}" for key, value in setting.items())
@@ -223,6 +219,13 @@ def judge_bound(
     if agreement is Agreement.AGREES and not any(one.meets(*found.ends) for one in there):
         agreement = Agreement.DIRECTION
     return Finding(agreement, found.text(), note, found, measured[0].seeds)
+
+
+def _candidates(measured: Measured, take: str) -> list[tuple[Estimate, Setting]]:
+    """Among which the largest or smallest is looked for; one where it is about the average."""
+    if take == "mean":
+        return [(measured.mean(), {})]
+    return list(zip(measured.per_setting(), measured.settings, strict=True))
 
 
 def judge_trend(measured: Sequence[Measured], *, against: str, expect: str) -> Finding:

@@ -3,14 +3,14 @@
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 
 from harness.runs.building import cell_of
 from harness.runs.cells import Cell
 from harness.runs.config import check, check_variant
 from harness.runs.failures import Failure
 from harness.runs.matrix import Place, places
-from harness.runs.resolved import Resolved
+from harness.runs.resolved import Resolved, plain_of, plainly, value_at
 
 CHECKED = 500
 """Cells that are built before the first one runs."""
@@ -24,23 +24,9 @@ Compose = Callable[[tuple[str, ...]], DictConfig]
 def as_plain(config: DictConfig) -> dict[str, Any]:
     """The configuration resolved and checked. Raises ValueError for what it may not say."""
     check_variant(config.variant)
-    plain = Resolved(config).at({})
+    plain = plain_of(config)
     check(plain)
     return plain
-
-
-def plainly(node: object) -> Any:
-    """A node as plain values."""
-    return OmegaConf.to_container(node, resolve=True) if OmegaConf.is_config(node) else node
-
-
-def _value_at(plain: Mapping[str, Any], key: str, *, otherwise: object) -> object:
-    """What a configuration has at a dotted key."""
-    path, _, name = key.rpartition(".")
-    node: Any = plain
-    for part in path.split(".") if path else ():
-        node = node.get(part) if isinstance(node, Mapping) else None
-    return node.get(name, otherwise) if isinstance(node, Mapping) else otherwise
 
 
 def _but(mapping: Mapping[Any, Any], keys: Collection[str]) -> dict[str, Any]:
@@ -79,7 +65,7 @@ class Matrix:
         if key:
             axes = _but(place.setting, {key})
             is_group = key in self._groups
-            was = self._groups[key] if is_group else _value_at(self._at(axes), key, otherwise=value)
+            was = self._groups[key] if is_group else value_at(self._at(axes), key, otherwise=value)
             if was == value:
                 return None
         plain = self._at(place.setting)

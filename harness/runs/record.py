@@ -36,6 +36,10 @@ NEEDED = (
 )
 
 
+Runs = Callable[[str, str], pd.DataFrame]
+"""The runs of a scenario that count for a variant."""
+
+
 class RecordError(ValueError):
     """A run folder could not be written or read; the text names it."""
 
@@ -152,7 +156,7 @@ def _is_ours(folder: Path) -> bool:
     return RUN.fullmatch(folder.name) is not None or has_tables
 
 
-def reader(results: Path) -> Callable[[str, str], pd.DataFrame]:
+def reader(results: Path) -> Runs:
     """Who reads the runs of a scenario that are `current` for a variant: each folder once."""
     read = cache(lambda scenario: _quick_to_narrow(read_summaries(results / scenario)))
     return cache(lambda scenario, variant: current(read(scenario), variant))

@@ -36,6 +36,9 @@ load:
   model: opt
   parts: {a: {scale: 1.0, of: "${load.model}"}, b: {scale: "${load.parts.a.scale}"}}
   only: [a, b]
+  nested: [{a: 0}]
+  pairs: [1, 2]
+  alias: "${load.parts.b}"
   told: "${load.by.${load.model}.told}"
   by: {opt: {told: 3}, gpt: {told: 4}}
 """
@@ -66,6 +69,10 @@ AXES = st.fixed_dictionaries(
         "load.parts.b.scale": st.sampled_from([0.7]),
         "load.parts.a": st.sampled_from([{"scale": 9}]),
         "load.only": st.sampled_from([["b"], []]),
+        "load.nested": st.sampled_from([[{"a": 1}], "x"]),
+        "load.pairs[0]": st.sampled_from([7, 8]),
+        "load.pairs.1": st.sampled_from([9]),
+        "load.alias.scale": st.sampled_from([3.0]),
         "load.by.gpt.told": st.sampled_from([5]),
         "machine.gpus": st.sampled_from([1, "2"]),
         "machine.share": st.sampled_from([1]),
