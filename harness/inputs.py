@@ -24,6 +24,7 @@ APART = frozenset(
         "harness/benchmarks",
         "harness/claims",
         "harness/fidelity",
+        "harness/lanes.py",
         "harness/publish.py",
         "harness/report",
         "harness/reproduce.py",

@@ -5,14 +5,14 @@ that they feed against them, as results/claims/<paper>/figures.yaml says; withou
 them, and the curves over what the paper leaves open. Figures and verdicts are written below
 results/local/, or with `--publish`, for all figures alone, where git tracks them. `--variant code`
 runs and judges what the authors' program does instead, and leaves figures alone that show something
-else. `--draw-only` runs and judges nothing, `--list` says what there is. Bad input and missing runs
+else. `--no-runs` draws and judges the runs that are there, `--draw-only` judges nothing either,
+`--list` says what there is. Bad input and missing runs
 end in one sentence and exit code 2.
 """
 
 import argparse
 import json
 import signal
-import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
@@ -28,7 +28,7 @@ from harness.claims import command
 from harness.claims.derived.columns import named, with_derived
 from harness.claims.figures import FigureEntry, PaperFigures, read_figures
 from harness.claims.reading import read_claims
-from harness.paths import ROOT
+from harness.lanes import Job, cores_here, run_all, scenario_job
 from harness.runs import published
 from harness.runs.config import VARIANTS
 from harness.runs.ending import Terminated, terminate
@@ -57,21 +57,16 @@ def _lost(figure: FigureEntry) -> list[str]:
     return [run for name, runs in figure.needs.items() if not find_spec(name) for run in runs]
 
 
-def run(scenario: str, results: Path) -> int:
-    """Run every cell of a scenario that is not there yet; the exit status."""
-    name, *others = scenario.split()
-    words = [sys.executable, str(ROOT / "harness" / "run.py"), f"+scenario={name}", *others]
-    if results != published.RESULTS:
-        words.append(f"results={results.resolve()}")
-    child = subprocess.Popen(words, cwd=ROOT)
-    try:
-        return child.wait()
-    except KeyboardInterrupt as end:
-        # Ctrl-C has told it, too; it has cells to keep, processes to end and a last word to say.
-        if isinstance(end, Terminated):
-            child.terminate()
-        child.wait()
-        raise
+def jobs_of(figures: Sequence[FigureEntry], variants: Sequence[str], results: Path) -> list[Job]:
+    """The scenarios that they read; real engines are what some need that may not be installed."""
+    measured = {run for figure in figures for runs in figure.needs.values() for run in runs}
+    runs = runs_of(figures, variants)
+    return [scenario_job(run, results, alone=run in measured) for run in runs]
+
+
+def goes_on(status: int) -> bool:
+    """Whether what has run is judged: where some cells have failed the others count."""
+    return status in (0, FAILED)
 
 
 def inputs_of(
@@ -164,7 +159,7 @@ def list_figures(chosen: Sequence[FigureEntry], variants: Sequence[str]) -> None
 
 
 def reproduce(given: argparse.Namespace) -> int:
-    """Run, draw, judge; the exit status of the first scenario that fails.
+    """Run, draw, judge; the exit status of a scenario that fails.
 
     Where some cells have failed the rest is drawn and judged all the same. ValueError: bad input.
     """
@@ -180,11 +175,10 @@ def reproduce(given: argparse.Namespace) -> int:
         variant: command.published_verdicts(given.paper, results=given.results, variant=variant)
         for variant in variants
     }
-    failed = 0
-    for scenario in [] if given.draw_only else runs_of(chosen, variants):
-        if (status := run(scenario, given.results)) not in (0, FAILED):
-            return status
-        failed = failed or status
+    jobs = [] if given.draw_only or given.no_runs else jobs_of(chosen, variants, given.results)
+    failed = run_all(jobs, lanes=cores_here(), goes_on=goes_on)
+    if not goes_on(failed):
+        return failed
     runs = reader(given.results)
     if given.draw_only or variants == of.variants:
         draw_all(given, of, chosen, runs)
@@ -204,6 +198,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--variant", choices=VARIANTS, help="run and judge this one alone")
     parser.add_argument("--list", action="store_true", help="say what there is")
     parser.add_argument("--draw-only", action="store_true", help="from the runs that are there")
+    parser.add_argument("--no-runs", action="store_true", help="draw and judge what is there")
     parser.add_argument(
         "--results", type=Path, default=published.RESULTS, help="where the runs are"
     )

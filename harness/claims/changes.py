@@ -30,6 +30,8 @@ WALL_CLOCK = {"extra_s"}
 HAS_WALL_CLOCK = {"end_to_end_s"}
 """Columns that those are a part of."""
 STEP = 0.01  # of the last printed digit of a figure of ours
+LISTED = {"open", "specifications"}
+"""Keys of many entries, of which it is said how many differ."""
 INTERVAL = re.compile(r" \[[^]]*\]")
 NUMBER = re.compile(r"-?\d+\.\d+")
 
@@ -87,7 +89,16 @@ def differences(
             left, right = before[claim], after[claim]
             for key in (key for key in left if key in right):
                 if not alike(key, left[key], right[key], columns.get(claim, set())):
-                    yield f"{name}: {claim}: {key} was {left[key]!r}, is {right[key]!r}"
+                    yield f"{name}: {claim}: {_changed(key, left[key], right[key])}"
+
+
+def _changed(key: str, left: object, right: object) -> str:
+    """What differs under a key; of long lists only how much of them."""
+    if not (isinstance(left, list) and isinstance(right, list) and key in LISTED):
+        return f"{key} was {left!r}, is {right!r}"
+    pairs = list(zip_longest(left, right))
+    differ = sum(before != after for before, after in pairs)
+    return f"{key}: {differ} of {len(pairs)} differ"
 
 
 def alike(key: str, left: object, right: object, columns: set[str]) -> bool:

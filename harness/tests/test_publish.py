@@ -1,34 +1,49 @@
 """What is tracked is written by one command, and by others only where they are told to."""
 
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 
-from harness import publish
+from harness import publish, reproduce
+from harness.lanes import Job
 from harness.runs import published
 
 
-def test_every_paper_and_variant_then_pages(monkeypatch: pytest.MonkeyPatch) -> None:
-    told: list[object] = []
+def test_every_scenario_then_every_paper_and_variant_then_pages(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    told: list[list[str]] = []
+    gives = [0]
 
-    def say(*words: object, status: int = 0) -> int:
-        told.append(words)
-        return status
+    def run_all(jobs: Sequence[Job], *, lanes: int, goes_on: Callable[[int], bool]) -> int:
+        told.append([" ".join(job.words_with(1)[1:]) for job in jobs])
+        return gives[0]
 
-    monkeypatch.setattr("harness.reproduce.main", lambda words: say("reproduce", *words))
-    monkeypatch.setattr("harness.report.readme.main", lambda words: say("report", *words))
-    monkeypatch.setattr("harness.claims.changes.main", lambda words: say("changes", *words))
+    def say(word: str) -> int:
+        told.append([word])
+        return 0
+
+    monkeypatch.setattr(publish, "run_all", run_all)
+    monkeypatch.setattr("harness.report.readme.main", lambda words: say("report"))
+    monkeypatch.setattr("harness.claims.changes.main", lambda words: say("changes"))
     assert publish.main() == 0
-    assert told[:2] == [
-        ("reproduce", "samullm", "--publish"),
-        ("reproduce", "samullm", "--publish", "--variant", "code"),
+    ran, judged, *then = told
+    assert {f"+scenario=mixed{it} workers=1" for it in ("", " variant=code")} <= {*ran}
+    assert len({*ran}) == len(ran) > 20
+    assert judged == [
+        "harness.reproduce samullm --publish --no-runs",
+        "harness.reproduce samullm --publish --no-runs --variant code",
+        # Whose figures show both variants is judged by both at once.
+        "harness.reproduce ssjf --publish --no-runs",
     ]
-    # Whose figures show both variants is judged by both at once.
-    assert ("reproduce", "ssjf", "--publish") in told
-    assert ("reproduce", "ssjf", "--publish", "--variant", "code") not in told
-    assert told[-2:] == [("report",), ("changes", "HEAD")]
+    assert then == [["report"], ["changes"]]
     told.clear()
-    monkeypatch.setattr("harness.reproduce.main", lambda words: say(*words, status=3))
+    gives[0] = reproduce.FAILED  # some cells: the others count
+    assert publish.main() == reproduce.FAILED
+    assert told[-1] == ["changes"]
+    told.clear()
+    gives[0] = 3
     assert publish.main() == 3
     assert len(told) == 1
 

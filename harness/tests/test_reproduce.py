@@ -1,6 +1,7 @@
 """One command runs a figure's scenarios, draws it and judges its paper's claims."""
 
 import json
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from matplotlib.figure import Figure
 from rich.table import Table
 
 from harness import reproduce
-from harness.paths import ROOT
+from harness.lanes import Job
 from harness.runs.record import write_run
 from harness.tests.support.claims import toy_check, words
 from plots.inputs import Inputs
@@ -84,22 +85,32 @@ def ran(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What harness/run.py is told, which here writes two runs."""
     told: list[str] = []
 
-    def run(scenario: str, results: Path) -> int:
-        told.append(scenario)
-        for seed in (0, 1):
-            write_run(
-                results / scenario.split()[0] / f"run{seed}",
-                config={"seed": seed, "variant": "paper"},
-                provenance={"code": "c", "started": "t", "costs": {"profile": "gpu"}},
-                requests=pd.DataFrame({"id": [0]}),
-                gpu=pd.DataFrame({"gpu": [0]}),
-                iterations=None,
-                summary={"end_to_end_s": 1.0},
-            )
-        return 3 if scenario == "toy_more" and "broken" in results.name else 0
+    def run_all(jobs: Sequence[Job], *, lanes: int, goes_on: Callable[[int], bool]) -> int:
+        told.extend(job.name for job in jobs)
+        for job in jobs:
+            write_runs(Path(scenario_words(job)[-1]), job.name.split()[0])
+        return 3 if any("broken" in " ".join(scenario_words(job)) for job in jobs) else 0
 
-    monkeypatch.setattr(reproduce, "run", run)
+    def scenario_words(job: Job) -> list[str]:
+        words = [word for word in job.words_with(1) if word.startswith("results=")]
+        return [word.removeprefix("results=") for word in words]
+
+    monkeypatch.setattr(reproduce, "run_all", run_all)
     return told
+
+
+def write_runs(results: Path, scenario: str) -> None:
+    """Two seeds of a scenario."""
+    for seed in (0, 1):
+        write_run(
+            results / scenario / f"run{seed}",
+            config={"seed": seed, "variant": "paper"},
+            provenance={"code": "c", "started": "t", "costs": {"profile": "gpu"}},
+            requests=pd.DataFrame({"id": [0]}),
+            gpu=pd.DataFrame({"gpu": [0]}),
+            iterations=None,
+            summary={"end_to_end_s": 1.0},
+        )
 
 
 def ask(results: Path, *words: str) -> int:
@@ -175,15 +186,23 @@ def test_drawing_alone_runs_and_judges_nothing(
     assert ask(results, "drawn", "--draw-only") == 2
     assert capsys.readouterr().err == "error: no runs of toy are there\n"
     for scenario in ("toy", "toy_more"):
-        reproduce.run(scenario, results)
-    ran.clear()
+        write_runs(results, scenario)
     assert ask(results, "drawn", "--draw-only") == 0
     assert ran == []
     assert (results / "local" / "figures" / "p_drawn.png").is_file()
     assert not (results / "local" / "claims").exists()
 
 
-def test_the_first_run_that_fails_ends_it(results: Path, ran: list[str]) -> None:
+def test_what_has_run_is_drawn_and_judged_without_running(results: Path, ran: list[str]) -> None:
+    for scenario in ("toy", "toy_more"):
+        write_runs(results, scenario)
+    assert ask(results, "drawn", "--no-runs") == 0
+    assert ran == []
+    assert (results / "local" / "figures" / "p_drawn.png").is_file()
+    assert (results / "local" / "claims" / "p_drawn_verdicts.json").is_file()
+
+
+def test_a_run_that_fails_ends_it(results: Path, ran: list[str]) -> None:
     broken = results.rename(results.with_name("broken"))
     assert ask(broken, "drawn") == 3
     assert HANDED == []
@@ -214,23 +233,3 @@ def test_a_list_says_what_there_is(
     said = capsys.readouterr().out
     assert all(name in said for name in (*FIGURES, *RUNS["paper"]))
     assert ran == []
-
-
-@pytest.mark.parametrize("elsewhere", [False, True])
-def test_a_scenario_is_run_by_the_real_command(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, elsewhere: bool
-) -> None:
-    told: list[list[str]] = []
-
-    class Child:
-        def __init__(self, words: list[str], **_: object) -> None:
-            told.append(words[1:])
-
-        def wait(self) -> int:
-            return 7
-
-    monkeypatch.setattr("subprocess.Popen", Child)
-    results = tmp_path if elsewhere else ROOT / "results"
-    assert reproduce.run("routing variant=code", results) == 7
-    command = [str(ROOT / "harness" / "run.py"), "+scenario=routing", "variant=code"]
-    assert told == [[*command, f"results={tmp_path}"] if elsewhere else command]

@@ -92,6 +92,7 @@ TOP = {
     "harness.benchmarks",
     "harness.calibrate",
     "harness.report",
+    "harness.lanes",
     "harness.publish",
     "harness.reproduce",
     "harness.results",

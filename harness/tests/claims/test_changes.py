@@ -48,6 +48,18 @@ def test_nothing_changed(root: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert capsys.readouterr().out == "3 verdicts and their figures are equal\n"
 
 
+def test_of_lists_it_is_said_how_much_changed(
+    root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    publish(root, *(row(name, open=[{"key": "a"}, {"key": "b"}]) for name in COLUMNS))
+    me = ("-c", "user.name=n", "-c", "user.email=e@x")
+    subprocess.run(["git", *me, "commit", "-q", "-a", "-m", "m"], cwd=root, check=True)
+    publish(root, *(row(name, open=[{"key": "a"}, {"key": "c"}, {}]) for name in COLUMNS))
+    assert main(["HEAD", "--root", str(root)]) == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert lines == [f"p_verdicts.json: {name}: open: 2 of 3 differ" for name in COLUMNS]
+
+
 def test_a_figure_a_verdict_and_a_claim_that_changed_are_named(
     root: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

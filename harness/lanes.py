@@ -1,0 +1,189 @@
+"""Commands side by side: as many at a time as there are cores, those that take longest first.
+
+A scenario with one worker needs no other process, and no core is idle while it starts or reports.
+One that would outlast all the others together has every core to itself; so has one on real
+engines, whose seconds are measured.
+"""
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryFile
+from typing import IO
+
+import yaml
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from harness.paths import ROOT
+from harness.runs import published
+from harness.runs.ending import Terminated
+
+MOST_LANES = 8
+"""Commands at a time at most, whatever the cores: each holds its runs in memory."""
+_LOOKS_EVERY_S = 0.1
+# Said before Python starts: threads of a library would take what other commands have.
+_ALONE = {"OMP_NUM_THREADS": "1"}
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A command of Python; `words_with` has its words if it is to keep so many cores busy.
+
+    `minutes` says roughly how long it takes beside the others; `alone` that none may run beside it.
+    """
+
+    name: str
+    words_with: Callable[[int], Sequence[str]]
+    minutes: float
+    alone: bool = False
+
+
+def scenario_job(said: str, results: Path, *, alone: bool = False) -> Job:
+    """A scenario with what else harness/run.py is to be told: `NAME KEY=VALUE ...`."""
+    name, *others = said.split()
+    words = [str(ROOT / "harness" / "run.py"), f"+scenario={name}", *others]
+    if results != published.RESULTS:
+        words.append(f"results={results.resolve()}")
+    return Job(said, lambda cores: [*words, f"workers={cores}"], _expected_minutes(name), alone)
+
+
+def _expected_minutes(scenario: str) -> float:
+    """As its file says."""
+    path = ROOT / "scenarios" / "scenario" / f"{scenario}.yaml"
+    content = yaml.safe_load(path.read_bytes()) if path.is_file() else {}
+    return float(content.get("expected_minutes", 1.0))
+
+
+def cores_here() -> int:
+    """Cores that this process may use."""
+    return max(1, min(MOST_LANES, len(os.sched_getaffinity(0))))
+
+
+def split(jobs: Sequence[Job], lanes: int) -> tuple[list[Job], list[Job]]:
+    """Those that have all lanes to themselves, and those that share them; longest first."""
+    sharing = sorted((job for job in jobs if not job.alone), key=lambda job: -job.minutes)
+    own = [job for job in jobs if job.alone]
+    while sharing and lanes * sharing[0].minutes >= sum(job.minutes for job in sharing):
+        own.append(sharing.pop(0))
+    return own, sharing
+
+
+def run_all(jobs: Sequence[Job], *, lanes: int, goes_on: Callable[[int], bool]) -> int:
+    """Run them; the worst exit status of those that ran.
+
+    After a status with which it does not go on no further job is started; that status is the one
+    returned. Those that run side by side say what they have to say when they end.
+    """
+    own, sharing = split(jobs, lanes)
+    worst = 0
+    for job in own:
+        status = _together([job], lanes=1, cores=lanes, goes_on=goes_on)
+        if not goes_on(status):
+            return status
+        worst = max(worst, status)
+    status = _together(sharing, lanes=lanes, cores=1, goes_on=goes_on)
+    return max(worst, status) if goes_on(status) else status
+
+
+def _together(
+    jobs: Sequence[Job], *, lanes: int, cores: int, goes_on: Callable[[int], bool]
+) -> int:
+    """Run jobs, so many at a time, each on so many cores; see `run_all`."""
+    left, running, statuses = list(jobs), list[_Running](), list[int]()
+    try:
+        with _Bar(len(jobs)) as bar:
+            while left or running:
+                while left and len(running) < lanes:
+                    running.append(_Running.start(left.pop(0), cores, shows=len(jobs) == 1))
+                    bar.says([one.job.name for one in running])
+                ended = [one for one in running if one.child.poll() is not None]
+                for one in ended:
+                    running.remove(one)
+                    with bar.hidden():
+                        statuses.append(one.end())
+                    bar.says([it.job.name for it in running], done=len(statuses))
+                    if not goes_on(statuses[-1]):
+                        left.clear()
+                if running and not ended:
+                    time.sleep(_LOOKS_EVERY_S)
+    except KeyboardInterrupt as end:
+        # Ctrl-C has told them, too; each has cells to keep and a last word to say.
+        for one in running:
+            if isinstance(end, Terminated):
+                one.child.terminate()
+        for one in running:
+            one.end()
+        raise
+    stopping = [status for status in statuses if not goes_on(status)]
+    return stopping[0] if stopping else max(statuses, default=0)
+
+
+@dataclass(frozen=True, slots=True)
+class _Running:
+    """A command that has been started; what it says is kept unless it has the terminal."""
+
+    job: Job
+    child: "subprocess.Popen[bytes]"
+    kept: Sequence[tuple[IO[bytes], IO[str]]]
+
+    @classmethod
+    def start(cls, job: Job, cores: int, *, shows: bool) -> "_Running":
+        """Start a command."""
+        files = [] if shows else [TemporaryFile(), TemporaryFile()]  # noqa: SIM115 - `end` does
+        out, err = files or (None, None)
+        words = [sys.executable, *job.words_with(cores)]
+        child = subprocess.Popen(words, cwd=ROOT, env=os.environ | _ALONE, stdout=out, stderr=err)
+        streams = (sys.stdout, sys.stderr)
+        return cls(job, child, list(zip(files, streams, strict=False)))
+
+    def end(self) -> int:
+        """Wait for it and say what it has said; its exit status."""
+        status = self.child.wait()
+        for file, stream in self.kept:
+            with file:
+                file.seek(0)
+                stream.write(file.read().decode(errors="replace"))
+            stream.flush()
+        return status
+
+
+class _Bar:
+    """How many of several commands have ended, and which run; nothing for a single one."""
+
+    def __init__(self, jobs: int) -> None:
+        self._bar = Progress(
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.description}"),
+            TimeElapsedColumn(),
+            console=Console(stderr=True),
+            transient=True,
+            disable=jobs < 2,
+            redirect_stdout=False,
+            redirect_stderr=False,
+        )
+        self._task = self._bar.add_task("", total=jobs)
+
+    def __enter__(self) -> "_Bar":
+        self._bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bar.stop()
+
+    @contextmanager
+    def hidden(self) -> Iterator[None]:
+        """While others write."""
+        self._bar.stop()
+        yield
+        self._bar.start()
+
+    def says(self, running: Sequence[str], *, done: int | None = None) -> None:
+        """Who runs, and how many have ended."""
+        self._bar.update(self._task, description=", ".join(running), completed=done)
