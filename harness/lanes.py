@@ -69,8 +69,10 @@ def split(jobs: Sequence[Job], lanes: int) -> tuple[list[Job], list[Job]]:
     """Those that have all lanes to themselves, and those that share them; longest first."""
     sharing = sorted((job for job in jobs if not job.alone), key=lambda job: -job.minutes)
     own = [job for job in jobs if job.alone]
-    while sharing and lanes * sharing[0].minutes >= sum(job.minutes for job in sharing):
+    while sharing and lanes * sharing[0].minutes > sum(job.minutes for job in sharing):
         own.append(sharing.pop(0))
+    if len(sharing) == 1:
+        own.append(sharing.pop())
     return own, sharing
 
 
