@@ -14,9 +14,10 @@ import numpy as np
 from harness.costs.model import TableCosts
 from harness.costs.model_facts import ModelFacts
 from harness.engines.simulator.fast.arrays import CLOCK, LOGGED
+from harness.engines.simulator.fast.flops import add_flops
 from harness.engines.simulator.fast.replica import ReplicaState
 from harness.engines.simulator.fast.rules import replica_rule
-from harness.engines.state import LOG_COLUMNS, RequestArrays, new_arrays
+from harness.engines.state import RequestArrays, new_arrays
 from harness.interface.decisions import ContinuousBatching
 from harness.interface.entities import ServiceId
 from harness.interface.graph import NOBODY, Edges, Graph
@@ -26,7 +27,6 @@ from harness.planning.plans import Load, Plan
 from harness.predictors.ecdf import Ecdf, output_lengths
 
 CURVE_POINTS = 65
-_COLUMN = {name: i for i, name in enumerate(LOG_COLUMNS)}
 
 
 def estimated_workloads(
@@ -209,11 +209,14 @@ class Forecaster:
         """Serve the load to its end, requests dealt to the groups in turn."""
         arrays, replicas = self.run(service, plan, load, np.inf, log=True)
         finish_s = max((replica.arrays.time_s[CLOCK] for replica in replicas), default=0.0)
-        grid_s = np.linspace(0.0, finish_s, CURVE_POINTS)
-        done = self.counted.scale.get(service, 1.0) * sum(
-            (_flops_at(facts, self.counted, replica, grid_s) for replica in replicas),
-            np.zeros(CURVE_POINTS),
-        )
+        grid_s, done = np.linspace(0.0, finish_s, CURVE_POINTS), np.zeros(CURVE_POINTS)
+        per_token = float(self.counted.per_token(facts))
+        for replica in replicas:
+            logged = int(replica.arrays.counts[LOGGED])
+            add_flops(
+                replica.arrays.log, logged, facts.layers, per_token, facts.hidden_size, grid_s, done
+            )
+        done *= self.counted.scale.get(service, 1.0)
         return Forecast(
             load=load,
             finish_s=float(finish_s),
@@ -255,15 +258,3 @@ class Forecaster:
             replica.run_to(until_s)
             replicas.append(replica)
         return arrays, replicas
-
-
-def _flops_at(facts: ModelFacts, counted: Counted, replica: ReplicaState, grid_s: Floats) -> Floats:
-    """Operations a replica has done by each time of the grid, linear within a run of iterations."""
-    rows = replica.arrays.log[: replica.arrays.counts[LOGGED]].T
-    start_s, duration_s, n = rows[0], rows[1], rows[2]
-    batch, context = rows[_COLUMN["decode_requests"]], rows[_COLUMN["context_tokens"]]
-    matmul = rows[_COLUMN["prefill_padded_tokens"]] + batch * n
-    attention = rows[_COLUMN["prefill_attended"]] + n * context + batch * n * (n - 1) / 2
-    work = facts.layers * (counted.per_token(facts) * matmul + 2 * facts.hidden_size * attention)
-    ends_s, done = np.append(0.0, start_s + duration_s), np.append(0.0, np.cumsum(work))
-    return np.asarray(np.interp(grid_s, ends_s, done))

@@ -201,10 +201,9 @@ class StagePreview:
         ValueError where an input would never come.
         """
         left, feeds = self._left[service], self._feeds[service]
-        if feeds.keys() - beside.keys():
-            missing = min(feeds.keys() - beside.keys())
-            raise ValueError(f"{service} waits for {missing}, which the stage does not run")
-        key = (plan, self._feeding(service, beside))
+        if feeds and (missing := feeds.keys() - beside.keys()):
+            raise ValueError(f"{service} waits for {min(missing)}, which the stage does not run")
+        key = (plan, self._feeding(service, beside) if feeds else ())
         if key not in left.forecasts:
             begins_s = 0.0 if plan == left.running else self._load_s(service, plan)
             load = left.load

@@ -10,7 +10,7 @@ from harness.engines.ask import refuse_gpus, refuse_shared_groups
 from harness.engines.lifecycle import Lifecycle
 from harness.engines.live import LiveState
 from harness.engines.recorder import GpuUse, Recorder
-from harness.engines.simulator.fast.withdrawing import withdraw
+from harness.engines.simulator.fast.withdrawing import withdraw, withdraw_to_come
 from harness.engines.simulator.group import LiveGroup
 from harness.engines.simulator.stepping import GroupStepper
 from harness.engines.simulator.timeline import Kind, Timeline
@@ -27,6 +27,7 @@ class Deployer:
     With `loads_first` the clock starts when the first deployment has loaded: that takes no time on
     it. A group that is to go ends its iteration in flight first. Its unfinished requests keep what
     they have generated, lose their KV, and go to the groups of their service, or wait for one.
+    `told_s` says of each group that is `stopping` when it was told to.
     `resident` has, by name, the group that last loaded, as long as no other has come to its GPUs:
     its successor of that name on just those GPUs loads only the services that it did not have.
     """
@@ -43,6 +44,7 @@ class Deployer:
     tell: Callable[[Event], None]
     wants: Callable[[type[Event]], bool]
     stopping: list[LiveGroup] = field(default_factory=list)
+    told_s: list[float] = field(default_factory=list)
     occupied: dict[GpuId, LiveGroup] = field(default_factory=dict)
     announced: set[int] = field(default_factory=set)
     resident: dict[GroupId, Group] = field(default_factory=dict)
@@ -103,14 +105,19 @@ class Deployer:
         live.stop_s = now_s if flight is None else flight.ends_s
         if live.replica is not None:
             live.stop_s = max(now_s, live.replica.flight_ends_s)
+            self._hold_back(withdraw_to_come(live.replica, now_s), live)
         if not loaded:
             self._record_load(live)
         self.stopping.append(live)
+        self.told_s.append(now_s)
         self.timeline.add(live.stop_s, Kind.GROUP_STOPS, live)
 
     def stopped(self, live: LiveGroup) -> None:
         """The last iteration of a stopping group is over."""
+        told_s = self.told_s.pop(self.stopping.index(live))
         self.stopping.remove(live)
+        if live.replica is not None and told_s < self.state.now_s:
+            self._keep_followers(live)
         self._withdraw_all(live)
         self.record_replica(live)
         for gpu in live.group.gpus:
@@ -119,6 +126,16 @@ class Deployer:
         self._load_where_free()
         for service in sorted(live.group.services):
             self.lifecycle.hand_out(service)
+
+    def _keep_followers(self, live: LiveGroup) -> None:
+        """Calls that its last iteration has released belong to its name.
+
+        They came into the replica by themselves; nobody could have given them to a group that ends.
+        """
+        ids = live.open_ids()
+        come = ids[self.state.arrays.arrival_s[ids] == self.state.now_s]
+        for call in come[self.lifecycle.graph.waits[come] > 0].tolist():
+            self.lifecycle.belongs(call, live.group.id)
 
     def record_replica(self, live: LiveGroup) -> None:
         """Report what a replica has done, an iteration that is cut off included."""

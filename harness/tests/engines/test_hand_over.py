@@ -80,6 +80,24 @@ def test_groups_may_go_while_an_answer_is_on_its_way(
     assert frames[0]["arrival_s"].to_numpy() == pytest.approx(arrives_s(load, frames[0], after_s))
 
 
+def test_who_follows_the_last_iteration_of_a_group_belongs_to_its_name() -> None:
+    """The group was told to stop before; elsewhere the call would wait for a namesake, too."""
+    calls = [1] * 19
+    links = [(first + i, first + i + 1) for first in (4, 9, 14) for i in range(4)]
+    load = linked(workload(calls, calls, [0.0] * 19), links)
+    fast, stepped = (
+        serve(
+            load,
+            placement=Restless(10, [0.0113, 0.0719, 0.0113, 0.0719], 3),
+            costs=UnevenCosts(blocks=12, load=0.05),
+            gpus=3,
+            fast_forward=fast,
+        ).requests
+        for fast in (True, False)
+    )
+    pd.testing.assert_frame_equal(fast, stepped, rtol=1e-9)
+
+
 class SecondLater(Everywhere):
     """A second group of the service from 3 s on."""
 

@@ -256,10 +256,13 @@ class ReplicaState:
         return (*SAVED, *pieces, *(("swap",) if len(self.requests.swap) else ()))
 
     def save(self) -> tuple[Ints, list[NDArray[np.generic]], ReplicaArrays]:
-        """Enough to undo a run ahead."""
+        """Enough to undo a run ahead. What only grows is as it was up to its count."""
         ids = self.open_ids()
         rows = [getattr(self.requests, name)[ids] for name in self._saved]
-        return ids, rows, ReplicaArrays._make(a.copy() for a in self.arrays)
+        arrays = self.arrays
+        brief = arrays._replace(done=arrays.done[:0], log=arrays.log[:0])
+        kept = ReplicaArrays._make(array.copy() for array in brief)
+        return ids, rows, kept._replace(done=arrays.done, log=arrays.log)
 
     def restore(self, saved: tuple[Ints, list[NDArray[np.generic]], ReplicaArrays]) -> None:
         """Undo everything since `save`."""

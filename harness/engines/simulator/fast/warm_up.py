@@ -5,6 +5,8 @@ from functools import cache
 import numpy as np
 
 from harness.costs.iteration import IterationTable
+from harness.engines.simulator.fast.arrays import LOGGED
+from harness.engines.simulator.fast.flops import add_flops
 from harness.engines.simulator.fast.replica import ReplicaState
 from harness.engines.simulator.fast.rules import replica_rule
 from harness.engines.state import new_arrays
@@ -38,3 +40,5 @@ def warm_up() -> None:
     for ids in (every[::2], every[1:2]):
         replica.add(ids, 0.0)
     replica.run_to(np.inf)
+    rows = int(replica.arrays.counts[LOGGED])
+    add_flops(replica.arrays.log, rows, 1, 1.0, 1, np.linspace(0.0, 1.0, 2), np.zeros(2))

@@ -51,6 +51,15 @@ def withdraw(replica: ReplicaState, *, everything: bool) -> Ints:
     return np.sort(np.concatenate(taken))
 
 
+def withdraw_to_come(replica: ReplicaState, now_s: float) -> Ints:
+    """Take out the requests that come after this time."""
+    arrays, counts = replica.arrays, replica.arrays.counts
+    coming = arrays.arrivals[counts[NEXT_ARRIVAL] : counts[ARRIVALS]]
+    taken = coming[replica.requests.arrival_s[coming] > now_s].copy()
+    counts[ARRIVALS] -= len(taken)
+    return taken
+
+
 def _withdraw_unbegun(replica: ReplicaState) -> Ints:
     """Take out those that have a seat and nothing else."""
     arrays, counts = replica.arrays, replica.arrays.counts
