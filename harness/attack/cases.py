@@ -85,6 +85,9 @@ OTHERS = (
 )
 """Keys of all other kinds."""
 
+NEEDED = ("matrix", "skip", "vary", "vary_at", "compare", "shows", "record", "name", "tracking")
+"""Without one of these there is no configuration."""
+
 
 def of_command(rng: Random) -> Case:
     """A key of the command line with a value that it cannot have, or with any."""
@@ -93,6 +96,8 @@ def of_command(rng: Random) -> Case:
         key = rng.choice(NUMBERS[words])
         return Case("key", (*words.split(), f"{key}={rng.choice(NO_NUMBERS)}"), is_marked=True)
     key, value = rng.choice(OTHERS), rng.choice(ANYTHING)
+    if rng.random() < 0.2:
+        return Case("key", (f"~{key}",), is_marked=key in NEEDED)
     if rng.random() < 0.3:
         inside = rng.choice(("_args_", "_partial_", "_recursive_", "typo", "a.b"))
         return Case("key", (f"+{key}.{inside}={value}",), is_marked=value == CODE)

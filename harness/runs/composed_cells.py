@@ -7,7 +7,7 @@ from omegaconf import DictConfig
 
 from harness.runs.building import cell_of
 from harness.runs.cells import Cell
-from harness.runs.config import check, check_variant
+from harness.runs.config import KEYS, check, check_variant
 from harness.runs.failures import Failure
 from harness.runs.matrix import Place, places
 from harness.runs.resolved import Resolved, plain_of, plainly, value_at
@@ -23,6 +23,9 @@ Compose = Callable[[tuple[str, ...]], DictConfig]
 
 def as_plain(config: DictConfig) -> dict[str, Any]:
     """The configuration resolved and checked. Raises ValueError for what it may not say."""
+    there = {str(key) for key in config}
+    if missing := [key for key in KEYS[""] if key not in there]:
+        raise ValueError(f"{missing[0]} is missing")
     check_variant(config.variant)
     plain = plain_of(config)
     check(plain)
