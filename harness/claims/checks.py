@@ -13,7 +13,8 @@
     where      columns and their values that every run must have
     system     the same, for the runs of the system
     baselines  the same, one for each baseline; none for `value`
-               where a value is {sum: [a, b]}, the figures of the runs with a and with b are added
+               where a value is {sum: [a, b]}, the figures of the runs with a and with b are added;
+               instead of a value there may be columns and their values, also of a setting
     settings   column: {each: [a, b]} exactly these; {between: [a, b]} both, and all run in between
                or a list of settings, each with its columns and values
     average    ratios | figures: on average over settings it is the mean of what each setting
@@ -38,6 +39,7 @@ from harness.claims.quantities import QUANTITIES, Setting
 from harness.claims.settling import Specification
 from harness.claims.verdicts import TOLERANCE, Band
 from harness.costs.model_facts import unknown_name
+from harness.runs.metrics import FIGURES, NESTED
 from harness.schema import STRICT, NotNegative, fits
 
 Matcher = Mapping[str, object]
@@ -163,6 +165,8 @@ def _check_together(check: Check) -> None:
     """Raise ValueError for words that are right alone and say nothing together."""
     if bool(check.table) == bool(check.scenario):
         raise ValueError(f"scenario={check.scenario}, table={check.table}: one of them is needed")
+    if check.scenario:
+        _check_columns(check)
     compared = check.quantity != "value"
     if compared != bool(check.baselines):
         need = "needs baselines" if compared else "has no baselines"
@@ -174,6 +178,14 @@ def _check_together(check: Check) -> None:
             f"rule=within, quantity={check.quantity}: what is compared is a range, a figure or a "
             "bound, or no effect would pass for a small one"
         )
+
+
+def _check_columns(check: Check) -> None:
+    """Raise ValueError for a column that no run has; a misspelt one would only look not run."""
+    known = dict.fromkeys((*FIGURES, *check.derive))
+    for name in (*check.columns, *([check.minus] if check.minus else [])):
+        if name not in known and not name.startswith(NESTED):
+            raise ValueError(unknown_name("figure of a run", name, known))
 
 
 def _check_figures(rule: str, said: Any) -> None:

@@ -47,11 +47,13 @@ def measure(
     rows = _rows(check, summaries, variant, narrowed)
     settings = _settings(check, rows)
     sides = _sides(check, rows, spec)
-    parts = _flat(sides)
     if narrowed.varied:
-        there = parts if like is None else _flat(_sides(check, rows, like))
-        settings = [s for s in settings if all(_has(part, s) for part in there)]
-    parts = [_in(part, settings) for part in parts] if settings else []
+        pairs = [*itertools.chain(*(sides if like is None else _sides(check, rows, like)))]
+        settings = [s for s in settings if all(_has(part, _seen_by(it, s)) for it, part in pairs)]
+    parts = [
+        _in(part, [_seen_by(plain, setting) for setting in settings])
+        for plain, part in (itertools.chain(*sides) if settings else ())
+    ]
     seeds = _seeds(parts, every=not narrowed.varied)
     if not seeds:
         place = _place(spec.choices) if spec.varied else "the settings of the paper"
@@ -81,8 +83,9 @@ def _sides(check: Check, rows: pd.DataFrame, spec: Specification) -> list[Side]:
     ]
 
 
-def _flat(sides: Sequence[Side]) -> list[pd.DataFrame]:
-    return [part for side in sides for _, part in side]
+def _seen_by(matcher: Matcher, setting: Setting) -> Setting:
+    """A setting as the runs have it that fit a matcher: what it names itself is that everywhere."""
+    return {column: matcher.get(column, value) for column, value in setting.items()}
 
 
 def _measured(
@@ -166,8 +169,12 @@ def _seeds(parts: Sequence[pd.DataFrame], *, every: bool) -> list[object]:
 
 def _summands(matcher: Matcher) -> list[Matcher]:
     """The matchers whose runs' figures are added up; one where nothing is to be added."""
-    values = [value["sum"] if isinstance(value, Mapping) else [value] for value in matcher.values()]
-    return [dict(zip(matcher, chosen, strict=True)) for chosen in itertools.product(*values)]
+    found: list[Matcher] = [{}]
+    for column, value in matcher.items():
+        added = value["sum"] if isinstance(value, Mapping) else [value]
+        words = (one if isinstance(one, Mapping) else {column: one} for one in added)
+        found = [{**before, **one} for one in words for before in found]
+    return found
 
 
 def _table_of(check: Check) -> Mapping[str, Any]:
@@ -266,7 +273,7 @@ def _table(
     values = side[needed].apply(pd.to_numeric, errors="coerce").to_numpy(np.float64)
     table = np.full((len(seeds), len(settings), len(check.columns)), np.nan)
     for (i, seed), (j, setting) in itertools.product(enumerate(seeds), enumerate(settings)):
-        found = numbers.get((*setting.values(), seed), [])
+        found = numbers.get((*_seen_by(matcher, setting).values(), seed), [])
         place = {**matcher, **setting, SEED: seed}
         figures = values[_only(side, found, place)]
         table[i, j] = figures[: len(check.columns)] - (figures[-1] if check.minus else 0.0)

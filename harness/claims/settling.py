@@ -13,13 +13,13 @@ not run            runs are missing: of the stated setting, of another value of 
 
 Choices are changed one at a time, all else at the stated setting; a value that was run at fewer
 settings counts if the stated one agrees as far at these alone as at all of its own. Where the
-settings themselves are a choice, every other choice is judged at each of their values too, as far
-as it was run and counts there. Figures over fewer than 5 seeds, or with requests unfinished, agree
-with nothing: they have the direction at most. A claim of several parts is as good as the worst of
-them.
+settings themselves are a choice, every other choice, one of settings too, is judged at each of
+their values as well, as far as it was run and counts there. Figures over fewer than 5 seeds, or
+with requests unfinished, agree with nothing: they have the direction at most. A claim of several
+parts is as good as the worst of them.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
@@ -147,7 +147,7 @@ def deciding(found: Sequence[tuple[Specification, Finding]]) -> list[str]:
 
 
 def specifications(
-    opened: Mapping[str, Sequence[object]], ranges: Collection[str] = ()
+    opened: Mapping[str, Sequence[object]], ranges: Sequence[str] = ()
 ) -> list[Specification]:
     """The stated setting (the first value of every choice), then each other value on its own.
 
@@ -160,11 +160,13 @@ def specifications(
         for key, values in opened.items()
         for value in values[1:]
     ]
+    # Of two choices of settings each pair of values once.
+    behind = {key: list(ranges)[:place] for place, key in enumerate(ranges)}
     pairs = [
         replace(spec, choices={**spec.choices, key: value}, over=key)
         for spec in others
         for key in ranges
         for value in opened[key][1:]
-        if spec.varied not in ranges
+        if spec.varied not in ranges or spec.varied in behind[key]
     ]
     return [Specification(stated, null=null), *others, *pairs]

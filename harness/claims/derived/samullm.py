@@ -12,6 +12,7 @@ import pandas as pd
 from harness.runs.record import config_of, summary_of
 
 ENSEMBLED_S = 750.0  # section 5.4: about when every plan of figure 13 has ended the ensembling
+ENSEMBLED_STEP_S = 10.0  # of its last digit that says anything
 PRINTED_EXTRA: Mapping[str, Mapping[str, tuple[float, float, float]]] = {
     "ensembling": {
         "samullm": (22.0, 69.0, 0.105),
@@ -131,23 +132,34 @@ def chunks_longest(folder: Path) -> float:
 
 
 def summarised_share(folder: Path) -> float:
-    """Figure 13: share of the chain summary's answers given by 750 s, under every plan alike."""
-    summary, _ = _applications(folder)
+    """Figure 13: share of the chain summary's answers given by 750 s, under every plan alike.
+
+    "All the models in the LLM ensembling finish" by then, "but Ours additionally completes more":
+    who has not done the ensembling has completed nothing besides.
+    """
+    summary = _besides(folder)
     return float((summary["finished_s"] <= ENSEMBLED_S).mean())
 
 
 def summarised_tokens_share(folder: Path) -> float:
     """Figure 13: the same of the tokens that its answers have."""
-    summary, _ = _applications(folder)
+    summary = _besides(folder)
     tokens = summary["output_tokens"]
     return float(tokens[summary["finished_s"] <= ENSEMBLED_S].sum() / tokens.sum())
 
 
 def summaries_share(folder: Path) -> float:
     """Figure 13: the same of the answers of the model that summarises."""
-    summary, _ = _applications(folder)
+    summary = _besides(folder)
     summaries = summary[summary["service"].astype(str) != EVALUATOR]
     return float((summaries["finished_s"] <= ENSEMBLED_S).mean())
+
+
+def _besides(folder: Path) -> pd.DataFrame:
+    """Requests of the chain summary; none is answered where the ensembling is late."""
+    summary, ensemble = _applications(folder)
+    is_late = ensemble["finished_s"].max() >= ENSEMBLED_S + ENSEMBLED_STEP_S / 2
+    return summary.assign(finished_s=np.inf) if is_late else summary
 
 
 def ensembling_done_s(folder: Path) -> float:
@@ -172,6 +184,13 @@ def summariser_gpus_at_end(folder: Path) -> float:
     last = str(busy.sort_values("end_s")["group"].iloc[-1])
     begun_s = loads["start_s"][loads["group"] == last].max()
     return float(loads["gpu"][loads["start_s"] == begun_s].nunique())
+
+
+def summariser_loads_after_s(folder: Path) -> float:
+    """Section 5.5: seconds from the first load of any model to the first of the summary model."""
+    loads = _gpu(folder, "loading")
+    mine = loads["start_s"][loads["service"] == f"{SUMMARISER}~summary"]
+    return float(mine.min() - loads["start_s"].min())
 
 
 def running_requests(folder: Path) -> tuple[int, ...]:

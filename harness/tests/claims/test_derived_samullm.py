@@ -99,3 +99,32 @@ def test_who_summarises_and_evaluates_where_by_hand(tmp_path: Path) -> None:
     assert samullm.evaluator_gpus_beside(tmp_path) == 1
     assert samullm.summarising_s(tmp_path) == 9.0
     assert samullm.after_summaries_s(tmp_path) == 3.0
+
+
+def test_what_is_completed_besides_the_ensembling_by_hand(tmp_path: Path) -> None:
+    """Two of four answers are there by 750 s, one of an evaluator; ensembled by 754 s or not."""
+    summary = f"{samullm.SUMMARISER}~summary"
+    rows = [
+        (summary, 100.0, 10),
+        (samullm.EVALUATOR, 200.0, 20),
+        (summary, 800.0, 30),
+        (summary, 900.0, 40),
+        ("dolly-v2-12b", 754.0, 5),
+    ]
+    requests = pd.DataFrame(rows, columns=["service", "finished_s", "output_tokens"])
+    requests.to_parquet(tmp_path / "requests.parquet")
+    assert samullm.summarised_share(tmp_path) == 0.5
+    assert samullm.summarised_tokens_share(tmp_path) == 0.3
+    assert samullm.summaries_share(tmp_path) == pytest.approx(1 / 3)
+    requests.loc[4, "finished_s"] = 756.0
+    requests.to_parquet(tmp_path / "requests.parquet")
+    for share in ("summarised_share", "summarised_tokens_share", "summaries_share"):
+        assert getattr(samullm, share)(tmp_path) == 0.0
+
+
+def test_when_the_summary_model_loads_first_by_hand(tmp_path: Path) -> None:
+    rows = [("dolly-v2-12b@0", 1.0), (f"{samullm.SUMMARISER}~summary@0", 4.0)]
+    rows += [(f"{samullm.SUMMARISER}~summary@1", 3.0)]
+    loads = pd.DataFrame(rows, columns=["group", "start_s"])
+    loads.assign(use="loading", end_s=9.0, gpu=0).to_parquet(tmp_path / "gpu.parquet")
+    assert samullm.summariser_loads_after_s(tmp_path) == 2.0

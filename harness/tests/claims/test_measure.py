@@ -96,6 +96,20 @@ def test_figures_of_several_runs_are_added() -> None:
     assert judge(replace(both, paper=[2.0, 2.0]), rows).agreement != Agreement.AGREES
 
 
+def test_of_those_added_some_may_have_been_run_at_one_setting() -> None:
+    """Older takes 20 s whatever the requests are, and was run with 100 of them alone."""
+    times = {"new": 10.0, "old": 10.0, "older": 20.0}
+    rows = runs(lambda name, count, limit, seed: times[name] + seed)
+    is_older = rows["config.system.name"] == "older"
+    rows = rows[~is_older | (rows[REQUESTS] == 100)]
+    whole = check(baselines=[{"config.system.name": {"sum": ["old", "older"]}}], paper=[3.0, 3.0])
+    assert judge(whole, rows).agreement is Agreement.NOT_RUN
+    there = {"config.system.name": "older", REQUESTS: 100}
+    placed = replace(whole, baselines=[{"config.system.name": {"sum": ["old", there]}}])
+    assert judge(placed, rows).agreement is Agreement.AGREES
+    assert judge(replace(placed, paper=[2.0, 2.0]), rows).agreement is not Agreement.AGREES
+
+
 def seed_in(folder: Path) -> float:
     """A figure that a check derives from a run's folder."""
     return float(folder.name)

@@ -20,7 +20,7 @@ READING = {"key": "reading.it", "values": ["s", "a"], "source": "not stated"}
 
 
 def test_a_check_takes_the_claims_figure_unless_it_has_its_own() -> None:
-    one = {"rule": "range", "scenario": "toy", "columns": ["s"]}
+    one = {"rule": "range", "scenario": "toy", "columns": ["jct_s_mean"]}
     first, second = claim(check=[one, one | {"paper": 3}]).checks
     assert (first.band.low, first.band.high) == (1.1, 2.4)
     assert (second.band.low, second.band.high) == (3, 3)
@@ -28,13 +28,16 @@ def test_a_check_takes_the_claims_figure_unless_it_has_its_own() -> None:
 
 def test_a_check_is_made_of_named_blocks() -> None:
     """A later block's words go before an earlier one's, and the check's own before all."""
-    blocks = {"a": {"rule": "range", "columns": ["a"], "step": 1}, "b": {"columns": ["b"]}}
+    blocks = {
+        "a": {"rule": "range", "columns": ["jct_s_p99"], "step": 1},
+        "b": {"columns": ["load_s"]},
+    }
     check = {"use": ["a", "b"], "scenario": "toy", "step": 2, "code": {"use": "b", "step": 3}}
     (found,) = claims_of({"blocks": blocks, "claims": [words(check=check)]})
     (only,) = found.checks
-    assert (only.columns, only.step) == (["b"], 2)
+    assert (only.columns, only.step) == (["load_s"], 2)
     (code,) = found.of("code").checks
-    assert (code.columns, code.step) == (["b"], 3)
+    assert (code.columns, code.step) == (["load_s"], 3)
 
 
 def test_what_a_paper_leaves_open_is_read() -> None:
@@ -62,6 +65,7 @@ WITH = "p.fig.x: "
         ({"check": toy_check(colums=["s"])}, "colums=.* closest: columns"),
         ({"check": toy_check(rule="mean")}, "rule=mean is none of range, figure"),
         ({"check": toy_check(tolerance="a")}, "check: tolerance='a': it must be a valid number"),
+        ({"check": toy_check(columns=["jct_mean"])}, "No figure of a run .*closest: jct_s_mean"),
         ({"check": toy_check(columns="s")}, "check: columns='s': it must be a valid array"),
         ({"check": toy_check(baselines=[])}, "quantity=speedup needs baselines"),
         ({"check": []}, r"check=\[\] is not words of a check"),

@@ -74,7 +74,7 @@ def words(**parts: Any) -> dict[str, Any]:
         "paper": [1.1, 2.4],
         "quote": "up to 2.4 times as fast",
         "open": [],
-        "check": {"rule": "range", "scenario": "toy", "columns": ["s"]},
+        "check": {"rule": "range", "scenario": "toy", "columns": ["jct_s_mean"]},
     }
     return {name: part for name, part in (usual | parts).items() if part is not None}
 
