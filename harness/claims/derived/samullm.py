@@ -3,11 +3,12 @@
 Paper      Fang et al., arXiv 2503.16893, figures 3, 7 to 13 and 15
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from pyarrow import parquet
 
 from harness.runs.record import config_of, summary_of
 
@@ -116,7 +117,7 @@ def plan_loads(folder: Path) -> float:
 
 def chunks_of(folder: Path) -> tuple[int, ...]:
     """Figure 10: chunks of every document, in the order of the documents."""
-    requests = pd.read_parquet(folder / "requests.parquet", columns=["service", "app"])
+    requests = _read(folder / "requests.parquet", ["service", "app"])
     mine = requests[requests["service"].astype(str) == SUMMARISER]
     return tuple(mine.groupby("app").size().tolist())
 
@@ -170,7 +171,8 @@ def ensembling_done_s(folder: Path) -> float:
 
 def _applications(folder: Path) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Requests of the chain summary, and of the ensembling beside it."""
-    requests = pd.read_parquet(folder / "requests.parquet")
+    names = ["service", "finished_s", "output_tokens"]
+    requests = _read(folder / "requests.parquet", names)
     service = requests["service"].astype(str)
     is_summary = service.str.startswith(f"{SUMMARISER}~summary") | (service == EVALUATOR)
     return requests[is_summary], requests[~is_summary]
@@ -195,14 +197,14 @@ def summariser_loads_after_s(folder: Path) -> float:
 
 def running_requests(folder: Path) -> tuple[int, ...]:
     """Figure 3: requests in the batch of every iteration."""
-    steps = pd.read_parquet(folder / "iterations.parquet")
+    steps = _read(folder / "iterations.parquet")
     steps = steps.loc[steps.index.repeat(steps["iterations"])]
     return tuple((steps["prefill_requests"] + steps["decode_requests"]).tolist())
 
 
 def iterations_s(folder: Path) -> float:
     """Figure 3: seconds of all iterations together."""
-    steps = pd.read_parquet(folder / "iterations.parquet")
+    steps = _read(folder / "iterations.parquet")
     steps = steps.loc[steps.index.repeat(steps["iterations"])]
     return float((steps["duration_s"] / steps["iterations"]).sum())
 
@@ -215,9 +217,16 @@ def computing_s(folder: Path) -> float:
 
 def _gpu(folder: Path, use: str) -> pd.DataFrame:
     """Intervals of one use, with the service of each group (its name before the @)."""
-    spans = pd.read_parquet(folder / "gpu.parquet")
-    spans = spans[spans["use"] == use]
-    return spans.assign(service=spans["group"].str.partition("@")[0])
+    spans = _read(folder / "gpu.parquet")
+    spans = spans[spans["use"].astype(str) == use]
+    return spans.assign(service=spans["group"].astype(str).str.partition("@")[0])
+
+
+def _read(path: Path, columns: Sequence[str] | None = None) -> pd.DataFrame:
+    """A table of a run, or some of its columns. There are thousands of runs to read."""
+    with parquet.ParquetFile(path) as file:
+        table: pd.DataFrame = file.read(columns=columns, use_threads=False).to_pandas()
+    return table
 
 
 def _spans(folder: Path, use: str) -> pd.DataFrame:

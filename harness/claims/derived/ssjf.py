@@ -10,6 +10,7 @@ weights have four bytes, ours have two.
 
 import json
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -56,10 +57,12 @@ def quarter_per_s(folder: Path) -> float:
     return float(np.searchsorted(ends_s, at_s, side="right") / at_s)
 
 
+@cache
 def _arrived_and_finished_s(folder: Path) -> tuple[Floats, Floats]:
     """When each request came and was answered, NaN if never. There are 10,000 runs to read."""
     names = ["arrival_s", "finished_s"]
-    table = parquet.read_table(folder / "requests.parquet", columns=names, use_threads=False)
+    with parquet.ParquetFile(folder / "requests.parquet") as file:
+        table = file.read(columns=names, use_threads=False)
     arrival_s, finished_s = (
         table[name].to_numpy().astype(np.float64, copy=False) for name in names
     )
