@@ -51,20 +51,26 @@ def latencies(requests: pd.DataFrame, *, horizon_s: float) -> pd.DataFrame:
     tokens came at once (request-level batches). Normalized latency is JCT per output token of what
     is finished (arXiv 2309.06180 sec. 6.1).
     """
-    finished = requests["finished_s"].notna()
-    arrival_s, tokens = requests["arrival_s"], requests["output_tokens"]
-    ends_s = requests["finished_s"].fillna(horizon_s)
-    streams = finished & (tokens > 1) & (ends_s > requests["first_token_s"])
-    decoding_s = (ends_s - requests["first_token_s"]).where(streams)
+    arrival_s, first_s, started_s, ends_s = (
+        requests[name].to_numpy(np.float64)
+        for name in ("arrival_s", "first_token_s", "started_s", "finished_s")
+    )
+    tokens = requests["output_tokens"].to_numpy(np.float64)
+    finished = ~np.isnan(ends_s)
+    ends_s = np.where(finished, ends_s, horizon_s)
+    streams = finished & (tokens > 1) & (ends_s > first_s)
+    gaps = np.where(streams, tokens - 1, np.nan)
+    answers = np.where(finished & (tokens > 0), tokens, np.nan)
     return pd.DataFrame(
         {
             "jct_s": ends_s - arrival_s,
-            "ttft_s": requests["first_token_s"].fillna(horizon_s) - arrival_s,
-            "waiting_s": requests["started_s"].fillna(horizon_s) - arrival_s,
-            "tpot_s": decoding_s / (tokens - 1).where(streams),
-            "normalized_s": ((ends_s - arrival_s) / tokens).where(finished & (tokens > 0)),
+            "ttft_s": np.where(np.isnan(first_s), horizon_s, first_s) - arrival_s,
+            "waiting_s": np.where(np.isnan(started_s), horizon_s, started_s) - arrival_s,
+            "tpot_s": (ends_s - first_s) / gaps,
+            "normalized_s": (ends_s - arrival_s) / answers,
             "finished": finished,
-        }
+        },
+        index=requests.index,
     )
 
 
@@ -79,15 +85,19 @@ def request_figures(requests: pd.DataFrame, *, horizon_s: float) -> dict[str, fl
         "requests": float(len(requests)),
         "unfinished": float(requests["finished_s"].isna().sum()),
     }
-    requests = requests[requests["arrival_s"] <= horizon_s]
+    is_there = requests["arrival_s"] <= horizon_s
+    requests = requests if is_there.all() else requests[is_there]
     each = latencies(requests, horizon_s=horizon_s)
     for name in ("jct_s", "ttft_s", "tpot_s", "normalized_s"):
-        values = each[name].dropna().to_numpy(np.float64)
+        values = each[name].to_numpy()
+        values = values[~np.isnan(values)]
         figures[f"{name}_mean"] = float(values.mean()) if len(values) else np.nan
         figures[f"{name}_p99"] = float(np.quantile(values, 0.99)) if len(values) else np.nan
-    gaps = (requests["output_tokens"] - 1).where(each["tpot_s"].notna())
+    tpot_s = each["tpot_s"].to_numpy()
+    streams = ~np.isnan(tpot_s)
+    gaps = requests["output_tokens"].to_numpy(np.float64)[streams] - 1
     count = float(gaps.sum())
-    figures["itl_s_mean"] = float((each["tpot_s"] * gaps).sum()) / count if count else np.nan
+    figures["itl_s_mean"] = float((tpot_s[streams] * gaps).sum()) / count if count else np.nan
     waiting_s = each["waiting_s"]
     figures["waiting_s_max"] = float(waiting_s.max()) if len(waiting_s) else np.nan
     for name in ("output_tokens", "preemptions", "swaps", "swapped_bytes", "swap_s"):

@@ -29,19 +29,17 @@ def met_objectives(
     request without a time per output token has none that is too long; an unfinished one has not
     met anything. Deadlines count where requests have them.
     """
-    each = latencies(requests, horizon_s=horizon_s)
-    limits = {
-        "ttft_s": slo.get("ttft_s"),
-        "tpot_s": slo.get("tpot_s"),
-        "jct_s": slo.get("jct_s"),
-    }
-    rules = [~(each[name] > limit) for name, limit in limits.items() if limit is not None]
-    if (scale := slo.get("scale")) is not None and solo_s is not None:
-        rules.append(each["jct_s"] <= scale * solo_s)
-    if "deadline_s" in requests and requests["deadline_s"].notna().any():
-        rules.append(~(requests["finished_s"] > requests["deadline_s"]))
-    if not rules:
+    limits = {name: slo.get(name) for name in ("ttft_s", "tpot_s", "jct_s")}
+    scale = slo.get("scale") if solo_s is not None else None
+    has_deadlines = "deadline_s" in requests and requests["deadline_s"].notna().any()
+    if {scale, *limits.values()} == {None} and not has_deadlines:
         return None
+    each = latencies(requests, horizon_s=horizon_s)
+    rules = [~(each[name] > limit) for name, limit in limits.items() if limit is not None]
+    if scale is not None and solo_s is not None:
+        rules.append(each["jct_s"] <= scale * solo_s)
+    if has_deadlines:
+        rules.append(~(requests["finished_s"] > requests["deadline_s"]))
     met = each["finished"]
     for rule in rules:
         met = met & rule

@@ -5,7 +5,7 @@ of their own.
 """
 
 from collections.abc import Mapping
-from functools import cache
+from functools import cache, cached_property
 from typing import Annotated, Any, NamedTuple, Protocol
 
 import numpy as np
@@ -166,8 +166,15 @@ class Pairs:
         return found
 
     def rank(self, output_tokens: Ints) -> Floats:
-        """Share of all answers that are not longer."""
-        shares = [outputs.cdf(output_tokens) for outputs in self.outputs]
+        """Share of all answers that are not longer, 0 or more tokens."""
+        shares: Floats = self._ranks[np.minimum(output_tokens, len(self._ranks) - 1)]
+        return shares
+
+    @cached_property
+    def _ranks(self) -> Floats:
+        """By output tokens, up to the longest."""
+        every = np.arange(1 + max(int(outputs.tokens[-1]) for outputs in self.outputs))
+        shares = [outputs.cdf(every) for outputs in self.outputs]
         return np.asarray(np.average(shares, axis=0, weights=self._weight), np.float64)
 
 
