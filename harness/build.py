@@ -121,6 +121,10 @@ def _at(path: str, name: str) -> str:
     return f"{path}.{name}" if path else str(name)
 
 
+_found: dict[str, type] = {}
+"""Classes that were named before: every cell of a scenario names the same."""
+
+
 def _class(path: str, node: Mapping[str, object]) -> type:
     """The class that a node names. Raises ValueError where there is none to be built.
 
@@ -132,13 +136,14 @@ def _class(path: str, node: Mapping[str, object]) -> type:
     if not is_trusted(name):
         raise ValueError(f"{key}={name} names no class of this project; {TRUST}")
     try:
-        target = locate(name)
+        target = _found.get(name) or locate(name)
     except ErrorDuringImport as error:
         raise ValueError(f"{key}={name}: {error.value}") from None
     if not isinstance(target, type):
         raise ValueError(f"{key}={name} names no class")
     if not is_trusted(f"{target.__module__}.{target.__qualname__}"):
         raise ValueError(f"{key}={name} is a class of {target.__module__}; {TRUST}")
+    _found[name] = target
     return target
 
 

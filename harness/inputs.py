@@ -41,6 +41,8 @@ one all the same it counts like one from outside the project: by its content.
 
 _PROFILES = "harness/profiles"
 
+_BELOW = f"{ROOT}/"
+
 _Stamp = tuple[int, int, int, int]
 
 
@@ -111,9 +113,10 @@ def sha256(path: Path | str) -> str:
     """Of the file as it is now; hashed again only where it has been written since. OSError."""
     place, stat = str(path), os.stat(path)
     stamp = (stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns, stat.st_ino)
-    if place not in _hashed or _hashed[place][0] != stamp:
-        _hashed[place] = stamp, sha256_now(Path(path))
-    return _hashed[place][1]
+    known = _hashed.get(place)
+    if known is None or known[0] != stamp:
+        known = _hashed[place] = stamp, sha256_now(Path(path))
+    return known[1]
 
 
 def sha256_now(path: Path) -> str:
@@ -142,11 +145,11 @@ def changed(files: Mapping[str, str]) -> list[str]:
 
 def _is_still(name: str, digest: str) -> bool:
     # Asked of every file of the program before and behind every cell.
-    if _had.get(name, {digest}) != {digest}:
+    if name in _had and _had[name] != {digest}:
         return False
     if not _imported.get(name, digest) == PROGRAM.get(name, digest) == digest:
         return False
     try:
-        return sha256(os.path.join(ROOT, name)) == digest
+        return sha256(name if name.startswith("/") else _BELOW + name) == digest
     except OSError:
         return False

@@ -8,7 +8,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from harness.engines.iteration_log import Row
-from harness.engines.state import LOG_COLUMNS
+from harness.engines.state import BRIEF, LOG_COLUMNS
 from harness.interface.entities import Group, ServiceId
 from harness.interface.events import Event
 
@@ -24,10 +24,12 @@ class GpuUse(Enum):
 class Recorder:
     """One run. `keep_iterations` and `keep_events` are off by default: they can be large.
 
+    With `briefly` who held KV and who waited need not be kept of iterations.
     `cut_off_s` is when the run was ended with requests unfinished, None where all were answered.
     """
 
     keep_iterations: bool = False
+    briefly: bool = False
     keep_events: bool = False
     cut_off_s: float | None = None
     requests: pd.DataFrame = field(default_factory=pd.DataFrame)
@@ -36,6 +38,11 @@ class Recorder:
     _intervals: list[tuple[Group, GpuUse, NDArray[np.float64]]] = field(default_factory=list)
     _iterations: list[pd.DataFrame] = field(default_factory=list)
     _rows: dict[Group, list[Row]] = field(default_factory=dict)
+
+    @property
+    def log_columns(self) -> int:
+        """How many columns of `LOG_COLUMNS` are wanted of iterations, the first."""
+        return (BRIEF if self.briefly else len(LOG_COLUMNS)) if self.keep_iterations else 0
 
     def event(self, event: Event) -> None:
         """Keep an event, if asked to."""

@@ -41,6 +41,9 @@ LOG_COLUMNS = (
 )
 """Columns of the log of iterations, one row per run of equal ones; see `Work` and `Use`."""
 
+BRIEF = LOG_COLUMNS.index("held_tokens")
+"""How many of them, the first, say what was computed and when; the others who held KV or waited."""
+
 
 class RequestArrays(NamedTuple):
     """One entry per request of the run. `output` is the true length: engines only.

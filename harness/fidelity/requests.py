@@ -65,7 +65,7 @@ def serve(recorded: pd.DataFrame) -> RequestArrays:
     arrays.key[:] = arrival_s
     replica = ReplicaState.empty(
         expand(profile, PARTS),
-        replica_rule(rule, capacity_blocks=tokens, block_tokens=1, log=False),
+        replica_rule(rule, capacity_blocks=tokens, block_tokens=1, log_columns=0),
         arrays,
         0.0,
     )

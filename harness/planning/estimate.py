@@ -17,7 +17,7 @@ from harness.engines.simulator.fast.arrays import CLOCK, LOGGED
 from harness.engines.simulator.fast.flops import add_flops
 from harness.engines.simulator.fast.replica import ReplicaState
 from harness.engines.simulator.fast.rules import replica_rule
-from harness.engines.state import RequestArrays, new_arrays
+from harness.engines.state import BRIEF, RequestArrays, new_arrays
 from harness.interface.decisions import ContinuousBatching
 from harness.interface.entities import ServiceId
 from harness.interface.graph import NOBODY, Edges, Graph
@@ -246,14 +246,12 @@ class Forecaster:
             self.rule,
             capacity_blocks=self.costs.kv_blocks(service, plan.tensor_parallel),
             block_tokens=self.costs.block_tokens(service),
-            log=log,
+            log_columns=BRIEF if log else 0,
         )
         replicas = []
         for first in range(min(plan.data_parallel, len(heads))):
             ids = heads[first :: plan.data_parallel]
-            replica = ReplicaState.empty(
-                table, rule, arrays, 0.0, log_rows=4 * len(ids) + 64 if log else 0
-            )
+            replica = ReplicaState.empty(table, rule, arrays, 0.0, log_rows=4 * len(ids) + 64)
             replica.add(ids, 0.0)
             replica.run_to(until_s)
             replicas.append(replica)

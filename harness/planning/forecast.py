@@ -120,7 +120,7 @@ class GroupForecaster:
                 self.order,
                 capacity_blocks=blocks,
                 block_tokens=self.costs.block_tokens(service),
-                log=False,
+                log_columns=0,
                 max_tokens=self.max_num_batched_tokens,
                 decide_s=0.0,
             )

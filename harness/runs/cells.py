@@ -119,7 +119,7 @@ def compute(cell: Cell) -> Computed:
     started_s = time.time()
     workload = cell.workload_factory.build(cell.seed)
     logs = cell.keep_iterations or len(workload) <= LOGGED_REQUESTS
-    recorder = Recorder(keep_iterations=logs)
+    recorder = Recorder(keep_iterations=logs, briefly=not cell.keep_iterations)
     cell.engine.run(workload, _predicted(cell, cell.system, workload), recorder)
     met, gpu = _met(cell, recorder), recorder.gpu_frame()
     figures: dict[str, object] = {**_summary(cell, cell.system, recorder, met, gpu)}

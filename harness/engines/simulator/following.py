@@ -94,7 +94,7 @@ class Following:
             priority_order,
             capacity_blocks=costs.kv_blocks(service, live.group.tensor_parallel),
             block_tokens=costs.block_tokens(service),
-            log=self.recorder.keep_iterations,
+            log_columns=self.recorder.log_columns,
             max_tokens=self.factory.engine.max_num_batched_tokens,
             decide_s=self.deciding.before_s(0.0, whole=True),
         )

@@ -93,11 +93,11 @@ class ReplicaArrays(NamedTuple):
 class ReplicaRule(NamedTuple):
     """A priority order's rule and the replica's KV in numbers.
 
-    `log_on` asks for a row per run of batches. `until` tells static batches (FIRST, ALL) from
-    continuous batching (0). `reserves` says whether KV is set aside, `moves` with what keys move,
-    `asks` whether their last pieces end, `renews` whether more is wanted for a holder than is set
-    aside for it, `tells` whether somebody learns of overruns; who follows in a chain comes
-    `hand_over_s` after the answer.
+    `log_columns` is how many a row of the log has, one per run of batches: none, BRIEF or all.
+    `until` tells static batches (FIRST, ALL) from continuous batching (0). `reserves` says whether
+    KV is set aside, `moves` with what keys move, `asks` whether their last pieces end, `renews`
+    whether more is wanted for a holder than is set aside for it, `tells` whether somebody learns of
+    overruns; who follows in a chain comes `hand_over_s` after the answer.
     Host memory takes the KV of `host_tokens`, each of `token_bytes` and `swap_token_s` to copy.
     """
 
@@ -109,7 +109,7 @@ class ReplicaRule(NamedTuple):
     watermark_blocks: int
     capacity_blocks: int
     block_tokens: int
-    log_on: bool
+    log_columns: int
     displaces: int = 0
     reserves: bool = False
     moves: int = 0
@@ -145,7 +145,7 @@ def new_replica(ids: int, rule: ReplicaRule, log_rows: int) -> ReplicaArrays:
         time_s=np.zeros(TIMES),
         work=np.zeros(WORKS),
         busy_s=np.zeros((16, 2)),
-        log=np.zeros((log_rows, len(LOG_COLUMNS))),
+        log=np.zeros((log_rows if rule.log_columns else 0, rule.log_columns)),
     )
 
 

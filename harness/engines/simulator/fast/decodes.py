@@ -109,7 +109,7 @@ def end_decodes(
     duration_s: float,
 ) -> None:
     """`iterations` decode steps of everybody are over."""
-    if rule.log_on:
+    if rule.log_columns > 0:
         write_log(requests, replica, rule, duration_s, iterations, True, False)
     step_decodes(requests, replica, rule, iterations, duration_s)
     pass_time(replica, duration_s)

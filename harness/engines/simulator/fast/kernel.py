@@ -168,7 +168,7 @@ def _end_flight(requests: RequestArrays, replica: ReplicaArrays, rule: ReplicaRu
     if flight == DECODES:
         end_decodes(requests, replica, rule, 1, duration_s)
         return
-    if rule.log_on:
+    if rule.log_columns > 0:
         write_log(requests, replica, rule, duration_s, 1, flight == CHUNKS, True)
     if flight == CHUNKS:
         step_decodes(requests, replica, rule, 1, duration_s)
@@ -181,7 +181,7 @@ def _end_flight(requests: RequestArrays, replica: ReplicaArrays, rule: ReplicaRu
 @inlined
 def _is_full(replica: ReplicaArrays, rule: ReplicaRule) -> bool:
     """No room for another interval or log row."""
-    no_log = rule.log_on and replica.counts[LOGGED] >= len(replica.log)
+    no_log = rule.log_columns > 0 and replica.counts[LOGGED] >= len(replica.log)
     return bool(no_log or replica.counts[BUSY] >= len(replica.busy_s))
 
 

@@ -30,7 +30,7 @@ from harness.engines.simulator.fast.arrays import (
     ReplicaRule,
 )
 from harness.engines.simulator.fast.kv import taken
-from harness.engines.state import RequestArrays
+from harness.engines.state import BRIEF, RequestArrays
 
 
 @inlined
@@ -110,5 +110,6 @@ def write_log(
     log[row, LOG_DECODES] = counts[DECODING] if runs else 0
     log[row, LOG_CONTEXT] = counts[CONTEXT] if runs else 0
     log[row, LOG_LONGEST] = counts[LONGEST] + counts[STEPS] if runs else 0
-    write_use(requests, replica, rule, runs, prefills)
+    if rule.log_columns > BRIEF:
+        write_use(requests, replica, rule, runs, prefills)
     counts[LOGGED] += 1

@@ -85,7 +85,7 @@ class ReplicaState:
         log_rows: int = 1024,
     ) -> "ReplicaState":
         """A replica without requests whose first iteration may begin now; its log grows."""
-        replica = cls(table, rule, requests, new_replica(0, rule, log_rows if rule.log_on else 0))
+        replica = cls(table, rule, requests, new_replica(0, rule, log_rows))
         replica.arrays.time_s[CLOCK] = now_s
         return replica
 
@@ -277,7 +277,8 @@ class ReplicaState:
             getattr(self.requests, name)[ids] = row
 
     def log(self) -> pd.DataFrame:
-        """Runs of equal iterations so far, columns `LOG_COLUMNS`."""
+        """Runs of equal iterations so far, the columns of `LOG_COLUMNS` that are kept."""
         return pd.DataFrame(
-            self.arrays.log[: self.arrays.counts[LOGGED]], columns=list(LOG_COLUMNS)
+            self.arrays.log[: self.arrays.counts[LOGGED]],
+            columns=list(LOG_COLUMNS[: self.rule.log_columns]),
         )

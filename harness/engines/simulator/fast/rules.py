@@ -25,7 +25,7 @@ def order_rule(
     *,
     capacity_blocks: int,
     block_tokens: int,
-    log: bool,
+    log_columns: int,
     max_tokens: int,
     decide_s: float,
 ) -> ReplicaRule:
@@ -35,7 +35,7 @@ def order_rule(
             order.rule,
             capacity_blocks=capacity_blocks,
             block_tokens=block_tokens,
-            log=log,
+            log_columns=log_columns,
             max_tokens=max_tokens,
             decide_s=decide_s,
         )
@@ -43,7 +43,7 @@ def order_rule(
         order.rule,
         capacity_blocks=capacity_blocks,
         block_tokens=block_tokens,
-        log=log,
+        log_columns=log_columns,
         displaces=order.displaces,
     )
     return rule._replace(reserves=order.reserve_tokens is not None)
@@ -54,7 +54,7 @@ def replica_rule(
     *,
     capacity_blocks: int,
     block_tokens: int,
-    log: bool,
+    log_columns: int,
     displaces: Displaced | None = None,
 ) -> ReplicaRule:
     """The rule in numbers; whether keys move and allocations grow is told later.
@@ -71,7 +71,7 @@ def replica_rule(
         watermark_blocks=floor(rule.watermark * capacity_blocks),
         capacity_blocks=capacity_blocks,
         block_tokens=block_tokens,
-        log_on=log,
+        log_columns=log_columns,
         displaces=_DISPLACES[displaces],
     )
 
@@ -99,7 +99,7 @@ def static_rule(
     *,
     capacity_blocks: int,
     block_tokens: int,
-    log: bool,
+    log_columns: int,
     max_tokens: int,
     decide_s: float = 0.0,
 ) -> ReplicaRule:
@@ -118,7 +118,7 @@ def static_rule(
         watermark_blocks=0,
         capacity_blocks=capacity_blocks,
         block_tokens=block_tokens,
-        log_on=log,
+        log_columns=log_columns,
         until=FIRST if rule.refills else ALL,
         max_wait_s=rule.max_wait_s,
         decide_s=decide_s,

@@ -42,7 +42,7 @@ from harness.engines.simulator.fast.holders import finish, note_preempted, pass_
 from harness.engines.simulator.fast.keys import set_key
 from harness.engines.simulator.fast.kv import taken
 from harness.engines.simulator.fast.log import write_use
-from harness.engines.state import RequestArrays
+from harness.engines.state import BRIEF, RequestArrays
 
 
 @inlined
@@ -129,7 +129,7 @@ def begin_batch(
     counts[BATCH] = _iterations(requests, replica, rule)
     counts[FLIGHT] = WHOLE
     replica.time_s[FLIGHT_S] = replica.time_s[FIRST_S] + _later_s(table, requests, replica)
-    if rule.log_on:
+    if rule.log_columns > 0:
         _write_first(requests, replica, rule, decodes, context, longest)
     for i in range(counts[PARTIAL]):
         if requests.kv[replica.partial[i]] == 0 or rule.until == FIRST:
@@ -222,7 +222,8 @@ def _write_first(
         log[row, LOG_WORK + i] = replica.work[i]
     log[row, LOG_DECODES], log[row, LOG_CONTEXT] = decodes, context
     log[row, LOG_LONGEST] = longest
-    write_use(requests, replica, rule, False, True)
+    if rule.log_columns > BRIEF:
+        write_use(requests, replica, rule, False, True)
     replica.counts[LOGGED] += 1
 
 
@@ -243,9 +244,10 @@ def _write_later(requests: RequestArrays, replica: ReplicaArrays) -> None:
     context, longest = _sum_later(requests, replica)
     log[row, LOG_DECODES], log[row, LOG_CONTEXT] = counts[PARTIAL], context
     log[row, LOG_LONGEST] = longest
-    for column in range(LOG_USE, log.shape[1]):
-        log[row, column] = log[row - 1, column]
-    log[row, LOG_HELD] += counts[PARTIAL]
+    if log.shape[1] > BRIEF:
+        for column in range(LOG_USE, log.shape[1]):
+            log[row, column] = log[row - 1, column]
+        log[row, LOG_HELD] += counts[PARTIAL]
     counts[LOGGED] += 1
 
 
@@ -253,7 +255,7 @@ def _write_later(requests: RequestArrays, replica: ReplicaArrays) -> None:
 def end_batch(requests: RequestArrays, replica: ReplicaArrays, rule: ReplicaRule) -> None:
     """A batch is over: tokens for all of it, answers, and the others wait again."""
     counts, start_s = replica.counts, replica.time_s[CLOCK]
-    if rule.log_on:
+    if rule.log_columns > 0:
         _write_later(requests, replica)
     pass_time(replica, replica.time_s[FLIGHT_S])
     seconds = replica.time_s[CLOCK] - start_s

@@ -9,7 +9,7 @@ from harness.engines.simulator.fast.arrays import LOGGED
 from harness.engines.simulator.fast.flops import add_flops
 from harness.engines.simulator.fast.replica import ReplicaState
 from harness.engines.simulator.fast.rules import replica_rule
-from harness.engines.state import new_arrays
+from harness.engines.state import BRIEF, new_arrays
 from harness.interface.decisions import ContinuousBatching
 
 REQUESTS = 4
@@ -33,7 +33,7 @@ def warm_up() -> None:
     )
     one = np.ones(REQUESTS, np.int64)
     arrays = new_arrays(one, 4 * one, one - 1, np.zeros(REQUESTS))
-    in_numbers = replica_rule(rule, capacity_blocks=64, block_tokens=16, log=True)
+    in_numbers = replica_rule(rule, capacity_blocks=64, block_tokens=16, log_columns=BRIEF)
     replica = ReplicaState.empty(table, in_numbers, arrays, 0.0)
     every = np.arange(REQUESTS)
     # Planners deal requests to several groups in turn: compiled code sees every other place, too.
