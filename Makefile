@@ -52,7 +52,7 @@ reproduce-fig7: reproduce-samullm-fig7  ## the figure of the ensembling experime
 # Which figures there are, and what each needs: results/claims/<paper>/figures.yaml.
 REPRODUCE := $(BIN)/python -m harness.reproduce
 
-reproduce-samullm: setup  ## every figure and claim of SamuLLM, about 25 minutes on 2 cores
+reproduce-samullm: setup  ## every figure and claim of SamuLLM, about 20 minutes on 2 cores
 	$(REPRODUCE) samullm
 
 reproduce-samullm-%: setup  ## one figure of SamuLLM and what of it holds, for instance -fig8
@@ -88,7 +88,7 @@ bench: setup  ## how fast the simulator is
 peer:  ## install the peer that make bench measures beside, in an environment of its own
 	$(PYTHON) -m venv .venv-peer && .venv-peer/bin/pip install --quiet --require-hashes -r requirements/peer.txt
 
-publish: setup  ## all that git tracks of what runs give: figures, verdicts, pages, README; about 40 minutes on 2 cores
+publish: setup  ## all that git tracks of what runs give: figures, verdicts, pages, README; about 32 minutes on 2 cores
 	$(BIN)/python -m harness.publish
 
 report: setup  ## write the pages below results/pages and the generated parts of README.md
