@@ -165,7 +165,7 @@ def run(config: DictConfig) -> int:
 def _report(plain: Mapping[str, Any], sweep: Sweep) -> None:
     """Print and mirror what has run; the last line names what has failed."""
     failed = {cell.run for cell in sweep.failed}
-    rows = read_summaries(sweep.folder)
+    rows = read_summaries(sweep.folder, sweep.rows)
     rows = rows.loc[[run for run in sweep.places if run in rows.index and run not in failed]]
     if not rows.empty:
         shown = pd.concat([rows, failures.as_rows(sweep.failed)])

@@ -32,7 +32,7 @@ from harness.runs.named_by import NamedBy
 from harness.runs.objectives import met_objectives, solo_seconds
 from harness.runs.perfetto import write_trace
 from harness.runs.provenance import git_state, provenance
-from harness.runs.record import is_finished, write_run
+from harness.runs.record import Row, is_finished, write_run
 from harness.runs.validity import LOGGED_REQUESTS, outside_share
 from harness.workloads.workload import Workload
 
@@ -143,14 +143,14 @@ def compute(cell: Cell) -> Computed:
     )
 
 
-def keep(cell: Cell, computed: Computed) -> None:
-    """Write the cell's folder. Raises `RecordError` where the disk refuses.
+def keep(cell: Cell, computed: Computed) -> Row:
+    """Write the cell's folder; its row. Raises `RecordError` where the disk refuses.
 
     A node of a cluster has the program's files alone: what the run rests on and the commit are
     known here.
     """
     here = {"rests_on": cell.named.rests_on(), "git": git_state()}
-    write_run(
+    return write_run(
         cell.folder,
         config=cell.config,
         provenance={**here, **computed.provenance},

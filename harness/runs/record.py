@@ -13,6 +13,7 @@ import re
 from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -35,6 +36,9 @@ NEEDED = (
     MANIFEST,
 )
 
+
+Row = Mapping[str, object]
+"""A run as `read_summaries` has it, by column."""
 
 Runs = Callable[[str, str], pd.DataFrame]
 """The runs of a scenario that count for a variant."""
@@ -87,11 +91,11 @@ def write_run(
     iterations: pd.DataFrame | None,
     summary: Mapping[str, object],
     beside: Callable[[Path], object] | None = None,
-) -> None:
+) -> Row:
     """Write a run under a temporary name beside `folder`, then rename it; keep a finished one.
 
-    `beside` may write more into the folder that it is given, which has all tables. Raises
-    `RecordError` where the disk refuses; then nothing of the run is left behind.
+    Returns its row. `beside` may write more into the folder that it is given, which has all tables.
+    Raises `RecordError` where the disk refuses; then nothing of the run is left behind.
     """
     tables = {"requests": requests, "gpu": gpu, "iterations": iterations}
     try:
@@ -105,16 +109,18 @@ def write_run(
             if beside is not None:
                 beside(temporary)
             write_manifest(temporary)
-            _publish(temporary, folder)
+            is_ours = _publish(temporary, folder)
     except OSError as error:
         reason = error.strerror or str(error)
         raise RecordError(f"could not write the run {folder}: {reason}") from error
+    row = None if is_ours else _row(folder)
+    return row if isinstance(row, Mapping) else _as_row(folder, config, provenance, summary)
 
 
-def _publish(temporary: Path, folder: Path) -> None:
-    """Give the folder its name; another process may have finished the same run meanwhile."""
+def _publish(temporary: Path, folder: Path) -> bool:
+    """Give the folder its name; False where another process has finished the same run meanwhile."""
     if is_finished(folder):
-        return
+        return False
     if folder.exists():
         set_aside(folder, damage_of(folder) or "is not whole")
     try:
@@ -123,14 +129,18 @@ def _publish(temporary: Path, folder: Path) -> None:
     except OSError:
         if not is_finished(folder):
             raise
+        return False
+    return True
 
 
 def _as_json(value: Mapping[str, object]) -> str:
     return json.dumps(as_plain(value), indent=2, allow_nan=False) + "\n"
 
 
-def read_summaries(scenario_dir: Path) -> pd.DataFrame:
-    """One row per finished run, ordered by its name, the index.
+def read_summaries(
+    scenario_dir: Path, known: Mapping[str, Row] = MappingProxyType({})
+) -> pd.DataFrame:
+    """One row per finished run, ordered by its name, the index; those `known` are not read.
 
     Columns: `config.x.y` for every leaf of the configuration, the summary's own keys (nested ones
     joined by dots), from the provenance `code`, `started`, `engine` and `costs.*`, and `folder`. A
@@ -138,8 +148,11 @@ def read_summaries(scenario_dir: Path) -> pd.DataFrame:
     is set aside, with a sentence on stderr, and is no run; one without a manifest, or with neither
     the name of a run nor any of its files, never was one.
     """
-    rows: dict[str, dict[str, object]] = {}
+    rows: dict[str, Row] = {}
     for folder in sorted(scenario_dir.glob("[!.]*")):
+        if folder.name in known:
+            rows[folder.name] = known[folder.name]
+            continue
         if not (folder / MANIFEST).is_file() or not _is_ours(folder):
             continue
         row = _row(folder)
@@ -205,7 +218,7 @@ def summary_of(folder: Path) -> Any:
     return json.loads((folder / "summary.json").read_bytes())
 
 
-def _row(folder: Path) -> dict[str, object] | str:
+def _row(folder: Path) -> Row | str:
     """A run's row, or what is wrong with its folder."""
     if damage := damage_of(folder):
         return damage
@@ -216,10 +229,20 @@ def _row(folder: Path) -> dict[str, object] | str:
         return f"cannot be read: {error}"
     if not all(isinstance(part, dict) and part for part in (config, provenance, summary)):
         return "holds an empty configuration, provenance or summary"
+    return _as_row(folder, config, provenance, summary)
+
+
+def _as_row(folder: Path, config: Row, provenance: Row, summary: Row) -> Row:
+    """The row of what a run's files hold."""
+    config, provenance, summary = map(_plain, (config, provenance, summary))
     origin = {name: provenance.get(name) for name in ("code", "started", "engine")}
     costs = {"costs": provenance.get("costs") or {}}
     origin["folder"] = str(folder)
     return _flat({"config": config}) | origin | _flat(costs) | _flat(summary)
+
+
+def _plain(row: Row) -> dict[str, object]:
+    return {str(key): as_plain(value) for key, value in row.items()}
 
 
 def _flat(tree: Mapping[str, object], prefix: str = "") -> dict[str, object]:

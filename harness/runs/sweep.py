@@ -16,7 +16,7 @@ from harness.runs.failures import FailedCell, Failure
 from harness.runs.leftovers import being_written, remove_leftovers
 from harness.runs.matrix import Place
 from harness.runs.progress import Progress
-from harness.runs.record import RecordError, is_finished
+from harness.runs.record import RecordError, Row, is_finished
 
 Settle = Callable[[Cell, Computed | Failure], None]
 """Called by a cluster with each cell and what it gave, in the order in which cells end."""
@@ -35,11 +35,15 @@ class Cluster(Protocol):
 
 @dataclass(slots=True)
 class Sweep:
-    """What became of a scenario's cells: where each run has its place, and which failed."""
+    """What became of a scenario's cells: where each run has its place, and which failed.
+
+    `rows` has those that were run, as `read_summaries` would read them.
+    """
 
     folder: Path
     places: dict[str, Place] = field(default_factory=dict)
     failed: list[FailedCell] = field(default_factory=list)
+    rows: dict[str, Row] = field(default_factory=dict)
 
     def run(self, matrix: Matrix, cluster: Cluster, progress: Progress) -> None:
         """Run what is missing.
@@ -90,11 +94,11 @@ class Sweep:
     def _settle(self, cell: Cell, gave: Computed | Failure, progress: Progress) -> None:
         """Keep what a cell gave."""
         run = cell.folder.name
-        if isinstance(gave, Computed):
-            gave = _kept(cell, gave)
-        if isinstance(gave, Failure):
-            self._fail(FailedCell(run, self.places[run], cell.config, gave))
+        kept = _kept(cell, gave) if isinstance(gave, Computed) else gave
+        if isinstance(kept, Failure):
+            self._fail(FailedCell(run, self.places[run], cell.config, kept))
         else:
+            self.rows[run] = kept
             failures.forget(self.folder, run)
         progress.done()
 
@@ -103,15 +107,14 @@ class Sweep:
         self.failed.append(failed)
 
 
-def _kept(cell: Cell, computed: Computed) -> Computed | Failure:
-    """What has been written; a Failure for what cannot be. Raises RecordError."""
+def _kept(cell: Cell, computed: Computed) -> Row | Failure:
+    """The row of what has been written; a Failure for what cannot be. Raises RecordError."""
     try:
-        keep(cell, computed)
+        return keep(cell, computed)
     except RecordError:
         raise
     except Exception as error:  # what cannot be recorded
         return Failure.of(error)
-    return computed
 
 
 def check_writable(folder: Path) -> None:

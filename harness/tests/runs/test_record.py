@@ -17,7 +17,7 @@ from harness.runs.record import RecordError
 CONFIG: dict[str, object] = {"seed": 3, "system": {"name": "toy", "gpus": [0, 1]}}
 
 
-def write(folder: Path, **changes: Any) -> None:
+def write(folder: Path, **changes: Any) -> record.Row:
     """Write a small run, with `changes` to its parts."""
     parts: dict[str, Any] = {
         "config": CONFIG,
@@ -27,7 +27,26 @@ def write(folder: Path, **changes: Any) -> None:
         "iterations": None,
         "summary": {"end_to_end_s": np.float64(2.5), "unfinished": np.int64(1)},
     }
-    record.write_run(folder, **(parts | changes))
+    return record.write_run(folder, **(parts | changes))
+
+
+def test_the_row_of_a_run_is_that_which_is_read(tmp_path: Path) -> None:
+    """What was written need not be read to be known, and is not."""
+    config = {
+        "seed": 3,
+        "share": 1e-5,
+        "gpus": [0, 1],
+        "none": None,
+        "text": "1e-5",
+        "in": {"a": 1},
+    }
+    parts = {"summary": {"a_s": np.float64(0.1), "by": {"x": [1, 2]}, "worst_s": np.nan}}
+    rows = {name: write(tmp_path / name, config=config, **parts) for name in "ab"}
+    read = record.read_summaries(tmp_path)
+    pd.testing.assert_frame_equal(pd.DataFrame.from_dict(rows, orient="index"), read)
+    (tmp_path / "a" / "config.yaml").write_text("seed: 4")
+    assert record.read_summaries(tmp_path, rows).equals(read)
+    assert list(record.read_summaries(tmp_path, {"b": rows["b"]}).index) == ["b"]
 
 
 def test_a_run_is_read_back_as_written(tmp_path: Path) -> None:
@@ -117,7 +136,7 @@ def test_another_process_finishing_first_is_no_error(
         return rename(path, target)
 
     monkeypatch.setattr(Path, "rename", overtaken)
-    write(tmp_path / "a")
+    assert write(tmp_path / "a")["end_to_end_s"] == 9.0
     assert record.read_summaries(tmp_path)["end_to_end_s"].tolist() == [9.0]
     assert [path.name for path in tmp_path.iterdir()] == ["a"]
 
