@@ -77,18 +77,27 @@ def _panel(upper: Axes, lower: Axes, row: Row, lines: int) -> None:
         for end in {low, high}:
             upper.axhline(end, color=style.GREEN, linewidth=1)
     choices = _choices(row)
-    for at, one in enumerate(found):
-        colour, marker = COLOURS[one["agreement"]], MARKERS[one["agreement"]]
-        if one["value"] is not None:
-            if one["low"] is not None:
-                upper.vlines(at, one["low"], one["high"], color=colour, linewidth=1.5)
-            upper.plot(at, one["value"], marker, color=colour, markersize=6)
-            if not one["varied"]:
-                upper.plot(at, one["value"], "o", color=style.INK, fillstyle="none", markersize=12)
-        for place, (key, value) in enumerate(choices):
-            chosen = str(one["choices"][key]) == str(value)
-            size = 5 if chosen else 2
-            lower.plot(at, place, "s", color=colour if chosen else style.GRID, markersize=size)
+    others = [
+        (at, place)
+        for at, one in enumerate(found)
+        for place, choice in enumerate(choices)
+        if not _is_chosen(one, *choice)
+    ]
+    lower.plot(*_columns(others), "s", color=style.GRID, markersize=2)
+    # One artist for all that look alike: there are a hundred thousand marks.
+    for agreement, colour in COLOURS.items():
+        alike = [(at, one) for at, one in enumerate(found) if one["agreement"] == agreement]
+        _marks(upper, alike, colour, MARKERS[agreement])
+        chosen = [
+            (at, place)
+            for at, one in alike
+            for place, choice in enumerate(choices)
+            if _is_chosen(one, *choice)
+        ]
+        lower.plot(*_columns(chosen), "s", color=colour, markersize=5)
+    stated = [(at, one["value"]) for at, one in enumerate(found) if not one["varied"]]
+    there = [point for point in stated if point[1] is not None]
+    upper.plot(*_columns(there), "o", color=style.INK, fillstyle="none", markersize=12)
     upper.tick_params(labelbottom=False, bottom=False, labelsize=9)
     upper.margins(y=0.15)
     lower.set_yticks(range(len(choices)), [_label(*choice) for choice in choices], fontsize=8)
@@ -99,6 +108,26 @@ def _panel(upper: Axes, lower: Axes, row: Row, lines: int) -> None:
     for side in ("left", "bottom"):
         lower.spines[side].set_visible(False)
     lower.tick_params(left=False)
+
+
+def _marks(axes: Axes, alike: Sequence[tuple[int, Row]], colour: str, marker: str) -> None:
+    """Figures of settings that agree alike, with their intervals."""
+    there = [(at, one) for at, one in alike if one["value"] is not None]
+    spans = [(at, one["low"], one["high"]) for at, one in there if one["low"] is not None]
+    if spans:
+        at, low, high = _columns(spans)
+        axes.vlines(at, low, high, color=colour, linewidth=1.5)
+    points = [(at, one["value"]) for at, one in there]
+    axes.plot(*_columns(points), marker, color=colour, markersize=6)
+
+
+def _columns(rows: Sequence[tuple[Any, ...]]) -> tuple[list[Any], ...]:
+    """Their columns; two empty ones where there are no rows."""
+    return tuple(map(list, zip(*rows, strict=True))) or ([], [])
+
+
+def _is_chosen(one: Row, key: str, value: object) -> bool:
+    return str(one["choices"][key]) == str(value)
 
 
 def _rank(one: Row) -> tuple[bool, float]:

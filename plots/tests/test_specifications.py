@@ -32,13 +32,23 @@ def test_a_panel_per_claim_with_several_settings() -> None:
     panels = [axes for axes in figure.axes if axes.get_title(loc="left")]
     assert [axes.get_title(loc="left") for axes in panels] == ["a: depends", "b: depends"]
     points = [
-        line
+        (float(x), float(y))
         for line in panels[0].lines
         if line.get_marker() in ("o", "X") and line.get_fillstyle() != "none"
+        for x, y in np.asarray(line.get_xydata())
     ]
-    assert [float(np.asarray(line.get_ydata())[0]) for line in points] == [0.9, 1.5]
+    assert sorted(points) == [(0, 0.9), (1, 1.5)]
     labels = [text.get_text() for text in figure.axes[1].get_yticklabels()]
     assert labels == ["slots 0", "slots 1", "slots 2"]
+    marks = {
+        (float(x), float(y)): line.get_markersize()
+        for line in figure.axes[1].lines
+        for x, y in np.asarray(line.get_xydata())
+    }
+    # Sorted by outcome: slots 1, then 0; the one without a figure comes last.
+    large = [(0, 1), (1, 0), (2, 2)]
+    assert sorted(place for place, size in marks.items() if size == 5) == large
+    assert len(marks) == 9
 
 
 def test_the_stated_setting_is_ringed() -> None:
