@@ -138,6 +138,8 @@ def _class(path: str, node: Mapping[str, object]) -> type:
     try:
         target = _found.get(name) or locate(name)
     except ErrorDuringImport as error:
+        if isinstance(error.value, KeyboardInterrupt):
+            raise error.value from None
         raise ValueError(f"{key}={name}: {error.value}") from None
     if not isinstance(target, type):
         raise ValueError(f"{key}={name} names no class")

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -26,6 +26,10 @@ from harness.runs.ending import Terminated
 
 MOST_LANES = 8
 """Commands at a time at most, whatever the cores: each holds its runs in memory."""
+KILLED = 1
+"""Exit status of a command that a signal has ended; others go on, what it lacks is not run."""
+TOLD_S = 10.0
+"""Within which a command ends that was told by Ctrl-C."""
 _LOOKS_EVERY_S = 0.1
 # Said before Python starts: threads of a library would take what other commands have.
 _ALONE = {"OMP_NUM_THREADS": "1"}
@@ -49,8 +53,14 @@ def scenario_job(said: str, results: Path, *, alone: bool = False) -> Job:
     name, *others = said.split()
     words = [str(ROOT / "harness" / "run.py"), f"+scenario={name}", *others]
     if results != published.RESULTS:
-        words.append(f"results={results.resolve()}")
+        words.append(f"results={_quoted(str(results.resolve()))}")
     return Job(said, lambda cores: [*words, f"workers={cores}"], _expected_minutes(name), alone)
+
+
+def _quoted(text: str) -> str:
+    """A text as a value that Hydra takes letter by letter."""
+    kept = text.replace("\\", "\\\\").replace("'", "\\'").replace("${", "\\${")
+    return f"'{kept}'"
 
 
 def _expected_minutes(scenario: str) -> float:
@@ -114,16 +124,27 @@ def _together(
                         left.clear()
                 if running and not ended:
                     time.sleep(_LOOKS_EVERY_S)
-    except KeyboardInterrupt as end:
-        # Ctrl-C has told them, too; each has cells to keep and a last word to say.
-        for one in running:
-            if isinstance(end, Terminated):
-                one.child.terminate()
-        for one in running:
-            one.end()
+    except BaseException as end:
+        # Of Ctrl-C a terminal has told them, too; each has cells to keep and a last word to say.
+        told = isinstance(end, KeyboardInterrupt) and not isinstance(end, Terminated)
+        _end_all(running, by_themselves_s=TOLD_S if told else 0.0)
         raise
     stopping = [status for status in statuses if not goes_on(status)]
     return stopping[0] if stopping else max(statuses, default=0)
+
+
+def _end_all(running: Sequence["_Running"], *, by_themselves_s: float) -> None:
+    """Have all end: those that do not by themselves are told to, and all have their last word."""
+    until_s = time.monotonic() + by_themselves_s
+    while time.monotonic() < until_s and any(one.child.poll() is None for one in running):
+        time.sleep(_LOOKS_EVERY_S)
+    for one in running:
+        one.child.terminate()
+    for one in running:
+        one.child.wait()
+    with suppress(OSError):  # nobody may be there to listen
+        for one in running:
+            one.end()
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,21 +173,25 @@ class _Running:
                 file.seek(0)
                 stream.write(file.read().decode(errors="replace"))
             stream.flush()
+        if status < 0:
+            print(f"error: {self.job.name} was ended by signal {-status}", file=sys.stderr)
+            return KILLED
         return status
 
 
 class _Bar:
-    """How many of several commands have ended, and which run; nothing for a single one."""
+    """How many of several commands have ended, and which run; on a terminal alone."""
 
     def __init__(self, jobs: int) -> None:
+        console = Console(stderr=True)
         self._bar = Progress(
             BarColumn(),
             MofNCompleteColumn(),
             TextColumn("{task.description}"),
             TimeElapsedColumn(),
-            console=Console(stderr=True),
+            console=console,
             transient=True,
-            disable=jobs < 2,
+            disable=jobs < 2 or not console.is_terminal,
             redirect_stdout=False,
             redirect_stderr=False,
         )

@@ -32,6 +32,7 @@ from harness.lanes import Job, cores_here, run_all, scenario_job
 from harness.runs import published
 from harness.runs.config import VARIANTS
 from harness.runs.ending import Terminated, terminate
+from harness.runs.provenance import source_digest
 from harness.runs.record import Runs, reader
 from plots import specifications, style
 from plots.inputs import Inputs
@@ -179,7 +180,7 @@ def reproduce(given: argparse.Namespace) -> int:
     failed = run_all(jobs, lanes=cores_here(), goes_on=goes_on)
     if not goes_on(failed):
         return failed
-    runs = reader(given.results)
+    runs = reader(given.results, source_digest())
     if given.draw_only or variants == of.variants:
         draw_all(given, of, chosen, runs)
     if not given.draw_only:

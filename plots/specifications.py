@@ -77,6 +77,23 @@ def _panel(upper: Axes, lower: Axes, row: Row, lines: int) -> None:
         for end in {low, high}:
             upper.axhline(end, color=style.GREEN, linewidth=1)
     choices = _choices(row)
+    _draw(upper, lower, found, choices)
+    upper.tick_params(labelbottom=False, bottom=False, labelsize=9)
+    upper.margins(y=0.15)
+    lower.set_yticks(range(len(choices)), [_label(*choice) for choice in choices], fontsize=8)
+    lower.set_ylim(lines - 0.5, -0.5)
+    lower.set_xlim(-0.6, len(found) - 0.4)
+    lower.set_xticks([])
+    lower.grid(visible=False)
+    for side in ("left", "bottom"):
+        lower.spines[side].set_visible(False)
+    lower.tick_params(left=False)
+
+
+def _draw(
+    upper: Axes, lower: Axes, found: Sequence[Row], choices: Sequence[tuple[str, object]]
+) -> None:
+    """The figures of settings above, the values of their choices below."""
     others = [
         (at, place)
         for at, one in enumerate(found)
@@ -98,16 +115,6 @@ def _panel(upper: Axes, lower: Axes, row: Row, lines: int) -> None:
     stated = [(at, one["value"]) for at, one in enumerate(found) if not one["varied"]]
     there = [point for point in stated if point[1] is not None]
     upper.plot(*_columns(there), "o", color=style.INK, fillstyle="none", markersize=12)
-    upper.tick_params(labelbottom=False, bottom=False, labelsize=9)
-    upper.margins(y=0.15)
-    lower.set_yticks(range(len(choices)), [_label(*choice) for choice in choices], fontsize=8)
-    lower.set_ylim(lines - 0.5, -0.5)
-    lower.set_xlim(-0.6, len(found) - 0.4)
-    lower.set_xticks([])
-    lower.grid(visible=False)
-    for side in ("left", "bottom"):
-        lower.spines[side].set_visible(False)
-    lower.tick_params(left=False)
 
 
 def _marks(axes: Axes, alike: Sequence[tuple[int, Row]], colour: str, marker: str) -> None:

@@ -29,7 +29,11 @@ def met_objectives(
     request without a time per output token has none that is too long; an unfinished one has not
     met anything. Deadlines count where requests have them.
     """
-    limits = {name: slo.get(name) for name in ("ttft_s", "tpot_s", "jct_s")}
+    limits = {
+        "ttft_s": slo.get("ttft_s"),
+        "tpot_s": slo.get("tpot_s"),
+        "jct_s": slo.get("jct_s"),
+    }
     scale = slo.get("scale") if solo_s is not None else None
     has_deadlines = "deadline_s" in requests and requests["deadline_s"].notna().any()
     if {scale, *limits.values()} == {None} and not has_deadlines:

@@ -169,10 +169,19 @@ def _is_ours(folder: Path) -> bool:
     return RUN.fullmatch(folder.name) is not None or has_tables
 
 
-def reader(results: Path) -> Runs:
-    """Who reads the runs of a scenario that are `current` for a variant: each folder once."""
-    read = cache(lambda scenario: _quick_to_narrow(read_summaries(results / scenario)))
+def reader(results: Path, code: str = "") -> Runs:
+    """Who reads the runs of a scenario that are `current` for a variant: each folder once.
+
+    Where some were made by the program `code`, only those are.
+    """
+    read = cache(lambda scenario: _of(code, _quick_to_narrow(read_summaries(results / scenario))))
     return cache(lambda scenario, variant: current(read(scenario), variant))
+
+
+def _of(code: str, rows: pd.DataFrame) -> pd.DataFrame:
+    """The rows made by a program, all of them where it has made none."""
+    ours = rows["code"] == code if "code" in rows else pd.Series(dtype=bool)
+    return rows[ours] if ours.any() else rows
 
 
 def _quick_to_narrow(rows: pd.DataFrame) -> pd.DataFrame:

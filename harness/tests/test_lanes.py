@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -80,15 +81,41 @@ def test_after_a_failure_nothing_is_started(tmp_path: Path) -> None:
     assert (tmp_path / "ran").read_text() == "xxxx"
 
 
+def test_a_command_that_was_killed_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    program = "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"
+    jobs = [job("a", program=program), job("b", program="print('there')")]
+    assert run_all(jobs, lanes=2, goes_on=lambda status: status in (0, 1)) == 1
+    said = capsys.readouterr()
+    assert (said.out, said.err) == ("there\n", "error: a was ended by signal 9\n")
+
+
+def test_none_goes_on_where_nobody_listens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where what it says goes to a program that has ended."""
+    later = f"import time; time.sleep(60); open({str(tmp_path / 'ran')!r}, 'w')"
+    jobs = [job("a", program="print('x')"), job("b", program=later)]
+    with open("/dev/full", "w") as full:
+        monkeypatch.setattr(sys, "stdout", full)
+        began_s = time.monotonic()
+        with pytest.raises(OSError, match="No space left"):
+            run_all(jobs, lanes=2, goes_on=lambda status: status == 0)
+        assert time.monotonic() - began_s < 30
+        monkeypatch.undo()
+        with suppress(OSError):
+            full.close()
+    assert not (tmp_path / "ran").exists()
+
+
 PARENT = """
 import signal, sys
 from harness.lanes import Job, run_all
 from harness.runs.ending import Terminated, terminate
 signal.signal(signal.SIGTERM, terminate)
+signal.signal(signal.SIGINT, signal.default_int_handler)  # whoever runs tests may ignore it
 child = '''
 import signal, sys, time
 from harness.runs.ending import terminate
 signal.signal(signal.SIGTERM, terminate)
+signal.signal(signal.SIGINT, signal.default_int_handler)
 try:
     open(sys.argv[2], "w").close()
     time.sleep(60)
@@ -131,7 +158,7 @@ def test_a_scenario_is_run_by_the_real_command(tmp_path: Path, elsewhere: bool) 
     results = tmp_path if elsewhere else published.RESULTS
     made = scenario_job("routing variant=code", results, alone=True)
     command = [str(ROOT / "harness" / "run.py"), "+scenario=routing", "variant=code"]
-    placed = [f"results={tmp_path}"] if elsewhere else []
+    placed = [f"results='{tmp_path}'"] if elsewhere else []
     assert made.words_with(2) == [*command, *placed, "workers=2"]
     assert (made.minutes, made.alone) == (1.3, True)
     assert scenario_job("no_such", results).minutes == 1.0

@@ -93,7 +93,7 @@ def ran(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     def scenario_words(job: Job) -> list[str]:
         words = [word for word in job.words_with(1) if word.startswith("results=")]
-        return [word.removeprefix("results=") for word in words]
+        return [word.removeprefix("results=").strip("'") for word in words]
 
     monkeypatch.setattr(reproduce, "run_all", run_all)
     return told

@@ -259,6 +259,7 @@ class RayGroup:
                 f"{str(error).splitlines()[0]}"
             ) from None
         except ray.exceptions.RayTaskError as error:
+            error.cause.add_note(str(error))  # where in the other process
             raise error.cause from None
 
     def report(self) -> Report:

@@ -161,6 +161,16 @@ def test_current_leaves_out_what_an_older_program_made(tmp_path: Path) -> None:
     assert record.current(record.read_summaries(tmp_path / "none")).empty
 
 
+def test_the_program_at_hand_goes_before_the_newest(tmp_path: Path) -> None:
+    """One that was changed and changed back is not judged by what the change gave."""
+    for name, code, started in (("a", "c1", "2026-01-01"), ("b", "c2", "2026-01-02")):
+        provenance = {"code": code, "started": started, "costs": {}}
+        write(tmp_path / "toy" / name, provenance=provenance, config={"variant": "paper"})
+    assert list(record.reader(tmp_path, "c1")("toy", "paper").index) == ["a"]
+    assert list(record.reader(tmp_path, "c3")("toy", "paper").index) == ["b"]
+    assert record.reader(tmp_path, "c1")("none", "paper").empty
+
+
 @pytest.mark.parametrize("text", ["{", "[]", "null", "{}", '{"end_to_end_s": 1.0}'])
 @pytest.mark.parametrize("name", ["summary.json", "provenance.json", "config.yaml", MANIFEST])
 def test_a_damaged_run_is_set_aside_with_a_sentence_and_blocks_no_other(
