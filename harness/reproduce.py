@@ -28,6 +28,7 @@ from harness.claims import command
 from harness.claims.derived.columns import named, with_derived
 from harness.claims.figures import FigureEntry, PaperFigures, read_figures
 from harness.claims.reading import read_claims
+from harness.costs.model_facts import unknown_name
 from harness.lanes import Job, cores_here, run_all, scenario_job
 from harness.runs import published
 from harness.runs.config import VARIANTS
@@ -56,6 +57,18 @@ def runs_of(figures: Sequence[FigureEntry], variants: Sequence[str]) -> list[str
 def _lost(figure: FigureEntry) -> list[str]:
     """Its runs that cannot be here, since a module is not installed."""
     return [run for name, runs in figure.needs.items() if not find_spec(name) for run in runs]
+
+
+def refuse_unknown(figures: Sequence[FigureEntry], claims: Path) -> None:
+    """Raise ValueError for a claim or a function that is named and not there."""
+    known = dict.fromkeys(one.id for one in read_claims(claims))
+    for figure in figures:
+        for claim in figure.claims:
+            if claim not in known:
+                raise ValueError(f"{figure.name}: {unknown_name('claim', claim, known)}")
+        for place in (*figure.derive.values(), *figure.tables.values(), figure.plotter):
+            if place:
+                named(place)
 
 
 def jobs_of(figures: Sequence[FigureEntry], variants: Sequence[str], results: Path) -> list[Job]:
@@ -171,6 +184,7 @@ def reproduce(given: argparse.Namespace) -> int:
     if given.list:
         list_figures(chosen, of.variants)
         return 0
+    refuse_unknown(chosen, given.results / "claims" / f"{given.paper}.yaml")
     variants = [given.variant] if given.variant else of.variants
     before = {
         variant: command.published_verdicts(given.paper, results=given.results, variant=variant)

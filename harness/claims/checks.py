@@ -107,6 +107,8 @@ WORDS: Mapping[str, tuple[str, ...]] = {
 def read_check(raw: Mapping[str, Any]) -> Check:
     """A check from its words. Raises `ValueError` for a word or a value that is not known."""
     _known({**raw, **raw.get("code", {})})
+    if "code" in raw.get("code", {}):
+        raise ValueError(f"code={raw['code']} has a code of its own")
     for word in ("rule", "columns"):
         if word not in raw:
             raise ValueError(f"a check has no {word}")
@@ -125,6 +127,10 @@ def _shaped(words: Mapping[str, Any]) -> Check:
     for name, of in check.settings.items() if isinstance(check.settings, Mapping) else ():
         if of and [*of] not in (["each"], ["between"]):
             raise ValueError(f"settings.{name}={of} is neither {{each: []}} nor {{between: []}}")
+        _refuse_twice(f"settings.{name}", next(iter(of.values()), []))
+    if not isinstance(check.settings, Mapping):
+        _refuse_twice("settings", check.settings)
+    _refuse_twice("columns", check.columns)
     for side in (check.system, *check.baselines):
         for column, value in side.items():
             if isinstance(value, Mapping) and not (
@@ -138,6 +144,12 @@ def _shaped(words: Mapping[str, Any]) -> Check:
             raise ValueError(f"derive.{column}={error}") from None
     _check(check)
     return check
+
+
+def _refuse_twice(name: str, values: Sequence[object]) -> None:
+    """Raise ValueError for what would count twice."""
+    if twice := [value for value in values if [*values].count(value) > 1]:
+        raise ValueError(f"{name}={values} has {twice[0]} twice")
 
 
 def _known(words: Mapping[str, Any]) -> None:

@@ -190,8 +190,7 @@ def _open(raw: object, blocks: Mapping[str, Words]) -> Open:
         raise ValueError(f"open.{raw['key']}.values={values} is not a list of values")
     if any(isinstance(value, Mapping) for value in values):
         raise ValueError(f"open.{raw['key']}.values={values} holds what is no single value")
-    texts = [str(value) for value in values]
-    if len(set(texts)) < len(texts):
+    if any(values.count(value) > 1 for value in values):
         raise ValueError(f"open.{raw['key']}.values={values} has one twice")
     if not isinstance(raw["source"], str) or not raw["source"]:
         raise ValueError(f"open.{raw['key']}.source={raw['source']} is not a text")

@@ -49,14 +49,22 @@ class Files:
 
 
 def refuse_nameless(words: Sequence[str]) -> None:
-    """Raise ValueError for files of a group in a list that are no names: Hydra trips over them."""
+    """Raise ValueError for files of a group in a list that are no names: Hydra trips over them.
+
+    And for a pickled run that Hydra would load, which runs whatever it says.
+    """
     for word in words:
+        if word.startswith("--e") and RERUN.startswith(word.partition("=")[0]):
+            raise ValueError(f"{word}: a pickled file is not read; give the command again instead")
         key, _, value = word.lstrip("+~").partition("=")
         if value.startswith("[") and (ROOT / "scenarios" / key.partition("@")[0]).is_dir():
             for item in value[1:].removesuffix("]").split(","):
                 if _NO_NAME.fullmatch(item.strip()):
                     raise ValueError(f"{word}: {item.strip()} is no name of a file of {key}")
 
+
+RERUN = "--experimental-rerun"
+"""Hydra takes any beginning of it that no other option has."""
 
 _NO_NAME = re.compile(r"[-+]?[\d.]+(e[-+]?\d+)?|null|true|false|nan|inf|[\[{].*", re.IGNORECASE)
 

@@ -226,6 +226,30 @@ def test_an_unknown_name_is_one_sentence(
     assert capsys.readouterr().err == said
 
 
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"claims": ["p.on"]}, "drawn: No claim is called 'p.on'; closest: p.one."),
+        ({"plotter": f"{__name__}:plt"}, f"there is no {__name__}:plt: "),
+        ({"derive": {"x": f"{__name__}:HANDED"}}, f"{__name__}:HANDED is no function"),
+    ],
+)
+def test_what_a_figure_names_is_looked_for_before_anything_runs(
+    results: Path,
+    ran: list[str],
+    capsys: pytest.CaptureFixture[str],
+    changes: dict[str, Any],
+    said: str,
+) -> None:
+    path = results / "claims" / "p" / "figures.yaml"
+    content = yaml.safe_load(path.read_text())
+    content["figures"]["drawn"] |= changes
+    path.write_text(yaml.safe_dump(content, sort_keys=False))
+    assert ask(results, "drawn") == 2
+    assert capsys.readouterr().err.startswith(f"error: {said}")
+    assert ran == []
+
+
 def test_a_list_says_what_there_is(
     results: Path, ran: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:

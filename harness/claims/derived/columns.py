@@ -24,6 +24,8 @@ def named(place: str) -> Callable[..., Any]:
         found: Callable[..., Any] = getattr(importlib.import_module(module), function)
     except (ImportError, AttributeError) as error:
         raise ValueError(f"there is no {place}: {error}") from error
+    if not callable(found):
+        raise ValueError(f"{place} is no function")
     return found
 
 
