@@ -11,7 +11,6 @@ end in one sentence and exit code 2.
 """
 
 import argparse
-import json
 import signal
 import sys
 from collections.abc import Mapping, Sequence
@@ -56,7 +55,14 @@ def runs_of(figures: Sequence[FigureEntry], variants: Sequence[str]) -> list[str
 
 def _lost(figure: FigureEntry) -> list[str]:
     """Its runs that cannot be here, since a module is not installed."""
-    return [run for name, runs in figure.needs.items() if not find_spec(name) for run in runs]
+    return [run for name, runs in figure.needs.items() if not _is_here(name) for run in runs]
+
+
+def _is_here(module: str) -> bool:
+    try:
+        return find_spec(module) is not None
+    except ModuleNotFoundError:  # the package that it is in
+        return False
 
 
 def refuse_unknown(figures: Sequence[FigureEntry], claims: Path) -> None:
@@ -155,7 +161,7 @@ def draw_specifications(paper: str, *, results: Path, publish: bool) -> None:
     """Write how every claim comes out over what its paper leaves open, where any was judged so."""
     folder = published.place("claims", publish=publish, results=results)
     path = folder / command.verdict_file(paper, "paper")
-    rows = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else []
+    rows = command.read_verdicts(path) if path.is_file() else []
     judged = [row for row in rows if "specifications" in row]
     if specifications.curves_of(judged):
         stem = folder.parent / "figures" / f"{paper}_specifications"

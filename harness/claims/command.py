@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from harness.claims.judge import verdict_of
@@ -62,12 +63,25 @@ def published_verdicts(paper: str, *, results: Path, variant: str) -> dict[str, 
     known = results / "claims" / verdict_file(paper, variant)
     if not known.is_file():
         return {}
+    return {row["id"]: row["verdict"] for row in read_verdicts(known)}
+
+
+def read_verdicts(path: Path) -> Rows:
+    """What a file of verdicts holds. ValueError where it was changed into something else."""
     try:
-        return {row["id"]: row["verdict"] for row in json.loads(known.read_text(encoding="utf-8"))}
-    except (ValueError, TypeError, KeyError) as error:
+        rows = json.loads(path.read_text(encoding="utf-8"))
+        words = [row[word] for row in rows for word in ("id", "verdict")]
+        lists = [row.get("specifications", []) for row in rows]
+        if not isinstance(rows, list) or not all(isinstance(word, str) for word in words):
+            raise TypeError("each has an id and a verdict, which are texts")
+        if not all(isinstance(one, list) for one in lists):
+            raise TypeError("specifications are a list")
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise ValueError(
-            f"{known} holds no verdicts ({type(error).__name__}: {error}); git has what it held"
+            f"{path} holds no verdicts ({type(error).__name__}: {error}); git has what it held"
         ) from None
+    found: Rows = rows
+    return found
 
 
 def report(
@@ -96,7 +110,7 @@ def _print(rows: Rows, before: Mapping[str, str], variant: str) -> None:
     for row in rows:
         known = before.get(row["id"], "-")
         cells = (row["id"], _figure(row["paper"]), row["ours"], row["verdict"], known)
-        table.add_row(*cells, style=COLOURS.get(row["verdict"], "dim"))
+        table.add_row(*map(escape, cells), style=COLOURS.get(row["verdict"], "dim"))
     console = Console()
     console.width = max(console.width, LEAST_WIDTH)
     console.print(table)

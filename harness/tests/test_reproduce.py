@@ -60,7 +60,7 @@ FIGURES: dict[str, Any] = {
     },
     "lost": {
         "runs": {"paper": ["real", "toy"]},
-        "needs": {"no_such_module": ["real"]},
+        "needs": {"no_such.module": ["real"]},
         "plotter": f"{__name__}:plot",
     },
 }

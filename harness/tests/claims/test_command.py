@@ -51,7 +51,14 @@ def test_from_run_folders_to_the_verdict_file(
     assert main(["q", "--results", str(tmp_path)]) == 2
 
 
-@pytest.mark.parametrize("text", ['{"a":', "[{}]", "5"])
+ODD = (
+    *('{"a":', "[{}]", "5", "null", "[1]", '{"id": "a", "verdict": "b"}'),
+    '[{"id": "p.one", "verdict": 5}]',
+    '[{"id": "p.one", "verdict": "x", "specifications": 5}]',
+)
+
+
+@pytest.mark.parametrize("text", ODD)
 def test_a_broken_file_of_verdicts_is_said_before_anything_is_read(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str
 ) -> None:
