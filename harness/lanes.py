@@ -16,18 +16,18 @@ from pathlib import Path
 from tempfile import TemporaryFile
 from typing import IO
 
-import yaml
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from harness.paths import ROOT
 from harness.runs import published
 from harness.runs.ending import Terminated
+from harness.yaml_files import read_yaml
 
 MOST_LANES = 8
 """Commands at a time at most, whatever the cores: each holds its runs in memory."""
-KILLED = 1
-"""Exit status of a command that a signal has ended; others go on, what it lacks is not run."""
+FAILED = 1
+"""Exit status of a scenario some of whose cells have failed, or that a signal has ended."""
 TOLD_S = 10.0
 """Within which a command ends that was told by Ctrl-C."""
 _LOOKS_EVERY_S = 0.1
@@ -66,7 +66,7 @@ def _quoted(text: str) -> str:
 def _expected_minutes(scenario: str) -> float:
     """As its file says."""
     path = ROOT / "scenarios" / "scenario" / f"{scenario}.yaml"
-    content = yaml.safe_load(path.read_bytes()) if path.is_file() else {}
+    content = read_yaml(path) if path.is_file() else {}
     return float(content.get("expected_minutes", 1.0))
 
 
@@ -94,13 +94,12 @@ def run_all(jobs: Sequence[Job], *, lanes: int, goes_on: Callable[[int], bool]) 
     """
     own, sharing = split(jobs, lanes)
     worst = 0
-    for job in own:
-        status = _together([job], lanes=1, cores=lanes, goes_on=goes_on)
+    for together, at_once in (*(([job], 1) for job in own), (sharing, lanes)):
+        status = _together(together, lanes=at_once, cores=lanes // at_once, goes_on=goes_on)
         if not goes_on(status):
             return status
         worst = max(worst, status)
-    status = _together(sharing, lanes=lanes, cores=1, goes_on=goes_on)
-    return max(worst, status) if goes_on(status) else status
+    return worst
 
 
 def _together(
@@ -175,7 +174,7 @@ class _Running:
             stream.flush()
         if status < 0:
             print(f"error: {self.job.name} was ended by signal {-status}", file=sys.stderr)
-            return KILLED
+            return FAILED
         return status
 
 

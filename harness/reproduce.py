@@ -6,8 +6,7 @@ them, and the curves over what the paper leaves open. Figures and verdicts are w
 results/local/, or with `--publish`, for all figures alone, where git tracks them. `--variant code`
 runs and judges what the authors' program does instead, and leaves figures alone that show something
 else. `--no-runs` draws and judges the runs that are there, `--draw-only` judges nothing either,
-`--list` says what there is. Bad input and missing runs
-end in one sentence and exit code 2.
+`--list` says what there is. Bad input and missing runs end in one sentence and exit code 2.
 """
 
 import argparse
@@ -28,11 +27,10 @@ from harness.claims.derived.columns import named, with_derived
 from harness.claims.figures import FigureEntry, PaperFigures, read_figures
 from harness.claims.reading import read_claims
 from harness.costs.model_facts import unknown_name
-from harness.lanes import Job, cores_here, run_all, scenario_job
+from harness.lanes import FAILED, Job, cores_here, run_all, scenario_job
 from harness.runs import published
 from harness.runs.config import VARIANTS
 from harness.runs.ending import Terminated, terminate
-from harness.runs.provenance import source_digest
 from harness.runs.record import Runs, reader
 from plots import specifications, style
 from plots.inputs import Inputs
@@ -42,8 +40,6 @@ Claims = Mapping[str, Mapping[str, Any]]
 INTERRUPTED = 130
 """Exit code after Ctrl-C, as shells have it."""
 TERMINATED = 128 + signal.SIGTERM
-FAILED = 1
-"""Exit code of a scenario some of whose cells have failed: the others count."""
 
 
 def runs_of(figures: Sequence[FigureEntry], variants: Sequence[str]) -> list[str]:
@@ -200,7 +196,7 @@ def reproduce(given: argparse.Namespace) -> int:
     failed = run_all(jobs, lanes=cores_here(), goes_on=goes_on)
     if not goes_on(failed):
         return failed
-    runs = reader(given.results, source_digest())
+    runs = reader(given.results)
     if given.draw_only or variants == of.variants:
         draw_all(given, of, chosen, runs)
     if not given.draw_only:

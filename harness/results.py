@@ -7,8 +7,8 @@
 
 A and B are PLACE or PLACE:KEY=VALUE,...: the folder of a scenario or of a run, or its name below
 the results, and which of its runs, as in `ensembling:system=max_heuristic,seed=0`. Of
-several programs' runs the newest program's are compared. Bad input ends in one sentence and exit
-code 2.
+several programs' runs those of the program at hand are compared, else of the newest. Bad input ends
+in one sentence and exit code 2.
 """
 
 import argparse

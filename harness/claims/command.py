@@ -22,7 +22,6 @@ from harness.claims.reading import read_claims
 from harness.claims.settling import Verdict
 from harness.runs import published
 from harness.runs.config import VARIANTS
-from harness.runs.provenance import source_digest
 from harness.runs.record import Runs, reader
 
 Rows = Sequence[Mapping[str, Any]]
@@ -139,9 +138,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     paper, results, variant = given.paper, given.results, given.variant
     try:
         before = published_verdicts(paper, results=results, variant=variant)
-        rows = judged(
-            paper, results=results, variant=variant, runs=reader(results, source_digest())
-        )
+        rows = judged(paper, results=results, variant=variant, runs=reader(results))
         report(rows, before, name=paper, results=results, variant=variant, publish=given.publish)
     except (ValueError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)

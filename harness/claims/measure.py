@@ -1,6 +1,6 @@
 """The figures that a check is about, from the runs of its scenario or from its table.
 
-Only runs of the newest program and of one variant count (`record.current`): the paper's, or that
+Only runs of one program and of one variant count (`record.current`): the paper's, or that
 of its authors' program.
 """
 

@@ -113,9 +113,9 @@ def class_figures(
     With `met`, whether each request met its objectives, those of objectives too.
     """
     found: dict[str, dict[str, dict[str, float]]] = {}
-    numbers = requests.select_dtypes("number")  # to take texts apart is slow
     for column in CLASSES:
         if column in requests and 2 <= requests[column].nunique() <= MOST_NAMES:
+            numbers = requests.select_dtypes("number")  # to take texts apart is slow
             found[column] = {
                 str(name): request_figures(numbers.iloc[rows], horizon_s=horizon_s)
                 | ({} if met is None else objective_figures(met.iloc[rows], horizon_s=horizon_s))

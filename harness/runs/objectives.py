@@ -34,9 +34,9 @@ def met_objectives(
         "tpot_s": slo.get("tpot_s"),
         "jct_s": slo.get("jct_s"),
     }
-    scale = slo.get("scale") if solo_s is not None else None
+    scale = slo.get("scale")
     has_deadlines = "deadline_s" in requests and requests["deadline_s"].notna().any()
-    if {scale, *limits.values()} == {None} and not has_deadlines:
+    if not has_deadlines and all(limit is None for limit in (scale, *limits.values())):
         return None
     each = latencies(requests, horizon_s=horizon_s)
     rules = [~(each[name] > limit) for name, limit in limits.items() if limit is not None]
@@ -44,6 +44,8 @@ def met_objectives(
         rules.append(each["jct_s"] <= scale * solo_s)
     if has_deadlines:
         rules.append(~(requests["finished_s"] > requests["deadline_s"]))
+    if not rules:
+        return None
     met = each["finished"]
     for rule in rules:
         met = met & rule

@@ -22,6 +22,7 @@ import yaml
 
 from harness.runs.leftovers import being_written
 from harness.runs.manifest import MANIFEST, damage_of, set_aside, sync, write_manifest
+from harness.runs.provenance import source_digest
 from harness.yaml_files import DUMPER, LOADER
 
 RUN = re.compile(r"[0-9a-f]{12}")
@@ -98,6 +99,7 @@ def write_run(
     Raises `RecordError` where the disk refuses; then nothing of the run is left behind.
     """
     tables = {"requests": requests, "gpu": gpu, "iterations": iterations}
+    parts = (config, provenance, summary)
     try:
         with being_written(folder) as temporary:
             (temporary / "config.yaml").write_text(as_yaml(config))
@@ -114,7 +116,7 @@ def write_run(
         reason = error.strerror or str(error)
         raise RecordError(f"could not write the run {folder}: {reason}") from error
     row = None if is_ours else _row(folder)
-    return row if isinstance(row, Mapping) else _as_row(folder, config, provenance, summary)
+    return row if isinstance(row, Mapping) else _as_row(folder, *map(_plain, parts))
 
 
 def _publish(temporary: Path, folder: Path) -> bool:
@@ -169,19 +171,10 @@ def _is_ours(folder: Path) -> bool:
     return RUN.fullmatch(folder.name) is not None or has_tables
 
 
-def reader(results: Path, code: str = "") -> Runs:
-    """Who reads the runs of a scenario that are `current` for a variant: each folder once.
-
-    Where some were made by the program `code`, only those are.
-    """
-    read = cache(lambda scenario: _of(code, _quick_to_narrow(read_summaries(results / scenario))))
+def reader(results: Path) -> Runs:
+    """Who reads the runs of a scenario that are `current` for a variant: each folder once."""
+    read = cache(lambda scenario: _quick_to_narrow(read_summaries(results / scenario)))
     return cache(lambda scenario, variant: current(read(scenario), variant))
-
-
-def _of(code: str, rows: pd.DataFrame) -> pd.DataFrame:
-    """The rows made by a program, all of them where it has made none."""
-    ours = rows["code"] == code if "code" in rows else pd.Series(dtype=bool)
-    return rows[ours] if ours.any() else rows
 
 
 def _quick_to_narrow(rows: pd.DataFrame) -> pd.DataFrame:
@@ -191,23 +184,21 @@ def _quick_to_narrow(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def current(summaries: pd.DataFrame, variant: str = "paper") -> pd.DataFrame:
-    """The rows made by the program that made the newest run, and of this variant.
-
-    Older programs' runs are left out.
-    """
-    rows = of_newest_program(summaries)
+    """The rows `of_one_program`, and of this variant."""
+    rows = of_one_program(summaries)
     if "config.variant" in rows and not (ours := rows["config.variant"] == variant).all():
         rows = rows[ours]
     return rows
 
 
-def of_newest_program(summaries: pd.DataFrame) -> pd.DataFrame:
-    """The rows made by the program that made the newest run."""
+def of_one_program(summaries: pd.DataFrame) -> pd.DataFrame:
+    """The rows made by the program at hand; if it made none, by that which made the newest run."""
     if summaries.empty or summaries["code"].nunique() == 1:
         return summaries
     programs = summaries[["started", "code"]].sort_values("started", kind="stable")["code"]
-    newest = programs.iloc[-1]
-    rows: pd.DataFrame = summaries[summaries["code"] == newest]
+    here = source_digest()
+    chosen = here if (programs == here).any() else programs.iloc[-1]
+    rows: pd.DataFrame = summaries[summaries["code"] == chosen]
     return rows
 
 
@@ -243,7 +234,6 @@ def _row(folder: Path) -> Row | str:
 
 def _as_row(folder: Path, config: Row, provenance: Row, summary: Row) -> Row:
     """The row of what a run's files hold."""
-    config, provenance, summary = map(_plain, (config, provenance, summary))
     origin = {name: provenance.get(name) for name in ("code", "started", "engine")}
     costs = {"costs": provenance.get("costs") or {}}
     origin["folder"] = str(folder)

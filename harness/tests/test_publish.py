@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from harness import publish, reproduce
-from harness.lanes import Job
+from harness import publish
+from harness.lanes import FAILED, Job
 from harness.runs import published
 
 
@@ -33,14 +33,14 @@ def test_every_scenario_then_every_paper_and_variant_then_pages(
     assert len({*ran}) == len(ran) > 20
     assert judged == [
         "harness.reproduce samullm --publish --no-runs",
-        "harness.reproduce samullm --publish --no-runs --variant code",
+        "harness.reproduce samullm --variant code --publish --no-runs",
         # Whose figures show both variants is judged by both at once.
         "harness.reproduce ssjf --publish --no-runs",
     ]
     assert then == [["report"], ["changes"]]
     told.clear()
-    gives[0] = reproduce.FAILED  # some cells: the others count
-    assert publish.main() == reproduce.FAILED
+    gives[0] = FAILED  # some cells: the others count
+    assert publish.main() == FAILED
     assert told[-1] == ["changes"]
     told.clear()
     gives[0] = 3

@@ -4,12 +4,13 @@ A paper's own stand beside this file: what its figures show that no summary hold
 """
 
 import importlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
+from pyarrow import parquet
 
 OWN = ("harness", "plots")
 """Packages whose functions YAML may name."""
@@ -27,6 +28,12 @@ def named(place: str) -> Callable[..., Any]:
     if not callable(found):
         raise ValueError(f"{place} is no function")
     return found
+
+
+def table_of(path: Path, columns: Sequence[str] | None = None) -> Any:
+    """A table of a run, as Arrow has it, or some of its columns. There are thousands to read."""
+    with parquet.ParquetFile(path) as file:
+        return file.read(columns=columns, use_threads=False)
 
 
 def with_derived(rows: pd.DataFrame, derive: Mapping[str, str]) -> pd.DataFrame:

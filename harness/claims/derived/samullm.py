@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from pyarrow import parquet
 
+from harness.claims.derived.columns import table_of
 from harness.runs.record import config_of, summary_of
 
 ENSEMBLED_S = 750.0  # section 5.4: about when every plan of figure 13 has ended the ensembling
@@ -223,9 +223,7 @@ def _gpu(folder: Path, use: str) -> pd.DataFrame:
 
 
 def _read(path: Path, columns: Sequence[str] | None = None) -> pd.DataFrame:
-    """A table of a run, or some of its columns. There are thousands of runs to read."""
-    with parquet.ParquetFile(path) as file:
-        table: pd.DataFrame = file.read(columns=columns, use_threads=False).to_pandas()
+    table: pd.DataFrame = table_of(path, columns).to_pandas()
     return table
 
 

@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from pyarrow import parquet
 
+from harness.claims.derived.columns import table_of
 from harness.costs.model_facts import model_facts
 from harness.fitting.query_latency import FILE
 from harness.paths import PROFILES
@@ -61,8 +61,7 @@ def quarter_per_s(folder: Path) -> float:
 def _arrived_and_finished_s(folder: Path) -> tuple[Floats, Floats]:
     """When each request came and was answered, NaN if never. There are 10,000 runs to read."""
     names = ["arrival_s", "finished_s"]
-    with parquet.ParquetFile(folder / "requests.parquet") as file:
-        table = file.read(columns=names, use_threads=False)
+    table = table_of(folder / "requests.parquet", names)
     arrival_s, finished_s = (
         table[name].to_numpy().astype(np.float64, copy=False) for name in names
     )

@@ -27,7 +27,7 @@ class Deployer:
     With `loads_first` the clock starts when the first deployment has loaded: that takes no time on
     it. A group that is to go ends its iteration in flight first. Its unfinished requests keep what
     they have generated, lose their KV, and go to the groups of their service, or wait for one.
-    `told_s` says of each group that is `stopping` when it was told to.
+    `stopping` has groups with when each was told to.
     `resident` has, by name, the group that last loaded, as long as no other has come to its GPUs:
     its successor of that name on just those GPUs loads only the services that it did not have.
     """
@@ -43,8 +43,7 @@ class Deployer:
     loads_first: bool
     tell: Callable[[Event], None]
     wants: Callable[[type[Event]], bool]
-    stopping: list[LiveGroup] = field(default_factory=list)
-    told_s: list[float] = field(default_factory=list)
+    stopping: list[tuple[LiveGroup, float]] = field(default_factory=list)
     occupied: dict[GpuId, LiveGroup] = field(default_factory=dict)
     announced: set[int] = field(default_factory=set)
     resident: dict[GroupId, Group] = field(default_factory=dict)
@@ -57,7 +56,7 @@ class Deployer:
     @property
     def replicas(self) -> list[LiveGroup]:
         """Groups that follow a priority order, those that stop included."""
-        every = (*self.groups.values(), *self.stopping)
+        every = (*self.groups.values(), *(live for live, _ in self.stopping))
         return [live for live in every if live.replica is not None]
 
     def deploy(self, wanted: Deployment) -> None:
@@ -108,14 +107,13 @@ class Deployer:
             self._hold_back(withdraw_to_come(live.replica, now_s), live)
         if not loaded:
             self._record_load(live)
-        self.stopping.append(live)
-        self.told_s.append(now_s)
+        self.stopping.append((live, now_s))
         self.timeline.add(live.stop_s, Kind.GROUP_STOPS, live)
 
     def stopped(self, live: LiveGroup) -> None:
         """The last iteration of a stopping group is over."""
-        told_s = self.told_s.pop(self.stopping.index(live))
-        self.stopping.remove(live)
+        (told_s,) = (told_s for other, told_s in self.stopping if other is live)
+        self.stopping.remove((live, told_s))
         if live.replica is not None and told_s < self.state.now_s:
             self._keep_followers(live)
         self._withdraw_all(live)
@@ -149,7 +147,7 @@ class Deployer:
 
     def end(self) -> None:
         """Report what all have done by now, those that are loading still among them."""
-        for live in [*self.groups.values(), *self.stopping]:
+        for live in [*self.groups.values(), *(live for live, _ in self.stopping)]:
             self.record_replica(live)
         for live in self.groups.values():
             if live.ready_s > self.state.now_s:

@@ -11,7 +11,7 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.engines.state import LOG_COLUMNS, Floats, Ints
+from harness.engines.state import BRIEF, LOG_COLUMNS, Floats, Ints
 
 T = TypeVar("T", bound=np.generic)
 
@@ -37,10 +37,8 @@ WORK_REQUESTS, WORK_TOKENS, WORK_PADDED, WORK_ATTENDED, WORKS = range(5)
 
 # Columns of ReplicaArrays.log, as LOG_COLUMNS names them; from LOG_WORK on those of `work`
 LOG_START, LOG_DURATION, LOG_ITERATIONS, LOG_WORK = range(4)
-LOG_DECODES, LOG_CONTEXT, LOG_LONGEST, LOG_USE = range(LOG_WORK + WORKS, LOG_WORK + WORKS + 4)
-LOG_HELD, LOG_PROMISED, LOG_LENT, LOG_FREE, LOG_WAITING, LOG_PAUSED = range(
-    LOG_USE, len(LOG_COLUMNS)
-)
+LOG_DECODES, LOG_CONTEXT, LOG_LONGEST = range(LOG_WORK + WORKS, BRIEF)
+LOG_HELD, LOG_PROMISED, LOG_LENT, LOG_FREE, LOG_WAITING, LOG_PAUSED = range(BRIEF, len(LOG_COLUMNS))
 
 # Values of counts[FLIGHT]: which iteration has begun and ends after the horizon
 NOTHING, PROMPTS, CHUNKS, DECODES, WHOLE = range(5)

@@ -22,7 +22,6 @@ from harness.engines.simulator.fast.arrays import (
     LOG_ITERATIONS,
     LOG_LONGEST,
     LOG_START,
-    LOG_USE,
     LOG_WORK,
     LOGGED,
     PARTIAL,
@@ -245,7 +244,7 @@ def _write_later(requests: RequestArrays, replica: ReplicaArrays) -> None:
     log[row, LOG_DECODES], log[row, LOG_CONTEXT] = counts[PARTIAL], context
     log[row, LOG_LONGEST] = longest
     if log.shape[1] > BRIEF:
-        for column in range(LOG_USE, log.shape[1]):
+        for column in range(BRIEF, log.shape[1]):
             log[row, column] = log[row - 1, column]
         log[row, LOG_HELD] += counts[PARTIAL]
     counts[LOGGED] += 1
