@@ -213,7 +213,8 @@ class PolicyScheduler(LedScheduler):
             before = {r: self._requests[r].num_output_tokens for r in batch.tokens}
             prompts = prompts_of(batch, self._requests, served.requests)
         self._under_way = Step(
-            decision=self.decided,
+            # Without its draft, which sees the group as it changes: steps go to other processes.
+            decision=replace(self.decided, draft=None),
             batch=batch,
             prompts=prompts,
             use=use_of(served, batch.service, batch.tokens),

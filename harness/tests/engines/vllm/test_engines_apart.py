@@ -1,5 +1,6 @@
 """Several real engines in one process, and policies that several of them share."""
 
+import pickle
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -90,6 +91,20 @@ def test_a_policy_knows_what_has_happened_in_all_groups(in_processes: bool) -> N
     assert recorder.cut_off_s is None
     first_s, second_s = recorder.requests["finished_s"]
     assert first_s < recorder.requests["started_s"][1] < second_s
+
+
+def test_a_report_goes_without_the_group_that_it_is_about() -> None:
+    """It is pickled while the engine goes on: what a decision was drafted on may be changing."""
+    policy = AfterTheOther()
+    served = _group("m0", policy)
+    served.submit([_submission(workload([9], [6]).facts(0))])
+    while served.has_work:
+        served.step()
+    report = served.report()
+    assert report.iterations
+    assert all(step.decision.launch for step in report.iterations)
+    assert b"ServedGroup" not in pickle.dumps(report)
+    served.stop()
 
 
 class Held:
