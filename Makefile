@@ -88,7 +88,7 @@ bench: setup  ## how fast the simulator is
 peer:  ## install the peer that make bench measures beside, in an environment of its own
 	$(PYTHON) -m venv .venv-peer && .venv-peer/bin/pip install --quiet --require-hashes -r requirements/peer.txt
 
-publish: setup  ## all that git tracks of what runs give: figures, verdicts, pages, README; about 32 minutes on 2 cores
+publish: setup  ## all that git tracks of what runs give: figures, verdicts, pages, README; about 33 minutes on 2 cores
 	$(BIN)/python -m harness.publish
 
 report: setup  ## write the pages below results/pages and the generated parts of README.md

@@ -90,6 +90,7 @@ PROGRAM: Mapping[str, str] = digests_of(ROOT)
 _had: defaultdict[str, set[str]] = defaultdict(set)
 """Every version of a file that this process has read, by name."""
 
+_PIECE_BYTES = 1 << 20
 _hashed: dict[str, tuple[_Stamp, str]] = {}
 """sha256 of the file at a path, as it was when its stamp was this."""
 
@@ -121,8 +122,12 @@ def sha256(path: Path | str) -> str:
 
 def sha256_now(path: Path) -> str:
     """Of the file as it is, read in any case. Raises OSError."""
-    with path.open("rb") as content:
-        return hashlib.file_digest(content, "sha256").hexdigest()
+    found = hashlib.sha256()
+    # Most files are small and many: no buffer is made for more than they hold.
+    with path.open("rb", buffering=0) as content:
+        while piece := content.read(_PIECE_BYTES):
+            found.update(piece)
+    return found.hexdigest()
 
 
 def sha256_imported(path: Path) -> str:

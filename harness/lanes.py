@@ -5,7 +5,9 @@ One that would outlast all the others together has every core to itself; so has 
 engines, whose seconds are measured.
 """
 
+import ctypes
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -31,6 +33,8 @@ FAILED = 1
 TOLD_S = 10.0
 """Within which a command ends that was told by Ctrl-C."""
 _LOOKS_EVERY_S = 0.1
+_PRCTL = ctypes.CDLL(None).prctl if sys.platform == "linux" else None
+_PR_SET_PDEATHSIG = 1
 # Said before Python starts: threads of a library would take what other commands have.
 _ALONE = {"OMP_NUM_THREADS": "1"}
 
@@ -160,7 +164,14 @@ class _Running:
         files = [] if shows else [TemporaryFile(), TemporaryFile()]  # noqa: SIM115 - `end` does
         out, err = files or (None, None)
         words = [sys.executable, *job.words_with(cores)]
-        child = subprocess.Popen(words, cwd=ROOT, env=os.environ | _ALONE, stdout=out, stderr=err)
+        child = subprocess.Popen(
+            words,
+            cwd=ROOT,
+            env=os.environ | _ALONE,
+            stdout=out,
+            stderr=err,
+            preexec_fn=_ends_with_parent,
+        )
         streams = (sys.stdout, sys.stderr)
         return cls(job, child, list(zip(files, streams, strict=False)))
 
@@ -176,6 +187,15 @@ class _Running:
             print(f"error: {self.job.name} was ended by signal {-status}", file=sys.stderr)
             return FAILED
         return status
+
+
+def _ends_with_parent() -> None:
+    """Where it is Linux, have the kernel tell this process to end when its parent has been killed.
+
+    A parent that got SIGKILL can tell nobody. Between fork and exec nothing may be loaded.
+    """
+    if _PRCTL is not None:
+        _PRCTL(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 class _Bar:

@@ -72,10 +72,11 @@ from harness.engines.own_ray import RayLost
 from harness.renamed import renamed_key
 from harness.runs import failures
 from harness.runs.composed_cells import Matrix, as_plain
-from harness.runs.composing import Files, no_key, refuse_nameless
+from harness.runs.composing import Files, no_key, refuse_words
 from harness.runs.config import RunConfig
 from harness.runs.ending import Terminated, terminate
 from harness.runs.metrics import check_shown
+from harness.runs.own_cells import as_it_stands, keep_own
 from harness.runs.progress import Progress
 from harness.runs.record import RecordError, read_summaries
 from harness.runs.sweep import Sweep
@@ -156,6 +157,8 @@ def run(config: DictConfig) -> int:
     sweep = Sweep(ROOT / plain["results"] / plain["name"])
     with Progress(len(matrix.places)) as progress:
         sweep.run(matrix, cluster, progress)
+    if as_it_stands(_given()):
+        keep_own(sweep.folder, plain["variant"], sweep.places)
     for said in _axes_given(plain["matrix"]):
         print(said, file=sys.stderr)
     _report(plain, sweep)
@@ -231,7 +234,7 @@ def main() -> int:
 
     try:
         sys.argv[1:] = without_trust(sys.argv[1:])
-        refuse_nameless(sys.argv[1:])
+        refuse_words(sys.argv[1:])
         hydra.main(config_path="../scenarios", config_name="run", version_base="1.3")(job)()
         if not codes and _SWEEP.issuperset(word for word in sys.argv[1:] if word[:1] == "-"):
             codes.append(_refused(ValueError("there is nothing to run: a range of -m is empty")))
@@ -269,7 +272,7 @@ def _job(config: DictConfig) -> int:
     """Run; the exit code. Other jobs of the same command go on after an error."""
     try:
         return run(config)
-    except (RecordError, RayLost) as error:
+    except (RecordError, RayLost, OSError) as error:
         _refused(error)
         return FAILED
     except _BAD_INPUT as error:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, ClassVar
 
 import yaml
 
@@ -22,8 +22,19 @@ MOST_VALUES = 100_000
 
 _TAGS = {f"tag:yaml.org,2002:{it}" for it in ("str", "int", "float", "bool", "null", "seq", "map")}
 _SEXAGESIMAL = re.compile(r"[-+]?[0-9][0-9_]*(:[0-5]?[0-9])+(\.[0-9_]*)?")
-LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-"""What reads plain values: compiled code, where PyYAML has it."""
+_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_DATE = "tag:yaml.org,2002:timestamp"
+
+
+class Loader(_LOADER):  # type: ignore[misc]
+    """What reads plain values: compiled code, where PyYAML has it. A date is a text."""
+
+    yaml_implicit_resolvers: ClassVar[Any] = {
+        first: [(tag, pattern) for tag, pattern in resolvers if tag != _DATE]
+        for first, resolvers in _LOADER.yaml_implicit_resolvers.items()
+    }
+
+
 DUMPER: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 """What writes them."""
 
@@ -34,9 +45,9 @@ def read_yaml(path: Path) -> Any:
     Raises ValueError, one sentence with file and line, where it cannot be read or may not say so.
     """
     text = text_of(path)
-    check_yaml(text, str(path), loader=LOADER)
+    check_yaml(text, str(path), loader=Loader)
     try:
-        return yaml.load(text, Loader=LOADER)
+        return yaml.load(text, Loader=Loader)
     except (yaml.YAMLError, ValueError) as error:
         raise ValueError(f"{path}: {in_one_line(error)}") from None
 

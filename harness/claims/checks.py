@@ -30,6 +30,7 @@ baseline) that names the choice's column itself keeps its own value, and a run w
 has no such key counts for every value.
 """
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
@@ -39,10 +40,13 @@ from harness.claims.quantities import QUANTITIES, Setting
 from harness.claims.settling import Specification
 from harness.claims.verdicts import TOLERANCE, Band
 from harness.costs.model_facts import unknown_name
+from harness.paths import PROFILES
 from harness.runs.metrics import FIGURES, NESTED
 from harness.schema import STRICT, NotNegative, fits
 
 Matcher = Mapping[str, object]
+DERIVED = PROFILES / "derived"
+"""Where tables are that were derived from measurements."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,14 +126,7 @@ def _shaped(words: Mapping[str, Any]) -> Check:
     """A check of these words. Raises ValueError for what they may not be, alone and together."""
     _known(words)
     check = fits(words, Check, "check")
-    if not isinstance(check.settings, Mapping) and not check.settings:
-        raise ValueError(f"settings={check.settings} has no setting")
-    for name, of in check.settings.items() if isinstance(check.settings, Mapping) else ():
-        if of and [*of] not in (["each"], ["between"]):
-            raise ValueError(f"settings.{name}={of} is neither {{each: []}} nor {{between: []}}")
-        _refuse_twice(f"settings.{name}", next(iter(of.values()), []))
-    if not isinstance(check.settings, Mapping):
-        _refuse_twice("settings", check.settings)
+    _check_settings(check)
     _refuse_twice("columns", check.columns)
     for side in (check.system, *check.baselines):
         for column, value in side.items():
@@ -146,17 +143,57 @@ def _shaped(words: Mapping[str, Any]) -> Check:
     return check
 
 
+def _check_settings(check: Check) -> None:
+    """Raise ValueError for settings that no run can have, or that would count twice."""
+    listed: Sequence[Setting] = []
+    if isinstance(check.settings, Mapping):
+        for name, of in check.settings.items():
+            if of or not check.table:  # of a table every row has its own
+                _check_values(f"settings.{name}", of)
+    else:
+        listed = check.settings
+        if not listed:
+            raise ValueError(f"settings={listed} has no setting")
+        _refuse_twice("settings", listed)
+    for setting in (*listed, check.at):
+        for column, value in setting.items():
+            if isinstance(value, list | Mapping):
+                raise ValueError(f"{column}={value} is no single value of a setting")
+
+
+def _check_values(name: str, of: Mapping[str, Sequence[Any]]) -> None:
+    """Raise ValueError where a setting is not given by its values or by the ends of them."""
+    if [*of] not in (["each"], ["between"]):
+        raise ValueError(f"{name}={of} is neither {{each: []}} nor {{between: []}}")
+    [(word, values)] = of.items()
+    if not values or any(isinstance(value, list | Mapping) for value in values):
+        raise ValueError(f"{name}.{word}={values} is not a list of single values")
+    is_span = len(values) == 2 and all(map(_is_number, values)) and values[0] <= values[1]
+    if word == "between" and not is_span:
+        raise ValueError(f"{name}.between={values} is not [smallest, largest]")
+    _refuse_twice(name, values)
+
+
 def _refuse_twice(name: str, values: Sequence[object]) -> None:
     """Raise ValueError for what would count twice."""
-    if twice := [value for value in values if [*values].count(value) > 1]:
+    if twice := doubled(values):
         raise ValueError(f"{name}={values} has {twice[0]} twice")
+
+
+def doubled(values: Sequence[object]) -> list[object]:
+    """Those that are there more than once."""
+    return [value for value in values if [*values].count(value) > 1]
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _known(words: Mapping[str, Any]) -> None:
     known = dict.fromkeys(one.name for one in fields(Check))
     for word, value in words.items():
         if word not in known:
-            raise ValueError(f"{word}={value}: {unknown_name('word of a check', word, known)}")
+            raise ValueError(f"{word}={value}: {unknown_name('word of a check', str(word), known)}")
 
 
 def _check(check: Check) -> None:
@@ -179,6 +216,10 @@ def _check_together(check: Check) -> None:
         raise ValueError(f"scenario={check.scenario}, table={check.table}: one of them is needed")
     if check.scenario:
         _check_columns(check)
+    if check.table and not (DERIVED / check.table).is_file():
+        known = {path.name: path for path in DERIVED.glob("*.json")}
+        raise ValueError(unknown_name("table", check.table, known))
+    _check_places(check)
     compared = check.quantity != "value"
     if compared != bool(check.baselines):
         need = "needs baselines" if compared else "has no baselines"
@@ -192,6 +233,25 @@ def _check_together(check: Check) -> None:
         )
 
 
+def _check_places(check: Check) -> None:
+    """Raise ValueError for a column that the settings do not have, or no numbers to go along."""
+    listed = check.settings if isinstance(check.settings, Sequence) else [check.settings]
+    columns = dict.fromkeys(["column", *itertools.chain(*listed)])
+    for column in (*check.at, *([check.against] if check.against else [])):
+        if column not in columns:
+            raise ValueError(unknown_name("column of the settings", column, columns))
+    for value in _values_along(check) if check.against else ():
+        if not _is_number(value):
+            raise ValueError(f"against={check.against}: {value} is no number to go along")
+
+
+def _values_along(check: Check) -> list[object]:
+    """What the settings name of the column that a trend goes along."""
+    if isinstance(check.settings, Sequence):
+        return [setting.get(check.against) for setting in check.settings]
+    return [*itertools.chain(*check.settings.get(check.against, {}).values())]
+
+
 def _check_columns(check: Check) -> None:
     """Raise ValueError for a column that no run has; a misspelt one would only look not run."""
     known = dict.fromkeys((*FIGURES, *check.derive))
@@ -203,7 +263,7 @@ def _check_columns(check: Check) -> None:
 def _check_figures(rule: str, said: Any) -> None:
     """Raise ValueError where the paper's figures are none that ours can be held against."""
     both = said if isinstance(said, list) and len(said) == 2 else [said]
-    if any(isinstance(one, bool) or not isinstance(one, int | float) for one in both):
+    if not all(map(_is_number, both)):
         raise ValueError(f"rule={rule} needs a figure or two of the paper, not paper={said}")
     if both[0] > both[-1]:
         raise ValueError(f"paper={said} is not [smallest, largest]")

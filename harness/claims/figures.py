@@ -4,7 +4,7 @@ variants   what a figure shows unless a variant is asked for: paper, code, or bo
 figures    by name, each with
 
 shows      one line for a reader
-runs       by variant: the scenarios, each with what else harness/run.py is told
+runs       by variant: the scenarios, with `variant=code` where that is not what their files say
 needs      Python module: the runs (of `runs`) that there are only where it is installed;
 where it is not the figure is kept as it is
 plotter    module:function; none where nothing is drawn
@@ -15,6 +15,7 @@ claims     the claims that it feeds; every one with a check feeds exactly one fi
 minutes    expected, of all its runs, on 2 cores
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -25,6 +26,10 @@ from harness.costs.model_facts import unknown_name
 from harness.runs.config import VARIANTS, check_variant
 from harness.schema import STRICT, Schema, fits
 from harness.yaml_files import read_yaml
+
+_NAME = re.compile(r"\w[\w.-]{0,99}")
+"""Of a paper and a figure: files bear it."""
+_RUN = re.compile(rf"\w[\w.-]*( variant=({'|'.join(VARIANTS)}))?")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +79,7 @@ class PaperFigures:
 def read_figures(claims: Path, paper: str) -> PaperFigures:
     """The figures of a paper in the folder of claims. ValueError for what a file may not say."""
     path = claims / paper / "figures.yaml"
-    if not path.is_file():
+    if not _NAME.fullmatch(paper) or not path.is_file():
         there = sorted(found.parent.name for found in claims.glob("*/figures.yaml"))
         raise ValueError(f"there are no figures of {paper}; there are those of {', '.join(there)}")
     # Further keys hold what several figures share.
@@ -99,10 +104,13 @@ def _entry(name: str, said: Mapping[str, Any]) -> FigureEntry:
         if word not in known:
             raise ValueError(f"{name}: {unknown_name('word of a figure', word, known)}")
     entry = fits({"name": name, **said}, FigureEntry, name)
-    for variant in entry.runs:
+    if not _NAME.fullmatch(name):
+        raise ValueError(f"{name!r} cannot be the name of a figure: a file bears it")
+    for variant, runs in entry.runs.items():
         check_variant(variant)
-    if any(not run.strip() for runs in entry.runs.values() for run in runs):
-        raise ValueError(f"{name}: runs={entry.runs} names an empty run")
+        # What else harness/run.py may be told makes runs that are not the scenario's own.
+        if lost := [run for run in runs if not _RUN.fullmatch(run)]:
+            raise ValueError(f"{name}: runs.{variant}={lost[0]!r} is not SCENARIO [variant=...]")
     needed = [run for runs in entry.needs.values() for run in runs]
     ran = [run for variant in VARIANTS for run in entry.runs.get(variant, ())]
     if lost := sorted(set(needed) - set(ran)):

@@ -13,7 +13,8 @@ import pandas as pd
 
 from harness.claims import verdicts
 from harness.claims.checks import Check, is_range
-from harness.claims.measure import NotRunError, knows, measure, measure_table
+from harness.claims.measure import knows, measure, measure_table
+from harness.claims.narrowing import NotRunError, Table, narrowed
 from harness.claims.quantities import Measured
 from harness.claims.reading import Claim
 from harness.claims.settling import (
@@ -33,7 +34,7 @@ Summaries = Callable[[str], pd.DataFrame]
 
 def judge(
     check: Check,
-    summaries: pd.DataFrame,
+    summaries: pd.DataFrame | Table,
     variant: str = "paper",
     spec: Specification = STATED,
     like: Specification | None = None,
@@ -55,7 +56,9 @@ def judge(
         return Finding(Agreement.NOT_RUN, "", str(missing))
     unfinished = int(used["unfinished"].sum()) if "unfinished" in used else 0
     places = sum(len(one.settings) for one in measured)
-    found = replace(found, basis=cost_basis(used), settings=places)
+    # What the seconds rest on is said of the stated setting alone.
+    basis = "" if spec.varied else cost_basis(used)
+    found = replace(found, basis=basis, settings=places)
     return gated(found, unfinished=unfinished)
 
 
@@ -112,13 +115,15 @@ def _findings(
 ) -> list[tuple[Specification, Finding]]:
     """A finding for every specification, the stated one first."""
     pairs = [
-        (check, pd.DataFrame() if check.table else summaries(check.scenario)) for check in checks
+        (check, Table(narrowed(rows, claim, check)))
+        for check in checks
+        for rows in [pd.DataFrame() if check.table else summaries(check.scenario)]
     ]
     opened = {one.key: one.values for one in claim.open}
     ranges = [key for key in opened if any(is_range(check, key, opened[key]) for check in checks)]
     specs = specifications(opened, ranges)
     for key in (one.key for one in claim.open if not one.checks):
-        if not any(knows(check, key, rows, variant) for check, rows in pairs):
+        if not any(knows(check, key, table.runs, variant) for check, table in pairs):
             lost = Finding(Agreement.NOT_RUN, "", f"no run has {key}")
             return [(spec, lost) for spec in specs if not spec.over]
     found: list[tuple[Specification, Finding]] = []
@@ -144,7 +149,7 @@ def _is_without(other: Specification, spec: Specification) -> bool:
 
 def _under(
     claim: Claim,
-    pairs: Sequence[tuple[Check, pd.DataFrame]],
+    pairs: Sequence[tuple[Check, Table]],
     variant: str,
     spec: Specification,
     like: Specification | None = None,
@@ -162,7 +167,7 @@ def _under(
 def _comparable(
     finding: Finding,
     claim: Claim,
-    pairs: Sequence[tuple[Check, pd.DataFrame]],
+    pairs: Sequence[tuple[Check, Table]],
     variant: str,
     *,
     like: tuple[Specification, Finding],

@@ -12,26 +12,17 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from harness.claims.checks import Check, Matcher, over_range
-from harness.claims.derived.columns import with_derived
+from harness.claims.checks import DERIVED, Check, Matcher, over_range
+from harness.claims.narrowing import SEED, NotRunError, Table, all_of, fits
 from harness.claims.quantities import Measured, Setting, short
 from harness.claims.settling import STATED, Specification
-from harness.paths import PROFILES
 from harness.runs.record import current
 from harness.runs.stats import Floats
-
-SEED = "config.seed"
-VARIED = "config.varied"
-"""The open choice that a run is a variation of; empty for the scenario's own cells."""
-
-
-class NotRunError(Exception):
-    """The runs that a check needs are not all there; the text says what is missing."""
 
 
 def measure(
     check: Check,
-    summaries: pd.DataFrame,
+    summaries: pd.DataFrame | Table,
     variant: str = "paper",
     spec: Specification = STATED,
     like: Specification | None = None,
@@ -44,7 +35,8 @@ def measure(
     """
     check = over_range(check, spec)
     narrowed = spec if like is None else like
-    rows = _rows(check, summaries, variant, narrowed)
+    table = summaries if isinstance(summaries, Table) else Table(summaries)
+    rows = table.rows_for(check, variant, narrowed.choices)
     settings = _settings(check, rows)
     sides = _sides(check, rows, spec)
     if narrowed.varied:
@@ -76,7 +68,7 @@ def _sides(check: Check, rows: pd.DataFrame, spec: Specification) -> list[Side]:
     """The runs of the system and of each baseline under a specification, by their matchers."""
     return [
         [
-            (plain, _chosen(_fitting(rows, plain), check, plain, spec))
+            (plain, rows[fits(rows, plain) & _chosen(rows, check, plain, spec)])
             for plain in _summands(matcher)
         ]
         for matcher in (check.system, *check.baselines)
@@ -107,20 +99,6 @@ def _measured(
     ]
 
 
-def _rows(check: Check, summaries: pd.DataFrame, variant: str, spec: Specification) -> pd.DataFrame:
-    """The runs that count, with the columns that the check derives from their folders.
-
-    Of the variations of a scenario those of the claim's own open choices count.
-    """
-    rows = current(summaries, variant)
-    if VARIED in rows:
-        rows = rows[rows[VARIED].fillna("").isin(["", *spec.choices])]
-    rows = _fitting(rows, check.where)
-    if check.derive and "folder" not in rows:
-        raise NotRunError(f"no folders of runs of {check.scenario}")
-    return with_derived(rows, check.derive)
-
-
 def choice_column(key: str, columns: Container[str]) -> str:
     """The summary column of an open choice: of a config group the file that was chosen."""
     chosen = f"config.chosen.{key}"
@@ -129,19 +107,14 @@ def choice_column(key: str, columns: Container[str]) -> str:
 
 def _chosen(
     rows: pd.DataFrame, check: Check, matcher: Matcher, spec: Specification
-) -> pd.DataFrame:
-    """The rows with a specification's value for every choice that the side leaves open."""
-    keep = _all_of(rows)
+) -> "pd.Series[bool]":
+    """Which rows have a specification's value for every choice that the side leaves open."""
+    keep = all_of(rows)
     for key, value in spec.choices.items():
         column = choice_column(key, rows)
         if column in rows and column not in matcher and not check.fixes(column):
             keep &= with_value(rows[column], value, nothing=spec.has_nothing(key))
-    return rows[keep]
-
-
-def _all_of(rows: pd.DataFrame) -> "pd.Series[bool]":
-    """A mask to narrow: rows are copied once, which are many columns wide."""
-    return pd.Series(True, index=rows.index)
+    return keep
 
 
 def with_value(column: "pd.Series[Any]", value: object, *, nothing: bool) -> "pd.Series[bool]":
@@ -178,9 +151,7 @@ def _summands(matcher: Matcher) -> list[Matcher]:
 
 
 def _table_of(check: Check) -> Mapping[str, Any]:
-    content: Mapping[str, Any] = json.loads(
-        (PROFILES / "derived" / check.table).read_text(encoding="utf-8")
-    )
+    content: Mapping[str, Any] = json.loads((DERIVED / check.table).read_text(encoding="utf-8"))
     return content
 
 
@@ -195,7 +166,8 @@ def knows(check: Check, key: str, summaries: pd.DataFrame, variant: str) -> bool
 def measure_table(check: Check, spec: Specification = STATED) -> tuple[Measured, str]:
     """Figures of a table that others measured, and what they rest on; seeds do not come into it."""
     content = _table_of(check)
-    rows = _fitting(pd.DataFrame(content["rows"]), check.where)
+    rows = pd.DataFrame(content["rows"])
+    rows = rows[fits(rows, check.where)]
     for key, value in spec.choices.items():
         if key in rows:
             rows = rows[with_value(rows[key], value, nothing=spec.has_nothing(key))]
@@ -213,15 +185,6 @@ def measure_table(check: Check, spec: Specification = STATED) -> tuple[Measured,
         label="", quantity="value", settings=settings, system=figures, baseline=figures
     )
     return measured, f"{content.get('kind', 'measured')}: {content['about']}; {content['source']}"
-
-
-def _fitting(rows: pd.DataFrame, matcher: Matcher) -> pd.DataFrame:
-    keep = _all_of(rows)
-    for column, value in matcher.items():
-        if column not in rows:
-            raise NotRunError(f"no runs with {short(column)} {value}")
-        keep &= rows[column] == value
-    return rows[keep]
 
 
 def _settings(check: Check, rows: pd.DataFrame) -> list[Setting]:

@@ -34,7 +34,7 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-from harness.claims.checks import Check, read_check
+from harness.claims.checks import Check, doubled, read_check
 from harness.costs.model_facts import unknown_name
 from harness.yaml_files import read_yaml
 
@@ -124,7 +124,7 @@ def claims_of(content: object) -> list[Claim]:
             claims.append(_claim(raw, blocks))
         except ValueError as error:
             raise ValueError(f"{raw.get('id', 'a claim without id')}: {error}") from error
-    if twice := [one.id for one in claims if [c.id for c in claims].count(one.id) > 1]:
+    if twice := doubled([one.id for one in claims]):
         raise ValueError(f"{twice[0]} is there twice")
     return claims
 
@@ -152,8 +152,7 @@ def _claim(raw: Words, blocks: Mapping[str, Words]) -> Claim:
         for words in (listed if isinstance(listed, list) else [listed])
     ]
     opened = [_open(one, blocks) for one in _list_of(raw, "open")]
-    keys = [one.key for one in opened]
-    if twice := [key for key in keys if keys.count(key) > 1]:
+    if twice := doubled([one.key for one in opened]):
         raise ValueError(f"open.{twice[0]} is there twice")
     _bearing(opened, checks)
     plain = {name: raw[name] for name in WORDS if name in raw and name not in ("check", "open")}
@@ -190,7 +189,7 @@ def _open(raw: object, blocks: Mapping[str, Words]) -> Open:
         raise ValueError(f"open.{raw['key']}.values={values} is not a list of values")
     if any(isinstance(value, Mapping) for value in values):
         raise ValueError(f"open.{raw['key']}.values={values} holds what is no single value")
-    if any(values.count(value) > 1 for value in values):
+    if doubled(values):
         raise ValueError(f"open.{raw['key']}.values={values} has one twice")
     if not isinstance(raw["source"], str) or not raw["source"]:
         raise ValueError(f"open.{raw['key']}.source={raw['source']} is not a text")
@@ -236,4 +235,5 @@ def _list_of(raw: Words, name: str) -> list[Any]:
 def _known(what: str, given: Words, known: Sequence[str]) -> None:
     for word, value in given.items():
         if word not in known:
-            raise ValueError(f"{word}={value}: {unknown_name(what, word, dict.fromkeys(known))}")
+            said = unknown_name(what, str(word), dict.fromkeys(known))
+            raise ValueError(f"{word}={value}: {said}")

@@ -87,11 +87,17 @@ class Finding:
 
 
 def agrees(
-    found: Estimate, band: Band, *, alike: float = np.nan, tolerance: float = TOLERANCE
+    found: Estimate,
+    band: Band,
+    *,
+    alike: float = np.nan,
+    tolerance: float = TOLERANCE,
+    whole: Band | None = None,
 ) -> bool:
     """Whether a figure agrees with a printed figure or range; see the module.
 
-    `alike` is the value that means no change, NaN where nothing is compared.
+    `alike` is the value that means no change, NaN where nothing is compared. Of the end of a range
+    it is on another side where it is on another side of the `whole`.
     """
     half = band.step / 2 + 1e-9
     low, high = band.low - half, band.high + half
@@ -99,7 +105,7 @@ def agrees(
     effect = abs(end) if isnan(alike) else abs(end - alike)
     off = max(band.low - found.value, found.value - band.high, 0.0)
     near = found.meets(low, high) or off <= tolerance * effect
-    return near and not _is_opposite(found, band, alike)
+    return near and not _is_opposite(found, whole or band, alike)
 
 
 def _tells(found: Estimate, band: Band, alike: float, *, tolerance: float = TOLERANCE) -> bool:
@@ -121,8 +127,7 @@ def _is_opposite(found: Estimate, band: Band, alike: float) -> bool:
         return found.value <= alike
     if band.high < alike:
         return found.value >= alike
-    # The paper's range touches no change: what excludes the whole of it is on another side.
-    bottom, top = found.ends
+    bottom, top = found.ends  # where the range touches no change, all of it is to be excluded
     return top < min(band.low, alike) or bottom > max(band.high, alike)
 
 
@@ -141,7 +146,9 @@ def judge_range(measured: Measured, band: Band, *, tolerance: float = TOLERANCE)
         (low, Band(band.low, band.low, band.step)),
         (high, Band(band.high, band.high, band.step)),
     )
-    holds = all(agrees(found, end, alike=alike, tolerance=tolerance) for found, end in ends)
+    holds = all(
+        agrees(found, end, alike=alike, tolerance=tolerance, whole=band) for found, end in ends
+    )
     holds &= all(agrees(found, band, alike=alike, tolerance=tolerance) for found in estimates)
     mean = measured.mean()
     # Of a range that begins at no change it is the far end that must be told from it.

@@ -127,6 +127,7 @@ def _system(
         preemption=named["placement"]["preemption"],
         one_seed=variant["one_seed"],
         every_expert=named["placement"]["every_expert"],
+        needed_only=variant["needed_only"],
         flops_scale=named["placement"]["flops_scale"],
         scaled_service=named["placement"]["scaled_service"],
         fed_goes_on=named["placement"]["fed_goes_on"],

@@ -13,7 +13,7 @@ import numpy as np
 
 from harness.costs.model import TableCosts
 from harness.costs.model_facts import ModelFacts
-from harness.engines.simulator.fast.arrays import CLOCK, LOGGED
+from harness.engines.simulator.fast.arrays import CLOCK, LOG_WORK, LOGGED, WORKS
 from harness.engines.simulator.fast.flops import add_flops
 from harness.engines.simulator.fast.replica import ReplicaState
 from harness.engines.simulator.fast.rules import replica_rule
@@ -185,11 +185,14 @@ class Forecast:
 class Counted:
     """What counts as an operation (arXiv 2503.16893 eq. 1-2, of which it says little).
 
-    Of a mixture of experts the matrices of all experts count, or those that a token is sent to;
-    `scale` multiplies the operations of the services that it names.
+    Of a mixture of experts the matrices of all experts count, or those that a token is sent to.
+    What is computed counts, padding and what is computed again after a preemption or a change of
+    plan included, or with `needed_only` no more than every token once, as the paper's program has
+    it. `scale` multiplies the operations of the services that it names.
     """
 
     every_expert: bool = True
+    needed_only: bool = False
     scale: Mapping[str, float] = field(default_factory=dict)
 
     def per_token(self, facts: ModelFacts) -> int:
@@ -212,10 +215,12 @@ class Forecaster:
         grid_s, done = np.linspace(0.0, finish_s, CURVE_POINTS), np.zeros(CURVE_POINTS)
         per_token = float(self.counted.per_token(facts))
         for replica in replicas:
-            logged = int(replica.arrays.counts[LOGGED])
-            add_flops(
-                replica.arrays.log, logged, facts.layers, per_token, facts.hidden_size, grid_s, done
-            )
+            log, logged = replica.arrays.log, int(replica.arrays.counts[LOGGED])
+            if self.counted.needed_only:
+                log[:logged, LOG_WORK : LOG_WORK + WORKS] = 0.0
+            add_flops(log, logged, facts.layers, per_token, facts.hidden_size, grid_s, done)
+        if self.counted.needed_only:
+            done = self._needed(facts, load, done, arrays.first_token_s, grid_s)
         done *= self.counted.scale.get(service, 1.0)
         return Forecast(
             load=load,
@@ -227,6 +232,31 @@ class Forecaster:
             _service=service,
             _plan=plan,
         )
+
+    def _needed(
+        self, facts: ModelFacts, load: Load, decoded: Floats, first_token_s: Floats, grid_s: Floats
+    ) -> Floats:
+        """Operations of every token once, by each time: `decoded`, and prompts when they are read.
+
+        A token of a prompt sees those before it. Who has generated anything has been read before.
+        What is decoded leaves out tokens that came of reading a prompt again: it grows as it does,
+        to what all of them need.
+        """
+        per_token, width = self.counted.per_token(facts), 2 * facts.hidden_size
+        prompt, first = load.prompt_tokens.astype(np.float64), np.maximum(load.generated_tokens, 1)
+        count = load.output_tokens - first
+        contexts = count * (prompt + (load.output_tokens - 1 + first) / 2)
+        whole = facts.layers * float((per_token * count + width * contexts).sum())
+        at_end = np.where(grid_s < grid_s[-1], 0.0, whole)
+        decoded = decoded * (whole / decoded[-1]) if decoded[-1] else at_end
+        is_new = load.generated_tokens == 0
+        work = facts.layers * (per_token * prompt + width * prompt * (prompt - 1) / 2)[is_new]
+        order = np.argsort(first_token_s[is_new])
+        read = np.concatenate([[0.0], np.cumsum(work[order])])
+        found: Floats = (
+            decoded + read[np.searchsorted(first_token_s[is_new][order], grid_s, side="right")]
+        )
+        return found
 
     def run(
         self, service: ServiceId, plan: Plan, load: Load, until_s: float, *, log: bool

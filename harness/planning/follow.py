@@ -122,6 +122,7 @@ class StagedPlacement:
         preemption: bool,
         one_seed: bool,
         every_expert: bool,
+        needed_only: bool,
         flops_scale: float,
         scaled_service: str,
         fed_goes_on: bool,
@@ -132,12 +133,12 @@ class StagedPlacement:
         A service whose plan changes is loaded anew as a whole, or with `keep_replicas` only where
         it has no group of that size yet. Without `preemption` no service changes its plan. With
         `one_seed` every service draws the same random numbers, so that the lengths of the n-th
-        request of all of them are long or short together. `every_expert` says
-        which operations count, see `Counted`; those of `scaled_service` count `flops_scale` times.
-        `fed_goes_on` is of `StagePreview`.
+        request of all of them are long or short together. Which operations count is said in
+        `Counted`, those of `scaled_service` `flops_scale` times; `fed_goes_on` in `StagePreview`.
         """
         self._planner = planner
-        counted = Counted(every_expert=every_expert, scale={scaled_service: flops_scale})
+        scale = {scaled_service: flops_scale}
+        counted = Counted(every_expert=every_expert, needed_only=needed_only, scale=scale)
         self._forecaster = Forecaster(costs=planner_costs, rule=rule, counted=counted)
         self._fed_goes_on = fed_goes_on
         self._lengths = lengths

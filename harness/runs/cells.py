@@ -24,6 +24,7 @@ from harness.runs.metrics import (
     decision_figures,
     gpu_figures,
     inference_s,
+    kv_utilization,
     objective_figures,
     offline_figures,
     request_figures,
@@ -125,7 +126,10 @@ def compute(cell: Cell) -> Computed:
     figures: dict[str, object] = {**_summary(cell, cell.system, recorder, met, gpu)}
     figures["by"] = class_figures(recorder.requests, met, horizon_s=_horizon_s(recorder))
     figures["decisions"] = decision_figures(recorder.decision_s)
-    figures["outside_profile_share"] = _outside(cell, recorder, gpu)
+    log = recorder.iteration_frame()
+    figures["outside_profile_share"] = _outside(cell, recorder, log, gpu)
+    iterations = log if cell.keep_iterations else None
+    figures["kv_utilization"] = kv_utilization(iterations, _kv_tokens(cell.costs, recorder))
     if cell.drawn:
         figures["uncertainty"] = intervals([_drawn(cell, *pair, workload) for pair in cell.drawn])
     cell.named.refuse_changes()
@@ -138,7 +142,7 @@ def compute(cell: Cell) -> Computed:
         ),
         requests=recorder.requests,
         gpu=gpu,
-        iterations=recorder.iteration_frame() if cell.keep_iterations else None,
+        iterations=iterations,
         summary=figures,
     )
 
@@ -162,17 +166,27 @@ def keep(cell: Cell, computed: Computed) -> Row:
     )
 
 
-def _outside(cell: Cell, recorder: Recorder, gpu: pd.DataFrame) -> float:
+def _outside(cell: Cell, recorder: Recorder, log: pd.DataFrame | None, gpu: pd.DataFrame) -> float:
     """Share of the busy GPU seconds beyond what the profile measured; NaN of measured seconds."""
     if cell.engine.about.startswith("measured"):
         return np.nan
     busy = gpu[gpu["use"] == GpuUse.BUSY.value]
     return outside_share(
-        recorder.iteration_frame(),
+        log,
         recorder.groups().values(),
         cell.costs.measured_ranges,
         busy_gpu_s=float((busy["end_s"] - busy["start_s"]).sum()),
     )
+
+
+def _kv_tokens(costs: ProfileCosts, recorder: Recorder) -> dict[str, float]:
+    """What each group that has computed has room for; NaN where services share its memory."""
+    found = {}
+    for name, group in recorder.groups().items():
+        service, *others = group.services
+        room = costs.kv_blocks(service, group.tensor_parallel) * costs.block_tokens(service)
+        found[name] = np.nan if others else float(room)
+    return found
 
 
 def _predicted(cell: Cell, system: System, workload: Workload) -> System:

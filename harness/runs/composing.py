@@ -48,20 +48,25 @@ class Files:
         return f"{found['config']}: {key}: {said}"
 
 
-def refuse_nameless(words: Sequence[str]) -> None:
-    """Raise ValueError for files of a group in a list that are no names: Hydra trips over them.
+def refuse_words(words: Sequence[str]) -> None:
+    """Raise ValueError for what Hydra would trip over, or do though nobody should.
 
-    And for a pickled run that Hydra would load, which runs whatever it says.
+    It trips over files of a group in a list that are no names. It would load a pickled run, which
+    runs whatever it says, and by keys of its own write files elsewhere than where runs are kept.
     """
     for word in words:
         if word.startswith("--e") and RERUN.startswith(word.partition("=")[0]):
             raise ValueError(f"{word}: a pickled file is not read; give the command again instead")
         key, _, value = word.lstrip("+~").partition("=")
+        if re.match(r"hydra[./@]", key) and key not in OURS_OF_HYDRA:
+            raise ValueError(f"{word}: of Hydra's own keys only {', '.join(OURS_OF_HYDRA)} is read")
         if value.startswith("[") and (ROOT / "scenarios" / key.partition("@")[0]).is_dir():
             for item in value[1:].removesuffix("]").split(","):
                 if _NO_NAME.fullmatch(item.strip()):
                     raise ValueError(f"{word}: {item.strip()} is no name of a file of {key}")
 
+
+OURS_OF_HYDRA = ("hydra.searchpath",)
 
 RERUN = "--experimental-rerun"
 """Hydra takes any beginning of it that no other option has."""

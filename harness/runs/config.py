@@ -160,20 +160,11 @@ TAKEN = (
 OWN = (*TOPS, "scenarios", "plots", "requirements", ".git")
 """Folders of the project that are read: what was written there would be another program."""
 
-NO_AXES = (
-    "name",
-    "matrix",
-    "skip",
-    "vary",
-    "vary_at",
-    "compare",
-    "shows",
-    "expected_minutes",
-    "tracking",
-    "results",
-    "workers",
-)
-"""Keys that say how a sweep is run and shown, and nothing of a cell."""
+HOW = ("compare", "shows", "expected_minutes", "tracking", "results", "workers")
+"""Keys that say how a sweep is run and shown, and not which cells it has."""
+
+NO_AXES = ("name", "matrix", "skip", "vary", "vary_at", *HOW)
+"""Keys that say nothing of a cell."""
 
 
 def check_variant(variant: str) -> None:

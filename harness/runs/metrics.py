@@ -16,7 +16,7 @@ FIGURES = (
     *("swaps", "swapped_bytes", "swap_s"),
     *("normalized_s_mean", "normalized_s_p99", "itl_s_mean", "slo_attainment", "goodput_per_s"),
     *("service_difference_max", "fairness_jain", "outside_profile_share"),
-    *("planned_inference_s", "planned_error", "load_s_min", "load_s_max"),
+    *("planned_inference_s", "planned_error", "load_s_min", "load_s_max", "kv_utilization"),
 )
 """Every figure of a run's summary, but those of its classes and decisions."""
 
@@ -175,6 +175,21 @@ def covered_s(intervals: pd.DataFrame, *, horizon_s: float) -> float:
         twice_s = np.minimum(before_s, ends_s[1:]) - begins_s[1:]
         total_s += (ends_s - begins_s).sum() - np.maximum(twice_s, 0.0).sum()
     return float(total_s)
+
+
+def kv_utilization(iterations: pd.DataFrame | None, capacity_tokens: Mapping[str, float]) -> float:
+    """Share of the KV memory that requests hold, over the seconds of iterations and all groups.
+
+    `iterations` is the log of a run, whose rows grow by a token for each decoding request and
+    iteration; `capacity_tokens` what each group has room for. NaN where no log was kept.
+    """
+    if iterations is None:
+        return np.nan
+    columns = ("held_tokens", "decode_requests", "iterations", "duration_s")
+    held, decodes, count, seconds = (iterations[name].to_numpy(np.float64) for name in columns)
+    room = iterations["group"].map(capacity_tokens).to_numpy(np.float64)
+    whole = float((room * seconds).sum())
+    return float(((held + decodes * (count - 1) / 2) * seconds).sum()) / whole if whole else np.nan
 
 
 def decision_figures(decision_s: Mapping[str, list[float]]) -> dict[str, dict[str, float]]:

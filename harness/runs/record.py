@@ -10,8 +10,8 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Callable, Mapping
-from functools import cache
+from collections.abc import Callable, Container, Mapping
+from functools import cache, lru_cache
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -22,8 +22,12 @@ import yaml
 
 from harness.runs.leftovers import being_written
 from harness.runs.manifest import MANIFEST, damage_of, set_aside, sync, write_manifest
+from harness.runs.own_cells import own_of
 from harness.runs.provenance import source_digest
-from harness.yaml_files import DUMPER, LOADER
+from harness.yaml_files import DUMPER, Loader
+
+_PARTS = re.compile(r"^(?=[^\s#-])", re.MULTILINE)
+"""Between the keys at the top of what `as_yaml` writes."""
 
 RUN = re.compile(r"[0-9a-f]{12}")
 """Names of runs; see `run_id`."""
@@ -140,9 +144,12 @@ def _as_json(value: Mapping[str, object]) -> str:
 
 
 def read_summaries(
-    scenario_dir: Path, known: Mapping[str, Row] = MappingProxyType({})
+    scenario_dir: Path,
+    known: Mapping[str, Row] = MappingProxyType({}),
+    *,
+    only: Container[str] | None = None,
 ) -> pd.DataFrame:
-    """One row per finished run, ordered by its name, the index; those `known` are not read.
+    """One row per finished run, or of these `only`, by name, the index; `known` are not read.
 
     Columns: `config.x.y` for every leaf of the configuration, the summary's own keys (nested ones
     joined by dots), from the provenance `code`, `started`, `engine` and `costs.*`, and `folder`. A
@@ -152,6 +159,8 @@ def read_summaries(
     """
     rows: dict[str, Row] = {}
     for folder in sorted(scenario_dir.glob("[!.]*")):
+        if only is not None and folder.name not in only:
+            continue
         if folder.name in known:
             rows[folder.name] = known[folder.name]
             continue
@@ -172,8 +181,13 @@ def _is_ours(folder: Path) -> bool:
 
 
 def reader(results: Path) -> Runs:
-    """Who reads the runs of a scenario that are `current` for a variant: each folder once."""
-    read = cache(lambda scenario: _quick_to_narrow(read_summaries(results / scenario)))
+    """Who reads the runs that count: a scenario's own, `current` for a variant; each once."""
+
+    @cache
+    def read(scenario: str) -> pd.DataFrame:
+        folder = results / scenario
+        return _quick_to_narrow(read_summaries(folder, only=own_of(folder)))
+
     return cache(lambda scenario, variant: current(read(scenario), variant))
 
 
@@ -209,8 +223,21 @@ def as_yaml(config: Mapping[str, object]) -> str:
 
 
 def config_of(folder: Path) -> Any:
-    """What a run's config.yaml holds. Raises OSError and YAMLError."""
-    return yaml.load((folder / "config.yaml").read_bytes(), Loader=LOADER)
+    """What a run's config.yaml holds. Raises OSError, ValueError and YAMLError.
+
+    Parts are shared with those of other runs: thousands have the same.
+    """
+    text = (folder / "config.yaml").read_text(encoding="utf-8")
+    parts = [_part(part) for part in _PARTS.split(text) if part]
+    if not all(isinstance(part, dict) for part in parts):
+        raise ValueError(f"{folder / 'config.yaml'} is no mapping")
+    return {key: value for part in parts for key, value in part.items()}
+
+
+@lru_cache(maxsize=4096)
+def _part(text: str) -> Any:
+    """What a key at the top of a configuration and all below it hold."""
+    return yaml.load(text, Loader=Loader)
 
 
 def summary_of(folder: Path) -> Any:

@@ -20,6 +20,13 @@ def job(name: str, minutes: float = 1.0, *, program: str = "", alone: bool = Fal
     return Job(name, lambda cores: ["-c", program, str(cores)], minutes, alone)
 
 
+def wait_for(files: list[Path], *, within_s: float) -> None:
+    """Until all are there, or so long."""
+    until_s = time.monotonic() + within_s
+    while not all(path.exists() for path in files) and time.monotonic() < until_s:
+        time.sleep(0.05)
+
+
 def names(jobs: list[Job]) -> str:
     """In their order."""
     return "".join(job.name for job in jobs)
@@ -120,6 +127,7 @@ try:
     open(sys.argv[2], "w").close()
     time.sleep(60)
 except KeyboardInterrupt:
+    open(sys.argv[2] + ".ended", "w").close()
     print("last word")
 '''
 jobs = [Job(n, lambda _, n=n: ["-c", child, n, sys.argv[1] + n], 1.0) for n in "ab"]
@@ -141,9 +149,7 @@ def test_interrupted_all_end_with_their_last_word(
         words, cwd=ROOT, stdout=subprocess.PIPE, text=True, start_new_session=True
     )
     ready = [tmp_path / f"ready{name}" for name in "ab"]
-    until_s = time.monotonic() + 60
-    while not all(path.exists() for path in ready) and time.monotonic() < until_s:
-        time.sleep(0.05)
+    wait_for(ready, within_s=60)
     # A terminal tells all of them, whoever ends processes one.
     if kind == signal.SIGINT:
         os.killpg(parent.pid, kind)
@@ -151,6 +157,19 @@ def test_interrupted_all_end_with_their_last_word(
         parent.send_signal(kind)
     said, _ = parent.communicate(timeout=60)
     assert (parent.returncode, said) == (status, "last word\n" * 2)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a child of its parent's end")
+def test_whose_parent_was_killed_ends(tmp_path: Path) -> None:
+    words = [sys.executable, "-c", PARENT, str(tmp_path / "ready")]
+    parent = subprocess.Popen(words, cwd=ROOT, stdout=subprocess.DEVNULL)
+    ready = [tmp_path / f"ready{name}" for name in "ab"]
+    wait_for(ready, within_s=60)
+    parent.kill()
+    parent.wait()
+    ended = [tmp_path / f"ready{name}.ended" for name in "ab"]
+    wait_for(ended, within_s=30)
+    assert all(path.exists() for path in ended)
 
 
 @pytest.mark.parametrize("elsewhere", [False, True])

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.runs.composing import refuse_nameless
+from harness.runs.composing import refuse_words
 from harness.tests.support.command import ENSEMBLE, refused
 
 REFUSED = {
@@ -132,5 +132,14 @@ def test_a_bad_scenario_is_a_sentence_with_file_and_line(tmp_path: Path, text: s
 @pytest.mark.parametrize("item", ["1", "-2.5e3", "null", "[srtf]", "{a: 1}", "True"])
 def test_files_of_a_group_have_names(item: str) -> None:
     with pytest.raises(ValueError, match=r" is no name of a file of policy$"):
-        refuse_nameless(["seed=1", f"policy=[vllm, {item}]"])
-    refuse_nameless(["policy=[vllm, srtf]", "policy=[", f"workload.models=[{item}]", "seed=[1]"])
+        refuse_words(["seed=1", f"policy=[vllm, {item}]"])
+    refuse_words(["policy=[vllm, srtf]", "policy=[", f"workload.models=[{item}]", "seed=[1]"])
+
+
+@pytest.mark.parametrize(
+    "word", ["hydra.run.dir=/tmp", "+hydra.output_subdir=x", "hydra/launcher=a"]
+)
+def test_hydra_is_not_told_to_write_files(word: str) -> None:
+    with pytest.raises(ValueError, match=r"only hydra\.searchpath is read"):
+        refuse_words([word])
+    refuse_words(["hydra.searchpath=[file:///x]", "+hydra.searchpath=[]"])

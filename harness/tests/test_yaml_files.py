@@ -65,3 +65,9 @@ def test_our_own_files_are_all_read(folder: str) -> None:
     files = list((ROOT / folder).rglob("*.yaml"))
     assert len(files) >= 4
     assert all(check_yaml(path.read_text(encoding="utf-8"), path.name) for path in files)
+
+
+def test_a_date_is_a_text(tmp_path: Path) -> None:
+    path = tmp_path / "a.yaml"
+    path.write_text("begins: 2026-01-01\n2026-01-02: ends\n")
+    assert read_yaml(path) == {"begins": "2026-01-01", "2026-01-02": "ends"}

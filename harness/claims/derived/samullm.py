@@ -4,6 +4,7 @@ Paper      Fang et al., arXiv 2503.16893, figures 3, 7 to 13 and 15
 """
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -68,12 +69,6 @@ def idle_or_loading_s(folder: Path) -> float:
     return float(summary["gpu_idle_s"]) + float(summary["gpu_loading_s"])
 
 
-def search_share(folder: Path) -> float:
-    """Sections 5.1 to 5.4: share of the end-to-end running time that is planning."""
-    summary = summary_of(folder)
-    return float(summary["extra_s"]) / float(summary["end_to_end_s"])
-
-
 def summarising_gpus(folder: Path) -> float:
     """Section 5.3's example: GPUs on which the summary model ever computes."""
     busy = _gpu(folder, "busy")
@@ -106,7 +101,11 @@ def _last_summary_s(busy: pd.DataFrame) -> float:
 def services_at_once(folder: Path) -> float:
     """Figure 9b: most services that compute at the same time."""
     spans = _spans(folder, "busy")
-    return float(max(_overlapping(spans, at_s) for at_s in spans["start_s"]))
+    start_s, end_s = (spans[name].to_numpy() for name in ("start_s", "end_s"))
+    computes = (start_s[:, None] <= start_s) & (start_s < end_s[:, None])  # [span, at a start]
+    services = spans["service"].to_numpy()
+    each = [computes[services == service].any(0) for service in set(services)]
+    return float(np.sum(each, axis=0).max())
 
 
 def plan_loads(folder: Path) -> float:
@@ -138,29 +137,36 @@ def summarised_share(folder: Path) -> float:
     "All the models in the LLM ensembling finish" by then, "but Ours additionally completes more":
     who has not done the ensembling has completed nothing besides.
     """
-    summary = _besides(folder)
+    summary, _ = _besides(folder)
     return float((summary["finished_s"] <= ENSEMBLED_S).mean())
 
 
 def summarised_tokens_share(folder: Path) -> float:
     """Figure 13: the same of the tokens that its answers have."""
-    summary = _besides(folder)
+    summary, _ = _besides(folder)
     tokens = summary["output_tokens"]
     return float(tokens[summary["finished_s"] <= ENSEMBLED_S].sum() / tokens.sum())
 
 
 def summaries_share(folder: Path) -> float:
     """Figure 13: the same of the answers of the model that summarises."""
-    summary = _besides(folder)
+    summary, _ = _besides(folder)
     summaries = summary[summary["service"].astype(str) != EVALUATOR]
     return float((summaries["finished_s"] <= ENSEMBLED_S).mean())
 
 
-def _besides(folder: Path) -> pd.DataFrame:
-    """Requests of the chain summary; none is answered where the ensembling is late."""
+def summarised_by_own_share(folder: Path) -> float:
+    """Figure 13: share of the chain summary's answers given when its plan's ensembling is done."""
+    summary, ensembled_s = _besides(folder)
+    return float((summary["finished_s"] <= ensembled_s).mean())
+
+
+def _besides(folder: Path) -> tuple[pd.DataFrame, float]:
+    """Requests of the chain summary, and when the ensembling is done; if late, none is answered."""
     summary, ensemble = _applications(folder)
-    is_late = ensemble["finished_s"].max() >= ENSEMBLED_S + ENSEMBLED_STEP_S / 2
-    return summary.assign(finished_s=np.inf) if is_late else summary
+    ensembled_s = float(ensemble["finished_s"].max())
+    is_late = ensembled_s >= ENSEMBLED_S + ENSEMBLED_STEP_S / 2
+    return (summary.assign(finished_s=np.inf) if is_late else summary), ensembled_s
 
 
 def ensembling_done_s(folder: Path) -> float:
@@ -173,8 +179,9 @@ def _applications(folder: Path) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Requests of the chain summary, and of the ensembling beside it."""
     names = ["service", "finished_s", "output_tokens"]
     requests = _read(folder / "requests.parquet", names)
-    service = requests["service"].astype(str)
-    is_summary = service.str.startswith(f"{SUMMARISER}~summary") | (service == EVALUATOR)
+    codes, services = pd.factorize(requests["service"])
+    ours = [name == EVALUATOR or name.startswith(f"{SUMMARISER}~summary") for name in services]
+    is_summary = np.array(ours)[codes]
     return requests[is_summary], requests[~is_summary]
 
 
@@ -215,11 +222,21 @@ def computing_s(folder: Path) -> float:
     return float(busy["end_s"].max() - busy["start_s"].min())
 
 
+@lru_cache(maxsize=4096)
 def _gpu(folder: Path, use: str) -> pd.DataFrame:
-    """Intervals of one use, with the service of each group (its name before the @)."""
+    """Intervals of one use, with the service of each group (its name before the @).
+
+    Several figures are worked out from it, each for thousands of runs in turn.
+    """
     spans = _read(folder / "gpu.parquet")
-    spans = spans[spans["use"].astype(str) == use]
-    return spans.assign(service=spans["group"].astype(str).str.partition("@")[0])
+    spans = spans[spans["use"] == use]
+    codes, groups = pd.factorize(spans["group"])
+    names = np.array([str(group) for group in groups], object)
+    services = np.array([name.partition("@")[0] for name in names], object)
+    return pd.DataFrame(
+        {name: spans[name].to_numpy() for name in ("gpu", "start_s", "end_s")}
+        | {"group": names[codes], "service": services[codes]}
+    )
 
 
 def _read(path: Path, columns: Sequence[str] | None = None) -> pd.DataFrame:
@@ -233,8 +250,3 @@ def _spans(folder: Path, use: str) -> pd.DataFrame:
     return spans.groupby(["service", "group"], as_index=False).agg(
         start_s=("start_s", "min"), end_s=("end_s", "max")
     )
-
-
-def _overlapping(spans: pd.DataFrame, at_s: float) -> int:
-    inside = (spans["start_s"] <= at_s) & (at_s < spans["end_s"])
-    return int(spans["service"][inside].nunique())

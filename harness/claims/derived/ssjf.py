@@ -57,6 +57,13 @@ def quarter_per_s(folder: Path) -> float:
     return float(np.searchsorted(ends_s, at_s, side="right") / at_s)
 
 
+def whole_per_s(folder: Path) -> float:
+    """Requests answered per second from the first arrival to the last answer."""
+    arrival_s, finished_s = _arrived_and_finished_s(folder)
+    answered = finished_s[~np.isnan(finished_s)]
+    return float(len(answered) / (answered.max() - arrival_s.min())) if len(answered) else 0.0
+
+
 @cache
 def _arrived_and_finished_s(folder: Path) -> tuple[Floats, Floats]:
     """When each request came and was answered, NaN if never. There are 10,000 runs to read."""

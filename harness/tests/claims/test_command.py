@@ -9,6 +9,7 @@ import yaml
 
 from harness.claims.command import main
 from harness.runs import record
+from harness.runs.own_cells import keep_own
 from harness.tests.support.claims import toy_check, words
 
 
@@ -25,6 +26,7 @@ def write_runs(folder: Path) -> None:
                 iterations=None,
                 summary={"end_to_end_s": seconds + seed},
             )
+    keep_own(folder, "paper", [path.name for path in folder.iterdir()])
 
 
 def test_from_run_folders_to_the_verdict_file(

@@ -77,7 +77,6 @@ def test_planning_as_printed_and_idle_gpus_by_hand(tmp_path: Path) -> None:
         alone = _run(tmp_path / "mixed" / part, "min_heuristic", parts=parts, only=[part])
         assert samullm.end_to_end_printed_s(alone) == pytest.approx(1000.0 + extra_s)
     assert samullm.idle_or_loading_s(mixed) == 34.0
-    assert samullm.search_share(mixed) == 0.2
     for requests, extra_s in ((1000, 22.0), (5500, 45.5), (10_000, 69.0)):
         run = _run(tmp_path / "ensembling" / str(requests), "samullm", requests=requests)
         assert samullm.end_to_end_printed_s(run) == pytest.approx(1000.0 + extra_s)
@@ -116,9 +115,16 @@ def test_what_is_completed_besides_the_ensembling_by_hand(tmp_path: Path) -> Non
     assert samullm.summarised_share(tmp_path) == 0.5
     assert samullm.summarised_tokens_share(tmp_path) == 0.3
     assert samullm.summaries_share(tmp_path) == pytest.approx(1 / 3)
+    assert samullm.summarised_by_own_share(tmp_path) == 0.5
+    requests.loc[4, "finished_s"] = 150.0
+    requests.to_parquet(tmp_path / "requests.parquet")
+    assert samullm.summarised_by_own_share(tmp_path) == 0.25
     requests.loc[4, "finished_s"] = 756.0
     requests.to_parquet(tmp_path / "requests.parquet")
-    for share in ("summarised_share", "summarised_tokens_share", "summaries_share"):
+    for share in (
+        *("summarised_share", "summarised_tokens_share", "summaries_share"),
+        "summarised_by_own_share",
+    ):
         assert getattr(samullm, share)(tmp_path) == 0.0
 
 

@@ -5,7 +5,13 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from harness.claims.derived.ssjf import MODELS, answered_per_s, latencies, quarter_per_s
+from harness.claims.derived.ssjf import (
+    MODELS,
+    answered_per_s,
+    latencies,
+    quarter_per_s,
+    whole_per_s,
+)
 from harness.claims.reading import read_claims
 from harness.paths import ROOT
 
@@ -30,6 +36,12 @@ def test_what_is_answered_while_requests_come_in(tmp_path: Path) -> None:
 def test_what_is_never_answered_is_not_counted(tmp_path: Path) -> None:
     run = run_of(tmp_path, [0.0, 4.0, 10.0], [5.0, NEVER, NEVER])
     assert answered_per_s(run) == pytest.approx(1 / 10)
+
+
+def test_the_whole_run_ends_with_the_last_answer(tmp_path: Path) -> None:
+    run = run_of(tmp_path, [60.0, 62.0, 64.0], [61.0, 80.0, NEVER])
+    assert whole_per_s(run) == pytest.approx(2 / 20)
+    assert whole_per_s(run_of(tmp_path / "none", [0.0], [NEVER])) == 0.0
 
 
 def test_when_a_quarter_is_answered(tmp_path: Path) -> None:

@@ -87,7 +87,7 @@ def write(folder: Path, figure: dict[str, Any], variants: tuple[str, ...] = ("pa
 
 
 def test_a_figure_is_read(tmp_path: Path) -> None:
-    runs = {"paper": ["one", "two seed=0"], "code": ["one variant=code"]}
+    runs = {"paper": ["one", "two variant=paper"], "code": ["one variant=code"]}
     found = read_figures(write(tmp_path, {"runs": runs}), "p")
     assert isinstance(found, PaperFigures)
     assert (found.variants, list(found.figures)) == (["paper"], ["f"])
@@ -101,6 +101,8 @@ def test_a_figure_is_read(tmp_path: Path) -> None:
     [
         ({"plotr": "a:b"}, "f: No word of a figure is called 'plotr'; closest: plotter"),
         ({"runs": {"papr": ["one"]}}, "variant=papr is none of paper, code"),
+        ({"runs": {"paper": ["one seed=0"]}}, "f: runs.paper='one seed=0' is not SCENARIO"),
+        ({"runs": {"paper": [" "]}}, "f: runs.paper=' ' is not SCENARIO"),
         ({"runs": {"paper": ["one"]}, "needs": {"json": ["two"]}}, "f: needs names two, which"),
     ],
 )
@@ -112,6 +114,8 @@ def test_what_a_file_may_not_say(tmp_path: Path, figure: dict[str, Any], said: s
 def test_an_unknown_paper_or_figure_is_told_what_there_is(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="there are no figures of q; there are those of p"):
         read_figures(write(tmp_path, {}), "q")
+    with pytest.raises(ValueError, match=r"there are no figures of \.\./p; there are those of p"):
+        read_figures(tmp_path, "../p")
     with pytest.raises(ValueError, match="there is no figure g; there are f"):
         read_figures(tmp_path, "p").chosen(["f", "g"])
 
@@ -121,3 +125,12 @@ def test_an_empty_file_has_no_figures(tmp_path: Path) -> None:
     (tmp_path / "p" / "figures.yaml").write_text("")
     with pytest.raises(ValueError, match="None is not variants and figures"):
         read_figures(tmp_path, "p")
+
+
+@pytest.mark.parametrize("name", ["../f", "f f", ""])
+def test_a_figure_has_a_name_that_a_file_can_bear(tmp_path: Path, name: str) -> None:
+    folder = write(tmp_path, {})
+    content = {"variants": ["paper"], "figures": {name: {"shows": "it", "minutes": 1}}}
+    (folder / "p" / "figures.yaml").write_text(yaml.safe_dump(content))
+    with pytest.raises(ValueError, match="cannot be the name of a figure"):
+        read_figures(folder, "p")

@@ -46,6 +46,7 @@ def test_what_a_paper_leaves_open_is_read() -> None:
 
 
 WITH = "p.fig.x: "
+TREND = toy_check(rule="trend", against="config.seed", expect="falling")
 
 
 @pytest.mark.parametrize(
@@ -77,6 +78,19 @@ WITH = "p.fig.x: "
         ({"check": toy_check(where="x")}, "check: where='x'"),
         ({"check": toy_check(settings=[])}, r"settings=\[\] has no setting"),
         ({"check": toy_check(settings={"c": {"eahc": [1]}})}, "settings.c={'eahc': .* is neither"),
+        ({"check": toy_check(settings={"c": {}})}, "settings.c={} is neither"),
+        ({"check": toy_check(settings={"c": {"each": []}})}, ".*is not a list of single values"),
+        ({"check": toy_check(settings={"c": {"each": [[1]]}})}, ".*is not a list of single values"),
+        ({"check": toy_check(settings={"c": {"between": ["a", "b"]}})}, ".*not .smallest, largest"),
+        ({"check": toy_check(settings={"c": {"between": [2, 1]}})}, ".*not .smallest, largest"),
+        ({"check": toy_check(settings=[{"c": [1]}])}, r"c=\[1\] is no single value"),
+        ({"check": toy_check(at={"config.sed": 1})}, "No column of the settings is called 'config"),
+        ({"check": toy_check(at={"config.seed": [1]})}, r"config.seed=\[1\] is no single value"),
+        ({"check": TREND | {"against": "config.sed"}}, "No column of the settings is called 'co"),
+        ({"check": TREND | {"settings": [{"config.seed": "a"}]}}, "against=config.seed: a is no"),
+        ({"check": TREND | {"settings": {"config.seed": {"each": ["a"]}}}}, "against=.*: a is no"),
+        ({"check": toy_check(scenario="", table="t")}, "No table is called 't'"),
+        ({"check": toy_check() | {5: 5}}, "5=5: No word of a check is called '5'"),
         ({"check": toy_check(system={"c": {"smu": [1]}})}, "c={'smu': .* is neither a value"),
         ({"check": toy_check(derive={"c": "os:getcwd"})}, "derive.c=os:getcwd is no function"),
         ({"check": {"use": [["a"]]}}, r"use=\['a'\]: No block"),
@@ -108,6 +122,11 @@ def test_a_wrong_word_is_one_sentence(parts: dict[str, Any], said: str) -> None:
     usual = {"check": toy_check()} | parts
     with pytest.raises(ValueError, match=f"^{WITH}{said}"):
         claim(**usual)
+
+
+def test_a_word_is_a_text() -> None:
+    with pytest.raises(ValueError, match="5=5: No word of a claim is called '5'"):
+        claims_of({"claims": [{**words(check=toy_check()), 5: 5}]})
 
 
 def test_no_effect_cannot_pass_as_figures_within_a_range() -> None:

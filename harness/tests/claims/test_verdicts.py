@@ -44,6 +44,16 @@ def test_worse_beyond_noise_is_not_a_range_that_begins_at_no_change() -> None:
     assert agrees(Estimate(0.99, 0.95, 1.03, 5), band, alike=1.0)
 
 
+def test_an_end_at_no_change_is_met_by_what_prints_as_it_however_precise() -> None:
+    """1.03 prints as 1.0, be its interval [1.02, 1.04] or twice as wide."""
+    for half in (0.01, 0.05):
+        low = [1.03 + half * sign for sign in (-1, 1, 0, -1, 1)]
+        found = measured([[value, 1.3] for value in low])
+        assert judge_range(found, Band(1.0, 1.3, 0.1)).agreement is AGREES
+    below = measured([[0.955 + 0.001 * seed, 1.3] for seed in range(5)])
+    assert judge_range(below, Band(1.0, 1.3, 0.1)).agreement is not AGREES
+
+
 def test_a_quarter_less_than_claimed_is_not_the_figure() -> None:
     """A reduction of 0.30 that comes out as 0.225 [0.215, 0.235]."""
     band = Band(0.30, 0.30, 0.01)

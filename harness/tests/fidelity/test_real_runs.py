@@ -44,8 +44,7 @@ def test_no_runs_is_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[s
 
 
 def test_what_is_written_is_the_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fidelity_runs, "read_summaries", lambda _: rows())
-    monkeypatch.setattr(fidelity_runs, "current", lambda found: found)
+    monkeypatch.setattr(fidelity_runs, "reader", lambda _: lambda *_: rows())
     assert fidelity_runs.main(["toy", "--results", str(tmp_path)]) == 0
     content = json.loads((tmp_path / "local" / "fidelity_runs" / "toy.json").read_text())
     assert content["rows"] == compared(rows())

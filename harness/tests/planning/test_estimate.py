@@ -6,40 +6,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from baselines.fcfs import Fcfs
-from harness.costs.model_facts import ModelFacts
 from harness.interface.decisions import ContinuousBatching, Deployment
 from harness.interface.entities import GpuId, Group, GroupId, ServiceId
 from harness.interface.views import ClusterView
 from harness.planning.estimate import Forecast, Forecaster, estimated_workloads
-from harness.planning.plans import Load, Plan, ready_load
+from harness.planning.plans import Load, Plan
 from harness.predictors.ecdf import Ecdf
 from harness.predictors.oracle import Oracle
+from harness.tests.support.plans import TINY, load_of
 from harness.tests.support.serving import SERVICE, Everywhere, LinearCosts, rule, serve, workload
 
-TINY = ModelFacts(
-    name="tiny",
-    layers=2,
-    hidden_size=4,
-    attention_heads=2,
-    kv_heads=2,
-    head_dim=2,
-    intermediate_size=8,
-    gated_mlp=False,
-    vocab_size=10,
-    max_context_tokens=4096,
-    parameters=1000,
-    source="made up",
-)
 PLANS = (Plan(1, 1), Plan(2, 1), Plan(3, 1), Plan(1, 2), Plan(2, 2))
 RULES = (
     rule(pads=True, max_num_seqs=4, tokens=300, padding=40),
     rule(chunked_prefill=True, max_num_seqs=6, tokens=32),
 )
-
-
-def _load(prompts: list[int], outputs: list[int]) -> Load:
-    ints = (np.array(prompts, np.int64), np.zeros(len(prompts), np.int64))
-    return ready_load(*ints, np.array(outputs, np.int64))
 
 
 def _random(seed: int, count: int) -> tuple[list[int], list[int]]:
@@ -95,7 +76,7 @@ def test_a_forecast_is_the_simulators_run(
 ) -> None:
     """Finish time to 1e-9, and at any moment the same requests with the same tokens."""
     prompts, outputs = _random(seed, count)
-    forecast = _forecast(_load(prompts, outputs), plan, batch_rule, blocks)
+    forecast = _forecast(load_of(prompts, outputs), plan, batch_rule, blocks)
     costs = LinearCosts(blocks=blocks, load=1.0)
     at_s = share * forecast.finish_s
     placement = Spread(plan, [costs.load + at_s])
@@ -115,9 +96,9 @@ def test_operations_by_hand() -> None:
     Prompt 3, output 3. Eq. 1: 2 x (128 x 3 + 2 x 4 x 3^2) = 912. Eq. 2 with contexts 4 and 5:
     2 x (128 + 2 x 4 x 4) = 320 and 2 x (128 + 2 x 4 x 5) = 336. Together 1,568.
     """
-    forecast = _forecast(_load([3], [3]), Plan(1, 1))
+    forecast = _forecast(load_of([3], [3]), Plan(1, 1))
     assert forecast.flops == 1568
-    assert _forecast(_load([3], [1]), Plan(1, 1)).flops == 912
+    assert _forecast(load_of([3], [1]), Plan(1, 1)).flops == 912
 
 
 def test_operations_of_a_padded_pair_by_hand() -> None:
@@ -125,13 +106,13 @@ def test_operations_of_a_padded_pair_by_hand() -> None:
 
     One decode of both with contexts 3 and 4: 2 x (128 x 2 + 2 x 4 x 7) = 624.
     """
-    assert _forecast(_load([2, 3], [2, 2]), Plan(1, 1)).flops == 1824 + 624
+    assert _forecast(load_of([2, 3], [2, 2]), Plan(1, 1)).flops == 1824 + 624
     # Alone in their groups nothing is padded: (2 x (256 + 32) + 2 x (128 + 24)) + (912 + 320)
-    assert _forecast(_load([2, 3], [2, 2]), Plan(2, 1)).flops == 576 + 304 + 912 + 320
+    assert _forecast(load_of([2, 3], [2, 2]), Plan(2, 1)).flops == 576 + 304 + 912 + 320
 
 
 def test_operations_do_not_depend_on_tensor_parallelism() -> None:
-    load = _load(*_random(1, 20))
+    load = load_of(*_random(1, 20))
     one, two = _forecast(load, Plan(1, 1)), _forecast(load, Plan(1, 2))
     assert one.flops == two.flops
     assert two.finish_s < one.finish_s
@@ -140,7 +121,7 @@ def test_operations_do_not_depend_on_tensor_parallelism() -> None:
 @given(seed=st.integers(0, 10**6), plan=st.sampled_from(PLANS))
 @settings(max_examples=25, deadline=None)
 def test_operations_grow_to_the_total(seed: int, plan: Plan) -> None:
-    forecast = _forecast(_load(*_random(seed, 30)), plan)
+    forecast = _forecast(load_of(*_random(seed, 30)), plan)
     times_s = np.linspace(-1.0, 1.2 * forecast.finish_s, 200)
     done = [forecast.flops_by(float(time_s)) for time_s in times_s]
     assert done[0] == 0
@@ -153,7 +134,7 @@ def test_operations_grow_to_the_total(seed: int, plan: Plan) -> None:
 @settings(max_examples=25, deadline=None)
 def test_load_after_conserves_tokens(seed: int, plan: Plan, blocks: int) -> None:
     """Requests keep what they generate and are gone only when complete; in the end none is left."""
-    load = _load(*_random(seed, 30))
+    load = load_of(*_random(seed, 30))
     forecast = _forecast(load, plan, blocks=blocks)
     before = 0
     for time_s in np.linspace(0.0, forecast.finish_s, 7):
@@ -169,7 +150,7 @@ def test_load_after_conserves_tokens(seed: int, plan: Plan, blocks: int) -> None
 
 
 def test_load_after_can_be_asked_in_any_order() -> None:
-    forecast = _forecast(_load(*_random(2, 30)), Plan(2, 1))
+    forecast = _forecast(load_of(*_random(2, 30)), Plan(2, 1))
     late = forecast.load_after(forecast.finish_s * 0.8)
     early = forecast.load_after(forecast.finish_s * 0.2)
     again = forecast.load_after(forecast.finish_s * 0.8)
@@ -181,29 +162,29 @@ def test_load_after_can_be_asked_in_any_order() -> None:
 def test_requests_are_dealt_to_groups_in_turn() -> None:
     """Two groups: one has requests 0, 2, 4 ..., the other 1, 3, 5 ..."""
     prompts, outputs = _random(3, 21)
-    halves = [_forecast(_load(prompts[i::2], outputs[i::2]), Plan(1, 1)) for i in (0, 1)]
-    both = _forecast(_load(prompts, outputs), Plan(2, 1))
+    halves = [_forecast(load_of(prompts[i::2], outputs[i::2]), Plan(1, 1)) for i in (0, 1)]
+    both = _forecast(load_of(prompts, outputs), Plan(2, 1))
     assert both.finish_s == max(half.finish_s for half in halves)
     assert both.flops == pytest.approx(sum(half.flops for half in halves), rel=1e-12)
 
 
 def test_a_group_without_a_request_does_nothing() -> None:
-    one, two = (_forecast(_load([9], [5]), Plan(dp, 1)) for dp in (1, 2))
+    one, two = (_forecast(load_of([9], [5]), Plan(dp, 1)) for dp in (1, 2))
     assert one.finish_s == two.finish_s
     assert one.flops == two.flops
 
 
 def test_work_that_was_begun_goes_on() -> None:
     """5 of 8 tokens are there: a prefill of 9 + 5 tokens gives the sixth, two decodes the rest."""
-    begun = ready_load(np.array([9]), np.array([5]), np.array([8]))
-    fresh = _forecast(_load([14], [3]), Plan(1, 1))
+    begun = load_of([9], [8], [5])
+    fresh = _forecast(load_of([14], [3]), Plan(1, 1))
     assert _forecast(begun, Plan(1, 1)).finish_s == fresh.finish_s
 
 
 def test_what_never_fits_is_told() -> None:
     forecaster = Forecaster(costs=LinearCosts(blocks=2), rule=RULES[0])
     with pytest.raises(ValueError, match="r0 can never be admitted: 2 KV blocks of 16 tokens"):
-        forecaster.forecast(ServiceId("m"), TINY, Plan(1, 1), _load([90], [1]))
+        forecaster.forecast(ServiceId("m"), TINY, Plan(1, 1), load_of([90], [1]))
 
 
 def test_estimated_loads_are_the_unfinished_requests_with_sampled_lengths() -> None:

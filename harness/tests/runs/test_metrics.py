@@ -9,6 +9,7 @@ from harness.runs.metrics import (
     class_figures,
     decision_figures,
     gpu_figures,
+    kv_utilization,
     latencies,
     objective_figures,
     offline_figures,
@@ -192,3 +193,20 @@ def test_gpu_seconds_are_those_of_a_clock_that_ticks(
     assert figures["gpu_busy_s"] == len(seen["busy"])
     assert figures["gpu_loading_s"] == len(seen["loading"])
     assert figures["gpu_idle_s"] == 45 - len(seen["busy"] | seen["loading"])
+
+
+def test_kv_is_used_as_far_as_requests_hold_it() -> None:
+    """A second at 40 of 100 tokens; four at 60, then 62 and 64, of a group with twice the room."""
+    iterations = pd.DataFrame(
+        {
+            "group": ["a", "b"],
+            "duration_s": [1.0, 4.0],
+            "iterations": [1, 3],
+            "decode_requests": [0, 2],
+            "held_tokens": [40, 60],
+        }
+    )
+    used = kv_utilization(iterations, {"a": 100.0, "b": 200.0})
+    assert used == pytest.approx((40 + 4 * 62) / (100 + 4 * 200))
+    assert np.isnan(kv_utilization(None, {}))
+    assert np.isnan(kv_utilization(iterations, {"a": 100.0, "b": np.nan}))

@@ -12,6 +12,7 @@ import pytest
 
 from harness.runs import record
 from harness.runs.manifest import MANIFEST, write_manifest
+from harness.runs.own_cells import keep_own
 from harness.runs.record import RecordError
 
 CONFIG: dict[str, object] = {"seed": 3, "system": {"name": "toy", "gpus": [0, 1]}}
@@ -168,6 +169,7 @@ def test_the_program_at_hand_goes_before_the_newest(
     for name, code, started in (("a", "c1", "2026-01-01"), ("b", "c2", "2026-01-02")):
         provenance = {"code": code, "started": started, "costs": {}}
         write(tmp_path / "toy" / name, provenance=provenance, config={"variant": "paper"})
+    keep_own(tmp_path / "toy", "paper", ["a", "b"])
     for here, runs in (("c1", ["a"]), ("c3", ["b"])):
         monkeypatch.setattr(record, "source_digest", lambda here=here: here)
         assert list(record.reader(tmp_path)("toy", "paper").index) == runs

@@ -63,7 +63,8 @@ class ReplicaState:
     """A group under a priority order: compiled state, costs, and what it has reported.
 
     `tell_keys` has the keys of these requests told anew, and with them what is reserved for those
-    that hold nothing.
+    that hold nothing. A run that was undone has shown that it does not stop for others before
+    `clear_s`, and stops then if it `stops_then`; minus infinity where nothing is known.
     """
 
     table: IterationTable
@@ -72,6 +73,8 @@ class ReplicaState:
     arrays: ReplicaArrays
     tell_keys: Callable[[Ints], None] = _keep_keys
     reported: int = 0
+    clear_s: float = -np.inf
+    stops_then: bool = False
     _least_s: float = -1.0
 
     @classmethod
@@ -91,6 +94,7 @@ class ReplicaState:
 
     def add(self, ids: Ints, now_s: float) -> None:
         """Requests that wait from now on, or from their arrival where that is later."""
+        self.clear_s = -np.inf
         if not self.has_work:
             self.arrays.time_s[CLOCK] = now_s
         self._add_turns(ids)
@@ -269,9 +273,9 @@ class ReplicaState:
         ids, rows, before = saved
         # Those that followed others in a chain, and those that were given out by load.
         ended = self.arrays.done[before.counts[DONE] : self.arrays.counts[DONE]]
-        come = np.setdiff1d(np.concatenate([self.open_ids(), ended]), ids)
-        if len(come):
-            forget(self.requests, come)
+        here = np.concatenate([self.open_ids(), ended])
+        if len(here) > len(ids):
+            forget(self.requests, np.setdiff1d(here, ids))
         self.arrays = before
         for name, row in zip(self._saved, rows, strict=True):
             getattr(self.requests, name)[ids] = row

@@ -25,7 +25,7 @@ class Runner(Protocol):
     """One replica, or several that run together.
 
     `stops_s` is when it stopped for the sake of others, infinite if it did not, `reached_s` the
-    time that it has seen.
+    time that it has seen. It will not stop before `clear_s`, and will at `expected_s` if finite.
     """
 
     @property
@@ -44,8 +44,19 @@ class Runner(Protocol):
     def reached_s(self) -> float:
         """See above."""
 
+    @property
+    def clear_s(self) -> float:
+        """See above."""
+
+    @property
+    def expected_s(self) -> float:
+        """See above."""
+
     def run_to(self, horizon_s: float) -> None:
         """Advance to the horizon, or to `stops_s`."""
+
+    def learn(self, clear_s: float, *, stops_then: bool) -> None:
+        """Be told what a run has shown that was undone."""
 
     def save(self) -> Any:
         """Enough to undo a run."""
@@ -77,8 +88,19 @@ class _Alone:
     def reached_s(self) -> float:
         return float(self.replica.arrays.time_s[CLOCK])
 
+    @property
+    def clear_s(self) -> float:
+        return self.replica.clear_s
+
+    @property
+    def expected_s(self) -> float:
+        return self.replica.clear_s if self.replica.stops_then else np.inf
+
     def run_to(self, horizon_s: float) -> None:
         self.replica.run_to(min(horizon_s, self.live.stop_s))
+
+    def learn(self, clear_s: float, *, stops_then: bool) -> None:
+        self.replica.clear_s, self.replica.stops_then = clear_s, stops_then
 
     def save(self) -> Any:
         return self.replica.save()
@@ -106,26 +128,53 @@ def run_replicas(
     by_service = _runners(groups, together)
     stops = {s for s in by_service if s in may_stop or _is_given_unasked(together.get(s))}
     closing = _closing(by_service, remaining)
-    saved: list[tuple[Runner, Any]] = []
     # Whoever may cut the others short goes first, so that few are run for nothing.
     order = sorted(by_service, key=lambda s: (s not in stops, closing.get(s, _OPEN).tokens))
-    for place, service in enumerate(order, start=1):
-        runners, later = by_service[service], order[place:]
-        for runner in runners:
-            cut = not stops.isdisjoint(later) or (service in stops and runner is not runners[-1])
-            if cut or any(closing.get(s, _OPEN).ends_s < horizon_s for s in later):
-                saved.append((runner, runner.save()))
-            runner.run_to(horizon_s)
-            horizon_s = min(horizon_s, runner.stops_s)
-        if service in closing:
-            done = [replica for runner in runners for replica in runner.replicas]
+    line = [(s, one) for s in order for one in sorted(by_service[s], key=lambda r: r.clear_s)]
+    last, cuts_s = dict(line), _cuts(line, stops, closing)
+    horizon_s = min([horizon_s, *(one.expected_s for service, one in line if service in stops)])
+    saved: list[tuple[Runner, Any]] = []
+    for (service, runner), cut_s in zip(line, cuts_s, strict=True):
+        if cut_s < horizon_s:
+            saved.append((runner, runner.save()))
+        runner.run_to(horizon_s)
+        horizon_s = min(horizon_s, runner.stops_s)
+        if service in closing and runner is last[service]:
+            done = [replica for one in by_service[service] for replica in one.replicas]
             horizon_s = min(horizon_s, _drained_s(done, remaining[service]))
+    _undo(saved, horizon_s)
+    for _, runner in line:
+        if runner.clear_s <= horizon_s:
+            runner.learn(-np.inf, stops_then=False)
+    return horizon_s, _collect([replica for _, runner in line for replica in runner.replicas])
+
+
+def _undo(saved: Sequence[tuple[Runner, Any]], horizon_s: float) -> None:
+    """Those that ran past the horizon are run again to it, and know what lies behind."""
     for runner, before in saved:
-        if runner.reached_s > horizon_s:
+        stops_s, reached_s = runner.stops_s, runner.reached_s
+        if reached_s > horizon_s:
             runner.restore(before)
             runner.run_to(horizon_s)
-    every = [runner for runners in by_service.values() for runner in runners]
-    return horizon_s, _collect([replica for runner in every for replica in runner.replicas])
+            runner.learn(reached_s, stops_then=stops_s < np.inf)
+
+
+def _cuts(
+    line: Sequence[tuple[ServiceId, Runner]],
+    stops: Collection[ServiceId],
+    closing: Mapping[ServiceId, "_Close"],
+) -> list[float]:
+    """For each in line, the first moment that concerns others which one behind it may find."""
+    found: list[float] = []
+    cut_s, own_s, last = np.inf, np.inf, None
+    for service, runner in reversed(line):
+        if service != last:
+            # When a service is drained concerns those of others.
+            cut_s, own_s, last = min(cut_s, own_s), closing.get(service, _OPEN).ends_s, service
+        found.append(cut_s)
+        if service in stops:
+            cut_s = min(cut_s, runner.clear_s)
+    return found[::-1]
 
 
 def _is_given_unasked(coming: Undispatched | None) -> bool:

@@ -88,6 +88,19 @@ class Undispatched:
         self.ids = left[np.lexsort((left, self.requests.arrival_s[left]))]
         self.at[NEXT], self.told = 0, False
 
+    @property
+    def clear_s(self) -> float:
+        """It may stop at any time."""
+        return -np.inf
+
+    @property
+    def expected_s(self) -> float:
+        """Nobody knows when it will."""
+        return np.inf
+
+    def learn(self, clear_s: float, *, stops_then: bool) -> None:
+        """What comes is given out anew every time."""
+
     def take_due(self, now_s: float) -> list[int]:
         """Take out those who have come by now and are to be dispatched by somebody else."""
         first = int(self.at[NEXT])

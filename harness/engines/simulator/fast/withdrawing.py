@@ -23,6 +23,7 @@ def withdraw(replica: ReplicaState, *, everything: bool) -> Ints:
 
     Who has KV in host memory holds it: there is its only copy.
     """
+    replica.clear_s = -np.inf
     arrays, counts = replica.arrays, replica.arrays.counts
     waiting = arrays.waiting[: counts[WAITING]].copy()
     if everything and counts[HOST_TOKENS]:
@@ -53,6 +54,7 @@ def withdraw(replica: ReplicaState, *, everything: bool) -> Ints:
 
 def withdraw_to_come(replica: ReplicaState, now_s: float) -> Ints:
     """Take out the requests that come after this time."""
+    replica.clear_s = -np.inf
     arrays, counts = replica.arrays, replica.arrays.counts
     coming = arrays.arrivals[counts[NEXT_ARRIVAL] : counts[ARRIVALS]]
     taken = coming[replica.requests.arrival_s[coming] > now_s].copy()

@@ -59,6 +59,7 @@ def system(*stages: Stage) -> System:
         preemption=True,
         one_seed=False,
         every_expert=True,
+        needed_only=False,
         flops_scale=1.0,
         scaled_service="",
         fed_goes_on=False,
