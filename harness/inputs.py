@@ -149,7 +149,7 @@ def changed(files: Mapping[str, str]) -> list[str]:
 
 
 def _is_still(name: str, digest: str) -> bool:
-    # Asked of every file of the program before and behind every cell.
+    # Asked of every file of the program behind every cell.
     if name in _had and _had[name] != {digest}:
         return False
     if not _imported.get(name, digest) == PROGRAM.get(name, digest) == digest:

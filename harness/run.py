@@ -7,6 +7,7 @@
 The only file that imports Hydra. Bad input ends in one sentence and exit code 2.
 """
 
+import copy
 import os
 import signal
 import sys
@@ -101,14 +102,19 @@ ConfigStore.instance().store(
 )
 
 FILES = Files()
+_READ: dict[Path, ConfigResult] = {}
+"""What Hydra has made of each."""
 
 
 class _Looked(FileConfigSource):  # type: ignore[misc]
     """Hydra's reader of files, after a look at what they hold."""
 
     def load_config(self, config_path: str) -> ConfigResult:
-        FILES.take(Path(self.path).resolve() / self._normalize_file_name(config_path))
-        return super().load_config(config_path)
+        path = Path(self.path).resolve() / self._normalize_file_name(config_path)
+        # A matrix over files composes twenty times and more of nearly the same ones.
+        if FILES.take(path) or path not in _READ:
+            _READ[path] = super().load_config(config_path)
+        return copy.deepcopy(_READ[path])
 
 
 # Hydra has a place for readers of other schemes than file:// alone.

@@ -90,11 +90,19 @@ class Recorder:
         ]
         if not uses:
             return pd.DataFrame({"gpu": [], "group": [], "use": [], "start_s": [], "end_s": []})
-        named = pd.DataFrame([use[:3] for use in uses], columns=["gpu", "group", "use"])
-        frame = named.loc[np.repeat(named.index, [len(spans) for *_, spans in uses])]
         spans_s = np.concatenate([spans for *_, spans in uses])
-        frame = frame.assign(start_s=spans_s[:, 0], end_s=spans_s[:, 1])
-        return frame.sort_values(["gpu", "start_s"], ignore_index=True)
+        row = np.repeat(np.arange(len(uses)), [len(spans) for *_, spans in uses])
+        gpu, group, use = (np.array(names)[row] for names in list(zip(*uses, strict=True))[:3])
+        order = np.lexsort((spans_s[:, 0], gpu))
+        return pd.DataFrame(
+            {
+                "gpu": gpu[order],
+                "group": group[order],
+                "use": use[order],
+                "start_s": spans_s[order, 0],
+                "end_s": spans_s[order, 1],
+            }
+        )
 
     def iteration_frame(self) -> pd.DataFrame | None:
         """Every run of equal iterations by start, or None when they were not kept."""

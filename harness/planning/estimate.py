@@ -13,6 +13,7 @@ import numpy as np
 
 from harness.costs.model import TableCosts
 from harness.costs.model_facts import ModelFacts
+from harness.engines.simulator.fast.anew import serve_anew
 from harness.engines.simulator.fast.arrays import CLOCK, LOG_WORK, LOGGED, WORKS
 from harness.engines.simulator.fast.flops import add_flops
 from harness.engines.simulator.fast.replica import ReplicaState
@@ -177,7 +178,7 @@ class Forecast:
         """What is unfinished then. Requests keep what they have generated; all `ready_s` are 0."""
         if time_s <= 0:
             return replace(self.load, ready_s=np.zeros(len(self.load)))
-        arrays, _ = self._forecaster.run(self._service, self._plan, self.load, time_s, log=False)
+        arrays, _, _ = self._forecaster.run(self._service, self._plan, self.load, time_s, log=False)
         return self.load.rest(np.isnan(arrays.finished_s), arrays.generated)
 
 
@@ -202,29 +203,30 @@ class Counted:
 
 @dataclass(frozen=True, kw_only=True)
 class Forecaster:
-    """Forecasts by costs and batch rule."""
+    """Forecasts by costs and batch rule, in one replica of each kind."""
 
     costs: TableCosts
     rule: ContinuousBatching
     counted: Counted = field(default_factory=Counted)
+    _replicas: dict[tuple[ServiceId, int, bool], ReplicaState] = field(
+        default_factory=dict, compare=False
+    )
 
     def forecast(self, service: ServiceId, facts: ModelFacts, plan: Plan, load: Load) -> Forecast:
         """Serve the load to its end, requests dealt to the groups in turn."""
-        arrays, replicas = self.run(service, plan, load, np.inf, log=True)
-        finish_s = max((replica.arrays.time_s[CLOCK] for replica in replicas), default=0.0)
+        arrays, finish_s, logs = self.run(service, plan, load, np.inf, log=True)
         grid_s, done = np.linspace(0.0, finish_s, CURVE_POINTS), np.zeros(CURVE_POINTS)
         per_token = float(self.counted.per_token(facts))
-        for replica in replicas:
-            log, logged = replica.arrays.log, int(replica.arrays.counts[LOGGED])
+        for log in logs:
             if self.counted.needed_only:
-                log[:logged, LOG_WORK : LOG_WORK + WORKS] = 0.0
-            add_flops(log, logged, facts.layers, per_token, facts.hidden_size, grid_s, done)
+                log[:, LOG_WORK : LOG_WORK + WORKS] = 0.0
+            add_flops(log, len(log), facts.layers, per_token, facts.hidden_size, grid_s, done)
         if self.counted.needed_only:
             done = self._needed(facts, load, done, arrays.first_token_s, grid_s)
         done *= self.counted.scale.get(service, 1.0)
         return Forecast(
             load=load,
-            finish_s=float(finish_s),
+            finish_s=finish_s,
             finished_s=arrays.finished_s,
             flops=float(done[-1]),
             _curve_flops=tuple(done.tolist()),
@@ -260,8 +262,11 @@ class Forecaster:
 
     def run(
         self, service: ServiceId, plan: Plan, load: Load, until_s: float, *, log: bool
-    ) -> tuple[RequestArrays, list[ReplicaState]]:
-        """Advance one replica per group to `until_s` from an empty, loaded state."""
+    ) -> tuple[RequestArrays, float, list[Floats]]:
+        """Advance one replica per group to `until_s` from an empty, loaded state.
+
+        Returns the requests, when the last of the replicas stood still, and a log of each.
+        """
         arrays = new_arrays(
             load.prompt_tokens, load.output_tokens, load.generated_tokens, load.ready_s
         )
@@ -271,18 +276,25 @@ class Forecaster:
         follows[load.next[load.next != NOBODY]] = True
         first_come = np.argsort(load.ready_s, kind="stable")
         heads = first_come[~follows[first_come]]
-        table = self.costs.table(service, plan.tensor_parallel)
-        rule = replica_rule(
-            self.rule,
-            capacity_blocks=self.costs.kv_blocks(service, plan.tensor_parallel),
-            block_tokens=self.costs.block_tokens(service),
-            log_columns=BRIEF if log else 0,
-        )
-        replicas = []
+        replica = self._replica(service, plan.tensor_parallel, arrays, log=log)
+        finish_s, logs = 0.0, []
         for first in range(min(plan.data_parallel, len(heads))):
-            ids = heads[first :: plan.data_parallel]
-            replica = ReplicaState.empty(table, rule, arrays, 0.0, log_rows=4 * len(ids) + 64)
-            replica.add(ids, 0.0)
-            replica.run_to(until_s)
-            replicas.append(replica)
-        return arrays, replicas
+            serve_anew(replica, arrays, heads[first :: plan.data_parallel], until_s=until_s)
+            finish_s = max(finish_s, float(replica.arrays.time_s[CLOCK]))
+            logs.append(replica.arrays.log[: replica.arrays.counts[LOGGED]].copy())
+        return arrays, finish_s, logs
+
+    def _replica(
+        self, service: ServiceId, tensor_parallel: int, arrays: RequestArrays, *, log: bool
+    ) -> ReplicaState:
+        key = service, tensor_parallel, log
+        if key not in self._replicas:
+            rule = replica_rule(
+                self.rule,
+                capacity_blocks=self.costs.kv_blocks(service, tensor_parallel),
+                block_tokens=self.costs.block_tokens(service),
+                log_columns=BRIEF if log else 0,
+            )
+            table = self.costs.table(service, tensor_parallel)
+            self._replicas[key] = ReplicaState.empty(table, rule, arrays, 0.0)
+        return self._replicas[key]

@@ -5,9 +5,9 @@ from functools import lru_cache
 from typing import ClassVar
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 from scipy.optimize import brentq
-from scipy.stats import spearmanr
 
 from harness.interface.entities import LengthPrediction, Request
 from harness.interface.policies import LengthPredictor
@@ -84,7 +84,7 @@ class _Noise:
 
         def excess(share: float) -> float:
             found = self.drawn(share, self._sigma(share, accuracy))
-            return float(spearmanr(self._truth, found).statistic) - correlation
+            return _rank_correlation(self._truth, found) - correlation
 
         most = self._most_share(accuracy)
         if excess(0.0) < 0 or excess(most) > 0:
@@ -123,6 +123,12 @@ class _Noise:
         if self.right(1.0, 0.0) >= accuracy:
             return 1.0
         return float(brentq(lambda p: self.right(p, 0.0) - accuracy, 0.0, 1.0, xtol=TOLERANCE))
+
+
+def _rank_correlation(first: Ints, second: Ints) -> float:
+    """Spearman's: that of the ranks, of which equal values share theirs."""
+    ranks = pd.DataFrame({"first": first, "second": second}).rank().to_numpy()
+    return float(np.corrcoef(ranks, rowvar=False)[0, 1])
 
 
 class _Known:

@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import brentq
-from scipy.stats import norm
+from scipy.special import ndtr
 
 from harness.interface.entities import LengthPrediction, Request
 from harness.interface.policies import LengthPredictor
@@ -95,7 +95,7 @@ def _right_by_gap(gap: Floats, spread: float) -> Floats:
 
     Gaps are of the logarithms of lengths, of which normal noise of this spread is heard.
     """
-    return np.asarray(norm.cdf(gap / spread), np.float64)
+    return np.asarray(ndtr(gap / spread), np.float64)
 
 
 def _spread(tokens: NDArray[np.int64], accuracy: float) -> float:

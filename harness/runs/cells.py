@@ -26,6 +26,7 @@ from harness.runs.metrics import (
     inference_s,
     kv_utilization,
     objective_figures,
+    of_use,
     offline_figures,
     request_figures,
 )
@@ -115,7 +116,8 @@ def compute(cell: Cell) -> Computed:
 
     Raises ValueError where what the run is named by is not what this process has.
     """
-    cell.named.refuse_changes()
+    # A cell on a real engine takes minutes, which would be lost.
+    cell.named.refuse_changes(of_inputs_alone=not cell.engine.runs_alone)
     cell.engine.warm_up()
     started_s = time.time()
     workload = cell.workload_factory.build(cell.seed)
@@ -170,12 +172,12 @@ def _outside(cell: Cell, recorder: Recorder, log: pd.DataFrame | None, gpu: pd.D
     """Share of the busy GPU seconds beyond what the profile measured; NaN of measured seconds."""
     if cell.engine.about.startswith("measured"):
         return np.nan
-    busy = gpu[gpu["use"] == GpuUse.BUSY.value]
+    lasts_s = gpu["end_s"].to_numpy() - gpu["start_s"].to_numpy()
     return outside_share(
         log,
         recorder.groups().values(),
         cell.costs.measured_ranges,
-        busy_gpu_s=float((busy["end_s"] - busy["start_s"]).sum()),
+        busy_gpu_s=float(lasts_s[of_use(gpu, GpuUse.BUSY)].sum()),
     )
 
 

@@ -23,13 +23,23 @@ class Files:
 
     def __init__(self) -> None:
         self._lines: dict[Path, Mapping[str, int]] = {}
+        self._texts: dict[Path, str] = {}
 
-    def take(self, path: Path) -> None:
-        """Look at a file before it is read. Raises ValueError for what it may not say."""
-        if path.is_file():
-            self._lines.pop(path, None)
-            self._lines[path] = {}
-            self._lines[path] = check_yaml(text_of(path), named(path))
+    def take(self, path: Path) -> bool:
+        """Look at a file before it is read; whether it is another than the last time.
+
+        Raises ValueError for what it may not say.
+        """
+        if not path.is_file():
+            return True
+        lines, text = self._lines.pop(path, {}), text_of(path)
+        self._lines[path] = lines
+        if self._texts.get(path) == text:
+            return False
+        self._lines[path] = {}
+        self._lines[path] = check_yaml(text, named(path))
+        self._texts[path] = text
+        return True
 
     @property
     def latest(self) -> str:

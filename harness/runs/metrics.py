@@ -4,9 +4,14 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from harness.costs.model_facts import unknown_name
 from harness.engines.recorder import GpuUse
+
+Bools = NDArray[np.bool_]
+Codes = NDArray[np.intp]
+Floats = NDArray[np.float64]
 
 FIGURES = (
     *("inference_s", "extra_s", "end_to_end_s"),
@@ -144,30 +149,35 @@ def gpu_figures(intervals: pd.DataFrame, *, gpus: int, horizon_s: float) -> dict
     beside a batch is both busy and loading; idle is what is neither. `load_s` is when the first
     iteration begins: the loading that nothing hides.
     """
-    is_busy = intervals["use"] == GpuUse.BUSY.value
-    begins_s = intervals["start_s"][is_busy]
-    return {
-        "load_s": float(begins_s.min()) if len(begins_s) else np.nan,
-        "gpu_busy_s": covered_s(intervals[is_busy], horizon_s=horizon_s),
-        "gpu_loading_s": covered_s(
-            intervals[intervals["use"] == GpuUse.LOADING.value], horizon_s=horizon_s
-        ),
-        "gpu_idle_s": gpus * horizon_s - covered_s(intervals, horizon_s=horizon_s),
-    }
-
-
-def covered_s(intervals: pd.DataFrame, *, horizon_s: float) -> float:
-    """Seconds up to the horizon in which any of a GPU's intervals lies, over all GPUs."""
     if intervals.empty:
-        return 0.0
+        idle = {"gpu_busy_s": 0.0, "gpu_loading_s": 0.0, "gpu_idle_s": gpus * horizon_s}
+        return {"load_s": np.nan, **idle}
     codes = pd.factorize(intervals["gpu"])[0]
     start_s, end_s = (
         np.minimum(intervals[name].to_numpy(np.float64), horizon_s) for name in ("start_s", "end_s")
     )
     order = np.lexsort((start_s, codes))
     codes, start_s, end_s = codes[order], start_s[order], end_s[order]
+    busy, loading = (of_use(intervals, use)[order] for use in (GpuUse.BUSY, GpuUse.LOADING))
+    begins_s = intervals["start_s"].to_numpy(np.float64)[order][busy]
+    return {
+        "load_s": float(begins_s.min()) if len(begins_s) else np.nan,
+        "gpu_busy_s": _covered_s(codes[busy], start_s[busy], end_s[busy]),
+        "gpu_loading_s": _covered_s(codes[loading], start_s[loading], end_s[loading]),
+        "gpu_idle_s": gpus * horizon_s - _covered_s(codes, start_s, end_s),
+    }
+
+
+def of_use(intervals: pd.DataFrame, use: GpuUse) -> Bools:
+    """Which of a GPU's intervals are of this use."""
+    found: Bools = intervals["use"].to_numpy(object) == use.value
+    return found
+
+
+def _covered_s(codes: Codes, start_s: Floats, end_s: Floats) -> float:
+    """Seconds in which any of a GPU's intervals lies, over all GPUs; by GPU and start."""
     total_s = 0.0
-    for gpu in range(codes.max(initial=-1) + 1):
+    for gpu in np.unique(codes):
         first, behind = np.searchsorted(codes, [gpu, gpu + 1])
         begins_s, ends_s = start_s[first:behind], end_s[first:behind]
         # What is covered already when an interval begins: the latest end of those before it.

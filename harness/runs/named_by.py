@@ -41,18 +41,20 @@ class NamedBy:
         """All but the program, plain."""
         return {"versions": self.versions, "files": self.files, "machine": self.machine}
 
-    def refuse_changes(self) -> None:
+    def refuse_changes(self, *, of_inputs_alone: bool = False) -> None:
         """Raises Changed where this process, or the disk, has anything else.
 
         For the process that runs the cell, before and behind it: it may be another than the one
-        that has named it, and either may have loaded what was edited meanwhile.
+        that has named it, and either may have loaded what was edited meanwhile. Before it the
+        program's many files may be left out: it is loaded, and is asked for behind it.
         """
         if source_digest() != self.code:
             raise Changed(
                 "the program was edited after the command began: this process has loaded "
                 f"{source_digest()}, the run is named by {self.code}; give the command again"
             )
-        if names := inputs.changed({**inputs.PROGRAM, **self.files}):
+        program = {} if of_inputs_alone else inputs.PROGRAM
+        if names := inputs.changed({**program, **self.files}):
             more = f" and {len(names) - 1} more" if len(names) > 1 else ""
             raise Changed(
                 f"{names[0]}{more} changed after the command began, so nobody could say what the "

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.stats import t as student
+from scipy.special import stdtrit
 
 Floats = NDArray[np.float64]
 
@@ -54,7 +54,7 @@ def mean_of(values: ArrayLike) -> Estimate:
     mean = float(rows.mean())
     if len(rows) < 2:
         return Estimate(mean, None, None, len(rows))
-    half = student.ppf((1 + LEVEL) / 2, len(rows) - 1) * rows.std(ddof=1) / np.sqrt(len(rows))
+    half = stdtrit(len(rows) - 1, (1 + LEVEL) / 2) * rows.std(ddof=1) / np.sqrt(len(rows))
     return Estimate(mean, mean - float(half), mean + float(half), len(rows))
 
 

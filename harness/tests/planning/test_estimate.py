@@ -1,5 +1,7 @@
 """A forecast is the simulator's own run of estimated lengths, its operations those of eq. 1-2."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -157,6 +159,28 @@ def test_load_after_can_be_asked_in_any_order() -> None:
     assert len(late) < len(early)
     np.testing.assert_array_equal(late.generated_tokens, again.generated_tokens)
     assert forecast.load.generated_tokens.sum() == 0
+
+
+@pytest.mark.parametrize("batch_rule", RULES)
+@given(seed=st.integers(0, 10**6), blocks=st.sampled_from([12, 200]))
+@settings(max_examples=25, deadline=None)
+def test_what_was_forecast_before_leaves_nothing_behind(
+    batch_rule: ContinuousBatching, seed: int, blocks: int
+) -> None:
+    """One forecaster for many loads, some cut short, is as good as one for each of them."""
+    rng = np.random.default_rng(seed)
+    used = Forecaster(costs=LinearCosts(blocks=blocks), rule=batch_rule)
+    for _ in range(6):
+        load = load_of(*_random(int(rng.integers(10**6)), int(rng.integers(1, 40))))
+        load = replace(load, ready_s=rng.permutation(np.linspace(0.0, 9.0, len(load))))
+        plan = PLANS[rng.integers(len(PLANS))]
+        again = used.forecast(SERVICE, TINY, plan, load)
+        alone = _forecast(load, plan, batch_rule, blocks)
+        np.testing.assert_array_equal(again.finished_s, alone.finished_s)
+        assert (again.finish_s, again.flops) == (alone.finish_s, alone.flops)
+        at_s = float(rng.random()) * again.finish_s
+        found, wanted = (one.load_after(at_s) for one in (again, alone))
+        np.testing.assert_array_equal(found.generated_tokens, wanted.generated_tokens)
 
 
 def test_requests_are_dealt_to_groups_in_turn() -> None:

@@ -3,7 +3,7 @@
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.runs.fairness import fairness_figures, jain
@@ -59,6 +59,7 @@ TIMES = st.lists(
 
 
 @pytest.mark.slow
+@settings(deadline=None)
 @given(TIMES, st.integers(2, 4))
 def test_tenants_served_alike_are_served_fairly(
     times: list[tuple[int, int, int]], tenants: int
@@ -76,6 +77,7 @@ def test_tenants_served_alike_are_served_fairly(
 
 
 @pytest.mark.slow
+@settings(deadline=None)
 @given(TIMES, TIMES)
 def test_a_difference_is_bounded_by_all_service(
     one: list[tuple[int, int, int]], other: list[tuple[int, int, int]]
@@ -96,6 +98,7 @@ def test_a_difference_is_bounded_by_all_service(
         assert 0 <= found["service_difference_max"] <= 100 * max(len(one), len(other)) + 1e-6
 
 
+@settings(deadline=None)
 @given(st.lists(st.integers(0, 1000), min_size=1, max_size=20))
 def test_jain_lies_between_its_bounds(values: list[int]) -> None:
     index = jain(np.array(values, float))

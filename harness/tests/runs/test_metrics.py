@@ -1,7 +1,7 @@
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.runs.metrics import (
@@ -178,6 +178,7 @@ SPANS = st.lists(
 
 
 @pytest.mark.slow
+@settings(deadline=None)
 @given(SPANS)
 def test_gpu_seconds_are_those_of_a_clock_that_ticks(
     spans: list[tuple[int, str, int, int]],

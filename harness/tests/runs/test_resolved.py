@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
@@ -80,6 +80,7 @@ AXES = st.fixed_dictionaries(
 )
 
 
+@settings(deadline=None)
 @given(several=st.lists(AXES, min_size=1, max_size=6))
 def test_it_is_what_omegaconf_makes_of_all_together(several: list[dict[str, object]]) -> None:
     resolved = Resolved(config())

@@ -3,7 +3,7 @@
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.costs.model import PARTS, ProfileCosts
@@ -49,6 +49,7 @@ def test_iterations_by_hand(row: tuple[float, ...], share: float) -> None:
     assert outside(logged(row), RANGES).tolist() == pytest.approx([share])
 
 
+@settings(deadline=None)
 @given(
     st.integers(1, 40),
     st.integers(0, 6),

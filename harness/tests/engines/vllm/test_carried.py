@@ -4,7 +4,7 @@ import logging
 import math
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.engines.vllm.carried import (
@@ -62,6 +62,7 @@ def test_what_a_client_says_is_taken() -> None:
     assert isinstance(facts.deadline_s, float)
 
 
+@settings(deadline=None)
 @given(st.dictionaries(st.sampled_from(["tenant", "deadline_s", "app", "unit", "id"]), ANYTHING))
 def test_nothing_a_client_says_breaks_or_changes_what_the_server_knows(
     said: dict[str, object],
@@ -79,6 +80,7 @@ def test_nothing_a_client_says_breaks_or_changes_what_the_server_knows(
     assert isinstance(facts.tenant, str)
 
 
+@settings(deadline=None)
 @given(ANYTHING)
 def test_a_prediction_lies_within_the_context_or_is_none(said: object) -> None:
     tokens = predicted_tokens({"predicted_tokens": said}, 100)
