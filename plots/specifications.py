@@ -25,14 +25,14 @@ COLOURS = {
     "agrees": style.BLUE,
     "direction only": style.ORANGE,
     "differs": style.RED,
-    "at other settings": style.INK,
+    "cannot be told": style.INK,
     "not run": style.GRID,
 }
 MARKERS = {
     "agrees": "o",
     "direction only": "D",
     "differs": "X",
-    "at other settings": "_",
+    "cannot be told": "_",
     "not run": ".",
 }
 
@@ -155,7 +155,7 @@ def _label(key: str, value: object) -> str:
 def _legend(figure: Figure) -> None:
     marks = [
         Line2D([], [], color=COLOURS[name], marker=MARKERS[name], label=name)
-        for name in ("agrees", "direction only", "differs", "at other settings")
+        for name in ("agrees", "direction only", "differs", "cannot be told")
     ]
     stated = Line2D([], [], color=style.INK, marker="o", linestyle="", label="stated setting")
     stated.set(fillstyle="none", markersize=12)

@@ -14,7 +14,7 @@ import pandas as pd
 from harness.claims import verdicts
 from harness.claims.checks import Check, is_range
 from harness.claims.measure import knows, measure, measure_table
-from harness.claims.narrowing import NotRunError, Table, narrowed
+from harness.claims.narrowing import NoGainError, NotRunError, Table, narrowed
 from harness.claims.quantities import Measured
 from harness.claims.reading import Claim
 from harness.claims.settling import (
@@ -54,6 +54,8 @@ def judge(
         found = _apply(check, measured)
     except NotRunError as missing:
         return Finding(Agreement.NOT_RUN, "", str(missing))
+    except NoGainError as undefined:
+        return Finding(Agreement.UNTOLD, "", str(undefined))
     unfinished = int(used["unfinished"].sum()) if "unfinished" in used else 0
     places = sum(len(one.settings) for one in measured)
     # What the seconds rest on is said of the stated setting alone.
@@ -64,7 +66,7 @@ def judge(
 
 def _apply(check: Check, measured: Sequence[Measured]) -> Finding:
     if not all(one.comparable for one in measured):
-        raise NotRunError(f"no {check.quantity} can be taken of figures that are not positive")
+        raise NoGainError(f"no {check.quantity} can be taken of figures that are not positive")
     if check.rule == "bound":
         return verdicts.judge_bound(
             measured, check.band, take=check.take, side=check.side, at=check.at
@@ -132,7 +134,7 @@ def _findings(
         if spec.varied and spec.varied not in ranges:
             like = next(pair for pair in found if _is_without(pair[0], spec))
             one = _comparable(one, claim, pairs, variant, like=like, spec=spec)
-        told = one.agreement not in (Agreement.NOT_RUN, Agreement.NOT_COMPARABLE)
+        told = one.agreement not in (Agreement.NOT_RUN, Agreement.UNTOLD)
         if told or not spec.over:
             found.append((spec, one))
     return found
@@ -178,13 +180,14 @@ def _comparable(
     Another value of an open choice says something where the stated one (`like`) agrees as far at
     these settings as at all of its own.
     """
-    if finding.settings == like[1].settings or finding.agreement is Agreement.NOT_RUN:
+    nothing_found = finding.agreement in (Agreement.NOT_RUN, Agreement.UNTOLD)
+    if nothing_found or finding.settings == like[1].settings:
         return finding
     again = _under(claim, pairs, variant, like[0], spec)
     if again.agreement is like[1].agreement:
         return finding
     note = f"at fewer settings, where the stated value is {again.ours} ({again.agreement}), too"
-    return replace(finding, agreement=Agreement.NOT_COMPARABLE, note=note)
+    return replace(finding, agreement=Agreement.UNTOLD, note=note)
 
 
 def _as_row(spec: Specification, found: Finding) -> dict[str, Any]:

@@ -55,6 +55,10 @@ class NotRunError(Exception):
     """The runs that a check needs are not all there; the text says what is missing."""
 
 
+class NoGainError(Exception):
+    """The runs are there, but what a check takes of them is not defined; the text says why."""
+
+
 @dataclass(frozen=True, slots=True)
 class Table:
     """The runs of a scenario, and what was taken of them: specifications ask for the same."""

@@ -100,19 +100,20 @@ def settle(found: Sequence[tuple[Specification, Finding]]) -> tuple[Verdict, str
 
     Reproduced: the stated setting agrees, and so does every other. Depends: some agree and some do
     not; the choices that decide are named. Direction only: none agrees, and the stated setting has
-    the direction right. Not run: the stated setting was not, or one of the others.
+    the direction right. Not run: the stated setting was not, or gives nothing to judge, or one of
+    the others was not.
     """
     stated = found[0][1]
-    if stated.agreement is Agreement.NOT_RUN:
+    if stated.agreement in (Agreement.NOT_RUN, Agreement.UNTOLD):
         return Verdict.NOT_RUN, stated.note
     if missing := [spec for spec, one in found if one.agreement is Agreement.NOT_RUN]:
         named = ", ".join(sorted({short(spec.varied) for spec in missing}))
         return Verdict.NOT_RUN, f"{len(missing)} of {len(found)} settings, of {named}, were not run"
-    told = [pair for pair in found if pair[1].agreement is not Agreement.NOT_COMPARABLE]
+    told = [pair for pair in found if pair[1].agreement is not Agreement.UNTOLD]
     holds = [one.agreement is Agreement.AGREES for _, one in told]
     count = f"holds in {sum(holds)} of {len(told)} settings" if len(found) > 1 else ""
     if len(told) < len(found):
-        count += f" ({len(found) - len(told)} more at too few settings to tell)"
+        count += f" ({len(found) - len(told)} more from which nothing can be told)"
     if all(holds) and len(told) < len(found):
         return Verdict.NOT_RUN, f"agrees at the stated setting; {count}"
     if all(holds):

@@ -56,7 +56,7 @@ class Agreement(StrEnum):
     AGREES = "agrees"
     DIRECTION = "direction only"
     DIFFERS = "differs"
-    NOT_COMPARABLE = "at other settings"
+    UNTOLD = "cannot be told"
     NOT_RUN = "not run"
 
 

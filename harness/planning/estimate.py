@@ -14,9 +14,8 @@ import numpy as np
 from harness.costs.model import TableCosts
 from harness.costs.model_facts import ModelFacts
 from harness.engines.simulator.fast.anew import serve_anew
-from harness.engines.simulator.fast.arrays import CLOCK, LOG_WORK, LOGGED, WORKS
+from harness.engines.simulator.fast.arrays import CLOCK, LOG_WORK, LOGGED, WORKS, ReplicaRule
 from harness.engines.simulator.fast.flops import add_flops
-from harness.engines.simulator.fast.replica import ReplicaState
 from harness.engines.simulator.fast.rules import replica_rule
 from harness.engines.state import BRIEF, RequestArrays, new_arrays
 from harness.interface.decisions import ContinuousBatching
@@ -203,12 +202,12 @@ class Counted:
 
 @dataclass(frozen=True, kw_only=True)
 class Forecaster:
-    """Forecasts by costs and batch rule, in one replica of each kind."""
+    """Forecasts by costs and batch rule."""
 
     costs: TableCosts
     rule: ContinuousBatching
     counted: Counted = field(default_factory=Counted)
-    _replicas: dict[tuple[ServiceId, int, bool], ReplicaState] = field(
+    _rules: dict[tuple[ServiceId, int, bool], ReplicaRule] = field(
         default_factory=dict, compare=False
     )
 
@@ -276,25 +275,23 @@ class Forecaster:
         follows[load.next[load.next != NOBODY]] = True
         first_come = np.argsort(load.ready_s, kind="stable")
         heads = first_come[~follows[first_come]]
-        replica = self._replica(service, plan.tensor_parallel, arrays, log=log)
+        rule = self._replica_rule(service, plan.tensor_parallel, log=log)
+        table = self.costs.table(service, plan.tensor_parallel)
         finish_s, logs = 0.0, []
         for first in range(min(plan.data_parallel, len(heads))):
-            serve_anew(replica, arrays, heads[first :: plan.data_parallel], until_s=until_s)
-            finish_s = max(finish_s, float(replica.arrays.time_s[CLOCK]))
-            logs.append(replica.arrays.log[: replica.arrays.counts[LOGGED]].copy())
+            ids = heads[first :: plan.data_parallel]
+            served = serve_anew(table, rule, arrays, ids, until_s=until_s)
+            finish_s = max(finish_s, float(served.time_s[CLOCK]))
+            logs.append(served.log[: served.counts[LOGGED]].copy())
         return arrays, finish_s, logs
 
-    def _replica(
-        self, service: ServiceId, tensor_parallel: int, arrays: RequestArrays, *, log: bool
-    ) -> ReplicaState:
+    def _replica_rule(self, service: ServiceId, tensor_parallel: int, *, log: bool) -> ReplicaRule:
         key = service, tensor_parallel, log
-        if key not in self._replicas:
-            rule = replica_rule(
+        if key not in self._rules:
+            self._rules[key] = replica_rule(
                 self.rule,
                 capacity_blocks=self.costs.kv_blocks(service, tensor_parallel),
                 block_tokens=self.costs.block_tokens(service),
                 log_columns=BRIEF if log else 0,
             )
-            table = self.costs.table(service, tensor_parallel)
-            self._replicas[key] = ReplicaState.empty(table, rule, arrays, 0.0)
-        return self._replicas[key]
+        return self._rules[key]

@@ -86,7 +86,7 @@ def test_four_seeds_and_unfinished_requests_cannot_agree() -> None:
 
 def test_a_ratio_of_nothing_is_no_traceback() -> None:
     found = judge(check(), runs(lambda *_: 0.0))
-    assert (found.agreement, found.ours) == (Agreement.NOT_RUN, "")
+    assert (found.agreement, found.ours) == (Agreement.UNTOLD, "")
     assert found.note == "no speedup can be taken of figures that are not positive"
 
 
@@ -155,7 +155,7 @@ def test_a_value_at_fewer_settings_counts_where_the_stated_one_is_the_same_at_th
     assert row["verdict"] == "not run"
     assert row["note"].startswith("agrees at the stated setting; holds in 1 of 1 settings (1 more")
     other = row["specifications"][1]
-    assert other["agreement"] == "at other settings"
+    assert other["agreement"] == "cannot be told"
     assert other["note"].startswith(
         "at fewer settings, where the stated value is 1.10 [1.10, 1.10]"
     )

@@ -7,7 +7,7 @@ from harness.claims.verdicts import Agreement, Finding
 
 AGREES, DIRECTION = Agreement.AGREES, Agreement.DIRECTION
 DIFFERS, NOT_RUN = Agreement.DIFFERS, Agreement.NOT_RUN
-ELSEWHERE = Agreement.NOT_COMPARABLE
+UNTOLD = Agreement.UNTOLD
 OPEN = {
     "config.policy.rule.max_num_seqs": (512, 256),
     "config.system.placement.keep": (False, True),
@@ -37,9 +37,10 @@ def test_choices_vary_one_at_a_time_from_the_stated_setting() -> None:
         ((DIFFERS, DIRECTION, DIRECTION), Verdict.NOT_REPRODUCED),
         ((NOT_RUN, AGREES, AGREES), Verdict.NOT_RUN),
         ((AGREES, NOT_RUN, AGREES), Verdict.NOT_RUN),
-        ((AGREES, ELSEWHERE, AGREES), Verdict.NOT_RUN),
-        ((AGREES, ELSEWHERE, DIFFERS), Verdict.DEPENDS),
-        ((DIFFERS, ELSEWHERE, DIFFERS), Verdict.NOT_REPRODUCED),
+        ((UNTOLD, AGREES, AGREES), Verdict.NOT_RUN),
+        ((AGREES, UNTOLD, AGREES), Verdict.NOT_RUN),
+        ((AGREES, UNTOLD, DIFFERS), Verdict.DEPENDS),
+        ((DIFFERS, UNTOLD, DIFFERS), Verdict.NOT_REPRODUCED),
     ],
 )
 def test_verdicts(agreements: tuple[Agreement, ...], verdict: Verdict) -> None:
