@@ -63,7 +63,7 @@ def length_files(data: Path) -> Iterator[tuple[str, Json]]:
     latest = {}
     for model, rows in measured.groupby("model"):
         record = int(rows["record"].max())
-        last = rows[rows["record"] == record].sort_values("output_tokens")
+        last = rows[rows["record"] == record].sort_values("output_tokens", kind="stable")
         tokens = last["output_tokens"].to_numpy(np.int64)
         share = last["probability"].to_numpy(np.float64)
         latest[str(model)] = tokens, share / share.sum()

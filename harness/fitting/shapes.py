@@ -86,7 +86,7 @@ def predictions(data: Path) -> Json:
 
 
 def _groups(answers: pd.DataFrame, kind: str) -> list[Json]:
-    names = list(dict.fromkeys(answers.sort_values("prompt_tokens")[kind]))
+    names = list(dict.fromkeys(answers.sort_values("prompt_tokens", kind="stable")[kind]))
     share = np.linspace(0.0, 1.0, POINTS)
     rows = []
     for name in names:

@@ -252,7 +252,7 @@ class Forecaster:
         decoded = decoded * (whole / decoded[-1]) if decoded[-1] else at_end
         is_new = load.generated_tokens == 0
         work = facts.layers * (per_token * prompt + width * prompt * (prompt - 1) / 2)[is_new]
-        order = np.argsort(first_token_s[is_new])
+        order = np.argsort(first_token_s[is_new], kind="stable")
         read = np.concatenate([[0.0], np.cumsum(work[order])])
         found: Floats = (
             decoded + read[np.searchsorted(first_token_s[is_new][order], grid_s, side="right")]

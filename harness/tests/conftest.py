@@ -11,8 +11,18 @@ ENGINE = "vLLM is not installed"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Those of the real engine first: they take longest, and are not left to one process then."""
-    items.sort(key=lambda item: item.get_closest_marker("vllm") is None)
+    """Those of the real engine first, the attack last.
+
+    They take longest. Of two processes one begins at the front, the other in the middle: neither
+    is to be left with both.
+    """
+    items.sort(key=_place)
+
+
+def _place(item: pytest.Item) -> int:
+    if item.get_closest_marker("vllm") is not None:
+        return 0
+    return 2 if item.path.parent.name == "attack" else 1
 
 
 def reasons(reports: list[Any]) -> Counter[str]:

@@ -190,7 +190,7 @@ def summariser_gpus_at_end(folder: Path) -> float:
     service = f"{SUMMARISER}~summary"
     busy, loads = _gpu(folder, "busy"), _gpu(folder, "loading")
     busy, loads = busy[busy["service"] == service], loads[loads["service"] == service]
-    last = str(busy.sort_values("end_s")["group"].iloc[-1])
+    last = str(busy.sort_values("end_s", kind="stable")["group"].iloc[-1])
     begun_s = loads["start_s"][loads["group"] == last].max()
     return float(loads["gpu"][loads["start_s"] == begun_s].nunique())
 
