@@ -134,8 +134,7 @@ def _findings(
         if spec.varied and spec.varied not in ranges:
             like = next(pair for pair in found if _is_without(pair[0], spec))
             one = _comparable(one, claim, pairs, variant, like=like, spec=spec)
-        told = one.agreement not in (Agreement.NOT_RUN, Agreement.UNTOLD)
-        if told or not spec.over:
+        if one.is_told or not spec.over:
             found.append((spec, one))
     return found
 
@@ -180,8 +179,7 @@ def _comparable(
     Another value of an open choice says something where the stated one (`like`) agrees as far at
     these settings as at all of its own.
     """
-    nothing_found = finding.agreement in (Agreement.NOT_RUN, Agreement.UNTOLD)
-    if nothing_found or finding.settings == like[1].settings:
+    if not finding.is_told or finding.settings == like[1].settings:
         return finding
     again = _under(claim, pairs, variant, like[0], spec)
     if again.agreement is like[1].agreement:

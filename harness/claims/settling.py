@@ -104,12 +104,12 @@ def settle(found: Sequence[tuple[Specification, Finding]]) -> tuple[Verdict, str
     the others was not.
     """
     stated = found[0][1]
-    if stated.agreement in (Agreement.NOT_RUN, Agreement.UNTOLD):
+    if not stated.is_told:
         return Verdict.NOT_RUN, stated.note
     if missing := [spec for spec, one in found if one.agreement is Agreement.NOT_RUN]:
         named = ", ".join(sorted({short(spec.varied) for spec in missing}))
         return Verdict.NOT_RUN, f"{len(missing)} of {len(found)} settings, of {named}, were not run"
-    told = [pair for pair in found if pair[1].agreement is not Agreement.UNTOLD]
+    told = [pair for pair in found if pair[1].is_told]
     holds = [one.agreement is Agreement.AGREES for _, one in told]
     count = f"holds in {sum(holds)} of {len(told)} settings" if len(found) > 1 else ""
     if len(told) < len(found):

@@ -85,6 +85,11 @@ class Finding:
     basis: str = ""
     settings: int = 0
 
+    @property
+    def is_told(self) -> bool:
+        """Whether anything was found that can be held against the paper."""
+        return self.agreement not in (Agreement.UNTOLD, Agreement.NOT_RUN)
+
 
 def agrees(
     found: Estimate,

@@ -32,8 +32,8 @@ class Files:
         """
         if not path.is_file():
             return True
-        lines, text = self._lines.pop(path, {}), text_of(path)
-        self._lines[path] = lines
+        self._lines[path] = self._lines.pop(path, {})
+        text = text_of(path)
         if self._texts.get(path) == text:
             return False
         self._lines[path] = {}

@@ -85,11 +85,11 @@ def _received(rows: tuple[Floats, Floats, Floats, Floats], times: Floats) -> Flo
     events = events[order]
     slope = np.cumsum(np.concatenate([rate, -rate])[order])
     so_far = np.concatenate([[0.0], np.cumsum(slope[:-1] * np.diff(events))])
-    ends = np.sort(start_s[at_once])
-    sums = np.concatenate(
-        [[0.0], np.cumsum(service[at_once][np.argsort(start_s[at_once], kind="stable")])]
-    )
-    found: Floats = np.interp(times, events, so_far) + sums[np.searchsorted(ends, times, "right")]
+    ends, received = start_s[at_once], service[at_once]
+    in_turn = np.argsort(ends, kind="stable")
+    sums = np.concatenate([[0.0], np.cumsum(received[in_turn])])
+    ended = np.searchsorted(ends[in_turn], times, "right")
+    found: Floats = np.interp(times, events, so_far) + sums[ended]
     return found
 
 
