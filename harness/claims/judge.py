@@ -13,6 +13,7 @@ import pandas as pd
 
 from harness.claims import verdicts
 from harness.claims.checks import Check, is_range
+from harness.claims.findings import Agreement, Finding
 from harness.claims.measure import knows, measure, measure_table
 from harness.claims.narrowing import NoGainError, NotRunError, Table, narrowed
 from harness.claims.quantities import Measured
@@ -26,7 +27,6 @@ from harness.claims.settling import (
     specifications,
     worst,
 )
-from harness.claims.verdicts import Agreement, Finding
 from harness.runs.basis import cost_basis
 
 Summaries = Callable[[str], pd.DataFrame]

@@ -23,8 +23,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
+from harness.claims.findings import Agreement, Finding
 from harness.claims.quantities import Setting, short
-from harness.claims.verdicts import Agreement, Finding
 
 LEAST_SEEDS = 5
 

@@ -34,11 +34,11 @@ The verdict of a claim is drawn from the findings of all its specifications; see
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from math import isnan
 
 import numpy as np
 
+from harness.claims.findings import Agreement, Finding
 from harness.claims.quantities import Measured, Setting, short
 from harness.runs.stats import Estimate, Floats, mean_of
 
@@ -50,16 +50,6 @@ TOLERANCE = 0.15
 """Of the claimed effect: what repeated runs and another machine may well make of it."""
 
 
-class Agreement(StrEnum):
-    """How far one finding agrees with the paper, from best to worst."""
-
-    AGREES = "agrees"
-    DIRECTION = "direction only"
-    DIFFERS = "differs"
-    UNTOLD = "cannot be told"
-    NOT_RUN = "not run"
-
-
 @dataclass(frozen=True, slots=True)
 class Band:
     """What the paper prints, and the step of its last printed digit."""
@@ -67,28 +57,6 @@ class Band:
     low: float
     high: float
     step: float
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """How far figures agree, the figures as text, and what a reader must know beside them.
-
-    `figure` is the one that stands for them in a specification curve, `seeds` how many are behind
-    it, `basis` what its seconds rest on, `settings` at how many settings they are.
-    """
-
-    agreement: Agreement
-    ours: str
-    note: str = ""
-    figure: Estimate | None = None
-    seeds: int | None = None
-    basis: str = ""
-    settings: int = 0
-
-    @property
-    def is_told(self) -> bool:
-        """Whether anything was found that can be held against the paper."""
-        return self.agreement not in (Agreement.UNTOLD, Agreement.NOT_RUN)
 
 
 def agrees(

@@ -9,9 +9,9 @@ from typing import Any
 
 from harness.claims import checks, reading, settling, verdicts
 from harness.claims.command import verdict_file
+from harness.claims.findings import Agreement
 from harness.claims.quantities import short
 from harness.claims.settling import Verdict
-from harness.claims.verdicts import Agreement
 from harness.report.markdown import read_json, table
 
 Claim = Mapping[str, Any]

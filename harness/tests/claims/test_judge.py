@@ -5,9 +5,9 @@ from typing import Any
 import pandas as pd
 import pytest
 
+from harness.claims.findings import Agreement
 from harness.claims.judge import judge, verdict_of
 from harness.claims.reading import Claim
-from harness.claims.verdicts import Agreement
 from harness.tests.support.claims import (
     LIMIT,
     REQUESTS,

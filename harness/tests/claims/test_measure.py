@@ -6,9 +6,9 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from harness.claims.findings import Agreement
 from harness.claims.judge import judge
 from harness.claims.settling import Specification
-from harness.claims.verdicts import Agreement
 from harness.tests.support.claims import LIMIT, REQUESTS, check, even, falling, runs
 
 

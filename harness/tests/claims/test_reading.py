@@ -7,9 +7,9 @@ import pandas as pd
 import pytest
 import yaml
 
+from harness.claims.findings import Agreement
 from harness.claims.judge import judge
 from harness.claims.reading import claims_of, read_claims
-from harness.claims.verdicts import Agreement
 from harness.paths import ROOT
 from harness.tests.support.claims import claim, toy_check, words
 

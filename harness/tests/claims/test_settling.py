@@ -2,8 +2,8 @@
 
 import pytest
 
+from harness.claims.findings import Agreement, Finding
 from harness.claims.settling import Verdict, gated, settle, specifications, worst
-from harness.claims.verdicts import Agreement, Finding
 
 AGREES, DIRECTION = Agreement.AGREES, Agreement.DIRECTION
 DIFFERS, NOT_RUN = Agreement.DIFFERS, Agreement.NOT_RUN

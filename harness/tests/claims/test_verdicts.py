@@ -5,9 +5,9 @@ from functools import partial
 import numpy as np
 import pytest
 
+from harness.claims.findings import Agreement
 from harness.claims.quantities import Measured, Setting
 from harness.claims.verdicts import (
-    Agreement,
     Band,
     agrees,
     judge_bound,
