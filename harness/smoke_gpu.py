@@ -59,7 +59,7 @@ def rehearsal(folder: Path) -> Options:
         calibrate=(*short, *given),
         smoke=(*kept, "matrix.seed=[0]"),
         # Its seconds are nobody's measurement, on a machine that may do other things.
-        compare=("--repeats", "2", "--most-lag", "inf"),
+        compare=("--policies", "vllm", "--repeats", "2", "--most-lag", "inf"),
     )
 
 

@@ -20,7 +20,7 @@ from harness.costs.model_facts import model_facts
 from harness.costs.nvml import open_nvml
 from harness.costs.profiles import CALIBRATION
 from harness.engines.vllm.engine import Vllm
-from harness.engines.vllm.group import engine_name, has_gpus
+from harness.engines.vllm.processor import engine_name, has_gpus
 from harness.interface.entities import Cluster, GpuId, Group, GroupId, Service, ServiceId
 from harness.paths import PROFILES
 from harness.runs.provenance import machine
@@ -88,7 +88,7 @@ def _engine(kv_blocks: int | None) -> Vllm:
         seed=0,
         models={},
         load_format="dummy",
-        dtype="bfloat16",
+        dtype=None,
         max_num_seqs=256,
         max_num_batched_tokens=ARRIVALS[0][0],
         kv_blocks=kv_blocks,

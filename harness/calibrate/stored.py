@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from harness.calibrate.fit import TOKEN_KNOTS, features, fit, knots_of, phases
 from harness.calibrate.kept import Sample
-from harness.engines.vllm.group import engine_name
+from harness.engines.vllm.processor import engine_name
 
 Floats = NDArray[np.float64]
 Json = dict[str, Any]

@@ -10,13 +10,8 @@ from numpy.typing import NDArray
 
 from baselines.fcfs import Fcfs
 from harness.calibrate.kept import Kept, Sample
-from harness.engines.vllm.group import (
-    EngineSettings,
-    Submission,
-    VllmGroup,
-    has_gpus,
-    new_engine,
-)
+from harness.engines.vllm.group import EngineSettings, Submission, VllmGroup, new_engine
+from harness.engines.vllm.processor import has_gpus
 from harness.engines.vllm.ray import RayGroup, start_ray
 from harness.engines.vllm.step import Iteration
 from harness.interface.decisions import ContinuousBatching

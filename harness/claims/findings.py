@@ -11,8 +11,8 @@ class Agreement(StrEnum):
 
     AGREES = "agrees"
     DIRECTION = "direction only"
-    DIFFERS = "differs"
     UNTOLD = "cannot be told"
+    DIFFERS = "differs"
     NOT_RUN = "not run"
 
 

@@ -41,7 +41,7 @@ def judge(
 ) -> Finding:
     """Finding of one check under one specification, over the runs of its scenario or its table.
 
-    With `like` at the settings alone at which that one was run.
+    With `like` at the settings and seeds alone at which that one was run.
     """
     try:
         if check.table:
@@ -174,17 +174,19 @@ def _comparable(
     like: tuple[Specification, Finding],
     spec: Specification,
 ) -> Finding:
-    """The finding, unless it is the fewer settings it was run at that make it what it is.
+    """The finding, unless it is the fewer settings or seeds it was run at that make it what it is.
 
     Another value of an open choice says something where the stated one (`like`) agrees as far at
-    these settings as at all of its own.
+    these as at all of its own.
     """
-    if not finding.is_told or finding.settings == like[1].settings:
+    runs = (finding.settings, finding.seeds)
+    if not finding.is_told or runs == (like[1].settings, like[1].seeds):
         return finding
     again = _under(claim, pairs, variant, like[0], spec)
     if again.agreement is like[1].agreement:
         return finding
-    note = f"at fewer settings, where the stated value is {again.ours} ({again.agreement}), too"
+    stated = f"{again.ours} ({again.agreement})"
+    note = f"at fewer settings or seeds, where the stated value is {stated}, too"
     return replace(finding, agreement=Agreement.UNTOLD, note=note)
 
 

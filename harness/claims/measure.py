@@ -6,7 +6,7 @@ of its authors' program.
 
 import itertools
 import json
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -39,14 +39,11 @@ def measure(
     rows = table.rows_for(check, variant, narrowed.choices)
     settings = _settings(check, rows)
     sides = _sides(check, rows, spec)
+    others = [*itertools.chain(*(sides if like is None else _sides(check, rows, like)))]
     if narrowed.varied:
-        pairs = [*itertools.chain(*(sides if like is None else _sides(check, rows, like)))]
-        settings = [s for s in settings if all(_has(part, _seen_by(it, s)) for it, part in pairs)]
-    parts = [
-        _in(part, [_seen_by(plain, setting) for setting in settings])
-        for plain, part in (itertools.chain(*sides) if settings else ())
-    ]
-    seeds = _seeds(parts, every=not narrowed.varied)
+        settings = [s for s in settings if all(_has(part, _seen_by(it, s)) for it, part in others)]
+    parts, theirs = _at(settings, itertools.chain(*sides)), _at(settings, others)
+    seeds = _seeds([*parts, *theirs], every=not narrowed.varied)
     if not seeds:
         place = _place(spec.choices) if spec.varied else "the settings of the paper"
         raise NotRunError(f"no runs of {check.scenario} at {place}")
@@ -62,6 +59,13 @@ def measure(
 
 
 Side = list[tuple[Matcher, pd.DataFrame]]
+
+
+def _at(settings: Sequence[Setting], pairs: Iterable[tuple[Matcher, pd.DataFrame]]) -> list[Any]:
+    """The runs at any of the settings, of each matcher; none without a setting."""
+    if not settings:
+        return []
+    return [_in(part, [_seen_by(plain, one) for one in settings]) for plain, part in pairs]
 
 
 def _sides(check: Check, rows: pd.DataFrame, spec: Specification) -> list[Side]:

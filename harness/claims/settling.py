@@ -8,12 +8,12 @@ direction only     none agrees, and at the stated setting who wins is right beyo
 not reproduced     under no declared choice
 not testable here  needs data or hardware that is not to be had; the claim says which
 input              a number of the paper that is fed in
-not run            runs are missing: of the stated setting, of another value of what is open, or of
-                   such a value at enough settings to tell
+not run            runs are missing: of the stated setting, of another value of what is open, of
+                   such a value at enough settings to tell, or as many seeds as would tell
 
 Choices are changed one at a time, all else at the stated setting; a value that was run at fewer
-settings counts if the stated one agrees as far at these alone as at all of its own. Where the
-settings themselves are a choice, every other choice, one of settings too, is judged at each of
+settings or seeds counts if the stated one agrees as far at these alone as at all of its own. Where
+the settings themselves are a choice, every other choice, one of settings too, is judged at each of
 their values as well, as far as it was run and counts there. Figures over fewer than 5 seeds, or
 with requests unfinished, agree with nothing: they have the direction at most. A claim of several
 parts is as good as the worst of them.

@@ -4,13 +4,15 @@ A *finding* says how far the figures of one specification (one choice for everyt
 leaves open) agree with what it prints. Papers print rounded figures, so a printed figure stands for
 itself +- half of its last printed step. A figure of ours *agrees* with a printed one where its 95%
 interval touches the printed figure, or its estimate is off by at most `tolerance`, if not said 15%
-of the effect that is claimed (of the figure itself where nothing is compared); in either case it
-lies on the side of no change that the paper has it on. An effect that the paper has throughout must
-be beyond noise on average, the far end of a range that begins at no change must be as well.
-An average whose interval is wider than the claimed effect agrees with nothing. The rules:
+of the effect that is claimed (of the figure itself where nothing is compared; of the far end's
+where a range begins at no change); in either case it lies on the side of no change that the paper
+has it on. An effect that the paper has throughout must be beyond noise on average, the far end of a
+range that begins at no change must be as well. A figure that would agree with an interval wider
+than the claimed effect agrees with anything: it *cannot be told*, and more seeds would tell. A
+finding of several parts is as good as the worst of them. The rules:
 
-range   a quantity over settings, claimed to lie in [lo, hi]: every setting agrees with [lo, hi],
-        the smallest with lo and the largest with hi.
+range   a quantity over settings, claimed to lie in [lo, hi]: every setting and their average agree
+        with [lo, hi] and, where there are several, the smallest with lo and the largest with hi.
 figure  a quantity averaged over settings, claimed to be a figure: the average agrees with it.
 within  figures at stated settings, claimed to lie in [lo, hi]: each of them agrees.
 bound   the largest (or smallest) of all figures, or of averages over settings the one that is
@@ -34,6 +36,7 @@ The verdict of a claim is drawn from the findings of all its specifications; see
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from math import isnan
 
 import numpy as np
@@ -48,6 +51,7 @@ MATTERS = 0.02
 """An effect that is smaller than this share is none that a paper would print."""
 TOLERANCE = 0.15
 """Of the claimed effect: what repeated runs and another machine may well make of it."""
+NOISY = "too noisy to tell"
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,35 +63,44 @@ class Band:
     step: float
 
 
-def agrees(
+def agreement_of(
     found: Estimate,
     band: Band,
     *,
     alike: float = np.nan,
     tolerance: float = TOLERANCE,
     whole: Band | None = None,
-) -> bool:
-    """Whether a figure agrees with a printed figure or range; see the module.
+) -> Agreement:
+    """Whether a figure agrees with a printed figure or range, differs or tells nothing.
 
-    `alike` is the value that means no change, NaN where nothing is compared. Of the end of a range
-    it is on another side where it is on another side of the `whole`.
+    `alike` is the value that means no change, NaN where nothing is compared. A band that is the end
+    of a range has that as its `whole`: what is on its other side is on the other side of all of it,
+    and an end that is itself no change has the effect of the far end.
     """
     half = band.step / 2 + 1e-9
     low, high = band.low - half, band.high + half
     end = band.low if found.value < band.low else band.high
-    effect = abs(end) if isnan(alike) else abs(end - alike)
+    claimed = whole or band
+    effect = _effect(Band(end, end, band.step), alike) or _effect(claimed, alike)
     off = max(band.low - found.value, found.value - band.high, 0.0)
-    near = found.meets(low, high) or off <= tolerance * effect
-    return near and not _is_opposite(found, whole or band, alike)
+    if not (found.meets(low, high) or off <= tolerance * effect):
+        return Agreement.DIFFERS
+    if not _tells(found, claimed, alike, tolerance=tolerance):
+        return Agreement.UNTOLD
+    return Agreement.DIFFERS if _is_opposite(found, claimed, alike) else Agreement.AGREES
+
+
+def _effect(band: Band, alike: float) -> float:
+    """How far from no change the far end is, or from 0 where nothing is compared."""
+    return max(abs(end if isnan(alike) else end - alike) for end in (band.low, band.high))
 
 
 def _tells(found: Estimate, band: Band, alike: float, *, tolerance: float = TOLERANCE) -> bool:
-    """Whether an average says something: its interval is no wider than the claimed effect.
+    """Whether a figure says something: its interval is no wider than the claimed effect.
 
     A wide one touches every figure. Where nothing is tolerated it is no wider than the last digit.
     """
-    effect = max(abs(end if isnan(alike) else end - alike) for end in (band.low, band.high))
-    effect = effect if tolerance else 0.0
+    effect = _effect(band, alike) if tolerance else 0.0
     bottom, top = found.ends
     return top - bottom <= max(band.step, effect) + 1e-9
 
@@ -113,26 +126,20 @@ def _is_beyond_noise(found: Estimate, end: float, alike: float) -> bool:
 
 def judge_range(measured: Measured, band: Band, *, tolerance: float = TOLERANCE) -> Finding:
     """Rule `range`."""
-    estimates, alike = measured.per_setting(), measured.alike
+    estimates, alike, mean = measured.per_setting(), measured.alike, measured.mean()
+    agree = partial(agreement_of, alike=alike, tolerance=tolerance, whole=band)
     low, high, text = _span(estimates)
-    ends = (
-        (low, Band(band.low, band.low, band.step)),
-        (high, Band(band.high, band.high, band.step)),
-    )
-    holds = all(
-        agrees(found, end, alike=alike, tolerance=tolerance, whole=band) for found, end in ends
-    )
-    holds &= all(agrees(found, band, alike=alike, tolerance=tolerance) for found in estimates)
-    mean = measured.mean()
+    parts = [agree(found, band) for found in (mean, *estimates)]
+    if len(estimates) > 1:
+        parts.append(agree(low, Band(band.low, band.low, band.step)))
+        parts.append(agree(high, Band(band.high, band.high, band.step)))
     # Of a range that begins at no change it is the far end that must be told from it.
     far, end = (high, band.high) if side_of(band, alike) > 0 else (low, band.low)
-    holds &= _is_beyond_noise(far, end, alike)
+    is_sure = _is_beyond_noise(far, end, alike)
     if not band.low <= alike <= band.high:
-        holds &= _is_beyond_noise(mean, band.low, alike)
+        is_sure &= _is_beyond_noise(mean, band.low, alike)
     note = f"mean over settings {mean.text()}" if len(estimates) > 1 else ""
-    if not _tells(mean, band, alike, tolerance=tolerance):
-        holds, note = False, _with_doubt(note, mean, band)
-    return _found(measured, band, holds, text, note)
+    return _found(measured, band, parts, is_sure=is_sure, text=text, note=note)
 
 
 def judge_figure(measured: Measured, band: Band, *, tolerance: float = TOLERANCE) -> Finding:
@@ -140,31 +147,18 @@ def judge_figure(measured: Measured, band: Band, *, tolerance: float = TOLERANCE
     mean = measured.mean()
     _, _, text = _span(measured.per_setting())
     note = f"over settings {text}" if len(measured.settings) > 1 else ""
-    holds = agrees(mean, band, alike=measured.alike, tolerance=tolerance)
+    part = agreement_of(mean, band, alike=measured.alike, tolerance=tolerance)
     far = band.high if side_of(band, measured.alike) > 0 else band.low
-    holds &= _is_beyond_noise(mean, far, measured.alike)
-    if not _tells(mean, band, measured.alike, tolerance=tolerance):
-        holds, note = False, _with_doubt(note, mean, band)
-    return _found(measured, band, holds, mean.text(), note)
-
-
-def _with_doubt(note: str, mean: Estimate, band: Band) -> str:
-    """The note, and that nothing can be told where an interval holds the paper's figure and more.
-
-    One that is clear of it tells that they differ.
-    """
-    doubt = "too noisy to tell" if mean.meets(band.low, band.high) else ""
-    return "; ".join(filter(None, (note, doubt)))
+    is_sure = _is_beyond_noise(mean, far, measured.alike)
+    return _found(measured, band, [part], is_sure=is_sure, text=mean.text(), note=note)
 
 
 def judge_within(measured: Measured, band: Band, *, tolerance: float = TOLERANCE) -> Finding:
     """Rule `within`."""
     estimates = measured.per_setting()
     _, _, text = _span(estimates)
-    holds = all(
-        agrees(found, band, alike=measured.alike, tolerance=tolerance) for found in estimates
-    )
-    return _found(measured, band, holds, text, "")
+    agree = partial(agreement_of, band=band, alike=measured.alike, tolerance=tolerance)
+    return _found(measured, band, [agree(found) for found in estimates], text=text, note="")
 
 
 def judge_bound(
@@ -194,7 +188,7 @@ def judge_bound(
     elif is_told and (kept or (found.meets(low, high) and not _is_opposite(found, bound, alike))):
         agreement = Agreement.AGREES
     elif not is_told and found.meets(low, high):
-        note += "; too noisy to tell"
+        agreement, note = Agreement.UNTOLD, f"{note}; {NOISY}"
     there = [one for one, where, _ in entries if all(where[key] == at[key] for key in at)]
     if agreement is Agreement.AGREES and not any(one.meets(*found.ends) for one in there):
         agreement = Agreement.DIRECTION
@@ -260,8 +254,21 @@ def _stands_out(mean: Estimate, side: int, alike: float) -> bool:
     return side * (near - alike) > 0 and side * (mean.value - alike) > MATTERS
 
 
-def _found(measured: Measured, band: Band, holds: bool, text: str, note: str) -> Finding:
-    agreement = Agreement.AGREES if holds else _direction(measured, band)
+def _found(
+    measured: Measured,
+    band: Band,
+    parts: Sequence[Agreement],
+    *,
+    text: str,
+    note: str,
+    is_sure: bool = True,
+) -> Finding:
+    """As good as the worst part; with `is_sure` off it has the direction at most."""
+    agreement = max(parts, key=list(Agreement).index)
+    if agreement is Agreement.UNTOLD:
+        note = "; ".join(filter(None, (note, NOISY)))
+    elif agreement is Agreement.DIFFERS or not is_sure:
+        agreement = _direction(measured, band)
     return Finding(agreement, text, note, measured.mean(), measured.seeds)
 
 

@@ -26,7 +26,7 @@ from harness.costs.model import PARTS, ProfileCosts
 from harness.engines.recorder import Recorder
 from harness.engines.simulator.loop import Simulator
 from harness.engines.vllm.engine import Vllm
-from harness.engines.vllm.group import engine_name, has_gpus
+from harness.engines.vllm.processor import engine_name, has_gpus
 from harness.fidelity.agreement import (
     AIMS,
     bias_text,

@@ -8,8 +8,8 @@ from harness import inputs
 from harness.engines.engine import Slots, refuse_unmet_needs
 from harness.engines.recorder import Recorder
 from harness.engines.simulator.fast.warm_up import warm_up
-from harness.engines.vllm.group import engine_name, has_gpus
 from harness.engines.vllm.options import VllmOptions, model_files
+from harness.engines.vllm.processor import engine_name, has_gpus
 from harness.engines.vllm.run import Run
 from harness.interface.entities import ServiceId
 from harness.interface.policies import Capability, System
@@ -28,7 +28,7 @@ class Vllm(VllmOptions):
     @property
     def about(self) -> str:
         """Its seconds are measured."""
-        return f"measured on {engine_name()}"
+        return f"measured on {engine_name(self.dtype)}"
 
     @property
     def runs_alone(self) -> bool:

@@ -1,7 +1,6 @@
 """One group on real vLLM: an engine in this process that is stepped by whoever owns it."""
 
 import gc
-import os
 import sys
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -11,33 +10,31 @@ from functools import cache
 from typing import Any
 from weakref import WeakSet
 
-# Read by vLLM when it is imported: one process, no hub, no statistics sent, errors only.
-os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
-os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
-os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
-
 from harness.engines.vllm.carried import extra_args_of
+from harness.engines.vllm.processor import native_dtype
 from harness.engines.vllm.step import Iteration
 from harness.interface.entities import Group, LengthPrediction, Request, RequestId, Service
 from harness.interface.events import Event
 from harness.interface.policies import SchedulingPolicy
 
-from vllm import SamplingParams, __version__ as vllm_version  # isort: skip
+from vllm import SamplingParams  # isort: skip
 from transformers import AutoConfig, AutoTokenizer  # isort: skip
 from vllm.engine.arg_utils import EngineArgs  # isort: skip
 from vllm.sampling_params import RequestOutputKind  # isort: skip
 from vllm.v1.engine.llm_engine import LLMEngine  # isort: skip
 from vllm.v1.executor import Executor  # isort: skip
-from vllm.platforms import current_platform  # isort: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineSettings:
-    """How a vLLM engine is built. `model` is a folder or a name; None leaves a number to vLLM."""
+    """How a vLLM engine is built. `model` is a folder or a name; None leaves a choice open.
+
+    As `dtype` it is what this machine computes fastest, else vLLM's own.
+    """
 
     model: str
     load_format: str
-    dtype: str
+    dtype: str | None
     max_context_tokens: int
     max_num_seqs: int
     max_num_batched_tokens: int
@@ -112,7 +109,7 @@ def new_engine(settings: EngineSettings) -> Any:
         max_model_len=settings.max_context_tokens,
         max_num_seqs=settings.max_num_seqs,
         max_num_batched_tokens=settings.max_num_batched_tokens,
-        dtype=settings.dtype,
+        dtype=settings.dtype or native_dtype(),
         enable_prefix_caching=settings.prefix_caching,
         async_scheduling=False,
         tensor_parallel_size=settings.tensor_parallel,
@@ -128,11 +125,6 @@ def new_engine(settings: EngineSettings) -> Any:
         )
     _alive.add(engine)
     return engine
-
-
-def engine_name() -> str:
-    """Version of vLLM and what it computes on."""
-    return f"vLLM {vllm_version}, {current_platform.get_device_name() or 'CPU'}"
 
 
 @cache
@@ -158,11 +150,6 @@ def tokens_of(text: str, model: str) -> list[int]:
 def text_of(tokens: Sequence[int], model: str) -> str:
     """What tokens say, by a model's tokenizer. ValueError where the model has none."""
     return str(_tokenizer(model).decode(list(tokens)))
-
-
-def has_gpus() -> bool:
-    """Whether vLLM computes on GPUs here."""
-    return not current_platform.is_cpu()
 
 
 def scheduler_of(engine: Any) -> Any:

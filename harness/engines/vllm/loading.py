@@ -3,9 +3,10 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from harness.engines.vllm.group import VllmGroup, has_gpus, new_engine
+from harness.engines.vllm.group import VllmGroup, new_engine
 from harness.engines.vllm.groups import Served
 from harness.engines.vllm.options import VllmOptions
+from harness.engines.vllm.processor import has_gpus
 from harness.engines.vllm.ray import RayGroup
 from harness.interface.entities import Group, Service, ServiceId
 from harness.interface.policies import SchedulingPolicy

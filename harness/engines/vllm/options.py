@@ -21,12 +21,13 @@ class VllmOptions:
 
     `models` says for each service which model stands for it: a folder, a config in one, or
     NAME@REVISION of a hub; services it does not list are asked for under their own name. With
-    `load_format` dummy the weights are random. `kv_blocks` and `block_tokens` are vLLM's own choice
-    where they are None. With `keep_loaded` the next run in this process finds its models loaded;
-    with `keep_answers` the tokens of the last run's answers are in `answers`. With `ray` every
-    group is an actor in a placement group of its own, and groups may come and go; if its process
-    dies, `on_loss` says what becomes of its requests: fail (the run ends), lost (they count as
-    unfinished) or redo (the process is started again).
+    `load_format` dummy the weights are random. None leaves `kv_blocks` and `block_tokens` to vLLM;
+    as `dtype` it is bfloat16, or float32 on a CPU that has no instructions for it. With
+    `keep_loaded` the next run in this process finds its models loaded; with `keep_answers` the
+    tokens of the last run's answers are in `answers`. With `ray` every group is an actor in a
+    placement group of its own, and groups may come and go; if its process dies, `on_loss` says what
+    becomes of its requests: fail (the run ends), lost (they count as unfinished) or redo (the
+    process is started again).
 
     Prompts are random tokens of the workload's lengths, or the `texts` of a file, one a line, in
     turn, cut to those lengths by the model's own tokenizer. A run ends at `horizon_s`, if that is
@@ -39,7 +40,7 @@ class VllmOptions:
     seed: int
     models: Mapping[str, str]
     load_format: str
-    dtype: str
+    dtype: str | None
     max_num_seqs: int
     max_num_batched_tokens: int
     kv_blocks: int | None

@@ -17,12 +17,13 @@ from harness.engines.ask import ask_deployment
 from harness.engines.lifecycle import Lifecycle
 from harness.engines.recorder import Recorder
 from harness.engines.vllm.client import Client
-from harness.engines.vllm.group import Report, Submission, has_gpus
+from harness.engines.vllm.group import Report, Submission
 from harness.engines.vllm.groups import Groups, Served
 from harness.engines.vllm.loading import Loader
 from harness.engines.vllm.measured import Measured
 from harness.engines.vllm.options import VllmOptions
 from harness.engines.vllm.predictions import Predictions
+from harness.engines.vllm.processor import has_gpus
 from harness.engines.vllm.progress import Progress
 from harness.engines.vllm.prompts import Prompts
 from harness.engines.vllm.ray import GroupLost, RayGroup, start_ray

@@ -157,8 +157,26 @@ def test_a_value_at_fewer_settings_counts_where_the_stated_one_is_the_same_at_th
     other = row["specifications"][1]
     assert other["agreement"] == "cannot be told"
     assert other["note"].startswith(
-        "at fewer settings, where the stated value is 1.10 [1.10, 1.10]"
+        "at fewer settings or seeds, where the stated value is 1.10 [1.10, 1.10]"
     )
+
+
+def test_a_value_at_fewer_seeds_counts_where_the_stated_one_is_the_same_at_them() -> None:
+    """The first five seeds give 1.9 whatever the slots, all ten 2.4."""
+
+    def seconds(name: str, count: int, limit: int, seed: int) -> float:
+        return 10.0 * ((1.9 if seed < 5 else 3.0) if name == "old" else 1.0)
+
+    one = opened(512, 256, check=toy_check(rule="figure", paper=2.4))
+    stated = ("", 512, runs(seconds, seeds=10))
+    row = verdict(one, varied(stated, (SLOTS, 256, runs(seconds))))
+    assert row["verdict"] == "not run"
+    assert row["specifications"][1]["note"].startswith(
+        "at fewer settings or seeds, where the stated value is 1.90 [1.90, 1.90] (direction only)"
+    )
+    far = ("", 512, runs(even(lambda *_: 1.9), seeds=10))
+    row = verdict(one, varied(far, (SLOTS, 256, runs(even(lambda *_: 2.4)))))
+    assert row["verdict"] == "depends"
 
 
 def test_a_value_that_was_not_run_is_no_verdict() -> None:

@@ -51,27 +51,33 @@ POLICIES = sorted((Path(__file__).parents[3] / "scenarios" / "policy").glob("*.y
 WHOLE = [path for path in POLICIES if "StaticBatching" in path.read_text(encoding="utf-8")]
 """Those that batch whole requests, which vLLM does not."""
 MAX_NUM_SEQS, TOKENS = 24, 640
-REQUESTS = 1000
+REQUESTS, FEW = 300, 80
 
 
 def policies() -> Iterator[Any]:
-    """Every policy of the tree in a small engine, and some that use what the others do not."""
+    """Every policy of the tree in a small engine, and some that use what the others do not.
+
+    Each with how many requests it is given.
+    """
     for path in POLICIES:
         if path not in WHOLE:
-            yield pytest.param(lambda path=path: _small(path), id=path.stem)
+            yield pytest.param(lambda path=path: _small(path), REQUESTS, id=path.stem)
     by_prompt = PriorityOrder(
         lambda table: -table.prompt_tokens.astype(np.float64), rule(chunked_prefill=True)
     )
-    yield pytest.param(lambda: Ordered(by_prompt), id="longest prompt first")
+    yield pytest.param(lambda: Ordered(by_prompt), REQUESTS, id="longest prompt first")
     chunks = rule(chunked_prefill=True, max_num_seqs=MAX_NUM_SEQS // 2, tokens=TOKENS // 4)
+    every_token = moving_every_token(chunks)
     for name, policy in (
-        moving(chunks) | moving_every_token(chunks) | allocating(chunks, 4 * MAX_NUM_SEQS)
+        moving(chunks) | every_token | allocating(chunks, 4 * MAX_NUM_SEQS)
     ).items():
-        yield pytest.param(lambda policy=policy: deepcopy(policy), id=name)
-    yield pytest.param(lambda: Paused(), id="pauses")
-    yield pytest.param(lambda: Reserving(), id="reserves")
-    yield pytest.param(lambda: Srpt(), id="preempts")
-    yield pytest.param(lambda: LeastServed(), id="counts events")
+        # Who pauses somebody after every token takes an iteration for each.
+        count = FEW if name in every_token else REQUESTS
+        yield pytest.param(lambda policy=policy: deepcopy(policy), count, id=name)
+    yield pytest.param(lambda: Paused(), REQUESTS, id="pauses")
+    yield pytest.param(lambda: Reserving(), REQUESTS, id="reserves")
+    yield pytest.param(lambda: Srpt(), REQUESTS, id="preempts")
+    yield pytest.param(lambda: LeastServed(), REQUESTS, id="counts events")
 
 
 def _small(path: Path) -> SchedulingPolicy:
@@ -84,7 +90,7 @@ def _small(path: Path) -> SchedulingPolicy:
     return policy
 
 
-def _load(seed: int, *, timed: bool, count: int = REQUESTS // 2, services: int = 1) -> Workload:
+def _load(seed: int, *, timed: bool, count: int = REQUESTS, services: int = 1) -> Workload:
     """Tenants, deadlines, and contexts that fit the smallest KV here."""
     rng = np.random.default_rng(seed)
     prompts, outputs = rng.integers(1, 200, count), rng.integers(1, 60, count)
@@ -118,14 +124,14 @@ def _serve(engine: Engine, load: Workload, policy: SchedulingPolicy) -> tuple[li
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("policy", list(policies()))
+@pytest.mark.parametrize(("policy", "count"), list(policies()))
 @pytest.mark.parametrize("timed", [False, True])
 def test_simulator_and_vllm_run_the_same_batches(
-    policy: Callable[[], SchedulingPolicy], timed: bool
+    policy: Callable[[], SchedulingPolicy], count: int, timed: bool
 ) -> None:
     """Two services, each with KV for about eight requests: it binds all the time."""
     simulator, dry = _engines(blocks=90)
-    load = _load(7, timed=timed, services=2)
+    load = _load(7, timed=timed, services=2, count=count)
     ours, frame = _serve(simulator, load, policy())
     theirs, counted = _serve(dry, load, policy())
     assert_same(ours, theirs)
@@ -157,7 +163,7 @@ def test_the_baseline_is_stock_vllm(blocks: int, timed: bool) -> None:
 
 @pytest.mark.slow
 @given(seed=st.integers(0, 10**6))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 def test_the_rule_is_stock_vllm_whatever_its_numbers(seed: int) -> None:
     """The simulator itself against stock vLLM: blocks, slots, budgets and lengths at random."""
     rng = np.random.default_rng(seed)

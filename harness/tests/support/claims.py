@@ -3,9 +3,11 @@
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from harness.claims.checks import Check
+from harness.claims.quantities import Measured
 from harness.claims.reading import Claim, claims_of
 
 REQUESTS, LIMIT = "config.workload.requests", "config.workload.max_output_tokens"
@@ -98,3 +100,15 @@ def toy_check(**changes: Any) -> dict[str, Any]:
         "step": 0.1,
     }
     return usual | changes
+
+
+def measured(baseline: list[list[float]], *, quantity: str = "speedup") -> Measured:
+    """A system that takes 1 s everywhere; `baseline` [seeds][settings] in s."""
+    seconds = np.array(baseline)
+    return Measured(
+        label="",
+        quantity=quantity,
+        settings=[{"rate": place} for place in range(seconds.shape[1])],
+        system=np.ones_like(seconds),
+        baseline=seconds,
+    )
