@@ -15,7 +15,7 @@ from harness.runs.record import config_of, summary_of
 
 ENSEMBLED_S = 750.0  # section 5.4: about when every plan of figure 13 has ended the ensembling
 ENSEMBLED_STEP_S = 10.0  # of its last digit that says anything
-PRINTED_EXTRA: Mapping[str, Mapping[str, tuple[float, float, float]]] = {
+PRINTED_EXTRA: dict[str, Mapping[str, tuple[float, float, float]]] = {
     "ensembling": {
         "samullm": (22.0, 69.0, 0.105),
         "max_heuristic": (18.0, 41.0, 1.0),
@@ -31,6 +31,7 @@ PRINTED_EXTRA: Mapping[str, Mapping[str, tuple[float, float, float]]] = {
         "min_heuristic": (205.0, 205.0, 0.095),
     },
 }
+PRINTED_EXTRA |= {"ablation": PRINTED_EXTRA["mixed"]}  # the same application, section 5.5
 """Sections 5.1 to 5.4: seconds of planning, the least (the most where it alone is) and the most,
 and the largest share of the end-to-end running time, 1 where none is printed."""
 
@@ -137,42 +138,39 @@ def summarised_share(folder: Path) -> float:
     "All the models in the LLM ensembling finish" by then, "but Ours additionally completes more":
     who has not done the ensembling has completed nothing besides.
     """
-    summary, _ = _besides(folder)
-    return float((summary["finished_s"] <= ENSEMBLED_S).mean())
+    return float((_besides(folder)["finished_s"] <= ENSEMBLED_S).mean())
 
 
 def summarised_tokens_share(folder: Path) -> float:
     """Figure 13: the same of the tokens that its answers have."""
-    summary, _ = _besides(folder)
+    summary = _besides(folder)
     tokens = summary["output_tokens"]
     return float(tokens[summary["finished_s"] <= ENSEMBLED_S].sum() / tokens.sum())
 
 
 def summaries_share(folder: Path) -> float:
     """Figure 13: the same of the answers of the model that summarises."""
-    summary, _ = _besides(folder)
+    summary = _besides(folder)
     summaries = summary[summary["service"].astype(str) != EVALUATOR]
     return float((summaries["finished_s"] <= ENSEMBLED_S).mean())
 
 
+def _besides(folder: Path) -> pd.DataFrame:
+    """Requests of the chain summary; none is answered where the ensembling is not done by 750 s."""
+    summary, _ = _applications(folder)
+    return summary if ensembling_is_done(folder) else summary.assign(finished_s=np.inf)
+
+
 def summarised_by_own_share(folder: Path) -> float:
-    """Figure 13: share of the chain summary's answers given when its plan's ensembling is done."""
-    summary, ensembled_s = _besides(folder)
-    return float((summary["finished_s"] <= ensembled_s).mean())
-
-
-def _besides(folder: Path) -> tuple[pd.DataFrame, float]:
-    """Requests of the chain summary, and when the ensembling is done; if late, none is answered."""
+    """Figure 13: the same when its plan's own ensembling is done, whenever that is."""
     summary, ensemble = _applications(folder)
-    ensembled_s = float(ensemble["finished_s"].max())
-    is_late = ensembled_s >= ENSEMBLED_S + ENSEMBLED_STEP_S / 2
-    return (summary.assign(finished_s=np.inf) if is_late else summary), ensembled_s
+    return float((summary["finished_s"] <= ensemble["finished_s"].max()).mean())
 
 
-def ensembling_done_s(folder: Path) -> float:
-    """Figure 13: when the last answer of the ensembling is there."""
+def ensembling_is_done(folder: Path) -> float:
+    """Figure 13: 1 where the last answer of the ensembling is there "in about the first 750s"."""
     _, ensemble = _applications(folder)
-    return float(ensemble["finished_s"].max())
+    return float(ensemble["finished_s"].max() < ENSEMBLED_S + ENSEMBLED_STEP_S / 2)
 
 
 def _applications(folder: Path) -> tuple[pd.DataFrame, pd.DataFrame]:
@@ -193,6 +191,19 @@ def summariser_gpus_at_end(folder: Path) -> float:
     last = str(busy.sort_values("end_s", kind="stable")["group"].iloc[-1])
     begun_s = loads["start_s"][loads["group"] == last].max()
     return float(loads["gpu"][loads["start_s"] == begun_s].nunique())
+
+
+def summariser_gpus_kept(folder: Path) -> float:
+    """Figure 15b: fewest GPUs that the summary model has from its first to its last iteration.
+
+    Those of the groups that were loaded last, at any time at which it computes.
+    """
+    service = f"{SUMMARISER}~summary"
+    busy, loads = _gpu(folder, "busy"), _gpu(folder, "loading")
+    busy, loads = busy[busy["service"] == service], loads[loads["service"] == service]
+    begun_s = np.sort(loads["start_s"].unique())
+    last_s = begun_s[begun_s <= busy["start_s"].max()]
+    return float(min(loads["gpu"][loads["start_s"] == at_s].nunique() for at_s in last_s))
 
 
 def summariser_loads_after_s(folder: Path) -> float:

@@ -18,12 +18,13 @@ def test_what_figures_show_of_a_run_by_hand(
     assert samullm.services_at_once(run) == 2
     assert samullm.plan_loads(run) == 3
     assert samullm.summariser_gpus_at_end(run) == 2
+    assert samullm.summariser_gpus_kept(run) == 1
     assert samullm.summarised_share(run) == 1.0
     monkeypatch.setattr(samullm, "ENSEMBLED_S", 4.0)
     assert samullm.summarised_share(run) == 1 / 3
     assert samullm.summarised_tokens_share(run) == 10 / 40
     assert samullm.summaries_share(run) == 1 / 3
-    assert samullm.ensembling_done_s(run) == 4.0
+    assert samullm.ensembling_is_done(run) == 1.0
     assert samullm.computing_s(run) == pytest.approx(8)
     requests = pd.read_parquet(run / "requests.parquet")
     requests.assign(service="vicuna-13b-v1.5").to_parquet(run / "requests.parquet")
@@ -121,11 +122,10 @@ def test_what_is_completed_besides_the_ensembling_by_hand(tmp_path: Path) -> Non
     assert samullm.summarised_by_own_share(tmp_path) == 0.25
     requests.loc[4, "finished_s"] = 756.0
     requests.to_parquet(tmp_path / "requests.parquet")
-    for share in (
-        *("summarised_share", "summarised_tokens_share", "summaries_share"),
-        "summarised_by_own_share",
-    ):
+    assert samullm.ensembling_is_done(tmp_path) == 0.0
+    for share in ("summarised_share", "summarised_tokens_share", "summaries_share"):
         assert getattr(samullm, share)(tmp_path) == 0.0
+    assert samullm.summarised_by_own_share(tmp_path) == 0.5
 
 
 def test_when_the_summary_model_loads_first_by_hand(tmp_path: Path) -> None:
