@@ -87,6 +87,18 @@ def _outcomes(claim: Claim, choice: Claim) -> str:
     return "; ".join(texts)
 
 
+def basis_part(root: Path, paper: str) -> str:
+    """What the seconds of claims rest on: profiles, their errors, and what was not measured."""
+    claims: dict[str, list[str]] = {}
+    for claim in _verdicts(root, paper):
+        if claim["basis"]:
+            claims.setdefault(claim["basis"], []).append(
+                f"`{claim['id'].removeprefix(paper + '.')}`"
+            )
+    rows = [(", ".join(named), basis) for basis, named in claims.items()]
+    return table(("claims", "seconds of the stated setting"), rows)
+
+
 RULES: tuple[tuple[str, ModuleType], ...] = (
     ("Verdicts", settling),
     ("Findings", verdicts),

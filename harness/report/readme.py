@@ -13,6 +13,7 @@ from pathlib import Path
 
 from harness.paths import ROOT
 from harness.report.claims import (
+    basis_part,
     claims_part,
     counts_part,
     open_part,
@@ -36,6 +37,7 @@ MARK = re.compile(r"<!-- generated: ([\w -]+) -->\n(.*?)<!-- end: \1 -->", re.DO
 PARTS: Mapping[str, Callable[..., str]] = {
     "counts": counts_part,
     "claims": claims_part,
+    "basis": basis_part,
     "open": open_part,
     "rules": rules_part,
     "costs": costs_part,

@@ -40,6 +40,17 @@ def test_what_is_open_is_listed_with_what_it_decides(tmp_path: Path) -> None:
     assert "](../figures/p_specifications.png)" in report.PARTS["open"](tmp_path, "p")
 
 
+def test_claims_stand_beside_what_their_seconds_rest_on(tmp_path: Path) -> None:
+    """Those of one basis together; what rests on no seconds is not there."""
+    folder = tmp_path / "results" / "claims"
+    folder.mkdir(parents=True)
+    bases = {"p.one": "gpu (fit error 5%)", "p.two": "", "p.three": "gpu (fit error 5%)"}
+    claims = [{"id": name, "basis": basis} for name, basis in bases.items()]
+    (folder / "p_verdicts.json").write_text(json.dumps(claims))
+    made = report.PARTS["basis"](tmp_path, "p").splitlines()
+    assert made[2:] == ["| `one`, `three` | gpu (fit error 5%) |"]
+
+
 def test_verdicts_are_counted_by_paper(tmp_path: Path) -> None:
     write_verdicts(tmp_path)
     head, _, row = report.PARTS["counts"](tmp_path).splitlines()
