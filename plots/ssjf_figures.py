@@ -159,7 +159,7 @@ FIGURES: Mapping[str, tuple[Panel, ...]] = {
     "fig4": _modes("ssjf_rates", (LOAD, RATE), (JCT, JCT)),
     "fig5": _modes("ssjf_bursts", (BURSTINESS_AT_LOAD, BURSTINESS), (JCT, JCT), 0.7),
     "fig6": _modes("ssjf_rates", (LOAD, RATE), (ANSWERED, QUARTER)),
-    "fig7": _modes("ssjf_bursts", (BURSTINESS_AT_LOAD, BURSTINESS), (ANSWERED, QUARTER), 0.7),
+    "fig7": _modes("ssjf_bursts", (BURSTINESS_AT_LOAD, BURSTINESS), (ANSWERED, QUARTER), 4.0),
     "fig8": _batches((JCT, JCT)) + _batches((ANSWERED, QUARTER)),
     "fig9": _rounds(JCT) + _rounds(ANSWERED),
     "aging": _aging(),

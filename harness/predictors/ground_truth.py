@@ -18,6 +18,10 @@ class GroundTruth(Protocol):
         """True output lengths in tokens."""
 
     @property
+    def max_output_tokens(self) -> NDArray[np.int64]:
+        """The most that each may answer, in tokens."""
+
+    @property
     def texts(self) -> tuple[str, ...]:
         """The prompts where they are known, else empty."""
 

@@ -25,7 +25,8 @@ class Noisy:
 
     A share of the requests is predicted at random, as long as some other request; the others are
     off by a lognormal factor. Both are chosen so that the share of predictions in the right class
-    is `accuracy` and Spearman's correlation with the truth `rank_correlation`.
+    is `accuracy` and Spearman's correlation with the truth `rank_correlation`. No prediction is
+    above the most that any request may answer: a model fitted to such answers says no more.
     """
 
     def __init__(
@@ -49,28 +50,34 @@ class Noisy:
     def of(self, workload: GroundTruth, seed: int) -> LengthPredictor:
         """Same workload and seed, same predictions. ValueError where no noise meets both."""
         truth, bounds = workload.output_tokens.tobytes(), tuple(self._bounds.tolist())
-        known = _predicted(truth, bounds, seed, self._accuracy, self._correlation)
+        limit = int(workload.max_output_tokens.max(initial=1))
+        known = _predicted(truth, limit, bounds, seed, self._accuracy, self._correlation)
         return _Known(known, self._latency_s)
 
 
 @lru_cache(maxsize=8)
 def _predicted(
-    truth: bytes, bounds: tuple[int, ...], seed: int, accuracy: float, correlation: float
+    truth: bytes,
+    limit: int,
+    bounds: tuple[int, ...],
+    seed: int,
+    accuracy: float,
+    correlation: float,
 ) -> Ints:
     """Lengths that differ from the true ones, int64, as far as asked; not to be written to.
 
     Cells of a sweep differ in much that these do not depend on.
     """
     rng = np.random.default_rng([seed, 9])
-    noise = _Noise(np.frombuffer(truth, np.int64), np.asarray(bounds), rng)
+    noise = _Noise(np.frombuffer(truth, np.int64), limit, np.asarray(bounds), rng)
     return noise.predictions(accuracy, correlation)
 
 
 class _Noise:
     """Predictions of one draw of random numbers, for any share at random and any sigma."""
 
-    def __init__(self, truth: Ints, bounds: Ints, rng: np.random.Generator) -> None:
-        self._truth, self._bounds = truth, bounds
+    def __init__(self, truth: Ints, limit: int, bounds: Ints, rng: np.random.Generator) -> None:
+        self._truth, self._limit, self._bounds = truth, limit, bounds
         self._normal, self._uniform = rng.standard_normal(len(truth)), rng.random(len(truth))
         self._other = rng.permutation(truth)
 
@@ -98,7 +105,7 @@ class _Noise:
 
     def drawn(self, share: float, sigma: float) -> Ints:
         """Predicted lengths."""
-        noisy = np.rint(self._truth * np.exp(sigma * self._normal)).clip(1, None)
+        noisy = np.rint(self._truth * np.exp(sigma * self._normal)).clip(1, self._limit)
         return np.where(self._uniform < share, self._other, noisy).astype(np.int64)
 
     def right(self, share: float, sigma: float) -> float:

@@ -97,7 +97,7 @@ class RunConfig:
     matrix: dict[str, Any] = field(default_factory=dict)
     """Axis -> values; an axis is a config group or a dotted key. Cells are the product."""
     skip: list[Any] = field(default_factory=list)
-    """Cells of the matrix that say nothing: axis -> values, all of which a cell has."""
+    """Cells that say nothing: axis or varied key -> values, all of which a cell has."""
     vary: dict[str, Any] = field(default_factory=dict)
     """What a paper leaves open: key -> further values, each on its own with all else as it is."""
     vary_at: list[Any] = field(default_factory=list)
@@ -197,9 +197,9 @@ def check(plain: Mapping[str, Any]) -> None:
     _check_place(plain["results"], plain["name"])
     _check_axes(plain["matrix"], plain["vary"], plain["compare"], plain["skip"])
     _check_matrix(plain["matrix"], plain["compare"])
-    for key in ("skip", "vary_at"):
-        _check_patterns(key, plain[key], plain["matrix"])
     _check_vary(plain["vary"], plain["matrix"])
+    _check_patterns("skip", plain["skip"], {**plain["matrix"], **plain["vary"]})
+    _check_patterns("vary_at", plain["vary_at"], plain["matrix"])
 
 
 def _check_keys(plain: Mapping[str, Any]) -> None:

@@ -28,7 +28,8 @@ def places(
 ) -> Iterator[Place]:
     """Every cell but those to skip: the matrix's own, then of each varied key its further values.
 
-    Variations are run where one of the patterns of `vary_at` fits, everywhere if there is none.
+    Variations are run where one of the patterns of `vary_at` fits, everywhere if there is none. A
+    pattern of `skip` may name a varied key, too: where its values would tell nothing.
     """
     own = [Place(setting) for setting in combinations_of(matrix) if not _fits(setting, skip)]
     yield from own
@@ -36,7 +37,9 @@ def places(
     for key, values in vary.items():
         for value in values:
             for place in there:
-                yield replace(place, setting={**place.setting, key: value}, varied=key)
+                setting = {**place.setting, key: value}
+                if not _fits(setting, skip):
+                    yield replace(place, setting=setting, varied=key)
 
 
 def _fits(setting: Setting, patterns: Sequence[Axes]) -> bool:

@@ -121,7 +121,11 @@ def test_what_a_panel_shows_is_in_its_scenario(panel: Panel) -> None:
     assert len(scenario.matrix[panel.along.removeprefix("config.")]) > 2
     for curve in panel.curves:
         for column, value in curve.runs.items():
-            assert value in scenario.matrix[axes.get(column, column.removeprefix("config."))]
+            axis = axes.get(column, column.removeprefix("config."))
+            if axis in scenario.matrix:
+                assert value in scenario.matrix[axis]
+            else:
+                assert {f"override /{axis}": value} in scenario.defaults
 
 
 @pytest.mark.parametrize("name", ["fig6", "fig7"])

@@ -1,5 +1,7 @@
 """Predictors that err: as much as asked for, or as a measured one did."""
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -52,6 +54,17 @@ def test_noise_meets_accuracy_and_rank_correlation(accuracy: float, correlation:
     assert made.of(load, 0).predict(load.facts(0))[1] == 0.01
     assert (predicted(made.of(load, 0), load) == found).all()
     assert (predicted(made.of(load, 1), load) != found).any()
+
+
+def test_no_prediction_is_above_what_a_request_may_answer() -> None:
+    """Noise that doubles many an answer ends at the limit; both targets are met all the same."""
+    made = Noisy(accuracy=0.615, rank_correlation=0.77, class_bounds_tokens=BOUNDS, latency_s=0.0)
+    for limit, least in ((512, 512), (3000, 1000)):
+        load = replace(lengths(), max_output_tokens=np.full(4000, limit))
+        found = predicted(made.of(load, 0), load)
+        assert least <= found.max() <= limit
+        assert right(load, found) == pytest.approx(0.615, abs=0.01)
+        assert spearmanr(found, load.output_tokens).statistic == pytest.approx(0.77, abs=0.01)
 
 
 def test_targets_that_exclude_each_other_are_refused() -> None:

@@ -60,6 +60,7 @@ def test_objectives_are_positive_or_none() -> None:
 def test_cells_that_can_be_skipped_pass() -> None:
     check(plain())
     check(plain(skip=[]))
+    check(plain(skip=[{"policy": ["a"], "policy.slots": [1]}]))
 
 
 @pytest.mark.parametrize(
@@ -69,7 +70,10 @@ def test_cells_that_can_be_skipped_pass() -> None:
         ({}, "skip holds {}, which is not axes of the matrix with lists of values"),
         ({"policy": "a"}, "skip.policy=a is not a list of values"),
         ({"seed": ["1"]}, "skip.seed=['1']: the matrix has no seed=1"),
-        ({"polcy": ["a"]}, "No axis of the matrix is called 'polcy'; closest: policy."),
+        (
+            {"polcy": ["a"]},
+            "No axis of the matrix is called 'polcy'; closest: policy, policy.slots.",
+        ),
     ],
 )
 def test_a_pattern_that_is_none_is_refused(pattern: object, said: str) -> None:

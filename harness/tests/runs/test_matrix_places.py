@@ -31,3 +31,17 @@ def test_each_further_value_is_on_its_own() -> None:
         *(Place({**end, "slots": slots}, "slots") for slots in (4, 8) for end in ends),
         *(Place({**end, "keep": True}, "keep") for end in ends),
     ]
+
+
+def test_a_varied_key_is_skipped_where_its_values_tell_nothing() -> None:
+    """One at a time nobody waits for others: only the larger batch is run with another wait."""
+    found = places(
+        {"slots": [1, 4]},
+        skip=[{"slots": [1], "wait_s": [2.0, 5.0]}],
+        vary={"wait_s": [2.0, 5.0], "requests": [50]},
+        vary_at=[],
+    )
+    assert [place for place in found if place.varied] == [
+        *(Place({"slots": 4, "wait_s": wait}, "wait_s") for wait in (2.0, 5.0)),
+        *(Place({"slots": slots, "requests": 50}, "requests") for slots in (1, 4)),
+    ]
