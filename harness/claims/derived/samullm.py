@@ -4,7 +4,7 @@ Paper      Fang et al., arXiv 2503.16893, figures 3, 7 to 13 and 15
 """
 
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 
 import numpy as np
@@ -43,6 +43,11 @@ FEWEST, MOST = 1000, 10_000
 
 SUMMARISER = "vicuna-13b-v1.5"
 EVALUATOR = "Llama-2-70b-chat-hf"
+ROUTED = (
+    *("Llama-2-70b-chat-hf", "Mixtral-8x7B-Instruct-v0.1", "WizardLM-13B-V1.2"),
+    *("CodeLlama-34b-Instruct-hf", "Mistral-7B-Instruct-v0.2"),
+)
+"""The models of table 1, in its order."""
 
 
 def end_to_end_printed_s(folder: Path) -> float:
@@ -99,20 +104,29 @@ def _last_summary_s(busy: pd.DataFrame) -> float:
     return float(busy["end_s"][busy["service"] == SUMMARISER].max())
 
 
-def services_at_once(folder: Path) -> float:
-    """Figure 9b: most services that compute at the same time."""
-    spans = _spans(folder, "busy")
-    start_s, end_s = (spans[name].to_numpy() for name in ("start_s", "end_s"))
-    computes = (start_s[:, None] <= start_s) & (start_s < end_s[:, None])  # [span, at a start]
-    services = spans["service"].to_numpy()
-    each = [computes[services == service].any(0) for service in set(services)]
-    return float(np.sum(each, axis=0).max())
-
-
-def plan_loads(folder: Path) -> float:
-    """Figure 9c: how often a service is loaded; groups loaded at the same time count once."""
+def loads_again(folder: Path, service: str) -> float:
+    """Figure 9c: 1 where a service is loaded more than once; groups loaded together are one."""
     loads = _gpu(folder, "loading")
-    return float(len(loads[["service", "start_s"]].drop_duplicates()))
+    return float(loads["start_s"][loads["service"] == service].nunique() > 1)
+
+
+def gpu_seconds(folder: Path, service: str) -> float:
+    """Figure 9b: seconds from the first to the last iteration under each plan, by its GPUs.
+
+    A GPU whose replica has done before the others is still one of the plan's.
+    """
+    busy, loads = _gpu(folder, "busy"), _gpu(folder, "loading")
+    busy = busy[busy["service"] == service]
+    begun_s = np.sort(loads["start_s"][loads["service"] == service].unique())
+    plans = busy.groupby(np.searchsorted(begun_s, busy["start_s"], side="right"))
+    spans_s = plans["end_s"].max() - plans["start_s"].min()
+    return float((spans_s * plans["gpu"].nunique()).sum())
+
+
+first_gpu_s, second_gpu_s = (partial(gpu_seconds, service=name) for name in ROUTED[:2])
+first_again, second_again, third_again, fourth_again, fifth_again = (
+    partial(loads_again, service=name) for name in ROUTED
+)
 
 
 def chunks_of(folder: Path) -> tuple[int, ...]:
@@ -253,11 +267,3 @@ def _gpu(folder: Path, use: str) -> pd.DataFrame:
 def _read(path: Path, columns: Sequence[str] | None = None) -> pd.DataFrame:
     table: pd.DataFrame = table_of(path, columns).to_pandas()
     return table
-
-
-def _spans(folder: Path, use: str) -> pd.DataFrame:
-    """From when to when each service computes under each plan."""
-    spans = _gpu(folder, use)
-    return spans.groupby(["service", "group"], as_index=False).agg(
-        start_s=("start_s", "min"), end_s=("end_s", "max")
-    )

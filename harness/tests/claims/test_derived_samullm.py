@@ -15,8 +15,11 @@ def test_what_figures_show_of_a_run_by_hand(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = write_chain_run(tmp_path / "run")
-    assert samullm.services_at_once(run) == 2
-    assert samullm.plan_loads(run) == 3
+    summariser = f"{samullm.SUMMARISER}~summary"
+    again = [samullm.loads_again(run, service=name) for name in (summariser, "koala")]
+    assert again == [1.0, 0.0]
+    # 3 s on one GPU, then 4 s on two, of which one has done after 3 s.
+    assert samullm.gpu_seconds(run, service=summariser) == pytest.approx(3 + 2 * 4)
     assert samullm.summariser_gpus_at_end(run) == 2
     assert samullm.summariser_gpus_kept(run) == 1
     assert samullm.summarised_share(run) == 1.0
@@ -31,6 +34,15 @@ def test_what_figures_show_of_a_run_by_hand(
     assert samullm.chunks_of(run) == (2, 1, 1)
     assert samullm.chunks_median(run) == 1
     assert samullm.chunks_longest(run) == 2
+
+
+def test_models_are_those_of_table_1() -> None:
+    """By their place, as claims of figure 9 ask for them."""
+    again = [getattr(samullm, f"{place}_again") for place in ("first", "third", "fifth")]
+    assert [one.keywords["service"].partition("-")[0] for one in again] == [
+        *("Llama", "WizardLM", "Mistral"),
+    ]
+    assert samullm.second_gpu_s.keywords["service"].startswith("Mixtral")
 
 
 def test_iterations_that_were_run_ahead_count_one_by_one(tmp_path: Path) -> None:
