@@ -6,7 +6,7 @@ of its authors' program.
 
 import itertools
 import json
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -39,11 +39,13 @@ def measure(
     rows = table.rows_for(check, variant, narrowed.choices)
     settings = _settings(check, rows)
     sides = _sides(check, rows, spec)
-    others = [*itertools.chain(*(sides if like is None else _sides(check, rows, like)))]
+    own = [*itertools.chain(*sides)]
+    theirs = own if like is None else [*itertools.chain(*_sides(check, rows, like))]
     if narrowed.varied:
-        settings = [s for s in settings if all(_has(part, _seen_by(it, s)) for it, part in others)]
-    parts, theirs = _at(settings, itertools.chain(*sides)), _at(settings, others)
-    seeds = _seeds([*parts, *theirs], every=not narrowed.varied)
+        settings = [s for s in settings if all(_has(part, _seen_by(it, s)) for it, part in theirs)]
+    parts = _at(settings, own)
+    beside = [] if like is None else _at(settings, theirs)
+    seeds = _seeds([*parts, *beside], every=not narrowed.varied)
     if not seeds:
         place = _place(spec.choices) if spec.varied else "the settings of the paper"
         raise NotRunError(f"no runs of {check.scenario} at {place}")
@@ -61,7 +63,7 @@ def measure(
 Side = list[tuple[Matcher, pd.DataFrame]]
 
 
-def _at(settings: Sequence[Setting], pairs: Iterable[tuple[Matcher, pd.DataFrame]]) -> list[Any]:
+def _at(settings: Sequence[Setting], pairs: Side) -> list[pd.DataFrame]:
     """The runs at any of the settings, of each matcher; none without a setting."""
     if not settings:
         return []

@@ -81,7 +81,7 @@ def agreement_of(
     low, high = band.low - half, band.high + half
     end = band.low if found.value < band.low else band.high
     claimed = whole or band
-    effect = _effect(Band(end, end, band.step), alike) or _effect(claimed, alike)
+    effect = _effect(alike, end) or _effect(alike, claimed.low, claimed.high)
     off = max(band.low - found.value, found.value - band.high, 0.0)
     if not (found.meets(low, high) or off <= tolerance * effect):
         return Agreement.DIFFERS
@@ -90,9 +90,9 @@ def agreement_of(
     return Agreement.DIFFERS if _is_opposite(found, claimed, alike) else Agreement.AGREES
 
 
-def _effect(band: Band, alike: float) -> float:
-    """How far from no change the far end is, or from 0 where nothing is compared."""
-    return max(abs(end if isnan(alike) else end - alike) for end in (band.low, band.high))
+def _effect(alike: float, *ends: float) -> float:
+    """How far from no change the farthest end is, or from 0 where nothing is compared."""
+    return max(abs(end if isnan(alike) else end - alike) for end in ends)
 
 
 def _tells(found: Estimate, band: Band, alike: float, *, tolerance: float = TOLERANCE) -> bool:
@@ -100,7 +100,7 @@ def _tells(found: Estimate, band: Band, alike: float, *, tolerance: float = TOLE
 
     A wide one touches every figure. Where nothing is tolerated it is no wider than the last digit.
     """
-    effect = _effect(band, alike) if tolerance else 0.0
+    effect = _effect(alike, band.low, band.high) if tolerance else 0.0
     bottom, top = found.ends
     return top - bottom <= max(band.step, effect) + 1e-9
 

@@ -1,7 +1,6 @@
 """Whole applications: simulated running times against recorded ones, and who was ahead."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from copy import deepcopy
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -145,13 +144,9 @@ def _cluster(count: int, island: int, gpu: str) -> Cluster:
     return Cluster(gpus, islands, gpu_facts(gpu).memory_bytes)
 
 
-def _yaml(group: str, name: str) -> Json:
-    """What a file of scenarios/ says; the caller's own copy."""
-    return deepcopy(_read(group, name))
-
-
 @cache
-def _read(group: str, name: str) -> Json:
+def _yaml(group: str, name: str) -> Json:
+    """What a file of scenarios/ says, read once for thousands of runs; not to be written to."""
     node = OmegaConf.to_container(read_choice(group, name))
     assert isinstance(node, dict)
     return {str(key): value for key, value in node.items()}

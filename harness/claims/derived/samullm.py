@@ -15,7 +15,12 @@ from harness.runs.record import config_of, summary_of
 
 ENSEMBLED_S = 750.0  # section 5.4: about when every plan of figure 13 has ended the ensembling
 ENSEMBLED_STEP_S = 10.0  # of its last digit that says anything
-PRINTED_EXTRA: dict[str, Mapping[str, tuple[float, float, float]]] = {
+_MIXED_EXTRA = {
+    "samullm": (68.0, 68.0, 0.046),
+    "max_heuristic": (23.0, 23.0, 0.017),
+    "min_heuristic": (205.0, 205.0, 0.095),
+}
+PRINTED_EXTRA: Mapping[str, Mapping[str, tuple[float, float, float]]] = {
     "ensembling": {
         "samullm": (22.0, 69.0, 0.105),
         "max_heuristic": (18.0, 41.0, 1.0),
@@ -25,13 +30,9 @@ PRINTED_EXTRA: dict[str, Mapping[str, tuple[float, float, float]]] = {
     "chain_summary": dict.fromkeys(
         ("samullm", "max_heuristic", "min_heuristic"), (27.8, 27.8, 0.036)
     ),
-    "mixed": {
-        "samullm": (68.0, 68.0, 0.046),
-        "max_heuristic": (23.0, 23.0, 0.017),
-        "min_heuristic": (205.0, 205.0, 0.095),
-    },
+    "mixed": _MIXED_EXTRA,
+    "ablation": _MIXED_EXTRA,  # the same application, section 5.5
 }
-PRINTED_EXTRA |= {"ablation": PRINTED_EXTRA["mixed"]}  # the same application, section 5.5
 """Sections 5.1 to 5.4: seconds of planning, the least (the most where it alone is) and the most,
 and the largest share of the end-to-end running time, 1 where none is printed."""
 
@@ -42,6 +43,7 @@ FEWEST, MOST = 1000, 10_000
 """Requests of the ensembling, section 5.1."""
 
 SUMMARISER = "vicuna-13b-v1.5"
+SUMMARY = f"{SUMMARISER}~summary"  # as a part of the mixed application
 EVALUATOR = "Llama-2-70b-chat-hf"
 ROUTED = (
     *("Llama-2-70b-chat-hf", "Mixtral-8x7B-Instruct-v0.1", "WizardLM-13B-V1.2"),
@@ -106,8 +108,8 @@ def _last_summary_s(busy: pd.DataFrame) -> float:
 
 def loads_again(folder: Path, service: str) -> float:
     """Figure 9c: 1 where a service is loaded more than once; groups loaded together are one."""
-    loads = _gpu(folder, "loading")
-    return float(loads["start_s"][loads["service"] == service].nunique() > 1)
+    _, loads = _of_service(folder, service)
+    return float(loads["start_s"].nunique() > 1)
 
 
 def gpu_seconds(folder: Path, service: str) -> float:
@@ -115,9 +117,8 @@ def gpu_seconds(folder: Path, service: str) -> float:
 
     A GPU whose replica has done before the others is still one of the plan's.
     """
-    busy, loads = _gpu(folder, "busy"), _gpu(folder, "loading")
-    busy = busy[busy["service"] == service]
-    begun_s = np.sort(loads["start_s"][loads["service"] == service].unique())
+    busy, loads = _of_service(folder, service)
+    begun_s = np.sort(loads["start_s"].unique())
     plans = busy.groupby(np.searchsorted(begun_s, busy["start_s"], side="right"))
     spans_s = plans["end_s"].max() - plans["start_s"].min()
     return float((spans_s * plans["gpu"].nunique()).sum())
@@ -171,8 +172,8 @@ def summaries_share(folder: Path) -> float:
 
 def _besides(folder: Path) -> pd.DataFrame:
     """Requests of the chain summary; none is answered where the ensembling is not done by 750 s."""
-    summary, _ = _applications(folder)
-    return summary if ensembling_is_done(folder) else summary.assign(finished_s=np.inf)
+    summary, ensemble = _applications(folder)
+    return summary if _is_done(ensemble) else summary.assign(finished_s=np.inf)
 
 
 def summarised_by_own_share(folder: Path) -> float:
@@ -184,7 +185,12 @@ def summarised_by_own_share(folder: Path) -> float:
 def ensembling_is_done(folder: Path) -> float:
     """Figure 13: 1 where the last answer of the ensembling is there "in about the first 750s"."""
     _, ensemble = _applications(folder)
-    return float(ensemble["finished_s"].max() < ENSEMBLED_S + ENSEMBLED_STEP_S / 2)
+    return float(_is_done(ensemble))
+
+
+def _is_done(ensemble: pd.DataFrame) -> bool:
+    """Whether the last of these answers is there by 750 s, as far as that is printed."""
+    return bool(ensemble["finished_s"].max() < ENSEMBLED_S + ENSEMBLED_STEP_S / 2)
 
 
 def _applications(folder: Path) -> tuple[pd.DataFrame, pd.DataFrame]:
@@ -192,16 +198,14 @@ def _applications(folder: Path) -> tuple[pd.DataFrame, pd.DataFrame]:
     names = ["service", "finished_s", "output_tokens"]
     requests = _read(folder / "requests.parquet", names)
     codes, services = pd.factorize(requests["service"])
-    ours = [name == EVALUATOR or name.startswith(f"{SUMMARISER}~summary") for name in services]
+    ours = [name == EVALUATOR or name.startswith(SUMMARY) for name in services]
     is_summary = np.array(ours)[codes]
     return requests[is_summary], requests[~is_summary]
 
 
 def summariser_gpus_at_end(folder: Path) -> float:
     """Figure 15b: GPUs that the summary model has been given when its last answer comes."""
-    service = f"{SUMMARISER}~summary"
-    busy, loads = _gpu(folder, "busy"), _gpu(folder, "loading")
-    busy, loads = busy[busy["service"] == service], loads[loads["service"] == service]
+    busy, loads = _of_service(folder, SUMMARY)
     last = str(busy.sort_values("end_s", kind="stable")["group"].iloc[-1])
     begun_s = loads["start_s"][loads["group"] == last].max()
     return float(loads["gpu"][loads["start_s"] == begun_s].nunique())
@@ -212,9 +216,7 @@ def summariser_gpus_kept(folder: Path) -> float:
 
     Those of the groups that were loaded last, at any time at which it computes.
     """
-    service = f"{SUMMARISER}~summary"
-    busy, loads = _gpu(folder, "busy"), _gpu(folder, "loading")
-    busy, loads = busy[busy["service"] == service], loads[loads["service"] == service]
+    busy, loads = _of_service(folder, SUMMARY)
     begun_s = np.sort(loads["start_s"].unique())
     last_s = begun_s[begun_s <= busy["start_s"].max()]
     return float(min(loads["gpu"][loads["start_s"] == at_s].nunique() for at_s in last_s))
@@ -222,9 +224,8 @@ def summariser_gpus_kept(folder: Path) -> float:
 
 def summariser_loads_after_s(folder: Path) -> float:
     """Section 5.5: seconds from the first load of any model to the first of the summary model."""
-    loads = _gpu(folder, "loading")
-    mine = loads["start_s"][loads["service"] == f"{SUMMARISER}~summary"]
-    return float(mine.min() - loads["start_s"].min())
+    _, mine = _of_service(folder, SUMMARY)
+    return float(mine["start_s"].min() - _gpu(folder, "loading")["start_s"].min())
 
 
 def running_requests(folder: Path) -> tuple[int, ...]:
@@ -262,6 +263,12 @@ def _gpu(folder: Path, use: str) -> pd.DataFrame:
         {name: spans[name].to_numpy() for name in ("gpu", "start_s", "end_s")}
         | {"group": names[codes], "service": services[codes]}
     )
+
+
+def _of_service(folder: Path, service: str) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """When a service computes and when it loads."""
+    busy, loads = _gpu(folder, "busy"), _gpu(folder, "loading")
+    return busy[busy["service"] == service], loads[loads["service"] == service]
 
 
 def _read(path: Path, columns: Sequence[str] | None = None) -> pd.DataFrame:

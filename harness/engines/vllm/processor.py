@@ -1,4 +1,4 @@
-"""What vLLM computes on here. Whoever imports vLLM imports this first."""
+"""What vLLM computes on here. Whoever starts an engine imports this before vLLM."""
 
 import os
 
