@@ -3,7 +3,8 @@
 Reads results/claims/<paper>.yaml and the run folders it points to, prints one row per claim and
 writes <paper>_verdicts.json, or with --variant code, which holds the claims against runs of the
 authors' program, <paper>_verdicts_code.json: below results/local/claims, or with --publish below
-results/claims. With --strict it fails where a claim is not reproduced or was not run.
+results/claims. With --strict it fails where a claim is not reproduced, cannot be told or was not
+run.
 """
 
 import argparse
@@ -143,5 +144,5 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (ValueError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2 if isinstance(error, ValueError) else 1
-    bad = (Verdict.NOT_REPRODUCED, Verdict.NOT_RUN)
+    bad = (Verdict.NOT_REPRODUCED, Verdict.UNTOLD, Verdict.NOT_RUN)
     return int(given.strict and any(row["verdict"] in bad for row in rows))

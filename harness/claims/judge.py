@@ -12,6 +12,7 @@ from typing import Any
 import pandas as pd
 
 from harness.claims import verdicts
+from harness.claims.apart import are_apart
 from harness.claims.checks import Check, is_range
 from harness.claims.findings import Agreement, Finding
 from harness.claims.measure import knows, measure, measure_table
@@ -156,13 +157,21 @@ def _under(
     like: Specification | None = None,
 ) -> Finding:
     """What all checks of a claim find under a specification, read as it says."""
+    read = _read(claim, pairs, spec)
+    return worst([judge(check, rows, variant, spec, like) for check, rows in read])
+
+
+def _read(
+    claim: Claim, pairs: Sequence[tuple[Check, Table]], spec: Specification
+) -> list[tuple[Check, Table]]:
+    """The checks as a specification reads them, and their runs."""
     words = [one.checks.get(spec.choices.get(one.key), {}) for one in claim.open if one.checks]
     found = []
     for check, rows in pairs:
         for changed in filter(None, words):
             check = check.read(changed)
-        found.append(judge(check, rows, variant, spec, like))
-    return worst(found)
+        found.append((check, rows))
+    return found
 
 
 def _comparable(
@@ -174,20 +183,44 @@ def _comparable(
     like: tuple[Specification, Finding],
     spec: Specification,
 ) -> Finding:
-    """The finding, unless it is the fewer settings or seeds it was run at that make it what it is.
+    """The finding, unless it is noise, or fewer settings or seeds, that makes it what it is.
 
     Another value of an open choice says something where the stated one (`like`) agrees as far at
-    these as at all of its own.
+    these settings and seeds as at all of its own and, if it agrees otherwise than that, where its
+    figures are others than the stated one's by more than noise.
     """
-    runs = (finding.settings, finding.seeds)
-    if not finding.is_told or runs == (like[1].settings, like[1].seeds):
+    if not finding.is_told:
         return finding
-    again = _under(claim, pairs, variant, like[0], spec)
-    if again.agreement is like[1].agreement:
+    if (finding.settings, finding.seeds) != (like[1].settings, like[1].seeds):
+        again = _under(claim, pairs, variant, like[0], spec)
+        if again.agreement is not like[1].agreement:
+            stated = f"{again.ours} ({again.agreement})"
+            note = f"at fewer settings or seeds, where the stated value is {stated}, too"
+            return replace(finding, agreement=Agreement.UNTOLD, note=note)
+    if finding.agreement is like[1].agreement or _is_apart(claim, pairs, variant, like[0], spec):
         return finding
-    stated = f"{again.ours} ({again.agreement})"
-    note = f"at fewer settings or seeds, where the stated value is {stated}, too"
+    note = f"{finding.agreement}, but no different from the stated value beyond noise"
     return replace(finding, agreement=Agreement.UNTOLD, note=note)
+
+
+def _is_apart(
+    claim: Claim,
+    pairs: Sequence[tuple[Check, Table]],
+    variant: str,
+    like: Specification,
+    spec: Specification,
+) -> bool:
+    """Whether any check's figures under `spec` can be told from those under `like`."""
+    for (own, table), (stated, _) in zip(
+        _read(claim, pairs, spec), _read(claim, pairs, like), strict=True
+    ):
+        if own.table or own != stated:
+            return True  # of tables there are no seeds; another reading is another figure
+        ours, _ = measure(own, table, variant, spec)
+        theirs, _ = measure(stated, table, variant, like, spec)
+        if are_apart(ours, theirs):
+            return True
+    return False
 
 
 def _as_row(spec: Specification, found: Finding) -> dict[str, Any]:

@@ -92,14 +92,14 @@ class Measured:
     def per_setting(self) -> list[Estimate]:
         """The quantity at each setting, over seeds."""
         over = QUANTITIES[self.quantity].over
-        return [over(column) for column in self._compared().T]
+        return [over(column) for column in self.compared().T]
 
     def mean(self) -> Estimate:
         """Average over settings within each seed, then over seeds."""
         quantity = QUANTITIES[self.quantity]
         if self.of_averages:
             return quantity.over(quantity.compare(self.system.mean(1), self.baseline.mean(1)))
-        return quantity.over(self._compared().mean(axis=1))
+        return quantity.over(self.compared().mean(axis=1))
 
     def curves(self, against: str) -> list["Curve"]:
         """The quantity along one numeric setting: on average, or for each of the other settings."""
@@ -109,7 +109,7 @@ class Measured:
             ", ".join(f"{short(key)} {value}" for key, value in setting.items() if key != against)
             for setting in self.settings
         ]
-        compared, curves = self._compared(), []
+        compared, curves = self.compared(), []
         for name in dict.fromkeys(rest):
             index = np.array([at for at, other in enumerate(rest) if other == name])
             along = np.array([self.settings[at][against] for at in index], dtype=np.float64)
@@ -128,7 +128,7 @@ class Measured:
         )
         return Curve(self.label, along, QUANTITIES[self.quantity].compare(system, baseline))
 
-    def _compared(self) -> Floats:
+    def compared(self) -> Floats:
         """The quantity [seeds, settings]."""
         return QUANTITIES[self.quantity].compare(self.system, self.baseline)
 

@@ -8,15 +8,17 @@ direction only     none agrees, and at the stated setting who wins is right beyo
 not reproduced     under no declared choice
 not testable here  needs data or hardware that is not to be had; the claim says which
 input              a number of the paper that is fed in
-not run            runs are missing: of the stated setting, of another value of what is open, of
-                   such a value at enough settings to tell, or as many seeds as would tell
+cannot be told     too noisy at the stated setting, or at other values while all the rest agrees,
+                   or none of it does: more seeds would tell
+not run            runs are missing: of the stated setting, of another value of what is open
 
-Choices are changed one at a time, all else at the stated setting; a value that was run at fewer
-settings or seeds counts if the stated one agrees as far at these alone as at all of its own. Where
-the settings themselves are a choice, every other choice, one of settings too, is judged at each of
-their values as well, as far as it was run and counts there. Figures over fewer than 5 seeds, or
-with requests unfinished, agree with nothing: they have the direction at most. A claim of several
-parts is as good as the worst of them.
+Choices are changed one at a time, all else at the stated setting. A value that was run at fewer
+settings or seeds counts if the stated one agrees as far at these alone as at all of its own; one
+that agrees otherwise than the stated one counts if its figures, paired by seed, are told from that
+one's. Where the settings themselves are a choice, every other choice, one of settings too, is
+judged at each of their values as well, as far as it was run and counts there. Figures over
+fewer than 5 seeds, or with requests unfinished, agree with nothing: they have the direction at
+most. A claim of several parts is as good as the worst of them.
 """
 
 from collections.abc import Mapping, Sequence
@@ -38,6 +40,7 @@ class Verdict(StrEnum):
     NOT_REPRODUCED = "not reproduced"
     NOT_TESTABLE = "not testable here"
     INPUT = "input"
+    UNTOLD = "cannot be told"
     NOT_RUN = "not run"
 
 
@@ -100,26 +103,28 @@ def settle(found: Sequence[tuple[Specification, Finding]]) -> tuple[Verdict, str
 
     Reproduced: the stated setting agrees, and so does every other. Depends: some agree and some do
     not; the choices that decide are named. Direction only: none agrees, and the stated setting has
-    the direction right. Not run: the stated setting was not, or gives nothing to judge, or one of
-    the others was not.
+    the direction right. Cannot be told: noise hides the stated setting, or others that could turn
+    what all the rest says. Not run: the stated setting was not, or one of the others was not.
     """
     stated = found[0][1]
-    if not stated.is_told:
+    if stated.agreement is Agreement.NOT_RUN:
         return Verdict.NOT_RUN, stated.note
     if missing := [spec for spec, one in found if one.agreement is Agreement.NOT_RUN]:
         named = ", ".join(sorted({short(spec.varied) for spec in missing}))
         return Verdict.NOT_RUN, f"{len(missing)} of {len(found)} settings, of {named}, were not run"
+    if not stated.is_told:
+        return Verdict.UNTOLD, stated.note
     told = [pair for pair in found if pair[1].is_told]
     holds = [one.agreement is Agreement.AGREES for _, one in told]
     count = f"holds in {sum(holds)} of {len(told)} settings" if len(found) > 1 else ""
     if len(told) < len(found):
         count += f" ({len(found) - len(told)} more from which nothing can be told)"
-    if all(holds) and len(told) < len(found):
-        return Verdict.NOT_RUN, f"agrees at the stated setting; {count}"
+    if any(holds) and not all(holds):
+        return Verdict.DEPENDS, "; ".join([count, *deciding(told)])
+    if len(told) < len(found):
+        return Verdict.UNTOLD, count
     if all(holds):
         return Verdict.REPRODUCED, count
-    if any(holds):
-        return Verdict.DEPENDS, "; ".join([count, *deciding(told)])
     right = stated.agreement is Agreement.DIRECTION
     return (Verdict.DIRECTION if right else Verdict.NOT_REPRODUCED), count
 

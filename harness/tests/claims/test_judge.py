@@ -152,8 +152,8 @@ def test_a_value_at_fewer_settings_counts_where_the_stated_one_is_the_same_at_th
     row = verdict(
         opened(512, 256), varied(stated, (SLOTS, 256, runs(even(falling), counts=(200, 300))))
     )
-    assert row["verdict"] == "not run"
-    assert row["note"].startswith("agrees at the stated setting; holds in 1 of 1 settings (1 more")
+    assert row["verdict"] == "cannot be told"
+    assert row["note"].startswith("holds in 1 of 1 settings (1 more")
     other = row["specifications"][1]
     assert other["agreement"] == "cannot be told"
     assert other["note"].startswith(
@@ -170,13 +170,28 @@ def test_a_value_at_fewer_seeds_counts_where_the_stated_one_is_the_same_at_them(
     one = opened(512, 256, check=toy_check(rule="figure", paper=2.4))
     stated = ("", 512, runs(seconds, seeds=10))
     row = verdict(one, varied(stated, (SLOTS, 256, runs(seconds))))
-    assert row["verdict"] == "not run"
+    assert row["verdict"] == "cannot be told"
     assert row["specifications"][1]["note"].startswith(
         "at fewer settings or seeds, where the stated value is 1.90 [1.90, 1.90] (direction only)"
     )
     far = ("", 512, runs(even(lambda *_: 1.9), seeds=10))
     row = verdict(one, varied(far, (SLOTS, 256, runs(even(lambda *_: 2.4)))))
     assert row["verdict"] == "depends"
+
+
+@pytest.mark.parametrize(("other", "said"), [(1.3, "cannot be told"), (1.05, "depends")])
+def test_a_value_that_differs_by_noise_alone_decides_nothing(other: float, said: str) -> None:
+    """1.45 [1.25, 1.65] agrees with 1.5 and 1.30 does not, nor can it be told from the former."""
+    ratios = (1.25, 1.65, 1.35, 1.55, 1.45)
+
+    def noisy(name: str, count: int, limit: int, seed: int) -> float:
+        return 10.0 * (ratios[seed] if name == "old" else 1.0)
+
+    one = opened(512, 256, check=toy_check(rule="figure", paper=1.5))
+    varied_runs = runs(even(lambda *_: other))
+    row = verdict(one, varied(("", 512, runs(noisy)), (SLOTS, 256, varied_runs)))
+    assert row["specifications"][0]["agreement"] == "agrees"
+    assert row["verdict"] == said
 
 
 def test_a_value_that_was_not_run_is_no_verdict() -> None:

@@ -37,10 +37,11 @@ def test_choices_vary_one_at_a_time_from_the_stated_setting() -> None:
         ((DIFFERS, DIRECTION, DIRECTION), Verdict.NOT_REPRODUCED),
         ((NOT_RUN, AGREES, AGREES), Verdict.NOT_RUN),
         ((AGREES, NOT_RUN, AGREES), Verdict.NOT_RUN),
-        ((UNTOLD, AGREES, AGREES), Verdict.NOT_RUN),
-        ((AGREES, UNTOLD, AGREES), Verdict.NOT_RUN),
+        ((UNTOLD, AGREES, AGREES), Verdict.UNTOLD),
+        ((AGREES, UNTOLD, AGREES), Verdict.UNTOLD),
+        ((AGREES, UNTOLD, NOT_RUN), Verdict.NOT_RUN),
         ((AGREES, UNTOLD, DIFFERS), Verdict.DEPENDS),
-        ((DIFFERS, UNTOLD, DIFFERS), Verdict.NOT_REPRODUCED),
+        ((DIFFERS, UNTOLD, DIFFERS), Verdict.UNTOLD),
     ],
 )
 def test_verdicts(agreements: tuple[Agreement, ...], verdict: Verdict) -> None:
