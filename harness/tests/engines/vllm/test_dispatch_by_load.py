@@ -22,6 +22,7 @@ from harness.workloads.workload import Workload
 
 pytest.importorskip("vllm", reason="vLLM is not installed: make setup-vllm")
 pytestmark = pytest.mark.vllm
+import ray  # noqa: E402
 
 from harness.engines.vllm.dry import VllmDry  # noqa: E402
 from harness.engines.vllm.run import Run  # noqa: E402
@@ -65,18 +66,22 @@ def _load(count: int, *, gap_s: float) -> Workload:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("ray", [False, True])
-def test_real_groups_are_dealt_to_by_prompts(ray: bool) -> None:
-    """All come at once: the groups that adding up by hand gives."""
+@pytest.mark.parametrize("in_processes", [False, True])
+def test_real_groups_are_dealt_to_by_prompts(in_processes: bool) -> None:
+    """All come at once: the groups that adding up by hand gives, and everybody is answered."""
     load = _load(24, gap_s=0.0)
     order = LoadOrder(weight=prompt_tokens)
-    groups, recorder = _groups(engine(ray=ray), load, ByLoad(order), ("m", (0,)), ("m", (1,)))
+    served_by = engine(ray=in_processes)
+    groups, recorder = _groups(served_by, load, ByLoad(order), ("m", (0,)), ("m", (1,)))
     sums, by_hand = {"m@0": 0, "m@1": 0}, {}
     for request, tokens in enumerate(load.prompt_tokens.tolist()):
         by_hand[request] = min(sums, key=sums.__getitem__)
         sums[by_hand[request]] += tokens
     assert groups == by_hand
-    assert recorder.requests["finished_s"].notna().all()
+    frame = recorder.requests
+    np.testing.assert_array_equal(frame["output_tokens"], load.output_tokens)
+    assert (frame["finished_s"] > frame["arrival_s"]).all()
+    assert not ray.is_initialized()
 
 
 @pytest.mark.slow

@@ -230,14 +230,6 @@ def _fcfs() -> SchedulingPolicy:
     return Fcfs(rule=rule(chunked_prefill=True, max_num_seqs=MAX_NUM_SEQS, tokens=TOKENS))
 
 
-def test_groups_as_actors_answer_everybody() -> None:
-    work = load(40, timed=True, services=2)
-    frame = serve(engine(ray=True), work, _fcfs(), ("m0", (0,)), ("m1", (1,))).requests
-    np.testing.assert_array_equal(frame["output_tokens"], work.output_tokens)
-    assert (frame["finished_s"] > frame["arrival_s"]).all()
-    assert not ray.is_initialized()
-
-
 def _kill_first(monkeypatch: pytest.MonkeyPatch) -> None:
     """The first group's process dies when it has answered somebody."""
     step = RayGroup.step
