@@ -66,6 +66,7 @@ from omegaconf.errors import (
     ValidationError,
 )
 
+from harness import scratch
 from harness.build import build
 from harness.costs.local_hardware import here
 from harness.costs.model_facts import unknown_name
@@ -271,6 +272,7 @@ def _end(code: int) -> NoReturn:
     """
     sys.stdout.flush()
     sys.stderr.flush()
+    scratch.remove()
     os._exit(code)
 
 

@@ -5,14 +5,13 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
-import ray
 from numpy.typing import NDArray
 
 from baselines.fcfs import Fcfs
 from harness.calibrate.kept import Kept, Sample
 from harness.engines.vllm.group import EngineSettings, Submission, VllmGroup, new_engine
 from harness.engines.vllm.processor import has_gpus
-from harness.engines.vllm.ray import RayGroup, start_ray
+from harness.engines.vllm.ray import RayGroup, slots_of_ray
 from harness.engines.vllm.step import Iteration
 from harness.interface.decisions import ContinuousBatching
 from harness.interface.entities import (
@@ -124,8 +123,7 @@ class Sweep:
 
 def load_seconds(settings: EngineSettings, group: Group, service: Service) -> float:
     """Seconds from asking for a group until its process has loaded its engine."""
-    owns_ray = start_ray(group.tensor_parallel)
-    try:
+    with slots_of_ray(group.tensor_parallel):
         started_s = time.monotonic()
         served = RayGroup.start(
             settings,
@@ -138,9 +136,6 @@ def load_seconds(settings: EngineSettings, group: Group, service: Service) -> fl
         served.wait()
         seconds = time.monotonic() - started_s
         served.stop()
-    finally:
-        if owns_ray:
-            ray.shutdown()
     return seconds
 
 

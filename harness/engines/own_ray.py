@@ -3,13 +3,10 @@
 It is independent of every other Ray: of RAY_ADDRESS, and of clusters on the same machine.
 """
 
-import fcntl
 import os
-import shutil
 import signal
 import socket
 import sys
-import tempfile
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
@@ -17,13 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from harness.paths import ROOT
+from harness.scratch import held_folder
 
 PREFIX = "sweep-ray-"
-_LOCK = "lock"
 _STARTS = 2
 STARTS_S = 120.0
 """Within which Ray starts, also on a busy machine."""
-_LONGEST = 30  # characters of the folder: Ray's sockets below it may have 107
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 _ANSWERS_S = 10.0
 _SILENT: Mapping[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
@@ -39,7 +35,7 @@ def own_ray(slots: int, environment: Mapping[str, str]) -> Iterator[None]:
 
     Raises RayLost where it does not start.
     """
-    with _folder() as folder, _variables({**environment, "PYTHONPATH": _path()}):
+    with held_folder(PREFIX) as folder, _variables({**environment, "PYTHONPATH": _path()}):
         try:
             start_ray(slots, _temp_dir=str(folder))
             yield
@@ -184,31 +180,3 @@ def _path() -> str:
     """Where this process finds modules, the project first."""
     others = [str(Path(place).resolve()) for place in sys.path if place]
     return os.pathsep.join(dict.fromkeys((str(ROOT), *others)))
-
-
-@contextmanager
-def _folder() -> Iterator[Path]:
-    """A folder for Ray's logs and sockets; those of processes that have died are removed.
-
-    The kernel knows who lives: each holds a lock, whatever its number or container.
-    """
-    usual = Path(tempfile.gettempdir())
-    parent = usual if len(str(usual)) <= _LONGEST else Path("/tmp")
-    for left in parent.glob(f"{PREFIX}*"):
-        _remove_if_left(left)
-    folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=parent))
-    with open(folder / _LOCK, "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        try:
-            yield folder
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
-
-
-def _remove_if_left(folder: Path) -> None:
-    try:
-        with open(folder / _LOCK) as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            shutil.rmtree(folder, ignore_errors=True)
-    except OSError:
-        return  # it is in use, or another user's, or just being made

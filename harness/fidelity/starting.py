@@ -33,20 +33,15 @@ CONTEXT_TOKENS = 512
 
 def measure(repeats: int) -> dict[str, list[float]]:
     """Seconds of every start, by how many started at once."""
-    import ray
+    from harness.engines.vllm.ray import slots_of_ray
 
-    from harness.engines.vllm.ray import start_ray
-
-    start_ray(max(AT_ONCE))
-    try:
+    with slots_of_ray(max(AT_ONCE)):
         _seconds(1)  # what the first one reads from disk stays in memory
         found: dict[str, list[float]] = {str(count): [] for count in AT_ONCE}
         for _ in range(repeats):
             for count in AT_ONCE:
                 found[str(count)].append(_seconds(count))
         return found
-    finally:
-        ray.shutdown()
 
 
 def _seconds(count: int) -> float:

@@ -12,6 +12,8 @@ from typing import Any
 
 import pandas as pd
 
+from harness.scratch import temporary_files
+
 MODES = ("wandb", "none")
 PROJECT = "llm-scheduler-bench"
 
@@ -29,7 +31,8 @@ def log_scenario(
     if mode == "none":
         return
     try:
-        _mirror(scenario, rows, figures, folder)
+        with temporary_files():
+            _mirror(scenario, rows, figures, folder)
     except Exception as error:  # a lost mirror must never cost a result
         reason = str(error).partition("\n")[0]
         warnings.warn(f"{scenario} is not mirrored to Weights & Biases: {reason}", stacklevel=2)
@@ -48,6 +51,7 @@ def _mirror(scenario: str, rows: pd.DataFrame, figures: Sequence[Path], folder: 
     os.environ.setdefault("WANDB_DATA_DIR", str(target))
     os.environ.setdefault("WANDB_CACHE_DIR", str(target))
     os.environ.setdefault("WANDB_ERROR_REPORTING", "false")
+    os.environ.setdefault("WANDB_DISABLE_WEAVE", "true")  # it advertises itself beside our table
     import wandb  # takes half a second, which other commands need not pay
 
     settings: dict[str, Any] = {

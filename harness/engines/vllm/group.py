@@ -16,6 +16,7 @@ from harness.engines.vllm.step import Iteration
 from harness.interface.entities import Group, LengthPrediction, Request, RequestId, Service
 from harness.interface.events import Event
 from harness.interface.policies import SchedulingPolicy
+from harness.scratch import temporary_files
 
 from vllm import SamplingParams  # isort: skip
 from transformers import AutoConfig, AutoTokenizer  # isort: skip
@@ -116,7 +117,7 @@ def new_engine(settings: EngineSettings) -> Any:
         disable_log_stats=True,
         **more,
     ).create_engine_config()
-    with _without_lazy_library():
+    with _without_lazy_library(), temporary_files():
         engine = LLMEngine(
             vllm_config=config,
             executor_class=Executor.get_class(config),

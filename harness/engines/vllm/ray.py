@@ -5,9 +5,9 @@ The actor steps its engine by itself; whoever owns the group sends requests and 
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from queue import Empty, SimpleQueue
 from typing import Any
@@ -22,6 +22,7 @@ from harness.interface.entities import Group, LengthPrediction, RequestId, Servi
 from harness.interface.events import Event
 from harness.interface.policies import SchedulingPolicy
 from harness.paths import ROOT
+from harness.scratch import held_folder
 
 POLL_S = 0.002
 START_S = 300.0  # within which an engine must have loaded
@@ -42,21 +43,25 @@ class GroupLost(RuntimeError):  # noqa: N818 - it says what has happened
     """The process of a group has died; the message names it."""
 
 
-def start_ray(slots: int) -> bool:
-    """Join a cluster, or start one of so many CPU slots. False where one was joined already."""
+@contextmanager
+def slots_of_ray(slots: int) -> Iterator[None]:
+    """The cluster that was joined, or one of so many CPU slots which ends with this."""
     if ray.is_initialized():
-        return False
-    own_ray.start_ray(
-        slots,
-        runtime_env={
-            "env_vars": {
-                "PYTHONPATH": str(ROOT),
-                "OMP_NUM_THREADS": "1",
-                "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
-            }
-        },
-    )
-    return True
+        yield
+        return
+    with held_folder(own_ray.PREFIX) as folder:
+        variables = {
+            "PYTHONPATH": str(ROOT),
+            "OMP_NUM_THREADS": "1",
+            "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
+            # What engines leave in it goes with the cluster.
+            "TMPDIR": str(folder),
+        }
+        try:
+            own_ray.start_ray(slots, runtime_env={"env_vars": variables}, _temp_dir=str(folder))
+            yield
+        finally:
+            ray.shutdown()
 
 
 @ray.remote(max_concurrency=2, max_restarts=0)

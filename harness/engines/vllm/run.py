@@ -8,9 +8,9 @@ it was is kept per request.
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import ExitStack
 
 import numpy as np
-import ray
 
 from harness.costs.nvml import Sampler, open_nvml
 from harness.engines.ask import ask_deployment
@@ -26,7 +26,7 @@ from harness.engines.vllm.predictions import Predictions
 from harness.engines.vllm.processor import has_gpus
 from harness.engines.vllm.progress import Progress
 from harness.engines.vllm.prompts import Prompts
-from harness.engines.vllm.ray import GroupLost, RayGroup, start_ray
+from harness.engines.vllm.ray import GroupLost, RayGroup, slots_of_ray
 from harness.interface.decisions import Deployment
 from harness.interface.entities import GroupId, ServiceId
 from harness.interface.events import Event, ServiceDrained
@@ -49,7 +49,7 @@ class Run:
         self.client = Client(workload, self.lifecycle.roots, self.clock)
         self.predictions = Predictions(self.lifecycle, self.clock)
         self.measured = Measured(workload, self.state.arrays, recorder, at_once=options.ray)
-        self.owns_ray = False
+        self.ray = ExitStack()
         self.sampler: Sampler | None = None
         # Whether something has happened since the groups were asked last.
         self._is_news = False
@@ -105,7 +105,7 @@ class Run:
     def start(self) -> None:
         """Place and load the first groups; the client begins before or, `loads_first`, after."""
         if self.options.ray:
-            self.owns_ray = start_ray(len(self.options.cluster.gpus))
+            self.ray.enter_context(slots_of_ray(len(self.options.cluster.gpus)))
         self.predictions.foresee()
         self.epoch_s = time.monotonic()
         if not self.options.loads_first:
@@ -283,8 +283,7 @@ class Run:
         """End the client and the groups."""
         self.client.stop()
         self.groups.stop(self.loader.keep)
-        if self.owns_ray:
-            ray.shutdown()
+        self.ray.close()
 
     def write(self) -> None:
         """Hand what was measured to the recorder."""

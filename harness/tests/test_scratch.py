@@ -1,0 +1,75 @@
+"""Temporary folders that end with their process, or are found by the next."""
+
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from harness import scratch
+from harness.paths import ROOT
+
+PREFIX = "scratch-test-"
+
+
+@pytest.fixture
+def place(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The machine's temporary folder, for this test."""
+    with tempfile.TemporaryDirectory(prefix="tmp-") as folder:
+        monkeypatch.setattr(tempfile, "tempdir", folder)
+        yield Path(folder)
+
+
+def in_process(program: str, place: Path) -> "subprocess.Popen[str]":
+    return subprocess.Popen(
+        [sys.executable, "-c", program],
+        cwd=ROOT,
+        env={"TMPDIR": str(place), "PATH": ""},
+        stdout=subprocess.PIPE,
+        stdin=subprocess.PIPE,
+        text=True,
+    )
+
+
+def test_a_folder_goes_when_it_is_left(place: Path) -> None:
+    with scratch.held_folder(PREFIX) as folder:
+        assert folder.parent == place
+        assert list(place.glob(f"{PREFIX}*")) == [folder]
+    assert list(place.iterdir()) == []
+
+
+def test_the_folder_of_a_killed_process_is_removed_and_that_of_a_living_one_stays(
+    place: Path,
+) -> None:
+    hold = (
+        "import sys; from harness.scratch import held_folder\n"
+        f"with held_folder({PREFIX!r}) as it: print(it, flush=True); sys.stdin.read()"
+    )
+    with in_process(hold, place) as dead, in_process(hold, place) as alive:
+        assert dead.stdout is not None
+        assert alive.stdout is not None
+        left, kept = Path(dead.stdout.readline().strip()), Path(alive.stdout.readline().strip())
+        dead.kill()
+        dead.wait()
+        assert left.is_dir()
+        with scratch.held_folder(PREFIX):
+            assert not left.exists()
+            assert kept.is_dir()
+        alive.communicate("")
+
+
+@pytest.mark.parametrize("end", ["", "scratch.remove(); import os; os._exit(0)"])
+def test_what_libraries_leave_goes_with_the_process(place: Path, end: str) -> None:
+    program = (
+        "import tempfile; from harness import scratch\n"
+        "with scratch.temporary_files(): print(tempfile.mkstemp()[1])\n"
+        "with scratch.temporary_files(): print(tempfile.mkstemp()[1])\n"
+        f"print(tempfile.gettempdir(), flush=True)\n{end}"
+    )
+    with in_process(program, place) as done:
+        first, second, after = done.communicate("")[0].splitlines()
+    assert Path(first).parent == Path(second).parent
+    assert Path(first).parent.parent == Path(after) == place
+    assert list(place.iterdir()) == []
