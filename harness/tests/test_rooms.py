@@ -24,12 +24,13 @@ GROUND = {
     "harness.ranges_of_units",
     "harness.renamed",
     "harness.schema",
+    "harness.scratch",
     "harness.trust",
     "harness.yaml_files",
     "harness.hub",
 }
-"""Where the project is, what was read and how, objects from YAML nodes, names of before and of a
-hub: anybody may import them, they nothing but each other."""
+"""Where the project is, what was read and how, temporary folders, objects from YAML nodes, names of
+before and of a hub: anybody may import them, they nothing but each other."""
 
 ROOMS: dict[str, set[str]] = {
     **{name: set() for name in GROUND},
