@@ -38,8 +38,6 @@ if __name__ == "__main__":
     sys.path[0] = str(ROOT)
 
 import re
-import shutil
-import tempfile
 from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
@@ -93,13 +91,12 @@ REFUSED = 2
 
 _BAD_INPUT = (HydraException, OmegaConfBaseException, ValueError, MemoryError, RecursionError)
 
-_SCRATCH = Path(tempfile.gettempdir()) / f"sweep-{os.getpid()}"
-
+OmegaConf.register_new_resolver("own_folder", lambda: str(scratch.own_folder()), replace=True)
 OmegaConf.register_new_resolver("local", lambda name: here()[name], replace=True)
 ConfigStore.instance().store(name="schema", node=RunConfig)
 # Hydra describes a sweep in a file of its own; a run's folder already says all of that.
 ConfigStore.instance().store(
-    name="scratch", package="hydra.sweep", node={"dir": str(_SCRATCH), "subdir": "."}
+    name="scratch", package="hydra.sweep", node={"dir": "${own_folder:}/sweep", "subdir": "."}
 )
 
 FILES = Files()
@@ -251,8 +248,6 @@ def main() -> int:
         codes = [TERMINATED]
     except KeyboardInterrupt:
         codes = [INTERRUPTED]
-    finally:
-        shutil.rmtree(_SCRATCH, ignore_errors=True)
     code = _code_of(codes)
     if code in _LAST:
         print(_said_last(code), end="", file=sys.stderr)

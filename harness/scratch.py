@@ -44,15 +44,20 @@ def _remove_if_left(folder: Path) -> None:
         return  # it is in use, or another user's, or just being made
 
 
-@contextmanager
-def temporary_files() -> Iterator[Path]:
-    """What is asked for a temporary place meanwhile is given one folder, which ends with us."""
+def own_folder() -> Path:
+    """The one of this process, made when it is asked for first."""
     if not _folders:
         _folders.append(_ours.enter_context(held_folder(_PREFIX)))
         atexit.register(remove)
-    was, tempfile.tempdir = tempfile.tempdir, str(_folders[0])
+    return _folders[0]
+
+
+@contextmanager
+def temporary_files() -> Iterator[None]:
+    """What is asked for a temporary place meanwhile is given this process's folder."""
+    was, tempfile.tempdir = tempfile.tempdir, str(own_folder())
     try:
-        yield _folders[0]
+        yield
     finally:
         tempfile.tempdir = was
 
