@@ -100,6 +100,8 @@ _imported: dict[str, str] = {}
 
 def read(path: Path) -> bytes:
     """The bytes of a file, remembered as read. Raises OSError."""
+    if path.is_fifo():
+        raise OSError(f"{path} is a pipe, which may never end")
     content = path.read_bytes()
     _had[name_of(path)].add(_sha256(content))
     return content

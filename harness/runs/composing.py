@@ -38,6 +38,7 @@ class Files:
             return False
         self._lines[path] = {}
         self._lines[path] = check_yaml(text, named(path))
+        _refuse_hydra(path, text, self._lines[path])
         self._texts[path] = text
         return True
 
@@ -68,8 +69,10 @@ def refuse_words(words: Sequence[str]) -> None:
         if word.startswith("--e") and RERUN.startswith(word.partition("=")[0]):
             raise ValueError(f"{word}: a pickled file is not read; give the command again instead")
         key, _, value = word.lstrip("+~").partition("=")
-        if re.match(r"hydra[./@]", key) and key not in OURS_OF_HYDRA:
+        if re.search(r"(^|@)hydra([./@:]|$)", key) and key not in OURS_OF_HYDRA:
             raise ValueError(f"{word}: of Hydra's own keys only {', '.join(OURS_OF_HYDRA)} is read")
+        if key in OURS_OF_HYDRA and re.search(r"(?<!file)://", value):
+            raise ValueError(f"{word}: a place to search is a folder, plain or as file://FOLDER")
         if value.startswith("[") and (ROOT / "scenarios" / key.partition("@")[0]).is_dir():
             for item in value[1:].removesuffix("]").split(","):
                 if _NO_NAME.fullmatch(item.strip()):
@@ -77,6 +80,25 @@ def refuse_words(words: Sequence[str]) -> None:
 
 
 OURS_OF_HYDRA = ("hydra.searchpath",)
+
+_OWN_CONFIG = ROOT / "scenarios" / "run.yaml"
+_HYDRAS_PACKAGE = re.compile(r"^\s*#\s*@package\s+hydra\b", re.MULTILINE)
+
+
+def _refuse_hydra(path: Path, text: str, lines: Mapping[str, int]) -> None:
+    """Raise ValueError for a file that says something to Hydra itself.
+
+    By its own keys it builds any class, writes files and sets variables, those of trust as well.
+    """
+    if "hydra" not in text or path == _OWN_CONFIG:
+        return
+    line = next((lines[key] for key in lines if key.partition(".")[0] == "hydra"), None)
+    content = read_yaml(path)
+    defaults = content.get("defaults", ()) if isinstance(content, Mapping) else ()
+    if line is not None or "hydra" in str(defaults) or _HYDRAS_PACKAGE.search(text):
+        at = f" line {line}" if line is not None else ""
+        raise ValueError(f"{named(path)}{at}: keys of Hydra's own are not read from a file")
+
 
 RERUN = "--experimental-rerun"
 """Hydra takes any beginning of it that no other option has."""

@@ -157,7 +157,7 @@ TAKEN = (
 )
 """Folders below results/ that hold no runs."""
 
-OWN = (*TOPS, "scenarios", "plots", "requirements", ".git")
+OWN = (*TOPS, "scenarios", "plots", "requirements", ".git", ".venv")
 """Folders of the project that are read: what was written there would be another program."""
 
 HOW = ("compare", "shows", "expected_minutes", "tracking", "results", "workers")

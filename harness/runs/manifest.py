@@ -15,12 +15,16 @@ ASIDE = ".damaged-"
 """Begins the name of a folder that was set aside; nobody reads it."""
 
 
-def write_manifest(folder: Path) -> None:
-    """Put everything in a folder on the disk, then what it is. Raises OSError."""
+def write_manifest(folder: Path, run: str = "") -> None:
+    """Put everything in a folder on the disk, then what it is. Raises OSError.
+
+    `run` is the name that the folder is about to get, where that is another than it has.
+    """
     files = {path.name: sha256_now(path) for path in sorted(folder.iterdir()) if path.is_file()}
     for name in files:
         sync(folder / name)
-    (folder / MANIFEST).write_text(json.dumps({"sha256": files}, indent=2) + "\n")
+    content = {"run": run or folder.name, "sha256": files}
+    (folder / MANIFEST).write_text(json.dumps(content, indent=2) + "\n")
     sync(folder / MANIFEST)
     sync(folder)
 
@@ -44,12 +48,16 @@ def damage_of(folder: Path) -> str | None:
         files = written["sha256"]
         if not isinstance(files, Mapping) or not files:
             return f"has a {MANIFEST} that names no files"
+        if written.get("run", folder.name) != folder.name:
+            return f"is the run {written['run']} under another name"
         for name, digest in files.items():
+            if Path(name).name != name or not (folder / name).is_file():
+                return f"has no {name}"
             if sha256_now(folder / name) != digest:
                 return f"has another {name} than was written"
     except FileNotFoundError as error:
         return f"has no {Path(error.filename).name}"
-    except (OSError, ValueError, TypeError, KeyError) as error:
+    except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
         return f"has a {MANIFEST} or files that cannot be read: {error}"
     return None
 

@@ -9,6 +9,7 @@ runs again and a changed one overwrites none. A folder that is not as it was wri
 import hashlib
 import json
 import math
+import os
 import re
 from collections.abc import Callable, Container, Mapping
 from functools import cache, lru_cache
@@ -114,7 +115,7 @@ def write_run(
             (temporary / "summary.json").write_text(_as_json(summary))
             if beside is not None:
                 beside(temporary)
-            write_manifest(temporary)
+            write_manifest(temporary, folder.name)
             is_ours = _publish(temporary, folder)
     except OSError as error:
         reason = error.strerror or str(error)
@@ -127,7 +128,7 @@ def _publish(temporary: Path, folder: Path) -> bool:
     """Give the folder its name; False where another process has finished the same run meanwhile."""
     if is_finished(folder):
         return False
-    if folder.exists():
+    if os.path.lexists(folder):
         set_aside(folder, damage_of(folder) or "is not whole")
     try:
         temporary.rename(folder)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.runs.composing import refuse_words
+from harness.runs.composing import Files, refuse_words
 from harness.tests.support.command import ENSEMBLE, refused
 
 REFUSED = {
@@ -137,9 +137,35 @@ def test_files_of_a_group_have_names(item: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "word", ["hydra.run.dir=/tmp", "+hydra.output_subdir=x", "hydra/launcher=a"]
+    "word",
+    [
+        "hydra.run.dir=/tmp",
+        "+hydra.output_subdir=x",
+        "hydra/launcher=a",
+        "++hydra={run:{dir:/tmp/x}}",
+        "+workload@hydra.callbacks=chats",
+    ],
 )
 def test_hydra_is_not_told_to_write_files(word: str) -> None:
     with pytest.raises(ValueError, match=r"only hydra\.searchpath is read"):
         refuse_words([word])
     refuse_words(["hydra.searchpath=[file:///x]", "+hydra.searchpath=[]"])
+    with pytest.raises(ValueError, match="a place to search is a folder"):
+        refuse_words(["hydra.searchpath=[file:///x,pkg://this]"])
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "hydra: {job: {env_set: {TRUSTED_PACKAGES: this}}}",
+        "seed: 1\nhydra:\n  callbacks: {a: {_target_: logging.FileHandler, filename: x}}",
+        "defaults:\n  - override /hydra/launcher: basic",
+        "defaults:\n  - /workload@hydra.callbacks: chats",
+        "# @package hydra.callbacks\na: 1",
+    ],
+)
+def test_a_file_says_nothing_to_hydra(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "case.yaml"
+    path.write_text(text)
+    with pytest.raises(ValueError, match=r"case.yaml.*: keys of Hydra's own are not read"):
+        Files().take(path)

@@ -5,6 +5,7 @@ import hashlib
 import json
 import logging
 import re
+import warnings
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -118,7 +119,7 @@ def read_rows(path: Path) -> pd.DataFrame:
             content = inputs.read(path)
             if path.suffix == ".gz":
                 content = gzip.decompress(content)
-            return pd.read_csv(BytesIO(content))
+            return _read_csv(content)
         # Not splitlines: text may hold line separators that JSON does not escape.
         # Some editors begin a file with a mark of its byte order, which is no part of a row.
         lines = inputs.read(path).decode("utf-8-sig").split("\n")
@@ -128,6 +129,19 @@ def read_rows(path: Path) -> pd.DataFrame:
     return pd.DataFrame(
         [_row_of(path, number, line) for number, line in enumerate(lines, 1) if line.strip()]
     )
+
+
+def _read_csv(content: bytes) -> pd.DataFrame:
+    """Rows of a CSV. Raises ValueError for one with more fields than its header has names.
+
+    pandas would take the first ones for an index, and every column for its neighbour.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", pd.errors.ParserWarning)
+        try:
+            return pd.read_csv(BytesIO(content), index_col=False)
+        except pd.errors.ParserWarning:
+            raise ValueError("a row has more fields than the header has names") from None
 
 
 def _row_of(path: Path, number: int, line: str) -> dict[str, object]:

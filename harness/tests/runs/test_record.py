@@ -216,6 +216,32 @@ def test_what_was_rewritten_with_its_manifest_is_no_run_either(
     assert "holds an empty configuration, provenance or summary" in capsys.readouterr().err
 
 
+def test_a_run_under_the_name_of_another_is_none(tmp_path: Path) -> None:
+    """Exchanged folders, and a link by which one run would count twice."""
+    for run in "ab":
+        write(tmp_path / run)
+    (tmp_path / "a").rename(tmp_path / "c")
+    (tmp_path / "d").symlink_to("b")
+    assert list(record.read_summaries(tmp_path).index) == ["b"]
+
+
+@pytest.mark.parametrize("text", ["[" * 200_000, '{"sha256": {"../b/summary.json": "0"}}'])
+def test_a_manifest_that_is_none_blocks_nobody(tmp_path: Path, text: str) -> None:
+    for run in "ab":
+        write(tmp_path / run)
+    (tmp_path / "a" / MANIFEST).write_text(text)
+    assert list(record.read_summaries(tmp_path).index) == ["b"]
+
+
+def test_neither_a_pipe_nor_a_link_to_nothing_is_waited_for(tmp_path: Path) -> None:
+    write(tmp_path / "a")
+    (tmp_path / "a" / "summary.json").unlink()
+    os.mkfifo(tmp_path / "a" / "summary.json")
+    (tmp_path / "b").symlink_to("nowhere")
+    write(tmp_path / "b")
+    assert list(record.read_summaries(tmp_path).index) == ["b"]
+
+
 def test_a_damaged_run_is_set_aside_when_it_is_run_again(tmp_path: Path) -> None:
     for _ in range(2):
         write(tmp_path / "a")

@@ -1,5 +1,6 @@
 import hashlib
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,7 +14,7 @@ from harness.fitting.lengths import tokens_per_word, words_file
 from harness.fitting.tables import as_text
 from harness.predictors.ecdf import LENGTHS
 from harness.tests.support.data import DATA
-from harness.workloads.prompts import Prompts, PromptSource
+from harness.workloads.prompts import Prompts, PromptSource, read_rows
 
 STORED = LENGTHS.parent / "tokens_per_word.json"
 REVISION = "0123456789abcdef" * 2 + "01234567"
@@ -107,6 +108,19 @@ def test_a_damaged_file_is_one_sentence_that_names_it(
         draw(name, 2)
     assert str(raised.value).startswith(f"{name} {said}")
     assert "\n" not in str(raised.value)
+
+
+def test_more_fields_than_names_do_not_shift_columns(tmp_path: Path) -> None:
+    path = tmp_path / "wide.csv"
+    path.write_text("arrival_s,prompt_tokens,output_tokens\n0,10,5,7\n1,11,6,8\n")
+    with pytest.raises(ValueError, match=r"wide.csv cannot be read: a row has more fields"):
+        read_rows(path)
+
+
+def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "rows.jsonl")
+    with pytest.raises(ValueError, match="is a pipe, which may never end"):
+        read_rows(tmp_path / "rows.jsonl")
 
 
 def test_a_mark_of_byte_order_is_no_part_of_a_row(tmp_path: Path) -> None:
