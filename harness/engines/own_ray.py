@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.paths import ROOT
-from harness.scratch import held_folder
+from harness.scratch import temporary_folder
 
 PREFIX = "sweep-ray-"
 _STARTS = 2
@@ -35,7 +35,7 @@ def own_ray(slots: int, environment: Mapping[str, str]) -> Iterator[None]:
 
     Raises RayLost where it does not start.
     """
-    with held_folder(PREFIX) as folder, _variables({**environment, "PYTHONPATH": _path()}):
+    with temporary_folder(PREFIX) as folder, _variables({**environment, "PYTHONPATH": _path()}):
         try:
             start_ray(slots, _temp_dir=str(folder))
             yield

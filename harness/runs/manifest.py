@@ -15,15 +15,15 @@ ASIDE = ".damaged-"
 """Begins the name of a folder that was set aside; nobody reads it."""
 
 
-def write_manifest(folder: Path, run: str = "") -> None:
+def write_manifest(folder: Path, run: str) -> None:
     """Put everything in a folder on the disk, then what it is. Raises OSError.
 
-    `run` is the name that the folder is about to get, where that is another than it has.
+    `run` is the name under which it is a run: it may be about to get it.
     """
     files = {path.name: sha256_now(path) for path in sorted(folder.iterdir()) if path.is_file()}
     for name in files:
         sync(folder / name)
-    content = {"run": run or folder.name, "sha256": files}
+    content = {"run": run, "sha256": files}
     (folder / MANIFEST).write_text(json.dumps(content, indent=2) + "\n")
     sync(folder / MANIFEST)
     sync(folder)

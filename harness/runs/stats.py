@@ -46,15 +46,15 @@ class Estimate:
         return mine_low <= high and mine_high >= low
 
 
-def mean_of(values: ArrayLike) -> Estimate:
-    """Mean over seeds, one value each. Raises `ValueError` for no values."""
+def mean_of(values: ArrayLike, level: float = LEVEL) -> Estimate:
+    """Mean over seeds, one value each; its interval covers `level`. `ValueError` for no values."""
     rows = np.asarray(values, dtype=np.float64)
     if len(rows) == 0:
         raise ValueError("an estimate needs at least one value")
     mean = float(rows.mean())
     if len(rows) < 2:
         return Estimate(mean, None, None, len(rows))
-    half = stdtrit(len(rows) - 1, (1 + LEVEL) / 2) * rows.std(ddof=1) / np.sqrt(len(rows))
+    half = stdtrit(len(rows) - 1, (1 + level) / 2) * rows.std(ddof=1) / np.sqrt(len(rows))
     return Estimate(mean, mean - float(half), mean + float(half), len(rows))
 
 

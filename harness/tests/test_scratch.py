@@ -34,7 +34,7 @@ def in_process(program: str, place: Path) -> "subprocess.Popen[str]":
 
 
 def test_a_folder_goes_when_it_is_left(place: Path) -> None:
-    with scratch.held_folder(PREFIX) as folder:
+    with scratch.temporary_folder(PREFIX) as folder:
         assert folder.parent == place
         assert list(place.glob(f"{PREFIX}*")) == [folder]
     assert list(place.iterdir()) == []
@@ -44,8 +44,8 @@ def test_the_folder_of_a_killed_process_is_removed_and_that_of_a_living_one_stay
     place: Path,
 ) -> None:
     hold = (
-        "import sys; from harness.scratch import held_folder\n"
-        f"with held_folder({PREFIX!r}) as it: print(it, flush=True); sys.stdin.read()"
+        "import sys; from harness.scratch import temporary_folder\n"
+        f"with temporary_folder({PREFIX!r}) as it: print(it, flush=True); sys.stdin.read()"
     )
     with in_process(hold, place) as dead, in_process(hold, place) as alive:
         assert dead.stdout is not None
@@ -54,7 +54,7 @@ def test_the_folder_of_a_killed_process_is_removed_and_that_of_a_living_one_stay
         dead.kill()
         dead.wait()
         assert left.is_dir()
-        with scratch.held_folder(PREFIX):
+        with scratch.temporary_folder(PREFIX):
             assert not left.exists()
             assert kept.is_dir()
         alive.communicate("")

@@ -22,7 +22,7 @@ from harness.interface.entities import Group, LengthPrediction, RequestId, Servi
 from harness.interface.events import Event
 from harness.interface.policies import SchedulingPolicy
 from harness.paths import ROOT
-from harness.scratch import held_folder
+from harness.scratch import temporary_folder
 
 POLL_S = 0.002
 START_S = 300.0  # within which an engine must have loaded
@@ -49,7 +49,7 @@ def slots_of_ray(slots: int) -> Iterator[None]:
     if ray.is_initialized():
         yield
         return
-    with held_folder(own_ray.PREFIX) as folder:
+    with temporary_folder(own_ray.PREFIX) as folder:
         variables = {
             "PYTHONPATH": str(ROOT),
             "OMP_NUM_THREADS": "1",

@@ -211,7 +211,7 @@ def test_what_was_rewritten_with_its_manifest_is_no_run_either(
     write(tmp_path / "a")
     (tmp_path / "a" / "summary.json").write_text("[]")
     (tmp_path / "a" / MANIFEST).unlink()
-    write_manifest(tmp_path / "a")
+    write_manifest(tmp_path / "a", "a")
     assert record.read_summaries(tmp_path).empty
     assert "holds an empty configuration, provenance or summary" in capsys.readouterr().err
 
