@@ -27,7 +27,7 @@ class Dispatching:
     called before somebody looks at what groups have computed. `orders` has the load order of a
     service, with the groups for which it stands, `weights` what every request weighs in its group.
     `to_come` has the requests that were handed out ahead of time: they go where the load is least
-    when they arrive.
+    when they arrive. `named` has the services for whose requests the policy names groups.
     """
 
     policy: DispatchPolicy
@@ -38,6 +38,7 @@ class Dispatching:
     orders: dict[ServiceId, tuple[LoadOrder, list[GroupId]]] = field(default_factory=dict)
     weights: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
     to_come: dict[ServiceId, list[int]] = field(default_factory=dict)
+    named: set[ServiceId] = field(default_factory=set)
 
     def choose(
         self,
@@ -56,8 +57,10 @@ class Dispatching:
             answer = self._ask(asked, service)
             if isinstance(answer, LoadOrder):
                 order = answer
+                self._refuse_change(service)
                 self._stand(service, homes, order)
             else:
+                self.named.add(service)
                 chosen |= zip(asked, answer, strict=True)
         if order is not None:
             self._weigh(order, np.array(requests, np.int64))
@@ -73,6 +76,14 @@ class Dispatching:
             name = type(self.policy).__name__
             raise ValueError(f"{name} names {len(answer)} groups for {len(requests)} requests")
         return answer
+
+    def _refuse_change(self, service: ServiceId) -> None:
+        """Raise ValueError where groups were named before: an engine may have counted on it."""
+        if service in self.named:
+            raise ValueError(
+                f"{type(self.policy).__name__} has named groups for requests of {service} and now "
+                "leaves them to a load order; it is to do the one or the other throughout"
+            )
 
     def _standing(self, service: ServiceId, homes: list[GroupId]) -> LoadOrder | None:
         """The load order of a service while its groups are those that it was given for."""

@@ -59,7 +59,8 @@ class DispatchPolicy(Protocol):
         """One group for each request id, in order; or a load order, by which the engine chooses.
 
         Called with all requests of a service that arrive at one instant, or with its whole backlog
-        when its groups change; while a load order stands, not at all. Groups of the service are in
+        when its groups change; while a load order stands, not at all. For the requests of a service
+        it names groups throughout a run, or never. Groups of the service are in
         `view.deployment`.
         """
 

@@ -1,4 +1,4 @@
-"""Requests handed out ahead of time whose groups go by load: who gives them out, and when."""
+"""Replicas run ahead of the clock: how far, and who comes to them meanwhile."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -6,23 +6,47 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from harness.engines.lifecycle import Lifecycle
+from harness.engines.simulator.fast.run_ahead import run_replicas
 from harness.engines.simulator.fast.undispatched import Undispatched
+from harness.engines.simulator.feeding import Feeding
 from harness.engines.simulator.following import Following
 from harness.engines.simulator.group import LiveGroup
+from harness.engines.state import Ints
 from harness.interface.entities import GroupId, ServiceId
 
 
 @dataclass(slots=True)
 class Ahead:
-    """Keeps the requests to come of every service that goes by load.
+    """Runs replicas, and keeps the requests to come of every service that goes by load.
 
-    Compiled code gives them out while the groups run; what it leaves is dispatched when it comes.
+    Compiled code gives these out while the groups run; what it leaves is dispatched when it comes.
     """
 
     lifecycle: Lifecycle
     groups: Mapping[GroupId, LiveGroup]
     following: Following
     undispatched: dict[ServiceId, Undispatched] = field(default_factory=dict)
+    feeding: Feeding = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Nobody is fed yet."""
+        self.feeding = Feeding(self.lifecycle, self.groups, self.following)
+
+    def run(self, replicas: list[LiveGroup], until_s: float) -> tuple[float, Ints]:
+        """Advance these to then, or to the first moment that concerns others.
+
+        Returns the time reached and the ids finished by then, in order of their end.
+        """
+        fed, tells = self.feeding.fed(), self.following.tells
+        return run_replicas(
+            replicas,
+            self.undispatched,
+            self.lifecycle.remaining,
+            until_s,
+            fed=fed,
+            feed=self.feeding.feed,
+            may_stop=self.lifecycle.services if tells else self.feeding.stopping,
+        )
 
     @property
     def has_more(self) -> bool:

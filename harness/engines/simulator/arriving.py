@@ -97,6 +97,14 @@ class Arrivals:
                 waiting = (life.state.waits > 0) & (workload.arrival_s <= now_s)
                 life.foresee(predictor, np.flatnonzero(waiting))
 
+    def come_ahead(self, calls: Ints) -> None:
+        """Dispatch calls that are known to come at one time, which is ahead of the clock's."""
+        self._dispatch(calls)
+        predictor = self.lifecycle.system.predictor
+        if predictor is not None:
+            for call in calls.tolist():
+                self._predict(predictor, call, ahead=True)
+
     def _dispatch(self, requests: Ints) -> None:
         """Requests that are in no group go to those of their services."""
         asked = self.lifecycle.workload.service[requests]

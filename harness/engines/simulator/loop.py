@@ -20,7 +20,6 @@ from harness.engines.simulator.ahead import Ahead
 from harness.engines.simulator.arriving import Arrivals
 from harness.engines.simulator.deciding import Deciding
 from harness.engines.simulator.deploying import Deployer
-from harness.engines.simulator.fast.run_ahead import run_replicas
 from harness.engines.simulator.fast.warm_up import warm_up
 from harness.engines.simulator.flight import Flight
 from harness.engines.simulator.following import Following
@@ -204,7 +203,6 @@ class _Run:
     def loop(self) -> None:
         """Until all is answered, or the horizon. ValueError when some never can be answered."""
         horizon_s = np.inf if self.engine.horizon_s is None else self.engine.horizon_s
-        services, awaited = self.lifecycle.services, self.lifecycle.awaited
         self._arrive()
         self._decide()
         while not self.lifecycle.is_over and self.state.now_s < horizon_s:
@@ -213,13 +211,7 @@ class _Run:
                 self.timeline.next_s, self.arrivals.next_s, self.ahead.horizon_s, horizon_s
             )
             if groups := self.deployer.replicas:
-                next_s, done = run_replicas(
-                    groups,
-                    self.ahead.undispatched,
-                    self.lifecycle.remaining,
-                    next_s,
-                    may_stop=services if self.following.tells else awaited,
-                )
+                next_s, done = self.ahead.run(groups, next_s)
             if horizon_s == np.inf and not self.ahead.has_more:
                 self.progress.check(next_s, groups)
             self.state.now_s = next_s

@@ -6,7 +6,7 @@ ran past a moment found later is undone and run again to it. Those of a service 
 load run together.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
@@ -115,6 +115,8 @@ def run_replicas(
     remaining: Mapping[ServiceId, int],
     horizon_s: float,
     *,
+    fed: Collection[ServiceId],
+    feed: Callable[[Ints, float], None],
     may_stop: Collection[ServiceId],
 ) -> tuple[float, Ints]:
     """Advance to the horizon or the first such moment, whichever is earlier.
@@ -122,11 +124,36 @@ def run_replicas(
     `undispatched` has requests that are in no group yet; `horizon_s` is not beyond theirs.
     `remaining` counts the unfinished requests of each service, those to come included; `may_stop`
     has the services whose replicas may stop before the horizon, for requests that others wait for.
-    Returns the time reached and the ids finished by then, in order of their end.
+    Those of the services that are `fed` run when the others have, and `feed` has given them what
+    these have answered by the time reached. Returns that time and the ids finished by then, in
+    order of their end.
     """
     together = {service: coming for service, coming in undispatched.items() if len(coming.left)}
     by_service = _runners(groups, together)
-    stops = {s for s in by_service if s in may_stop or _is_given_unasked(together.get(s))}
+    feeders = {service: line for service, line in by_service.items() if service not in fed}
+    stops = {s for s in feeders if s in may_stop or _is_given_unasked(together.get(s))}
+    horizon_s = _run_side_by_side(feeders, stops, remaining, horizon_s)
+    replicas = _replicas(feeders)
+    if fed:
+        feed(_ended(replicas), horizon_s)
+        by_service = {s: line for s, line in _runners(groups, together).items() if s in fed}
+        for line in by_service.values():
+            for runner in line:
+                runner.run_to(horizon_s)
+        replicas += _replicas(by_service)
+    ended = _ended(replicas)
+    for replica in replicas:
+        replica.reported += len(replica.done())
+    return horizon_s, ended
+
+
+def _run_side_by_side(
+    by_service: Mapping[ServiceId, list[Runner]],
+    stops: Collection[ServiceId],
+    remaining: Mapping[ServiceId, int],
+    horizon_s: float,
+) -> float:
+    """Advance all to the horizon or the first moment that concerns others; returns which it is."""
     closing = _closing(by_service, remaining)
     # Whoever may cut the others short goes first, so that few are run for nothing.
     order = sorted(by_service, key=lambda s: (s not in stops, closing.get(s, _OPEN).tokens))
@@ -140,13 +167,14 @@ def run_replicas(
         runner.run_to(horizon_s)
         horizon_s = min(horizon_s, runner.stops_s)
         if service in closing and runner is last[service]:
-            done = [replica for one in by_service[service] for replica in one.replicas]
-            horizon_s = min(horizon_s, _drained_s(done, remaining[service]))
+            horizon_s = min(
+                horizon_s, _drained_s(_replicas({service: by_service[service]}), remaining[service])
+            )
     _undo(saved, horizon_s)
     for _, runner in line:
         if runner.clear_s <= horizon_s:
             runner.learn(-np.inf, stops_then=False)
-    return horizon_s, _collect([replica for _, runner in line for replica in runner.replicas])
+    return horizon_s
 
 
 def _undo(saved: Sequence[tuple[Runner, Any]], horizon_s: float) -> None:
@@ -243,13 +271,15 @@ def _drained_s(replicas: list[ReplicaState], remaining: int) -> float:
     return float(replicas[0].requests.finished_s[done].max())
 
 
-def _collect(replicas: list[ReplicaState]) -> Ints:
+def _replicas(by_service: Mapping[ServiceId, list[Runner]]) -> list[ReplicaState]:
+    """All that run for these services."""
+    return [replica for line in by_service.values() for one in line for replica in one.replicas]
+
+
+def _ended(replicas: list[ReplicaState]) -> Ints:
     """Ids finished since the last report, in order of their end."""
-    done = [replica.done().copy() for replica in replicas]
-    for replica, ids in zip(replicas, done, strict=True):
-        replica.reported += len(ids)
-    if not done:
+    if not replicas:
         return np.zeros(0, np.int64)
-    ids = np.concatenate(done)
+    ids = np.concatenate([replica.done() for replica in replicas])
     in_order: Ints = ids[np.lexsort((ids, replicas[0].requests.finished_s[ids]))]
     return in_order
