@@ -6,7 +6,7 @@ A profile gives, per phase, component and coefficient, values at knots of the nu
 
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -78,7 +78,9 @@ class ProfileCosts:
         self.given_block_tokens = block_tokens
         self._facts: GpuFacts = gpu_facts(gpu, self._folder)
         self._tables: dict[tuple[str, int], IterationTable] = {}
+        self._iteration = cache(self._find_iteration)
         self._profiles = read_profiles(self._folder)
+        self._calibration: Calibration = read_calibration(self._folder)
         measured_on = {profile.gpu for profile in self._profiles.values()}
         if measured_on and gpu not in measured_on:
             raise ValueError(
@@ -264,10 +266,6 @@ class ProfileCosts:
     def _folder(self) -> Path:
         return PROFILES / self.profile_dir
 
-    @property
-    def _calibration(self) -> Calibration:
-        return read_calibration(self._folder)
-
     def _measured(self, service: str, tensor_parallel: int) -> Iterator[Profile]:
         """Profiles of this GPU that may stand for the service, its own first."""
         for name in (model_of(service), model_facts(service).same_architecture_as):
@@ -275,7 +273,7 @@ class ProfileCosts:
             if profile is not None and profile.gpu == self.gpu:
                 yield profile
 
-    def _iteration(self, service: str, tensor_parallel: int) -> Profile:
+    def _find_iteration(self, service: str, tensor_parallel: int) -> Profile:
         for profile in self._measured(service, tensor_parallel):
             if profile.decode:
                 return profile

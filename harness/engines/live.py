@@ -1,7 +1,7 @@
 """What both engines know of a run while it goes on, and what dispatch and placement see of it."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
@@ -50,9 +50,7 @@ class LiveState:
 
     def facts(self, request: int) -> Request:
         """What is known of a request that has arrived."""
-        facts = self.workload.facts(request)
-        arrival_s = float(self.arrays.arrival_s[request])
-        return facts if arrival_s == facts.arrival_s else replace(facts, arrival_s=arrival_s)
+        return self.workload.facts_at(request, self.arrays.arrival_s.item(request))
 
     def table(self, ids: Ints) -> RequestTable:
         """The columns that policies may see, for these ids (ascending)."""

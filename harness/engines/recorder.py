@@ -36,7 +36,7 @@ class Recorder:
     events: list[Event] = field(default_factory=list)
     decision_s: dict[str, list[float]] = field(default_factory=dict)
     _intervals: list[tuple[Group, GpuUse, NDArray[np.float64]]] = field(default_factory=list)
-    _iterations: list[pd.DataFrame] = field(default_factory=list)
+    _iterations: list[tuple[Group, NDArray[np.float64]]] = field(default_factory=list)
     _rows: dict[Group, list[Row]] = field(default_factory=dict)
 
     @property
@@ -58,10 +58,10 @@ class Recorder:
         if len(spans_s):
             self._intervals.append((group, use, spans_s))
 
-    def iterations(self, group: Group, rows: pd.DataFrame) -> None:
-        """Runs of equal iterations, one row each."""
+    def iterations(self, group: Group, rows: NDArray[np.float64]) -> None:
+        """Runs of equal iterations, one row each, in the first columns of `LOG_COLUMNS`."""
         if self.keep_iterations and len(rows):
-            self._iterations.append(rows.assign(group=group.id))
+            self._iterations.append((group, rows))
 
     def iteration(self, group: Group, row: Row) -> None:
         """One run of equal iterations, in the columns of `LOG_COLUMNS`."""
@@ -105,12 +105,25 @@ class Recorder:
         )
 
     def iteration_frame(self) -> pd.DataFrame | None:
-        """Every run of equal iterations by start, or None when they were not kept."""
-        frames = [
-            pd.DataFrame(rows, columns=list(LOG_COLUMNS)).assign(group=group.id)
-            for group, rows in self._rows.items()
-        ]
-        frames += self._iterations
-        if not frames:
+        """Every run of equal iterations by start, or None when they were not kept.
+
+        A column that is not wanted of some groups is NaN there.
+        """
+        logs = [(group, np.array(rows, np.float64)) for group, rows in self._rows.items()]
+        logs += self._iterations
+        if not logs:
             return None
-        return pd.concat(frames).sort_values("start_s", ignore_index=True, kind="stable")
+        table = np.full(
+            (sum(len(rows) for _, rows in logs), max(rows.shape[1] for _, rows in logs)), np.nan
+        )
+        first = 0
+        for _, rows in logs:
+            table[first : first + len(rows), : rows.shape[1]] = rows
+            first += len(rows)
+        names = {group.id: None for group, _ in logs}
+        number = {name: i for i, name in enumerate(names)}
+        codes = np.repeat([number[group.id] for group, _ in logs], [len(rows) for _, rows in logs])
+        order = np.argsort(table[:, 0], kind="stable")
+        frame = pd.DataFrame(table[order], columns=list(LOG_COLUMNS[: table.shape[1]]))
+        frame["group"] = pd.Categorical.from_codes(codes[order], categories=pd.Index(list(names)))
+        return frame

@@ -42,6 +42,8 @@ def span_of(figure: str) -> tuple[str, str]:
     return f"uncertainty.{figure}.low", f"uncertainty.{figure}.high"
 
 
+SUMMED = ("output_tokens", "preemptions", "swaps", "swapped_bytes", "swap_s")
+"""Columns of requests that are added up."""
 CLASSES = ("service", "tenant", "kind")
 """Columns of requests by which figures are told apart."""
 MOST_NAMES = 100
@@ -56,27 +58,32 @@ def latencies(requests: pd.DataFrame, *, horizon_s: float) -> pd.DataFrame:
     tokens came at once (request-level batches). Normalized latency is JCT per output token of what
     is finished (arXiv 2309.06180 sec. 6.1).
     """
-    arrival_s, first_s, started_s, ends_s = (
-        requests[name].to_numpy(np.float64)
-        for name in ("arrival_s", "first_token_s", "started_s", "finished_s")
-    )
-    tokens = requests["output_tokens"].to_numpy(np.float64)
+    found = _latencies(_columns(requests), horizon_s=horizon_s)
+    return pd.DataFrame(found, index=requests.index)
+
+
+def _columns(requests: pd.DataFrame) -> dict[str, Floats]:
+    """What figures of requests are made of: to take a table apart again and again is slow."""
+    names = (*("arrival_s", "first_token_s", "started_s", "finished_s", "output_tokens"), *SUMMED)
+    return {name: requests[name].to_numpy(np.float64) for name in names if name in requests}
+
+
+def _latencies(requests: Mapping[str, Floats], *, horizon_s: float) -> dict[str, Floats | Bools]:
+    names = ("arrival_s", "first_token_s", "started_s", "finished_s", "output_tokens")
+    arrival_s, first_s, started_s, ends_s, tokens = (requests[name] for name in names)
     finished = ~np.isnan(ends_s)
     ends_s = np.where(finished, ends_s, horizon_s)
     streams = finished & (tokens > 1) & (ends_s > first_s)
     gaps = np.where(streams, tokens - 1, np.nan)
     answers = np.where(finished & (tokens > 0), tokens, np.nan)
-    return pd.DataFrame(
-        {
-            "jct_s": ends_s - arrival_s,
-            "ttft_s": np.where(np.isnan(first_s), horizon_s, first_s) - arrival_s,
-            "waiting_s": np.where(np.isnan(started_s), horizon_s, started_s) - arrival_s,
-            "tpot_s": (ends_s - first_s) / gaps,
-            "normalized_s": (ends_s - arrival_s) / answers,
-            "finished": finished,
-        },
-        index=requests.index,
-    )
+    return {
+        "jct_s": ends_s - arrival_s,
+        "ttft_s": np.where(np.isnan(first_s), horizon_s, first_s) - arrival_s,
+        "waiting_s": np.where(np.isnan(started_s), horizon_s, started_s) - arrival_s,
+        "tpot_s": (ends_s - first_s) / gaps,
+        "normalized_s": (ends_s - arrival_s) / answers,
+        "finished": finished,
+    }
 
 
 def request_figures(requests: pd.DataFrame, *, horizon_s: float) -> dict[str, float]:
@@ -86,26 +93,30 @@ def request_figures(requests: pd.DataFrame, *, horizon_s: float) -> dict[str, fl
     with each counted as often as it has gaps. A request that would have come after the horizon, or
     waits for others then, is only unfinished.
     """
+    return _figures(_columns(requests), horizon_s=horizon_s)
+
+
+def _figures(requests: Mapping[str, Floats], *, horizon_s: float) -> dict[str, float]:
     figures = {
-        "requests": float(len(requests)),
-        "unfinished": float(requests["finished_s"].isna().sum()),
+        "requests": float(len(requests["finished_s"])),
+        "unfinished": float(np.isnan(requests["finished_s"]).sum()),
     }
     is_there = requests["arrival_s"] <= horizon_s
-    requests = requests if is_there.all() else requests[is_there]
-    each = latencies(requests, horizon_s=horizon_s)
+    if not is_there.all():
+        requests = {name: values[is_there] for name, values in requests.items()}
+    each = _latencies(requests, horizon_s=horizon_s)
     for name in ("jct_s", "ttft_s", "tpot_s", "normalized_s"):
-        values = each[name].to_numpy()
-        values = values[~np.isnan(values)]
+        values = each[name][~np.isnan(each[name])]
         figures[f"{name}_mean"] = float(values.mean()) if len(values) else np.nan
         figures[f"{name}_p99"] = float(np.quantile(values, 0.99)) if len(values) else np.nan
-    tpot_s = each["tpot_s"].to_numpy()
+    tpot_s = each["tpot_s"]
     streams = ~np.isnan(tpot_s)
-    gaps = requests["output_tokens"].to_numpy(np.float64)[streams] - 1
+    gaps = requests["output_tokens"][streams] - 1
     count = float(gaps.sum())
     figures["itl_s_mean"] = float((tpot_s[streams] * gaps).sum()) / count if count else np.nan
     waiting_s = each["waiting_s"]
-    figures["waiting_s_max"] = float(waiting_s.max()) if len(waiting_s) else np.nan
-    for name in ("output_tokens", "preemptions", "swaps", "swapped_bytes", "swap_s"):
+    figures["waiting_s_max"] = float(np.nanmax(waiting_s)) if len(waiting_s) else np.nan
+    for name in SUMMED:
         figures[name] = float(requests[name].sum())
     return figures
 
@@ -118,11 +129,11 @@ def class_figures(
     With `met`, whether each request met its objectives, those of objectives too.
     """
     found: dict[str, dict[str, dict[str, float]]] = {}
+    numbers = _columns(requests)
     for column in CLASSES:
         if column in requests and 2 <= requests[column].nunique() <= MOST_NAMES:
-            numbers = requests.select_dtypes("number")  # to take texts apart is slow
             found[column] = {
-                str(name): request_figures(numbers.iloc[rows], horizon_s=horizon_s)
+                str(name): _figures({n: of[rows] for n, of in numbers.items()}, horizon_s=horizon_s)
                 | ({} if met is None else objective_figures(met.iloc[rows], horizon_s=horizon_s))
                 for name, rows in requests.groupby(column, observed=True).indices.items()
             }

@@ -35,15 +35,21 @@ def outside_share(
     if iterations is None:
         return np.nan
     outside_s = logged_s = 0.0
+    codes, names = pd.factorize(iterations["group"])
     by_name = {str(group.id): group for group in groups}
-    for name, rows in iterations.groupby("group"):
+    # Groups of one service and degree have the same ranges.
+    alike: dict[tuple[ServiceId, int], list[int]] = {}
+    for code, name in enumerate(names):
         group = by_name[str(name)]
         if len(group.services) > 1:
             return np.nan
         (service,) = group.services
-        seconds = rows["duration_s"].to_numpy() * group.tensor_parallel
+        alike.setdefault((service, group.tensor_parallel), []).append(code)
+    for (service, tensor_parallel), some in alike.items():
+        rows = iterations if len(alike) == 1 else iterations[np.isin(codes, some)]
+        seconds = rows["duration_s"].to_numpy() * tensor_parallel
         logged_s += float(seconds.sum())
-        outside_s += float((seconds * outside(rows, ranges(service, group.tensor_parallel))).sum())
+        outside_s += float((seconds * outside(rows, ranges(service, tensor_parallel))).sum())
     if logged_s < LEAST_LOGGED * busy_gpu_s or logged_s == 0.0:
         return np.nan
     return outside_s / logged_s

@@ -109,18 +109,21 @@ class Workload:
 
     def facts(self, request: int) -> Request:
         """What is known of a request when it arrives."""
-        deadline_s = float(self.deadline_s[request])
+        return self.facts_at(request, self.arrival_s.item(request))
+
+    def facts_at(self, request: int, arrival_s: float) -> Request:
+        """The same of one that arrives at another time, when others have been answered."""
+        deadline_s = self.deadline_s.item(request)
+        tenant = self.tenant.item(request) if len(self.tenant) else 0
         return Request(
             id=RequestId(request),
-            service=self.service_of(request),
-            app=AppId(int(self.app[request])),
-            tenant=TenantId(
-                self.tenants[self.tenant[request]] if len(self.tenant) else self.tenants[0]
-            ),
-            arrival_s=float(self.arrival_s[request]),
-            prompt_tokens=int(self.prompt_tokens[request]),
-            max_output_tokens=int(self.max_output_tokens[request]),
-            deadline_s=None if np.isnan(deadline_s) else deadline_s,
+            service=self.services[self.service.item(request)].id,
+            app=AppId(self.app.item(request)),
+            tenant=TenantId(self.tenants[tenant]),
+            arrival_s=arrival_s,
+            prompt_tokens=self.prompt_tokens.item(request),
+            max_output_tokens=self.max_output_tokens.item(request),
+            deadline_s=None if deadline_s != deadline_s else deadline_s,
         )
 
     def service_of(self, request: int) -> ServiceId:

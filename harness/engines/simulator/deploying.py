@@ -143,7 +143,7 @@ class Deployer:
                 begun_s = live.replica.flight_begins_s
                 busy_s = np.concatenate([busy_s, [[begun_s, now_s]]])
             self.recorder.intervals(live.group, GpuUse.BUSY, busy_s)
-            self.recorder.iterations(live.group, live.replica.log())
+            self.recorder.iterations(live.group, live.replica.log().copy())
 
     def end(self) -> None:
         """Report what all have done by now, those that are loading still among them."""

@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
 from harness.engines.frames import request_frame
@@ -109,7 +108,7 @@ class Measured:
             loading_s = np.array([[life.asked_s, life.ready_s]])
             if life.ready_s > life.asked_s:
                 self._recorder.intervals(group, GpuUse.LOADING, loading_s)
-            rows = pd.DataFrame(account.rows, columns=list(LOG_COLUMNS))
+            rows = np.array(account.rows, np.float64).reshape(-1, len(LOG_COLUMNS))
             self._recorder.iterations(group, rows)
         frame = request_frame(self._workload, self._arrays)
         self._recorder.requests = frame.assign(lag_s=lag_s)

@@ -176,11 +176,11 @@ def test_a_cell_that_fails_leaves_nothing(tmp_path: Path, error: Exception) -> N
 def test_an_interrupt_while_writing_leaves_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def interrupted(self: pd.DataFrame, path: Path, index: bool) -> None:
+    def interrupted(table: object, path: Path) -> None:
         path.write_bytes(b"half")
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(pd.DataFrame, "to_parquet", interrupted)
+    monkeypatch.setattr("harness.runs.record.pq.write_table", interrupted)
     cell = small(tmp_path)
     with pytest.raises(KeyboardInterrupt):
         run_cell(cell)

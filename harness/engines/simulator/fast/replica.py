@@ -4,7 +4,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
 from harness.costs.iteration import IterationTable, least_seconds
@@ -34,7 +33,7 @@ from harness.engines.simulator.fast.arrays import (
 )
 from harness.engines.simulator.fast.heaps import count_followers, push_all
 from harness.engines.simulator.fast.kernel import ASKED, FULL, STUCK, advance
-from harness.engines.state import END, LOG_COLUMNS, Floats, Ints, RequestArrays, forget
+from harness.engines.state import END, Floats, Ints, RequestArrays, forget
 from harness.interface.tables import attained_s
 
 SAVED = (
@@ -280,9 +279,6 @@ class ReplicaState:
         for name, row in zip(self._saved, rows, strict=True):
             getattr(self.requests, name)[ids] = row
 
-    def log(self) -> pd.DataFrame:
+    def log(self) -> Floats:
         """Runs of equal iterations so far, the columns of `LOG_COLUMNS` that are kept."""
-        return pd.DataFrame(
-            self.arrays.log[: self.arrays.counts[LOGGED]],
-            columns=list(LOG_COLUMNS[: self.rule.log_columns]),
-        )
+        return self.arrays.log[: self.arrays.counts[LOGGED]]
