@@ -75,16 +75,18 @@ def _adapter(shape: Any) -> TypeAdapter[Any]:
     return TypeAdapter(shape)
 
 
-def _loaded(path: Path, text: str) -> object:
-    def once(pairs: list[tuple[str, object]]) -> dict[str, object]:
-        found = dict(pairs)
-        if len(found) < len(pairs):
-            twice = next(key for key in found if sum(key == other for other, _ in pairs) > 1)
-            raise ValueError(f"the key {twice} is there twice")
-        return found
+def without_twice(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    """What an object of JSON holds. Raises ValueError for a key that is there twice."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        twice = next(key for key in found if sum(key == other for other, _ in pairs) > 1)
+        raise ValueError(f"the key {twice:.60} is there twice")
+    return found
 
+
+def _loaded(path: Path, text: str) -> object:
     try:
-        return json.loads(text, object_pairs_hook=once)
+        return json.loads(text, object_pairs_hook=without_twice)
     except json.JSONDecodeError as error:
         raise ValueError(f"{path} line {error.lineno} is not JSON: {error.msg}") from None
     except ValueError as error:
@@ -103,4 +105,6 @@ def _sentence(error: ValidationError) -> str:
         return f"there is no key {key}, which is {first['input']!r:.60}"
     said = first["msg"].removeprefix("Value error, ").replace("Input should be", "it must be")
     is_whole = first["type"] == "value_error" and isinstance(first["input"], dict)
-    return f"{key}: {said}".lstrip(": ") if is_whole else f"{key}={first['input']!r:.60}: {said}"
+    if is_whole:
+        return f"{key}: {said}".lstrip(": ")
+    return f"{key}={first['input']!r:.60}: {said}".removeprefix("=")

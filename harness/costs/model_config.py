@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from harness import inputs
+from harness.schema import read_json
 
 Json = Mapping[str, Any]
 
@@ -61,25 +62,20 @@ def config_facts(name: str) -> dict[str, Any]:
     ValueError with the file, and the key where one is missing or beyond the cost model.
     """
     path = Path(name).resolve()
-    try:
-        whole: Json = inputs.read_json(path)
-    except (OSError, ValueError) as error:
-        reason = str(error) if isinstance(error, ValueError) else error.strerror
-        raise ValueError(f"the model's config {name} cannot be read: {reason}") from None
-    if not isinstance(whole, Mapping):
-        raise ValueError(f"the model's config {name} is no mapping")
-    config: Json = whole.get("text_config", whole)
+    config = _text_part(path)
     for key, what in UNKNOWN.items():
         if config.get(key):
             raise ValueError(f"{path}: {key} is {config[key]}, and {what} cannot be costed")
     facts = {fact: _whole(path, config, keys) for fact, keys in KEYS.items()}
     hidden, heads = facts["hidden_size"], facts["attention_heads"]
-    kind = str(config.get("model_type", ""))
+    kind = config.get("model_type") or ""
+    if not isinstance(kind, str):
+        raise ValueError(f"{path}: model_type is {kind!r:.60}, it must be a text")
     experts = _whole(path, config, ("num_local_experts", "num_experts"), otherwise=1)
     wide = ("moe_intermediate_size",) if experts > 1 else ()
     facts |= {
         "kv_heads": _kv_heads(path, config, heads),
-        "head_dim": _whole(path, config, ("head_dim", "kv_channels"), otherwise=hidden // heads),
+        "head_dim": _head_dim(path, config, hidden, heads),
         "intermediate_size": _whole(
             path,
             config,
@@ -89,9 +85,21 @@ def config_facts(name: str) -> dict[str, Any]:
         "gated_mlp": kind not in UNGATED,
         "experts": experts,
         "experts_per_token": _whole(path, config, ("num_experts_per_tok",), otherwise=1),
-        "embeddings": 1 if config.get("tie_word_embeddings", kind in TIED) else 2,
+        "embeddings": 1 if _flag(path, config, "tie_word_embeddings", kind in TIED) else 2,
     }
     return {"name": str(path), "source": str(path), **facts}
+
+
+def _text_part(path: Path) -> Json:
+    """What a config says of the model of texts, which may be one part of several."""
+    try:
+        whole = read_json(path, dict[str, Any])
+    except ValueError as error:
+        raise ValueError(f"the model's config {error}") from None
+    part = whole.get("text_config")
+    if not isinstance(part, Mapping | None):
+        raise ValueError(f"{path}: text_config is {part!r:.60}, it must be keys with values")
+    return whole if part is None else part
 
 
 def norm_parameters(facts: Mapping[str, Any]) -> int:
@@ -101,12 +109,30 @@ def norm_parameters(facts: Mapping[str, Any]) -> int:
 
 def _kv_heads(path: Path, config: Json, heads: int) -> int:
     """As many as query heads, unless a config says otherwise."""
-    if config.get("multi_query") and not config.get("new_decoder_architecture"):
+    if _flag(path, config, "multi_query") and not _flag(path, config, "new_decoder_architecture"):
         return 1
-    if config.get("multi_query_attention"):
+    if _flag(path, config, "multi_query_attention"):
         return _whole(path, config, ("multi_query_group_num",))
     named = ("num_key_value_heads", "num_kv_heads", "n_head_kv")
     return _whole(path, config, named, otherwise=heads)
+
+
+def _head_dim(path: Path, config: Json, hidden: int, heads: int) -> int:
+    """An equal part of the hidden size, unless a config says otherwise."""
+    stated = _whole(path, config, ("head_dim", "kv_channels"), otherwise=0)
+    if not stated and hidden % heads:
+        raise ValueError(
+            f"{path}: {heads} heads cannot share hidden_size {hidden}, nor is head_dim there"
+        )
+    return stated or hidden // heads
+
+
+def _flag(path: Path, config: Json, key: str, otherwise: bool = False) -> bool:
+    """Whether a config says so; null says nothing."""
+    value = config.get(key)
+    if not isinstance(value, bool | None):
+        raise ValueError(f"{path}: {key} is {value!r:.60}, it must be true or false")
+    return otherwise if value is None else value
 
 
 def _whole(path: Path, config: Json, keys: tuple[str, ...], otherwise: int | None = None) -> int:
@@ -115,7 +141,9 @@ def _whole(path: Path, config: Json, keys: tuple[str, ...], otherwise: int | Non
         value = config.get(key)
         if value is not None:
             if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-                raise ValueError(f"{path}: {key} is {value!r:.60}, it must be a whole number")
+                raise ValueError(
+                    f"{path}: {key} is {value!r:.60}, it must be a whole number from 1 on"
+                )
             return value
     if otherwise is None:
         raise ValueError(f"{path} has none of the keys {', '.join(keys)} of a model's config")

@@ -2,7 +2,7 @@
 
 import difflib
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from typing import Annotated
 
@@ -12,7 +12,7 @@ from pydantic import Field
 
 from harness.costs.model_config import config_facts, is_config, norm_parameters
 from harness.paths import PROFILES
-from harness.schema import STRICT, Count, read_named
+from harness.schema import STRICT, Count, fits, read_named
 
 BYTES_PER_NUMBER = 2  # fp16 weights and KV, as every engine here runs them
 
@@ -142,14 +142,17 @@ def model_facts(service: str) -> ModelFacts:
 def _of_config(name: str) -> ModelFacts:
     """Facts from a config; nobody has measured such a model, so its costs are the roofline's."""
     stated = config_facts(name)
-    facts = ModelFacts(**stated, parameters=0)
+    where = str(stated["name"])
+    facts = fits({**stated, "parameters": 1}, ModelFacts, where)
     matrices = facts.layers * facts.layer_parameters
     embedded = facts.embeddings * facts.vocab_size * facts.hidden_size
-    return replace(facts, parameters=matrices + embedded + norm_parameters(stated))
+    counted = matrices + embedded + norm_parameters(stated)
+    return fits({**stated, "parameters": counted}, ModelFacts, where)
 
 
 def unknown_name(kind: str, name: str, known: Mapping[str, object]) -> str:
     """Sentence for a name that is not in a table: the name, and what was perhaps meant."""
     close = difflib.get_close_matches(name, known, n=3, cutoff=0.4)
-    meant = f"closest: {', '.join(close)}" if close else f"known: {', '.join(sorted(known))}"
+    others = f"known: {', '.join(sorted(known))}" if known else "none is known"
+    meant = f"closest: {', '.join(close)}" if close else others
     return f"No {kind} is called {name!r}; {meant}."

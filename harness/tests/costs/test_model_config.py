@@ -126,6 +126,21 @@ def test_a_config_is_known_by_its_path_and_content(written: Callable[[object], s
         ({"vocab_size": "many"}, "vocab_size is 'many', it must be a whole number"),
         ({"kv_lora_rank": 512}, "kv_lora_rank is 512, and compressed KV cannot be costed"),
         ({"n_shared_experts": 2}, "n_shared_experts is 2, and shared experts cannot be costed"),
+        ({"text_config": 5}, "text_config is 5, it must be keys with values"),
+        ({"head_dim": 0}, "head_dim is 0, it must be a whole number from 1 on"),
+        (
+            {"num_attention_heads": 8192},
+            "8192 heads cannot share hidden_size 4096, nor is head_dim",
+        ),
+        ({"num_key_value_heads": 5}, "5 kv_heads cannot share 32 heads"),
+        (
+            {"num_local_experts": 4, "num_experts_per_tok": 9},
+            "experts_per_token is more than the 4",
+        ),
+        ({"hidden_size": 32 * 10**30}, "hidden_size=3200.*: it must be less than or equal to 461"),
+        ({"vocab_size": 2**60}, "parameters=.*: it must be less than or equal to 461"),
+        ({"tie_word_embeddings": "yes"}, "tie_word_embeddings is 'yes', it must be true or false"),
+        ({"model_type": [1]}, r"model_type is \[1\], it must be a text"),
     ],
 )
 def test_a_config_that_cannot_be_costed_is_one_sentence(
@@ -137,13 +152,28 @@ def test_a_config_that_cannot_be_costed_is_one_sentence(
     assert str(raised.value).startswith(path)
 
 
-def test_what_is_no_config_is_one_sentence(
-    tmp_path: Path, written: Callable[[object], str]
-) -> None:
-    with pytest.raises(ValueError, match=r"config .*none.json cannot be read: No such file"):
-        model_facts(str(tmp_path / "none.json"))
-    with pytest.raises(ValueError, match="is no mapping"):
-        model_facts(written([1]))
-    (tmp_path / "config.json").write_text("{")
-    with pytest.raises(ValueError, match=r"config.json cannot be read: Expecting"):
-        model_facts(str(tmp_path / "config.json"))
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (None, ": No such file"),
+        ("[1]", r": \[1\]: it must be an object"),
+        ("{", " line 1 is not JSON: Expecting"),
+        ("[" * 100_000, " is nested too deeply"),
+        ('{"text_config": ' + "[" * 500 + "]" * 500 + "}", ": .*recursion limit exceeded"),
+        ('{"hidden_size": 1, "hidden_size": 2}', ": the key hidden_size is there twice"),
+        ('{"hidden_size": ' + "9" * 5000 + "}", ": Exceeds the limit"),
+    ],
+    ids=["absent", "list", "open", "deep", "less deep", "twice", "long"],
+)
+def test_what_is_no_config_is_one_sentence(tmp_path: Path, text: str | None, said: str) -> None:
+    path = tmp_path / "config.json"
+    if text is not None:
+        path.write_text(text)
+    with pytest.raises(ValueError, match=f"^the model's config {path}{said}") as raised:
+        model_facts(str(path))
+    assert "\n" not in str(raised.value)
+
+
+def test_a_part_that_is_null_is_none(written: Callable[[object], str]) -> None:
+    path = written(LLAMA | {"text_config": None, "tie_word_embeddings": None})
+    assert (model_facts(path).layers, model_facts(path).embeddings) == (32, 2)
