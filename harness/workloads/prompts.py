@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from harness import inputs
 from harness.hub import Pinned, pinned
 from harness.predictors.ecdf import LENGTHS, load_lengths
+from harness.schema import without_twice
 
 Ints = NDArray[np.int64]
 
@@ -146,11 +147,13 @@ def _read_csv(content: bytes) -> pd.DataFrame:
 
 def _row_of(path: Path, number: int, line: str) -> dict[str, object]:
     try:
-        row = json.loads(line)
+        row = json.loads(line, object_pairs_hook=without_twice)
     except RecursionError:
         raise ValueError(f"{path} line {number} is nested too deeply: {line[:60]!r}") from None
-    except ValueError as error:
+    except json.JSONDecodeError as error:
         raise ValueError(f"{path} line {number} is not JSON: {line[:60]!r}") from error
+    except ValueError as error:
+        raise ValueError(f"{path} line {number}: {error}") from None
     if _LONE_SURROGATE.search(line) and not _is_text(row):
         raise ValueError(f"{path} line {number} holds half a character: {line[:60]!r}")
     if not isinstance(row, dict):

@@ -7,11 +7,13 @@ import numpy as np
 import pandas as pd
 
 from harness import inputs
-from harness.costs.model_facts import ModelFacts, model_facts, unknown_name
+from harness.costs.model_config import is_config
+from harness.costs.model_facts import ModelFacts, model_facts
 from harness.interface.entities import Service, ServiceId
+from harness.ranges_of_units import MOST_SECONDS
 from harness.workloads.settings import require_positive, require_start
 from harness.workloads.trace_file import ARRIVAL, OUTPUT_TOKENS, PROMPT_TOKENS, read_trace
-from harness.workloads.workload import Ints, Workload
+from harness.workloads.workload import Floats, Ints, Workload
 
 TOO_LONG = ("refuse", "cut", "drop")
 
@@ -63,18 +65,21 @@ class Trace:
         self._requests, self._limit, self._too_long = requests, max_output_tokens, too_long
         self._model, self._services = model, dict(services)
         self.files: Mapping[str, str] = inputs.digests([self._path])
-        self.models = tuple(facts.name for facts in self._asked(self._rows()))
+        rows = self._rows()
+        called = self._called(rows)
+        self.models = tuple(facts.name for facts in _asked(called))
+        # What cannot be served is refused before anything runs.
+        self._arrivals_s(self._fitted(rows, _context_tokens(called))[0])
 
     def build(self, seed: int) -> Workload:
         """The same workload for every seed."""
         rows = self._rows()
-        asked = self._asked(rows)
+        named = self._called(rows)
+        asked = _asked(named)
         number = {facts.name: place for place, facts in enumerate(asked)}
-        called = np.array([number[name] for name in self._called(rows)], np.int64)
-        context = np.array([facts.max_context_tokens for facts in asked])[called]
-        rows, kept, limit = self._fitted(rows, context)
-        begin_s = self._window[0]
-        arrival_s = (rows[ARRIVAL].to_numpy() - begin_s) / self._scale
+        called = np.array([number[name] for name in named], np.int64)
+        rows, kept, limit = self._fitted(rows, _context_tokens(named))
+        arrival_s = self._arrivals_s(rows)
         slack_s = _column(rows, "deadline_s") - rows[ARRIVAL].to_numpy()
         tenants = tuple(dict.fromkeys(rows["tenant"].astype(str))) if "tenant" in rows else ("",)
         apps = rows["app"] if "app" in rows else pd.Series(np.arange(len(rows)))
@@ -134,18 +139,28 @@ class Trace:
 
     def _facts(self, service: str, row: int) -> ModelFacts:
         """Of the model behind a service that a row names."""
+        name = self._services.get(service, service)
         try:
-            return model_facts(self._services.get(service, service))
-        except ValueError:
-            known = unknown_name("model", self._services.get(service, service), self._services)
+            return model_facts(name)
+        except ValueError as error:
+            if is_config(name):
+                raise
             raise ValueError(
                 f"{self._path} row {row}: service {service} is no model; say which serves it by "
-                f"workload.services={{{service}: NAME}}, or one for all by workload.model ({known})"
+                f"+workload.services={{{service}:NAME}}, or one for all by workload.model ({error})"
             ) from None
 
-    def _asked(self, rows: pd.DataFrame) -> list[ModelFacts]:
-        """Facts of every model that is asked, as they are first."""
-        return [model_facts(name) for name in dict.fromkeys(self._called(rows))]
+    def _arrivals_s(self, rows: pd.DataFrame) -> Floats:
+        """When they come, in seconds of the run. Raises ValueError for what none waits for."""
+        arrival_s: Floats = (rows[ARRIVAL].to_numpy() - self._window[0]) / self._scale
+        if arrival_s[-1] > MOST_SECONDS:
+            row = int(np.argmax(arrival_s > MOST_SECONDS))
+            raise ValueError(
+                f"{self._path} row {rows.index[row]}: {ARRIVAL} {rows[ARRIVAL].iloc[row]:g} is "
+                f"{arrival_s[row]:g} s into the run, it must be at most {MOST_SECONDS:,.0f}: "
+                "workload.window takes a part of the file, from whose beginning time counts anew"
+            )
+        return arrival_s
 
     def _fitted(self, rows: pd.DataFrame, context: Ints) -> tuple[pd.DataFrame, Ints, Ints]:
         """Rows whose lengths a context and the limit hold, which they were, and their limits."""
@@ -162,10 +177,11 @@ class Trace:
         long = (prompt > room) | (output > limit)
         if long.any() and self._too_long == "refuse":
             place = int(np.argmax(long))
+            limited = "" if self._limit is None else f", of which answers have {self._limit}"
             raise ValueError(
                 f"{self._path} row {rows.index[place]}: {prompt[place]} prompt and {output[place]} "
-                f"output tokens exceed the context of {context[place]} or the limit of "
-                f"{limit[place]}: workload.too_long=cut or drop takes the others"
+                f"output tokens exceed the context of {context[place]}{limited}; "
+                "workload.too_long=cut shortens such requests, drop leaves them out"
             )
         kept = np.flatnonzero(~long) if self._too_long == "drop" else np.arange(len(rows))
         if not len(kept):
@@ -174,6 +190,17 @@ class Trace:
             **{PROMPT_TOKENS: short, OUTPUT_TOKENS: np.minimum(output, limit)}
         ).iloc[kept]
         return fitted, kept, limit[kept]
+
+
+def _asked(called: Sequence[str]) -> list[ModelFacts]:
+    """Facts of every model that is asked, as they are first."""
+    return [model_facts(name) for name in dict.fromkeys(called)]
+
+
+def _context_tokens(called: Sequence[str]) -> Ints:
+    """The context that each request has, by the model that it goes to."""
+    tokens = {name: model_facts(name).max_context_tokens for name in dict.fromkeys(called)}
+    return np.array([tokens[name] for name in called], np.int64)
 
 
 def _window(given: Sequence[float] | None) -> tuple[float, float]:

@@ -5,10 +5,12 @@ A trace is recognised by its columns. All become our own: `arrival_s`, `prompt_t
 `predicted_tokens` and the text `prompt`. What is damaged is refused with file and row.
 """
 
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -23,6 +25,8 @@ ARRIVAL, PROMPT_TOKENS, OUTPUT_TOKENS = "arrival_s", "prompt_tokens", "output_to
 OPTIONAL = ("service", "tenant", "app", "deadline_s", "predicted_tokens", "prompt")
 CSV = frozenset({".csv"})
 IDS = ("id", "request_id")
+NAME = (str, int, float, np.number)
+"""What may name a service, a tenant or an application."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +59,7 @@ def _clock_s(times: "pd.Series[float]") -> "pd.Series[float]":
 
 
 def _milliseconds(times: "pd.Series[float]") -> "pd.Series[float]":
-    return pd.to_numeric(times, errors="coerce") / 1000.0
+    return times / 1000.0
 
 
 OWN = Format("own", {name: name for name in (ARRIVAL, PROMPT_TOKENS, OUTPUT_TOKENS, *OPTIONAL)})
@@ -125,6 +129,10 @@ def _read(path: Path, digest: str) -> pd.DataFrame:
     _refuse_twice(path, rows)
     if kind.lists_failed:
         rows = rows[rows[kind.columns[OUTPUT_TOKENS]] != 0]
+        if rows.empty:
+            raise ValueError(
+                f"{path} has failed requests alone, of 0 {kind.columns[OUTPUT_TOKENS]}"
+            )
     found = {ours: rows[theirs] for ours, theirs in kind.columns.items() if theirs in rows}
     named = {ours: kind.columns[ours] for ours in found}
     out = pd.DataFrame(index=rows.index)
@@ -138,10 +146,13 @@ def _read(path: Path, digest: str) -> pd.DataFrame:
     for name in ("deadline_s", "predicted_tokens"):
         if name in found:
             out[name] = _numbers(path, found[name], named[name], least=0.0, may_lack=True)
+    if "predicted_tokens" in out:
+        most = (out["predicted_tokens"] > MOST).to_numpy()
+        _refuse(path, found["predicted_tokens"], most, "predicted_tokens", f"is more than {MOST:,}")
     for name in ("service", "tenant", "app", "prompt"):
         if name in found:
             out[name] = found[name]
-            _refuse(path, found[name], found[name].isna().to_numpy(), named[name], "is missing")
+            _check_names(path, found[name], named[name], is_text=name == "prompt")
     _check_deadlines(path, out)
     return out
 
@@ -165,10 +176,9 @@ def _arrivals(
     if times is None:
         return pd.Series(0.0, rows.index)
     column = kind.columns[ARRIVAL]
-    seconds = kind.to_s(times)
-    if kind.to_s is not _clock_s:
-        _numbers(path, times, column, least=0.0)
-    arrival_s = seconds.astype(float)
+    is_clock = kind.to_s is _clock_s
+    given = times if is_clock else _numbers(path, times, column, least=0.0)
+    arrival_s = kind.to_s(given).astype(float)
     _refuse(path, times, arrival_s.isna().to_numpy(), column, "is no time")
     if kind.first:
         arrival_s = arrival_s - arrival_s.iloc[0]
@@ -190,7 +200,8 @@ def _numbers(
 ) -> "pd.Series[float]":
     """Finite numbers from `least` on; NaN only where a row may lack one."""
     lacks = given.isna()
-    plain = given.where(given.map(_may_be_number)) if given.dtype in (object, bool) else given
+    is_plain = given.dtype.kind in "iuf"
+    plain = given if is_plain else given.astype(object).where(given.map(_may_be_number))
     numbers = pd.to_numeric(plain, errors="coerce").astype(float)
     _refuse(path, given, (lacks & (not may_lack)).to_numpy(), column, "is missing")
     is_none = ~np.isfinite(numbers.to_numpy()) & ~lacks.to_numpy()
@@ -200,7 +211,18 @@ def _numbers(
 
 
 def _may_be_number(value: object) -> bool:
+    """Whether a float can be made of it, as of the longest numbers of JSON none can."""
+    if isinstance(value, int) and abs(value) > sys.float_info.max:
+        return False
     return isinstance(value, str | int | float | np.number) and not isinstance(value, bool)
+
+
+def _check_names(path: Path, given: "pd.Series[Any]", column: str, *, is_text: bool) -> None:
+    """Refuse a row that has none, or something else."""
+    _refuse(path, given, given.isna().to_numpy(), column, "is missing")
+    kind, said = (str, "is no text") if is_text else (NAME, "is neither a text nor a number")
+    odd = ~given.map(lambda value: isinstance(value, kind)).to_numpy(bool)
+    _refuse(path, given, odd, column, said)
 
 
 def _check_deadlines(path: Path, out: pd.DataFrame) -> None:

@@ -1,0 +1,135 @@
+"""Traces that are damaged, or of which no workload can be made, are refused in a sentence."""
+
+import gzip
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.tests.support.recorded_requests import HEADER, MODEL, trace
+
+
+@pytest.mark.parametrize(
+    ("rows", "said"),
+    [
+        (
+            [{"arrival_s": 2}, {"arrival_s": 1}],
+            "row 2: arrival_s 1 is before that of the row ahead",
+        ),
+        ([{"arrival_s": -1}], "row 1: arrival_s -1 must be at least 0"),
+        ([{}, {"arrival_s": None}], "row 2: arrival_s is missing"),
+        ([{"arrival_s": "noon"}], "row 1: arrival_s 'noon' is no number"),
+        ([{"arrival_s": True}], "row 1: arrival_s True is no number"),
+        ([{"arrival_s": [1]}], r"row 1: arrival_s \[1\] is no number"),
+        ([{}, {"prompt_tokens": 0}], "row 2: prompt_tokens 0 must be at least 1"),
+        ([{"prompt_tokens": 1.5}], "row 1: prompt_tokens 1.5 is no number of tokens"),
+        ([{"output_tokens": -3}], "row 1: output_tokens -3 must be at least 1"),
+        ([{"output_tokens": 1e30}], "row 1: output_tokens 1e[+]30 is no number of tokens"),
+        ([{"id": 7}, {"id": 8}, {"id": 7}], "row 3: id 7 came before"),
+        ([{"tenant": "a"}, {}], "row 2: tenant is missing"),
+        ([{"deadline_s": 0.0}], "row 1: deadline_s 0.0 is no later than the arrival"),
+        ([{"predicted_tokens": "x"}], "row 1: predicted_tokens 'x' is no number"),
+        ([{"predicted_tokens": 1e300}], "row 1: predicted_tokens 1e[+]300 is more than 2,147"),
+        ([{"arrival_s": 10**400}], "row 1: arrival_s 1000.* is no number"),
+        ([{"prompt_tokens": 10**400}], "row 1: prompt_tokens 1000.* is no number"),
+        ([{}, {"arrival_s": 1e300}], r"row 2: arrival_s 1e\+300 is 1e\+300 s into the run"),
+        ([{"app": [1]}, {"app": [2]}], r"row 1: app \[1\] is neither a text nor a number"),
+        ([{"tenant": {}}], "row 1: tenant {} is neither a text nor a number"),
+        ([{"prompt": 5}], "row 1: prompt 5 is no text"),
+    ],
+)
+def test_a_damaged_row_is_one_sentence_with_file_and_row(
+    rows: list[dict[str, object]], said: str, own: Callable[..., Path]
+) -> None:
+    file = own(*rows)
+    with pytest.raises(ValueError, match=said) as raised:
+        trace(file)
+    assert str(raised.value).startswith(f"{file} row ")
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        (
+            "a.csv",
+            "arrival_s,tokens\n1,2\n",
+            "has the columns arrival_s, tokens, those of no trace",
+        ),
+        ("a.csv", f"{HEADER},prompt_tokens\n0,1,1,1\n", "has the column prompt_tokens twice"),
+        ("a.csv", f"{HEADER}\n", "has no rows"),
+        ("a.csv", "TIMESTAMP,ContextTokens,GeneratedTokens\nnoon,1,1\n", "TIMESTAMP 'noon' is no"),
+        ("a.jsonl", "{\n", "line 1 is not JSON"),
+        ("a.jsonl", '{"app": 1, "app": 2}\n', "line 1: the key app is there twice"),
+        (
+            "a.jsonl",
+            '{"timestamp": [1], "input_length": 1, "output_length": 1}',
+            "timestamp .* is no",
+        ),
+        (
+            "a.csv",
+            "Timestamp,Model,Request tokens,Response tokens\n5,GPT-4,300,0\n",
+            "has failed requests alone, of 0 Response tokens",
+        ),
+        ("a.parquet", "junk", "cannot be read"),
+    ],
+)
+def test_what_is_no_trace_says_so(
+    name: str, text: str, said: str, written: Callable[[str, str], Path]
+) -> None:
+    file = written(name, text)
+    with pytest.raises(ValueError, match=said) as raised:
+        trace(file)
+    assert str(raised.value).startswith(str(file))
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"model": None}, "names no service: say workload.model=NAME"),
+        ({"model": "vicuna-14b"}, "No model is called 'vicuna-14b'"),
+        ({"window": [5, 6]}, r"workload.window=\[5, 6\] has no request of .* at 0 to 0 s"),
+        ({"window": [3, 1]}, "workload.window=.* must be two seconds"),
+        ({"requests": 2}, "has 1 requests in the window, workload.requests=2"),
+        ({"rate_scale": 0.0}, "workload.rate_scale is 0.0, it must be positive"),
+        ({"too_long": "keep"}, "workload.too_long=keep is none of refuse, cut, drop"),
+        ({"too_long": "drop", "max_output_tokens": 1}, "no request of .* fits the context and"),
+        ({"max_output_tokens": 4096}, "workload.max_output_tokens=4096 leaves no prompt"),
+    ],
+)
+def test_settings_that_no_workload_can_be_made_of(
+    changes: dict[str, Any], said: str, own: Callable[..., Path]
+) -> None:
+    with pytest.raises(ValueError, match=said):
+        trace(own({}), **changes)
+
+
+def test_an_unknown_service_names_its_row(own: Callable[..., Path]) -> None:
+    said = (
+        r"row 2: service GPT-4 is no model; say .* \+workload.services=\{GPT-4:NAME\}.*known: [A-Z]"
+    )
+    with pytest.raises(ValueError, match=said):
+        trace(own({"service": MODEL}, {"service": "GPT-4"}), model=None)
+    with pytest.raises(ValueError, match=r"^the model's config /no/config\.json: No such file"):
+        trace(own({"service": "a"}), model=None, services={"a": "/no/config.json"})
+
+
+def test_a_window_makes_seconds_of_a_calendar_those_of_a_run(own: Callable[..., Path]) -> None:
+    file = own({"arrival_s": 1.7e9}, {"arrival_s": 1.7e9 + 2})
+    with pytest.raises(
+        ValueError, match=r"row 1: arrival_s 1\.7e\+09 is .*: workload.window takes"
+    ):
+        trace(file)
+    assert trace(file, window=[1.7e9, 1.8e9]).build(0).arrival_s.tolist() == [0.0, 2.0]
+    with pytest.raises(ValueError, match=r"row 2: arrival_s .* is 2e\+12 s into the run"):
+        trace(file, window=[1.7e9, 1.8e9], rate_scale=1e-12)
+
+
+@pytest.mark.parametrize("kept", [slice(0, 20), slice(None, -9)])
+def test_a_compressed_trace_that_ends_early_is_named(tmp_path: Path, kept: slice) -> None:
+    file = tmp_path / "a.csv.gz"
+    file.write_bytes(gzip.compress(f"{HEADER}\n0,1,1\n".encode() * 50)[kept])
+    with pytest.raises(ValueError, match="cannot be read") as raised:
+        trace(file)
+    assert str(raised.value).startswith(str(file))
