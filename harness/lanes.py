@@ -23,7 +23,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from harness.paths import ROOT
 from harness.runs import published
-from harness.runs.ending import Terminated
+from harness.runs.ending import by_sigterm
 from harness.yaml_files import read_yaml
 
 MOST_LANES = 8
@@ -129,7 +129,7 @@ def _together(
                     time.sleep(_LOOKS_EVERY_S)
     except BaseException as end:
         # Of Ctrl-C a terminal has told them, too; each has cells to keep and a last word to say.
-        told = isinstance(end, KeyboardInterrupt) and not isinstance(end, Terminated)
+        told = isinstance(end, KeyboardInterrupt) and not by_sigterm(end)
         _end_all(running, by_themselves_s=TOLD_S if told else 0.0)
         raise
     stopping = [status for status in statuses if not goes_on(status)]

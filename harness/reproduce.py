@@ -30,7 +30,7 @@ from harness.costs.model_facts import unknown_name
 from harness.lanes import FAILED, Job, cores_here, run_all, scenario_job
 from harness.runs import published
 from harness.runs.config import VARIANTS
-from harness.runs.ending import Terminated, terminate
+from harness.runs.ending import by_sigterm, terminate
 from harness.runs.record import Runs, reader
 from plots import specifications, style
 from plots.inputs import Inputs
@@ -230,10 +230,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except OSError as error:
         print(f"error: {error}", file=sys.stderr)
         return FAILED
-    except Terminated:
-        return TERMINATED
-    except KeyboardInterrupt:
-        return INTERRUPTED
+    except KeyboardInterrupt as interrupt:
+        return TERMINATED if by_sigterm(interrupt) else INTERRUPTED
     finally:
         signal.signal(signal.SIGTERM, before)
 

@@ -24,15 +24,16 @@ def _said_last(code: int) -> str:
     return f"{_LAST[code]}; finished cells are kept\n"
 
 
-def _stop_at_once(*_: object) -> None:
-    """Ctrl-C while modules are imported: nothing runs yet, and they might take it for an error."""
-    os.write(2, _said_last(INTERRUPTED).encode())
-    os._exit(INTERRUPTED)
+def _stop_at_once(kind: int, _: object) -> None:
+    """An end while modules are imported: nothing runs yet, and they might take it for an error."""
+    os.write(2, _said_last(128 + kind).encode())
+    os._exit(128 + kind)
 
 
 ROOT = Path(__file__).resolve().parent.parent
 if __name__ == "__main__":
     signal.signal(signal.SIGINT, _stop_at_once)
+    signal.signal(signal.SIGTERM, _stop_at_once)
     # Started as a script, Python looks for modules in harness/ first, where none may hide a
     # standard one; what we want found is the project.
     sys.path[0] = str(ROOT)
@@ -74,7 +75,7 @@ from harness.runs import failures
 from harness.runs.composed_cells import Matrix, as_plain
 from harness.runs.composing import Files, no_key, refuse_words
 from harness.runs.config import RunConfig
-from harness.runs.ending import Terminated, terminate
+from harness.runs.ending import by_sigterm, terminate
 from harness.runs.metrics import check_shown
 from harness.runs.own_cells import as_it_stands, keep_own
 from harness.runs.progress import Progress
@@ -244,10 +245,8 @@ def main() -> int:
             codes.append(_refused(ValueError("there is nothing to run: a range of -m is empty")))
     except _BAD_INPUT as error:
         codes.append(_refused(error))
-    except Terminated:
-        codes = [TERMINATED]
-    except KeyboardInterrupt:
-        codes = [INTERRUPTED]
+    except KeyboardInterrupt as interrupt:
+        codes = [TERMINATED if by_sigterm(interrupt) else INTERRUPTED]
     code = _code_of(codes)
     if code in _LAST:
         print(_said_last(code), end="", file=sys.stderr)

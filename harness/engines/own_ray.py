@@ -40,7 +40,7 @@ def own_ray(slots: int, environment: Mapping[str, str]) -> Iterator[None]:
             start_ray(slots, _temp_dir=str(folder))
             yield
         finally:
-            _ray().shutdown()
+            _shut_down()
 
 
 @contextmanager
@@ -56,7 +56,7 @@ def joined_ray(address: str, runtime_env: Mapping[str, Any]) -> Iterator[None]:
             raise ValueError(f"cluster.address={address}: no Ray cluster answers: {said}") from None
         yield
     finally:
-        _ray().shutdown()
+        _shut_down()
 
 
 def _knocked(address: str) -> str:
@@ -78,6 +78,13 @@ def _ray() -> Any:
     import ray  # takes a second, which who needs none need not pay
 
     return ray
+
+
+def _shut_down() -> None:
+    """End Ray, where it was imported: whoever was told to end meanwhile has half of it."""
+    ray = sys.modules.get("ray")
+    if ray is not None and hasattr(ray, "shutdown"):
+        ray.shutdown()
 
 
 def start_ray(slots: int, **settings: Any) -> None:
@@ -145,16 +152,24 @@ def _quiet() -> Iterator[None]:
     """Nothing of Ray's own on the terminal.
 
     It tells of every dead worker on standard output, where the table goes; we record those. It
-    takes SIGTERM for itself and prints a stack of C++; who had it before gets it back.
+    would take SIGTERM for itself and leave without a word; its compiled part prints a stack of C++,
+    so that who had it before gets it back.
     """
-    worker, handler = _ray()._private.worker, signal.getsignal(signal.SIGTERM)
+    private, handler = _ray()._private, signal.getsignal(signal.SIGTERM)
+    worker, utils = private.worker, private.utils
     was, worker.listen_error_messages = worker.listen_error_messages, _hear_nothing
+    took, utils.set_sigterm_handler = utils.set_sigterm_handler, _take_nothing
     try:
         yield
     finally:
         worker.listen_error_messages = was
+        utils.set_sigterm_handler = took
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGTERM, handler)
+
+
+def _take_nothing(handler: object) -> None:
+    """In the place of what takes SIGTERM."""
 
 
 def _hear_nothing(worker: object, stopped: threading.Event) -> None:

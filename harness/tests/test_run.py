@@ -106,34 +106,6 @@ def test_results_that_cannot_be_written_are_a_sentence() -> None:
     assert said == "runs cannot be written to /dev/null/x/adhoc: Not a directory"
 
 
-def test_an_interrupt_has_its_own_code_and_line(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def interrupted(**settings: object) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("hydra.main", interrupted)
-    assert run.main() == 130
-    assert capsys.readouterr().err == "interrupted; finished cells are kept\n"
-
-
-@pytest.mark.slow
-def test_an_interrupt_while_modules_are_imported_is_a_line_too(elsewhere: Path) -> None:
-    program = f"""
-import os, runpy, signal, sys
-class Interrupts:
-    def find_spec(self, name, path=None, target=None):
-        if name == "hydra":
-            os.kill(os.getpid(), signal.SIGINT)
-sys.meta_path.insert(0, Interrupts())
-sys.argv = ["run.py"]
-runpy.run_path({str(COMMAND)!r}, run_name="__main__")
-"""
-    words = [sys.executable, "-c", program]
-    done = subprocess.run(words, cwd=elsewhere, capture_output=True, text=True, timeout=60)
-    assert (done.returncode, done.stderr) == (130, "interrupted; finished cells are kept\n")
-
-
 @pytest.mark.slow
 def test_what_decides_a_result_decides_its_folder(tmp_path: Path) -> None:
     def folder(*words: str) -> str:

@@ -9,13 +9,16 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
+from harness.engines import own_ray as own_ray_module
 from harness.engines.own_ray import PREFIX, RayLost, own_ray
 from harness.paths import ROOT
 from harness.runs.cells import Cell, Computed
 from harness.runs.cluster import LocalRay
+from harness.runs.ending import Terminated
 from harness.runs.failures import Failure
 from harness.tests.support.command import COMMAND, SMALL, command, runs_below
 from harness.tests.support.configured import cells_of
@@ -192,6 +195,30 @@ def started(results: Path, marks: Path, errors: Path) -> subprocess.Popen[bytes]
         assert process.poll() is None, errors.read_text()
         time.sleep(0.05)
     return process
+
+
+def test_ray_does_not_take_sigterm_while_it_starts() -> None:
+    """It would leave without a word; who starts it is told to end as at any other time."""
+    before = signal.getsignal(signal.SIGTERM)
+    with own_ray_module._quiet():
+        own_ray_module._ray()._private.utils.set_sigterm_handler(lambda *_: None)
+        assert signal.getsignal(signal.SIGTERM) is before
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_an_end_while_ray_is_imported_is_no_other_error(
+    own_folders: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Half a module is left of it, which cannot shut down."""
+
+    def ended(*_: object, **__: object) -> None:
+        raise Terminated
+
+    monkeypatch.setattr(own_ray_module, "start_ray", ended)
+    monkeypatch.setitem(sys.modules, "ray", ModuleType("ray"))
+    with pytest.raises(Terminated), own_ray(1, {}):
+        raise AssertionError("it did not start")
+    assert left(own_folders) == []
 
 
 SWEEP = (*SMALL, f"+matrix.seed={[*range(60)]}", "tracking=none", "workers=2")
