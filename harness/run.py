@@ -72,8 +72,9 @@ from harness.costs.model_facts import unknown_name
 from harness.engines.own_ray import RayLost
 from harness.renamed import renamed_key
 from harness.runs import failures
+from harness.runs.command_words import options_first, refuse_nowhere, refuse_words, several, unread
 from harness.runs.composed_cells import Matrix, as_plain
-from harness.runs.composing import Files, no_key, refuse_words
+from harness.runs.composing import Files, no_key
 from harness.runs.config import RunConfig
 from harness.runs.ending import by_sigterm, terminate
 from harness.runs.metrics import check_shown
@@ -198,6 +199,8 @@ def _report(plain: Mapping[str, Any], sweep: Sweep) -> None:
 def sentence(error: BaseException) -> str:
     """One line that names what is wrong, without the frame Hydra puts around it."""
     while error.__cause__ is not None and isinstance(error, HydraException):
+        if isinstance(error, OverrideParseException):
+            break  # it alone knows the word
         error = error.__cause__
     if isinstance(error, MissingConfigException) and error.missing_cfg_file and error.options:
         group, _, name = error.missing_cfg_file.rpartition("/")
@@ -215,9 +218,8 @@ def sentence(error: BaseException) -> str:
     if isinstance(error, ValidationError | InterpolationKeyError) and error.full_key:
         return f"{error.full_key}: {first}"
     if isinstance(error, OverrideParseException):
-        # The first line may only say that it could not be read, the second why.
-        return f"{error.override}: {lines[1] if len(lines) > 2 else first}"
-    return first
+        return unread(str(error.override), str(error))
+    return several(first) or first
 
 
 def _renamed(error: BaseException) -> str | None:
@@ -238,8 +240,9 @@ def main() -> int:
         codes.append(_job(config))
 
     try:
-        sys.argv[1:] = without_trust(sys.argv[1:])
+        sys.argv[1:] = options_first(without_trust(sys.argv[1:]))
         refuse_words(sys.argv[1:])
+        refuse_nowhere()
         hydra.main(config_path="../scenarios", config_name="run", version_base="1.3")(job)()
         if not codes and _SWEEP.issuperset(word for word in sys.argv[1:] if word[:1] == "-"):
             codes.append(_refused(ValueError("there is nothing to run: a range of -m is empty")))

@@ -1,7 +1,7 @@
 """Which files a configuration was composed of, and what a sentence about one of them says."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -59,28 +59,6 @@ class Files:
         return f"{found['config']}: {key}: {said}"
 
 
-def refuse_words(words: Sequence[str]) -> None:
-    """Raise ValueError for what Hydra would trip over, or do though nobody should.
-
-    It trips over files of a group in a list that are no names. It would load a pickled run, which
-    runs whatever it says, and by keys of its own write files elsewhere than where runs are kept.
-    """
-    for word in words:
-        if word.startswith("--e") and RERUN.startswith(word.partition("=")[0]):
-            raise ValueError(f"{word}: a pickled file is not read; give the command again instead")
-        key, _, value = word.lstrip("+~").partition("=")
-        if re.search(r"(^|@)hydra([./@:]|$)", key) and key not in OURS_OF_HYDRA:
-            raise ValueError(f"{word}: of Hydra's own keys only {', '.join(OURS_OF_HYDRA)} is read")
-        if key in OURS_OF_HYDRA and re.search(r"(?<!file)://", value):
-            raise ValueError(f"{word}: a place to search is a folder, plain or as file://FOLDER")
-        if value.startswith("[") and (ROOT / "scenarios" / key.partition("@")[0]).is_dir():
-            for item in value[1:].removesuffix("]").split(","):
-                if _NO_NAME.fullmatch(item.strip()):
-                    raise ValueError(f"{word}: {item.strip()} is no name of a file of {key}")
-
-
-OURS_OF_HYDRA = ("hydra.searchpath",)
-
 _OWN_CONFIG = ROOT / "scenarios" / "run.yaml"
 _HYDRAS_PACKAGE = re.compile(r"^\s*#\s*@package\s+hydra\b", re.MULTILINE)
 
@@ -98,12 +76,6 @@ def _refuse_hydra(path: Path, text: str, lines: Mapping[str, int]) -> None:
     if line is not None or "hydra" in str(defaults) or _HYDRAS_PACKAGE.search(text):
         at = f" line {line}" if line is not None else ""
         raise ValueError(f"{named(path)}{at}: keys of Hydra's own are not read from a file")
-
-
-RERUN = "--experimental-rerun"
-"""Hydra takes any beginning of it that no other option has."""
-
-_NO_NAME = re.compile(r"[-+]?[\d.]+(e[-+]?\d+)?|null|true|false|nan|inf|[\[{].*", re.IGNORECASE)
 
 
 def no_key(key: str, beside: tuple[str, ...]) -> str:

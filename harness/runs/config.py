@@ -4,6 +4,7 @@ Group contents (`engine`, `hardware`, `workload`, `policy`, `predictor`, `system
 the constructors they name. No field has a default here: values live in the YAML files.
 """
 
+import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
@@ -231,7 +232,8 @@ def _check_place(folder: str, name: str) -> None:
     long = any(len(part.encode(errors="replace")) > 255 for part in Path(folder).parts)
     if not folder.strip() or not folder.isprintable() or long:
         raise ValueError(f"results={folder[:120]!r} cannot be the name of a folder")
-    place = (ROOT / folder).resolve()
+    # Unlike Path.resolve, it lets a link to itself be: nothing can be written there.
+    place = Path(os.path.realpath(ROOT / folder))
     if place in (ROOT, *ROOT.parents) or any(place.is_relative_to(ROOT / top) for top in OWN):
         raise ValueError(f"results={folder} is where the project is; results=results is below it")
 

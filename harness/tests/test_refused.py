@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.runs.composing import Files, refuse_words
+from harness.runs.command_words import options_first, refuse_words
+from harness.runs.composing import Files
 from harness.tests.support.command import ENSEMBLE, refused
 
 REFUSED = {
@@ -79,7 +80,14 @@ REFUSED = {
     "+workload._args_=[1]": "workload._args_=[1] is not an option of Ensemble",
     "+workload._partial_=true": "workload._partial_=True, but workload is needed at once",
     "workload._target_=harness.predictors.oracle.Oracle": "workload is a Oracle, not Workload",
-    "hub": "hub: missing EQUAL at '<EOF>'",
+    "hub": "hub: it has no value, a word of the command line is KEY=VALUE",
+    "seed=0,1": "seed=0,1: several values are a run each with -m, a list in [ ], or a text in qu",
+    "name=é": "name=é: 'é' is read only in quotes, which the shell must leave, as in \"name='é'\"",
+    "results=~/x": "results=~/x: '~' is read only in quotes, which the shell must leave, as in",
+    "name='a": "name='a: the quote ' stands within a text, or is not closed",
+    "é=5": "é=5: 'é' cannot be in the name of a key",
+    "name=a=c": "name=a=c: '=' is out of place there; a text with such signs is put in quotes",
+    "seed=f(x)": "seed=f(x): 'f(x)': Unknown function 'f'; Available: bool,",
 }
 """Words on the command line and how the sentence about them begins."""
 
@@ -149,9 +157,54 @@ def test_files_of_a_group_have_names(item: str) -> None:
 def test_hydra_is_not_told_to_write_files(word: str) -> None:
     with pytest.raises(ValueError, match=r"only hydra\.searchpath is read"):
         refuse_words([word])
-    refuse_words(["hydra.searchpath=[file:///x]", "+hydra.searchpath=[]"])
-    with pytest.raises(ValueError, match="a place to search is a folder"):
-        refuse_words(["hydra.searchpath=[file:///x,pkg://this]"])
+
+
+def test_places_to_search_are_folders(tmp_path: Path) -> None:
+    refuse_words([f"hydra.searchpath=[file://{tmp_path}, '{tmp_path}']", "hydra.searchpath=["])
+    for places, said in (
+        ("[file:///x,pkg://this]", "a place to search is a folder"),
+        ("[${name}]", "a place to search is a folder"),
+        (f"[{tmp_path},file:///no/such]", "file:///no/such is no folder$"),
+        (f"[{Path(__file__).name}]", "test_refused.py is no folder$"),
+    ):
+        with pytest.raises(ValueError, match=said):
+            refuse_words([f"hydra.searchpath={places}"])
+    for word in (f"+hydra.searchpath=[{tmp_path}]", "~hydra.searchpath"):
+        with pytest.raises(ValueError, match=r"are given as hydra\.searchpath=\[FOLDER\]"):
+            refuse_words([word])
+
+
+@pytest.mark.parametrize("word", ["", " ", "=5", "+=5", "~"])
+def test_a_word_has_a_key(word: str) -> None:
+    with pytest.raises(ValueError, match=r"is KEY=VALUE or an option$") as raised:
+        refuse_words(["seed=1", word])
+    assert str(raised.value).strip() == str(raised.value)
+
+
+def test_options_may_stand_anywhere() -> None:
+    """Hydra itself takes none between keys."""
+    words = ["seed=0,1", "-m", "name=a", "--cfg", "job", "--info=all", "policy=sjf"]
+    options = ["-m", "--cfg", "job", "--info", "all"]
+    assert options_first(words) == [*options, "seed=0,1", "name=a", "policy=sjf"]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--multirun=1"], "--multirun=1: --multirun has no value"),
+        (["-mx"], "-mx: No option is called '-mx'; closest: -m"),
+        (["--multi", "seed=1"], "--multi: No option is called '--multi'; closest: --multirun"),
+        (["--cfg", "x"], "--cfg x: it is one of job, hydra, all"),
+        (["--cfg"], "--cfg '': it is one of job, hydra, all"),
+        (["--info=x"], "--info x: it is one of all, config"),
+        (["--config-name"], "--config-name '': it needs a value"),
+        (["--exp", "a.pickle"], "--exp: a pickled file is not read"),
+    ],
+)
+def test_an_option_that_is_none_is_refused(words: list[str], said: str) -> None:
+    with pytest.raises(ValueError, match=r"^-") as raised:
+        options_first(["seed=1", *words])
+    assert str(raised.value).startswith(said)
 
 
 @pytest.mark.parametrize(
