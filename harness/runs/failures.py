@@ -7,7 +7,6 @@ the cell's place in the scenario) and log.txt (the traceback). When the cell suc
 import json
 import os
 import shutil
-import tempfile
 import time
 import traceback
 from collections.abc import Mapping, Sequence
@@ -20,11 +19,13 @@ from typing import Any
 import pandas as pd
 
 from harness.runs.cells import Cell, Computed, compute
+from harness.runs.leftovers import being_written
 from harness.runs.matrix import Place
 from harness.runs.record import RecordError, as_plain, as_yaml, run_id
 from harness.runs.table import FAILED, SYSTEM
 
 FOLDER = ".failed"
+_TRIES = 100  # others may come first so often
 _NAMED = 10  # cells that the last line names; of more it says how many
 
 
@@ -95,15 +96,29 @@ def record(folder: Path, failed: FailedCell) -> None:
         "ended": datetime.fromtimestamp(time.time(), UTC).isoformat(),
     }
     try:
-        place.parent.mkdir(parents=True, exist_ok=True)
-        written = Path(tempfile.mkdtemp(prefix=f".{failed.run}-", dir=place.parent))
-        (written / "config.yaml").write_text(as_yaml(failed.config))
-        (written / "error.json").write_text(json.dumps(said, indent=2) + "\n")
-        (written / "log.txt").write_text(failed.failure.log)
-        shutil.rmtree(place, ignore_errors=True)
-        written.rename(place)
+        with being_written(place) as temporary:
+            written = temporary / "new"
+            written.mkdir()
+            (written / "config.yaml").write_text(as_yaml(failed.config))
+            (written / "error.json").write_text(json.dumps(said, indent=2) + "\n")
+            (written / "log.txt").write_text(failed.failure.log)
+            _put(written, place, temporary)
     except OSError as error:
         raise RecordError(f"could not write {place}: {error.strerror or error}") from error
+
+
+def _put(written: Path, place: Path, temporary: Path) -> None:
+    """Give a folder its place, what was there going with `temporary`. Raises OSError.
+
+    Another command may record the same cell at the same time: whoever is last stays.
+    """
+    for number in range(_TRIES):
+        with suppress(FileNotFoundError):
+            place.rename(temporary / f"before-{number}")
+        with suppress(OSError):
+            written.rename(place)
+            return
+    written.rename(place)
 
 
 def forget(folder: Path, run: str) -> None:

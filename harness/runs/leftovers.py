@@ -2,22 +2,36 @@
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from harness.scratch import held_folder, remove_left
 
 TEMPORARY = ".tmp-"
+_TRIES = 100  # others may come first so often
 
 
 @contextmanager
 def being_written(folder: Path) -> Iterator[Path]:
     """A temporary folder beside `folder`, held until it is renamed or left. OSError if refused."""
-    with suppress(FileExistsError):  # a file, which is refused in a moment
-        folder.parent.mkdir(parents=True, exist_ok=True)
-    with held_folder(f"{TEMPORARY}{folder.name}-", folder.parent) as temporary:
+    with ExitStack() as held:
+        temporary = _made_beside(folder, held)
         temporary.chmod(0o755)
         yield temporary
+
+
+def _made_beside(folder: Path, held: ExitStack) -> Path:
+    """The temporary folder. Another command may remove the folder above it while that is empty."""
+    for _ in range(_TRIES):
+        with suppress(FileNotFoundError):
+            return _held_beside(folder, held)
+    return _held_beside(folder, held)
+
+
+def _held_beside(folder: Path, held: ExitStack) -> Path:
+    with suppress(FileExistsError):  # a file, which is refused in a moment
+        folder.parent.mkdir(parents=True, exist_ok=True)
+    return held.enter_context(held_folder(f"{TEMPORARY}{folder.name}-", folder.parent))
 
 
 def write_whole(path: Path, text: str) -> None:

@@ -58,7 +58,7 @@ class Sweep:
             raise ValueError("skip leaves no cell of the matrix")
         was_there = self.folder.is_dir()
         check_writable(self.folder)
-        remove_leftovers(self.folder)
+        self._remove_leftovers()
         progress.says(self.folder.name)
         try:
             cluster.run(
@@ -67,10 +67,14 @@ class Sweep:
                 samples=cells,
             )
         finally:
-            remove_leftovers(self.folder)
+            self._remove_leftovers()
             if not was_there:
                 with suppress(OSError):
                     self.folder.rmdir()
+
+    def _remove_leftovers(self) -> None:
+        for folder in (self.folder, self.folder / failures.FOLDER):
+            remove_leftovers(folder)
 
     def _missing(
         self, cells: Iterator[tuple[Place, Cell | Failure | None]], progress: Progress

@@ -1,7 +1,10 @@
 import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
+
+import pytest
 
 from harness.paths import ROOT
 from harness.runs.leftovers import TEMPORARY, being_written, remove_leftovers
@@ -42,3 +45,22 @@ def test_a_folder_that_is_renamed_stays(tmp_path: Path) -> None:
     with being_written(tmp_path / "run") as temporary:
         temporary.rename(tmp_path / "run")
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
+
+
+def test_a_folder_that_another_command_removes_meanwhile_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As one does that ends without a run, while the folder is empty."""
+    parent, made = tmp_path / "scenario", tempfile.mkdtemp
+    removed: list[Path] = []
+
+    def late(prefix: str, dir: Path) -> str:
+        if not removed:
+            dir.rmdir()
+            removed.append(dir)
+        return made(prefix=prefix, dir=dir)
+
+    monkeypatch.setattr("tempfile.mkdtemp", late)
+    with being_written(parent / "run") as temporary:
+        temporary.rename(parent / "run")
+    assert (len(removed), [path.name for path in parent.iterdir()]) == (1, ["run"])
