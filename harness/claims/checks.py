@@ -31,6 +31,7 @@ has no such key counts for every value.
 """
 
 import itertools
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
@@ -45,6 +46,8 @@ from harness.runs.metrics import FIGURES, NESTED
 from harness.schema import STRICT, NotNegative, fits
 
 Matcher = Mapping[str, object]
+NAME = re.compile(r"\w[\w.-]{0,99}")
+"""Of a scenario, whose folder bears it."""
 DERIVED = PROFILES / "derived"
 """Where tables are that were derived from measurements."""
 
@@ -111,8 +114,6 @@ WORDS: Mapping[str, tuple[str, ...]] = {
 def read_check(raw: Mapping[str, Any]) -> Check:
     """A check from its words. Raises `ValueError` for a word or a value that is not known."""
     _known({**raw, **raw.get("code", {})})
-    if "code" in raw.get("code", {}):
-        raise ValueError(f"code={raw['code']} has a code of its own")
     for word in ("rule", "columns"):
         if word not in raw:
             raise ValueError(f"a check has no {word}")
@@ -131,7 +132,7 @@ def _shaped(words: Mapping[str, Any]) -> Check:
     for side in (check.system, *check.baselines):
         for column, value in side.items():
             if isinstance(value, Mapping) and not (
-                [*value] == ["sum"] and isinstance(value["sum"], list)
+                [*value] == ["sum"] and isinstance(value["sum"], list) and value["sum"]
             ):
                 raise ValueError(f"{column}={value} is neither a value nor {{sum: [a, b]}}")
     for column, place in check.derive.items():
@@ -214,6 +215,8 @@ def _check_together(check: Check) -> None:
     """Raise ValueError for words that are right alone and say nothing together."""
     if bool(check.table) == bool(check.scenario):
         raise ValueError(f"scenario={check.scenario}, table={check.table}: one of them is needed")
+    if check.scenario and not NAME.fullmatch(check.scenario):
+        raise ValueError(f"scenario={check.scenario} is no name of a folder below results")
     if check.scenario:
         _check_columns(check)
     if check.table and not (DERIVED / check.table).is_file():

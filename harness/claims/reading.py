@@ -29,6 +29,7 @@ words of a check that each further value changes: {value: words}. A check may be
 an earlier one's and the check's own before all. A block uses no other block.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
@@ -108,7 +109,7 @@ def claims_of(content: object) -> list[Claim]:
     if not isinstance(content, Mapping) or not isinstance(content.get("claims"), list):
         raise ValueError("claims is missing, a list")
     _known("key of the file", content, ("blocks", "claims"))
-    blocks = content.get("blocks") or {}
+    blocks = content.get("blocks", {})
     if not isinstance(blocks, Mapping):
         raise ValueError(f"blocks={blocks} is not blocks by name")
     for name, block in blocks.items():
@@ -116,6 +117,7 @@ def claims_of(content: object) -> list[Claim]:
             raise ValueError(f"blocks.{name}={block} is not words of a check")
         if "use" in block:
             raise ValueError(f"blocks.{name} uses {block['use']}, but a block uses no other")
+        _refuse_endless(f"blocks.{name}", block)
     claims = []
     for raw in content["claims"]:
         if not isinstance(raw, Mapping):
@@ -129,8 +131,21 @@ def claims_of(content: object) -> list[Claim]:
     return claims
 
 
+def _refuse_endless(path: str, said: object) -> None:
+    """Raise ValueError for a number that is none: nothing is equal to it, or within it."""
+    if isinstance(said, Mapping):
+        for name, inside in said.items():
+            _refuse_endless(f"{path}.{name}".lstrip("."), inside)
+    elif isinstance(said, list):
+        for place, inside in enumerate(said):
+            _refuse_endless(f"{path}[{place}]", inside)
+    elif isinstance(said, float) and not math.isfinite(said):
+        raise ValueError(f"{path}={said} is not a finite number")
+
+
 def _claim(raw: Words, blocks: Mapping[str, Words]) -> Claim:
     _known("word of a claim", raw, WORDS)
+    _refuse_endless("", raw)
     if absent := [name for name in NEEDED if name not in raw]:
         raise ValueError(f"{absent[0]} is missing")
     for name in TEXTS:
@@ -160,7 +175,20 @@ def _claim(raw: Words, blocks: Mapping[str, Words]) -> Claim:
 
 
 def used(words: object, blocks: Mapping[str, Words]) -> dict[str, Any]:
-    """The words of a check, with those of the blocks that it uses. ValueError for no such block."""
+    """The words of a check, with those of the blocks that it uses, and of its code likewise.
+
+    Raises ValueError for no such block, and for code that has code.
+    """
+    whole = _put_together(words, blocks)
+    if "code" in whole:
+        code = _put_together(whole["code"], blocks)
+        if "code" in code:
+            raise ValueError(f"code={whole['code']} has a code of its own")
+        whole["code"] = code
+    return whole
+
+
+def _put_together(words: object, blocks: Mapping[str, Words]) -> dict[str, Any]:
     if not isinstance(words, Mapping):
         raise ValueError(f"check={words} is not words of a check")
     names = words.get("use", [])
@@ -169,10 +197,7 @@ def used(words: object, blocks: Mapping[str, Words]) -> dict[str, Any]:
         if not isinstance(name, str) or name not in blocks:
             raise ValueError(f"use={name}: {unknown_name('block', str(name), blocks)}")
         whole |= blocks[name]
-    whole |= {key: value for key, value in words.items() if key != "use"}
-    if "code" in whole:
-        whole["code"] = used(whole["code"], blocks)
-    return whole
+    return whole | {key: value for key, value in words.items() if key != "use"}
 
 
 def _open(raw: object, blocks: Mapping[str, Words]) -> Open:

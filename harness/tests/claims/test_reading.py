@@ -1,5 +1,6 @@
 """What a claims file may say, and that ours say it."""
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -70,10 +71,15 @@ TREND = toy_check(rule="trend", against="config.seed", expect="falling")
         ({"check": toy_check(columns=["load_s", "load_s"])}, "columns=.* has load_s twice"),
         ({"check": toy_check(settings={"config.seed": {"each": [2, 2.0]}})}, ".* has 2 twice"),
         ({"check": toy_check(code={"code": {"step": 1}})}, "code=.* has a code of its own"),
+        ({"check": toy_check(scenario="../toy")}, "scenario=../toy is no name of a folder below"),
+        ({"check": toy_check(where={"a": math.nan})}, "check.where.a=nan is not a finite number"),
+        ({"check": toy_check(baselines=[{"a": {"sum": []}}])}, "a={'sum': .* is neither a value"),
+        ({"paper": [1.0, math.inf]}, r"paper\[1\]=inf is not a finite number"),
+        ({"paper": {"a": math.nan}, "check": None, "input": "i"}, "paper.a=nan is not a finite"),
         ({"check": toy_check(columns="s")}, "check: columns='s': it must be a valid array"),
         ({"check": toy_check(baselines=[])}, "quantity=speedup needs baselines"),
         ({"check": []}, r"check=\[\] is not words of a check"),
-        ({"check": toy_check(step=float("nan"))}, "check: step=nan"),
+        ({"check": toy_check(step=float("nan"))}, "check.step=nan is not a finite number"),
         ({"check": toy_check(columns=[5])}, r"check: columns\[0\]=5"),
         ({"check": toy_check(where="x")}, "check: where='x'"),
         ({"check": toy_check(settings=[])}, r"settings=\[\] has no setting"),
@@ -142,6 +148,8 @@ def test_no_effect_cannot_pass_as_figures_within_a_range() -> None:
         ("claims: []\nnames: {}", "names={}: No key of the file"),
         ("blocks: {a: {use: b}}\nclaims: []", "blocks.a uses b, but a block uses no other"),
         ("claims: [(400\n", "line 2: did not find expected"),
+        ("blocks: 0\nclaims: []", "blocks=0 is not blocks by name"),
+        ("blocks: {a: {step: .inf}}\nclaims: []", "blocks.a.step=inf is not a finite number"),
     ],
 )
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, content: str, said: str) -> None:
@@ -151,6 +159,13 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, content: str, said:
         read_claims(path)
     with pytest.raises(ValueError, match="there are no claims at"):
         read_claims(tmp_path / "q.yaml")
+
+
+@pytest.mark.parametrize("codes", [{"a": "a"}, {"a": "b", "b": "a"}])
+def test_blocks_whose_code_leads_back_to_them_are_refused(codes: dict[str, str]) -> None:
+    blocks = {name: toy_check(code={"use": other}) for name, other in codes.items()}
+    with pytest.raises(ValueError, match=r"x: code={'use': '\w'} has a code of its own$"):
+        claims_of({"blocks": blocks, "claims": [words(check={"use": "a"})]})
 
 
 def test_a_claim_is_there_once() -> None:
