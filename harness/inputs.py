@@ -5,6 +5,7 @@ this module first), other inputs when they are read. A result may be kept only w
 loaded and read is one version and the disk still holds it; `changed` says where that is not so.
 """
 
+import errno
 import hashlib
 import json
 import os
@@ -101,7 +102,7 @@ _imported: dict[str, str] = {}
 def read(path: Path) -> bytes:
     """The bytes of a file, remembered as read. Raises OSError."""
     if path.is_fifo():
-        raise OSError(f"{path} is a pipe, which may never end")
+        raise OSError(errno.EINVAL, "it is a pipe, which may never end", str(path))
     content = path.read_bytes()
     _had[name_of(path)].add(_sha256(content))
     return content

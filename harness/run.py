@@ -61,6 +61,7 @@ from omegaconf.errors import (
     ConfigAttributeError,
     ConfigKeyError,
     InterpolationKeyError,
+    InterpolationResolutionError,
     OmegaConfBaseException,
     ValidationError,
 )
@@ -215,7 +216,7 @@ def sentence(error: BaseException) -> str:
         return said
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     first = lines[0] if lines else type(error).__name__
-    if isinstance(error, ValidationError | InterpolationKeyError) and error.full_key:
+    if isinstance(error, ValidationError | InterpolationResolutionError) and error.full_key:
         return f"{error.full_key}: {first}"
     if isinstance(error, OverrideParseException):
         return unread(str(error.override), str(error))

@@ -30,6 +30,8 @@ REFUSED = {
     "hardware.gpu=B300": "No GPU is called 'B300'; known: A100-40G",
     "hardware.memory_share=2": "A memory share lies between 0 and 1, not 2.0.",
     "hardware.profile=nope": "There is no folder of cost profiles ",
+    "hardware.profile=lengths": "hardware.profile=lengths is no folder of cost profiles: it holds",
+    "variant=${variant}": "variant: Recursive interpolation detected",
     "+system.name.x=1": "system.name={'x': 1} is not a text",
     "system.name=5": "system.name=5 is not a text",
     "system=nope": "No system is called 'nope'; known: ",

@@ -33,7 +33,7 @@ class Ensemble:
         True output lengths are drawn per model from its measured distribution, times
         `output_scale` (1 is what a planner believes too). The last four say where the prompt
         lengths come from, see `PromptSource`. Raises ValueError for an unknown model, a count
-        below 1 or a file that is not there.
+        below 1 or a file that is not there or has too few rows.
         """
         self._starts_s = require_start(starts_s)
         require_positive(
@@ -52,6 +52,7 @@ class Ensemble:
         self._prompts = PromptSource(
             source=source, profile=profile, hub_dataset=hub_dataset, hub_split=hub_split
         )
+        self._prompts.refuse_fewer(requests)
         self.files = self._prompts.files
 
     def build(self, seed: int) -> Workload:

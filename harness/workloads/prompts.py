@@ -52,6 +52,7 @@ class PromptSource:
     def __init__(self, *, source: str, profile: str, hub_dataset: str, hub_split: str) -> None:
         """Raises ValueError for an unknown profile, a missing file, a dataset without revision."""
         self._source, self._profile = source, profile
+        self._rows: int | None = None
         self._hub_dataset, self._hub_split = hub_dataset, hub_split
         self.files: Mapping[str, str] = {}
         if source == "profile":
@@ -64,7 +65,12 @@ class PromptSource:
             if not Path(source).is_file():
                 raise ValueError(f"workload.source={source} is neither profile, hub nor a file")
             self.files = inputs.digests([Path(source)])
-            check_rows(self._source, inputs.sha256(Path(source)))
+            self._rows = count_rows(self._source, inputs.sha256(Path(source)))
+
+    def refuse_fewer(self, count: int) -> None:
+        """Raise ValueError where a file has fewer prompts; a hub is asked when they are drawn."""
+        if self._rows is not None:
+            _refuse_fewer(self._source, self._rows, count)
 
     def draw(self, count: int, rng: np.random.Generator) -> Prompts:
         """`count` prompt lengths: sampled from the profile, or distinct rows of the dataset.
@@ -83,8 +89,7 @@ class PromptSource:
         else:
             name, rows = self._source, read_rows(Path(self._source))
         tokens = token_counts(name, rows)
-        if len(tokens) < count:
-            raise ValueError(f"{name} has {len(tokens)} prompts, {count} were asked for")
+        _refuse_fewer(name, len(tokens), count)
         digest = hashlib.sha256(np.ascontiguousarray(tokens).tobytes()).hexdigest()
         return Prompts(rng.permutation(tokens)[:count], {name: digest, **self.files})
 
@@ -162,12 +167,17 @@ def _row_of(path: Path, number: int, line: str) -> dict[str, object]:
 
 
 @cache
-def check_rows(file: str, sha256: str) -> None:
-    """Refuse a file before a run begins, once for each content that it has had.
+def count_rows(file: str, sha256: str) -> int:
+    """How many rows a file has, counted before a run begins, once for each content that it has had.
 
     Raises ValueError for what `read_rows` and `token_counts` refuse.
     """
-    token_counts(file, read_rows(Path(file)))
+    return len(token_counts(file, read_rows(Path(file))))
+
+
+def _refuse_fewer(name: str, there: int, asked: int) -> None:
+    if there < asked:
+        raise ValueError(f"{name} has {there} prompts, {asked} were asked for")
 
 
 _LONE_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")

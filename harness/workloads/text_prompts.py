@@ -56,14 +56,14 @@ class TextPrompts:
         self._max_output_tokens = max_output_tokens
         self.models = (model,)
         self.files: Mapping[str, str] = inputs.digests([self._path])
-        check_texts(self._path, inputs.sha256(self._path))
+        there = count_texts(self._path, inputs.sha256(self._path))
+        if there < requests:
+            raise ValueError(f"{self._path} has {there} prompts, {requests} were asked for")
 
     def build(self, seed: int) -> Workload:
-        """Same seed, same workload. Raises ValueError for a corrupt row and too few rows."""
+        """Same seed, same workload. Raises ValueError for a corrupt row."""
         name, count = str(self._path), self._requests
         rows, truth = text_rows(self._path)
-        if len(rows) < count:
-            raise ValueError(f"{name} has {len(rows)} prompts, {count} were asked for")
         order, gaps = (np.random.default_rng([seed, 13, part]) for part in range(2))
         picked = order.permutation(len(rows))[:count]
         return Workload(
@@ -105,12 +105,12 @@ def text_rows(path: Path) -> tuple[pd.DataFrame, Ints]:
 
 
 @cache
-def check_texts(path: Path, sha256: str) -> None:
-    """Refuse a file before a run begins, once for each content that it has had.
+def count_texts(path: Path, sha256: str) -> int:
+    """How many a file has, counted before a run begins, once for each content that it has had.
 
     Raises ValueError as `text_rows` and `token_counts` do.
     """
-    token_counts(str(path), text_rows(path)[0])
+    return len(token_counts(str(path), text_rows(path)[0]))
 
 
 def conversation(turns: Sequence[str]) -> str:

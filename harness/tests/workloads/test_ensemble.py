@@ -118,3 +118,10 @@ def test_the_files_behind_it_are_known_before_it_is_built(tmp_path: Path) -> Non
     assert workload_factory().files == {}
     assert list(wanted.files) == [str(path)]
     assert wanted.files.items() <= wanted.build(0).datasets.items()
+
+
+def test_a_file_with_too_few_prompts_is_refused_before_a_run(tmp_path: Path) -> None:
+    path = tmp_path / "prompts.jsonl"
+    path.write_text('{"prompt_tokens": 7}\n' * 39)
+    with pytest.raises(ValueError, match=rf"{path} has 39 prompts, 40 were asked for"):
+        workload_factory(source=str(path))

@@ -119,7 +119,7 @@ def test_more_fields_than_names_do_not_shift_columns(tmp_path: Path) -> None:
 
 def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "rows.jsonl")
-    with pytest.raises(ValueError, match="is a pipe, which may never end"):
+    with pytest.raises(ValueError, match="it is a pipe, which may never end"):
         read_rows(tmp_path / "rows.jsonl")
 
 

@@ -77,7 +77,7 @@ def test_a_conversation_is_one_text(tmp_path: Path) -> None:
 )
 def test_a_corrupt_file_is_a_sentence(tmp_path: Path, rows: dict[str, Any], said: str) -> None:
     with pytest.raises(ValueError, match=said):
-        workload_factory(written(tmp_path, "parquet", rows)).build(0)
+        workload_factory(written(tmp_path, "parquet", rows))
 
 
 def test_a_missing_file_and_a_wrong_number_are_refused(tmp_path: Path) -> None:
