@@ -20,7 +20,7 @@ GROUPS = ("engine", "hardware", "workload", "policy", "predictor", "system")
 CHOICES = [(group, path.stem) for group in GROUPS for path in (SCENARIOS / group).glob("*.yaml")]
 # What no file of the project holds: a prompt file, a trained model.
 FILES = {
-    ("workload", "text_prompts"): "workload.file",
+    ("workload", "text_prompts"): "workload.requests=1 workload.file",
     ("workload", "trace"): "workload.model=vicuna-13b-v1.5 workload.file",
     ("predictor", "proxy"): "predictor.checkpoint",
 }

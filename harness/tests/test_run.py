@@ -153,7 +153,8 @@ def test_a_changed_data_file_is_another_run(tmp_path: Path) -> None:
     folders = []
     for tokens in (5, 6, 5):
         prompts.write_text(f'{{"prompt_tokens": {tokens}}}\n')
-        folders.append(first_cell_of(*ENSEMBLE, f"workload.source={prompts}").folder.name)
+        words = (*ENSEMBLE, "workload.requests=1", f"workload.source={prompts}")
+        folders.append(first_cell_of(*words).folder.name)
     assert folders[0] == folders[2] != folders[1]
 
 
