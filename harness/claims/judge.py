@@ -12,7 +12,7 @@ from typing import Any
 import pandas as pd
 
 from harness.claims import verdicts
-from harness.claims.apart import are_apart
+from harness.claims.apart import are_apart, extreme_of
 from harness.claims.checks import Check, is_range
 from harness.claims.findings import Agreement, Finding
 from harness.claims.measure import knows, measure, measure_table
@@ -135,7 +135,7 @@ def _findings(
         if spec.varied and spec.varied not in ranges:
             like = next(pair for pair in found if _is_without(pair[0], spec))
             one = _comparable(one, claim, pairs, variant, like=like, spec=spec)
-        if one.is_told or not spec.over:
+        if one.agreement is not Agreement.NOT_RUN or not spec.over:
             found.append((spec, one))
     return found
 
@@ -210,17 +210,26 @@ def _is_apart(
     like: Specification,
     spec: Specification,
 ) -> bool:
-    """Whether any check's figures under `spec` can be told from those under `like`."""
+    """Whether the figures of a check that has turned can be told from those under `like`."""
     for (own, table), (stated, _) in zip(
         _read(claim, pairs, spec), _read(claim, pairs, like), strict=True
     ):
-        if own.table or own != stated:
-            return True  # of tables there are no seeds; another reading is another figure
+        if own.table or _asks_otherwise(own, stated):
+            return True  # of tables there are no seeds; another question has another answer
+        turned = judge(own, table, variant, spec).agreement
+        if turned is judge(stated, table, variant, like, spec).agreement:
+            continue
         ours, _ = measure(own, table, variant, spec)
         theirs, _ = measure(stated, table, variant, like, spec)
-        if are_apart(ours, theirs):
+        if are_apart(ours, theirs, extreme=extreme_of(own.take)):
             return True
     return False
+
+
+def _asks_otherwise(own: Check, stated: Check) -> bool:
+    """Whether one reading of a check holds its figures against another one than the other."""
+    asked = ("rule", "paper", "step", "tolerance", "take", "side", "at", "against", "expect")
+    return any(getattr(own, name) != getattr(stated, name) for name in asked)
 
 
 def _as_row(spec: Specification, found: Finding) -> dict[str, Any]:

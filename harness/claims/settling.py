@@ -16,7 +16,8 @@ Choices are changed one at a time, all else at the stated setting. A value that 
 settings or seeds counts if the stated one agrees as far at these alone as at all of its own; one
 that agrees otherwise than the stated one counts if its figures, paired by seed, are told from that
 one's. Where the settings themselves are a choice, every other choice, one of settings too, is
-judged at each of their values as well, as far as it was run and counts there. Figures over
+judged at each of their values as well, as far as it was run; what cannot be told there is counted
+beside the verdict and does not turn it. Figures over
 fewer than 5 seeds, or with requests unfinished, agree with nothing: they have the direction at
 most. A claim of several parts is as good as the worst of them.
 """
@@ -121,7 +122,7 @@ def settle(found: Sequence[tuple[Specification, Finding]]) -> tuple[Verdict, str
         count += f" ({len(found) - len(told)} more from which nothing can be told)"
     if any(holds) and not all(holds):
         return Verdict.DEPENDS, "; ".join([count, *deciding(told)])
-    if len(told) < len(found):
+    if any(not one.is_told and not spec.over for spec, one in found):
         return Verdict.UNTOLD, count
     if all(holds):
         return Verdict.REPRODUCED, count
@@ -141,14 +142,16 @@ def deciding(found: Sequence[tuple[Specification, Finding]]) -> list[str]:
         not_so = [str(value) for value, agreement in cases if agreement is not Agreement.AGREES]
         if agree and not_so:
             texts.append(f"{short(key)}: holds at {', '.join(agree)}, not at {', '.join(not_so)}")
-    held = [spec.choices for spec, one in alone if one.agreement is Agreement.AGREES]
-    for spec, one in found:
-        if not spec.over or one.agreement is not Agreement.AGREES:
-            continue
-        apart = {key: spec.choices[key] for key in (spec.varied, spec.over)}
-        if not any({**stated.choices, key: value} in held for key, value in apart.items()):
-            named = (f"{short(key)} {value}" for key, value in apart.items())
-            texts.append(f"holds at {' with '.join(named)}")
+    for agrees, words in ((True, "holds"), (False, "does not hold")):
+        like = [one.choices for one, its in alone if (its.agreement is Agreement.AGREES) is agrees]
+        for spec, one in found:
+            if not spec.over or (one.agreement is Agreement.AGREES) is not agrees:
+                continue
+            apart = {key: spec.choices[key] for key in (spec.varied, spec.over)}
+            # What one of the two does by itself has been said.
+            if not any({**stated.choices, key: value} in like for key, value in apart.items()):
+                named = (f"{short(key)} {value}" for key, value in apart.items())
+                texts.append(f"{words} at {' with '.join(named)}")
     return texts
 
 

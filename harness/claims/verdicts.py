@@ -20,14 +20,16 @@ bound   the largest (or smallest) of all figures, or of averages over settings t
         or its interval reaches there and is no wider than the figure or the effect that is claimed,
         and it is found at the setting that the paper names (or not beyond noise elsewhere), if it
         names one. Where the figure is no change ("better throughout") it must itself lie on that
-        side, and the average must stand out.
+        side, and the average must stand out; it differs where its whole interval is on the other
+        side, or that of the average at most a trifle on its own, and else cannot be told.
 trend   a quantity against one setting: Spearman's rank correlation is on the claimed side of 0
         with its whole interval, for every curve, and from one end to the other every curve changes
-        by more than 2%.
+        by more than 2%. One that changes so much with an interval around 0 cannot be told.
 
 An average *stands out* where it is beyond no change on the paper's side with its whole interval and
 by more than 2%. What does not agree may still have its *direction* right: the average over settings
-stands out, and at most a tenth of the settings lies on the other side. Of a trend: the correlation
+stands out, and at most a tenth of the settings lies on the other side; so may what falls short of a
+bound that is away from no change, but not what goes beyond one. Of a trend: the correlation
 averaged over curves is certain. Figures that nothing is compared with have no direction.
 
 The verdict of a claim is drawn from the findings of all its specifications; see
@@ -181,18 +183,31 @@ def judge_bound(
     bottom, top = found.ends
     is_told = _tells(found, bound, alike) or (low <= bottom and top <= high)
     if bound.low == alike == bound.high:
-        out = all(
-            _stands_out(one.mean(), -1 if side == "at_most" else 1, alike) for one in measured
-        )
-        agreement = Agreement.AGREES if kept and out else Agreement.DIFFERS
+        agreement = _throughout(measured, found, -1 if side == "at_most" else 1)
+        if agreement is Agreement.UNTOLD:
+            note = f"{note}; {NOISY}"
     elif is_told and (kept or (found.meets(low, high) and not _is_opposite(found, bound, alike))):
         agreement = Agreement.AGREES
     elif not is_told and found.meets(low, high):
         agreement, note = Agreement.UNTOLD, f"{note}; {NOISY}"
+    elif (side == "at_least") == (side_of(bound, alike) > 0) and all(
+        _direction(one, bound) is Agreement.DIRECTION for one in measured
+    ):
+        agreement = Agreement.DIRECTION
     there = [one for one, where, _ in entries if all(where[key] == at[key] for key in at)]
     if agreement is Agreement.AGREES and not any(one.meets(*found.ends) for one in there):
         agreement = Agreement.DIRECTION
     return Finding(agreement, found.text(), note, found, measured[0].seeds)
+
+
+def _throughout(measured: Sequence[Measured], found: Estimate, side: int) -> Agreement:
+    """Whether all figures lie on one side of no change, of which `found` is the farthest out."""
+    alike, means = measured[0].alike, [one.mean() for one in measured]
+    if side * (found.value - alike) >= 0 and all(_stands_out(one, side, alike) for one in means):
+        return Agreement.AGREES
+    bests = [max(side * (end - alike) for end in one.ends) for one in means]
+    other_side = max(side * (end - alike) for end in found.ends) < 0
+    return Agreement.DIFFERS if other_side or min(bests) <= MATTERS else Agreement.UNTOLD
 
 
 def _candidates(measured: Measured, take: str) -> list[tuple[Estimate, Setting]]:
@@ -221,7 +236,12 @@ def judge_trend(measured: Sequence[Measured], *, against: str, expect: str) -> F
     together = correlation_of(np.mean([curve.correlations() for curve in curves], axis=0))
     changed = sign * float(np.mean([curve.change() for curve in curves])) > MATTERS
     agreement = Agreement.DIFFERS
-    if changed and _stands_out(together, sign, 0.0):
+    if all(
+        ok or (one.meets(0.0, 0.0) and abs(curve.change()) > MATTERS)
+        for ok, one, curve in zip(sure, found, curves, strict=True)
+    ):
+        agreement, note = Agreement.UNTOLD, f"{note}; {NOISY}"
+    elif changed and _stands_out(together, sign, 0.0):
         agreement = Agreement.DIRECTION
     return Finding(agreement, text, note, worst, measured[0].seeds)
 

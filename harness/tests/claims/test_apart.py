@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from harness.claims.apart import are_apart
+from harness.claims.apart import are_apart, extreme_of
 from harness.claims.quantities import Measured
 from harness.runs.stats import Floats
 
@@ -34,6 +34,15 @@ def test_without_scatter_any_change_is_one(change: float, apart: bool) -> None:
     one = np.ones((5, 2))
     assert are_apart([measured(one + change)], [measured(one)]) is apart
     assert are_apart([measured(one[:1] + change)], [measured(one[:1])]) is apart
+
+
+def test_only_the_figure_that_counts_is_looked_at() -> None:
+    """The largest is what it was; a smaller one has changed, and so has the smallest."""
+    one, other = np.tile([1.0, 2.0, 3.0], (5, 1)), np.tile([1.5, 2.5, 3.0], (5, 1))
+    assert are_apart([measured(one)], [measured(other)])
+    assert not are_apart([measured(one)], [measured(other)], extreme=extreme_of("largest"))
+    assert are_apart([measured(one)], [measured(other)], extreme=extreme_of("smallest"))
+    assert extreme_of("mean") is None
 
 
 def test_what_cannot_be_paired_counts_as_apart() -> None:
