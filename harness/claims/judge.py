@@ -216,8 +216,11 @@ def _is_apart(
     ):
         if own.table or _asks_otherwise(own, stated):
             return True  # of tables there are no seeds; another question has another answer
-        turned = judge(own, table, variant, spec).agreement
-        if turned is judge(stated, table, variant, like, spec).agreement:
+        # A claim of one check has turned by that one.
+        if len(pairs) > 1 and (
+            judge(own, table, variant, spec).agreement
+            is judge(stated, table, variant, like, spec).agreement
+        ):
             continue
         ours, _ = measure(own, table, variant, spec)
         theirs, _ = measure(stated, table, variant, like, spec)

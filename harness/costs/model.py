@@ -14,7 +14,7 @@ from harness import inputs
 from harness.costs.gpu_facts import GpuFacts, gpu_facts
 from harness.costs.iteration import MAX_REQUESTS, IterationTable, expand, work_seconds
 from harness.costs.model_facts import ModelFacts, model_facts, model_of
-from harness.costs.profiles import MEASURED_MEMORY_SHARE, Profile, read_profiles
+from harness.costs.profiles import MEASURED_MEMORY_SHARE, Profile, read_profiles, require_roofline
 from harness.costs.roofline import (
     Calibration,
     read_calibration,
@@ -69,6 +69,7 @@ class ProfileCosts:
             raise ValueError(f"hardware.replica_start_s is {replica_start_s}, it must be 0 or more")
         if not 0.0 < memory_share <= 1.0:
             raise ValueError(f"A memory share lies between 0 and 1, not {memory_share}.")
+        require_roofline(PROFILES / profile_dir, profile_dir)
         self.gpu = gpu
         self.profile_dir = profile_dir
         self.memory_share = memory_share
@@ -77,8 +78,8 @@ class ProfileCosts:
         self.given_kv_bytes = kv_bytes
         self.given_block_tokens = block_tokens
         self._facts: GpuFacts = gpu_facts(gpu, self._folder)
-        self._tables: dict[tuple[str, int], IterationTable] = {}
         self._iteration = cache(self._find_iteration)
+        self._table = cache(lambda *of: expand(self._iteration(*of), self.parts))
         self._profiles = read_profiles(self._folder)
         self._calibration: Calibration = read_calibration(self._folder)
         measured_on = {profile.gpu for profile in self._profiles.values()}
@@ -111,10 +112,7 @@ class ProfileCosts:
 
     def table(self, service: str, tensor_parallel: int) -> IterationTable:
         """Coefficients of an iteration of up to `MAX_REQUESTS` requests. Built once."""
-        key = (service, tensor_parallel)
-        if key not in self._tables:
-            self._tables[key] = expand(self._iteration(service, tensor_parallel), self.parts)
-        return self._tables[key]
+        return self._table(service, tensor_parallel)
 
     def iteration_s(
         self, service: ServiceId, tensor_parallel: int, work: Work, *, gpu_share: float = 1.0

@@ -197,6 +197,17 @@ def read_profiles(folder: Path) -> Mapping[tuple[str, int], Profile]:
     return found
 
 
+def require_roofline(folder: Path, name: str) -> None:
+    """Raise ValueError for a folder, which a configuration calls so, without its calibration.
+
+    One that is not there is refused when it is read.
+    """
+    if folder.is_dir() and not (folder / CALIBRATION).is_file():
+        raise ValueError(
+            f"hardware.profile={name} is no folder of cost profiles: it holds no {CALIBRATION}"
+        )
+
+
 def profile_from(
     shared: Mapping[str, Any], tensor_parallel: int, entry: Mapping[str, Any]
 ) -> Profile:

@@ -120,10 +120,9 @@ class Recorder:
         for _, rows in logs:
             table[first : first + len(rows), : rows.shape[1]] = rows
             first += len(rows)
-        names = {group.id: None for group, _ in logs}
-        number = {name: i for i, name in enumerate(names)}
-        codes = np.repeat([number[group.id] for group, _ in logs], [len(rows) for _, rows in logs])
+        number, names = pd.factorize(np.array([group.id for group, _ in logs], object))
+        codes = np.repeat(number, [len(rows) for _, rows in logs])
         order = np.argsort(table[:, 0], kind="stable")
         frame = pd.DataFrame(table[order], columns=list(LOG_COLUMNS[: table.shape[1]]))
-        frame["group"] = pd.Categorical.from_codes(codes[order], categories=pd.Index(list(names)))
+        frame["group"] = pd.Categorical.from_codes(codes[order], categories=pd.Index(names))
         return frame

@@ -9,7 +9,6 @@ import numpy as np
 from harness.build import build
 from harness.costs.gpu_facts import gpu_facts
 from harness.costs.model import PARTS, ProfileCosts
-from harness.costs.profiles import CALIBRATION
 from harness.costs.uncertainty import DrawnCosts
 from harness.engines.engine import Engine
 from harness.engines.simulator.host_memory import HostMemory
@@ -89,11 +88,6 @@ def cell_of(plain: Mapping[str, Any], place: Place, chosen: Mapping[str, str]) -
 
 def _costs(hardware: Mapping[str, Any]) -> ProfileCosts:
     """Seconds and memory as the profile of a machine has them."""
-    folder = PROFILES / hardware["profile"]
-    # What no file of the folder has follows it, and that is asked when the run has begun.
-    if folder.is_dir() and not (folder / CALIBRATION).is_file():
-        said = f"hardware.profile={hardware['profile']} is no folder of cost profiles"
-        raise ValueError(f"{said}: it holds no {CALIBRATION}")
     return ProfileCosts(
         gpu=hardware["gpu"],
         profile_dir=hardware["profile"],

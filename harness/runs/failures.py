@@ -19,13 +19,12 @@ from typing import Any
 import pandas as pd
 
 from harness.runs.cells import Cell, Computed, compute
-from harness.runs.leftovers import being_written
+from harness.runs.leftovers import TRIES, being_written
 from harness.runs.matrix import Place
 from harness.runs.record import RecordError, as_plain, as_yaml, run_id
 from harness.runs.table import FAILED, SYSTEM
 
 FOLDER = ".failed"
-_TRIES = 100  # others may come first so often
 _NAMED = 10  # cells that the last line names; of more it says how many
 
 
@@ -112,7 +111,7 @@ def _put(written: Path, place: Path, temporary: Path) -> None:
 
     Another command may record the same cell at the same time: whoever is last stays.
     """
-    for number in range(_TRIES):
+    for number in range(TRIES):
         with suppress(FileNotFoundError):
             place.rename(temporary / f"before-{number}")
         with suppress(OSError):

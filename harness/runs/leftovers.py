@@ -8,7 +8,8 @@ from pathlib import Path
 from harness.scratch import held_folder, remove_left
 
 TEMPORARY = ".tmp-"
-_TRIES = 100  # others may come first so often
+TRIES = 100
+"""How often other commands may come first in the same folder."""
 
 
 @contextmanager
@@ -22,7 +23,7 @@ def being_written(folder: Path) -> Iterator[Path]:
 
 def _made_beside(folder: Path, held: ExitStack) -> Path:
     """The temporary folder. Another command may remove the folder above it while that is empty."""
-    for _ in range(_TRIES):
+    for _ in range(TRIES):
         with suppress(FileNotFoundError):
             return _held_beside(folder, held)
     return _held_beside(folder, held)

@@ -42,6 +42,8 @@ def span_of(figure: str) -> tuple[str, str]:
     return f"uncertainty.{figure}.low", f"uncertainty.{figure}.high"
 
 
+LIVED = ("arrival_s", "first_token_s", "started_s", "finished_s", "output_tokens")
+"""Columns of requests that latencies are made of."""
 SUMMED = ("output_tokens", "preemptions", "swaps", "swapped_bytes", "swap_s")
 """Columns of requests that are added up."""
 CLASSES = ("service", "tenant", "kind")
@@ -64,13 +66,12 @@ def latencies(requests: pd.DataFrame, *, horizon_s: float) -> pd.DataFrame:
 
 def _columns(requests: pd.DataFrame) -> dict[str, Floats]:
     """What figures of requests are made of: to take a table apart again and again is slow."""
-    names = (*("arrival_s", "first_token_s", "started_s", "finished_s", "output_tokens"), *SUMMED)
+    names = dict.fromkeys((*LIVED, *SUMMED))
     return {name: requests[name].to_numpy(np.float64) for name in names if name in requests}
 
 
 def _latencies(requests: Mapping[str, Floats], *, horizon_s: float) -> dict[str, Floats | Bools]:
-    names = ("arrival_s", "first_token_s", "started_s", "finished_s", "output_tokens")
-    arrival_s, first_s, started_s, ends_s, tokens = (requests[name] for name in names)
+    arrival_s, first_s, started_s, ends_s, tokens = (requests[name] for name in LIVED)
     finished = ~np.isnan(ends_s)
     ends_s = np.where(finished, ends_s, horizon_s)
     streams = finished & (tokens > 1) & (ends_s > first_s)

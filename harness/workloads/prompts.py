@@ -70,7 +70,7 @@ class PromptSource:
     def refuse_fewer(self, count: int) -> None:
         """Raise ValueError where a file has fewer prompts; a hub is asked when they are drawn."""
         if self._rows is not None:
-            _refuse_fewer(self._source, self._rows, count)
+            refuse_fewer(self._source, self._rows, count)
 
     def draw(self, count: int, rng: np.random.Generator) -> Prompts:
         """`count` prompt lengths: sampled from the profile, or distinct rows of the dataset.
@@ -89,7 +89,7 @@ class PromptSource:
         else:
             name, rows = self._source, read_rows(Path(self._source))
         tokens = token_counts(name, rows)
-        _refuse_fewer(name, len(tokens), count)
+        refuse_fewer(name, len(tokens), count)
         digest = hashlib.sha256(np.ascontiguousarray(tokens).tobytes()).hexdigest()
         return Prompts(rng.permutation(tokens)[:count], {name: digest, **self.files})
 
@@ -175,7 +175,8 @@ def count_rows(file: str, sha256: str) -> int:
     return len(token_counts(file, read_rows(Path(file))))
 
 
-def _refuse_fewer(name: str, there: int, asked: int) -> None:
+def refuse_fewer(name: str, there: int, asked: int) -> None:
+    """Raise ValueError where a file or dataset has fewer prompts than are asked for."""
     if there < asked:
         raise ValueError(f"{name} has {there} prompts, {asked} were asked for")
 

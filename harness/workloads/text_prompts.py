@@ -12,7 +12,7 @@ from harness import inputs
 from harness.costs.model_facts import model_facts
 from harness.interface.entities import Service, ServiceId
 from harness.workloads.arrivals import Arrivals
-from harness.workloads.prompts import as_count, read_rows, token_counts
+from harness.workloads.prompts import as_count, read_rows, refuse_fewer, token_counts
 from harness.workloads.settings import require_positive, require_start
 from harness.workloads.workload import Workload
 
@@ -57,8 +57,7 @@ class TextPrompts:
         self.models = (model,)
         self.files: Mapping[str, str] = inputs.digests([self._path])
         there = count_texts(self._path, inputs.sha256(self._path))
-        if there < requests:
-            raise ValueError(f"{self._path} has {there} prompts, {requests} were asked for")
+        refuse_fewer(str(self._path), there, requests)
 
     def build(self, seed: int) -> Workload:
         """Same seed, same workload. Raises ValueError for a corrupt row."""

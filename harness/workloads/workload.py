@@ -1,5 +1,6 @@
 """What a run has to serve: arrays of requests, one entry each, and the services they call."""
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
@@ -123,7 +124,7 @@ class Workload:
             arrival_s=arrival_s,
             prompt_tokens=self.prompt_tokens.item(request),
             max_output_tokens=self.max_output_tokens.item(request),
-            deadline_s=None if deadline_s != deadline_s else deadline_s,
+            deadline_s=None if math.isnan(deadline_s) else deadline_s,
         )
 
     def service_of(self, request: int) -> ServiceId:

@@ -85,7 +85,7 @@ class Arrivals:
         # Who is dispatched ahead of time is so whoever comes along: not all need be lists at once.
         most = MOST_AHEAD if ahead else len(new)
         for start in range(0, len(new), most):
-            self._dispatch(new[start : start + most])
+            self.dispatch(new[start : start + most])
         predictor = life.system.predictor
         if predictor is not None:
             for request in new.tolist():
@@ -97,15 +97,7 @@ class Arrivals:
                 waiting = (life.state.waits > 0) & (workload.arrival_s <= now_s)
                 life.foresee(predictor, np.flatnonzero(waiting))
 
-    def come_ahead(self, calls: Ints) -> None:
-        """Dispatch calls that are known to come at one time, which is ahead of the clock's."""
-        self._dispatch(calls)
-        predictor = self.lifecycle.system.predictor
-        if predictor is not None:
-            for call in calls.tolist():
-                self._predict(predictor, call, ahead=True)
-
-    def _dispatch(self, requests: Ints) -> None:
+    def dispatch(self, requests: Ints) -> None:
         """Requests that are in no group go to those of their services."""
         asked = self.lifecycle.workload.service[requests]
         for index in np.unique(asked).tolist():

@@ -15,7 +15,7 @@ from harness.engines.lifecycle import Lifecycle
 from harness.engines.simulator.following import Following
 from harness.engines.simulator.group import LiveGroup
 from harness.engines.simulator.timeline import Kind
-from harness.engines.state import ELSEWHERE, Bools, Ints
+from harness.engines.state import ELSEWHERE, Ints
 from harness.interface.entities import GroupId, ServiceId
 from harness.interface.graph import NOBODY
 
@@ -33,18 +33,22 @@ class Feeding:
     following: Following
     feeds: dict[ServiceId, ServiceId] = field(init=False)
     stopping: frozenset[ServiceId] = field(init=False)
-    _last_calls: dict[ServiceId, Bools] = field(init=False)
+    _last_calls: dict[ServiceId, Ints] = field(init=False)
+    _calls_before: dict[ServiceId, Ints] = field(init=False)
 
     def __post_init__(self) -> None:
         """Nobody is fed before the first look: all stop."""
         self.stopping = self.lifecycle.awaited
         self.feeds = self._find_feeds()
         graph, workload = self.lifecycle.graph, self.lifecycle.workload
-        self._last_calls = {
-            service.id: (workload.service == index) & (graph.chain == NOBODY)
+        here = {
+            service.id: workload.service == index
             for index, service in enumerate(workload.services)
             if service.id in self.feeds
         }
+        is_last = graph.chain == NOBODY
+        self._last_calls = {s: np.flatnonzero(calls & is_last) for s, calls in here.items()}
+        self._calls_before = {s: np.flatnonzero(calls & ~is_last) for s, calls in here.items()}
 
     def _find_feeds(self) -> dict[ServiceId, ServiceId]:
         graph, workload = self.lifecycle.graph, self.lifecycle.workload
@@ -74,12 +78,10 @@ class Feeding:
 
     def _may_feed(self, service: ServiceId) -> bool:
         """Nobody learns of a call that comes, chains are followed, and fed groups are asked."""
-        graph, arrays = self.lifecycle.graph, self.lifecycle.state.arrays
-        index = [s.id for s in self.lifecycle.workload.services].index(service)
-        chained = (self.lifecycle.workload.service == index) & ~self._last_calls[service]
+        follows, before = self.lifecycle.state.arrays.next, self._calls_before[service]
         return (
             self.following.arrivals.come_unheard
-            and bool((arrays.next[chained] == graph.chain[chained]).all())
+            and bool((follows[before] == self.lifecycle.graph.chain[before]).all())
             and self._may_be_fed(self.feeds[service])
         )
 
@@ -106,7 +108,8 @@ class Feeding:
         for come_s, calls in self._released(ended, hand_over_s).items():
             arrays.arrival_s[calls] = come_s
             if come_s < until_s:
-                self.following.arrivals.come_ahead(np.array(calls, np.int64))
+                # What is predicted of them was foreseen.
+                self.following.arrivals.dispatch(np.array(calls, np.int64))
             else:
                 self.following.arrivals.timeline.add(come_s, Kind.ARRIVAL, calls)
         for live in self.groups.values():

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from harness.interface.decisions import Deployment
 from harness.interface.policies import Capability
 from harness.interface.views import ClusterView
-from harness.tests.support.applications import applications, arrives_s, linked
+from harness.tests.support.applications import applications, assert_served_as_stepped, linked
 from harness.tests.support.policies import Restless
 from harness.tests.support.serving import (
     Everywhere,
@@ -35,11 +35,10 @@ def test_a_chain_is_longer_by_every_hand_over() -> None:
 @given(load=applications(), after_s=st.sampled_from([0.0, 0.003, 0.4]))
 @settings(deadline=None, max_examples=60)
 def test_calls_come_so_long_after_their_last_answer(load: Workload, after_s: float) -> None:
-    frame = serve(load, gpus=3, hand_over_s=after_s).requests
-    assert frame["arrival_s"].to_numpy() == pytest.approx(arrives_s(load, frame, after_s))
+    frame = assert_served_as_stepped(
+        load, lambda fast: serve(load, gpus=3, hand_over_s=after_s, fast_forward=fast), after_s
+    )
     assert (frame["first_token_s"] > frame["arrival_s"]).all()
-    stepped = serve(load, gpus=3, hand_over_s=after_s, fast_forward=False).requests
-    pd.testing.assert_frame_equal(frame, stepped, rtol=1e-9)
 
 
 @st.composite
@@ -65,19 +64,18 @@ def chains(draw: st.DrawFn) -> Workload:
 def test_groups_may_go_while_an_answer_is_on_its_way(
     load: Workload, after_s: float, seed: int, waits_s: list[float]
 ) -> None:
-    frames = [
-        serve(
+    assert_served_as_stepped(
+        load,
+        lambda fast: serve(
             load,
             placement=Restless(seed, waits_s, 3),
             costs=UnevenCosts(blocks=12, load=0.05),
             gpus=3,
             hand_over_s=after_s,
             fast_forward=fast,
-        ).requests
-        for fast in (True, False)
-    ]
-    pd.testing.assert_frame_equal(frames[0], frames[1], rtol=1e-9)
-    assert frames[0]["arrival_s"].to_numpy() == pytest.approx(arrives_s(load, frames[0], after_s))
+        ),
+        after_s,
+    )
 
 
 def test_who_follows_the_last_iteration_of_a_group_belongs_to_its_name() -> None:

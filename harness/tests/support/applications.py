@@ -1,11 +1,14 @@
 """Workloads whose calls wait for the answers of others."""
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
 import pandas as pd
+import pytest
 from hypothesis import strategies as st
 
+from harness.engines.recorder import Recorder
 from harness.interface.graph import Edges
 from harness.tests.support.serving import (
     workload,
@@ -37,6 +40,19 @@ def arrives_s(load: Workload, frame: pd.DataFrame, after_s: float = 0.0) -> Floa
     for parent, child in linked_pairs(load):
         due_s[child] = max(due_s[child], frame["finished_s"][parent] + after_s)
     return due_s
+
+
+def assert_served_as_stepped(
+    load: Workload, serve_it: Callable[[bool], Recorder], after_s: float
+) -> pd.DataFrame:
+    """Fast-forward on and off: the same requests, calls so long after what they wait for.
+
+    Returns them.
+    """
+    frames = [serve_it(fast).requests for fast in (True, False)]
+    pd.testing.assert_frame_equal(frames[0], frames[1], rtol=1e-9)
+    assert frames[0]["arrival_s"].to_numpy() == pytest.approx(arrives_s(load, frames[0], after_s))
+    return frames[0]
 
 
 @st.composite
