@@ -113,7 +113,7 @@ def test_what_a_cell_has_already_or_cannot_have_is_no_variation() -> None:
             ["+vary={policy.rule.slots:[2]}"],
             "vary.policy.rule.slots: every cell has 2 already, or none has such a key",
         ),
-        (["+vary_at=[{sed:[1]}]"], "No axis of the matrix is called 'sed'; known: ."),
+        (["+vary_at=[{sed:[1]}]"], "No axis of the matrix is called 'sed'; none is known."),
         (
             ["+matrix={seed:[0,1]}", "+vary_at=[{seed:[2]}]"],
             "vary_at.seed=[2]: the matrix has no seed=2",
