@@ -8,7 +8,7 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ STARTS_S = 120.0
 """Within which Ray starts, also on a busy machine."""
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 _ANSWERS_S = 10.0
+_ASKS_S = "2"
 _SILENT: Mapping[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
 
 
@@ -92,9 +93,10 @@ def start_ray(slots: int, **settings: Any) -> None:
 
     Ends the process where Ray neither starts nor fails in `STARTS_S`.
     """
+    others = _children()
     for attempt in range(1, _STARTS + 1):
         try:
-            with _quiet(), _loopback(), _bounded():
+            with _quiet(), _loopback(), _bounded(), _noticed():
                 _ray().init(
                     address="local",
                     num_cpus=slots,
@@ -105,6 +107,7 @@ def start_ray(slots: int, **settings: Any) -> None:
                 )
         except Exception as error:  # of many kinds, as its processes end
             _ray().shutdown()
+            _kill(child for child in _children() if child not in others)
             if attempt == _STARTS:
                 said = (str(error).splitlines() or [type(error).__name__])[0]
                 raise RayLost(f"Ray did not start: {said}") from error
@@ -124,16 +127,61 @@ def _bounded() -> Iterator[None]:
         watch.cancel()
 
 
+@contextmanager
+def _noticed() -> Iterator[None]:
+    """Processes of Ray that die while it starts are noticed: it would wait half a minute more.
+
+    It asks again and again whether it is there, compiled, and takes a RuntimeError for "not yet".
+    """
+    services = _ray()._private.services
+    asked = services.get_node
+
+    def get_node(*which: Any) -> Any:
+        try:
+            return asked(*which)
+        except RuntimeError:
+            if _has_dead_child():
+                raise ConnectionError("one of its processes has died") from None
+            raise
+
+    services.get_node = get_node
+    try:
+        with _variables({"RAY_raylet_start_wait_time_s": _ASKS_S}):
+            yield
+    finally:
+        services.get_node = asked
+
+
+def _children() -> list[int]:
+    """Processes that this one started."""
+    lists = [path.read_text() for path in Path("/proc/self/task").glob("*/children")]
+    return [int(child) for children in lists for child in children.split()]
+
+
+def _has_dead_child() -> bool:
+    """Whether one has ended and nobody has asked how."""
+    for child in _children():
+        with suppress(OSError):
+            # The name, in brackets, may hold anything; the state is the first word behind it.
+            state = Path(f"/proc/{child}/stat").read_text().rpartition(")")[2].split()[0]
+            if state == "Z":
+                return True
+    return False
+
+
 def _give_up() -> None:
     """Say so, end Ray's processes, which are children of this one, and this one."""
     said = f"error: Ray did not start within {STARTS_S:g} s; give the command again"
     print(said, file=sys.stderr)
     sys.stderr.flush()
-    for children in Path("/proc/self/task").glob("*/children"):
-        for child in children.read_text().split():
-            with suppress(ProcessLookupError):
-                os.kill(int(child), signal.SIGKILL)
+    _kill(_children())
     os._exit(1)
+
+
+def _kill(processes: Iterable[int]) -> None:
+    for process in processes:
+        with suppress(ProcessLookupError):
+            os.kill(process, signal.SIGKILL)
 
 
 @contextmanager

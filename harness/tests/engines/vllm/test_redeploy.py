@@ -119,7 +119,7 @@ def test_stages_are_followed_and_adjusted_to_who_ends_first() -> None:
     But small ends first. Tiny keeps its slot, m100 gets the other; when tiny ends m100 is in the
     middle of its answers and moves to both slots with what it has.
     """
-    load = work({TINY: (60, 300), SMALL: (4, 8), M100: (35, 120)})
+    load = work({TINY: (36, 300), SMALL: (4, 8), M100: (20, 120)})
     stages = ({TINY: ONE, SMALL: ONE}, {SMALL: ONE, M100: ONE}, {M100: TWO})
     recorder, answers = serve(load, system(*stages))
     frame, gpu = recorder.requests, recorder.gpu_frame()
