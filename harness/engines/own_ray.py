@@ -8,7 +8,7 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
@@ -93,10 +93,10 @@ def start_ray(slots: int, **settings: Any) -> None:
 
     Ends the process where Ray neither starts nor fails in `STARTS_S`.
     """
-    others = _children()
     for attempt in range(1, _STARTS + 1):
+        others = _children()
         try:
-            with _quiet(), _loopback(), _bounded(), _noticed():
+            with _quiet(), _loopback(), _bounded(), _noticed(others):
                 _ray().init(
                     address="local",
                     num_cpus=slots,
@@ -128,10 +128,11 @@ def _bounded() -> Iterator[None]:
 
 
 @contextmanager
-def _noticed() -> Iterator[None]:
+def _noticed(others: Collection[int]) -> Iterator[None]:
     """Processes of Ray that die while it starts are noticed: it would wait half a minute more.
 
     It asks again and again whether it is there, compiled, and takes a RuntimeError for "not yet".
+    `others` were there before, those of a Ray that has ended among them.
     """
     services = _ray()._private.services
     asked = services.get_node
@@ -140,7 +141,7 @@ def _noticed() -> Iterator[None]:
         try:
             return asked(*which)
         except RuntimeError:
-            if _has_dead_child():
+            if any(_is_dead(child) for child in _children() if child not in others):
                 raise ConnectionError("one of its processes has died") from None
             raise
 
@@ -158,15 +159,13 @@ def _children() -> list[int]:
     return [int(child) for children in lists for child in children.split()]
 
 
-def _has_dead_child() -> bool:
-    """Whether one has ended and nobody has asked how."""
-    for child in _children():
-        with suppress(OSError):
-            # The name, in brackets, may hold anything; the state is the first word behind it.
-            state = Path(f"/proc/{child}/stat").read_text().rpartition(")")[2].split()[0]
-            if state == "Z":
-                return True
-    return False
+def _is_dead(child: int) -> bool:
+    """Whether it has ended and nobody has asked how."""
+    try:
+        # The name, in brackets, may hold anything; the state is the first word behind it.
+        return Path(f"/proc/{child}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except OSError:
+        return True
 
 
 def _give_up() -> None:
