@@ -5,7 +5,7 @@ service, perhaps moved to another, and answered, which releases those that waite
 may drain its service. An engine says when; what then follows is decided here.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -111,19 +111,19 @@ class Lifecycle:
         self._deliver(list(chosen), list(chosen.values()))
 
     def predict(
-        self, predictor: LengthPredictor, request: int
-    ) -> tuple[RequestId, LengthPrediction, float]:
-        """Who is predicted, its length, and the seconds until that is known."""
-        facts = self.state.facts(request)
-        length, seconds = predictor.predict(facts)
-        return facts.id, length, seconds
+        self, predictor: LengthPredictor, requests: Ints
+    ) -> Iterator[tuple[RequestId, LengthPrediction, float]]:
+        """For each of these in turn who it is, its length, and the seconds until that is known."""
+        for facts in self.state.facts_of(requests):
+            length, seconds = predictor.predict(facts)
+            yield facts.id, length, seconds
 
     def foresee(self, predictor: LengthPredictor, calls: Ints) -> None:
         """Predict calls that have not arrived, of applications that have come in."""
         predicted = self.state.predicted
-        for call in calls.tolist():
-            if call not in predicted:
-                predicted[call] = predictor.predict(self.workload.facts(call))[0]
+        new = np.array([call for call in calls.tolist() if call not in predicted], np.int64)
+        for facts in self.workload.facts_of(new, self.workload.arrival_s[new]):
+            predicted[facts.id] = predictor.predict(facts)[0]
 
     def answered(self, requests: Ints) -> list[ServiceId]:
         """Count these as answered; returns the services that they have drained."""

@@ -1,6 +1,6 @@
 """What both engines know of a run while it goes on, and what dispatch and placement see of it."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -51,6 +51,10 @@ class LiveState:
     def facts(self, request: int) -> Request:
         """What is known of a request that has arrived."""
         return self.workload.facts_at(request, self.arrays.arrival_s.item(request))
+
+    def facts_of(self, requests: Ints) -> Iterator[Request]:
+        """The same of several."""
+        return self.workload.facts_of(requests, self.arrays.arrival_s[requests])
 
     def table(self, ids: Ints) -> RequestTable:
         """The columns that policies may see, for these ids (ascending)."""

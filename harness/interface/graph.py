@@ -60,9 +60,15 @@ class Graph:
     def _children(self) -> Ints:
         return self.edges.child[np.argsort(self.edges.parent, kind="stable")]
 
+    @cached_property
+    def _lists(self) -> tuple[list[int], list[int]]:
+        """`_first` and `_children`, which are asked for one call at a time."""
+        return self._first.tolist(), self._children.tolist()
+
     def children(self, call: int) -> list[int]:
         """Calls that wait for this one, in the order of the edges."""
-        return self._children[self._first[call] : self._first[call + 1]].tolist()  # type: ignore[no-any-return]
+        first, children = self._lists
+        return children[first[call] : first[call + 1]]
 
     @cached_property
     def has_children(self) -> Bools:

@@ -114,18 +114,34 @@ class Workload:
 
     def facts_at(self, request: int, arrival_s: float) -> Request:
         """The same of one that arrives at another time, when others have been answered."""
-        deadline_s = self.deadline_s.item(request)
-        tenant = self.tenant.item(request) if len(self.tenant) else 0
-        return Request(
-            id=RequestId(request),
-            service=self.services[self.service.item(request)].id,
-            app=AppId(self.app.item(request)),
-            tenant=TenantId(self.tenants[tenant]),
-            arrival_s=arrival_s,
-            prompt_tokens=self.prompt_tokens.item(request),
-            max_output_tokens=self.max_output_tokens.item(request),
-            deadline_s=None if math.isnan(deadline_s) else deadline_s,
+        one = np.array([request], np.int64)
+        return next(self.facts_of(one, np.array([arrival_s], np.float64)))
+
+    def facts_of(self, requests: Ints, arrival_s: Floats) -> Iterator[Request]:
+        """The same of several, column by column: a prediction is asked for each request."""
+        tenant = self.tenant[requests] if len(self.tenant) else np.zeros(len(requests), np.int64)
+        known = (
+            requests,
+            self.service[requests],
+            self.app[requests],
+            tenant,
+            arrival_s,
+            self.prompt_tokens[requests],
+            self.max_output_tokens[requests],
+            self.deadline_s[requests],
         )
+        for row in zip(*(column.tolist() for column in known), strict=True):
+            request, service, app, its_tenant, come_s, prompt, most, deadline_s = row
+            yield Request(
+                id=RequestId(request),
+                service=self.services[service].id,
+                app=AppId(app),
+                tenant=TenantId(self.tenants[its_tenant]),
+                arrival_s=come_s,
+                prompt_tokens=prompt,
+                max_output_tokens=most,
+                deadline_s=None if math.isnan(deadline_s) else deadline_s,
+            )
 
     def service_of(self, request: int) -> ServiceId:
         """The service that a request calls."""

@@ -9,9 +9,9 @@ from harness.engines.lifecycle import Lifecycle
 from harness.engines.simulator.group import LiveGroup
 from harness.engines.simulator.timeline import Kind, Timeline
 from harness.engines.state import Floats, Ints
-from harness.interface.entities import GroupId
+from harness.interface.entities import GroupId, LengthPrediction, RequestId
 from harness.interface.events import Event, Predicted
-from harness.interface.policies import Capability, LengthPredictor
+from harness.interface.policies import Capability
 
 MOST_AHEAD = 1 << 16
 """Requests dispatched at once ahead of their time."""
@@ -88,8 +88,8 @@ class Arrivals:
             self.dispatch(new[start : start + most])
         predictor = life.system.predictor
         if predictor is not None:
-            for request in new.tolist():
-                self._predict(predictor, request, ahead=ahead)
+            for name, length, seconds in life.predict(predictor, new):
+                self._predict(name, length, seconds, ahead=ahead)
             if self.foretold:
                 by_time = sorted(self.foretold.items(), key=lambda item: item[1].now_s)
                 self.foretold = dict(by_time)
@@ -124,15 +124,16 @@ class Arrivals:
             return True
         return live.is_unused and live.group.services <= self.lifecycle.dispatching.orders.keys()
 
-    def _predict(self, predictor: LengthPredictor, request: int, *, ahead: bool) -> None:
-        """Ask for a prediction, which becomes known when it has been computed."""
+    def _predict(
+        self, request: RequestId, length: LengthPrediction, seconds: float, *, ahead: bool
+    ) -> None:
+        """A prediction becomes known when it has been computed."""
         state = self.lifecycle.state
-        name, length, seconds = self.lifecycle.predict(predictor, request)
         if ahead and not seconds:
-            state.predicted[name] = length
+            state.predicted[request] = length
             return
         at_s = max(state.now_s, float(state.arrays.arrival_s[request])) + seconds
-        event = Predicted(at_s, name, length)
+        event = Predicted(at_s, request, length)
         if ahead:
             self.foretold[request] = event
         elif seconds > 0:

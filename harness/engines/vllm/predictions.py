@@ -28,10 +28,11 @@ class Predictions:
 
     def ask(self, predictor: LengthPredictor, requests: Iterable[int]) -> None:
         """Ask about requests that have arrived, one after the other."""
-        for request in requests:
-            asked_s = self._clock()
-            name, length, seconds = self._lifecycle.predict(predictor, request)
+        asked_s = self._clock()
+        asked = np.fromiter(requests, np.int64)
+        for name, length, seconds in self._lifecycle.predict(predictor, asked):
             self._waiting.append((asked_s + seconds, name, length))
+            asked_s = self._clock()
 
     def ready(self) -> Iterator[tuple[RequestId, LengthPrediction]]:
         """Those that are ready now, each once."""

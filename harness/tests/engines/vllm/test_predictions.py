@@ -1,5 +1,6 @@
 """When a prediction is ready on a real clock, by hand."""
 
+from collections.abc import Iterator
 from typing import Any, ClassVar
 
 from harness.engines.vllm.predictions import Predictions
@@ -34,9 +35,12 @@ class Lasting:
 class Asking:
     """A life cycle of which only predictions are asked."""
 
-    def predict(self, predictor: Any, request: int) -> tuple[int, LengthPrediction, float]:
+    def predict(
+        self, predictor: Any, requests: Any
+    ) -> Iterator[tuple[int, LengthPrediction, float]]:
         """As `Lifecycle.predict`."""
-        return request, *predictor.predict(request)
+        for request in requests.tolist():
+            yield request, *predictor.predict(request)
 
 
 def ready_s(*, blocks: bool) -> dict[int, float]:
