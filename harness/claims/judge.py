@@ -12,7 +12,7 @@ from typing import Any
 import pandas as pd
 
 from harness.claims import verdicts
-from harness.claims.apart import are_apart, extreme_of
+from harness.claims.apart import Picks, are_apart, are_paired, extremes, turned
 from harness.claims.checks import Check, is_range
 from harness.claims.findings import Agreement, Finding
 from harness.claims.measure import knows, measure, measure_table
@@ -28,6 +28,7 @@ from harness.claims.settling import (
     specifications,
     worst,
 )
+from harness.claims.trends import judge_trend
 from harness.runs.basis import cost_basis
 
 Summaries = Callable[[str], pd.DataFrame]
@@ -73,7 +74,7 @@ def _apply(check: Check, measured: Sequence[Measured]) -> Finding:
             measured, check.band, take=check.take, side=check.side, at=check.at
         )
     if check.rule == "trend":
-        return verdicts.judge_trend(measured, against=check.against, expect=check.expect)
+        return judge_trend(measured, against=check.against, expect=check.expect)
     judge_each = {
         "range": verdicts.judge_range,
         "figure": verdicts.judge_figure,
@@ -224,9 +225,18 @@ def _is_apart(
             continue
         ours, _ = measure(own, table, variant, spec)
         theirs, _ = measure(stated, table, variant, like, spec)
-        if are_apart(ours, theirs, extreme=extreme_of(own.take)):
+        if are_apart(ours, theirs, _that_count(own, ours, theirs)):
             return True
     return False
+
+
+def _that_count(check: Check, ours: Sequence[Measured], theirs: Sequence[Measured]) -> Picks | None:
+    """Which figures of a check that has turned have made it turn; None where any may have."""
+    if not are_paired(ours, theirs):
+        return None
+    if check.rule == "range":
+        return turned(ours, theirs, check.band, tolerance=check.tolerance)
+    return extremes(ours, theirs, check.take)
 
 
 def _asks_otherwise(own: Check, stated: Check) -> bool:

@@ -14,12 +14,12 @@ not run            runs are missing: of the stated setting, of another value of 
 
 Choices are changed one at a time, all else at the stated setting. A value that was run at fewer
 settings or seeds counts if the stated one agrees as far at these alone as at all of its own; one
-that agrees otherwise than the stated one counts if its figures, paired by seed, are told from that
-one's. Where the settings themselves are a choice, every other choice, one of settings too, is
-judged at each of their values as well, as far as it was run; what cannot be told there is counted
-beside the verdict and does not turn it. Figures over
-fewer than 5 seeds, or with requests unfinished, agree with nothing: they have the direction at
-most. A claim of several parts is as good as the worst of them.
+that agrees otherwise than the stated one counts if the figures that make it so, paired by seed, are
+told from that one's. Where the settings themselves are a choice, every other choice, one of
+settings too, is judged at each of their values as well, as far as it was run; what cannot be told
+there is counted beside the verdict and does not turn it. Figures over fewer than 5 seeds, or with
+requests unfinished, agree with nothing: they have the direction at most. A claim of several parts
+is as good as the worst of them.
 """
 
 from collections.abc import Mapping, Sequence

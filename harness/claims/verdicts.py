@@ -45,7 +45,7 @@ import numpy as np
 
 from harness.claims.findings import Agreement, Finding
 from harness.claims.quantities import Measured, Setting, short
-from harness.runs.stats import Estimate, Floats, mean_of
+from harness.runs.stats import Estimate
 
 SHARE_NOT_WORSE = 0.9
 WORSE_BY = 0.005
@@ -126,15 +126,23 @@ def _is_beyond_noise(found: Estimate, end: float, alike: float) -> bool:
     return not end < alike or found.ends[1] < alike
 
 
+def range_parts(measured: Measured, band: Band, *, tolerance: float) -> list[Agreement]:
+    """Of the average, of each setting and, where there are several, of the smallest and largest."""
+    estimates = measured.per_setting()
+    agree = partial(agreement_of, alike=measured.alike, tolerance=tolerance, whole=band)
+    parts = [agree(found, band) for found in (measured.mean(), *estimates)]
+    if len(estimates) > 1:
+        low, high, _ = span_of(estimates)
+        parts.append(agree(low, Band(band.low, band.low, band.step)))
+        parts.append(agree(high, Band(band.high, band.high, band.step)))
+    return parts
+
+
 def judge_range(measured: Measured, band: Band, *, tolerance: float = TOLERANCE) -> Finding:
     """Rule `range`."""
     estimates, alike, mean = measured.per_setting(), measured.alike, measured.mean()
-    agree = partial(agreement_of, alike=alike, tolerance=tolerance, whole=band)
-    low, high, text = _span(estimates)
-    parts = [agree(found, band) for found in (mean, *estimates)]
-    if len(estimates) > 1:
-        parts.append(agree(low, Band(band.low, band.low, band.step)))
-        parts.append(agree(high, Band(band.high, band.high, band.step)))
+    low, high, text = span_of(estimates)
+    parts = range_parts(measured, band, tolerance=tolerance)
     # Of a range that begins at no change it is the far end that must be told from it.
     far, end = (high, band.high) if side_of(band, alike) > 0 else (low, band.low)
     is_sure = _is_beyond_noise(far, end, alike)
@@ -147,7 +155,7 @@ def judge_range(measured: Measured, band: Band, *, tolerance: float = TOLERANCE)
 def judge_figure(measured: Measured, band: Band, *, tolerance: float = TOLERANCE) -> Finding:
     """Rule `figure`."""
     mean = measured.mean()
-    _, _, text = _span(measured.per_setting())
+    _, _, text = span_of(measured.per_setting())
     note = f"over settings {text}" if len(measured.settings) > 1 else ""
     part = agreement_of(mean, band, alike=measured.alike, tolerance=tolerance)
     far = band.high if side_of(band, measured.alike) > 0 else band.low
@@ -158,7 +166,7 @@ def judge_figure(measured: Measured, band: Band, *, tolerance: float = TOLERANCE
 def judge_within(measured: Measured, band: Band, *, tolerance: float = TOLERANCE) -> Finding:
     """Rule `within`."""
     estimates = measured.per_setting()
-    _, _, text = _span(estimates)
+    _, _, text = span_of(estimates)
     agree = partial(agreement_of, band=band, alike=measured.alike, tolerance=tolerance)
     return _found(measured, band, [agree(found) for found in estimates], text=text, note="")
 
@@ -203,7 +211,7 @@ def judge_bound(
 def _throughout(measured: Sequence[Measured], found: Estimate, side: int) -> Agreement:
     """Whether all figures lie on one side of no change, of which `found` is the farthest out."""
     alike, means = measured[0].alike, [one.mean() for one in measured]
-    if side * (found.value - alike) >= 0 and all(_stands_out(one, side, alike) for one in means):
+    if side * (found.value - alike) >= 0 and all(stands_out(one, side, alike) for one in means):
         return Agreement.AGREES
     bests = [max(side * (end - alike) for end in one.ends) for one in means]
     other_side = max(side * (end - alike) for end in found.ends) < 0
@@ -217,45 +225,7 @@ def _candidates(measured: Measured, take: str) -> list[tuple[Estimate, Setting]]
     return list(zip(measured.per_setting(), measured.settings, strict=True))
 
 
-def judge_trend(measured: Sequence[Measured], *, against: str, expect: str) -> Finding:
-    """Rule `trend`. `expect` is falling or rising."""
-    curves = [curve for one in measured for curve in one.curves(against)]
-    sign = 1 if expect == "rising" else -1
-    found = [correlation_of(curve.correlations()) for curve in curves]
-    sure = [
-        _stands_out(one, sign, 0.0) and sign * curve.change() > MATTERS
-        for one, curve in zip(found, curves, strict=True)
-    ]
-    _, _, text = _span(found)
-    worst = min(found, key=lambda one: sign * one.value)
-    note = "rank correlation"
-    if all(sure):
-        return Finding(Agreement.AGREES, text, note, worst, measured[0].seeds)
-    doubtful = [curve.name for ok, curve in zip(sure, curves, strict=True) if not ok]
-    note += f"; not {expect} for certain: {'; '.join(doubtful)}"
-    together = correlation_of(np.mean([curve.correlations() for curve in curves], axis=0))
-    changed = sign * float(np.mean([curve.change() for curve in curves])) > MATTERS
-    agreement = Agreement.DIFFERS
-    if all(
-        ok or (one.meets(0.0, 0.0) and abs(curve.change()) > MATTERS)
-        for ok, one, curve in zip(sure, found, curves, strict=True)
-    ):
-        agreement, note = Agreement.UNTOLD, f"{note}; {NOISY}"
-    elif changed and _stands_out(together, sign, 0.0):
-        agreement = Agreement.DIRECTION
-    return Finding(agreement, text, note, worst, measured[0].seeds)
-
-
-def correlation_of(values: Floats) -> Estimate:
-    """Mean over seeds; no correlation is beyond 1."""
-    found = mean_of(values)
-    low, high = (
-        None if end is None else min(max(end, -1.0), 1.0) for end in (found.low, found.high)
-    )
-    return Estimate(found.value, low, high, found.count)
-
-
-def _span(estimates: Sequence[Estimate]) -> tuple[Estimate, Estimate, str]:
+def span_of(estimates: Sequence[Estimate]) -> tuple[Estimate, Estimate, str]:
     """Smallest and largest, and both as text."""
     low = min(estimates, key=lambda found: found.value)
     high = max(estimates, key=lambda found: found.value)
@@ -268,7 +238,7 @@ def side_of(band: Band, alike: float) -> int:
     return 1 if isnan(alike) or band.high - alike >= alike - band.low else -1
 
 
-def _stands_out(mean: Estimate, side: int, alike: float) -> bool:
+def stands_out(mean: Estimate, side: int, alike: float) -> bool:
     """Whether a figure is beyond no change on a side, more than noise and more than a trifle."""
     near = mean.ends[0] if side > 0 else mean.ends[1]
     return side * (near - alike) > 0 and side * (mean.value - alike) > MATTERS
@@ -296,5 +266,5 @@ def _direction(measured: Measured, band: Band) -> Agreement:
     """Whether who wins is right on the whole, by more than a trifle, and hardly ever wrong."""
     alike, side = measured.alike, side_of(band, measured.alike)
     fine = np.mean([side * (one.value - alike) >= -WORSE_BY for one in measured.per_setting()])
-    right = _stands_out(measured.mean(), side, alike) and fine >= SHARE_NOT_WORSE
+    right = stands_out(measured.mean(), side, alike) and fine >= SHARE_NOT_WORSE
     return Agreement.DIRECTION if right else Agreement.DIFFERS

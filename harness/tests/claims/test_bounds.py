@@ -7,10 +7,10 @@ import pytest
 
 from harness.claims.findings import Agreement
 from harness.claims.quantities import Measured, Setting
+from harness.claims.trends import judge_trend
 from harness.claims.verdicts import (
     Band,
     judge_bound,
-    judge_trend,
     judge_within,
 )
 from harness.tests.support.claims import measured
