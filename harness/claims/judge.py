@@ -7,12 +7,13 @@ where a run is missing for any system, setting and seed, or where several runs f
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pandas as pd
 
 from harness.claims import verdicts
-from harness.claims.apart import Picks, are_apart, are_paired, extremes, turned
+from harness.claims.apart import Counting, are_apart, extremes, turned
 from harness.claims.checks import Check, is_range
 from harness.claims.findings import Agreement, Finding
 from harness.claims.measure import knows, measure, measure_table
@@ -225,18 +226,16 @@ def _is_apart(
             continue
         ours, _ = measure(own, table, variant, spec)
         theirs, _ = measure(stated, table, variant, like, spec)
-        if are_apart(ours, theirs, _that_count(own, ours, theirs)):
+        if are_apart(ours, theirs, _that_count(own)):
             return True
     return False
 
 
-def _that_count(check: Check, ours: Sequence[Measured], theirs: Sequence[Measured]) -> Picks | None:
-    """Which figures of a check that has turned have made it turn; None where any may have."""
-    if not are_paired(ours, theirs):
-        return None
+def _that_count(check: Check) -> Counting:
+    """Which figures of a check that has turned have made it turn."""
     if check.rule == "range":
-        return turned(ours, theirs, check.band, tolerance=check.tolerance)
-    return extremes(ours, theirs, check.take)
+        return partial(turned, band=check.band, tolerance=check.tolerance)
+    return partial(extremes, take=check.take)
 
 
 def _asks_otherwise(own: Check, stated: Check) -> bool:

@@ -126,11 +126,12 @@ def _is_beyond_noise(found: Estimate, end: float, alike: float) -> bool:
     return not end < alike or found.ends[1] < alike
 
 
-def range_parts(measured: Measured, band: Band, *, tolerance: float) -> list[Agreement]:
+def range_parts(
+    mean: Estimate, estimates: Sequence[Estimate], band: Band, *, alike: float, tolerance: float
+) -> list[Agreement]:
     """Of the average, of each setting and, where there are several, of the smallest and largest."""
-    estimates = measured.per_setting()
-    agree = partial(agreement_of, alike=measured.alike, tolerance=tolerance, whole=band)
-    parts = [agree(found, band) for found in (measured.mean(), *estimates)]
+    agree = partial(agreement_of, alike=alike, tolerance=tolerance, whole=band)
+    parts = [agree(found, band) for found in (mean, *estimates)]
     if len(estimates) > 1:
         low, high, _ = span_of(estimates)
         parts.append(agree(low, Band(band.low, band.low, band.step)))
@@ -142,7 +143,7 @@ def judge_range(measured: Measured, band: Band, *, tolerance: float = TOLERANCE)
     """Rule `range`."""
     estimates, alike, mean = measured.per_setting(), measured.alike, measured.mean()
     low, high, text = span_of(estimates)
-    parts = range_parts(measured, band, tolerance=tolerance)
+    parts = range_parts(mean, estimates, band, alike=alike, tolerance=tolerance)
     # Of a range that begins at no change it is the far end that must be told from it.
     far, end = (high, band.high) if side_of(band, alike) > 0 else (low, band.low)
     is_sure = _is_beyond_noise(far, end, alike)

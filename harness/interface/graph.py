@@ -52,18 +52,15 @@ class Graph:
 
     @cached_property
     def _first(self) -> Ints:
-        """Where the children of each call begin in `_children`, and where they end."""
+        """Where the children of each call begin among those of all, and where they end."""
         counts = np.bincount(self.edges.parent, minlength=len(self.service))
         return np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
 
     @cached_property
-    def _children(self) -> Ints:
-        return self.edges.child[np.argsort(self.edges.parent, kind="stable")]
-
-    @cached_property
     def _lists(self) -> tuple[list[int], list[int]]:
-        """`_first` and `_children`, which are asked for one call at a time."""
-        return self._first.tolist(), self._children.tolist()
+        """`_first` and the children of all: they are asked for one call at a time."""
+        children = self.edges.child[np.argsort(self.edges.parent, kind="stable")]
+        return self._first.tolist(), children.tolist()
 
     def children(self, call: int) -> list[int]:
         """Calls that wait for this one, in the order of the edges."""

@@ -55,7 +55,7 @@ class Noisy:
         return _Known(known, self._latency_s)
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=32)
 def _predicted(
     truth: bytes,
     limit: int,

@@ -114,13 +114,21 @@ class Workload:
 
     def facts_at(self, request: int, arrival_s: float) -> Request:
         """The same of one that arrives at another time, when others have been answered."""
-        one = np.array([request], np.int64)
-        return next(self.facts_of(one, np.array([arrival_s], np.float64)))
+        return self._request(
+            request,
+            self.service.item(request),
+            self.app.item(request),
+            self.tenant.item(request) if len(self.tenant) else 0,
+            arrival_s,
+            self.prompt_tokens.item(request),
+            self.max_output_tokens.item(request),
+            self.deadline_s.item(request),
+        )
 
     def facts_of(self, requests: Ints, arrival_s: Floats) -> Iterator[Request]:
         """The same of several, column by column: a prediction is asked for each request."""
         tenant = self.tenant[requests] if len(self.tenant) else np.zeros(len(requests), np.int64)
-        known = (
+        columns = (
             requests,
             self.service[requests],
             self.app[requests],
@@ -130,18 +138,30 @@ class Workload:
             self.max_output_tokens[requests],
             self.deadline_s[requests],
         )
-        for row in zip(*(column.tolist() for column in known), strict=True):
-            request, service, app, its_tenant, come_s, prompt, most, deadline_s = row
-            yield Request(
-                id=RequestId(request),
-                service=self.services[service].id,
-                app=AppId(app),
-                tenant=TenantId(self.tenants[its_tenant]),
-                arrival_s=come_s,
-                prompt_tokens=prompt,
-                max_output_tokens=most,
-                deadline_s=None if math.isnan(deadline_s) else deadline_s,
-            )
+        return map(self._request, *(column.tolist() for column in columns))
+
+    def _request(
+        self,
+        request: int,
+        service: int,
+        app: int,
+        tenant: int,
+        arrival_s: float,
+        prompt_tokens: int,
+        max_output_tokens: int,
+        deadline_s: float,
+    ) -> Request:
+        """Of what the columns hold of it."""
+        return Request(
+            id=RequestId(request),
+            service=self.services[service].id,
+            app=AppId(app),
+            tenant=TenantId(self.tenants[tenant]),
+            arrival_s=arrival_s,
+            prompt_tokens=prompt_tokens,
+            max_output_tokens=max_output_tokens,
+            deadline_s=None if math.isnan(deadline_s) else deadline_s,
+        )
 
     def service_of(self, request: int) -> ServiceId:
         """The service that a request calls."""

@@ -1,5 +1,6 @@
 """Two specifications' figures: told apart by more than noise."""
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -54,22 +55,23 @@ def test_only_the_figure_that_counts_is_looked_at() -> None:
     one, other = np.tile([1.0, 2.0, 3.0], (5, 1)), np.tile([1.5, 2.5, 3.0], (5, 1))
     sides = [measured(one)], [measured(other)]
     assert are_apart(*sides)
-    assert not are_apart(*sides, extremes(*sides, "largest"))
-    assert are_apart(*sides, extremes(*sides, "smallest"))
-    assert extremes(*sides, "mean") is None
+    assert not are_apart(*sides, partial(extremes, take="largest"))
+    assert are_apart(*sides, partial(extremes, take="smallest"))
+    assert extremes(*sides, take="mean") is None
 
 
 def test_of_a_range_what_agrees_in_another_way_is_looked_at() -> None:
     """The third of three settings leaves 1.1 to 2.4, and with it the largest; the average stays."""
     stated = np.tile([1.1, 1.5, 2.4], (5, 1)) + np.linspace(-1, 1, 5)[:, None] * 0.001
     noisy = stated + np.array([0.03, 0.0, 0.5]) + np.outer([1, -1, 1, -1, 0], [0.0, 0.0, 0.9])
-    picks = turned([gain(noisy)], [gain(stated)], BAND, tolerance=TOLERANCE)
+    turning = partial(turned, band=BAND, tolerance=TOLERANCE)
+    picks = turning([gain(noisy)], [gain(stated)])
     assert picks is not None
     np.testing.assert_array_equal(picks, [[0.0], [0.0], [1.0]])
     # The first has changed for certain, by a trifle that turns nothing: that tells nothing.
     assert are_apart([gain(noisy)], [gain(stated)])
-    assert not are_apart([gain(noisy)], [gain(stated)], picks)
-    assert turned([gain(stated)], [gain(stated)], BAND, tolerance=TOLERANCE) is None
+    assert not are_apart([gain(noisy)], [gain(stated)], turning)
+    assert turning([gain(stated)], [gain(stated)]) is None
 
 
 def test_what_cannot_be_paired_counts_as_apart() -> None:

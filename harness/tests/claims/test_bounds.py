@@ -8,11 +8,7 @@ import pytest
 from harness.claims.findings import Agreement
 from harness.claims.quantities import Measured, Setting
 from harness.claims.trends import judge_trend
-from harness.claims.verdicts import (
-    Band,
-    judge_bound,
-    judge_within,
-)
+from harness.claims.verdicts import Band, judge_bound, judge_within
 from harness.tests.support.claims import measured
 
 AGREES, DIRECTION, DIFFERS = Agreement.AGREES, Agreement.DIRECTION, Agreement.DIFFERS
