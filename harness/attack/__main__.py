@@ -24,7 +24,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--kills", type=int, default=100, help="sweeps with a process killed")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--case", type=int, help="only this input, and no kills")
-    parser.add_argument("--at-once", type=int, default=2, help="inputs side by side")
+    parser.add_argument("--at-once", type=int, default=2, help="of either, side by side")
     given = parser.parse_args(arguments)
     if given.case is not None and not 0 <= given.case < MOST:
         parser.error(f"--case {given.case} is none of 0 to {MOST - 1:,}")
@@ -32,7 +32,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     found = inputs.try_inputs(given.seed, numbers, at_once=given.at_once)
     killed: Counter[str] = Counter()
     if given.case is None and given.kills:
-        killed = kills.try_kills(given.seed, given.kills)
+        killed = kills.try_kills(given.seed, given.kills, at_once=given.at_once)
     print(f"inputs: {_counts(found, inputs.OUTCOMES)}; kills: {_counts(killed, kills.OUTCOMES)}")
     unwanted = [found[name] for name in inputs.UNWANTED] + [killed[name] for name in kills.UNWANTED]
     return int(any(unwanted))

@@ -13,6 +13,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from random import Random
 
@@ -38,30 +39,40 @@ NAMES = {"worker": ("ray::", "default_worker"), "raylet": ("raylet/raylet",)}
 """What the command lines of Ray's processes hold, of those that a sweep started."""
 
 
-def try_kills(seed: int, kills: int) -> Counter[str]:
-    """So many sweeps, each killed once and resumed; how many came out how."""
+def try_kills(seed: int, kills: int, *, at_once: int) -> Counter[str]:
+    """So many sweeps, each killed once and resumed, some side by side; how many came out how."""
     folder = Path(tempfile.mkdtemp(prefix="attack-kills-"))
-    counts: Counter[str] = Counter()
-    whole = folder / "whole"
-    started_s = time.monotonic()
-    code = _ended(_sweep(whole, workers=2))
-    lasts_s = time.monotonic() - started_s
-    if code != 0 or len(_runs(whole)) != CELLS:
-        raise RuntimeError(f"a sweep that nobody disturbs ends with {code}: see {whole}.txt")
-    for number in range(kills):
-        rng = Random(f"{seed} {number}")
-        target, after_s = TARGETS[number % len(TARGETS)], rng.uniform(0.0, lasts_s)
-        place = folder / str(number)
-        _kill(_sweep(place, workers=2), target, after_s, rng)
-        outcome = _resumed(place, whole)
-        counts[outcome] += 1
-        if outcome == "equal":
-            shutil.rmtree(place)
-        else:
-            print(f"{outcome}: kill {number}: {target} after {after_s:.2f} s, see {place}")
+    with ThreadPoolExecutor(at_once) as pool:
+        lasts_s = max(pool.map(_whole, [folder / f"whole{it}" for it in range(at_once)]))
+        tried = [pool.submit(_tried, seed, number, lasts_s, folder) for number in range(kills)]
+        counts = Counter(it.result() for it in as_completed(tried))
     if not any(counts[name] for name in UNWANTED):
         shutil.rmtree(folder)
     return counts
+
+
+def _whole(place: Path) -> float:
+    """Seconds of a sweep that nobody disturbs, beside as many as there will be of the others."""
+    started_s = time.monotonic()
+    code = _ended(_sweep(place, workers=2))
+    lasts_s = time.monotonic() - started_s
+    if code != 0 or len(_runs(place)) != CELLS:
+        raise RuntimeError(f"a sweep that nobody disturbs ends with {code}: see {place}.txt")
+    return lasts_s
+
+
+def _tried(seed: int, number: int, lasts_s: float, folder: Path) -> str:
+    """Kill one sweep while it lasts, resume it; what came of it."""
+    rng = Random(f"{seed} {number}")
+    target, after_s = TARGETS[number % len(TARGETS)], rng.uniform(0.0, lasts_s)
+    place = folder / str(number)
+    _kill(_sweep(place, workers=2), target, after_s, rng)
+    outcome = _resumed(place, folder / "whole0")
+    if outcome == "equal":
+        shutil.rmtree(place)
+    else:
+        print(f"{outcome}: kill {number}: {target} after {after_s:.2f} s, see {place}")
+    return outcome
 
 
 def _sweep(results: Path, *, workers: int) -> subprocess.Popen[bytes]:

@@ -114,7 +114,9 @@ def write_run(
                 if table is not None:
                     # What `to_parquet` does, without the threads that it starts for every table.
                     rows = pa.Table.from_pandas(table, preserve_index=False, nthreads=1)
-                    pq.write_table(rows, temporary / f"{name}.parquet")
+                    repeats = [it.name for it in rows.schema if pa.types.is_dictionary(it.type)]
+                    # Looking for what repeats among seconds takes as long again and finds nothing.
+                    pq.write_table(rows, temporary / f"{name}.parquet", use_dictionary=repeats)
             (temporary / "provenance.json").write_text(_as_json(provenance))
             (temporary / "summary.json").write_text(_as_json(summary))
             if beside is not None:

@@ -43,11 +43,11 @@ def test_what_is_let_in_against_its_mark_is_told(
 
 
 @pytest.mark.slow
-def test_thirty_bad_inputs_and_three_kills(capfd: pytest.CaptureFixture[str]) -> None:
-    code = main(["--inputs", "30", "--kills", "3"])
+def test_sixty_bad_inputs_and_six_kills(capfd: pytest.CaptureFixture[str]) -> None:
+    code = main(["--inputs", "60", "--kills", "6"])
     last = capfd.readouterr().out.strip().splitlines()[-1]
-    assert re.match(r"inputs: 30 \(\d+ accepted, \d+ refused, \d+ failed cell, 0 trace", last), last
-    assert "kills: 3 (3 equal, 0 lost, 0 doubled, 0 different, 0 unfinished)" in last
+    assert re.match(r"inputs: 60 \(\d+ accepted, \d+ refused, \d+ failed cell, 0 trace", last), last
+    assert "kills: 6 (6 equal, 0 lost, 0 doubled, 0 different, 0 unfinished)" in last
     assert code == 0
 
 

@@ -5,7 +5,7 @@ from functools import cache
 import numpy as np
 
 from harness.costs.iteration import IterationTable
-from harness.engines.simulator.fast.arrays import LOGGED
+from harness.engines.simulator.fast.anew import serve_anew
 from harness.engines.simulator.fast.flops import add_flops
 from harness.engines.simulator.fast.replica import ReplicaState
 from harness.engines.simulator.fast.rules import replica_rule
@@ -36,9 +36,10 @@ def warm_up() -> None:
     in_numbers = replica_rule(rule, capacity_blocks=64, block_tokens=16, log_columns=BRIEF)
     replica = ReplicaState.empty(table, in_numbers, arrays, 0.0)
     every = np.arange(REQUESTS)
-    # Planners deal requests to several groups in turn: compiled code sees every other place, too.
+    # Groups are given requests in turn: compiled code sees every other place, too.
     for ids in (every[::2], every[1:2]):
         replica.add(ids, 0.0)
     replica.run_to(np.inf)
-    rows = int(replica.arrays.counts[LOGGED])
-    add_flops(replica.arrays.log, rows, 1, 1.0, 1, np.linspace(0.0, 1.0, 2), np.zeros(2))
+    again = new_arrays(one, 4 * one, one - 1, np.zeros(REQUESTS))
+    served = serve_anew(table, in_numbers, again, every, 2, until_s=np.inf)
+    add_flops(served.log, served.rows, 1, 1.0, 1, np.linspace(0.0, 1.0, 2), np.zeros(2))
