@@ -43,8 +43,11 @@ lint: .venv/dev  ## ruff and mypy
 check: .venv/dev  ## tests that take no more than a second each
 	$(BIN)/pytest -q -m 'not slow and not gpu and not network'
 
+# Tests would wait for it: a minute and a half in which packages are unpacked.
+COMPILE := $(BIN)/python -c 'from harness.engines.simulator.fast.warm_up import warm_up; warm_up()'
+
 test: lint  ## everything: ruff, mypy and all tests; those of vLLM and of training are skipped where it cannot be installed
-	-@$(MAKE) -k --no-print-directory setup-vllm setup-train
+	-@$(COMPILE) & $(MAKE) -k --no-print-directory setup-vllm setup-train; wait
 	OMP_NUM_THREADS=1 $(BIN)/pytest -q -m 'not gpu and not network' -n auto --dist worksteal
 
 reproduce-fig7: reproduce-samullm-fig7  ## the figure of the ensembling experiment and what of it holds

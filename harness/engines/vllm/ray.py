@@ -1,15 +1,13 @@
 """A group as a Ray actor in a placement group: a CPU slot or GPU per shard, a process of its own.
 
-The actor steps its engine by itself; whoever owns the group sends requests and takes reports.
+The actor (`host`) steps its engine by itself; whoever owns the group sends requests and takes
+reports. Ray calls an actor of several threads in any order, so what is sent to one is numbered.
 """
 
-import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from queue import Empty, SimpleQueue
 from typing import Any
 
 import ray
@@ -17,7 +15,8 @@ from ray.util.placement_group import placement_group, remove_placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from harness.engines import own_ray
-from harness.engines.vllm.group import EngineSettings, Report, Submission, VllmGroup, new_engine
+from harness.engines.vllm.group import EngineSettings, Report, Submission
+from harness.engines.vllm.host import Host
 from harness.interface.entities import Group, LengthPrediction, RequestId, Service
 from harness.interface.events import Event
 from harness.interface.policies import SchedulingPolicy
@@ -26,7 +25,7 @@ from harness.scratch import temporary_folder
 
 POLL_S = 0.002
 START_S = 300.0  # within which an engine must have loaded
-DEAD_S = 1.0  # how often somebody who waits looks whether the engine has stopped
+ANSWER_S = 600.0  # within which it must have ended an iteration
 
 _EMPTY = Report((), (), {})
 
@@ -64,96 +63,6 @@ def slots_of_ray(slots: int) -> Iterator[None]:
             ray.shutdown()
 
 
-@ray.remote(max_concurrency=2, max_restarts=0)
-class _Host:
-    """The process of one group: one thread owns the engine, others pass it what is asked."""
-
-    def __init__(
-        self,
-        settings: EngineSettings,
-        keep_answers: bool,
-        group: Group,
-        service: Service,
-        policy: SchedulingPolicy,
-    ) -> None:
-        self._epoch_s = time.monotonic()
-        self._served = VllmGroup(new_engine(settings), keep_answers, settings)
-        self._served.use(policy, group=group, service=service, clock=self._clock)
-        self._asked: SimpleQueue[tuple[Callable[[], Any], Future[Any]]] = SimpleQueue()
-        self._ends = threading.Event()
-        self._failure: BaseException | None = None
-
-    def _clock(self) -> float:
-        return time.monotonic() - self._epoch_s
-
-    def loaded(self) -> bool:
-        """Answers when the engine has loaded."""
-        return True
-
-    def begin(self, epoch_s: float) -> None:
-        """Count seconds from here (`time.monotonic`, one clock for all processes) and go."""
-        self._epoch_s = epoch_s
-        threading.Thread(target=self._loop, daemon=True).start()
-
-    def _loop(self) -> None:
-        try:
-            while not self._ends.is_set():
-                wake_s = self._served.wake_s
-                if not self._served.has_work or (wake_s is not None and wake_s > self._clock()):
-                    self._answer(POLL_S)
-                    continue
-                self._answer(0.0)
-                if self._served.has_work:
-                    self._served.step()
-        except BaseException as error:
-            self._failure = error
-
-    def _answer(self, wait_s: float) -> None:
-        """Do what is asked, between two iterations; wait so long for the first to ask."""
-        with suppress(Empty):
-            while True:
-                call, answer = self._asked.get(timeout=wait_s) if wait_s else self._asked.get(False)
-                wait_s = 0.0
-                answer.set_result(call())
-
-    def _ask(self, call: Callable[[], Any]) -> Any:
-        """Have it done by the thread of the engine. Raises what stopped the engine, if so."""
-        answer: Future[Any] = Future()
-        self._asked.put((call, answer))
-        while True:
-            if self._failure is not None:
-                raise self._failure
-            with suppress(TimeoutError):
-                return answer.result(timeout=DEAD_S)
-
-    def submit(self, submissions: Sequence[Submission]) -> None:
-        """Requests come in."""
-        self._ask(lambda: self._served.submit(submissions))
-
-    def predict(self, request: RequestId, length: LengthPrediction) -> None:
-        """A length prediction is ready."""
-        self._ask(lambda: self._served.predict(request, length))
-
-    def hear(self, events: Sequence[Event]) -> None:
-        """What has happened elsewhere; nobody waits until the thread of the engine has heard."""
-        self._asked.put((lambda: self._served.hear(events), Future()))
-
-    def report(self) -> Report:
-        """What has been done since the last report."""
-        report: Report = self._ask(self._served.report)
-        return report
-
-    def withdraw(self, everything: bool) -> tuple[tuple[RequestId, ...], Report]:
-        """Give up requests; who they are, and what has been done since the last report."""
-
-        def withdraw() -> tuple[tuple[RequestId, ...], Report]:
-            gone = self._served.withdraw(everything=everything)
-            return gone, self._served.report()
-
-        given_up: tuple[tuple[RequestId, ...], Report] = self._ask(withdraw)
-        return given_up
-
-
 @dataclass(slots=True)
 class RayGroup:
     """A group in another process. `unanswered` holds what it has been given and not finished."""
@@ -167,6 +76,8 @@ class RayGroup:
     latest: Report = _EMPTY
     loading: Any = None
     leaving: Any = None
+    sent: int = 0
+    asked_s: float = 0.0
 
     @classmethod
     def start(
@@ -190,7 +101,7 @@ class RayGroup:
             "CUDA_VISIBLE_DEVICES": ",".join(map(str, group.gpus)),
             "RAY_EXPERIMENTAL_NOSET_CUDA_VISIBLE_DEVICES": "1",
         }
-        actor = _Host.options(  # type: ignore[attr-defined]
+        actor = Host.options(  # type: ignore[attr-defined]
             num_cpus=shards,
             num_gpus=shards if on_gpus else 0,
             scheduling_strategy=strategy,
@@ -216,9 +127,27 @@ class RayGroup:
         self.wait()
         return True
 
+    def _send(self, name: str, *what: Any) -> Any:
+        """Ask the process for something; what it will answer."""
+        number, self.sent = self.sent, self.sent + 1
+        return getattr(self.actor, name).remote(number, *what)
+
+    def _ask(self, name: str, *what: Any) -> Any:
+        """Ask for what the thread of the engine answers between two iterations."""
+        self.asked_s = time.monotonic()
+        return self._send(name, *what)
+
+    def _has_come(self, promised: Any, wait_s: float) -> bool:
+        """Whether it has answered. GroupLost where it should have for long."""
+        if ray.wait([promised], timeout=wait_s)[0]:
+            return True
+        if time.monotonic() - self.asked_s > ANSWER_S:
+            raise GroupLost(f"the process of {self.group.id} has not answered for {ANSWER_S:g} s")
+        return False
+
     def begin(self, epoch_s: float) -> None:
-        """Count seconds from here and go."""
-        self.actor.begin.remote(epoch_s)
+        """Count seconds from here."""
+        self._send("begin", epoch_s)
 
     @property
     def has_work(self) -> bool:
@@ -233,25 +162,24 @@ class RayGroup:
     def submit(self, submissions: Sequence[Submission]) -> None:
         """Send requests."""
         self.unanswered.update({s.facts.id: s for s in submissions})
-        self.actor.submit.remote(submissions)
+        self._send("submit", submissions)
 
     def predict(self, request: RequestId, length: LengthPrediction) -> None:
         """Send a prediction."""
-        self.actor.predict.remote(request, length)
+        self._send("predict", request, length)
 
     def hear(self, events: Sequence[Event]) -> None:
         """Send what has happened elsewhere to this group's copy of the policy."""
-        self.actor.hear.remote(events)
+        self._send("hear", events)
 
     def step(self) -> None:
-        """Take the report that is under way, if it has come. GroupLost if the process died."""
+        """Take the report that is under way, if it has come. GroupLost if the process is lost."""
         if self.next_report is None:
-            self.next_report = self.actor.report.remote()
-        ready, _ = ray.wait([self.next_report], timeout=POLL_S)
-        if not ready:
+            self.next_report = self._ask("report")
+        if not self._has_come(self.next_report, POLL_S):
             return
-        self.next_report = None
-        self.latest = _joined(self.latest, self._got(ready[0]))
+        promised, self.next_report = self.next_report, None
+        self.latest = _joined(self.latest, self._got(promised))
 
     def _got(self, promised: Any) -> Any:
         """What the process has answered. GroupLost if it died."""
@@ -277,14 +205,14 @@ class RayGroup:
 
     def leave(self, *, everything: bool) -> None:
         """Ask it to give up its requests, or those that hold no KV yet; see `left`."""
-        self.leaving = self.actor.withdraw.remote(everything)
+        self.leaving = self._ask("withdraw", everything)
 
     def left(self) -> tuple[Submission, ...] | None:
         """Requests given up since `leave`, once they are; None before. GroupLost if it died.
 
         The last report of the group comes with them.
         """
-        if not ray.wait([self.leaving], timeout=0)[0]:
+        if not self._has_come(self.leaving, 0.0):
             return None
         if self.next_report is not None:
             earlier = self._got(self.next_report)

@@ -1,7 +1,9 @@
 """Real engines that come and go: stages, requests that move with their tokens, a killed process."""
 
+import time
 from dataclasses import replace
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pandas as pd
@@ -11,7 +13,7 @@ from baselines.fcfs import Fcfs
 from baselines.round_robin import RoundRobin
 from harness.costs.model import ProfileCosts
 from harness.engines.recorder import Recorder
-from harness.interface.entities import Service, ServiceId
+from harness.interface.entities import GpuId, Group, GroupId, Service, ServiceId
 from harness.interface.graph import Edges
 from harness.interface.policies import System
 from harness.planning.follow import StagedPlacement
@@ -25,7 +27,7 @@ pytest.importorskip("vllm", reason="vLLM is not installed: make setup-vllm")
 import ray
 
 from harness.engines.vllm.prompts import Prompts
-from harness.engines.vllm.ray import RayGroup
+from harness.engines.vllm.ray import GroupLost, RayGroup
 from harness.tests.support.real_engine import engine
 
 pytestmark = [pytest.mark.vllm, pytest.mark.slow]
@@ -179,6 +181,17 @@ def test_a_chain_of_two_models_whose_process_is_killed(monkeypatch: pytest.Monke
         assert len(prompts[child]) == load.prompt_tokens[child]
         assert frame["started_s"][child] >= frame["finished_s"][parent]
     assert loaded(recorder.gpu_frame())[-1] == ("small", 2)
+
+
+def test_a_process_that_does_not_answer_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody waits for ever for a process that lives and says nothing."""
+    monkeypatch.setattr(ray, "wait", lambda promised, timeout: ([], promised))
+    monkeypatch.setattr("harness.engines.vllm.ray.ANSWER_S", 0.05)
+    group = RayGroup(Group(GroupId("g"), frozenset({TINY}), (GpuId(0),)), Mock(), Mock(), Mock())
+    group.step()
+    time.sleep(0.06)
+    with pytest.raises(GroupLost, match=r"the process of g has not answered for 0\.05 s"):
+        group.step()
 
 
 def test_groups_that_come_and_go_need_processes_of_their_own() -> None:
