@@ -94,6 +94,8 @@ class RequestArrays(NamedTuple):
 def new_arrays(prompt: Ints, output: Ints, generated: Ints, arrival_s: Floats) -> RequestArrays:
     """Requests that hold nothing and have not run since they had generated so much."""
     count = len(prompt)
+    # Of arrays that may not be written, as data frames give them, code would be compiled anew.
+    prompt, output = (np.require(tokens, np.int64, ["C", "W"]) for tokens in (prompt, output))
     return RequestArrays(
         prompt=prompt,
         output=output,
