@@ -176,7 +176,7 @@ def test_a_cell_that_fails_leaves_nothing(tmp_path: Path, error: Exception) -> N
 def test_an_interrupt_while_writing_leaves_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def interrupted(table: object, path: Path) -> None:
+    def interrupted(table: object, path: Path, **_: object) -> None:
         path.write_bytes(b"half")
         raise KeyboardInterrupt
 
