@@ -1,5 +1,7 @@
 # What this project does, one command each. `make help` lists them.
 .DEFAULT_GOAL := help
+# What is made shares one .venv.
+.NOTPARALLEL:
 .PHONY: help setup setup-vllm setup-train train-predictor check test lint lock audit run reproduce-fig7 reproduce-samullm reproduce-samullm-code reproduce-ssjf ssjf-real applications-real fidelity verify bench peer publish report smoke smoke-gpu newcomer attack calibrate fidelity-vllm clean
 
 PYTHON := $(shell for it in python3.11 python3; do $$it -c '' 2>&- && echo $$it && break; done)
@@ -43,11 +45,12 @@ lint: .venv/dev  ## ruff and mypy
 check: .venv/dev  ## tests that take no more than a second each
 	$(BIN)/pytest -q -m 'not slow and not gpu and not network'
 
-# Tests would wait for it: a minute and a half in which packages are unpacked.
+# Beside each other: tests would wait a minute and a half for the compiler, packages are unpacked.
 COMPILE := $(BIN)/python -c 'from harness.engines.simulator.fast.warm_up import warm_up; warm_up()'
 
-test: lint  ## everything: ruff, mypy and all tests; those of vLLM and of training are skipped where it cannot be installed
-	-@$(COMPILE) & $(MAKE) -k --no-print-directory setup-vllm setup-train; wait
+test: .venv/dev  ## everything: ruff, mypy and all tests; those of vLLM and of training are skipped where it cannot be installed
+	@$(COMPILE) & $(MAKE) -k --no-print-directory setup-vllm setup-train & \
+		$(MAKE) --no-print-directory lint; said=$$?; wait; exit $$said
 	OMP_NUM_THREADS=1 $(BIN)/pytest -q -m 'not gpu and not network' -n auto --dist worksteal
 
 reproduce-fig7: reproduce-samullm-fig7  ## the figure of the ensembling experiment and what of it holds
@@ -91,7 +94,7 @@ bench: setup  ## how fast the simulator is
 peer:  ## install the peer that make bench measures beside, in an environment of its own
 	$(PYTHON) -m venv .venv-peer && .venv-peer/bin/pip install --quiet --require-hashes -r requirements/peer.txt
 
-publish: setup  ## all that git tracks of what runs give: figures, verdicts, pages, README; about 33 minutes on 2 cores
+publish: setup  ## all that git tracks of what runs give: figures, verdicts, pages, README; about 21 minutes on 2 quick cores, twice that on busy ones
 	$(BIN)/python -m harness.publish
 
 report: setup  ## write the pages below results/pages and the generated parts of README.md
