@@ -47,10 +47,10 @@ check: .venv/dev  ## tests that take no more than a second each
 
 # Beside each other: tests would wait a minute and a half for the compiler, packages are unpacked.
 COMPILE := $(BIN)/python -c 'from harness.engines.simulator.fast.warm_up import warm_up; warm_up()'
+EXTRAS = $(MAKE) -k --no-print-directory setup-vllm setup-train
 
 test: .venv/dev  ## everything: ruff, mypy and all tests; those of vLLM and of training are skipped where it cannot be installed
-	@$(COMPILE) & $(MAKE) -k --no-print-directory setup-vllm setup-train & \
-		$(MAKE) --no-print-directory lint; said=$$?; wait; exit $$said
+	@$(COMPILE) & $(EXTRAS) & $(MAKE) --no-print-directory lint; said=$$?; wait; exit $$said
 	OMP_NUM_THREADS=1 $(BIN)/pytest -q -m 'not gpu and not network' -n auto --dist worksteal
 
 reproduce-fig7: reproduce-samullm-fig7  ## the figure of the ensembling experiment and what of it holds
