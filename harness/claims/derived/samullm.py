@@ -248,6 +248,18 @@ def computing_s(folder: Path) -> float:
     return float(busy["end_s"].max() - busy["start_s"].min())
 
 
+def computing_error(folder: Path) -> float:
+    """Section 2: relative error of the planned inference seconds of one GPU without loading.
+
+    NaN where nothing was planned.
+    """
+    loaded_s = float(_gpu(folder, "busy")["start_s"].min())
+    planned_s = summary_of(folder)["planned_inference_s"]
+    if planned_s is None:
+        return float("nan")
+    return abs((float(planned_s) - loaded_s) / computing_s(folder) - 1.0)
+
+
 @lru_cache(maxsize=4096)
 def _gpu(folder: Path, use: str) -> pd.DataFrame:
     """Intervals of one use, with the service of each group (its name before the @).

@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 import yaml
@@ -29,6 +30,13 @@ def test_what_figures_show_of_a_run_by_hand(
     assert samullm.summaries_share(run) == 1 / 3
     assert samullm.ensembling_is_done(run) == 1.0
     assert samullm.computing_s(run) == pytest.approx(8)
+    gpu = pd.read_parquet(run / "gpu.parquet")
+    begins_s = gpu["start_s"][gpu["use"] == "busy"].min()
+    planned = {"planned_inference_s": begins_s + 10.0}
+    monkeypatch.setattr(samullm, "summary_of", lambda _: planned)
+    assert samullm.computing_error(run) == pytest.approx(10 / 8 - 1)
+    planned["planned_inference_s"] = None
+    assert np.isnan(samullm.computing_error(run))
     requests = pd.read_parquet(run / "requests.parquet")
     requests.assign(service="vicuna-13b-v1.5").to_parquet(run / "requests.parquet")
     assert samullm.chunks_of(run) == (2, 1, 1)
