@@ -232,8 +232,11 @@ def _leaves(node: Any) -> Iterator[tuple[Any, Any]]:
 
 def _with_bad_number(text: str, rng: Random) -> str:
     content = json.loads(text)
-    read = {key: value for key, value in content.items() if key not in ("tried", "choice")}
-    holder, key = rng.choice(list(_leaves(read)))
+    read = [key for key in content if key not in ("tried", "choice")]
+    # What lies on top is changed in the file itself, not in a part of it.
+    places = [(content, key) for key in read if isinstance(content[key], int | float)]
+    below = (content[key] for key in read if isinstance(content[key], dict | list))
+    holder, key = rng.choice([*places, *(leaf for part in below for leaf in _leaves(part))])
     values = [it for it in BAD_NUMBERS if not (isinstance(it, float) and key == "step_s")]
     holder[key] = rng.choice(values)
     return json.dumps(content)

@@ -1,14 +1,18 @@
 """The attack of every day: few bad inputs and kills; `make attack` has the full number."""
 
+import json
 import re
 from pathlib import Path
+from random import Random
 
 import pytest
 
 from harness.attack import kills
 from harness.attack.__main__ import main
-from harness.attack.cases import HERE, KINDS, Case, case_of, write_case
+from harness.attack.cases import HERE, KINDS, MODEL, PROFILE, Case, case_of, of_profile, write_case
 from harness.attack.inputs import attack
+from harness.costs.profiles import CALIBRATION
+from harness.paths import PROFILES
 
 
 def test_the_same_seed_makes_the_same_cases() -> None:
@@ -17,6 +21,18 @@ def test_the_same_seed_makes_the_same_cases() -> None:
     assert [case_of(4, number) for number in range(40)] != ours
     assert {case.kind for case in ours} == {"key", "scenario", "trace", "profile"}
     assert len(KINDS) <= 40
+
+
+def test_every_bad_profile_differs_from_the_good_one() -> None:
+    """A number on top of a file was changed in a copy; what is right was let in, and told."""
+    good = {
+        name: (PROFILES / PROFILE / name).read_text() for name in (f"{MODEL}.json", CALIBRATION)
+    }
+    for number in range(300):
+        files = of_profile(Random(number)).files
+        changed = [name for name in good if files[f"profile/{name}"] != good[name]]
+        assert len(changed) == 1
+        assert files[f"profile/{changed[0]}"] != json.dumps(json.loads(good[changed[0]]))
 
 
 def test_a_case_names_its_own_folder(tmp_path: Path) -> None:
