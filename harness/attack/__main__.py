@@ -28,6 +28,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     if given.case is not None and not 0 <= given.case < MOST:
         parser.error(f"--case {given.case} is none of 0 to {MOST - 1:,}")
+    for name, least in (("inputs", 0), ("kills", 0), ("at_once", 1)):
+        if getattr(given, name) < least:
+            option = name.replace("_", "-")
+            parser.error(f"--{option} {getattr(given, name)} is less than {least}")
     numbers = range(given.inputs) if given.case is None else [given.case]
     found = inputs.try_inputs(given.seed, numbers, at_once=given.at_once)
     killed: Counter[str] = Counter()

@@ -11,6 +11,15 @@ from pathlib import Path
 from harness.inputs import sha256_now
 
 MANIFEST = "manifest.json"
+NEEDED = (
+    "config.yaml",
+    "provenance.json",
+    "requests.parquet",
+    "gpu.parquet",
+    "summary.json",
+    MANIFEST,
+)
+"""What every run has."""
 ASIDE = ".damaged-"
 """Begins the name of a folder that was set aside; nobody reads it."""
 
@@ -50,6 +59,8 @@ def damage_of(folder: Path) -> str | None:
             return f"has a {MANIFEST} that names no files"
         if written.get("run", folder.name) != folder.name:
             return f"is the run {written['run']} under another name"
+        if missing := sorted(set(NEEDED) - {*files, MANIFEST}):
+            return f"has a {MANIFEST} without {missing[0]}"
         for name, digest in files.items():
             if Path(name).name != name or not (folder / name).is_file():
                 return f"has no {name}"

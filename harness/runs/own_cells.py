@@ -35,7 +35,7 @@ def own_of(folder: Path) -> frozenset[str]:
     for path in sorted(folder.glob(_LISTS)):
         try:
             listed = json.loads(path.read_bytes())
-        except ValueError:
+        except (ValueError, RecursionError):
             listed = None
         if not isinstance(listed, list) or not all(isinstance(run, str) for run in listed):
             raise ValueError(f"{path} is no list of runs; remove it and run the scenario again")

@@ -24,7 +24,14 @@ import pyarrow.parquet as pq
 import yaml
 
 from harness.runs.leftovers import being_written
-from harness.runs.manifest import MANIFEST, damage_of, set_aside, sync, write_manifest
+from harness.runs.manifest import (
+    MANIFEST,
+    NEEDED,
+    damage_of,
+    set_aside,
+    sync,
+    write_manifest,
+)
 from harness.runs.own_cells import own_of
 from harness.runs.provenance import source_digest
 from harness.yaml_files import DUMPER, Loader
@@ -34,16 +41,6 @@ _PARTS = re.compile(r"^(?=[^\s#-])", re.MULTILINE)
 
 RUN = re.compile(r"[0-9a-f]{12}")
 """Names of runs; see `run_id`."""
-
-NEEDED = (
-    "config.yaml",
-    "provenance.json",
-    "requests.parquet",
-    "gpu.parquet",
-    "summary.json",
-    MANIFEST,
-)
-
 
 Row = Mapping[str, object]
 """A run as `read_summaries` has it, by column."""

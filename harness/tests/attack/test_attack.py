@@ -67,6 +67,17 @@ def test_sixty_bad_inputs_and_six_kills(capfd: pytest.CaptureFixture[str]) -> No
     assert code == 0
 
 
+@pytest.mark.parametrize(("option", "value"), [("inputs", -5), ("kills", -3), ("at-once", 0)])
+def test_a_number_too_small_is_refused(
+    option: str, value: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """None at a time would never end."""
+    with pytest.raises(SystemExit) as ended:
+        main([f"--{option}", str(value)])
+    assert ended.value.code == 2
+    assert f"--{option} {value} is less than" in capsys.readouterr().err
+
+
 def test_runs_that_differ_are_told_apart(tmp_path: Path) -> None:
     for name in ("one", "other"):
         for run in range(kills.CELLS):

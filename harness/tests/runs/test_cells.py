@@ -9,8 +9,9 @@ import pytest
 import yaml
 
 from harness.runs.cells import Cell, run_cell
+from harness.runs.manifest import NEEDED
 from harness.runs.metrics import FIGURES
-from harness.runs.record import NEEDED, is_finished
+from harness.runs.record import is_finished
 from harness.tests.support.command import ENSEMBLE, SMALL
 from harness.tests.support.configured import first_cell_of
 from harness.workloads.workload import Workload

@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 from harness.runs import record
-from harness.runs.manifest import MANIFEST, write_manifest
+from harness.runs.manifest import MANIFEST, NEEDED, write_manifest
 from harness.runs.own_cells import keep_own
 from harness.runs.record import RecordError
 
@@ -195,7 +195,7 @@ def test_a_damaged_run_is_set_aside_with_a_sentence_and_blocks_no_other(
     assert capsys.readouterr().err == ""
 
 
-@pytest.mark.parametrize("name", [name for name in record.NEEDED if name != MANIFEST])
+@pytest.mark.parametrize("name", [name for name in NEEDED if name != MANIFEST])
 def test_an_emptied_and_a_removed_file_are_noticed(tmp_path: Path, name: str) -> None:
     for run, hurt in (("a", Path.unlink), ("b", lambda path: path.write_bytes(b""))):
         write(tmp_path / run)
@@ -282,7 +282,7 @@ def test_all_of_a_run_is_on_the_disk_before_it_has_its_name(
     monkeypatch.setattr(os, "fsync", synced)
     monkeypatch.setattr(Path, "rename", renamed)
     write(tmp_path / "a", beside=lambda folder: (folder / "trace.json").write_text("{}"))
-    files = sorted({*record.NEEDED, "trace.json"} - {MANIFEST})
+    files = sorted({*NEEDED, "trace.json"} - {MANIFEST})
     temporary = done.pop(len(files) + 1)
     assert done == [*files, MANIFEST, "renamed", tmp_path.name]
     assert temporary.startswith(".tmp-a-")
