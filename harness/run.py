@@ -125,21 +125,25 @@ SourcesRegistry.instance().types["file"] = _Looked
 
 def matrix_of(config: DictConfig) -> Matrix:
     """The cells of a configuration, each composed as Hydra does when it is asked for."""
-    overrides = HydraConfig.get().overrides
-    chosen = [str(o) for o in overrides.task]
-    where = [str(o) for o in overrides.hydra if str(o).startswith("hydra.searchpath=")]
+    typed = _overrides()
+    where = [word for word in typed["hydra"] if word.startswith("hydra.searchpath=")]
     choices = HydraConfig.get().runtime.choices
     return Matrix(
         config,
-        compose=lambda picks: hydra.compose("run", overrides=[*where, *chosen, *picks]),
+        compose=lambda picks: hydra.compose("run", overrides=[*where, *typed["task"], *picks]),
         groups={str(group): str(value) for group, value in choices.items()},
         given=set(_given()),
     )
 
 
+def _overrides() -> Any:
+    """The command line as it was typed: what refers to other keys is worked out in every cell."""
+    return OmegaConf.to_container(HydraConfig.get().overrides, resolve=False)
+
+
 def _given() -> dict[str, str]:
     """What the command line says, by key."""
-    words = (str(override).lstrip("+~") for override in HydraConfig.get().overrides.task)
+    words = (word.lstrip("+~") for word in _overrides()["task"])
     return {word.partition("=")[0]: word for word in words}
 
 

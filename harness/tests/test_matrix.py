@@ -88,6 +88,13 @@ def test_a_group_is_varied_and_the_file_that_was_chosen_is_known() -> None:
     assert (varied.varied, _plainly(varied)["chosen"]["predictor"]) == ("predictor", "oracle")
 
 
+def test_what_refers_to_another_key_follows_it_from_cell_to_cell() -> None:
+    """It was worked out once, from the configuration without axes."""
+    words = ("workload.requests=${hardware.nvlink_island}", "hardware.gpu_count=8")
+    cells = cells_of(*words, "+matrix={hardware.nvlink_island:[4,2]}")
+    assert [_plainly(cell)["workload"]["requests"] for cell in cells] == [4, 2]
+
+
 def test_what_a_cell_has_already_or_cannot_have_is_no_variation() -> None:
     """Only the planner's own system has parts of a planner."""
     parts = "system.placement.preemption"
