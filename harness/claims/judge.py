@@ -13,7 +13,7 @@ from typing import Any
 
 import pandas as pd
 
-from harness.claims.effects import PROBE, Cells, ClaimError, Effect
+from harness.claims.effects import PROBE, Cells, ClaimError, Effect, Kind
 from harness.claims.paper import Claim, Paper
 from harness.claims.verdicts import Verdict, Word, told, verdict_of, with_variations
 from harness.costs.model_facts import unknown_name
@@ -36,6 +36,7 @@ class Judged:
 
     claim: Claim
     verdict: Verdict
+    kind: Kind | None = field(default=None, kw_only=True)
     variations: Mapping[str, Verdict] = field(default_factory=dict)
     code: Verdict | None = None
     settings: Mapping[str, Verdict] = field(default_factory=dict)
@@ -144,9 +145,8 @@ def _judged(paper: Paper, claim: Claim, source: Source) -> Judged:
     if claim.code and all(not source.of(run).reference.empty for run in claim.code):
         cells = _as_reference(paper, source.reference(claim.code))
         code = verdict_of(effect_of(paper, claim, cells), claim.paper)
-    return Judged(
-        claim, with_variations(found, variations), variations, code, _by_setting(effect, claim)
-    )
+    settled, settings = with_variations(found, variations), _by_setting(effect, claim)
+    return Judged(claim, settled, variations, code, settings, kind=effect.kind)
 
 
 def _as_reference(paper: Paper, cells: Cells) -> Cells:
