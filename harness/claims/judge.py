@@ -52,9 +52,9 @@ class Judged:
 class Source:
     """Cells of scenarios below a results folder, each read once."""
 
-    def __init__(self, results: Path, *, variations: bool) -> None:
-        """Without `variations` the reference alone is read."""
-        self._results, self._variations = results, variations
+    def __init__(self, results: Path, *, sensitivity: bool) -> None:
+        """Without `sensitivity` variations and the authors' program are not read."""
+        self._results, self.sensitivity = results, sensitivity
         self._read: dict[tuple[str, str], ScenarioCells] = {}
 
     def of(self, run: str) -> ScenarioCells:
@@ -78,7 +78,7 @@ class Source:
 
         All have the seeds of the variation.
         """
-        if not self._variations:
+        if not self.sensitivity:
             return {}
         found: dict[str, Cells] = {}
         for name in dict.fromkeys(name for run in runs for name in self.of(run).variations):
@@ -141,7 +141,11 @@ def _judged(paper: Paper, claim: Claim, source: Source) -> Judged:
         for name, cells in source.variations(claim.scenarios).items()
     }
     code = None
-    if claim.code and all(not source.of(run).reference.empty for run in claim.code):
+    if (
+        source.sensitivity
+        and claim.code
+        and all(not source.of(run).reference.empty for run in claim.code)
+    ):
         cells = _as_reference(paper, source.reference(claim.code))
         code = verdict_of(effect_of(paper, claim, cells), claim.paper)
     return Judged(
