@@ -22,8 +22,8 @@ from harness.claims.judge import verdict_of
 from harness.claims.reading import read_claims
 from harness.claims.settling import Verdict
 from harness.runs import published
+from harness.runs.cell_lists import Runs, reader
 from harness.runs.config import VARIANTS
-from harness.runs.record import Runs, reader
 
 Rows = Sequence[Mapping[str, Any]]
 

@@ -138,9 +138,3 @@ def test_settings_may_be_listed() -> None:
     listed = [{REQUESTS: 100, LIMIT: 8}, {REQUESTS: 300, LIMIT: 16}]
     assert judge(check(settings=listed), rows).agreement == Agreement.AGREES
     assert judge(check(), rows).agreement == Agreement.NOT_RUN
-
-
-def test_an_older_programs_runs_do_not_count() -> None:
-    old = runs(even(lambda *_: 9.0)).assign(code="c0", started="2025-01-01")
-    rows = pd.concat([old, runs(even(falling))], ignore_index=True)
-    assert judge(check(), rows).agreement == Agreement.AGREES
