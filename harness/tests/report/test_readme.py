@@ -36,10 +36,10 @@ def test_what_holds_is_the_headline_and_the_counts_of_the_reference(tmp_path: Pa
 
 def test_a_part_is_rewritten_and_the_rest_kept(tmp_path: Path) -> None:
     write_verdicts(tmp_path)
-    text = "a\n<!-- generated: holds -->\nold\n<!-- end: holds -->\nb"
+    text = "a\n<!-- generated: holds -->\nstale\n<!-- end: holds -->\nb"
     new = report.rewritten(text, tmp_path)
     assert "2 hold" in new
-    assert "old" not in new
+    assert "stale" not in new
     assert (new[0], new[-1]) == ("a", "b")
     assert report.rewritten(new, tmp_path) == new
 
