@@ -19,7 +19,7 @@ COLOURS = {
 SHOWN = (-0.5, 2.5)
 """Shares beyond stand at the edge, as arrows."""
 ROW_PIXELS, MOST_ROW_PIXELS, REST_PIXELS = 880, 18, 90
-LETTERS = 66
+LETTERS = 78
 
 
 def draw(judged: Sequence[Judged]) -> Figure:
@@ -47,8 +47,17 @@ def draw(judged: Sequence[Judged]) -> Figure:
 
 
 def _label(one: Judged) -> str:
-    says = f"{one.claim.figure}: {one.claim.says}"
-    return says if len(says) <= LETTERS else f"{says[: LETTERS - 3].rstrip()}..."
+    """Figure, group unless it names its claims in brackets, claim; long groups are cut."""
+    claim = one.claim
+    group = "" if claim.group.endswith(")") else claim.group
+    says = _cut(claim.says, LETTERS - len(claim.figure))
+    room = LETTERS - len(claim.figure) - len(says)
+    parts = (claim.figure, _cut(group, room) if room > 6 else "", says)
+    return ": ".join(filter(None, parts))
+
+
+def _cut(text: str, letters: int) -> str:
+    return text if len(text) <= letters else f"{text[: letters - 3].rstrip()}..."
 
 
 def _row(axes: Axes, place: int, one: Judged, letters: float) -> None:

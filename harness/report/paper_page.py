@@ -43,7 +43,7 @@ def page_of(paper: Paper, judged: Sequence[Judged], *, basis: str) -> str:
     ]
     parts = [
         f"# {paper.title}",
-        f"{paper.citation} [All pages](../../README.md)",
+        f"{paper.citation.rstrip('.')}. [All pages](../../README.md)",
         quoted,
         f"![Share of the claimed effect, claim by claim](../figures/{name}_forest.png)",
         LEGEND.format(name=name),
@@ -90,8 +90,11 @@ def rows_of(judged: Sequence[Judged]) -> list[list[Judged]]:
 
 
 def words_of(row: Sequence[Judged]) -> str:
-    """What a row claims."""
-    return row[0].claim.group or row[0].claim.says
+    """What a row claims; a group that does not name its claims in brackets is followed by them."""
+    group, says = row[0].claim.group, " / ".join(one.claim.says for one in row)
+    if not group:
+        return says
+    return group if group.endswith(")") else f"{group} ({says})"
 
 
 def counts_text(found: Mapping[Word, int]) -> str:
@@ -117,7 +120,10 @@ def printed(one: Judged) -> str:
     if claim.printed or isnan(values[0]):
         return claim.printed or NONE
     scale = 100 if claim.unit.strip() == "%" else 1
-    return "-".join(f"{value * scale:.6g}" for value in values) + claim.unit
+    texts = [f"{value * scale:.6g}" for value in values]
+    if claim.unit == "x":
+        texts = [text if "." in text else f"{text}.0" for text in texts]
+    return "-".join(texts) + claim.unit
 
 
 def ours_of(one: Judged, found: Verdict, *, interval: bool) -> str:
@@ -169,10 +175,10 @@ def _differs(one: Judged) -> bool:
 
 
 def reason_of(row: Sequence[Judged]) -> str:
-    """Reasons of a row, each once, cut at 20 words."""
-    words = "; ".join(
-        dict.fromkeys(one.verdict.reason for one in row if one.verdict.reason)
-    ).split()
+    """Reasons of a row, then notes of claims that are tested, each once, cut at 20 words."""
+    reasons = [one.verdict.reason for one in row]
+    notes = [one.claim.note for one in row if not one.claim.untested]
+    words = "; ".join(dict.fromkeys(filter(None, [*reasons, *notes]))).split()
     return " ".join(words[:REASON_WORDS]) + "..." * (len(words) > REASON_WORDS)
 
 

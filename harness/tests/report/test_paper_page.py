@@ -45,7 +45,7 @@ def test_a_number_has_about_three_digits(value: float, unit: str, text: str) -> 
     ("facts", "text"),
     [
         ({"paper": 0.332}, "33.2%"),
-        ({"paper": (1.1, 2.4), "unit": "x"}, "1.1-2.4x"),
+        ({"paper": (1.0, 2.4), "unit": "x"}, "1.0-2.4x"),
         ({"paper": 92.0, "unit": " s"}, "92 s"),
         ({"paper": float("nan"), "printed": "falls"}, "falls"),
         ({"paper": float("nan")}, "-"),
@@ -89,6 +89,17 @@ def test_a_group_shares_a_row_and_one_word_stands_where_all_agree() -> None:
     assert "holds / partly" in text
 
 
+def test_a_group_without_brackets_is_followed_by_its_claims() -> None:
+    row = [judged(name, SAVED, says=f"over {name}", group="speedup") for name in ("Max", "Min")]
+    assert paper_page.words_of(row) == "speedup (over Max / over Min)"
+
+
+def test_a_note_follows_the_reason() -> None:
+    partly = replace(SAVED, word=Word.PARTLY, reason="0.55 of the claimed effect")
+    row = [judged("a", partly, note="at load 8"), judged("b", SAVED, note="at load 8")]
+    assert paper_page.reason_of(row) == "0.55 of the claimed effect; at load 8"
+
+
 def _rendered(rows: list[Judged], width: int = 120) -> str:
     out = io.StringIO()
     Console(file=out, width=width).print(paper_page.table_of(rows))
@@ -106,7 +117,7 @@ def test_the_page_begins_with_headline_and_counts() -> None:
     paper = Paper(
         name="p",
         title="P",
-        citation="P et al., 2024.",
+        citation="P et al., 2024",
         figures=(FigureSpec(name="fig1", shows="JCT"),),
         headline=lambda by_id: f"**Shorter waits: yes.** {by_id['a'].verdict.ours:.0%}.",
         chosen=("the model",),
