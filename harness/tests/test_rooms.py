@@ -89,6 +89,7 @@ ROOMS: dict[str, set[str]] = {
         "harness.claims",
         "harness.runs",
         "harness.costs.model_facts",
+        "systems.*.claims",
         "systems.*.measures",
     },
 }

@@ -1,5 +1,7 @@
 """Forest plots: one row per claim, at most a screen, shares clipped to the shown range."""
 
+import numpy as np
+
 from harness.claims.judge import Judged
 from harness.claims.paper import Claim
 from harness.claims.verdicts import Verdict, Word
@@ -20,7 +22,7 @@ def test_sixty_claims_fit_a_screen() -> None:
 def test_a_share_beyond_the_range_is_an_arrow_at_its_edge() -> None:
     axes = forest.draw([judged(1.0), judged(9.0), judged(-9.0), judged(float("nan"))]).axes[0]
     found = [
-        (line.get_marker(), float(line.get_xdata()[0]))
+        (line.get_marker(), float(np.asarray(line.get_xdata())[0]))
         for line in axes.lines
         if line.get_marker() != "None"
     ]
