@@ -29,9 +29,9 @@ from harness.claims.reading import read_claims
 from harness.costs.model_facts import unknown_name
 from harness.lanes import FAILED, Job, cores_here, run_all, scenario_job
 from harness.runs import published
+from harness.runs.cell_lists import Runs, reader
 from harness.runs.config import VARIANTS
 from harness.runs.ending import by_sigterm, terminate
-from harness.runs.record import Runs, reader
 from plots import specifications, style
 from plots.inputs import Inputs
 

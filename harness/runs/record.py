@@ -12,7 +12,7 @@ import math
 import os
 import re
 from collections.abc import Callable, Container, Mapping
-from functools import cache, lru_cache
+from functools import lru_cache
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -32,8 +32,6 @@ from harness.runs.manifest import (
     sync,
     write_manifest,
 )
-from harness.runs.own_cells import own_of
-from harness.runs.provenance import source_digest
 from harness.yaml_files import DUMPER, Loader
 
 _PARTS = re.compile(r"^(?=[^\s#-])", re.MULTILINE)
@@ -44,9 +42,6 @@ RUN = re.compile(r"[0-9a-f]{12}")
 
 Row = Mapping[str, object]
 """A run as `read_summaries` has it, by column."""
-
-Runs = Callable[[str, str], pd.DataFrame]
-"""The runs of a scenario that count for a variant."""
 
 
 class RecordError(ValueError):
@@ -148,12 +143,9 @@ def _as_json(value: Mapping[str, object]) -> str:
 
 
 def read_summaries(
-    scenario_dir: Path,
-    known: Mapping[str, Row] = MappingProxyType({}),
-    *,
-    only: Container[str] | None = None,
+    scenario_dir: Path, known: Mapping[str, Row] = MappingProxyType({})
 ) -> pd.DataFrame:
-    """One row per finished run, or of these `only`, by name, the index; `known` are not read.
+    """One row per finished run, by name, the index; `known` are not read.
 
     Columns: `config.x.y` for every leaf of the configuration, the summary's own keys (nested ones
     joined by dots), from the provenance `code`, `started`, `engine` and `costs.*`, and `folder`. A
@@ -161,6 +153,16 @@ def read_summaries(
     is set aside, with a sentence on stderr, and is no run; one without a manifest, or with neither
     the name of a run nor any of its files, never was one.
     """
+    return as_frame(read_rows(scenario_dir, known))
+
+
+def read_rows(
+    scenario_dir: Path,
+    known: Mapping[str, Row] = MappingProxyType({}),
+    *,
+    only: Container[str] | None = None,
+) -> dict[str, Row]:
+    """The rows of `read_summaries` by run, of all or of these `only`."""
     rows: dict[str, Row] = {}
     for folder in sorted(scenario_dir.glob("[!.]*")):
         if only is not None and folder.name not in only:
@@ -175,6 +177,11 @@ def read_summaries(
             set_aside(folder, row)
         else:
             rows[folder.name] = row
+    return rows
+
+
+def as_frame(rows: dict[str, Row]) -> pd.DataFrame:
+    """Rows as a table."""
     return pd.DataFrame.from_dict(rows, orient="index")
 
 
@@ -184,40 +191,11 @@ def _is_ours(folder: Path) -> bool:
     return RUN.fullmatch(folder.name) is not None or has_tables
 
 
-def reader(results: Path) -> Runs:
-    """Who reads the runs that count: a scenario's own, `current` for a variant; each once."""
-
-    @cache
-    def read(scenario: str) -> pd.DataFrame:
-        folder = results / scenario
-        return _quick_to_narrow(read_summaries(folder, only=own_of(folder)))
-
-    return cache(lambda scenario, variant: current(read(scenario), variant))
-
-
-def _quick_to_narrow(rows: pd.DataFrame) -> pd.DataFrame:
-    """The same rows in one block of texts: to take some of a hundred columns apart is slow."""
-    texts = {name: object for name, dtype in rows.dtypes.items() if dtype == "str"}
-    return rows.astype(texts).copy()
-
-
 def current(summaries: pd.DataFrame, variant: str = "paper") -> pd.DataFrame:
-    """The rows `of_one_program`, and of this variant."""
-    rows = of_one_program(summaries)
-    if "config.variant" in rows and not (ours := rows["config.variant"] == variant).all():
-        rows = rows[ours]
-    return rows
-
-
-def of_one_program(summaries: pd.DataFrame) -> pd.DataFrame:
-    """The rows made by the program at hand; if it made none, by that which made the newest run."""
-    if summaries.empty or summaries["code"].nunique() == 1:
-        return summaries
-    programs = summaries[["started", "code"]].sort_values("started", kind="stable")["code"]
-    here = source_digest()
-    chosen = here if (programs == here).any() else programs.iloc[-1]
-    rows: pd.DataFrame = summaries[summaries["code"] == chosen]
-    return rows
+    """The rows of a variant."""
+    if "config.variant" in summaries:
+        summaries = summaries[summaries["config.variant"] == variant]
+    return summaries
 
 
 def as_yaml(config: Mapping[str, object]) -> str:

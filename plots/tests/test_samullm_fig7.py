@@ -16,7 +16,8 @@ from harness.claims.reading import read_claims
 from harness.paths import ROOT
 from harness.reproduce import main
 from harness.runs import record
-from harness.runs.own_cells import keep_own
+from harness.runs.cell_lists import write_cells
+from harness.runs.matrix import Place
 from plots import samullm_fig7 as fig7
 from plots import style
 
@@ -160,7 +161,8 @@ def test_without_runs_it_is_one_sentence(
 def test_from_run_folders_to_files(tmp_path: Path) -> None:
     write(tmp_path)
     runs = tmp_path / "ensembling"
-    keep_own(runs, "paper", [path.name for path in runs.iterdir()])
+    places = {run: Place({}) for run in sorted(path.name for path in runs.iterdir())}
+    write_cells(runs, "paper", places, varied=True)
     copytree(ROOT / "results" / "claims", tmp_path / "claims")
     claims = read_claims(tmp_path / "claims" / "samullm.yaml")
     assert fig7.paper_ranges({claim.id: claim.facts for claim in claims}) == RANGES

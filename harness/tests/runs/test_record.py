@@ -12,7 +12,6 @@ import pytest
 
 from harness.runs import record
 from harness.runs.manifest import MANIFEST, NEEDED, write_manifest
-from harness.runs.own_cells import keep_own
 from harness.runs.record import RecordError
 
 CONFIG: dict[str, object] = {"seed": 3, "system": {"name": "toy", "gpus": [0, 1]}}
@@ -153,27 +152,6 @@ def test_a_run_is_named_by_what_determines_it() -> None:
         record.run_id({"a": 1, "b": {"c": [1, 2], "d": 3}}, "other"),
     ]
     assert len({name, *others}) == 4
-
-
-def test_current_leaves_out_what_an_older_program_made(tmp_path: Path) -> None:
-    for name, code, day in (("a", "old", "01"), ("b", "new", "03"), ("c", "new", "02")):
-        write(tmp_path / name, provenance={"code": code, "started": f"2026-01-{day}"})
-    assert list(record.current(record.read_summaries(tmp_path)).index) == ["b", "c"]
-    assert record.current(record.read_summaries(tmp_path / "none")).empty
-
-
-def test_the_program_at_hand_goes_before_the_newest(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """One that was changed and changed back is not judged by what the change gave."""
-    for name, code, started in (("a", "c1", "2026-01-01"), ("b", "c2", "2026-01-02")):
-        provenance = {"code": code, "started": started, "costs": {}}
-        write(tmp_path / "toy" / name, provenance=provenance, config={"variant": "paper"})
-    keep_own(tmp_path / "toy", "paper", ["a", "b"])
-    for here, runs in (("c1", ["a"]), ("c3", ["b"])):
-        monkeypatch.setattr(record, "source_digest", lambda here=here: here)
-        assert list(record.reader(tmp_path)("toy", "paper").index) == runs
-    assert record.reader(tmp_path)("none", "paper").empty
 
 
 @pytest.mark.parametrize("text", ["{", "[]", "null", "{}", '{"end_to_end_s": 1.0}'])
