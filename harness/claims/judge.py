@@ -7,6 +7,7 @@ of the authors is judged beside it, as a second column.
 import csv
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -52,9 +53,9 @@ class Judged:
 class Source:
     """Cells of scenarios below a results folder, each read once."""
 
-    def __init__(self, results: Path, *, variations: bool) -> None:
-        """Without `variations` the reference alone is read."""
-        self._results, self._variations = results, variations
+    def __init__(self, results: Path, *, sensitivity: bool) -> None:
+        """Without `sensitivity` variations and the authors' program are not read."""
+        self._results, self.sensitivity = results, sensitivity
         self._read: dict[tuple[str, str], ScenarioCells] = {}
 
     def of(self, run: str) -> ScenarioCells:
@@ -78,7 +79,7 @@ class Source:
 
         All have the seeds of the variation.
         """
-        if not self._variations:
+        if not self.sensitivity:
             return {}
         found: dict[str, Cells] = {}
         for name in dict.fromkeys(name for run in runs for name in self.of(run).variations):
@@ -96,6 +97,7 @@ def _variant_of(scenario: str) -> str:
     return str(scenario_file(scenario).get("variant", "paper"))
 
 
+@cache
 def scenario_file(name: str) -> Mapping[str, Any]:
     """What a scenario's file holds. Raises ValueError where there is none."""
     folder = ROOT / "scenarios" / "scenario"
@@ -141,7 +143,11 @@ def _judged(paper: Paper, claim: Claim, source: Source) -> Judged:
         for name, cells in source.variations(claim.scenarios).items()
     }
     code = None
-    if claim.code and all(not source.of(run).reference.empty for run in claim.code):
+    if (
+        source.sensitivity
+        and claim.code
+        and all(not source.of(run).reference.empty for run in claim.code)
+    ):
         cells = _as_reference(paper, source.reference(claim.code))
         code = verdict_of(effect_of(paper, claim, cells), claim.paper)
     return Judged(
@@ -191,6 +197,7 @@ def check(paper: Paper) -> None:
             effect_of(paper, claim, _as_reference(paper, cells))
 
 
+@cache
 def probe(run: str) -> Cells:
     """Cells as a scenario will have them, before it has run."""
     matrix, skip = (scenario_file(run.partition(" ")[0]).get(key) for key in ("matrix", "skip"))
@@ -201,8 +208,7 @@ def probe(run: str) -> Cells:
         if not _is_skipped(setting := dict(zip(axes, values, strict=True)), skip or ())
     ]
     frame = pd.DataFrame({column_of(axis): [_plain(row[axis]) for row in rows] for axis in axes})
-    frame = frame.assign(**{name: 1.0 for name in FIGURES if name not in frame}, folder=PROBE)
-    return frame
+    return frame.assign(**{name: 1.0 for name in FIGURES if name not in frame}, folder=PROBE)
 
 
 def _is_skipped(setting: Mapping[str, Any], skip: Sequence[Mapping[str, Any]]) -> bool:
@@ -224,6 +230,7 @@ def counts(judged: Iterable[Judged]) -> dict[Word, int]:
 
 def write_csv(path: Path, judged: Iterable[Judged]) -> None:
     """Write a row per claim and setting: reference, variations, the program, single settings."""
+    path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(COLUMNS)

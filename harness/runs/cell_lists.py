@@ -31,9 +31,10 @@ Runs = Callable[[str, str], pd.DataFrame]
 class ScenarioCells:
     """A scenario's runs: of its matrix, and of each variation, named `key=value`.
 
-    Rows are those of `read_summaries`, with one column more per axis.
+    Rows are those of `read_summaries`, with a column per axis; `axes` names these columns.
     """
 
+    axes: tuple[str, ...]
     reference: pd.DataFrame
     variations: dict[str, pd.DataFrame]
 
@@ -72,16 +73,17 @@ def read_cells(folder: Path, variant: str) -> ScenarioCells:
     """The listed runs in a scenario's folder; empty frames where there is no list, or no run.
 
     The column of an axis has the last component of its key, as in `workload.requests`; the items of
-    a list are joined by +. Raises ValueError for a damaged list, for two axes of one name and for
-    an axis named as a column that runs have.
+    a list are joined by +. An axis takes the place of a figure with its name (`requests`). Raises
+    ValueError for a damaged list and for two axes of one name.
     """
     listed = _read(_path(folder, variant))
     if not listed:
-        return ScenarioCells(pd.DataFrame(), {})
+        return ScenarioCells((), pd.DataFrame(), {})
     reference, variations = listed["reference"], listed["variations"]
     names = _names(listed["axes"])
     rows = read_rows(folder, only={run for part in _parts(listed) for run in part})
     return ScenarioCells(
+        tuple(names.values()),
         _frame(rows, reference, names),
         {key: _frame(rows, part, names) for key, part in variations.items()},
     )
@@ -129,12 +131,17 @@ def _names(axes: Iterable[str]) -> dict[str, str]:
     """The column of each axis. Raises ValueError where two have one."""
     names: dict[str, str] = {}
     for axis in axes:
-        name = re.split(r"[./]", axis)[-1]
+        name = column_of(axis)
         if name in names.values():
             other = next(one for one in names if names[one] == name)
             raise ValueError(f"the axes {other} and {axis} would both be the column {name}")
         names[axis] = name
     return names
+
+
+def column_of(axis: str) -> str:
+    """The column of an axis: the last component of its key."""
+    return re.split(r"[./]", axis)[-1]
 
 
 def _frame(
@@ -145,13 +152,13 @@ def _frame(
     frame = as_frame({run: rows[run] for run in there})
     if frame.empty:
         return frame
-    columns = {}
-    for axis, name in names.items():
-        if name not in frame:
-            columns[name] = [_plain(setting[axis]) for setting in there.values()]
-        elif name not in _KEPT:
-            raise ValueError(f"the axis {axis} has the name of a column that runs have: {name}")
-    return pd.concat([frame, pd.DataFrame(columns, index=frame.index)], axis=1)
+    columns = {
+        name: [_plain(setting[axis]) for setting in there.values()]
+        for axis, name in names.items()
+        if name not in _KEPT
+    }
+    own = frame.drop(columns=[name for name in columns if name in frame])
+    return pd.concat([own, pd.DataFrame(columns, index=frame.index)], axis=1)
 
 
 def _plain(value: object) -> object:
