@@ -69,8 +69,7 @@ def test_no_runs_are_said() -> None:
 
 def test_the_printed_ranges_reach_their_panels() -> None:
     figure = fig11.plot(Inputs(name="fig11", runs={"chain_summary": rows()}, printed=PRINTED))
-    for panel, ranges in zip(
-        figure.axes, ([(1, 1.3), (1, 1.4)],) * 3 + ([(0.9, 1.6), (1.1, 1.9)],) * 3, strict=True
-    ):
+    ranges = [((1.0, 1.3), (1.0, 1.4))] * 3 + [((0.9, 1.6), (1.1, 1.9))] * 3
+    for panel, printed in zip(figure.axes, ranges, strict=True):
         spans = [p.get_extents().transformed(panel.transData.inverted()) for p in panel.patches]
-        assert [(span.y0, span.y1) for span in spans] == [pytest.approx(it) for it in ranges]
+        assert [(span.y0, span.y1) for span in spans] == [pytest.approx(it) for it in printed]
