@@ -106,7 +106,7 @@ paper = Paper(
         "Each further replica starts 0.58 s after the one before, fitted to chatglm3-6b; none "
         "survives a change of plan.",
         "True output lengths have the distribution that the planner samples, No Robots.",
-        "Figure 7 has 1,000, 5,000 and 10,000 requests of the paper's 1,000 to 10,000.",
+        "Figure 7 has 1,000, 5,000 and 10,000 requests, figure 12 100, 400 and 500 documents.",
         "Figure 11 has 300 documents, 4 evaluations and limit 900 where a panel does not vary "
         "them; its example has 300 documents and limit 900.",
         "Chunks of documents are lognormal with median 3 and sigma 1.35; templates have 200 "
