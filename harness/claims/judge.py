@@ -111,6 +111,8 @@ def scenario_file(name: str) -> Mapping[str, Any]:
 
 
 def _together(frames: Mapping[str, Cells]) -> Cells:
+    if not frames:  # a claim about measured rows, which no run has
+        return pd.DataFrame()
     if len(frames) == 1:
         return next(iter(frames.values()))
     named = [frame.assign(scenario=run.partition(" ")[0]) for run, frame in frames.items()]
