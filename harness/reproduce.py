@@ -22,7 +22,7 @@ from rich.console import Console
 from rich.table import Table
 
 from harness.claims.judge import Judged, Source, check, judge, write_csv
-from harness.claims.page import page_of, table_of
+from harness.report.paper_page import page_of, table_of
 from harness.claims.paper import FigureSpec, Paper, load_paper
 from harness.lanes import FAILED, Job, cores_here, run_all, scenario_job
 from harness.runs import published
@@ -159,7 +159,7 @@ def reproduce(given: argparse.Namespace) -> int:
         publish_page(paper, judged, source, given.results)
     for path in (*images, table):
         print(f"wrote {published.shown(path)}")
-    Console().print(table_of(judged))
+    Console(width=None if sys.stdout.isatty() else 120).print(table_of(judged))
     return failed
 
 
