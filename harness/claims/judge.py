@@ -7,13 +7,14 @@ of the authors is judged beside it, as a second column.
 import csv
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from math import isnan
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from harness.claims.effects import PROBE, SEED, Cells, ClaimError, Effect, name_of
+from harness.claims.effects import PROBE, SEED, Cells, ClaimError, Effect, Kind, name_of
 from harness.claims.paper import Claim, Paper
 from harness.claims.verdicts import Verdict, Word, told, verdict_of, with_variations
 from harness.costs.model_facts import unknown_name
@@ -37,6 +38,7 @@ class Judged:
 
     claim: Claim
     verdict: Verdict
+    kind: Kind | None = field(default=None, kw_only=True)
     variations: Mapping[str, Verdict] = field(default_factory=dict)
     code: Verdict | None = None
     settings: Mapping[str, Verdict] = field(default_factory=dict)
@@ -90,6 +92,7 @@ def _variant_of(scenario: str) -> str:
     return str(scenario_file(scenario).get("variant", "paper"))
 
 
+@cache
 def scenario_file(name: str) -> Mapping[str, Any]:
     """What a scenario's file holds. Raises ValueError where there is none."""
     folder = ROOT / "scenarios" / "scenario"
@@ -102,6 +105,8 @@ def scenario_file(name: str) -> Mapping[str, Any]:
 
 
 def _together(frames: Mapping[str, Cells]) -> Cells:
+    if not frames:  # a claim about measured rows, which no run has
+        return pd.DataFrame()
     if len(frames) == 1:
         return next(iter(frames.values()))
     named = [frame.assign(scenario=run.partition(" ")[0]) for run, frame in frames.items()]
@@ -144,7 +149,8 @@ def _judged(paper: Paper, claim: Claim, source: Source) -> Judged:
         cells = _as_reference(paper, source.reference(claim.code))
         code = _tested(paper, claim, cells)[1]
     verdict = with_variations(found, variations)
-    return Judged(claim, verdict, variations, code, _by_setting(effect, claim))
+    settings = _by_setting(effect, claim)
+    return Judged(claim, verdict, variations, code, settings, kind=effect.kind)
 
 
 def _as_reference(paper: Paper, cells: Cells) -> Cells:
@@ -189,6 +195,7 @@ def check(paper: Paper) -> None:
                 _tested(paper, claim, _as_reference(paper, cells))
 
 
+@cache
 def probe(run: str) -> Cells:
     """Cells as a scenario will have them, before it has run."""
     content = scenario_file(run.partition(" ")[0])
@@ -211,6 +218,7 @@ def counts(judged: Iterable[Judged]) -> dict[Word, int]:
 
 def write_csv(path: Path, judged: Iterable[Judged]) -> None:
     """Write a row per claim and setting: reference, variations, the program, single settings."""
+    path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(COLUMNS)

@@ -1,11 +1,11 @@
 """A paper: its figures, and its claims as Python functions (`systems/<paper>/claims.py`).
 
-    paper = Paper("ssjf", title=..., figures=(FigureSpec("fig4", ...), ...), ...)
+    paper = Paper(name="ours", title=..., figures=(FigureSpec(name="fig4", ...), ...), ...)
 
     @paper.claim("fig4.jct-continuous", figure="fig4", where="Fig. 4c, section 4.2", paper=0.332,
-                 says="mean JCT saved, request rates varied", quote="SSJF reduces JCT by ...")
+                 says="mean JCT saved, request rates varied", quote="... reduces JCT by 33.2%")
     def _(cells: Cells) -> Effect:
-        return reduction(cells, "jct_s_mean", of=SSJF, over=FCFS, average_over=["rate_per_s"])
+        return reduction(cells, "jct_s_mean", of=OURS, over=FCFS, average_over=["rate_per_s"])
 
 `python -m harness.reproduce` runs the scenarios of a figure, draws it and judges its claims.
 """
