@@ -7,7 +7,7 @@ or a function of a run folder for what no summary holds.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cache
 from pathlib import Path
@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from pandas.api.types import is_numeric_dtype
 
 from harness.costs.model_facts import unknown_name
 from harness.runs.stats import geometric_mean_of
@@ -37,32 +38,42 @@ class ClaimError(ValueError):
 class Kind(StrEnum):
     """What an effect is, which decides its interval and its rule (`harness.claims.verdicts`)."""
 
-    RATIO = "ratio"
-    """Samples are ratios; no effect is 1; intervals are of logarithms."""
-    REDUCTION = "reduction"
-    """Samples are ratios, the effect is 1 minus their mean; no effect is 0."""
-    RANGE = "range"
-    """Ratios at several settings, claimed to span a range."""
-    ABSOLUTE = "absolute"
-    """A value in its own unit."""
-    AT_MOST = "at most"
-    """A value with an upper bound; of several settings the largest."""
-    AT_LEAST = "at least"
-    """A value with a lower bound; of several settings the smallest."""
-    EQUAL = "equal"
-    """A ratio that is claimed not to differ; of several settings the farthest."""
-    TREND = "trend"
-    """Change from the first setting to the last, positive where it is as claimed."""
-    FACT = "fact"
-    """Whether something is so, by seed."""
+    RATIO = "ratio"  # samples are ratios; no effect is 1
+    REDUCTION = "reduction"  # samples are ratios, the effect is 1 minus their mean; no effect is 0
+    RANGE = "range"  # ratios at several settings, claimed to span a range
+    ABSOLUTE = "absolute"  # a value in its own unit
+    AT_MOST = "at most"  # a value with an upper bound, at every setting
+    AT_LEAST = "at least"  # a value with a lower bound, at every setting
+    EQUAL = "equal"  # a ratio that is claimed not to differ, at every setting
+    TREND = "trend"  # change of a logarithm from first to last, positive where it is as claimed
+    FACT = "fact"  # whether something is so, by seed
+
+
+RATIOS = (Kind.RATIO, Kind.REDUCTION, Kind.RANGE, Kind.EQUAL)
+"""Effects whose samples are ratios."""
 
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """Samples of an effect: one row per seed, one column per setting (`ALL` where averaged)."""
+    """Samples of an effect: one row per seed, one column per setting (`ALL` where averaged).
+
+    Raises ClaimError for no seed, and for a ratio that has no logarithm.
+    """
 
     kind: Kind
     samples: pd.DataFrame
+
+    def __post_init__(self) -> None:
+        if self.samples.empty:
+            raise ClaimError("no seed has its figures at every setting")
+        values = self.samples.to_numpy(float)
+        if self.kind in RATIOS and not (np.isfinite(values) & (values > 0)).all():
+            raise ClaimError("a ratio of figures that are not positive")
+
+
+def name_of(setting: object) -> str:
+    """A column of samples in words."""
+    return ", ".join(map(str, setting)) if isinstance(setting, tuple) else str(setting)
 
 
 def select(cells: Cells, at: Mapping[str, Any]) -> Cells:
@@ -82,43 +93,38 @@ def figures(
 ) -> pd.DataFrame:
     """A figure of the selected cells: rows are seeds, columns the settings.
 
-    Seeds without a cell at every setting are left out. A selector that fixes one of the settings
-    has the same value at all of them. Raises ClaimError for what the cells do not have.
+    Seeds without the figure at every setting are left out. A selector that fixes one of the
+    settings has the same figure at all of its values. Raises ClaimError for what the cells do not
+    have.
     """
     if not isinstance(at, Mapping):
-        first, *others = (figures(cells, figure, one, settings) for one in at)
+        total, *others = (figures(cells, figure, one, settings) for one in at)
         for other in others:
-            first, other = _aligned(first, other)
-            first = first + other
-        return first
+            total = total.add(other).dropna(axis=1, how="all").dropna()
+        return total
     chosen = select(cells, at)
-    free = [axis for axis in settings if axis not in at]
-    keys = [SEED, *free]
+    keys = [SEED, *settings]
     if unknown := [axis for axis in keys if axis not in chosen]:
-        known = dict.fromkeys(map(str, cells.columns))
-        raise ClaimError(unknown_name("axis", unknown[0], known))
-    if chosen.duplicated(keys).any():
-        several = chosen[chosen.duplicated(keys, keep=False)]
+        raise ClaimError(unknown_name("axis", unknown[0], dict.fromkeys(map(str, cells.columns))))
+    free = [axis for axis in keys if axis not in at]
+    if count := int(chosen.duplicated(free, keep=False).sum()):
         raise ClaimError(
-            f"{len(several)} cells have the same {', '.join(keys)} at {dict(at)}; name more axes"
+            f"{count} cells have the same {', '.join(free)} at {dict(at)}; name more axes"
         )
-    values = _values(chosen, figure)
-    if not free:
-        return pd.DataFrame({ALL: values}, index=pd.Index(chosen[SEED], name=SEED))
-    index = pd.MultiIndex.from_frame(chosen[keys])
-    return pd.DataFrame(pd.Series(values, index=index).unstack(free)).dropna()
+    values = chosen[keys].assign(**{ALL: _values(chosen, figure)})
+    for axis in settings:
+        if axis in at:
+            values = values.drop(columns=axis).merge(cells[[axis]].drop_duplicates(), how="cross")
+    values = values.set_index(keys)
+    return (values[ALL].unstack(list(settings)) if settings else values).dropna()
 
 
 def _values(cells: Cells, figure: Figure) -> list[float]:
     if not isinstance(figure, str):
-        return [
-            1.0 if folder == PROBE else float(_of_folder(figure, folder))
-            for folder in cells["folder"]
-        ]
+        return [1.0 if it == PROBE else float(_of_folder(figure, it)) for it in cells["folder"]]
     if figure not in cells:
-        known = dict.fromkeys(map(str, cells.columns))
-        raise ClaimError(unknown_name("figure", figure, known))
-    return [float(value) for value in cells[figure]]
+        raise ClaimError(unknown_name("figure", figure, dict.fromkeys(map(str, cells.columns))))
+    return cells[figure].astype(float).tolist()
 
 
 @cache
@@ -127,25 +133,12 @@ def _of_folder(figure: Callable[[Path], float], folder: str) -> float:
     return figure(Path(folder))
 
 
-def _aligned(one: pd.DataFrame, other: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Both at the seeds and settings of both; a figure without settings counts at all of them."""
-    if list(one.columns) == [ALL] != list(other.columns):
-        one = pd.DataFrame({name: one[ALL] for name in other}, columns=other.columns)
-    elif list(other.columns) == [ALL] != list(one.columns):
-        other = pd.DataFrame({name: other[ALL] for name in one}, columns=one.columns)
-    return one.align(other, join="inner")
-
-
-def _ratios(
+def _sides(
     cells: Cells, figure: Figure, of: Selector, over: Selector, settings: Sequence[str]
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Figures of `of` and of `over` at the seeds and settings that both have."""
-    above, below = _aligned(
-        figures(cells, figure, of, settings), figures(cells, figure, over, settings)
-    )
-    if above.empty:
-        raise ClaimError("no seed has cells of both sides at every setting")
-    return above, below
+    above, below = (figures(cells, figure, at, settings) for at in (of, over))
+    return above.align(below, join="inner")
 
 
 def ratio(
@@ -155,7 +148,7 @@ def ratio(
 
     Over several settings: the average figure of the one over the average figure of the other.
     """
-    above, below = _ratios(cells, figure, of, over, average_over)
+    above, below = _sides(cells, figure, of, over, average_over)
     return Effect(Kind.RATIO, (above.mean(axis=1) / below.mean(axis=1)).to_frame(ALL))
 
 
@@ -164,21 +157,21 @@ def reduction(
 ) -> Effect:
     """What `of` saves of the figure of `over`: 1 minus their `ratio`."""
     found = ratio(cells, figure, of=of, over=over, average_over=average_over)
-    return Effect(Kind.REDUCTION, found.samples)
+    return replace(found, kind=Kind.REDUCTION)
 
 
 def over_settings(
     cells: Cells, figure: Figure, *, of: Selector, over: Selector, settings: Sequence[str]
 ) -> Effect:
     """The ratio at every setting, for a claim such as "1.1-2.4x"."""
-    above, below = _ratios(cells, figure, of, over, settings)
+    above, below = _sides(cells, figure, of, over, settings)
     return Effect(Kind.RANGE, above / below)
 
 
 def joined(*parts: Effect) -> Effect:
     """One effect over the settings of several, at the seeds that all have."""
     frames = [
-        part.samples.set_axis([f"{number}: {name}" for name in part.samples], axis=1)
+        part.samples.set_axis([f"{number}: {name_of(name)}" for name in part.samples], axis=1)
         for number, part in enumerate(parts)
     ]
     return Effect(parts[0].kind, pd.concat(frames, axis=1, join="inner"))
@@ -206,8 +199,8 @@ def equal(
     cells: Cells, figure: Figure, *, of: Selector, over: Selector, settings: Sequence[str] = ()
 ) -> Effect:
     """The ratio at every setting, claimed to be the paper's value ("makes no difference": 1)."""
-    above, below = _ratios(cells, figure, of, over, settings)
-    return Effect(Kind.EQUAL, above / below)
+    found = over_settings(cells, figure, of=of, over=over, settings=settings)
+    return replace(found, kind=Kind.EQUAL)
 
 
 def trend(
@@ -224,10 +217,13 @@ def trend(
 
     Positive where it rises, or falls, as claimed.
     """
-    above, below = _ratios(cells, figure, of, over, [along, *average_over])
-    by_value = np.log(above / below)
-    values = by_value.columns.get_level_values(along) if average_over else by_value.columns
-    first, last = by_value.loc[:, values == values.min()], by_value.loc[:, values == values.max()]
+    ratios = over_settings(cells, figure, of=of, over=over, settings=[along, *average_over])
+    logs = ratios.samples.map(np.log)
+    values = logs.columns.get_level_values(along)
+    if not is_numeric_dtype(values) or values.nunique() < 2:
+        known = ", ".join(map(str, values.unique()))
+        raise ClaimError(f"a trend along {along} needs two numbers; there are {known}")
+    first, last = (logs.loc[:, values == end] for end in (values.min(), values.max()))
     change = last.mean(axis=1) - first.mean(axis=1)
     return Effect(Kind.TREND, (change if rising else -change).to_frame(ALL))
 
@@ -239,23 +235,17 @@ def share_of_seeds(
     settings: Sequence[str] = (),
 ) -> Effect:
     """In which seeds `fact` holds at every setting; its arguments are these figures there."""
-    tables = [figures(cells, figure, at, settings) for figure, at in figures_of]
-    for table in tables:
-        tables[0], _ = _aligned(tables[0], table)
-    tables = [_aligned(table, tables[0])[0] for table in tables]
-    arrays = [table.to_numpy(float) for table in tables]
-    holds = [
-        all(fact(*(array[row, column] for array in arrays)) for column in range(arrays[0].shape[1]))
-        for row in range(len(tables[0]))
-    ]
-    return Effect(Kind.FACT, pd.DataFrame({ALL: holds}, index=tables[0].index))
+    parts = [figures(cells, figure, at, settings) for figure, at in figures_of]
+    # A row per seed and setting, a column per argument.
+    stacked = [part.stack(list(range(part.columns.nlevels))) for part in parts]
+    table = pd.concat(stacked, axis=1).dropna()
+    holds = pd.Series([fact(*row) for row in table.to_numpy()], table.index, dtype=bool)
+    return Effect(Kind.FACT, holds.groupby(level=SEED).all().to_frame(ALL))
 
 
 def curve(cells: Cells, figure: Figure, *, of: Selector, over: Selector, along: str) -> Cells:
     """The ratio against one axis: a row per value with `value`, `low` and `high`, for plots."""
-    above, below = _ratios(cells, figure, of, over, [along])
-    rows = {}
-    for value, ratios in (above / below).items():
-        found = geometric_mean_of(ratios.to_numpy(float))
-        rows[value] = (found.value, *found.ends)
+    found = over_settings(cells, figure, of=of, over=over, settings=[along]).samples
+    means = {value: geometric_mean_of(found[value].to_numpy(float)) for value in found}
+    rows = {value: (one.value, *one.ends) for value, one in means.items()}
     return pd.DataFrame.from_dict(rows, orient="index", columns=["value", "low", "high"])

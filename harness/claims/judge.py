@@ -6,20 +6,21 @@ of the authors is judged beside it, as a second column.
 
 import csv
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
-from itertools import product
+from math import isnan
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from harness.claims.effects import PROBE, Cells, ClaimError, Effect, Kind
+from harness.claims.effects import PROBE, SEED, Cells, ClaimError, Effect, Kind, name_of
 from harness.claims.paper import Claim, Paper
 from harness.claims.verdicts import Verdict, Word, told, verdict_of, with_variations
 from harness.costs.model_facts import unknown_name
 from harness.paths import ROOT
 from harness.runs.cell_lists import ScenarioCells, column_of, read_cells
+from harness.runs.matrix import places
 from harness.runs.metrics import FIGURES
 from harness.yaml_files import read_yaml
 
@@ -76,22 +77,15 @@ class Source:
         return _together(frames)
 
     def variations(self, runs: Sequence[str]) -> dict[str, Cells]:
-        """Every variation of these scenarios, with the reference's cells where it does not apply.
-
-        All have the seeds of the variation.
-        """
+        """Every variation that has runs, with the reference's cells where it does not apply."""
         if not self.sensitivity:
             return {}
-        found: dict[str, Cells] = {}
-        for name in dict.fromkeys(name for run in runs for name in self.of(run).variations):
-            frames = {run: _varied(self.of(run), name) for run in runs}
-            seeds = set.intersection(
-                *(set(f["seed"]) for run, f in frames.items() if name in self.of(run).variations)
-            )
-            found[name] = _together(
-                {run: frame[frame["seed"].isin(seeds)] for run, frame in frames.items()}
-            )
-        return found
+        read = {run: self.of(run) for run in runs}
+        names = dict.fromkeys(name for cells in read.values() for name in _varied_in(cells))
+        return {
+            name: _together({run: _varied(cells, name) for run, cells in read.items()})
+            for name in names
+        }
 
 
 def _variant_of(scenario: str) -> str:
@@ -119,15 +113,20 @@ def _together(frames: Mapping[str, Cells]) -> Cells:
     return pd.concat(named, ignore_index=True)
 
 
+def _varied_in(cells: ScenarioCells) -> list[str]:
+    """Variations that have runs."""
+    return [name for name, varied in cells.variations.items() if not varied.empty]
+
+
 def _varied(cells: ScenarioCells, name: str) -> Cells:
-    """The reference with the cells of a variation in place of its own."""
-    if name not in cells.variations:
+    """The reference with the cells of a variation in place of its own, at the variation's seeds."""
+    if name not in _varied_in(cells):
         return cells.reference
-    varied = cells.variations[name]
-    places = {tuple(row) for row in varied[list(cells.axes)].astype(str).to_numpy()}
-    own = cells.reference[list(cells.axes)].astype(str).to_numpy()
-    others = cells.reference[[tuple(row) not in places for row in own]]
-    return pd.concat([others[others["seed"].isin(varied["seed"])], varied])
+    varied, axes = cells.variations[name], list(cells.axes)
+    own = pd.MultiIndex.from_frame(cells.reference[axes].astype(str))
+    replaced = own.isin(pd.MultiIndex.from_frame(varied[axes].astype(str)))
+    others = cells.reference[~replaced & cells.reference[SEED].isin(varied[SEED])]
+    return pd.concat([others, varied])
 
 
 def judge(paper: Paper, claims: Iterable[Claim], source: Source) -> list[Judged]:
@@ -139,22 +138,19 @@ def _judged(paper: Paper, claim: Claim, source: Source) -> Judged:
     if claim.effect is None:
         reason = f"{claim.untested}: {claim.note}" if claim.note else claim.untested
         return Judged(claim, Verdict(Word.UNTESTED, reason=reason))
-    effect = effect_of(paper, claim, source.reference(claim.scenarios))
-    found = verdict_of(effect, claim.paper)
+    effect, found = _tested(paper, claim, source.reference(claim.scenarios))
     variations = {
-        paper.variations.get(name, name): verdict_of(effect_of(paper, claim, cells), claim.paper)
+        paper.variations.get(name, name): _tested(paper, claim, cells)[1]
         for name, cells in source.variations(claim.scenarios).items()
     }
     code = None
-    if (
-        source.sensitivity
-        and claim.code
-        and all(not source.of(run).reference.empty for run in claim.code)
-    ):
+    ran = source.sensitivity and all(not source.of(run).reference.empty for run in claim.code)
+    if claim.code and ran:
         cells = _as_reference(paper, source.reference(claim.code))
-        code = verdict_of(effect_of(paper, claim, cells), claim.paper)
-    settled, settings = with_variations(found, variations), _by_setting(effect, claim)
-    return Judged(claim, settled, variations, code, settings, kind=effect.kind)
+        code = _tested(paper, claim, cells)[1]
+    verdict = with_variations(found, variations)
+    settings = _by_setting(effect, claim)
+    return Judged(claim, verdict, variations, code, settings, kind=effect.kind)
 
 
 def _as_reference(paper: Paper, cells: Cells) -> Cells:
@@ -163,11 +159,12 @@ def _as_reference(paper: Paper, cells: Cells) -> Cells:
     return named.replace({axis: dict(names) for axis, names in paper.code_names.items()})
 
 
-def effect_of(paper: Paper, claim: Claim, cells: Cells) -> Effect:
-    """What a claim's function computes from cells. Raises ClaimError, which names the claim."""
+def _tested(paper: Paper, claim: Claim, cells: Cells) -> tuple[Effect, Verdict]:
+    """A claim by these cells alone. Raises ClaimError, which names the claim."""
     assert claim.effect is not None
     try:
-        return claim.effect(cells)
+        effect = claim.effect(cells)
+        return effect, verdict_of(effect, claim.paper)
     except ClaimError as error:
         raise ClaimError(f"{paper.name} {claim.id}: {error}") from None
 
@@ -176,7 +173,7 @@ def _by_setting(effect: Effect, claim: Claim) -> dict[str, Verdict]:
     if effect.samples.shape[1] < 2:
         return {}
     return {
-        str(name): verdict_of(Effect(effect.kind, effect.samples[[name]]), claim.paper)
+        name_of(name): verdict_of(replace(effect, samples=effect.samples[[name]]), claim.paper)
         for name in effect.samples
     }
 
@@ -191,33 +188,22 @@ def check(paper: Paper) -> None:
         for run in (*figure.scenarios, *figure.code, *figure.also):
             scenario_file(run.partition(" ")[0])
     for claim in paper.claims.values():
-        if claim.effect is None:
-            continue
-        effect_of(paper, claim, _together({run: probe(run) for run in claim.scenarios}))
-        if claim.code:
-            cells = _together({run: probe(run) for run in claim.code})
-            effect_of(paper, claim, _as_reference(paper, cells))
+        if claim.effect is not None:
+            _tested(paper, claim, _together({run: probe(run) for run in claim.scenarios}))
+            if claim.code:
+                cells = _together({run: probe(run) for run in claim.code})
+                _tested(paper, claim, _as_reference(paper, cells))
 
 
 @cache
 def probe(run: str) -> Cells:
     """Cells as a scenario will have them, before it has run."""
-    matrix, skip = (scenario_file(run.partition(" ")[0]).get(key) for key in ("matrix", "skip"))
-    axes = {str(axis): list(values) for axis, values in (matrix or {}).items()}
-    rows = [
-        setting
-        for values in product(*axes.values())
-        if not _is_skipped(setting := dict(zip(axes, values, strict=True)), skip or ())
-    ]
-    frame = pd.DataFrame({column_of(axis): [_plain(row[axis]) for row in rows] for axis in axes})
+    content = scenario_file(run.partition(" ")[0])
+    matrix, skip = content.get("matrix") or {}, content.get("skip") or ()
+    settings = [place.setting for place in places(matrix, skip=skip, vary={}, vary_at=())]
+    columns = {column_of(axis): [_plain(it[axis]) for it in settings] for axis in matrix}
+    frame = pd.DataFrame(columns)
     return frame.assign(**{name: 1.0 for name in FIGURES if name not in frame}, folder=PROBE)
-
-
-def _is_skipped(setting: Mapping[str, Any], skip: Sequence[Mapping[str, Any]]) -> bool:
-    return any(
-        all(axis in setting and setting[axis] in values for axis, values in pattern.items())
-        for pattern in skip
-    )
 
 
 def _plain(value: object) -> object:
@@ -237,25 +223,15 @@ def write_csv(path: Path, judged: Iterable[Judged]) -> None:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(COLUMNS)
         for one in judged:
-            writer.writerow(_row(one.claim, REFERENCE, one.verdict))
-            for name, verdict in one.variations.items():
-                writer.writerow(_row(one.claim, name, verdict))
-            if one.code is not None:
-                writer.writerow(_row(one.claim, CODE, one.code))
-            for name, verdict in one.settings.items():
-                writer.writerow(_row(one.claim, f"at {name}", verdict))
+            code = {} if one.code is None else {CODE: one.code}
+            settings = {f"at {name}": verdict for name, verdict in one.settings.items()}
+            verdicts = {REFERENCE: one.verdict, **one.variations, **code, **settings}
+            writer.writerows(_row(one.claim, name, verdict) for name, verdict in verdicts.items())
 
 
 def _row(claim: Claim, setting: str, found: Verdict) -> list[object]:
     paper = claim.paper if isinstance(claim.paper, tuple) else (claim.paper,)
     printed = claim.printed or "-".join(f"{value:g}" for value in paper)
-    numbers = (found.ours, found.low, found.high)
-    shares = (found.share, found.share_low, found.share_high)
-    return [
-        *(claim.id, setting, printed, *map(_digits, numbers), *map(_digits, shares)),
-        *(found.word.value, found.seeds, found.reason),
-    ]
-
-
-def _digits(value: float) -> str:
-    return "" if pd.isna(value) else f"{value:.4g}"
+    numbers = (found.ours, found.low, found.high, found.share, found.share_low, found.share_high)
+    shown = ("" if isnan(value) else f"{value:.4g}" for value in numbers)
+    return [claim.id, setting, printed, *shown, found.word.value, found.seeds, found.reason]

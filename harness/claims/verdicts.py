@@ -16,15 +16,15 @@ logarithms for ratios; Wilson's for shares of seeds. The rules of other kinds of
 `results/pages/verdicts.md`, one function each below.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from math import ceil, isfinite, isnan, nan, sqrt
+from math import ceil, exp, inf, isnan, nan, sqrt
 
 import numpy as np
 
-from harness.claims.effects import Effect, Kind
-from harness.runs.stats import Estimate, geometric_mean_of, mean_of
+from harness.claims.effects import ClaimError, Effect, Kind
+from harness.runs.stats import Estimate, Floats, geometric_mean_of, mean_of
 
 NEAR = (2 / 3, 3 / 2)
 """Shares that are as large as claimed."""
@@ -73,26 +73,35 @@ class Verdict:
 def verdict_of(effect: Effect, paper: Printed) -> Verdict:
     """The verdict of an effect by itself; `paper` is what is printed, a pair for a range.
 
-    A trend and a fact have no printed number: NaN.
+    Raises ClaimError where nothing, or no effect, is printed; trends and facts need no number.
     """
-    if effect.samples.empty:
-        raise ValueError("an effect needs at least one seed")
+    low, high = sorted(paper) if isinstance(paper, tuple) else (paper, paper)
+    no_effect = 0.0 if effect.kind is Kind.REDUCTION else 1.0
+    far = high if abs(high - no_effect) >= abs(low - no_effect) else low
+    is_change = effect.kind in (Kind.RATIO, Kind.REDUCTION, Kind.RANGE)
+    if effect.kind not in (Kind.TREND, Kind.FACT) and (
+        isnan(far) or (is_change and far == no_effect)
+    ):
+        raise ClaimError(f"the printed number of a claim of kind {effect.kind} cannot be {far:g}")
+    columns = effect.samples.to_numpy(float).T
     match effect.kind:
         case Kind.RATIO | Kind.REDUCTION:
-            return _of_change(effect, float(np.max(paper)))
+            return _of_change(columns.mean(axis=0), far, no_effect)
         case Kind.RANGE:
-            low, high = paper if isinstance(paper, tuple) else (paper, paper)
-            return _of_range(effect, low, high)
+            return _of_range(columns, far, includes_none=low <= 1 <= high)
         case Kind.ABSOLUTE:
-            return _of_value(_column(effect), float(np.max(paper)))
+            return _of_value(mean_of(columns.mean(axis=0)), far)
         case Kind.AT_MOST | Kind.AT_LEAST:
-            return _of_bound(effect, float(np.max(paper)))
+            sign = 1 if effect.kind is Kind.AT_MOST else -1
+            found = [_of_bound(mean_of(column), far, sign) for column in columns]
+            return _worst(found, lambda one: sign * one.ours)
         case Kind.EQUAL:
-            return _of_equal(effect, float(np.max(paper)))
+            found = [_of_equal(geometric_mean_of(column), far) for column in columns]
+            return _worst(found, lambda one: abs(one.ours - far))
         case Kind.TREND:
-            return _of_trend(_column(effect))
+            return _of_trend(mean_of(columns.mean(axis=0)))
         case Kind.FACT:
-            return _of_fact(effect)
+            return _of_fact(int(columns.all(axis=0).sum()), columns.shape[1])
 
 
 def with_variations(found: Verdict, variations: Mapping[str, Verdict]) -> Verdict:
@@ -122,192 +131,168 @@ def wilson(successes: int, trials: int) -> tuple[float, float]:
     return (middle - half) / whole, (middle + half) / whole
 
 
-def _column(effect: Effect) -> Estimate:
-    """Mean over seeds of samples that have one column."""
-    return mean_of(effect.samples.mean(axis=1).to_numpy(float))
-
-
 def _ends(found: Estimate) -> tuple[float, float]:
     """The interval; of one seed everything."""
     if found.low is None or found.high is None:
-        return -np.inf, np.inf
+        return -inf, inf
     return found.low, found.high
 
 
-def _noisy(found: Verdict, distance: float, half: float) -> Verdict:
-    """Untested for noise; `half` is the half width of the interval, `distance` what it must be."""
-    seeds = nan
-    if distance > 0 and isfinite(half):
-        seeds = ceil(found.seeds * (half / distance) ** 2)
-    if seeds <= MOST_SEEDS:
-        reason = f"too noisy: about {max(seeds, found.seeds + 1)} seeds would tell"
-    elif isnan(seeds):
+def _each(
+    found: Estimate, of: Callable[[float], float] = lambda end: end
+) -> tuple[float, float, float]:
+    """A function of a value and of the ends of its interval."""
+    low, high = _ends(found)
+    return of(found.value), of(low), of(high)
+
+
+def _untested(
+    seeds: int, ours: Sequence[float], shares: Sequence[float] = (nan, nan, nan)
+) -> Verdict:
+    """A verdict before its word: a value with the ends of its interval, and so its share."""
+    (value, *ends), (share, *share_ends) = ours, shares
+    (low, high), (share_low, share_high) = sorted(ends), sorted(share_ends)
+    return Verdict(Word.UNTESTED, value, low, high, share, share_low, share_high, seeds=seeds)
+
+
+def _noisy(found: Verdict, *ways: tuple[float, float]) -> Verdict:
+    """Untested for noise; a way is how far a value is from telling, with its half interval.
+
+    An interval shrinks with the root of the number of seeds, so that the way that takes the fewest
+    says how many would tell.
+    """
+    ratios = [half / distance for distance, half in ways if distance > 0]
+    if not ratios or found.seeds == 1:
         reason = f"too noisy with {found.seeds} seed{'s' * (found.seeds != 1)}"
-    else:
+    elif (seeds := ceil(found.seeds * min(ratios) ** 2)) > MOST_SEEDS:
         reason = f"too noisy: more than {MOST_SEEDS} seeds would be needed"
+    else:
+        reason = f"too noisy: about {max(seeds, found.seeds + 1)} seeds would tell"
     return replace(found, word=Word.UNTESTED, reason=reason, is_noisy=True)
 
 
-def _sized(
-    found: Verdict, *, beyond: bool, reversed_: bool, distance: float, half: float
-) -> Verdict:
-    """The word of an effect by direction and share."""
-    if reversed_:
+def _sized(found: Verdict, direction: Sequence[float]) -> Verdict:
+    """The word by share and by `direction`: value and interval, positive as the paper has it."""
+    value, low, high = direction
+    if high < 0:
         return replace(found, word=Word.FAILS, reason="reversed")
+    size = f"{max(found.share, 0.0):.2f} of the claimed effect"
     if found.share_high < LOST:
-        reason = f"{max(found.share, 0.0):.2f} of the claimed effect"
-        return replace(found, word=Word.FAILS, reason=reason)
-    if not beyond:
-        return _noisy(found, distance, half)
+        return replace(found, word=Word.FAILS, reason=size)
+    if low <= 0:
+        lost = (LOST - found.share, found.share_high - found.share)
+        return _noisy(found, (value, value - low), (-value, high - value), lost)
     if NEAR[0] <= found.share <= NEAR[1]:
         return replace(found, word=Word.HOLDS)
-    return replace(found, word=Word.PARTLY, reason=f"{found.share:.2f} of the claimed effect")
+    return replace(found, word=Word.PARTLY, reason=size)
 
 
-def _of_change(effect: Effect, paper: float) -> Verdict:
-    """A ratio or a reduction, averaged over settings."""
-    logs = geometric_mean_of(effect.samples.mean(axis=1).to_numpy(float))
-    no_effect = 1.0
-    value, (low, high) = logs.value, _ends(logs)
-    low, high = max(low, 0.0), high
-    if effect.kind is Kind.REDUCTION:
-        value, low, high, no_effect = 1 - value, 1 - high, 1 - low, 0.0
-    shares = [(end - no_effect) / (paper - no_effect) for end in (value, low, high)]
-    share, (share_low, share_high) = shares[0], sorted(shares[1:])
-    found = Verdict(
-        *(Word.UNTESTED, value, low, high, share, share_low, share_high), seeds=logs.count
-    )
-    half = np.log(logs.high / logs.value) if logs.high else np.inf
-    return _sized(
-        found,
-        beyond=share_low > 0,
-        reversed_=share_high < 0,
-        distance=abs(np.log(logs.value)),
-        half=half,
-    )
+def _of_change(samples: Floats, far: float, no_effect: float) -> Verdict:
+    """A ratio or, where no effect is 0, what it saves."""
+    mean = mean_of(np.log(samples))
+    ours = _each(mean, lambda end: 1 - exp(end) if no_effect == 0 else exp(end))
+    shares = [(end - no_effect) / (far - no_effect) for end in ours]
+    found = _untested(mean.count, ours, shares)
+    return _sized(found, (found.share, found.share_low, found.share_high))
 
 
-def _of_range(effect: Effect, paper_low: float, paper_high: float) -> Verdict:
+def _of_range(columns: Floats, far: float, *, includes_none: bool) -> Verdict:
     """Ratios over settings: their mean has the direction, the far end the size."""
-    far = paper_high if abs(paper_high - 1) >= abs(paper_low - 1) else paper_low
     sign = 1.0 if far > 1 else -1.0
-    logs = np.log(effect.samples.to_numpy(float))
-    mean = mean_of(logs.mean(axis=1))
-    settings = [mean_of(column) for column in logs.T]
-    by_size = sorted(settings, key=lambda one: sign * one.value)
-    farthest = by_size[-1]
-    low, high = (float(np.exp(end)) for end in _ends(mean))
-    shares = [(float(np.exp(end)) - 1) / (far - 1) for end in (farthest.value, *_ends(farthest))]
-    values = [float(np.exp(one.value)) for one in settings]
-    found = Verdict(
-        *(Word.UNTESTED, float(np.exp(mean.value)), low, high, shares[0], *sorted(shares[1:])),
-        span=(min(values), max(values)),
-        seeds=mean.count,
+    logs = sign * np.log(columns)
+    mean, settings = mean_of(logs.mean(axis=0)), [mean_of(column) for column in logs]
+    values = [exp(sign * one.value) for one in settings]
+    farthest = max(settings, key=lambda one: one.value)
+    found = _untested(
+        mean.count,
+        _each(mean, lambda end: exp(sign * end)),
+        _each(farthest, lambda end: (exp(sign * end) - 1) / (far - 1)),
     )
-    mean_low, mean_high = sorted(sign * end for end in _ends(mean))
-    # The far end may be large where the average is reversed or lost.
-    sized = _sized(
-        found,
-        beyond=mean_low > 0,
-        reversed_=mean_high < 0,
-        distance=abs(mean.value),
-        half=_ends(mean)[1] - mean.value,
-    )
-    if sized.word is Word.HOLDS and not paper_low <= 1 <= paper_high:
-        turned = sum(max(sign * end for end in _ends(one)) < 0 for one in settings)
-        if turned:
-            reason = f"reversed at {turned} of {len(settings)} settings"
-            return replace(sized, word=Word.PARTLY, reason=reason)
+    found = replace(found, span=(min(values), max(values)))
+    sized = _sized(found, _each(mean))
+    turned = sum(_ends(one)[1] < 0 for one in settings)
+    if sized.word is Word.HOLDS and turned and not includes_none:
+        reason = f"reversed at {turned} of {len(settings)} settings"
+        return replace(sized, word=Word.PARTLY, reason=reason)
     return sized
 
 
 def _of_value(found: Estimate, paper: float) -> Verdict:
     """A value in its own unit."""
-    low, high = _ends(found)
-    shares = [end / paper for end in (found.value, low, high)]
-    verdict = Verdict(Word.UNTESTED, found.value, low, high, *shares, seeds=found.count)
+    shares = _each(found, lambda end: end / paper)
+    verdict = _untested(found.count, _each(found), shares)
     if NEAR[0] <= shares[0] <= NEAR[1]:
         return replace(verdict, word=Word.HOLDS)
     if shares[2] < NEAR[0] or shares[1] > NEAR[1]:
         return replace(verdict, word=Word.FAILS, reason=f"{shares[0]:.2f} of the printed value")
-    limit = NEAR[0] if shares[0] < NEAR[0] else NEAR[1]
-    return _noisy(verdict, abs(found.value - limit * paper), high - found.value)
+    distance = max(NEAR[0] - shares[0], shares[0] - NEAR[1])
+    return _noisy(verdict, (distance, shares[2] - shares[0]))
 
 
-def _of_bound(effect: Effect, bound: float) -> Verdict:
-    """A value with a bound, at the setting where it is nearest to it."""
-    upper = effect.kind is Kind.AT_MOST
-    settings = [mean_of(column) for column in effect.samples.to_numpy(float).T]
-    worst = (max if upper else min)(settings, key=lambda one: one.value)
-    low, high = _ends(worst)
-    values = [one.value for one in settings]
-    verdict = Verdict(
-        *(Word.UNTESTED, worst.value, low, high),
-        span=(min(values), max(values)) if len(values) > 1 else None,
-        seeds=worst.count,
-    )
-    inner, outer = (high, low) if upper else (-low, -high)
-    near = bound * BOUND_NEAR if upper else -bound / BOUND_NEAR
-    beyond = bound * BOUND_BEYOND if upper else -bound / BOUND_BEYOND
-    if inner <= near:
+def _worst(settings: Sequence[Verdict], distance: Callable[[Verdict], float]) -> Verdict:
+    """The verdict of the worst setting, of several with that word the farthest; with the span."""
+    order = [Word.HOLDS, Word.UNTESTED, Word.PARTLY, Word.FAILS]
+    worst = max(settings, key=lambda one: (order.index(one.word), distance(one)))
+    values = [one.ours for one in settings]
+    return replace(worst, span=(min(values), max(values)) if len(values) > 1 else None)
+
+
+def _of_bound(found: Estimate, bound: float, sign: int) -> Verdict:
+    """A value with an upper bound, or a lower one where `sign` is -1."""
+    verdict = _untested(found.count, _each(found))
+    value, *ends = _each(found, lambda end: sign * end)
+    nearest, farthest = sorted(ends)
+    near, beyond = (sign * bound * factor**sign for factor in (BOUND_NEAR, BOUND_BEYOND))
+    if farthest <= near:
         return replace(verdict, word=Word.HOLDS)
-    if outer > beyond:
-        return replace(verdict, word=Word.FAILS, reason=f"{worst.value / bound:.2f} of the bound")
-    if outer < near and inner > beyond:
-        return _noisy(verdict, abs(worst.value - abs(near)), high - worst.value)
-    return replace(verdict, word=Word.PARTLY, reason=f"{worst.value / bound:.2f} of the bound")
+    size = f"{found.value / bound:.2f} of the bound"
+    if nearest > beyond:
+        return replace(verdict, word=Word.FAILS, reason=size)
+    if nearest > sign * bound:
+        return replace(verdict, word=Word.PARTLY, reason=size)
+    half = farthest - value
+    return _noisy(verdict, (near - value, half), (value - sign * bound, half))
 
 
-def _of_equal(effect: Effect, paper: float) -> Verdict:
-    """A ratio that is claimed not to differ, at the setting where it differs most."""
-    settings = [geometric_mean_of(column) for column in effect.samples.to_numpy(float).T]
-    farthest = max(settings, key=lambda one: abs(np.log(one.value / paper)))
-    low, high = _ends(farthest)
-    values = [one.value for one in settings]
-    verdict = Verdict(
-        *(Word.UNTESTED, farthest.value, low, high),
-        span=(min(values), max(values)) if len(values) > 1 else None,
-        seeds=farthest.count,
-    )
-    near = (paper * (1 - EQUAL_WITHIN), paper * (1 + EQUAL_WITHIN))
-    if near[0] <= low and high <= near[1]:
+def _of_equal(found: Estimate, paper: float) -> Verdict:
+    """A ratio that is claimed not to differ."""
+    low, high = _ends(found)
+    apart, *ends = _each(found, lambda end: abs(end / paper - 1))
+    verdict = _untested(found.count, _each(found))
+    is_apart = not low <= paper <= high
+    if max(ends) <= EQUAL_WITHIN:
         return replace(verdict, word=Word.HOLDS)
-    if high < near[0] or low > near[1]:
+    if is_apart and min(ends) > EQUAL_WITHIN:
         return replace(verdict, word=Word.FAILS, reason="it differs by more than 10%")
-    distance = min(abs(farthest.value - end) for end in near)
-    return _noisy(verdict, distance, high - farthest.value)
+    if is_apart:
+        return replace(verdict, word=Word.PARTLY, reason=f"it differs by {apart:.0%}")
+    half = max(ends) - apart
+    return _noisy(verdict, (EQUAL_WITHIN - apart, half), (apart, half))
 
 
 def _of_trend(found: Estimate) -> Verdict:
     """A change that is claimed to be positive; printed as a factor."""
     low, high = _ends(found)
-    verdict = Verdict(
-        *(Word.UNTESTED, *(float(np.exp(end)) for end in (found.value, low, high))),
-        seeds=found.count,
-    )
+    verdict = _untested(found.count, _each(found, exp))
     if low > 0:
         return replace(verdict, word=Word.HOLDS)
     if high < 0:
         return replace(verdict, word=Word.FAILS, reason="reversed")
-    return _noisy(verdict, abs(found.value), high - found.value)
+    return _noisy(verdict, (abs(found.value), high - found.value))
 
 
-def _of_fact(effect: Effect) -> Verdict:
+def _of_fact(successes: int, seeds: int) -> Verdict:
     """A fact by seed: its share of all seeds."""
-    holds = effect.samples.all(axis=1).to_numpy(bool)
-    successes, seeds = int(holds.sum()), len(holds)
-    low, high = wilson(successes, seeds)
-    verdict = Verdict(Word.UNTESTED, successes / seeds, low, high, seeds=seeds)
+    share, (low, high) = successes / seeds, wilson(successes, seeds)
+    verdict = _untested(seeds, (share, low, high))
     said = f"in {successes} of {seeds} seeds"
     if low > 0.5:
         return replace(verdict, word=Word.HOLDS)
     if high < 0.5:
         return replace(verdict, word=Word.FAILS, reason=said)
-    share = successes / seeds
-    more = next((n for n in range(seeds + 1, MOST_SEEDS) if _tells(share, n)), None)
-    would = f"about {more} seeds would tell" if more else "more seeds would not tell"
-    reason = f"too noisy: {said}, {would}"
-    return replace(verdict, reason=reason, is_noisy=True)
+    tells = (n for n in range(seeds + 1, MOST_SEEDS) if _tells(share, n))
+    would = f"about {more} seeds would tell" if (more := next(tells, 0)) else "more would not tell"
+    return replace(verdict, reason=f"too noisy: {said}, {would}", is_noisy=True)
 
 
 def _tells(share: float, seeds: int) -> bool:
