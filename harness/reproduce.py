@@ -22,9 +22,9 @@ from rich.console import Console
 from rich.table import Table
 
 from harness.claims.judge import Judged, Source, check, judge, write_csv
-from harness.report.paper_page import page_of, table_of
 from harness.claims.paper import FigureSpec, Paper, load_paper
 from harness.lanes import FAILED, Job, cores_here, run_all, scenario_job
+from harness.report.paper_page import page_of, table_of
 from harness.runs import published
 from harness.runs.basis import cost_basis
 from harness.runs.ending import by_sigterm, terminate
