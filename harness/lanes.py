@@ -5,9 +5,7 @@ One that would outlast all the others together has every core to itself; so has 
 engines, whose seconds are measured.
 """
 
-import ctypes
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -24,6 +22,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from harness.paths import ROOT
 from harness.runs import published
 from harness.runs.ending import by_sigterm
+from harness.runs.pool_worker import end_with_parent
 from harness.yaml_files import read_yaml
 
 MOST_LANES = 8
@@ -33,8 +32,6 @@ FAILED = 1
 TOLD_S = 10.0
 """Within which a command ends that was told by Ctrl-C."""
 _LOOKS_EVERY_S = 0.1
-_PRCTL = ctypes.CDLL(None).prctl if sys.platform == "linux" else None
-_PR_SET_PDEATHSIG = 1
 # Said before Python starts: threads of a library would take what other commands have.
 _ALONE = {"OMP_NUM_THREADS": "1"}
 
@@ -170,7 +167,7 @@ class _Running:
             env=os.environ | _ALONE,
             stdout=out,
             stderr=err,
-            preexec_fn=_ends_with_parent,
+            preexec_fn=end_with_parent,
         )
         streams = (sys.stdout, sys.stderr)
         return cls(job, child, list(zip(files, streams, strict=False)))
@@ -187,15 +184,6 @@ class _Running:
             print(f"error: {self.job.name} was ended by signal {-status}", file=sys.stderr)
             return FAILED
         return status
-
-
-def _ends_with_parent() -> None:
-    """Where it is Linux, have the kernel tell this process to end when its parent has been killed.
-
-    A parent that got SIGKILL can tell nobody. Between fork and exec nothing may be loaded.
-    """
-    if _PRCTL is not None:
-        _PRCTL(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 class _Bar:

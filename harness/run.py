@@ -171,7 +171,7 @@ def run(config: DictConfig) -> int:
     if as_it_stands(_given()):
         failed = {cell.run for cell in sweep.failed}
         ran = {run: place for run, place in sweep.places.items() if run not in failed}
-        write_cells(sweep.folder, plain["variant"], ran, varied=True)
+        write_cells(sweep.folder, plain["variant"], ran, varied=plain["variations"])
     for said in _axes_given(plain["matrix"]):
         print(said, file=sys.stderr)
     _report(plain, sweep)
@@ -188,7 +188,11 @@ def _report(plain: Mapping[str, Any], sweep: Sweep) -> None:
         own = {run: place.setting for run, place in sweep.places.items() if not place.varied}
         shown = shown.loc[[run for run in own if run in shown.index]]
         print_cells(shown, own, plain["compare"], shows=plain["shows"])
-        print_varied([place.varied for place in sweep.places.values() if place.varied])
+        may_vary = plain["vary"] if plain["variant"] == "paper" and not plain["variations"] else ()
+        print_varied(
+            [place.varied for place in sweep.places.values() if place.varied],
+            left_out=[key for key in may_vary if key not in _given()],
+        )
         log_scenario(
             plain["tracking"],
             scenario=plain["name"],

@@ -1,6 +1,6 @@
-"""A Ray of this process alone: on the loopback interface, in a folder that goes when it ends.
+"""Ray for engines and clusters: one of this process alone, or a cluster that is there already.
 
-It is independent of every other Ray: of RAY_ADDRESS, and of clusters on the same machine.
+One of its own is on the loopback interface, independent of RAY_ADDRESS and of other clusters.
 """
 
 import os
@@ -12,9 +12,6 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
-
-from harness.paths import ROOT
-from harness.scratch import temporary_folder
 
 PREFIX = "sweep-ray-"
 _STARTS = 2
@@ -28,20 +25,6 @@ _SILENT: Mapping[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
 
 class RayLost(RuntimeError):  # noqa: N818 - it says what has happened
     """Ray did not start, or has ended while it was needed; the message says which."""
-
-
-@contextmanager
-def own_ray(slots: int, environment: Mapping[str, str]) -> Iterator[None]:
-    """Ray with so many CPU slots; its processes find the project, and have these variables.
-
-    Raises RayLost where it does not start.
-    """
-    with temporary_folder(PREFIX) as folder, _variables({**environment, "PYTHONPATH": _path()}):
-        try:
-            start_ray(slots, _temp_dir=str(folder))
-            yield
-        finally:
-            _shut_down()
 
 
 @contextmanager
@@ -236,9 +219,3 @@ def _variables(variables: Mapping[str, str]) -> Iterator[None]:
                 os.environ.pop(name, None)
             else:
                 os.environ[name] = value
-
-
-def _path() -> str:
-    """Where this process finds modules, the project first."""
-    others = [str(Path(place).resolve()) for place in sys.path if place]
-    return os.pathsep.join(dict.fromkeys((str(ROOT), *others)))

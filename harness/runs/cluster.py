@@ -1,29 +1,42 @@
-"""Where cells run: in this process, on Ray's workers on this machine, or on a Ray cluster.
+"""Where cells run: in this process, in a process pool on this machine, or on a Ray cluster.
 
-A task computes a cell and answers with the value; the driver writes. Nodes need no disk in common:
-the code travels to them, what it computes comes back. What a cell reads from outside the project
-must lie at the same place on every node; one where it does not says so.
+A task computes a cell and returns the value; the driver writes. Nodes of a Ray cluster need no
+shared disk: the code is sent to them, and results are sent back. A file outside the project that a
+cell reads must be at the same place on every node; a node without it says so.
 """
 
+import os
+import pickle
 import socket
 import sys
 import sysconfig
+from collections import Counter
 from collections.abc import Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from dataclasses import replace
 from importlib import import_module
 from itertools import chain, islice
+from multiprocessing import active_children, get_context
 from pathlib import Path
+from signal import SIG_BLOCK, SIG_SETMASK, SIGINT, pthread_sigmask
+from types import ModuleType
 from typing import Any
 
-from harness.engines.own_ray import RayLost, joined_ray, own_ray
+from harness.engines.own_ray import RayLost, joined_ray
+from harness.lanes import cores_here
 from harness.paths import ROOT
 from harness.runs.cells import Cell, Computed
 from harness.runs.failures import Failure, attempt
 from harness.runs.outside import targets
+from harness.runs.pool_worker import begin, run_pickled
 from harness.runs.sweep import Settle
 
 IN_FLIGHT = 256
-"""Cells that are asked for and have not come back, at most."""
+"""Cells of a Ray cluster that have started and not ended, at most."""
+PER_WORKER = 4
+"""The same for each worker of a process pool."""
 RETRIES = 2
 """How often a cell is tried again, on another worker, when its worker or node dies."""
 
@@ -32,15 +45,15 @@ _NOT_SENT = [".git", ".venv*", "/results", "/plots", "__pycache__", ".*_cache", 
 _ENVIRONMENT = {"OMP_NUM_THREADS": "1"}
 
 
-class LocalRay:
-    """On the machine of the command: its process with one worker, with more a Ray of its own."""
+class LocalPool:
+    """On the machine of the command: its process with one worker, with more a process pool."""
 
-    def __init__(self, *, workers: int) -> None:
-        """`workers` cells run at the same time."""
-        self._workers = workers
+    def __init__(self, *, workers: int | None) -> None:
+        """`workers` cells run at the same time; None: one per usable core."""
+        self._workers = cores_here() if workers is None else workers
 
     def run(self, cells: Iterator[Cell], settle: Settle, *, samples: Sequence[Cell]) -> None:
-        """See `Cluster.run`. Raises RayLost where Ray ends again and again."""
+        """See `Cluster.run`."""
         first = list(islice(cells, 2))
         cells = chain(first, cells)
         alone = any(cell.engine.runs_alone for cell in samples)
@@ -48,17 +61,84 @@ class LocalRay:
             for cell in cells:
                 settle(cell, attempt(cell))
             return
-        first[0].engine.warm_up()  # what it compiles, workers find
-        for tried in range(RETRIES + 1):
-            tasks = _Tasks(cells, settle)
-            try:
-                with own_ray(self._workers, _ENVIRONMENT):
-                    tasks.run(limit=IN_FLIGHT)
-                return
-            except RayLost:
-                if tried == RETRIES:
-                    raise
-                cells = chain(tasks.lost(), cells)
+        first[0].engine.warm_up()  # what it compiles, workers load
+        while lost := _pooled(cells, settle, self._workers):
+            _one_by_one(lost, settle)
+
+
+def _one_by_one(cells: Sequence[Cell], settle: Settle) -> None:
+    """Cells that were in a pool of which a worker died: one of them may have ended it.
+
+    Each runs alone, so that a cell that ends its worker again ends no other cell.
+    """
+    left, deaths = iter(cells), Counter({cell.folder: 1 for cell in cells})
+    while died := _pooled(left, settle, 1, each=1):
+        (cell,) = died
+        deaths[cell.folder] += 1
+        if deaths[cell.folder] > RETRIES:
+            sentence = f"its worker died {RETRIES + 1} times, killed or out of memory"
+            settle(cell, Failure(sentence, BrokenProcessPool.__name__, sentence))
+        else:
+            left = chain(died, left)
+
+
+def _pooled(
+    cells: Iterator[Cell], settle: Settle, workers: int, *, each: int = PER_WORKER
+) -> list[Cell]:
+    """Run cells in a new pool, so many `each` worker in flight.
+
+    Returns the cells in flight when a worker died; empty where all cells have ended.
+    """
+    running: dict[Future[Computed | Failure], Cell] = {}
+    with _pool(workers) as pool:
+        while True:
+            for cell in islice(cells, workers * each - len(running)):
+                try:
+                    running[_submitted(pool, cell)] = cell
+                except BrokenProcessPool:
+                    return [*running.values(), cell]
+                except Exception as error:  # what cannot be pickled, of many kinds
+                    settle(cell, Failure.of(error))
+            if not running:
+                return []
+            for future in wait(running, return_when=FIRST_COMPLETED).done:
+                if isinstance(future.exception(), BrokenProcessPool):
+                    return [*running.values()]
+                settle(running.pop(future), future.result())
+
+
+def _submitted(pool: ProcessPoolExecutor, cell: Cell) -> "Future[Computed | Failure]":
+    """Hand a cell over; a worker that is started for it ignores Ctrl-C.
+
+    A worker inherits the blocked signal. It would load the program's main module, and Hydra with
+    it, if there was one.
+    """
+    pickled = pickle.dumps(cell)
+    main, sys.modules["__main__"] = sys.modules["__main__"], ModuleType("__main__")
+    before = pthread_sigmask(SIG_BLOCK, {SIGINT})
+    try:
+        return pool.submit(run_pickled, pickled)
+    finally:
+        sys.modules["__main__"] = main
+        pthread_sigmask(SIG_SETMASK, before)
+
+
+@contextmanager
+def _pool(workers: int) -> Iterator[ProcessPoolExecutor]:
+    """A pool whose workers are killed where the command ends before its cells."""
+    others = active_children()
+    pool = ProcessPoolExecutor(
+        workers, get_context("spawn"), initializer=begin, initargs=(os.getpid(),)
+    )
+    try:
+        yield pool
+    except BaseException:
+        for worker in active_children():
+            if worker not in others:
+                worker.kill()
+        raise
+    finally:
+        pool.shutdown(cancel_futures=True)
 
 
 class JoinedRay:
@@ -90,10 +170,6 @@ class _Tasks:
     def __init__(self, cells: Iterator[Cell], settle: Settle, sent: Sequence[str] = ()) -> None:
         self._cells, self._settle, self._sent = cells, settle, tuple(sent)
         self._running: dict[Any, Cell] = {}
-
-    def lost(self) -> Iterator[Cell]:
-        """Cells that were asked for and have not come back."""
-        return iter(self._running.values())
 
     def run(self, *, limit: int) -> None:
         """All of them, at most so many asked for at a time. Raises RayLost."""

@@ -39,7 +39,8 @@ def _but(mapping: Mapping[Any, Any], keys: Collection[str]) -> dict[str, Any]:
 class Matrix:
     """The cells of a configuration and its variations.
 
-    `given` are the keys of the command line: such a key is no axis, and is not varied. `groups` are
+    Variations are among its cells where the configuration has `variations: true`. `given` are the
+    keys of the command line: such a key is no axis, and is not varied. `groups` are
     the groups and the file that was chosen of each; those that say where cells run are none of a
     cell's, `chosen_at` leaves them out. A place whose configuration has no such key as is to be
     varied, or has the value already, is no cell.
@@ -56,7 +57,7 @@ class Matrix:
         self._compose, self._groups = compose, groups
         self._composed: dict[tuple[str, ...], Resolved] = {}
         # The program of a paper's authors leaves nothing open.
-        may_vary = config.vary if config.variant == "paper" else {}
+        may_vary = config.vary if config.variations and config.variant == "paper" else {}
         matrix, self._vary = (_but(plainly(node), given) for node in (config.matrix, may_vary))
         skip = plainly(config.skip)
         vary_at = [_but(pattern, given) for pattern in plainly(config.vary_at)]

@@ -103,6 +103,8 @@ class RunConfig:
     """What a paper leaves open: key -> further values, each on its own with all else as it is."""
     vary_at: list[Any] = field(default_factory=list)
     """Cells of the matrix at which `vary` is run, as in `skip`; all of them if none is named."""
+    variations: bool = MISSING
+    """Whether the cells of `vary` run, too; without it those of the matrix alone."""
     compare: dict[str, Any] = field(default_factory=dict)
     """`axis` and the `reference` value on it that the printed table normalises by."""
     shows: list[str] = field(default_factory=list)
@@ -113,8 +115,8 @@ class RunConfig:
     """wandb | none."""
     results: str = MISSING
     """Folder for run folders; relative to the project, not to where the command is given."""
-    workers: int = MISSING
-    """Cells that run at the same time on this machine; with 1 no Ray is started."""
+    workers: int | None = MISSING
+    """Cells that run at the same time on this machine; null: one per usable core, at most 8."""
     cluster: dict[str, Any] = field(default_factory=dict)
     """Where cells run: `_target_` and its options."""
     uncertainty_draws: int = MISSING
@@ -161,7 +163,7 @@ TAKEN = (
 OWN = (*TOPS, "scenarios", "plots", "requirements", ".git", ".venv")
 """Folders of the project that are read: what was written there would be another program."""
 
-HOW = ("compare", "shows", "expected_minutes", "tracking", "results", "workers")
+HOW = ("compare", "shows", "expected_minutes", "tracking", "results", "workers", "variations")
 """Keys that say how a sweep is run and shown, and not which cells it has."""
 
 NO_AXES = ("name", "matrix", "skip", "vary", "vary_at", *HOW)
@@ -185,10 +187,10 @@ def check(plain: Mapping[str, Any]) -> None:
     _check_keys(plain)
     _check_system(plain["system"])
     for key, least in LEAST.items():
-        if (value := _at(plain, key)) < least:
+        if (value := _at(plain, key)) is not None and value < least:
             raise ValueError(f"{key}={value}, it must be at least {least}")
     for key, most in MOST.items():
-        if (value := _at(plain, key)) > most:
+        if (value := _at(plain, key)) is not None and value > most:
             raise ValueError(f"{key}={value}, it must be at most {most:,}")
     for key, limit in plain["slo"].items():
         if limit is not None and not 0 < limit < inf:

@@ -75,11 +75,18 @@ def print_cells(
     console.print(table)
 
 
-def print_varied(keys: Sequence[str], console: Console | None = None) -> None:
-    """Say how many cells more were run of each key that was varied, where any was."""
+def print_varied(
+    keys: Sequence[str], *, left_out: Sequence[str] = (), console: Console | None = None
+) -> None:
+    """Print how many variations of each key were run, and which keys were left out."""
+    console = console or Console()
     if keys:
         counts = ", ".join(f"{keys.count(key)} of {key}" for key in dict.fromkeys(keys))
-        (console or Console()).print(f"and cells with another value: {counts}", highlight=False)
+        console.print(f"and variations: {counts}", highlight=False)
+    if left_out:
+        console.print(
+            f"variations=true adds other values of {', '.join(left_out)}", highlight=False
+        )
 
 
 def _ran(rows: pd.DataFrame) -> pd.DataFrame:

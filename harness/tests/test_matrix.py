@@ -64,7 +64,8 @@ def _plainly(cell: Cell) -> Any:
     return cell.config
 
 
-VARY = ("+matrix={system:[fixed,max_heuristic],seed:[0,1]}", "policy=vllm_0_3")
+VARIED = "variations=true"
+VARY = ("+matrix={system:[fixed,max_heuristic],seed:[0,1]}", "policy=vllm_0_3", VARIED)
 SLOTS = "policy.rule.max_num_seqs"
 
 
@@ -82,8 +83,12 @@ def test_a_key_is_varied_beside_the_matrix() -> None:
     assert len({cell.folder for cell in cells}) == 8
 
 
+def test_without_being_asked_for_no_variation_runs() -> None:
+    assert [cell.varied for cell in cells_of(*VARY[:-1], f"+vary={{{SLOTS}:[64]}}")] == [""] * 4
+
+
 def test_a_group_is_varied_and_the_file_that_was_chosen_is_known() -> None:
-    *own, varied = cells_of("policy=vllm_0_3", "+vary={predictor:[oracle]}")
+    *own, varied = cells_of("policy=vllm_0_3", VARIED, "+vary={predictor:[oracle]}")
     assert len(own) == 1
     assert (varied.varied, _plainly(varied)["chosen"]["predictor"]) == ("predictor", "oracle")
 
@@ -98,11 +103,11 @@ def test_what_refers_to_another_key_follows_it_from_cell_to_cell() -> None:
 def test_what_a_cell_has_already_or_cannot_have_is_no_variation() -> None:
     """Only the planner's own system has parts of a planner."""
     parts = "system.placement.preemption"
-    cells = cells_of("+matrix={system:[fixed,samullm]}", f"+vary={{{parts}:[false]}}")
+    cells = cells_of("+matrix={system:[fixed,samullm]}", VARIED, f"+vary={{{parts}:[false]}}")
     assert [cell.system.name for cell in cells if cell.varied] == ["samullm"]
-    (given,) = cells_of("policy=vllm_0_3", f"+vary={{{SLOTS}:[64]}}", f"{SLOTS}=64")
+    (given,) = cells_of("policy=vllm_0_3", VARIED, f"+vary={{{SLOTS}:[64]}}", f"{SLOTS}=64")
     assert given.varied == ""
-    assert refused("policy=vllm_0_3", f"+vary={{{SLOTS}:[512]}}") == (
+    assert refused("policy=vllm_0_3", VARIED, f"+vary={{{SLOTS}:[512]}}") == (
         f"vary.{SLOTS}: every cell has 512 already, or none has such a key"
     )
 
@@ -117,7 +122,7 @@ def test_what_a_cell_has_already_or_cannot_have_is_no_variation() -> None:
             "vary.seed=[2], but seed is an axis of the matrix already",
         ),
         (
-            ["+vary={policy.rule.slots:[2]}"],
+            [VARIED, "+vary={policy.rule.slots:[2]}"],
             "vary.policy.rule.slots: every cell has 2 already, or none has such a key",
         ),
         (["+vary_at=[{sed:[1]}]"], "No axis of the matrix is called 'sed'; none is known."),
