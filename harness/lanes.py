@@ -23,6 +23,7 @@ from harness.paths import ROOT
 from harness.runs import published
 from harness.runs.ending import by_sigterm
 from harness.runs.pool_worker import end_with_parent
+from harness.runs.progress import EVERY_S, SILENT
 from harness.yaml_files import read_yaml
 
 MOST_LANES = 8
@@ -123,6 +124,7 @@ def _together(
                     if not goes_on(statuses[-1]):
                         left.clear()
                 if running and not ended:
+                    bar.tick([one.job.name for one in running])
                     time.sleep(_LOOKS_EVERY_S)
     except BaseException as end:
         # Of Ctrl-C a terminal has told them, too; each has cells to keep and a last word to say.
@@ -149,37 +151,38 @@ def _end_all(running: Sequence["_Running"], *, by_themselves_s: float) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Running:
-    """A command that has been started; what it says is kept unless it has the terminal."""
+    """A command that has been started.
+
+    Its table of cells is dropped; sentences and progress on stderr are shown, of commands side by
+    side when each ends.
+    """
 
     job: Job
     child: "subprocess.Popen[bytes]"
-    kept: Sequence[tuple[IO[bytes], IO[str]]]
+    errors: IO[bytes] | None
 
     @classmethod
     def start(cls, job: Job, cores: int, *, shows: bool) -> "_Running":
         """Start a command."""
-        files = [] if shows else [TemporaryFile(), TemporaryFile()]  # noqa: SIM115 - `end` does
-        out, err = files or (None, None)
-        words = [sys.executable, *job.words_with(cores)]
+        errors = None if shows else TemporaryFile()  # noqa: SIM115 - `end` closes it
         child = subprocess.Popen(
-            words,
+            [sys.executable, *job.words_with(cores)],
             cwd=ROOT,
-            env=os.environ | _ALONE,
-            stdout=out,
-            stderr=err,
+            env=os.environ | _ALONE | ({} if shows else {SILENT: "1"}),
+            stdout=subprocess.DEVNULL,
+            stderr=errors,
             preexec_fn=end_with_parent,
         )
-        streams = (sys.stdout, sys.stderr)
-        return cls(job, child, list(zip(files, streams, strict=False)))
+        return cls(job, child, errors)
 
     def end(self) -> int:
-        """Wait for it and say what it has said; its exit status."""
+        """Wait for it and print its sentences; its exit status."""
         status = self.child.wait()
-        for file, stream in self.kept:
-            with file:
+        if self.errors is not None:
+            with self.errors as file:
                 file.seek(0)
-                stream.write(file.read().decode(errors="replace"))
-            stream.flush()
+                sys.stderr.write(file.read().decode(errors="replace"))
+            sys.stderr.flush()
         if status < 0:
             print(f"error: {self.job.name} was ended by signal {-status}", file=sys.stderr)
             return FAILED
@@ -187,10 +190,13 @@ class _Running:
 
 
 class _Bar:
-    """How many of several commands have ended, and which run; on a terminal alone."""
+    """How many of several commands have ended, and which run: a bar, or a line now and then."""
 
     def __init__(self, jobs: int) -> None:
         console = Console(stderr=True)
+        self._is_plain = jobs > 1 and not console.is_terminal
+        self._jobs, self._done = jobs, 0
+        self._started_s = self._printed_s = time.monotonic()
         self._bar = Progress(
             BarColumn(),
             MofNCompleteColumn(),
@@ -219,5 +225,18 @@ class _Bar:
         self._bar.start()
 
     def says(self, running: Sequence[str], *, done: int | None = None) -> None:
-        """Who runs, and how many have ended."""
+        """Show which commands run, and how many have ended."""
+        self._done = self._done if done is None else done
         self._bar.update(self._task, description=", ".join(running), completed=done)
+
+    def tick(self, running: Sequence[str]) -> None:
+        """Print a line where ten seconds have passed since the last one and there is no bar."""
+        now_s = time.monotonic()
+        if self._is_plain and now_s >= self._printed_s + EVERY_S:
+            self._printed_s = now_s
+            print(
+                f"{self._done} of {self._jobs} scenarios done, {now_s - self._started_s:.0f} s, "
+                f"running: {', '.join(running)}",
+                file=sys.stderr,
+                flush=True,
+            )

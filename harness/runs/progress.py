@@ -1,5 +1,8 @@
-"""A progress bar with the time left, over the cells of a scenario."""
+"""Progress over the cells of a scenario: a bar on a terminal, else a line every ten seconds."""
 
+import os
+import sys
+import time
 from types import TracebackType
 
 from rich.console import Console
@@ -12,13 +15,21 @@ from rich.progress import (
 )
 from rich.progress import Progress as RichProgress
 
+EVERY_S = 10.0
+"""Between two lines where the output is no terminal."""
+SILENT = "HARNESS_NO_PROGRESS"
+"""Environment variable of a command whose parent reports the progress of several."""
+
 
 class Progress:
     """Context manager over so many cells."""
 
     def __init__(self, cells: int) -> None:
         """Nothing is done yet."""
-        self._cells = cells
+        self._cells, self._done, self._name = cells, 0, ""
+        self._started_s = self._printed_s = time.monotonic()
+        console = Console(stderr=True)
+        self._is_plain = not console.is_terminal
         self._bar = RichProgress(
             TextColumn("{task.description}"),
             BarColumn(),
@@ -27,7 +38,8 @@ class Progress:
             TimeElapsedColumn(),
             TextColumn("left"),
             TimeRemainingColumn(),
-            console=Console(stderr=True),
+            console=console,
+            disable=self._is_plain,
         )
         self._task = self._bar.add_task("", total=cells)
 
@@ -50,14 +62,26 @@ class Progress:
             self._bar.live.stop()
 
     def says(self, what: str) -> None:
-        """From here on it counts anew, under this name."""
+        """From here on it counts from 0, under this name."""
+        self._name, self._done, self._started_s = what, 0, time.monotonic()
         self._bar.reset(self._task, total=self._cells, description=what)
 
     def done(self) -> None:
-        """One cell more."""
+        """Count one cell more."""
+        self._done += 1
         self._bar.advance(self._task)
+        now_s = time.monotonic()
+        if self._is_plain and SILENT not in os.environ and now_s >= self._printed_s + EVERY_S:
+            self._printed_s, elapsed_s = now_s, now_s - self._started_s
+            left_s = elapsed_s / self._done * (self._cells - self._done)
+            print(
+                f"{self._name}: {self._done} of {self._cells} cells, {elapsed_s:.0f} s, "
+                f"about {left_s:.0f} s left",
+                file=sys.stderr,
+                flush=True,
+            )
 
     def one_less(self) -> None:
-        """What looked like a cell is none."""
+        """Leave out what looked like a cell and is none."""
         self._cells -= 1
         self._bar.update(self._task, total=self._cells)
