@@ -49,15 +49,15 @@ def rehearsal(folder: Path) -> Options:
         "pcie-bytes-per-s": 1e10,
     }
     given = [f"--gpu-{name}={value}" for name, value in facts.items()]
-    short = ("--kv-blocks", "400", "--repeats", "2", "--most-requests", "8")
+    short = ("--kv-blocks", "400", "--repeats", "2", "--most-requests", "4")
     kept = (f"results={folder / 'results'}", "tracking=none", "workload.requests=8")
     return Options(
         gpu="rehearsed",
         profile=str(folder / "profile"),
         fidelity=folder / "fidelity.json",
-        models={"tiny": 8},
+        models={"tiny": 4},
         calibrate=(*short, *given),
-        smoke=(*kept, "matrix.seed=[0]"),
+        smoke=(*kept, "matrix.policy=[vllm,srtf]", "matrix.seed=[0]"),
         # Its seconds are nobody's measurement, on a machine that may do other things.
         compare=("--policies", "vllm", "--repeats", "2", "--most-lag", "inf"),
     )

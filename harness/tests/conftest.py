@@ -11,18 +11,21 @@ ENGINE = "vLLM is not installed"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Those of the real engine first, the attack last.
+    """Slow tests of the real engine first, other slow ones in the middle, quick ones behind them.
 
-    They take longest. Of two processes one begins at the front, the other in the middle: neither
-    is to be left with both.
+    Of two processes one begins at the front, the other in the middle; what has nothing left takes
+    tests from the end of the other's.
     """
-    items.sort(key=_place)
+    engine = [item for item in items if _is(item, "slow") and _is(item, "vllm")]
+    slow = [item for item in items if _is(item, "slow") and not _is(item, "vllm")]
+    slow.sort(key=lambda item: item.path.parent.name != "attack")
+    quick = [item for item in items if not _is(item, "slow")]
+    half = max(0, len(items) // 2 - len(engine))
+    items[:] = [*engine, *quick[:half], *slow, *quick[half:]]
 
 
-def _place(item: pytest.Item) -> int:
-    if item.get_closest_marker("vllm") is not None:
-        return 0
-    return 2 if item.path.parent.name == "attack" else 1
+def _is(item: pytest.Item, mark: str) -> bool:
+    return item.get_closest_marker(mark) is not None
 
 
 def reasons(reports: list[Any]) -> Counter[str]:

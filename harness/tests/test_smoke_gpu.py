@@ -1,15 +1,15 @@
 import subprocess
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from harness import smoke_gpu
+from harness import run, smoke_gpu
 from harness.costs.local_hardware import called, known_gpu
 from harness.costs.model_facts import load_models
 from harness.paths import ROOT
+from harness.tests.support.configured import composed
 
 
 def test_names_of_drivers_are_recognised() -> None:
@@ -57,9 +57,22 @@ def test_a_rehearsal_runs_the_same_commands(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.vllm
-def test_a_gpu_of_no_list_is_measured_served_and_compared() -> None:
+def test_a_gpu_of_no_list_is_measured_served_and_compared(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In this process: each of the three commands would import vLLM on its own."""
     pytest.importorskip("vllm", reason="vLLM is not installed: make setup-vllm")
-    words = [sys.executable, "-m", "harness.smoke_gpu", "--rehearse"]
-    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "makespan_s, over all settings: off by" in done.stdout
+    from harness.calibrate.__main__ import main as calibrate
+    from harness.fidelity.real_engine import main as compare
+
+    commands = {"harness.calibrate": calibrate, "harness.fidelity.real_engine": compare}
+
+    def run_here(command: list[str], **_: Any) -> SimpleNamespace:
+        if command[1] == "-m":
+            return SimpleNamespace(returncode=commands[command[2]](command[3:]))
+        with composed(*command[2:]) as config:
+            return SimpleNamespace(returncode=run.run(config))
+
+    monkeypatch.setattr(smoke_gpu, "subprocess", SimpleNamespace(run=run_here))
+    assert smoke_gpu.main(["--rehearse"]) == 0
+    assert "makespan_s, over all settings: off by" in capsys.readouterr().out

@@ -95,7 +95,7 @@ def _some(table: RequestTable) -> Floats:
     load_s=st.sampled_from([0.0, 0.7]),
     swap_overlaps=st.booleans(),
 )
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=6, deadline=None)
 def test_same_times_with_and_without(
     key: str,
     displaces: Displaced | None,
@@ -130,7 +130,7 @@ def test_same_times_with_and_without(
     blocks=st.sampled_from([12, 17, 30, 200]),
     late_s=st.sampled_from(LATENCIES_S),
 )
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=8, deadline=None)
 def test_same_times_in_batches_of_whole_requests(
     key: object,
     refills: bool,
@@ -173,7 +173,7 @@ STATIC = StaticBatching(max_num_seqs=3, max_wait_s=0.05, refills=True, pads_prom
     seed=st.integers(0, 999),
     waits_s=waits_s(4),
 )
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=8, deadline=None)
 def test_same_times_when_groups_come_and_go(
     order: PriorityOrder, load: Load, seed: int, waits_s: list[float]
 ) -> None:
@@ -274,7 +274,7 @@ def test_a_policy_is_asked_once_whatever_moves(order: PriorityOrder) -> None:
     ids=["pauses", "pauses, whole prompts", "recomputes", "swaps", "reserves", "static"],
 )
 @given(load=loads(most=16), blocks=st.sampled_from([12, 17, 200]))
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=5, deadline=None)
 def test_the_log_says_the_same_of_every_run_of_iterations(
     order: PriorityOrder, load: Load, blocks: int
 ) -> None:

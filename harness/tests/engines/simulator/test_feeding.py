@@ -77,7 +77,7 @@ def fed(draw: st.DrawFn) -> Workload:
     seed=st.integers(0, 999),
     waits_s=st.lists(st.sampled_from([0.0113, 0.2719, 1.6449]), max_size=5),
 )
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=50)
 def test_who_is_fed_ahead_is_served_as_others_are(
     load: Workload, after_s: float, knows: bool, seed: int, waits_s: list[float]
 ) -> None:

@@ -22,7 +22,6 @@ from harness.workloads.workload import Workload
 
 pytest.importorskip("vllm", reason="vLLM is not installed: make setup-vllm")
 pytestmark = pytest.mark.vllm
-import ray  # noqa: E402
 
 from harness.engines.vllm.dry import VllmDry  # noqa: E402
 from harness.engines.vllm.run import Run  # noqa: E402
@@ -66,13 +65,11 @@ def _load(count: int, *, gap_s: float) -> Workload:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("in_processes", [False, True])
-def test_real_groups_are_dealt_to_by_prompts(in_processes: bool) -> None:
+def test_real_groups_are_dealt_to_by_prompts() -> None:
     """All come at once: the groups that adding up by hand gives, and everybody is answered."""
     load = _load(24, gap_s=0.0)
     order = LoadOrder(weight=prompt_tokens)
-    served_by = engine(ray=in_processes)
-    groups, recorder = _groups(served_by, load, ByLoad(order), ("m", (0,)), ("m", (1,)))
+    groups, recorder = _groups(engine(), load, ByLoad(order), ("m", (0,)), ("m", (1,)))
     sums, by_hand = {"m@0": 0, "m@1": 0}, {}
     for request, tokens in enumerate(load.prompt_tokens.tolist()):
         by_hand[request] = min(sums, key=sums.__getitem__)
@@ -81,7 +78,6 @@ def test_real_groups_are_dealt_to_by_prompts(in_processes: bool) -> None:
     frame = recorder.requests
     np.testing.assert_array_equal(frame["output_tokens"], load.output_tokens)
     assert (frame["finished_s"] > frame["arrival_s"]).all()
-    assert not ray.is_initialized()
 
 
 @pytest.mark.slow

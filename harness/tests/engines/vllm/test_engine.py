@@ -1,12 +1,12 @@
-"""Real vLLM, in this process and as Ray actors: batches, tokens, arrivals, loss of a process."""
+"""Real vLLM, in this process and as a Ray actor: batches, tokens, arrivals, loss of a process."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
-import pandas as pd
 import pytest
 
 from baselines.fcfs import Fcfs
@@ -15,7 +15,7 @@ from baselines.srtf import Srtf
 from harness.costs.iteration import IterationTable
 from harness.engines.recorder import Recorder
 from harness.engines.simulator.loop import Simulator
-from harness.interface.entities import Service, ServiceId
+from harness.interface.entities import GroupId, Service, ServiceId
 from harness.interface.events import Arrived, Event
 from harness.interface.policies import SchedulingPolicy, System
 from harness.predictors.oracle import Oracle
@@ -30,7 +30,9 @@ pytestmark = [pytest.mark.vllm, pytest.mark.slow]
 
 import ray  # noqa: E402
 
-from harness.engines.vllm.ray import RayGroup  # noqa: E402
+from harness.engines.vllm.engine import Vllm  # noqa: E402
+from harness.engines.vllm.ray import GroupLost, RayGroup  # noqa: E402
+from harness.engines.vllm.run import Run  # noqa: E402
 from harness.tests.support.real_engine import BLOCK, BLOCKS, MAX_NUM_SEQS, TOKENS, engine  # noqa: E402
 
 
@@ -97,6 +99,19 @@ def simulated(work: Workload, policy: SchedulingPolicy) -> list[Step]:
     return seen.steps
 
 
+@pytest.fixture(scope="module")
+def loaded() -> Iterator[Vllm]:
+    """An engine that keeps its model: each test of this file would start another."""
+    built = engine(keep_loaded=True)
+    yield built
+    _stop(built)
+
+
+def _stop(built: Vllm) -> None:
+    for group in built.loaded.values():
+        group.stop()
+
+
 @pytest.mark.parametrize(
     "policy",
     [
@@ -112,11 +127,11 @@ def simulated(work: Workload, policy: SchedulingPolicy) -> list[Step]:
 )
 @pytest.mark.parametrize("timed", [False, True])
 def test_the_real_engine_runs_the_simulators_batches(
-    policy: Callable[[], SchedulingPolicy], timed: bool
+    loaded: Vllm, policy: Callable[[], SchedulingPolicy], timed: bool
 ) -> None:
     """Arrivals are replayed at the iteration before which they came; times are not compared."""
-    work, real = load(100, timed=timed), Timed(policy())
-    frame = serve(engine(), work, real).requests
+    work, real = load(70, timed=timed), Timed(policy())
+    frame = serve(loaded, work, real).requests
     starts = np.array([start_s for start_s, _ in real.steps])
     came = [int((starts < real.came_s[r]).sum()) for r in range(len(work))]
     order = np.argsort(came, kind="stable")
@@ -148,38 +163,12 @@ def weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
         initializer_range=0.12,
     )
     LlamaForCausalLM(config).save_pretrained(folder)
+    _add_tokenizer(folder)
     return folder
 
 
-@pytest.mark.parametrize("caches", [False, True])
-def test_order_and_preemption_never_change_an_answer(weights: Path, caches: bool) -> None:
-    work = load(40, timed=True)
-    answers, preemptions = [], []
-    for policy in (
-        Fcfs(rule=rule(chunked_prefill=True, max_num_seqs=MAX_NUM_SEQS, tokens=TOKENS)),
-        Srtf(max_num_seqs=5),
-    ):
-        built = engine(
-            models={"m": str(weights)},
-            load_format="auto",
-            keep_answers=True,
-            prefix_caching=caches,
-            keep_loaded=True,
-        )
-        frame = serve(built, work, policy).requests
-        (group,) = built.loaded.values()
-        answers.append(dict(built.answers))
-        group.stop()
-        preemptions.append(frame["preemptions"].sum())
-    assert answers[0] == answers[1]
-    assert [len(answers[0][r]) for r in range(40)] == work.output_tokens.tolist()
-    assert len({token for tokens in answers[0].values() for token in tokens}) > 50
-    assert preemptions[1] > 0
-
-
-@pytest.fixture(scope="module")
-def speaking(weights: Path) -> Path:
-    """The model with a tokenizer of a few words."""
+def _add_tokenizer(folder: Path) -> None:
+    """A tokenizer of a few words."""
     from tokenizers import Tokenizer, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
 
@@ -190,29 +179,47 @@ def speaking(weights: Path) -> Path:
     tokenizer = Tokenizer(models.WordLevel({"?": 5, **words}, unk_token="?"))
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
     made = PreTrainedTokenizerFast(tokenizer_object=tokenizer, unk_token="?")
-    made.save_pretrained(weights)
-    return weights
+    made.save_pretrained(folder)
+
+
+@pytest.fixture(scope="module")
+def weighted(weights: Path) -> Iterator[Vllm]:
+    """An engine of that model, which it keeps."""
+    built = engine(
+        models={"m": str(weights)}, load_format="auto", keep_answers=True, keep_loaded=True
+    )
+    yield built
+    _stop(built)
+
+
+@pytest.mark.parametrize("caches", [False, True])
+def test_order_and_preemption_never_change_an_answer(weighted: Vllm, caches: bool) -> None:
+    built = replace(weighted, prefix_caching=caches)
+    work = load(40, timed=True)
+    answers, preemptions = [], []
+    for policy in (
+        Fcfs(rule=rule(chunked_prefill=True, max_num_seqs=MAX_NUM_SEQS, tokens=TOKENS)),
+        Srtf(max_num_seqs=5),
+    ):
+        frame = serve(built, work, policy).requests
+        answers.append(dict(built.answers))
+        preemptions.append(frame["preemptions"].sum())
+    assert answers[0] == answers[1]
+    assert [len(answers[0][r]) for r in range(40)] == work.output_tokens.tolist()
+    assert len({token for tokens in answers[0].values() for token in tokens}) > 50
+    assert preemptions[1] > 0
 
 
 @pytest.mark.parametrize("forces", [True, False])
 def test_real_text_is_read_by_the_models_tokenizer(
-    speaking: Path, tmp_path: Path, forces: bool
+    weighted: Vllm, tmp_path: Path, forces: bool
 ) -> None:
     texts = tmp_path / "texts.txt"
     texts.write_text("the cat sat on a mat\n\nthe cat slept\n", encoding="utf-8")
     work = load(6, timed=False)
-    built = engine(
-        models={"m": str(speaking)},
-        load_format="auto",
-        keep_answers=True,
-        keep_loaded=True,
-        texts=str(texts),
-        forces_lengths=forces,
-    )
+    built = replace(weighted, texts=str(texts), forces_lengths=forces)
     frame = serve(built, work, _fcfs()).requests
-    (group,) = built.loaded.values()
     answers = built.answers
-    group.stop()
     assert [len(answers[r]) for r in range(6)] == frame["output_tokens"].tolist()
     if forces:
         np.testing.assert_array_equal(frame["output_tokens"], work.output_tokens)
@@ -230,8 +237,10 @@ def _fcfs() -> SchedulingPolicy:
     return Fcfs(rule=rule(chunked_prefill=True, max_num_seqs=MAX_NUM_SEQS, tokens=TOKENS))
 
 
-def _kill_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first group's process dies when it has answered somebody."""
+def test_requests_of_a_killed_process_are_lost(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """`test_redeploy` has a process that is started again."""
     step = RayGroup.step
     killed: list[RayGroup] = []
 
@@ -242,26 +251,22 @@ def _kill_first(monkeypatch: pytest.MonkeyPatch) -> None:
             ray.kill(self.actor)
 
     monkeypatch.setattr(RayGroup, "step", fatal)
-
-
-@pytest.mark.parametrize("on_loss", ["lost", "redo"])
-def test_a_killed_process(monkeypatch: pytest.MonkeyPatch, on_loss: str) -> None:
-    """Its requests count as lost, or are all done anew by another process."""
-    _kill_first(monkeypatch)
     work = load(30, timed=False)
-    frame: pd.DataFrame = serve(engine(ray=True, on_loss=on_loss), work, _fcfs()).requests
+    frame = serve(engine(ray=True, on_loss="lost"), work, _fcfs()).requests
     done = frame["finished_s"].notna()
-    assert done.all() == (on_loss == "redo")
+    assert not done.all()
     assert (frame["output_tokens"][done] == work.output_tokens[done]).all()
-    if on_loss == "redo":
-        assert (frame["preemptions"] > 0).any()
-
-
-def test_a_killed_process_ends_the_run_with_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
-    _kill_first(monkeypatch)
-    with pytest.raises(ValueError, match=r"the process of m@0 died with \d+ requests unanswered"):
-        serve(engine(ray=True), load(30, timed=False), _fcfs())
+    lost = (~done).sum()
+    assert f"the process of m@0 died with {lost} requests unanswered" in capfd.readouterr().err
     assert not ray.is_initialized()
+
+
+def test_a_lost_process_ends_the_run_with_a_sentence_where_it_is_to() -> None:
+    run, name = Mock(), GroupId("m@0")
+    run.options.on_loss = "fail"
+    run.groups.live = {name: RayGroup(Mock(), Mock(), Mock(), Mock())}
+    with pytest.raises(ValueError, match="^the process of m@0 died$"):
+        Run._lose(run, name, GroupLost("the process of m@0 died"))
 
 
 def test_unknown_words_are_refused() -> None:

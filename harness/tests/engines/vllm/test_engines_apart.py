@@ -39,6 +39,10 @@ def _submission(request: Request) -> Submission:
 
 
 def test_an_engine_that_stops_leaves_the_others_alone() -> None:
+    """Its service is served by another one then, whose report goes without the group.
+
+    A report is pickled while the engine goes on: what a decision was drafted on may be changing.
+    """
     policy = Fcfs(rule=rule(chunked_prefill=True, tokens=64))
     first, second = (_group(name, policy) for name in ("m0", "m1"))
     facts = [workload([9, 9], [6, 6], services=2).facts(request) for request in range(2)]
@@ -48,11 +52,15 @@ def test_an_engine_that_stops_leaves_the_others_alone() -> None:
     while second.has_work:
         second.step()
     assert len(second.report().answers[facts[1].id]) == 6
-    again = _group("m0", policy)
+    again = _group("m0", AfterTheOther())
     again.submit([_submission(facts[0])])
     while again.has_work:
         again.step()
-    assert len(again.report().answers[facts[0].id]) == 6
+    report = again.report()
+    assert len(report.answers[facts[0].id]) == 6
+    assert report.iterations
+    assert all(step.decision.launch for step in report.iterations)
+    assert b"ServedGroup" not in pickle.dumps(report)
     for group in (second, again):
         group.stop()
 
@@ -91,20 +99,6 @@ def test_a_policy_knows_what_has_happened_in_all_groups(in_processes: bool) -> N
     assert recorder.cut_off_s is None
     first_s, second_s = recorder.requests["finished_s"]
     assert first_s < recorder.requests["started_s"][1] < second_s
-
-
-def test_a_report_goes_without_the_group_that_it_is_about() -> None:
-    """It is pickled while the engine goes on: what a decision was drafted on may be changing."""
-    policy = AfterTheOther()
-    served = _group("m0", policy)
-    served.submit([_submission(workload([9], [6]).facts(0))])
-    while served.has_work:
-        served.step()
-    report = served.report()
-    assert report.iterations
-    assert all(step.decision.launch for step in report.iterations)
-    assert b"ServedGroup" not in pickle.dumps(report)
-    served.stop()
 
 
 class Held:
