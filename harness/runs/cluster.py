@@ -19,7 +19,7 @@ from harness.engines.own_ray import RayLost, joined_ray, own_ray
 from harness.paths import ROOT
 from harness.runs.cells import Cell, Computed
 from harness.runs.failures import Failure, attempt
-from harness.runs.outside import targets
+from harness.runs.source_files import targets
 from harness.runs.sweep import Settle
 
 IN_FLIGHT = 256

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from harness.costs.model_facts import unknown_name
-from harness.runs.record import of_one_program, read_summaries
+from harness.runs.record import newest, read_summaries
 from harness.runs.stats import paired_ratio
 
 SEED = "config.seed"
@@ -24,7 +24,7 @@ class Selection:
     where: Mapping[str, str]
 
     def rows(self) -> pd.DataFrame:
-        """Of these the runs that `of_one_program` leaves, as `read_summaries` has them.
+        """Of these the runs that `newest` leaves, as `read_summaries` has them.
 
         Raises ValueError for a key that no run has, and where no run is left.
         """
@@ -36,7 +36,7 @@ class Selection:
                 rows = rows[rows[_column(rows, key)].map(lambda it, wanted=value: _is(it, wanted))]
         if rows.empty:
             raise ValueError(f"there are no runs of {self}")
-        return of_one_program(rows)
+        return newest(rows)
 
     def __str__(self) -> str:
         """As it is given on a command line."""

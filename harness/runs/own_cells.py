@@ -1,7 +1,7 @@
 """Which runs are a scenario's own: those of its matrix, as it was when all of it was last run.
 
 A run that was tried by hand, with another seed or size, lies in the same folder and is none of
-them. Each program and variant has a list of its own; one that did not come to its end changes none.
+them. Each variant has a list of its own; a command that did not come to its end changes none.
 """
 
 import json
@@ -10,9 +10,8 @@ from pathlib import Path
 
 from harness.runs.config import HOW
 from harness.runs.leftovers import write_whole
-from harness.runs.provenance import source_digest
 
-_LISTS = "matrix_*.json"
+_LISTS = "own_*.json"
 
 
 def as_it_stands(given: Collection[str]) -> bool:
@@ -22,12 +21,12 @@ def as_it_stands(given: Collection[str]) -> bool:
 
 def keep_own(folder: Path, variant: str, runs: Collection[str]) -> None:
     """Write which runs in a scenario's folder are its own. Raises OSError."""
-    name = _LISTS.replace("*", f"{variant}_{source_digest()}")
+    name = _LISTS.replace("*", variant)
     write_whole(folder / name, json.dumps(sorted(runs), indent=0) + "\n")
 
 
 def own_of(folder: Path) -> frozenset[str]:
-    """The runs that are a scenario's own, of any program and variant.
+    """The runs that are a scenario's own, of any variant.
 
     Raises ValueError where a list was changed into something else.
     """

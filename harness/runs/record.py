@@ -6,9 +6,7 @@ last, manifest.json. `<run>` is a hash of what determines the result, so the sam
 runs again and a changed one overwrites none. A folder that is not as it was written is set aside.
 """
 
-import hashlib
 import json
-import math
 import os
 import re
 from collections.abc import Callable, Container, Mapping
@@ -17,7 +15,6 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -33,7 +30,7 @@ from harness.runs.manifest import (
     write_manifest,
 )
 from harness.runs.own_cells import own_of
-from harness.runs.provenance import source_digest
+from harness.runs.plain import as_plain
 from harness.yaml_files import DUMPER, Loader
 
 _PARTS = re.compile(r"^(?=[^\s#-])", re.MULTILINE)
@@ -51,34 +48,6 @@ Runs = Callable[[str, str], pd.DataFrame]
 
 class RecordError(ValueError):
     """A run folder could not be written or read; the text names it."""
-
-
-def as_plain(value: object) -> object:
-    """`value` as JSON can hold it: plain containers and numbers, NaN and infinities as None.
-
-    Raises `TypeError` for anything else, so that nothing is recorded as a Python repr.
-    """
-    if isinstance(value, Mapping):
-        return {str(key): as_plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple | np.ndarray):
-        return [as_plain(item) for item in value]
-    if isinstance(value, np.generic):
-        return as_plain(value.item())
-    if isinstance(value, Path):
-        return str(value)
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    if value is None or isinstance(value, str | int | float):
-        return value
-    raise TypeError(f"a run cannot record a {type(value).__name__}: {value!r}")
-
-
-def run_id(config: Mapping[str, object], code: str) -> str:
-    """Name of a run: 12 hex digits of what determines its result, in any order of keys."""
-    text = json.dumps(
-        {"config": as_plain(config), "code": code}, sort_keys=True, separators=(",", ":")
-    )
-    return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
 def is_finished(folder: Path) -> bool:
@@ -185,7 +154,7 @@ def _is_ours(folder: Path) -> bool:
 
 
 def reader(results: Path) -> Runs:
-    """Who reads the runs that count: a scenario's own, `current` for a variant; each once."""
+    """Reads the runs of a scenario's own list that are of a variant; each scenario once."""
 
     @cache
     def read(scenario: str) -> pd.DataFrame:
@@ -202,21 +171,19 @@ def _quick_to_narrow(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def current(summaries: pd.DataFrame, variant: str = "paper") -> pd.DataFrame:
-    """The rows `of_one_program`, and of this variant."""
-    rows = of_one_program(summaries)
-    if "config.variant" in rows and not (ours := rows["config.variant"] == variant).all():
-        rows = rows[ours]
-    return rows
+    """The rows of this variant."""
+    if "config.variant" in summaries and not (ours := summaries["config.variant"] == variant).all():
+        summaries = summaries[ours]
+    return summaries
 
 
-def of_one_program(summaries: pd.DataFrame) -> pd.DataFrame:
-    """The rows made by the program at hand; if it made none, by that which made the newest run."""
-    if summaries.empty or summaries["code"].nunique() == 1:
+def newest(summaries: pd.DataFrame) -> pd.DataFrame:
+    """Of the rows with the same configuration the one that was made last."""
+    if summaries.empty:
         return summaries
-    programs = summaries[["started", "code"]].sort_values("started", kind="stable")["code"]
-    here = source_digest()
-    chosen = here if (programs == here).any() else programs.iloc[-1]
-    rows: pd.DataFrame = summaries[summaries["code"] == chosen]
+    config = [name for name in map(str, summaries) if name.startswith("config.")]
+    last = summaries.sort_values("started", kind="stable").duplicated(config, keep="last")
+    rows: pd.DataFrame = summaries[~last.reindex(summaries.index)]
     return rows
 
 

@@ -35,8 +35,8 @@ def test_the_latest_list_of_a_variant_is_what_counts(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("text", ["", "5", "[5]", '{"a": 1}', "[" * 100_000])
 def test_an_edited_list_is_a_sentence(tmp_path: Path, text: str) -> None:
-    (tmp_path / "matrix_paper_0.json").write_text(text)
-    with pytest.raises(ValueError, match=r"matrix_paper_0.json is no list of runs; remove it"):
+    (tmp_path / "own_paper.json").write_text(text)
+    with pytest.raises(ValueError, match=r"own_paper.json is no list of runs; remove it"):
         own_of(tmp_path)
 
 
