@@ -2,7 +2,7 @@
 .DEFAULT_GOAL := help
 # What is made shares one .venv.
 .NOTPARALLEL:
-.PHONY: help setup setup-vllm setup-train train-predictor check test lint lock audit run reproduce-fig7 reproduce-samullm reproduce-samullm-code reproduce-ssjf ssjf-real applications-real fidelity verify bench peer publish report smoke smoke-gpu newcomer attack calibrate fidelity-vllm clean
+.PHONY: help setup setup-vllm setup-train train-predictor check test lint lock audit run reproduce-fig7 ssjf-real applications-real fidelity verify bench peer publish report smoke smoke-gpu newcomer attack calibrate fidelity-vllm clean
 
 PYTHON := $(shell for it in python3.11 python3; do $$it -c '' 2>&- && echo $$it && break; done)
 BIN := .venv/bin
@@ -53,25 +53,13 @@ test: .venv/dev  ## everything: ruff, mypy and all tests; those of vLLM and of t
 	@$(COMPILE) & $(EXTRAS) & $(MAKE) --no-print-directory lint; said=$$?; wait; exit $$said
 	OMP_NUM_THREADS=1 $(BIN)/pytest -q -m 'not gpu and not network' -n auto --dist worksteal
 
-reproduce-fig7: reproduce-samullm-fig7  ## the figure of the ensembling experiment and what of it holds
+reproduce-fig7: reproduce-samullm-fig7  ## figure 7 of SamuLLM at the reference setting, and which of its claims hold
 
-# Which figures there are, and what each needs: results/claims/<paper>/figures.yaml.
-REPRODUCE := $(BIN)/python -m harness.reproduce
+# SENSITIVITY=1 adds the declared variations and the conditions of the authors' program.
+REPRODUCE := $(BIN)/python -m harness.reproduce $(if $(SENSITIVITY),--sensitivity)
 
-reproduce-samullm: setup  ## every figure and claim of SamuLLM, about 20 minutes on 2 cores
-	$(REPRODUCE) samullm
-
-reproduce-samullm-%: setup  ## one figure of SamuLLM and what of it holds, for instance -fig8
-	$(REPRODUCE) samullm $*
-
-reproduce-samullm-code: setup  ## the same claims on what its authors' program does instead
-	$(REPRODUCE) samullm --variant code
-
-reproduce-ssjf: setup  ## every figure, table and claim of SSJF, about 10 minutes on 2 cores
-	$(REPRODUCE) ssjf
-
-reproduce-ssjf-%: setup  ## one figure or table of SSJF and what holds: -fig4 to -fig9, -tab1, -tab2, -pairwise, -aging
-	$(REPRODUCE) ssjf $*
+reproduce-%: setup  ## a paper, or one of its figures: reproduce-samullm, reproduce-ssjf-fig4; SENSITIVITY=1 adds variations
+	$(REPRODUCE) $(subst -, ,$*)
 
 applications-real: setup-vllm  ## an ensemble and a chain summary on real engines that come and go, and simulated
 	$(foreach it,ensembling_real_alone ensembling_real chain_summary_real,$(ALONE) harness/run.py +scenario=$(it) && $(ALONE) -m harness.fidelity.real_runs $(it) &&) true
@@ -94,7 +82,7 @@ bench: setup  ## how fast the simulator is
 peer:  ## install the peer that make bench measures beside, in an environment of its own
 	$(PYTHON) -m venv .venv-peer && .venv-peer/bin/pip install --quiet --require-hashes -r requirements/peer.txt
 
-publish: setup  ## all that git tracks of what runs give: figures, verdicts, pages, README; about 21 minutes on 2 quick cores, twice that on busy ones
+publish: setup  ## all that git tracks of what runs give: figures, verdicts, pages, README; about 25 minutes on 2 cores
 	$(BIN)/python -m harness.publish
 
 report: setup  ## write the pages below results/pages and the generated parts of README.md

@@ -1,221 +1,178 @@
-"""Makes a paper's figures again: `python -m harness.reproduce <paper> [<figure> ...]`.
+"""Reproduces a paper's figures: `python -m harness.reproduce <paper> [<figure> ...]`.
 
-Runs the scenarios that they read (by harness/run.py), draws them from the runs and holds the claims
-that they feed against them, as results/claims/<paper>/figures.yaml says; without a figure all of
-them, and the curves over what the paper leaves open. Figures and verdicts are written below
-results/local/, or with `--publish`, for all figures alone, where git tracks them. `--variant code`
-runs and judges what the authors' program does instead, and leaves figures alone that show something
-else. `--no-runs` draws and judges the runs that are there, `--draw-only` judges nothing either,
-`--list` says what there is. Bad input and missing runs end in one sentence and exit code 2.
+Runs the scenarios of the figures (by harness/run.py) at the reference setting, draws the figures
+and prints a table of their claims: what the paper says, what came out, a verdict. Without a figure
+it does so for all of them. `--sensitivity` adds the variations and the conditions of the authors'
+program. Figures and verdicts are written below results/local/, or with `--publish`, for all figures
+together, where git tracks them. `--no-runs` draws and judges the runs that are there, `--list`
+prints the figures. Bad input and missing runs end in one sentence and exit code 2.
 """
 
 import argparse
 import signal
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 from matplotlib.figure import Figure
 from rich.console import Console
 from rich.table import Table
 
-from harness.claims import command
-from harness.claims.derived.columns import named, with_derived
-from harness.claims.figures import FigureEntry, PaperFigures, read_figures
-from harness.claims.reading import read_claims
-from harness.costs.model_facts import unknown_name
+from harness.claims.judge import Judged, Source, check, judge, write_csv
+from harness.claims.page import page_of, table_of
+from harness.claims.paper import FigureSpec, Paper, load_paper
 from harness.lanes import FAILED, Job, cores_here, run_all, scenario_job
 from harness.runs import published
-from harness.runs.config import VARIANTS
+from harness.runs.basis import cost_basis
 from harness.runs.ending import by_sigterm, terminate
-from harness.runs.record import Runs, reader
-from plots import specifications, style
+from plots import forest, style
 from plots.inputs import Inputs
-
-Claims = Mapping[str, Mapping[str, Any]]
 
 INTERRUPTED = 130
 """Exit code after Ctrl-C, as shells have it."""
 TERMINATED = 128 + signal.SIGTERM
+VARIATIONS = "variations=true"
 
 
-def runs_of(figures: Sequence[FigureEntry], variants: Sequence[str]) -> list[str]:
-    """What harness/run.py is to be told, once each, of what can run on this machine."""
-    lost = {run for figure in figures for run in _lost(figure)}
-    runs = (run for figure in figures for v in variants for run in figure.runs.get(v, ()))
-    return [run for run in dict.fromkeys(runs) if run not in lost]
+def jobs_of(figures: Sequence[FigureSpec], results: Path, *, sensitivity: bool) -> list[Job]:
+    """The scenarios of these figures, once each; those on real engines run alone."""
+    varied = {run for figure in figures for run in figure.scenarios} if sensitivity else set()
+    measured = {run for figure in figures for runs in figure.needs.values() for run in runs}
+    missing = {run for figure in figures for run in _not_installed(figure)}
+    runs = dict.fromkeys(
+        run
+        for figure in figures
+        for run in (*figure.scenarios, *(figure.code if sensitivity else ()), *figure.also)
+        if run not in missing
+    )
+    return [
+        scenario_job(
+            f"{run} {VARIATIONS}" if run in varied else run, results, alone=run in measured
+        )
+        for run in runs
+    ]
 
 
-def _lost(figure: FigureEntry) -> list[str]:
-    """Its runs that cannot be here, since a module is not installed."""
-    return [run for name, runs in figure.needs.items() if not _is_here(name) for run in runs]
+def _not_installed(figure: FigureSpec) -> set[str]:
+    """Scenarios of a figure that cannot run here, since a module is not installed."""
+    return {run for name, runs in figure.needs.items() if not _is_installed(name) for run in runs}
 
 
-def _is_here(module: str) -> bool:
+def _is_installed(module: str) -> bool:
     try:
         return find_spec(module) is not None
     except ModuleNotFoundError:  # the package that it is in
         return False
 
 
-def refuse_unknown(figures: Sequence[FigureEntry], claims: Path) -> None:
-    """Raise ValueError for a claim or a function that is named and not there."""
-    known = dict.fromkeys(one.id for one in read_claims(claims))
-    for figure in figures:
-        for claim in figure.claims:
-            if claim not in known:
-                raise ValueError(f"{figure.name}: {unknown_name('claim', claim, known)}")
-        for place in (*figure.derive.values(), *figure.tables.values(), figure.plotter):
-            if place:
-                named(place)
-
-
-def jobs_of(figures: Sequence[FigureEntry], variants: Sequence[str], results: Path) -> list[Job]:
-    """The scenarios that they read; real engines are what some need that may not be installed."""
-    measured = {run for figure in figures for runs in figure.needs.values() for run in runs}
-    runs = runs_of(figures, variants)
-    return [scenario_job(run, results, alone=run in measured) for run in runs]
-
-
 def goes_on(status: int) -> bool:
-    """Whether what has run is judged: where some cells have failed the others count."""
+    """Whether figures are drawn after this status: where some cells failed the others count."""
     return status in (0, FAILED)
 
 
-def inputs_of(
-    figure: FigureEntry, *, claims: Claims, variants: Sequence[str], runs: Runs
-) -> Inputs:
-    """What its plotter is handed. Raises ValueError where a function that it names is not there."""
-    printed = {name: claims[name] for name in figure.claims}
-    rows = {
-        scenario: _rows(figure, runs(scenario, variant))
-        for variant in variants
-        for scenario in figure.scenarios(variant)
-    }
-    tables = {name: named(place)(printed) for name, place in figure.tables.items()}
-    return Inputs(name=figure.name, runs=rows, printed=printed, tables=tables)
+def plot_of(figure: FigureSpec) -> Callable[[Inputs], Figure]:
+    """The function that draws a figure. Raises ValueError where there is none."""
+    module, _, name = figure.plot.partition(":")
+    try:
+        plot: Callable[[Inputs], Figure] = getattr(import_module(module), name)
+    except (ImportError, AttributeError) as error:
+        raise ValueError(f"{figure.name}: there is no plot {figure.plot}: {error}") from error
+    return plot
 
 
-def _rows(figure: FigureEntry, rows: pd.DataFrame) -> pd.DataFrame:
-    """The scenario's own cells that the figure is about, without what was varied beside them."""
-    if "config.varied" in rows:
-        rows = rows[rows["config.varied"].fillna("") == ""]
-    for column, value in figure.where.items():
-        rows = rows[rows[column] == value] if column in rows else rows[:0]
-    return rows if rows.empty else with_derived(rows, figure.derive)
+def draw(paper: Paper, figures: Sequence[FigureSpec], source: Source, folder: Path) -> list[Path]:
+    """Draw figures as PNG and PDF; the paths of the PNG files. Raises ValueError without runs."""
+    drawn = []
+    for figure in figures:
+        if not figure.plot:
+            continue
+        if missing := _not_installed(figure):
+            print(f"{figure.name} is not drawn: {', '.join(sorted(missing))} cannot run here")
+            continue
+        runs = {
+            run.partition(" ")[0]: source.reference([run])
+            for run in (*figure.scenarios, *figure.also)
+        }
+        claims = {claim.id: claim for claim in paper.of_figure(figure.name)}
+        inputs = Inputs(name=figure.name, runs=runs, printed=claims)
+        image = plot_of(figure)(inputs)
+        drawn.append(style.save(image, folder / f"{paper.name}_{figure.name}")[0])
+    return drawn
 
 
-def draw(stem: Path, figure: FigureEntry, inputs: Inputs) -> None:
-    """Write a figure, or print a table. ValueError where runs are missing."""
-    drawn = named(figure.plotter)(inputs)
-    if not isinstance(drawn, Figure):
-        Console().print(drawn)
-        return
-    for path in style.save(drawn, stem):
-        print(f"wrote {published.shown(path)}")
+def publish_page(paper: Paper, judged: Sequence[Judged], source: Source, results: Path) -> None:
+    """Write a paper's forest plot, table of verdicts and page."""
+    style.save(forest.draw(judged), results / "figures" / f"{paper.name}_forest")
+    rows = [
+        source.reference([run])
+        for run in dict.fromkeys(run for figure in paper.figures for run in figure.scenarios)
+        if not source.of(run).reference.empty
+    ]
+    basis = cost_basis(pd.concat(rows, ignore_index=True))
+    published.write(
+        results / "pages" / f"{paper.name}.md",
+        page_of(paper, judged, basis=f"*Simulated* on {basis}"),
+    )
 
 
-def draw_all(
-    given: argparse.Namespace, of: PaperFigures, chosen: Sequence[FigureEntry], runs: Runs
-) -> None:
-    """Draw those that are drawn. Raises ValueError where runs are missing."""
-    paper, results = given.paper, given.results
-    folder = published.place("figures", publish=given.publish, results=results)
-    claims = {one.id: one.facts for one in read_claims(results / "claims" / f"{paper}.yaml")}
-    for figure in chosen:
-        if lost := _lost(figure):
-            print(f"{figure.name} is kept as it is: {', '.join(lost)} cannot run here")
-        elif figure.plotter:
-            inputs = inputs_of(figure, claims=claims, variants=of.variants, runs=runs)
-            draw(folder / f"{paper}_{figure.name}", figure, inputs)
-
-
-def judge(
-    given: argparse.Namespace,
-    chosen: Sequence[FigureEntry],
-    variant: str,
-    before: Mapping[str, str],
-    runs: Runs,
-) -> None:
-    """Hold the claims that these figures feed, all for all figures, against the runs.
-
-    `before` has the verdicts that were published, by claim.
-    """
-    paper, results = given.paper, given.results
-    only = [claim for figure in chosen for claim in figure.claims] if given.figures else []
-    if given.figures and not only:
-        return
-    rows = command.judged(paper, results=results, variant=variant, runs=runs, only=only)
-    name = "_".join((paper, *given.figures))
-    command.report(rows, before, name=name, results=results, variant=variant, publish=given.publish)
-
-
-def draw_specifications(paper: str, *, results: Path, publish: bool) -> None:
-    """Write how every claim comes out over what its paper leaves open, where any was judged so."""
-    folder = published.place("claims", publish=publish, results=results)
-    path = folder / command.verdict_file(paper, "paper")
-    rows = command.read_verdicts(path) if path.is_file() else []
-    judged = [row for row in rows if "specifications" in row]
-    if specifications.curves_of(judged):
-        stem = folder.parent / "figures" / f"{paper}_specifications"
-        for written in style.save(specifications.draw(judged), stem):
-            print(f"wrote {published.shown(written)}")
-
-
-def list_figures(chosen: Sequence[FigureEntry], variants: Sequence[str]) -> None:
-    """Print what there is, and how long its runs take."""
-    table = Table("figure", "shows", "minutes", "runs", box=None, pad_edge=False)
-    for figure in chosen:
-        runs = ", ".join(run for variant in variants for run in figure.runs.get(variant, ()))
-        table.add_row(figure.name, figure.shows, f"{figure.minutes:g}", runs or "none")
+def list_figures(paper: Paper) -> None:
+    """Print the figures of a paper and what they are made from."""
+    table = Table("figure", "shows", "scenarios", "claims", box=None, pad_edge=False)
+    for figure in paper.figures:
+        runs = ", ".join((*figure.scenarios, *figure.also)) or "none"
+        table.add_row(figure.name, figure.shows, runs, str(len(paper.of_figure(figure.name))))
     Console().print(table)
 
 
 def reproduce(given: argparse.Namespace) -> int:
-    """Run, draw, judge; the exit status of a scenario that fails.
-
-    Where some cells have failed the rest is drawn and judged all the same. ValueError: bad input.
-    """
+    """Run, draw, judge; the exit status. Raises ValueError for bad input."""
     if given.publish and given.figures:
         raise ValueError(f"--publish is for all figures, not for {', '.join(given.figures)} alone")
-    of = read_figures(given.results / "claims", given.paper)
-    chosen = of.chosen(given.figures)
+    paper = load_paper(given.paper)
+    chosen = [paper.figure(name) for name in given.figures] or list(paper.figures)
     if given.list:
-        list_figures(chosen, of.variants)
+        list_figures(paper)
         return 0
-    refuse_unknown(chosen, given.results / "claims" / f"{given.paper}.yaml")
-    variants = [given.variant] if given.variant else of.variants
-    before = {
-        variant: command.published_verdicts(given.paper, results=given.results, variant=variant)
-        for variant in variants
+    check(paper)
+    for figure in chosen:
+        if figure.plot:
+            plot_of(figure)
+    failed = 0
+    if not given.no_runs:
+        jobs = jobs_of(chosen, given.results, sensitivity=given.sensitivity)
+        failed = run_all(jobs, lanes=cores_here(), goes_on=goes_on)
+        if not goes_on(failed):
+            return failed
+    source = Source(given.results, sensitivity=given.sensitivity or given.publish)
+    judged = judge(paper, [c for f in chosen for c in paper.of_figure(f.name)], source)
+    places = {
+        kind: published.place(kind, publish=given.publish, results=given.results)
+        for kind in ("figures", "claims")
     }
-    jobs = [] if given.draw_only or given.no_runs else jobs_of(chosen, variants, given.results)
-    failed = run_all(jobs, lanes=cores_here(), goes_on=goes_on)
-    if not goes_on(failed):
-        return failed
-    runs = reader(given.results)
-    if given.draw_only or variants == of.variants:
-        draw_all(given, of, chosen, runs)
-    if not given.draw_only:
-        for variant in variants:
-            judge(given, chosen, variant, before[variant], runs)
-    if not given.figures and (given.draw_only or "paper" in variants):
-        draw_specifications(given.paper, results=given.results, publish=given.publish)
+    images = draw(paper, chosen, source, places["figures"])
+    table = places["claims"] / f"{'_'.join((paper.name, *given.figures))}.csv"
+    write_csv(table, judged)
+    if given.publish:
+        publish_page(paper, judged, source, given.results)
+    for path in (*images, table):
+        print(f"wrote {published.shown(path)}")
+    Console().print(table_of(judged))
     return failed
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Parse the command line and follow it; the exit status."""
-    parser = argparse.ArgumentParser(description="Make a paper's figures again, and judge them.")
-    parser.add_argument("paper", help="a folder of results/claims")
-    parser.add_argument("figures", nargs="*", help="of its figures.yaml; all of them for none")
-    parser.add_argument("--variant", choices=VARIANTS, help="run and judge this one alone")
-    parser.add_argument("--list", action="store_true", help="say what there is")
-    parser.add_argument("--draw-only", action="store_true", help="from the runs that are there")
-    parser.add_argument("--no-runs", action="store_true", help="draw and judge what is there")
+    parser = argparse.ArgumentParser(description="Reproduce a paper's figures.")
+    parser.add_argument("paper", help="a folder of systems/ with a claims.py")
+    parser.add_argument("figures", nargs="*", help="names of figures; all of them for none")
+    parser.add_argument(
+        "--sensitivity", action="store_true", help="run variations and the authors' program too"
+    )
+    parser.add_argument("--list", action="store_true", help="print the figures")
+    parser.add_argument("--no-runs", action="store_true", help="draw and judge the runs there are")
     parser.add_argument(
         "--results", type=Path, default=published.RESULTS, help="where the runs are"
     )

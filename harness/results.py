@@ -6,8 +6,9 @@
     compare A B                figures of A over those of B, paired by seed, with 95% intervals
 
 A and B are PLACE or PLACE:KEY=VALUE,...: the folder of a scenario or of a run, or its name below
-the results, and which of its runs, as in `ensembling:system=max_heuristic,seed=0`. Of several runs
-with the same configuration the newest is compared. Bad input ends in one sentence and exit code 2.
+the results, and which of its runs, as in `ensembling:system=max_heuristic,seed=0`. Of
+several runs of one configuration the newest is compared. Bad input ends in one sentence and exit
+code 2.
 """
 
 import argparse
@@ -83,7 +84,7 @@ def compare(given: argparse.Namespace) -> int:
     _print(found)
     print("A / B: geometric mean over seeds of the ratio, with its 95% interval")
     for name, text, rows in (("A", given.a, one), ("B", given.b, other)):
-        print(f"{name}: {text}, {len(rows)} runs")
+        print(f"{name}: {text}, {len(rows)} runs, the newest of {str(rows['started'].max())[:19]}")
     return 0
 
 

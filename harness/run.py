@@ -73,13 +73,13 @@ from harness.costs.model_facts import unknown_name
 from harness.engines.own_ray import RayLost
 from harness.renamed import renamed_key
 from harness.runs import failures
+from harness.runs.cell_lists import as_it_stands, write_cells
 from harness.runs.command_words import options_first, refuse_nowhere, refuse_words, several, unread
 from harness.runs.composed_cells import Matrix, as_plain
 from harness.runs.composing import Files, no_key
 from harness.runs.config import RunConfig
 from harness.runs.ending import by_sigterm, terminate
 from harness.runs.metrics import check_shown
-from harness.runs.own_cells import as_it_stands, keep_own
 from harness.runs.progress import Progress
 from harness.runs.record import RecordError, read_summaries
 from harness.runs.sweep import Sweep
@@ -169,7 +169,9 @@ def run(config: DictConfig) -> int:
     with Progress(len(matrix.places)) as progress:
         sweep.run(matrix, cluster, progress)
     if as_it_stands(_given()):
-        keep_own(sweep.folder, plain["variant"], sweep.places)
+        failed = {cell.run for cell in sweep.failed}
+        ran = {run: place for run, place in sweep.places.items() if run not in failed}
+        write_cells(sweep.folder, plain["variant"], ran, varied=True)
     for said in _axes_given(plain["matrix"]):
         print(said, file=sys.stderr)
     _report(plain, sweep)

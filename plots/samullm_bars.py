@@ -1,12 +1,14 @@
 """SamuLLM's figures 8, 12 and 14: running times as bars.
 
 As in the paper each bar is inference time below and extra (planning) time above, relative to
-SamuLLM at the same setting: the inference time in the middle, the end-to-end time on top. Bars are
-means over seeds, whiskers their range; the paper's ranges over all settings are named below.
+SamuLLM at the same setting, in figure 14 to the same system as it is: the inference time in the
+middle, the end-to-end time on top. Bars are means over seeds, whiskers their range; the paper's
+ranges of end-to-end times over all settings stand in a column of their own.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import pandas as pd
 from matplotlib.axes import Axes
@@ -15,7 +17,8 @@ from matplotlib.patches import Patch
 
 from harness.runs.basis import cost_basis
 from plots import style
-from plots.inputs import Claims, Inputs
+from plots.inputs import Claims, Inputs, span_of
+from plots.samullm_fig7 import draw_ranges
 
 SEED = "config.seed"
 TIMES = ("inference_s", "end_to_end_s")
@@ -24,22 +27,27 @@ Matcher = Mapping[str, object]
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """One bar of every group: runs that match, or the sum over several that do."""
+    """One bar of every group: runs that match, or the sum over several that do.
+
+    `claim` has the range that the paper prints for it, `reference` is the place of the bar that it
+    is relative to.
+    """
 
     label: str
     colour: str
     runs: tuple[Matcher, ...]
+    claim: str = ""
+    reference: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Bars:
-    """A figure: groups along the axis, the same bars in each; the first is the reference."""
+    """A figure: groups along the axis, the same bars in each."""
 
     scenario: str
     title: str
     groups: Mapping[str, Matcher]
     bars: tuple[Bar, ...]
-    claims: Mapping[str, str]
 
 
 def _system(name: str, **more: object) -> Matcher:
@@ -57,10 +65,18 @@ _NAMES = (
     ("Max-heuristic", style.ORANGE, "max_heuristic"),
     ("Min-heuristic", style.GREEN, "min_heuristic"),
 )
-_KEPT, _CHANGED = (
-    {"config.system.placement.preemption": False},
-    {"config.system.placement.preemption": True},
-)
+_VERSUS = {"max_heuristic": "fig8.vs-max", "min_heuristic": "fig8.vs-min"}
+_KEPT = {"config.system.placement.preemption": False}
+_AS_IT_IS = {"config.system.placement.preemption": True, **_UNKNOWN}
+
+
+def _variant(
+    label: str, colour: str, name: str, more: Matcher = MappingProxyType({}), claim: str = ""
+) -> Bar:
+    """A system with preemption and without known lengths but for `more`, of figure 14."""
+    runs = (_system(name, **{**_AS_IT_IS, **more}),)
+    return Bar(label, colour, runs, claim, reference=0 if name == "samullm" else 3)
+
 
 FIGURES: Mapping[str, Bars] = {
     "fig8": Bars(
@@ -70,8 +86,10 @@ FIGURES: Mapping[str, Bars] = {
             "output lengths unknown": {"config.workload.answers": "own", **_UNKNOWN},
             "output lengths known": {"config.workload.answers": "published", **_KNOWN},
         },
-        bars=tuple(Bar(label, colour, (_system(name),)) for label, colour, name in _NAMES),
-        claims={"Max": "samullm.fig8.vs-max", "Min": "samullm.fig8.vs-min"},
+        bars=tuple(
+            Bar(label, colour, (_system(name),), _VERSUS.get(name, ""))
+            for label, colour, name in _NAMES
+        ),
     ),
     "fig12": Bars(
         scenario="mixed",
@@ -81,17 +99,22 @@ FIGURES: Mapping[str, Bars] = {
             for count in (100, 400, 500)
         },
         bars=(
-            *(Bar(label, colour, (_system(name, **_BOTH),)) for label, colour, name in _NAMES),
+            *(
+                Bar(
+                    label,
+                    colour,
+                    (_system(name, **_BOTH),),
+                    "fig12.vs-heuristics" if name in _VERSUS else "",
+                )
+                for label, colour, name in _NAMES
+            ),
             Bar(
                 "SamuLLM, one application after the other",
                 style.SKY,
                 (_system("samullm", **_SUMMARY), _system("samullm", **_ENSEMBLE)),
+                "fig12.together",
             ),
         ),
-        claims={
-            "heuristics": "samullm.fig12.vs-heuristics",
-            "one after the other": "samullm.fig12.together",
-        },
     ),
     "fig14": Bars(
         scenario="ablation",
@@ -101,30 +124,17 @@ FIGURES: Mapping[str, Bars] = {
             for limit in (256, 512)
         },
         bars=(
-            Bar("Ours (SamuLLM)", style.BLUE, (_system("samullm", **_CHANGED, **_UNKNOWN),)),
-            Bar("no preemption", style.SKY, (_system("samullm", **_KEPT, **_UNKNOWN),)),
-            Bar("known lengths", style.PURPLE, (_system("samullm", **_CHANGED, **_KNOWN),)),
-            Bar(
-                "Min-heuristic",
-                style.GREEN,
-                (_system("min_heuristic", **_CHANGED, **_UNKNOWN),),
+            _variant("Ours (SamuLLM)", style.BLUE, "samullm"),
+            _variant("no preemption", style.SKY, "samullm", _KEPT, "fig14.preemption"),
+            _variant("known lengths", style.PURPLE, "samullm", _KNOWN, "fig14.known-lengths"),
+            _variant("Min-heuristic", style.GREEN, "min_heuristic"),
+            _variant(
+                "Min, no preemption", style.RED, "min_heuristic", _KEPT, "fig14.preemption-min"
             ),
-            Bar(
-                "Min, no preemption",
-                style.RED,
-                (_system("min_heuristic", **_KEPT, **_UNKNOWN),),
-            ),
-            Bar(
-                "Min, known lengths",
-                style.ORANGE,
-                (_system("min_heuristic", **_CHANGED, **_KNOWN),),
+            _variant(
+                "Min, known lengths", style.ORANGE, "min_heuristic", _KNOWN, "fig14.known-lengths"
             ),
         ),
-        claims={
-            "no preemption": "samullm.fig14.preemption",
-            "Min without over with": "samullm.fig14.preemption-min",
-            "known over unknown": "samullm.fig14.known-lengths",
-        },
     ),
 }
 
@@ -154,29 +164,32 @@ def draw(what: Bars, rows: pd.DataFrame, printed: Claims) -> Figure:
     """The figure. Raises ValueError where runs are missing."""
     if rows.empty:
         raise ValueError(f"no runs are there: run harness/run.py +scenario={what.scenario}")
-    figure = style.new_figure(max(900, 200 + 75 * len(what.groups) * len(what.bars)), 560)
+    figure = style.new_figure(max(900, 200 + 75 * (len(what.groups) + 1) * len(what.bars)), 560)
     panel = figure.subplots()
     ticks = []
     for place, (name, group) in enumerate(what.groups.items()):
-        reference = times_of(rows, group, what.bars[0]).mean()
+        times = [times_of(rows, group, bar) for bar in what.bars]
         for at, bar in enumerate(what.bars):
-            _draw_bar(panel, place, at, len(what.bars), times_of(rows, group, bar), reference, bar)
-        ticks.append(f"{name}\n{reference['end_to_end_s']:,.0f} s")
-    panel.set_xticks(range(len(ticks)), ticks)
+            reference = times[bar.reference].mean()
+            _draw_bar(panel, place, at, len(what.bars), times[at], reference, bar)
+        ticks.append(f"{name}\n{times[0]['end_to_end_s'].mean():,.0f} s")
+    ranges = [(bar.colour, span_of(printed[bar.claim])) for bar in what.bars if bar.claim]
+    draw_ranges(panel, len(ticks), ranges)
+    panel.set_xticks(range(len(ticks) + 1), [*ticks, "paper"])
     panel.tick_params(axis="x", length=0)
-    panel.set_ylabel("relative to SamuLLM")
+    panel.axhline(1, color=style.INK, linewidth=0.8, linestyle=":")
+    own = any(bar.reference for bar in what.bars)
+    relative = "the same system as it is" if own else "SamuLLM"
+    panel.set_ylabel(f"relative to {relative}")
     panel.set_title(what.title, loc="left")
     handles = [Patch(facecolor=bar.colour, label=bar.label) for bar in what.bars]
     handles.append(Patch(facecolor="white", edgecolor=style.INK, hatch=style.HATCH, label="extra"))
     figure.legend(handles=handles, loc="outside upper center", ncols=4)
-    paper = "; ".join(
-        f"{name} {_text(printed[claim]['paper'])}" for name, claim in what.claims.items()
-    )
     style.add_footer(
         figure,
         f"Simulated: cost profile {cost_basis(rows)}.\nBars: mean of {rows[SEED].nunique()} seeds, "
-        "whiskers min to max; in the bar inference, above it end to end, relative to SamuLLM; "
-        f"below each group its end-to-end time.\nThe paper's ratios: {paper}.",
+        f"whiskers min to max; in the bar inference, above it end to end, relative to {relative}; "
+        "below each group SamuLLM's end-to-end time. Right: the paper's ranges of end-to-end time.",
     )
     return figure
 
@@ -217,7 +230,3 @@ def _draw_bar(
     ratio = times["inference_s"].mean() / reference["inference_s"]
     panel.text(x, inference / 2, f"{ratio:.2f}", ha="center", va="center", fontsize=9)
     panel.text(x, spread.max() + 0.01, f"{whole:.2f}", ha="center", va="bottom", fontsize=9)
-
-
-def _text(paper: object) -> str:
-    return " to ".join(map(str, paper)) if isinstance(paper, list) else str(paper)

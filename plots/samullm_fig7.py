@@ -6,7 +6,7 @@ on top. Heights are relative too, so that 1,000 and 10,000 requests are read off
 means over seeds, whiskers their range.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,7 +28,7 @@ LABELS = {
     "min_heuristic": "Min-heuristic",
 }
 COLOURS = dict(zip(LABELS, (style.BLUE, style.ORANGE, style.GREEN), strict=True))
-CLAIMS = {"max_heuristic": "samullm.fig7.vs-max", "min_heuristic": "samullm.fig7.vs-min"}
+CLAIMS = {"max_heuristic": "fig7.vs-max", "min_heuristic": "fig7.vs-min"}
 BAR = 0.27  # of the distance between two groups
 
 Ranges = Mapping[str, tuple[float, float]]
@@ -114,7 +114,7 @@ def _draw_panel(panel: Axes, groups: Mapping[int, Mapping[str, Times]], ranges: 
                 x = group + (place - 1) * BAR
                 _draw_bar(panel, x, times[name], unit=times[OURS], colour=COLOURS[name])
     end = len(groups)
-    _draw_ranges(panel, end, ranges)
+    draw_ranges(panel, end, [(COLOURS[name], span) for name, span in ranges.items()])
     ticks = [f"{count:,}\n{times[OURS].end_to_end_s:,.0f} s" for count, times in groups.items()]
     panel.set_xticks([*range(end), end], [*ticks, "paper"])
     panel.tick_params(axis="x", length=0)
@@ -144,12 +144,13 @@ def _draw_bar(panel: Axes, x: float, times: Times, *, unit: Times, colour: str) 
     panel.annotate(f"{whole:.2f}", (x, max(whole, high)), (0, 3), **above, **text)
 
 
-def _draw_ranges(panel: Axes, x: int, ranges: Ranges) -> None:
-    """The paper's ranges of the end-to-end speed-up, in a column of their own."""
+def draw_ranges(panel: Axes, x: int, ranges: Sequence[tuple[str, tuple[float, float]]]) -> None:
+    """The paper's ranges of end-to-end times, by colour, in a column of their own."""
     panel.axvspan(x - 0.5, x + 0.55, color=style.GRID, alpha=0.35, linewidth=0)
-    for place, (name, (low, high)) in enumerate(ranges.items()):
-        middle = x + (place - 0.5) * 0.44
-        panel.bar(middle, high - low, 0.38, bottom=low, color=COLOURS[name], alpha=0.4)
+    width = 0.88 / len(ranges)
+    for place, (colour, (low, high)) in enumerate(ranges):
+        middle = x + (place - (len(ranges) - 1) / 2) * width
+        panel.bar(middle, high - low, 0.86 * width, bottom=low, color=colour, alpha=0.4)
         for value in (low, high):
             panel.text(middle, value + 0.02, f"{value:.1f}", ha="center", fontsize=8.5)
 

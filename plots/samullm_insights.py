@@ -5,6 +5,7 @@ and 10 from runs.
 """
 
 import json
+from pathlib import Path
 from typing import Any
 
 import matplotlib.pyplot as plt
@@ -14,6 +15,7 @@ from matplotlib.figure import Figure
 from harness.paths import PROFILES
 from plots import style
 from plots.inputs import Inputs
+from systems.samullm.measures import chunks_of, iterations_s, running_requests
 
 UNITS = {
     "forward_s": ("(a) computation", "10^12 FLOPs"),
@@ -21,6 +23,7 @@ UNITS = {
     "sample_s": ("(c) sampling", "context tokens"),
 }
 DOCUMENTS, SEED = "config.workload.documents", "config.seed"
+PRINTED_DOCUMENTS, PRINTED_CHUNKS = 100, {"median": 3, "longest": 60}  # of figure 10
 
 
 def figure2(_: Inputs) -> Figure:
@@ -86,9 +89,10 @@ def figure3(inputs: Inputs) -> Figure:
     figure = style.new_figure(1200, 480)
     panels = figure.subplots(1, 2, sharey=True, sharex=True)
     for panel, (_, row) in zip(panels, rows.sort_values("engine").iterrows(), strict=True):
-        running = row["running"]
+        folder = Path(str(row["folder"]))
+        running = running_requests(folder)
         panel.plot(np.arange(len(running)), running, color=style.BLUE, linewidth=1.2)
-        panel.set_title(f"{row['engine']}: {row['iterations_s']:.1f} s", loc="left")
+        panel.set_title(f"{row['engine']}: {iterations_s(folder):.1f} s", loc="left")
         panel.set_xlabel("iteration")
     panels[0].set_ylabel("running requests")
     style.add_footer(
@@ -102,20 +106,24 @@ def figure3(inputs: Inputs) -> Figure:
 def figure10(inputs: Inputs) -> Figure:
     """Chunks of the documents of one workload, longest first. ValueError without a run."""
     rows = inputs.runs["chain_summary"]
+    rows = rows[rows[DOCUMENTS] == PRINTED_DOCUMENTS] if len(rows) else rows
     if rows.empty:
         raise ValueError("figure 10 needs a run: run harness/run.py +scenario=chain_summary")
-    run = rows.iloc[0]
-    chunks = sorted(run["chunks"], reverse=True)
+    run = rows.sort_values(SEED, kind="stable").iloc[0]
+    chunks = sorted(chunks_of(Path(str(run["folder"]))), reverse=True)
     figure = style.new_figure(1000, 420)
     panel = figure.subplots()
     panel.bar(np.arange(len(chunks)), chunks, width=1.0, color=style.BLUE)
+    for name, value in PRINTED_CHUNKS.items():
+        panel.axhline(value, color=style.RED, linewidth=1, linestyle="--")
+        panel.text(len(chunks), value, f"the paper's {name}: {value}", ha="right", va="bottom")
     panel.set_xlabel("document")
     panel.set_ylabel("chunks of 2048 tokens")
     style.add_footer(
         figure,
-        f"{run[DOCUMENTS]} documents of our workload, seed {run[SEED]}: median {run['median']:g}, "
-        f"longest {run['longest']:g}. The paper's are not published; ours are lognormal with its "
-        "median and its longest document.",
+        f"{run[DOCUMENTS]} documents of our workload, seed {run[SEED]}: median "
+        f"{np.median(chunks):g}, longest {max(chunks)}. The paper's are not published; ours are "
+        "lognormal with its median and its longest document.",
     )
     return figure
 

@@ -5,6 +5,7 @@ Bars are busy stretches coloured by model, hatched bars are loads, what is empty
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import isfinite, nan
 from pathlib import Path
 
 import pandas as pd
@@ -13,6 +14,7 @@ from matplotlib.figure import Figure
 from harness.runs.basis import cost_basis
 from plots import gantt, style
 from plots.inputs import Inputs
+from systems.samullm.measures import ENSEMBLED_S
 
 Matcher = Mapping[str, object]
 LABELS = {
@@ -29,6 +31,8 @@ class Schedules:
     scenario: str
     where: Matcher
     panels: Mapping[str, Matcher]
+    mark_s: float = nan
+    """Seconds that the paper names of its own schedules."""
 
 
 FIGURES: Mapping[str, Schedules] = {
@@ -49,6 +53,7 @@ FIGURES: Mapping[str, Schedules] = {
             "config.seed": 0,
         },
         LABELS,
+        mark_s=ENSEMBLED_S,
     ),
     "fig15": Schedules(
         "ablation",
@@ -97,10 +102,15 @@ def draw(what: Schedules, rows: pd.DataFrame) -> Figure:
     panels = figure.subplots(len(runs), 1, squeeze=False, sharex=True)[:, 0]
     for panel, letter, (label, gpu) in zip(panels, "abc", runs.items(), strict=False):
         gantt.draw_panel(panel, gpu, colours)
+        if isfinite(what.mark_s):
+            panel.axvline(what.mark_s, color=style.INK, linestyle="--")
         panel.set_title(f"({letter}) {label}: {gpu['end_s'].max():,.0f} s", loc="left")
     panels[-1].set_xlim(0, max(gpu["end_s"].max() for gpu in runs.values()))
     panels[-1].set_xlabel("seconds; hatched: loading, empty: idle")
     gantt.add_legend(figure, colours)
     seed = what.where["config.seed"]
-    style.add_footer(figure, f"Simulated: cost profile {cost_basis(rows)}; seed {seed}.")
+    marked = ""
+    if isfinite(what.mark_s):
+        marked = f" Dashed: {what.mark_s:g} s, when the paper's ensembling is done."
+    style.add_footer(figure, f"Simulated: cost profile {cost_basis(rows)}; seed {seed}.{marked}")
     return figure

@@ -1,261 +1,261 @@
-"""Whether a claim of a paper holds: its checks applied to the runs that are there.
+"""Judges a paper's claims by the runs that are there.
 
-Every specification (the stated setting, and each further value of what the paper leaves open) is
-judged on its own runs; `harness.claims.settling` makes the verdict of them. A finding is *not run*
-where a run is missing for any system, setting and seed, or where several runs fit one of them.
+The reference setting decides; a variation that loses the effect makes it hold partly; the program
+of the authors is judged beside it, as a second column.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import replace
-from functools import partial
+import csv
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from itertools import product
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from harness.claims import verdicts
-from harness.claims.apart import Counting, are_apart, extremes, turned
-from harness.claims.checks import Check, is_range
-from harness.claims.findings import Agreement, Finding
-from harness.claims.measure import knows, measure, measure_table
-from harness.claims.narrowing import NoGainError, NotRunError, Table, narrowed
-from harness.claims.quantities import Measured
-from harness.claims.reading import Claim
-from harness.claims.settling import (
-    STATED,
-    Specification,
-    Verdict,
-    gated,
-    settle,
-    specifications,
-    worst,
+from harness.claims.effects import PROBE, Cells, ClaimError, Effect, Kind
+from harness.claims.paper import Claim, Paper
+from harness.claims.verdicts import Verdict, Word, told, verdict_of, with_variations
+from harness.costs.model_facts import unknown_name
+from harness.paths import ROOT
+from harness.runs.cell_lists import ScenarioCells, column_of, read_cells
+from harness.runs.metrics import FIGURES
+from harness.yaml_files import read_yaml
+
+COLUMNS = (
+    *("claim", "setting", "paper", "ours", "low", "high"),
+    *("share", "share_low", "share_high", "verdict", "seeds", "reason"),
 )
-from harness.claims.trends import judge_trend
-from harness.runs.basis import cost_basis
-
-Summaries = Callable[[str], pd.DataFrame]
+"""Of a paper's CSV file."""
+REFERENCE, CODE = "reference", "code"
 
 
-def judge(
-    check: Check,
-    summaries: pd.DataFrame | Table,
-    variant: str = "paper",
-    spec: Specification = STATED,
-    like: Specification | None = None,
-) -> Finding:
-    """Finding of one check under one specification, over the runs of its scenario or its table.
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """A claim with its verdict, and what its variations and the authors' program give."""
 
-    With `like` at the settings and seeds alone at which that one was run.
-    """
-    try:
-        if check.table:
-            measured_there, stated = measure_table(check, spec)
-            found = _apply(check, [measured_there])
-            return replace(
-                found, ours=found.ours.replace(" (1 seed)", ""), seeds=None, basis=stated
+    claim: Claim
+    verdict: Verdict
+    kind: Kind | None = field(default=None, kw_only=True)
+    variations: Mapping[str, Verdict] = field(default_factory=dict)
+    code: Verdict | None = None
+    settings: Mapping[str, Verdict] = field(default_factory=dict)
+    """Of a claim over several settings, each by itself."""
+
+    @property
+    def told(self) -> str:
+        """How many variations are not too noisy: `6 of 7 variations told`."""
+        if not self.variations:
+            return ""
+        return f"{told(self.variations)} of {len(self.variations)} variations told"
+
+
+class Source:
+    """Cells of scenarios below a results folder, each read once."""
+
+    def __init__(self, results: Path, *, sensitivity: bool) -> None:
+        """Without `sensitivity` variations and the authors' program are not read."""
+        self._results, self.sensitivity = results, sensitivity
+        self._read: dict[tuple[str, str], ScenarioCells] = {}
+
+    def of(self, run: str) -> ScenarioCells:
+        """Of a scenario, given as `NAME` or `NAME variant=code`."""
+        name, _, more = run.partition(" ")
+        variant = more.removeprefix("variant=") or _variant_of(name)
+        if (name, variant) not in self._read:
+            self._read[name, variant] = read_cells(self._results / name, variant)
+        return self._read[name, variant]
+
+    def reference(self, runs: Sequence[str]) -> Cells:
+        """The reference cells of one or several scenarios. Raises ClaimError where none are."""
+        frames = {run: self.of(run).reference for run in runs}
+        for run, frame in frames.items():
+            if frame.empty:
+                raise ClaimError(f"no runs of {run}: python harness/run.py +scenario={run}")
+        return _together(frames)
+
+    def variations(self, runs: Sequence[str]) -> dict[str, Cells]:
+        """Every variation of these scenarios, with the reference's cells where it does not apply.
+
+        All have the seeds of the variation.
+        """
+        if not self.sensitivity:
+            return {}
+        found: dict[str, Cells] = {}
+        for name in dict.fromkeys(name for run in runs for name in self.of(run).variations):
+            frames = {run: _varied(self.of(run), name) for run in runs}
+            seeds = set.intersection(
+                *(set(f["seed"]) for run, f in frames.items() if name in self.of(run).variations)
             )
-        measured, used = measure(check, summaries, variant, spec, like)
-        found = _apply(check, measured)
-    except NotRunError as missing:
-        return Finding(Agreement.NOT_RUN, "", str(missing))
-    except NoGainError as undefined:
-        return Finding(Agreement.UNTOLD, "", str(undefined))
-    unfinished = int(used["unfinished"].sum()) if "unfinished" in used else 0
-    places = sum(len(one.settings) for one in measured)
-    # What the seconds rest on is said of the stated setting alone.
-    basis = "" if spec.varied else cost_basis(used)
-    found = replace(found, basis=basis, settings=places)
-    return gated(found, unfinished=unfinished)
+            found[name] = _together(
+                {run: frame[frame["seed"].isin(seeds)] for run, frame in frames.items()}
+            )
+        return found
 
 
-def _apply(check: Check, measured: Sequence[Measured]) -> Finding:
-    if not all(one.comparable for one in measured):
-        raise NoGainError(f"no {check.quantity} can be taken of figures that are not positive")
-    if check.rule == "bound":
-        return verdicts.judge_bound(
-            measured, check.band, take=check.take, side=check.side, at=check.at
-        )
-    if check.rule == "trend":
-        return judge_trend(measured, against=check.against, expect=check.expect)
-    judge_each = {
-        "range": verdicts.judge_range,
-        "figure": verdicts.judge_figure,
-        "within": verdicts.judge_within,
-    }[check.rule]
-    return worst([judge_each(one, check.band, tolerance=check.tolerance) for one in measured])
+def _variant_of(scenario: str) -> str:
+    return str(scenario_file(scenario).get("variant", "paper"))
 
 
-def verdict_of(claim: Claim, summaries: Summaries, variant: str = "paper") -> dict[str, Any]:
-    """One row of the verdict file: the claim's facts, our figures and the verdict.
+@cache
+def scenario_file(name: str) -> Mapping[str, Any]:
+    """What a scenario's file holds. Raises ValueError where there is none."""
+    folder = ROOT / "scenarios" / "scenario"
+    path = folder / f"{name}.yaml"
+    if not path.is_file():
+        known = dict.fromkeys(sorted(it.stem for it in folder.glob("*.yaml")))
+        raise ValueError(unknown_name("scenario", name, known))
+    content: Mapping[str, Any] = read_yaml(path)
+    return content
 
-    `summaries` gives the runs of a scenario.
-    """
-    said = {"id": claim.id, "quote": claim.quote, "where": claim.where}
-    said |= {"quantity": claim.quantity, "kind": claim.kind, "paper": claim.paper}
-    opened = [{"key": o.key, "values": [*o.values], "source": o.source} for o in claim.open]
-    rest: dict[str, Any] = {
-        "ours": "",
-        "seeds": None,
-        "basis": "",
-        "open": opened,
-        "specifications": [],
+
+def _together(frames: Mapping[str, Cells]) -> Cells:
+    if not frames:  # a claim about measured rows, which no run has
+        return pd.DataFrame()
+    if len(frames) == 1:
+        return next(iter(frames.values()))
+    named = [frame.assign(scenario=run.partition(" ")[0]) for run, frame in frames.items()]
+    return pd.concat(named, ignore_index=True)
+
+
+def _varied(cells: ScenarioCells, name: str) -> Cells:
+    """The reference with the cells of a variation in place of its own."""
+    if name not in cells.variations:
+        return cells.reference
+    varied = cells.variations[name]
+    places = {tuple(row) for row in varied[list(cells.axes)].astype(str).to_numpy()}
+    own = cells.reference[list(cells.axes)].astype(str).to_numpy()
+    others = cells.reference[[tuple(row) not in places for row in own]]
+    return pd.concat([others[others["seed"].isin(varied["seed"])], varied])
+
+
+def judge(paper: Paper, claims: Iterable[Claim], source: Source) -> list[Judged]:
+    """The verdict of every claim. Raises ClaimError, which names the claim."""
+    return [_judged(paper, claim, source) for claim in claims]
+
+
+def _judged(paper: Paper, claim: Claim, source: Source) -> Judged:
+    if claim.effect is None:
+        reason = f"{claim.untested}: {claim.note}" if claim.note else claim.untested
+        return Judged(claim, Verdict(Word.UNTESTED, reason=reason))
+    effect = effect_of(paper, claim, source.reference(claim.scenarios))
+    found = verdict_of(effect, claim.paper)
+    variations = {
+        paper.variations.get(name, name): verdict_of(effect_of(paper, claim, cells), claim.paper)
+        for name, cells in source.variations(claim.scenarios).items()
     }
-    if claim.input or claim.not_testable:
-        verdict = Verdict.INPUT if claim.input else Verdict.NOT_TESTABLE
-        note = "; ".join(filter(None, (claim.input or claim.not_testable, claim.note)))
-        return said | {"band": None, "verdict": str(verdict), "note": note} | rest
-    claim = claim.of(variant)
-    checks = claim.checks
-    found = _findings(claim, checks, summaries, variant)
-    verdict, why = settle(found)
-    stated = found[0][1]
-    note = "; ".join(filter(None, (why, stated.note if why != stated.note else "", claim.note)))
-    rest |= {"ours": stated.ours, "seeds": stated.seeds, "basis": stated.basis}
-    rest["specifications"] = [_as_row(spec, one) for spec, one in found]
-    band = None if checks[0].rule == "trend" else [checks[0].band.low, checks[0].band.high]
-    return said | {"band": band, "verdict": str(verdict), "note": note} | rest
-
-
-def _findings(
-    claim: Claim, checks: Sequence[Check], summaries: Summaries, variant: str
-) -> list[tuple[Specification, Finding]]:
-    """A finding for every specification, the stated one first."""
-    pairs = [
-        (check, Table(narrowed(rows, claim, check)))
-        for check in checks
-        for rows in [pd.DataFrame() if check.table else summaries(check.scenario)]
-    ]
-    opened = {one.key: one.values for one in claim.open}
-    ranges = [key for key in opened if any(is_range(check, key, opened[key]) for check in checks)]
-    specs = specifications(opened, ranges)
-    for key in (one.key for one in claim.open if not one.checks):
-        if not any(knows(check, key, table.runs, variant) for check, table in pairs):
-            lost = Finding(Agreement.NOT_RUN, "", f"no run has {key}")
-            return [(spec, lost) for spec in specs if not spec.over]
-    found: list[tuple[Specification, Finding]] = []
-    for spec in specs:
-        one = _under(claim, pairs, variant, spec)
-        if spec.varied and spec.varied not in ranges:
-            like = next(pair for pair in found if _is_without(pair[0], spec))
-            one = _comparable(one, claim, pairs, variant, like=like, spec=spec)
-        if one.agreement is not Agreement.NOT_RUN or not spec.over:
-            found.append((spec, one))
-    return found
-
-
-def _is_without(other: Specification, spec: Specification) -> bool:
-    """Whether `other` differs from `spec` by the value of its varied choice alone."""
-    key = spec.varied
-    return other.varied in ("", spec.over) and other.choices == {
-        **spec.choices,
-        key: other.choices[key],
-    }
-
-
-def _under(
-    claim: Claim,
-    pairs: Sequence[tuple[Check, Table]],
-    variant: str,
-    spec: Specification,
-    like: Specification | None = None,
-) -> Finding:
-    """What all checks of a claim find under a specification, read as it says."""
-    read = _read(claim, pairs, spec)
-    return worst([judge(check, rows, variant, spec, like) for check, rows in read])
-
-
-def _read(
-    claim: Claim, pairs: Sequence[tuple[Check, Table]], spec: Specification
-) -> list[tuple[Check, Table]]:
-    """The checks as a specification reads them, and their runs."""
-    words = [one.checks.get(spec.choices.get(one.key), {}) for one in claim.open if one.checks]
-    found = []
-    for check, rows in pairs:
-        for changed in filter(None, words):
-            check = check.read(changed)
-        found.append((check, rows))
-    return found
-
-
-def _comparable(
-    finding: Finding,
-    claim: Claim,
-    pairs: Sequence[tuple[Check, Table]],
-    variant: str,
-    *,
-    like: tuple[Specification, Finding],
-    spec: Specification,
-) -> Finding:
-    """The finding, unless it is noise, or fewer settings or seeds, that makes it what it is.
-
-    Another value of an open choice says something where the stated one (`like`) agrees as far at
-    these settings and seeds as at all of its own and, if it agrees otherwise than that, where its
-    figures are others than the stated one's by more than noise.
-    """
-    if not finding.is_told:
-        return finding
-    if (finding.settings, finding.seeds) != (like[1].settings, like[1].seeds):
-        again = _under(claim, pairs, variant, like[0], spec)
-        if again.agreement is not like[1].agreement:
-            stated = f"{again.ours} ({again.agreement})"
-            note = f"at fewer settings or seeds, where the stated value is {stated}, too"
-            return replace(finding, agreement=Agreement.UNTOLD, note=note)
-    if finding.agreement is like[1].agreement or _is_apart(claim, pairs, variant, like[0], spec):
-        return finding
-    note = f"{finding.agreement}, but no different from the stated value beyond noise"
-    return replace(finding, agreement=Agreement.UNTOLD, note=note)
-
-
-def _is_apart(
-    claim: Claim,
-    pairs: Sequence[tuple[Check, Table]],
-    variant: str,
-    like: Specification,
-    spec: Specification,
-) -> bool:
-    """Whether the figures of a check that has turned can be told from those under `like`."""
-    for (own, table), (stated, _) in zip(
-        _read(claim, pairs, spec), _read(claim, pairs, like), strict=True
+    code = None
+    if (
+        source.sensitivity
+        and claim.code
+        and all(not source.of(run).reference.empty for run in claim.code)
     ):
-        if own.table or _asks_otherwise(own, stated):
-            return True  # of tables there are no seeds; another question has another answer
-        # A claim of one check has turned by that one.
-        if len(pairs) > 1 and (
-            judge(own, table, variant, spec).agreement
-            is judge(stated, table, variant, like, spec).agreement
-        ):
-            continue
-        ours, _ = measure(own, table, variant, spec)
-        theirs, _ = measure(stated, table, variant, like, spec)
-        if are_apart(ours, theirs, _that_count(own)):
-            return True
-    return False
+        cells = _as_reference(paper, source.reference(claim.code))
+        code = verdict_of(effect_of(paper, claim, cells), claim.paper)
+    settled, settings = with_variations(found, variations), _by_setting(effect, claim)
+    return Judged(claim, settled, variations, code, settings, kind=effect.kind)
 
 
-def _that_count(check: Check) -> Counting:
-    """Which figures of a check that has turned have made it turn."""
-    if check.rule == "range":
-        return partial(turned, band=check.band, tolerance=check.tolerance)
-    return partial(extremes, take=check.take)
+def _as_reference(paper: Paper, cells: Cells) -> Cells:
+    """Cells of the authors' program under the names that claim functions use."""
+    named = cells.rename(columns=dict(paper.code_axes))
+    return named.replace({axis: dict(names) for axis, names in paper.code_names.items()})
 
 
-def _asks_otherwise(own: Check, stated: Check) -> bool:
-    """Whether one reading of a check holds its figures against another one than the other."""
-    asked = ("rule", "paper", "step", "tolerance", "take", "side", "at", "against", "expect")
-    return any(getattr(own, name) != getattr(stated, name) for name in asked)
+def effect_of(paper: Paper, claim: Claim, cells: Cells) -> Effect:
+    """What a claim's function computes from cells. Raises ClaimError, which names the claim."""
+    assert claim.effect is not None
+    try:
+        return claim.effect(cells)
+    except ClaimError as error:
+        raise ClaimError(f"{paper.name} {claim.id}: {error}") from None
 
 
-def _as_row(spec: Specification, found: Finding) -> dict[str, Any]:
-    """A specification as the verdict file has it."""
-    figure = found.figure
-    value, low, high = (figure.value, figure.low, figure.high) if figure else (None, None, None)
+def _by_setting(effect: Effect, claim: Claim) -> dict[str, Verdict]:
+    if effect.samples.shape[1] < 2:
+        return {}
     return {
-        "choices": dict(spec.choices),
-        "varied": spec.varied,
-        "over": spec.over,
-        "agreement": str(found.agreement),
-        "value": value,
-        "low": low,
-        "high": high,
-        "ours": found.ours,
-        "note": found.note,
+        str(name): verdict_of(Effect(effect.kind, effect.samples[[name]]), claim.paper)
+        for name in effect.samples
     }
+
+
+def check(paper: Paper) -> None:
+    """Raise ValueError, before anything runs, for what a claims file names and is not there.
+
+    Every claim is computed from cells that stand for its scenarios': every combination of the
+    matrix, each figure 1.
+    """
+    for figure in paper.figures:
+        for run in (*figure.scenarios, *figure.code, *figure.also):
+            scenario_file(run.partition(" ")[0])
+    for claim in paper.claims.values():
+        if claim.effect is None:
+            continue
+        effect_of(paper, claim, _together({run: probe(run) for run in claim.scenarios}))
+        if claim.code:
+            cells = _together({run: probe(run) for run in claim.code})
+            effect_of(paper, claim, _as_reference(paper, cells))
+
+
+@cache
+def probe(run: str) -> Cells:
+    """Cells as a scenario will have them, before it has run."""
+    matrix, skip = (scenario_file(run.partition(" ")[0]).get(key) for key in ("matrix", "skip"))
+    axes = {str(axis): list(values) for axis, values in (matrix or {}).items()}
+    rows = [
+        setting
+        for values in product(*axes.values())
+        if not _is_skipped(setting := dict(zip(axes, values, strict=True)), skip or ())
+    ]
+    frame = pd.DataFrame({column_of(axis): [_plain(row[axis]) for row in rows] for axis in axes})
+    return frame.assign(**{name: 1.0 for name in FIGURES if name not in frame}, folder=PROBE)
+
+
+def _is_skipped(setting: Mapping[str, Any], skip: Sequence[Mapping[str, Any]]) -> bool:
+    return any(
+        all(axis in setting and setting[axis] in values for axis, values in pattern.items())
+        for pattern in skip
+    )
+
+
+def _plain(value: object) -> object:
+    return "+".join(map(str, value)) if isinstance(value, list) else value
+
+
+def counts(judged: Iterable[Judged]) -> dict[Word, int]:
+    """How many claims have each word."""
+    words = [one.verdict.word for one in judged]
+    return {word: words.count(word) for word in Word}
+
+
+def write_csv(path: Path, judged: Iterable[Judged]) -> None:
+    """Write a row per claim and setting: reference, variations, the program, single settings."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(COLUMNS)
+        for one in judged:
+            writer.writerow(_row(one.claim, REFERENCE, one.verdict))
+            for name, verdict in one.variations.items():
+                writer.writerow(_row(one.claim, name, verdict))
+            if one.code is not None:
+                writer.writerow(_row(one.claim, CODE, one.code))
+            for name, verdict in one.settings.items():
+                writer.writerow(_row(one.claim, f"at {name}", verdict))
+
+
+def _row(claim: Claim, setting: str, found: Verdict) -> list[object]:
+    paper = claim.paper if isinstance(claim.paper, tuple) else (claim.paper,)
+    printed = claim.printed or "-".join(f"{value:g}" for value in paper)
+    numbers = (found.ours, found.low, found.high)
+    shares = (found.share, found.share_low, found.share_high)
+    return [
+        *(claim.id, setting, printed, *map(_digits, numbers), *map(_digits, shares)),
+        *(found.word.value, found.seeds, found.reason),
+    ]
+
+
+def _digits(value: float) -> str:
+    return "" if pd.isna(value) else f"{value:.4g}"

@@ -1,271 +1,315 @@
-"""When a claim holds: from figures per seed and setting to a verdict. Pure; nothing is read here.
+"""Verdicts: one of four words for an effect beside what its paper prints. Pure.
 
-A *finding* says how far the figures of one specification (one choice for everything that the paper
-leaves open) agree with what it prints. Papers print rounded figures, so a printed figure stands for
-itself +- half of its last printed step. A figure of ours *agrees* with a printed one where its 95%
-interval touches the printed figure, or its estimate is off by at most `tolerance`, if not said 15%
-of the effect that is claimed (of the figure itself where nothing is compared; of the far end's
-where a range begins at no change); in either case it lies on the side of no change that the paper
-has it on. An effect that the paper has throughout must be beyond noise on average, the far end of a
-range that begins at no change must be as well. A figure that would agree with an interval wider
-than the claimed effect agrees with anything: it *cannot be told*, and more seeds would tell. A
-finding of several parts is as good as the worst of them. The rules:
+Direction and size are judged apart, on one number:
 
-range   a quantity over settings, claimed to lie in [lo, hi]: every setting and their average agree
-        with [lo, hi] and, where there are several, the smallest with lo and the largest with hi.
-figure  a quantity averaged over settings, claimed to be a figure: the average agrees with it.
-within  figures at stated settings, claimed to lie in [lo, hi]: each of them agrees.
-bound   the largest (or smallest) of all figures, or of averages over settings the one that is
-        farthest out, claimed to stay on one side of a figure: its whole interval does, or it does
-        or its interval reaches there and is no wider than the figure or the effect that is claimed,
-        and it is found at the setting that the paper names (or not beyond noise elsewhere), if it
-        names one. Where the figure is no change ("better throughout") it must itself lie on that
-        side, and the average must stand out; it differs where its whole interval is on the other
-        side, or that of the average at most a trifle on its own, and else cannot be told.
-trend   a quantity against one setting: Spearman's rank correlation is on the claimed side of 0
-        with its whole interval, for every curve, and from one end to the other every curve changes
-        by more than 2%. One that changes so much with an interval around 0 cannot be told.
+    share = (ours - no effect) / (paper - no effect)
 
-An average *stands out* where it is beyond no change on the paper's side with its whole interval and
-by more than 2%. What does not agree may still have its *direction* right: the average over settings
-stands out, and at most a tenth of the settings lies on the other side; so may what falls short of a
-bound that is away from no change, but not what goes beyond one. Of a trend: the correlation
-averaged over curves is certain. Figures that nothing is compared with have no direction.
+holds     the effect is beyond noise in the paper's direction, share is within 2/3 to 3/2, and no
+          variation loses or reverses it beyond noise
+partly    the direction is right beyond noise, but share is outside 2/3 to 3/2, or a variation
+          loses or reverses the effect
+fails     reversed beyond noise, or the interval of share lies below 1/4
+untested  for a reason that is named
 
-The verdict of a claim is drawn from the findings of all its specifications; see
-`harness.claims.settling`.
+Beyond noise: the 95% interval over paired seeds excludes no effect. Intervals are Student's t, of
+logarithms for ratios; Wilson's for shares of seeds. The rules of other kinds of claims are in
+`results/pages/verdicts.md`, one function each below.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import partial
-from math import isnan
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from math import ceil, isfinite, isnan, nan, sqrt
 
 import numpy as np
 
-from harness.claims.findings import Agreement, Finding
-from harness.claims.quantities import Measured, Setting, short
-from harness.runs.stats import Estimate
+from harness.claims.effects import Effect, Kind
+from harness.runs.stats import Estimate, geometric_mean_of, mean_of
 
-SHARE_NOT_WORSE = 0.9
-WORSE_BY = 0.005
-MATTERS = 0.02
-"""An effect that is smaller than this share is none that a paper would print."""
-TOLERANCE = 0.15
-"""Of the claimed effect: what repeated runs and another machine may well make of it."""
-NOISY = "too noisy to tell"
+NEAR = (2 / 3, 3 / 2)
+"""Shares that are as large as claimed."""
+LOST = 1 / 4
+"""Share below which an effect is lost."""
+BOUND_NEAR, BOUND_BEYOND = 1.1, 1.5
+"""Of a bound: what still holds, and what fails."""
+EQUAL_WITHIN = 0.1
+"""Of a value that is claimed not to differ."""
+MOST_SEEDS = 1000
+"""Beyond so many, more seeds are no answer to noise."""
+
+Printed = float | tuple[float, float]
+
+
+class Word(StrEnum):
+    """The four words."""
+
+    HOLDS = "holds"
+    PARTLY = "partly"
+    FAILS = "fails"
+    UNTESTED = "untested"
 
 
 @dataclass(frozen=True, slots=True)
-class Band:
-    """What the paper prints, and the step of its last printed digit."""
+class Verdict:
+    """A word, the number it rests on with its interval, and the reason where it does not hold.
 
-    low: float
-    high: float
-    step: float
-
-
-def agreement_of(
-    found: Estimate,
-    band: Band,
-    *,
-    alike: float = np.nan,
-    tolerance: float = TOLERANCE,
-    whole: Band | None = None,
-) -> Agreement:
-    """Whether a figure agrees with a printed figure or range, differs or tells nothing.
-
-    `alike` is the value that means no change, NaN where nothing is compared. A band that is the end
-    of a range has that as its `whole`: what is on its other side is on the other side of all of it,
-    and an end that is itself no change has the effect of the far end.
+    `share` is NaN where nothing is compared by size; `span` has the smallest and the largest of
+    several settings.
     """
-    half = band.step / 2 + 1e-9
-    low, high = band.low - half, band.high + half
-    end = band.low if found.value < band.low else band.high
-    claimed = whole or band
-    effect = _effect(alike, end) or _effect(alike, claimed.low, claimed.high)
-    off = max(band.low - found.value, found.value - band.high, 0.0)
-    if not (found.meets(low, high) or off <= tolerance * effect):
-        return Agreement.DIFFERS
-    if not _tells(found, claimed, alike, tolerance=tolerance):
-        return Agreement.UNTOLD
-    return Agreement.DIFFERS if _is_opposite(found, claimed, alike) else Agreement.AGREES
+
+    word: Word
+    ours: float = nan
+    low: float = nan
+    high: float = nan
+    share: float = nan
+    share_low: float = nan
+    share_high: float = nan
+    span: tuple[float, float] | None = None
+    seeds: int = 0
+    reason: str = ""
+    is_noisy: bool = False
 
 
-def _effect(alike: float, *ends: float) -> float:
-    """How far from no change the farthest end is, or from 0 where nothing is compared."""
-    return max(abs(end if isnan(alike) else end - alike) for end in ends)
+def verdict_of(effect: Effect, paper: Printed) -> Verdict:
+    """The verdict of an effect by itself; `paper` is what is printed, a pair for a range.
 
-
-def _tells(found: Estimate, band: Band, alike: float, *, tolerance: float = TOLERANCE) -> bool:
-    """Whether a figure says something: its interval is no wider than the claimed effect.
-
-    A wide one touches every figure. Where nothing is tolerated it is no wider than the last digit.
+    A trend and a fact have no printed number: NaN.
     """
-    effect = _effect(alike, band.low, band.high) if tolerance else 0.0
-    bottom, top = found.ends
-    return top - bottom <= max(band.step, effect) + 1e-9
+    if effect.samples.empty:
+        raise ValueError("an effect needs at least one seed")
+    match effect.kind:
+        case Kind.RATIO | Kind.REDUCTION:
+            return _of_change(effect, float(np.max(paper)))
+        case Kind.RANGE:
+            low, high = paper if isinstance(paper, tuple) else (paper, paper)
+            return _of_range(effect, low, high)
+        case Kind.ABSOLUTE:
+            return _of_value(_column(effect), float(np.max(paper)))
+        case Kind.AT_MOST | Kind.AT_LEAST:
+            return _of_bound(effect, float(np.max(paper)))
+        case Kind.EQUAL:
+            return _of_equal(effect, float(np.max(paper)))
+        case Kind.TREND:
+            return _of_trend(_column(effect))
+        case Kind.FACT:
+            return _of_fact(effect)
 
 
-def _is_opposite(found: Estimate, band: Band, alike: float) -> bool:
-    """Whether it is worse than no change where the paper has it better, or the reverse."""
-    if isnan(alike):
-        return False
-    if band.low > alike:
-        return found.value <= alike
-    if band.high < alike:
-        return found.value >= alike
-    bottom, top = found.ends  # where the range touches no change, all of it is to be excluded
-    return top < min(band.low, alike) or bottom > max(band.high, alike)
+def with_variations(found: Verdict, variations: Mapping[str, Verdict]) -> Verdict:
+    """The verdict where each of these is the same claim with one choice changed, by its name.
+
+    A variation that fails makes what holds hold partly; one too noisy to tell decides nothing.
+    """
+    lost = [name for name, one in variations.items() if one.word is Word.FAILS]
+    if found.word not in (Word.HOLDS, Word.PARTLY) or not lost:
+        return found
+    said = f"lost or reversed with {', '.join(lost)}"
+    reason = f"{found.reason}; {said}" if found.reason else said
+    return replace(found, word=Word.PARTLY, reason=reason)
 
 
-def _is_beyond_noise(found: Estimate, end: float, alike: float) -> bool:
-    """Whether an effect that the paper has can be told from none."""
-    if end > alike:
-        return found.ends[0] > alike
-    return not end < alike or found.ends[1] < alike
+def told(variations: Mapping[str, Verdict]) -> int:
+    """How many variations are not too noisy to tell."""
+    return sum(not one.is_noisy for one in variations.values())
 
 
-def range_parts(
-    mean: Estimate, estimates: Sequence[Estimate], band: Band, *, alike: float, tolerance: float
-) -> list[Agreement]:
-    """Of the average, of each setting and, where there are several, of the smallest and largest."""
-    agree = partial(agreement_of, alike=alike, tolerance=tolerance, whole=band)
-    parts = [agree(found, band) for found in (mean, *estimates)]
-    if len(estimates) > 1:
-        low, high, _ = span_of(estimates)
-        parts.append(agree(low, Band(band.low, band.low, band.step)))
-        parts.append(agree(high, Band(band.high, band.high, band.step)))
-    return parts
+def wilson(successes: int, trials: int) -> tuple[float, float]:
+    """95% interval of a share, by Wilson's score."""
+    z, share = 1.959963984540054, successes / trials
+    middle = share + z * z / (2 * trials)
+    half = z * sqrt(share * (1 - share) / trials + z * z / (4 * trials * trials))
+    whole = 1 + z * z / trials
+    return (middle - half) / whole, (middle + half) / whole
 
 
-def judge_range(measured: Measured, band: Band, *, tolerance: float = TOLERANCE) -> Finding:
-    """Rule `range`."""
-    estimates, alike, mean = measured.per_setting(), measured.alike, measured.mean()
-    low, high, text = span_of(estimates)
-    parts = range_parts(mean, estimates, band, alike=alike, tolerance=tolerance)
-    # Of a range that begins at no change it is the far end that must be told from it.
-    far, end = (high, band.high) if side_of(band, alike) > 0 else (low, band.low)
-    is_sure = _is_beyond_noise(far, end, alike)
-    if not band.low <= alike <= band.high:
-        is_sure &= _is_beyond_noise(mean, band.low, alike)
-    note = f"mean over settings {mean.text()}" if len(estimates) > 1 else ""
-    return _found(measured, band, parts, is_sure=is_sure, text=text, note=note)
+def _column(effect: Effect) -> Estimate:
+    """Mean over seeds of samples that have one column."""
+    return mean_of(effect.samples.mean(axis=1).to_numpy(float))
 
 
-def judge_figure(measured: Measured, band: Band, *, tolerance: float = TOLERANCE) -> Finding:
-    """Rule `figure`."""
-    mean = measured.mean()
-    _, _, text = span_of(measured.per_setting())
-    note = f"over settings {text}" if len(measured.settings) > 1 else ""
-    part = agreement_of(mean, band, alike=measured.alike, tolerance=tolerance)
-    far = band.high if side_of(band, measured.alike) > 0 else band.low
-    is_sure = _is_beyond_noise(mean, far, measured.alike)
-    return _found(measured, band, [part], is_sure=is_sure, text=mean.text(), note=note)
+def _ends(found: Estimate) -> tuple[float, float]:
+    """The interval; of one seed everything."""
+    if found.low is None or found.high is None:
+        return -np.inf, np.inf
+    return found.low, found.high
 
 
-def judge_within(measured: Measured, band: Band, *, tolerance: float = TOLERANCE) -> Finding:
-    """Rule `within`."""
-    estimates = measured.per_setting()
-    _, _, text = span_of(estimates)
-    agree = partial(agreement_of, band=band, alike=measured.alike, tolerance=tolerance)
-    return _found(measured, band, [agree(found) for found in estimates], text=text, note="")
+def _noisy(found: Verdict, distance: float, half: float) -> Verdict:
+    """Untested for noise; `half` is the half width of the interval, `distance` what it must be."""
+    seeds = nan
+    if distance > 0 and isfinite(half):
+        seeds = ceil(found.seeds * (half / distance) ** 2)
+    if seeds <= MOST_SEEDS:
+        reason = f"too noisy: about {max(seeds, found.seeds + 1)} seeds would tell"
+    elif isnan(seeds):
+        reason = f"too noisy with {found.seeds} seed{'s' * (found.seeds != 1)}"
+    else:
+        reason = f"too noisy: more than {MOST_SEEDS} seeds would be needed"
+    return replace(found, word=Word.UNTESTED, reason=reason, is_noisy=True)
 
 
-def judge_bound(
-    measured: Sequence[Measured], bound: Band, *, take: str, side: str, at: Setting
-) -> Finding:
-    """Rule `bound`. `take` is largest, smallest or mean, `side` is at_most or at_least."""
-    sign = 1 if take == "largest" or (take == "mean" and side == "at_most") else -1
-    entries = [
-        (estimate, setting, one.label)
-        for one in measured
-        for estimate, setting in _candidates(one, take)
-    ]
-    found, setting, label = max(entries, key=lambda entry: sign * entry[0].value)
-    place = ", ".join(f"{short(key)} {value}" for key, value in setting.items())
-    note = take + (f" at {place}" if place else "") + (f" over {label}" if label else "")
-    half = bound.step / 2 + 1e-9
-    low, high = (-np.inf, bound.high + half) if side == "at_most" else (bound.low - half, np.inf)
-    kept, alike = low <= found.value <= high, measured[0].alike
-    agreement = Agreement.DIFFERS
-    bottom, top = found.ends
-    is_told = _tells(found, bound, alike) or (low <= bottom and top <= high)
-    if bound.low == alike == bound.high:
-        agreement = _throughout(measured, found, -1 if side == "at_most" else 1)
-        if agreement is Agreement.UNTOLD:
-            note = f"{note}; {NOISY}"
-    elif is_told and (kept or (found.meets(low, high) and not _is_opposite(found, bound, alike))):
-        agreement = Agreement.AGREES
-    elif not is_told and found.meets(low, high):
-        agreement, note = Agreement.UNTOLD, f"{note}; {NOISY}"
-    elif (side == "at_least") == (side_of(bound, alike) > 0) and all(
-        _direction(one, bound) is Agreement.DIRECTION for one in measured
-    ):
-        agreement = Agreement.DIRECTION
-    there = [one for one, where, _ in entries if all(where[key] == at[key] for key in at)]
-    if agreement is Agreement.AGREES and not any(one.meets(*found.ends) for one in there):
-        agreement = Agreement.DIRECTION
-    return Finding(agreement, found.text(), note, found, measured[0].seeds)
+def _sized(
+    found: Verdict, *, beyond: bool, reversed_: bool, distance: float, half: float
+) -> Verdict:
+    """The word of an effect by direction and share."""
+    if reversed_:
+        return replace(found, word=Word.FAILS, reason="reversed")
+    if found.share_high < LOST:
+        reason = f"{max(found.share, 0.0):.2f} of the claimed effect"
+        return replace(found, word=Word.FAILS, reason=reason)
+    if not beyond:
+        return _noisy(found, distance, half)
+    if NEAR[0] <= found.share <= NEAR[1]:
+        return replace(found, word=Word.HOLDS)
+    return replace(found, word=Word.PARTLY, reason=f"{found.share:.2f} of the claimed effect")
 
 
-def _throughout(measured: Sequence[Measured], found: Estimate, side: int) -> Agreement:
-    """Whether all figures lie on one side of no change, of which `found` is the farthest out."""
-    alike, means = measured[0].alike, [one.mean() for one in measured]
-    if side * (found.value - alike) >= 0 and all(stands_out(one, side, alike) for one in means):
-        return Agreement.AGREES
-    bests = [max(side * (end - alike) for end in one.ends) for one in means]
-    other_side = max(side * (end - alike) for end in found.ends) < 0
-    return Agreement.DIFFERS if other_side or min(bests) <= MATTERS else Agreement.UNTOLD
+def _of_change(effect: Effect, paper: float) -> Verdict:
+    """A ratio or a reduction, averaged over settings."""
+    logs = geometric_mean_of(effect.samples.mean(axis=1).to_numpy(float))
+    no_effect = 1.0
+    value, (low, high) = logs.value, _ends(logs)
+    low, high = max(low, 0.0), high
+    if effect.kind is Kind.REDUCTION:
+        value, low, high, no_effect = 1 - value, 1 - high, 1 - low, 0.0
+    shares = [(end - no_effect) / (paper - no_effect) for end in (value, low, high)]
+    share, (share_low, share_high) = shares[0], sorted(shares[1:])
+    found = Verdict(
+        *(Word.UNTESTED, value, low, high, share, share_low, share_high), seeds=logs.count
+    )
+    half = np.log(logs.high / logs.value) if logs.high else np.inf
+    return _sized(
+        found,
+        beyond=share_low > 0,
+        reversed_=share_high < 0,
+        distance=abs(np.log(logs.value)),
+        half=half,
+    )
 
 
-def _candidates(measured: Measured, take: str) -> list[tuple[Estimate, Setting]]:
-    """Among which the largest or smallest is looked for; one where it is about the average."""
-    if take == "mean":
-        return [(measured.mean(), {})]
-    return list(zip(measured.per_setting(), measured.settings, strict=True))
+def _of_range(effect: Effect, paper_low: float, paper_high: float) -> Verdict:
+    """Ratios over settings: their mean has the direction, the far end the size."""
+    far = paper_high if abs(paper_high - 1) >= abs(paper_low - 1) else paper_low
+    sign = 1.0 if far > 1 else -1.0
+    logs = np.log(effect.samples.to_numpy(float))
+    mean = mean_of(logs.mean(axis=1))
+    settings = [mean_of(column) for column in logs.T]
+    by_size = sorted(settings, key=lambda one: sign * one.value)
+    farthest = by_size[-1]
+    low, high = (float(np.exp(end)) for end in _ends(mean))
+    shares = [(float(np.exp(end)) - 1) / (far - 1) for end in (farthest.value, *_ends(farthest))]
+    values = [float(np.exp(one.value)) for one in settings]
+    found = Verdict(
+        *(Word.UNTESTED, float(np.exp(mean.value)), low, high, shares[0], *sorted(shares[1:])),
+        span=(min(values), max(values)),
+        seeds=mean.count,
+    )
+    mean_low, mean_high = sorted(sign * end for end in _ends(mean))
+    # The far end may be large where the average is reversed or lost.
+    sized = _sized(
+        found,
+        beyond=mean_low > 0,
+        reversed_=mean_high < 0,
+        distance=abs(mean.value),
+        half=_ends(mean)[1] - mean.value,
+    )
+    if sized.word is Word.HOLDS and not paper_low <= 1 <= paper_high:
+        turned = sum(max(sign * end for end in _ends(one)) < 0 for one in settings)
+        if turned:
+            reason = f"reversed at {turned} of {len(settings)} settings"
+            return replace(sized, word=Word.PARTLY, reason=reason)
+    return sized
 
 
-def span_of(estimates: Sequence[Estimate]) -> tuple[Estimate, Estimate, str]:
-    """Smallest and largest, and both as text."""
-    low = min(estimates, key=lambda found: found.value)
-    high = max(estimates, key=lambda found: found.value)
-    text = low.text() if len(estimates) == 1 else f"{low.text()} to {high.text()}"
-    return low, high, text
+def _of_value(found: Estimate, paper: float) -> Verdict:
+    """A value in its own unit."""
+    low, high = _ends(found)
+    shares = [end / paper for end in (found.value, low, high)]
+    verdict = Verdict(Word.UNTESTED, found.value, low, high, *shares, seeds=found.count)
+    if NEAR[0] <= shares[0] <= NEAR[1]:
+        return replace(verdict, word=Word.HOLDS)
+    if shares[2] < NEAR[0] or shares[1] > NEAR[1]:
+        return replace(verdict, word=Word.FAILS, reason=f"{shares[0]:.2f} of the printed value")
+    limit = NEAR[0] if shares[0] < NEAR[0] else NEAR[1]
+    return _noisy(verdict, abs(found.value - limit * paper), high - found.value)
 
 
-def side_of(band: Band, alike: float) -> int:
-    """On which side of no change the paper's effect is, by its farther end; 1 where above."""
-    return 1 if isnan(alike) or band.high - alike >= alike - band.low else -1
+def _of_bound(effect: Effect, bound: float) -> Verdict:
+    """A value with a bound, at the setting where it is nearest to it."""
+    upper = effect.kind is Kind.AT_MOST
+    settings = [mean_of(column) for column in effect.samples.to_numpy(float).T]
+    worst = (max if upper else min)(settings, key=lambda one: one.value)
+    low, high = _ends(worst)
+    values = [one.value for one in settings]
+    verdict = Verdict(
+        *(Word.UNTESTED, worst.value, low, high),
+        span=(min(values), max(values)) if len(values) > 1 else None,
+        seeds=worst.count,
+    )
+    inner, outer = (high, low) if upper else (-low, -high)
+    near = bound * BOUND_NEAR if upper else -bound / BOUND_NEAR
+    beyond = bound * BOUND_BEYOND if upper else -bound / BOUND_BEYOND
+    if inner <= near:
+        return replace(verdict, word=Word.HOLDS)
+    if outer > beyond:
+        return replace(verdict, word=Word.FAILS, reason=f"{worst.value / bound:.2f} of the bound")
+    if outer < near and inner > beyond:
+        return _noisy(verdict, abs(worst.value - abs(near)), high - worst.value)
+    return replace(verdict, word=Word.PARTLY, reason=f"{worst.value / bound:.2f} of the bound")
 
 
-def stands_out(mean: Estimate, side: int, alike: float) -> bool:
-    """Whether a figure is beyond no change on a side, more than noise and more than a trifle."""
-    near = mean.ends[0] if side > 0 else mean.ends[1]
-    return side * (near - alike) > 0 and side * (mean.value - alike) > MATTERS
+def _of_equal(effect: Effect, paper: float) -> Verdict:
+    """A ratio that is claimed not to differ, at the setting where it differs most."""
+    settings = [geometric_mean_of(column) for column in effect.samples.to_numpy(float).T]
+    farthest = max(settings, key=lambda one: abs(np.log(one.value / paper)))
+    low, high = _ends(farthest)
+    values = [one.value for one in settings]
+    verdict = Verdict(
+        *(Word.UNTESTED, farthest.value, low, high),
+        span=(min(values), max(values)) if len(values) > 1 else None,
+        seeds=farthest.count,
+    )
+    near = (paper * (1 - EQUAL_WITHIN), paper * (1 + EQUAL_WITHIN))
+    if near[0] <= low and high <= near[1]:
+        return replace(verdict, word=Word.HOLDS)
+    if high < near[0] or low > near[1]:
+        return replace(verdict, word=Word.FAILS, reason="it differs by more than 10%")
+    distance = min(abs(farthest.value - end) for end in near)
+    return _noisy(verdict, distance, high - farthest.value)
 
 
-def _found(
-    measured: Measured,
-    band: Band,
-    parts: Sequence[Agreement],
-    *,
-    text: str,
-    note: str,
-    is_sure: bool = True,
-) -> Finding:
-    """As good as the worst part; with `is_sure` off it has the direction at most."""
-    agreement = max(parts, key=list(Agreement).index)
-    if agreement is Agreement.UNTOLD:
-        note = "; ".join(filter(None, (note, NOISY)))
-    elif agreement is Agreement.DIFFERS or not is_sure:
-        agreement = _direction(measured, band)
-    return Finding(agreement, text, note, measured.mean(), measured.seeds)
+def _of_trend(found: Estimate) -> Verdict:
+    """A change that is claimed to be positive; printed as a factor."""
+    low, high = _ends(found)
+    verdict = Verdict(
+        *(Word.UNTESTED, *(float(np.exp(end)) for end in (found.value, low, high))),
+        seeds=found.count,
+    )
+    if low > 0:
+        return replace(verdict, word=Word.HOLDS)
+    if high < 0:
+        return replace(verdict, word=Word.FAILS, reason="reversed")
+    return _noisy(verdict, abs(found.value), high - found.value)
 
 
-def _direction(measured: Measured, band: Band) -> Agreement:
-    """Whether who wins is right on the whole, by more than a trifle, and hardly ever wrong."""
-    alike, side = measured.alike, side_of(band, measured.alike)
-    fine = np.mean([side * (one.value - alike) >= -WORSE_BY for one in measured.per_setting()])
-    right = stands_out(measured.mean(), side, alike) and fine >= SHARE_NOT_WORSE
-    return Agreement.DIRECTION if right else Agreement.DIFFERS
+def _of_fact(effect: Effect) -> Verdict:
+    """A fact by seed: its share of all seeds."""
+    holds = effect.samples.all(axis=1).to_numpy(bool)
+    successes, seeds = int(holds.sum()), len(holds)
+    low, high = wilson(successes, seeds)
+    verdict = Verdict(Word.UNTESTED, successes / seeds, low, high, seeds=seeds)
+    said = f"in {successes} of {seeds} seeds"
+    if low > 0.5:
+        return replace(verdict, word=Word.HOLDS)
+    if high < 0.5:
+        return replace(verdict, word=Word.FAILS, reason=said)
+    share = successes / seeds
+    more = next((n for n in range(seeds + 1, MOST_SEEDS) if _tells(share, n)), None)
+    would = f"about {more} seeds would tell" if more else "more seeds would not tell"
+    reason = f"too noisy: {said}, {would}"
+    return replace(verdict, reason=reason, is_noisy=True)
+
+
+def _tells(share: float, seeds: int) -> bool:
+    low, high = wilson(round(share * seeds), seeds)
+    return low > 0.5 or high < 0.5

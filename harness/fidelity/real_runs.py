@@ -21,8 +21,8 @@ from rich.table import Table
 
 from harness.paths import ROOT
 from harness.runs import published
+from harness.runs.cell_lists import read_cells
 from harness.runs.provenance import machine
-from harness.runs.record import reader
 from harness.runs.stats import paired_ratio
 
 SYSTEM, POLICY, SEED = "config.system.name", "config.chosen.policy", "config.seed"
@@ -107,7 +107,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--reference", help="whose mean JCT the others are held against")
     given = parser.parse_args(arguments)
     try:
-        rows = reader(given.results)(given.scenario, "paper")
+        rows = read_cells(given.results / given.scenario, "paper").reference
         if rows.empty:
             raise ValueError(f"no run of {given.scenario} is there; run it first")
         found = compared(rows)

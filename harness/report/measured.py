@@ -6,7 +6,6 @@ from typing import Any
 
 import pandas as pd
 
-from harness.claims.reading import read_claims
 from harness.costs.profiles import read_profiles
 from harness.fidelity.real_runs import saving_text
 from harness.paths import PROFILES
@@ -40,24 +39,10 @@ def costs_part(_: Path) -> str:
     )
 
 
-PRINTED = {
-    "reg_l1": "regression-l1",
-    "reg_mse": "regression-mse",
-    "cls": "classification",
-    "ord_l1": "ordinal-l1",
-    "ord_mse": "ordinal-mse",
-    "bin": "binary",
-}
-"""How the claims call the heads of a proxy model."""
-
-HEADS_CLAIM = ".tab2.accuracy"
-"""The claim that prints what each of them reaches."""
-
-
 def predictor_part(root: Path) -> str:
     """Every head of the last training beside what was published for it, then the baselines."""
     found = read_json(root / "results" / "predictors" / "summary.json")
-    published = _published(root / "results" / "claims")
+    published = read_json(root / "results" / "predictors" / "published.json")["heads"]
     rows = [_of_head(row, published) for row in (*found["heads"], *found["baselines"])]
     accuracy = ("paper: accuracy", "paper: F1", "accuracy", "macro F1")
     header = ("head", *accuracy, "MAE tokens", "Spearman", "mean ms", "P99 ms")
@@ -74,7 +59,7 @@ def predictor_part(root: Path) -> str:
 
 def _of_head(row: Json, published: Mapping[str, Sequence[float]]) -> tuple[str, ...]:
     """Cells of a head, or of a baseline, of which nothing was published."""
-    printed = published.get(PRINTED.get(row["name"], ""), ())
+    printed = published.get(row["name"], ())
     return (
         f"`{row['name']}`",
         *([f"{value:.3f}" for value in printed] or ["-", "-"]),
@@ -85,16 +70,6 @@ def _of_head(row: Json, published: Mapping[str, Sequence[float]]) -> tuple[str, 
         f"{row['latency_s']['mean'] * 1e3:.1f}",
         f"{row['latency_s']['p99'] * 1e3:.1f}",
     )
-
-
-def _published(folder: Path) -> Mapping[str, Sequence[float]]:
-    """Accuracy and F1 of every head, as the claims of a paper have them."""
-    for path in sorted(folder.glob("*.yaml")):
-        for claim in read_claims(path):
-            if claim.id.endswith(HEADS_CLAIM):
-                heads: Mapping[str, Sequence[float]] = claim.paper
-                return heads
-    raise ValueError(f"no claim of {folder} is called ...{HEADS_CLAIM}")
 
 
 def verify_part(root: Path) -> str:

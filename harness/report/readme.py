@@ -12,14 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from harness.paths import ROOT
-from harness.report.claims import (
-    basis_part,
-    claims_part,
-    counts_part,
-    open_part,
-    rules_part,
-    verdict_changes_part,
-)
+from harness.report.claims import holds_part
 from harness.report.measured import (
     bench_part,
     costs_part,
@@ -32,14 +25,10 @@ from harness.report.measured import (
 )
 from harness.report.real_vllm import fidelity_headline_part, fidelity_vllm_part
 
-MARK = re.compile(r"<!-- generated: ([\w -]+) -->\n(.*?)<!-- end: \1 -->", re.DOTALL)
+MARK = re.compile(r"<!-- generated: ([\w-]+) -->\n(.*?)<!-- end: \1 -->", re.DOTALL)
 
-PARTS: Mapping[str, Callable[..., str]] = {
-    "counts": counts_part,
-    "claims": claims_part,
-    "basis": basis_part,
-    "open": open_part,
-    "rules": rules_part,
+PARTS: Mapping[str, Callable[[Path], str]] = {
+    "holds": holds_part,
     "costs": costs_part,
     "predictor": predictor_part,
     "verify": verify_part,
@@ -48,11 +37,10 @@ PARTS: Mapping[str, Callable[..., str]] = {
     "fidelity-vllm": fidelity_vllm_part,
     "fidelity-headline": fidelity_headline_part,
     "fidelity-runs": fidelity_runs_part,
-    "verdict-changes": verdict_changes_part,
     "overhead": overhead_part,
     "starting": starting_part,
 }
-"""By name; what else a mark says, such as a paper, is handed to the part."""
+"""By name."""
 
 
 def rewritten(text: str, root: Path) -> str:
@@ -60,10 +48,9 @@ def rewritten(text: str, root: Path) -> str:
 
     def part(found: re.Match[str]) -> str:
         name = found.group(1)
-        kind, *more = name.split()
-        if kind not in PARTS:
-            raise ValueError(f"there is no generated part {kind}; there are {', '.join(PARTS)}")
-        return f"<!-- generated: {name} -->\n{PARTS[kind](root, *more)}\n<!-- end: {name} -->"
+        if name not in PARTS:
+            raise ValueError(f"there is no generated part {name}; there are {', '.join(PARTS)}")
+        return f"<!-- generated: {name} -->\n{PARTS[name](root)}\n<!-- end: {name} -->"
 
     new = MARK.sub(part, text)
     for start in re.findall(r"<!-- generated: .* -->", MARK.sub("", text)):

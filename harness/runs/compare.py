@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from harness.costs.model_facts import unknown_name
-from harness.runs.record import newest, read_summaries
+from harness.runs.record import read_summaries
 from harness.runs.stats import paired_ratio
 
 SEED = "config.seed"
@@ -24,7 +24,7 @@ class Selection:
     where: Mapping[str, str]
 
     def rows(self) -> pd.DataFrame:
-        """Of these the runs that `newest` leaves, as `read_summaries` has them.
+        """As `read_summaries` has them; of runs of one configuration the newest.
 
         Raises ValueError for a key that no run has, and where no run is left.
         """
@@ -36,7 +36,10 @@ class Selection:
                 rows = rows[rows[_column(rows, key)].map(lambda it, wanted=value: _is(it, wanted))]
         if rows.empty:
             raise ValueError(f"there are no runs of {self}")
-        return newest(rows)
+        configuration = [name for name in rows if str(name).startswith("config.")]
+        newest_last = rows.sort_values("started", kind="stable")
+        older = newest_last.duplicated(configuration, keep="last")
+        return rows.loc[[run for run in rows.index if not older[run]]]
 
     def __str__(self) -> str:
         """As it is given on a command line."""

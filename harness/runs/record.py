@@ -10,7 +10,7 @@ import json
 import os
 import re
 from collections.abc import Callable, Container, Mapping
-from functools import cache, lru_cache
+from functools import lru_cache
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -29,7 +29,6 @@ from harness.runs.manifest import (
     sync,
     write_manifest,
 )
-from harness.runs.own_cells import own_of
 from harness.runs.plain import as_plain
 from harness.yaml_files import DUMPER, Loader
 
@@ -41,9 +40,6 @@ RUN = re.compile(r"[0-9a-f]{12}")
 
 Row = Mapping[str, object]
 """A run as `read_summaries` has it, by column."""
-
-Runs = Callable[[str, str], pd.DataFrame]
-"""The runs of a scenario that count for a variant."""
 
 
 class RecordError(ValueError):
@@ -117,12 +113,9 @@ def _as_json(value: Mapping[str, object]) -> str:
 
 
 def read_summaries(
-    scenario_dir: Path,
-    known: Mapping[str, Row] = MappingProxyType({}),
-    *,
-    only: Container[str] | None = None,
+    scenario_dir: Path, known: Mapping[str, Row] = MappingProxyType({})
 ) -> pd.DataFrame:
-    """One row per finished run, or of these `only`, by name, the index; `known` are not read.
+    """One row per finished run, by name, the index; `known` are not read.
 
     Columns: `config.x.y` for every leaf of the configuration, the summary's own keys (nested ones
     joined by dots), from the provenance `code`, `started`, `engine` and `costs.*`, and `folder`. A
@@ -130,6 +123,16 @@ def read_summaries(
     is set aside, with a sentence on stderr, and is no run; one without a manifest, or with neither
     the name of a run nor any of its files, never was one.
     """
+    return as_frame(read_rows(scenario_dir, known))
+
+
+def read_rows(
+    scenario_dir: Path,
+    known: Mapping[str, Row] = MappingProxyType({}),
+    *,
+    only: Container[str] | None = None,
+) -> dict[str, Row]:
+    """The rows of `read_summaries` by run, of all or of these `only`."""
     rows: dict[str, Row] = {}
     for folder in sorted(scenario_dir.glob("[!.]*")):
         if only is not None and folder.name not in only:
@@ -144,6 +147,11 @@ def read_summaries(
             set_aside(folder, row)
         else:
             rows[folder.name] = row
+    return rows
+
+
+def as_frame(rows: dict[str, Row]) -> pd.DataFrame:
+    """Rows as a table."""
     return pd.DataFrame.from_dict(rows, orient="index")
 
 
@@ -153,38 +161,11 @@ def _is_ours(folder: Path) -> bool:
     return RUN.fullmatch(folder.name) is not None or has_tables
 
 
-def reader(results: Path) -> Runs:
-    """Reads the runs of a scenario's own list that are of a variant; each scenario once."""
-
-    @cache
-    def read(scenario: str) -> pd.DataFrame:
-        folder = results / scenario
-        return _quick_to_narrow(read_summaries(folder, only=own_of(folder)))
-
-    return cache(lambda scenario, variant: current(read(scenario), variant))
-
-
-def _quick_to_narrow(rows: pd.DataFrame) -> pd.DataFrame:
-    """The same rows in one block of texts: to take some of a hundred columns apart is slow."""
-    texts = {name: object for name, dtype in rows.dtypes.items() if dtype == "str"}
-    return rows.astype(texts).copy()
-
-
 def current(summaries: pd.DataFrame, variant: str = "paper") -> pd.DataFrame:
-    """The rows of this variant."""
-    if "config.variant" in summaries and not (ours := summaries["config.variant"] == variant).all():
-        summaries = summaries[ours]
+    """The rows of a variant."""
+    if "config.variant" in summaries:
+        summaries = summaries[summaries["config.variant"] == variant]
     return summaries
-
-
-def newest(summaries: pd.DataFrame) -> pd.DataFrame:
-    """Of the rows with the same configuration the one that was made last."""
-    if summaries.empty:
-        return summaries
-    config = [name for name in map(str, summaries) if name.startswith("config.")]
-    last = summaries.sort_values("started", kind="stable").duplicated(config, keep="last")
-    rows: pd.DataFrame = summaries[~last.reindex(summaries.index)]
-    return rows
 
 
 def as_yaml(config: Mapping[str, object]) -> str:

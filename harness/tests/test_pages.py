@@ -17,6 +17,10 @@ WRITTEN_BY_RUNS = ("results/local", "results/<")
 FOLDERS = {path.name for path in ROOT.iterdir() if path.is_dir()}
 
 
+VERDICTS = sorted((ROOT / "results" / "claims").glob("*.csv"))
+MOST_BYTES = {"pages": 15_000, "claims": 300_000}
+
+
 def _paths(text: str) -> list[str]:
     found = [name for name in PATH.findall(text) if name.partition("/")[0] in FOLDERS]
     return [
@@ -44,3 +48,15 @@ def test_a_trace_opens_few_files(title: str, most: int) -> None:
     steps = re.findall(r"^\d+\. `([^`]+)`", _section("ARCHITECTURE.md", title), re.MULTILINE)
     assert len(set(steps)) == len(steps) <= most
     assert all((ROOT / step).is_file() for step in steps)
+
+
+@pytest.mark.parametrize("table", VERDICTS, ids=lambda path: path.stem)
+def test_a_papers_page_and_its_verdicts_are_short(table: Path) -> None:
+    page = ROOT / "results" / "pages" / f"{table.stem}.md"
+    assert page.stat().st_size <= MOST_BYTES["pages"]
+    assert table.stat().st_size <= MOST_BYTES["claims"]
+    assert "\n> " in page.read_text(encoding="utf-8")
+
+
+def test_the_page_of_findings_is_short() -> None:
+    assert (ROOT / "results" / "FINDINGS.md").stat().st_size <= 6_000

@@ -6,42 +6,35 @@ from pathlib import Path
 import pytest
 
 from harness import publish
+from harness.claims.paper import papers
 from harness.lanes import FAILED, Job
 from harness.runs import published
 
 
-def test_every_scenario_then_every_paper_and_variant_then_pages(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_every_scenario_then_every_paper_then_pages(monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[list[str]] = []
     gives = [0]
 
     def run_all(jobs: Sequence[Job], *, lanes: int, goes_on: Callable[[int], bool]) -> int:
-        told.append([" ".join(job.words_with(1)[1:]) for job in jobs])
+        told.append([job.name for job in jobs])
         return gives[0]
 
-    def say(word: str) -> int:
-        told.append([word])
+    def say(words: list[str]) -> int:
+        told.append(words)
         return 0
 
     monkeypatch.setattr(publish, "run_all", run_all)
-    monkeypatch.setattr("harness.report.readme.main", lambda words: say("report"))
-    monkeypatch.setattr("harness.claims.changes.main", lambda words: say("changes"))
+    monkeypatch.setattr("harness.reproduce.main", say)
+    monkeypatch.setattr("harness.report.readme.main", say)
     assert publish.main() == 0
-    ran, judged, *then = told
-    assert {f"+scenario=mixed{it} workers=1" for it in ("", " variant=code")} <= {*ran}
+    ran, *then = told
+    assert {"mixed variations=true", "mixed variant=code"} <= {*ran}
     assert len({*ran}) == len(ran) > 20
-    assert judged == [
-        "harness.reproduce samullm --publish --no-runs",
-        "harness.reproduce samullm --variant code --publish --no-runs",
-        # Whose figures show both variants is judged by both at once.
-        "harness.reproduce ssjf --publish --no-runs",
-    ]
-    assert then == [["report"], ["changes"]]
+    assert then == [[paper, "--publish", "--no-runs"] for paper in papers()] + [[]]
     told.clear()
     gives[0] = FAILED  # some cells: the others count
     assert publish.main() == FAILED
-    assert told[-1] == ["changes"]
+    assert told[-1] == []
     told.clear()
     gives[0] = 3
     assert publish.main() == 3

@@ -20,7 +20,7 @@ def test_what_has_its_name_still_is_not_renamed() -> None:
     assert not KEYS.keys() & set(KEYS.values())
     assert not CLASSES.keys() & set(CLASSES.values())
     assert renamed_key("policy.rule.max_num_seqs") is None
-    assert renamed_target("systems.ssjf.Ssjf") is None
+    assert renamed_target("systems.ssjf.policy.Ssjf") is None
     with composed("+scenario=mixed", "workload=mixed") as config:
         assert config.name == "mixed"
 

@@ -123,7 +123,7 @@ def test_compare_pairs_seeds_in_every_common_setting(
         assert row[7] == "3"
     # A figure of zeros has no ratio.
     assert [line.split()[4] for line in lines if "extra_s" in line] == ["-", "-"]
-    assert lines[-2] == "A: toy:policy=ours, 6 runs of the program c1"
+    assert lines[-2] == "A: toy:policy=ours, 6 runs, the newest of 2026-01-01T00:00:02"
 
 
 def test_two_runs_are_compared_without_an_interval(
@@ -134,7 +134,7 @@ def test_two_runs_are_compared_without_an_interval(
     assert "0.500 (1 seed)" in printed
 
 
-def test_a_scenario_is_compared_with_another_ones_runs_of_the_newest_program(
+def test_of_runs_of_one_configuration_the_newest_is_compared(
     results: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for seed in range(3):
@@ -142,7 +142,7 @@ def test_a_scenario_is_compared_with_another_ones_runs_of_the_newest_program(
         write(results / "more", "ours", 1, seed, code=2, jct_s_mean=1.0 + 0.11 * seed)
     printed = said(results, capsys, "compare", "toy:policy=ours", "more", "--figures", "jct_s_mean")
     assert "2.000 [2.000, 2.000]" in printed
-    assert "B: more, 3 runs of the program c2" in printed
+    assert "B: more, 3 runs, the newest of 2026-01-02T00:00:02" in printed
 
 
 BAD: Mapping[str, tuple[str, ...]] = {

@@ -1,10 +1,8 @@
 """Figure 7 shows what the runs say: heights, labels, hatching, the paper's ranges, the footer."""
 
 from pathlib import Path
-from shutil import copytree
 from typing import Any
 
-import matplotlib.image
 import numpy as np
 import pandas as pd
 import pytest
@@ -12,14 +10,13 @@ from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from harness.claims.reading import read_claims
-from harness.paths import ROOT
-from harness.reproduce import main
+from harness.claims.paper import load_paper
 from harness.runs import record
-from harness.runs.own_cells import keep_own
 from plots import samullm_fig7 as fig7
 from plots import style
+from plots.inputs import Inputs
 
+PRINTED = load_paper("samullm").claims
 RANGES = {"max_heuristic": (1.1, 2.4), "min_heuristic": (1.0, 1.6)}
 SECONDS = {"samullm": (80.0, 20.0), "max_heuristic": (160.0, 10.0), "min_heuristic": (100.0, 15.0)}
 
@@ -147,27 +144,10 @@ def test_several_runs_of_one_cell_are_not_averaged(tmp_path: Path) -> None:
         fig7.draw(pd.concat([rows, rows.iloc[:1]]), RANGES)
 
 
-def test_without_runs_it_is_one_sentence(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    copytree(ROOT / "results" / "claims", tmp_path / "claims")
-    assert main(["samullm", "fig7", "--draw-only", "--results", str(tmp_path)]) == 2
-    assert capsys.readouterr().err.startswith("error: figure 7 needs runs of SamuLLM")
-    assert not (tmp_path / "local").exists()
+def test_without_runs_it_is_one_sentence() -> None:
+    with pytest.raises(ValueError, match=r"^figure 7 needs runs of SamuLLM"):
+        fig7.plot(Inputs(name="fig7", runs={"ensembling": pd.DataFrame()}, printed=PRINTED))
 
 
-@pytest.mark.slow
-def test_from_run_folders_to_files(tmp_path: Path) -> None:
-    write(tmp_path)
-    runs = tmp_path / "ensembling"
-    keep_own(runs, "paper", [path.name for path in runs.iterdir()])
-    copytree(ROOT / "results" / "claims", tmp_path / "claims")
-    claims = read_claims(tmp_path / "claims" / "samullm.yaml")
-    assert fig7.paper_ranges({claim.id: claim.facts for claim in claims}) == RANGES
-    command = ["samullm", "fig7", "--draw-only", "--results", str(tmp_path)]
-    assert main(command) == 0
-    png, pdf = (tmp_path / "local" / "figures" / f"samullm_fig7.{kind}" for kind in ("png", "pdf"))
-    assert matplotlib.image.imread(png).shape[:2] == (900, 1400)
-    first = (png.read_bytes(), pdf.read_bytes())
-    assert main(command) == 0
-    assert (png.read_bytes(), pdf.read_bytes()) == first
+def test_the_ranges_are_those_that_the_claims_print() -> None:
+    assert fig7.paper_ranges(PRINTED) == RANGES

@@ -10,15 +10,13 @@ import pytest
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
+from harness.claims.paper import load_paper
 from harness.tests.support.run_folders import write_chain_run
 from plots import samullm_bars, samullm_insights, samullm_schedules
-from plots.inputs import Inputs
+from plots.inputs import Inputs, span_of
+from systems.samullm.measures import SUMMARISER
 
-PRINTED = {
-    claim: {"paper": [1, 2]}
-    for what in samullm_bars.FIGURES.values()
-    for claim in what.claims.values()
-}
+PRINTED = load_paper("samullm").claims
 
 
 def rows_of(what: samullm_bars.Bars) -> pd.DataFrame:
@@ -40,14 +38,21 @@ def test_a_group_has_every_bar_relative_to_the_first(name: str) -> None:
     what = samullm_bars.FIGURES[name]
     figure = samullm_bars.draw(what, rows_of(what), PRINTED)
     (panel,) = figure.axes
-    bars = len(what.groups) * len(what.bars)
-    assert len(panel.patches) == 2 * bars
-    tops = [
-        patch.get_extents().transformed(panel.transData.inverted()).height
-        for patch in panel.patches[::2]
-    ]
-    assert tops[0] == pytest.approx(0.9)
-    assert tops[1] == pytest.approx(1.8)
+    ours, paper = 2 * len(what.groups) * len(what.bars), sum(bool(bar.claim) for bar in what.bars)
+    bars = [patch for patch in panel.patches if isinstance(patch, Rectangle)]
+    assert len(bars) == ours + 1 + paper  # the background of the paper's column
+    assert bars[0].get_height() == pytest.approx(0.9)
+    assert bars[2].get_height() == pytest.approx(1.8)
+    for bar, drawn in zip((b for b in what.bars if b.claim), bars[ours + 1 :], strict=True):
+        low, high = span_of(PRINTED[bar.claim])
+        assert (drawn.get_y(), drawn.get_height()) == pytest.approx((low, high - low))
+
+
+def test_bars_of_figure_14_are_relative_to_their_own_system() -> None:
+    what = samullm_bars.FIGURES["fig14"]
+    panel = samullm_bars.draw(what, rows_of(what), PRINTED).axes[0]
+    whole = [text.get_text() for text in panel.texts][1 : 2 * len(what.bars) : 2]
+    assert whole == ["1.00", "2.00", "3.00", "1.00", "1.25", "1.50"]
 
 
 def test_a_bar_of_several_runs_adds_them_up() -> None:
@@ -89,10 +94,10 @@ def test_kept_tables_are_drawn() -> None:
     assert len(samullm_insights.figure4(Inputs(name="fig4")).axes) == 3
 
 
-def test_running_requests_are_drawn_for_both_engines() -> None:
-    rows = [
-        {"engine": engine, "running": (3, 2, 2), "iterations_s": 5.0} for engine in ("real", "sim")
-    ]
+def test_running_requests_are_drawn_for_both_engines(tmp_path: Path) -> None:
+    steps = {"iterations": [1, 2], "duration_s": [2.0, 3.0], "prefill_requests": [1, 0]}
+    pd.DataFrame(steps | {"decode_requests": [2, 2]}).to_parquet(tmp_path / "iterations.parquet")
+    rows = [{"engine": engine, "folder": str(tmp_path)} for engine in ("real", "sim")]
     runs = {"running_requests": pd.DataFrame(rows)}
     figure = samullm_insights.figure3(Inputs(name="fig3", runs=runs))
     assert [panel.get_title(loc="left") for panel in figure.axes] == ["real: 5.0 s", "sim: 5.0 s"]
@@ -100,15 +105,15 @@ def test_running_requests_are_drawn_for_both_engines() -> None:
         assert np.array(panel.lines[0].get_ydata()).tolist() == [3, 2, 2]
 
 
-def test_documents_are_drawn_longest_first() -> None:
-    row = {"config.workload.documents": 3, "config.seed": 0, "median": 2.0, "longest": 9.0}
-    runs = {"chain_summary": pd.DataFrame([row | {"chunks": (1, 9, 2)}])}
+def test_documents_are_drawn_longest_first(tmp_path: Path) -> None:
+    requests = {"service": SUMMARISER, "app": [0] * 1 + [1] * 9 + [2] * 2}
+    pd.DataFrame(requests).to_parquet(tmp_path / "requests.parquet")
+    row = {"config.workload.documents": 100, "config.seed": 0, "folder": str(tmp_path)}
+    runs = {"chain_summary": pd.DataFrame([row])}
     figure = samullm_insights.figure10(Inputs(name="fig10", runs=runs))
     bars = [patch for patch in figure.axes[0].patches if isinstance(patch, Rectangle)]
     assert [bar.get_height() for bar in bars] == [9, 2, 1]
-    assert figure.get_supxlabel().startswith(
-        "3 documents of our workload, seed 0: median 2, longest"
-    )
+    assert "median 2, longest 9" in figure.get_supxlabel()
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import pytest
 
 from harness.interface.entities import LengthPrediction, Request
 from harness.tests.support.serving import FlatCosts, rule, serve, workload
-from systems.ssjf import Ssjf
+from systems.ssjf.policy import Ssjf
 
 
 class Guess:

@@ -12,7 +12,6 @@ import pytest
 
 from harness.runs import record
 from harness.runs.manifest import MANIFEST, NEEDED, write_manifest
-from harness.runs.own_cells import keep_own
 from harness.runs.record import RecordError
 from harness.runs.run_key import run_id
 
@@ -154,23 +153,6 @@ def test_a_run_is_named_by_what_determines_it() -> None:
         run_id({"a": 1, "b": {"c": [1, 2], "d": 3}}, "other"),
     ]
     assert len({name, *others}) == 4
-
-
-def test_of_runs_with_the_same_configuration_the_newest_counts(tmp_path: Path) -> None:
-    for name, seed, day in (("a", 0, "01"), ("b", 0, "03"), ("c", 0, "02"), ("d", 1, "01")):
-        provenance = {"code": name, "started": f"2026-01-{day}"}
-        write(tmp_path / name, provenance=provenance, config={"seed": seed})
-    assert list(record.newest(record.read_summaries(tmp_path)).index) == ["b", "d"]
-    assert record.newest(record.read_summaries(tmp_path / "none")).empty
-
-
-def test_the_runs_on_the_list_of_a_variant_are_read(tmp_path: Path) -> None:
-    for name in "abc":
-        write(tmp_path / "toy" / name, config={"variant": "paper"})
-    keep_own(tmp_path / "toy", "paper", ["a", "b"])
-    assert list(record.reader(tmp_path)("toy", "paper").index) == ["a", "b"]
-    assert record.reader(tmp_path)("toy", "code").empty
-    assert record.reader(tmp_path)("none", "paper").empty
 
 
 @pytest.mark.parametrize("text", ["{", "[]", "null", "{}", '{"end_to_end_s": 1.0}'])

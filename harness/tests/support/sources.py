@@ -41,9 +41,21 @@ def tree(path: Path) -> ast.Module:
     return ast.parse(path.read_text(encoding="utf-8"))
 
 
-def imports(path: Path) -> Iterator[str]:
-    """Modules that a file imports, wherever in it; of the project's own packages, which file."""
+def imports(path: Path, *, for_types: bool = True) -> Iterator[str]:
+    """Modules that a file imports, wherever in it; of the project's own packages, which file.
+
+    Without `for_types`, imports below `if TYPE_CHECKING:` are left out.
+    """
+    left_out = {
+        inner
+        for node in ast.walk(tree(path))
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+        for inner in ast.walk(node)
+        if not for_types
+    }
     for node in ast.walk(tree(path)):
+        if node in left_out:
+            continue
         if isinstance(node, ast.Import):
             yield from (name.name for name in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -54,6 +66,7 @@ def imports(path: Path) -> Iterator[str]:
                 yield inner if inner in _modules() else node.module
 
 
-def own_imports(path: Path) -> set[str]:
+def own_imports(path: Path, *, for_types: bool = True) -> set[str]:
     """Modules of this project that a file imports."""
-    return {name for name in imports(path) if name.partition(".")[0] in FOLDERS}
+    found = imports(path, for_types=for_types)
+    return {name for name in found if name.partition(".")[0] in FOLDERS}

@@ -22,7 +22,7 @@ from harness.tests.support.policies import Restless
 from harness.tests.support.predictors import Guess
 from harness.tests.support.serving import UnevenCosts, rule, serve, workload
 from harness.workloads.workload import Workload
-from systems.ssjf import Ssjf
+from systems.ssjf.policy import Ssjf
 
 
 class TurnsToLoad:

@@ -23,7 +23,7 @@ from harness.tests.support.batches import Step, Watched, assert_same, watched
 from harness.tests.support.policies import Paused
 from harness.tests.support.serving import Everywhere, LinearCosts, cluster, rule, workload
 from harness.workloads.workload import Workload
-from systems.ssjf import Ssjf
+from systems.ssjf.policy import Ssjf
 
 pytest.importorskip("vllm", reason="vLLM is not installed: make setup-vllm")
 pytestmark = [pytest.mark.vllm, pytest.mark.slow]

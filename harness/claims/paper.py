@@ -1,0 +1,152 @@
+"""A paper: its figures, and its claims as Python functions (`systems/<paper>/claims.py`).
+
+    paper = Paper(name="ours", title=..., figures=(FigureSpec(name="fig4", ...), ...), ...)
+
+    @paper.claim("fig4.jct-continuous", figure="fig4", where="Fig. 4c, section 4.2", paper=0.332,
+                 says="mean JCT saved, request rates varied", quote="... reduces JCT by 33.2%")
+    def _(cells: Cells) -> Effect:
+        return reduction(cells, "jct_s_mean", of=OURS, over=FCFS, average_over=["rate_per_s"])
+
+`python -m harness.reproduce` runs the scenarios of a figure, draws it and judges its claims.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from harness.claims.effects import Cells, ClaimError, Effect
+from harness.costs.model_facts import unknown_name
+from harness.paths import ROOT
+
+if TYPE_CHECKING:
+    from harness.claims.judge import Judged
+
+ClaimFunction = Callable[[Cells], Effect]
+
+UNTESTED_FOR = (
+    "needs data",
+    "needs hardware",
+    "fed in",
+    "true by construction",
+)
+"""Why a claim may be untested, beside noise."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FigureSpec:
+    """A figure of a paper: what it shows, the scenarios it is made from, what draws it.
+
+    `scenarios` are run for the paper's text, `code` (scenario, or `SCENARIO variant=code`) for what
+    the authors' program does. `plot` is `module:function` below plots/, or empty. `needs` maps a
+    module that may not be installed to the scenarios that are left out without it. `also` are
+    scenarios that the plot shows and no claim is judged by.
+    """
+
+    name: str
+    shows: str
+    scenarios: tuple[str, ...] = ()
+    code: tuple[str, ...] = ()
+    also: tuple[str, ...] = ()
+    plot: str = ""
+    needs: Mapping[str, Sequence[str]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    """One sentence of a paper and the function that computes its effect; None where untested.
+
+    `says` is the claim in words; claims of one `group` share a row of the table, whose words are
+    the group. `paper` is the printed number, a pair for a range, NaN for a fact or a trend, for
+    which `printed` says it in words. `unit` is appended to numbers (`x`, `%`, ` s`). `scenarios`
+    are those of the figure unless named; of several the cells have a column `scenario`.
+    """
+
+    id: str
+    figure: str
+    where: str
+    says: str
+    quote: str
+    paper: float | tuple[float, float] = float("nan")
+    printed: str = ""
+    unit: str = "x"
+    group: str = ""
+    scenarios: tuple[str, ...] = ()
+    code: tuple[str, ...] = ()
+    untested: str = ""
+    note: str = ""
+    effect: ClaimFunction | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class Paper:
+    """Everything of a paper that its page and its commands need.
+
+    `headline` gives two or three sentences from the judged claims by id. `chosen` lists what
+    neither text nor program states, with the declared default. `variations` names variations in
+    words, by `key=value`. `program` is a paragraph about the authors' own program when it was run.
+    `code_names` maps axis -> {name in the program's scenario: name in the reference's} and
+    `code_axes` axis there -> axis here, so that one claim function reads both.
+    """
+
+    name: str
+    title: str
+    citation: str
+    figures: tuple[FigureSpec, ...]
+    headline: Callable[[Mapping[str, "Judged"]], str]
+    chosen: tuple[str, ...] = ()
+    program: str = ""
+    variations: Mapping[str, str] = field(default_factory=dict)
+    code_names: Mapping[str, Mapping[Any, Any]] = field(default_factory=dict)
+    code_axes: Mapping[str, str] = field(default_factory=dict)
+    claims: dict[str, Claim] = field(default_factory=dict)
+
+    def figure(self, name: str) -> FigureSpec:
+        """The figure of that name. Raises ValueError, which lists those there are."""
+        known = {figure.name: figure for figure in self.figures}
+        if name not in known:
+            raise ValueError(unknown_name(f"figure of {self.name}", name, dict.fromkeys(known)))
+        return known[name]
+
+    def claim(self, id: str, *, figure: str, **facts: Any) -> Callable[[ClaimFunction], Claim]:
+        """Decorate the function that computes a claim's effect."""
+
+        def add(effect: ClaimFunction) -> Claim:
+            return self._add(id, figure=figure, effect=effect, **facts)
+
+        return add
+
+    def untested(self, id: str, *, figure: str, because: str, note: str, **facts: Any) -> Claim:
+        """A claim that is not tested here; `because` is one of UNTESTED_FOR."""
+        if because not in UNTESTED_FOR:
+            raise ValueError(f"{id}: {because} is none of {', '.join(UNTESTED_FOR)}")
+        return self._add(id, figure=figure, untested=because, note=note, **facts)
+
+    def _add(self, id: str, *, figure: str, **facts: Any) -> Claim:
+        if id in self.claims:
+            raise ValueError(f"{self.name} has two claims {id}")
+        of = self.figure(figure)
+        facts.setdefault("scenarios", of.scenarios)
+        facts.setdefault("code", of.code)
+        self.claims[id] = Claim(id=id, figure=figure, **facts)
+        return self.claims[id]
+
+    def of_figure(self, name: str) -> list[Claim]:
+        """The claims that a figure feeds, in the order in which they are written."""
+        return [claim for claim in self.claims.values() if claim.figure == name]
+
+
+def papers() -> list[str]:
+    """Papers that have claims: the folders of systems/ with a claims.py."""
+    return sorted(path.parent.name for path in Path(ROOT / "systems").glob("*/claims.py"))
+
+
+def load_paper(name: str) -> Paper:
+    """A paper by the name of its folder. Raises ValueError for one that is not there."""
+    if name not in papers():
+        raise ValueError(unknown_name("paper", name, dict.fromkeys(papers())))
+    paper = import_module(f"systems.{name}.claims").paper
+    if not isinstance(paper, Paper):
+        raise ClaimError(f"systems/{name}/claims.py has no `paper` of the class Paper")
+    return paper

@@ -1,0 +1,171 @@
+"""Lists of a scenario's cells: which runs its matrix and its variations have, and where each lies.
+
+`results/<scenario>/cells_<variant>.json` is written by a command that runs a scenario as its file
+has it, once all cells have ended. A run with another seed or size that was tried by hand lies in
+the same folder and is in no list.
+"""
+
+import json
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from harness.runs.config import HOW
+from harness.runs.leftovers import write_whole
+from harness.runs.matrix import Place
+from harness.runs.record import Row, as_frame, read_rows
+
+_KEPT = ("engine",)
+"""Columns of `read_summaries` that stay as they are where an axis has the same name."""
+
+Runs = Callable[[str, str], pd.DataFrame]
+"""The listed runs of a scenario, by variant."""
+
+
+@dataclass(frozen=True, slots=True)
+class ScenarioCells:
+    """A scenario's runs: of its matrix, and of each variation, named `key=value`.
+
+    Rows are those of `read_summaries`, with a column per axis; `axes` names these columns.
+    """
+
+    axes: tuple[str, ...]
+    reference: pd.DataFrame
+    variations: dict[str, pd.DataFrame]
+
+
+def as_it_stands(given: Collection[str]) -> bool:
+    """Whether a command that gives these keys runs the cells that a scenario's file has."""
+    return {key.partition(".")[0] for key in given} <= {*HOW, "cluster", "scenario", "variant"}
+
+
+def write_cells(folder: Path, variant: str, places: Mapping[str, Place], *, varied: bool) -> None:
+    """Write the list of the runs at these places. Raises OSError.
+
+    `varied` says whether variations were run; else those of the earlier list are kept where its
+    reference has the same runs.
+    """
+    path = _path(folder, variant)
+    own = {run: dict(it.setting) for run, it in places.items() if not it.varied}
+    variations: dict[str, dict[str, Any]] = {}
+    for run, place in places.items():
+        if key := place.varied:
+            setting = {axis: value for axis, value in place.setting.items() if axis != key}
+            variations.setdefault(f"{key}={_text(place.setting[key])}", {})[run] = setting
+    if not varied:
+        try:
+            earlier = _read(path)
+        except ValueError:
+            earlier = {}
+        if earlier and earlier["reference"].keys() == own.keys():
+            variations = earlier["variations"]
+    axes = dict.fromkeys(axis for setting in own.values() for axis in setting)
+    content = {"axes": [*axes], "reference": own, "variations": variations}
+    write_whole(path, json.dumps(content, indent=0) + "\n")
+
+
+def read_cells(folder: Path, variant: str) -> ScenarioCells:
+    """The listed runs in a scenario's folder; empty frames where there is no list, or no run.
+
+    The column of an axis has the last component of its key, as in `workload.requests`; the items of
+    a list are joined by +. An axis takes the place of a figure with its name (`requests`). Raises
+    ValueError for a damaged list and for two axes of one name.
+    """
+    listed = _read(_path(folder, variant))
+    if not listed:
+        return ScenarioCells((), pd.DataFrame(), {})
+    reference, variations = listed["reference"], listed["variations"]
+    names = _names(listed["axes"])
+    rows = read_rows(folder, only={run for part in _parts(listed) for run in part})
+    return ScenarioCells(
+        tuple(names.values()),
+        _frame(rows, reference, names),
+        {key: _frame(rows, part, names) for key, part in variations.items()},
+    )
+
+
+def reader(results: Path) -> Runs:
+    """Reads all listed runs of a scenario, those of variations too; each scenario once."""
+
+    def read(scenario: str, variant: str) -> pd.DataFrame:
+        cells = read_cells(results / scenario, variant)
+        return pd.concat([cells.reference, *cells.variations.values()])
+
+    return cache(read)
+
+
+def _path(folder: Path, variant: str) -> Path:
+    return folder / f"cells_{variant}.json"
+
+
+def _read(path: Path) -> dict[str, Any]:
+    """What a list holds; empty where there is none. Raises ValueError for anything else."""
+    if not path.is_file():
+        return {}
+    try:
+        found = json.loads(path.read_bytes())
+        axes = {*found["axes"]}
+        settings = [it for part in _parts(found) for it in part.values()]
+        whole = all(isinstance(it, str) for it in axes) and all(
+            it.keys() == axes for it in settings
+        )
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        whole = False
+    if not whole:
+        raise ValueError(f"{path} is no list of cells; remove it and run the scenario again")
+    content: dict[str, Any] = found
+    return content
+
+
+def _parts(listed: Mapping[str, Any]) -> list[Mapping[str, Mapping[str, object]]]:
+    """The runs of the reference and of each variation, with their values on the axes."""
+    return [listed["reference"], *listed["variations"].values()]
+
+
+def _names(axes: Iterable[str]) -> dict[str, str]:
+    """The column of each axis. Raises ValueError where two have one."""
+    names: dict[str, str] = {}
+    for axis in axes:
+        name = column_of(axis)
+        if name in names.values():
+            other = next(one for one in names if names[one] == name)
+            raise ValueError(f"the axes {other} and {axis} would both be the column {name}")
+        names[axis] = name
+    return names
+
+
+def column_of(axis: str) -> str:
+    """The column of an axis: the last component of its key."""
+    return re.split(r"[./]", axis)[-1]
+
+
+def _frame(
+    rows: Mapping[str, Row], listed: Mapping[str, Mapping[str, object]], names: Mapping[str, str]
+) -> pd.DataFrame:
+    """The rows of these runs and their values on the axes."""
+    there = {run: setting for run, setting in listed.items() if run in rows}
+    frame = as_frame({run: rows[run] for run in there})
+    if frame.empty:
+        return frame
+    columns = {
+        name: [_plain(setting[axis]) for setting in there.values()]
+        for axis, name in names.items()
+        if name not in _KEPT
+    }
+    own = frame.drop(columns=[name for name in columns if name in frame])
+    return pd.concat([own, pd.DataFrame(columns, index=frame.index)], axis=1)
+
+
+def _plain(value: object) -> object:
+    """A value in a column: the items of a list as one text."""
+    return "+".join(map(str, value)) if isinstance(value, list) else value
+
+
+def _text(value: object) -> str:
+    """A value as a command line has it."""
+    return value if isinstance(value, str) else json.dumps(value, separators=(",", ":"))

@@ -1,0 +1,1 @@
+"""SSJF: the policy, what its paper claims, and what is measured for that."""
