@@ -1,8 +1,8 @@
 """Files that a result follows from: of each, what this process has of it.
 
-The program and its profiles are hashed before any of them is loaded (`harness/__init__.py` imports
-this module first), other inputs when they are read. A result may be kept only where all that was
-loaded and read is one version and the disk still holds it; `changed` says where that is not so.
+The program is hashed before any of it is loaded (`harness/__init__.py` imports this module first),
+other files when they are read, fitted profiles among them. A result may be kept only where all that
+was loaded and read is one version and the disk still holds it; `changed` says where that is not so.
 """
 
 import errno
@@ -10,7 +10,10 @@ import hashlib
 import json
 import os
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import cache
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -19,28 +22,7 @@ from harness.paths import ROOT
 TOPS = ("harness", "baselines", "systems")
 """Folders of the project that hold its program."""
 
-APART = frozenset(
-    {
-        "harness/attack",
-        "harness/benchmarks",
-        "harness/claims",
-        "harness/fidelity",
-        "harness/lanes.py",
-        "harness/publish.py",
-        "harness/report",
-        "harness/reproduce.py",
-        "harness/results.py",
-        "harness/smoke_gpu.py",
-        "harness/why.py",
-    }
-)
-"""Files and folders of it that start runs or look at them; nothing that a run loads imports one.
-
-To say more of runs, or better, is then no reason to make them again. Where a configuration names
-one all the same it counts like one from outside the project: by its content.
-"""
-
-_PROFILES = "harness/profiles"
+_PROFILES = "harness/profiles/"
 
 _BELOW = f"{ROOT}/"
 
@@ -49,6 +31,11 @@ _Stamp = tuple[int, int, int, int]
 
 def name_of(path: Path) -> str:
     """From the project's folder where the file is below it, so that no checkout's place matters."""
+    return _name_of(path.absolute())
+
+
+@cache
+def _name_of(path: Path) -> str:
     path = path.resolve()
     return path.relative_to(ROOT).as_posix() if path.is_relative_to(ROOT) else str(path)
 
@@ -59,18 +46,13 @@ def path_of(name: str) -> Path:
 
 
 def digests_of(root: Path) -> dict[str, str]:
-    """sha256 of every file below `root` that a run may load, and of the profiles."""
+    """sha256 of every source file of the program below `root`, without its tests."""
     found: dict[str, str] = {}
     for folder, folders, files in (step for top in TOPS for step in os.walk(root / top)):
         place = os.path.relpath(folder, root)
-        folders[:] = [
-            name
-            for name in folders
-            if name not in ("tests", "__pycache__") and f"{place}/{name}" not in APART
-        ]
-        kinds = (".py", ".json") if place.startswith(_PROFILES) else (".py",)
+        folders[:] = [name for name in folders if name not in ("tests", "__pycache__")]
         for name in files:
-            if name.endswith(kinds) and f"{place}/{name}" not in APART:
+            if name.endswith(".py"):
                 found[f"{place}/{name}"] = _sha256(Path(folder, name).read_bytes())
     return dict(sorted(found.items()))
 
@@ -89,7 +71,7 @@ PROGRAM: Mapping[str, str] = digests_of(ROOT)
 """The program as this process loads it: sha256 by name, taken before any of it was loaded."""
 
 _had: defaultdict[str, set[str]] = defaultdict(set)
-"""Every version of a file that this process has read, by name."""
+"""Every version of a file that this process has read, by name, in the order of the first reads."""
 
 _PIECE_BYTES = 1 << 20
 _hashed: dict[str, tuple[_Stamp, str]] = {}
@@ -106,6 +88,17 @@ def read(path: Path) -> bytes:
     content = path.read_bytes()
     _had[name_of(path)].add(_sha256(content))
     return content
+
+
+@contextmanager
+def profiles_read() -> Iterator[list[str]]:
+    """Names of the profile files that this process reads for the first time inside the block.
+
+    The list is filled when the block ends.
+    """
+    before, found = len(_had), list[str]()
+    yield found
+    found += [name for name in islice(_had, before, None) if name.startswith(_PROFILES)]
 
 
 def read_json(path: Path) -> Any:
@@ -152,7 +145,7 @@ def changed(files: Mapping[str, str]) -> list[str]:
 
 
 def _is_still(name: str, digest: str) -> bool:
-    # Asked of every file of the program behind every cell.
+    # Called for every source file of a cell, before and after it is computed.
     if name in _had and _had[name] != {digest}:
         return False
     if not _imported.get(name, digest) == PROGRAM.get(name, digest) == digest:

@@ -9,6 +9,7 @@ from harness.costs.model_facts import unknown_name
 from harness.paths import PROFILES
 from harness.schema import STRICT, Count, NotNegative, Positive, read_json, read_named
 
+GPUS = PROFILES / "gpus.json"
 OWN_FACTS = "gpu.json"  # beside the profiles of a folder: facts of the GPU they were measured on
 
 
@@ -37,7 +38,7 @@ class GpuFacts:
 @cache
 def load_gpus() -> Mapping[str, GpuFacts]:
     """All known GPUs by name."""
-    return read_named(PROFILES / "gpus.json", GpuFacts)
+    return read_named(GPUS, GpuFacts)
 
 
 def gpu_facts(name: str, folder: Path | None = None) -> GpuFacts:

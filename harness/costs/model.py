@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from harness import inputs
-from harness.costs.gpu_facts import GpuFacts, gpu_facts
+from harness.costs.gpu_facts import GPUS, GpuFacts, gpu_facts
 from harness.costs.iteration import MAX_REQUESTS, IterationTable, expand, work_seconds
-from harness.costs.model_facts import ModelFacts, model_facts, model_of
+from harness.costs.model_facts import MODELS, ModelFacts, model_facts, model_of
 from harness.costs.profiles import MEASURED_MEMORY_SHARE, Profile, read_profiles, require_roofline
 from harness.costs.roofline import (
     Calibration,
@@ -103,8 +103,8 @@ class ProfileCosts:
 
     @property
     def files(self) -> dict[str, str]:
-        """The folder's files by name, with their sha256."""
-        return inputs.digests(self._folder.glob("*.json"))
+        """The folder's files and the facts of models and GPUs, by name, with their sha256."""
+        return inputs.digests([MODELS, GPUS, *self._folder.glob("*.json")])
 
     def with_parts(self, parts: tuple[str, ...]) -> "ProfileCosts":
         """The same profiles with other components in an iteration."""

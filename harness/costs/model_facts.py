@@ -14,6 +14,7 @@ from harness.costs.model_config import config_facts, is_config, norm_parameters
 from harness.paths import PROFILES
 from harness.schema import STRICT, Count, fits, read_named
 
+MODELS = PROFILES / "models.json"
 BYTES_PER_NUMBER = 2  # fp16 weights and KV, as every engine here runs them
 
 
@@ -114,7 +115,7 @@ class ModelFacts:
 @cache
 def load_models() -> Mapping[str, ModelFacts]:
     """All known models by name. Raises ValueError where the file says what no model is."""
-    return read_named(PROFILES / "models.json", ModelFacts)
+    return read_named(MODELS, ModelFacts)
 
 
 def model_of(service: str) -> str:

@@ -19,17 +19,21 @@ _MEDIAN_OF_NORMAL = 0.6744897501960817  # of |z| for a standard normal z
 
 
 class DrawnCosts:
-    """Costs as they may be: `draw` numbers the possibility, 1 and up; the same number, the same."""
+    """Costs as they may be: `draw`, 1 and up, numbers the possibility of a `seed`.
 
-    def __init__(self, costs: ProfileCosts, draw: int) -> None:
+    The same two numbers give the same costs; other seeds are independent draws.
+    """
+
+    def __init__(self, costs: ProfileCosts, draw: int, seed: int) -> None:
         """Leave `costs` as they are; loads and KV blocks are not drawn."""
         self._costs = costs
-        self._draw = draw
+        self._draw, self._seed = draw, seed
 
     def factors(self, service: ServiceId, tensor_parallel: int) -> tuple[float, float]:
         """What prefill and decode seconds are multiplied by."""
         error = self._costs.error(service, tensor_parallel)
-        rng = np.random.default_rng([self._draw, crc32(service.encode()), tensor_parallel])
+        key = [self._draw, self._seed, crc32(service.encode()), tensor_parallel]
+        rng = np.random.default_rng(key)
         prefill, decode = (
             float(np.exp(error.get(f"{phase}_median", 0.0) / _MEDIAN_OF_NORMAL * z))
             for phase, z in zip(("prefill", "decode"), rng.standard_normal(2), strict=True)

@@ -46,7 +46,7 @@ class Engine(Protocol):
         """Packages whose versions a result depends on, beside those of every run."""
 
     def files(self, services: Sequence[str]) -> Mapping[str, str]:
-        """What it reads from outside the program to serve these, by name, with the sha256."""
+        """What it reads to serve these, by name, with the sha256."""
 
     def warm_up(self) -> None:
         """Load what must not be loaded while a run is timed. Once per process; later calls pass."""

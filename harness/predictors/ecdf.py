@@ -1,11 +1,14 @@
 """Lengths drawn from an empirical distribution (arXiv 2503.16893 sec. 4.1)."""
 
+from collections.abc import Iterable
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from harness import inputs
 from harness.costs.model_facts import model_of, unknown_name
 from harness.paths import PROFILES
 from harness.schema import NotNegative, Schema, Share, Tokens, read_json
@@ -105,15 +108,29 @@ def load_lengths(name: str) -> Ecdf:
 
     Raises ValueError, with the closest names, if there are none.
     """
-    known = {path.stem: path for path in LENGTHS.glob("*.json")}
-    name = model_of(name)
-    if name not in known:
-        raise ValueError(unknown_name("length profile", name, known))
-    raw = read_json(known[name], _Stored).model_dump(exclude={"record"})
+    path = _path(name)
+    raw = read_json(path, _Stored).model_dump(exclude={"record"})
     try:
         return Ecdf(**raw)
     except ValueError as error:
-        raise ValueError(f"{known[name]}: {error}") from None
+        raise ValueError(f"{path}: {error}") from None
+
+
+def length_files(names: Iterable[str]) -> dict[str, str]:
+    """The files that `load_lengths` reads for these, by name, with their sha256.
+
+    Raises ValueError as it does.
+    """
+    return inputs.digests(map(_path, names))
+
+
+@cache
+def _path(name: str) -> Path:
+    name = model_of(name)
+    known = {path.stem: path for path in LENGTHS.glob("*.json")}
+    if name not in known:
+        raise ValueError(unknown_name("length profile", name, known))
+    return known[name]
 
 
 def output_lengths(

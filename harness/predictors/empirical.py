@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import model_validator
 
+from harness import inputs
 from harness.costs.model_facts import unknown_name
 from harness.interface.entities import LengthPrediction, Request
 from harness.interface.policies import LengthPredictor
@@ -53,6 +54,7 @@ class Empirical:
     def __init__(self, *, profile: str) -> None:
         """Raises ValueError, with the closest names, for a table that there is not."""
         self._table = _load(profile)
+        self.files = inputs.digests([PREDICTORS / f"{profile}.json"])
 
     def of(self, workload: GroundTruth, seed: int) -> LengthPredictor:
         """Same workload and seed, same predictions: the class of a request is drawn once."""

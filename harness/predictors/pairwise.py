@@ -12,7 +12,7 @@ from scipy.special import ndtr
 
 from harness.interface.entities import LengthPrediction, Request
 from harness.interface.policies import LengthPredictor
-from harness.predictors.ecdf import Ecdf, load_lengths
+from harness.predictors.ecdf import Ecdf, length_files, load_lengths
 from harness.predictors.ground_truth import GroundTruth
 
 Floats = NDArray[np.float64]
@@ -53,6 +53,7 @@ class Pairwise:
             raise ValueError(f"predictor.window is {window}, it must be at least 1")
         self._accuracy, self._latency_s, self._window = accuracy, latency_s, window
         self._errors, self._lengths = errors, load_lengths(lengths)
+        self.files = length_files([lengths])
 
     def of(self, workload: GroundTruth, seed: int) -> LengthPredictor:
         """Same workload and seed, same predictions to requests that come in the same order."""

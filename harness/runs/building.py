@@ -6,6 +6,7 @@ from zlib import crc32
 
 import numpy as np
 
+from harness import inputs
 from harness.build import build
 from harness.costs.gpu_facts import gpu_facts
 from harness.costs.model import PARTS, ProfileCosts
@@ -21,12 +22,11 @@ from harness.interface.policies import (
     System,
 )
 from harness.paths import PROFILES, ROOT
-from harness.predictors.ecdf import LENGTH_SAMPLES, Ecdf, load_lengths
+from harness.predictors.ecdf import LENGTH_SAMPLES, Ecdf, length_files, load_lengths
 from harness.ranges_of_units import check_range
 from harness.runs.cells import Cell, PredictorFactory, WorkloadFactory
 from harness.runs.matrix import Place
-from harness.runs.named_by import basis_of
-from harness.runs.record import run_id
+from harness.runs.run_key import key_of, run_id
 
 DETERMINES = (
     "engine",
@@ -50,20 +50,28 @@ def cell_of(plain: Mapping[str, Any], place: Place, chosen: Mapping[str, str]) -
     `place` is where it stands in the scenario, `chosen` the file that each group was taken from.
     Raises ValueError for what does not fit together.
     """
-    hardware, record = plain["hardware"], plain["record"]
+    with inputs.profiles_read() as read:
+        cell = _cell(plain, place, chosen)
+    cell.named.refuse_unnamed(read)
+    return cell
+
+
+def _cell(plain: Mapping[str, Any], place: Place, chosen: Mapping[str, str]) -> Cell:
+    hardware, record, seed = plain["hardware"], plain["record"], plain["seed"]
     costs = _costs(hardware)
     workload_factory: WorkloadFactory = build(
         plain["workload"], path="workload", offered={"costs": costs}, kind=WorkloadFactory
     )
     models = workload_factory.models
-    true = _drawn(costs, hardware["cost_draw"])
+    true = _drawn(costs, hardware["cost_draw"], seed)
     engine, system = _serving(plain, models, believed=costs, true=true)
     predictor_factory = _predictor_factory(plain["predictor"], system)
     determines = {key: plain[key] for key in DETERMINES}
-    named = basis_of(determines, engine, costs, workload_factory, predictor_factory)
+    believed = length_files(models) if _plans(plain["system"]) else {}
+    named = key_of(determines, engine, costs, workload_factory, predictor_factory, believed)
     # A variation is known as one, also where another command has run the same as its own cell.
     varied = {"varied": place.varied} if place.varied else {}
-    run = run_id({**determines, **named.rests_on(), **varied}, named.code)
+    run = run_id({**determines, **named.inputs(), **varied}, named.code)
     return Cell(
         named=named,
         config={**determines, "chosen": chosen, "varied": place.varied},
@@ -76,11 +84,11 @@ def cell_of(plain: Mapping[str, Any], place: Place, chosen: Mapping[str, str]) -
         engine=engine,
         costs=costs,
         gpus=hardware["gpu_count"],
-        seed=plain["seed"],
+        seed=seed,
         keep_iterations=record["iterations"] or record["trace"],
         keep_trace=record["trace"],
         drawn=tuple(
-            _serving(plain, models, believed=costs, true=_drawn(costs, draw))
+            _serving(plain, models, believed=costs, true=_drawn(costs, draw, seed))
             for draw in range(1, plain["uncertainty_draws"] + 1)
         ),
     )
@@ -99,9 +107,9 @@ def _costs(hardware: Mapping[str, Any]) -> ProfileCosts:
     )
 
 
-def _drawn(costs: ProfileCosts, draw: int) -> ProfileCosts | DrawnCosts:
+def _drawn(costs: ProfileCosts, draw: int, seed: int) -> ProfileCosts | DrawnCosts:
     """The costs, or as they may truly be."""
-    return DrawnCosts(costs, draw) if draw else costs
+    return DrawnCosts(costs, draw, seed) if draw else costs
 
 
 def _host_memory(hardware: Mapping[str, Any]) -> HostMemory:
@@ -148,7 +156,7 @@ def _serving(
     engine: Engine = build(
         plain["engine"], path="engine", offered={**offered, "costs": true}, kind=Engine
     )
-    if "planner_parts" in system:
+    if _plans(system):
         offered["planner_costs"] = believed.with_parts(tuple(system["planner_parts"]))
         offered["lengths"] = _believed_lengths(models, system["withheld_lengths"], plain["seed"])
     return engine, System(
@@ -162,6 +170,11 @@ def _serving(
             )
         },
     )
+
+
+def _plans(system: Mapping[str, Any]) -> bool:
+    """Whether a system has a planner, which knows costs and lengths of its own."""
+    return "planner_parts" in system
 
 
 def _believed_lengths(models: Sequence[str], withheld: float, seed: int) -> dict[str, Ecdf]:

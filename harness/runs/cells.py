@@ -1,7 +1,7 @@
-"""One cell of a scenario: objects in, what was computed out, and from that a run folder.
+"""One cell of a scenario: objects in, what was computed out.
 
-Computing writes nothing, so that it may be done on another machine; folders are written by the
-process that a person has started.
+Computing writes nothing, so that it may be done on another machine. What this module imports is in
+the key of every run; writing and showing results is elsewhere.
 """
 
 import time
@@ -13,6 +13,7 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 import pandas as pd
 
+from harness import inputs
 from harness.costs.model import ProfileCosts
 from harness.costs.uncertainty import intervals
 from harness.engines.engine import Engine
@@ -30,11 +31,9 @@ from harness.runs.metrics import (
     offline_figures,
     request_figures,
 )
-from harness.runs.named_by import NamedBy
 from harness.runs.objectives import met_objectives, solo_seconds
-from harness.runs.perfetto import write_trace
-from harness.runs.provenance import git_state, provenance
-from harness.runs.record import Row, is_finished, write_run
+from harness.runs.provenance import provenance
+from harness.runs.run_key import RunKey
 from harness.runs.validity import LOGGED_REQUESTS, outside_share
 from harness.workloads.workload import Workload
 
@@ -44,7 +43,7 @@ class WorkloadFactory(Protocol):
 
     @property
     def files(self) -> Mapping[str, str]:
-        """What it reads from outside the project, with the sha256; known before it is built."""
+        """What it reads, by name, with the sha256; known before it is built."""
 
     @property
     def models(self) -> Sequence[str]:
@@ -77,7 +76,7 @@ class Cell:
     is `varied` in it; that is empty in the matrix's own cells.
     """
 
-    named: NamedBy
+    named: RunKey
     config: Mapping[str, object]
     setting: Mapping[str, object]
     folder: Path
@@ -105,20 +104,22 @@ class Computed:
     summary: Mapping[str, object]
 
 
-def run_cell(cell: Cell) -> None:
-    """Serve the cell's workload and write its folder; a finished one is kept."""
-    if not is_finished(cell.folder):
-        keep(cell, compute(cell))
-
-
 def compute(cell: Cell) -> Computed:
     """Serve the cell's workload. Writes nothing.
 
-    Raises ValueError where what the run is named by is not what this process has.
+    Raises ValueError where what the run is named by is not what this process has, or not all that
+    was read.
     """
-    # A cell on a real engine takes minutes, which would be lost.
-    cell.named.refuse_changes(of_inputs_alone=not cell.engine.runs_alone)
+    cell.named.refuse_changes()
     cell.engine.warm_up()
+    with inputs.profiles_read() as read:
+        computed = _served(cell)
+    cell.named.refuse_unnamed(read)
+    cell.named.refuse_changes()
+    return computed
+
+
+def _served(cell: Cell) -> Computed:
     started_s = time.time()
     workload = cell.workload_factory.build(cell.seed)
     logs = cell.keep_iterations or len(workload) <= LOGGED_REQUESTS
@@ -134,9 +135,9 @@ def compute(cell: Cell) -> Computed:
     figures["kv_utilization"] = kv_utilization(iterations, _kv_tokens(cell.costs, recorder))
     if cell.drawn:
         figures["uncertainty"] = intervals([_drawn(cell, *pair, workload) for pair in cell.drawn])
-    cell.named.refuse_changes()
     return Computed(
         provenance=provenance(
+            code=cell.named.code,
             started_s=started_s,
             costs=_costs_of(cell.costs, recorder),
             datasets=workload.datasets,
@@ -146,25 +147,6 @@ def compute(cell: Cell) -> Computed:
         gpu=gpu,
         iterations=iterations,
         summary=figures,
-    )
-
-
-def keep(cell: Cell, computed: Computed) -> Row:
-    """Write the cell's folder; its row. Raises `RecordError` where the disk refuses.
-
-    A node of a cluster has the program's files alone: what the run rests on and the commit are
-    known here.
-    """
-    here = {"rests_on": cell.named.rests_on(), "git": git_state()}
-    return write_run(
-        cell.folder,
-        config=cell.config,
-        provenance={**here, **computed.provenance},
-        requests=computed.requests,
-        gpu=computed.gpu,
-        iterations=computed.iterations,
-        summary=computed.summary,
-        beside=write_trace if cell.keep_trace else None,
     )
 
 

@@ -29,8 +29,8 @@ from harness.lanes import cores_here
 from harness.paths import ROOT
 from harness.runs.cells import Cell, Computed
 from harness.runs.failures import Failure, attempt
-from harness.runs.outside import targets
 from harness.runs.pool_worker import begin, run_pickled
+from harness.runs.source_files import targets
 from harness.runs.sweep import Settle
 
 IN_FLIGHT = 256

@@ -36,7 +36,7 @@ class HardwareConfig:
     profile: str = MISSING
     """Folder of fitted cost profiles under harness/profiles."""
     cost_draw: int = MISSING
-    """Which possible true costs iterations have, 1 and up; 0: those of the profile, as believed."""
+    """Which possible true costs of its seed a run has, 1 and up; 0: those of the profile."""
     replica_start_s: float = MISSING
     """Seconds longer that a replica loads for every other of its service that starts with it."""
     kv_bytes: int | None = MISSING

@@ -21,7 +21,9 @@ import pandas as pd
 from harness.runs.cells import Cell, Computed, compute
 from harness.runs.leftovers import TRIES, being_written
 from harness.runs.matrix import Place
-from harness.runs.record import RecordError, as_plain, as_yaml, run_id
+from harness.runs.plain import as_plain
+from harness.runs.record import RecordError, as_yaml
+from harness.runs.run_key import run_id
 from harness.runs.table import FAILED, SYSTEM
 
 FOLDER = ".failed"

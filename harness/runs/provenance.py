@@ -10,26 +10,21 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
 
 from harness import inputs
 from harness.paths import ROOT
 from harness.runs.installed import installed
 
 
-def digest_of(root: Path) -> str:
-    """12 hex digits over what a run below `root` may load: program and fitted profiles."""
-    return inputs.together(inputs.digests_of(root))
-
-
 @cache
 def source_digest() -> str:
-    """Digest of what a run may load, program and profiles, as this process loads it."""
+    """Digest of the whole program, as this process loads it."""
     return inputs.together(inputs.PROGRAM)
 
 
 def provenance(
     *,
+    code: str,
     started_s: float,
     costs: Mapping[str, object] | None = None,
     datasets: Mapping[str, str] | None = None,
@@ -37,13 +32,14 @@ def provenance(
 ) -> dict[str, object]:
     """What `provenance.json` holds, at the end of a run.
 
-    `started_s` is `time.time()` at its start. `costs` says what its seconds rest on: `profile`
-    (name) and `fit_error` (relative, 0.05 = 5%). `datasets` maps names to SHA-256 digests;
-    `engine` says whether its seconds are simulated or measured, and on what. The commit, and what
-    the run is named by, are added by who writes it: a node of a cluster has no repository.
+    `code` is the digest of the cell's source files; `started_s` is `time.time()` at its start.
+    `costs` says what its seconds rest on: `profile` (name) and `fit_error` (relative, 0.05 = 5%).
+    `datasets` maps names to SHA-256 digests; `engine` says whether its seconds are simulated or
+    measured, and on what. The commit, and what the run is named by, are added by the process that
+    writes it: a node of a cluster has no repository.
     """
     return {
-        "code": source_digest(),
+        "code": code,
         "packages": _packages(),
         "installed": installed(),
         "machine": machine(),

@@ -6,9 +6,7 @@ last, manifest.json. `<run>` is a hash of what determines the result, so the sam
 runs again and a changed one overwrites none. A folder that is not as it was written is set aside.
 """
 
-import hashlib
 import json
-import math
 import os
 import re
 from collections.abc import Callable, Container, Mapping
@@ -17,7 +15,6 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -32,6 +29,7 @@ from harness.runs.manifest import (
     sync,
     write_manifest,
 )
+from harness.runs.plain import as_plain
 from harness.yaml_files import DUMPER, Loader
 
 _PARTS = re.compile(r"^(?=[^\s#-])", re.MULTILINE)
@@ -46,34 +44,6 @@ Row = Mapping[str, object]
 
 class RecordError(ValueError):
     """A run folder could not be written or read; the text names it."""
-
-
-def as_plain(value: object) -> object:
-    """`value` as JSON can hold it: plain containers and numbers, NaN and infinities as None.
-
-    Raises `TypeError` for anything else, so that nothing is recorded as a Python repr.
-    """
-    if isinstance(value, Mapping):
-        return {str(key): as_plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple | np.ndarray):
-        return [as_plain(item) for item in value]
-    if isinstance(value, np.generic):
-        return as_plain(value.item())
-    if isinstance(value, Path):
-        return str(value)
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    if value is None or isinstance(value, str | int | float):
-        return value
-    raise TypeError(f"a run cannot record a {type(value).__name__}: {value!r}")
-
-
-def run_id(config: Mapping[str, object], code: str) -> str:
-    """Name of a run: 12 hex digits of what determines its result, in any order of keys."""
-    text = json.dumps(
-        {"config": as_plain(config), "code": code}, sort_keys=True, separators=(",", ":")
-    )
-    return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
 def is_finished(folder: Path) -> bool:

@@ -10,13 +10,14 @@ from pathlib import Path
 from typing import Protocol
 
 from harness.runs import failures
-from harness.runs.cells import Cell, Computed, keep
+from harness.runs.cells import Cell, Computed
 from harness.runs.composed_cells import Matrix
 from harness.runs.failures import FailedCell, Failure
 from harness.runs.leftovers import being_written, remove_leftovers
 from harness.runs.matrix import Place
 from harness.runs.progress import Progress
 from harness.runs.record import RecordError, Row, is_finished
+from harness.runs.run_folder import keep
 
 Settle = Callable[[Cell, Computed | Failure], None]
 """Called by a cluster with each cell and what it gave, in the order in which cells end."""

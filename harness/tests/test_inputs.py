@@ -1,13 +1,13 @@
 """Of every file a process has one version, and knows when the disk has another."""
 
 import os
+from collections import defaultdict
 from pathlib import Path
 
 import pytest
 
 from harness import inputs
 from harness.paths import ROOT
-from harness.tests.support.sources import module_of, own_imports, python_files, relative
 
 
 @pytest.fixture
@@ -59,26 +59,23 @@ def test_files_of_the_project_are_named_from_its_folder(path: Path) -> None:
         assert inputs.name_of(inputs.path_of(name)) == name
 
 
-def test_the_program_is_what_is_on_the_disk() -> None:
+def test_the_program_is_what_is_on_the_disk(tmp_path: Path) -> None:
     assert inputs.digests_of(ROOT) == dict(inputs.PROGRAM)
     assert inputs.changed(inputs.PROGRAM) == []
-    assert all((ROOT / name).exists() for name in inputs.APART)
     assert {name.partition("/")[0] for name in inputs.PROGRAM} == set(inputs.TOPS)
+    for place in ("harness/runs/a.py", "harness/tests/b.py", "plots/c.py", "harness/d.json"):
+        (tmp_path / place).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / place).write_text("1")
+    assert [*inputs.digests_of(tmp_path)] == ["harness/runs/a.py"]
 
 
-def test_nothing_that_a_run_loads_imports_what_stands_apart() -> None:
-    """Or an edit there could change a result under its old name."""
-    named = {module_of(path): relative(path) for path in python_files()}
-    program = [path for path in python_files() if relative(path) in inputs.PROGRAM]
-    assert program
-    for path in program:
-        found = {named[module] for module in own_imports(path) if module in named}
-        assert found <= inputs.PROGRAM.keys(), relative(path)
-
-
-def test_what_looks_at_runs_names_none_of_them(tmp_path: Path) -> None:
-    for place in ("harness/runs", "harness/claims", "harness/tests/runs", "harness/profiles"):
-        (tmp_path / place).mkdir(parents=True)
-    for place in ("runs/a.py", "claims/b.py", "tests/runs/c.py", "publish.py", "profiles/d.json"):
-        (tmp_path / "harness" / place).write_text("1")
-    assert [*inputs.digests_of(tmp_path)] == ["harness/profiles/d.json", "harness/runs/a.py"]
+def test_profiles_are_listed_when_they_are_read_first(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(inputs, "_had", defaultdict(set))
+    name = "harness/profiles/linear_100ms_20ms_per_token/roofline.json"
+    for first in ([name], []):
+        with inputs.profiles_read() as read:
+            inputs.read(path)
+            inputs.read(inputs.path_of(name))
+        assert read == first

@@ -66,6 +66,6 @@ def arrival_table(name: str, needed: str) -> Mapping[str, Any]:
     return content
 
 
-def table_sha256(table: str) -> str:
-    """Of the bytes of a stored table."""
-    return inputs.sha256(TABLES / f"{table}.json")
+def table_file(table: str) -> dict[str, str]:
+    """A stored table by its file's name, with the sha256."""
+    return inputs.digests([TABLES / f"{table}.json"])

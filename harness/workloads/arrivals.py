@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.workloads.arrival_tables import arrival_table, table_sha256
+from harness.workloads.arrival_tables import arrival_table, table_file
 from harness.workloads.settings import BURSTINESS, require_between
 
 Floats = NDArray[np.float64]
@@ -33,7 +33,7 @@ class Arrivals(Protocol):
     """A process of arrivals."""
 
     @property
-    def datasets(self) -> Mapping[str, str]:
+    def files(self) -> Mapping[str, str]:
         """The tables behind it, with their sha256."""
 
     def draw(self, count: int, rng: Generator) -> Floats:
@@ -43,7 +43,7 @@ class Arrivals(Protocol):
 class AtOnce:
     """Every request is there at time 0."""
 
-    datasets: Mapping[str, str] = {}
+    files: Mapping[str, str] = {}
 
     def draw(self, count: int, rng: Generator) -> Floats:
         """As `Arrivals`."""
@@ -62,7 +62,7 @@ class Gamma:
         require_between("workload.arrivals", *RATE_PER_S, rate_per_s=rate_per_s)
         require_between("workload.arrivals", *BURSTINESS, burstiness=burstiness)
         self._rate_per_s, self._burstiness, self._sorted_gaps = rate_per_s, burstiness, sorted_gaps
-        self.datasets: Mapping[str, str] = {}
+        self.files: Mapping[str, str] = {}
 
     def draw(self, count: int, rng: Generator) -> Floats:
         """As `Arrivals`."""
@@ -83,7 +83,7 @@ class WholeSeconds:
         """Raises ValueError for a rate that is not positive."""
         require_between("workload.arrivals", *RATE_PER_S, rate_per_s=rate_per_s)
         self._rate_per_s = rate_per_s
-        self.datasets: Mapping[str, str] = {}
+        self.files: Mapping[str, str] = {}
 
     def draw(self, count: int, rng: Generator) -> Floats:
         """As `Arrivals`."""
@@ -125,7 +125,7 @@ class Windows:
         content = arrival_table(table, "relative_rate")
         self._clock = _Clock(content["relative_rate"], content["window_s"])
         self._rate_per_s = rate_per_s
-        self.datasets = {table: table_sha256(table)}
+        self.files = table_file(table)
 
     def draw(self, count: int, rng: Generator) -> Floats:
         """As `Arrivals`."""
@@ -158,7 +158,7 @@ class Functions:
         self._shared = np.asarray(content["shared_rate"], np.float64)
         self._window_s = float(content["window_s"])
         self._rate_per_s, self._functions = rate_per_s, functions
-        self.datasets = {table: table_sha256(table)}
+        self.files = table_file(table)
 
     def draw(self, count: int, rng: Generator) -> Floats:
         """As `Arrivals`."""
@@ -209,7 +209,7 @@ class Clients:
         content = arrival_table(table, "clients")
         self._clients: list[Mapping[str, Any]] = content["clients"]
         self._rate_per_s = rate_per_s
-        self.datasets = {table: table_sha256(table)}
+        self.files = table_file(table)
 
     def draw(self, count: int, rng: Generator) -> Floats:
         """As `Arrivals`."""

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from harness.costs.model_facts import ModelFacts, model_facts
 from harness.interface.entities import Service, ServiceId
 from harness.interface.graph import Edges
-from harness.predictors.ecdf import load_lengths
+from harness.predictors.ecdf import length_files, load_lengths
 from harness.workloads.settings import require_positive, require_start
 from harness.workloads.workload import Workload
 
@@ -73,7 +73,7 @@ class ChainSummary:
         self._lengths = {name: true_lengths.get(name, name) for name in (summariser, evaluator)}
         self._chunk_tokens, self._median, self._sigma = chunk_tokens, median_chunks, chunks_sigma
         self._templates = (summary_template_tokens, evaluation_template_tokens)
-        self.models, self.files = (summariser, evaluator), dict[str, str]()
+        self.models, self.files = (summariser, evaluator), length_files(self._lengths.values())
 
     def chunks(self, seed: int) -> Ints:
         """Chunks of every document."""

@@ -49,7 +49,7 @@ class Chats:
         self._starts_s = require_start(starts_s)
         self._arrivals, self._lengths = arrivals, lengths
         self.models = (model,)
-        self.files: Mapping[str, str] = {}
+        self.files: Mapping[str, str] = {**arrivals.files, **lengths.files}
 
     def build(self, seed: int) -> Workload:
         """Same seed, same workload; lengths do not depend on the arrivals."""
@@ -71,7 +71,7 @@ class Chats:
             max_output_tokens=np.full(count, self._max_output_tokens),
             app=np.arange(count),
             deadline_s=np.full(count, np.nan),
-            datasets={**self._arrivals.datasets, **self._lengths.datasets},
+            datasets=self.files,
         ).later(self._starts_s)
 
     def cut_share(self, seed: int) -> tuple[float, float]:

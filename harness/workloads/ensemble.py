@@ -6,7 +6,7 @@ import numpy as np
 
 from harness.costs.model_facts import model_facts
 from harness.interface.entities import Service, ServiceId
-from harness.predictors.ecdf import load_lengths, output_lengths
+from harness.predictors.ecdf import length_files, load_lengths, output_lengths
 from harness.workloads.prompts import PromptSource
 from harness.workloads.settings import require_positive, require_start
 from harness.workloads.workload import Workload
@@ -53,7 +53,7 @@ class Ensemble:
             source=source, profile=profile, hub_dataset=hub_dataset, hub_split=hub_split
         )
         self._prompts.refuse_fewer(requests)
-        self.files = self._prompts.files
+        self.files = {**self._prompts.files, **length_files(models)}
 
     def build(self, seed: int) -> Workload:
         """Same seed, same workload; prompts are the same for every model."""

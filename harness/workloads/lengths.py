@@ -15,7 +15,7 @@ from pydantic import Field
 from harness import inputs
 from harness.costs.model_facts import unknown_name
 from harness.paths import PROFILES
-from harness.predictors.ecdf import LENGTHS, Ecdf, load_lengths
+from harness.predictors.ecdf import Ecdf, length_files, load_lengths
 from harness.schema import Count, NotNegative, Schema, Share, Tokens, read_json
 from harness.workloads.settings import SIGMA, require_between, require_positive
 
@@ -38,7 +38,7 @@ class Lengths(Protocol):
     """Where the lengths of requests come from."""
 
     @property
-    def datasets(self) -> Mapping[str, str]:
+    def files(self) -> Mapping[str, str]:
         """The tables behind it, with their sha256."""
 
     def draw(self, count: int, prompts: Generator, outputs: Generator) -> Drawn:
@@ -71,7 +71,7 @@ class Lognormal:
         require_between("workload.lengths", *SIGMA, **sigmas)
         self._prompt = (prompt_median_tokens, prompt_sigma, max_prompt_tokens)
         self._output = (output_median_tokens, output_sigma)
-        self.datasets: Mapping[str, str] = {}
+        self.files: Mapping[str, str] = {}
 
     def draw(self, count: int, prompts: Generator, outputs: Generator) -> Drawn:
         """As `Lengths`."""
@@ -118,9 +118,8 @@ class Paired:
                 f"workload.lengths.longest_output_tokens is {longest_output_tokens}, "
                 f"the shortest answer has {shortest}"
             )
-        self.datasets = {table: inputs.sha256(PAIRS / f"{table}.json")}
-        if outputs is not None:
-            self.datasets[outputs] = inputs.sha256(LENGTHS / f"{outputs}.json")
+        answers = [] if outputs is None else [outputs]
+        self.files = {**inputs.digests([PAIRS / f"{table}.json"]), **length_files(answers)}
 
     def _answers(self) -> tuple[Ecdf, ...]:
         return self._pairs.outputs if self._outputs is None else (self._outputs,)

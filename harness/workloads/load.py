@@ -33,8 +33,7 @@ class AtLoad:
         require_positive("workload.arrivals", load=load)
         self.rate_per_s = load * capacity_per_s(setting)
         self._arrivals = process(rate_per_s=self.rate_per_s)
-        digest = inputs.sha256(CAPACITIES)
-        self.datasets: Mapping[str, str] = {**self._arrivals.datasets, CAPACITIES.stem: digest}
+        self.files = {**self._arrivals.files, **inputs.digests([CAPACITIES])}
 
     def draw(self, count: int, rng: Generator) -> Floats:
         """As `Arrivals`."""

@@ -20,11 +20,13 @@ from numpy.typing import NDArray
 
 from harness import inputs
 from harness.hub import Pinned, pinned
-from harness.predictors.ecdf import LENGTHS, load_lengths
+from harness.paths import PROFILES
+from harness.predictors.ecdf import length_files, load_lengths
 from harness.schema import without_twice
 
 Ints = NDArray[np.int64]
 
+WORDS = PROFILES / "tokens_per_word.json"
 TOKENS_COLUMN = "prompt_tokens"
 MOST = 2**31
 """Tokens of a prompt; more is no length but a damaged value."""
@@ -45,8 +47,8 @@ class PromptSource:
     `source` is "profile" (the length profile `profile`, sampled), "hub" (`hub_dataset`,
     NAME@REVISION, split `hub_split`, through Hugging Face datasets) or the path of a parquet, CSV
     or JSONL file. Rows of a dataset have `prompt_tokens`, or text in `prompt` or in `instruction`
-    and `input`; text is counted as words x the shipped ratio of tokens to words. `files` holds the
-    file's sha256.
+    and `input`; text is counted as words x the shipped ratio of tokens to words. `files` are
+    those that are read.
     """
 
     def __init__(self, *, source: str, profile: str, hub_dataset: str, hub_split: str) -> None:
@@ -57,14 +59,16 @@ class PromptSource:
         self.files: Mapping[str, str] = {}
         if source == "profile":
             load_lengths(profile)
+            self.files = length_files([profile])
         elif source == "hub":
             pinned("workload.hub_dataset", hub_dataset)
+            self.files = inputs.digests([WORDS])
         else:
             # What is read must not depend on the folder that a worker process is in.
             self._source = str(Path(source).resolve())
             if not Path(source).is_file():
                 raise ValueError(f"workload.source={source} is neither profile, hub nor a file")
-            self.files = inputs.digests([Path(source)])
+            self.files = inputs.digests([WORDS, Path(source)])
             self._rows = count_rows(self._source, inputs.sha256(Path(source)))
 
     def refuse_fewer(self, count: int) -> None:
@@ -80,9 +84,7 @@ class PromptSource:
         """
         if self._source == "profile":
             tokens = load_lengths(self._profile).sample(count, rng)
-            return Prompts(
-                tokens, {self._profile: inputs.sha256(LENGTHS / f"{self._profile}.json")}
-            )
+            return Prompts(tokens, dict(self.files))
         if self._source == "hub":
             asked = pinned("workload.hub_dataset", self._hub_dataset)
             name, rows = self._hub_dataset, _read_hub(asked, self._hub_split)
@@ -215,7 +217,7 @@ def token_counts(name: str, rows: pd.DataFrame) -> Ints:
         _refuse_bad_row(name, rows[column], counted < 0, column)
         words += np.asarray(counted, np.int64)
     _refuse_bad_row(name, rows[columns[0]], pd.Series(words < 1, rows.index), columns[0])
-    ratio = inputs.read_json(LENGTHS.parent / "tokens_per_word.json")["tokens_per_word"]
+    ratio = inputs.read_json(WORDS)["tokens_per_word"]
     return np.asarray(np.maximum(1, np.rint(words * ratio)), np.int64)
 
 

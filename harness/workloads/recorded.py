@@ -11,6 +11,7 @@ from harness.costs.model_config import is_config
 from harness.costs.model_facts import ModelFacts, model_facts
 from harness.interface.entities import Service, ServiceId
 from harness.ranges_of_units import MOST_SECONDS
+from harness.workloads.prompts import WORDS
 from harness.workloads.settings import require_positive, require_start
 from harness.workloads.trace_file import ARRIVAL, OUTPUT_TOKENS, PROMPT_TOKENS, read_trace
 from harness.workloads.workload import Floats, Ints, Workload
@@ -64,7 +65,7 @@ class Trace:
         self._window, self._scale = _window(window), rate_scale
         self._requests, self._limit, self._too_long = requests, max_output_tokens, too_long
         self._model, self._services = model, dict(services)
-        self.files: Mapping[str, str] = inputs.digests([self._path])
+        self.files: Mapping[str, str] = inputs.digests([WORDS, self._path])
         rows = self._rows()
         called = self._called(rows)
         self.models = tuple(facts.name for facts in _asked(called))

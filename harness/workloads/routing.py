@@ -8,7 +8,7 @@ from scipy.optimize import brentq
 
 from harness.costs.model_facts import ModelFacts, model_facts
 from harness.interface.entities import Service, ServiceId
-from harness.predictors.ecdf import load_lengths, output_lengths
+from harness.predictors.ecdf import length_files, load_lengths, output_lengths
 from harness.workloads.settings import require_positive, require_start
 from harness.workloads.workload import Workload
 
@@ -56,7 +56,7 @@ class Routing:
         self._limit, self._scale, self._answers = max_output_tokens, output_scale, answers
         self._prompts = _numbers("prompt_tokens", prompt_tokens, "concentration")
         self._published = _numbers("answer_tokens", answer_tokens, "sigma")
-        self.files: Mapping[str, str] = {}
+        self.files = length_files(requests) if answers == "own" else {}
 
     def build(self, seed: int) -> Workload:
         """Same seed, same workload; the models' requests come in mixed order."""

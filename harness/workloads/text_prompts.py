@@ -12,7 +12,7 @@ from harness import inputs
 from harness.costs.model_facts import model_facts
 from harness.interface.entities import Service, ServiceId
 from harness.workloads.arrivals import Arrivals
-from harness.workloads.prompts import as_count, read_rows, refuse_fewer, token_counts
+from harness.workloads.prompts import WORDS, as_count, read_rows, refuse_fewer, token_counts
 from harness.workloads.settings import require_positive, require_start
 from harness.workloads.workload import Workload
 
@@ -27,7 +27,7 @@ class TextPrompts:
     A row has `prompt`, a text or the list of the turns of a conversation (previous prompts and
     answers, then the new prompt), and `response_tokens`, at least 1, which ends at
     `max_output_tokens`. Prompt tokens are `prompt_tokens` where the file has them, else words x the
-    shipped ratio. `files` holds the file's sha256.
+    shipped ratio. `files` are those that are read.
     """
 
     def __init__(
@@ -55,7 +55,10 @@ class TextPrompts:
         self._requests, self._arrivals = requests, arrivals
         self._max_output_tokens = max_output_tokens
         self.models = (model,)
-        self.files: Mapping[str, str] = inputs.digests([self._path])
+        self.files: Mapping[str, str] = {
+            **inputs.digests([WORDS, self._path]),
+            **arrivals.files,
+        }
         there = count_texts(self._path, inputs.sha256(self._path))
         refuse_fewer(str(self._path), there, requests)
 
@@ -80,7 +83,7 @@ class TextPrompts:
             max_output_tokens=np.full(count, self._max_output_tokens),
             app=np.arange(count),
             deadline_s=np.full(count, np.nan),
-            datasets={**self.files, **self._arrivals.datasets},
+            datasets=self.files,
             texts=tuple(rows[TEXT].iloc[picked]),
         ).later(self._starts_s)
 

@@ -17,7 +17,7 @@ class Part(Protocol):
 
     @property
     def files(self) -> Mapping[str, str]:
-        """What it reads from outside the project."""
+        """What it reads, by name, with the sha256."""
 
     @property
     def models(self) -> Sequence[str]:

@@ -8,10 +8,11 @@ import pandas as pd
 import pytest
 import yaml
 
-from harness.runs.cells import Cell, run_cell
+from harness.runs.cells import Cell
 from harness.runs.manifest import NEEDED
 from harness.runs.metrics import FIGURES
 from harness.runs.record import is_finished
+from harness.runs.run_folder import run_cell
 from harness.tests.support.command import ENSEMBLE, SMALL
 from harness.tests.support.configured import first_cell_of
 from harness.workloads.workload import Workload

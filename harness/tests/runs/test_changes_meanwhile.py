@@ -1,5 +1,6 @@
 """A result is kept only where nothing that names it has changed since the command began."""
 
+from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -10,11 +11,14 @@ import pytest
 
 from harness import inputs
 from harness.engines.engine import Engine
-from harness.runs.cells import Cell, run_cell
-from harness.runs.named_by import Changed, NamedBy
+from harness.paths import PROFILES
+from harness.runs.cells import Cell
+from harness.runs.run_folder import run_cell
+from harness.runs.run_key import Changed, RunKey
 from harness.tests.support.checkouts import copy_of_the_project, python
 from harness.tests.support.configured import first_cell_of
 from harness.tests.support.traces import SMALL, asking, write_prompts
+from harness.workloads.workload import Workload
 
 
 @pytest.fixture
@@ -55,7 +59,7 @@ def test_an_input_that_changed_before_the_cell_fails_it(prompts: Path, tmp_path:
     assert cell.folder.exists()
 
 
-FALSE: dict[str, Callable[[NamedBy], NamedBy]] = {
+FALSE: dict[str, Callable[[RunKey], RunKey]] = {
     "the program was edited after": lambda named: replace(named, code="0" * 12),
     "named by another machine": lambda named: replace(named, machine={"cpu": "another"}),
     "named by numpy 0.0.1, this process has numpy 2": lambda named: replace(
@@ -81,9 +85,11 @@ def test_a_program_that_changes_meanwhile_fails_the_cell_and_tells_which_file(
     program = f"""
 from pathlib import Path
 from harness.tests.support.configured import first_cell_of
-from harness.runs.cells import run_cell
-from harness.runs.named_by import Changed
+from harness.runs.run_folder import run_cell
+from harness.runs.run_key import Changed
 cell = first_cell_of(*{[*SMALL, f"results={tmp_path / 'results'}"]})
+with Path("harness/runs/table.py").open("a") as unused:
+    unused.write("#")
 path = Path("harness/engines/ask.py")
 was = path.read_text()
 for text in (was + "#", was):
@@ -97,6 +103,23 @@ for text in (was + "#", was):
     said = python(copy, program).splitlines()
     assert said[0].startswith("harness/engines/ask.py changed after the command began")
     assert said[1:] == ["False", "True"]
+
+
+def test_a_profile_that_is_read_and_not_named_fails_the_cell(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cell = first_cell_of(*SMALL, f"results={tmp_path / 'results'}")
+    build = type(cell.workload_factory).build
+
+    def reads(self: Any, seed: int) -> Workload:
+        inputs.read(PROFILES / "capacity.json")
+        return build(self, seed)
+
+    monkeypatch.setattr(inputs, "_had", defaultdict(set))
+    monkeypatch.setattr(type(cell.workload_factory), "build", reads)
+    with pytest.raises(ValueError, match=r"has read harness/profiles/capacity\.json, which is not"):
+        run_cell(cell)
+    assert not cell.folder.exists()
 
 
 def test_a_parquet_trace_is_read_and_hashed_once(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ import pytest
 from harness.runs import record
 from harness.runs.manifest import MANIFEST, NEEDED, write_manifest
 from harness.runs.record import RecordError
+from harness.runs.run_key import run_id
 
 CONFIG: dict[str, object] = {"seed": 3, "system": {"name": "toy", "gpus": [0, 1]}}
 
@@ -142,14 +143,14 @@ def test_another_process_finishing_first_is_no_error(
 
 
 def test_a_run_is_named_by_what_determines_it() -> None:
-    name = record.run_id({"a": 1, "b": {"c": (1, 2), "d": np.int64(3)}}, "code")
-    assert name == record.run_id({"b": {"d": 3, "c": [1, 2]}, "a": 1}, "code")
+    name = run_id({"a": 1, "b": {"c": (1, 2), "d": np.int64(3)}}, "code")
+    assert name == run_id({"b": {"d": 3, "c": [1, 2]}, "a": 1}, "code")
     assert len(name) == 12
     assert set(name) <= set("0123456789abcdef")
     others = [
-        record.run_id({"a": 2, "b": {"c": [1, 2], "d": 3}}, "code"),
-        record.run_id({"a": 1, "b": {"c": [2, 1], "d": 3}}, "code"),
-        record.run_id({"a": 1, "b": {"c": [1, 2], "d": 3}}, "other"),
+        run_id({"a": 2, "b": {"c": [1, 2], "d": 3}}, "code"),
+        run_id({"a": 1, "b": {"c": [2, 1], "d": 3}}, "code"),
+        run_id({"a": 1, "b": {"c": [1, 2], "d": 3}}, "other"),
     ]
     assert len({name, *others}) == 4
 

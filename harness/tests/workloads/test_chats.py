@@ -110,7 +110,10 @@ def test_same_seed_same_workload_and_lengths_do_not_depend_on_arrivals() -> None
         np.testing.assert_array_equal(getattr(one, column), getattr(other, column))
     assert not np.array_equal(one.output_tokens, Chats(**CHAT).build(4).output_tokens)
     assert not np.array_equal(one.arrival_s, other.arrival_s)
-    assert set(one.datasets) == {"lmsys_arena", "lmsys_vicuna13b"}
+    assert set(one.datasets) == {
+        "harness/profiles/pairs/lmsys_arena.json",
+        "harness/profiles/lengths/lmsys_vicuna13b.json",
+    }
 
 
 def test_made_up_lengths_and_gaps_are_those_of_the_synthetic_workload() -> None:

@@ -27,7 +27,7 @@ def table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_rate_is_the_load_times_the_capacity() -> None:
     arrivals = AtLoad(load=0.8, process=POISSON, setting=SETTING)
     assert arrivals.rate_per_s == pytest.approx(2.0)
-    assert set(arrivals.datasets) == {"capacity"}
+    assert set(arrivals.files) == {str(load.CAPACITIES)}
     same = Gamma(rate_per_s=2.0, burstiness=1.0, sorted_gaps=False)
     drawn, again = (one.draw(50, np.random.default_rng(1)) for one in (arrivals, same))
     assert drawn == pytest.approx(again)

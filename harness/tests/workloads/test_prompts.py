@@ -45,7 +45,9 @@ def test_a_profile_is_sampled_with_its_digest() -> None:
     assert (prompts.tokens.min(), prompts.tokens.max()) == (5, 127)
     assert prompts.tokens.mean() == pytest.approx(21, rel=0.05)
     stored = (LENGTHS / "mixinstruct_prompts.json").read_bytes()
-    assert prompts.datasets == {"mixinstruct_prompts": hashlib.sha256(stored).hexdigest()}
+    assert prompts.datasets == {
+        "harness/profiles/lengths/mixinstruct_prompts.json": hashlib.sha256(stored).hexdigest()
+    }
 
 
 def test_a_file_of_counts_is_drawn_without_repetition(tmp_path: Path) -> None:
@@ -55,7 +57,7 @@ def test_a_file_of_counts_is_drawn_without_repetition(tmp_path: Path) -> None:
     assert sorted(prompts.tokens) == list(range(1, 51))
     assert list(prompts.tokens) != list(range(1, 51))
     assert list(draw(str(path), 20, seed=1).tokens) != list(prompts.tokens[:20])
-    assert prompts.datasets == {str(path): hashlib.sha256(path.read_bytes()).hexdigest()}
+    assert prompts.datasets[str(path)] == hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def test_text_is_counted_by_words(written: Callable[[str], str]) -> None:
@@ -188,7 +190,7 @@ def test_the_hub_is_asked_for_the_revision_of_a_split(monkeypatch: pytest.Monkey
     prompts = draw("hub", 2)
     assert asked == [("some/prompts", "test", REVISION)]
     assert sorted(prompts.tokens) == [round(2 * RATIO), round(3 * RATIO)]
-    assert list(prompts.datasets) == [HUB]
+    assert set(prompts.datasets) == {HUB, "harness/profiles/tokens_per_word.json"}
 
 
 def test_an_unreachable_hub_names_the_command_that_gets_the_dataset(

@@ -3,6 +3,8 @@
 import hashlib
 import json
 import shutil
+import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -13,14 +15,15 @@ from harness.engines.simulator.loop import Simulator
 from harness.paths import PROFILES, ROOT
 from harness.predictors.proxy import Proxy
 from harness.predictors.proxy_card import CARD, ENCODER, FIELDS, TOKENIZER, WEIGHTS
-from harness.runs import named_by
-from harness.runs.cells import run_cell
+from harness.runs import run_key
 from harness.runs.provenance import package_version
+from harness.runs.run_folder import run_cell
+from harness.runs.source_files import sources_of, targets
 from harness.tests.support.checkouts import copy_of_the_project, python
 from harness.tests.support.configured import first_cell_of
 from harness.tests.support.traces import ASKING, SMALL, asking, write_prompts
 
-INSTALLED = "harness.runs.named_by.package_version"
+INSTALLED = "harness.runs.run_key.package_version"
 POLICY = """
 from baselines.fcfs import Fcfs
 from beside import LIMIT
@@ -100,7 +103,7 @@ def test_a_profile_is_known_by_its_content_wherever_it_lies(tmp_path: Path) -> N
 
 def test_a_trace_is_known_by_its_content(prompts: Path) -> None:
     first = asking(prompts)
-    assert list(first.named.files) == [str(prompts)]
+    assert str(prompts) in first.named.files
     prompts.write_text(prompts.read_text().replace("10", "11"))
     assert asking(prompts).folder != first.folder
 
@@ -168,12 +171,12 @@ def test_measured_seconds_are_named_by_their_machine(monkeypatch: pytest.MonkeyP
     first = run_name()
     monkeypatch.setattr(Simulator, "runs_alone", True)
     here = run_name()
-    monkeypatch.setattr(named_by, "machine", lambda: {"cpu": "another"})
+    monkeypatch.setattr(run_key, "machine", lambda: {"cpu": "another"})
     there = first_cell_of(*SMALL)
     assert there.named.machine == {"cpu": "another"}
     assert len({first, here, there.folder.name}) == 3
     monkeypatch.undo()
-    monkeypatch.setattr(named_by, "machine", lambda: {"cpu": "another"})
+    monkeypatch.setattr(run_key, "machine", lambda: {"cpu": "another"})
     assert run_name() == first
 
 
@@ -190,7 +193,8 @@ def test_a_policy_from_elsewhere_is_known_by_its_files(tmp_path: Path) -> None:
         return python(ROOT, ask, PYTHONPATH=f"{ROOT}:{tmp_path}", TRUSTED_PACKAGES="mine").split()
 
     first = asked()
-    assert first[1:] == [str(tmp_path / "beside.py"), str(tmp_path / "mine.py")]
+    outside = [name for name in first[1:] if not name.startswith("harness/profiles/")]
+    assert outside == [str(tmp_path / "beside.py"), str(tmp_path / "mine.py")]
     (tmp_path / "other.py").write_text("1")
     assert asked() == first
     (tmp_path / "beside.py").write_text("LIMIT = 2\n")
@@ -199,20 +203,113 @@ def test_a_policy_from_elsewhere_is_known_by_its_files(tmp_path: Path) -> None:
     assert len({first[0], second[0], asked()[0]}) == 3
 
 
+NAMES = """
+from harness.tests.support.configured import first_cell_of
+for policy in ("fcfs_continuous", "ssjf"):
+    words = ["workload.requests=5", "system=fixed", "predictor=oracle", f"policy={policy}"]
+    print(first_cell_of(*words).folder.name)
+"""
+
+
+@pytest.fixture(scope="module")
+def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return copy_of_the_project(tmp_path_factory.mktemp("checkouts") / "one")
+
+
+def append(path: Path, text: str = "\n") -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text((path.read_text() if path.is_file() else "") + text)
+
+
 @pytest.mark.slow
-def test_the_place_of_the_checkout_does_not_matter(tmp_path: Path) -> None:
-    """Nor does that of a file in it."""
+def test_a_run_is_named_by_the_source_files_that_its_cell_imports(checkout: Path) -> None:
+    """Of two cells with policies of their own; the place of a checkout does not matter."""
+    fcfs, ssjf = python(ROOT, NAMES).split()
+    for added in ("systems/x.py", "systems/x/claims.py", "plots/x.py", "harness/tests/test_x.py"):
+        append(checkout / added)
+    for unused in ("harness/claims/page.py", "harness/runs/table.py", "harness/run.py"):
+        append(checkout / unused)
+    append(checkout / "harness/profiles/h100_80g_splitwise/roofline.json")
+    assert python(checkout, NAMES).split() == [fcfs, ssjf]
+    append(checkout / "systems/ssjf.py")
+    edited = python(checkout, NAMES).split()
+    assert edited[0] == fcfs
+    assert edited[1] != ssjf
+    append(checkout / "harness/costs/iteration.py")
+    costs = python(checkout, NAMES).split()
+    assert not {*costs} & {fcfs, *edited}
+    append(checkout / "harness/profiles/a100_80g_vllm_0_3/roofline.json")
+    assert not {*python(checkout, NAMES).split()} & {*costs}
+
+
+@pytest.mark.slow
+def test_the_place_of_a_file_in_the_checkout_does_not_matter(
+    checkout: Path, tmp_path: Path
+) -> None:
     words = [*ASKING, "workload.source=scenarios/prompts.jsonl"]
     ask = "from harness.tests.support.configured import first_cell_of; "
     ask += f"print(first_cell_of(*{words}).folder.name)"
-    names = []
-    for place in ("one", "two"):
-        copy = copy_of_the_project(tmp_path / place)
+    names = set()
+    shutil.copytree(checkout, tmp_path / "two")
+    for copy in (checkout, tmp_path / "two"):
         (copy / "scenarios" / "prompts.jsonl").write_text('{"prompt_tokens": 5}\n' * 9)
-        names.append(python(copy, ask))
-    assert names[0] == names[1]
-    (copy / "baselines" / "fcfs.py").write_text((copy / "baselines" / "fcfs.py").read_text() + "\n")
-    assert python(copy, ask) != names[0]
+        names.add(python(copy, ask))
+    assert len(names) == 1
+
+
+PRESENTATION = (
+    "attack benchmarks claims fidelity lanes report reproduce run results "
+    "runs.failures runs.perfetto runs.progress runs.record runs.sweep runs.table runs.tracking"
+)
+
+
+def test_what_starts_and_shows_runs_is_in_no_key() -> None:
+    program = sources_of(first_cell_of(*SMALL).named.classes).program
+    places = [f"harness/{name.replace('.', '/')}" for name in PRESENTATION.split()]
+    assert [n for n in program if n.startswith("plots/") or "claims" in n] == []
+    assert [n for n in program for p in places if n in (f"{p}.py", f"{p}/__init__.py")] == []
+    assert "baselines/fcfs.py" in program
+    assert "systems/ssjf.py" not in program
+
+
+def test_packages_on_the_way_and_imports_in_functions_count(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Relative imports too; what is imported only by a module beside it does not."""
+    texts = {
+        "brought/__init__.py": "",
+        "brought/deep/__init__.py": "from . import near\n",
+        "brought/deep/policy.py": "class Policy:\n    def run(self):\n        import far\n",
+        "brought/deep/near.py": "import json, numpy.linalg\n",
+        "brought/deep/claims.py": "import brought.other\n",
+        "brought/other.py": "",
+        "far.py": "from baselines.srtf import Srtf\n",
+    }
+    for name, text in texts.items():
+        append(tmp_path / name, text)
+    monkeypatch.syspath_prepend(tmp_path)
+    found = sources_of(("brought.deep.policy.Policy",))
+    unused = {"brought/deep/claims.py", "brought/other.py"}
+    assert {*found.outside} == {str(tmp_path / name) for name in texts.keys() - unused}
+    assert {"baselines/srtf.py", "baselines/__init__.py"} <= found.program.keys()
+    for module in [name for name in sys.modules if name.partition(".")[0] == "brought"]:
+        del sys.modules[module]
+
+
+def test_every_profile_that_a_cell_reads_must_be_named() -> None:
+    key = first_cell_of(*SMALL).named
+    named = [name for name in key.files if name.startswith("harness/profiles/")]
+    key.refuse_unnamed(named)
+    with pytest.raises(ValueError, match="has read harness/profiles/pairs/x, which is not"):
+        key.refuse_unnamed([*named, "harness/profiles/pairs/x"])
+
+
+def test_a_key_costs_little_once_its_sources_are_known() -> None:
+    cell = first_cell_of(*SMALL)
+    began_s = time.perf_counter()
+    for _ in range(100):
+        sources_of(tuple(sorted(set(targets(cell.config)))))
+    assert (time.perf_counter() - began_s) / 100 < 1e-3
 
 
 def test_what_cannot_change_a_result_is_not_in_the_name(tmp_path: Path) -> None:
@@ -225,7 +322,8 @@ def test_provenance_says_what_a_run_is_named_by(prompts: Path, tmp_path: Path) -
     run_cell(cell)
     said = json.loads((cell.folder / "provenance.json").read_text())
     assert said["code"] == cell.named.code
-    assert said["rests_on"]["files"] == {str(prompts): inputs.sha256(prompts)}
-    assert said["rests_on"]["versions"]["numpy"] == np.__version__
-    assert set(said["rests_on"]["versions"]) == set(named_by.COMPUTES)
-    assert said["rests_on"]["machine"] == {}
+    assert said["inputs"]["files"] == cell.named.files
+    assert cell.named.files[str(prompts)] == inputs.sha256(prompts)
+    assert said["inputs"]["versions"]["numpy"] == np.__version__
+    assert set(said["inputs"]["versions"]) == set(run_key.COMPUTES)
+    assert said["inputs"]["machine"] == {}

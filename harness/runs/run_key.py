@@ -1,7 +1,9 @@
-"""What determines a result beside its configuration: a run is named by all of it."""
+"""What determines a result; the name of a run is a hash of it."""
 
+import hashlib
+import json
 import platform
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
@@ -10,8 +12,9 @@ from harness import inputs
 from harness.costs.model import ProfileCosts
 from harness.costs.model_config import config_files
 from harness.engines.engine import Engine
-from harness.runs.outside import modules_of
-from harness.runs.provenance import machine, package_version, source_digest
+from harness.runs.plain import as_plain
+from harness.runs.provenance import machine, package_version
+from harness.runs.source_files import sources_of, targets
 
 PYTHON = "python"
 COMPUTES = (PYTHON, "numpy", "numba", "llvmlite", "scipy", "pandas", "pyarrow")
@@ -23,38 +26,39 @@ class Changed(ValueError):  # noqa: N818 - it says what has happened
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NamedBy:
-    """The program, the packages, the files and, where seconds are measured, the machine.
+class RunKey:
+    """What a run is named by beside its configuration.
 
-    `code` is the digest of the program as loaded; `versions` are those of the packages that
-    compute; `files` are the sha256, by name, of files and datasets from outside the program, those
-    of classes that the configuration names among them. Names of files below the project's folder
-    are relative to it. `machine` is empty where everything is simulated.
+    `code` is the digest of the program's source files that the cell imports, which follow from the
+    `classes` that its configuration names; `versions` are those of the packages that compute;
+    `files` are the sha256, by name, of the files that the cell reads and of the source files from
+    outside the program. Names of files below the project's folder are relative to it. `machine` is
+    empty where everything is simulated.
     """
 
     code: str
+    classes: tuple[str, ...]
     versions: Mapping[str, str]
     files: Mapping[str, str]
     machine: Mapping[str, object]
 
-    def rests_on(self) -> dict[str, object]:
+    def inputs(self) -> dict[str, object]:
         """All but the program, plain."""
         return {"versions": self.versions, "files": self.files, "machine": self.machine}
 
-    def refuse_changes(self, *, of_inputs_alone: bool = False) -> None:
-        """Raises Changed where this process, or the disk, has anything else.
+    def refuse_changes(self) -> None:
+        """Raise Changed where this process, or the disk, has anything else.
 
-        For the process that runs the cell, before and behind it: it may be another than the one
-        that has named it, and either may have loaded what was edited meanwhile. Before it the
-        program's many files may be left out: it is loaded, and is asked for behind it.
+        The process that computes the cell calls this before and after: another process may have
+        named the run, and files may have been edited meanwhile.
         """
-        if source_digest() != self.code:
+        sources = sources_of(self.classes)
+        if sources.code != self.code:
             raise Changed(
                 "the program was edited after the command began: this process has loaded "
-                f"{source_digest()}, the run is named by {self.code}; give the command again"
+                f"{sources.code}, the run is named by {self.code}; give the command again"
             )
-        program = {} if of_inputs_alone else inputs.PROGRAM
-        if names := inputs.changed({**program, **self.files}):
+        if names := inputs.changed({**sources.program, **self.files}):
             more = f" and {len(names) - 1} more" if len(names) > 1 else ""
             raise Changed(
                 f"{names[0]}{more} changed after the command began, so nobody could say what the "
@@ -68,33 +72,62 @@ class NamedBy:
                 f"{_listed(versions_of(self.versions))}"
             )
 
+    def refuse_unnamed(self, profiles: Sequence[str]) -> None:
+        """Raise ValueError where one of these profile files, which the cell has read, is missing.
+
+        Its content would then not be in the name of the run.
+        """
+        if unnamed := [name for name in profiles if name not in self.files]:
+            raise ValueError(
+                f"the cell has read {unnamed[0]}, which is not among the files that its run is "
+                "named by: the class that reads it must list it in `files`"
+            )
+
+
+def run_id(config: Mapping[str, object], code: str) -> str:
+    """Name of a run: 12 hex digits of what determines its result, in any order of keys."""
+    text = json.dumps(
+        {"config": as_plain(config), "code": code}, sort_keys=True, separators=(",", ":")
+    )
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
+
 
 def _listed(versions: Mapping[str, str]) -> str:
     return ", ".join(f"{name} {version}" for name, version in versions.items())
 
 
-def basis_of(
-    config: Mapping[str, Any], engine: Engine, costs: ProfileCosts, workload: Any, predictor: Any
-) -> NamedBy:
-    """What a cell of this configuration is named by, beside the configuration.
+def key_of(
+    config: Mapping[str, Any],
+    engine: Engine,
+    costs: ProfileCosts,
+    workload: Any,
+    predictor: Any,
+    believed: Mapping[str, str],
+) -> RunKey:
+    """The key of a cell of this configuration.
 
     `workload` and `predictor` (which may be None) are those that make them: `files` is what they
-    read. A predictor may say that it `measures` seconds, and by which packages it is `computed_by`.
+    read; `believed` is what a planner reads. A predictor may say that it `measures` seconds, and by
+    which packages it is `computed_by`.
     """
+    classes = tuple(sorted(set(targets(config))))
+    sources = sources_of(classes)
     found = {
         **costs.files,
         **workload.files,
+        **believed,
         **config_files(workload.models),
         **engine.files(workload.models),
         **getattr(predictor, "files", {}),
-        **modules_of(config),
+        **sources.outside,
     }
     packages = (*COMPUTES, *engine.computed_by, *getattr(predictor, "computed_by", ()))
     measures = engine.runs_alone or getattr(predictor, "measures", False)
-    return NamedBy(
-        code=source_digest(),
+    return RunKey(
+        code=sources.code,
+        classes=classes,
         versions=versions_of(packages),
-        files={name: found[name] for name in sorted(found) if name not in inputs.PROGRAM},
+        files=dict(sorted(found.items())),
         machine=machine() if measures else {},
     )
 
