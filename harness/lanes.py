@@ -26,8 +26,6 @@ from harness.runs.pool_worker import end_with_parent
 from harness.runs.progress import EVERY_S, SILENT
 from harness.yaml_files import read_yaml
 
-MOST_LANES = 8
-"""Commands at a time at most, whatever the cores: each holds its runs in memory."""
 FAILED = 1
 """Exit status of a scenario some of whose cells have failed, or that a signal has ended."""
 TOLD_S = 10.0
@@ -70,11 +68,6 @@ def _expected_minutes(scenario: str) -> float:
     path = ROOT / "scenarios" / "scenario" / f"{scenario}.yaml"
     content = read_yaml(path) if path.is_file() else {}
     return float(content.get("expected_minutes", 1.0))
-
-
-def cores_here() -> int:
-    """Cores that this process may use."""
-    return max(1, min(MOST_LANES, len(os.sched_getaffinity(0))))
 
 
 def split(jobs: Sequence[Job], lanes: int) -> tuple[list[Job], list[Job]]:

@@ -11,9 +11,10 @@ import sys
 from harness import reproduce
 from harness.claims.judge import check
 from harness.claims.paper import load_paper, papers
-from harness.lanes import Job, cores_here, run_all
+from harness.lanes import Job, run_all
 from harness.report import readme
 from harness.runs import published
+from harness.runs.pool_worker import cores_here
 
 
 def scenarios() -> list[Job]:

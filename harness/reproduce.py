@@ -23,11 +23,12 @@ from rich.table import Table
 
 from harness.claims.judge import Judged, Source, check, judge, write_csv
 from harness.claims.paper import FigureSpec, Paper, load_paper
-from harness.lanes import FAILED, Job, cores_here, run_all, scenario_job
+from harness.lanes import FAILED, Job, run_all, scenario_job
 from harness.report.paper_page import page_of, table_of
 from harness.runs import published
 from harness.runs.basis import cost_basis
 from harness.runs.ending import by_sigterm, terminate
+from harness.runs.pool_worker import cores_here
 from plots import forest, style
 from plots.inputs import Inputs
 

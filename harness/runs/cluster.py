@@ -25,11 +25,10 @@ from types import ModuleType
 from typing import Any
 
 from harness.engines.own_ray import RayLost, joined_ray
-from harness.lanes import cores_here
 from harness.paths import ROOT
 from harness.runs.cells import Cell, Computed
 from harness.runs.failures import Failure, attempt
-from harness.runs.pool_worker import begin, run_pickled
+from harness.runs.pool_worker import begin, cores_here, run_pickled
 from harness.runs.source_files import targets
 from harness.runs.sweep import Settle
 

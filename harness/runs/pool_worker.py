@@ -7,8 +7,15 @@ import signal
 import sys
 from typing import Any
 
+MOST_WORKERS = 8
+"""Processes at a time at most, whatever the cores: each holds its runs in memory."""
 _PRCTL = ctypes.CDLL(None).prctl if sys.platform == "linux" else None
 _PR_SET_PDEATHSIG = 1
+
+
+def cores_here() -> int:
+    """Cores that this process may use, at most MOST_WORKERS."""
+    return max(1, min(MOST_WORKERS, len(os.sched_getaffinity(0))))
 
 
 def end_with_parent(kind: int = signal.SIGTERM) -> None:

@@ -96,18 +96,13 @@ def test_the_engine_of_a_run_stays_where_it_is_an_axis(tmp_path: Path) -> None:
     assert listed(tmp_path, {"engine": "simulator"}).reference["engine"].tolist() == ["simulated"]
 
 
-@pytest.mark.parametrize(
-    ("axes", "sentence"),
-    [
-        (("workload.model", "predictor.model"), "would both be the column model"),
-        (("policy.extra_s",), "the axis policy.extra_s has the name of a column"),
-    ],
-)
-def test_a_name_for_two_columns_is_refused(
-    tmp_path: Path, axes: tuple[str, ...], sentence: str
-) -> None:
-    with pytest.raises(ValueError, match=sentence):
-        listed(tmp_path, dict.fromkeys(axes, 1))
+def test_a_name_for_two_axes_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="would both be the column model"):
+        listed(tmp_path, {"workload.model": 1, "predictor.model": 1})
+
+
+def test_an_axis_takes_the_place_of_a_figure_with_its_name(tmp_path: Path) -> None:
+    assert listed(tmp_path, {"policy.extra_s": 7}).reference["extra_s"].tolist() == [7]
 
 
 WHOLE: Mapping[str, Any] = {"axes": ["seed"], "reference": {"a": {"seed": 0}}, "variations": {}}

@@ -225,13 +225,18 @@ def append(path: Path, text: str = "\n") -> None:
 def test_a_run_is_named_by_the_source_files_that_its_cell_imports(checkout: Path) -> None:
     """Of two cells with policies of their own; the place of a checkout does not matter."""
     fcfs, ssjf = python(ROOT, NAMES).split()
-    for added in ("systems/x.py", "systems/x/claims.py", "plots/x.py", "harness/tests/test_x.py"):
+    for added in (
+        "systems/x.py",
+        "systems/ssjf/claims.py",
+        "plots/x.py",
+        "harness/tests/test_x.py",
+    ):
         append(checkout / added)
-    for unused in ("harness/claims/page.py", "harness/runs/table.py", "harness/run.py"):
+    for unused in ("harness/claims/judge.py", "harness/runs/table.py", "harness/run.py"):
         append(checkout / unused)
     append(checkout / "harness/profiles/h100_80g_splitwise/roofline.json")
     assert python(checkout, NAMES).split() == [fcfs, ssjf]
-    append(checkout / "systems/ssjf.py")
+    append(checkout / "systems/ssjf/policy.py")
     edited = python(checkout, NAMES).split()
     assert edited[0] == fcfs
     assert edited[1] != ssjf
@@ -269,7 +274,7 @@ def test_what_starts_and_shows_runs_is_in_no_key() -> None:
     assert [n for n in program if n.startswith("plots/") or "claims" in n] == []
     assert [n for n in program for p in places if n in (f"{p}.py", f"{p}/__init__.py")] == []
     assert "baselines/fcfs.py" in program
-    assert "systems/ssjf.py" not in program
+    assert "systems/ssjf/policy.py" not in program
 
 
 def test_packages_on_the_way_and_imports_in_functions_count(

@@ -265,7 +265,7 @@ def test_a_lost_process_ends_the_run_with_a_sentence_where_it_is_to() -> None:
     run, name = Mock(), GroupId("m@0")
     run.options.on_loss = "fail"
     run.groups.live = {name: RayGroup(Mock(), Mock(), Mock(), Mock())}
-    with pytest.raises(ValueError, match="^the process of m@0 died$"):
+    with pytest.raises(ValueError, match=r"^the process of m@0 died$"):
         Run._lose(run, name, GroupLost("the process of m@0 died"))
 
 

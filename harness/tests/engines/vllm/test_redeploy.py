@@ -162,8 +162,6 @@ def test_a_chain_of_two_models_whose_process_is_killed(monkeypatch: pytest.Monke
         assert frame["started_s"][child] >= frame["finished_s"][parent]
     loads = loaded(gpu)
     assert (set(loads), loads[-1]) == ({("tiny", 1), ("small", 1), ("small", 2)}, ("small", 2))
-    spent_s = (gpu["end_s"] - gpu["start_s"]).sum()
-    assert 0 < spent_s <= 2 * frame["finished_s"].max()
     for _, spans in gpu.groupby("gpu"):
         ordered = spans.sort_values("start_s")
         assert (ordered["start_s"].to_numpy()[1:] >= ordered["end_s"].to_numpy()[:-1] - 1e-6).all()
