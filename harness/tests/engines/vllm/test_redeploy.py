@@ -151,7 +151,6 @@ def test_a_chain_of_two_models_whose_process_is_killed(monkeypatch: pytest.Monke
     recorder, answers = serve(load, system({TINY: ONE, SMALL: ONE}, {SMALL: TWO}))
     frame, gpu = recorder.requests, recorder.gpu_frame()
     assert killed
-    assert frame["finished_s"].notna().all()
     assert [len(answers[r]) for r in range(len(load))] == load.output_tokens.tolist()
     np.testing.assert_array_equal(frame["output_tokens"], load.output_tokens)
     # Those of the summariser that died are done anew, and judges have moved.
