@@ -189,15 +189,18 @@ def check(paper: Paper) -> None:
             scenario_file(run.partition(" ")[0])
     for claim in paper.claims.values():
         if claim.effect is not None:
-            _tested(paper, claim, _together({run: probe(run) for run in claim.scenarios}))
+            _tested(paper, claim, probes(claim.scenarios))
             if claim.code:
-                cells = _together({run: probe(run) for run in claim.code})
-                _tested(paper, claim, _as_reference(paper, cells))
+                _tested(paper, claim, _as_reference(paper, probes(claim.code)))
+
+
+def probes(runs: Sequence[str]) -> Cells:
+    """Cells as one or several scenarios will have them, before they have run."""
+    return _together({run: _probe(run) for run in runs})
 
 
 @cache
-def probe(run: str) -> Cells:
-    """Cells as a scenario will have them, before it has run."""
+def _probe(run: str) -> Cells:
     content = scenario_file(run.partition(" ")[0])
     matrix, skip = content.get("matrix") or {}, content.get("skip") or ()
     settings = [place.setting for place in places(matrix, skip=skip, vary={}, vary_at=())]

@@ -3,7 +3,7 @@
 With the handful of seeds that a simulation affords, resampling (a percentile bootstrap of three
 values is just their smallest and largest) covers far less than it prints. Student's t covers what
 it says for normal figures from two seeds on, and ratios of paired seeds are taken on their
-logarithms, where a factor that both sides share drops out; `tests/runs/test_stats.py` simulates
+logarithms, where a factor that both sides share drops out; `tests/claims/test_coverage.py` measures
 how often these intervals hold the truth.
 """
 

@@ -47,7 +47,7 @@ def values(effect: Effect) -> object:
 def test_figures_have_a_row_per_seed_and_a_column_per_setting() -> None:
     found = figures(CELLS, JCT, SLOW, ["load"])
     assert found.index.tolist() == [0, 1]
-    assert list(map(int, found.columns)) == [1, 2]
+    assert [*found.columns] == [1, 2]
     assert found.to_numpy().tolist() == [[2.0, 12.0], [6.0, 10.0]]
     single = figures(CELLS, JCT, SLOW | {"load": 2})
     assert (single.columns.tolist(), single[ALL].tolist()) == ([ALL], [12.0, 10.0])
