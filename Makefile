@@ -56,7 +56,7 @@ test: .venv/dev  ## everything: ruff, mypy and all tests; those of vLLM and of t
 reproduce-fig7: reproduce-samullm-fig7  ## figure 7 of SamuLLM at the reference setting, and which of its claims hold
 
 # SENSITIVITY=1 adds the declared variations and the conditions of the authors' program.
-REPRODUCE := $(BIN)/python -m harness.reproduce $(if $(SENSITIVITY),--sensitivity)
+REPRODUCE := $(BIN)/python -m harness.reproduce$(if $(SENSITIVITY), --sensitivity)
 
 reproduce-%: setup  ## a paper, or one of its figures: reproduce-samullm, reproduce-ssjf-fig4; SENSITIVITY=1 adds variations
 	$(REPRODUCE) $(subst -, ,$*)

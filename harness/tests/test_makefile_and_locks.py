@@ -139,10 +139,8 @@ def test_help_lists_every_target() -> None:
         ("reproduce-fig7", "samullm fig7"),
         ("reproduce-samullm", "samullm"),
         ("reproduce-samullm-fig8", "samullm fig8"),
-        ("reproduce-samullm-code", "samullm --variant code"),
         ("reproduce-ssjf", "ssjf"),
         ("reproduce-ssjf-fig4", "ssjf fig4"),
-        ("reproduce-ssjf-aging", "ssjf aging"),
     ],
 )
 def test_figures_are_reproduced_by_one_command(target: str, asked: str) -> None:
