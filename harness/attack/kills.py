@@ -29,14 +29,14 @@ LONGEST_S = 150.0
 RESUMED = 3
 """Times that a sweep may be given again until it ends well."""
 
-TARGETS = ("driver", "worker", "raylet")
+TARGETS = ("driver", "worker")
 MEASURED = ("extra_s", "end_to_end_s", "decisions")
 """Of a summary: what the clock of this machine says."""
 UNWANTED = ("lost", "doubled", "different", "unfinished")
 OUTCOMES = ("equal", *UNWANTED)
 TABLES = ("requests.parquet", "gpu.parquet")
-NAMES = {"worker": ("ray::", "default_worker"), "raylet": ("raylet/raylet",)}
-"""What the command lines of Ray's processes hold, of those that a sweep started."""
+WORKER = "multiprocessing.spawn"
+"""What the command line of a worker of a sweep's process pool holds."""
 
 
 def try_kills(seed: int, kills: int, *, at_once: int) -> Counter[str]:
@@ -76,13 +76,12 @@ def _tried(seed: int, number: int, lasts_s: float, folder: Path) -> str:
 
 
 def _sweep(results: Path, *, workers: int) -> subprocess.Popen[bytes]:
-    """Start the sweep; with one worker Ray is not started."""
+    """Start the sweep; with one worker without a process pool."""
     results.parent.mkdir(parents=True, exist_ok=True)
     with (results.parent / f"{results.name}.txt").open("ab") as said:
         command = [sys.executable, str(ROOT / "harness" / "run.py"), *SWEEP]
         return subprocess.Popen(
             [*command, f"results={results}", f"workers={workers}"],
-            env={**os.environ, "RAY_ADDRESS": "local"},  # none that is there already
             stdin=subprocess.DEVNULL,
             stdout=said,
             stderr=said,
@@ -112,7 +111,7 @@ def _kill(sweep: subprocess.Popen[bytes], target: str, after_s: float, rng: Rand
     while sweep.poll() is None and time.monotonic() < until_s + LONGEST_S:
         below |= _descendants(sweep.pid)
         if not killed and time.monotonic() >= until_s:
-            found = [sweep.pid] if target == "driver" else _named(below, NAMES[target])
+            found = [sweep.pid] if target == "driver" else _workers(below)
             if found:
                 _end([rng.choice(found)])
                 killed = True
@@ -182,15 +181,15 @@ def _descendants(pid: int) -> set[int]:
     return found
 
 
-def _named(processes: set[int], names: Sequence[str]) -> list[int]:
-    """Those that live and whose command line holds one of the names."""
+def _workers(processes: set[int]) -> list[int]:
+    """Workers among these processes that live."""
     found = []
     for pid in sorted(processes):
         try:
             words = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace")
         except OSError:
             continue
-        if any(name in words for name in names):
+        if WORKER in words:
             found.append(pid)
     return found
 

@@ -1,7 +1,7 @@
 """Cells a second of a sweep, on one worker and on two: `python -m harness.benchmarks.sweep`.
 
 A cell serves one request, so that nearly all of its time is composing, handing over and writing.
-The seconds that a command takes to start, and Ray with it, are taken off.
+The seconds that a command and its workers take to start are taken off.
 """
 
 import subprocess

@@ -11,15 +11,8 @@ from datetime import UTC, datetime
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 
-from harness import inputs
 from harness.paths import ROOT
 from harness.runs.installed import installed
-
-
-@cache
-def source_digest() -> str:
-    """Digest of the whole program, as this process loads it."""
-    return inputs.together(inputs.PROGRAM)
 
 
 def provenance(

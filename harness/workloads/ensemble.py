@@ -88,5 +88,5 @@ class Ensemble:
             max_output_tokens=np.stack(limit, axis=1).ravel(),
             app=np.repeat(np.arange(count, dtype=np.int64), models),
             deadline_s=np.full(count * models, np.nan),
-            datasets=prompts.datasets,
+            datasets={**prompts.datasets, **self.files},
         ).later(self._starts_s)

@@ -9,7 +9,7 @@ import pytest
 from matplotlib.axes import Axes
 
 from harness.claims.effects import ClaimError
-from harness.claims.judge import probe
+from harness.claims.judge import probes
 from harness.claims.paper import load_paper
 from plots.inputs import Inputs
 from plots.ssjf_figures import ACCURACY, FIGURES, Panel, plot, points
@@ -123,7 +123,7 @@ def test_missing_runs_are_named(tmp_path: Path) -> None:
 def test_every_curve_is_in_its_scenario(name: str) -> None:
     """Probes of a scenario have one value of every figure: no curve lacks cells."""
     for panel in FIGURES[name]:
-        cells = probe(panel.scenario)
+        cells = probes([panel.scenario])
         if panel.reading:
             panel = Panel(panel.title, panel.scenario, panel.along, panel.curves)
         for curve in panel.curves:

@@ -168,8 +168,8 @@ def test_the_rule_is_stock_vllm_whatever_its_numbers(seed: int) -> None:
     """The simulator itself against stock vLLM: blocks, slots, budgets and lengths at random."""
     rng = np.random.default_rng(seed)
     longest, most = int(rng.choice([20, 300, 900])), int(rng.choice([3, 40, 200]))
-    prompts, outputs = rng.integers(1, longest + 1, 80), rng.integers(1, most + 1, 80)
-    gaps = rng.exponential(rng.choice([0.001, 0.02, 0.2]), 80) * rng.integers(0, 2)
+    prompts, outputs = rng.integers(1, longest + 1, 40), rng.integers(1, most + 1, 40)
+    gaps = rng.exponential(rng.choice([0.001, 0.02, 0.2]), 40) * rng.integers(0, 2)
     # To twentieths, so that some come at the same time and some at the end of an iteration.
     arrivals = (np.floor(gaps.cumsum() * 20) / 20).tolist()
     load = workload(prompts.tolist(), outputs.tolist(), arrivals)

@@ -8,6 +8,7 @@ import pytest
 
 from harness.fidelity import real_runs as fidelity_runs
 from harness.fidelity.real_runs import FIGURES, compared, saving_text, savings
+from harness.runs.cell_lists import ScenarioCells
 
 
 def rows(measured: int = 2, simulated: int = 2) -> pd.DataFrame:
@@ -44,7 +45,8 @@ def test_no_runs_is_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[s
 
 
 def test_what_is_written_is_the_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fidelity_runs, "reader", lambda _: lambda *_: rows())
+    found = ScenarioCells(axes=(), reference=rows(), variations={})
+    monkeypatch.setattr(fidelity_runs, "read_cells", lambda *_: found)
     assert fidelity_runs.main(["toy", "--results", str(tmp_path)]) == 0
     content = json.loads((tmp_path / "local" / "fidelity_runs" / "toy.json").read_text())
     assert content["rows"] == compared(rows())
