@@ -13,7 +13,12 @@ from harness.interface.filling import (
     fill_continuous,
     fill_displacing,
 )
-from harness.interface.policies import Capability, PlacementPolicy, SchedulingPolicy
+from harness.interface.policies import (
+    Capability,
+    HasCounts,
+    PlacementPolicy,
+    SchedulingPolicy,
+)
 from harness.interface.static_filling import fill_static
 from harness.interface.views import ClusterView, GroupView, RequestView
 
@@ -57,6 +62,11 @@ def one_batch(
     else:
         fill_displacing(draft, order, rule, priority_order.displaces, reserved)
     return draft.decision()
+
+
+def counts_of(policy: SchedulingPolicy) -> dict[str, int]:
+    """What a policy has counted so far; empty where it counts nothing."""
+    return dict(policy.counts()) if isinstance(policy, HasCounts) else {}
 
 
 def refuse_idling(policy: SchedulingPolicy, group: GroupView, decision: Decision) -> None:

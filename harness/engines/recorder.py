@@ -1,5 +1,6 @@
 """Collects what an engine reports, as columns ready for the run folder."""
 
+from collections import Counter
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -25,6 +26,7 @@ class Recorder:
     """One run. `keep_iterations` and `keep_events` are off by default: they can be large.
 
     With `briefly` who held KV and who waited need not be kept of iterations.
+    `counts` are the policy's own, by name.
     `cut_off_s` is when the run was ended with requests unfinished, None where all were answered.
     """
 
@@ -35,6 +37,7 @@ class Recorder:
     requests: pd.DataFrame = field(default_factory=pd.DataFrame)
     events: list[Event] = field(default_factory=list)
     decision_s: dict[str, list[float]] = field(default_factory=dict)
+    counts: Counter[str] = field(default_factory=Counter)
     _intervals: list[tuple[Group, GpuUse, NDArray[np.float64]]] = field(default_factory=list)
     _iterations: list[tuple[Group, NDArray[np.float64]]] = field(default_factory=list)
     _rows: dict[Group, list[Row]] = field(default_factory=dict)

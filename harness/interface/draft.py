@@ -62,6 +62,11 @@ class Draft:
         return request.facts.id in self._runs
 
     @property
+    def is_empty(self) -> bool:
+        """Whether nothing runs in this draft so far."""
+        return not self._runs
+
+    @property
     def runs_all(self) -> bool:
         """Whether every unfinished request of the group runs, for all that it misses.
 
@@ -196,6 +201,19 @@ class Draft:
         self._launch = None
         self._reserve[name] = promise
         return True
+
+    def cancel_reserve(self, request: RequestView) -> None:
+        """Take back the promise that this draft made: the one before it holds again.
+
+        ValueError where this draft made none, or what it has written since rests on the promise.
+        """
+        name = request.facts.id
+        if name not in self._reserve:
+            raise ValueError(f"r{name} has no promise of this draft to cancel")
+        if not self.kv.try_reserve(name, self._base.reservation(name)):
+            raise ValueError(f"r{name} or its borrowers use the promise that is to be cancelled")
+        self._launch = None
+        del self._reserve[name]
 
     def can_preempt(self, request: RequestView) -> bool:
         """Whether the request holds KV, does not run, and has not been preempted by this draft."""

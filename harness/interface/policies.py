@@ -1,9 +1,9 @@
 """The four decisions a serving system makes, and the helpers it may be given."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import ClassVar, Protocol
+from typing import ClassVar, Protocol, runtime_checkable
 
 from harness.interface.decisions import Decision, Deployment, Prewarm
 from harness.interface.entities import GroupId, LengthPrediction, Request, ServiceId, Work
@@ -30,18 +30,32 @@ class SchedulingPolicy(Protocol):
     Where groups are processes of their own, each has a copy that observes the events of all groups:
     what it knows of other groups must come from events.
 
-    `requires` is what engine and predictor must offer to run it; `subscribes` are the events it
-    observes, and an engine need not build others.
+    `subscribes` are the events it observes, and an engine need not build others.
     """
 
-    requires: ClassVar[frozenset[Capability]]
     subscribes: ClassVar[frozenset[type[Event]]]
+
+    @property
+    def requires(self) -> frozenset[Capability]:
+        """What engine and predictor must offer to run it; may depend on its settings."""
 
     def observe(self, event: Event) -> None:
         """Update own state. Called in time order, before the decision the event triggers."""
 
     def schedule(self, view: GroupView) -> Decision:
         """Asked when `view.free_share` > 0 and something happened, or at `wake_s`."""
+
+
+@runtime_checkable
+class HasCounts(Protocol):
+    """A scheduling policy that counts what it decides: loans, recalls, promotions."""
+
+    def counts(self) -> Mapping[str, int]:
+        """Counts so far by name, in a run's summary as `counts.NAME`.
+
+        Groups in processes of their own are added up: what every copy of a policy observes would
+        be counted once per copy.
+        """
 
 
 class DispatchPolicy(Protocol):
@@ -68,8 +82,11 @@ class DispatchPolicy(Protocol):
 class PlacementPolicy(Protocol):
     """Which services are loaded on which GPUs."""
 
-    requires: ClassVar[frozenset[Capability]]
     subscribes: ClassVar[frozenset[type[Event]]]
+
+    @property
+    def requires(self) -> frozenset[Capability]:
+        """As of a scheduling policy."""
 
     def observe(self, event: Event) -> None:
         """Update own state. Called in time order, before `place`."""

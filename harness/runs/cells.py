@@ -129,6 +129,7 @@ def _served(cell: Cell) -> Computed:
     figures: dict[str, object] = {**_summary(cell, cell.system, recorder, met, gpu)}
     figures["by"] = class_figures(recorder.requests, met, horizon_s=_horizon_s(recorder))
     figures["decisions"] = decision_figures(recorder.decision_s)
+    figures["counts"] = dict(recorder.counts)
     log = recorder.iteration_frame()
     figures["outside_profile_share"] = _outside(cell, recorder, log, gpu)
     iterations = log if cell.keep_iterations else None

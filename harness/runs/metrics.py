@@ -23,10 +23,10 @@ FIGURES = (
     *("service_difference_max", "fairness_jain", "outside_profile_share"),
     *("planned_inference_s", "planned_error", "load_s_min", "load_s_max", "kv_utilization"),
 )
-"""Every figure of a run's summary, but those of its classes and decisions."""
+"""Every figure of a run's summary, but those of its classes, decisions and counts."""
 
-NESTED = ("by.", "decisions.")
-"""How those begin: by.tenant.NAME.jct_s_mean, decisions.schedule.s_mean."""
+NESTED = ("by.", "decisions.", "counts.")
+"""How those begin: by.tenant.NAME.jct_s_mean, decisions.schedule.s_mean, counts.NAME."""
 
 
 def check_shown(shows: Sequence[str], *, drawn: bool) -> None:

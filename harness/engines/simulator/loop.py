@@ -11,6 +11,7 @@ from typing import ClassVar
 import numpy as np
 
 from harness.costs.model import TableCosts
+from harness.engines.ask import counts_of
 from harness.engines.engine import Slots, refuse_seconds, refuse_unmet_needs
 from harness.engines.frames import request_frame
 from harness.engines.lifecycle import Lifecycle
@@ -115,6 +116,7 @@ def serve(
     run = _Run(engine, workload, system, recorder, wrap)
     run.loop()
     recorder.requests = request_frame(workload, run.lifecycle.state.arrays)
+    recorder.counts.update(counts_of(system.scheduling))
 
 
 class _Run:

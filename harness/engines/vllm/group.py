@@ -3,6 +3,7 @@
 import gc
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -10,6 +11,7 @@ from functools import cache
 from typing import Any
 from weakref import WeakSet
 
+from harness.engines.ask import counts_of
 from harness.engines.vllm.carried import extra_args_of
 from harness.engines.vllm.processor import native_dtype
 from harness.engines.vllm.step import Iteration
@@ -65,11 +67,15 @@ class Submission:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What a group has done since it was asked last; new tokens are there if they are kept."""
+    """What a group has done since it was asked last; new tokens are there if they are kept.
+
+    `counts` are what its policy has counted meanwhile.
+    """
 
     iterations: tuple[Iteration, ...]
     events: tuple[Event, ...]
     answers: dict[RequestId, list[int]]
+    counts: Counter[str] = field(default_factory=Counter)
 
 
 @contextmanager
@@ -168,6 +174,7 @@ class VllmGroup:
     iterations: list[Iteration] = field(default_factory=list)
     events: list[Event] = field(default_factory=list)
     answers: dict[RequestId, list[int]] = field(default_factory=dict)
+    counted: Counter[str] = field(default_factory=Counter)
 
     def use(
         self,
@@ -182,6 +189,7 @@ class VllmGroup:
         Raises ValueError where the policy needs what vLLM does not offer.
         """
         self.answers.clear()
+        self.counted = Counter(counts_of(policy))
         scheduler_of(self.engine).attach(
             policy=policy,
             group=group,
@@ -255,7 +263,11 @@ class VllmGroup:
 
     def report(self) -> Report:
         """What has been done since the last report."""
-        made = Report(tuple(self.iterations), tuple(self.events), dict(self.answers))
+        counts = Counter(counts_of(scheduler_of(self.engine).served.policy))
+        more = counts.copy()
+        more.subtract(self.counted)
+        self.counted = counts
+        made = Report(tuple(self.iterations), tuple(self.events), dict(self.answers), more)
         for kept in (self.iterations, self.events, self.answers):
             kept.clear()
         return made

@@ -35,7 +35,10 @@ def _joined(first: Report, second: Report) -> Report:
     answers = {request: list(tokens) for request, tokens in first.answers.items()}
     for request, tokens in second.answers.items():
         answers.setdefault(request, []).extend(tokens)
-    return Report(first.iterations + second.iterations, first.events + second.events, answers)
+    counts = first.counts.copy()
+    counts.update(second.counts)
+    iterations = first.iterations + second.iterations
+    return Report(iterations, first.events + second.events, answers, counts)
 
 
 class GroupLost(RuntimeError):  # noqa: N818 - it says what has happened

@@ -13,7 +13,7 @@ from contextlib import ExitStack
 import numpy as np
 
 from harness.costs.nvml import Sampler, open_nvml
-from harness.engines.ask import ask_deployment
+from harness.engines.ask import ask_deployment, counts_of
 from harness.engines.lifecycle import Lifecycle
 from harness.engines.recorder import Recorder
 from harness.engines.vllm.client import Client
@@ -246,6 +246,8 @@ class Run:
         """Write down what a group has done, and release who waited for it."""
         self._tell(report.events, by=name)
         self.measured.keep(name, report.iterations)
+        if self.options.ray:
+            self.recorder.counts.update(report.counts)
         for request, tokens in report.answers.items():
             self.prompts.answers.setdefault(int(request), []).extend(tokens)
         for iteration in report.iterations:
@@ -291,6 +293,8 @@ class Run:
         for life in self.groups.lives.values():
             life.ready_s, life.ended_s = min(life.ready_s, now_s), min(life.ended_s, now_s)
         sampled = None if self.sampler is None else self.sampler.stop()
+        if not self.options.ray:
+            self.recorder.counts.update(counts_of(self.system.scheduling))
         self.measured.write(list(self.groups.lives.values()), sampled, self.client.lag_s)
         if self.options.keep_answers:
             self.options.answers.clear()

@@ -226,3 +226,37 @@ def test_the_scratch_ledger_is_the_same_whenever_it_is_looked_at() -> None:
 def test_next_tokens_are_the_missing_ones_up_to_the_chunk() -> None:
     request = FakeScene(capacity_blocks=1).add(20, 5)
     assert (next_tokens(request, 100), next_tokens(request, 4)) == (15, 4)
+
+
+def test_a_promise_of_the_draft_is_taken_back() -> None:
+    scene = FakeScene(capacity_blocks=4)
+    first, second = scene.add(16), scene.add(16)
+    view = scene.view()
+    view.kv.reserve(first.facts.id, Reservation(16))
+    draft = Draft(view)
+    assert draft.is_empty
+    assert draft.try_reserve(first, Reservation(64))
+    assert not draft.try_reserve(second, Reservation(16))
+    draft.cancel_reserve(first)
+    assert draft.kv.reservation(first.facts.id) == Reservation(16)
+    assert draft.try_reserve(second, Reservation(16))
+    assert draft.try_run(second, 16)
+    assert not draft.is_empty
+    decision = draft.decision()
+    assert decision.reserve == {2: Reservation(16)}
+    assert check(decision, view, supports=ALL) == []
+
+
+def test_a_promise_in_use_or_of_another_decision_is_not_taken_back() -> None:
+    scene = FakeScene(capacity_blocks=4)
+    host, guest = scene.add(16), scene.add(16)
+    draft = Draft(scene.view())
+    with pytest.raises(ValueError, match="r1 has no promise of this draft to cancel"):
+        draft.cancel_reserve(host)
+    assert draft.try_reserve(host, Reservation(64))
+    assert draft.try_reserve(guest, Reservation(0, 32, host.facts.id))
+    with pytest.raises(ValueError, match="r1 or its borrowers use the promise"):
+        draft.cancel_reserve(host)
+    draft.cancel_reserve(guest)
+    draft.cancel_reserve(host)
+    assert not draft.decision().reserve

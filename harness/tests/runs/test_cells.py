@@ -44,7 +44,7 @@ def test_a_cell_becomes_a_whole_folder(tmp_path: Path) -> None:
     assert (summary["requests"], summary["unfinished"]) == (4, 0)
     assert summary["end_to_end_s"] == pytest.approx(summary["inference_s"] + summary["extra_s"])
     assert summary["planned_inference_s"] > 0
-    assert set(summary) == {*FIGURES, "by", "decisions"}
+    assert set(summary) == {*FIGURES, "by", "decisions", "counts"}
     requests = pd.read_parquet(cell.folder / "requests.parquet")
     assert summary["inference_s"] == requests["finished_s"].max()
     used = summary["gpu_busy_s"] + summary["gpu_loading_s"] + summary["gpu_idle_s"]

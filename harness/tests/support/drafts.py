@@ -63,13 +63,15 @@ def promise_some(draw: st.DrawFn, view: FakeGroup) -> None:
 def one_line(data: st.DataObject, draft: Draft, request: RequestView) -> None:
     """Try one random line of a decision; a refusal with a sentence is fine too."""
     move = data.draw(
-        st.sampled_from(["run", "run", "reserve", "preempt", "swap in", "batch", "fill"])
+        st.sampled_from(["run", "run", "reserve", "cancel", "preempt", "swap in", "batch", "fill"])
     )
     with suppress(ValueError):
         if move == "run":
             draft.try_run(request, data.draw(st.integers(-1, 70)))
         elif move == "reserve":
             draft.try_reserve(request, data.draw(PROMISES))
+        elif move == "cancel":
+            draft.cancel_reserve(request)
         elif move == "preempt":
             draft.preempt(request, data.draw(st.sampled_from(PreemptionMode)))
         elif move == "swap in":

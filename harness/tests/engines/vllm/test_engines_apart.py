@@ -72,6 +72,7 @@ class AfterTheOther:
     requires: ClassVar[frozenset[Capability]] = frozenset()
     subscribes: ClassVar[frozenset[type[Event]]] = frozenset({Finished, Moved})
     heard: list[Event] = field(default_factory=list)
+    begun: int = 0
 
     def observe(self, event: Event) -> None:
         """Keep it."""
@@ -83,8 +84,13 @@ class AfterTheOther:
         if "m1" in view.group.services and "m0" not in answered:
             return Decision(wake_s=view.now_s + 0.05)
         draft = Draft(view)
+        self.begun += sum(not request.kv_tokens for request in view.requests.values())
         continuous_batch(draft, list(view.requests.values()))
         return draft.decision()
+
+    def counts(self) -> dict[str, int]:
+        """Requests that it has started."""
+        return {"begun": self.begun}
 
 
 @pytest.mark.parametrize("in_processes", [False, True])
@@ -99,6 +105,7 @@ def test_a_policy_knows_what_has_happened_in_all_groups(in_processes: bool) -> N
     assert recorder.cut_off_s is None
     first_s, second_s = recorder.requests["finished_s"]
     assert first_s < recorder.requests["started_s"][1] < second_s
+    assert recorder.counts == {"begun": 2}
 
 
 class Held:

@@ -1,0 +1,40 @@
+"""What a policy counts is part of the run; what it needs may depend on its settings."""
+
+from collections.abc import Mapping
+
+import pytest
+
+from harness.interface.decisions import Decision
+from harness.interface.policies import Capability
+from harness.interface.views import GroupView
+from harness.tests.support.policies import SteadyFcfs
+from harness.tests.support.serving import serve, workload
+
+
+class Counting(SteadyFcfs):
+    """Counts the decisions about full groups; needs fractions of the SMs where it is told to."""
+
+    def __init__(self, *, shares: bool = False) -> None:
+        super().__init__(rotates=False)
+        self.requires = frozenset({Capability.GPU_SHARE} if shares else ())
+        self._pairs = 0
+
+    def schedule(self, view: GroupView) -> Decision:
+        """As the other."""
+        self._pairs += len(view.requests) == 2
+        return super().schedule(view)
+
+    def counts(self) -> Mapping[str, int]:
+        """How often two requests were there."""
+        return {"pairs": self._pairs}
+
+
+def test_counts_are_recorded() -> None:
+    counts = serve(workload([9, 9], [4, 6]), Counting(), fast_forward=False).counts
+    assert counts == {"pairs": 4}
+    assert not serve(workload([9], [4])).counts
+
+
+def test_needs_of_a_setting_are_checked_before_the_run() -> None:
+    with pytest.raises(ValueError, match="Simulator lacks what Counting needs: batches side by"):
+        serve(workload([9], [4]), Counting(shares=True))
