@@ -6,16 +6,19 @@ import numpy as np
 
 from baselines.fixed_placement import FixedPlacement
 from baselines.round_robin import RoundRobin
+from harness.costs.gpu_facts import gpu_facts
 from harness.costs.model import PARTS, ProfileCosts
 from harness.costs.model_facts import model_facts
 from harness.engines.recorder import Recorder
+from harness.engines.simulator.host_memory import HostMemory
 from harness.engines.simulator.loop import Simulator
 from harness.interface.entities import Cluster, GpuId, Service, ServiceId
 from harness.interface.policies import Capability, DispatchPolicy, SchedulingPolicy, System
+from harness.paths import PROFILES
 from harness.predictors.oracle import Oracle
 from harness.workloads.workload import Workload
 
-MODEL = "Llama-2-7b-hf"
+GPU, PROFILE, MODEL = "A100-80G", "a100_80g_vllm_0_3", "Llama-2-7b-hf"
 PROMPT_TOKENS, OUTPUT_TOKENS, RATE_PER_S, SEED = 512, 128, 8.0, 42
 
 
@@ -39,9 +42,19 @@ def w1(requests: int, replicas: int, services: int = 1) -> Workload:
 
 def reference_costs() -> ProfileCosts:
     """Those that W1 is served at."""
-    return ProfileCosts(
-        gpu="A100-80G", profile_dir="a100_80g_vllm_0_3", memory_share=0.9, parts=PARTS
-    )
+    return ProfileCosts(gpu=GPU, profile_dir=PROFILE, memory_share=0.9, parts=PARTS)
+
+
+def reference_host_memory() -> HostMemory:
+    """4 GiB for each GPU, vLLM's default swap_space, on the bus of its data sheet."""
+    facts = gpu_facts(GPU, PROFILES / PROFILE)
+    return HostMemory(kv_bytes=4 * 2**30, bytes_per_s=facts.pcie_bytes_per_s)
+
+
+def reference_cluster(gpus: int) -> Cluster:
+    """GPUs that nothing joins."""
+    names = tuple(GpuId(i) for i in range(gpus))
+    return Cluster(names, tuple(frozenset({gpu}) for gpu in names), 80 * 10**9)
 
 
 def serve_s(
@@ -57,9 +70,13 @@ def serve_s(
     Requests go to the groups of their service in turn, or as `dispatch` says.
     """
     costs = reference_costs()
-    gpus = tuple(GpuId(i) for i in range(replicas))
-    cluster = Cluster(gpus, tuple(frozenset({gpu}) for gpu in gpus), 80 * 10**9)
-    engine = Simulator(cluster=cluster, costs=costs, max_num_seqs=512, max_num_batched_tokens=65536)
+    engine = Simulator(
+        cluster=reference_cluster(replicas),
+        costs=costs,
+        max_num_seqs=512,
+        max_num_batched_tokens=65536,
+        host_memory=reference_host_memory(),
+    )
     each = replicas // len(load.services)
     placement = FixedPlacement(data_parallel=each, tensor_parallel=1, costs=costs)
     is_told = Capability.PREDICTIONS in policy.requires

@@ -3,19 +3,27 @@
 import json
 import subprocess
 import sys
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import NoneType
 
-import yaml
-
 from harness.benchmarks.draft_policies import DraftFcfs, DraftSrpt
 from harness.benchmarks.moving_policies import allocating, moving, moving_every_token, static
-from harness.benchmarks.reference_load import serve_s, w1
+from harness.benchmarks.reference_load import (
+    SEED,
+    reference_cluster,
+    reference_costs,
+    reference_host_memory,
+    serve_s,
+    w1,
+)
 from harness.build import build
+from harness.engines.recorder import Recorder
 from harness.interface.decisions import ContinuousBatching, StaticBatching
 from harness.interface.policies import SchedulingPolicy
 from harness.paths import ROOT
+from harness.policy_files import read_policy
 
 REPEATS = 5
 SEATS = 28
@@ -35,10 +43,22 @@ print(json.dumps([seconds, peak]))
 """
 
 
-def policies() -> dict[str, SchedulingPolicy]:
-    """Every scheduling policy of the tree by the name of its file."""
-    files = sorted(Path(ROOT / "scenarios" / "policy").glob("*.yaml"))
-    return {path.stem: build(yaml.safe_load(path.read_text())) for path in files}
+def policies(offered: Mapping[str, object] | None = None) -> dict[str, SchedulingPolicy]:
+    """Every scheduling policy of the tree by the name of its file.
+
+    Constructors get what is `offered`, or what belongs to the machine that W1 is served on.
+    """
+    offered = offered or {
+        "costs": reference_costs(),
+        "cluster": reference_cluster(1),
+        "seed": SEED,
+        "host_memory": reference_host_memory(),
+    }
+    return {path.stem: build(read_policy(path), offered=offered) for path in _files()}
+
+
+def _files() -> list[Path]:
+    return sorted((ROOT / "scenarios" / "policy").glob("*.yaml"))
 
 
 def kinds() -> dict[str, dict[str, SchedulingPolicy]]:
@@ -47,10 +67,12 @@ def kinds() -> dict[str, dict[str, SchedulingPolicy]]:
     Orders that stand still, that move with progress, that batch whole requests or set KV aside, and
     decisions written in the open.
     """
-    rules = {name: _rule(name) for name in policies()}
+    rules = {path.stem: _rule(path) for path in _files()}
     tree: dict[type, dict[str, SchedulingPolicy]] = {}
+    tried = policies()
     for name, policy in policies().items():
-        tree.setdefault(type(rules[name]), {})[name] = policy
+        kind = NoneType if _is_stepped(tried[name]) else type(rules[name])
+        tree.setdefault(kind, {})[name] = policy
     seats = rules["vllm"]
     assert isinstance(seats, ContinuousBatching)
     return {
@@ -67,9 +89,16 @@ def kinds() -> dict[str, dict[str, SchedulingPolicy]]:
     }
 
 
-def _rule(name: str) -> object:
+def _is_stepped(policy: SchedulingPolicy) -> bool:
+    """Whether it decides more often than requests come: as an order it is asked but a few times."""
+    recorder, load = Recorder(), w1(50, 1)
+    serve_s(policy, load, 1, recorder)
+    return len(recorder.decision_s["schedule"]) > len(load)
+
+
+def _rule(path: Path) -> object:
     """The batch rule of a policy's file; None where it decides in the open."""
-    node = yaml.safe_load(Path(ROOT / "scenarios" / "policy" / f"{name}.yaml").read_text())
+    node = read_policy(path)
     return build(node["rule"]) if "rule" in node else None
 
 

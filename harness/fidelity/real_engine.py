@@ -24,6 +24,7 @@ from baselines.round_robin import RoundRobin
 from harness.build import build
 from harness.costs.model import PARTS, ProfileCosts
 from harness.engines.recorder import Recorder
+from harness.engines.simulator.host_memory import NO_HOST_MEMORY
 from harness.engines.simulator.loop import Simulator
 from harness.engines.vllm.engine import Vllm
 from harness.engines.vllm.processor import engine_name, has_gpus
@@ -39,6 +40,7 @@ from harness.fidelity.drift import Probed, probed, steady
 from harness.interface.entities import Cluster, GpuId, ServiceId
 from harness.interface.policies import CostModel, System
 from harness.paths import ROOT
+from harness.policy_files import read_policy
 from harness.predictors.oracle import Oracle
 from harness.runs import published
 from harness.runs.metrics import request_figures
@@ -92,13 +94,15 @@ class Setting:
 
 def system(policy: str, costs: CostModel, setting: Setting, seed: int) -> System:
     """One group under the policy of a file; true lengths are predicted to those that ask."""
-    node = yaml.safe_load((ROOT / f"scenarios/policy/{policy}.yaml").read_text("utf-8"))
+    node = read_policy(ROOT / f"scenarios/policy/{policy}.yaml")
     if "max_num_seqs" in node:
         node["max_num_seqs"] = 12  # fewer than run at once here, so that requests are preempted
     workload = setting.workload_factory().build(seed)
     placement = FixedPlacement(data_parallel=1, tensor_parallel=1, costs=costs)
     predictor = Oracle().of(workload, seed)
-    return System(policy, build(node), RoundRobin(), placement, predictor=predictor)
+    offered = {"costs": costs, "seed": seed, "host_memory": NO_HOST_MEMORY}
+    scheduling = build(node, offered=offered)
+    return System(policy, scheduling, RoundRobin(), placement, predictor=predictor)
 
 
 def figures(requests: Any) -> dict[str, float]:

@@ -1,22 +1,28 @@
 """The policy of a server, from a file: YAML as in scenarios/policy.
 
-Its classes are ours, or of a package in `TRUSTED_PACKAGES` (`harness.trust`).
+Its classes are ours, or of a package in `TRUSTED_PACKAGES` (`harness.trust`). A constructor may ask
+for `seed` (0) and `host_memory` (none); `costs` and `cluster`, of which a server knows nothing, the
+file itself has to name.
 """
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from harness.build import build
+from harness.engines.simulator.host_memory import NO_HOST_MEMORY
 from harness.interface.policies import SchedulingPolicy
-from harness.yaml_files import read_yaml
+from harness.policy_files import read_policy
 
 POLICY_FILE = "SCHEDULER_POLICY"
 """Environment variable that names the policy of a server."""
+OFFERED: Mapping[str, object] = {"seed": 0, "host_memory": NO_HOST_MEMORY}
 
 
 def policy_of(path: str) -> SchedulingPolicy:
     """The policy of a file. Raises ValueError with the file's name."""
     try:
-        policy: SchedulingPolicy = build(read_yaml(Path(path)), kind=SchedulingPolicy)
+        node = read_policy(Path(path))
+        policy: SchedulingPolicy = build(node, offered=OFFERED, kind=SchedulingPolicy)
     except ValueError as error:
         raise ValueError(f"{POLICY_FILE}={path} holds no policy: {error}") from error
     return policy

@@ -1,28 +1,34 @@
 """What a policy counts is part of the run; what it needs may depend on its settings."""
 
 from collections.abc import Mapping
+from typing import ClassVar
 
 import pytest
 
 from harness.interface.decisions import Decision
+from harness.interface.events import Event
 from harness.interface.policies import Capability
 from harness.interface.views import GroupView
 from harness.tests.support.policies import SteadyFcfs
 from harness.tests.support.serving import serve, workload
 
 
-class Counting(SteadyFcfs):
-    """Counts the decisions about full groups; needs fractions of the SMs where it is told to."""
+class Counting:
+    """Counts the decisions about two requests; needs fractions of the SMs where it is told to."""
+
+    subscribes: ClassVar[frozenset[type[Event]]] = frozenset()
 
     def __init__(self, *, shares: bool = False) -> None:
-        super().__init__(rotates=False)
         self.requires = frozenset({Capability.GPU_SHARE} if shares else ())
-        self._pairs = 0
+        self._inner, self._pairs = SteadyFcfs(rotates=False), 0
+
+    def observe(self, event: Event) -> None:
+        """Nothing to learn."""
 
     def schedule(self, view: GroupView) -> Decision:
         """As the other."""
         self._pairs += len(view.requests) == 2
-        return super().schedule(view)
+        return self._inner.schedule(view)
 
     def counts(self) -> Mapping[str, int]:
         """How often two requests were there."""

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -23,8 +22,10 @@ from harness.engines.simulator.loop import Simulator
 from harness.interface.decisions import PriorityOrder
 from harness.interface.entities import Work
 from harness.interface.policies import SchedulingPolicy, System
+from harness.policy_files import read_policy
 from harness.tests.support.applications import applications
 from harness.tests.support.batches import Step, assert_same, watched
+from harness.tests.support.files import offered_to_all
 from harness.tests.support.policies import LeastServed, Paused, Reserving, Restless, Srpt
 from harness.tests.support.predictors import Guess
 from harness.tests.support.serving import (
@@ -52,6 +53,7 @@ WHOLE = [path for path in POLICIES if "StaticBatching" in path.read_text(encodin
 """Those that batch whole requests, which vLLM does not."""
 MAX_NUM_SEQS, TOKENS = 24, 640
 REQUESTS, FEW = 140, 60
+BLOCKS = 90
 
 
 def policies() -> Iterator[Any]:
@@ -82,11 +84,12 @@ def policies() -> Iterator[Any]:
 
 def _small(path: Path) -> SchedulingPolicy:
     """The policy of a file with limits that bind on a small workload."""
-    node = yaml.safe_load(path.read_text(encoding="utf-8"))
+    node = read_policy(path)
     if "rule" in node:
         limits = {"max_num_seqs": MAX_NUM_SEQS, "max_num_batched_tokens": TOKENS}
         node["rule"] |= {name: limits[name] for name in limits.keys() & node["rule"].keys()}
-    policy: SchedulingPolicy = build(node)
+    costs = LinearCosts(blocks=BLOCKS, load=0.0)
+    policy: SchedulingPolicy = build(node, offered=offered_to_all(costs, cluster(2)))
     return policy
 
 

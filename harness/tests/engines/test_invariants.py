@@ -28,8 +28,9 @@ from harness.interface.events import Arrived, Event, Finished, Iterated
 from harness.interface.policies import Capability, SchedulingPolicy
 from harness.interface.views import GroupView
 from harness.paths import ROOT
+from harness.tests.support.files import offered_to_all
 from harness.tests.support.loads import Load, loads
-from harness.tests.support.serving import SERVICE, LinearCosts, rule, serve, workload
+from harness.tests.support.serving import SERVICE, LinearCosts, cluster, rule, serve, workload
 from harness.verify.estimates import area_under_number_s
 from harness.workloads.workload import Workload
 
@@ -40,13 +41,14 @@ RULES = {
     "spare": rule(chunked_prefill=True, max_num_seqs=8, tokens=40, spare=0.02),
 }
 LOAD_S = 0.25
+OFFERED = offered_to_all(LinearCosts(), cluster())
 
 
 def _policy(name: str) -> SchedulingPolicy:
     """A fresh policy: of a file, or FCFS by a rule; skips what the simulator does not offer."""
     if name in RULES:
         return Fcfs(rule=RULES[name])
-    policy = policies()[name]
+    policy = policies(OFFERED)[name]
     if missing := policy.requires - Simulator.supports:
         pytest.skip(f"the simulator lacks {', '.join(sorted(c.value for c in missing))}")
     return policy
@@ -230,7 +232,7 @@ def _digests() -> dict[str, str]:
     load = workload(prompts, outputs, np.cumsum(rng.exponential(0.05, 60)).tolist(), services=2)
     found = {}
     for name in sorted({*RULES, *policies()}):
-        policy = Fcfs(rule=RULES[name]) if name in RULES else policies()[name]
+        policy = Fcfs(rule=RULES[name]) if name in RULES else policies(OFFERED)[name]
         if not policy.requires - Simulator.supports:
             frame = serve(load, policy, costs=LinearCosts(blocks=24)).requests
             numbers = frame.select_dtypes("number").to_numpy(float)

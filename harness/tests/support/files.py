@@ -12,6 +12,7 @@ from harness.interface.entities import Cluster
 from harness.interface.events import Finished
 from harness.paths import ROOT
 from harness.runs.choices import read_choice
+from harness.tests.support.serving import SOME_HOST_MEMORY
 from harness.workloads.workload import Workload
 
 SCENARIOS = ROOT / "scenarios"
@@ -36,7 +37,7 @@ def read_nodes(policy: Path, system: Path | None = None) -> dict[str, Any]:
 
 def offered_to_all(costs: Any, machine: Cluster) -> dict[str, object]:
     """What constructors may ask for."""
-    return {"costs": costs, "cluster": machine, "seed": 0}
+    return {"costs": costs, "cluster": machine, "seed": 0, "host_memory": SOME_HOST_MEMORY}
 
 
 def assert_conserved(load: Workload, recorder: Recorder) -> None:
