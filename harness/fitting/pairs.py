@@ -64,8 +64,8 @@ def pair_files(data: Path) -> Iterator[tuple[str, Json]]:
 def _cut(ranges: Ranges) -> str:
     (shortest_prompt, _), (shortest, longest) = ranges
     return (
-        f"answers of {shortest} to {longest} tokens, prompts of at least {shortest_prompt} tokens cut "
-        f"at {_most_prompt(ranges)}, so that both fit a context of {MOST_CONTEXT}"
+        f"answers of {shortest} to {longest} tokens, prompts of at least {shortest_prompt} tokens "
+        f"cut at {_most_prompt(ranges)}, so that both fit a context of {MOST_CONTEXT}"
     )
 
 
