@@ -1,34 +1,15 @@
 """A priority order may say when its policy wants to be asked again; nothing else beside it."""
 
-from typing import ClassVar
-
 import numpy as np
 import pytest
 
 from harness.interface.checks import IllegalDecision
 from harness.interface.decisions import Decision, PriorityOrder
-from harness.interface.events import Event
-from harness.interface.policies import Capability
 from harness.interface.views import GroupView
+from harness.tests.support.policies import Promoting
 from harness.tests.support.serving import rule, serve, workload
 
 TURN_S = 1.2
-
-
-class Promoting:
-    """Long prompts last, until `TURN_S`; then first."""
-
-    requires: ClassVar[frozenset[Capability]] = frozenset()
-    subscribes: ClassVar[frozenset[type[Event]]] = frozenset()
-
-    def observe(self, event: Event) -> None:
-        """Nothing to learn."""
-
-    def schedule(self, view: GroupView) -> Decision:
-        """Asked again when the order turns."""
-        sign = 1 if view.now_s < TURN_S else -1
-        order = PriorityOrder(lambda table: sign * table.prompt_tokens.astype(float), BATCH)
-        return Decision(priority_order=order, wake_s=TURN_S if sign > 0 else None)
 
 
 BATCH = rule(max_num_seqs=1)
@@ -36,7 +17,7 @@ BATCH = rule(max_num_seqs=1)
 
 @pytest.mark.parametrize("fast", [True, False])
 def test_an_order_turns_when_its_policy_wakes(fast: bool) -> None:
-    frame = serve(workload([8, 9, 200], [90] * 3), Promoting(), fast_forward=fast).requests
+    frame = serve(workload([8, 9, 200], [90] * 3), Promoting(TURN_S), fast_forward=fast).requests
     assert np.argsort(frame["finished_s"].to_numpy()).tolist() == [0, 2, 1]
 
 
@@ -50,4 +31,4 @@ class Steady(Promoting):
 
 def test_what_an_order_cannot_carry_is_refused() -> None:
     with pytest.raises(IllegalDecision, match="a priority order comes with steady, which only"):
-        serve(workload([8], [4]), Steady())
+        serve(workload([8], [4]), Steady(TURN_S))
