@@ -6,7 +6,7 @@ Idea       The requests with the fewest predicted tokens left run; KV for the lo
            of the KV where that is less) is set aside for each, so that KV limits how many.
 Map        2.1 SRTF           -> a key that moves with the tokens produced
            2.1 max-allocation -> `reserve_tokens`
-Constants  `rule` and `displaces` (what becomes of a request that loses its place), from the scenario
+Constants  `rule`, and `displaces`: what becomes of a request that loses its place; of the scenario
 Differs    a prediction that is overrun counts as one token left; without a prediction the limit
            stands in for the length
 Checked    baselines/tests/test_srtf_max.py::test_a_short_newcomer_takes_the_place_by_hand
