@@ -1,7 +1,7 @@
 import pytest
 
 from baselines.multires import MultiRes
-from baselines.tests.test_srtf import Truth
+from harness.tests.support.predictors import Truth
 from harness.tests.support.serving import FlatCosts, serve, workload
 
 

@@ -1,8 +1,8 @@
 import pytest
 
 from baselines.srtf_max import SrtfMax
-from baselines.tests.test_srtf import Truth
 from harness.interface.policies import Capability
+from harness.tests.support.predictors import Truth
 from harness.tests.support.serving import FlatCosts, rule, serve, workload
 
 

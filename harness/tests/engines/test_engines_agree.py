@@ -22,7 +22,6 @@ from harness.engines.simulator.loop import Simulator
 from harness.interface.decisions import PriorityOrder
 from harness.interface.entities import Work
 from harness.interface.policies import SchedulingPolicy, System
-from harness.policy_files import read_policy
 from harness.tests.support.applications import applications
 from harness.tests.support.batches import Step, assert_same, watched
 from harness.tests.support.files import offered_to_all
@@ -39,6 +38,7 @@ from harness.tests.support.serving import (
     workload,
 )
 from harness.workloads.workload import Workload
+from harness.yaml_files import read_policy
 
 pytest.importorskip("vllm", reason="vLLM is not installed: make setup-vllm")
 pytestmark = pytest.mark.vllm
