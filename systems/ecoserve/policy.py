@@ -230,9 +230,7 @@ class EcoServe:
                 f"r{facts.id} needs {wanted} blocks of KV for {facts.prompt_tokens} prompt and"
                 f" {answer} predicted tokens, {capacity} are there"
             )
-        queues.prompts.push(
-            facts.id, request.context_tokens, self._deadline_s(request), view.now_s
-        )
+        queues.prompts.push(facts.id, request.context_tokens, self._deadline_s(request), view.now_s)
 
     def _answer_tokens(self, request: RequestView) -> int:
         """The predicted answer, padded, within the request's limit."""
@@ -438,7 +436,10 @@ class EcoServe:
     def _add_prompts(self, draft: Draft, queues: _Queues, most_blocks: int) -> bool:
         """Fill the forward size with prompts; whether any runs."""
         requests, blocks = draft.view.requests, draft.view.kv.blocks
-        left, any_runs = self._target_tokens - (draft.view.max_num_seqs - draft.requests_left), False
+        left, any_runs = (
+            self._target_tokens - (draft.view.max_num_seqs - draft.requests_left),
+            False,
+        )
         for name in queues.begun:
             tokens = min(missing_tokens(requests[name]), left)
             if tokens > 0 and draft.try_run(requests[name], tokens):
