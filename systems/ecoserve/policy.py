@@ -16,7 +16,8 @@ Differs    3.4 asks for 2m guests of half a host; host and two halves fill its s
            less by then: `more_tokens`. 3.4 moves an overdue guest to main memory, 2.3 and 3.2.2
            prefer no offload: `overdue` is swap or recompute. 3.2.1 selects in sequence, 3.3 by
            binary search for a length close to what is left: `fill`. 4 makes deadlines from the
-           true length: here from the prediction
+           true length: here from the prediction. Order follows the time when a request comes,
+           ends, overruns, is preempted or has computed its prompt, not in every iteration
 Checked    systems/tests/test_ecoserve.py::test_loans_by_hand
 """
 
@@ -65,6 +66,7 @@ class _Queues:
     overran: set[RequestId] = field(default_factory=set)
     groups: int = 0
     may_refill: bool = True
+    changed: bool = True  # since the last decision, by more than the time
 
     def seat(self, name: RequestId, depth: int) -> None:
         """Run a generation in the newest length group."""
@@ -82,6 +84,8 @@ class _Queues:
 
     def forget(self, name: RequestId) -> None:
         """The request has finished or gone to another replica."""
+        queues = (self.unsorted, self.begun, self.waiting, self.running)
+        self.changed |= name in self.prompts or any(name in queue for queue in queues)
         if name in self.running:
             self.leave(name)
         self.prompts.remove(name)
@@ -145,7 +149,8 @@ class EcoServe:
         self._halves, self._best_fit = halves, fill == "best"
         self._overdue = PreemptionMode(overdue)
         self._queues: dict[GroupId, _Queues] = {}
-        names = "groups placed loans recalled overruns served_from_reserve preempted".split()
+        names = ["groups", "placed", "loans", "recalled", "overruns"]
+        names += ["served_from_reserve", "preempted"]
         sized = [f"{kind}_of_{n}" for n in _SIZES for kind in ("groups", "requests_in_groups")]
         self._counts = Counter(dict.fromkeys(names + sized, 0))
 
@@ -164,33 +169,42 @@ class EcoServe:
         if isinstance(event, Arrived | Moved):
             if isinstance(event, Moved):
                 self._forget(event.request.id)
-            self._of(event.group).unsorted[event.request.id] = None
+            queues = self._of(event.group)
+            queues.unsorted[event.request.id], queues.changed = None, True
         elif isinstance(event, Finished):
             self._forget(event.request.id)
         elif isinstance(event, Overran):
             queues = self._of(event.group)
             if event.request in queues.running:
                 queues.overran.add(event.request)
+                queues.changed = True
         elif isinstance(event, Predicted):
             for queues in self._queues.values():
                 if event.request in queues.prompts:
-                    queues.unsorted[event.request] = None
+                    queues.unsorted[event.request], queues.changed = None, True
 
     def schedule(self, view: GroupView) -> Decision:
         """Running generations, then waiting ones while KV lasts, their guests, and prompts."""
         queues, draft = self._of(view.group.id), Draft(view)
-        self._sort(queues, view)
+        preempted = self._counts["preempted"]
         (service,) = view.services
         capacity = view.kv.capacity_blocks(service)
         reserved = floor(self._reserved_share * capacity)
-        self._extend(draft, queues, reserved)
+        if queues.changed:
+            self._sort(queues, view)
+            self._extend(draft, queues, reserved)
         self._decode(draft, queues)
+        preempts = self._counts["preempted"] > preempted
+        if not (queues.changed or preempts or draft.is_empty):
+            return draft.decision(steady=True)
         if queues.waiting and (queues.may_refill or not queues.running):
             self._place(draft, queues, reserved)
         if draft.is_empty:
             self._force(draft, queues)
         prompts = self._add_prompts(draft, queues, floor(self._waiting_share * capacity))
-        return draft.decision(steady=not prompts)
+        # Prompts become generations, and a preempted request may run from the next decision on.
+        queues.changed = prompts or self._counts["preempted"] > preempted
+        return draft.decision(steady=not queues.changed)
 
     def _of(self, group: GroupId) -> _Queues:
         if group not in self._queues:
