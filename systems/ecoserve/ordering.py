@@ -1,7 +1,15 @@
-"""EcoServe: order of waiting prompts and generations (section 3.3), kept incrementally."""
+"""EcoServe: the order of waiting prompts and generations, updated as they come and go.
+
+Paper      Shen and Sen, EcoServe, arXiv 2411.06364; sections below are its sections.
+Idea       The nearest range of deadlines first, in it the most KV held, then the longest.
+Map        3.3 three factors in ranges -> `Ranking`; waiting prompts -> `PromptQueue`
+Constants  `scale` 2 (section 4), ranges: examples of 3.3; `prompt_s`, `token_s`: of a scenario
+Differs    a deadline is made from the predicted length, the paper's from the true one
+Checked    systems/tests/test_ecoserve.py
+"""
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 
@@ -116,3 +124,27 @@ class PromptQueue:
                 self._entries += 1
                 self._prompts[request] = (self._entries, context, length, deadline_s)
                 self._put(self.ranking.slack_range(deadline_s, now_s), request)
+
+
+def refuse_settings(
+    shares: Mapping[str, float],
+    counts: Mapping[str, int],
+    words: Mapping[str, tuple[object, tuple[object, ...]]],
+    *,
+    padding: float,
+) -> None:
+    """Raise ValueError for a share outside 0 to 1, a count below 1 and an unknown value.
+
+    Also for a padding below 0.
+    """
+    if not 0 <= padding < float("inf"):
+        raise ValueError(f"padding is {padding}, it must be at least 0")
+    for name, share in shares.items():
+        if not 0 <= share <= 1:
+            raise ValueError(f"{name} is {share}, it must be from 0 to 1")
+    for name, count in counts.items():
+        if count < 1:
+            raise ValueError(f"{name} is {count}, it must be at least 1")
+    for name, (word, known) in words.items():
+        if word not in known:
+            raise ValueError(f"{name} is {word}, it must be {' or '.join(map(str, known))}")

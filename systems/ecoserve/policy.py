@@ -35,9 +35,17 @@ from harness.interface.events import Arrived, Event, Finished, Moved, Overran, P
 from harness.interface.filling import is_decode
 from harness.interface.policies import Capability
 from harness.interface.views import GroupView, RequestView, missing_tokens
-from systems.ecoserve.ordering import PromptQueue, Ranking
+from systems.ecoserve.ordering import PromptQueue, Ranking, refuse_settings
 
 _SIZES = (2, 4, 12)
+FILLS = ("order", "best")
+OVERDUE = ("recompute", "swap")
+HALVES = (1, 2)
+COUNTED = (
+    *("groups", "placed", "loans", "recalled", "overruns", "served_from_reserve", "preempted"),
+    *(f"{kind}_of_{n}" for n in _SIZES for kind in ("groups", "requests_in_groups")),
+)
+"""Names of `counts`."""
 """Sizes of length groups that are counted: figure 2."""
 
 _Waiting = list[tuple[int, float, RequestId, RequestView]]
@@ -123,24 +131,14 @@ class EcoServe:
 
         Raises ValueError for a number out of its range.
         """
-        if not 0 <= padding < float("inf"):
-            raise ValueError(f"padding is {padding}, it must be at least 0")
         shares = {"reserved_share": reserved_share, "waiting_share": waiting_share}
-        for name, share in (shares | {"buffer_share": buffer_share}).items():
-            if not 0 <= share <= 1:
-                raise ValueError(f"{name} is {share}, it must be from 0 to 1")
         counts = {"target_tokens": target_tokens, "bucket_tokens": bucket_tokens}
-        for name, count in (
-            counts | {"more_tokens": more_tokens, "smallest_tokens": smallest_tokens}
-        ).items():
-            if count < 1:
-                raise ValueError(f"{name} is {count}, it must be at least 1")
-        if halves not in (1, 2):
-            raise ValueError(f"halves is {halves}, it must be 1 or 2")
-        if fill not in ("order", "best"):
-            raise ValueError(f"fill is {fill}, it must be order or best")
-        if overdue not in ("recompute", "swap"):
-            raise ValueError(f"overdue is {overdue}, it must be recompute or swap")
+        refuse_settings(
+            shares | {"buffer_share": buffer_share},
+            counts | {"more_tokens": more_tokens, "smallest_tokens": smallest_tokens},
+            {"fill": (fill, FILLS), "overdue": (overdue, OVERDUE), "halves": (halves, HALVES)},
+            padding=padding,
+        )
         self._synced, self._ranking, self._pipelined = synced, ranking, pipelined
         self._target_tokens, self._padding = target_tokens, padding
         self._reserved_share, self._waiting_share = reserved_share, waiting_share
@@ -149,10 +147,7 @@ class EcoServe:
         self._halves, self._best_fit = halves, fill == "best"
         self._overdue = PreemptionMode(overdue)
         self._queues: dict[GroupId, _Queues] = {}
-        names = ["groups", "placed", "loans", "recalled", "overruns"]
-        names += ["served_from_reserve", "preempted"]
-        sized = [f"{kind}_of_{n}" for n in _SIZES for kind in ("groups", "requests_in_groups")]
-        self._counts = Counter(dict.fromkeys(names + sized, 0))
+        self._counts = Counter(dict.fromkeys(COUNTED, 0))
 
     @property
     def requires(self) -> frozenset[Capability]:
