@@ -61,7 +61,7 @@ def headline(judged: Mapping[str, "Judged"]) -> str:
     ours = partial(_by_mode_text, judged)
     printed = partial(_printed_text, judged)
     return (
-        "**SSJF. Shorter waits: yes. 2.2-3.6x throughput: only early in an overload.** "
+        "**SSJF. Shorter waits: yes. 2.2-3.6x throughput: in part, early in an overload.** "
         f"Mean JCT falls by {ours('fig4.jct', 100, 0)}% without, with dynamic and with "
         f"continuous batching where rates vary (paper: {printed('fig4.jct', 100, 1)}%), and by "
         f"{ours('fig5.jct', 100, 0)}% where burstiness varies "
