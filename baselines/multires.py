@@ -42,11 +42,8 @@ class MultiRes:
         ):
             if value < least:
                 raise ValueError(f"policy.{name} is {value}, it must be at least {least}")
-        self._target_tokens, self._max_num_seqs, self._padding = (
-            target_tokens,
-            max_num_seqs,
-            padding,
-        )
+        self._target_tokens, self._padding = target_tokens, padding
+        self._max_num_seqs = max_num_seqs
 
     def observe(self, event: Event) -> None:
         """Nothing to learn: an overrun ends a run of steady iterations."""

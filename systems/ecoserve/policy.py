@@ -38,6 +38,7 @@ from harness.interface.views import GroupView, RequestView, missing_tokens
 from systems.ecoserve.ordering import PromptQueue, Ranking, refuse_settings
 
 _SIZES = (2, 4, 12)
+"""Sizes of length groups that are counted: figure 2."""
 FILLS = ("order", "best")
 OVERDUE = ("recompute", "swap")
 HALVES = (1, 2)
@@ -46,14 +47,13 @@ COUNTED = (
     *(f"{kind}_of_{n}" for n in _SIZES for kind in ("groups", "requests_in_groups")),
 )
 """Names of `counts`."""
-"""Sizes of length groups that are counted: figure 2."""
 
 _Waiting = list[tuple[int, float, RequestId, RequestView]]
 """Length, deadline, id, request; ascending."""
 
 
 @dataclass(slots=True)
-class _Seat:
+class _Placement:
     """A generation that runs: its length group, and how many hosts are above it."""
 
     group: int
@@ -68,7 +68,7 @@ class _Queues:
     unsorted: dict[RequestId, None] = field(default_factory=dict)  # new, or with a new prediction
     begun: dict[RequestId, None] = field(default_factory=dict)
     waiting: dict[RequestId, None] = field(default_factory=dict)
-    running: dict[RequestId, _Seat] = field(default_factory=dict)
+    running: dict[RequestId, _Placement] = field(default_factory=dict)
     left: Counter[int] = field(default_factory=Counter)  # members of a length group that still run
     lengthened: dict[RequestId, int] = field(default_factory=dict)  # answers after an overrun
     overran: set[RequestId] = field(default_factory=set)
@@ -76,10 +76,10 @@ class _Queues:
     may_refill: bool = True
     changed: bool = True  # since the last decision, by more than the time
 
-    def seat(self, name: RequestId, depth: int) -> None:
+    def start(self, name: RequestId, depth: int) -> None:
         """Run a generation in the newest length group."""
         self.waiting.pop(name, None)
-        self.running[name] = _Seat(self.groups, depth)
+        self.running[name] = _Placement(self.groups, depth)
         self.left[self.groups] += 1
 
     def leave(self, name: RequestId) -> None:
@@ -387,7 +387,7 @@ class EcoServe:
         if not draft.try_run(request, 1):
             draft.cancel_reserve(request)
             return False
-        queues.seat(request.facts.id, 0)
+        queues.start(request.facts.id, 0)
         return True
 
     def _lend(
@@ -422,7 +422,7 @@ class EcoServe:
                 continue
             del waiting[at]
             queues.groups += 1
-            queues.seat(name, queues.running[host.facts.id].depth + 1)
+            queues.start(name, queues.running[host.facts.id].depth + 1)
             self._counts["loans"] += 1
             return length, guest
         return None
@@ -445,10 +445,8 @@ class EcoServe:
     def _add_prompts(self, draft: Draft, queues: _Queues, most_blocks: int) -> bool:
         """Fill the forward size with prompts; whether any runs."""
         requests, blocks = draft.view.requests, draft.view.kv.blocks
-        left, any_runs = (
-            self._target_tokens - (draft.view.max_num_seqs - draft.requests_left),
-            False,
-        )
+        left = self._target_tokens - (draft.view.max_num_seqs - draft.requests_left)
+        any_runs = False
         for name in queues.begun:
             tokens = min(missing_tokens(requests[name]), left)
             if tokens > 0 and draft.try_run(requests[name], tokens):
