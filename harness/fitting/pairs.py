@@ -8,15 +8,25 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from harness.fitting.lengths import CHAT_SOURCE, thinned
+from harness.fitting.lengths import CHAT_SOURCE, PROMPT_SOURCE, thinned
 
 Ints = NDArray[np.int64]
 Json = dict[str, Any]
+Ranges = tuple[tuple[int, int], tuple[int, int]]
 
 BINS = 8  # of as many prompts each, by their length
 POINTS = 40  # equal steps of the share at which the answers of a bin are kept
 PROMPT_POINTS = 100
 LAST_ROUND = 6  # with all that follow
+MOST_CONTEXT = 2048  # tokens of OPT and LLaMA
+# Shortest and longest prompt and answer, arXiv 2411.06364 table 2.
+ALPACA_RANGES = ((9, 2470), (13, 292))
+TURN_RANGES = ((16, 3200), (19, 991))
+BOOK_RANGES = ((18, 461_000), (32, 1041))
+BOOK_MEANS = (1952.11, 681.2)
+BOOK_SIGMA = 1.0  # of the logarithm of a prompt before it is cut; not published, chosen
+BOOK_BETA = 4.0  # sum of both parameters of the answers' beta distribution; chosen
+BOOK_COUNT = 10_000
 ARENA_SOURCE = (
     "artifact of arXiv 2401.00588 @192c2e2, fair_bench/real_trace.pkl: a log of Chatbot Arena"
 )
@@ -35,6 +45,57 @@ def pair_files(data: Path) -> Iterator[tuple[str, Json]]:
     )
     parts = {str(number): part(rows) for number, rows in turns.groupby(rounds)}
     yield "sharegpt_rounds.json", _content(kind, CHAT_SOURCE, parts)
+    names = {"prompt_tokens": "input_tokens", "response_tokens": "output_tokens"}
+    alpaca = pd.read_parquet(data / "alpaca" / "prompts.parquet").rename(columns=names)
+    kind = f"Alpaca, {_cut(ALPACA_RANGES)}"
+    rows = _within(alpaca, ALPACA_RANGES)
+    yield "alpaca.json", _content(kind, PROMPT_SOURCE, {"all": part(rows)})
+    rows = _within(turns.assign(input_tokens=turns["new_input_tokens"]), TURN_RANGES)
+    kind = f"ShareGPT turns without their history, {_cut(TURN_RANGES)}"
+    yield "sharegpt_turns.json", _content(kind, CHAT_SOURCE, {"all": part(rows)})
+    kind = (
+        "BookCorpus made up from published statistics, not measured: prompts lognormal of mean "
+        f"{BOOK_MEANS[0]} and sigma {BOOK_SIGMA:g}, in chunks of {MOST_CONTEXT} tokens; answers "
+        f"beta of mean {BOOK_MEANS[1]}, independent of prompts; {_cut(BOOK_RANGES)}"
+    )
+    yield "bookcorpus.json", _content(kind, "arXiv 2411.06364 table 2", {"all": part(_books())})
+
+
+def _cut(ranges: Ranges) -> str:
+    (shortest_prompt, _), (shortest, longest) = ranges
+    return (
+        f"answers of {shortest} to {longest} tokens, prompts of at least {shortest_prompt} tokens "
+        f"cut at {_most_prompt(ranges)}, so that both fit a context of {MOST_CONTEXT}"
+    )
+
+
+def _most_prompt(ranges: Ranges) -> int:
+    return min(ranges[0][1], MOST_CONTEXT - ranges[1][1])
+
+
+def _within(rows: pd.DataFrame, ranges: Ranges) -> pd.DataFrame:
+    """The rows within the published ranges, prompts cut so that any answer fits the context."""
+    kept = rows["input_tokens"].between(*ranges[0]) & rows["output_tokens"].between(*ranges[1])
+    return rows[kept].assign(input_tokens=rows["input_tokens"].clip(upper=_most_prompt(ranges)))
+
+
+def _books() -> pd.DataFrame:
+    """Prompts and answers of the published means and ranges."""
+    rng = np.random.default_rng(0)
+    mean_prompt, mean_answer = BOOK_MEANS
+    shortest, longest = BOOK_RANGES[1]
+    whole = mean_prompt * np.exp(BOOK_SIGMA * rng.standard_normal(BOOK_COUNT) - BOOK_SIGMA**2 / 2)
+    # A chunk is full but for the last of its book.
+    chunks = [
+        np.r_[np.full(int(size) // MOST_CONTEXT, MOST_CONTEXT), int(size) % MOST_CONTEXT]
+        for size in whole
+    ]
+    prompts = np.concatenate(chunks)
+    share = (mean_answer - shortest) / (longest - shortest)
+    drawn = rng.beta(BOOK_BETA * share, BOOK_BETA * (1 - share), len(prompts))
+    answers = np.rint(shortest + (longest - shortest) * drawn).astype(np.int64)
+    rows = pd.DataFrame({"input_tokens": prompts, "output_tokens": answers})
+    return _within(rows, BOOK_RANGES)
 
 
 def _content(kind: str, source: str, parts: Json) -> Json:
