@@ -169,9 +169,7 @@ def run(config: DictConfig) -> int:
     with Progress(len(matrix.places)) as progress:
         sweep.run(matrix, cluster, progress)
     if as_it_stands(_given()):
-        failed = {cell.run for cell in sweep.failed}
-        ran = {run: place for run, place in sweep.places.items() if run not in failed}
-        write_cells(sweep.folder, plain["variant"], ran, varied=plain["variations"])
+        write_cells(sweep.folder, plain["variant"], sweep.places, varied=plain["variations"])
     for said in _axes_given(plain["matrix"]):
         print(said, file=sys.stderr)
     _report(plain, sweep)

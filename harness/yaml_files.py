@@ -12,6 +12,8 @@ from types import MappingProxyType
 from typing import Any, ClassVar
 
 import yaml
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
 
 from harness import inputs
 
@@ -189,3 +191,15 @@ class _Reader:
 
 def _under(path: str, key: str) -> str:
     return f"{path}.{key}" if path else key
+
+
+def read_policy(path: Path) -> Any:
+    """What a file as in scenarios/policy says, references to `policy` resolved, for `build`.
+
+    Raises ValueError, naming the file, where it cannot be read or refers to what is not in it.
+    """
+    node = read_yaml(path)
+    try:
+        return OmegaConf.to_container(OmegaConf.create({"policy": node}), resolve=True)["policy"]
+    except OmegaConfBaseException as error:
+        raise ValueError(f"{path}: {in_one_line(error)}") from None

@@ -1,23 +1,8 @@
-from typing import ClassVar
-
 import pytest
 
 from baselines.srtf import Srtf
-from harness.interface.entities import LengthPrediction, Request
+from harness.tests.support.predictors import Truth
 from harness.tests.support.serving import FlatCosts, serve, workload
-
-
-class Truth:
-    """Predicts the lengths given, at once."""
-
-    foresees: ClassVar[bool] = False
-
-    def __init__(self, tokens: list[int]) -> None:
-        self._tokens = tokens
-
-    def predict(self, request: Request) -> tuple[LengthPrediction, float]:
-        """Belief, and seconds until it is ready."""
-        return LengthPrediction((self._tokens[request.id],)), 0.0
 
 
 def test_a_short_newcomer_takes_a_seat_by_hand() -> None:

@@ -32,6 +32,9 @@ SETTING = {
     "rule": "config.policy.rule._target_",
     "max_num_seqs": "config.policy.rule.max_num_seqs",
     "refills": "config.policy.rule.refills",
+    "max_num_batched_tokens": "config.policy.rule.max_num_batched_tokens",
+    "kv_bytes": "config.hardware.kv_bytes",
+    "block_tokens": "config.hardware.block_tokens",
 }
 """What a capacity belongs to, and the column of a run that says it."""
 
@@ -69,7 +72,13 @@ def capacities(rows: pd.DataFrame, scenario: str) -> dict[str, Any]:
 def _setting(row: dict[Any, Any]) -> dict[str, object]:
     """What its capacity belongs to; None for what a run's configuration does not have."""
     found = {name: row.get(column) for name, column in SETTING.items()}
-    return {name: None if value != value else value for name, value in found.items()}
+    plain = {name: None if value != value else value for name, value in found.items()}
+    if plain["max_num_batched_tokens"] is None:  # a rule without a budget is held to the engine's
+        plain["max_num_batched_tokens"] = row.get("config.engine.max_num_batched_tokens")
+    for name in ("max_num_batched_tokens", "kv_bytes", "block_tokens"):
+        if isinstance(value := plain[name], float):  # a column of whole numbers with gaps
+            plain[name] = int(value)
+    return plain
 
 
 def measured(scenario: str, results: Path) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from harness.engines.recorder import Recorder
 from harness.interface.decisions import ContinuousBatching, StaticBatching
 from harness.interface.policies import SchedulingPolicy
 from harness.paths import ROOT
-from harness.policy_files import read_policy
+from harness.yaml_files import read_policy
 
 REPEATS = 5
 SEATS = 28

@@ -69,12 +69,18 @@ class Source:
         return self._read[name, variant]
 
     def reference(self, runs: Sequence[str]) -> Cells:
-        """The reference cells of one or several scenarios. Raises ClaimError where none are."""
-        frames = {run: self.of(run).reference for run in runs}
-        for run, frame in frames.items():
-            if frame.empty:
-                raise ClaimError(f"no runs of {run}: python harness/run.py +scenario={run}")
-        return _together(frames)
+        """The reference cells of one or several scenarios. ClaimError where runs are missing.
+
+        A verdict of the cells that are there could be another than that of all.
+        """
+        found = {run: self.of(run) for run in runs}
+        for run, cells in found.items():
+            command = f"python harness/run.py +scenario={run}"
+            if cells.reference.empty:
+                raise ClaimError(f"no runs of {run}: {command}")
+            if cells.missing:
+                raise ClaimError(f"runs of {run} are missing ({cells.missing}): {command}")
+        return _together({run: cells.reference for run, cells in found.items()})
 
     def variations(self, runs: Sequence[str]) -> dict[str, Cells]:
         """Every variation that has runs, with the reference's cells where it does not apply."""

@@ -45,13 +45,19 @@ def ask_schedule(
 
 
 def one_batch(
-    group: GroupView, priority_order: PriorityOrder, order: Sequence[RequestView]
+    group: GroupView,
+    priority_order: PriorityOrder,
+    order: Sequence[RequestView],
+    wake_s: float | None = None,
 ) -> Decision:
-    """What a priority order means now: the batch of those who come first in it and fit."""
+    """What a priority order means now: the batch of those who come first in it and fit.
+
+    The policy is asked again at `wake_s`, or before where the batch rule says so.
+    """
     draft, rule = Draft(group), priority_order.rule
     if isinstance(rule, StaticBatching):
-        wake_s = fill_static(draft, order, rule)
-        return draft.decision(until=rule.until, wake_s=wake_s)
+        times_s = [s for s in (fill_static(draft, order, rule), wake_s) if s is not None]
+        return draft.decision(until=rule.until, wake_s=min(times_s, default=None))
     reserved = NOTHING_RESERVED
     if priority_order.reserve_tokens is not None:
         table = group.table
@@ -61,7 +67,7 @@ def one_batch(
         fill_continuous(draft, order, rule, reserved)
     else:
         fill_displacing(draft, order, rule, priority_order.displaces, reserved)
-    return draft.decision()
+    return draft.decision(wake_s=wake_s)
 
 
 def counts_of(policy: SchedulingPolicy) -> dict[str, int]:

@@ -40,12 +40,12 @@ from harness.fidelity.drift import Probed, probed, steady
 from harness.interface.entities import Cluster, GpuId, ServiceId
 from harness.interface.policies import CostModel, System
 from harness.paths import ROOT
-from harness.policy_files import read_policy
 from harness.predictors.oracle import Oracle
 from harness.runs import published
 from harness.runs.metrics import request_figures
 from harness.runs.provenance import machine
 from harness.workloads.synthetic import Synthetic
+from harness.yaml_files import read_policy
 
 # Arrivals as a share of what the engine can serve, and the coefficient of variation of the gaps.
 LOADS = {

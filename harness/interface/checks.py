@@ -39,6 +39,7 @@ def _broken_rules(
         *_wrong_times(decision, view),
         *_wrong_promise_of_more(decision),
         *_wrong_order(decision, view),
+        *_wrong_beside_order(decision),
         *_not_supported(decision, view, supports),
         *_wrong_names(decision, view),
         *_wrong_batches(decision, view),
@@ -177,6 +178,13 @@ def _wrong_order(decision: Decision, view: GroupView) -> Iterator[str]:
             )
     elif rule.chunked_prefill and rule.pads_prompts:
         yield "a priority order pads the prompts of chunked-prefill batches"
+
+
+def _wrong_beside_order(decision: Decision) -> Iterator[str]:
+    """What a priority order decides itself, or would leave without effect."""
+    for name in ("preempt", "reserve", "swap_in", "steady", "at_most"):
+        if decision.priority_order is not None and getattr(decision, name):
+            yield f"a priority order comes with {name}, which only a decision without one may have"
 
 
 def _not_supported(

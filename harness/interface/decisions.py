@@ -226,8 +226,9 @@ class Decision:
     `steady` says that with the same requests and no event before `wake_s` the policy would run the
     same requests again, each for all that it then misses, in this iteration and the next ones: as
     long as that is so, or `at_most` so many iterations. The engine may then run them as one.
-    `priority_order` leaves the filling of batches to the engine. `draft` is the `Draft` that it was
-    written with, if any: what that has seen to is not seen to again.
+    `priority_order` leaves the filling of batches to the engine; beside it only `wake_s` may be
+    given, and the policy is then asked at every iteration, not run compiled. `draft` is the `Draft`
+    that it was written with, if any: what that has seen to is not seen to again.
     """
 
     preempt: Mapping[RequestId, PreemptionMode] = field(default_factory=dict)

@@ -7,9 +7,8 @@ the same folder and is in no list.
 
 import json
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -23,20 +22,19 @@ from harness.runs.record import Row, as_frame, read_rows
 _KEPT = ("engine",)
 """Columns of `read_summaries` that stay as they are where an axis has the same name."""
 
-Runs = Callable[[str, str], pd.DataFrame]
-"""The listed runs of a scenario, by variant."""
-
 
 @dataclass(frozen=True, slots=True)
 class ScenarioCells:
     """A scenario's runs: of its matrix, and of each variation, named `key=value`.
 
     Rows are those of `read_summaries`, with a column per axis; `axes` names these columns.
+    `missing` counts the listed runs that are not there.
     """
 
     axes: tuple[str, ...]
     reference: pd.DataFrame
     variations: dict[str, pd.DataFrame]
+    missing: int = 0
 
 
 def as_it_stands(given: Collection[str]) -> bool:
@@ -81,22 +79,14 @@ def read_cells(folder: Path, variant: str) -> ScenarioCells:
         return ScenarioCells((), pd.DataFrame(), {})
     reference, variations = listed["reference"], listed["variations"]
     names = _names(listed["axes"])
-    rows = read_rows(folder, only={run for part in _parts(listed) for run in part})
+    runs = {run for part in _parts(listed) for run in part}
+    rows = read_rows(folder, only=runs)
     return ScenarioCells(
         tuple(names.values()),
         _frame(rows, reference, names),
         {key: _frame(rows, part, names) for key, part in variations.items()},
+        missing=len(runs - rows.keys()),
     )
-
-
-def reader(results: Path) -> Runs:
-    """Reads all listed runs of a scenario, those of variations too; each scenario once."""
-
-    def read(scenario: str, variant: str) -> pd.DataFrame:
-        cells = read_cells(results / scenario, variant)
-        return pd.concat([cells.reference, *cells.variations.values()])
-
-    return cache(read)
 
 
 def _path(folder: Path, variant: str) -> Path:

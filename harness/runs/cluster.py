@@ -68,9 +68,10 @@ class LocalPool:
 def _one_by_one(cells: Sequence[Cell], settle: Settle) -> None:
     """Cells that were in a pool of which a worker died: one of them may have ended it.
 
-    Each runs alone, so that a cell that ends its worker again ends no other cell.
+    Each runs alone, so that a cell that ends its worker again ends no other cell. The death in the
+    pool counts for no cell.
     """
-    left, deaths = iter(cells), Counter({cell.folder: 1 for cell in cells})
+    left, deaths = iter(cells), Counter[Path]()
     while died := _pooled(left, settle, 1, each=1):
         (cell,) = died
         deaths[cell.folder] += 1

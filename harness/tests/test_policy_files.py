@@ -6,7 +6,7 @@ import pytest
 
 from harness.benchmarks.reference_load import reference_host_memory
 from harness.benchmarks.speed import policies
-from harness.policy_files import read_policy
+from harness.yaml_files import read_policy
 
 TEXT = """
 _target_: baselines.srtf.Srtf

@@ -61,14 +61,14 @@ def headline(judged: Mapping[str, "Judged"]) -> str:
     ours = partial(_by_mode_text, judged)
     printed = partial(_printed_text, judged)
     return (
-        "**SSJF. Shorter waits: yes. 2.2-3.6x throughput: only early in an overload.** "
+        "**SSJF. Shorter waits: yes. 2.2-3.6x throughput: in part, early in an overload.** "
         f"Mean JCT falls by {ours('fig4.jct', 100, 0)}% without, with dynamic and with "
         f"continuous batching where rates vary (paper: {printed('fig4.jct', 100, 1)}%), and by "
         f"{ours('fig5.jct', 100, 0)}% where burstiness varies "
         f"({printed('fig5.jct', 100, 1)}%); well below capacity it hardly falls. Throughput is "
         f"{ours('fig6.throughput', 1, 1)}x when a quarter is answered "
-        f"({printed('fig6.throughput', 1, 1)}x), and about 1.0x to the last answer. The longest "
-        "waits get longer: on real vLLM (CPU, small model) mean JCT falls by "
+        f"({printed('fig6.throughput', 1, 1)}x), and 1.0x to the last answer (dynamic: up to "
+        "1.25x). The longest waits get longer: on real vLLM (CPU, small model) mean JCT falls by "
         f"{saved:.1f}% [{low:.1f}, {high:.1f}] while P99 rises from "
         f"{slowest_s['fcfs_continuous']:.1f} to {slowest_s['ssjf_continuous']:.1f} s."
     )

@@ -81,7 +81,10 @@ class Stepper:
             return None
         decision, seconds = ask_schedule(self.policy, live.window, live, supports=self.supports)
         priority_order = decision.priority_order
-        if priority_order is not None and self.fast_forward and not self.deciding.is_measured:
+        # A group that has been stepped stays so: what it has begun is not in a replica.
+        stands = decision.wake_s is None and not live.is_stepped
+        stands &= self.fast_forward and not self.deciding.is_measured
+        if priority_order is not None and stands:
             self.recorder.decided("schedule", seconds)
             return decision
         live.absorb()
@@ -89,7 +92,7 @@ class Stepper:
         if priority_order is not None:
             pads, started_s = priority_order.rule.pads_prompts, perf_counter()
             order = in_priority_order(live, priority_order)
-            decision = one_batch(live, priority_order, order)
+            decision = one_batch(live, priority_order, order, decision.wake_s)
             seconds += perf_counter() - started_s
         self.recorder.decided("schedule", seconds)
         self.apply(live, decision, pads=pads, seconds=seconds)

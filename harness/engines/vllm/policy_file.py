@@ -11,7 +11,7 @@ from pathlib import Path
 from harness.build import build
 from harness.engines.simulator.host_memory import NO_HOST_MEMORY
 from harness.interface.policies import SchedulingPolicy
-from harness.policy_files import read_policy
+from harness.yaml_files import read_policy
 
 POLICY_FILE = "SCHEDULER_POLICY"
 """Environment variable that names the policy of a server."""

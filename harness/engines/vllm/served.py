@@ -194,7 +194,10 @@ class ServedGroup:
         self.pads_prompts = priority_order is not None and priority_order.rule.pads_prompts
         if priority_order is not None:
             started_s = perf_counter()
-            decision = one_batch(self, priority_order, self._in_order(priority_order))
+            if decision.wake_s is not None:  # keys may change with the clock
+                self._order = None
+            order = self._in_order(priority_order)
+            decision = one_batch(self, priority_order, order, decision.wake_s)
             self.took_s += perf_counter() - started_s
         # An order that moves, or in which others may come first, need not stand.
         moves = self._order is None

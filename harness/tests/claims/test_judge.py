@@ -42,8 +42,8 @@ class Written(Source):
         self._cells = {CODE if run == "code" else run: it for run, it in cells.items()}
 
     def of(self, run: str) -> ScenarioCells:
-        reference, variations = self._cells.get(run, (pd.DataFrame(), {}))
-        return ScenarioCells(AXES, reference, variations)
+        reference, variations, *missing = self._cells.get(run, (pd.DataFrame(), {}))
+        return ScenarioCells(AXES, reference, variations, *missing)
 
 
 def made_up(*, figure: str = "f", column: str = S, paper: float = 2.0, **given: Any) -> Paper:
@@ -172,6 +172,12 @@ def test_missing_runs_name_the_command_that_makes_them() -> None:
     assert str(raised.value) == (
         "no runs of chatglm_scaling: python harness/run.py +scenario=chatglm_scaling"
     )
+
+
+def test_some_missing_runs_are_no_verdict() -> None:
+    source = Written(chatglm_scaling=(frame(BOTH), {}, 3))
+    with pytest.raises(ClaimError, match=r"^runs of chatglm_scaling are missing \(3\): "):
+        judged_by(source, made_up())
 
 
 def test_cells_that_a_claim_cannot_use_name_the_claim() -> None:

@@ -18,7 +18,7 @@ from harness.claims.effects import (
     reduction,
     share_of_seeds,
 )
-from harness.claims.judge import Source, judge, probes
+from harness.claims.judge import Source, check, judge, probes
 from harness.claims.paper import Claim, ClaimFunction, FigureSpec, Paper, load_paper, papers
 from harness.claims.verdicts import Verdict, Word, verdict_of
 from harness.runs.metrics import FIGURES
@@ -92,6 +92,36 @@ def test_no_change_holds_where_only_seeds_differ(name: str) -> None:
         assert claim.effect is not None
         found = verdict_of(claim.effect(noisy), claim.paper)
         assert found.word is not Word.HOLDS, claim.id
+
+
+@pytest.mark.parametrize("name", papers())
+def test_a_faster_system_moves_an_effect_to_where_the_paper_claims_it(name: str) -> None:
+    """Only seconds of the paper's own system change; a claim may read other figures."""
+    seconds = [figure for figure in FIGURES if "_s" in figure.replace("_share", "")]
+    moved = 0
+    for claim, effect in effects_of(name):
+        cells = probes(claim.scenarios)
+        side = "system" if "system" in cells else "policy"
+        if side not in cells or effect.kind not in (Kind.RATIO, Kind.REDUCTION, Kind.RANGE):
+            continue
+        is_own = cells[side].str.startswith(name).to_numpy()
+        faster = cells.assign(
+            **{one: np.where(is_own, 0.5, 1.0) for one in seconds if (cells[one] == 1.0).all()}
+        )
+        assert claim.effect is not None
+        found = np.log(claim.effect(faster).samples.to_numpy(float))
+        if not (found == 0.0).all():
+            ends = claim.paper if isinstance(claim.paper, tuple) else (claim.paper,)
+            far = max(ends, key=lambda end: abs(end - 1))
+            wanted = np.log1p(-far) if effect.kind is Kind.REDUCTION else np.log(far)
+            assert (found * wanted >= 0.0).all(), claim.id
+            moved += 1
+    assert moved >= 5
+
+
+@pytest.mark.parametrize("name", papers())
+def test_what_a_claims_file_names_is_there(name: str) -> None:
+    check(load_paper(name))
 
 
 TINY = """\

@@ -22,11 +22,10 @@ from harness.engines.simulator.loop import Simulator
 from harness.interface.decisions import PriorityOrder
 from harness.interface.entities import Work
 from harness.interface.policies import SchedulingPolicy, System
-from harness.policy_files import read_policy
 from harness.tests.support.applications import applications
 from harness.tests.support.batches import Step, assert_same, watched
 from harness.tests.support.files import offered_to_all
-from harness.tests.support.policies import LeastServed, Paused, Reserving, Restless, Srpt
+from harness.tests.support.policies import LeastServed, Paused, Promoting, Reserving, Restless, Srpt
 from harness.tests.support.predictors import Guess
 from harness.tests.support.serving import (
     SERVICE,
@@ -39,6 +38,7 @@ from harness.tests.support.serving import (
     workload,
 )
 from harness.workloads.workload import Workload
+from harness.yaml_files import read_policy
 
 pytest.importorskip("vllm", reason="vLLM is not installed: make setup-vllm")
 pytestmark = pytest.mark.vllm
@@ -270,3 +270,12 @@ def test_groups_come_and_go_and_calls_wait_for_others(load: Workload, seed: int)
         engine.run(load, System("test", policy, RoundRobin(), placement), recorder)
         frames.append(recorder.requests)
     pd.testing.assert_frame_equal(frames[0], frames[1], rtol=1e-9)
+
+
+@pytest.mark.slow
+def test_an_order_that_turns_runs_the_same_batches() -> None:
+    """Its key changes at `wake_s`."""
+    simulator, dry = _engines(blocks=90)
+    load = _load(7, timed=True, count=FEW)
+    ours, theirs = (_serve(engine, load, Promoting(0.5))[0] for engine in (simulator, dry))
+    assert_same(ours, theirs)

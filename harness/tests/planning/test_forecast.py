@@ -57,8 +57,8 @@ def _window(load: Workload) -> Window:
     return Window(table, load.output_tokens)
 
 
-def _order(policy: SchedulingPolicy) -> PriorityOrder:
-    order = policy.schedule(as_group_view(FakeScene(100).view())).priority_order
+def _order(policy: SchedulingPolicy, blocks: int) -> PriorityOrder:
+    order = policy.schedule(as_group_view(FakeScene(blocks).view())).priority_order
     assert order is not None
     return order
 
@@ -80,7 +80,9 @@ def test_a_forecast_is_the_engines_run(
     costs = LinearCosts(blocks=blocks, load=load_s)
     requests = workload(*load)
     ran = serve(requests, policy, costs=costs, predictor=Foretold(), tokens=TOKENS).requests
-    forecaster = GroupForecaster(costs=costs, order=_order(policy), max_num_batched_tokens=TOKENS)
+    forecaster = GroupForecaster(
+        costs=costs, order=_order(policy, blocks), max_num_batched_tokens=TOKENS
+    )
     window = _window(requests)
     whole = forecaster.forecast(SERVICE, 1, window, ready_s=load_s)
     np.testing.assert_allclose(whole.finished_s, ran["finished_s"], rtol=1e-9)

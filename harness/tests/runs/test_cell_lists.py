@@ -1,6 +1,7 @@
 """Lists of cells: what a scenario's file has, whatever else lies beside it."""
 
 import json
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -150,3 +151,9 @@ def test_what_was_tried_by_hand_is_none_of_them(tmp_path: Path) -> None:
         rows = read_cells(results / "toy", "paper").reference
         assert (sorted(rows["seed"]) if seen else [*rows.index]) == seen
     assert len(runs_below(results)) == 5
+
+
+def test_listed_runs_that_are_not_there_are_counted(tmp_path: Path) -> None:
+    assert listed(tmp_path, {"gpus": 1}, {"gpus": 8}).missing == 0
+    shutil.rmtree(tmp_path / "b")
+    assert read_cells(tmp_path, "paper").missing == 1

@@ -295,3 +295,25 @@ class LeastServed:
         draft = Draft(view)
         continuous_batch(draft, sorted(view.requests.values(), key=place)[:9])
         return draft.decision()
+
+
+class Promoting:
+    """Long prompts last, until `turn_s`; then first, by an order that wakes then."""
+
+    requires: ClassVar[frozenset[Capability]] = frozenset()
+    subscribes: ClassVar[frozenset[type[Event]]] = frozenset()
+
+    def __init__(self, turn_s: float) -> None:
+        self._turn_s = turn_s
+
+    def observe(self, event: Event) -> None:
+        """Nothing to learn."""
+
+    def schedule(self, view: GroupView) -> Decision:
+        """Asked again when the order turns."""
+        sign = 1 if view.now_s < self._turn_s else -1
+        order = PriorityOrder(
+            lambda table: sign * table.prompt_tokens.astype(float),
+            rule(chunked_prefill=True, max_num_seqs=1),
+        )
+        return Decision(priority_order=order, wake_s=self._turn_s if sign > 0 else None)

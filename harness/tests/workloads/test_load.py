@@ -51,3 +51,22 @@ def test_every_batching_mode_has_its_own_capacity(monkeypatch: pytest.MonkeyPatc
         with composed(*words.split(), f"policy={policy}", "system=fixed") as config:
             rates.append(capacity_per_s(dict(config.workload.arrivals.setting)))
     assert rates[0] < rates[1] < rates[2] <= 4 * rates[0] * 1.05
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ("policy=srtf", r"max_num_seqs 512, max_num_batched_tokens 65536 was not measured"),
+        ("policy=fcfs_continuous hardware.kv_bytes=12000000000", "kv_bytes 12000000000 was not"),
+    ],
+)
+def test_any_policy_has_a_setting_and_less_kv_is_another(
+    monkeypatch: pytest.MonkeyPatch, words: str, says: str
+) -> None:
+    monkeypatch.undo()
+    common = "workload=chats workload/arrivals=at_load hardware=v100_16g_8 workload.model=opt-2.7b"
+    with (
+        composed(*common.split(), *words.split(), "system=fixed") as config,
+        pytest.raises(ValueError, match=says),
+    ):
+        capacity_per_s(dict(config.workload.arrivals.setting))
