@@ -16,6 +16,7 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from harness import inputs
+from harness.paths import ROOT
 
 DEEPEST = 50
 """Levels of lists and mappings in each other."""
@@ -203,3 +204,9 @@ def read_policy(path: Path) -> Any:
         return OmegaConf.to_container(OmegaConf.create({"policy": node}), resolve=True)["policy"]
     except OmegaConfBaseException as error:
         raise ValueError(f"{path}: {in_one_line(error)}") from None
+
+
+def policy_files() -> list[Path]:
+    """Files of scenarios/policy that name a class; the others are presets that extend one."""
+    found = sorted((ROOT / "scenarios" / "policy").glob("*.yaml"))
+    return [path for path in found if "\n_target_:" in "\n" + path.read_text(encoding="utf-8")]

@@ -1,47 +1,195 @@
-"""EcoServe's figures 10 and 11, in the units in which the paper claims them."""
+"""EcoServe's figures, in the units in which the paper claims them; crosses are the paper's."""
+
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pandas as pd
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from harness.claims.effects import SEED, figures
+from harness.claims.effects import SEED, figures, select
+from harness.claims.effects import Figure as Measure
 from harness.claims.verdicts import verdict_of
 from harness.runs.basis import cost_basis
 from harness.workloads.lengths import Paired
 from plots import style
 from plots.inputs import Inputs
-from systems.ecoserve.claims import DATA, PARTS, VARIANTS, at, paper
-from systems.ecoserve.measures import NORMALIZED, RATE, nested_share
+from systems.ecoserve.claims import (
+    BESTS,
+    BLIND,
+    DATA,
+    JCT,
+    KV,
+    LETTERS,
+    MODELS,
+    PARTS,
+    TABLES,
+    VARIANTS,
+    VLLM,
+    at,
+    attained,
+    orca_of,
+    paper,
+)
+from systems.ecoserve.measures import (
+    NORMALIZED,
+    RATE,
+    groups_of,
+    nested_share,
+    throughput_per_s,
+)
 
-LINES = {
-    "vllm": style.ORANGE,
-    "fastgen": style.GREEN,
-    "orca": style.INK,
-    "ecoserve_full": style.BLUE,
+LINES = {VLLM: style.ORANGE, "fastgen": style.GREEN, "orca": style.INK, "ecoserve_full": style.BLUE}
+LOADS = LINES | {
+    "fastserve": style.GRID,
+    "multires": style.RED,
+    "synccoupled": style.PURPLE,
+    "ecoserve_d": style.SKY,
 }
+SCHEDULERS = {
+    "vllm": "vLLM V1",
+    VLLM: "vLLM (swap)",
+    "orca": "ORCA",
+    "fastgen": "FastGen",
+    "fastserve": "FastServe",
+    "fastserve_promoting": "FastServe, promoting",
+    "srtf_max": "SRTF",
+    "multires": "MultiRes",
+    "synccoupled": "SyncCoupled",
+    "syncfastgen": "SyncFastGen",
+    "ecoserve_sd": "SyncDecoupled",
+}
+COLOURS = {"alpaca": style.GREEN, "sharegpt": style.BLUE, "bookcorpus": style.ORANGE}
+GROUP_SIZES = (2, 4, 12)
+CAPACITY_PER_S = 1.65
+"""What vLLM serves on ShareGPT: scenarios/scenario/ecoserve_capacity.yaml."""
 SEEDS, ANSWERS = 10, 2000
-TABLES = {"alpaca": "alpaca", "sharegpt": "sharegpt_turns", "bookcorpus": "bookcorpus"}
 
 
-def rates(inputs: Inputs) -> Figure:
-    """Normalized latency against the rate, a panel per data set. ClaimError without runs."""
-    figure = style.new_figure(1110, 430)
-    grid = figure.subplots(1, len(DATA))
-    for axes, (data, words) in zip(grid, DATA.items(), strict=True):
-        cells = inputs.runs[f"ecoserve_rates_{data}"]
-        for policy, colour in LINES.items():
-            found = figures(cells, NORMALIZED, at(policy, data, "noisy"), [RATE])
-            axes.plot(found.columns, found.mean(), "o-", ms=4, color=colour, label=policy)
-        axes.set(xscale="log", yscale="log", xlabel="requests per second", title=words)
-    grid[0].set_ylabel("seconds per answer token")
-    figure.legend(*grid[0].get_legend_handles_labels(), loc="outside upper center", ncols=4)
+def schedulers(inputs: Inputs) -> Figure:
+    """Figure 1: mean JCT, throughput and KV utilization by scheduler and data set."""
+    figure = style.new_figure(1240, 470)
+    shown: Sequence[tuple[Measure, str]] = (
+        (JCT, "mean JCT, s"),
+        (throughput_per_s, "requests answered per s"),
+        (KV, "KV utilization"),
+    )
+    places = np.arange(len(SCHEDULERS))[::-1]
+    grid = figure.subplots(1, len(shown), sharey=True)
+    for axes, (measure, words) in zip(grid, shown, strict=True):
+        for nth, (data, label) in enumerate(DATA.items()):
+            cells = inputs.runs[f"ecoserve_{data}"]
+            values = [mean_of(cells, measure, at(one, data, "oracle")) for one in SCHEDULERS]
+            axes.barh(places + 0.25 * (1 - nth), values, 0.25, color=COLOURS[data], label=label)
+        axes.set_title(words, fontsize=10)
+        axes.grid(axis="x")
+        if measure is not KV:
+            axes.set_xscale("log")
+    grid[0].set_yticks(places, list(SCHEDULERS.values()))
+    figure.legend(*grid[0].get_legend_handles_labels(), loc="outside upper center", ncols=3)
     _footer(figure, cells)
     return figure
 
 
+def groups(inputs: Inputs) -> Figure:
+    """Figure 2: share of SyncCoupled's length groups with at least so many requests."""
+    figure = style.new_figure(620, 400)
+    axes = figure.subplots()
+    places = np.arange(len(GROUP_SIZES))
+    for nth, (data, label) in enumerate(DATA.items()):
+        cells = inputs.runs[f"ecoserve_{data}"]
+        shares = [
+            mean_of(cells, _groups_measure(least), at("synccoupled", data, "oracle"))
+            for least in GROUP_SIZES
+        ]
+        axes.bar(places + 0.25 * nth, shares, 0.25, color=COLOURS[data], label=label)
+    for data, least in (("alpaca", 12), ("sharegpt", 12), ("bookcorpus", 2)):
+        x = GROUP_SIZES.index(least) + 0.25 * list(DATA).index(data)
+        axes.plot(x, paper.claims[f"fig2.groups-{data}"].paper, "x", color=style.RED, ms=9, mew=2)
+    axes.set_xticks(places + 0.25, [f"at least {least}" for least in GROUP_SIZES])
+    axes.set(xlabel="requests in the group", ylabel="share of groups")
+    figure.legend(*axes.get_legend_handles_labels(), loc="outside upper center", ncols=3)
+    _footer(figure, cells)
+    return figure
+
+
+def _groups_measure(least: int) -> Measure:
+    return lambda folder: groups_of(folder, least)
+
+
+def padding(inputs: Inputs) -> Figure:
+    """Figure 4: mean JCT of SyncDecoupled against padding, over that without padding."""
+    figure = style.new_figure(620, 400)
+    axes = figure.subplots()
+    cells = inputs.runs["ecoserve_padding"]
+    _against_best(axes, cells, "padding", "ecoserve_sd", paper.claims, "fig4.padding")
+    figure.legend(*axes.get_legend_handles_labels(), loc="outside upper center", ncols=4)
+    _footer(figure, cells)
+    return figure
+
+
+def factors(inputs: Inputs) -> Figure:
+    """Figure 12: mean JCT against each constant, over the least, and attainment by SLO scale."""
+    figure = style.new_figure(1240, 400)
+    first, *others = figure.subplots(1, 4)
+    cells = inputs.runs["ecoserve_slo"]
+    for data, words in DATA.items():
+        own = select(cells, {"table": TABLES[data]})
+        scales = sorted(own["scale"].unique())
+        met = [
+            mean_of(own, attained(data, one), at("ecoserve_full", data, "noisy") | {"scale": one})
+            for one in scales
+        ]
+        first.plot(scales, met, "o-", ms=4, color=COLOURS[data], label=words)
+    first.set(xlabel="SLO scale", ylabel="share within the SLO")
+    for axes, (id, scenario, policy, axis, _, _) in zip(others, BESTS[1:], strict=True):
+        _against_best(axes, inputs.runs[f"ecoserve_{scenario}"], axis, policy, paper.claims, id)
+    figure.legend(*others[0].get_legend_handles_labels(), loc="outside upper center", ncols=4)
+    _footer(figure, cells)
+    return figure
+
+
+def _against_best(
+    axes: Axes, cells: pd.DataFrame, axis: str, policy: str, printed: Mapping[str, object], id: str
+) -> None:
+    """Mean JCT against an axis, over its least; a cross where the paper has the least."""
+    label: str | None = "least in the paper"
+    for data, words in DATA.items():
+        own = select(cells, {"table": TABLES[data]})
+        found = figures(own, JCT, at(policy, data, "noisy"), [axis]).mean()
+        times = found / found.min()
+        axes.plot(times.index, times, "o-", ms=4, color=COLOURS[data], label=words)
+        best = paper.claims[f"{id}-{data}"].paper
+        y = np.interp(float(np.max(best)), times.index.to_numpy(float), times.to_numpy(float))
+        axes.plot(best, y, "x", color=style.RED, ms=9, mew=2, label=label)
+        label = None
+    axes.set(xlabel=axis.replace("_", " "), ylabel="mean JCT over the least")
+
+
+def rates(inputs: Inputs) -> Figure:
+    """Figure 10: normalized latency against the rate, a panel per model and data set."""
+    figure = style.new_figure(1110, 900)
+    grid = figure.subplots(len(MODELS), len(DATA))
+    for row, (model, model_words) in zip(grid, MODELS.items(), strict=True):
+        for axes, (data, words) in zip(row, DATA.items(), strict=True):
+            cells = inputs.runs[f"ecoserve_rates_{data}{model}"]
+            for policy, colour in LINES.items():
+                found = figures(
+                    cells, NORMALIZED, at(orca_of(policy, model), data, "noisy"), [RATE]
+                )
+                axes.plot(found.columns, found.mean(), "o-", ms=3, color=colour, label=policy)
+            axes.set(xscale="log", yscale="log", title=f"{words}, {model_words}")
+        row[0].set_ylabel("seconds per answer token")
+    for axes in grid[-1]:
+        axes.set_xlabel("requests per second")
+    figure.legend(*grid[0, 0].get_legend_handles_labels(), loc="outside upper center", ncols=4)
+    _footer(figure, pd.concat(inputs.runs.values(), ignore_index=True))
+    return figure
+
+
 def parts(inputs: Inputs) -> Figure:
-    """What each variant gains over vLLM; crosses are the paper's. ClaimError without runs."""
+    """Figure 11: what each variant gains over vLLM."""
     runs = [one.assign(scenario=name) for name, one in inputs.runs.items()]
     cells = pd.concat(runs, ignore_index=True)
     figure = style.new_figure(1240, 400)
@@ -55,9 +203,28 @@ def parts(inputs: Inputs) -> Figure:
         axes.bar(places, ours, yerr=errors, color=style.BLUE, label="ours")
         printed = [one.paper for one in claims]
         axes.plot(places, printed, "x", color=style.RED, ms=9, mew=2, label="paper")
-        axes.set_xticks(places, [one.removeprefix("ecoserve_") for one in VARIANTS])
+        axes.set_xticks(places, LETTERS)
         axes.set_title(says, fontsize=10)
     figure.legend(*grid[0].get_legend_handles_labels(), loc="outside upper center", ncols=2)
+    _footer(figure, cells)
+    return figure
+
+
+def loads(inputs: Inputs) -> Figure:
+    """Mean JCT over that of vLLM with swapping against load on ShareGPT."""
+    cells = inputs.runs["ecoserve_loads"]
+    figure = style.new_figure(820, 470)
+    axes = figure.subplots()
+    base = figures(cells, JCT, at(VLLM, "sharegpt", "none"), [RATE])
+    for policy, colour in LOADS.items():
+        by = "none" if policy in BLIND else "noisy" if policy in VARIANTS else "oracle"
+        ratio = figures(cells, JCT, at(policy, "sharegpt", by), [RATE]) / base
+        loads_of = ratio.columns.to_numpy(float) / CAPACITY_PER_S
+        axes.plot(loads_of, ratio.mean(), "o-", ms=4, color=colour, label=policy)
+    axes.axhline(1 - 0.83, color=style.RED, ls="--", lw=1, label="EcoServe in the paper")
+    axes.set(xscale="log", yscale="log", xlabel="load, of what vLLM serves")
+    axes.set_ylabel("mean JCT over that of vLLM (swap)")
+    figure.legend(*axes.get_legend_handles_labels(), loc="outside upper center", ncols=5)
     _footer(figure, cells)
     return figure
 
@@ -69,7 +236,7 @@ def nesting(inputs: Inputs) -> Figure:
     places = np.arange(len(DATA))
     for nth, (buffer_share, colour) in enumerate(((0.0, style.GREEN), (0.15, style.BLUE))):
         shares = [
-            [nested_share(answers(data, seed), buffer_share) for seed in range(SEEDS)]
+            [nested_share(answers(data, seed).tolist(), buffer_share) for seed in range(SEEDS)]
             for data in DATA
         ]
         label = f"buffer {buffer_share:g}"
@@ -86,6 +253,11 @@ def answers(data: str, seed: int) -> NDArray[np.float64]:
     lengths = Paired(table=TABLES[data], part="all", outputs=None, longest_output_tokens=None)
     streams = (np.random.default_rng([seed, stream]) for stream in range(2))
     return lengths.draw(ANSWERS, *streams).output_tokens.astype(np.float64)
+
+
+def mean_of(cells: pd.DataFrame, measure: Measure, selected: Mapping[str, object]) -> float:
+    """A figure averaged over seeds."""
+    return float(figures(cells, measure, dict(selected)).mean().iloc[0])
 
 
 def _footer(figure: Figure, cells: pd.DataFrame) -> None:

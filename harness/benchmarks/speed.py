@@ -23,7 +23,7 @@ from harness.engines.recorder import Recorder
 from harness.interface.decisions import ContinuousBatching, StaticBatching
 from harness.interface.policies import SchedulingPolicy
 from harness.paths import ROOT
-from harness.yaml_files import read_policy
+from harness.yaml_files import policy_files, read_policy
 
 REPEATS = 5
 SEATS = 28
@@ -54,11 +54,7 @@ def policies(offered: Mapping[str, object] | None = None) -> dict[str, Schedulin
         "seed": SEED,
         "host_memory": reference_host_memory(),
     }
-    return {path.stem: build(read_policy(path), offered=offered) for path in _files()}
-
-
-def _files() -> list[Path]:
-    return sorted((ROOT / "scenarios" / "policy").glob("*.yaml"))
+    return {path.stem: build(read_policy(path), offered=offered) for path in policy_files()}
 
 
 def kinds() -> dict[str, dict[str, SchedulingPolicy]]:
@@ -67,7 +63,7 @@ def kinds() -> dict[str, dict[str, SchedulingPolicy]]:
     Orders that stand still, that move with progress, that batch whole requests or set KV aside, and
     decisions written in the open.
     """
-    rules = {path.stem: _rule(path) for path in _files()}
+    rules = {path.stem: _rule(path) for path in policy_files()}
     tree: dict[type, dict[str, SchedulingPolicy]] = {}
     tried = policies()
     for name, policy in policies().items():

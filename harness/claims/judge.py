@@ -5,7 +5,7 @@ of the authors is judged beside it, as a second column.
 """
 
 import csv
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from math import isnan
@@ -82,15 +82,21 @@ class Source:
                 raise ClaimError(f"runs of {run} are missing ({cells.missing}): {command}")
         return _together({run: cells.reference for run, cells in found.items()})
 
-    def variations(self, runs: Sequence[str]) -> dict[str, Cells]:
-        """Every variation that has runs, with the reference's cells where it does not apply."""
+    def variations(self, runs: Sequence[str], words: Mapping[str, str]) -> dict[str, Cells]:
+        """Every variation that has runs, with the reference's cells where it does not apply.
+
+        Variations of several scenarios that `words` calls the same, such as a load which is another
+        rate in each, are one.
+        """
         if not self.sensitivity:
             return {}
         read = {run: self.of(run) for run in runs}
-        names = dict.fromkeys(name for cells in read.values() for name in _varied_in(cells))
+        names: dict[str, set[str]] = {}
+        for name in (name for cells in read.values() for name in _varied_in(cells)):
+            names.setdefault(words.get(name, name), set()).add(name)
         return {
-            name: _together({run: _varied(cells, name) for run, cells in read.items()})
-            for name in names
+            word: _together({run: _varied(cells, same) for run, cells in read.items()})
+            for word, same in names.items()
         }
 
 
@@ -124,11 +130,12 @@ def _varied_in(cells: ScenarioCells) -> list[str]:
     return [name for name, varied in cells.variations.items() if not varied.empty]
 
 
-def _varied(cells: ScenarioCells, name: str) -> Cells:
+def _varied(cells: ScenarioCells, names: Collection[str]) -> Cells:
     """The reference with the cells of a variation in place of its own, at the variation's seeds."""
-    if name not in _varied_in(cells):
+    there = [name for name in _varied_in(cells) if name in names]
+    if not there:
         return cells.reference
-    varied, axes = cells.variations[name], list(cells.axes)
+    varied, axes = cells.variations[there[0]], list(cells.axes)
     own = pd.MultiIndex.from_frame(cells.reference[axes].astype(str))
     replaced = own.isin(pd.MultiIndex.from_frame(varied[axes].astype(str)))
     others = cells.reference[~replaced & cells.reference[SEED].isin(varied[SEED])]
@@ -146,8 +153,8 @@ def _judged(paper: Paper, claim: Claim, source: Source) -> Judged:
         return Judged(claim, Verdict(Word.UNTESTED, reason=reason))
     effect, found = _tested(paper, claim, source.reference(claim.scenarios))
     variations = {
-        paper.variations.get(name, name): _tested(paper, claim, cells)[1]
-        for name, cells in source.variations(claim.scenarios).items()
+        name: _tested(paper, claim, cells)[1]
+        for name, cells in source.variations(claim.scenarios, paper.variations).items()
     }
     code = None
     ran = source.sensitivity and all(not source.of(run).reference.empty for run in claim.code)

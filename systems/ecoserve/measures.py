@@ -1,7 +1,8 @@
 """Figures of EcoServe's claims that no run's summary holds, from a run's folder or cells."""
 
 import bisect
-from collections.abc import Mapping
+import json
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
@@ -9,11 +10,11 @@ import numpy as np
 import pandas as pd
 from pyarrow import parquet
 
-from harness.claims.effects import Cells, figures
+from harness.claims.effects import Cells, Figure, figures
 from harness.runs.stats import Floats
 
 SECONDS = {"alpaca": (0.041, 0.0254), "sharegpt": (0.061, 0.0259), "bookcorpus": (0.157, 0.0264)}
-"""By data set: mean seconds of a prompt (TTFT) and of an answer token (TPOT).
+"""By data set: mean seconds of a prompt (TTFT) and of an answer token (TPOT), OPT-13B.
 
 Of vLLM at 0.3 of what it serves: the paper states how its limits follow from both, not their
 values.
@@ -23,13 +24,14 @@ RATE = "rate_per_s"
 NORMALIZED = "normalized_s_mean"
 LATENCY_TIMES = 2.0
 """Times vLLM's normalized latency at the lowest rate: where sustained rates are read. Chosen."""
+_COLUMNS = ["arrival_s", "finished_s", "output_tokens", "preemptions", "preempted_s"]
 
 
 @cache
 def _requests(folder: Path) -> pd.DataFrame:
-    names = ["arrival_s", "finished_s", "output_tokens"]
     with parquet.ParquetFile(folder / "requests.parquet") as file:
-        return file.read(columns=names, use_threads=False).to_pandas()
+        table: pd.DataFrame = file.read(columns=_COLUMNS, use_threads=False).to_pandas()
+    return table
 
 
 def throughput_per_s(folder: Path) -> float:
@@ -39,52 +41,97 @@ def throughput_per_s(folder: Path) -> float:
     return float(rows["finished_s"].notna().sum() / span_s)
 
 
-def within_limit(folder: Path, data: str, scale: float = SLO_SCALE) -> float:
-    """Share of requests answered within `scale` times the data set's seconds for their length.
+def within_limit(folder: Path, seconds: tuple[float, float], scale: float = SLO_SCALE) -> float:
+    """Share of requests answered within `scale` times (a prompt's + answer x a token's seconds).
 
     The length is the true one, as attainment is known only afterwards. A run that meets no limit
     counts half a request, so that ratios exist.
     """
     rows = _requests(folder)
-    prompt_s, token_s = SECONDS[data]
+    prompt_s, token_s = seconds
     limit_s = scale * (prompt_s + token_s * rows["output_tokens"])
     met = int((rows["finished_s"] - rows["arrival_s"] <= limit_s).sum())
     return max(met, 0.5) / len(rows)
 
 
-def sustained_per_s(cells: Cells, at: Mapping[str, str]) -> "pd.Series[float]":
+def preempted_share(folder: Path) -> float:
+    """Share of requests that lost their KV at least once, for want of room."""
+    return float((_requests(folder)["preemptions"] > 0).mean())
+
+
+def preemption_share(folder: Path) -> float:
+    """Seconds from preemption to running again, over the JCT of all requests."""
+    rows = _requests(folder)
+    return float(rows["preempted_s"].sum() / (rows["finished_s"] - rows["arrival_s"]).sum())
+
+
+def idle_iterations(folder: Path) -> float:
+    """Share of iterations in which no request is answered."""
+    with parquet.ParquetFile(folder / "iterations.parquet") as file:
+        count = file.read(columns=["iterations"], use_threads=False)["iterations"].to_numpy().sum()
+    return float(1 - _requests(folder)["finished_s"].nunique() / count)
+
+
+def groups_of(folder: Path, least: int) -> float:
+    """Share of length groups that have at least so many requests."""
+    return _share(folder, f"groups_of_{least}", "groups")
+
+
+def in_groups_of(folder: Path, least: int) -> float:
+    """Share of placed requests that are in length groups of at least so many."""
+    return _share(folder, f"requests_in_groups_of_{least}", "placed")
+
+
+def _share(folder: Path, part: str, whole: str) -> float:
+    found = json.loads((folder / "summary.json").read_text(encoding="utf-8"))["counts"]
+    return float(found[part] / found[whole])
+
+
+def best(cells: Cells, figure: Figure, at: Mapping[str, str], axis: str) -> "pd.Series[float]":
+    """By seed, the value of an axis at which a figure is least."""
+    found = figures(cells, figure, at, [axis])
+    return found.idxmin(axis=1).astype(float)
+
+
+def sustained_per_s(
+    cells: Cells, at: Mapping[str, str], base: Mapping[str, str]
+) -> "pd.Series[float]":
     """By seed, the rate at which a policy's normalized latency reaches the common limit.
 
-    Read from the grid of rates by interpolating logarithms. The limit is `LATENCY_TIMES` vLLM's
-    latency at the lowest rate. A policy beyond it at the lowest rate counts with that rate, one
-    below it at the highest with the highest: bounds, not crossings.
+    Read from the grid of rates by interpolating logarithms. The limit is `LATENCY_TIMES` the
+    latency of `base` at the lowest rate. A policy beyond it at the lowest rate counts with that
+    rate, one below it at the highest with the highest: bounds, not crossings.
     """
-    own, base = (figures(cells, NORMALIZED, one, [RATE]) for one in (at, {"policy": "vllm"}))
-    own, base = own.align(base, join="inner", axis=0)
-    limits = LATENCY_TIMES * base[base.columns.min()]
-    crossed = [_crossing(own.loc[seed], limit) for seed, limit in limits.items()]
+    own, others = (figures(cells, NORMALIZED, one, [RATE]) for one in (at, base))
+    limits_s = LATENCY_TIMES * others[others.columns.min()]
+    own = own[own.index.isin(limits_s.index)]
+    rates = own.columns.to_numpy(float)
+    crossed = [
+        _crossing(rates, row, float(limits_s[seed]))
+        for seed, row in zip(own.index, own.to_numpy(float), strict=True)
+    ]
     return pd.Series(crossed, index=own.index, dtype=float)
 
 
-def _crossing(latency_s: "pd.Series[float]", limit_s: float) -> float:
-    rates: Floats = np.log(np.asarray(latency_s.index, dtype=float))
+def _crossing(rates: Floats, latency_s: Floats, limit_s: float) -> float:
     order = np.argsort(rates)
-    logs = np.log(latency_s.to_numpy(float) / limit_s)[order]
+    logs, rates = np.log(latency_s[order] / limit_s), rates[order]
     above = np.flatnonzero(logs > 0)
     i = int(above[0]) if len(above) else len(logs)
     if i in (0, len(logs)):
-        return float(np.exp(rates[order][min(i, len(logs) - 1)]))
-    return float(np.exp(np.interp(0.0, logs[i - 1 : i + 1], rates[order][i - 1 : i + 1])))
+        return float(rates[min(i, len(logs) - 1)])
+    span = np.log(rates[i - 1 : i + 1])
+    return float(np.exp(np.interp(0.0, logs[i - 1 : i + 1], span)))
 
 
-def nested_share(lengths: Floats, buffer_share: float, smallest_tokens: int = 8) -> float:
+def nested_share(lengths: Sequence[float], buffer_share: float, smallest_tokens: int = 8) -> float:
     """The share of answer tokens that guests can hold at all, hosts nested greedily.
 
     Every answer is there at once and known; the longest without a host hosts the longest that fit
     half, a quarter, an eighth of its space, less the buffer, and each of them hosts likewise.
     """
     left = sorted(int(one) for one in lengths)
-    guests = 0
+    total, guests = sum(left), 0
 
     def lend(space: int) -> int:
         held = 0
@@ -99,4 +146,4 @@ def nested_share(lengths: Floats, buffer_share: float, smallest_tokens: int = 8)
 
     while left:
         guests += lend(left.pop())
-    return guests / float(lengths.sum())
+    return guests / total

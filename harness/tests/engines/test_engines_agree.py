@@ -38,7 +38,7 @@ from harness.tests.support.serving import (
     workload,
 )
 from harness.workloads.workload import Workload
-from harness.yaml_files import read_policy
+from harness.yaml_files import policy_files, read_policy
 
 pytest.importorskip("vllm", reason="vLLM is not installed: make setup-vllm")
 pytestmark = pytest.mark.vllm
@@ -48,7 +48,7 @@ from vllm.v1.core.sched.scheduler import Scheduler  # noqa: E402
 from harness.engines.vllm import dry as vllm_dry  # noqa: E402
 from harness.engines.vllm.dry import VllmDry  # noqa: E402
 
-POLICIES = sorted((Path(__file__).parents[3] / "scenarios" / "policy").glob("*.yaml"))
+POLICIES = policy_files()
 WHOLE = [path for path in POLICIES if "StaticBatching" in path.read_text(encoding="utf-8")]
 """Those that batch whole requests, which vLLM does not."""
 MAX_NUM_SEQS, TOKENS = 24, 640

@@ -27,8 +27,9 @@ from harness.tests.support.files import (
 from harness.tests.support.predictors import Guess
 from harness.tests.support.serving import LinearCosts, cluster, of_tenants, serve, workload
 from harness.workloads.workload import Workload
+from harness.yaml_files import policy_files
 
-POLICIES = sorted(SCENARIOS.glob("policy/**/*.yaml"))
+POLICIES = policy_files()
 SYSTEMS = sorted(SCENARIOS.glob("system/*.yaml"))
 
 

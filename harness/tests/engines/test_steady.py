@@ -19,11 +19,12 @@ from harness.interface.policies import Capability, SchedulingPolicy
 from harness.interface.views import GroupView
 from harness.predictors.oracle import Oracle
 from harness.tests.support.audit import BrokenPromise, audited
-from harness.tests.support.files import SCENARIOS, name_of, offered_to_all, read_nodes
+from harness.tests.support.files import name_of, offered_to_all, read_nodes
 from harness.tests.support.serving import LinearCosts, cluster, serve, workload
 from harness.verify.shortest_remaining import ShortestRemaining
+from harness.yaml_files import policy_files
 
-POLICIES = sorted(SCENARIOS.glob("policy/**/*.yaml"))
+POLICIES = policy_files()
 
 
 @dataclass
