@@ -18,7 +18,7 @@ from harness.engines.simulator.group import LiveGroup
 from harness.engines.simulator.promises import Promises
 from harness.engines.simulator.timeline import Kind, Timeline
 from harness.interface.applied import after
-from harness.interface.decisions import Batch, Decision, Until
+from harness.interface.decisions import Batch, Decision, PreemptionMode, Until
 from harness.interface.entities import RequestId
 from harness.interface.events import Event, Iterated, Overran
 from harness.interface.filling import in_priority_order
@@ -84,6 +84,9 @@ class Stepper:
         # A group that has been stepped stays so: what it has begun is not in a replica.
         stands = decision.wake_s is None and not live.is_stepped
         stands &= self.fast_forward and not self.deciding.is_measured
+        if priority_order is not None:
+            # Compiled code has no host memory for holders that give way.
+            stands &= priority_order.gives_way is PreemptionMode.RECOMPUTE
         if priority_order is not None and stands:
             self.recorder.decided("schedule", seconds)
             return decision
