@@ -173,8 +173,7 @@ class PriorityOrder:
 
     `gives_way` is what becomes of holders of KV that are preempted because KV is short, where
     nothing `displaces`. With SWAP their KV is kept in host memory where that has room, and no
-    newcomer is admitted while the KV of a request is there; an engine then decides every iteration
-    anew instead of following the order in compiled code.
+    newcomer is admitted while the KV of a request is there; no compiled code follows the order.
 
     In terms of the plug-ins of vLLM's RFC #51608, `key` is the Score (here the lowest comes first),
     and what `rule`, `displaces` and `reserve_tokens` demand before a request runs is the Filter.
