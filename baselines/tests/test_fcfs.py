@@ -4,7 +4,9 @@ import numpy as np
 import pytest
 
 from baselines.fcfs import Fcfs
+from harness.engines.simulator.host_memory import HostMemory
 from harness.interface.decisions import ContinuousBatching
+from harness.interface.policies import Capability
 from harness.tests.support.serving import FlatCosts, LinearCosts, rule, serve, workload
 
 SMALL = FlatCosts(blocks=4, block=4)
@@ -69,3 +71,32 @@ def test_one_decision_for_every_group() -> None:
     assert first is second
     assert first.priority_order is not None
     assert first.priority_order.rule == rule()
+
+
+@pytest.mark.parametrize("fast", [True, False])
+def test_the_latest_is_swapped_out_by_hand(fast: bool) -> None:
+    """The first example, with host memory to and from which a token takes 10 ms.
+
+    2.5 s  r1's 8 tokens leave in 0.08 s, then r0 decodes to 3.33 s, when it has its 8 tokens; r2,
+           which would fit into the block that is free, waits until r1 is back
+    3.33 s r1 comes back in 0.08 s and decodes to 3.66 s
+    3.66 s r2's prompt, to 4.16 s; then r1's last two decodes
+    """
+    load = workload([4, 4, 4], [8, 8, 1], [0.0, 0.0, 2.0])
+    frame = serve(
+        load,
+        Fcfs(rule=rule(), gives_way="swap"),
+        costs=SMALL,
+        fast_forward=fast,
+        host_memory=HostMemory(kv_bytes=20_000, bytes_per_s=10_000.0),
+    ).requests
+    assert frame["first_token_s"].tolist() == pytest.approx([1.5, 1.5, 4.16])
+    assert frame["finished_s"].tolist() == pytest.approx([3.33, 4.66, 4.16])
+    assert frame[["swaps", "preemptions"]].to_numpy().tolist() == [[0, 0], [1, 1], [0, 0]]
+
+
+def test_what_is_required_depends_on_how_holders_give_way() -> None:
+    assert Fcfs(rule=rule()).requires == frozenset()
+    assert Fcfs(rule=rule(), gives_way="swap").requires == {Capability.SWAP}
+    with pytest.raises(ValueError, match="'pause' is not a valid PreemptionMode"):
+        Fcfs(rule=rule(), gives_way="pause")

@@ -64,7 +64,7 @@ def one_batch(
         tokens = priority_order.reserved_tokens(table).tolist()
         reserved = dict(zip(map(RequestId, table.id.tolist()), tokens, strict=True))
     if priority_order.displaces is None:
-        fill_continuous(draft, order, rule, reserved)
+        fill_continuous(draft, order, rule, reserved, priority_order.gives_way)
     else:
         fill_displacing(draft, order, rule, priority_order.displaces, reserved)
     return draft.decision(wake_s=wake_s)

@@ -39,6 +39,7 @@ def _broken_rules(
         *_wrong_times(decision, view),
         *_wrong_promise_of_more(decision),
         *_wrong_order(decision, view),
+        *_wrong_giving_way(decision),
         *_wrong_beside_order(decision),
         *_not_supported(decision, view, supports),
         *_wrong_names(decision, view),
@@ -178,6 +179,19 @@ def _wrong_order(decision: Decision, view: GroupView) -> Iterator[str]:
             )
     elif rule.chunked_prefill and rule.pads_prompts:
         yield "a priority order pads the prompts of chunked-prefill batches"
+
+
+def _wrong_giving_way(decision: Decision) -> Iterator[str]:
+    order = decision.priority_order
+    if order is None or order.gives_way is PreemptionMode.RECOMPUTE:
+        return
+    if isinstance(order.rule, StaticBatching):
+        yield "a priority order gives way by swapping under static batching, which never lacks KV"
+    elif order.displaces is not None:
+        yield (
+            f"a priority order gives way by swapping and displaces ({order.displaces.value}),"
+            " which says itself what becomes of the KV"
+        )
 
 
 def _wrong_beside_order(decision: Decision) -> Iterator[str]:

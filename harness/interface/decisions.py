@@ -171,6 +171,10 @@ class PriorityOrder:
     set aside, if that is more and there is room; else it grows on block by block. A policy that
     observes `Overran` may learn from it: key and allocation are asked anew of all who are there.
 
+    `gives_way` is what becomes of holders of KV that are preempted because KV is short, where
+    nothing `displaces`. With SWAP their KV is kept in host memory where that has room, and no
+    newcomer is admitted while the KV of a request is there; no compiled code follows the order.
+
     In terms of the plug-ins of vLLM's RFC #51608, `key` is the Score (here the lowest comes first),
     and what `rule`, `displaces` and `reserve_tokens` demand before a request runs is the Filter.
     There both are called at every step; here they are values, so that an engine may follow them
@@ -181,6 +185,12 @@ class PriorityOrder:
     rule: ContinuousBatching | StaticBatching
     displaces: Displaced | None = None
     reserve_tokens: Callable[[RequestTable], Floats] | int | None = None
+    gives_way: PreemptionMode = PreemptionMode.RECOMPUTE
+
+    @property
+    def swaps(self) -> bool:
+        """Whether KV may go to host memory."""
+        return self.displaces is Displaced.SWAP or self.gives_way is PreemptionMode.SWAP
 
     def keys(self, table: RequestTable) -> Floats | MovingKey:
         """The key of every row, as a number or as pieces. ValueError when there is not one each."""

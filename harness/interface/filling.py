@@ -118,13 +118,15 @@ def fill_continuous(
     order: Sequence[RequestView],
     rule: ContinuousBatching,
     reserved: Mapping[RequestId, int] = NOTHING_RESERVED,
+    gives_way: PreemptionMode = PreemptionMode.RECOMPUTE,
 ) -> None:
-    """Fill one iteration by a rule of continuous batching, preempting (RECOMPUTE) if KV is short.
+    """Fill one iteration by a rule of continuous batching, preempting as said if KV is short.
 
     `order` has all requests of the group that are not running, best first. Holders of KV are
     preempted from its end; under chunked prefill those that decode come before those in mid-prompt.
-    Admission is head-of-line: it ends at the first newcomer that does not fit. `reserved` has the
-    context tokens to set KV aside for when a newcomer is admitted.
+    Admission is head-of-line: it ends at the first newcomer that does not fit. Where the KV of some
+    is in host memory, they are admitted in the place of newcomers, after the holders. `reserved`
+    has the context tokens to set KV aside for when a request is admitted.
     ValueError for a chunked-prefill rule that pads prompts.
     """
     if rule.chunked_prefill and rule.pads_prompts:
@@ -134,14 +136,15 @@ def fill_continuous(
     renew_promises(draft, order, reserved)
     holders = [request for request in order if request.kv_tokens > 0]
     newcomers = [request for request in order if request.kv_tokens <= 0]
+    swapped = [request for request in newcomers if request.swapped_tokens > 0]
     if rule.chunked_prefill:
         # A decode never waits for the chunks of another request's prompt.
         holders.sort(key=lambda request: not is_decode(request))
-        left, kept = _run_holders(draft, holders, rule.max_num_batched_tokens)
-        if kept == len(holders):
-            _admit_chunks(draft, newcomers, rule, left, kept, reserved)
-    elif not _admit_prompts(draft, newcomers, rule, len(holders), reserved):
-        _run_holders(draft, holders, None)
+    elif not swapped and _admit_prompts(draft, newcomers, rule, len(holders), reserved):
+        return
+    left, kept = _run_holders(draft, holders, rule.max_num_batched_tokens, gives_way)
+    if kept == len(holders) and (swapped or rule.chunked_prefill):
+        _admit_chunks(draft, swapped or newcomers, rule, left, kept, reserved)
 
 
 def fill_displacing(
@@ -176,28 +179,27 @@ def fill_displacing(
 
 
 def _run_holders(
-    draft: Draft, holders: Sequence[RequestView], budget: int | None
+    draft: Draft, holders: Sequence[RequestView], budget: int, gives_way: PreemptionMode
 ) -> tuple[int, int]:
     """Run those that hold KV in order, preempting from the end where KV is short.
 
-    Returns what is left of the token budget (0 without one), and how many have not been preempted.
+    Returns what is left of the token budget, and how many have not been preempted.
     """
     left, kept = budget, len(holders)
     for place, request in enumerate(holders):
         if place >= kept:
             break
-        missing = request.context_tokens - request.kv_tokens
-        tokens = missing if left is None else min(missing, left)
+        tokens = next_tokens(request, left)
         if not draft.has_room(request, tokens):
             break
         while not draft.try_run(request, tokens):
             kept -= 1
-            draft.preempt(holders[kept])
+            preempt_by(draft, holders[kept], gives_way)
             if kept == place:
                 break
         else:
-            left = None if left is None else left - tokens
-    return left or 0, kept
+            left -= tokens
+    return left, kept
 
 
 def _whole_prompts(
@@ -245,7 +247,7 @@ def _admit_chunks(
 ) -> None:
     """Admit prompts in order, cut to what is left of the budget; KV must do for all of each."""
     for admitted, request in enumerate(newcomers):
-        tokens = min(request.context_tokens, left)
+        tokens = next_tokens(request, left)
         if (
             holders + admitted >= rule.max_num_seqs
             or left <= 0

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from harness.interface.decisions import Decision, Displaced, PreemptionMode
+from harness.interface.decisions import Decision, PreemptionMode
 from harness.interface.policies import Capability
 from harness.interface.views import GroupView
 
@@ -25,7 +25,7 @@ def wrong_swaps(
         yield from _wrong_in(decision, view)
     if not view.used_host_bytes:
         return
-    if order is not None and order.displaces is not Displaced.SWAP:
+    if order is not None and not order.swaps:
         there = sum(request.swapped_tokens > 0 for request in view.requests.values())
         yield f"a priority order that does not swap, with the KV of {there} in host memory"
     for batch in decision.launch:
@@ -40,8 +40,9 @@ def _not_supported(decision: Decision) -> Iterator[str]:
         if count:
             yield f"{count} requests swapped {where}, which the engine does not support"
     order = decision.priority_order
-    if order is not None and order.displaces is Displaced.SWAP:
-        yield "a priority order that displaces by swapping, which the engine does not support"
+    if order is not None and order.swaps:
+        verb = "displaces" if order.displaces is not None else "gives way"
+        yield f"a priority order that {verb} by swapping, which the engine does not support"
 
 
 def _wrong_out(decision: Decision, view: GroupView) -> Iterator[str]:

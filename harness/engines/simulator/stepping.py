@@ -18,10 +18,10 @@ from harness.engines.simulator.group import LiveGroup
 from harness.engines.simulator.promises import Promises
 from harness.engines.simulator.timeline import Kind, Timeline
 from harness.interface.applied import after
-from harness.interface.decisions import Batch, Decision, Until
+from harness.interface.decisions import Batch, Decision, PreemptionMode, PriorityOrder, Until
 from harness.interface.entities import RequestId
 from harness.interface.events import Event, Iterated, Overran
-from harness.interface.filling import in_priority_order
+from harness.interface.filling import in_priority_order, is_decode
 from harness.interface.policies import Capability, SchedulingPolicy
 
 
@@ -84,6 +84,9 @@ class Stepper:
         # A group that has been stepped stays so: what it has begun is not in a replica.
         stands = decision.wake_s is None and not live.is_stepped
         stands &= self.fast_forward and not self.deciding.is_measured
+        if priority_order is not None:
+            # Compiled code has no host memory for holders that give way.
+            stands &= priority_order.gives_way is PreemptionMode.RECOMPUTE
         if priority_order is not None and stands:
             self.recorder.decided("schedule", seconds)
             return decision
@@ -93,6 +96,8 @@ class Stepper:
             pads, started_s = priority_order.rule.pads_prompts, perf_counter()
             order = in_priority_order(live, priority_order)
             decision = one_batch(live, priority_order, order, decision.wake_s)
+            if not self.deciding.is_measured and _stays(live, priority_order, decision):
+                decision = replace(decision, steady=True)
             seconds += perf_counter() - started_s
         self.recorder.decided("schedule", seconds)
         self.apply(live, decision, pads=pads, seconds=seconds)
@@ -269,3 +274,19 @@ class Stepper:
         if Iterated in self.hears:
             self.tell(Iterated(to_s, live.group.id, batch, to_s - since_s, made, more))
         return made, answered
+
+
+def _stays(live: LiveGroup, order: PriorityOrder, decision: Decision) -> bool:
+    """Whether an order that gives way by swapping means this batch until something happens.
+
+    It does where all that hold KV decode and none gives way or comes back: room for the others
+    only gets scarcer. Allocations that are outgrown may change.
+    """
+    swaps = order.gives_way is PreemptionMode.SWAP and order.reserve_tokens is None
+    if not swaps or decision.wake_s is not None or decision.preempt or decision.swap_in:
+        return False
+    holders = sum(view.kv_tokens > 0 for view in live.members.values())
+    return any(
+        len(batch.tokens) == holders and all(is_decode(live.members[r]) for r in batch.tokens)
+        for batch in decision.launch
+    )

@@ -21,7 +21,7 @@ from harness.engines.recorder import Recorder
 from harness.engines.simulator.loop import Simulator
 from harness.interface.decisions import PriorityOrder
 from harness.interface.entities import Work
-from harness.interface.policies import SchedulingPolicy, System
+from harness.interface.policies import Capability, SchedulingPolicy, System
 from harness.tests.support.applications import applications
 from harness.tests.support.batches import Step, assert_same, watched
 from harness.tests.support.files import offered_to_all
@@ -62,7 +62,7 @@ def policies() -> Iterator[Any]:
     Each with how many requests it is given.
     """
     for path in POLICIES:
-        if path not in WHOLE:
+        if path not in WHOLE and not _swaps(path):
             yield pytest.param(lambda path=path: _small(path), REQUESTS, id=path.stem)
     by_prompt = PriorityOrder(
         lambda table: -table.prompt_tokens.astype(np.float64), rule(chunked_prefill=True)
@@ -91,6 +91,11 @@ def _small(path: Path) -> SchedulingPolicy:
     costs = LinearCosts(blocks=BLOCKS, load=0.0)
     policy: SchedulingPolicy = build(node, offered=offered_to_all(costs, cluster(2)))
     return policy
+
+
+def _swaps(path: Path) -> bool:
+    """Whether the policy of a file keeps KV in host memory, which vLLM does not."""
+    return Capability.SWAP in _small(path).requires
 
 
 def _load(seed: int, *, timed: bool, count: int = REQUESTS, services: int = 1) -> Workload:
@@ -146,6 +151,13 @@ def test_simulator_and_vllm_run_the_same_batches(
 def test_batches_of_whole_requests_are_refused(path: Path) -> None:
     _, dry = _engines(blocks=90)
     with pytest.raises(ValueError, match="a priority order for request-level batches, which the"):
+        _serve(dry, _load(7, timed=False), _small(path))
+
+
+@pytest.mark.parametrize("path", [p for p in POLICIES if _swaps(p)], ids=lambda path: path.stem)
+def test_kv_in_host_memory_is_refused(path: Path) -> None:
+    _, dry = _engines(blocks=90)
+    with pytest.raises(ValueError, match=r"VllmDry lacks what .* needs: preempted KV kept in host"):
         _serve(dry, _load(7, timed=False), _small(path))
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import replace
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -22,7 +23,7 @@ from harness.engines.recorder import Recorder
 from harness.interface.decisions import Decision, Displaced, PriorityOrder
 from harness.interface.events import Arrived, Event
 from harness.interface.load_order import LoadOrder
-from harness.interface.policies import SchedulingPolicy
+from harness.interface.policies import Capability, SchedulingPolicy
 from harness.interface.tables import Floats, Ints, RequestTable
 from harness.interface.views import GroupView
 from harness.tests.support.applications import applications
@@ -95,7 +96,7 @@ def test_the_same_groups_compiled_and_stepped(
 class ByGroup:
     """Another order in every group."""
 
-    requires = Fcfs.requires
+    requires: ClassVar[frozenset[Capability]] = frozenset()
     subscribes = Fcfs.subscribes
 
     def observe(self, event: Event) -> None:

@@ -24,6 +24,7 @@ from harness.interface.decisions import (
     ContinuousBatching,
     Decision,
     Displaced,
+    PreemptionMode,
     PriorityOrder,
     StaticBatching,
 )
@@ -84,7 +85,7 @@ def _some(table: RequestTable) -> Floats:
     return np.where(third == 0, np.nan, table.prompt_tokens + (third - 1.5) * 40.0)
 
 
-@pytest.mark.parametrize("displaces", [None, *Displaced])
+@pytest.mark.parametrize("displaces", [None, *Displaced, PreemptionMode.SWAP])
 @pytest.mark.parametrize("key", KEYS)
 @given(
     load=loads(most=20),
@@ -98,7 +99,7 @@ def _some(table: RequestTable) -> Floats:
 @settings(max_examples=6, deadline=None)
 def test_same_times_with_and_without(
     key: str,
-    displaces: Displaced | None,
+    displaces: Displaced | PreemptionMode | None,
     load: Load,
     batch_rule: ContinuousBatching,
     blocks: int,
@@ -107,7 +108,9 @@ def test_same_times_with_and_without(
     load_s: float,
     swap_overlaps: bool,
 ) -> None:
-    order = PriorityOrder(KEYS[key], batch_rule, displaces, reserved(aside))  # type: ignore[arg-type]
+    gives_way = isinstance(displaces, PreemptionMode)
+    how = {"gives_way" if gives_way else "displaces": displaces}
+    order = PriorityOrder(KEYS[key], batch_rule, reserve_tokens=reserved(aside), **how)  # type: ignore[arg-type]
     assert_same_times(
         lambda fast: serve(
             workload(*load),

@@ -1,7 +1,10 @@
 """KV that goes to host memory and comes back: what a draft does, and what is refused, by hand."""
 
+from dataclasses import replace
+
 import pytest
 
+from harness.engines.ask import one_batch
 from harness.interface.checks import check
 from harness.interface.decisions import (
     Batch,
@@ -9,10 +12,13 @@ from harness.interface.decisions import (
     Displaced,
     PreemptionMode,
     PriorityOrder,
+    Reservation,
+    StaticBatching,
 )
 from harness.interface.draft import Draft
 from harness.interface.entities import RequestId
-from harness.interface.filling import continuous_batch, is_decode
+from harness.interface.filling import continuous_batch, in_priority_order, is_decode
+from harness.interface.policies import Capability
 from harness.interface.views import missing_tokens
 from harness.tests.support.fakes import ALL, CHAT, FakeGroup, FakeScene, by_id, launched
 from harness.tests.support.serving import rule
@@ -21,9 +27,9 @@ R1, R2, R3 = (RequestId(number) for number in (1, 2, 3))
 SWAP = PreemptionMode.SWAP
 
 
-def a_view(*, free_host_bytes: int = 40) -> FakeGroup:
-    """r1 decodes on 32 tokens, r2 would on 40 that are in host memory, r3 is new; 6 blocks."""
-    scene = FakeScene(capacity_blocks=6)
+def a_view(*, free_host_bytes: int = 40, capacity_blocks: int = 6) -> FakeGroup:
+    """r1 decodes on 32 tokens, r2 would on 40 that are in host memory, r3 is new."""
+    scene = FakeScene(capacity_blocks=capacity_blocks)
     scene.decoding(32)
     scene.add(40, generated=1).swapped_tokens = 40
     scene.add(20)
@@ -135,6 +141,7 @@ def _batch(tokens: dict[RequestId, int]) -> tuple[Batch, ...]:
             ["a priority order that does not swap, with the KV of 1 in host memory"],
         ),
         (Decision(priority_order=PriorityOrder(None, rule(), Displaced.SWAP)), []),
+        (Decision(priority_order=PriorityOrder(None, rule(), gives_way=SWAP)), []),
     ],
 )
 def test_what_is_refused(decision: Decision, sentences: list[str]) -> None:
@@ -147,3 +154,77 @@ def test_more_than_host_memory_takes_is_refused_also_where_as_much_comes_back() 
     assert check(decision, view, supports=ALL) == [
         "32 bytes of KV are swapped out, 31 bytes of host memory are free"
     ]
+
+
+GIVES_WAY = PriorityOrder(None, rule(chunked_prefill=True), gives_way=SWAP)
+
+
+def filled(view: FakeGroup, order: PriorityOrder) -> Decision:
+    """One batch of the order, which must be legal."""
+    decision = one_batch(view, order, in_priority_order(view, order))
+    assert check(decision, view, supports=ALL) == []
+    return decision
+
+
+@pytest.mark.parametrize("chunked", [True, False])
+def test_the_last_holder_is_swapped_out_where_kv_is_short_by_hand(chunked: bool) -> None:
+    """r1 and r2 hold 2 blocks of 4 each and need a third: r2 goes, to host memory if it fits."""
+    order = PriorityOrder(None, rule(chunked_prefill=chunked), gives_way=SWAP)
+    for free_host_bytes, how in ((32, SWAP), (31, PreemptionMode.RECOMPUTE)):
+        scene = FakeScene(capacity_blocks=4)
+        scene.decoding(32)
+        scene.decoding(32)
+        view = scene.view()
+        view.free_host_bytes = free_host_bytes
+        decision = filled(view, order)
+        assert (launched(decision), decision.preempt) == ({1: 1}, {2: how})
+
+
+@pytest.mark.parametrize("chunked", [True, False])
+def test_no_newcomer_is_admitted_while_kv_is_in_host_memory_by_hand(chunked: bool) -> None:
+    """r1 takes 3 blocks for 33 tokens, r2 would take 3 for 41, r3 2: of 6 blocks r2 gets the rest.
+
+    Of 5 blocks r2 finds none, and r3, which would fit, waits behind it. Seats bound both.
+    """
+    order = PriorityOrder(None, rule(chunked_prefill=chunked), gives_way=SWAP)
+    decision = filled(a_view(), order)
+    assert (launched(decision), decision.swap_in) == ({1: 1, 2: 1}, {2})
+    decision = filled(a_view(capacity_blocks=5), order)
+    assert (launched(decision), decision.swap_in) == ({1: 1}, frozenset())
+    one_seat = replace(order, rule=rule(chunked_prefill=chunked, max_num_seqs=1))
+    assert launched(filled(a_view(), one_seat)) == {1: 1}
+
+
+def test_a_request_that_comes_back_has_its_allocation_set_aside_again() -> None:
+    """r2 comes back with 41 tokens, and KV for 48 is promised to it."""
+    decision = filled(a_view(), replace(GIVES_WAY, reserve_tokens=48))
+    assert (decision.swap_in, decision.reserve) == ({2}, {2: Reservation(48)})
+
+
+@pytest.mark.parametrize(
+    ("order", "supports", "sentence"),
+    [
+        (GIVES_WAY, ALL - {Capability.SWAP}, "gives way by swapping, which the engine does not su"),
+        (
+            PriorityOrder(None, rule(), Displaced.SWAP, gives_way=SWAP),
+            ALL,
+            "gives way by swapping and displaces (swap), which says itself",
+        ),
+        (
+            PriorityOrder(
+                None,
+                StaticBatching(max_num_seqs=2, max_wait_s=0.0, refills=False, pads_prompts=True),
+                gives_way=SWAP,
+            ),
+            ALL,
+            "gives way by swapping under static batching, which never lacks KV",
+        ),
+    ],
+)
+def test_orders_that_cannot_give_way_by_swapping_are_refused(
+    order: PriorityOrder, supports: frozenset[Capability], sentence: str
+) -> None:
+    (problem,) = check(
+        Decision(priority_order=order), FakeScene(capacity_blocks=4).view(), supports=supports
+    )
+    assert sentence in problem

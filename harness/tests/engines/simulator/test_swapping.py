@@ -12,7 +12,13 @@ from baselines.round_robin import RoundRobin
 from harness.benchmarks.moving_policies import Ordered, attained_quanta
 from harness.engines.simulator.host_memory import HostMemory
 from harness.interface.checks import IllegalDecision
-from harness.interface.decisions import Decision, Displaced, PreemptionMode, PriorityOrder
+from harness.interface.decisions import (
+    ContinuousBatching,
+    Decision,
+    Displaced,
+    PreemptionMode,
+    PriorityOrder,
+)
 from harness.interface.draft import Draft
 from harness.interface.entities import GroupId, RequestId, ServiceId
 from harness.interface.filling import continuous_batch
@@ -20,10 +26,11 @@ from harness.interface.policies import Capability
 from harness.interface.views import ClusterView, GroupView
 from harness.runs.metrics import request_figures
 from harness.tests.support.loads import Load, assert_same_times, loads
-from harness.tests.support.policies import Scripted
+from harness.tests.support.policies import RULES, Scripted
 from harness.tests.support.serving import FlatCosts, LinearCosts, rule, serve, workload
 
 R0, R1 = RequestId(0), RequestId(1)
+SWAP = PreemptionMode.SWAP
 SLOW = HostMemory(kv_bytes=20_000, bytes_per_s=10_000.0)
 """A token of 100 bytes takes 10 ms there or back."""
 
@@ -286,3 +293,69 @@ def test_host_memory_is_never_exceeded_and_nothing_is_lost_in_it(
     spent_s = frame[["waiting_s", "gpu_s", "preempted_s", "paused_s"]].sum(axis=1)
     assert spent_s.tolist() == pytest.approx((frame["finished_s"] - frame["arrival_s"]).tolist())
     assert frame["swap_s"].tolist() == pytest.approx((frame["swapped_bytes"] / 1e5).tolist())
+
+
+@pytest.mark.parametrize("fast", [True, False])
+def test_holders_that_give_way_come_back_before_newcomers_by_hand(fast: bool) -> None:
+    """Four blocks of four tokens: r0 and r1 ask 4 tokens for 8; r2 comes at 1.6 s and asks 4 for 1.
+
+    0.0 s  both prompts, one block each; four decodes from 0.5 s fill two blocks each
+    1.5 s  both need a third block: r1's 8 tokens leave in 0.08 s, r0 decodes to 1.83 s
+    1.83 s r0 holds 3 blocks; r1 would need 3, and r2, for which one is free, waits behind it
+    2.33 s r0 has its 8 tokens: r1 comes back in 0.08 s and decodes to 2.66 s; now r2 is admitted,
+           alone: its prompt ends at 3.16 s
+    3.66 s r1's two other tokens
+    """
+    frame = serve(
+        workload([4, 4, 4], [8, 8, 1], [0.0, 0.0, 1.6]),
+        Ordered(PriorityOrder(None, rule(), gives_way=SWAP)),
+        costs=FlatCosts(blocks=4, block=4, load=0.0),
+        fast_forward=fast,
+        host_memory=SLOW,
+    ).requests
+    assert frame["finished_s"].tolist() == pytest.approx([2.33, 3.66, 3.16])
+    assert frame[["swaps", "preemptions"]].to_numpy().tolist() == [[0, 0], [1, 1], [0, 0]]
+    assert frame["swapped_bytes"].tolist() == [0, 1600, 0]
+
+
+class Observed(Ordered):
+    """An order whose group is looked at whenever it is asked for: see the test below."""
+
+    begun: frozenset[RequestId] = frozenset()
+    was_swapped: bool = False
+
+    def schedule(self, view: GroupView) -> Decision:
+        """Nothing is held twice or beyond host memory, and a newcomer finds host memory empty."""
+        requests = view.requests.values()
+        assert view.free_host_bytes == 2_000 - 100 * sum(r.swapped_tokens for r in requests) >= 0
+        assert all(min(r.kv_tokens, r.swapped_tokens) == 0 for r in requests)
+        begun = frozenset(r.facts.id for r in requests if r.kv_tokens + r.swapped_tokens > 0)
+        assert not (self.was_swapped and begun - self.begun)
+        self.begun = begun
+        self.was_swapped = any(r.swapped_tokens for r in requests)
+        return super().schedule(view)
+
+
+@pytest.mark.parametrize("batch_rule", RULES)
+@given(load=loads(most=20), overlaps=st.booleans(), aside=st.sampled_from([None, 165]))
+@settings(max_examples=10, deadline=None)
+def test_orders_that_give_way_by_swapping_keep_to_host_memory(
+    batch_rule: ContinuousBatching, load: Load, overlaps: bool, aside: int | None
+) -> None:
+    """Room for 20 tokens there and for 12 blocks; see `Observed`."""
+    order = PriorityOrder(attained_quanta, batch_rule, reserve_tokens=aside, gives_way=SWAP)
+    recorder = assert_same_times(
+        lambda fast: serve(
+            workload(*load),
+            Observed(order),
+            costs=LinearCosts(blocks=12, load=0.0),
+            fast_forward=fast,
+            host_memory=HostMemory(kv_bytes=2_000, bytes_per_s=1e5),
+            swap_overlaps=overlaps,
+        )
+    )
+    frame = recorder.requests
+    assert frame["output_tokens"].tolist() == load[1]
+    assert (frame["swaps"] <= frame["preemptions"]).all()
+    spent_s = frame[["waiting_s", "gpu_s", "preempted_s", "paused_s"]].sum(axis=1)
+    assert spent_s.tolist() == pytest.approx((frame["finished_s"] - frame["arrival_s"]).tolist())

@@ -1,0 +1,154 @@
+"""FastServe: a skip-join multi-level feedback queue over GPU time attained.
+
+Paper      Wu et al., Fast Distributed Inference Serving for Large Language Models,
+           arXiv 2305.05920; five queues and max-allocation as EcoServe (arXiv 2411.06364 secs. 1
+           and 2.1) has it.
+Idea       A request enters the first queue whose quantum covers its prompt, and moves down one
+           queue when it has used the quantum up. The first queues run first; KV of a request that
+           loses its place goes to host memory. A request that has not run for a while is promoted
+           to the front of the first queue.
+Map        4.1 skip-join MLFQ        -> `_key`, pieces by GPU seconds
+           4.1 starvation prevention -> `_promote`
+           4.2 proactive KV swapping -> `displaces`
+Constants  `quantum_s` of the first queue, `ratio` between two queues, `queues`, `promote_s`: see
+           scenarios/policy/fastserve.yaml and fastserve_promoting.yaml
+Differs    within a queue by arrival, where its program puts a demoted request in front; KV moves
+           when a request loses or gets a place, not ahead of that; promotion is looked at in every
+           decision, where its program does so every 1,000 iterations
+Checked    baselines/tests/test_fastserve.py::test_a_used_up_quantum_demotes_by_hand
+           baselines/tests/test_fastserve.py::test_a_starved_request_is_promoted_by_hand
+"""
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+import numpy as np
+
+from harness.interface.decisions import ContinuousBatching, Decision, Displaced, PriorityOrder
+from harness.interface.entities import ServiceId, Work
+from harness.interface.events import Event
+from harness.interface.moving import MovingKey, Progress
+from harness.interface.policies import Capability, CostModel
+from harness.interface.tables import Floats, Ints, RequestTable
+from harness.interface.views import GroupView
+
+_PER_QUEUE = 1e7
+"""Added to the key for each queue further down: more seconds than any run has."""
+_NO_TIME_S = 1e-9
+"""Pieces of queues that a request skips are so long; GPU time is counted in longer steps."""
+
+
+class FastServe:
+    """Scheduling policy: a priority order by queue, then by arrival."""
+
+    requires: frozenset[Capability]
+    subscribes: ClassVar[frozenset[type[Event]]] = frozenset()
+
+    def __init__(
+        self,
+        *,
+        costs: CostModel,
+        rule: ContinuousBatching,
+        quantum_s: float,
+        ratio: float,
+        queues: int,
+        displaces: str,
+        promote_s: float | None,
+    ) -> None:
+        """Predict prompts' seconds by `costs`; `displaces`: pause, recompute or swap.
+
+        `promote_s` is how long a request may wait before it is promoted; None: it never is.
+        ValueError for a quantum, a period or a number of queues that is too small, a ratio below 1,
+        and another word.
+        """
+        for name, value in (("quantum_s", quantum_s), ("promote_s", promote_s)):
+            if value is not None and not value > 0:
+                raise ValueError(f"policy.{name} is {value}, it must be above 0")
+        if ratio < 1 or queues < 1:
+            raise ValueError(f"policy.ratio {ratio} and policy.queues {queues} must be at least 1")
+        self._costs, self._rule, self._displaces = costs, rule, Displaced(displaces)
+        self._quanta_s: Floats = quantum_s * ratio ** np.arange(queues)
+        self._promote_s = promote_s
+        self._prompts: dict[tuple[ServiceId, int, int], float] = {}
+        self._progress = np.zeros((0, 4))
+        """A row per request: GPU seconds at the last decision, second of the last progress, GPU
+        seconds at the last promotion, and number of that (0: none)."""
+        self._promotions = 0
+        self.requires = frozenset({Capability.SWAP} if self._displaces is Displaced.SWAP else ())
+
+    def observe(self, event: Event) -> None:
+        """Nothing to learn: GPU time attained is in the view."""
+
+    def counts(self) -> Mapping[str, int]:
+        """How often requests were promoted."""
+        return {"promotions": self._promotions}
+
+    def schedule(self, view: GroupView) -> Decision:
+        """The same priority order, but for promotions; a group has one service."""
+        (service,) = view.services.values()
+        tensor_parallel = view.group.tensor_parallel
+        wake_s = None if self._promote_s is None else self._promote(view, self._promote_s)
+
+        def key(table: RequestTable) -> MovingKey:
+            prompts_s = self._prompts_s(service.id, tensor_parallel, table.prompt_tokens)
+            return self._key(table, prompts_s)
+
+        kv_tokens = view.kv.capacity_blocks(service.id) * view.kv.block_tokens
+        longest = min(service.max_context_tokens, kv_tokens)
+        order = PriorityOrder(key, self._rule, self._displaces, longest)
+        return Decision(priority_order=order, wake_s=wake_s)
+
+    def _promote(self, view: GroupView, promote_s: float) -> float:
+        """Promote requests that have made no progress for so long; returns when the next may be."""
+        table = view.table
+        known = len(self._progress)
+        if table.id[-1] >= known:
+            more = np.tile([0.0, np.nan, 0.0, 0.0], (int(table.id[-1]) + 1, 1))
+            self._progress = np.concatenate([self._progress, more])
+        rows = self._progress[table.id]
+        runs = (table.gpu_s > rows[:, 0]) | np.isnan(rows[:, 1])
+        rows[:, 0] = table.gpu_s
+        rows[runs, 1] = view.now_s
+        starved = np.flatnonzero(rows[:, 1] + promote_s <= view.now_s)
+        first = self._promotions + 1
+        self._promotions += len(starved)
+        rows[starved, 1:] = np.stack(
+            [
+                np.full(len(starved), view.now_s),
+                table.gpu_s[starved],
+                np.arange(first, first + len(starved)),
+            ],
+            axis=1,
+        )
+        self._progress[table.id] = rows
+        return float(rows[:, 1].min() + promote_s)
+
+    def _prompts_s(self, service: ServiceId, tensor_parallel: int, tokens: Ints) -> Floats:
+        """Seconds of each prompt alone."""
+        found = np.empty(len(tokens))
+        for row, prompt in enumerate(tokens.tolist()):
+            kind = (service, tensor_parallel, prompt)
+            if kind not in self._prompts:
+                work = Work(1, prompt, prompt, float(prompt) ** 2)
+                self._prompts[kind] = self._costs.iteration_s(service, tensor_parallel, work)
+            found[row] = self._prompts[kind]
+        return found
+
+    def _key(self, table: RequestTable, prompts_s: Floats) -> MovingKey:
+        """A piece per queue, from the entry queue on as long as its quantum; the last has no end.
+
+        A promoted request enters the first queue anew, before all others.
+        """
+        numbers = np.arange(len(self._quanta_s))
+        entry = np.minimum(np.searchsorted(self._quanta_s, prompts_s), numbers[-1])
+        since_s, promotion = np.zeros(len(entry)), np.zeros(len(entry))
+        if self._promotions:
+            _, _, since_s, promotion = self._progress[table.id].T
+        entry = np.where(promotion > 0, 0, entry)[:, None]
+        used_s = np.cumsum(np.where(numbers >= entry, self._quanta_s, 0.0), axis=1)
+        until_s = np.where(numbers >= entry, used_s, _NO_TIME_S * (numbers + 1))
+        until_s += since_s[:, None]
+        until_s[:, -1] = np.inf
+        value = _PER_QUEUE * np.maximum(numbers, entry) + table.arrival_s[:, None]
+        value[:, 0] = np.where(promotion > 0, -promotion, value[:, 0])
+        return MovingKey(value, np.zeros_like(value), until_s, Progress.GPU_S)
