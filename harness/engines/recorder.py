@@ -26,7 +26,8 @@ class Recorder:
     """One run. `keep_iterations` and `keep_events` are off by default: they can be large.
 
     With `briefly` who held KV and who waited need not be kept of iterations.
-    `counts` are the policy's own, by name.
+    `counts` are the policy's own, by name. `timed_iterations` is how many iterations the seconds of
+    `schedule` in `decision_s` decided where all of them were timed, 0 otherwise.
     `cut_off_s` is when the run was ended with requests unfinished, None where all were answered.
     """
 
@@ -37,6 +38,7 @@ class Recorder:
     requests: pd.DataFrame = field(default_factory=pd.DataFrame)
     events: list[Event] = field(default_factory=list)
     decision_s: dict[str, list[float]] = field(default_factory=dict)
+    timed_iterations: int = 0
     counts: Counter[str] = field(default_factory=Counter)
     _intervals: list[tuple[Group, GpuUse, NDArray[np.float64]]] = field(default_factory=list)
     _iterations: list[tuple[Group, NDArray[np.float64]]] = field(default_factory=list)

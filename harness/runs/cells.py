@@ -30,6 +30,7 @@ from harness.runs.metrics import (
     of_use,
     offline_figures,
     request_figures,
+    scheduling_figures,
 )
 from harness.runs.objectives import met_objectives, solo_seconds
 from harness.runs.provenance import provenance
@@ -222,6 +223,12 @@ def _summary(
         **request_figures(recorder.requests, horizon_s=horizon_s),
         **objective_figures(met, horizon_s=horizon_s),
         **fairness_figures(recorder.requests, horizon_s=horizon_s),
+        **scheduling_figures(
+            recorder.decision_s.get("schedule", ()),
+            iterations=recorder.timed_iterations,
+            groups=len(recorder.groups()),
+            horizon_s=horizon_s,
+        ),
         "planned_inference_s": planned_s,
         "planned_error": abs(planned_s / horizon_s - 1.0),
         "load_s_min": min(loads_s),

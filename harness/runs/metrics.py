@@ -22,6 +22,7 @@ FIGURES = (
     *("normalized_s_mean", "normalized_s_p99", "itl_s_mean", "slo_attainment", "goodput_per_s"),
     *("service_difference_max", "fairness_jain", "outside_profile_share"),
     *("planned_inference_s", "planned_error", "load_s_min", "load_s_max", "kv_utilization"),
+    *("scheduling_s_per_iteration", "scheduling_share"),
 )
 """Every figure of a run's summary, but those of its classes, decisions and counts."""
 
@@ -215,7 +216,11 @@ def kv_utilization(iterations: pd.DataFrame | None, capacity_tokens: Mapping[str
 
 
 def decision_figures(decision_s: Mapping[str, list[float]]) -> dict[str, dict[str, float]]:
-    """How many decisions of every kind were made, and their wall-clock seconds: mean, p99, sum."""
+    """How many decisions of every kind were made, and their wall-clock seconds: mean, p99, sum.
+
+    An order that is compiled is asked for less often than batches are: compare policies by
+    `scheduling_figures`.
+    """
     return {
         what: {
             "count": float(len(seconds)),
@@ -225,6 +230,22 @@ def decision_figures(decision_s: Mapping[str, list[float]]) -> dict[str, dict[st
         }
         for what, seconds in decision_s.items()
         if seconds
+    }
+
+
+def scheduling_figures(
+    schedule_s: Sequence[float], *, iterations: int, groups: int, horizon_s: float
+) -> dict[str, float]:
+    """Wall-clock seconds of deciding and filling batches, per iteration and as a share of the run.
+
+    `iterations` is how many were decided in these seconds, over all groups. The share is of the
+    seconds of each group until the horizon, in which the decisions are if they were charged.
+    NaN where decisions were not timed: fewer seconds are then logged for policies asked less often.
+    """
+    spent_s, all_s = float(sum(schedule_s)), groups * horizon_s
+    return {
+        "scheduling_s_per_iteration": spent_s / iterations if iterations else np.nan,
+        "scheduling_share": spent_s / all_s if iterations and all_s > 0 else np.nan,
     }
 
 

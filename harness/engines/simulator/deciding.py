@@ -7,6 +7,9 @@ from harness.costs.iteration import IterationTable
 from harness.costs.model import TableCosts
 from harness.interface.entities import ServiceId
 
+TIMED = ("timed", "measured")
+"""Values of `engine.charge_decisions` by which decisions are timed: at no charge, and charged."""
+
 
 @dataclass(slots=True)
 class Deciding:
@@ -15,10 +18,12 @@ class Deciding:
     None; those that were measured of the decision and of the filling that it left to the engine,
     before the first iteration that it decides; or so many before every iteration, whether the
     policy was asked about it or had promised to decide the same, and before every request-level
-    batch.
+    batch. Where decisions are timed, charged or not, a policy is asked about every batch: orders
+    are not compiled and steady decisions are not repeated, so that policies can be compared.
     """
 
     costs: TableCosts
+    is_timed: bool
     is_measured: bool
     fixed_s: float
     _tables: dict[tuple[ServiceId, int], IterationTable] = field(default_factory=dict)
@@ -26,13 +31,13 @@ class Deciding:
     @classmethod
     def of(cls, charge: str | float, costs: TableCosts) -> "Deciding":
         """As `engine.charge_decisions` says. ValueError for what it may not be."""
-        if charge in ("none", "measured"):
-            return cls(costs, charge == "measured", 0.0)
+        if charge in ("none", *TIMED):
+            return cls(costs, charge in TIMED, charge == "measured", 0.0)
         if isinstance(charge, str) or not 0 <= charge < inf:
             raise ValueError(
-                f"engine.charge_decisions is {charge}, it must be none, measured, or seconds"
+                f"engine.charge_decisions is {charge}, it must be none, timed, measured, or seconds"
             )
-        return cls(costs, False, float(charge))
+        return cls(costs, False, False, float(charge))
 
     def table(self, service: ServiceId, tensor_parallel: int) -> IterationTable:
         """Coefficients of an iteration, deciding about it included where that is fixed."""

@@ -19,7 +19,7 @@ from harness.engines.listeners import Listeners
 from harness.engines.recorder import Recorder
 from harness.engines.simulator.ahead import Ahead
 from harness.engines.simulator.arriving import Arrivals
-from harness.engines.simulator.deciding import Deciding
+from harness.engines.simulator.deciding import TIMED, Deciding
 from harness.engines.simulator.deploying import Deployer
 from harness.engines.simulator.fast.warm_up import warm_up
 from harness.engines.simulator.flight import Flight
@@ -45,10 +45,11 @@ class Simulator:
     """An engine. `fast_forward` off steps every iteration: same results, for tests.
 
     A run ends at `horizon_s`, if that is given, with whatever is unfinished then. What deciding
-    costs on its clock is `charge_decisions`: none, measured, or seconds; see `Deciding`. The clock
-    starts when the first deployment begins to load, with `loads_first` when it has. Calls come
-    `hand_over_s` after the last answer that they waited for. Preempted KV goes to `host_memory` and
-    back; `swap_overlaps` says whether while the GPUs compute, or an iteration is that much longer.
+    costs on its clock is `charge_decisions`: none, timed, measured, or seconds; see `Deciding`. The
+    clock starts when the first deployment begins to load, with `loads_first` when it has. Calls
+    come `hand_over_s` after the last answer that they waited for. Preempted KV goes to
+    `host_memory` and back; `swap_overlaps` says whether while the GPUs compute, or an iteration is
+    that much longer.
     """
 
     supports: ClassVar[frozenset[Capability]] = frozenset(
@@ -79,7 +80,7 @@ class Simulator:
     @property
     def runs_alone(self) -> bool:
         """Its clock is virtual, but where the time of deciding is measured."""
-        return self.charge_decisions == "measured"
+        return self.charge_decisions in TIMED
 
     @property
     def slots(self) -> Slots:
@@ -170,7 +171,7 @@ class _Run:
             policy=self.system.scheduling,
             recorder=self.recorder,
             supports=self.engine.supports,
-            fast_forward=self.engine.fast_forward,
+            fast_forward=self.engine.fast_forward and not self.deciding.is_timed,
             deciding=self.deciding,
             hears=self.told.subscribes,
             tell=self.told.tell,

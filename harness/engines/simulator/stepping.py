@@ -83,11 +83,10 @@ class Stepper:
         priority_order = decision.priority_order
         # A group that has been stepped stays so: what it has begun is not in a replica.
         stands = decision.wake_s is None and not live.is_stepped
-        stands &= self.fast_forward and not self.deciding.is_measured
         if priority_order is not None:
             # Compiled code has no host memory for holders that give way.
             stands &= priority_order.gives_way is PreemptionMode.RECOMPUTE
-        if priority_order is not None and stands:
+        if priority_order is not None and stands and self.fast_forward:
             self.recorder.decided("schedule", seconds)
             return decision
         live.absorb()
@@ -140,6 +139,8 @@ class Stepper:
             flight.iterations = self._steady_iterations(flight, decision)
         elif decision.steady and self.fast_forward and flight.then is None:
             self.promises.note(live, decision, prompts)
+        if self.deciding.is_timed:
+            self.recorder.timed_iterations += flight.iterations
         if self.recorder.keep_iterations:
             flight.use = use_of(live, batch.service, batch.tokens)
         if batch.until is Until.FIRST:

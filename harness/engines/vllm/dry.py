@@ -14,6 +14,7 @@ from harness import inputs
 from harness.costs.model import TableCosts
 from harness.engines.engine import Slots, refuse_seconds, refuse_unmet_needs
 from harness.engines.recorder import Recorder
+from harness.engines.simulator.deciding import TIMED
 from harness.engines.simulator.fast.warm_up import warm_up
 from harness.engines.simulator.flight import Flight
 from harness.engines.simulator.group import LiveGroup, LiveRequest
@@ -70,7 +71,7 @@ class VllmDry:
     @property
     def runs_alone(self) -> bool:
         """Its clock is virtual, but where the time of deciding is measured."""
-        return self.charge_decisions == "measured"
+        return self.charge_decisions in TIMED
 
     @property
     def slots(self) -> Slots:
@@ -152,6 +153,8 @@ class _DryStepper:
         if group is None or group.live is not live:
             group = self._new_group(live)
         self._match(group, live)
+        if self.inner.deciding.is_timed:
+            group.scheduler.served.look_again()
         group.output = group.scheduler.schedule()
         served = group.scheduler.served
         self.inner.recorder.decided("schedule", served.took_s)

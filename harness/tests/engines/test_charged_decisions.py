@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -13,6 +14,8 @@ from baselines.round_robin import RoundRobin
 from harness.engines.recorder import Recorder
 from harness.engines.simulator.loop import Simulator
 from harness.interface.decisions import Decision, PriorityOrder, StaticBatching
+from harness.interface.draft import Draft
+from harness.interface.filling import fill_continuous
 from harness.interface.policies import SchedulingPolicy, System
 from harness.interface.tables import Floats, RequestTable
 from harness.interface.views import GroupView
@@ -124,9 +127,42 @@ def test_measured_seconds_pass_on_the_clock() -> None:
     assert charged.requests["finished_s"][0] == pytest.approx(1.25 + spent_s, rel=1e-9)
 
 
+class Drafted(Scripted):
+    """The order `chunked`, filled by the policy itself; steady while all run."""
+
+    def schedule(self, view: GroupView) -> Decision:
+        """By arrival, which is by id."""
+        draft, chunks = Draft(view), rule(chunked_prefill=True, max_num_seqs=4, tokens=16)
+        fill_continuous(draft, [view.requests[name] for name in sorted(view.requests)], chunks)
+        return draft.decision(steady=draft.runs_all)
+
+
+def test_a_timed_policy_is_asked_at_every_iteration_however_it_is_written() -> None:
+    load, costs = some_load(3, count=25, services=1), LinearCosts(blocks=30)
+    policies = (POLICIES["chunked"], Drafted)
+    order, draft = (_charged(load, policy(), "timed", costs=costs) for policy in policies)
+    assert order.timed_iterations == draft.timed_iterations > 100
+    asked = [len(recorder.decision_s["schedule"]) for recorder in (order, draft)]
+    assert asked == [order.timed_iterations] * 2
+    untimed = [_charged(load, policy(), "none", costs=costs) for policy in policies]
+    assert all(len(recorder.decision_s["schedule"]) < asked[0] for recorder in untimed)
+    assert [recorder.timed_iterations for recorder in untimed] == [0, 0]
+    for recorder in (draft, *untimed):
+        pd.testing.assert_frame_equal(recorder.requests, order.requests, rtol=1e-9)
+
+
+@pytest.mark.parametrize("policy", ["order", "static"])
+def test_timed_seconds_are_of_all_iterations_and_not_on_the_clock(policy: str) -> None:
+    """A request-level batch is decided once and has four iterations too."""
+    recorder = _charged(workload([9], [4]), POLICIES[policy](), "timed")
+    assert recorder.requests["finished_s"][0] == 1.25
+    assert recorder.timed_iterations == 4
+    assert len(recorder.decision_s["schedule"]) == (1 if policy == "static" else 4)
+
+
 @pytest.mark.parametrize("charge", ["some", -0.1, float("nan"), float("inf")])
 def test_what_deciding_may_cost(charge: str | float) -> None:
-    sentence = r"engine.charge_decisions is .*, it must be none, measured, or seconds"
+    sentence = r"engine.charge_decisions is .*, it must be none, timed, measured, or seconds"
     with pytest.raises(ValueError, match=sentence):
         _charged(workload([9], [4]), POLICIES["order"](), charge)
 
@@ -144,4 +180,5 @@ def test_measured_seconds_are_those_of_a_machine_that_does_nothing_else() -> Non
         )
 
     assert engine("measured").runs_alone
+    assert engine("timed").runs_alone
     assert not engine("none").runs_alone

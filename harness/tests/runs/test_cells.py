@@ -47,6 +47,7 @@ def test_a_cell_becomes_a_whole_folder(tmp_path: Path) -> None:
     assert set(summary) == {*FIGURES, "by", "decisions", "counts"}
     requests = pd.read_parquet(cell.folder / "requests.parquet")
     assert summary["inference_s"] == requests["finished_s"].max()
+    assert summary["scheduling_s_per_iteration"] is summary["scheduling_share"] is None
     used = summary["gpu_busy_s"] + summary["gpu_loading_s"] + summary["gpu_idle_s"]
     assert used == pytest.approx(2 * summary["inference_s"])
     assert 0 <= summary["outside_profile_share"] < 1

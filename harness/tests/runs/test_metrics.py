@@ -14,6 +14,7 @@ from harness.runs.metrics import (
     objective_figures,
     offline_figures,
     request_figures,
+    scheduling_figures,
 )
 
 REQUESTS = pd.DataFrame(
@@ -165,6 +166,14 @@ def test_goodput_is_what_met_its_objectives_a_second() -> None:
 def test_decisions_by_hand() -> None:
     found = decision_figures({"schedule": [1.0, 3.0], "place": []})
     assert found == {"schedule": {"count": 2, "s_mean": 2.0, "s_p99": 2.98, "s_sum": 4.0}}
+
+
+def test_scheduling_by_hand() -> None:
+    """Two groups of 10 s, 8 iterations, 4 s of deciding; unknown where it was not timed."""
+    timed = scheduling_figures([1.0, 3.0], iterations=8, groups=2, horizon_s=10.0)
+    assert timed == {"scheduling_s_per_iteration": 0.5, "scheduling_share": 0.2}
+    untimed = scheduling_figures([1.0, 3.0], iterations=0, groups=2, horizon_s=10.0)
+    assert np.isnan(list(untimed.values())).all()
 
 
 SPANS = st.lists(
