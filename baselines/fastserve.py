@@ -14,7 +14,7 @@ Constants  `quantum_s` of the first queue, `ratio` between two queues, `queues`,
            scenarios/policy/fastserve.yaml and fastserve_promoting.yaml
 Differs    within a queue by arrival, where its program puts a demoted request in front; KV moves
            when a request loses or gets a place, not ahead of that; promotion is looked at in every
-           decision, where its program does so every 1,000 iterations
+           decision, where its program does so every 1,000 iterations and puts the last in front
 Checked    baselines/tests/test_fastserve.py::test_a_used_up_quantum_demotes_by_hand
            baselines/tests/test_fastserve.py::test_a_starved_request_is_promoted_by_hand
 """
@@ -67,7 +67,7 @@ class FastServe:
         if ratio < 1 or queues < 1:
             raise ValueError(f"policy.ratio {ratio} and policy.queues {queues} must be at least 1")
         self._costs, self._rule, self._displaces = costs, rule, Displaced(displaces)
-        self._quanta_s: Floats = quantum_s * ratio ** np.arange(queues)
+        self._quanta_s: Floats = quantum_s * ratio ** np.arange(queues, dtype=np.float64)
         self._promote_s = promote_s
         self._prompts: dict[tuple[ServiceId, int, int], float] = {}
         self._progress = np.zeros((0, 4))
@@ -99,7 +99,10 @@ class FastServe:
         return Decision(priority_order=order, wake_s=wake_s)
 
     def _promote(self, view: GroupView, promote_s: float) -> float:
-        """Promote requests that have made no progress for so long; returns when the next may be."""
+        """Promote requests that have made no progress for so long; returns when the next may be.
+
+        One that has not run since its promotion is first already.
+        """
         table = view.table
         known = len(self._progress)
         if table.id[-1] >= known:
@@ -109,19 +112,14 @@ class FastServe:
         runs = (table.gpu_s > rows[:, 0]) | np.isnan(rows[:, 1])
         rows[:, 0] = table.gpu_s
         rows[runs, 1] = view.now_s
-        starved = np.flatnonzero(rows[:, 1] + promote_s <= view.now_s)
-        first = self._promotions + 1
+        is_first = (rows[:, 3] > 0) & (rows[:, 2] == table.gpu_s)
+        starved = np.flatnonzero((rows[:, 1] + promote_s <= view.now_s) & ~is_first)
+        rows[starved, 2] = table.gpu_s[starved]
+        rows[starved, 3] = self._promotions + 1 + np.arange(len(starved))
         self._promotions += len(starved)
-        rows[starved, 1:] = np.stack(
-            [
-                np.full(len(starved), view.now_s),
-                table.gpu_s[starved],
-                np.arange(first, first + len(starved)),
-            ],
-            axis=1,
-        )
         self._progress[table.id] = rows
-        return float(rows[:, 1].min() + promote_s)
+        is_first[starved] = True
+        return float(rows[~is_first, 1].min(initial=view.now_s) + promote_s)
 
     def _prompts_s(self, service: ServiceId, tensor_parallel: int, tokens: Ints) -> Floats:
         """Seconds of each prompt alone."""
@@ -137,7 +135,7 @@ class FastServe:
     def _key(self, table: RequestTable, prompts_s: Floats) -> MovingKey:
         """A piece per queue, from the entry queue on as long as its quantum; the last has no end.
 
-        A promoted request enters the first queue anew, before all others.
+        Promoted requests enter the first queue anew, before all others, in order of promotion.
         """
         numbers = np.arange(len(self._quanta_s))
         entry = np.minimum(np.searchsorted(self._quanta_s, prompts_s), numbers[-1])
@@ -150,5 +148,5 @@ class FastServe:
         until_s += since_s[:, None]
         until_s[:, -1] = np.inf
         value = _PER_QUEUE * np.maximum(numbers, entry) + table.arrival_s[:, None]
-        value[:, 0] = np.where(promotion > 0, -promotion, value[:, 0])
+        value[:, 0] = np.where(promotion > 0, promotion - _PER_QUEUE, value[:, 0])
         return MovingKey(value, np.zeros_like(value), until_s, Progress.GPU_S)

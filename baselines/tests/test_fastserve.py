@@ -13,7 +13,7 @@ COSTS = FlatCosts(load=0.0)
 
 def fastserve(**settings: Any) -> FastServe:
     """Quanta of 0.25, 0.5 and 1 s where nothing else is said; one request runs at a time."""
-    given = {"quantum_s": 0.25, "ratio": 2.0, "queues": 3, "displaces": "pause"}
+    given: dict[str, Any] = {"quantum_s": 0.25, "ratio": 2.0, "queues": 3, "displaces": "pause"}
     given |= {"promote_s": None} | settings
     return FastServe(costs=COSTS, rule=rule(chunked_prefill=True, max_num_seqs=1), **given)
 
