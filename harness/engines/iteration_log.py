@@ -1,6 +1,6 @@
 """Rows of the log of iterations: what one computed, who held how much KV, who did not run."""
 
-from collections.abc import Container
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 from harness.interface.entities import RequestId, ServiceId, Work
@@ -30,21 +30,18 @@ class Use:
         return replace(self, held_tokens=self.held_tokens + tokens)
 
 
-def use_of(group: GroupView, service: ServiceId, running: Container[RequestId]) -> Use:
+def use_of(group: GroupView, service: ServiceId, running: Collection[RequestId]) -> Use:
     """Of a group whose ledger has the batch that is `running`."""
     kv = group.kv
-    held = promised = lent = waiting = paused = 0
-    for name, request in group.requests.items():
-        held += kv.holding(name)
-        promise = kv.reservation(name)
-        if promise is not None:
-            promised += promise.own_tokens
-            lent += promise.loan_tokens
-        if name not in running:
-            paused += request.kv_tokens > 0
-            waiting += request.kv_tokens == 0
+    holders = kv.holders
+    # An orphaned reservation is of no request.
+    promises = [promise for name, promise in kv.promises.items() if name >= 0]
+    promised = sum([promise.own_tokens for promise in promises])
+    lent = sum([promise.loan_tokens for promise in promises])
+    paused = len([name for name, held in holders.items() if held and name not in running])
+    waiting = len(group.requests) - len(running) - paused
     free = kv.uncommitted_tokens(service)
-    return Use(held, promised, lent, free, waiting, paused)
+    return Use(sum(holders.values()), promised, lent, free, waiting, paused)
 
 
 def row_of(start_s: float, duration_s: float, iterations: int, work: Work, use: Use) -> Row:

@@ -17,18 +17,24 @@ def overruns(
 ) -> Iterator[Overran]:
     """Unfinished requests whose context went beyond their promise with the tokens just `made`."""
     promises = kv.promises
-    for request in sorted(promises.keys() & made.keys() & views.keys()):
-        promised = promises[request].tokens
-        context = views[request].context_tokens
-        if context - made[request] <= promised < context:
-            yield Overran(now_s, request, group, promised)
+    found = []
+    for request, tokens in made.items():
+        promise, view = promises.get(request), views.get(request)
+        if promise is not None and view is not None:
+            promised, context = promise.tokens, view.context_tokens
+            if context - tokens <= promised < context:
+                found.append((request, promised))
+    for request, promised in sorted(found):
+        yield Overran(now_s, request, group, promised)
 
 
-def within_promises(views: Iterable[RequestView], most: int) -> int:
+def within_promises(views: Iterable[RequestView], kv: KvLedger, most: int) -> int:
     """Decode iterations, at most `most`, until one of these outgrows its promise."""
+    promises = kv.promises
     for view in views:
-        promise = view.reservation
+        promise = promises.get(view.facts.id)
         if promise is not None:
             left = promise.tokens + 1 - view.context_tokens
-            most = min(most, left) if left > 0 else most
+            if 0 < left < most:
+                most = left
     return most

@@ -99,9 +99,28 @@ class KvLedger:
         most_bytes = blocks * max(self._block_bytes.values())
         if not self._loans.accounts and most_bytes <= self._free_bytes:
             return True
+        held, accounts, block_tokens = self._held, self._loans.accounts, self.block_tokens
+        free_bytes, linked = self._free_bytes, {}
+        for request, more in tokens.items():
+            beyond = more - -held.get(request, 0) % block_tokens
+            if beyond <= 0:
+                continue
+            blocks, account = -(-beyond // block_tokens), accounts.get(request)
+            if account is not None:
+                if account.is_linked:
+                    linked[request] = more
+                    continue
+                # Of its own promise it fills what it does not hold yet.
+                blocks -= max(0, account.own_blocks - account.held_blocks)
+                if blocks <= 0:
+                    continue
+            free_bytes -= blocks * self._block_bytes[self._services[request]]
+        if not linked:
+            return free_bytes >= 0 and not self._loans.overdrawn
+        # Only those with loans change more than the free space.
         trial = self.copy()
-        trial.grow_all(tokens)
-        return trial._is_sound
+        trial.grow_all(linked)
+        return trial._is_sound and free_bytes + trial._free_bytes >= self._free_bytes
 
     def free(self, request: RequestId) -> None:
         """Drop KV and promise; what it had lent stays lent, by an orphaned reservation."""
@@ -142,6 +161,8 @@ class KvLedger:
         What it takes of the free space must leave `spare_blocks` of its service free. ValueError as
         `reserve`.
         """
+        if self._cannot_spare(request, promise, spare_blocks):
+            return False
         before, free_bytes = self.reservation(request), self._free_bytes
         lender = request if promise is None or promise.lender is None else promise.lender
         opens = [name for name in {request, lender} if name not in self._loans.accounts]
@@ -159,6 +180,18 @@ class KvLedger:
             for name in opens:
                 self._loans.close(name)
         return fits
+
+    def _cannot_spare(
+        self, request: RequestId, promise: Reservation | None, spare_blocks: int
+    ) -> bool:
+        """Whether a promise without a loan, in place of another, leaves too little of the space."""
+        account, service = self._loans.of(request), self._service(request)
+        if promise is None or promise.lender is not None or account.lender is not None:
+            return False
+        held = self.blocks(self._held.get(request, 0))
+        more = self.blocks(promise.own_tokens) - max(account.own_blocks, held)
+        left = self._free_bytes // self._block_bytes[service] - more
+        return more > 0 and left < max(0, spare_blocks) and not promise.loan_tokens
 
     def blocks(self, tokens: int) -> int:
         """Whole blocks that hold `tokens`."""
@@ -178,8 +211,16 @@ class KvLedger:
 
     def reservation(self, request: RequestId) -> Reservation | None:
         """What was promised to the request; its lender may have become an orphaned reservation."""
-        self._refuse_unknown(request)
-        return self._loans.of(request).promise
+        account = self._loans.accounts.get(request)
+        if account is None or request < 0:
+            self._refuse_unknown(request)
+            return None
+        return account.promise
+
+    @property
+    def holders(self) -> Mapping[RequestId, int]:
+        """Tokens of KV of each request that holds any; not to be changed."""
+        return self._held
 
     @property
     def promises(self) -> Mapping[RequestId, Reservation]:

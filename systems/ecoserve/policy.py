@@ -72,6 +72,7 @@ class _Queues:
     left: Counter[int] = field(default_factory=Counter)  # members of a length group that still run
     lengthened: dict[RequestId, int] = field(default_factory=dict)  # answers after an overrun
     overran: set[RequestId] = field(default_factory=set)
+    held_blocks: int = 0  # by `waiting` and `begun`, while generations are placed
     groups: int = 0
     may_refill: bool = True
     changed: bool = True  # since the last decision, by more than the time
@@ -333,16 +334,18 @@ class EcoServe:
 
     def _place(self, draft: Draft, queues: _Queues, reserved: int) -> None:
         """Length groups in order until the KV is full; then guests of the placed generations."""
-        groups: dict[int, list[RequestView]] = {}
+        groups: dict[int, list[tuple[int, RequestView]]] = {}
+        requests, blocks = draft.view.requests, draft.view.kv.blocks
+        names = (*queues.waiting, *queues.begun)
+        queues.held_blocks = sum([blocks(requests[name].kv_tokens) for name in names])
         for at, (length, request) in enumerate(self._in_order(draft, queues)):
-            groups.setdefault(length if self._synced else at, []).append(request)
+            groups.setdefault(length if self._synced else at, []).append((length, request))
         hosts: list[tuple[int, RequestView]] = []
         rest: list[tuple[int, RequestView]] = []
         for members in groups.values():
             queues.groups += 1
             before = len(hosts)
-            for request in members:
-                length = self._left_tokens(queues, request)
+            for length, request in members:
                 if not rest and self._try_place(draft, queues, request, length, reserved):
                     hosts.append((length, request))
                 else:
@@ -378,15 +381,15 @@ class EcoServe:
         """
         if draft.requests_left <= 0:
             return False
-        requests, blocks = draft.view.requests, draft.view.kv.blocks
-        others = (queues.waiting.keys() | queues.begun.keys()) - {request.facts.id}
-        held = sum(blocks(requests[n].kv_tokens) for n in others)
+        own = draft.view.kv.blocks(request.kv_tokens)
+        spare = max(0, reserved - (queues.held_blocks - own))
         promise = Reservation(request.context_tokens + length)
-        if not draft.try_reserve(request, promise, spare_blocks=max(0, reserved - held)):
+        if not draft.try_reserve(request, promise, spare_blocks=spare):
             return False
         if not draft.try_run(request, 1):
             draft.cancel_reserve(request)
             return False
+        queues.held_blocks -= own
         queues.start(request.facts.id, 0)
         return True
 
@@ -451,13 +454,15 @@ class EcoServe:
             tokens = min(missing_tokens(requests[name]), left)
             if tokens > 0 and draft.try_run(requests[name], tokens):
                 left, any_runs = left - tokens, True
-        names = [*queues.waiting, *queues.begun]
-        held = sum(blocks(requests[n].context_tokens) for n in names)
+        held: int | None = None
         while left > 0 and draft.requests_left > 0:
             first = queues.prompts.first(draft.view.now_s)
             if first is None:
                 break
             name, context = first
+            if held is None:
+                names = (*queues.waiting, *queues.begun)
+                held = sum([blocks(requests[n].context_tokens) for n in names])
             if held and held + blocks(context) > most_blocks:
                 break
             request, tokens = requests[name], min(context, left)

@@ -157,12 +157,11 @@ class Following:
         for live in groups if fresh else ():
             if live.priority_order is not None and _goes_by_arrival(live.priority_order):
                 continue
-            if not np.isin(fresh, live.open_ids()).any():
-                continue
             if live.replica is None:
-                stepper.interrupt(live)
-                continue
-            self._ask_anew(live, live.replica)
+                if any(request in live.members or request in live.inbox for request in fresh):
+                    stepper.interrupt(live)
+            elif np.isin(fresh, live.open_ids()).any():
+                self._ask_anew(live, live.replica)
         fresh.clear()
 
     def _refuse(self, rule: ContinuousBatching) -> None:

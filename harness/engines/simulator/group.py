@@ -280,7 +280,7 @@ class LiveGroup:
         # A prompt that is not whole yet has made none; all of what it computed is held.
         computed_tokens = np.fromiter(batch.tokens.values(), np.int64, count)
         arrays.kv[ids] += computed_tokens + np.maximum(new, 1) - 1
-        arrays.gpu_s[np.fromiter(made, np.int64, len(made))] += seconds
+        arrays.gpu_s[ids] += seconds
         if goes_on:
             self.kv.grow_all(made)
         elif iterations > 1:

@@ -183,7 +183,7 @@ class Stepper:
         kv, requests = live.kv, batch.tokens.keys()
         if Overran in self.hears:
             views = [live.members[request] for request in requests]
-            most = flight.iterations = within_promises(views, most)
+            most = flight.iterations = within_promises(views, kv, most)
         if kv.fits(dict.fromkeys(requests, most - 1)):
             return most
         fits = 1

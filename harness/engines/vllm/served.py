@@ -224,7 +224,7 @@ class ServedGroup:
             if decision.at_most is not None:
                 horizon = min(horizon, decision.at_most)
             if stands:
-                horizon = within_promises(views, horizon)
+                horizon = within_promises(views, self.kv, horizon)
             if self.kv.fits(dict.fromkeys(batch.tokens, horizon)):
                 wake_s = inf if decision.wake_s is None else decision.wake_s
                 self._repeat = _Repeat(decision, horizon - 1, wake_s, horizon)
