@@ -5,7 +5,8 @@
 For scenarios with engines on an axis. Prints, and writes fidelity_runs/<scenario>.json: for
 every system (or, where that is the same for all, every policy) the figures on real engines and on
 the simulator, means over seeds, and the error. With `--reference NAME` also how much of its mean
-JCT every other one saves, with a 95% interval over seeds.
+JCT every other one saves, with a 95% interval over seeds. Where runs kept their iterations
+(`record.iterations`), also whether both engines ran the same batches.
 """
 
 import argparse
@@ -19,22 +20,30 @@ import pandas as pd
 from rich.console import Console
 from rich.table import Table
 
+from harness.costs.model_facts import unknown_name
+from harness.fidelity.batch_logs import SEED, compared_batches, same_batches_text
 from harness.paths import ROOT
 from harness.runs import published
 from harness.runs.cell_lists import read_cells
 from harness.runs.provenance import machine
-from harness.runs.stats import paired_ratio
+from harness.runs.stats import mean_of, paired_ratio
 
-SYSTEM, POLICY, SEED = "config.system.name", "config.chosen.policy", "config.seed"
+SYSTEM, POLICY = "config.system.name", "config.chosen.policy"
 JCT = "jct_s_mean"
+THROUGHPUT = "requests_per_s"
+"""Requests over the seconds to the last answer, beside the figures of a run's summary."""
 FIGURES = ("inference_s", JCT, "jct_s_p99", "gpu_busy_s", "gpu_loading_s", "gpu_idle_s")
 
 
-def compared(rows: pd.DataFrame) -> list[dict[str, object]]:
-    """One entry per system and figure.
+def compared(rows: pd.DataFrame, figures: Sequence[str] = FIGURES) -> list[dict[str, object]]:
+    """One entry per system and figure; `low` and `high` end the 95% interval of what was measured.
 
-    Raises ValueError where a system was not run on both, with the same seeds.
+    Raises ValueError where a system was not run on both, with the same seeds, and for a figure that
+    no run has.
     """
+    rows = rows.assign(**{THROUGHPUT: rows["requests"] / rows["inference_s"]})
+    if unknown := [name for name in figures if name not in rows]:
+        raise ValueError(unknown_name("figure of a run", unknown[0], dict.fromkeys(rows)))
     is_measured = rows["engine"].str.startswith("measured")
     found: list[dict[str, object]] = []
     for system, part in rows.groupby(named_by(rows), sort=True):
@@ -44,19 +53,27 @@ def compared(rows: pd.DataFrame) -> list[dict[str, object]]:
             raise ValueError(
                 f"{system} has {len(real)} measured and {len(simulated)} simulated runs"
             )
-        for figure in FIGURES:
-            ours, truth = float(simulated[figure].mean()), float(real[figure].mean())
+        for figure in figures:
+            ours, found_real = float(simulated[figure].mean()), mean_of(real[figure])
+            truth = found_real.value
             found.append(
                 {
                     "system": str(system),
                     "seeds": len(seeds),
                     "figure": figure,
-                    "measured": round(truth, 3),
-                    "simulated": round(ours, 3),
+                    "measured": _rounded(truth),
+                    "low": _rounded(found_real.low),
+                    "high": _rounded(found_real.high),
+                    "simulated": _rounded(ours),
                     "error": round(ours / truth - 1.0, 4) if truth else None,
                 }
             )
     return found
+
+
+def _rounded(value: float | None) -> float | None:
+    """To five significant digits."""
+    return None if value is None else float(f"{value:.5g}")
 
 
 def named_by(rows: pd.DataFrame) -> str:
@@ -105,18 +122,27 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--results", type=Path, default=ROOT / "results", help="where the runs are")
     published.add_publish(parser)
     parser.add_argument("--reference", help="whose mean JCT the others are held against")
+    said = f"of a run's summary, or {THROUGHPUT}"
+    parser.add_argument("--figures", nargs="+", default=FIGURES, help=said)
     given = parser.parse_args(arguments)
     try:
         rows = read_cells(given.results / given.scenario, "paper").reference
         if rows.empty:
             raise ValueError(f"no run of {given.scenario} is there; run it first")
-        found = compared(rows)
+        found = compared(rows, given.figures)
         saved = savings(rows, given.reference) if given.reference else []
+        batches = compared_batches(rows, named_by(rows))
     except ValueError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
     engines = sorted(e for e in set(rows["engine"]) if e.startswith("measured"))
-    content = {"engine": "; ".join(engines), "machine": machine(), "rows": found, "savings": saved}
+    content = {
+        "engine": "; ".join(engines),
+        "machine": machine(),
+        "rows": found,
+        "savings": saved,
+        "batches": batches,
+    }
     table = Table(title=f"{content['engine']}, beside simulated; means over seeds")
     for name in ("system", "seeds", "figure", "measured", "simulated", "error"):
         table.add_column(name, justify="left" if name in ("system", "figure") else "right")
@@ -128,6 +154,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     console.print(table)
     for row in saved:
         console.print(saving_text(row))
+    for row in batches:
+        console.print(same_batches_text(row))
     folder = published.place("fidelity_runs", publish=given.publish, results=given.results)
     published.write(folder / f"{given.scenario}.json", json.dumps(content, indent=1) + "\n")
     return 0

@@ -7,6 +7,7 @@ from typing import Any
 import pandas as pd
 
 from harness.costs.profiles import read_profiles
+from harness.fidelity.batch_logs import same_batches_text
 from harness.fidelity.real_runs import saving_text
 from harness.paths import PROFILES
 from harness.report.markdown import read_json, table
@@ -139,7 +140,7 @@ def fidelity_part(root: Path) -> str:
 
 
 def fidelity_runs_part(root: Path) -> str:
-    """Per scenario and system: whole runs on real engines, and the simulator's error."""
+    """Per scenario and system: whole runs on real engines, the simulator's error, and batches."""
     tables = []
     for path in sorted((root / "results" / "fidelity_runs").glob("*.json")):
         content = read_json(path)
@@ -147,8 +148,8 @@ def fidelity_runs_part(root: Path) -> str:
             (
                 row["system"],
                 row["figure"],
-                f"{row['measured']:,.1f}",
-                f"{row['simulated']:,.1f}",
+                _measured_text(row),
+                _number(row["simulated"]),
                 "-" if row["error"] is None else f"{row['error']:+.1%}",
             )
             for row in content["rows"]
@@ -157,8 +158,20 @@ def fidelity_runs_part(root: Path) -> str:
         where = f"{content['engine']}: {machine['cpu']}, {machine['cores']} cores; {seeds} seeds."
         shown = table(("system", "figure", "measured", "simulated", "error"), rows)
         saved = "".join(f"\n\n{saving_text(row)}." for row in content.get("savings", ()))
-        tables.append(f"`{path.stem}`, {where}\n\n{shown}{saved}")
+        same = "\n".join(f"- {same_batches_text(row)}" for row in content.get("batches", ()))
+        tables.append(f"`{path.stem}`, {where}\n\n{shown}{saved}\n\n{same}".rstrip())
     return "\n\n".join(tables)
+
+
+def _measured_text(row: Json) -> str:
+    """A mean over seeds, with its 95% interval where that was kept."""
+    value, low, high = (row.get(name) for name in ("measured", "low", "high"))
+    ends = "" if low is None else f" [{_number(low)}, {_number(high)}]"
+    return f"{_number(value)}{ends}"
+
+
+def _number(value: Any) -> str:
+    return f"{value:,.1f}" if value == 0 or abs(value) >= 1 else f"{value:.3g}"
 
 
 def overhead_part(root: Path) -> str:

@@ -14,7 +14,7 @@ from harness.runs.cell_lists import ScenarioCells
 def rows(measured: int = 2, simulated: int = 2) -> pd.DataFrame:
     """Runs of one system: measured ones take 10 s and more, simulated ones a tenth less."""
     found = [
-        {"engine": engine, "config.system.name": "a", "config.seed": seed}
+        {"engine": engine, "config.system.name": "a", "config.seed": seed, "requests": 20}
         | dict.fromkeys(FIGURES, scale * (10.0 + 2 * seed))
         for engine, scale, count in (
             ("measured on x", 1.0, measured),
@@ -31,6 +31,19 @@ def test_means_over_seeds_and_their_error() -> None:
     first = found[0]
     assert (first["measured"], first["simulated"], first["error"]) == (11.0, 9.9, -0.1)
     assert first["seeds"] == 2
+    half = 12.706 * 2**0.5 / 2**0.5  # Student's t of one degree of freedom; deviation / sqrt(2)
+    assert (first["low"], first["high"]) == pytest.approx((11 - half, 11 + half), abs=1e-3)
+
+
+def test_throughput_is_requests_over_the_seconds_to_the_last_answer() -> None:
+    (entry,) = compared(rows(measured=1, simulated=1), ["requests_per_s"])
+    assert (entry["measured"], entry["simulated"]) == (2.0, 2.2222)
+    assert (entry["low"], entry["high"]) == (None, None)
+
+
+def test_a_figure_that_no_run_has_is_named() -> None:
+    with pytest.raises(ValueError, match="jct_s_men"):
+        compared(rows(), ["jct_s_men"])
 
 
 def test_runs_that_are_missing_are_named() -> None:
@@ -45,12 +58,14 @@ def test_no_runs_is_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[s
 
 
 def test_what_is_written_is_the_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = ScenarioCells(axes=(), reference=rows(), variations={})
+    there = rows().assign(folder=str(tmp_path / "none"))
+    found = ScenarioCells(axes=(), reference=there, variations={})
     monkeypatch.setattr(fidelity_runs, "read_cells", lambda *_: found)
     assert fidelity_runs.main(["toy", "--results", str(tmp_path)]) == 0
     content = json.loads((tmp_path / "local" / "fidelity_runs" / "toy.json").read_text())
     assert content["rows"] == compared(rows())
     assert content["engine"] == "measured on x"
+    assert content["batches"] == []
 
 
 def policies() -> pd.DataFrame:
