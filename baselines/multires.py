@@ -50,9 +50,9 @@ class MultiRes:
 
     def schedule(self, view: GroupView) -> Decision:
         """Holders of KV run, and waiting requests join by their distance."""
-        draft, table = Draft(view), view.table
+        draft, table, requests = Draft(view), view.table, view.requests
         holds = table.kv_tokens > 0
-        holders = [view.requests[RequestId(name)] for name in table.id[holds].tolist()]
+        holders = [requests[name] for name in table.id[holds].tolist()]
         whole = self._run(draft, holders)
         left_tokens = self._target_tokens - (view.max_num_batched_tokens - draft.tokens_left)
         if whole and not holds.all():

@@ -120,10 +120,10 @@ class Lifecycle:
 
     def foresee(self, predictor: LengthPredictor, calls: Ints) -> None:
         """Predict calls that have not arrived, of applications that have come in."""
-        predicted = self.state.predicted
-        new = np.array([call for call in calls.tolist() if call not in predicted], np.int64)
+        known = self.state.predicted
+        new = np.array([call for call in calls.tolist() if call not in known], np.int64)
         for facts in self.workload.facts_of(new, self.workload.arrival_s[new]):
-            predicted[facts.id] = predictor.predict(facts)[0]
+            self.state.predict(facts.id, predictor.predict(facts)[0])
 
     def answered(self, requests: Ints) -> list[ServiceId]:
         """Count these as answered; returns the services that they have drained."""

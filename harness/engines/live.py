@@ -40,6 +40,11 @@ class LiveState:
     predicted: dict[int, LengthPrediction] = field(default_factory=dict)
     deployment: Deployment = field(default_factory=lambda: Deployment(()))
     now_s: float = 0.0
+    _predicted_tokens: Floats = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Nothing is predicted yet."""
+        self._predicted_tokens = np.full(len(self.arrays.prompt), np.nan)
 
     def swap_rows(self) -> Floats:
         """What requests have and had in host memory; the rows are made when first needed."""
@@ -67,12 +72,14 @@ class LiveState:
             predicted_mean_tokens=self.predicted_tokens(ids),
         )
 
+    def predict(self, request: int, length: LengthPrediction) -> None:
+        """A prediction is known from now on."""
+        self.predicted[request] = length
+        self._predicted_tokens[request] = length.mean_tokens
+
     def predicted_tokens(self, ids: Ints) -> NDArray[np.float64]:
         """Mean of what is predicted for each of these, NaN where nothing is."""
-        if not self.predicted:
-            return np.full(len(ids), np.nan)
-        known = [self.predicted.get(i) for i in ids.tolist()]
-        return np.array([np.nan if k is None else k.mean_tokens for k in known], np.float64)
+        return self._predicted_tokens[ids]
 
 
 class SeenGroup(Protocol):

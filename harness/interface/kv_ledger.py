@@ -6,7 +6,6 @@ never costs the number of requests.
 """
 
 from collections.abc import Mapping
-from copy import copy
 from dataclasses import replace
 
 from harness.interface.decisions import Reservation
@@ -42,7 +41,8 @@ class KvLedger:
 
     def copy(self) -> "KvLedger":
         """A scratch ledger that starts equal; from then on neither follows the other."""
-        twin = copy(self)
+        twin = KvLedger.__new__(KvLedger)
+        twin.__dict__.update(self.__dict__)
         twin._become(self)
         return twin
 

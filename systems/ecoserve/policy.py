@@ -213,11 +213,12 @@ class EcoServe:
 
     def _sort(self, queues: _Queues, view: GroupView) -> None:
         """Queue prompts that have come, and generations of the prompts that have run."""
+        requests = view.requests
         for name in queues.unsorted:
-            if (request := view.requests.get(name)) is not None:
+            if (request := requests.get(name)) is not None:
                 self._queue_prompt(queues, view, request)
         queues.unsorted.clear()
-        for name in [n for n in queues.begun if is_decode(view.requests[n])]:
+        for name in [n for n in queues.begun if is_decode(requests[n])]:
             del queues.begun[name]
             queues.waiting[name] = None
 
@@ -381,7 +382,7 @@ class EcoServe:
         """
         if draft.requests_left <= 0:
             return False
-        own = draft.view.kv.blocks(request.kv_tokens)
+        own = draft.kv.blocks(request.kv_tokens)
         spare = max(0, reserved - (queues.held_blocks - own))
         promise = Reservation(request.context_tokens + length)
         if not draft.try_reserve(request, promise, spare_blocks=spare):
@@ -447,7 +448,8 @@ class EcoServe:
 
     def _add_prompts(self, draft: Draft, queues: _Queues, most_blocks: int) -> bool:
         """Fill the forward size with prompts; whether any runs."""
-        requests, blocks = draft.view.requests, draft.view.kv.blocks
+        requests, kv = draft.view.requests, draft.view.kv
+        blocks, block_tokens = kv.blocks, kv.block_tokens
         left = self._target_tokens - (draft.view.max_num_seqs - draft.requests_left)
         any_runs = False
         for name in queues.begun:
@@ -462,7 +464,7 @@ class EcoServe:
             name, context = first
             if held is None:
                 names = (*queues.waiting, *queues.begun)
-                held = sum([blocks(requests[n].context_tokens) for n in names])
+                held = sum([-(-requests[n].context_tokens // block_tokens) for n in names])
             if held and held + blocks(context) > most_blocks:
                 break
             request, tokens = requests[name], min(context, left)

@@ -93,15 +93,16 @@ class Arrivals:
             if self.foretold:
                 by_time = sorted(self.foretold.items(), key=lambda item: item[1].now_s)
                 self.foretold = dict(by_time)
-            if predictor.foresees and self.come > first:
+            if predictor.foresees and self.come > first and len(workload.edges):
                 waiting = (life.state.waits > 0) & (workload.arrival_s <= now_s)
                 life.foresee(predictor, np.flatnonzero(waiting))
 
     def dispatch(self, requests: Ints) -> None:
         """Requests that are in no group go to those of their services."""
         asked = self.lifecycle.workload.service[requests]
-        for index in np.unique(asked).tolist():
-            service = self.lifecycle.workload.services[index].id
+        services = self.lifecycle.workload.services
+        for index in np.unique(asked).tolist() if len(services) > 1 else (0,):
+            service = services[index].id
             self.lifecycle.hold_back(service, requests[asked == index].tolist())
             self.lifecycle.hand_out(service)
 
@@ -130,7 +131,7 @@ class Arrivals:
         """A prediction becomes known when it has been computed."""
         state = self.lifecycle.state
         if ahead and not seconds:
-            state.predicted[request] = length
+            state.predict(request, length)
             return
         at_s = max(state.now_s, float(state.arrays.arrival_s[request])) + seconds
         event = Predicted(at_s, request, length)
@@ -148,7 +149,7 @@ class Arrivals:
             request, event = next(iter(self.foretold.items()))
             if event.now_s > state.now_s:
                 return
-            state.predicted[event.request] = event.length
+            state.predict(event.request, event.length)
             del self.foretold[request]
 
     def tell_later(self, request: int) -> None:
@@ -158,6 +159,6 @@ class Arrivals:
 
     def predicted(self, event: Predicted) -> None:
         """A prediction is ready."""
-        self.lifecycle.state.predicted[event.request] = event.length
+        self.lifecycle.state.predict(event.request, event.length)
         self.fresh.append(event.request)
         self.tell(event)

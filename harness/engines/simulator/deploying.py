@@ -56,8 +56,8 @@ class Deployer:
     @property
     def replicas(self) -> list[LiveGroup]:
         """Groups that follow a priority order, those that stop included."""
-        every = (*self.groups.values(), *(live for live, _ in self.stopping))
-        return [live for live in every if live.replica is not None]
+        found = [live for live in self.groups.values() if live.replica is not None]
+        return found + [live for live, _ in self.stopping if live.replica is not None]
 
     def deploy(self, wanted: Deployment) -> None:
         """Make `wanted` the deployment. Raises ValueError when it cannot be."""

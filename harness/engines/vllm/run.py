@@ -237,7 +237,7 @@ class Run:
     def _due(self) -> None:
         """Deliver the predictions that are ready."""
         for request, length in self.predictions.ready():
-            self.state.predicted[request] = length
+            self.state.predict(request, length)
             for group in self.groups.live.values():
                 group.predict(request, length)
             self._is_news = True
