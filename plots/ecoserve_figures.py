@@ -53,7 +53,6 @@ SCHEDULERS = {
     "orca": "ORCA",
     "fastgen": "FastGen",
     "fastserve": "FastServe",
-    "fastserve_promoting": "FastServe, promoting",
     "srtf_max": "SRTF",
     "multires": "MultiRes",
     "synccoupled": "SyncCoupled",
