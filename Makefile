@@ -2,7 +2,7 @@
 .DEFAULT_GOAL := help
 # What is made shares one .venv.
 .NOTPARALLEL:
-.PHONY: help setup setup-vllm setup-train train-predictor check test lint lock audit run reproduce-fig7 ssjf-real applications-real fidelity verify bench peer publish report smoke smoke-gpu newcomer attack calibrate fidelity-vllm clean
+.PHONY: help setup setup-vllm setup-train train-predictor check test lint lock audit run reproduce-fig7 ssjf-real ecoserve-real applications-real fidelity verify bench peer publish report smoke smoke-gpu newcomer attack calibrate fidelity-vllm clean
 
 PYTHON := $(shell for it in python3.11 python3; do $$it -c '' 2>&- && echo $$it && break; done)
 BIN := .venv/bin
@@ -69,6 +69,11 @@ train-predictor: setup-train  ## length predictors that read prompts, all heads:
 
 ssjf-real: setup-vllm  ## SSJF and FCFS on real vLLM and simulated, over seeds: about 9 minutes
 	$(ALONE) harness/run.py +scenario=ssjf_real && $(ALONE) -m harness.fidelity.real_runs ssjf_real --reference fcfs_continuous
+
+ECOSERVE_FIGURES := requests_per_s jct_s_mean itl_s_mean kv_utilization
+
+ecoserve-real: setup-vllm  ## EcoServe's variants, ORCA, FastGen and vLLM on real vLLM and simulated: about 10 minutes
+	$(ALONE) harness/run.py +scenario=ecoserve_real && $(ALONE) -m harness.fidelity.real_runs ecoserve_real --reference vllm --figures $(ECOSERVE_FIGURES)
 
 run: setup  ## any scenario: make run SCENARIO=ensembling
 	$(BIN)/python harness/run.py +scenario=$(or $(SCENARIO),$(error name one: make run SCENARIO=...))

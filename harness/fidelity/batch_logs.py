@@ -47,7 +47,9 @@ def compared_batches(rows: pd.DataFrame, name: str) -> list[dict[str, object]]:
                     len(one) if until is None else until
                     for (one, _), until in zip(logs, untils, strict=True)
                 ),
-                "exact": all(np.array_equal(*map(_answers, pair)) for pair in pairs),
+                "exact": all(
+                    np.array_equal(_answers(one), _answers(other)) for one, other in pairs
+                ),
             }
         )
     return entries

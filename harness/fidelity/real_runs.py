@@ -43,7 +43,7 @@ def compared(rows: pd.DataFrame, figures: Sequence[str] = FIGURES) -> list[dict[
     """
     rows = rows.assign(**{THROUGHPUT: rows["requests"] / rows["inference_s"]})
     if unknown := [name for name in figures if name not in rows]:
-        raise ValueError(unknown_name("figure of a run", unknown[0], dict.fromkeys(rows)))
+        raise ValueError(unknown_name("figure of a run", unknown[0], dict.fromkeys(map(str, rows))))
     is_measured = rows["engine"].str.startswith("measured")
     found: list[dict[str, object]] = []
     for system, part in rows.groupby(named_by(rows), sort=True):
@@ -115,8 +115,8 @@ def saving_text(row: Mapping[str, Any]) -> str:
     )
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Print and write the comparison; the exit status."""
+def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
+    """The command line."""
     parser = argparse.ArgumentParser(description="Measured runs beside simulated ones.")
     parser.add_argument("scenario", help="a folder of results")
     parser.add_argument("--results", type=Path, default=ROOT / "results", help="where the runs are")
@@ -124,7 +124,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--reference", help="whose mean JCT the others are held against")
     said = f"of a run's summary, or {THROUGHPUT}"
     parser.add_argument("--figures", nargs="+", default=FIGURES, help=said)
-    given = parser.parse_args(arguments)
+    return parser.parse_args(arguments)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Print and write the comparison; the exit status."""
+    given = _options(arguments)
     try:
         rows = read_cells(given.results / given.scenario, "paper").reference
         if rows.empty:

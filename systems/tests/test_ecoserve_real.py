@@ -4,7 +4,7 @@ from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import numpy as np
 import pytest
@@ -47,7 +47,7 @@ ENOUGH_LOANS = {
 class Noisy:
     """True lengths times a lognormal factor, at once."""
 
-    foresees = False
+    foresees: ClassVar[bool] = False
 
     def __init__(self, load: Workload) -> None:
         noise = np.random.default_rng(1).lognormal(0.0, 0.6, len(load))
