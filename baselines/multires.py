@@ -105,7 +105,7 @@ class MultiRes:
             fits = fits_kv & (demand <= left_tokens)
             if not fits.any():
                 # Where only decodes run, as many tokens are left in the next iteration.
-                return whole and (not fits_kv.any() or (waits.all() and only_decodes))
+                return whole and (not fits_kv.any() or bool(only_decodes and waits.all()))
             distance = ((left_tokens - demand) / self._target_tokens) ** 2 + (
                 (free_blocks - blocks) / capacity
             ) ** 2
