@@ -98,12 +98,14 @@ class MultiRes:
         wanted = table.prompt_tokens[rows] + table.generated_tokens[rows]
         demand = np.where(wanted > self._target_tokens, 1, wanted)
         waits, whole = np.ones(len(names), np.bool_), True
+        only_decodes = left_tokens == self._target_tokens - holders
         for _ in range(self._max_num_seqs - holders):
             free_blocks = kv.free_blocks(service)
             fits_kv = waits & (blocks <= free_blocks)
             fits = fits_kv & (demand <= left_tokens)
             if not fits.any():
-                return whole and not fits_kv.any()
+                # Where only decodes run, as many tokens are left in the next iteration.
+                return whole and (not fits_kv.any() or bool(only_decodes and waits.all()))
             distance = ((left_tokens - demand) / self._target_tokens) ** 2 + (
                 (free_blocks - blocks) / capacity
             ) ** 2

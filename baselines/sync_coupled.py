@@ -26,7 +26,7 @@ from harness.interface.decisions import ContinuousBatching, Decision, Reservatio
 from harness.interface.draft import Draft
 from harness.interface.entities import GroupId, RequestId
 from harness.interface.events import Arrived, Event, Moved, Predicted
-from harness.interface.filling import fill_continuous
+from harness.interface.filling import continuous_batch, fill_continuous, is_decode
 from harness.interface.policies import Capability
 from harness.interface.views import GroupView, RequestView, missing_tokens
 
@@ -165,9 +165,15 @@ class SyncCoupled:
 
     def _run(self, draft: Draft, replica: _Replica, views: list[RequestView]) -> bool:
         """Run what has been placed, decodes first; whether each runs for all that it misses."""
-        if not views or draft.try_run_all(views, self._rule.max_num_batched_tokens):
+        most = self._rule.max_num_batched_tokens
+        if not views or draft.try_run_all(views, most):
             return True
-        fill_continuous(draft, views, self._rule)
+        decodes = list(filter(is_decode, views))
+        if draft.try_run_all(decodes, most):
+            prompts = [request for request in views if not draft.runs(request)]
+            continuous_batch(draft, prompts, budget=most - len(decodes))
+        else:
+            fill_continuous(draft, views, self._rule)
         for request in filter(draft.preempts, views):
             replica.leave(request.facts.id)
             replica.add(request.facts.id, self._left_tokens(draft.view, request))
