@@ -98,18 +98,31 @@ def _holds_kv(request: RequestView) -> bool:
 
 
 def in_priority_order(view: GroupView, priority_order: PriorityOrder) -> list[RequestView]:
-    """Return the requests that are not running, lowest key first, then lowest id."""
-    table = view.table
-    return by_key(view, table, priority_order.keys(table))
+    """Return the requests that are not running, lowest key first, then lowest id.
+
+    Of an order that displaces, without those that are behind all seats and hold no KV: nothing is
+    decided about them.
+    """
+    table, rule = view.table, priority_order.rule
+    key = priority_order.keys(table)
+    if priority_order.displaces is None:
+        return by_key(view, table, key)
+    return by_key(view, table, key, seats=rule.max_num_seqs)
 
 
-def by_key(view: GroupView, table: RequestTable, key: Floats | MovingKey) -> list[RequestView]:
-    """The same by the keys (n,) of a table's requests, or by where moving keys are now."""
+def by_key(
+    view: GroupView, table: RequestTable, key: Floats | MovingKey, *, seats: int | None = None
+) -> list[RequestView]:
+    """The same by the keys (n,) of a table's requests, or by where moving keys are now.
+
+    Behind the first `seats`, if that is given, only requests that hold KV.
+    """
     if isinstance(key, MovingKey):
         key = key.at(table)
-    ordered = (
-        view.requests[RequestId(int(name))] for name in table.id[np.lexsort((table.id, key))]
-    )
+    rows, requests = np.lexsort((table.id, key)), view.requests
+    if seats is not None:
+        rows = np.concatenate([rows[:seats], rows[seats:][table.kv_tokens[rows[seats:]] > 0]])
+    ordered = (requests[RequestId(name)] for name in table.id[rows].tolist())
     return [request for request in ordered if not request.is_running]
 
 

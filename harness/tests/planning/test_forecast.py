@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from harness.benchmarks.speed import kinds
 from harness.interface.decisions import PriorityOrder
 from harness.interface.entities import LengthPrediction, Request
-from harness.interface.policies import SchedulingPolicy
+from harness.interface.policies import Capability, SchedulingPolicy
 from harness.interface.tables import RequestTable
 from harness.planning.forecast import GroupForecaster, Window
 from harness.tests.support.fakes import FakeScene, as_group_view
@@ -25,8 +25,9 @@ FOLLOWED = {
     for kind, members in kinds().items()
     if kind != "draft"
     for name, policy in members.items()
+    if Capability.SWAP not in policy.requires
 }
-"""Policies that are a priority order: all of the tree, and those made up for benchmarks."""
+"""Policies that are a priority order and need no host memory: of the tree, and of benchmarks."""
 BLOCKS = {"allocation": [600]}
 """Of KV; who sets aside as much as a context may have never fits less."""
 

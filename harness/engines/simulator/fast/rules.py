@@ -15,6 +15,7 @@ from harness.engines.simulator.host_memory import GroupHost
 from harness.interface.decisions import (
     ContinuousBatching,
     Displaced,
+    PreemptionMode,
     PriorityOrder,
     StaticBatching,
 )
@@ -29,7 +30,12 @@ def order_rule(
     max_tokens: int,
     decide_s: float,
 ) -> ReplicaRule:
-    """The rule of an order in numbers; of the last two see `static_rule`, whose alone they are."""
+    """The rule of an order in numbers; of the last two see `static_rule`, whose alone they are.
+
+    Raises ValueError for an order that gives way by swapping.
+    """
+    if order.gives_way is PreemptionMode.SWAP:
+        raise ValueError("a priority order that gives way by swapping is stepped, not compiled")
     if isinstance(order.rule, StaticBatching):
         return static_rule(
             order.rule,
