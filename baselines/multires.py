@@ -78,8 +78,6 @@ class MultiRes:
     def _allocations_tokens(self, table: RequestTable, rows: Bools) -> Ints:
         """Context to set KV aside for: the prompt and the padded prediction, else the limit."""
         known = table.predicted_mean_tokens[rows]
-        if (known <= 0).any():
-            raise ValueError(f"a predicted length of {known.min():g} tokens, it must be above 0")
         limit = table.max_output_tokens[rows]
         answer = np.where(np.isnan(known), limit, np.ceil((1 + self._padding) * known))
         answer = np.maximum(np.minimum(answer, limit), table.generated_tokens[rows] + 1)
@@ -95,6 +93,12 @@ class MultiRes:
         capacity = kv.capacity_blocks(service)
         allocated = self._allocations_tokens(table, rows)
         blocks = -(-allocated // kv.block_tokens)
+        if blocks.max() > capacity:
+            row = int(np.argmax(blocks))
+            raise ValueError(
+                f"r{names[row]} needs {blocks[row]} blocks of KV for its prompt and answer,"
+                f" {allocated[row]} tokens, and {capacity} are there"
+            )
         wanted = table.prompt_tokens[rows] + table.generated_tokens[rows]
         demand = np.where(wanted > self._target_tokens, 1, wanted)
         waits, whole = np.ones(len(names), np.bool_), True

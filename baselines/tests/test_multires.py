@@ -44,3 +44,10 @@ def test_numbers_that_are_too_small_are_refused(
     target_tokens, max_num_seqs, padding = settings
     with pytest.raises(ValueError, match=sentence):
         MultiRes(target_tokens=target_tokens, max_num_seqs=max_num_seqs, padding=padding)
+
+
+def test_an_allocation_beyond_all_kv_is_refused() -> None:
+    costs = FlatCosts(blocks=50, block=1, load=0.0)
+    sentence = r"r0 needs 94 blocks of KV for its prompt and answer, 94 tokens, and 50 are there"
+    with pytest.raises(ValueError, match=sentence):
+        serve(workload([60], [34]), multires(), costs=costs, predictor=Truth([34]))

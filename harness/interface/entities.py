@@ -48,6 +48,12 @@ class LengthPrediction:
 
     samples_tokens: tuple[int, ...]
 
+    def __post_init__(self) -> None:
+        """Raise ValueError where an answer would have no tokens."""
+        if min(self.samples_tokens) < 1:
+            shortest = min(self.samples_tokens)
+            raise ValueError(f"a predicted length is {shortest} tokens, it must be at least 1")
+
     @property
     def mean_tokens(self) -> float:
         """Mean of the samples."""

@@ -226,7 +226,7 @@ def refuse_impossible(
         raise ValueError(f"r{request} cannot be promised {sizes}")
     if promise.lender is None:
         if promise.loan_tokens:
-            raise ValueError(f"r{request} borrows {promise.loan_tokens} tokens from nobody")
+            raise ValueError(f"r{request} borrows {promise.loan_tokens} tokens without a lender")
         return
     service, of_lender = services[request], services.get(promise.lender)
     if of_lender is None:

@@ -227,12 +227,11 @@ class EcoServe:
         facts, kv = request.facts, view.kv
         answer = self._answer_tokens(request)
         limit = view.services[facts.service].max_context_tokens
-        if request.predicted is not None and not (
-            0 < request.predicted.mean_tokens <= limit - facts.prompt_tokens
-        ):
+        predicted = 0.0 if request.predicted is None else request.predicted.mean_tokens
+        if predicted > limit - facts.prompt_tokens:
             raise ValueError(
-                f"r{facts.id} is predicted {request.predicted.mean_tokens:g} tokens after a prompt"
-                f" of {facts.prompt_tokens}, not more than 0 within a context of {limit}"
+                f"r{facts.id} is predicted {predicted:g} tokens after a prompt of"
+                f" {facts.prompt_tokens}, beyond its context of {limit}"
             )
         wanted = kv.blocks(facts.prompt_tokens + answer)
         capacity = kv.capacity_blocks(facts.service)

@@ -189,11 +189,15 @@ def test_settings_out_of_range_are_refused(settings: dict[str, Any], sentence: s
         policy("full", **settings)
 
 
-@pytest.mark.parametrize("predicted", [0, 77])
-def test_impossible_predictions_are_refused(predicted: int) -> None:
-    with pytest.raises(
-        ValueError, match=rf"r0 is predicted {predicted} tokens after a prompt of 4"
-    ):
+@pytest.mark.parametrize(
+    ("predicted", "sentence"),
+    [
+        (0, "a predicted length is 0 tokens, it must be at least 1"),
+        (77, "r0 is predicted 77 tokens after a prompt of 4, beyond its context of 80"),
+    ],
+)
+def test_impossible_predictions_are_refused(predicted: int, sentence: str) -> None:
+    with pytest.raises(ValueError, match=sentence):
         run(policy("full"), 100, [5], [predicted])
 
 

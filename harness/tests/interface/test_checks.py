@@ -126,7 +126,7 @@ ILLEGAL: list[tuple[Decision, str]] = [
         Decision(reserve={R2: Reservation(16 * 6)}, launch=(Batch(CHAT, {R1: 1, R4: 16}, 0.75),)),
         "16 bytes over the KV capacity of 160",
     ),
-    (Decision(reserve={R2: Reservation(0, 16)}), "r2 borrows 16 tokens from nobody"),
+    (Decision(reserve={R2: Reservation(0, 16)}), "r2 borrows 16 tokens without a lender"),
     (
         Decision(reserve={R2: Reservation(0, 16, R99)}),
         "r2 borrows from r99, which is not here",

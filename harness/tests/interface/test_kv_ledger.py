@@ -143,7 +143,7 @@ def test_errors_are_sentences() -> None:
         ("r2 cannot grow by -3 tokens", lambda: kv.grow_all({R1: 0, R2: -3})),
         ("r8 has no KV account here", lambda: kv.fits({R1: 1, RequestId(8): 1, RequestId(9): 1})),
         ("r-1 is an orphaned reservation, not a request", lambda: kv.free(RequestId(-1))),
-        ("r1 borrows 4 tokens from nobody", lambda: kv.reserve(R1, Reservation(1, 4))),
+        ("r1 borrows 4 tokens without a lender", lambda: kv.reserve(R1, Reservation(1, 4))),
         (
             "r1 borrows from r9, which is not",
             lambda: kv.reserve(R1, Reservation(1, 4, RequestId(9))),
