@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Mapping
+from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
 from types import NoneType
@@ -26,6 +27,8 @@ from harness.paths import ROOT
 from harness.yaml_files import policy_files, read_policy
 
 REPEATS = 5
+SLOW_S = 10.0
+"""Policies that take longer are measured once."""
 SEATS = 28
 """Of orders that move: fewer than W1 fills at times, so that they are contested."""
 ALLOCATED, CONTEXT_TOKENS = 8, 4096
@@ -108,8 +111,10 @@ def measure() -> dict[str, float]:
         rates = {}
         for name, policy in members.items():
             load = w1(2000, 1)
-            serve_s(policy, load, 1)
-            best_s = min(serve_s(policy, load, 1) for _ in range(REPEATS))
+            serve_s(deepcopy(policy), w1(50, 1), 1)
+            best_s = serve_s(deepcopy(policy), load, 1)
+            for _ in range(REPEATS - 1 if best_s < SLOW_S else 0):
+                best_s = min(best_s, serve_s(deepcopy(policy), load, 1))
             rates[f"w1_{name}_requests_per_s"] = len(load) / best_s
         figures |= rates
         figures[f"slowest_{kind}_requests_per_s"] = min(rates.values())
