@@ -224,7 +224,7 @@ class KvLedger:
 
     @property
     def promises(self) -> Mapping[RequestId, Reservation]:
-        """What is promised to whom. Costs a look at each who has a promise or a loan."""
+        """What is promised to each request and orphaned reservation; not to be changed."""
         return self._loans.promises
 
     def borrowers(self, request: RequestId) -> frozenset[RequestId]:

@@ -91,7 +91,7 @@ _PLAIN = Account(ServiceId(""))
 
 
 class Loans:
-    """The accounts of one ledger, by request, and which of them break a rule.
+    """The accounts and promises of one ledger, by request, and which accounts break a rule.
 
     The sums are kept up to date, so that a change costs the length of the loan chain above it.
     """
@@ -99,6 +99,7 @@ class Loans:
     def __init__(self) -> None:
         """No accounts."""
         self.accounts: dict[RequestId, Account] = {}
+        self.promises: dict[RequestId, Reservation] = {}
         self.overdrawn: set[RequestId] = set()
         # Accounts that no copy shares; the others are replaced by one of their own when written.
         self._unshared: set[RequestId] = set()
@@ -107,14 +108,10 @@ class Loans:
         """Equal accounts, shared until one of the two writes to them."""
         twin = Loans()
         twin.accounts = self.accounts.copy()
+        twin.promises = self.promises.copy()
         twin.overdrawn = self.overdrawn.copy()
         self._unshared = set()
         return twin
-
-    @property
-    def promises(self) -> dict[RequestId, Reservation]:
-        """What is promised to whom."""
-        return {n: a.promise for n, a in self.accounts.items() if a.promise is not None}
 
     def of(self, name: RequestId) -> Account:
         """Its account, to read; an empty one where it has none."""
@@ -166,6 +163,10 @@ class Loans:
         if account.lender is not None:
             self._link(name, account.lender, account, -1)
         account.promise_it(promise, block_tokens)
+        if promise is None:
+            self.promises.pop(name, None)
+        else:
+            self.promises[name] = promise
         if account.lender is not None:
             self._link(name, account.lender, account, 1)
         self._note(name, account)
