@@ -170,7 +170,8 @@ paper = Paper(
         "KV and lacks 0.6-3%, where figure 5a prints 3-6% and 9-22%.",
         "KV that waiting generations may hold: as much as is reserved for prompts. Which "
         "generations fill the rest of the KV: the longest that fit, with ordering; else the next.",
-        "SLO: t_p and t_g are vLLM's TTFT and TPOT at 0.3 of what it serves, OPT-13B's for all.",
+        "SLO: t_p and t_g are vLLM's TTFT and TPOT at 0.3 of what it serves; EcoServe orders by OPT-13B's "
+        "for all models.",
         "Sustained rate: where normalized latency is twice vLLM's at the lowest rate, interpolated "
         "on a grid of ten rates.",
         "Costs: OPT-13B is DistServe's fit of vLLM on an A100; Llama-33B (the 30B release, two "
@@ -211,9 +212,9 @@ def orca_of(policy: str, model: str) -> str:
     return "orca_16" if policy == "orca" and model == "_opt175b" else policy
 
 
-def attained(data: str, scale: float = 2.0) -> Figure:
+def attained(data: str, scale: float = 2.0, model: str = "") -> Figure:
     """The share within the limits of the data set."""
-    return partial(_within, seconds=SECONDS[data], scale=scale)
+    return partial(_within, seconds=SECONDS[f"{data}{model}"], scale=scale)
 
 
 def _within(folder: Path, seconds: tuple[float, float], scale: float) -> float:
@@ -241,7 +242,7 @@ def against(
     parts = [
         ratio(
             on(cells, data, model=model),
-            attained(data) if figure is None else figure,
+            attained(data, model=model) if figure is None else figure,
             of=at(orca_of(of, model), data, predictor),
             over=at(orca_of(over, model), data, predictor),
         ).samples

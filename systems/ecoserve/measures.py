@@ -13,11 +13,21 @@ from pyarrow import parquet
 from harness.claims.effects import Cells, Figure, figures
 from harness.runs.stats import Floats
 
-SECONDS = {"alpaca": (0.041, 0.0254), "sharegpt": (0.061, 0.0259), "bookcorpus": (0.157, 0.0264)}
-"""By data set: mean seconds of a prompt (TTFT) and of an answer token (TPOT), OPT-13B.
+SECONDS = {
+    "alpaca": (0.038, 0.0299),
+    "sharegpt": (0.057, 0.0262),
+    "bookcorpus": (0.154, 0.0265),
+    "alpaca_llama33b": (0.056, 0.0472),
+    "sharegpt_llama33b": (0.073, 0.0353),
+    "bookcorpus_llama33b": (0.179, 0.0355),
+    "alpaca_opt175b": (0.089, 0.0799),
+    "sharegpt_opt175b": (0.125, 0.0601),
+    "bookcorpus_opt175b": (0.339, 0.0603),
+}
+"""By data set and model: mean seconds of a prompt (TTFT) and of an answer token (TPOT).
 
-Of vLLM at 0.3 of what it serves: the paper states how its limits follow from both, not their
-values.
+Of vLLM at 0.3 of what it serves, seed 0 of figure 10: the paper states how its limits follow from
+both, not their values.
 """
 SLO_SCALE = 2.0
 RATE = "rate_per_s"
