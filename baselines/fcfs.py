@@ -32,7 +32,7 @@ from harness.interface.views import GroupView
 class Fcfs:
     """Scheduling policy: a priority order by arrival."""
 
-    requires: frozenset[Capability]
+    requires: frozenset[Capability] = frozenset()
     subscribes: ClassVar[frozenset[type[Event]]] = frozenset()
 
     def __init__(
@@ -40,7 +40,8 @@ class Fcfs:
     ) -> None:
         """Fill batches by `rule`; `gives_way`: recompute or swap. ValueError for another word."""
         how = PreemptionMode(gives_way)
-        self.requires = frozenset({Capability.SWAP} if how is PreemptionMode.SWAP else ())
+        if how is PreemptionMode.SWAP:
+            self.requires = frozenset({Capability.SWAP})
         self._decision = Decision(priority_order=PriorityOrder(None, rule, gives_way=how))
 
     def observe(self, event: Event) -> None:

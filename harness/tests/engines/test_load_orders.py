@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import replace
-from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -23,7 +22,7 @@ from harness.engines.recorder import Recorder
 from harness.interface.decisions import Decision, Displaced, PriorityOrder
 from harness.interface.events import Arrived, Event
 from harness.interface.load_order import LoadOrder
-from harness.interface.policies import Capability, SchedulingPolicy
+from harness.interface.policies import SchedulingPolicy
 from harness.interface.tables import Floats, Ints, RequestTable
 from harness.interface.views import GroupView
 from harness.tests.support.applications import applications
@@ -96,7 +95,7 @@ def test_the_same_groups_compiled_and_stepped(
 class ByGroup:
     """Another order in every group."""
 
-    requires: ClassVar[frozenset[Capability]] = frozenset()
+    requires = Fcfs.requires
     subscribes = Fcfs.subscribes
 
     def observe(self, event: Event) -> None:
