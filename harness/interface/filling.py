@@ -18,6 +18,7 @@ from harness.interface.decisions import (
     PreemptionMode,
     PriorityOrder,
     Reservation,
+    StaticBatching,
 )
 from harness.interface.draft import Draft
 from harness.interface.entities import RequestId
@@ -100,12 +101,13 @@ def _holds_kv(request: RequestView) -> bool:
 def in_priority_order(view: GroupView, priority_order: PriorityOrder) -> list[RequestView]:
     """Return the requests that are not running, lowest key first, then lowest id.
 
-    Of an order that displaces, without those that are behind all seats and hold no KV: nothing is
-    decided about them.
+    Under continuous batching without those that are behind all seats and hold no KV: nothing is
+    decided about them, unless their KV is in host memory.
     """
     table, rule = view.table, priority_order.rule
     key = priority_order.keys(table)
-    if priority_order.displaces is None:
+    swaps = priority_order.displaces is None and priority_order.gives_way is PreemptionMode.SWAP
+    if swaps or isinstance(rule, StaticBatching):
         return by_key(view, table, key)
     return by_key(view, table, key, seats=rule.max_num_seqs)
 
@@ -122,8 +124,8 @@ def by_key(
     rows, requests = np.lexsort((table.id, key)), view.requests
     if seats is not None:
         rows = np.concatenate([rows[:seats], rows[seats:][table.kv_tokens[rows[seats:]] > 0]])
-    ordered = (requests[RequestId(name)] for name in table.id[rows].tolist())
-    return [request for request in ordered if not request.is_running]
+    ordered = [requests[RequestId(name)] for name in table.id[rows].tolist()]
+    return [request for request in ordered if not request.is_running] if view.in_flight else ordered
 
 
 def fill_continuous(

@@ -170,8 +170,8 @@ paper = Paper(
         "KV and lacks 0.6-3%, where figure 5a prints 3-6% and 9-22%.",
         "KV that waiting generations may hold: as much as is reserved for prompts. Which "
         "generations fill the rest of the KV: the longest that fit, with ordering; else the next.",
-        "SLO: t_p and t_g are vLLM's TTFT and TPOT at 0.3 of what it serves; EcoServe orders by OPT-13B's "
-        "for all models.",
+        "SLO: t_p and t_g are vLLM's TTFT and TPOT at 0.3 of what it serves; EcoServe "
+        "orders by OPT-13B's for all models.",
         "Sustained rate: where normalized latency is twice vLLM's at the lowest rate, interpolated "
         "on a grid of ten rates.",
         "Costs: OPT-13B is DistServe's fit of vLLM on an A100; Llama-33B (the 30B release, two "
