@@ -124,8 +124,8 @@ def by_key(
     rows, requests = np.lexsort((table.id, key)), view.requests
     if seats is not None:
         rows = np.concatenate([rows[:seats], rows[seats:][table.kv_tokens[rows[seats:]] > 0]])
-    ordered = [requests[RequestId(name)] for name in table.id[rows].tolist()]
-    return [request for request in ordered if not request.is_running] if view.in_flight else ordered
+    ordered = (requests[RequestId(name)] for name in table.id[rows].tolist())
+    return [request for request in ordered if not request.is_running]
 
 
 def fill_continuous(
