@@ -6,6 +6,7 @@ Averages   over data sets and models: the geometric mean of their ratios, as no 
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -149,6 +150,12 @@ paper = Paper(
             plot="plots.ecoserve_figures:loads",
         ),
         FigureSpec(
+            name="decisions",
+            shows="scheduling time over the makespan at load 1.2, ShareGPT: measured, our Python",
+            also=("ecoserve_decisions",),
+            plot="plots.ecoserve_figures:decisions",
+        ),
+        FigureSpec(
             name="nesting",
             shows="how many answer tokens guests can hold at all on these lengths",
             plot="plots.ecoserve_figures:nesting",
@@ -158,8 +165,8 @@ paper = Paper(
     ),
     headline=headline,
     chosen=(
-        "Requests: 500 a run, 3,000 of Alpaca; the paper serves three hours. Rates of figure 10: "
-        "1,000 requests, 0.05 to 1.5 of what vLLM serves.",
+        "Requests: 500 a run, 1,500 of Alpaca at the paper's rate, 300 in figures 4 and 12, 400 at "
+        "the rates of figure 10, 0.1 to 1.5 of what vLLM serves. The paper: one to three hours.",
         "vLLM: of 2024, whole prompts before decodes, 2,048 tokens and 256 requests a batch.",
         "Lengths: Alpaca and ShareGPT from public data within the ranges of table 2, but for "
         "prompts that are cut so that any answer fits 2,048 tokens; mean answers are 73 and 464 "
@@ -173,13 +180,13 @@ paper = Paper(
         "SLO: t_p and t_g are vLLM's TTFT and TPOT at 0.3 of what it serves; EcoServe "
         "orders by OPT-13B's for all models.",
         "Sustained rate: where normalized latency is twice vLLM's at the lowest rate, interpolated "
-        "on a grid of ten rates.",
+        "on a grid of eight rates.",
         "Costs: OPT-13B is DistServe's fit of vLLM on an A100; Llama-33B (the 30B release, two "
         "GPUs) and OPT-175B (eight) are the roofline's.",
         "Decisions take no time: the seconds of our Python are not those of the authors' C++.",
     ),
     variations={
-        "workload.requests=6000": "twice the requests",
+        "workload.requests=3000": "twice the requests",
         "workload.requests=1000": "twice the requests",
         "policy.waiting_share=0.1": "10% of KV for waiting generations",
         **{
@@ -191,15 +198,21 @@ paper = Paper(
 )
 
 
-def named(policy: str, data: str) -> str:
+def named(policy: str, data: str, predictor: str) -> str:
     """The file of a policy with the paper's constants for a data set; ShareGPT's are the base."""
-    return policy if policy not in VARIANTS or data == "sharegpt" else f"{policy}_{data}"
+    if policy not in VARIANTS:
+        return policy
+    known = "_known" if predictor == "oracle" else ""
+    return f"{policy}{known}" if data == "sharegpt" else f"{policy}{known}_{data}"
 
 
 def at(policy: str, data: str, predictor: str) -> dict[str, Any]:
     """A policy on a data set; `noisy` stands for that data set's predictor."""
     by = f"noisy_{data}" if predictor == "noisy" else predictor
-    return {"policy": named(policy, data), "predictor": "none" if policy in BLIND else by}
+    return {
+        "policy": named(policy, data, predictor),
+        "predictor": "none" if policy in BLIND else by,
+    }
 
 
 def on(cells: Cells, data: str, prefix: str = "", model: str = "") -> Cells:
@@ -239,10 +252,24 @@ def against(
     models: Sequence[str] = ("",),
 ) -> Effect:
     """A policy's figure over another's, averaged over data sets and models; None: attainment."""
+    if figure is None:
+        met = [
+            [
+                absolute(
+                    on(cells, data, model=model),
+                    attained(data, model=model),
+                    at(orca_of(policy, model), data, predictor),
+                ).samples
+                for model in models
+                for data in DATA
+            ]
+            for policy in (of, over)
+        ]
+        return shares_ratio(*met)
     parts = [
         ratio(
             on(cells, data, model=model),
-            attained(data, model=model) if figure is None else figure,
+            figure,
             of=at(orca_of(of, model), data, predictor),
             over=at(orca_of(over, model), data, predictor),
         ).samples
@@ -250,6 +277,12 @@ def against(
         for data in DATA
     ]
     return averaged(kind, parts)
+
+
+def shares_ratio(of: Sequence[pd.DataFrame], over: Sequence[pd.DataFrame]) -> Effect:
+    """The mean share over settings over another: shares near 0 have no geometric mean."""
+    above, below = (pd.concat(parts, axis=1, join="inner").mean(axis=1) for parts in (of, over))
+    return Effect(Kind.RATIO, (above / below).dropna().to_frame(ALL))
 
 
 def value(cells: Cells, figure: Figure, policy: str, data: Sequence[str] = tuple(DATA)) -> Effect:
@@ -269,6 +302,19 @@ def claim(id: str, effect: Callable[..., Effect], value_there: Any, **facts: Any
 # Figure 1: known lengths, OPT-13B.
 
 ORACLE = partial(against, predictor="oracle")
+IDLE_KV = "exact allocation leaves 40-60% of the KV idle, block allocation 10%"
+FULL_KV = "a backlog keeps the KV of both full; prompts alone cost vLLM little"
+FIG1_NOTES = {
+    f"jct-multires-{VLLM}": IDLE_KV,
+    "jct-multires-fastgen": IDLE_KV,
+    "throughput-multires-fastgen": IDLE_KV,
+    f"throughput-{VLLM}-fastgen": FULL_KV,
+    f"jct-{VLLM}-fastgen": "on Alpaca alone: iterations of few prompts delay decodes",
+    "throughput-synccoupled-multires": "almost all length groups have one member",
+    "jct-syncfastgen-synccoupled": IDLE_KV,
+    "throughput-syncfastgen-synccoupled": IDLE_KV,
+}
+HELD_KV = "KV of waiting generations and the reserve for prompts runs nothing"
 FIG1: tuple[tuple[str, str, str, str, float, str], ...] = (
     ("jct", "multires", VLLM, "saved", 0.4263, "the JCT of MultiRes is 42.63% lower than vLLM"),
     ("jct", "multires", "fastgen", "saved", 0.35, "and 35% lower than FastGen"),
@@ -336,6 +382,7 @@ for _stem, _of, _over, _how, _printed, _quote in FIG1:
         if _saves
         else f"{_word} of {NAMES[_of]} over {NAMES[_over]}",
         quote=_quote,
+        note=FIG1_NOTES.get(f"{_stem}-{_of}-{_over}", HELD_KV),
     )
 
 
@@ -401,6 +448,16 @@ ABSOLUTES: tuple[tuple[str, Figure, str, float, str, str], ...] = (
     ),
 )
 RANGES = {"kv-utilization": "63-79%", "idle-iterations": "27-35%"}
+PREEMPTED = "a failure is taken as a request preempted at least once"
+RESUMED = "KV comes back, or is computed again, within a fraction of a second"
+VALUE_NOTES = {
+    "kv-utilization": "held against the middle of the range",
+    "kv-failures-vllm": PREEMPTED,
+    "kv-failures-fastgen": PREEMPTED,
+    "preemption-vllm": RESUMED,
+    "preemption-fastgen": RESUMED,
+    "idle-iterations": "few requests fit the KV, and an answer takes hundreds of iterations",
+}
 for _stem, _figure, _of, _printed, _says, _quote in ABSOLUTES:
     claim(
         f"fig1.{_stem}",
@@ -411,10 +468,12 @@ for _stem, _figure, _of, _printed, _says, _quote in ABSOLUTES:
         where="section 2.2",
         says=_says,
         quote=_quote,
-        note="held against the middle of the range" if _stem in RANGES else "",
+        note=VALUE_NOTES[_stem],
     )
 
 # Figure 2: length groups of SyncCoupled.
+
+UNGROUPED = "equal to the token; few lengths of hundreds repeat in a queue"
 
 for _data, _least, _printed in (("alpaca", 12, 0.20), ("sharegpt", 12, 0.23)):
     claim(
@@ -425,6 +484,7 @@ for _data, _least, _printed in (("alpaca", 12, 0.20), ("sharegpt", 12, 0.23)):
         says=f"groups of at least 12 requests, {DATA[_data]}",
         group="share of length groups with at least 12 requests (Alpaca / ShareGPT)",
         quote="20% and 23% of the groups have at least 12 requests",
+        note=UNGROUPED,
     )
 for _data, _printed in (("alpaca", 0.61), ("sharegpt", 0.59)):
     claim(
@@ -435,6 +495,7 @@ for _data, _printed in (("alpaca", 0.61), ("sharegpt", 0.59)):
         says=f"requests in groups of at least 4, {DATA[_data]}",
         group="share of requests in length groups of at least 4 (Alpaca / ShareGPT)",
         quote="61% and 59% of the requests have at least 4 requests",
+        note=UNGROUPED,
     )
 claim(
     "fig2.groups-bookcorpus",
@@ -443,6 +504,7 @@ claim(
     unit="%",
     says="share of length groups with at least 2 requests, BookCorpus",
     quote="For BookCorpus, 22% of the groups have at least 2 requests in a batch",
+    note=UNGROUPED,
 )
 
 # Figures 4 and 12: the value of a constant at which mean JCT is least.
@@ -471,60 +533,67 @@ BESTS: tuple[tuple[str, str, str, str, dict[str, float], str], ...] = (
 )
 
 
-def best_value(cells: Cells, scenario: str, policy: str, axis: str, data: str) -> Effect:
+def best_value(cells: Cells, policy: str, axis: str, data: str) -> Effect:
     """The value with the least mean JCT, by seed."""
     own = select(cells, {"table": TABLES[data]})
-    if "scenario" in own:
-        own = select(own, {"scenario": f"ecoserve_{scenario}"})
     return Effect(Kind.ABSOLUTE, best(own, JCT, at(policy, data, "noisy"), axis).to_frame(ALL))
 
 
+BEST_NOTES = {
+    "padding": "what is added holds KV; too short a prediction costs little",
+    "reserved_share": "what is reserved runs no generation",
+    "buffer_share": "few guests fit, whatever the buffer",
+}
 for _id, _scenario, _of, _axis, _printed_of, _quote in BESTS:
     for _data, _printed in _printed_of.items():
         claim(
             f"{_id}-{_data}",
-            partial(best_value, scenario=_scenario, policy=_of, axis=_axis, data=_data),
+            partial(best_value, policy=_of, axis=_axis, data=_data),
             _printed,
             unit="%",
             scenarios=(f"ecoserve_{_scenario}",),
-            says=f"{_axis} with the least mean JCT, {DATA[_data]}",
-            group=f"{_axis} with the least mean JCT, {_of} (Alpaca / ShareGPT / BookCorpus)",
+            says=f"{_axis.replace('_', ' ')} with the least mean JCT, {DATA[_data]}",
+            group=f"{_axis.replace('_', ' ')} with the least mean JCT, "
+            f"{'SyncDecoupled' if _of == 'ecoserve_sd' else 'EcoServe'} (Alpaca / ShareGPT / "
+            "BookCorpus)",
             quote=_quote,
+            note=BEST_NOTES[_axis],
         )
 
 
-def scaled(cells: Cells, figure: Figure | None, kind: Kind) -> Effect:
-    """A figure at SLO scale 2.5 over that at 0.5, averaged over data sets."""
-    parts = []
-    for data in DATA:
-        own = select(cells, {"table": TABLES[data]})
-        if "scenario" in own:
-            own = select(own, {"scenario": "ecoserve_slo"})
-        ends = [
+def scaled(cells: Cells, figure: Figure | None) -> Effect:
+    """A figure at SLO scale 2.5 over that at 0.5, averaged over data sets; None: attainment."""
+    ends: list[list[pd.DataFrame]] = []
+    for scale in (2.5, 0.5):
+        found = [
             absolute(
-                own,
+                select(cells, {"table": TABLES[data]}),
                 attained(data, scale) if figure is None else figure,
                 at("ecoserve_full", data, "noisy") | {"scale": scale},
             ).samples
-            for scale in (2.5, 0.5)
+            for data in DATA
         ]
-        parts.append(ends[0] / ends[1])
-    return averaged(kind, parts)
+        ends.append(found)
+    if figure is None:
+        return shares_ratio(*ends)
+    ratios = [above / below for above, below in zip(*ends, strict=True)]
+    return replace(averaged(Kind.RATIO, ratios), kind=Kind.EQUAL)
 
 
 claim(
     "fig12.slo-ssr",
-    partial(scaled, figure=None, kind=Kind.RATIO),
+    partial(scaled, figure=None),
     1.23,
     scenarios=("ecoserve_slo",),
     says="share of requests within the SLO at scale 2.5 over that at 0.5",
     quote="as the SLO scale increases from 0.5 to 2.5, the JCT and throughput are not greatly "
     "affected, but SSR increases by 23% on average for the three datasets",
+    note="in overload hardly any request meets half the limit",
 )
 for _stem in ("jct", "throughput"):
     claim(
         f"fig12.slo-{_stem}",
-        partial(scaled, figure=KINDS[_stem], kind=Kind.EQUAL),
+        partial(scaled, figure=KINDS[_stem]),
         1.0,
         scenarios=("ecoserve_slo",),
         says=f"{_stem} at scale 2.5 over that at 0.5",
@@ -587,6 +656,11 @@ RATES_BY_MODEL = {
     "orca": {"": (3.5, 25.0), "_llama33b": (3.0, 64.0), "_opt175b": (2.8, 22.0)},
     "fastgen": {"": (1.20, 2.33), "_llama33b": (1.2, 2.18), "_opt175b": (1.20, 2.25)},
 }
+RATE_NOTES = {
+    "vllm": "exact allocation leaves half of the KV idle",
+    "orca": "the KV holds but 2-10 times the requests that ORCA runs",
+    "fastgen": "exact allocation leaves half of the KV idle",
+}
 for _over in RATES_BY_DATA:
     _policy = VLLM if _over == "vllm" else _over
     for _data, _range in RATES_BY_DATA[_over].items():
@@ -600,6 +674,7 @@ for _over in RATES_BY_DATA:
             "(ShareGPT / BookCorpus / Alpaca)",
             quote="On ShareGPT, EcoServe can sustain 2.5-4x higher request rates compared to vLLM, "
             "22-64x compared to ORCA, and 1.25-2.25x compared to FastGen",
+            note=RATE_NOTES[_over],
         )
     for _model, _range in RATES_BY_MODEL[_over].items():
         claim(
@@ -612,6 +687,7 @@ for _over in RATES_BY_DATA:
             "(OPT-13B / Llama-33B / OPT-175B)",
             quote="For OPT-13B, EcoServe can sustain 1.20-2.33x higher request rates compared to "
             "FastGen, and 1.28-2.33x and 3.5-25x compared to vLLM and ORCA, respectively",
+            note=RATE_NOTES[_over],
         )
 for _model, _gain in {"": 1.08, "_llama33b": 1.05, "_opt175b": 1.11}.items():
     claim(
@@ -695,13 +771,13 @@ UNTESTED = (
         *("fig1.scheduling-share", "fig1", "section 2.2", "needs hardware"),
         "scheduling seconds over JCT of FastServe, MultiRes and SyncCoupled",
         "FastServe and MultiRes generate scheduling time occupying 17% and 34% of their JCT",
-        "seconds of the authors' programs; ours are in results/pages/bench.md",
+        "seconds of the authors' programs; ours are in figure decisions",
     ),
     (
         *("fig11.overhead", "fig11", "Fig. 11j-l", "needs hardware"),
         "scheduling seconds above vLLM's",
         "EcoServe have 2.93% higher scheduling time overhead than vLLM",
-        "seconds of the authors' programs; ours are in results/pages/bench.md",
+        "seconds of the authors' programs; ours are in figure decisions",
     ),
     (
         *("fig5.misprediction", "fig5", "Fig. 5a", "needs data"),

@@ -106,6 +106,16 @@ def test_an_overdue_guest_is_recalled_by_hand() -> None:
     }
 
 
+def test_an_overdue_guest_is_swapped_out_by_hand() -> None:
+    """Its 19 tokens of 100 bytes go to host memory and back at 1 MB/s: 1.9 ms each way.
+
+    The host ends that much later; the guest has four tokens left and no prompt to compute again.
+    """
+    frame = run(policy("full", overdue="swap"), 41, [32, 20], [32, 15])
+    assert frame["finished_s"].tolist() == pytest.approx([8.2519, 8.2519 + 0.0019 + 1.0])
+    assert frame["swaps"].tolist() == [0, 1]
+
+
 def test_an_underprediction_uses_the_reserve() -> None:
     """14 + 14 of 50 tokens are promised, 10 reserved: twice extended to 19 and 24, 2 are left.
 
