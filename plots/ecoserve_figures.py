@@ -181,6 +181,9 @@ def rates(inputs: Inputs) -> Figure:
                 )
                 axes.plot(found.columns, found.mean(), "o-", ms=3, color=colour, label=policy)
             axes.set(xscale="log", yscale="log", title=f"{words}, {model_words}")
+            axes.minorticks_off()
+            shown = [found.columns.min(), found.columns.max()]
+            axes.set_xticks(shown, [f"{rate:g}" for rate in shown])
         row[0].set_ylabel("seconds per answer token")
     for axes in grid[-1]:
         axes.set_xlabel("requests per second")
@@ -222,10 +225,13 @@ def loads(inputs: Inputs) -> Figure:
         ratio = figures(cells, JCT, at(policy, "sharegpt", by), [RATE]) / base
         loads_of = ratio.columns.to_numpy(float) / CAPACITY_PER_S
         axes.plot(loads_of, ratio.mean(), "o-", ms=4, color=colour, label=policy)
-    axes.axhline(1 - 0.83, color=style.RED, ls="--", lw=1, label="EcoServe in the paper")
+    axes.axhline(1 - 0.83, color=style.RED, ls="--", lw=1, label="EcoServe, paper")
     axes.set(xscale="log", yscale="log", xlabel="load, of what vLLM serves")
+    axes.minorticks_off()
+    axes.set_xticks(loads_of, [f"{load:.2g}" for load in loads_of])
+    axes.set_yticks([0.2, 0.5, 1, 2, 5, 10], ["0.2", "0.5", "1", "2", "5", "10"])
     axes.set_ylabel("mean JCT over that of vLLM (swap)")
-    figure.legend(*axes.get_legend_handles_labels(), loc="outside upper center", ncols=5)
+    figure.legend(*axes.get_legend_handles_labels(), loc="outside upper center", ncols=4)
     _footer(figure, cells)
     return figure
 
