@@ -23,7 +23,9 @@ from systems.ecoserve.claims import (
     KV,
     LETTERS,
     MODELS,
+    NORMALIZED,
     PARTS,
+    RATE,
     TABLES,
     VARIANTS,
     VLLM,
@@ -33,8 +35,6 @@ from systems.ecoserve.claims import (
     paper,
 )
 from systems.ecoserve.measures import (
-    NORMALIZED,
-    RATE,
     groups_of,
     nested_share,
     throughput_per_s,

@@ -87,6 +87,7 @@ ROOMS: dict[str, set[str]] = {
     },
     "plots": {
         "harness.claims",
+        "harness.workloads.lengths",
         "harness.runs",
         "harness.costs.model_facts",
         "systems.*.claims",

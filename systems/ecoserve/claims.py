@@ -21,20 +21,20 @@ from harness.claims.effects import (
     Figure,
     Kind,
     absolute,
+    figures,
     ratio,
     select,
     share_of_seeds,
 )
 from harness.claims.paper import FigureSpec, Paper
+from harness.runs.stats import Floats
 from systems.ecoserve.measures import (
     SECONDS,
-    best,
     groups_of,
     idle_iterations,
     in_groups_of,
     preempted_share,
     preemption_share,
-    sustained_per_s,
     throughput_per_s,
     within_limit,
 )
@@ -53,6 +53,10 @@ BLIND = ("vllm", "vllm_swap", "orca", "orca_16", "fastgen", "fastserve", "fastse
 VLLM = "vllm_swap"
 """Section 2.1: "vLLM with the KVC swapping strategy"."""
 JCT, TBT, KV = "jct_s_mean", "itl_s_mean", "kv_utilization"
+RATE = "rate_per_s"
+NORMALIZED = "normalized_s_mean"
+LATENCY_TIMES = 2.0
+"""Times vLLM's normalized latency at the lowest rate: where sustained rates are read. Chosen."""
 KINDS: Mapping[str, Figure] = {"jct": JCT, "tbt": TBT, "throughput": throughput_per_s}
 
 
@@ -539,6 +543,12 @@ BESTS: tuple[tuple[str, str, str, str, dict[str, float], str], ...] = (
 )
 
 
+def best(cells: Cells, figure: Figure, at: Mapping[str, str], axis: str) -> "pd.Series[float]":
+    """By seed, the value of an axis at which a figure is least."""
+    found = figures(cells, figure, at, [axis])
+    return found.idxmin(axis=1).astype(float)
+
+
 def best_value(cells: Cells, policy: str, axis: str, data: str) -> Effect:
     """The value with the least mean JCT, by seed."""
     own = select(cells, {"table": TABLES[data]})
@@ -609,6 +619,37 @@ for _stem in ("jct", "throughput"):
     )
 
 # Figure 10: rates at equal normalized latency.
+
+
+def sustained_per_s(
+    cells: Cells, at: Mapping[str, str], base: Mapping[str, str]
+) -> "pd.Series[float]":
+    """By seed, the rate at which a policy's normalized latency reaches the common limit.
+
+    Read from the grid of rates by interpolating logarithms. The limit is `LATENCY_TIMES` the
+    latency of `base` at the lowest rate. A policy beyond it at the lowest rate counts with that
+    rate, one below it at the highest with the highest: bounds, not crossings.
+    """
+    own, others = (figures(cells, NORMALIZED, one, [RATE]) for one in (at, base))
+    limits_s = LATENCY_TIMES * others[others.columns.min()]
+    own = own[own.index.isin(limits_s.index)]
+    rates = own.columns.to_numpy(float)
+    crossed = [
+        _crossing(rates, row, float(limits_s[seed]))
+        for seed, row in zip(own.index, own.to_numpy(float), strict=True)
+    ]
+    return pd.Series(crossed, index=own.index, dtype=float)
+
+
+def _crossing(rates: Floats, latency_s: Floats, limit_s: float) -> float:
+    order = np.argsort(rates)
+    logs, rates = np.log(latency_s[order] / limit_s), rates[order]
+    above = np.flatnonzero(logs > 0)
+    i = int(above[0]) if len(above) else len(logs)
+    if i in (0, len(logs)):
+        return float(rates[min(i, len(logs) - 1)])
+    span = np.log(rates[i - 1 : i + 1])
+    return float(np.exp(np.interp(0.0, logs[i - 1 : i + 1], span)))
 
 
 def rate_gained(

@@ -1,17 +1,13 @@
-"""Figures of EcoServe's claims that no run's summary holds, from a run's folder or cells."""
+"""Figures of EcoServe's claims that no run's summary holds, from a run's folder."""
 
 import bisect
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 from pyarrow import parquet
-
-from harness.claims.effects import Cells, Figure, figures
-from harness.runs.stats import Floats
 
 SECONDS = {
     "alpaca": (0.038, 0.0299),
@@ -30,10 +26,6 @@ Of vLLM at 0.3 of what it serves, seed 0 of figure 10: the paper states how its 
 both, not their values.
 """
 SLO_SCALE = 2.0
-RATE = "rate_per_s"
-NORMALIZED = "normalized_s_mean"
-LATENCY_TIMES = 2.0
-"""Times vLLM's normalized latency at the lowest rate: where sustained rates are read. Chosen."""
 _COLUMNS = ["arrival_s", "finished_s", "output_tokens", "preemptions", "preempted_s"]
 
 
@@ -95,43 +87,6 @@ def in_groups_of(folder: Path, least: int) -> float:
 def _share(folder: Path, part: str, whole: str) -> float:
     found = json.loads((folder / "summary.json").read_text(encoding="utf-8"))["counts"]
     return float(found[part] / found[whole])
-
-
-def best(cells: Cells, figure: Figure, at: Mapping[str, str], axis: str) -> "pd.Series[float]":
-    """By seed, the value of an axis at which a figure is least."""
-    found = figures(cells, figure, at, [axis])
-    return found.idxmin(axis=1).astype(float)
-
-
-def sustained_per_s(
-    cells: Cells, at: Mapping[str, str], base: Mapping[str, str]
-) -> "pd.Series[float]":
-    """By seed, the rate at which a policy's normalized latency reaches the common limit.
-
-    Read from the grid of rates by interpolating logarithms. The limit is `LATENCY_TIMES` the
-    latency of `base` at the lowest rate. A policy beyond it at the lowest rate counts with that
-    rate, one below it at the highest with the highest: bounds, not crossings.
-    """
-    own, others = (figures(cells, NORMALIZED, one, [RATE]) for one in (at, base))
-    limits_s = LATENCY_TIMES * others[others.columns.min()]
-    own = own[own.index.isin(limits_s.index)]
-    rates = own.columns.to_numpy(float)
-    crossed = [
-        _crossing(rates, row, float(limits_s[seed]))
-        for seed, row in zip(own.index, own.to_numpy(float), strict=True)
-    ]
-    return pd.Series(crossed, index=own.index, dtype=float)
-
-
-def _crossing(rates: Floats, latency_s: Floats, limit_s: float) -> float:
-    order = np.argsort(rates)
-    logs, rates = np.log(latency_s[order] / limit_s), rates[order]
-    above = np.flatnonzero(logs > 0)
-    i = int(above[0]) if len(above) else len(logs)
-    if i in (0, len(logs)):
-        return float(rates[min(i, len(logs) - 1)])
-    span = np.log(rates[i - 1 : i + 1])
-    return float(np.exp(np.interp(0.0, logs[i - 1 : i + 1], span)))
 
 
 def nested_share(lengths: Sequence[float], buffer_share: float, smallest_tokens: int = 8) -> float:
