@@ -179,7 +179,8 @@ def rates(inputs: Inputs) -> Figure:
                 found = figures(
                     cells, NORMALIZED, at(orca_of(policy, model), data, "noisy"), [RATE]
                 )
-                axes.plot(found.columns, found.mean(), "o-", ms=3, color=colour, label=policy)
+                label = SCHEDULERS.get(policy, "EcoServe")
+                axes.plot(found.columns, found.mean(), "o-", ms=3, color=colour, label=label)
             axes.set(xscale="log", yscale="log", title=f"{words}, {model_words}")
             axes.minorticks_off()
             shown = [found.columns.min(), found.columns.max()]
@@ -245,7 +246,9 @@ def decisions(inputs: Inputs) -> Figure:
     places = np.arange(len(shares))[::-1]
     axes.barh(places, shares, color=style.BLUE, label="ours")
     there = [dict(zip(shares.index, places, strict=True))[one] for one in SCHEDULING]
-    axes.plot(list(SCHEDULING.values()), there, "x", color=style.RED, ms=9, mew=2, label="paper")
+    axes.plot(
+        list(SCHEDULING.values()), there, "x", color=style.RED, ms=9, mew=2, label="paper, over JCT"
+    )
     axes.set_yticks(places, list(shares.index))
     axes.set(xscale="log", xlabel="scheduling time over the makespan")
     axes.grid(axis="x")

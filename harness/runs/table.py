@@ -219,7 +219,9 @@ def _figures(
 
 
 def _number(value: float, digits: int) -> str:
-    """A figure; of what has none, a dash."""
+    """A figure; of what has none, a dash; of what would round to 0, two significant digits."""
+    if 0 < abs(value) < 0.5 * 10**-digits:
+        return f"{value:.2g}"
     return "-" if np.isnan(value) else f"{value:,.{digits}f}"
 
 
