@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.table import Table
 
 from harness import benchmarks
-from harness.benchmarks.peer import over_peer
+from harness.benchmarks.peer import over_peer, policies_over_peer
 from harness.runs import published
 from harness.runs.provenance import machine
 
@@ -39,8 +39,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     table = Table(title=f"{here['cpu']}, {here['cores']} cores, Python {here['python']}")
     table.add_column("figure")
     table.add_column("measured", justify="right")
+    table.add_column("over the peer", justify="right")
+    ratios = policies_over_peer(figures)
     for name, value in figures.items():
-        table.add_row(name, f"{value:,.3g}" if value < 100 else f"{value:,.0f}")
+        ratio = f"{ratios[name]:.2g}" if name in ratios else ""
+        table.add_row(name, f"{value:,.3g}" if value < 100 else f"{value:,.0f}", ratio)
     Console().print(table)
     folder = published.place("bench", publish=given.publish)
     published.write(folder / "summary.json", _as_json(figures))

@@ -34,6 +34,13 @@ def over_peer(figures: Mapping[str, float]) -> dict[str, float]:
     return {f"{kind}_over_peer": rate / peer for kind, rate in slowest.items()} if peer else {}
 
 
+def policies_over_peer(figures: Mapping[str, float]) -> dict[str, float]:
+    """By figure, requests per second of each policy on W1 over the peer's."""
+    peer = figures.get(PEER)
+    names = [name for name in figures if re.fullmatch("w1_.*_requests_per_s", name)]
+    return {name: figures[name] / peer for name in names} if peer else {}
+
+
 def measure() -> dict[str, float]:
     """W1 requests per second by the peer's own clock; nothing where it is not installed."""
     if not PYTHON.is_file():

@@ -6,6 +6,7 @@ from typing import Any
 
 import pandas as pd
 
+from harness.benchmarks.peer import policies_over_peer
 from harness.costs.profiles import read_profiles
 from harness.fidelity.batch_logs import same_batches_text
 from harness.fidelity.real_runs import saving_text
@@ -90,15 +91,19 @@ def verify_part(root: Path) -> str:
 
 
 def bench_part(root: Path) -> str:
-    """Every figure of the last benchmark, with its machine."""
+    """Every figure of the last benchmark, with its machine; of a policy its ratio over the peer."""
     figures = read_json(root / "results" / "bench" / "summary.json")
-    machine = figures.pop("machine")
+    machine, ratios = figures.pop("machine"), policies_over_peer(figures)
     rows = [
-        (f"`{name}`", f"{value:,.4g}" if value < 1e4 else f"{value:,.0f}")
+        (
+            f"`{name}`",
+            f"{value:,.4g}" if value < 1e4 else f"{value:,.0f}",
+            f"{ratios[name]:.2g}" if name in ratios else "",
+        )
         for name, value in figures.items()
     ]
     where = f"{machine['cpu']}, {machine['cores']} cores, Python {machine['python']}"
-    return f"Measured on {where}.\n\n" + table(("figure", "measured"), rows)
+    return f"Measured on {where}.\n\n" + table(("figure", "measured", "over the peer"), rows)
 
 
 BASES = (

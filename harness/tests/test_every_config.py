@@ -24,7 +24,7 @@ FILES = {
     ("workload", "trace"): "workload.model=vicuna-13b-v1.5 workload.file",
     ("predictor", "proxy"): "predictor.checkpoint",
 }
-MEASURE = {("engine", "vllm"), ("engine", "vllm_ray")}
+MEASURE = {("engine", "vllm"), ("engine", "vllm_ray"), ("engine", "vllm_small_kv")}
 FIGURES = sorted(path.stem for path in (SCENARIOS / "scenario").glob("*.yaml"))
 
 

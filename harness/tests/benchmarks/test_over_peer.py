@@ -1,12 +1,13 @@
 """Which figures the ratios over the peer are made of."""
 
-from harness.benchmarks.peer import PEER, over_peer
+from harness.benchmarks.peer import PEER, over_peer, policies_over_peer
 from harness.benchmarks.speed import kinds, policies
 
 
 def test_a_kind_is_as_fast_as_its_slowest_policy() -> None:
     figures = {PEER: 20.0, "slowest_moving_requests_per_s": 70.0, "w1_a_requests_per_s": 10.0}
     assert over_peer(figures) == {"moving_over_peer": 3.5}
+    assert policies_over_peer(figures) == {"w1_a_requests_per_s": 0.5}
 
 
 def test_without_the_peer_there_is_no_ratio() -> None:
