@@ -5,12 +5,12 @@ Idea       Waiting requests of the same predicted length are a group; groups joi
            the KV is full, and again when a group has ended, not in every iteration.
 Map        2.2 groups of one length    -> `_Replica`; until the KV is full -> `_place`
            2.2 SyncCoupled, SyncFastGen -> `allocates`: exact (prompt and answer) or blocks (the
-           prompt, then block by block; who is preempted is computed again)
+           prompt, then block by block; a preempted request is computed again)
 Constants  `rule`: forward size and most requests; `padding`: share added to a prediction
 Differs    the paper is silent on all of this: the group of the oldest request comes first; one that
            does not fit whole is split, and ends the filling; while nothing waits for room a
            newcomer joins at once; a group's prompts beyond the forward size follow in the next
-           iterations. Who has been preempted is grouped by what is left of its answer. An answer
+           iterations. A preempted request is grouped by what is left of its answer. An answer
            that outgrows its exact allocation grows on block by block
 Checked    baselines/tests/test_sync_coupled.py::test_groups_take_turns_by_hand
 """

@@ -124,7 +124,7 @@ def padding(inputs: Inputs) -> Figure:
     figure = style.new_figure(620, 400)
     axes = figure.subplots()
     cells = inputs.runs["ecoserve_padding"]
-    _against_best(axes, cells, "padding", "ecoserve_sd", paper.claims, "fig4.padding")
+    _against_best(axes, cells, "padding", "ecoserve_sd", "fig4.padding")
     figure.legend(*axes.get_legend_handles_labels(), loc="outside upper center", ncols=4)
     _footer(figure, cells)
     return figure
@@ -145,15 +145,13 @@ def factors(inputs: Inputs) -> Figure:
         first.plot(scales, met, "o-", ms=4, color=COLOURS[data], label=words)
     first.set(xlabel="SLO scale", ylabel="share within the SLO")
     for axes, (id, scenario, policy, axis, _, _) in zip(others, BESTS[1:], strict=True):
-        _against_best(axes, inputs.runs[f"ecoserve_{scenario}"], axis, policy, paper.claims, id)
+        _against_best(axes, inputs.runs[f"ecoserve_{scenario}"], axis, policy, id)
     figure.legend(*others[0].get_legend_handles_labels(), loc="outside upper center", ncols=4)
     _footer(figure, cells)
     return figure
 
 
-def _against_best(
-    axes: Axes, cells: pd.DataFrame, axis: str, policy: str, printed: Mapping[str, object], id: str
-) -> None:
+def _against_best(axes: Axes, cells: pd.DataFrame, axis: str, policy: str, id: str) -> None:
     """Mean JCT against an axis, over its least; a cross where the paper has the least."""
     label: str | None = "least in the paper"
     for data, words in DATA.items():

@@ -101,29 +101,34 @@ def _holds_kv(request: RequestView) -> bool:
 def in_priority_order(view: GroupView, priority_order: PriorityOrder) -> list[RequestView]:
     """Return the requests that are not running, lowest key first, then lowest id.
 
-    Under continuous batching without those that are behind all seats and hold no KV: nothing is
-    decided about them, unless their KV is in host memory.
+    Under continuous batching without requests that hold no KV and are behind the first
+    `max_num_seqs`: an iteration cannot admit them. Every request where holders are swapped out.
     """
     table, rule = view.table, priority_order.rule
     key = priority_order.keys(table)
     swaps = priority_order.displaces is None and priority_order.gives_way is PreemptionMode.SWAP
     if swaps or isinstance(rule, StaticBatching):
         return by_key(view, table, key)
-    return by_key(view, table, key, seats=rule.max_num_seqs)
+    return by_key(view, table, key, max_num_seqs=rule.max_num_seqs)
 
 
 def by_key(
-    view: GroupView, table: RequestTable, key: Floats | MovingKey, *, seats: int | None = None
+    view: GroupView,
+    table: RequestTable,
+    key: Floats | MovingKey,
+    *,
+    max_num_seqs: int | None = None,
 ) -> list[RequestView]:
     """The same by the keys (n,) of a table's requests, or by where moving keys are now.
 
-    Behind the first `seats`, if that is given, only requests that hold KV.
+    Behind the first `max_num_seqs`, if that is given, only requests that hold KV.
     """
     if isinstance(key, MovingKey):
         key = key.at(table)
     rows, requests = np.lexsort((table.id, key)), view.requests
-    if seats is not None:
-        rows = np.concatenate([rows[:seats], rows[seats:][table.kv_tokens[rows[seats:]] > 0]])
+    if max_num_seqs is not None:
+        front, behind = rows[:max_num_seqs], rows[max_num_seqs:]
+        rows = np.concatenate([front, behind[table.kv_tokens[behind] > 0]])
     ordered = (requests[RequestId(name)] for name in table.id[rows].tolist())
     return [request for request in ordered if not request.is_running]
 
@@ -139,9 +144,9 @@ def fill_continuous(
 
     `order` has all requests of the group that are not running, best first. Holders of KV are
     preempted from its end; under chunked prefill those that decode come before those in mid-prompt.
-    Admission is head-of-line: it ends at the first newcomer that does not fit. Where the KV of some
-    is in host memory, they are admitted in the place of newcomers, after the holders. `reserved`
-    has the context tokens to set KV aside for when a request is admitted.
+    Admission is head-of-line: it ends at the first newcomer that does not fit. Requests whose
+    KV is in host memory are admitted after the holders, and no newcomer while there are any.
+    `reserved` has the context tokens to set KV aside for when a request is admitted.
     ValueError for a chunked-prefill rule that pads prompts.
     """
     if rule.chunked_prefill and rule.pads_prompts:

@@ -8,7 +8,6 @@ Averages   over data sets and models: the geometric mean of their ratios, as no 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -242,11 +241,7 @@ def orca_of(policy: str, model: str) -> str:
 
 def attained(data: str, scale: float = 2.0, model: str = "") -> Figure:
     """The share within the limits of the data set."""
-    return partial(_within, seconds=SECONDS[f"{data}{model}"], scale=scale)
-
-
-def _within(folder: Path, seconds: tuple[float, float], scale: float) -> float:
-    return within_limit(folder, seconds, scale)
+    return partial(within_limit, seconds=SECONDS[f"{data}{model}"], scale=scale)
 
 
 def averaged(kind: Kind, samples: Sequence[pd.DataFrame]) -> Effect:
