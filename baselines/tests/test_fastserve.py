@@ -6,7 +6,7 @@ import pytest
 from baselines.fastserve import FastServe
 from harness.interface.policies import Capability
 from harness.interface.tables import RequestTable
-from harness.tests.support.serving import FlatCosts, rule, serve, workload
+from harness.tests.support.serving import SERVICE, FlatCosts, rule, serve, workload
 
 COSTS = FlatCosts(load=0.0)
 
@@ -49,6 +49,8 @@ def test_the_entry_queue_covers_the_prompt_by_hand() -> None:
         max_output_tokens=np.full(3, 9),
         deadline_s=none,
         predicted_mean_tokens=none,
+        service=np.zeros(3, int),
+        services=(SERVICE,),
     )
     key = policy._key(rows, np.array([0.005, 0.015, 0.09]))
     assert (key.value[:, 0] / 1e7).tolist() == [0, 1, 2]

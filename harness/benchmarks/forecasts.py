@@ -60,6 +60,8 @@ def _window(rng: np.random.Generator, count: int, duration_s: float) -> Window:
         max_output_tokens=output_tokens,
         deadline_s=np.full(count, np.nan),
         predicted_mean_tokens=output_tokens.astype(np.float64),
+        service=np.zeros(count, np.int64),
+        services=(ServiceId(MODEL),),
     )
     return Window(table, output_tokens)
 

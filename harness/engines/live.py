@@ -41,9 +41,11 @@ class LiveState:
     deployment: Deployment = field(default_factory=lambda: Deployment(()))
     now_s: float = 0.0
     _predicted_tokens: Floats = field(init=False)
+    _services: tuple[ServiceId, ...] = field(init=False)
 
     def __post_init__(self) -> None:
         """Nothing is predicted yet."""
+        self._services = tuple(service.id for service in self.workload.services)
         self._predicted_tokens = np.full(len(self.arrays.prompt), np.nan)
 
     def swap_rows(self) -> Floats:
@@ -70,6 +72,8 @@ class LiveState:
             max_output_tokens=self.workload.max_output_tokens[ids],
             deadline_s=self.workload.deadline_s[ids],
             predicted_mean_tokens=self.predicted_tokens(ids),
+            service=self.workload.service[ids],
+            services=self._services,
         )
 
     def predict(self, request: int, length: LengthPrediction) -> None:

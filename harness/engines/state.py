@@ -5,6 +5,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from harness.interface.entities import ServiceId
 from harness.interface.graph import NOBODY
 from harness.interface.tables import RequestTable, attained_s
 
@@ -133,6 +134,8 @@ def request_table(
     max_output_tokens: Ints,
     deadline_s: Floats,
     predicted_mean_tokens: Floats,
+    service: Ints,
+    services: tuple[ServiceId, ...],
 ) -> RequestTable:
     """What policies may see of these rows where they are now, with the rest of it given by row."""
     return RequestTable(
@@ -145,6 +148,8 @@ def request_table(
         max_output_tokens=max_output_tokens,
         deadline_s=deadline_s,
         predicted_mean_tokens=predicted_mean_tokens,
+        service=service,
+        services=services,
     )
 
 

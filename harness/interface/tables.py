@@ -5,6 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from harness.interface.entities import ServiceId
+
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
@@ -24,7 +26,7 @@ class RequestTable:
     """Many requests at once: one row each, ascending by id, read-only numpy columns.
 
     `gpu_s` is the GPU time attained, in steps of 2**-20 s. `predicted_mean_tokens` and `deadline_s`
-    are NaN where there is none.
+    are NaN where there is none. `service` is the index of each request's service in `services`.
     """
 
     id: Ints
@@ -36,6 +38,8 @@ class RequestTable:
     max_output_tokens: Ints
     deadline_s: Floats
     predicted_mean_tokens: Floats
+    service: Ints
+    services: tuple[ServiceId, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -137,4 +137,6 @@ def _known(window: Window, arrays: RequestArrays, rows: Ints) -> RequestTable:
         max_output_tokens=of_all.max_output_tokens[rows],
         deadline_s=of_all.deadline_s[rows],
         predicted_mean_tokens=of_all.predicted_mean_tokens[rows],
+        service=of_all.service[rows],
+        services=of_all.services,
     )

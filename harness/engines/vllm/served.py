@@ -132,6 +132,8 @@ class ServedGroup:
             max_output_tokens=np.array([f.max_output_tokens for f in facts], np.int64),
             deadline_s=np.array(deadlines, np.float64),
             predicted_mean_tokens=np.array(means, np.float64),
+            service=np.zeros(len(facts), np.int64),
+            services=tuple(self.services),
         )
 
     def tell(self, event: Event) -> None:

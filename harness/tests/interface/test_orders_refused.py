@@ -8,7 +8,7 @@ import pytest
 from harness.interface.decisions import PriorityOrder
 from harness.interface.moving import MovingKey
 from harness.interface.tables import Floats, RequestTable
-from harness.tests.support.serving import rule
+from harness.tests.support.serving import SERVICE, rule
 
 
 def test_a_piece_must_end_at_a_number() -> None:
@@ -34,4 +34,6 @@ def test_what_is_set_aside_is_a_number_per_request(said: str) -> None:
 def _table() -> RequestTable:
     two = np.array([1, 2], np.int64)
     none = np.zeros(2)
-    return RequestTable(two, none, two, 0 * two, 0 * two, none, two, none, none)
+    return RequestTable(
+        two, none, two, 0 * two, 0 * two, none, two, none, none, 0 * two, (SERVICE,)
+    )

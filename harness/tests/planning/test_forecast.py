@@ -54,6 +54,8 @@ def _window(load: Workload) -> Window:
         max_output_tokens=load.max_output_tokens,
         deadline_s=load.deadline_s,
         predicted_mean_tokens=np.array(predicted),
+        service=nothing,
+        services=(SERVICE,),
     )
     return Window(table, load.output_tokens)
 
@@ -123,11 +125,13 @@ def test_one_after_the_other_by_hand() -> None:
 def test_columns_may_be_read_only_and_every_other_row() -> None:
     whole = _window(workload([8, 9] * 4, [3, 4] * 4, [0.5 * i for i in range(8)]))
     table = whole.table
-    columns = {name: getattr(table, name)[::2] for name in table.__slots__}
+    names = [name for name in table.__slots__ if name != "services"]
+    columns = {name: getattr(table, name)[::2] for name in names}
     for column in columns.values():
         column.flags.writeable = False
-    half = Window(RequestTable(**columns), whole.output_tokens[::2])
-    copied = Window(RequestTable(**{n: c.copy() for n, c in columns.items()}), half.output_tokens)
+    half = Window(replace(table, **columns), whole.output_tokens[::2])
+    copies = {name: column.copy() for name, column in columns.items()}
+    copied = Window(replace(table, **copies), half.output_tokens)
     ends = [_forecaster().forecast(SERVICE, 1, w).finished_s.tolist() for w in (half, copied)]
     assert ends[0] == ends[1]
     assert len(ends[0]) == 4

@@ -94,6 +94,7 @@ class FakeGroup:
     def table(self) -> RequestTable:
         """The requests as columns, ascending by id."""
         rows = [self.requests[name] for name in sorted(self.requests)]
+        services = tuple(self.services)
         means = [row.predicted.mean_tokens if row.predicted else nan for row in rows]
         deadlines = [nan if row.facts.deadline_s is None else row.facts.deadline_s for row in rows]
         return RequestTable(
@@ -106,6 +107,8 @@ class FakeGroup:
             max_output_tokens=np.array([row.facts.max_output_tokens for row in rows], np.int64),
             deadline_s=np.array(deadlines, np.float64),
             predicted_mean_tokens=np.array(means, np.float64),
+            service=np.array([services.index(row.facts.service) for row in rows], np.int64),
+            services=services,
         )
 
 
