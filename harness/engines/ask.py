@@ -19,6 +19,7 @@ from harness.interface.policies import (
     PlacementPolicy,
     SchedulingPolicy,
 )
+from harness.interface.shared_filling import fill_by_phase, has_phases
 from harness.interface.static_filling import fill_static
 from harness.interface.views import ClusterView, GroupView, RequestView
 
@@ -58,6 +59,9 @@ def one_batch(
     if isinstance(rule, StaticBatching):
         times_s = [s for s in (fill_static(draft, order, rule), wake_s) if s is not None]
         return draft.decision(until=rule.until, wake_s=min(times_s, default=None))
+    if has_phases(group.group, priority_order):
+        stays = fill_by_phase(draft, order, priority_order)
+        return draft.decision(wake_s=wake_s, steady=stays and wake_s is None)
     reserved = NOTHING_RESERVED
     if priority_order.reserve_tokens is not None:
         table = group.table

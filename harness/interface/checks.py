@@ -4,7 +4,9 @@ from collections.abc import Iterator, Mapping
 
 from harness.interface.decisions import (
     Batch,
+    ContinuousBatching,
     Decision,
+    Displaced,
     PreemptionMode,
     Reservation,
     StaticBatching,
@@ -15,6 +17,7 @@ from harness.interface.entities import RequestId
 from harness.interface.kv_checks import swaps, wrong_kv, wrong_swaps
 from harness.interface.kv_ledger import KvLedger
 from harness.interface.policies import Capability
+from harness.interface.shared_filling import has_phases
 from harness.interface.views import GroupView, missing_tokens
 
 
@@ -39,6 +42,7 @@ def _broken_rules(
         *_wrong_times(decision, view),
         *_wrong_promise_of_more(decision),
         *_wrong_order(decision, view),
+        *_wrong_by_phase(decision, view),
         *_wrong_giving_way(decision),
         *_wrong_beside_order(decision),
         *_not_supported(decision, view, supports),
@@ -159,8 +163,6 @@ def _wrong_order(decision: Decision, view: GroupView) -> Iterator[str]:
         return
     if decision.launch:
         yield f"a priority order comes with {len(decision.launch)} batches launched"
-    if len(view.group.services) > 1:
-        yield f"a priority order in a group of {len(view.group.services)} services"
     if view.in_flight:
         yield f"a priority order with {len(view.in_flight)} batches in flight"
     rule, order = decision.priority_order.rule, decision.priority_order
@@ -179,6 +181,30 @@ def _wrong_order(decision: Decision, view: GroupView) -> Iterator[str]:
             )
     elif rule.chunked_prefill and rule.pads_prompts:
         yield "a priority order pads the prompts of chunked-prefill batches"
+
+
+def _wrong_by_phase(decision: Decision, view: GroupView) -> Iterator[str]:
+    """What an order cannot say where every batch is of one service and one phase."""
+    order, services = decision.priority_order, sorted(view.group.services)
+    if order is None:
+        return
+    rule, is_shared = order.rule, len(services) > 1
+    given = {
+        "request-level batches": isinstance(rule, StaticBatching) and is_shared,
+        "rule.chunked_prefill": isinstance(rule, ContinuousBatching) and rule.chunked_prefill,
+        "rule.pads_prompts": isinstance(rule, ContinuousBatching) and rule.pads_prompts,
+        "reserve_tokens": order.reserve_tokens is not None,
+        "displaces=swap": order.displaces is Displaced.SWAP,
+        "gives_way=swap": order.gives_way is PreemptionMode.SWAP,
+    }
+    if is_shared or has_phases(view.group, order):
+        where = f"{len(services)} services" if is_shared else "rule.prompts_first off"
+        for field, is_given in given.items():
+            if is_given:
+                yield (
+                    f"a priority order with {field} in {view.group.id} ({', '.join(services)}),"
+                    f" which is not supported with {where}"
+                )
 
 
 def _wrong_giving_way(decision: Decision) -> Iterator[str]:

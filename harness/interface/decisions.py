@@ -80,6 +80,9 @@ class ContinuousBatching:
     and costs as much as the longest; `max_padding_tokens` bounds that waste. A request is admitted
     only if `watermark` (0..1) of the KV blocks then stays free. Everybody who runs computes a token
     at least, so there is a token for each.
+
+    Without `prompts_first`, an iteration is of the phase of the first request in the order: prompts
+    if that one holds no KV and can be admitted, else decodes.
     """
 
     chunked_prefill: bool
@@ -88,6 +91,7 @@ class ContinuousBatching:
     max_num_batched_tokens: int
     max_padding_tokens: int
     watermark: float
+    prompts_first: bool = True
 
     def __post_init__(self) -> None:
         """Refuse rules under which nothing could ever run, or not everybody could decode."""
@@ -103,6 +107,11 @@ class ContinuousBatching:
             raise ValueError(
                 f"rule.max_num_batched_tokens is {self.max_num_batched_tokens}, it must be at least"
                 f" rule.max_num_seqs, {self.max_num_seqs}: everybody who decodes computes a token"
+            )
+        if self.chunked_prefill and not self.prompts_first:
+            raise ValueError(
+                "rule.prompts_first is False and rule.chunked_prefill True: with chunked prefill"
+                " an iteration has no phase"
             )
 
 
@@ -174,6 +183,16 @@ class PriorityOrder:
     `gives_way` is what becomes of holders of KV that are preempted because KV is short, where
     nothing `displaces`. With SWAP their KV is kept in host memory where that has room, and no
     newcomer is admitted while the KV of a request is there; no compiled code follows the order.
+
+    In a group of several services, every batch is of one service and one phase, prompts or decodes.
+    The services are tried in the order of their first requests, and the first that can run
+    something does. Its prompts are whole; which phase comes first is `rule.prompts_first`. KV is
+    counted in bytes that all services share, with blocks of their own sizes. Without `displaces`,
+    `rule.max_num_seqs` bounds the holders of KV of each service, a newcomer that cannot be admitted
+    holds back only its own service, and where KV is short for a decode, holders of any service are
+    preempted from the end of the order; nothing is admitted in that iteration. With `displaces`,
+    the seats are those of all services together; seated requests of one service run, the others
+    keep their KV.
 
     In terms of the plug-ins of vLLM's RFC #51608, `key` is the Score (here the lowest comes first),
     and what `rule`, `displaces` and `reserve_tokens` demand before a request runs is the Filter.

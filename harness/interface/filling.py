@@ -102,12 +102,15 @@ def in_priority_order(view: GroupView, priority_order: PriorityOrder) -> list[Re
     """Return the requests that are not running, lowest key first, then lowest id.
 
     Under continuous batching without requests that hold no KV and are behind the first
-    `max_num_seqs`: an iteration cannot admit them. Every request where holders are swapped out.
+    `max_num_seqs`: an iteration cannot admit them. Every request where holders are swapped out, or
+    where those of another service may be admitted.
     """
     table, rule = view.table, priority_order.rule
     key = priority_order.keys(table)
-    swaps = priority_order.displaces is None and priority_order.gives_way is PreemptionMode.SWAP
-    if swaps or isinstance(rule, StaticBatching):
+    is_cut = priority_order.displaces is not None or (
+        priority_order.gives_way is PreemptionMode.RECOMPUTE and len(view.services) == 1
+    )
+    if not is_cut or isinstance(rule, StaticBatching):
         return by_key(view, table, key)
     return by_key(view, table, key, max_num_seqs=rule.max_num_seqs)
 
@@ -160,9 +163,9 @@ def fill_continuous(
     if rule.chunked_prefill:
         # A decode never waits for the chunks of another request's prompt.
         holders.sort(key=lambda request: not is_decode(request))
-    elif not swapped and _admit_prompts(draft, newcomers, rule, len(holders), reserved):
+    elif not swapped and admit_prompts(draft, newcomers, rule, len(holders), reserved):
         return
-    left, kept = _run_holders(draft, holders, rule.max_num_batched_tokens, gives_way)
+    left, kept = run_holders(draft, holders, rule.max_num_batched_tokens, gives_way)
     if kept == len(holders) and (swapped or rule.chunked_prefill):
         _admit_chunks(draft, swapped or newcomers, rule, left, kept, reserved)
 
@@ -184,7 +187,7 @@ def fill_displacing(
     decodes = list(filter(is_decode, seated))
     prompts = [request for request in seated if not is_decode(request)]
     if not rule.chunked_prefill:
-        fitting = _whole_prompts(prompts, rule)
+        fitting = whole_prompts(prompts, rule)
         for request in fitting or decodes:
             _promise_and_run(draft, request, missing_tokens(request), reserved)
         return
@@ -198,31 +201,36 @@ def fill_displacing(
         left -= tokens
 
 
-def _run_holders(
-    draft: Draft, holders: Sequence[RequestView], budget: int, gives_way: PreemptionMode
+def run_holders(
+    draft: Draft,
+    holders: Sequence[RequestView],
+    budget: int,
+    gives_way: PreemptionMode,
+    *,
+    victims: Sequence[RequestView] | None = None,
 ) -> tuple[int, int]:
     """Run those that hold KV in order, preempting from the end where KV is short.
 
-    Returns what is left of the token budget, and how many have not been preempted.
+    That is the end of `victims`, if given: the holders and others, in order. Returns what is left
+    of the token budget, and how many of those have not been preempted.
     """
-    left, kept = budget, len(holders)
-    for place, request in enumerate(holders):
-        if place >= kept:
-            break
+    yielding = holders if victims is None else victims
+    left, kept = budget, len(yielding)
+    for request in holders:
         tokens = next_tokens(request, left)
         if not draft.has_room(request, tokens):
             break
         while not draft.try_run(request, tokens):
             kept -= 1
-            preempt_by(draft, holders[kept], gives_way)
-            if kept == place:
+            preempt_by(draft, yielding[kept], gives_way)
+            if yielding[kept] is request:
                 break
         else:
             left -= tokens
     return left, kept
 
 
-def _whole_prompts(
+def whole_prompts(
     prompts: Sequence[RequestView], rule: ContinuousBatching
 ) -> Sequence[RequestView]:
     """As many of these prompts, in order, as one iteration may compute whole."""
@@ -238,7 +246,7 @@ def _whole_prompts(
     return prompts
 
 
-def _admit_prompts(
+def admit_prompts(
     draft: Draft,
     newcomers: Sequence[RequestView],
     rule: ContinuousBatching,
@@ -247,7 +255,7 @@ def _admit_prompts(
 ) -> int:
     """Admit whole prompts in order while the rule allows, and return how many."""
     admitted = 0
-    for request in _whole_prompts(newcomers[: max(0, rule.max_num_seqs - holders)], rule):
+    for request in whole_prompts(newcomers[: max(0, rule.max_num_seqs - holders)], rule):
         tokens = request.context_tokens
         if not _leaves_watermark(draft, request, rule, reserved) or not _promise_and_run(
             draft, request, tokens, reserved

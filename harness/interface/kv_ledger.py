@@ -241,6 +241,10 @@ class KvLedger:
         """Tokens of KV all requests of a service hold. Costs a look at each of them."""
         return sum(n for name, n in self._held.items() if self._services[name] == service)
 
+    def block_bytes(self, service: ServiceId) -> int:
+        """Bytes of one block of this service."""
+        return self._block_bytes[service]
+
     def capacity_blocks(self, service: ServiceId) -> int:
         """Blocks of this service that would fit an empty ledger."""
         return self.capacity_bytes // self._block_bytes[service]

@@ -32,24 +32,23 @@ def take_seats(
     rule's watermark must stay free. Whose KV is there gets it back with the seat.
     `reserved` has the context tokens to set aside for newcomers.
     """
-    if not order:
-        return []
     kv = draft.kv
-    capacity = kv.capacity_blocks(order[0].facts.service)
-    spare = floor(rule.watermark * capacity)
-    used, seats = 0, 0
+    used_bytes, seats = 0, 0
     for request in order[: rule.max_num_seqs]:
-        holds = request.kv_tokens > 0
-        blocks = max(kv.blocks(request.context_tokens), _set_aside(draft, request, reserved))
-        if used + blocks > capacity - (0 if holds else spare):
+        service = request.facts.service
+        is_new = request.kv_tokens <= 0
+        spare_blocks = floor(rule.watermark * kv.capacity_blocks(service)) if is_new else 0
+        need_bytes = _kv_bytes(draft, request, request.context_tokens, reserved)
+        spare_bytes = spare_blocks * kv.block_bytes(service)
+        if used_bytes + need_bytes + spare_bytes > kv.capacity_bytes:
             break
-        used, seats = used + blocks, seats + 1
+        used_bytes, seats = used_bytes + need_bytes, seats + 1
     displaced = [request for request in order[seats:] if request.kv_tokens > 0]
     kept = 0
     if how is Displaced.PAUSE:
         for request in displaced:
-            used += max(kv.blocks(request.kv_tokens), _set_aside(draft, request, reserved))
-            if used > capacity:
+            used_bytes += _kv_bytes(draft, request, request.kv_tokens, reserved)
+            if used_bytes > kv.capacity_bytes:
                 break
             kept += 1
     by = PreemptionMode.SWAP if how is Displaced.SWAP else PreemptionMode.RECOMPUTE
@@ -93,10 +92,12 @@ def renew_promises(
                 draft.try_reserve(request, Reservation(wanted))
 
 
-def _set_aside(draft: Draft, request: RequestView, reserved: Mapping[RequestId, int]) -> int:
-    """Blocks that are promised to a holder, or would be to a newcomer."""
-    tokens = reserved.get(request.facts.id, 0)
+def _kv_bytes(
+    draft: Draft, request: RequestView, tokens: int, reserved: Mapping[RequestId, int]
+) -> int:
+    """KV of so many tokens, or what is or would be promised to the request if that is more."""
+    aside = reserved.get(request.facts.id, 0)
     if request.kv_tokens > 0:
         promise = draft.kv.reservation(request.facts.id)
-        tokens = promise.own_tokens if promise is not None else 0
-    return draft.kv.blocks(tokens)
+        aside = promise.own_tokens if promise is not None else 0
+    return draft.kv.blocks(max(tokens, aside)) * draft.kv.block_bytes(request.facts.service)

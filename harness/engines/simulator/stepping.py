@@ -23,6 +23,7 @@ from harness.interface.entities import RequestId
 from harness.interface.events import Event, Iterated, Overran
 from harness.interface.filling import in_priority_order, is_decode
 from harness.interface.policies import Capability, SchedulingPolicy
+from harness.interface.shared_filling import has_phases
 
 
 class GroupStepper(Protocol):
@@ -84,8 +85,9 @@ class Stepper:
         # A group that has been stepped stays so: what it has begun is not in a replica.
         stands = decision.wake_s is None and not live.is_stepped
         if priority_order is not None:
-            # Compiled code has no host memory for holders that give way.
+            # Compiled code has no host memory for holders that give way, and no phases.
             stands &= priority_order.gives_way is PreemptionMode.RECOMPUTE
+            stands &= not has_phases(live.group, priority_order)
         if priority_order is not None and stands and self.fast_forward:
             self.recorder.decided("schedule", seconds)
             return decision

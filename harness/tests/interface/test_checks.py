@@ -174,7 +174,8 @@ def test_a_batch_of_one_service_takes_no_request_of_another() -> None:
         (
             lambda view: a_view(services=(CHAT, CODE)),
             Decision(priority_order=BY_ARRIVAL),
-            "a priority order in a group of 2 services; a priority order with 1 batches in flight",
+            "a priority order with 1 batches in flight; a priority order with rule.chunked_prefill"
+            " in g (chat, code), which is not supported with 2 services",
         ),
     ],
 )

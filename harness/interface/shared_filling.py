@@ -1,0 +1,93 @@
+"""Batches of one service and one phase from an order of requests: part of `PriorityOrder`.
+
+Every batch is so in a group of several services, and in any group by a rule without
+`prompts_first`.
+"""
+
+from collections.abc import Sequence
+
+from harness.interface.decisions import ContinuousBatching, PreemptionMode, PriorityOrder
+from harness.interface.draft import Draft
+from harness.interface.entities import Group
+from harness.interface.filling import (
+    NOTHING_RESERVED,
+    admit_prompts,
+    is_decode,
+    run_holders,
+    whole_prompts,
+)
+from harness.interface.moving import MovingKey
+from harness.interface.seating import take_seats
+from harness.interface.views import RequestView, missing_tokens
+
+
+def has_phases(group: Group, order: PriorityOrder) -> bool:
+    """Whether every batch of this order in this group is of one service and one phase."""
+    rule = order.rule
+    return isinstance(rule, ContinuousBatching) and (
+        len(group.services) > 1 or not rule.prompts_first
+    )
+
+
+def fill_by_phase(
+    draft: Draft, order: Sequence[RequestView], priority_order: PriorityOrder
+) -> bool:
+    """Fill one iteration with requests of the first service in order that can run something.
+
+    `order` has all requests of the group, none of which runs, best first; where the order
+    displaces, requests without KV behind the first `max_num_seqs` may be missing. Returns whether
+    the next iterations run the same requests until something happens or KV is short.
+    """
+    rule, displaces = priority_order.rule, priority_order.displaces
+    assert isinstance(rule, ContinuousBatching)
+    seated = order
+    if displaces is not None:
+        seated = take_seats(draft, order, rule, displaces, NOTHING_RESERVED)
+    holders = [request for request in seated if request.kv_tokens > 0]
+    kept = len(holders)
+    for service in dict.fromkeys(request.facts.service for request in seated):
+        own = [request for request in seated if request.facts.service == service]
+        decodes = [request for request in own if request.kv_tokens > 0]
+        prompts = [request for request in own if request.kv_tokens <= 0]
+        # Nothing is admitted beside a preemption.
+        if kept == len(holders) and (rule.prompts_first or own[0].kv_tokens <= 0):
+            if displaces is None:
+                admit_prompts(draft, prompts, rule, len(decodes), NOTHING_RESERVED)
+            else:
+                for request in whole_prompts(prompts, rule):
+                    draft.try_run(request, missing_tokens(request))
+            if not draft.is_empty:
+                return False
+        _, kept = run_holders(
+            draft,
+            decodes[: rule.max_num_seqs],
+            rule.max_num_batched_tokens,
+            PreemptionMode.RECOMPUTE,
+            victims=holders[:kept],
+        )
+        if not draft.is_empty:
+            return kept == len(holders) and _stays(draft, seated, own, priority_order)
+    return False
+
+
+def _stays(
+    draft: Draft,
+    seated: Sequence[RequestView],
+    own: Sequence[RequestView],
+    priority_order: PriorityOrder,
+) -> bool:
+    """Whether the next batches are the same decodes of one service, whose requests are `own`.
+
+    None has been preempted. Newcomers that cannot be admitted now cannot be with less free KV, and
+    growing contexts take seats only where KV is short.
+    """
+    if not all(draft.runs(r) and is_decode(r) for r in own if r.kv_tokens > 0):
+        return False
+    if draft.runs_all:
+        return True
+    rule, displaces = priority_order.rule, priority_order.displaces
+    if displaces is not None and not all(map(draft.runs, seated)):
+        return False
+    # Keys that move may change which service comes first, and which requests have seats.
+    is_alone = displaces is None and rule.prompts_first and len(own) == len(seated)
+    return is_alone or not isinstance(priority_order.keys(draft.view.table), MovingKey)
