@@ -58,15 +58,12 @@ def fill_by_phase(
                     draft.try_run(request, missing_tokens(request))
             if not draft.is_empty:
                 return False
-        _, kept = run_holders(
-            draft,
-            decodes[: rule.max_num_seqs],
-            rule.max_num_batched_tokens,
-            PreemptionMode.RECOMPUTE,
-            victims=holders[:kept],
-        )
+        first, budget = decodes[: rule.max_num_seqs], rule.max_num_batched_tokens
+        if not draft.try_run_all(first, budget):
+            gives_way, victims = PreemptionMode.RECOMPUTE, holders[:kept]
+            _, kept = run_holders(draft, first, budget, gives_way, victims=victims)
         if not draft.is_empty:
-            return kept == len(holders) and _stays(draft, seated, own, priority_order)
+            return kept == len(holders) and _stays(draft, seated, own, priority_order, rule)
     return False
 
 
@@ -75,6 +72,7 @@ def _stays(
     seated: Sequence[RequestView],
     own: Sequence[RequestView],
     priority_order: PriorityOrder,
+    rule: ContinuousBatching,
 ) -> bool:
     """Whether the next batches are the same decodes of one service, whose requests are `own`.
 
@@ -85,7 +83,7 @@ def _stays(
         return False
     if draft.runs_all:
         return True
-    rule, displaces = priority_order.rule, priority_order.displaces
+    displaces = priority_order.displaces
     if displaces is not None and not all(map(draft.runs, seated)):
         return False
     # Keys that move may change which service comes first, and which requests have seats.

@@ -114,11 +114,15 @@ class FakeGroup:
 
 @dataclass
 class FakeScene:
-    """Builds a group from requests written as (prompt, held) token pairs, ids from 1."""
+    """Builds a group from requests written as (prompt, held) token pairs, ids from 1.
+
+    `capacity_blocks` are of services with one byte of KV per token, as all have by default.
+    """
 
     capacity_blocks: int
     block_tokens: int = 16
     services: tuple[ServiceId, ...] = (CHAT,)
+    kv_bytes_per_token: dict[ServiceId, int] = field(default_factory=dict)
     requests: dict[RequestId, FakeRequest] = field(default_factory=dict)
 
     def add(
@@ -142,7 +146,8 @@ class FakeScene:
 
     def view(self) -> FakeGroup:
         """The group as a policy sees it."""
-        services = {name: a_service(name) for name in self.services}
+        size = {name: self.kv_bytes_per_token.get(name, 1) for name in self.services}
+        services = {name: a_service(name, kv_bytes_per_token=size[name]) for name in size}
         kv = KvLedger(
             capacity_bytes=self.capacity_blocks * self.block_tokens,
             services=services,
