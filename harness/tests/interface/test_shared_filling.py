@@ -264,7 +264,7 @@ def test_seats_are_as_many_as_max_num_seqs_over_all_services() -> None:
 def test_the_watermark_of_seats_is_in_blocks_of_the_newcomers_service(
     service: ServiceId, held: int, tokens: int, batch: dict[int, int]
 ) -> None:
-    """Beside r1's 96 of 160 bytes 3 = floor(0.3 x 10) blocks of `chat` stay free, none of `code`."""
+    """Beside r1's 96 of 160 bytes 3 blocks of `chat` stay free, or none of `code`."""
     scene = a_scene(blocks=10)
     scene.decoding(held, service=service)
     scene.add(tokens, service=service)
