@@ -20,7 +20,7 @@ from harness.interface.decisions import (
 )
 from harness.interface.entities import RequestId, ServiceId
 from harness.interface.filling import in_priority_order
-from harness.interface.moving import MovingKey
+from harness.interface.moving import MovingKey, Progress
 from harness.interface.tables import Floats, RequestTable
 from harness.tests.support.fakes import ALL, CHAT, CODE, FakeScene, launched, numbers
 from harness.tests.support.serving import rule
@@ -55,7 +55,7 @@ def code_first(table: RequestTable) -> Floats:
 
 def attained(table: RequestTable) -> MovingKey:
     one = np.ones((len(table.id), 1))
-    return MovingKey(value=0.0 * one, slope=one, until=np.inf * one)
+    return MovingKey(value=0.0 * one, slope=one, until=np.inf * one, by=Progress.GPU_S)
 
 
 # ---- which service, which phase ----
@@ -327,11 +327,11 @@ def test_a_decision_is_steady_while_no_other_request_can_come_to_run(
 
 def test_no_other_decision_is_steady() -> None:
     """One that admits, one that preempts, one that completes a prompt, one that leaves some out."""
-    scene = a_scene(blocks=2)
+    scene = a_scene(blocks=4)
     scene.decoding(16)
-    scene.decoding(16)
+    scene.decoding(16, service=CODE)
     decision = filled(scene, PriorityOrder(None, RULE))
-    assert decision.preempt == {2: RECOMPUTE}
+    assert (launched(decision), decision.preempt) == ({1: 1}, {2: RECOMPUTE})
     assert not decision.steady
     scene = a_scene()
     scene.add(20)

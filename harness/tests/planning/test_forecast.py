@@ -144,6 +144,13 @@ def test_an_empty_window_is_served() -> None:
     assert found.unfinished == len(found.finished_s) == 0
 
 
+def test_a_rule_that_is_not_compiled_is_refused() -> None:
+    order = PriorityOrder(None, replace(rule(), prompts_first=False))
+    forecaster = GroupForecaster(costs=FlatCosts(), order=order, max_num_batched_tokens=256)
+    with pytest.raises(ValueError, match=r"rule\.prompts_first off is stepped, not compiled"):
+        forecaster.forecast(SERVICE, 1, _window(workload([8], [3])))
+
+
 def test_bad_windows_are_refused() -> None:
     window = _window(workload([8, 8], [3, 2], [0.0, 1.0]))
     with pytest.raises(ValueError, match=r"^1 answers of 2 requests$"):

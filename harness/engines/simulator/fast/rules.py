@@ -65,8 +65,10 @@ def replica_rule(
 ) -> ReplicaRule:
     """The rule in numbers; whether keys move and allocations grow is told later.
 
-    Raises ValueError where costs are not known.
+    Raises ValueError where costs are not known, and for a rule without `prompts_first`.
     """
+    if not rule.prompts_first:
+        raise ValueError("a priority order with rule.prompts_first off is stepped, not compiled")
     max_requests = _known_size(rule.max_num_seqs)
     return ReplicaRule(
         chunked_prefill=rule.chunked_prefill,

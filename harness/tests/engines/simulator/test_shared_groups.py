@@ -456,6 +456,7 @@ def test_random_loads_are_served_and_alike_with_every_iteration_asked(
     found = assert_same_times(serve_it)
     np.testing.assert_array_equal(found.requests["output_tokens"], of_two.output_tokens)
     rows = found.iteration_frame()
+    assert rows is not None
     assert (rows["prefill_requests"] * rows["decode_requests"] == 0).all()
     assert serve_it(True).requests.equals(found.requests)
 
