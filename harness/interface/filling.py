@@ -1,8 +1,8 @@
 """Ways to fill a batch from an order of requests.
 
 `continuous_batch` is for policies that write a `Draft` every iteration; `fill_continuous`,
-`fill_displacing` and `fill_static` (in `static_filling`) are what a `PriorityOrder` means, rule by
-rule.
+`fill_displacing`, `fill_by_phase` (in `shared_filling`) and `fill_static` (in `static_filling`) are
+what a `PriorityOrder` means, rule by rule.
 """
 
 from collections.abc import Mapping, Sequence
