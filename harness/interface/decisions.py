@@ -187,12 +187,14 @@ class PriorityOrder:
     In a group of several services, every batch is of one service and one phase, prompts or decodes.
     The services are tried in the order of their first requests, and the first that can run
     something does. Its prompts are whole; which phase comes first is `rule.prompts_first`. KV is
-    counted in bytes that all services share, with blocks of their own sizes. Without `displaces`,
-    `rule.max_num_seqs` bounds the holders of KV of each service, a newcomer that cannot be admitted
-    holds back only its own service, and where KV is short for a decode, holders of any service are
-    preempted from the end of the order; nothing is admitted in that iteration. With `displaces`,
-    the seats are those of all services together; seated requests of one service run, the others
-    keep their KV.
+    counted in bytes that all services share, in blocks of each service's own size; `watermark` is
+    in whole blocks of the newcomer's service. Without `displaces`, `rule.max_num_seqs` bounds the
+    holders of KV of each service, and a newcomer that cannot be admitted holds back only newcomers
+    of its service. Where KV is short for a decode, holders of any service are preempted from the
+    end of the order, up to the decode itself, and nothing is admitted in that iteration. With
+    `displaces`, seats are those of all services together. Seated requests of one service run; those
+    of the others keep their KV. Chunked prefill, padding, static batching, `reserve_tokens` and
+    swapping are refused there, as all but static batching are without `rule.prompts_first`.
 
     In terms of the plug-ins of vLLM's RFC #51608, `key` is the Score (here the lowest comes first),
     and what `rule`, `displaces` and `reserve_tokens` demand before a request runs is the Filter.
