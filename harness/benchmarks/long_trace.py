@@ -14,9 +14,15 @@ from dataclasses import replace
 
 import numpy as np
 
-from harness.benchmarks.reference_load import OUTPUT_TOKENS, PROMPT_TOKENS, SEED, serve_s, w1
+from harness.benchmarks.reference_load import (
+    OUTPUT_TOKENS,
+    PROMPT_TOKENS,
+    SEED,
+    capacity_per_s,
+    serve_s,
+    w1,
+)
 from harness.benchmarks.speed import policies
-from harness.engines.recorder import Recorder
 from harness.paths import ROOT
 from harness.workloads.workload import Floats, Workload
 
@@ -55,10 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if given.requests < 1:
         parser.error(f"--requests is {given.requests}, it must be 1 or more")
     policy, rng = policies()["vllm"], np.random.default_rng(SEED)
-    recorder = Recorder()
-    serve_s(policy, trace(BACKLOG, np.zeros(BACKLOG)), 1, recorder)
-    served = recorder.requests
-    per_s = LOAD * BACKLOG / (served["finished_s"].max() - served["started_s"].min())
+    per_s = LOAD * capacity_per_s(policy, trace(BACKLOG, np.zeros(BACKLOG)))
     gaps_s = rng.exponential(1 / per_s, given.requests)
     seconds = serve_s(policy, trace(given.requests, gaps_s.cumsum(out=gaps_s)), 1)
     peak_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

@@ -13,6 +13,8 @@ PYTHON = ROOT / ".venv-peer" / "bin" / "python"
 PEER = "peer_dynamo_w1_requests_per_s"
 REQUESTS = 2000
 REPEATS = 5
+ALONE = ("doubling_budget", "learnt_allocation")
+"""Policies that renew what they told an engine, the slowest of their kinds."""
 _ENGINE = (
     '{"block_size":16,"num_gpu_blocks":9000,"max_num_seqs":256,"max_num_batched_tokens":4096,'
     '"enable_prefix_caching":false,"enable_chunked_prefill":true}'
@@ -24,14 +26,18 @@ _LOAD = (
 
 
 def over_peer(figures: Mapping[str, float]) -> dict[str, float]:
-    """Each kind's slowest policy over the peer; nothing where that is not installed."""
+    """Each kind's slowest policy over the peer, and those that are held to bounds of their own.
+
+    Nothing where the peer is not installed.
+    """
     peer = figures.get(PEER)
-    slowest = {
-        match[1]: rate
+    compared = {
+        match[2]: rate
         for name, rate in figures.items()
-        if (match := re.fullmatch("slowest_(.*)_requests_per_s", name))
+        if (match := re.fullmatch("(slowest|w1)_(.*)_requests_per_s", name))
+        and (match[1] == "slowest" or match[2] in ALONE)
     }
-    return {f"{kind}_over_peer": rate / peer for kind, rate in slowest.items()} if peer else {}
+    return {f"{kind}_over_peer": rate / peer for kind, rate in compared.items()} if peer else {}
 
 
 def policies_over_peer(figures: Mapping[str, float]) -> dict[str, float]:

@@ -13,7 +13,13 @@ from harness.engines.recorder import Recorder
 from harness.engines.simulator.host_memory import HostMemory
 from harness.engines.simulator.loop import Simulator
 from harness.interface.entities import Cluster, GpuId, Service, ServiceId
-from harness.interface.policies import Capability, DispatchPolicy, SchedulingPolicy, System
+from harness.interface.policies import (
+    Capability,
+    DispatchPolicy,
+    PlacementPolicy,
+    SchedulingPolicy,
+    System,
+)
 from harness.paths import PROFILES
 from harness.predictors.oracle import Oracle
 from harness.workloads.workload import Workload
@@ -64,10 +70,12 @@ def serve_s(
     recorder: Recorder | None = None,
     *,
     dispatch: DispatchPolicy | None = None,
+    placement: PlacementPolicy | None = None,
 ) -> float:
     """Wall-clock seconds to simulate a load; who orders by predictions is told true lengths.
 
-    Requests go to the groups of their service in turn, or as `dispatch` says.
+    Requests go to the groups of their service in turn, or as `dispatch` says; each service has
+    equally many groups of one GPU, or those of `placement`.
     """
     costs = reference_costs()
     engine = Simulator(
@@ -78,10 +86,18 @@ def serve_s(
         host_memory=reference_host_memory(),
     )
     each = replicas // len(load.services)
-    placement = FixedPlacement(data_parallel=each, tensor_parallel=1, costs=costs)
+    placement = placement or FixedPlacement(data_parallel=each, tensor_parallel=1, costs=costs)
     is_told = Capability.PREDICTIONS in policy.requires
     predictor = Oracle().of(load, SEED) if is_told else None
     system = System("bench", policy, dispatch or RoundRobin(), placement, predictor=predictor)
     started_s = time.perf_counter()
     engine.run(load, system, recorder or Recorder())
     return time.perf_counter() - started_s
+
+
+def capacity_per_s(policy: SchedulingPolicy, backlog: Workload) -> float:
+    """Requests that one replica serves per second of a load that is all there at once."""
+    recorder = Recorder()
+    serve_s(policy, backlog, 1, recorder)
+    served = recorder.requests
+    return float(len(backlog) / (served["finished_s"].max() - served["started_s"].min()))

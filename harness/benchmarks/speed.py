@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
-from types import NoneType
 
 from harness.benchmarks.draft_policies import DraftFcfs, DraftSrpt
 from harness.benchmarks.moving_policies import allocating, moving, moving_every_token, static
@@ -63,36 +62,40 @@ def policies(offered: Mapping[str, object] | None = None) -> dict[str, Schedulin
 def kinds() -> dict[str, dict[str, SchedulingPolicy]]:
     """Policies by what an engine must do for them, those of the tree and some made up.
 
-    Orders that stand still, that move with progress, that batch whole requests or set KV aside, and
-    decisions written in the open.
+    Orders that stand still, that move with progress, that batch whole requests or set KV aside,
+    decisions written in the open, and those of them that preempt more often than requests arrive.
     """
     rules = {path.stem: _rule(path) for path in policy_files()}
-    tree: dict[type, dict[str, SchedulingPolicy]] = {}
+    tree: dict[str, dict[str, SchedulingPolicy]] = {}
     tried = policies()
     for name, policy in policies().items():
-        kind = NoneType if _is_stepped(tried[name]) else type(rules[name])
-        tree.setdefault(kind, {})[name] = policy
+        tree.setdefault(_kind(tried[name], rules[name]), {})[name] = policy
     seats = rules["vllm"]
     assert isinstance(seats, ContinuousBatching)
     return {
-        "standing": tree[ContinuousBatching],
+        "standing": tree[ContinuousBatching.__name__],
         "moving": {**moving(replace(seats, max_num_seqs=SEATS))},
         "moving_every_token": {**moving_every_token(replace(seats, max_num_seqs=SEATS))},
-        "request_batches": {**tree[StaticBatching], **static(2 * ALLOCATED)},
+        "request_batches": {**tree[StaticBatching.__name__], **static(2 * ALLOCATED)},
         "allocation": {**allocating(replace(seats, max_num_seqs=ALLOCATED), CONTEXT_TOKENS)},
         "draft": {
             "draft_fcfs": DraftFcfs(),
             "draft_srpt": DraftSrpt(max_num_seqs=SEATS),
-            **tree[NoneType],
+            **tree["draft"],
         },
+        **({"thrashing": tree["thrashing"]} if "thrashing" in tree else {}),
     }
 
 
-def _is_stepped(policy: SchedulingPolicy) -> bool:
-    """Whether it decides again and again: as a compiled order it is asked but a few times."""
+def _kind(policy: SchedulingPolicy, rule: object) -> str:
+    """What its file has as rule; `draft` or `thrashing` if it decides again and again."""
     recorder, load = Recorder(), w1(50, 1)
     serve_s(policy, load, 1, recorder)
-    return len(recorder.decision_s["schedule"]) > len(load) / 5
+    if rule is not None and len(recorder.decision_s["schedule"]) <= len(load) / 5:
+        return type(rule).__name__
+    # A run of more preemptions than requests is mostly those: its seconds say little about policies
+    # that sort or scan all requests in each iteration, which the kind of drafts is to show.
+    return "thrashing" if recorder.requests["preemptions"].sum() > len(load) else "draft"
 
 
 def _rule(path: Path) -> object:
