@@ -16,10 +16,16 @@ help:  ## this list
 # What a lock does not name, or what has none of its hashes, is not installed.
 INSTALL := $(BIN)/pip install --quiet --require-hashes -r
 
+# The compiler needs these alone: it runs beside the installation of the others, which writes no
+# bytecode, since most of it would never be imported.
+KERNEL := annotated-types|antlr4-python3-runtime|llvmlite|numba|numpy|omegaconf|pydantic|pydantic-core|pyyaml|typing-extensions|typing-inspection
+COMPILE := $(BIN)/python -c 'from harness.engines.simulator.fast.warm_up import warm_up; warm_up()'
+FIRST = sed -nE '/^($(KERNEL))==/,/[^\\]$$/p' $< | $(INSTALL) /dev/stdin --no-compile
+
 setup: .venv/base  ## .venv with what running needs
 .venv/base: requirements/base.txt
 	@$(or $(PYTHON),false) -c '$(RECENT)' || { echo '$(OLD)' >&2; exit 1; }
-	$(PYTHON) -m venv .venv && $(INSTALL) $< && touch $@
+	$(PYTHON) -m venv .venv && $(FIRST) && { $(COMPILE) & $(INSTALL) $< --no-compile && touch $@; said=$$?; wait; exit $$said; }
 
 .venv/dev: requirements/dev.txt .venv/base
 	$(INSTALL) $< && touch $@
@@ -46,7 +52,6 @@ check: .venv/dev  ## tests that take no more than a second each
 	$(BIN)/pytest -q -m 'not slow and not gpu and not network'
 
 # Beside each other: tests would wait a minute and a half for the compiler, packages are unpacked.
-COMPILE := $(BIN)/python -c 'from harness.engines.simulator.fast.warm_up import warm_up; warm_up()'
 EXTRAS = $(MAKE) -k --no-print-directory setup-vllm setup-train
 
 test: .venv/dev  ## everything: ruff, mypy and all tests; those of vLLM and of training are skipped where it cannot be installed

@@ -3,6 +3,7 @@
 import os
 import re
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -88,6 +89,23 @@ def test_nothing_else_is_installed_without_hashes() -> None:
     assert len(installs) == 4
     assert [it for it in installs if "--require-hashes" not in it] == ["--quiet"]
     assert "TORCH := $(BIN)/pip install --quiet -r requirements/torch.txt\n" in text
+
+
+_WITHOUT = """
+import sys
+from importlib.metadata import packages_distributions
+for module, names in packages_distributions().items():
+    if not {name.lower().replace("_", "-") for name in names} & {*sys.argv[1:]}:
+        sys.modules[module] = None
+from harness.engines.simulator.fast import warm_up
+"""
+
+
+def test_the_compiler_needs_only_what_is_installed_first() -> None:
+    text = (ROOT / "Makefile").read_text()
+    first = re.findall(r"^KERNEL := (.*)", text, re.MULTILINE)[0].split("|")
+    assert set(first) <= set(pinned("base.txt"))
+    subprocess.run([sys.executable, "-c", _WITHOUT, *first], cwd=ROOT, check=True)
 
 
 def test_training_fits_into_the_environment_of_base_and_the_cpu_engine() -> None:
