@@ -6,18 +6,40 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 
+from baselines.least_loaded import ORDERS, LeastLoaded
+from baselines.round_robin import RoundRobin
+from harness.benchmarks import forecasts
+from harness.benchmarks.applications import applications
+from harness.benchmarks.reference_load import serve_s, w1
+from harness.benchmarks.shared_groups import GROUPS, SERVICES, shared_s
+from harness.benchmarks.speed import kinds, policies
+from harness.engines.simulator.fast.warm_up import warm_up
+from harness.interface.checks import IllegalDecision
+from harness.interface.policies import DispatchPolicy
 from harness.paths import ROOT
 
 _ALL = """
-from harness.benchmarks.reference_load import serve_s, w1
-from harness.benchmarks.speed import kinds
-from harness.engines.simulator.fast.warm_up import warm_up
-warm_up()
-for members in kinds().values():
-    for policy in members.values():
-        serve_s(policy, w1(50, 1), 1)
+from harness.benchmarks.compile_time import serve_everything
+serve_everything()
 """
+
+
+def serve_everything() -> None:
+    """A small run of every kind of policy, dispatch and workload, and of forecasts."""
+    warm_up()
+    for members in kinds().values():
+        for policy in members.values():
+            serve_s(policy, w1(50, 1), 1)
+    by_load = (LeastLoaded(counts=counts) for counts in ORDERS)
+    dispatches: tuple[DispatchPolicy, ...] = (RoundRobin(), *by_load)
+    for dispatch in dispatches:
+        serve_s(policies()["vllm"], w1(64, 8, 4), 8, dispatch=dispatch)
+        serve_s(policies()["vllm"], applications(8), 8, dispatch=dispatch)
+    forecasts.measure()
+    with suppress(IllegalDecision):  # an engine that has no orders of several services
+        shared_s(w1(GROUPS, GROUPS, SERVICES))
 
 
 def measure() -> dict[str, float]:
