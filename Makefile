@@ -19,7 +19,7 @@ INSTALL := $(BIN)/pip install --quiet --require-hashes -r
 # The compiler needs these alone: it runs beside the installation of the others, which writes no
 # bytecode, since most of it would never be imported.
 KERNEL := annotated-types|antlr4-python3-runtime|llvmlite|numba|numpy|omegaconf|pydantic|pydantic-core|pyyaml|typing-extensions|typing-inspection
-COMPILE := $(BIN)/python -c 'from harness.engines.simulator.fast.warm_up import warm_up; warm_up()'
+COMPILE := $(BIN)/python -c 'from harness.engines.simulator.warm_up import warm_up; warm_up()'
 FIRST = sed -nE '/^($(KERNEL))==/,/[^\\]$$/p' $< | $(INSTALL) /dev/stdin --no-compile
 
 setup: .venv/base  ## .venv with what running needs

@@ -12,24 +12,16 @@ Checked    baselines/tests/test_round_robin.py
 from collections.abc import Sequence
 from typing import ClassVar
 
-from harness.interface.entities import GroupId, ServiceId
+from harness.interface.entities import ServiceId
+from harness.interface.load_order import TurnOrder
 from harness.interface.views import ClusterView
 
 
 class RoundRobin:
-    """Dispatch policy. Each service remembers whose turn it is."""
+    """Dispatch policy. The engine keeps whose turn it is, by service."""
 
     reads_load: ClassVar[bool] = False
 
-    def __init__(self) -> None:
-        """Nobody has had a turn."""
-        self._dealt: dict[ServiceId, int] = {}
-
-    def dispatch(
-        self, requests: Sequence[int], service: ServiceId, view: ClusterView
-    ) -> Sequence[GroupId]:
-        """Groups in turn, in the order of the deployment."""
-        homes = [group.id for group in view.deployment.groups if service in group.services]
-        first = self._dealt.get(service, 0)
-        self._dealt[service] = first + len(requests)
-        return [homes[(first + i) % len(homes)] for i in range(len(requests))]
+    def dispatch(self, requests: Sequence[int], service: ServiceId, view: ClusterView) -> TurnOrder:
+        """The same for every service."""
+        return TurnOrder()

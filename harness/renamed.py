@@ -42,7 +42,7 @@ MODULES = MappingProxyType(
         "harness.costs": "harness.costs.model",
         "harness.engines.carried": "harness.engines.vllm.carried",
         "harness.engines.deploying": "harness.engines.simulator.deploying",
-        "harness.engines.kernel": "harness.engines.simulator.fast.kernel",
+        "harness.engines.kernel": "harness.engines.simulator.kernel.loop",
         "harness.engines.measured": "harness.engines.vllm.measured",
         "harness.engines.nvml": "harness.costs.nvml",
         "harness.engines.served": "harness.engines.vllm.served",

@@ -15,7 +15,7 @@ from harness.benchmarks.applications import applications
 from harness.benchmarks.reference_load import serve_s, w1
 from harness.benchmarks.shared_groups import GROUPS, SERVICES, shared_s
 from harness.benchmarks.speed import kinds, policies
-from harness.engines.simulator.fast.warm_up import warm_up
+from harness.engines.simulator.warm_up import warm_up
 from harness.interface.checks import IllegalDecision
 from harness.interface.policies import DispatchPolicy
 from harness.paths import ROOT

@@ -1,7 +1,8 @@
 """Requests a second that a search over placements simulates: forecasts, one process, warm.
 
 A history of requests of many services, a few of which most ask for: every service is forecast in a
-group of one GPU and of two. At 80% load on average, the busiest are overloaded on one GPU.
+group of one GPU and of two. At 80% load on average, the busiest are overloaded on one GPU. All
+services, each asked for as often, are forecast on groups of two of them, by load.
 """
 
 import time
@@ -9,7 +10,7 @@ import time
 import numpy as np
 import yaml
 
-from harness.benchmarks.moving_policies import predicted_tokens
+from harness.benchmarks.moving_policies import doubling_budget_s, predicted_tokens
 from harness.benchmarks.reference_load import (
     MODEL,
     OUTPUT_TOKENS,
@@ -17,25 +18,35 @@ from harness.benchmarks.reference_load import (
     RATE_PER_S,
     SEED,
     reference_costs,
+    w1,
 )
+from harness.benchmarks.shared_groups import GROUPS, RULE, pairs
 from harness.build import build
-from harness.interface.decisions import PriorityOrder
+from harness.interface.decisions import Displaced, PriorityOrder
 from harness.interface.entities import ServiceId
+from harness.interface.load_order import LoadOrder
 from harness.interface.tables import RequestTable
 from harness.paths import ROOT
-from harness.planning.forecast import GroupForecaster, Window
+from harness.planning.forecast import ForecastGroup, GroupForecaster, Window
+from harness.workloads.workload import Workload
 
 REQUESTS, SERVICES, DEGREES = 15_000, 16, (1, 2)
 REPEATS = 20
 
 
 def measure() -> dict[str, float]:
-    """The slower of first come first served and shortest first; the best of several repetitions."""
+    """The slower of first come first served and shortest first; the best of several repetitions.
+
+    On shared groups, of first come first served and budgets that double.
+    """
     rule = build(yaml.safe_load((ROOT / "scenarios" / "policy" / "vllm.yaml").read_text())["rule"])
     windows = history()
     orders = (PriorityOrder(None, rule), PriorityOrder(predicted_tokens, rule))
     seconds = [min(_sweep_s(order, windows) for _ in range(1 + REPEATS)) for order in orders]
-    return {"forecast_requests_per_s": REQUESTS * len(DEGREES) / max(seconds)}
+    return {
+        "forecast_requests_per_s": REQUESTS * len(DEGREES) / max(seconds),
+        "forecast_shared_requests_per_s": REQUESTS / max(shared_s().values()),
+    }
 
 
 def history() -> list[Window]:
@@ -45,6 +56,47 @@ def history() -> list[Window]:
     counts = rng.multinomial(REQUESTS, share / share.sum())
     duration_s = REQUESTS / SERVICES / RATE_PER_S
     return [_window(rng, int(count), duration_s) for count in counts]
+
+
+def shared_s() -> dict[str, float]:
+    """Seconds of a forecast of the groups of `shared_groups`, W1 on each, by order."""
+    load, costs = w1(REQUESTS, GROUPS, SERVICES), reference_costs()
+    window = _window_of(load)
+    groups = [
+        ForecastGroup(services=group.services) for group in pairs(load.services, GROUPS).groups
+    ]
+    orders = {
+        "fcfs": PriorityOrder(None, RULE),
+        "doubling_budget": PriorityOrder(doubling_budget_s, RULE, Displaced.PAUSE),
+    }
+    found: dict[str, float] = {}
+    for name, order in orders.items():
+        forecaster = GroupForecaster(costs=costs, order=order, max_num_batched_tokens=65536)
+        for _ in range(1 + REPEATS):
+            started_s = time.perf_counter()
+            forecaster.forecast_placement(groups, window, LoadOrder())
+            seconds = time.perf_counter() - started_s
+            found[name] = min(found.get(name, seconds), seconds)
+    return found
+
+
+def _window_of(load: Workload) -> Window:
+    """Of a workload what is known at arrival, and the answers."""
+    nothing = np.zeros(len(load), np.int64)
+    table = RequestTable(
+        id=np.arange(len(load)),
+        arrival_s=load.arrival_s,
+        prompt_tokens=load.prompt_tokens,
+        generated_tokens=nothing,
+        kv_tokens=nothing,
+        gpu_s=np.zeros(len(load)),
+        max_output_tokens=load.max_output_tokens,
+        deadline_s=load.deadline_s,
+        predicted_mean_tokens=np.full(len(load), np.nan),
+        service=load.service,
+        services=tuple(service.id for service in load.services),
+    )
+    return Window(table, load.output_tokens)
 
 
 def _window(rng: np.random.Generator, count: int, duration_s: float) -> Window:

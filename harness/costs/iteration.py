@@ -5,7 +5,7 @@ The coefficients belong to linear functions with constants of their own per numb
 """
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,6 +37,36 @@ class IterationTable(NamedTuple):
     decode_per_padded_s: Floats
     shared_s: Floats
     prefill_step_s: Floats = np.zeros(1)
+
+
+MAX_STEP_TOKENS = 1 << 17
+"""Padded prompt tokens up to which `prefill_step_s` may change."""
+
+TABLE = np.dtype(
+    [
+        *((name, np.float64, (MAX_REQUESTS + 1,)) for name in IterationTable._fields[:-2]),
+        ("shared_s", np.float64, (1,)),
+        ("prefill_step_s", np.float64, (MAX_STEP_TOKENS + 1,)),
+    ],
+    align=True,
+)
+"""An `IterationTable` as one record, which compiled code reads at a small cost per call."""
+
+
+def table_record(table: IterationTable) -> NDArray[np.void]:
+    """The table as an array of one record.
+
+    ValueError for a table of more requests or tokens than a record holds.
+    """
+    record = np.zeros(1, TABLE)
+    for name, values in table._asdict().items():
+        field = record[name][0]
+        if len(values) > len(field):
+            raise ValueError(f"{name} of {len(values)} entries, a table has at most {len(field)}")
+        field[: len(values)] = values
+        # Beyond the numbers of requests of the table nothing is known; steps stay as the last.
+        field[len(values) :] = values[-1] if name == "prefill_step_s" else np.nan
+    return record
 
 
 @compiled
@@ -124,8 +154,8 @@ def decode_iterations_within(
     return count
 
 
-def work_seconds(table: IterationTable, work: Work) -> float:
-    """Seconds of one iteration."""
+def work_seconds(table: IterationTable | Any, work: Work) -> float:
+    """Seconds of one iteration, by a table or its record."""
     return float(
         iteration_seconds(
             table,

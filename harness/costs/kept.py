@@ -36,7 +36,7 @@ SOURCES = (
     "harness/interface/tables.py",
     "harness/costs/",
     "harness/engines/state.py",
-    "harness/engines/simulator/fast/",
+    "harness/engines/simulator/kernel/",
     "harness/verify/",
 )
 """Where functions that are compiled stand, and whatever their files import."""

@@ -49,24 +49,24 @@ def one_batch(
     group: GroupView,
     priority_order: PriorityOrder,
     order: Sequence[RequestView],
+    reserved: Mapping[RequestId, int] = NOTHING_RESERVED,
     wake_s: float | None = None,
+    *,
+    moves: bool = False,
 ) -> Decision:
     """What a priority order means now: the batch of those who come first in it and fit.
 
-    The policy is asked again at `wake_s`, or before where the batch rule says so.
+    `reserved` has the context tokens to set KV aside for when a request is admitted, `moves` says
+    whether keys move with progress. The policy is asked again at `wake_s`, or before where the
+    batch rule says so.
     """
     draft, rule = Draft(group), priority_order.rule
     if isinstance(rule, StaticBatching):
         times_s = [s for s in (fill_static(draft, order, rule), wake_s) if s is not None]
         return draft.decision(until=rule.until, wake_s=min(times_s, default=None))
-    if has_phases(group.group, priority_order):
-        stays = fill_by_phase(draft, order, priority_order)
+    if has_phases(group.group.services, priority_order):
+        stays = fill_by_phase(draft, order, priority_order, moves=moves)
         return draft.decision(wake_s=wake_s, steady=stays and wake_s is None)
-    reserved = NOTHING_RESERVED
-    if priority_order.reserve_tokens is not None:
-        table = group.table
-        tokens = priority_order.reserved_tokens(table).tolist()
-        reserved = dict(zip(map(RequestId, table.id.tolist()), tokens, strict=True))
     if priority_order.displaces is None:
         fill_continuous(draft, order, rule, reserved, priority_order.gives_way)
     else:

@@ -4,19 +4,17 @@ Loads are counted from what groups have been given and have not answered, so tha
 groups are processes elsewhere counts them as well as one that holds all of their state.
 """
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from harness.engines.live import LiveCluster, LiveState
-from harness.engines.state import Ints
+from harness.engines.state import UNWEIGHED, Ints
 from harness.interface.entities import GroupId, ServiceId
-from harness.interface.load_order import LoadOrder
+from harness.interface.load_order import LoadOrder, TurnOrder
 from harness.interface.policies import DispatchPolicy
-
-UNKNOWN = -1
-"""What a request weighs that no load order has weighed."""
 
 
 @dataclass(slots=True)
@@ -24,10 +22,10 @@ class Dispatching:
     """Asks the policy, and follows the load orders that it has given.
 
     `unanswered` has the requests of a group that have been given to it, ascending; `catch_up` is
-    called before somebody looks at what groups have computed. `orders` has the load order of a
-    service, with the groups for which it stands, `weights` what every request weighs in its group.
-    `to_come` has the requests that were handed out ahead of time: they go where the load is least
-    when they arrive. `named` has the services for whose requests the policy names groups.
+    called before somebody looks at what groups have computed. `orders` has the order of a service,
+    with the groups for which it stands, `turns` how many of its requests have gone in turn,
+    `changed` the services of which it is new. `named` has the services for whose requests the
+    policy names groups.
     """
 
     policy: DispatchPolicy
@@ -35,9 +33,11 @@ class Dispatching:
     state: LiveState
     unanswered: Callable[[GroupId], Ints]
     catch_up: Callable[[], None]
-    orders: dict[ServiceId, tuple[LoadOrder, list[GroupId]]] = field(default_factory=dict)
-    weights: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
-    to_come: dict[ServiceId, list[int]] = field(default_factory=dict)
+    orders: dict[ServiceId, tuple[LoadOrder | TurnOrder, list[GroupId]]] = field(
+        default_factory=dict
+    )
+    turns: Counter[ServiceId] = field(default_factory=Counter)
+    changed: set[ServiceId] = field(default_factory=set)
     named: set[ServiceId] = field(default_factory=set)
 
     def choose(
@@ -47,32 +47,48 @@ class Dispatching:
         homes: list[GroupId],
         known: Mapping[int, GroupId],
     ) -> dict[int, GroupId]:
-        """The group of each request, in this order (ascending); `known` has that of some already.
-
-        Those that are `to_come` get none yet.
-        """
+        """The group of each request, in this order (ascending), where it is not `known` already."""
         asked = [request for request in requests if request not in known]
-        order, chosen = self._standing(service, homes), dict(known)
+        chosen = dict(known)
+        order = self._standing(service, homes)
         if asked and order is None:
-            answer = self._ask(asked, service)
-            if isinstance(answer, LoadOrder):
-                order = answer
-                self._refuse_change(service)
-                self._stand(service, homes, order)
-            else:
-                self.named.add(service)
-                chosen |= zip(asked, answer, strict=True)
-        if order is not None:
-            self._weigh(order, np.array(requests, np.int64))
-            chosen |= self._by_load(order, asked, service, homes, known)
+            names = self.ahead(asked, service, homes)
+            order = self._standing(service, homes)
+            chosen |= zip(asked, names or (), strict=names is not None)
+        if isinstance(order, TurnOrder):
+            chosen |= {request: self._next(service, homes) for request in asked}
+        elif order is not None:
+            self.weigh(order, np.array(requests, np.int64))
+            chosen |= self._by_load(order, asked, homes, known)
         return {r: chosen[r] for r in requests if r in chosen} if known else chosen
 
-    def _ask(self, requests: list[int], service: ServiceId) -> Sequence[GroupId] | LoadOrder:
+    def ahead(
+        self, requests: Sequence[int], service: ServiceId, homes: list[GroupId]
+    ) -> Sequence[GroupId] | None:
+        """The groups that the policy names for these; None where an order stands or begins to."""
+        if self._standing(service, homes) is not None:
+            return None
+        answer = self._ask(requests, service)
+        if isinstance(answer, LoadOrder | TurnOrder):
+            self._refuse_change(service)
+            self._stand(service, homes, answer)
+            return None
+        self.named.add(service)
+        return answer
+
+    def _next(self, service: ServiceId, homes: list[GroupId]) -> GroupId:
+        """The group whose turn it is."""
+        self.turns[service] += 1
+        return homes[(self.turns[service] - 1) % len(homes)]
+
+    def _ask(
+        self, requests: Sequence[int], service: ServiceId
+    ) -> Sequence[GroupId] | LoadOrder | TurnOrder:
         """What the policy says. ValueError where it has not a group for each."""
         if self.policy.reads_load:
             self.catch_up()
         answer = self.policy.dispatch(requests, service, self.view)
-        if not isinstance(answer, LoadOrder) and len(answer) != len(requests):
+        if not isinstance(answer, LoadOrder | TurnOrder) and len(answer) != len(requests):
             name = type(self.policy).__name__
             raise ValueError(f"{name} names {len(answer)} groups for {len(requests)} requests")
         return answer
@@ -85,57 +101,54 @@ class Dispatching:
                 "leaves them to a load order; it is to do the one or the other throughout"
             )
 
-    def _standing(self, service: ServiceId, homes: list[GroupId]) -> LoadOrder | None:
-        """The load order of a service while its groups are those that it was given for."""
+    def _standing(self, service: ServiceId, homes: list[GroupId]) -> LoadOrder | TurnOrder | None:
+        """The order of a service while its groups are those that it was given for."""
         order, groups = self.orders.get(service, (None, homes))
         return order if groups == homes else None
 
-    def _stand(self, service: ServiceId, homes: list[GroupId], order: LoadOrder) -> None:
-        """A load order holds from now on, for those that are there already, too."""
+    def _stand(
+        self, service: ServiceId, homes: list[GroupId], order: LoadOrder | TurnOrder
+    ) -> None:
+        """An order holds from now on, for those that are there already, too."""
         self.orders[service] = order, homes
-        workload = self.state.workload
-        if not len(self.weights):
-            self.weights = np.full(len(workload), UNKNOWN)
-        index = [known.id for known in workload.services].index(service)
-        self.weights[workload.service == index] = UNKNOWN
-        for home in homes:
-            self._weigh(order, self.unanswered(home))
+        self.changed.add(service)
+        if isinstance(order, LoadOrder):
+            workload = self.state.workload
+            index = [known.id for known in workload.services].index(service)
+            self.state.arrays.weight[workload.service == index] = UNWEIGHED
+            for home in homes:
+                self.weigh(order, self.unanswered(home))
 
-    def _weigh(self, order: LoadOrder, requests: Ints) -> None:
-        new = requests[self.weights[requests] == UNKNOWN]
-        self.weights[new] = order.weights(self.state.table(new))
+    def weigh(self, order: LoadOrder, requests: Ints) -> None:
+        """Note what requests weigh that no order has weighed."""
+        weight = self.state.arrays.weight
+        new = requests[weight[requests] == UNWEIGHED]
+        if len(new):
+            weight[new] = order.weights(self.state.table(new))
 
     def _by_load(
         self,
         order: LoadOrder,
         asked: Sequence[int],
-        service: ServiceId,
         homes: list[GroupId],
         known: Mapping[int, GroupId],
     ) -> dict[int, GroupId]:
-        """Who has come goes to the group with the least load, one after the other."""
-        is_later = self.state.arrays.arrival_s[asked] > self.state.now_s
-        later = [r for r, is_so in zip(asked, is_later.tolist(), strict=True) if is_so]
-        if later:
-            self.to_come.setdefault(service, []).extend(later)
-        if len(later) == len(asked):
-            return {}
+        """Each request goes to the group with the least load, one after the other."""
         if order.adds_generated:
             self.catch_up()
         loads = {home: self._load(order, self.unanswered(home)) for home in homes}
         for request, group in known.items():
             loads[group] += self._load(order, np.array([request]))
         chosen = {}
-        for request, is_so in zip(asked, is_later.tolist(), strict=True):
-            if not is_so:
-                chosen[request] = min(homes, key=loads.__getitem__)
-                loads[chosen[request]] += self._load(order, np.array([request]))
+        for request in asked:
+            chosen[request] = min(homes, key=loads.__getitem__)
+            loads[chosen[request]] += self._load(order, np.array([request]))
         return chosen
 
     def _load(self, order: LoadOrder, requests: Ints) -> int:
-        # Calls of a chain may be there that nobody has dispatched.
-        self._weigh(order, requests)
-        load = int(self.weights[requests].sum())
+        # Calls of a chain may be there that nothing has dispatched.
+        self.weigh(order, requests)
+        load = int(self.state.arrays.weight[requests].sum())
         if order.adds_generated:
             load += int(self.state.arrays.generated[requests].sum())
         return load

@@ -32,10 +32,9 @@ def _nothing() -> None:
 class Lifecycle:
     """Requests by where they are in their lives.
 
-    `roots` are the requests that wait for nobody, `awaited` the services with calls that others
-    wait for; `remaining` counts the unanswered of each service, those to come included;
-    `held_back` has the requests that have come and are in no group. `deliver` takes requests with
-    the group of each.
+    `roots` are the requests that wait for nobody; `remaining` counts the unanswered of each
+    service, those to come included; `held_back` has the requests that have come and are in no
+    group. `deliver` takes requests with the group of each.
     """
 
     def __init__(
@@ -62,6 +61,7 @@ class Lifecycle:
             workload.output_tokens,
             np.zeros(len(workload), np.int64),
             np.where(self.graph.waits == 0, workload.arrival_s, np.inf),
+            workload.service,
         )
         self.state = LiveState(workload, cluster, arrays, self.graph.waits.copy())
         self.services: Mapping[ServiceId, Service] = {s.id: s for s in workload.services}
@@ -69,8 +69,6 @@ class Lifecycle:
         self.remaining = {
             s.id: int((workload.service == i).sum()) for i, s in enumerate(workload.services)
         }
-        calls = np.unique(workload.service[self.graph.has_children])
-        self.awaited = frozenset(workload.services[i].id for i in calls)
         self.held_back: dict[ServiceId, list[int]] = {}
         self._deliver = deliver
         held = unanswered or (lambda group: groups[group].open_ids())
@@ -94,21 +92,39 @@ class Lifecycle:
         A call of a chain goes where its predecessor was, while that is a group of its service.
         """
         requests = sorted(self.held_back.get(service, []))
-        homes = [g.id for g in self.state.deployment.groups if service in g.services]
+        homes = self._homes(service)
         if not homes or not requests:
             return
         del self.held_back[service]
         known = {r: self._following.pop(r) for r in requests if r in self._following}
         known = {r: group for r, group in known.items() if group in homes}
         chosen = self.dispatching.choose(requests, service, homes, known)
-        for request, group in chosen.items():
+        self._refuse_strangers(chosen.items(), service, homes)
+        if len(self.workload.edges):
+            self._home.update(chosen)
+        self._deliver(list(chosen), list(chosen.values()))
+
+    def named_ahead(self, requests: Sequence[int], service: ServiceId) -> Sequence[GroupId] | None:
+        """The groups that the policy names for requests to come, where it names groups."""
+        homes = self._homes(service)
+        if not homes:
+            return None
+        names = self.dispatching.ahead(requests, service, homes)
+        self._refuse_strangers(zip(requests, names or (), strict=False), service, homes)
+        return names
+
+    def _homes(self, service: ServiceId) -> list[GroupId]:
+        return [g.id for g in self.state.deployment.groups if service in g.services]
+
+    def _refuse_strangers(
+        self, chosen: Iterable[tuple[int, GroupId]], service: ServiceId, homes: list[GroupId]
+    ) -> None:
+        """Raise ValueError where a request would go to a group that does not serve it."""
+        for request, group in chosen:
             if group not in homes:
                 raise ValueError(
                     f"r{request} of {service} was dispatched to {group}, which does not serve it"
                 )
-        if len(self.workload.edges):
-            self._home.update(chosen)
-        self._deliver(list(chosen), list(chosen.values()))
 
     def predict(
         self, predictor: LengthPredictor, requests: Ints
@@ -136,18 +152,15 @@ class Lifecycle:
         return drained
 
     def released(self, answered: Ints, *, after_s: float = 0.0) -> list[int]:
-        """Calls that waited for these alone and arrive `after_s` from now.
-
-        One that has an arrival already is in its group: a replica has seen to it.
-        """
+        """Calls that waited for these alone and arrive `after_s` from now."""
         waits, arrival_s, come = self.state.waits, self.state.arrays.arrival_s, []
         for request in answered.tolist():
             for call in self.graph.children(request):
                 waits[call] -= 1
-                is_there = bool(arrival_s[call] < np.inf)
                 if self.graph.chain[request] != NOBODY:
-                    self._follow(request, call, is_there=is_there)
-                if waits[call] == 0 and not is_there:
+                    # The next call of a chain belongs where its predecessor was.
+                    self.belongs(call, self._home.pop(request))
+                if waits[call] == 0:
                     arrival_s[call] = self.state.now_s + after_s
                     come.append(call)
         return come
@@ -167,10 +180,3 @@ class Lifecycle:
                 left.extend(self.graph.children(request))
         for request in found:
             self.remaining[self.workload.service_of(request)] -= 1
-
-    def _follow(self, request: int, follower: int, *, is_there: bool) -> None:
-        """A call of a chain has been answered: the next one belongs where it was, or is there."""
-        group = self._home.pop(request)
-        self._home[follower] = group
-        if not is_there:
-            self.belongs(follower, group)

@@ -1,18 +1,23 @@
 """Who is told of what happens."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from harness.engines.recorder import Recorder
+from harness.engines.told_keys import Heard
 from harness.interface.events import Event
 from harness.interface.policies import System
 
 
 @dataclass(frozen=True, slots=True)
 class Listeners:
-    """The recorder, and the policies of a system, each of which hears what it subscribes to."""
+    """The recorder, and the policies of a system, each of which hears what it subscribes to.
+
+    `heard` counts what the scheduling policy has observed.
+    """
 
     system: System
     recorder: Recorder
+    heard: Heard = field(default_factory=Heard)
 
     @property
     def subscribes(self) -> frozenset[type[Event]]:
@@ -25,6 +30,8 @@ class Listeners:
         for policy in self.system.listeners:
             if type(event) in policy.subscribes:
                 policy.observe(event)
+                if policy is self.system.scheduling:
+                    self.heard.note(event)
 
     def wants(self, kind: type[Event]) -> bool:
         """Whether an event of this type is worth building."""

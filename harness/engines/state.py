@@ -6,15 +6,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.interface.entities import ServiceId
-from harness.interface.graph import NOBODY
 from harness.interface.tables import RequestTable, attained_s
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
-
-ELSEWHERE = -2
-"""Value of `RequestArrays.next`, beside NOBODY, that is no request: see there."""
 
 # Places in the last axis of `RequestArrays.pieces`
 END, VALUE, SLOPE, PIECE = range(4)
@@ -46,25 +42,62 @@ BRIEF = LOG_COLUMNS.index("held_tokens")
 """How many of them, the first, say what was computed and when; the others who held KV or waited."""
 
 
+REQUEST = np.dtype(
+    [
+        ("prompt", np.int64),
+        ("output", np.int64),
+        ("generated", np.int64),
+        ("kv", np.int64),
+        ("arrival_s", np.float64),
+        ("key", np.float64),
+        ("gpu_s", np.float64),
+        ("joined", np.int64),
+        ("ends", np.int64),
+        ("reserved", np.int64),
+        ("wanted", np.int64),
+        ("grows", np.int64),
+        ("first_token_s", np.float64),
+        ("finished_s", np.float64),
+        ("started_s", np.float64),
+        ("prefill_s", np.float64),
+        ("preempted_at_s", np.float64),
+        ("preempted_s", np.float64),
+        ("weight", np.int64),
+        ("preemptions", np.int32),
+        ("place", np.int32),
+        ("group", np.int32),
+        ("service", np.int32),
+    ],
+    align=True,
+)
+"""One request of a run. What a field means says `RequestArrays`."""
+
+UNDISPATCHED, OUTSIDE = -1, -2
+"""Values of `RequestArrays.group` that are no group: see there."""
+
+UNWEIGHED = -1
+"""Value of `RequestArrays.weight` for a request that no load order has weighed."""
+
+
 class RequestArrays(NamedTuple):
     """One entry per request of the run. `output` is the true length: engines only.
 
-    `started_s` is when it first ran, `preempted_at_s` when it was preempted if it has not run
-    since, `preempted_s` the seconds between preemptions and restarts, `gpu_s` those of its
-    iterations and `prefill_s` the part of them that computed its prompt. `next` is the
-    request that arrives in the same replica when this one is answered, NOBODY, or ELSEWHERE where
-    the replica stops to say so. `joined`, `ends` and `place` are scratch of the replica that
-    decodes the request: decode step at which it joined, at which it ends, and its position in the
-    replica's list. `reserved` is the context for which KV is set aside while it holds any,
-    `wanted` for which it is when it next begins, `grows` (scratch) the decode step from which it
-    takes blocks beyond that. `pieces` has what a key that
-    moves is made of: request, piece, and END, VALUE and SLOPE as in `MovingKey`; no rows where keys
-    stand still. At `turns_s`, when its prediction comes, a request's key becomes `turned_key`,
-    where that was known ahead; no rows where none is. `swap` has the tokens with KV in host memory
-    (HOST), how often it was sent there (SWAPS), and bytes and seconds copied there and back
-    (SWAP_BYTES, SWAP_S); no rows where nothing is.
+    The arrays are the fields of `rows`, one record of REQUEST each, which compiled code works on.
+    `started_s` is when a request first ran, `preempted_at_s` when it was preempted if it has not
+    run since, `preempted_s` the seconds between preemptions and restarts, `gpu_s` those of its
+    iterations and `prefill_s` the part of them that computed its prompt. `group` is the number of
+    the compiled group that it is or was in or will come to, UNDISPATCHED, or OUTSIDE where it is
+    dispatched by others when it comes; `weight` what it counts in a load order. `reserved` is the
+    context for which KV is set aside while it holds any, `wanted` for which it is when it next
+    begins. `joined`, `ends`, `place` and `grows` are scratch of the group: the decode step at which
+    it joined the decoding requests, at which it ends, its position in a list, and the decode step
+    from which it takes blocks beyond what is set aside. `pieces` has what a key that moves is made
+    of: request, piece, and END, VALUE and SLOPE as in `MovingKey`; no rows where keys stand still.
+    `swap` has the tokens with KV in host memory (HOST), how often it was sent there (SWAPS), and
+    bytes and seconds copied there and back (SWAP_BYTES, SWAP_S); no rows where nothing is.
     """
 
+    rows: NDArray[np.void]
     prompt: Ints
     output: Ints
     generated: Ints
@@ -79,50 +112,27 @@ class RequestArrays(NamedTuple):
     prefill_s: Floats
     preempted_at_s: Floats
     preempted_s: Floats
-    next: Ints
-    joined: Ints
-    ends: Ints
-    place: Ints
     reserved: Ints
     wanted: Ints
-    grows: Ints
-    turns_s: Floats
-    turned_key: Floats
+    weight: Ints
+    group: Ints
     pieces: Floats
     swap: Floats
 
 
-def new_arrays(prompt: Ints, output: Ints, generated: Ints, arrival_s: Floats) -> RequestArrays:
+def new_arrays(
+    prompt: Ints, output: Ints, generated: Ints, arrival_s: Floats, service: Ints | int = 0
+) -> RequestArrays:
     """Requests that hold nothing and have not run since they had generated so much."""
-    count = len(prompt)
-    # Of arrays that may not be written, as data frames give them, code would be compiled anew.
-    prompt, output = (np.require(tokens, np.int64, ["C", "W"]) for tokens in (prompt, output))
+    rows = np.zeros(len(prompt), REQUEST)
+    given = {"prompt": prompt, "output": output, "generated": generated, "arrival_s": arrival_s}
+    unknown = dict.fromkeys(("first_token_s", "finished_s", "started_s", "preempted_at_s"), np.nan)
+    places = {"service": service, "group": UNDISPATCHED, "weight": UNWEIGHED}
+    for name, values in {**given, **unknown, **places}.items():
+        rows[name] = values
+    fields = {name: rows[name] for name in RequestArrays._fields if name in (REQUEST.names or ())}
     return RequestArrays(
-        prompt=prompt,
-        output=output,
-        generated=generated.copy(),
-        kv=np.zeros(count, np.int64),
-        arrival_s=arrival_s.copy(),
-        key=np.zeros(count),
-        first_token_s=np.full(count, np.nan),
-        finished_s=np.full(count, np.nan),
-        gpu_s=np.zeros(count),
-        preemptions=np.zeros(count, np.int64),
-        started_s=np.full(count, np.nan),
-        prefill_s=np.zeros(count),
-        preempted_at_s=np.full(count, np.nan),
-        preempted_s=np.zeros(count),
-        next=np.full(count, NOBODY),
-        joined=np.zeros(count, np.int64),
-        ends=np.zeros(count, np.int64),
-        place=np.zeros(count, np.int64),
-        reserved=np.zeros(count, np.int64),
-        wanted=np.zeros(count, np.int64),
-        grows=np.zeros(count, np.int64),
-        turns_s=np.zeros(0),
-        turned_key=np.zeros(0),
-        pieces=np.zeros((0, 1, PIECE)),
-        swap=np.zeros((0, SWAP)),
+        rows=rows, **fields, pieces=np.zeros((0, 1, PIECE)), swap=np.zeros((0, SWAP))
     )
 
 

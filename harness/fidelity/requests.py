@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from harness.costs.iteration import expand
 from harness.costs.model import PARTS
 from harness.costs.profiles import read_profiles
-from harness.engines.simulator.fast.replica import ReplicaState
-from harness.engines.simulator.fast.rules import replica_rule
+from harness.engines.simulator.compiled_groups import CompiledGroups
+from harness.engines.simulator.rules import continuous_rule
 from harness.engines.state import RequestArrays, new_arrays
 from harness.fidelity.lines import SIMULATED, Line, sources
 from harness.fitting.iteration_rows import measured_sources
@@ -63,14 +63,12 @@ def serve(recorded: pd.DataFrame) -> RequestArrays:
     prompt, output = (recorded[name].to_numpy(np.int64) for name in ("prompt_len", "output_len"))
     arrays = new_arrays(prompt, output, np.zeros_like(prompt), arrival_s)
     arrays.key[:] = arrival_s
-    replica = ReplicaState.empty(
-        expand(profile, PARTS),
-        replica_rule(rule, capacity_blocks=tokens, block_tokens=1, log_columns=0),
-        arrays,
-        0.0,
-    )
-    replica.add(np.arange(len(recorded)), 0.0)
-    replica.run_to(np.inf)
+    compiled = CompiledGroups(arrays, 1)
+    number = compiled.reserve()
+    in_numbers = continuous_rule(rule, capacity_blocks=tokens, block_tokens=1, log_columns=0)
+    compiled.open(number, expand(profile, PARTS), in_numbers, 0.0)
+    compiled.add_coming(np.arange(len(recorded)), number)
+    compiled.run(np.inf)
     return arrays
 
 

@@ -4,9 +4,7 @@ from collections.abc import Iterator, Mapping
 
 from harness.interface.decisions import (
     Batch,
-    ContinuousBatching,
     Decision,
-    Displaced,
     PreemptionMode,
     Reservation,
     StaticBatching,
@@ -17,7 +15,7 @@ from harness.interface.entities import RequestId
 from harness.interface.kv_checks import swaps, wrong_kv, wrong_swaps
 from harness.interface.kv_ledger import KvLedger
 from harness.interface.policies import Capability
-from harness.interface.shared_filling import has_phases
+from harness.interface.shared_filling import wrong_by_phase
 from harness.interface.views import GroupView, missing_tokens
 
 
@@ -184,27 +182,8 @@ def _wrong_order(decision: Decision, view: GroupView) -> Iterator[str]:
 
 
 def _wrong_by_phase(decision: Decision, view: GroupView) -> Iterator[str]:
-    """What an order cannot say where every batch is of one service and one phase."""
-    order, services = decision.priority_order, sorted(view.group.services)
-    if order is None:
-        return
-    rule, is_shared = order.rule, len(services) > 1
-    given = {
-        "request-level batches": isinstance(rule, StaticBatching) and is_shared,
-        "rule.chunked_prefill": isinstance(rule, ContinuousBatching) and rule.chunked_prefill,
-        "rule.pads_prompts": isinstance(rule, ContinuousBatching) and rule.pads_prompts,
-        "reserve_tokens": order.reserve_tokens is not None,
-        "displaces=swap": order.displaces is Displaced.SWAP,
-        "gives_way=swap": order.gives_way is PreemptionMode.SWAP,
-    }
-    if is_shared or has_phases(view.group, order):
-        where = f"{len(services)} services" if is_shared else "rule.prompts_first off"
-        for field, is_given in given.items():
-            if is_given:
-                yield (
-                    f"a priority order with {field} in {view.group.id} ({', '.join(services)}),"
-                    f" which is not supported with {where}"
-                )
+    if decision.priority_order is not None:
+        yield from wrong_by_phase(decision.priority_order, view.group.services, view.group.id)
 
 
 def _wrong_giving_way(decision: Decision) -> Iterator[str]:

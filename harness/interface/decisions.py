@@ -162,11 +162,16 @@ class Displaced(Enum):
 class PriorityOrder:
     """A priority order: until the next decision, the engine fills every batch of a group by `rule`.
 
-    Requests are ordered by `key`, lowest first, then by id. `key` is a pure function of facts and
-    predictions (float64 per row of the table), so the engine may evaluate it for later arrivals
-    without asking the policy again; where it depends on progress too, it is a `MovingKey`, which
-    says how. Who has none yet (NaN, as where nothing is predicted) comes last. None orders by
-    arrival.
+    Requests are ordered by `key`, lowest first, then by id: a number (float64) per row of the
+    table, or pieces that move with progress (`MovingKey`). NaN, as where nothing is predicted,
+    comes last. None orders by arrival.
+
+    Keys and reservations are told: every engine calls `key` and `reserve_tokens` for a request when
+    it comes to a group, when its prediction becomes known, and when the last piece of its moving
+    key has ended; for all requests of a group when the policy returns another (unequal) order.
+    Between those times they stand, whatever the policy learns. With `renews`, they are asked again
+    for all requests under the order after every event that the scheduling policy observes, before
+    the group's next decision; with `renew_s`, also so many seconds after all were last asked.
 
     Without `displaces`, none is preempted to admit another but where a `StaticBatching` refills,
     and the order is one of admission and of giving way when KV is short. With it, those run that
@@ -178,7 +183,8 @@ class PriorityOrder:
     for all, or one per request by a pure function of facts and predictions. NaN or None: nothing,
     KV grows block by block. For a request that outgrows it (`Overran`), what the order then says is
     set aside, if that is more and there is room; else it grows on block by block. A policy that
-    observes `Overran` may learn from it: key and allocation are asked anew of all who are there.
+    observes `Overran` may learn from it: also without `renews`, all keys and reservations are asked
+    again after it. A request that holds KV keeps what is set aside for it until it outgrows that.
 
     `gives_way` is what becomes of holders of KV that are preempted because KV is short, where
     nothing `displaces`. With SWAP their KV is kept in host memory where that has room, and no
@@ -207,11 +213,27 @@ class PriorityOrder:
     displaces: Displaced | None = None
     reserve_tokens: Callable[[RequestTable], Floats] | int | None = None
     gives_way: PreemptionMode = PreemptionMode.RECOMPUTE
+    renews: bool = False
+    renew_s: float | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse times at which keys cannot be asked."""
+        if self.renew_s is None:
+            return
+        if not 0 < self.renew_s < float("inf"):
+            raise ValueError(f"renew_s is {self.renew_s}, it must be above 0 and finite")
+        if not self.renews:
+            raise ValueError(f"renew_s is {self.renew_s} and renews is False, it must be True")
 
     @property
     def swaps(self) -> bool:
         """Whether KV may go to host memory."""
         return self.displaces is Displaced.SWAP or self.gives_way is PreemptionMode.SWAP
+
+    @property
+    def asks(self) -> bool:
+        """Whether the policy is asked about requests."""
+        return self.key is not None or callable(self.reserve_tokens)
 
     def keys(self, table: RequestTable) -> Floats | MovingKey:
         """The key of every row, as a number or as pieces. ValueError when there is not one each."""

@@ -46,7 +46,7 @@ class Predicted:
 class Iterated:
     """`iterations` equal batches ended; `new_tokens` counts all output tokens they produced.
 
-    Not sent for iterations under a priority order, which cannot depend on them.
+    Under a priority order it is sure to be sent only if that `renews`: others cannot depend on it.
     """
 
     now_s: float

@@ -22,7 +22,6 @@ from harness.interface.decisions import (
 )
 from harness.interface.draft import Draft
 from harness.interface.entities import RequestId
-from harness.interface.moving import MovingKey
 from harness.interface.seating import preempt_by, renew_promises, take_seats
 from harness.interface.tables import Floats, RequestTable
 from harness.interface.views import GroupView, RequestView, missing_tokens
@@ -98,15 +97,16 @@ def _holds_kv(request: RequestView) -> bool:
     return request.kv_tokens > 0
 
 
-def in_priority_order(view: GroupView, priority_order: PriorityOrder) -> list[RequestView]:
-    """Return the requests that are not running, lowest key first, then lowest id.
+def in_priority_order(
+    view: GroupView, table: RequestTable, priority_order: PriorityOrder, key: Floats
+) -> list[RequestView]:
+    """Return the requests of a table that are not running, lowest key first, then lowest id.
 
     Under continuous batching without requests that hold no KV and are behind the first
     `max_num_seqs`: an iteration cannot admit them. Every request where holders are swapped out, or
     where those of another service may be admitted.
     """
-    table, rule = view.table, priority_order.rule
-    key = priority_order.keys(table)
+    rule = priority_order.rule
     is_cut = priority_order.displaces is not None or (
         priority_order.gives_way is PreemptionMode.RECOMPUTE and len(view.services) == 1
     )
@@ -118,16 +118,14 @@ def in_priority_order(view: GroupView, priority_order: PriorityOrder) -> list[Re
 def by_key(
     view: GroupView,
     table: RequestTable,
-    key: Floats | MovingKey,
+    key: Floats,
     *,
     max_num_seqs: int | None = None,
 ) -> list[RequestView]:
-    """The same by the keys (n,) of a table's requests, or by where moving keys are now.
+    """The same by the keys (n,) of a table's requests.
 
     Behind the first `max_num_seqs`, if that is given, only requests that hold KV.
     """
-    if isinstance(key, MovingKey):
-        key = key.at(table)
     rows, requests = np.lexsort((table.id, key)), view.requests
     if max_num_seqs is not None:
         front, behind = rows[:max_num_seqs], rows[max_num_seqs:]

@@ -57,10 +57,15 @@ class Graph:
         return np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
 
     @cached_property
+    def child_lists(self) -> tuple[Ints, Ints]:
+        """Where the children of each call begin among those of all, with an end; and these."""
+        return self._first, self.edges.child[np.argsort(self.edges.parent, kind="stable")]
+
+    @cached_property
     def _lists(self) -> tuple[list[int], list[int]]:
-        """`_first` and the children of all: they are asked for one call at a time."""
-        children = self.edges.child[np.argsort(self.edges.parent, kind="stable")]
-        return self._first.tolist(), children.tolist()
+        """The same as lists: they are asked for one call at a time."""
+        first, children = self.child_lists
+        return first.tolist(), children.tolist()
 
     def children(self, call: int) -> list[int]:
         """Calls that wait for this one, in the order of the edges."""
@@ -86,3 +91,11 @@ class Graph:
         follower = np.full(len(self.service), NOBODY)
         follower[parent[alone & same]] = child[alone & same]
         return follower
+
+    @cached_property
+    def predecessor(self) -> Ints:
+        """The call before each in its chain; NOBODY where there is none."""
+        found = np.full(len(self.service), NOBODY)
+        parents = np.flatnonzero(self.chain != NOBODY)
+        found[self.chain[parents]] = parents
+        return found

@@ -47,3 +47,11 @@ class LoadOrder:
             )
         weights: Ints = given.astype(np.int64)
         return weights
+
+
+@dataclass(frozen=True, slots=True)
+class TurnOrder:
+    """Requests of a service go to its groups in turn, in the order of the deployment.
+
+    The turn goes on where it was when the groups change.
+    """

@@ -5,7 +5,7 @@ from enum import Enum
 
 import numpy as np
 
-from harness.interface.tables import Floats, RequestTable
+from harness.interface.tables import Floats, Ints, RequestTable
 
 
 class Progress(Enum):
@@ -42,20 +42,28 @@ class MovingKey:
         if not (self.until[:, 1:] > self.until[:, :-1]).all():
             raise ValueError("a moving key's until must ascend from piece to piece")
 
-    def at(self, table: RequestTable) -> Floats:
-        """The key of every row, where it is now.
+    def progress(self, table: RequestTable) -> Floats:
+        """How far every row has come, in what the key moves with."""
+        if self.by is Progress.GPU_S:
+            return table.gpu_s
+        return table.generated_tokens.astype(np.float64)
+
+    def at(self, table: RequestTable, rows: Ints | None = None) -> Floats:
+        """The key of every row of a table, where it is now; `rows` are theirs here, if not all.
 
         ValueError where the pieces of one have ended.
         """
-        progress = table.gpu_s if self.by is Progress.GPU_S else table.generated_tokens
-        ended = self.until[:, -1] <= progress
+        progress = self.progress(table)
+        if rows is None:
+            rows = np.arange(len(progress))
+        until = self.until[rows]
+        ended = until[:, -1] <= progress
         if ended.any():
             row = int(np.argmax(ended))
             raise ValueError(
-                f"the key of r{table.id[row]} ends at {self.until[row, -1]:g} {self.by.value},"
+                f"the key of r{table.id[row]} ends at {until[row, -1]:g} {self.by.value},"
                 f" it has {progress[row]:g}"
             )
-        rows = np.arange(len(progress))
-        piece = (self.until <= progress[:, None]).sum(axis=1)
+        piece = (until <= progress[:, None]).sum(axis=1)
         moved = self.value[rows, piece] + self.slope[rows, piece] * progress
         return np.where(np.isnan(moved), np.inf, moved)

@@ -8,7 +8,7 @@ from typing import ClassVar, Protocol, runtime_checkable
 from harness.interface.decisions import Decision, Deployment, Prewarm
 from harness.interface.entities import GroupId, LengthPrediction, Request, ServiceId, Work
 from harness.interface.events import Event
-from harness.interface.load_order import LoadOrder
+from harness.interface.load_order import LoadOrder, TurnOrder
 from harness.interface.views import ClusterView, GroupView
 
 
@@ -62,18 +62,19 @@ class DispatchPolicy(Protocol):
     """Which group takes a request.
 
     `reads_load` says whether `dispatch` looks at what the groups hold; where it does not, an engine
-    may ask ahead of time. One that goes by load returns a `LoadOrder` and need not look.
+    may ask ahead of time. One that goes by load returns a `LoadOrder` and need not look; one that
+    goes in turn returns a `TurnOrder`.
     """
 
     reads_load: ClassVar[bool]
 
     def dispatch(
         self, requests: Sequence[int], service: ServiceId, view: ClusterView
-    ) -> Sequence[GroupId] | LoadOrder:
-        """One group for each request id, in order; or a load order, by which the engine chooses.
+    ) -> Sequence[GroupId] | LoadOrder | TurnOrder:
+        """One group for each request id, in order; or an order by which the engine chooses.
 
         Called with all requests of a service that arrive at one instant, or with its whole backlog
-        when its groups change; while a load order stands, not at all. For the requests of a service
+        when its groups change; while an order stands, not at all. For the requests of a service
         it names groups throughout a run, or never. Groups of the service are in
         `view.deployment`.
         """

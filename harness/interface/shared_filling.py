@@ -4,11 +4,17 @@ Every batch is so in a group of several services, and in any group by a rule wit
 `prompts_first`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
 
-from harness.interface.decisions import ContinuousBatching, PreemptionMode, PriorityOrder
+from harness.interface.decisions import (
+    ContinuousBatching,
+    Displaced,
+    PreemptionMode,
+    PriorityOrder,
+    StaticBatching,
+)
 from harness.interface.draft import Draft
-from harness.interface.entities import Group
+from harness.interface.entities import ServiceId
 from harness.interface.filling import (
     NOTHING_RESERVED,
     admit_prompts,
@@ -16,27 +22,48 @@ from harness.interface.filling import (
     run_holders,
     whole_prompts,
 )
-from harness.interface.moving import MovingKey
 from harness.interface.seating import take_seats
 from harness.interface.views import RequestView, missing_tokens
 
 
-def has_phases(group: Group, order: PriorityOrder) -> bool:
-    """Whether every batch of this order in this group is of one service and one phase."""
+def has_phases(services: Collection[ServiceId], order: PriorityOrder) -> bool:
+    """Whether every batch of this order in a group of these is of one service and one phase."""
     rule = order.rule
-    return isinstance(rule, ContinuousBatching) and (
-        len(group.services) > 1 or not rule.prompts_first
-    )
+    return isinstance(rule, ContinuousBatching) and (len(services) > 1 or not rule.prompts_first)
+
+
+def wrong_by_phase(
+    order: PriorityOrder, services: Collection[ServiceId], group: str
+) -> Iterator[str]:
+    """What an order cannot say where every batch is of one service and one phase."""
+    rule, is_shared = order.rule, len(services) > 1
+    given = {
+        "request-level batches": isinstance(rule, StaticBatching) and is_shared,
+        "rule.chunked_prefill": isinstance(rule, ContinuousBatching) and rule.chunked_prefill,
+        "rule.pads_prompts": isinstance(rule, ContinuousBatching) and rule.pads_prompts,
+        "reserve_tokens": order.reserve_tokens is not None,
+        "displaces=swap": order.displaces is Displaced.SWAP,
+        "gives_way=swap": order.gives_way is PreemptionMode.SWAP,
+    }
+    if is_shared or has_phases(services, order):
+        where = f"{len(services)} services" if is_shared else "rule.prompts_first off"
+        for field, is_given in given.items():
+            if is_given:
+                yield (
+                    f"a priority order with {field} in {group} ({', '.join(sorted(services))}),"
+                    f" which is not supported with {where}"
+                )
 
 
 def fill_by_phase(
-    draft: Draft, order: Sequence[RequestView], priority_order: PriorityOrder
+    draft: Draft, order: Sequence[RequestView], priority_order: PriorityOrder, *, moves: bool
 ) -> bool:
     """Fill one iteration with requests of the first service in order that can run something.
 
     `order` has all requests of the group, none of which runs, best first; where the order
-    displaces, requests without KV behind the first `max_num_seqs` may be missing. Returns whether
-    the next iterations run the same requests until something happens or KV is short.
+    displaces, requests without KV behind the first `max_num_seqs` may be missing; `moves` says
+    whether keys move with progress. Returns whether the next iterations run the same requests until
+    something happens or KV is short.
     """
     rule, displaces = priority_order.rule, priority_order.displaces
     assert isinstance(rule, ContinuousBatching)
@@ -63,7 +90,9 @@ def fill_by_phase(
             gives_way, victims = PreemptionMode.RECOMPUTE, holders[:kept]
             _, kept = run_holders(draft, first, budget, gives_way, victims=victims)
         if not draft.is_empty:
-            return kept == len(holders) and _stays(draft, seated, own, priority_order, rule)
+            return kept == len(holders) and _stays(
+                draft, seated, own, priority_order, rule, moves=moves
+            )
     return False
 
 
@@ -73,6 +102,8 @@ def _stays(
     own: Sequence[RequestView],
     priority_order: PriorityOrder,
     rule: ContinuousBatching,
+    *,
+    moves: bool,
 ) -> bool:
     """Whether the next batches are the same decodes of one service, whose requests are `own`.
 
@@ -88,4 +119,4 @@ def _stays(
         return False
     # Keys that move may change which service comes first, and which requests have seats.
     is_alone = displaces is None and rule.prompts_first and len(own) == len(seated)
-    return is_alone or not isinstance(priority_order.keys(draft.view.table), MovingKey)
+    return is_alone or not moves

@@ -41,6 +41,12 @@ class RequestTable:
     service: Ints
     services: tuple[ServiceId, ...]
 
+    def of(self, rows: Bools) -> "RequestTable":
+        """Some of the rows."""
+        columns = {name: getattr(self, name) for name in self.__slots__}
+        services = columns.pop("services")
+        return RequestTable(**{name: c[rows] for name, c in columns.items()}, services=services)
+
 
 @dataclass(frozen=True, slots=True)
 class CallTable:

@@ -8,15 +8,16 @@ the engine runs.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import cache
 
 import numpy as np
 
 from harness.costs.model import TableCosts
 from harness.costs.model_facts import ModelFacts
-from harness.engines.simulator.fast.anew import Served, serve_anew
-from harness.engines.simulator.fast.arrays import LOG_WORK, WORKS, ReplicaRule
-from harness.engines.simulator.fast.flops import add_flops
-from harness.engines.simulator.fast.rules import replica_rule
+from harness.engines.simulator.compiled_groups import CompiledGroups
+from harness.engines.simulator.kernel.flops import add_flops
+from harness.engines.simulator.kernel.layout import LOG_WORK, WORKS, Rule
+from harness.engines.simulator.rules import continuous_rule
 from harness.engines.state import BRIEF, RequestArrays, new_arrays
 from harness.interface.decisions import ContinuousBatching
 from harness.interface.entities import ServiceId
@@ -155,6 +156,12 @@ def _load(ids: Ints, prompt: Ints, generated: Ints, answer: Ints, following: Int
     )
 
 
+@cache
+def _groups() -> CompiledGroups:
+    """The arrays in which this process makes one forecast after the other."""
+    return CompiledGroups(new_arrays(*np.zeros((4, 0), np.int64)), 1)
+
+
 @dataclass(frozen=True)
 class Forecast:
     """One service under one plan from the moment its groups are loaded (time 0).
@@ -184,7 +191,7 @@ class Forecast:
         """What is unfinished then. Requests keep what they have generated; all `ready_s` are 0."""
         if time_s <= 0:
             return replace(self.load, ready_s=np.zeros(len(self.load)))
-        arrays, _ = self._forecaster.run(self._service, self._plan, self.load, time_s, log=False)
+        arrays, *_ = self._forecaster.run(self._service, self._plan, self.load, time_s, log=False)
         return self.load.rest(np.isnan(arrays.finished_s), arrays.generated)
 
 
@@ -214,19 +221,17 @@ class Forecaster:
     costs: TableCosts
     rule: ContinuousBatching
     counted: Counted = field(default_factory=Counted)
-    _rules: dict[tuple[ServiceId, int, bool], ReplicaRule] = field(
-        default_factory=dict, compare=False
-    )
+    _rules: dict[tuple[ServiceId, int, bool], Rule] = field(default_factory=dict, compare=False)
 
     def forecast(self, service: ServiceId, facts: ModelFacts, plan: Plan, load: Load) -> Forecast:
         """Serve the load to its end, requests dealt to the groups in turn."""
-        arrays, served = self.run(service, plan, load, np.inf, log=True)
-        finish_s = float(served.stood_still_s.max(initial=0.0))
+        arrays, finish_s, logs = self.run(service, plan, load, np.inf, log=True)
         grid_s, done = np.linspace(0.0, finish_s, CURVE_POINTS), np.zeros(CURVE_POINTS)
-        if self.counted.needed_only:
-            served.log[: served.rows.max(initial=0), LOG_WORK : LOG_WORK + WORKS] = 0.0
         per_token = float(self.counted.per_token(facts))
-        add_flops(served.log, served.rows, facts.layers, per_token, facts.hidden_size, grid_s, done)
+        for rows in logs:
+            if self.counted.needed_only:
+                rows[:, LOG_WORK : LOG_WORK + WORKS] = 0.0
+            add_flops(rows, facts.layers, per_token, facts.hidden_size, grid_s, done)
         if self.counted.needed_only:
             done = self._needed(facts, load, done, arrays.first_token_s, grid_s)
         done *= self.counted.scale.get(service, 1.0)
@@ -268,29 +273,45 @@ class Forecaster:
 
     def run(
         self, service: ServiceId, plan: Plan, load: Load, until_s: float, *, log: bool
-    ) -> tuple[RequestArrays, Served]:
-        """Advance one replica per group to `until_s` from an empty, loaded state.
+    ) -> tuple[RequestArrays, float, list[Floats]]:
+        """Advance the groups of a plan to `until_s` from an empty, loaded state.
 
-        The log is good until this is asked again.
+        Returns the requests, when the last group has stood still, and the log of each group.
         """
         arrays = new_arrays(
             load.prompt_tokens, load.output_tokens, load.generated_tokens, load.ready_s
         )
-        arrays.next[:] = load.next
         arrays.key[:] = load.ready_s
         follows = np.zeros(len(load), np.bool_)
         follows[load.next[load.next != NOBODY]] = True
         first_come = np.argsort(load.ready_s, kind="stable")
         heads = first_come[~follows[first_come]]
-        rule = self._replica_rule(service, plan.tensor_parallel, log=log)
+        logs: dict[int, list[Floats]] = {}
+        compiled = _groups()
+        compiled.reset(arrays)
+        compiled.record = lambda number, _, rows: logs.setdefault(number, []).append(rows)
+        rule = self._rule_of(service, plan.tensor_parallel, log=log)
         table = self.costs.table(service, plan.tensor_parallel)
-        replicas = min(plan.data_parallel, len(heads))
-        return arrays, serve_anew(table, rule, arrays, heads, replicas, until_s=until_s)
+        numbers = [compiled.reserve() for _ in range(min(plan.data_parallel, len(heads)))]
+        for number in numbers:
+            compiled.open(number, table, rule, 0.0)
+        if follows.any():
+            has_next = load.next != NOBODY
+            first_child = np.concatenate([[0], np.cumsum(has_next)])
+            compiled.release_calls(
+                first_child, load.next[has_next], follows.astype(np.int64), load.next, 0.0
+            )
+        compiled.add_coming(heads, np.resize(numbers, len(heads)))
+        compiled.run(until_s)
+        compiled.settle()
+        compiled.write_down()
+        finish_s = max((compiled.boundary_s(number)[0] for number in numbers), default=0.0)
+        return arrays, finish_s, [np.concatenate(rows) for rows in logs.values()]
 
-    def _replica_rule(self, service: ServiceId, tensor_parallel: int, *, log: bool) -> ReplicaRule:
+    def _rule_of(self, service: ServiceId, tensor_parallel: int, *, log: bool) -> Rule:
         key = service, tensor_parallel, log
         if key not in self._rules:
-            self._rules[key] = replica_rule(
+            self._rules[key] = continuous_rule(
                 self.rule,
                 capacity_blocks=self.costs.kv_blocks(service, tensor_parallel),
                 block_tokens=self.costs.block_tokens(service),

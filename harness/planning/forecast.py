@@ -1,27 +1,33 @@
-"""What a group would make of requests that have come: asked many thousand times in a search.
+"""What groups would make of requests that have come: asked many thousand times in a search.
 
-Nothing here is a second simulator: the group is the same compiled replica that the engine runs,
-without the engine's loop around it.
+Nothing here is a second simulator: groups are the same compiled groups that the engine runs,
+without the engine's loop around them.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 
+from harness.costs.iteration import IterationTable
 from harness.costs.model import TableCosts
-from harness.engines.simulator.fast.arrays import ReplicaRule
-from harness.engines.simulator.fast.replica import ReplicaState
-from harness.engines.simulator.fast.rules import order_rule
-from harness.engines.simulator.fast.told_keys import tell_keys
+from harness.engines.simulator.compiled_groups import CompiledGroups
+from harness.engines.simulator.kernel.layout import Rule
+from harness.engines.simulator.kernel.world import BY_LOAD, BY_TOKENS, HOMES, HOW, IN_TURN, TURN
+from harness.engines.simulator.rules import group_kv, open_group, order_rule, refuse_unfit
+from harness.engines.simulator.told_keys import tell_keys
 from harness.engines.state import RequestArrays, new_arrays, request_table
-from harness.interface.decisions import PriorityOrder
+from harness.interface.decisions import Displaced, PriorityOrder
 from harness.interface.entities import ServiceId
+from harness.interface.load_order import LoadOrder, TurnOrder
+from harness.interface.shared_filling import wrong_by_phase
 from harness.interface.tables import Floats, Ints, RequestTable
 
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """Requests of one service and the lengths of their answers: known, predicted or sampled.
+    """Requests and the lengths of their answers: known, predicted or sampled.
 
     Of `table` what is known at arrival counts, predictions included, and not what has been
     generated since. Raises ValueError where rows are not in order of arrival, or an answer is
@@ -63,21 +69,42 @@ class GroupForecast:
 
     @property
     def normalized_s(self) -> Floats:
-        """Seconds from arrival to answer per output token; NaN for who is not answered."""
+        """Seconds from arrival to answer per output token; NaN for requests not answered."""
         return (self.finished_s - self.window.table.arrival_s) / self.window.output_tokens
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForecastGroup:
+    """A group of a placement: its services, its GPUs, and when it has loaded."""
+
+    services: frozenset[ServiceId]
+    tensor_parallel: int = 1
+    ready_s: float = 0.0
+
+
+class _Costs(NamedTuple):
+    """What compiled code needs of groups of the same services and GPUs."""
+
+    rule: Rule
+    tables: dict[ServiceId, IterationTable]
+    block_bytes: dict[ServiceId, int]
 
 
 @dataclass(slots=True, kw_only=True)
 class GroupForecaster:
-    """Forecasts of groups of one service each under a priority order.
+    """Forecasts of groups that follow one priority order.
 
-    A static batch has at most `max_num_batched_tokens`, as in the engine.
+    All predictions are known at arrival. A static batch has at most `max_num_batched_tokens`, as in
+    the engine. Raises ValueError for an order that a group cannot follow.
     """
 
     costs: TableCosts
     order: PriorityOrder
     max_num_batched_tokens: int
-    _rules: dict[tuple[ServiceId, int], ReplicaRule] = field(default_factory=dict)
+    _known_costs: dict[tuple[frozenset[ServiceId], int], _Costs] = field(default_factory=dict)
+    _groups: CompiledGroups = field(
+        default_factory=lambda: CompiledGroups(new_arrays(*np.zeros((4, 0), np.int64)), 1)
+    )
 
     def forecast(
         self,
@@ -88,43 +115,124 @@ class GroupForecaster:
         ready_s: float = 0.0,
         until_s: float = np.inf,
     ) -> GroupForecast:
-        """Serve a window in one group that has loaded at `ready_s`, up to `until_s`.
+        """Serve a window, all of whose requests ask one service, in one group, up to `until_s`.
 
-        All predictions are there at arrival. Raises ValueError where a request, named by its row,
-        never fits.
+        Raises ValueError where a request, named by its row, never fits.
         """
-        generated = np.zeros(len(window), np.int64)
-        # Compiled code wants arrays of its own: a policy's may be read-only, or every other row.
-        own = window.table.prompt_tokens.copy(), window.output_tokens.copy()
-        arrays = new_arrays(*own, generated, window.table.arrival_s)
-        table = self.costs.table(service, tensor_parallel)
-        rule = self._rule(service, tensor_parallel)
-        replica = ReplicaState.empty(table, rule, arrays, ready_s)
-        pieces: dict[int, Floats] = {}
-        replica.tell_keys = lambda rows: tell_keys(
-            replica, self.order, rows, _known(window, arrays, rows), pieces
+        services = frozenset({service})
+        group = ForecastGroup(services=services, tensor_parallel=tensor_parallel, ready_s=ready_s)
+        asked = np.zeros(len(window), np.int64)
+        return self._serve([group], window, TurnOrder(), (service,), asked, until_s)
+
+    def forecast_placement(
+        self,
+        groups: Sequence[ForecastGroup],
+        window: Window,
+        dispatch: LoadOrder | TurnOrder,
+        *,
+        until_s: float = np.inf,
+    ) -> GroupForecast:
+        """Serve a window in a placement, up to `until_s`.
+
+        Requests are dispatched at arrival among all groups of their service, also those that have
+        not loaded yet; those of a service without a group stay unfinished. Raises ValueError where
+        the services of a group do not fit its GPUs, or a request, named by its row, never fits.
+        """
+        table = window.table
+        placed = frozenset[ServiceId]().union(*(group.services for group in groups))
+        services = *table.services, *sorted(placed.difference(table.services))
+        return self._serve(groups, window, dispatch, services, table.service, until_s)
+
+    def _serve(
+        self,
+        groups: Sequence[ForecastGroup],
+        window: Window,
+        dispatch: LoadOrder | TurnOrder,
+        services: tuple[ServiceId, ...],
+        asked: Ints,
+        until_s: float,
+    ) -> GroupForecast:
+        """Serve requests that ask these services, by row."""
+        table, every = window.table, np.arange(len(window))
+        arrays = new_arrays(
+            table.prompt_tokens, window.output_tokens, np.zeros_like(every), table.arrival_s, asked
         )
-        every = np.arange(len(window))
-        replica.tell_keys(every)
-        replica.add(every, ready_s)
-        replica.run_to(until_s)
+        compiled = self._reset(arrays, len(services))
+        numbers = [self._open(compiled, at, group, services) for at, group in enumerate(groups)]
+        known = _known(window, arrays, every)
+        if isinstance(dispatch, LoadOrder):
+            arrays.weight[:] = dispatch.weights(known)
+        if len(every) and numbers:
+            tell_keys(compiled, numbers, self.order, every, known)
+        compiled.tell_keys = lambda number, rows: tell_keys(
+            compiled, [number], self.order, rows, _known(window, arrays, rows)
+        )
+        facts = compiled.world.services
+        facts[:, HOW], facts[:, TURN], facts[:, HOMES] = _how(dispatch), 0, 0
+        for index, service in enumerate(services):
+            homes = [n for n, g in zip(numbers, groups, strict=True) if service in g.services]
+            facts[index, HOMES] = len(homes)
+            compiled.set_homes(index, homes)
+        compiled.add_coming(every[facts[asked, HOMES] > 0])
+        compiled.run(until_s)
         return GroupForecast(window, arrays.first_token_s, arrays.finished_s)
 
-    def _rule(self, service: ServiceId, tensor_parallel: int) -> ReplicaRule:
-        key = service, tensor_parallel
-        if key not in self._rules:
-            blocks = self.costs.kv_blocks(service, tensor_parallel)
-            if blocks <= 0:
-                raise ValueError(f"{service} does not fit {tensor_parallel} GPUs")
-            self._rules[key] = order_rule(
-                self.order,
-                capacity_blocks=blocks,
-                block_tokens=self.costs.block_tokens(service),
-                log_columns=0,
-                max_tokens=self.max_num_batched_tokens,
-                decide_s=0.0,
-            )
-        return self._rules[key]
+    def _reset(self, arrays: RequestArrays, services: int) -> CompiledGroups:
+        """Groups of another run, in the same memory if that has room for as many services."""
+        if services > self._groups.services:
+            self._groups = CompiledGroups(arrays, services)
+        self._groups.reset(arrays)
+        return self._groups
+
+    def _open(
+        self,
+        compiled: CompiledGroups,
+        at: int,
+        group: ForecastGroup,
+        services: tuple[ServiceId, ...],
+    ) -> int:
+        """Open a group, the one at this place of the placement; returns its number."""
+        key = group.services, group.tensor_parallel
+        if key not in self._known_costs:
+            self._known_costs[key] = self._costs_of(f"group {at}", *key)
+        of, number = self._known_costs[key], compiled.reserve()
+        tables = {services.index(service): table for service, table in of.tables.items()}
+        block_bytes = {services.index(service): count for service, count in of.block_bytes.items()}
+        open_group(
+            compiled, number, self.order, of.rule, tables, block_bytes, ready_s=group.ready_s
+        )
+        return number
+
+    def _costs_of(self, group: str, services: frozenset[ServiceId], tensor_parallel: int) -> _Costs:
+        if not services:
+            raise ValueError(f"{group} has no services")
+        refuse_unfit(self.costs, services, tensor_parallel)
+        for sentence in wrong_by_phase(self.order, services, group):
+            raise ValueError(sentence)
+        if self.order.displaces is Displaced.SWAP:
+            raise ValueError(f"displaces=swap in {group}: a forecast has no host memory")
+        rule = order_rule(
+            self.order,
+            self.costs,
+            services,
+            tensor_parallel,
+            log_columns=0,
+            max_tokens=self.max_num_batched_tokens,
+            decide_s=0.0,
+        )
+        kv = group_kv(self.costs, services, tensor_parallel)
+        return _Costs(
+            rule,
+            {service: self.costs.table(service, tensor_parallel) for service in sorted(services)},
+            {service: kv.block_bytes(service) for service in services},
+        )
+
+
+def _how(dispatch: LoadOrder | TurnOrder) -> int:
+    """A dispatch order in the number that compiled code follows."""
+    if isinstance(dispatch, TurnOrder):
+        return IN_TURN
+    return BY_TOKENS if dispatch.adds_generated else BY_LOAD
 
 
 def _known(window: Window, arrays: RequestArrays, rows: Ints) -> RequestTable:

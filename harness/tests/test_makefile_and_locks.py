@@ -97,7 +97,7 @@ from importlib.metadata import packages_distributions
 for module, names in packages_distributions().items():
     if not {name.lower().replace("_", "-") for name in names} & {*sys.argv[1:]}:
         sys.modules[module] = None
-from harness.engines.simulator.fast import warm_up
+from harness.engines.simulator import warm_up
 """
 
 

@@ -1,4 +1,4 @@
-"""Who arrives when on the virtual clock, how far ahead one may look, and what is predicted."""
+"""Which requests arrive when on the virtual clock, and what is predicted of them."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -6,24 +6,25 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from harness.engines.lifecycle import Lifecycle
+from harness.engines.simulator.compiled_groups import CompiledGroups
 from harness.engines.simulator.group import LiveGroup
 from harness.engines.simulator.timeline import Kind, Timeline
-from harness.engines.state import Floats, Ints
-from harness.interface.entities import GroupId, LengthPrediction, RequestId
+from harness.engines.state import UNDISPATCHED, Floats, Ints
+from harness.interface.entities import GroupId, LengthPrediction, RequestId, ServiceId
 from harness.interface.events import Event, Predicted
 from harness.interface.policies import Capability
 
-MOST_AHEAD = 1 << 16
-"""Requests dispatched at once ahead of their time."""
+MOST_NAMED = 1 << 16
+"""Requests for which a dispatch policy names groups at once."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Arrivals:
-    """Hands requests out at their time, and asks the predictor about them.
+    """Hands requests out at their time, or to compiled code ahead of it, and asks the predictor.
 
-    `are_heard` says whether anybody learns from events, `hand_over_s` how long after an answer the
-    calls come that waited for it. `come` counts the requests that wait for
-    nobody and have been handed out, `released` has those whose last answer has just come, `fresh`
+    `are_heard` says whether any policy or record takes events beside overruns, `hand_over_s` how
+    long after an answer the calls come that waited for it. `come` counts the requests that wait for
+    no other and have been handed out, `released` has those whose last answer has just come, `fresh`
     those whose predictions have. `foretold` has the predictions of requests handed out ahead of
     time that take a while: they are known when `Predicted.now_s` has come.
     """
@@ -31,37 +32,54 @@ class Arrivals:
     lifecycle: Lifecycle
     groups: Mapping[GroupId, LiveGroup]
     timeline: Timeline
+    compiled: CompiledGroups
     fast_forward: bool
     are_heard: bool
     hand_over_s: float
     tell: Callable[[Event], None]
     root_s: Floats = field(init=False)
     come: int = 0
+    has_handed_over: bool = False
     released: list[int] = field(default_factory=list)
     fresh: list[int] = field(default_factory=list)
     foretold: dict[int, Predicted] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """When those arrive that wait for nobody."""
-        self.root_s = self.lifecycle.workload.arrival_s[self.lifecycle.roots]
+        """Note when requests arrive that wait for no other."""
+        life = self.lifecycle
+        self.root_s = life.workload.arrival_s[life.roots]
+        if not len(life.workload.edges):
+            return
+        first_child, children = life.graph.child_lists
+        if not (self.come_unheard and self.fast_forward):
+            self.compiled.stop_at_parents(first_child)
+        else:
+            self.compiled.release_calls(
+                first_child, children, life.state.waits, life.graph.chain, self.hand_over_s
+            )
+
+    def index(self, service: ServiceId) -> int:
+        """Place of a service in the workload."""
+        return [known.id for known in self.lifecycle.workload.services].index(service)
 
     @property
     def next_s(self) -> float:
-        """When the next request arrives that waits for nobody; infinite if none will."""
+        """When the next request arrives that waits for no other and was not handed out."""
         return float(self.root_s[self.come]) if self.come < len(self.root_s) else np.inf
 
     @property
     def come_unheard(self) -> bool:
-        """Whether nobody learns of it when a call comes that waited for answers.
+        """Whether a call that waited for answers may come without anything else being asked.
 
-        Nor is any of them yet to be predicted.
+        No event of it is taken, and its prediction is there.
         """
         predictor = self.lifecycle.system.predictor
-        is_known = predictor is None or predictor.foresees
-        return is_known and not self.are_heard
+        return (predictor is None or predictor.foresees) and not self.are_heard
 
     def release(self, answered: Ints) -> None:
         """Calls that waited for these alone come, at once or when the answers are handed over."""
+        if self.compiled.releases:
+            answered = answered[self.compiled.requests.group[answered] < 0]
         come = self.lifecycle.released(answered, after_s=self.hand_over_s)
         if come and self.hand_over_s:
             at_s = self.lifecycle.state.now_s + self.hand_over_s
@@ -70,32 +88,24 @@ class Arrivals:
             self.released += come
 
     def hand_out(self) -> None:
-        """Dispatch every request that has arrived, and those to come if nobody can tell."""
-        life, workload, now_s = self.lifecycle, self.lifecycle.workload, self.lifecycle.state.now_s
+        """Dispatch every request that has arrived, and give compiled code those to come."""
+        life, now_s = self.lifecycle, self.lifecycle.state.now_s
         first = self.come
-        self.come = int(np.searchsorted(self.root_s, now_s, side="right"))
-        ahead = self.come < len(self.root_s) and self._may_look_ahead()
-        if ahead:
-            self.come = int(np.searchsorted(self.root_s, self.timeline.next_s, side="left"))
-        self.come = max(first, self.come)
+        self.come = max(first, int(np.searchsorted(self.root_s, now_s, side="right")))
         new = np.concatenate([life.roots[first : self.come], np.array(self.released, np.int64)])
         self.released.clear()
-        if not len(new):
-            return
-        # Who is dispatched ahead of time is so whoever comes along: not all need be lists at once.
-        most = MOST_AHEAD if ahead else len(new)
-        for start in range(0, len(new), most):
-            self.dispatch(new[start : start + most])
+        if len(new):
+            self.dispatch(new)
+            self._predict_all(new, ahead=False)
+        is_ahead = self.come < len(self.root_s) and self._may_look_ahead()
+        if is_ahead:
+            self._hand_over(life.roots[self.come :])
+            self.come, self.has_handed_over = len(self.root_s), True
         predictor = life.system.predictor
-        if predictor is not None:
-            for name, length, seconds in life.predict(predictor, new):
-                self._predict(name, length, seconds, ahead=ahead)
-            if self.foretold:
-                by_time = sorted(self.foretold.items(), key=lambda item: item[1].now_s)
-                self.foretold = dict(by_time)
-            if predictor.foresees and self.come > first and len(workload.edges):
-                waiting = (life.state.waits > 0) & (workload.arrival_s <= now_s)
-                life.foresee(predictor, np.flatnonzero(waiting))
+        if predictor is not None and predictor.foresees and self.come > first:
+            # Of applications to come nothing is seen before they have.
+            is_known = is_ahead | (life.workload.arrival_s <= now_s)
+            life.foresee(predictor, np.flatnonzero((life.state.waits > 0) & is_known))
 
     def dispatch(self, requests: Ints) -> None:
         """Requests that are in no group go to those of their services."""
@@ -107,23 +117,45 @@ class Arrivals:
             self.lifecycle.hand_out(service)
 
     def _may_look_ahead(self) -> bool:
-        """Nobody learns from arrivals, the groups stay, and all of them fill batches themselves."""
-        life, system = self.lifecycle, self.lifecycle.system
-        return (
-            self.fast_forward
-            and not self.are_heard
-            and not system.dispatch.reads_load
-            and not len(life.workload.edges)
-            and Capability.REDEPLOY not in system.placement.requires
-            and bool(self.groups)
-            and all(self._runs_by_itself(live) for live in self.groups.values())
-        )
+        """Whether compiled code may have all requests to come: no event of them is taken.
 
-    def _runs_by_itself(self, live: LiveGroup) -> bool:
-        """Whether a group fills its batches itself, or will once a load order has given it some."""
-        if live.replica is not None:
-            return True
-        return live.is_unused and live.group.services <= self.lifecycle.dispatching.orders.keys()
+        Where the dispatch policy names groups, these stay, and no call comes in between.
+        """
+        life, system = self.lifecycle, self.lifecycle.system
+        if not self.fast_forward or self.are_heard or system.dispatch.reads_load:
+            return False
+        stays = Capability.REDEPLOY not in system.placement.requires
+        if life.dispatching.named and (not stays or len(life.workload.edges)):
+            return False
+        return any(live.is_compiled for live in self.groups.values())
+
+    def _hand_over(self, later: Ints) -> None:
+        """Compiled code dispatches these when they come, or the policy names their groups now."""
+        life = self.lifecycle
+        self._predict_all(later, ahead=True)
+        group = np.full(len(later), UNDISPATCHED)
+        asked = life.workload.service[later]
+        for index in np.unique(asked).tolist():
+            rows = np.flatnonzero(asked == index)
+            service = life.workload.services[index].id
+            for start in range(0, len(rows), MOST_NAMED):
+                some = rows[start : start + MOST_NAMED]
+                names = life.named_ahead(later[some].tolist(), service)
+                if names is None:
+                    break
+                group[some] = [self.groups[name].number for name in names]
+        self.compiled.add_coming(later, group)
+
+    def _predict_all(self, requests: Ints, *, ahead: bool) -> None:
+        """Predict requests that come, or `ahead` those that will."""
+        predictor = self.lifecycle.system.predictor
+        if predictor is None:
+            return
+        for name, length, seconds in self.lifecycle.predict(predictor, requests):
+            self._predict(name, length, seconds, ahead=ahead)
+        if self.foretold:
+            by_time = sorted(self.foretold.items(), key=lambda item: item[1].now_s)
+            self.foretold = dict(by_time)
 
     def _predict(
         self, request: RequestId, length: LengthPrediction, seconds: float, *, ahead: bool

@@ -2,8 +2,9 @@
 
 from dataclasses import dataclass, field
 from math import inf
+from typing import Any
 
-from harness.costs.iteration import IterationTable
+from harness.costs.iteration import IterationTable, table_record
 from harness.costs.model import TableCosts
 from harness.interface.entities import ServiceId
 
@@ -26,6 +27,7 @@ class Deciding:
     is_timed: bool
     is_measured: bool
     fixed_s: float
+    _records: dict[tuple[ServiceId, int, bool], Any] = field(default_factory=dict)
     _tables: dict[tuple[ServiceId, int], IterationTable] = field(default_factory=dict)
 
     @classmethod
@@ -53,6 +55,17 @@ class Deciding:
                 shared_s=table.shared_s + fixed_s,
             )
         return self._tables[key]
+
+    def record(self, service: ServiceId, tensor_parallel: int, *, whole: bool) -> Any:
+        """The table as a record, which compiled functions take at a fraction of the cost.
+
+        Of a request-level batch (`whole`), deciding is not included.
+        """
+        key = service, tensor_parallel, whole
+        if key not in self._records:
+            costs = self.costs if whole else self
+            self._records[key] = table_record(costs.table(service, tensor_parallel))[0]
+        return self._records[key]
 
     def before_s(self, measured_s: float, *, whole: bool) -> float:
         """Seconds before the first iteration of a batch, `whole` where it is request-level."""

@@ -10,12 +10,13 @@ from harness.engines.ask import refuse_gpus, refuse_shared_groups
 from harness.engines.lifecycle import Lifecycle
 from harness.engines.live import LiveState
 from harness.engines.recorder import GpuUse, Recorder
-from harness.engines.simulator.fast.withdrawing import withdraw, withdraw_to_come
+from harness.engines.simulator.compiled_groups import CompiledGroups
 from harness.engines.simulator.group import LiveGroup
+from harness.engines.simulator.rules import refuse_unfit
 from harness.engines.simulator.stepping import GroupStepper
 from harness.engines.simulator.timeline import Kind, Timeline
 from harness.interface.decisions import Deployment
-from harness.interface.entities import GpuId, Group, GroupId, ServiceId
+from harness.interface.entities import GpuId, Group, GroupId, RequestId, ServiceId
 from harness.interface.events import Arrived, Deployed, Event, Moved
 from harness.interface.policies import Capability, CostModel
 
@@ -27,7 +28,6 @@ class Deployer:
     With `loads_first` the clock starts when the first deployment has loaded: that takes no time on
     it. A group that is to go ends its iteration in flight first. Its unfinished requests keep what
     they have generated, lose their KV, and go to the groups of their service, or wait for one.
-    `stopping` has groups with when each was told to.
     `resident` has, by name, the group that last loaded, as long as no other has come to its GPUs:
     its successor of that name on just those GPUs loads only the services that it did not have.
     """
@@ -36,6 +36,7 @@ class Deployer:
     groups: dict[GroupId, LiveGroup]
     timeline: Timeline
     stepper: GroupStepper
+    compiled: CompiledGroups
     costs: CostModel
     recorder: Recorder
     supports: frozenset[Capability]
@@ -43,7 +44,7 @@ class Deployer:
     loads_first: bool
     tell: Callable[[Event], None]
     wants: Callable[[type[Event]], bool]
-    stopping: list[tuple[LiveGroup, float]] = field(default_factory=list)
+    stopping: list[LiveGroup] = field(default_factory=list)
     occupied: dict[GpuId, LiveGroup] = field(default_factory=dict)
     announced: set[int] = field(default_factory=set)
     resident: dict[GroupId, Group] = field(default_factory=dict)
@@ -52,12 +53,6 @@ class Deployer:
     def state(self) -> LiveState:
         """What all groups share."""
         return self.lifecycle.state
-
-    @property
-    def replicas(self) -> list[LiveGroup]:
-        """Groups that follow a priority order, those that stop included."""
-        found = [live for live in self.groups.values() if live.replica is not None]
-        return found + [live for live, _ in self.stopping if live.replica is not None]
 
     def deploy(self, wanted: Deployment) -> None:
         """Make `wanted` the deployment. Raises ValueError when it cannot be."""
@@ -74,6 +69,7 @@ class Deployer:
             if group.id not in self.groups:
                 self.groups[group.id] = self.new_group(group)
         self._load_where_free()
+        self.lifecycle.dispatching.changed |= changed
         for service in sorted(changed):
             self.lifecycle.hand_out(service)
 
@@ -84,15 +80,7 @@ class Deployer:
             for service in group.services:
                 if service not in self.lifecycle.services:
                     raise ValueError(f"a deployment serves {service}, which this run does not know")
-                if self.costs.kv_blocks(service, group.tensor_parallel) <= 0:
-                    raise ValueError(
-                        f"{service} does not fit {group.tensor_parallel} GPUs of this cluster"
-                    )
-            if self.costs.kv_bytes(group.services, group.tensor_parallel) <= 0:
-                together = ", ".join(sorted(group.services))
-                raise ValueError(
-                    f"{together} do not fit {group.tensor_parallel} GPUs of this cluster together"
-                )
+            refuse_unfit(self.costs, group.services, group.tensor_parallel)
 
     def _stop(self, live: LiveGroup) -> None:
         """Let a group end its iteration, then free its GPUs."""
@@ -102,22 +90,20 @@ class Deployer:
         self.stepper.interrupt(live)
         flight = self.stepper.flights.get(id(live))
         live.stop_s = now_s if flight is None else flight.ends_s
-        if live.replica is not None:
-            live.stop_s = max(now_s, live.replica.flight_ends_s)
-            self._hold_back(withdraw_to_come(live.replica, now_s), live)
+        if live.is_compiled:
+            live.stop_s = max(now_s, self.compiled.stop(live.number))
         if not loaded:
             self._record_load(live)
-        self.stopping.append((live, now_s))
+        self.stopping.append(live)
         self.timeline.add(live.stop_s, Kind.GROUP_STOPS, live)
 
     def stopped(self, live: LiveGroup) -> None:
         """The last iteration of a stopping group is over."""
-        (told_s,) = (told_s for other, told_s in self.stopping if other is live)
-        self.stopping.remove((live, told_s))
-        if live.replica is not None and told_s < self.state.now_s:
-            self._keep_followers(live)
+        self.stopping.remove(live)
         self._withdraw_all(live)
-        self.record_replica(live)
+        for call in self.compiled.leave_delayed(live.number):
+            self.lifecycle.belongs(call, live.group.id)
+        self.compiled.close(live.number)
         for gpu in live.group.gpus:
             if self.occupied.get(gpu) is live:
                 del self.occupied[gpu]
@@ -125,30 +111,19 @@ class Deployer:
         for service in sorted(live.group.services):
             self.lifecycle.hand_out(service)
 
-    def _keep_followers(self, live: LiveGroup) -> None:
-        """Calls that its last iteration has released belong to its name.
-
-        They came into the replica by themselves; nobody could have given them to a group that ends.
-        """
-        ids = live.open_ids()
-        come = ids[self.state.arrays.arrival_s[ids] == self.state.now_s]
-        for call in come[self.lifecycle.graph.waits[come] > 0].tolist():
-            self.lifecycle.belongs(call, live.group.id)
-
-    def record_replica(self, live: LiveGroup) -> None:
-        """Report what a replica has done, an iteration that is cut off included."""
-        if live.replica is not None:
-            busy_s, now_s = live.replica.busy_s().copy(), self.state.now_s
-            if live.replica.flight_ends_s > now_s:
-                begun_s = live.replica.flight_begins_s
-                busy_s = np.concatenate([busy_s, [[begun_s, now_s]]])
-            self.recorder.intervals(live.group, GpuUse.BUSY, busy_s)
-            self.recorder.iterations(live.group, live.replica.log().copy())
-
     def end(self) -> None:
-        """Report what all have done by now, those that are loading still among them."""
-        for live in [*self.groups.values(), *(live for live, _ in self.stopping)]:
-            self.record_replica(live)
+        """Report what all have done by now, groups that are loading still among them.
+
+        Of an iteration that is cut off, the part up to now.
+        """
+        now_s = self.state.now_s
+        self.compiled.settle()
+        for live in [*self.groups.values(), *self.stopping]:
+            begun_s, ends_s = self.compiled.boundary_s(live.number)
+            self.compiled.close(live.number)
+            if live.is_compiled and ends_s > now_s:
+                span_s = np.array([[begun_s, now_s]])
+                self.recorder.intervals(live.group, GpuUse.BUSY, span_s)
         for live in self.groups.values():
             if live.ready_s > self.state.now_s:
                 self._record_load(live)
@@ -220,8 +195,9 @@ class Deployer:
         """Take every request out of a group; what has KV loses it."""
         taken = list(live.inbox)
         live.inbox.clear()
-        if live.replica is not None:
-            taken += withdraw(live.replica, everything=True).tolist()
+        if live.is_compiled:
+            self.compiled.settle()
+            taken += self.compiled.withdraw(live.number, everything=True).tolist()
         for request in list(live.members):
             live.let_go(request)
             taken.append(request)
@@ -232,9 +208,10 @@ class Deployer:
         service_of = self.state.workload.service_of
         taken = [request for request in live.inbox if service_of(request) in services]
         live.inbox = [request for request in live.inbox if service_of(request) not in services]
-        if live.replica is not None:
-            # A group of one service.
-            taken += withdraw(live.replica, everything=False).tolist()
+        if live.is_compiled:
+            index = [i for i, s in enumerate(self.lifecycle.services) if s in services]
+            compiled = self.compiled
+            taken += compiled.withdraw(live.number, everything=False, services=index).tolist()
         for request, view in list(live.members.items()):
             holds = view.kv_tokens or view.swapped_tokens
             waits = not holds and not view.is_running
@@ -244,14 +221,10 @@ class Deployer:
         self._hold_back(taken, live)
 
     def _hold_back(self, requests: Iterable[int], live: LiveGroup) -> None:
-        """Requests have left a group; an answer is still on its way to some of a replica's."""
-        arrival_s = self.state.arrays.arrival_s
+        """Requests have left a group."""
         for request in requests:
-            if arrival_s[request] > self.state.now_s:
-                self.lifecycle.belongs(request, live.group.id)
-                self.timeline.add(float(arrival_s[request]), Kind.ARRIVAL, [request])
-            else:
-                self.lifecycle.hold_back(self.state.workload.service_of(request), [request])
+            live.told.forget(RequestId(request))
+            self.lifecycle.hold_back(self.state.workload.service_of(request), [request])
 
     def deliver(self, requests: Sequence[int], groups: Sequence[GroupId]) -> None:
         """Each request comes to its group."""

@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from harness.costs.iteration import (
-    IterationTable,
     decode_iterations_within,
     decode_run_seconds,
     work_seconds,
@@ -29,7 +29,7 @@ class Flight:
     batch: Batch
     work: Work
     prompts: list[RequestId]
-    table: IterationTable
+    table: Any
     start_s: float
     iterations: int
     ends_s: float

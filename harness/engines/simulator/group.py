@@ -7,10 +7,11 @@ from types import MappingProxyType
 import numpy as np
 
 from harness.engines.live import LiveState
-from harness.engines.simulator.fast.replica import ReplicaState
+from harness.engines.simulator.compiled_groups import CompiledGroups
 from harness.engines.simulator.host_memory import GroupHost
 from harness.engines.simulator.window import GroupWindow
 from harness.engines.state import HOST, SWAP_BYTES, SWAP_S, SWAPS, Ints
+from harness.engines.told_keys import ToldKeys
 from harness.interface.decisions import Batch, PreemptionMode, PriorityOrder, Reservation
 from harness.interface.entities import (
     Group,
@@ -55,7 +56,7 @@ class LiveRequest:
     @property
     def reservation(self) -> Reservation | None:
         """KV promised to it."""
-        if self._group.replica is None:
+        if not self._group.is_compiled:
             return self._group.kv.reservation(self.facts.id)
         aside = int(self._state.arrays.reserved[self.facts.id])
         return Reservation(aside) if aside and self.kv_tokens else None
@@ -83,8 +84,9 @@ class LiveGroup:
     """One group: its requests, its KV and what it is computing.
 
     Requests land in `inbox`. Stepped decision by decision, they become `members`; under a priority
-    order they go into the `replica`, the arrays of compiled code; views are built for who looks.
-    `is_stepped` says that it has been, `wake_s` when its policy asked last to be asked again.
+    order they go into the arrays of compiled code, where the group has the `number`; views are
+    built when something looks. `is_stepped` says that it has been, `wake_s` when its policy asked
+    last to be asked again; `told` has the keys of its requests under the order that it follows.
     """
 
     group: Group
@@ -94,6 +96,8 @@ class LiveGroup:
     max_num_batched_tokens: int
     state: LiveState
     host: GroupHost
+    compiled: CompiledGroups
+    number: int
     loads_from_s: float = np.inf
     ready_s: float = np.inf
     stop_s: float = np.inf
@@ -103,7 +107,8 @@ class LiveGroup:
     members: dict[RequestId, LiveRequest] = field(default_factory=dict)
     in_flight: tuple[Batch, ...] = ()
     priority_order: PriorityOrder | None = None
-    replica: ReplicaState | None = None
+    is_compiled: bool = False
+    told: ToldKeys = field(default_factory=ToldKeys)
 
     @property
     def now_s(self) -> float:
@@ -117,8 +122,8 @@ class LiveGroup:
 
     @property
     def used_host_bytes(self) -> int:
-        """KV in host memory; a replica keeps its own account."""
-        return self.host.used_bytes if self.replica is None else self.replica.host_bytes
+        """KV in host memory; compiled code keeps its own account."""
+        return self.compiled.host_bytes(self.number) if self.is_compiled else self.host.used_bytes
 
     @property
     def free_host_bytes(self) -> int:
@@ -128,7 +133,7 @@ class LiveGroup:
     @property
     def requests(self) -> Mapping[RequestId, RequestView]:
         """Unfinished requests here, oldest first."""
-        if self.replica is not None:
+        if self.is_compiled:
             return {RequestId(i): self._view(i) for i in self.open_ids().tolist()}
         self.absorb()
         return MappingProxyType(self.members)
@@ -180,7 +185,7 @@ class LiveGroup:
 
         Done only when somebody looks: a group under a priority order may never need it.
         """
-        if self.replica is not None or not self.inbox:
+        if self.is_compiled or not self.inbox:
             return
         newest = next(reversed(self.members), -1)
         for request in self.inbox:
@@ -243,6 +248,7 @@ class LiveGroup:
     def close(self, request: RequestId) -> None:
         """A member is answered."""
         self.kv.close(request)
+        self.told.forget(request)
         self.state.arrays.kv[request] = 0
         del self.members[request]
 
@@ -293,8 +299,8 @@ class LiveGroup:
         return [view._last_tokens - view.context_tokens for view in views]
 
     def open_ids(self) -> Ints:
-        """Unfinished requests here that have arrived, ascending."""
+        """Unfinished requests here, ascending."""
         known = np.array([*self.members, *self.inbox], np.int64)
-        if self.replica is not None:
-            known = np.concatenate([known, self.replica.open_ids()])
-        return np.sort(known[self.state.arrays.arrival_s[known] <= self.state.now_s])
+        if self.is_compiled:
+            known = np.concatenate([known, self.compiled.open_ids(self.number)])
+        return np.sort(known)

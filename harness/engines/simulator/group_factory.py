@@ -1,13 +1,15 @@
 """Groups of a run as they come: with all the KV and host memory that are theirs."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from harness.costs.model import TableCosts
 from harness.engines.live import LiveState
+from harness.engines.simulator.compiled_groups import CompiledGroups
 from harness.engines.simulator.group import LiveGroup
 from harness.engines.simulator.host_memory import HostMemory
+from harness.engines.simulator.rules import group_kv
 from harness.interface.entities import Group, Service, ServiceId
 from harness.interface.kv_ledger import KvLedger
 
@@ -38,41 +40,44 @@ class GroupSettings(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class GroupFactory:
-    """Makes the groups of a run, each with all the KV that its services leave free."""
+    """Makes the groups of a run, each with all the KV that its services leave free.
+
+    `by_number` has the last group of each number.
+    """
 
     state: LiveState
     services: Mapping[ServiceId, Service]
     engine: GroupSettings
+    compiled: CompiledGroups
+    by_number: dict[int, LiveGroup] = field(default_factory=dict)
 
     def group(self, group: Group) -> LiveGroup:
         """An empty group that has not loaded."""
         engine = self.engine
-        return LiveGroup(
+        live = LiveGroup(
             group=group,
             services={service: self.services[service] for service in sorted(group.services)},
             kv=self.ledger(group),
             max_num_seqs=engine.max_num_seqs,
             max_num_batched_tokens=engine.max_num_batched_tokens,
             state=self.state,
+            compiled=self.compiled,
+            number=self.compiled.reserve(),
             host=engine.host_memory.of_group(group.tensor_parallel, overlaps=engine.swap_overlaps),
         )
+        self.by_number[live.number] = live
+        return live
 
     def ledger(self, group: Group) -> KvLedger:
         """An empty ledger of a group's KV: bytes as the costs count them, for all its services.
 
         Raises ValueError where their blocks differ in tokens.
         """
-        costs, tp = self.engine.costs, group.tensor_parallel
-        block_tokens = {service: costs.block_tokens(service) for service in sorted(group.services)}
-        if len(set(block_tokens.values())) > 1:
-            raise ValueError(f"{group.id} would have KV blocks of different tokens: {block_tokens}")
-        services = {}
-        for service, tokens in block_tokens.items():
-            block_bytes = costs.kv_bytes([service], tp) // costs.kv_blocks(service, tp)
-            facts = self.services[service]
-            services[service] = replace(facts, kv_bytes_per_token=block_bytes // tokens)
+        kv = group_kv(self.engine.costs, group.services, group.tensor_parallel)
+        services = {
+            service: replace(self.services[service], kv_bytes_per_token=token_bytes)
+            for service, token_bytes in kv.token_bytes.items()
+        }
         return KvLedger(
-            capacity_bytes=costs.kv_bytes(group.services, tp),
-            services=services,
-            block_tokens=min(block_tokens.values()),
+            capacity_bytes=kv.capacity_bytes, services=services, block_tokens=kv.block_tokens
         )

@@ -16,24 +16,25 @@ from harness.engines.engine import Slots, refuse_seconds, refuse_unmet_needs
 from harness.engines.frames import request_frame
 from harness.engines.lifecycle import Lifecycle
 from harness.engines.listeners import Listeners
-from harness.engines.recorder import Recorder
-from harness.engines.simulator.ahead import Ahead
+from harness.engines.recorder import GpuUse, Recorder
 from harness.engines.simulator.arriving import Arrivals
+from harness.engines.simulator.compiled_groups import CompiledGroups
 from harness.engines.simulator.deciding import TIMED, Deciding
 from harness.engines.simulator.deploying import Deployer
-from harness.engines.simulator.fast.warm_up import warm_up
 from harness.engines.simulator.flight import Flight
-from harness.engines.simulator.following import Following
 from harness.engines.simulator.group import LiveGroup
 from harness.engines.simulator.group_factory import GroupFactory
 from harness.engines.simulator.host_memory import NO_HOST_MEMORY, HostMemory
+from harness.engines.simulator.kernel.world import REMAINING, TURN
+from harness.engines.simulator.orders import Orders
 from harness.engines.simulator.placing import Placing
 from harness.engines.simulator.progress import Progress
 from harness.engines.simulator.stepping import GroupStepper, Stepper
 from harness.engines.simulator.timeline import Kind, Timeline
-from harness.engines.state import ELSEWHERE, Ints
+from harness.engines.simulator.warm_up import warm_up
+from harness.engines.state import Floats, Ints
 from harness.interface.entities import Cluster, GroupId
-from harness.interface.events import Finished, Iterated, Predicted
+from harness.interface.events import Finished, Iterated, Overran, Predicted
 from harness.interface.policies import Capability, System
 from harness.workloads.workload import Workload
 
@@ -135,34 +136,55 @@ class _Run:
             system,
             groups=self.groups,
             deliver=lambda requests, to: self.deployer.deliver(requests, to),
-            catch_up=lambda: self.stepper.catch_up(),
+            catch_up=self._catch_up,
         )
         self.state = self.lifecycle.state
-        self.state.arrays.next[self.lifecycle.graph.has_children] = ELSEWHERE
         self.deciding = Deciding.of(engine.charge_decisions, engine.costs)
+        self.compiled = CompiledGroups(
+            self.state.arrays,
+            len(workload.services),
+            tell_keys=lambda number, ids: self.orders.tell_keys(number, ids),
+            record=self._record,
+        )
+        self.compiled.state["stops_at_finish"] = Finished in self.told.subscribes
         self.stepper = wrap(self._stepper())
-        factory = GroupFactory(self.state, self.lifecycle.services, engine)
+        factory = GroupFactory(self.state, self.lifecycle.services, engine, self.compiled)
         self.deployer = self._deployer(factory)
         self.placing = self._placing()
-        self.arrivals = Arrivals(
-            lifecycle=self.lifecycle,
-            groups=self.groups,
-            timeline=self.timeline,
-            fast_forward=engine.fast_forward,
-            are_heard=recorder.keep_events or bool(self.told.subscribes),
-            hand_over_s=engine.hand_over_s,
-            tell=self.told.tell,
-        )
-        self.progress = Progress(self.lifecycle, self.timeline, self.arrivals)
-        self.following = Following(
+        self.arrivals = self._arrivals()
+        self.progress = Progress(self.lifecycle, self.timeline, self.arrivals, self.compiled)
+        self.orders = Orders(
             lifecycle=self.lifecycle,
             told=self.told,
             deciding=self.deciding,
             factory=factory,
             recorder=recorder,
             arrivals=self.arrivals,
+            compiled=self.compiled,
         )
-        self.ahead = Ahead(lifecycle=self.lifecycle, groups=self.groups, following=self.following)
+
+    def _arrivals(self) -> Arrivals:
+        return Arrivals(
+            lifecycle=self.lifecycle,
+            groups=self.groups,
+            timeline=self.timeline,
+            compiled=self.compiled,
+            fast_forward=self.engine.fast_forward,
+            are_heard=self.recorder.keep_events or bool(self.told.subscribes - {Overran}),
+            hand_over_s=self.engine.hand_over_s,
+            tell=self.told.tell,
+        )
+
+    def _catch_up(self) -> None:
+        """A policy is going to look at what groups have computed."""
+        self.stepper.catch_up()
+        self.compiled.settle()
+
+    def _record(self, number: int, busy_s: Floats, rows: Floats) -> None:
+        """What a compiled group has done."""
+        group = self.orders.by_number[number].group
+        self.recorder.intervals(group, GpuUse.BUSY, busy_s)
+        self.recorder.iterations(group, rows)
 
     def _stepper(self) -> Stepper:
         return Stepper(
@@ -174,6 +196,7 @@ class _Run:
             fast_forward=self.engine.fast_forward and not self.deciding.is_timed,
             deciding=self.deciding,
             hears=self.told.subscribes,
+            heard=self.told.heard,
             tell=self.told.tell,
             finish=lambda request: self._finish(np.array([request])),
         )
@@ -184,6 +207,7 @@ class _Run:
             groups=self.groups,
             timeline=self.timeline,
             stepper=self.stepper,
+            compiled=self.compiled,
             costs=self.engine.costs,
             recorder=self.recorder,
             supports=self.engine.supports,
@@ -199,7 +223,7 @@ class _Run:
             timeline=self.timeline,
             deployer=self.deployer,
             recorder=self.recorder,
-            catch_up=self.stepper.catch_up,
+            catch_up=self._catch_up,
             tell=self.told.tell,
         )
 
@@ -209,19 +233,17 @@ class _Run:
         self._arrive()
         self._decide()
         while not self.lifecycle.is_over and self.state.now_s < horizon_s:
+            next_s = min(self.timeline.next_s, self.arrivals.next_s, horizon_s)
             done = np.zeros(0, np.int64)
-            next_s = min(
-                self.timeline.next_s, self.arrivals.next_s, self.ahead.horizon_s, horizon_s
-            )
-            if groups := self.deployer.replicas:
-                next_s, done = self.ahead.run(groups, next_s)
-            if horizon_s == np.inf and not self.ahead.has_more:
-                self.progress.check(next_s, groups)
-            self.state.now_s = next_s
+            if self.orders.by_number:
+                next_s, done = self._run_compiled(next_s)
+            if horizon_s == np.inf:
+                self.progress.check(next_s)
+            self.state.now_s = self.compiled.state["now_s"] = next_s
             if Iterated in self.told.subscribes:
                 self.stepper.catch_up()
             self._finish(done)
-            self.following.tell_overruns(groups)
+            self.orders.tell_overruns()
             self._happen_due()
             self._arrive()
             if next_s < horizon_s:
@@ -230,6 +252,21 @@ class _Run:
         if not self.lifecycle.is_over:
             self.recorder.cut_off_s = self.state.now_s
             self.stepper.cut_off()
+
+    def _run_compiled(self, until_s: float) -> tuple[float, Ints]:
+        """Run compiled groups to then, or to the first instant that concerns others.
+
+        Returns that instant, and the requests answered by then, in order of their end.
+        """
+        compiled, turns = self.compiled, self.lifecycle.dispatching.turns
+        services = self.lifecycle.workload.services
+        facts = compiled.world.services
+        facts[:, REMAINING] = list(self.lifecycle.remaining.values())
+        facts[:, TURN] = [turns[service.id] for service in services]
+        compiled.run(until_s)
+        for service, turn in zip(services, facts[:, TURN].tolist(), strict=True):
+            turns[service.id] = turn
+        return float(compiled.state["now_s"]), compiled.take_done()
 
     def _happen_due(self) -> None:
         """All that is due now."""
@@ -253,15 +290,20 @@ class _Run:
                 self.stepper.interrupt(subject)
 
     def _arrive(self) -> None:
-        """Hand out who has arrived. Replicas may be given what is to come at any time."""
-        arrivals = self.arrivals
-        self.ahead.hand_out_due()
-        if arrivals.next_s <= self.state.now_s or arrivals.released or self.deployer.replicas:
+        """Hand out the requests that have arrived."""
+        arrivals, compiled = self.arrivals, self.compiled
+        if outside := compiled.take_outside():
+            self.orders.take_over(outside)
+            arrivals.released += outside
+        if arrivals.next_s <= self.state.now_s or arrivals.released:
             arrivals.hand_out()
+        if arrivals.has_handed_over:
+            arrivals.has_handed_over = False
+            self.orders.tell_coming()
 
     def _decide(self) -> None:
         """Ask for a placement if one is due, then every group that can do something."""
-        self.following.look_again(self.groups.values(), self.arrivals.fresh, self.stepper)
+        self.orders.look_again(self.groups.values(), self.arrivals.fresh, self.stepper)
         self.placing.ask_if_due()
         # Groups that stop or load at once have done so before others are asked.
         self._happen_due()
@@ -270,16 +312,15 @@ class _Run:
                 self.stepper.interrupt(live)
             if live.is_ready:
                 self._ask(live)
-        self.ahead.take()
+        self.orders.refresh()
 
     def _ask(self, live: LiveGroup) -> None:
-        if live.replica is None:
+        if not live.is_compiled:
             decision = self.stepper.ask(live)
             if decision is not None and decision.priority_order is not None:
-                order, chains = decision.priority_order, self.arrivals.come_unheard
-                self.following.follow(live, order, chains=chains)
+                self.orders.follow(live, decision.priority_order)
         elif live.inbox:
-            self.following.take_in(live)
+            self.orders.take_in(live)
 
     def _finish(self, requests: Ints) -> None:
         """Count finished requests and notice when a service is drained."""

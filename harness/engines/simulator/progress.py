@@ -1,6 +1,5 @@
 """Whether a run on the virtual clock still gets anywhere."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -8,7 +7,7 @@ import numpy as np
 from harness.engines.ask import refuse_standstill
 from harness.engines.lifecycle import Lifecycle
 from harness.engines.simulator.arriving import Arrivals
-from harness.engines.simulator.group import LiveGroup
+from harness.engines.simulator.compiled_groups import CompiledGroups
 from harness.engines.simulator.timeline import Kind, Timeline
 
 
@@ -22,16 +21,17 @@ class Progress:
     lifecycle: Lifecycle
     timeline: Timeline
     arrivals: Arrivals
+    compiled: CompiledGroups
     wakes: int = 0
 
-    def check(self, next_s: float, replicas: Iterable[LiveGroup]) -> None:
-        """Before the clock is set to the next instant, to which `replicas` have run.
+    def check(self, next_s: float) -> None:
+        """Before the clock is set to the next instant, to which compiled groups have run.
 
         Raises ValueError where nothing will ever happen again.
         """
         timeline = self.timeline
         if (
-            any(live.replica is not None and live.replica.has_work for live in replicas)
+            self.compiled.is_working
             or self.arrivals.next_s < np.inf
             or timeline.has(Kind.BATCH_ENDS, Kind.ARRIVAL, Kind.PREDICTION)
         ):

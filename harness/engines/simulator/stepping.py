@@ -7,7 +7,7 @@ from typing import Protocol
 
 import numpy as np
 
-from harness.engines.ask import ask_schedule, one_batch, refuse_idling
+from harness.engines.ask import ask_schedule, refuse_idling
 from harness.engines.iteration_log import use_of
 from harness.engines.live import LiveState
 from harness.engines.overruns import overruns, within_promises
@@ -17,13 +17,13 @@ from harness.engines.simulator.flight import Flight, decodes_after, work_of
 from harness.engines.simulator.group import LiveGroup
 from harness.engines.simulator.promises import Promises
 from harness.engines.simulator.timeline import Kind, Timeline
+from harness.engines.told_keys import Heard
 from harness.interface.applied import after
 from harness.interface.decisions import Batch, Decision, PreemptionMode, PriorityOrder, Until
 from harness.interface.entities import RequestId
 from harness.interface.events import Event, Iterated, Overran
-from harness.interface.filling import in_priority_order, is_decode
+from harness.interface.filling import is_decode
 from harness.interface.policies import Capability, SchedulingPolicy
-from harness.interface.shared_filling import has_phases
 
 
 class GroupStepper(Protocol):
@@ -51,10 +51,10 @@ class GroupStepper(Protocol):
 
 @dataclass(slots=True, kw_only=True)
 class Stepper:
-    """Runs one policy over all groups that are not replicas.
+    """Runs one policy over all groups that are not compiled.
 
-    `hears` are the events that anybody learns from. `flights` is by `id` of the live group: a
-    stopping one and its successor may share a name.
+    `hears` are the events that anybody learns from, `heard` counts those of the scheduling policy.
+    `flights` is by `id` of the live group: a stopping one and its successor may share a name.
     """
 
     state: LiveState
@@ -65,6 +65,7 @@ class Stepper:
     fast_forward: bool
     deciding: Deciding
     hears: frozenset[type[Event]]
+    heard: Heard
     tell: Callable[[Event], None]
     finish: Callable[[int], None]
     flights: dict[int, Flight] = field(default_factory=dict)
@@ -75,6 +76,8 @@ class Stepper:
 
         Raises IllegalDecision when the policy breaks a rule.
         """
+        if live.in_flight:
+            self.keep_told(live)
         if live.in_flight or not (live.members or live.inbox):
             return None
         if (promised := self.promises.take(live)) is not None:
@@ -82,27 +85,51 @@ class Stepper:
             return None
         decision, seconds = ask_schedule(self.policy, live.window, live, supports=self.supports)
         priority_order = decision.priority_order
-        # A group that has been stepped stays so: what it has begun is not in a replica.
+        # A group that has been stepped stays so: what it has begun is not compiled.
         stands = decision.wake_s is None and not live.is_stepped
         if priority_order is not None:
-            # Compiled code has no host memory for holders that give way, and no phases.
+            # Compiled code has no host memory for holders that give way, and tells no iterations.
             stands &= priority_order.gives_way is PreemptionMode.RECOMPUTE
-            stands &= not has_phases(live.group, priority_order)
+            stands &= not (priority_order.renews and Iterated in self.policy.subscribes)
         if priority_order is not None and stands and self.fast_forward:
             self.recorder.decided("schedule", seconds)
             return decision
         live.absorb()
         pads = False
-        if priority_order is not None:
+        if priority_order is None:
+            live.told.order = None
+        else:
             pads, started_s = priority_order.rule.pads_prompts, perf_counter()
-            order = in_priority_order(live, priority_order)
-            decision = one_batch(live, priority_order, order, decision.wake_s)
+            decision = live.told.batch(live, priority_order, self.heard, decision.wake_s)
+            live.told.predictions = len(self.state.predicted)
             if not self.deciding.is_measured and _stays(live, priority_order, decision):
                 decision = replace(decision, steady=True)
+            decision = live.told.until_due(decision)
             seconds += perf_counter() - started_s
         self.recorder.decided("schedule", seconds)
         self.apply(live, decision, pads=pads, seconds=seconds)
         return None
+
+    def keep_told(self, live: LiveGroup) -> None:
+        """Ask the keys that are due while a batch is computed; a run of iterations ends then."""
+        told, predictions = live.told, len(self.state.predicted)
+        here = len(live.members) + len(live.inbox)
+        if (
+            told.order is None
+            or not told.order.asks
+            or (
+                (len(told), told.predictions) == (here, predictions)
+                and not told.are_stale(self.heard, live.now_s)
+            )
+        ):
+            return
+        self.catch_up()
+        due_s, told.predictions = told.due_s, predictions
+        told.look(live.table, told.order, self.heard, live.now_s)
+        if told.due_s != due_s:
+            live.wake_s = told.due_s
+            self.timeline.add(told.due_s, Kind.GROUP_WAKES, live)
+        self.interrupt(live)
 
     def apply(self, live: LiveGroup, decision: Decision, *, pads: bool, seconds: float) -> None:
         """Preempt, swap in, reserve, launch what was decided in so many seconds."""
@@ -125,7 +152,7 @@ class Stepper:
         work, prompts = work_of(live, batch, pads=pads)
         service, tp = batch.service, live.group.tensor_parallel
         whole = batch.until is not Until.ITERATION
-        table = (self.deciding.costs if whole else self.deciding).table(service, tp)
+        table = self.deciding.record(service, tp, whole=whole)
         flight = Flight(live, batch, work, prompts, table, live.now_s, 1, 0.0)
         longer_s = live.host.longer_s(live.now_s, flight.seconds(1))
         flight.before_s = longer_s + self.deciding.before_s(seconds, whole=whole)
@@ -283,10 +310,16 @@ def _stays(live: LiveGroup, order: PriorityOrder, decision: Decision) -> bool:
     """Whether an order that gives way by swapping means this batch until something happens.
 
     It does where all that hold KV decode and none gives way or comes back: room for the others
-    only gets scarcer. Allocations that are outgrown may change.
+    only gets scarcer. Allocations that are outgrown may change, and so may keys that end.
     """
     swaps = order.gives_way is PreemptionMode.SWAP and order.reserve_tokens is None
-    if not swaps or decision.wake_s is not None or decision.preempt or decision.swap_in:
+    if (
+        not swaps
+        or live.told.ends
+        or decision.wake_s is not None
+        or decision.preempt
+        or decision.swap_in
+    ):
         return False
     holders = sum(view.kv_tokens > 0 for view in live.members.values())
     return any(

@@ -15,11 +15,11 @@ from harness.costs.model import TableCosts
 from harness.engines.engine import Slots, refuse_seconds, refuse_unmet_needs
 from harness.engines.recorder import Recorder
 from harness.engines.simulator.deciding import TIMED
-from harness.engines.simulator.fast.warm_up import warm_up
 from harness.engines.simulator.flight import Flight
 from harness.engines.simulator.group import LiveGroup, LiveRequest
 from harness.engines.simulator.loop import Simulator, serve
 from harness.engines.simulator.stepping import Stepper
+from harness.engines.simulator.warm_up import warm_up
 from harness.engines.vllm.carried import extra_args_of
 from harness.engines.vllm.deaf import Deaf
 from harness.engines.vllm.scheduler import PolicyScheduler
@@ -145,6 +145,8 @@ class _DryStepper:
 
     def ask(self, live: LiveGroup) -> Decision | None:
         """Let vLLM schedule an idle group's next iteration. Always None: nothing stands."""
+        if live.in_flight:
+            self.inner.keep_told(live)
         if live.in_flight or not (live.members or live.inbox):
             return None
         live.absorb()
@@ -155,6 +157,7 @@ class _DryStepper:
         self._match(group, live)
         if self.inner.deciding.is_timed:
             group.scheduler.served.look_again()
+        live.told.predictions = len(self.inner.state.predicted)
         group.output = group.scheduler.schedule()
         served = group.scheduler.served
         self.inner.recorder.decided("schedule", served.took_s)
@@ -178,7 +181,10 @@ class _DryStepper:
             group=live.group,
             service=service,
             clock=lambda: self.inner.state.now_s,
+            heard=self.inner.heard,
         )
+        # Requests come, and keys are asked, also while an iteration is under way.
+        scheduler.served.told = live.told
         self.groups[id(live)] = _DryGroup(live, scheduler)
         return self.groups[id(live)]
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from harness import inputs
 from harness.engines.engine import Slots, refuse_unmet_needs
 from harness.engines.recorder import Recorder
-from harness.engines.simulator.fast.warm_up import warm_up
+from harness.engines.simulator.warm_up import warm_up
 from harness.engines.vllm.options import VllmOptions, model_files
 from harness.engines.vllm.processor import engine_name, has_gpus
 from harness.engines.vllm.run import Run

@@ -12,6 +12,7 @@ from typing import Any
 from weakref import WeakSet
 
 from harness.engines.ask import counts_of
+from harness.engines.told_keys import Heard
 from harness.engines.vllm.carried import extra_args_of
 from harness.engines.vllm.processor import native_dtype
 from harness.engines.vllm.step import Iteration
@@ -183,8 +184,11 @@ class VllmGroup:
         group: Group,
         service: Service,
         clock: Callable[[], float] = time.monotonic,
+        heard: Heard | None = None,
     ) -> None:
         """Decide by this policy from now on; nobody may be unanswered. Times are of `clock`.
+
+        `heard` is shared with the other groups of this policy object.
 
         Raises ValueError where the policy needs what vLLM does not offer.
         """
@@ -197,6 +201,7 @@ class VllmGroup:
             tell=self.events.append,
             clock=clock,
             on_iteration=self.iterations.append,
+            heard=heard,
         )
 
     @property

@@ -1,8 +1,9 @@
 """Starts the engines of a run's groups, in this process or one each, and keeps those asked to."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from harness.engines.told_keys import Heard
 from harness.engines.vllm.group import VllmGroup, new_engine
 from harness.engines.vllm.groups import Served
 from harness.engines.vllm.options import VllmOptions
@@ -14,13 +15,17 @@ from harness.interface.policies import SchedulingPolicy
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loader:
-    """Starts groups that decide by one policy; times are of `clock`, in seconds."""
+    """Starts groups that decide by one policy; times are of `clock`, in seconds.
+
+    `heard` counts what the policy object here has observed, for the groups of this process.
+    """
 
     options: VllmOptions
     policy: SchedulingPolicy
     services: dict[ServiceId, Service]
     clock: Callable[[], float]
     keeps_answers: bool
+    heard: Heard = field(default_factory=Heard)
 
     def start(self, group: Group) -> Served:
         """Start a group's engine, or take one that is loaded."""
@@ -40,7 +45,7 @@ class Loader:
         if served is None:
             served = VllmGroup(new_engine(settings), self.keeps_answers, settings)
         served.keep_answers = self.keeps_answers
-        served.use(self.policy, group=group, service=service, clock=self.clock)
+        served.use(self.policy, group=group, service=service, clock=self.clock, heard=self.heard)
         return served
 
     def keep(self, group: Served) -> bool:

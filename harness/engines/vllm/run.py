@@ -268,6 +268,8 @@ class Run:
             for policy in self.system.listeners:
                 if type(event) in policy.subscribes and not (has_heard and policy is scheduling):
                     policy.observe(event)
+                    if policy is scheduling:
+                        self.loader.heard.note(event)
         if told := [event for event in events if type(event) in scheduling.subscribes]:
             self.groups.hear(told, but=by)
 

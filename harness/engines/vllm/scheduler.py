@@ -13,6 +13,7 @@ from multiprocessing import current_process
 from typing import Any
 
 from harness.engines.iteration_log import use_of
+from harness.engines.told_keys import Heard
 from harness.engines.vllm.carried import carried, own_facts, predicted_tokens, seen_facts
 from harness.engines.vllm.led import LedScheduler
 from harness.engines.vllm.policy_file import POLICY_FILE, policy_of
@@ -84,8 +85,9 @@ class PolicyScheduler(LedScheduler):
         tell: Callable[[Event], None] = _untold,
         clock: Callable[[], float] = time.perf_counter,
         on_iteration: Callable[[Iteration], None] = _unkept,
+        heard: Heard | None = None,
     ) -> None:
-        """Decide by this policy from now on.
+        """Decide by this policy from now on; `heard` is shared with others that it decides for.
 
         A group given means that the requests carry the facts of the project's own (see
         `extra_args_of`); else they are what a server knows. Raises ValueError where the policy
@@ -105,6 +107,7 @@ class PolicyScheduler(LedScheduler):
             max_num_seqs=self.max_num_running_reqs,
             max_num_batched_tokens=self.max_num_scheduled_tokens,
             tell=tell,
+            heard=heard,
         )
 
     def _kv_bytes_per_token(self) -> int:

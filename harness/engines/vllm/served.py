@@ -14,6 +14,7 @@ import numpy as np
 
 from harness.engines.ask import ask_schedule, one_batch, refuse_idling
 from harness.engines.overruns import overruns, within_promises
+from harness.engines.told_keys import Heard, ToldKeys
 from harness.engines.vllm.served_request import EngineRequest, ServedRequest
 from harness.interface.applied import after
 from harness.interface.decisions import Batch, Decision, PriorityOrder
@@ -28,7 +29,6 @@ from harness.interface.entities import (
 from harness.interface.events import Arrived, Event, Finished, Iterated, Moved, Predicted
 from harness.interface.filling import by_key, is_decode
 from harness.interface.kv_ledger import KvLedger
-from harness.interface.moving import MovingKey
 from harness.interface.policies import Capability, SchedulingPolicy
 from harness.interface.tables import RequestTable, attained_s
 from harness.interface.views import RequestView
@@ -47,14 +47,15 @@ REPEATS = 4
 class _Repeat:
     """A decision that holds for `left` more iterations, if nothing happens before `wake_s`.
 
-    `unpaid` has the seconds of those that have ended but are not yet in ledger and attained time,
-    `begun` counts those that have begun likewise.
+    It was filled from the keys of a `version`. `unpaid` has the seconds of those that have ended
+    but are not yet in ledger and attained time, `begun` counts those that have begun likewise.
     """
 
     decision: Decision
     left: int
     wake_s: float
     horizon: int
+    version: int
     begun: int = 0
     unpaid: list[float] = field(default_factory=list)
 
@@ -62,7 +63,8 @@ class _Repeat:
 class ServedGroup:
     """One group with one service; asks its policy and keeps the ledger of KV.
 
-    `tell` receives every event, whoever else wants it; the policy gets those it hears.
+    `tell` receives every event, whoever else wants it; the policy gets those it hears. `told` has
+    the keys of its priority order; the order by keys of a version is kept while they do not move.
     """
 
     def __init__(
@@ -76,28 +78,30 @@ class ServedGroup:
         max_num_seqs: int,
         max_num_batched_tokens: int,
         tell: Callable[[Event], None],
+        heard: Heard | None = None,
     ) -> None:
-        """An empty group of `kv_blocks` blocks. ValueError where the policy needs what is not."""
+        """An empty group of `kv_blocks` blocks; `heard` is shared by groups that share the policy.
+
+        ValueError where the policy needs what is not.
+        """
         if missing := policy.requires - SUPPORTS:
             lacking = ", ".join(sorted(c.value for c in missing))
             raise ValueError(f"{type(policy).__name__} needs what vLLM does not offer: {lacking}")
-        self.policy = policy
-        self.group = group
+        self.policy, self.group = policy, group
         self.services: Mapping[ServiceId, Service] = {service.id: service}
-        self.max_num_seqs = max_num_seqs
-        self.max_num_batched_tokens = max_num_batched_tokens
+        self.max_num_seqs, self.max_num_batched_tokens = max_num_seqs, max_num_batched_tokens
         self._kv = KvLedger(
             capacity_bytes=kv_blocks * block_tokens * service.kv_bytes_per_token,
             services=self.services,
             block_tokens=block_tokens,
         )
-        self.now_s = 0.0
+        self.now_s, self.free_share = 0.0, 1.0
         self.in_flight: tuple[Batch, ...] = ()
-        self.free_share = 1.0
         self.free_host_bytes = self.used_host_bytes = 0  # preempted KV is dropped
         self._tell = tell
         self._members: dict[RequestId, ServedRequest] = {}
-        self._order: tuple[PriorityOrder, list[RequestView]] | None = None
+        self.told, self.heard = ToldKeys(), heard or Heard()
+        self._order: tuple[int, list[RequestView]] | None = None
         self._repeat: _Repeat | None = None
         # Wall-clock seconds of deciding last, of filling a priority order's batch included.
         self.took_s = 0.0
@@ -141,12 +145,14 @@ class ServedGroup:
         self._tell(event)
         if type(event) in self.policy.subscribes:
             self.policy.observe(event)
+            self.heard.note(event)
 
     def hear(self, event: Event) -> None:
         """Something has happened elsewhere: what the policy knows may have changed."""
         if type(event) in self.policy.subscribes:
             self.look_again()
             self.policy.observe(event)
+            self.heard.note(event)
 
     def open(self, facts: Request, request: EngineRequest, *, moved: bool = False) -> None:
         """A request has come in, or has `moved` here."""
@@ -170,6 +176,7 @@ class ServedGroup:
     def close(self, request: RequestId) -> None:
         """A request is gone, answered or not."""
         self.kv.close(request)
+        self.told.forget(request)
         self._repeat = None
         del self._members[request]
 
@@ -187,7 +194,7 @@ class ServedGroup:
         if not self._members:
             return Decision()
         repeat = self._repeat
-        if repeat is not None and repeat.left > 0 and now_s < repeat.wake_s:
+        if repeat is not None and repeat.left > 0 and self._holds(repeat):
             repeat.left -= 1
             return repeat.decision
         self._settle()
@@ -196,17 +203,27 @@ class ServedGroup:
         self.pads_prompts = priority_order is not None and priority_order.rule.pads_prompts
         if priority_order is not None:
             started_s = perf_counter()
-            if decision.wake_s is not None:  # keys may change with the clock
-                self._order = None
-            order = self._in_order(priority_order)
-            decision = one_batch(self, priority_order, order, decision.wake_s)
+            order, reserved = self._in_order(priority_order), self.told.reserved
+            decision = one_batch(self, priority_order, order, reserved, decision.wake_s)
+            decision = self.told.until_due(decision)
             self.took_s += perf_counter() - started_s
+        else:
+            self.told.order = None
         # An order that moves, or in which others may come first, need not stand.
         moves = self._order is None
         stands = priority_order is not None and priority_order.displaces is None and not moves
         self._note_repeat(decision, stands=stands)
         refuse_idling(self.policy, self, decision)
         return decision
+
+    def _holds(self, repeat: _Repeat) -> bool:
+        """Whether neither time nor keys have ended a decision that is repeated."""
+        is_same = repeat.version == self.told.version
+        return (
+            is_same
+            and self.now_s < repeat.wake_s
+            and not self.told.are_stale(self.heard, self.now_s)
+        )
 
     def _note_repeat(self, decision: Decision, *, stands: bool) -> None:
         """Remember a decision that will be the same for some iterations if nothing happens.
@@ -229,7 +246,8 @@ class ServedGroup:
                 horizon = within_promises(views, self.kv, horizon)
             if self.kv.fits(dict.fromkeys(batch.tokens, horizon)):
                 wake_s = inf if decision.wake_s is None else decision.wake_s
-                self._repeat = _Repeat(decision, horizon - 1, wake_s, horizon)
+                version = self.told.version
+                self._repeat = _Repeat(decision, horizon - 1, wake_s, horizon, version)
 
     def _are_all_holders(self, views: list[ServedRequest]) -> bool:
         return len(views) == sum(view.kv_tokens > 0 for view in self._members.values())
@@ -249,17 +267,21 @@ class ServedGroup:
         repeat.unpaid.clear()
 
     def _in_order(self, priority_order: PriorityOrder) -> list[RequestView]:
-        """Requests by key, then id; keys that do not move change with arrivals and predictions."""
-        if self._order is None or self._order[0] is not priority_order:
+        """Requests by key, then id; the order of keys that do not move is kept."""
+        told = self.told
+        is_known = self._order is not None and priority_order == told.order
+        if not is_known or told.are_stale(self.heard, self.now_s):
+            self._order = None
+        if self._order is None or self._order[0] != told.version:
             table = self.table
-            key = priority_order.keys(table)
-            order = by_key(self, table, key)
-            if isinstance(key, MovingKey):
+            rows = told.look(table, priority_order, self.heard, self.now_s)
+            order = by_key(self, table, told.at(table, rows))
+            if told.moves:
                 return order
-            self._order = (priority_order, order)
+            self._order = (told.version, order)
         elif len(self._order[1]) > len(self._members):
             left = [view for view in self._order[1] if view.facts.id in self._members]
-            self._order = (priority_order, left)
+            self._order = (told.version, left)
         return self._order[1]
 
     def launch(self, decision: Decision) -> None:

@@ -75,7 +75,9 @@ LOADS = _loads()
 def _fingerprint(view: GroupView) -> tuple[object, ...]:
     """Everything of a view that a decision may rest on."""
     table = view.table
-    columns = [getattr(table, name).tobytes() for name in type(table).__slots__]
+    columns = [
+        getattr(table, name).tobytes() for name in type(table).__slots__ if name != "services"
+    ]
     ledger = [(i, view.kv.holding(i), view.kv.reservation(i)) for i in view.requests]
     free = [view.kv.free_blocks(service) for service in view.services]
     rest = (view.now_s, view.group, view.in_flight, view.free_share, view.max_num_batched_tokens)

@@ -15,6 +15,7 @@ from harness.interface.decisions import Deployment
 from harness.interface.entities import Cluster
 from harness.interface.events import Event
 from harness.interface.policies import Capability, PlacementPolicy, System
+from harness.interface.tables import RequestTable
 from harness.interface.views import ClusterView
 from harness.predictors.ecdf import load_lengths
 from harness.tests.support.files import (
@@ -30,6 +31,8 @@ from harness.workloads.ensemble import Ensemble
 from harness.workloads.workload import Workload
 
 SYSTEMS = sorted(SCENARIOS.glob("system/*.yaml"))
+
+NUMBERS = [name for name in RequestTable.__slots__ if name != "services"]
 
 
 GPUS = 8
@@ -65,7 +68,7 @@ class CheckedPlacement:
     @staticmethod
     def _seen(view: ClusterView) -> tuple[object, ...]:
         tables = [view.unfinished(service) for service in view.services]
-        columns = [getattr(t, name).tobytes() for t in tables for name in type(t).__slots__]
+        columns = [getattr(t, name).tobytes() for t in tables for name in NUMBERS]
         return (*columns, view.now_s, view.deployment, dict(view.queued), dict(view.backlog))
 
 

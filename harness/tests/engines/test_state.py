@@ -14,7 +14,7 @@ def test_code_is_compiled_once_whatever_the_tokens_come_in() -> None:
     of_frame = (frame["prompt"].to_numpy(), frame["output"].to_numpy())
     assert not of_frame[0].flags.writeable
     kinds = [
-        numba.typeof(new_arrays(prompt, output, np.zeros(2, np.int64), np.zeros(2)))
+        numba.typeof(new_arrays(prompt, output, 0 * prompt, np.zeros(len(prompt))))
         for prompt, output in (of_frame, (tokens, tokens), (tokens[::2], tokens[::2]))
     ]
     assert kinds[0] == kinds[1] == kinds[2]

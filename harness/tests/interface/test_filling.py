@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from harness.engines.told_keys import Heard, ToldKeys
 from harness.interface.checks import check
 from harness.interface.decisions import (
     ContinuousBatching,
@@ -16,7 +17,6 @@ from harness.interface.draft import Draft
 from harness.interface.entities import RequestId
 from harness.interface.filling import (
     fill_continuous,
-    in_priority_order,
     is_decode,
 )
 from harness.tests.support.fakes import (
@@ -245,7 +245,7 @@ def test_a_priority_order_sorts_by_key_then_id_and_leaves_out_the_running() -> N
         scene.add(prompt_tokens)
     scene.requests[RequestId(3)].is_running = True
     shortest = PriorityOrder(lambda table: table.prompt_tokens.astype(np.float64), CHUNKED)
-    assert numbers(in_priority_order(scene.view(), shortest)) == [2, 4, 1]
+    assert numbers(ToldKeys().ordered(scene.view(), shortest, Heard())) == [2, 4, 1]
 
 
 def test_a_key_must_give_one_number_per_request() -> None:
@@ -253,7 +253,7 @@ def test_a_key_must_give_one_number_per_request() -> None:
     scene.add(1)
     broken = PriorityOrder(lambda table: np.zeros(3), CHUNKED)
     with pytest.raises(ValueError, match=r"key of shape \(3,\) for 1 requests"):
-        in_priority_order(scene.view(), broken)
+        ToldKeys().ordered(scene.view(), broken, Heard())
 
 
 def test_who_has_no_key_yet_comes_last() -> None:
@@ -262,7 +262,7 @@ def test_who_has_no_key_yet_comes_last() -> None:
     for _ in range(4):
         scene.add(1)
     partly = PriorityOrder(lambda table: np.array([np.nan, np.inf, np.nan, 3.0]), CHUNKED)
-    assert numbers(in_priority_order(scene.view(), partly)) == [4, 1, 2, 3]
+    assert numbers(ToldKeys().ordered(scene.view(), partly, Heard())) == [4, 1, 2, 3]
 
 
 @pytest.mark.parametrize("rule", [PROMPTS_FIRST, CHUNKED])

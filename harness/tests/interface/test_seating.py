@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from harness.engines.ask import one_batch
+from harness.engines.told_keys import Heard, ToldKeys
 from harness.interface.checks import check
 from harness.interface.decisions import (
     ContinuousBatching,
@@ -16,7 +16,6 @@ from harness.interface.decisions import (
     Reservation,
     StaticBatching,
 )
-from harness.interface.filling import in_priority_order
 from harness.interface.moving import MovingKey, Progress
 from harness.interface.tables import Floats, RequestTable
 from harness.tests.support.fakes import ALL, FakeScene, launched, numbers
@@ -39,7 +38,7 @@ def latest_first(table: RequestTable) -> Floats:
 def filled(scene: FakeScene, order: PriorityOrder) -> Decision:
     """One batch of the order, which must be legal."""
     view = scene.view()
-    decision = one_batch(view, order, in_priority_order(view, order))
+    decision = ToldKeys().batch(view, order, Heard())
     assert check(decision, view, supports=ALL) == []
     return decision
 
@@ -162,7 +161,9 @@ def test_a_priority_order_sorts_by_where_keys_are_now() -> None:
     scene = FakeScene(capacity_blocks=9)
     for generated in (3, 1, 2):
         scene.add(10, generated=generated)
-    assert numbers(in_priority_order(scene.view(), PriorityOrder(by_generated, CHUNKED))) == [
+    assert numbers(
+        ToldKeys().ordered(scene.view(), PriorityOrder(by_generated, CHUNKED), Heard())
+    ) == [
         2,
         3,
         1,
@@ -173,7 +174,7 @@ def test_a_key_that_has_ended_is_refused() -> None:
     scene = FakeScene(capacity_blocks=9)
     scene.add(10, generated=5)
     with pytest.raises(ValueError, match="the key of r1 ends at 5 tokens generated, it has 5"):
-        in_priority_order(scene.view(), PriorityOrder(by_generated, CHUNKED))
+        ToldKeys().ordered(scene.view(), PriorityOrder(by_generated, CHUNKED), Heard())
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from harness.engines.ask import one_batch
+from harness.engines.told_keys import Heard, ToldKeys
 from harness.interface.checks import check
 from harness.interface.decisions import (
     Decision,
@@ -19,7 +19,6 @@ from harness.interface.decisions import (
     StaticBatching,
 )
 from harness.interface.entities import RequestId, ServiceId
-from harness.interface.filling import in_priority_order
 from harness.interface.moving import MovingKey, Progress
 from harness.interface.tables import Floats, RequestTable
 from harness.tests.support.fakes import ALL, CHAT, CODE, FakeScene, launched, numbers
@@ -40,7 +39,7 @@ def filled(scene: FakeScene, order: PriorityOrder, wake_s: float | None = None) 
     """One batch of the order, which is legal, as what it means is."""
     view = scene.view()
     assert check(Decision(priority_order=order), view, supports=ALL) == []
-    decision = one_batch(view, order, in_priority_order(view, order), wake_s)
+    decision = ToldKeys().batch(view, order, Heard(), wake_s)
     assert check(decision, view, supports=ALL) == []
     return decision
 
@@ -219,8 +218,9 @@ def test_an_order_is_cut_only_where_seats_are_of_all_services() -> None:
     for service in (CHAT, CHAT, CODE):
         scene.add(20, service=service)
     view, one = scene.view(), replace(RULE, max_num_seqs=1)
-    assert numbers(in_priority_order(view, PriorityOrder(None, one))) == [1, 2, 3]
-    assert numbers(in_priority_order(view, PriorityOrder(None, one, Displaced.PAUSE))) == [1]
+    for displaces, first in ((None, [1, 2, 3]), (Displaced.PAUSE, [1])):
+        order = PriorityOrder(None, one, displaces)
+        assert numbers(ToldKeys().ordered(view, order, Heard())) == first
 
 
 # ---- displacing ----

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from harness.engines.ask import one_batch
+from harness.engines.told_keys import Heard, ToldKeys
 from harness.interface.checks import check
 from harness.interface.decisions import (
     Batch,
@@ -17,7 +17,7 @@ from harness.interface.decisions import (
 )
 from harness.interface.draft import Draft
 from harness.interface.entities import RequestId
-from harness.interface.filling import continuous_batch, in_priority_order, is_decode
+from harness.interface.filling import continuous_batch, is_decode
 from harness.interface.policies import Capability
 from harness.interface.views import missing_tokens
 from harness.tests.support.fakes import ALL, CHAT, FakeGroup, FakeScene, by_id, launched
@@ -161,7 +161,7 @@ GIVES_WAY = PriorityOrder(None, rule(chunked_prefill=True), gives_way=SWAP)
 
 def filled(view: FakeGroup, order: PriorityOrder) -> Decision:
     """One batch of the order, which must be legal."""
-    decision = one_batch(view, order, in_priority_order(view, order))
+    decision = ToldKeys().batch(view, order, Heard())
     assert check(decision, view, supports=ALL) == []
     return decision
 

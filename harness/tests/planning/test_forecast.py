@@ -1,5 +1,6 @@
-"""What a group would make of a window of requests is what the engine makes of them."""
+"""What groups would make of a window of requests is what the engine makes of them."""
 
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -7,16 +8,42 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from baselines.round_robin import RoundRobin
+from harness.benchmarks.moving_policies import (
+    Ordered,
+    attained_quanta,
+    doubling_budget_s,
+    predicted_tokens,
+    remaining_tokens,
+)
+from harness.benchmarks.shared_groups import Unchanged
 from harness.benchmarks.speed import kinds
-from harness.interface.decisions import PriorityOrder
-from harness.interface.entities import LengthPrediction, Request
+from harness.interface.decisions import Deployment, Displaced, PriorityOrder
+from harness.interface.entities import (
+    GpuId,
+    Group,
+    GroupId,
+    LengthPrediction,
+    Request,
+    ServiceId,
+)
+from harness.interface.load_order import LoadOrder, TurnOrder
 from harness.interface.policies import Capability, SchedulingPolicy
 from harness.interface.tables import RequestTable
-from harness.planning.forecast import GroupForecaster, Window
+from harness.planning.forecast import ForecastGroup, GroupForecaster, Window
+from harness.tests.support.dispatches import LOAD_ORDERS, ByLoad
 from harness.tests.support.fakes import FakeScene, as_group_view
 from harness.tests.support.loads import Load, loads
 from harness.tests.support.predictors import Guess
-from harness.tests.support.serving import SERVICE, FlatCosts, LinearCosts, rule, serve, workload
+from harness.tests.support.serving import (
+    SERVICE,
+    FlatCosts,
+    LinearCosts,
+    TwoSizes,
+    rule,
+    serve,
+    workload,
+)
 from harness.workloads.workload import Workload
 
 TOKENS = 65536
@@ -54,8 +81,8 @@ def _window(load: Workload) -> Window:
         max_output_tokens=load.max_output_tokens,
         deadline_s=load.deadline_s,
         predicted_mean_tokens=np.array(predicted),
-        service=nothing,
-        services=(SERVICE,),
+        service=load.service,
+        services=tuple(service.id for service in load.services),
     )
     return Window(table, load.output_tokens)
 
@@ -144,11 +171,154 @@ def test_an_empty_window_is_served() -> None:
     assert found.unfinished == len(found.finished_s) == 0
 
 
-def test_a_rule_that_is_not_compiled_is_refused() -> None:
-    order = PriorityOrder(None, replace(rule(), prompts_first=False))
-    forecaster = GroupForecaster(costs=FlatCosts(), order=order, max_num_batched_tokens=256)
-    with pytest.raises(ValueError, match=r"rule\.prompts_first off is stepped, not compiled"):
-        forecaster.forecast(SERVICE, 1, _window(workload([8], [3])))
+COSTS = TwoSizes(blocks=45, load=0.7)
+APART = (("m0", 1), ("m0", 2), ("m1", 1), ("m1", 1))
+TOGETHER = (("m0 m1", 1), ("m1", 1), ("m0 m1", 2))
+DISPATCH: dict[str, RoundRobin | ByLoad] = {
+    "turns": RoundRobin(),
+    "requests": ByLoad(LOAD_ORDERS[0]),
+    "prompts": ByLoad(LOAD_ORDERS[1]),
+    "tokens": ByLoad(LOAD_ORDERS[2]),
+}
+PLACED_KEYS = {
+    "arrival": None,
+    "prediction": predicted_tokens,
+    "remaining": remaining_tokens,
+    "quanta": attained_quanta,
+    "doubling budget": doubling_budget_s,
+}
+
+
+def _placement(shapes: Sequence[tuple[str, int]]) -> tuple[list[ForecastGroup], Deployment]:
+    """Groups of these services on so many GPUs each, as a forecast and an engine take them."""
+    groups, deployed, gpu = [], [], 0
+    for number, (names, degree) in enumerate(shapes):
+        services = frozenset(map(ServiceId, names.split()))
+        loads_s = [COSTS.load_s(s, degree) for s in sorted(services)]
+        starts_s = [COSTS.start_s(s, degree) for s in sorted(services)]
+        ready_s = max(starts_s) + sum(loads_s) - sum(starts_s)
+        groups.append(ForecastGroup(services=services, tensor_parallel=degree, ready_s=ready_s))
+        gpus = tuple(GpuId(i) for i in range(gpu, gpu + degree))
+        deployed.append(Group(GroupId(f"g{number}"), services, gpus))
+        gpu += degree
+    return groups, Deployment(tuple(deployed))
+
+
+@pytest.mark.parametrize("dispatch", DISPATCH)
+@pytest.mark.parametrize("key", PLACED_KEYS)
+@given(
+    load=loads(most=30),
+    shapes=st.sampled_from([APART, TOGETHER]),
+    displaces=st.sampled_from([None, Displaced.PAUSE, Displaced.RECOMPUTE]),
+    prompts_first=st.booleans(),
+)
+@settings(max_examples=8, deadline=None)
+def test_a_forecast_of_a_placement_is_the_engines_run(
+    key: str,
+    dispatch: str,
+    load: Load,
+    shapes: Sequence[tuple[str, int]],
+    displaces: Displaced | None,
+    prompts_first: bool,
+) -> None:
+    """Groups of one service and of two, on one GPU and on two, loading while requests come."""
+    requests = workload(*load, services=2)
+    groups, deployment = _placement(shapes)
+    batches = replace(rule(max_num_seqs=3), prompts_first=prompts_first)
+    order = PriorityOrder(PLACED_KEYS[key], batches, displaces)
+    policy = DISPATCH[dispatch]
+    ran = serve(
+        requests,
+        Ordered(order),
+        Unchanged(deployment),
+        costs=COSTS,
+        gpus=5,
+        predictor=Foretold(),
+        dispatch=policy,
+        tokens=TOKENS,
+    ).requests
+    forecaster = GroupForecaster(costs=COSTS, order=order, max_num_batched_tokens=TOKENS)
+    by = policy.order if isinstance(policy, ByLoad) else TurnOrder()
+    for _ in range(2):
+        found = forecaster.forecast_placement(groups, _window(requests), by)
+        np.testing.assert_allclose(found.finished_s, ran["finished_s"], rtol=1e-9)
+        np.testing.assert_allclose(found.first_token_s, ran["first_token_s"], rtol=1e-9)
+
+
+def _placed(
+    groups: Sequence[ForecastGroup], order: PriorityOrder | None = None, blocks: int = 64
+) -> list[float]:
+    """When r0 (m0) and r1 (m1), of 3 and 2 tokens, end in a placement."""
+    order = order or PriorityOrder(None, rule())
+    forecaster = GroupForecaster(
+        costs=FlatCosts(blocks=blocks), order=order, max_num_batched_tokens=TOKENS
+    )
+    window = _window(workload([8, 8], [3, 2], services=2))
+    ends_s: list[float] = forecaster.forecast_placement(
+        groups, window, LoadOrder()
+    ).finished_s.tolist()
+    return ends_s
+
+
+M0, M1 = ServiceId("m0"), ServiceId("m1")
+BOTH = ForecastGroup(services=frozenset({M0, M1}))
+
+
+def test_services_without_a_group_stay_unfinished() -> None:
+    """r0 ends a half and two quarters of a second after its group has loaded, r1 never."""
+    of_m0 = ForecastGroup(services=frozenset({M0}), ready_s=1.0)
+    of_m2 = ForecastGroup(services=frozenset({ServiceId("m2")}))
+    for groups in ([of_m0], [of_m0, of_m2], [of_m2, of_m0]):
+        assert np.array_equal(_placed(groups), [2.0, np.nan], equal_nan=True)
+    assert np.isnan(_placed([])).all()
+
+
+def test_a_group_of_several_services_by_hand() -> None:
+    """r0 comes first: its prompt to 0.5 s and two tokens to 1 s; then r1, to 1.5 s and 1.75."""
+    assert _placed([BOTH]) == [1.0, 1.75]
+
+
+def test_placements_that_cannot_be_are_refused() -> None:
+    chunks = PriorityOrder(None, rule(chunked_prefill=True))
+    with pytest.raises(ValueError, match=r"^group 0 has no services$"):
+        _placed([ForecastGroup(services=frozenset())])
+    with pytest.raises(ValueError, match=r"with rule\.chunked_prefill in group 1 \(m0, m1\)"):
+        _placed([ForecastGroup(services=frozenset({M0})), BOTH], chunks)
+    with pytest.raises(ValueError, match=r"^m0 does not fit 1 GPUs$"):
+        _placed([BOTH], blocks=0)
+    swaps = PriorityOrder(None, rule(), Displaced.SWAP)
+    with pytest.raises(ValueError, match=r"^displaces=swap in group 0: a forecast has no host mem"):
+        _placed([ForecastGroup(services=frozenset({M0}))], swaps)
+
+
+class Unlike(FlatCosts):
+    """Blocks of m1 are twice as large."""
+
+    def block_tokens(self, service: ServiceId) -> int:
+        """16 or 32."""
+        return 32 if service == M1 else 16
+
+
+class Tight(FlatCosts):
+    """The weights of two services leave no KV."""
+
+    def kv_bytes(self, services: Collection[ServiceId], tensor_parallel: int) -> int:
+        """None beside those of another service."""
+        return 0 if len(services) > 1 else super().kv_bytes(services, tensor_parallel)
+
+
+@pytest.mark.parametrize(
+    ("costs", "sentence"),
+    [
+        (Unlike(), r"^a group would have KV blocks of different tokens: {'m0': 16, 'm1': 32}$"),
+        (Tight(), r"^m0, m1 do not fit 1 GPUs together$"),
+    ],
+)
+def test_services_that_cannot_share_a_group_are_refused(costs: FlatCosts, sentence: str) -> None:
+    order = PriorityOrder(None, rule())
+    forecaster = GroupForecaster(costs=costs, order=order, max_num_batched_tokens=TOKENS)
+    with pytest.raises(ValueError, match=sentence):
+        forecaster.forecast_placement([BOTH], _window(workload([8], [3])), TurnOrder())
 
 
 def test_bad_windows_are_refused() -> None:

@@ -1,5 +1,6 @@
 """Dispatch policies that only tests have, and what must not differ between two ways to follow."""
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
@@ -8,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from harness.engines.recorder import Recorder
-from harness.interface.entities import ServiceId
+from harness.interface.entities import GroupId, ServiceId
 from harness.interface.load_order import LoadOrder
 from harness.interface.tables import Ints, RequestTable
 from harness.interface.views import ClusterView
@@ -27,6 +28,24 @@ class ByLoad:
         """The same for every service."""
         self.asked.append(service)
         return self.order
+
+
+class NamedTurns:
+    """A dispatch policy that names groups, in turn."""
+
+    reads_load: ClassVar[bool] = False
+
+    def __init__(self) -> None:
+        self._dealt: Counter[ServiceId] = Counter()
+
+    def dispatch(
+        self, requests: Sequence[int], service: ServiceId, view: ClusterView
+    ) -> Sequence[GroupId]:
+        """In the order of the deployment."""
+        homes = [group.id for group in view.deployment.groups if service in group.services]
+        first = self._dealt[service]
+        self._dealt[service] += len(requests)
+        return [homes[(first + i) % len(homes)] for i in range(len(requests))]
 
 
 class LooksAtLoad(ByLoad):

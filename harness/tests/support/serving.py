@@ -133,6 +133,24 @@ class UnevenCosts(LinearCosts):
         return self.load * self.pace(service, tensor_parallel)
 
 
+BYTES = {"m0": 100, "m1": 300}
+"""Of KV per token."""
+
+
+@dataclass(frozen=True)
+class TwoSizes(UnevenCosts):
+    """`blocks` are of m0; those of m1 are three times as large."""
+
+    def kv_blocks(self, service: ServiceId, tensor_parallel: int) -> int:
+        """As many blocks as the bytes hold."""
+        return self.blocks * 100 // BYTES[service]
+
+    def kv_bytes(self, services: Collection[ServiceId], tensor_parallel: int) -> int:
+        """What the blocks of the service with the fewest bytes in them take."""
+        sizes = [self.kv_blocks(s, tensor_parallel) * BYTES[s] for s in services]
+        return min(sizes) * self.block
+
+
 def a_group(service: str, *gpus: int, name: str = "") -> Group:
     """One copy of a service; named after its GPUs where no name is given."""
     return Group(

@@ -7,6 +7,7 @@ from baselines.fcfs import Fcfs
 from baselines.round_robin import RoundRobin
 from harness.engines.lifecycle import Lifecycle
 from harness.engines.recorder import Recorder
+from harness.engines.simulator.compiled_groups import CompiledGroups
 from harness.engines.simulator.deploying import Deployer
 from harness.engines.simulator.flight import Flight
 from harness.engines.simulator.group import LiveGroup
@@ -56,17 +57,21 @@ def _deployer(load: Workload) -> Deployer:
         load, cluster(2), system, groups=groups, deliver=lambda r, to: deployer.deliver(r, to)
     )
 
+    compiled = CompiledGroups(life.state.arrays, len(load.services))
+
     def new_group(group: Group) -> LiveGroup:
         services = {name: life.services[name] for name in sorted(group.services)}
         ledger = KvLedger(capacity_bytes=10**6, services=services)
         host = NO_HOST_MEMORY.of_group(1, overlaps=False)
-        return LiveGroup(group, services, ledger, 8, 256, life.state, host)
+        number = compiled.reserve()
+        return LiveGroup(group, services, ledger, 8, 256, life.state, host, compiled, number)
 
     deployer = Deployer(
         lifecycle=life,
         groups=groups,
         timeline=Timeline(),
         stepper=Idle(),
+        compiled=compiled,
         costs=LinearCosts(),
         recorder=Recorder(),
         supports=frozenset({Capability.SHARED_GROUP}),

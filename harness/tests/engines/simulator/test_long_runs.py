@@ -6,15 +6,15 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from baselines.round_robin import RoundRobin
 from harness.engines.simulator import arriving
 from harness.interface.entities import GroupId, ServiceId
 from harness.interface.views import ClusterView
+from harness.tests.support.dispatches import NamedTurns
 from harness.tests.support.policies import some_load
 from harness.tests.support.serving import Everywhere, serve
 
 
-class Counting(RoundRobin):
+class Counting(NamedTurns):
     """Notes how many requests come to it at once."""
 
     def __init__(self) -> None:
@@ -34,7 +34,7 @@ def test_requests_ahead_of_time_are_dispatched_in_parts(monkeypatch: pytest.Monk
     runs: list[pd.DataFrame] = []
     asked: list[int] = []
     for most in (1 << 16, 7):
-        monkeypatch.setattr(arriving, "MOST_AHEAD", most)
+        monkeypatch.setattr(arriving, "MOST_NAMED", most)
         dispatch = Counting()
         everywhere = Everywhere(("m0", (0,)), ("m0", (1,)), ("m1", (2,)))
         runs.append(serve(load, None, everywhere, dispatch=dispatch, gpus=4).requests)

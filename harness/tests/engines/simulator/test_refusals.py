@@ -67,7 +67,7 @@ class Cramped(LinearCosts):
         ([("m", (7,))], "a deployment uses GPU 7, the cluster has 2"),
         ([("m", (0,)), ("m", (0, 1))], "a deployment puts two groups on GPU 0"),
         ([("m", (1, 1))], "a deployment puts two groups on GPU 1"),
-        ([("m", (1,))], "m does not fit 1 GPUs of this cluster"),
+        ([("m", (1,))], "m does not fit 1 GPUs"),
         ([], r"requests wait for ever: {'m': 1} unfinished"),
         ([("other", (0, 1))], "a deployment serves other, which this run does not know"),
     ],

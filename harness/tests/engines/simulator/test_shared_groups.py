@@ -1,6 +1,6 @@
 """Several services on the same GPUs: one KV space, one queue, a batch of one service at a time."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
@@ -33,6 +33,7 @@ from harness.tests.support.loads import Load, assert_same_times, loads
 from harness.tests.support.serving import (
     Everywhere,
     LinearCosts,
+    TwoSizes,
     UnevenCosts,
     rule,
     serve,
@@ -175,7 +176,7 @@ def test_weights_that_do_not_fit_beside_each_other_are_refused() -> None:
         def kv_bytes(self, services: object, tensor_parallel: int) -> int:
             return 0
 
-    with pytest.raises(ValueError, match=r"m0, m1 do not fit 1 GPUs of this cluster together"):
+    with pytest.raises(ValueError, match=r"m0, m1 do not fit 1 GPUs together"):
         serve(workload([5, 5], [5, 5], services=2), LeastServed(), Together(), costs=Large())
 
 
@@ -188,23 +189,6 @@ def test_deployments_ask_for_what_the_engine_supports() -> None:
 
 
 # ---- priority orders ----
-
-BYTES = {"m0": 100, "m1": 300}
-"""Of KV per token."""
-
-
-@dataclass(frozen=True)
-class TwoSizes(UnevenCosts):
-    """`blocks` are of m0; those of m1 are three times as large."""
-
-    def kv_blocks(self, service: ServiceId, tensor_parallel: int) -> int:
-        """As many blocks as the bytes hold."""
-        return self.blocks * 100 // BYTES[service]
-
-    def kv_bytes(self, services: Collection[ServiceId], tensor_parallel: int) -> int:
-        """What the blocks of the service with the fewest bytes in them take."""
-        sizes = [self.kv_blocks(s, tensor_parallel) * BYTES[s] for s in services]
-        return min(sizes) * self.block
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from baselines.round_robin import RoundRobin
 from harness.benchmarks.moving_policies import Ordered, attained_quanta
 from harness.engines.simulator.host_memory import HostMemory
 from harness.interface.checks import IllegalDecision
@@ -25,6 +24,7 @@ from harness.interface.filling import continuous_batch
 from harness.interface.policies import Capability
 from harness.interface.views import ClusterView, GroupView
 from harness.runs.metrics import request_figures
+from harness.tests.support.dispatches import NamedTurns
 from harness.tests.support.loads import Load, assert_same_times, loads
 from harness.tests.support.policies import RULES, Scripted
 from harness.tests.support.serving import FlatCosts, LinearCosts, rule, serve, workload
@@ -178,7 +178,7 @@ def test_who_finds_no_room_in_host_memory_is_recomputed_by_hand(fast: bool) -> N
     assert frame[["swaps", "preemptions"]].to_numpy().tolist() == [[0, 1], [0, 0]]
 
 
-class Looking(RoundRobin):
+class Looking(NamedTurns):
     """Sees, whenever a request comes, how much host memory its group has left."""
 
     reads_load: ClassVar[bool] = True
@@ -189,10 +189,10 @@ class Looking(RoundRobin):
 
     def dispatch(
         self, requests: Sequence[int], service: ServiceId, view: ClusterView
-    ) -> list[GroupId]:
+    ) -> Sequence[GroupId]:
         """The only group."""
         self.seen += [group.free_host_bytes for group in view.groups.values()]
-        return list(super().dispatch(requests, service, view))
+        return super().dispatch(requests, service, view)
 
 
 def test_free_host_memory_is_seen_alike_of_groups_under_an_order() -> None:

@@ -1,0 +1,481 @@
+"""The groups of a run that compiled code fills by priority orders: their arrays, in Python."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from harness.costs.iteration import MAX_REQUESTS, TABLE, IterationTable, table_record
+from harness.engines.simulator.kernel import loop
+from harness.engines.simulator.kernel.layout import BY_GPU_S, GROUP, NOTHING, RUN, Rule
+from harness.engines.simulator.kernel.world import World, empty_world
+from harness.engines.state import (
+    END,
+    HOST,
+    OUTSIDE,
+    PIECE,
+    UNDISPATCHED,
+    Floats,
+    Ints,
+    RequestArrays,
+)
+from harness.interface.tables import attained_s
+
+T = TypeVar("T", bound=np.generic)
+
+Facts = Mapping[int, tuple[int, int]]
+
+_NO_ROWS = np.zeros((0, 0))
+
+
+def _no_keys(number: int, ids: Ints) -> None:
+    """For orders whose keys do not end."""
+
+
+def _no_use(number: int, busy_s: Floats, rows: Floats) -> None:
+    """Where use is not recorded."""
+
+
+@dataclass(slots=True)
+class CompiledGroups:
+    """Groups by number, and what has happened in them.
+
+    `tell_keys` tells the keys of running requests of a group anew; `record` takes the stretches
+    (start, end) in which a group has computed, and its rows of the log.
+    """
+
+    requests: RequestArrays
+    services: int
+    tell_keys: Callable[[int, Ints], None] = _no_keys
+    record: Callable[[int, Floats, Floats], None] = _no_use
+    world: World = field(init=False)
+    _tables: list[IterationTable] = field(default_factory=list)
+    _free: list[int] = field(default_factory=list)
+    _empty: dict[Rule, NDArray[np.void]] = field(default_factory=dict)
+    _queue_used: int = 0
+
+    def __post_init__(self) -> None:
+        """No group yet."""
+        self.world = empty_world(self.requests, self.services)
+
+    @property
+    def state(self) -> Any:
+        """How far the run is."""
+        return self.world.state[0]
+
+    @property
+    def releases(self) -> bool:
+        """Whether calls that wait for answers come by themselves."""
+        return bool(self.state["releases"])
+
+    def stop_at_parents(self, first_child: Ints) -> None:
+        """Every answer that calls wait for is for others to see to."""
+        self.state["stops_at_parents"] = True
+        self.world = self.world._replace(first_child=first_child)
+
+    def release_calls(
+        self, first_child: Ints, children: Ints, waits: Ints, follower: Ints, hand_over_s: float
+    ) -> None:
+        """Calls that wait for answers come by themselves from now on; see `World`."""
+        count = len(self.requests.rows)
+        self.state["releases"], self.state["hand_over_s"] = True, hand_over_s
+        self.world = self.world._replace(
+            first_child=first_child,
+            children=children,
+            waits=waits,
+            follower=follower,
+            instant=np.zeros(count + 1024, np.int64),
+            delayed=np.zeros(count if hand_over_s else 0, np.int64),
+        )
+
+    def reset(self, requests: RequestArrays) -> None:
+        """Begin again at 0 with other requests and no groups, in the same arrays."""
+        self.requests = requests
+        self.world.state[:] = np.zeros(1, RUN)
+        self.world.groups["is_live"] = self.world.groups["is_due"] = False
+        self.world.next_s[:] = np.inf
+        self._free = list(range(len(self.world.groups)))
+        self._queue_used = 0
+        self.world = self.world._replace(
+            requests=requests.rows, pieces=requests.pieces, swap=requests.swap
+        )
+
+    def reserve(self) -> int:
+        """Number of a group that may be opened later; until then requests of it go outside."""
+        if not self._free:
+            self._add_groups()
+        return self._free.pop(0)
+
+    def open(self, number: int, table: IterationTable, rule: Rule, ready_s: float) -> None:
+        """Run a group, without requests so far, by a rule; it has loaded at `ready_s`."""
+        if rule not in self._empty:
+            empty = np.zeros(1, GROUP)
+            for name, value in rule._asdict().items():
+                empty[name] = value
+            empty["is_live"], empty["longest"] = True, -(1 << 62)
+            self._empty[rule] = empty
+        self.world.groups[number] = self._empty[rule][0]
+        group = self.world.groups[number]
+        group["table"], group["clock_s"], group["ready_s"] = self._table(table), ready_s, ready_s
+        self._make_room(number)
+        self.world.next_s[number] = ready_s if ready_s > self.state["now_s"] else np.inf
+
+    def close(self, number: int) -> None:
+        """Take away a group, from which all requests have been withdrawn; its number is free."""
+        self.write_down()
+        group = self.world.groups[number]
+        if group["busy_to_s"] > group["busy_from_s"]:
+            self.record(number, np.array([[group["busy_from_s"], group["busy_to_s"]]]), _NO_ROWS)
+        group["is_live"], group["busy_from_s"], group["busy_to_s"] = False, 0.0, 0.0
+        self.world.next_s[number] = np.inf
+        self._free.append(number)
+
+    def _add_groups(self) -> None:
+        """Twice as many groups."""
+        old = self.world.groups
+        groups = np.zeros(2 * len(old) + 1, GROUP)
+        groups[: len(old)] = old
+        next_s = np.full(len(groups), np.inf)
+        next_s[: len(old)] = self.world.next_s
+        self.world = self.world._replace(groups=groups, next_s=next_s)
+        self._free += range(len(old), len(groups))
+
+    def _table(self, table: IterationTable) -> int:
+        """Place of a table among the records."""
+        for place, known in enumerate(self._tables):
+            if known is table:
+                return place
+        place = len(self._tables)
+        if place == len(self.world.tables):
+            records = np.zeros(2 * place + 1, TABLE)
+            records[:place] = self.world.tables
+            self.world = self.world._replace(tables=records)
+        self.world.tables[place] = table_record(table)[0]
+        self._tables.append(table)
+        return place
+
+    def _make_room(self, number: int, more: int = 0) -> None:
+        """Give a group room for twice the requests that it has, and so many more."""
+        group, queue, used = self.world.groups[number], self.world.queue, self._queue_used
+        at, waiting = int(group["queue_at"]), int(group["n_waiting"])
+        room = 2 * (waiting + int(group["n_decoding"]) + int(group["n_partial"]) + more) + 64
+        if used + room > len(queue):
+            grown = np.zeros(2 * (used + room), np.int64)
+            grown[:used] = queue[:used]
+            self.world = self.world._replace(queue=grown)
+        queue = self.world.queue
+        queue[used : used + waiting] = queue[at : at + waiting].copy()
+        group["queue_at"], group["queue_room"] = used, room
+        self._queue_used = used + room
+
+    def add(self, number: int, ids: Ints) -> None:
+        """Requests wait in a group from now on."""
+        if not len(ids):
+            return
+        group = self.world.groups[number]
+        open_count = sum(int(group[name]) for name in ("n_waiting", "n_decoding", "n_partial"))
+        if open_count + len(ids) > group["queue_room"]:
+            self._make_room(number, len(ids))
+        self.requests.group[ids] = number
+        loop.add_all(self.world, number, ids)
+
+    def add_coming(self, ids: Ints, group: Ints | int = UNDISPATCHED) -> None:
+        """Requests come to groups at their arrival; they are in order of it, behind all others."""
+        left = self.world.coming[int(self.state["next_coming"]) : int(self.state["n_coming"])]
+        self.requests.group[ids] = group
+        coming = np.concatenate([left, ids])
+        self.state["next_coming"], self.state["n_coming"] = 0, len(coming)
+        self.world = self.world._replace(coming=coming)
+
+    def coming_to(self, number: int) -> Ints:
+        """Requests to come to a group, or of no group yet."""
+        state = self.state
+        coming = self.world.coming[int(state["next_coming"]) : int(state["n_coming"])]
+        found: Ints = coming[self.requests.group[coming] == number]
+        return found
+
+    def add_turns(self, at_s: Floats, requests: Ints, keys: Floats) -> None:
+        """Predictions will come at these times, and give requests these keys."""
+        state, world = self.state, self.world
+        left = slice(int(state["next_turn"]), int(state["n_turns"]))
+        at_s = np.concatenate([world.turn_s[left], at_s])
+        order = np.argsort(at_s, kind="stable")
+        state["next_turn"], state["n_turns"] = 0, len(at_s)
+        self.world = world._replace(
+            turn_s=at_s[order],
+            turn_request=np.concatenate([world.turn_request[left], requests])[order],
+            turn_key=np.concatenate([world.turn_key[left], keys])[order],
+        )
+
+    def drop_turns(self, requests: Ints) -> None:
+        """Predictions of these requests are told by others."""
+        state, world = self.state, self.world
+        left = slice(int(state["next_turn"]), int(state["n_turns"]))
+        kept = ~np.isin(world.turn_request[left], requests)
+        state["next_turn"], state["n_turns"] = 0, int(kept.sum())
+        self.world = world._replace(
+            turn_s=world.turn_s[left][kept],
+            turn_request=world.turn_request[left][kept],
+            turn_key=world.turn_key[left][kept],
+        )
+
+    def set_homes(self, service: int, numbers: list[int]) -> None:
+        """The groups of a service, among which compiled code chooses."""
+        world = self.world
+        if len(numbers) > world.homes.shape[1]:
+            homes = np.zeros((self.services, 2 * len(numbers)), np.int64)
+            homes[:, : world.homes.shape[1]] = world.homes
+            self.world = world = world._replace(homes=homes)
+        world.homes[service, : len(numbers)] = numbers
+        self.settle()
+        for number in numbers:
+            ids = self.open_ids(number)
+            world.groups[number]["load"] = self.requests.weight[ids].sum()
+            world.groups[number]["generated"] = self.requests.generated[ids].sum()
+
+    def use_pieces(self, count: int) -> Floats:
+        """Room for keys of so many pieces."""
+        pieces = self.requests.pieces
+        if len(pieces) < len(self.requests.rows) or pieces.shape[1] < count:
+            grown = np.zeros((len(self.requests.rows), count, PIECE))
+            known = pieces.shape[1]
+            grown[: len(pieces), :known] = pieces
+            grown[: len(pieces), known:] = pieces[:, -1:]
+            self.requests = self.requests._replace(pieces=grown)
+            self.world = self.world._replace(pieces=grown)
+        return self.requests.pieces
+
+    def share(self, number: int, tables: Mapping[int, IterationTable], facts: Facts) -> None:
+        """Let a group serve several services, by these tables, and `facts` of KV in bytes.
+
+        `facts` has by service the bytes of a block and of its watermark.
+        """
+        places = {service: self._table(table) for service, table in tables.items()}
+        group = self.world.groups[number]
+        for service, (block_bytes, spare_bytes) in facts.items():
+            group["tables"][service] = places[service]
+            group["block_bytes"][service] = block_bytes
+            group["spare_bytes"][service] = spare_bytes
+
+    def use_swap(self, swap: Floats) -> None:
+        """KV goes to host memory, as these rows say."""
+        self.requests = self.requests._replace(swap=swap)
+        self.world = self.world._replace(swap=swap)
+
+    def run(self, until_s: float) -> None:
+        """Run all groups to `until_s`, or to the first instant that others see to.
+
+        ValueError where the first waiting request of a group can never be admitted.
+        """
+        while True:
+            status = loop.run(self.world, until_s)
+            if status in (loop.HORIZON, loop.STOPPED):
+                return
+            self._see_to(status)
+
+    def _see_to(self, status: int) -> None:
+        number = int(self.state["subject"])
+        if status == loop.FULL:
+            if number >= 0:
+                self._make_room(number, 1)
+            else:
+                self._make_room_for_all()
+        elif status == loop.UNTOLD:
+            self.tell_keys(number, self._past_their_keys(number))
+        else:
+            self._refuse(number)
+
+    def _make_room_for_all(self) -> None:
+        """Record what has been written down, and lengthen what may be full."""
+        self.write_down()
+        state, world = self.state, self.world
+        self.world = world._replace(
+            done=_longer(world.done, int(state["n_done"]) + MAX_REQUESTS),
+            instant=_longer(world.instant, int(state["n_instant"])),
+            outside=_longer(world.outside, int(state["n_outside"])),
+        )
+
+    def write_down(self) -> None:
+        """Record the stretches and the log of all groups so far."""
+        state = self.state
+        busy, log = self.world.busy[: state["n_busy"]], self.world.log[: state["n_log"]]
+        state["n_busy"] = state["n_log"] = 0
+        for number in np.union1d(busy[:, 0], log[:, 0]).astype(np.int64).tolist():
+            columns = 1 + int(self.world.groups[number]["log_columns"])
+            spans_s = busy[busy[:, 0] == number, 1:]
+            self.record(number, spans_s, log[log[:, 0] == number, 1:columns])
+
+    def _past_their_keys(self, number: int) -> Ints:
+        """Running requests past the last piece of their key."""
+        group, pieces = self.world.groups[number], self.requests.pieces
+        ids = np.sort(self._waiting(group) if group["is_shared"] else self._running(group))
+        gpu_s, generated = attained_s(self.requests.gpu_s[ids]), self.requests.generated[ids]
+        progress = gpu_s if group["moves"] == BY_GPU_S else generated
+        past: Ints = ids[pieces[ids, -1, END] <= progress]
+        return past
+
+    def _refuse(self, number: int) -> None:
+        group = self.world.groups[number]
+        stuck = group["partial"][0] if group["n_partial"] else self.world.queue[group["queue_at"]]
+        memory = f"{group['capacity_blocks']} KV blocks of {group['block_tokens']} tokens, "
+        memory += f"{group['watermark_blocks']} kept free"
+        if group["is_shared"]:
+            memory = f"{group['capacity_blocks']} bytes of KV"
+        raise ValueError(
+            f"r{stuck} can never be admitted: {memory}, {group['max_tokens']} tokens a batch"
+        )
+
+    def settle(self) -> None:
+        """Write down what all groups have computed by now: others are going to look."""
+        while not loop.settle(self.world):
+            self._make_room_for_all()
+
+    def take_done(self) -> Ints:
+        """Requests answered since this was asked last, in order of their end, then of their id."""
+        ids = self.world.done[: self.state["n_done"]]
+        self.state["n_done"] = 0
+        in_order: Ints = ids[np.lexsort((ids, self.requests.finished_s[ids]))]
+        return in_order
+
+    def take_outside(self) -> list[int]:
+        """Requests that have come and that others dispatch."""
+        ids: list[int] = self.world.outside[: self.state["n_outside"]].tolist()
+        self.state["n_outside"] = 0
+        return ids
+
+    def take_overruns(self) -> list[tuple[int, Ints]]:
+        """By group, requests that have outgrown what was set aside, since this was asked last."""
+        found = []
+        for number in np.flatnonzero(self.world.groups["n_over"]).tolist():
+            group = self.world.groups[number]
+            found.append((number, np.sort(group["over"][: group["n_over"]])))
+            group["n_over"] = 0
+        return found
+
+    def leave_delayed(self, number: int) -> list[int]:
+        """Calls on their way to a group that ends come outside; returns which."""
+        state, group = self.state, self.requests.group
+        delayed = self.world.delayed[int(state["next_delayed"]) : int(state["n_delayed"])]
+        mine = delayed[group[delayed] == number]
+        group[mine] = OUTSIDE
+        found: list[int] = mine.tolist()
+        return found
+
+    def host_bytes(self, number: int) -> int:
+        """KV of a group in host memory."""
+        group = self.world.groups[number]
+        return int(group["host_used_tokens"]) * int(group["token_bytes"])
+
+    @property
+    def is_working(self) -> bool:
+        """Whether anything is in flight, or will come by itself."""
+        state = self.state
+        return bool(
+            np.isfinite(self.world.next_s).any()
+            or state["next_coming"] < state["n_coming"]
+            or state["next_delayed"] < state["n_delayed"]
+            or self.world.groups["is_due"].any()
+        )
+
+    def open_ids(self, number: int) -> Ints:
+        """Unfinished requests in a group, in no order."""
+        group = self.world.groups[number]
+        return np.concatenate([self._waiting(group), self._running(group)])
+
+    def _waiting(self, group: Any) -> Ints:
+        at = int(group["queue_at"])
+        waiting: Ints = self.world.queue[at : at + int(group["n_waiting"])].copy()
+        return waiting
+
+    def _running(self, group: Any) -> Ints:
+        if group["is_shared"]:
+            return np.zeros(0, np.int64)
+        decoding = group["decoding"][: group["n_decoding"]]
+        return np.concatenate([decoding, group["partial"][: group["n_partial"]]])
+
+    def begun_ids(self, number: int) -> Ints:
+        """Requests of which the iteration in flight computes a part of the prompt."""
+        group = self.world.groups[number]
+        partial = group["partial"][: group["n_partial"] if group["flight"] != NOTHING else 0]
+        begun: Ints = partial[group["chunk"][: len(partial)] > 0].copy()
+        return begun
+
+    def boundary_s(self, number: int) -> tuple[float, float]:
+        """When the flight of a group began and ends; both the last boundary where it has none."""
+        group = self.world.groups[number]
+        begun_s = float(group["clock_s"])
+        in_flight = group["flight"] != NOTHING
+        return begun_s, begun_s + float(group["flight_s"]) if in_flight else begun_s
+
+    def stop(self, number: int) -> float:
+        """Let a group end its iteration in flight and begin no other; returns when that ends."""
+        self.world.groups[number]["is_stopping"] = True
+        loop.interrupt(self.world, number)
+        return self.boundary_s(number)[1]
+
+    def withdraw(
+        self, number: int, *, everything: bool, services: Sequence[int] | None = None
+    ) -> Ints:
+        """Take out the requests that hold no KV, or all of them; their KV is dropped.
+
+        Of a group of several services, those of some only, where `services` are given.
+
+        A request with KV in host memory holds it: there is its only copy.
+        """
+        group, requests = self.world.groups[number], self.requests
+        waiting = self._waiting(group)
+        if everything and group["host_used_tokens"]:
+            requests.swap[waiting, HOST] = group["host_used_tokens"] = 0
+        holds = requests.kv[waiting] > 0
+        if group["is_shared"]:
+            holds |= np.isin(waiting, self.begun_ids(number))
+        if services is not None and group["is_shared"]:
+            holds |= ~np.isin(requests.rows["service"][waiting], services)
+        if group["host_used_tokens"]:
+            holds |= requests.swap[waiting, HOST] > 0
+        taken = [waiting[~holds], self._withdraw_unbegun(group, number)]
+        group["n_waiting"] = 0
+        if everything:
+            group["used_blocks"] = 0
+            holders = np.concatenate([waiting[holds], self._running(group)])
+            requests.preemptions[holders] += 1
+            requests.preempted_at_s[holders] = group["clock_s"]
+            requests.kv[holders] = 0
+            for name in ("n_decoding", "n_partial", "n_seated", "paused_blocks", "n_heap"):
+                group[name] = 0
+            taken.append(holders)
+        ids = np.sort(np.concatenate(taken))
+        requests.group[ids] = OUTSIDE
+        # Those that stay are added, and counted, again.
+        gone = ids if everything else np.concatenate([ids, waiting[holds]])
+        group["load"] -= requests.weight[gone].sum()
+        group["generated"] -= requests.generated[gone].sum()
+        if not everything:
+            loop.add_all(self.world, number, waiting[holds])
+        return ids
+
+    def _withdraw_unbegun(self, group: Any, number: int) -> Ints:
+        """Take out requests that have a seat and nothing else."""
+        if group["is_shared"]:
+            return np.zeros(0, np.int64)
+        count = int(group["n_partial"])
+        partial: Ints = group["partial"][:count].copy()
+        begun = (self.requests.kv[partial] > 0) | np.isin(partial, self.begun_ids(number))
+        taken, kept = partial[~begun], int(begun.sum())
+        group["chunk"][:kept] = group["chunk"][:count][begun]
+        group["partial"][:kept] = partial[begun]
+        group["n_partial"] = kept
+        seats = group["seats"][: group["n_seated"]]
+        seats = seats[~np.isin(seats, taken)]
+        group["seats"][: len(seats)] = seats
+        group["n_seated"] = len(seats)
+        return taken
+
+
+def _longer(array: NDArray[T], used: int) -> NDArray[T]:
+    """The array, or one of twice the length where more than half of it is used."""
+    if 2 * used < len(array):
+        return array
+    return np.concatenate([array, np.zeros_like(array, shape=max(len(array), used))])

@@ -1,0 +1,190 @@
+"""State of the groups that compiled code runs, as records: one per group, one per run.
+
+All decoding requests of a group advance together, so the end of a request is a fixed count of
+decode steps away, and no step touches single requests. Lists hold request ids; their lengths are
+the fields `n_...`.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from harness.costs.iteration import MAX_REQUESTS
+from harness.engines.state import BRIEF, LOG_COLUMNS
+
+Records = NDArray[np.void]
+Group = Any
+"""A record of GROUP; numba reads its fields as attributes."""
+
+MAX_BLOCK_TOKENS = 2048
+"""Tokens of the largest KV block."""
+
+# Values of `flight`: which iteration, or run of equal ones, has begun; the last is that of a
+# group of several services
+NOTHING, PROMPTS, CHUNKS, DECODES, WHOLE, RUN_OF_DECODES = range(6)
+
+# Values of `displaces` and `until`; 0 stands for not at all
+PAUSE, RECOMPUTE, SWAP_OUT = 1, 2, 3
+FIRST, ALL = 1, 2
+
+# Values of `moves`: with what the keys move; 0 for keys that stand
+BY_TOKENS, BY_GPU_S = 1, 2
+
+# Columns of the log, as LOG_COLUMNS names them; from LOG_WORK on the fields of `Work`
+LOG_START, LOG_DURATION, LOG_ITERATIONS, LOG_WORK = range(4)
+WORKS = 4
+LOG_DECODES, LOG_CONTEXT, LOG_LONGEST = range(LOG_WORK + WORKS, BRIEF)
+LOG_HELD, LOG_PROMISED, LOG_LENT, LOG_FREE, LOG_WAITING, LOG_PAUSED = range(BRIEF, len(LOG_COLUMNS))
+
+MAX_SERVICES = 62
+"""Services of a run with groups of several of them."""
+
+_LIST = (np.int64, (MAX_REQUESTS + 1,))
+
+RULE = [
+    # The batch rule and the order, in numbers
+    ("chunked_prefill", np.bool_),
+    ("pads", np.bool_),
+    ("reserves", np.bool_),  # whether KV is set aside
+    ("asks", np.bool_),  # whether the last pieces of keys end
+    ("renews", np.bool_),  # whether more is wanted for a holder than is set aside for it
+    ("tells", np.bool_),  # whether a policy observes overruns
+    ("swap_overlaps", np.bool_),
+    ("is_shared", np.bool_),  # whether every batch is of one service and one phase
+    ("prompts_first", np.bool_),
+    ("displaces", np.int64),
+    ("moves", np.int64),
+    ("until", np.int64),
+    ("max_requests", np.int64),
+    ("max_tokens", np.int64),
+    ("max_padding", np.int64),
+    ("watermark_blocks", np.int64),
+    ("capacity_blocks", np.int64),
+    ("block_tokens", np.int64),
+    ("log_columns", np.int64),
+    ("max_wait_s", np.float64),
+    ("decide_s", np.float64),  # before every static batch
+    ("host_tokens", np.int64),
+    ("token_bytes", np.int64),
+    ("swap_token_s", np.float64),
+]
+
+STATE = [
+    ("is_live", np.bool_),  # whether compiled code runs the group
+    ("is_due", np.bool_),  # whether its next iteration is to begin
+    ("is_stopping", np.bool_),  # whether none begins any more
+    ("preempted", np.bool_),  # whether a request was preempted as this iteration began
+    ("table", np.int64),  # of its costs
+    ("queue_at", np.int64),  # where its heap of waiting requests begins
+    ("queue_room", np.int64),
+    ("n_waiting", np.int64),
+    ("n_waited", np.int64),  # when the iteration in flight began
+    ("n_decoding", np.int64),
+    ("n_partial", np.int64),
+    ("n_heap", np.int64),
+    ("n_ranked", np.int64),
+    ("n_seated", np.int64),
+    ("n_over", np.int64),
+    ("n_finished", np.int64),
+    ("n_rows", np.int64),
+    ("steps", np.int64),
+    ("load", np.int64),  # what its unanswered requests weigh
+    ("generated", np.int64),  # tokens that they have generated
+    ("context", np.int64),  # tokens of all decoding requests
+    ("longest", np.int64),  # of them, as if at step 0
+    ("used_blocks", np.int64),
+    ("growing", np.int64),  # decoding requests that take blocks as they grow
+    ("covered", np.int64),  # those that will, but have not used up what is set aside
+    ("paused_blocks", np.int64),  # of paused requests, or of all that a static batch has begun
+    ("host_used_tokens", np.int64),
+    ("flight", np.int64),
+    ("iterations", np.int64),  # in flight
+    ("ready_s", np.float64),  # when it has loaded; before that requests wait
+    ("clock_s", np.float64),  # begin of the flight, or the last boundary
+    ("flight_s", np.float64),
+    ("first_s", np.float64),  # of the first iteration of a static batch
+    ("swapping_s", np.float64),  # copied with the next iteration
+    ("decoded_s", np.float64),  # seconds of decode steps that requests do not have yet
+    ("busy_from_s", np.float64),
+    ("busy_to_s", np.float64),
+    ("work_requests", np.int64),  # what an iteration computes of prompts
+    ("work_tokens", np.int64),
+    ("work_padded", np.int64),
+    ("work_attended", np.float64),
+    ("decoding", *_LIST),
+    ("partial", *_LIST),  # in mid-prompt, or the static batch in flight
+    ("chunk", *_LIST),  # tokens that each of `partial` computes in flight
+    ("heap", *_LIST),  # decoding requests by their end
+    # With an order that displaces, requests with a seat in order, and scratch; else `moved` is a
+    # heap of decoding requests, last in order first, once a request has been preempted.
+    ("seats", *_LIST),
+    ("moved", *_LIST),
+    ("over", *_LIST),  # requests that have outgrown what was set aside, not told yet
+    ("finished", *_LIST),  # in the event that is being carried out
+    ("phase", np.int64, (MAX_BLOCK_TOKENS,)),  # growing requests by the step of their next block
+    # By service, of a group of several: the table of costs, bytes of a block, and of the watermark
+    ("tables", np.int64, (MAX_SERVICES,)),
+    ("block_bytes", np.int64, (MAX_SERVICES,)),
+    ("spare_bytes", np.int64, (MAX_SERVICES,)),
+    ("slack_bytes", np.int64),  # by which seated requests may grow and keep their seats
+    ("rows", np.float64, (2, len(LOG_COLUMNS))),  # of the log, not taken yet
+]
+
+GROUP = np.dtype([*RULE, *STATE], align=True)
+"""One group under a priority order."""
+
+RUN = np.dtype(
+    [
+        ("now_s", np.float64),
+        ("hand_over_s", np.float64),  # from an answer to the calls that waited for it
+        ("releases", np.bool_),  # whether calls that waited for answers come by themselves
+        ("stops_at_parents", np.bool_),  # whether others release them
+        ("stops_at_finish", np.bool_),  # whether every answer is observed
+        ("is_stopped", np.bool_),  # whether something of this instant is for others to see to
+        ("n_coming", np.int64),
+        ("next_coming", np.int64),
+        ("n_delayed", np.int64),
+        ("next_delayed", np.int64),
+        ("n_turns", np.int64),
+        ("next_turn", np.int64),
+        ("n_instant", np.int64),
+        ("next_instant", np.int64),
+        ("n_done", np.int64),
+        ("n_busy", np.int64),
+        ("n_log", np.int64),
+        ("n_outside", np.int64),
+        ("subject", np.int64),  # the group that a status speaks of
+    ],
+    align=True,
+)
+"""How far a run is. Counts `n_...` are of the arrays in `World`."""
+
+
+class Rule(NamedTuple):
+    """The fields of `RULE` by name, with the values of a plain order."""
+
+    chunked_prefill: bool
+    pads: bool
+    max_requests: int
+    max_tokens: int
+    max_padding: int
+    watermark_blocks: int
+    capacity_blocks: int
+    block_tokens: int
+    log_columns: int
+    displaces: int = 0
+    reserves: bool = False
+    moves: int = 0
+    asks: bool = False
+    renews: bool = False
+    tells: bool = False
+    until: int = 0
+    max_wait_s: float = 0.0
+    decide_s: float = 0.0
+    host_tokens: int = 0
+    token_bytes: int = 0
+    swap_token_s: float = 0.0
+    swap_overlaps: bool = False
+    is_shared: bool = False
+    prompts_first: bool = True

@@ -1,0 +1,458 @@
+"""All groups of a run in clock order: completions, releases, arrivals and dispatch of an instant.
+
+At every instant all that ends ends, then all that comes comes, and then groups begin. Nothing runs
+ahead of the clock: what an instant changes in a group cuts its run of iterations at the boundary.
+"""
+
+import numpy as np
+
+from harness.costs.compiled import compiled, inlined
+from harness.engines.simulator.kernel.iterations import (
+    ASKED,
+    BEGUN,
+    UNADMITTED,
+    begin,
+    cut,
+    end,
+    ended_by,
+    next_event_s,
+    split,
+)
+from harness.engines.simulator.kernel.layout import (
+    DECODES,
+    NOTHING,
+    RUN_OF_DECODES,
+    Group,
+    Records,
+)
+from harness.engines.simulator.kernel.queues import push_waiting, take_waiting
+from harness.engines.simulator.kernel.running import write_back
+from harness.engines.simulator.kernel.shared import begin_shared, end_shared, split_shared
+from harness.engines.simulator.kernel.world import (
+    BY_POLICY,
+    BY_TOKENS,
+    CALLS_OUTSIDE,
+    HOMES,
+    HOW,
+    IN_TURN,
+    REMAINING,
+    SERVICE_BITS,
+    TURN,
+    World,
+)
+from harness.engines.state import OUTSIDE, UNDISPATCHED, Floats, Ints
+
+# Why `run` returned: the horizon is reached; something of this instant is for others to see to; an
+# array is full, of the group `subject` if that is one; its first waiting request can never be
+# admitted; the key of one of its running requests is to be told anew
+HORIZON, STOPPED, FULL, STUCK, UNTOLD = range(5)
+
+
+@compiled
+def run(world: World, until_s: float) -> int:
+    """Run all groups to `until_s`, or to the first instant that others see to.
+
+    What ends or comes at `until_s` has done so then; no iteration begins at or after it.
+    """
+    state = world.state[0]
+    while True:
+        if not _end_all(world, state) or not _come_all(world, state):
+            return FULL
+        if state.is_stopped:
+            state.is_stopped = False
+            return STOPPED
+        if state.now_s >= until_s:
+            return HORIZON
+        for i in range(len(world.groups)):
+            group = world.groups[i]
+            if group.is_due:
+                status = _begin(world, state, group, i)
+                if status == UNADMITTED:
+                    return STUCK
+                if status == ASKED:
+                    if not group.is_shared:
+                        write_back(world.requests, group)
+                    return UNTOLD
+        state.now_s = min(until_s, max(state.now_s, _next_instant_s(world, state)))
+
+
+@inlined
+def _next_instant_s(world: World, state: Group) -> float:
+    """When the next thing happens; infinite if nothing will."""
+    at_s = np.inf
+    for i in range(len(world.next_s)):
+        at_s = min(at_s, world.next_s[i])
+    if state.next_coming < state.n_coming:
+        at_s = min(at_s, world.requests[world.coming[state.next_coming]].arrival_s)
+    if state.next_delayed < state.n_delayed:
+        at_s = min(at_s, world.requests[world.delayed[state.next_delayed]].arrival_s)
+    if state.next_turn < state.n_turns:
+        at_s = min(at_s, world.turn_s[state.next_turn])
+    return at_s
+
+
+@inlined
+def _begin(world: World, state: Group, group: Group, i: int) -> int:
+    """Begin what a group does next, if it is idle and has anything to do."""
+    is_loading = group.ready_s > state.now_s
+    if group.flight != NOTHING or not group.is_live or group.is_stopping or is_loading:
+        group.is_due = False
+        return BEGUN
+    status = BEGUN
+    group.clock_s = state.now_s
+    if group.n_waiting + group.n_decoding + group.n_partial > 0:
+        if group.is_shared:
+            status = begin_shared(world.tables, world.requests, world.pieces, group, world.queue)
+        else:
+            table = world.tables[group.table]
+            status = begin(table, world.requests, world.pieces, world.swap, group, world.queue)
+        state.subject = i
+    if status == BEGUN:
+        group.is_due = False
+        world.next_s[i] = next_event_s(group)
+    return status
+
+
+@inlined
+def _end_all(world: World, state: Group) -> bool:
+    """End all flights that end by now; False where there is no room for what they leave."""
+    for i in range(len(world.next_s)):
+        if world.next_s[i] > state.now_s or world.next_s[i] == np.inf:
+            continue
+        group = world.groups[i]
+        state.subject = -1
+        if (
+            state.n_done + group.n_decoding + group.n_partial > len(world.done)
+            or state.n_busy >= len(world.busy)
+            or state.n_log + 2 > len(world.log)
+        ):
+            return False
+        world.next_s[i] = np.inf
+        group.is_due = True
+        if group.flight == NOTHING:
+            continue
+        _note_busy(world.busy, state, group, i, group.clock_s, group.clock_s + group.flight_s)
+        if group.is_shared:
+            end_shared(world.requests, world.pieces, group, world.queue)
+        else:
+            end(world.requests, world.pieces, group, world.queue)
+        _take_rows(world.log, state, group, i)
+        first = state.n_done
+        _take_finished(world.requests, state, group, world.services, world.first_child, world.done)
+        _release(
+            world.requests,
+            state,
+            world.done,
+            first,
+            world.services,
+            world.first_child,
+            world.children,
+            world.waits,
+            world.follower,
+            world.instant,
+            world.delayed,
+        )
+    return True
+
+
+@compiled
+def _take_finished(
+    requests: Records, state: Group, group: Group, services: Ints, first_child: Ints, done: Ints
+) -> None:
+    """Move a group's answered requests to those of all, and stop where others see to one."""
+    for k in range(group.n_finished):
+        request = group.finished[k]
+        done[state.n_done] = request
+        state.n_done += 1
+        service = requests[request].service
+        services[service, REMAINING] -= 1
+        if state.stops_at_finish or services[service, REMAINING] == 0:
+            state.is_stopped = True
+        if state.stops_at_parents and first_child[request] < first_child[request + 1]:
+            state.is_stopped = True
+    group.n_finished = 0
+    if group.n_over > 0:
+        state.is_stopped = True
+
+
+@compiled
+def _note_busy(
+    busy: Floats, state: Group, group: Group, i: int, from_s: float, to_s: float
+) -> None:
+    """Extend the stretch in which a group computes, or write it down and open another."""
+    if from_s != group.busy_to_s:
+        if group.busy_to_s > group.busy_from_s:
+            busy[state.n_busy, 0] = i
+            busy[state.n_busy, 1] = group.busy_from_s
+            busy[state.n_busy, 2] = group.busy_to_s
+            state.n_busy += 1
+        group.busy_from_s = from_s
+    group.busy_to_s = to_s
+
+
+@compiled
+def _take_rows(log: Floats, state: Group, group: Group, i: int) -> None:
+    """Move a group's rows of the log to those of all groups."""
+    for k in range(group.n_rows):
+        log[state.n_log, 0] = i
+        for column in range(group.log_columns):
+            log[state.n_log, 1 + column] = group.rows[k, column]
+        state.n_log += 1
+    group.n_rows = 0
+
+
+@compiled
+def _release(
+    requests: Records,
+    state: Group,
+    done: Ints,
+    first: int,
+    services: Ints,
+    first_child: Ints,
+    children: Ints,
+    waits: Ints,
+    follower: Ints,
+    instant: Ints,
+    delayed: Ints,
+) -> None:
+    """Calls that waited for the requests in `done[first:]` alone come now, or after the hand-over.
+
+    The next call of a chain stays in the group of its predecessor.
+    """
+    if not state.releases:
+        return
+    for k in range(first, state.n_done):
+        request = done[k]
+        for c in range(first_child[request], first_child[request + 1]):
+            call = children[c]
+            waits[call] -= 1
+            if waits[call] > 0:
+                continue
+            requests[call].arrival_s = requests[call].key = state.now_s + state.hand_over_s
+            if services[requests[call].service, CALLS_OUTSIDE]:
+                requests[call].group = OUTSIDE
+            elif follower[request] == call:
+                requests[call].group = requests[request].group
+            if state.hand_over_s > 0.0:
+                delayed[state.n_delayed] = call
+                state.n_delayed += 1
+            else:
+                instant[state.n_instant] = (requests[call].service << SERVICE_BITS) + call
+                state.n_instant += 1
+
+
+@inlined
+def _come_all(world: World, state: Group) -> bool:
+    """Requests and predictions of this instant come; False where there is no room for them."""
+    requests, state.subject = world.requests, -1
+    while state.next_turn < state.n_turns and world.turn_s[state.next_turn] <= state.now_s:
+        at = state.next_turn
+        _turn(world, world.turn_request[at], world.turn_key[at])
+        state.next_turn += 1
+    last = _gather(
+        requests, state, world.delayed, state.next_delayed, state.n_delayed, world.instant
+    )
+    state.next_delayed = last
+    last = _gather(requests, state, world.coming, state.next_coming, state.n_coming, world.instant)
+    state.next_coming = last
+    if state.n_instant >= len(world.instant):
+        return False
+    if state.next_instant == 0 and state.n_instant > 1:
+        _sort(world.instant, state.n_instant)
+    while state.next_instant < state.n_instant:
+        request = world.instant[state.next_instant] & ((1 << SERVICE_BITS) - 1)
+        if not _dispatch(world, state, request):
+            return False
+        state.next_instant += 1
+    state.n_instant = state.next_instant = 0
+    return True
+
+
+@compiled
+def _gather(
+    requests: Records, state: Group, line: Ints, first: int, end: int, instant: Ints
+) -> int:
+    """Move the requests of a line that have come by now to `instant`; returns where it then begins.
+
+    One place stays free: without it there is no room.
+    """
+    while first < end and state.n_instant < len(instant):
+        request = line[first]
+        if requests[request].arrival_s > state.now_s:
+            break
+        instant[state.n_instant] = (requests[request].service << SERVICE_BITS) + request
+        state.n_instant += 1
+        first += 1
+    return first
+
+
+@compiled
+def _sort(values: Ints, count: int) -> None:
+    """Sort the first values in place, by a heap if they are not sorted already."""
+    is_sorted = True
+    for i in range(1, count):
+        if values[i] < values[i - 1]:
+            is_sorted = False
+            break
+    if is_sorted:
+        return
+    for first in range(count // 2 - 1, -1, -1):
+        _sift(values, first, count)
+    for size in range(count - 1, 0, -1):
+        values[0], values[size] = values[size], values[0]
+        _sift(values, 0, size)
+
+
+@compiled
+def _sift(values: Ints, at: int, size: int) -> None:
+    value = values[at]
+    while 2 * at + 1 < size:
+        child = 2 * at + 1
+        if child + 1 < size and values[child + 1] > values[child]:
+            child += 1
+        if values[child] <= value:
+            break
+        values[at] = values[child]
+        at = child
+    values[at] = value
+
+
+@inlined
+def _turn(world: World, request: int, key: float) -> None:
+    """A request gets the key of its prediction; if it waits, its place in the order, too."""
+    requests = world.requests
+    requests[request].key = key
+    if requests[request].group < 0 or not np.isnan(requests[request].finished_s):
+        return
+    group = world.groups[requests[request].group]
+    if not group.is_live:
+        return
+    place = int(requests[request].place)
+    group.n_ranked = 0
+    if group.is_shared:
+        _interrupt(world, group, requests[request].group)
+    elif place < group.n_waiting and world.queue[group.queue_at + place] == request:
+        take_waiting(requests, group, world.queue, place)
+        push_waiting(requests, group, world.queue, request)
+        _interrupt(world, group, requests[request].group)
+
+
+@inlined
+def _interrupt(world: World, group: Group, i: int) -> None:
+    """Something has come to a group: it is looked at when its iteration ends, or at once."""
+    if group.flight == NOTHING:
+        group.is_due = True
+    elif (
+        group.flight == RUN_OF_DECODES
+        or group.displaces
+        or (group.flight == DECODES and group.n_decoding < group.max_requests)
+    ):
+        # With every slot taken nothing changes before a finish, unless by displacing.
+        cut(world.tables[group.table], group, world.state[0].now_s)
+        world.next_s[i] = next_event_s(group)
+
+
+@inlined
+def _dispatch(world: World, state: Group, request: int) -> bool:
+    """A request that has come goes to its group, or outside; False where there is no room."""
+    requests = world.requests
+    at = requests[request].group
+    if at == UNDISPATCHED:
+        at = _choose(world, requests[request].service)
+    if at >= 0 and (not world.groups[at].is_live or world.groups[at].is_stopping):
+        at = OUTSIDE
+    if at < 0:
+        if state.n_outside >= len(world.outside):
+            return False
+        world.outside[state.n_outside] = request
+        state.n_outside += 1
+        state.is_stopped = True
+        return True
+    group = world.groups[at]
+    if group.n_waiting + group.n_decoding + group.n_partial >= group.queue_room:
+        state.subject = at
+        return False
+    requests[request].group = at
+    group.load += requests[request].weight
+    group.generated += requests[request].generated
+    _wait(requests, group, world.queue, request)
+    _interrupt(world, group, at)
+    return True
+
+
+@compiled
+def _wait(requests: Records, group: Group, queue: Ints, request: int) -> None:
+    """A request waits in a group."""
+    if group.is_shared:
+        queue[group.queue_at + group.n_waiting] = request
+        group.n_waiting += 1
+    else:
+        push_waiting(requests, group, queue, request)
+
+
+@inlined
+def _choose(world: World, service: int) -> int:
+    """The group that a request of a service goes to, as the values of `services` say."""
+    facts, homes = world.services[service], world.homes[service]
+    if facts[HOW] == BY_POLICY:
+        return OUTSIDE
+    if facts[HOW] == IN_TURN:
+        facts[TURN] += 1
+        return int(homes[(facts[TURN] - 1) % facts[HOMES]])
+    best, least = OUTSIDE, np.int64(1 << 62)
+    for k in range(facts[HOMES]):
+        group = world.groups[homes[k]]
+        load = group.load
+        if facts[HOW] == BY_TOKENS:
+            load += group.generated
+            ended = ended_by(world.tables[group.table], group, world.state[0].now_s)
+            load += ended * group.n_decoding
+        if load < least:
+            best, least = homes[k], load
+    return int(best)
+
+
+@compiled
+def settle(world: World) -> bool:
+    """Write down what all groups have computed by now; False where there is no room for it."""
+    state = world.state[0]
+    for i in range(len(world.groups)):
+        group = world.groups[i]
+        if not group.is_live:
+            continue
+        if state.n_busy >= len(world.busy) or state.n_log >= len(world.log):
+            return False
+        table = world.tables[group.table]
+        ended = ended_by(table, group, state.now_s)
+        if ended > 0:
+            start_s = group.clock_s
+            if group.is_shared:
+                split_shared(table, world.requests, group, world.queue, ended)
+            else:
+                split(table, world.requests, group, world.queue, ended)
+            _note_busy(world.busy, state, group, i, start_s, group.clock_s)
+            _take_rows(world.log, state, group, i)
+            world.next_s[i] = next_event_s(group)
+        if not group.is_shared:
+            write_back(world.requests, group)
+    return True
+
+
+@compiled
+def interrupt(world: World, i: int) -> None:
+    """End the run of iterations of a group at the next boundary."""
+    group = world.groups[i]
+    cut(world.tables[group.table], group, world.state[0].now_s)
+    world.next_s[i] = next_event_s(group)
+
+
+@compiled
+def add_all(world: World, i: int, ids: Ints) -> None:
+    """Requests wait in a group from now on."""
+    group, requests = world.groups[i], world.requests
+    for k in range(len(ids)):
+        group.load += requests[ids[k]].weight
+        group.generated += requests[ids[k]].generated
+        _wait(requests, group, world.queue, ids[k])
+    if len(ids) > 0:
+        _interrupt(world, group, i)

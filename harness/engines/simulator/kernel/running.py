@@ -1,0 +1,297 @@
+"""Requests that hold KV in a group: how they join, grow, leave, are preempted and finish."""
+
+import numpy as np
+
+from harness.costs.compiled import compiled
+from harness.engines.simulator.kernel.keys import move_keys
+from harness.engines.simulator.kernel.kv import begin_growth, blocks, end_growth, growth, taken
+from harness.engines.simulator.kernel.layout import Group, Records
+from harness.engines.simulator.kernel.queues import (
+    before,
+    pop_end,
+    push_end,
+    push_waiting,
+    rank,
+    take_last,
+    withdraw_end,
+)
+from harness.engines.state import Floats, Ints
+
+
+@compiled
+def join(requests: Records, group: Group, request: int) -> None:
+    """A request whose KV is complete but for its last token starts decoding."""
+    step = group.steps
+    requests[request].joined = step
+    requests[request].ends = step + requests[request].output - requests[request].generated
+    requests[request].place = group.n_decoding
+    group.decoding[group.n_decoding] = request
+    group.n_decoding += 1
+    context = requests[request].prompt + requests[request].generated
+    group.context += context
+    # Contexts grow alike, so the longest stays the longest: kept as if at step 0.
+    group.longest = max(group.longest, context - step)
+    begin_growth(requests, group, request)
+    requests[request].gpu_s -= group.decoded_s
+    push_end(requests, group, request)
+    if group.n_ranked > 0:
+        rank(requests, group, request)
+
+
+@compiled
+def leave(requests: Records, group: Group, request: int) -> None:
+    """A decoding request leaves the group's list with its KV; progress is written back."""
+    step = group.steps
+    done = step - requests[request].joined
+    requests[request].joined = step
+    requests[request].generated += done
+    requests[request].kv += done
+    requests[request].gpu_s += group.decoded_s
+    context = requests[request].prompt + requests[request].generated
+    group.context -= context
+    group.n_decoding -= 1
+    moved = group.decoding[group.n_decoding]
+    group.decoding[requests[request].place] = moved
+    requests[moved].place = requests[request].place
+    end_growth(requests, group, request)
+    if context - step == group.longest:
+        _find_longest(requests, group)
+
+
+@compiled
+def _find_longest(requests: Records, group: Group) -> None:
+    longest = np.int64(-(1 << 62))
+    for i in range(group.n_decoding):
+        other = group.decoding[i]
+        context = requests[other].prompt + requests[other].generated
+        longest = max(longest, context - requests[other].joined)
+    group.longest = longest
+
+
+@compiled
+def write_back(requests: Records, group: Group) -> None:
+    """Write the progress of all decoding requests into their records."""
+    for i in range(group.n_decoding):
+        request = group.decoding[i]
+        done = group.steps - requests[request].joined
+        requests[request].joined = group.steps
+        requests[request].generated += done
+        requests[request].kv += done
+        requests[request].gpu_s += group.decoded_s
+    group.decoded_s = 0.0
+
+
+@compiled
+def drop(requests: Records, group: Group, request: int) -> None:
+    """Free the KV of a request that does not decode."""
+    group.used_blocks -= taken(requests, group, request, requests[request].kv)
+    requests[request].kv = 0
+
+
+@compiled
+def note_preempted(requests: Records, group: Group, request: int) -> None:
+    """A request is preempted now; when it begins again, what it then wants is set aside.
+
+    That may be less than before, so waiting requests are looked at again after one iteration.
+    """
+    group.preempted = True
+    requests[request].reserved = requests[request].wanted
+    requests[request].preemptions += 1
+    requests[request].preempted_at_s = group.clock_s
+
+
+@compiled
+def _last_decoding(requests: Records, group: Group) -> int:
+    """The last in order of the decoding requests."""
+    if not group.moves:
+        return take_last(requests, group)
+    last: int = group.decoding[0]
+    for i in range(1, group.n_decoding):
+        if before(requests, last, group.decoding[i]):
+            last = group.decoding[i]
+    return last
+
+
+@compiled
+def preempt_last(requests: Records, pieces: Floats, group: Group, queue: Ints) -> None:
+    """Preempt the last holder in order: partly prefilled ones stand behind decoding ones."""
+    move_keys(requests, pieces, group)
+    if group.n_partial > 0:
+        group.n_partial -= 1
+        victim = group.partial[group.n_partial]
+    else:
+        victim = _last_decoding(requests, group)
+        leave(requests, group, victim)
+        withdraw_end(requests, group, victim)
+    drop(requests, group, victim)
+    note_preempted(requests, group, victim)
+    push_waiting(requests, group, queue, victim)
+
+
+@compiled
+def make_room_to_decode(requests: Records, pieces: Floats, group: Group, queue: Ints) -> None:
+    """Preempt from behind until every remaining decode fits."""
+    while growth(group) > group.capacity_blocks - group.used_blocks:
+        preempt_last(requests, pieces, group, queue)
+
+
+@compiled
+def finish(requests: Records, group: Group, request: int) -> None:
+    """Note the end of a request."""
+    requests[request].finished_s = group.clock_s
+    group.load -= requests[request].weight
+    group.generated -= requests[request].output
+    group.finished[group.n_finished] = request
+    group.n_finished += 1
+
+
+@compiled
+def finish_due(requests: Records, group: Group) -> None:
+    """Finish every decoding request whose last token has just been produced."""
+    while group.n_heap > 0 and requests[group.heap[0]].ends <= group.steps:
+        request = group.heap[0]
+        pop_end(requests, group)
+        leave(requests, group, request)
+        drop(requests, group, request)
+        finish(requests, group, request)
+
+
+@compiled
+def start(requests: Records, group: Group, request: int) -> None:
+    """Note when a request begins to run, first or again."""
+    if np.isnan(requests[request].started_s):
+        requests[request].started_s = group.clock_s
+    elif not np.isnan(requests[request].preempted_at_s):
+        requests[request].preempted_s += group.clock_s - requests[request].preempted_at_s
+        requests[request].preempted_at_s = np.nan
+
+
+@compiled
+def produce(requests: Records, group: Group, request: int) -> None:
+    """A request whose context is computed produces a token; it ends or goes on decoding."""
+    if requests[request].generated == 0:
+        requests[request].first_token_s = group.clock_s
+    requests[request].generated += 1
+    group.generated += 1
+    if requests[request].generated == requests[request].output:
+        finish(requests, group, request)
+        drop(requests, group, request)
+    else:
+        join(requests, group, request)
+        context = requests[request].prompt + requests[request].generated
+        note_overrun(requests, group, request, context)
+
+
+@compiled
+def note_overrun(requests: Records, group: Group, request: int, context: int) -> None:
+    """A request has produced a token: has it outgrown what was set aside, and is that observed?"""
+    aside = requests[request].reserved
+    if group.tells and aside > 0 and context == aside + 1:
+        group.over[group.n_over] = request
+        group.n_over += 1
+
+
+@compiled
+def note_overruns(requests: Records, group: Group) -> None:
+    """All decoding requests have produced a token; those that end with it do not count."""
+    for i in range(group.n_decoding):
+        request = group.decoding[i]
+        if requests[request].ends > group.steps:
+            note_overrun(requests, group, request, context_of(requests, group, request, True))
+
+
+@compiled
+def context_of(requests: Records, group: Group, request: int, decodes: bool) -> int:
+    """Context tokens of a request now; `decodes` if it is a decoding one."""
+    context = requests[request].prompt + requests[request].generated
+    if decodes:
+        context += group.steps - requests[request].joined
+    return int(context)
+
+
+@compiled
+def steps_within(requests: Records, group: Group, most: int) -> int:
+    """Decode steps, at most `most`, until an overrun that is observed or for which more is due."""
+    for i in range(group.n_decoding):
+        request = group.decoding[i]
+        aside = requests[request].reserved
+        if aside > 0 and (group.tells or requests[request].wanted > aside):
+            left = aside + 1 - context_of(requests, group, request, True)
+            if left > 0:
+                most = min(most, left)
+    return most
+
+
+@compiled
+def _is_due(requests: Records, group: Group, request: int, decodes: bool) -> bool:
+    """Whether a holder has just outgrown what is set aside for it, and more would be now."""
+    aside = requests[request].reserved
+    if requests[request].kv == 0 or aside == 0 or requests[request].wanted <= aside:
+        return False
+    return bool(context_of(requests, group, request, decodes) == aside + 1)
+
+
+@compiled
+def renew_reservations(requests: Records, pieces: Floats, group: Group, queue: Ints) -> None:
+    """Set more aside for holders for which it is due, in order, where there is room."""
+    move_keys(requests, pieces, group)
+    last = -1
+    waiting = group.n_waiting if group.paused_blocks > 0 else 0
+    while True:
+        best, at = -1, 0
+        for i in range(group.n_decoding + group.n_partial + waiting):
+            request = _holder(group, queue, i)
+            if (
+                _is_due(requests, group, request, i < group.n_decoding)
+                and (last < 0 or before(requests, last, request))
+                and (best < 0 or before(requests, request, best))
+            ):
+                best, at = request, i
+        if best < 0:
+            return
+        last = best
+        more = blocks(requests[best].wanted, group.block_tokens)
+        # What it holds is all that was set aside for it.
+        more -= blocks(requests[best].reserved, group.block_tokens)
+        if _used(requests, group, queue, waiting) + more <= group.capacity_blocks:
+            group.used_blocks += more
+            group.paused_blocks += more if at >= group.n_decoding + group.n_partial else 0
+            _renew(requests, group, best, at < group.n_decoding)
+
+
+@compiled
+def _holder(group: Group, queue: Ints, i: int) -> int:
+    """Decoding requests, then partly prefilled ones, then waiting ones."""
+    if i < group.n_decoding:
+        return int(group.decoding[i])
+    i -= group.n_decoding
+    if i < group.n_partial:
+        return int(group.partial[i])
+    return int(queue[group.queue_at + i - group.n_partial])
+
+
+@compiled
+def _used(requests: Records, group: Group, queue: Ints, waiting: int) -> int:
+    """Blocks that all holders take now, without what seats keep for prompts to come."""
+    used = 0
+    for i in range(group.n_decoding + group.n_partial + waiting):
+        request = _holder(group, queue, i)
+        held = requests[request].kv
+        if i < group.n_decoding:
+            held += group.steps - requests[request].joined
+        used += taken(requests, group, request, held) if held > 0 else 0
+    return used
+
+
+@compiled
+def _renew(requests: Records, group: Group, request: int, decodes: bool) -> None:
+    """What is now wanted for a request is set aside."""
+    if decodes:
+        done = group.steps - requests[request].joined
+        requests[request].joined += done
+        requests[request].generated += done
+        requests[request].kv += done
+        end_growth(requests, group, request)
+    requests[request].reserved = requests[request].wanted
+    if decodes:
+        begin_growth(requests, group, request)

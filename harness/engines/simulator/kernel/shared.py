@@ -1,0 +1,482 @@
+"""A group of several services: batches of one service and one phase (`interface.shared_filling`).
+
+The waiting list has all unfinished requests of the group, in order since the last batch began;
+`partial` has those of the batch in flight. KV is counted in bytes, in the field of blocks.
+"""
+
+import numpy as np
+
+from harness.costs.compiled import compiled
+from harness.costs.iteration import decode_iterations_within, decode_run_seconds, iteration_seconds
+from harness.engines.simulator.kernel.admission import no_work
+from harness.engines.simulator.kernel.iterations import ASKED, BEGUN, UNADMITTED
+from harness.engines.simulator.kernel.keys import MARGIN_S, piece_of, progress_of, set_key
+from harness.engines.simulator.kernel.kv import blocks
+from harness.engines.simulator.kernel.layout import (
+    BY_GPU_S,
+    LOG_CONTEXT,
+    LOG_DECODES,
+    LOG_DURATION,
+    LOG_FREE,
+    LOG_HELD,
+    LOG_ITERATIONS,
+    LOG_LENT,
+    LOG_LONGEST,
+    LOG_PAUSED,
+    LOG_PROMISED,
+    LOG_START,
+    LOG_WAITING,
+    NOTHING,
+    PAUSE,
+    PROMPTS,
+    RUN_OF_DECODES,
+    Group,
+    Records,
+)
+from harness.engines.simulator.kernel.log import write_work
+from harness.engines.simulator.kernel.queues import before
+from harness.engines.simulator.kernel.running import finish, note_preempted, start
+from harness.engines.state import BRIEF, END, SLOPE, Floats, Ints
+
+
+@compiled
+def begin_shared(
+    tables: Records, requests: Records, pieces: Floats, group: Group, queue: Ints
+) -> int:
+    """Begin the next batch: of the first service in order that can run something."""
+    if group.asks and _must_ask(requests, pieces, group, queue):
+        return ASKED
+    group.preempted = False
+    _sort(requests, group, queue)
+    seated = _take_seats(requests, group, queue) if group.displaces else group.n_waiting
+    admits, tried = True, 0
+    for i in range(seated):
+        first = queue[group.queue_at + i]
+        service = requests[first].service
+        if (tried >> service) & 1:
+            continue
+        tried |= 1 << service
+        group.table = group.tables[service]
+        if admits and (group.prompts_first or requests[first].kv == 0):
+            _admit(requests, group, queue, service, seated)
+            if group.n_partial > 0:
+                _launch_prompts(tables[group.table], requests, group, queue)
+                return BEGUN
+        if not _choose_decodes(requests, group, queue, service, seated):
+            admits = False
+        if group.n_partial > 0:
+            _launch_decodes(tables[group.table], requests, pieces, group, queue, i, seated)
+            return BEGUN
+    return UNADMITTED
+
+
+@compiled
+def _must_ask(requests: Records, pieces: Floats, group: Group, queue: Ints) -> bool:
+    """Whether the last piece of a request's key has ended."""
+    last = pieces.shape[1] - 1
+    for i in range(group.n_waiting):
+        request = queue[group.queue_at + i]
+        if pieces[request, last, END] <= progress_of(requests, group, request, False):
+            return True
+    return False
+
+
+@compiled
+def _sort(requests: Records, group: Group, queue: Ints) -> None:
+    """Sort all by their keys; they are nearly in order."""
+    base = group.queue_at
+    for i in range(1, group.n_waiting):
+        request, at = queue[base + i], i
+        while at > 0 and before(requests, request, queue[base + at - 1]):
+            queue[base + at] = queue[base + at - 1]
+            at -= 1
+        queue[base + at] = request
+
+
+@compiled
+def _bytes(requests: Records, group: Group, request: int, tokens: int) -> int:
+    """KV bytes of a request that holds so many tokens."""
+    block_bytes = group.block_bytes[requests[request].service]
+    return int(blocks(tokens, group.block_tokens) * block_bytes)
+
+
+@compiled
+def _context(requests: Records, request: int) -> int:
+    return int(requests[request].prompt + requests[request].generated)
+
+
+@compiled
+def _preempt(requests: Records, group: Group, request: int) -> None:
+    """Drop the KV of a request."""
+    group.used_blocks -= _bytes(requests, group, request, requests[request].kv)
+    requests[request].kv = 0
+    note_preempted(requests, group, request)
+
+
+@compiled
+def _take_seats(requests: Records, group: Group, queue: Ints) -> int:
+    """Seat the front of the order, and preempt of the rest what must give way.
+
+    Returns how many have seats; `slack_bytes` is by how much they may grow and keep them.
+    """
+    capacity, base, used, seated = group.capacity_blocks, group.queue_at, 0, 0
+    group.slack_bytes = capacity
+    while seated < min(group.n_waiting, group.max_requests):
+        request = queue[base + seated]
+        need = _bytes(requests, group, request, _context(requests, request))
+        spare = 0 if requests[request].kv > 0 else group.spare_bytes[requests[request].service]
+        if used + need + spare > capacity:
+            break
+        used += need
+        group.slack_bytes = min(group.slack_bytes, capacity - spare - used)
+        seated += 1
+    keeps = group.displaces == PAUSE
+    for i in range(seated, group.n_waiting):
+        request = queue[base + i]
+        if requests[request].kv == 0:
+            continue
+        used += _bytes(requests, group, request, requests[request].kv)
+        keeps = keeps and used <= capacity
+        if keeps:
+            group.slack_bytes = min(group.slack_bytes, capacity - used)
+        else:
+            _preempt(requests, group, request)
+    return seated
+
+
+@compiled
+def _admit(requests: Records, group: Group, queue: Ints, service: int, seated: int) -> None:
+    """Move whole prompts of a service into the batch, in order, while the rule allows."""
+    left, free = group.max_requests, group.capacity_blocks - group.used_blocks
+    if not group.displaces:
+        for i in range(seated):
+            request = queue[group.queue_at + i]
+            if requests[request].service == service and requests[request].kv > 0:
+                left -= 1
+    tokens = 0
+    for i in range(seated):
+        request = queue[group.queue_at + i]
+        if requests[request].service != service or requests[request].kv > 0:
+            continue
+        context = _context(requests, request)
+        tokens += context
+        need = _bytes(requests, group, request, context)
+        if tokens > group.max_tokens:
+            break
+        if not group.displaces:
+            if left == 0 or free - need < group.spare_bytes[service]:
+                break
+            left, free = left - 1, free - need
+        group.partial[group.n_partial] = request
+        group.chunk[group.n_partial] = context
+        group.n_partial += 1
+
+
+@compiled
+def _launch_prompts(table: Group, requests: Records, group: Group, queue: Ints) -> None:
+    """The batch computes the prompts in it."""
+    no_work(group)
+    for i in range(group.n_partial):
+        request, tokens = group.partial[i], group.chunk[i]
+        start(requests, group, request)
+        group.used_blocks += _bytes(requests, group, request, tokens)
+        group.work_tokens += tokens
+        group.work_attended += float(tokens) * tokens
+    group.work_requests, group.work_padded = group.n_partial, group.work_tokens
+    group.flight, group.iterations, group.n_decoding = PROMPTS, 1, 0
+    group.flight_s = iteration_seconds(
+        table, group.n_partial, group.work_tokens, group.work_padded, group.work_attended, 0, 0, 0
+    )
+    _count_waiting(requests, group, queue)
+
+
+@compiled
+def _count_waiting(requests: Records, group: Group, queue: Ints) -> None:
+    """Count the requests that neither run nor hold KV, where that is logged."""
+    if group.log_columns <= BRIEF:
+        return
+    group.n_waited = 0
+    for i in range(group.n_waiting):
+        group.n_waited += requests[queue[group.queue_at + i]].kv == 0
+    if group.flight == PROMPTS:
+        group.n_waited -= group.n_partial
+
+
+@compiled
+def _choose_decodes(
+    requests: Records, group: Group, queue: Ints, service: int, seated: int
+) -> bool:
+    """Move decoding requests of a service into the batch, preempting from the end of the order.
+
+    False where a request was preempted.
+    """
+    base, last, kept_all = group.queue_at, seated, True
+    i = 0
+    while i < last and group.n_partial < group.max_requests:
+        request = queue[base + i]
+        i += 1
+        held = requests[request].kv
+        if requests[request].service != service or held == 0:
+            continue
+        need = group.block_bytes[service] if held % group.block_tokens == 0 else 0
+        while need > group.capacity_blocks - group.used_blocks and requests[request].kv > 0:
+            last -= 1
+            victim = queue[base + last]
+            if requests[victim].kv > 0:
+                _preempt(requests, group, victim)
+                kept_all = False
+        if requests[request].kv == 0:
+            break
+        group.used_blocks += need
+        group.partial[group.n_partial] = request
+        group.chunk[group.n_partial] = 1
+        group.n_partial += 1
+    return kept_all
+
+
+@compiled
+def _launch_decodes(
+    table: Group,
+    requests: Records,
+    pieces: Floats,
+    group: Group,
+    queue: Ints,
+    first: int,
+    seated: int,
+) -> None:
+    """The batch decodes: as many equal iterations as the order, the KV and the answers allow."""
+    group.n_decoding, group.context, group.longest, group.steps = group.n_partial, 0, 0, 0
+    most = 1 << 62
+    for i in range(group.n_partial):
+        request = group.partial[i]
+        context = _context(requests, request)
+        group.context += context
+        group.longest = max(group.longest, context)
+        most = min(most, int(requests[request].output - requests[request].generated))
+    is_full = group.n_partial == group.max_requests
+    if group.preempted or (is_full and not _all_run(requests, group, queue, seated)):
+        most = 1
+    if most > 1:
+        most = _iterations_that_fit(requests, group, most)
+    if most > 1 and group.moves:
+        most = _iterations_in_order(table, requests, pieces, group, queue, first, seated, most)
+    group.flight, group.iterations = RUN_OF_DECODES, most
+    group.flight_s = decode_run_seconds(table, group.n_decoding, group.context, group.longest, most)
+    _count_waiting(requests, group, queue)
+
+
+@compiled
+def _all_run(requests: Records, group: Group, queue: Ints, seated: int) -> bool:
+    """Whether all holders of the batch's service that might run do."""
+    service, count = requests[group.partial[0]].service, 0
+    for i in range(seated):
+        request = queue[group.queue_at + i]
+        count += requests[request].service == service and requests[request].kv > 0
+    return bool(count == group.n_partial)
+
+
+@compiled
+def _grown_bytes(requests: Records, group: Group, more: int) -> int:
+    """KV bytes by which the batch grows with so many tokens each beyond the first iteration's."""
+    grown = 0
+    for i in range(group.n_partial):
+        held = requests[group.partial[i]].kv + 1
+        grown += blocks(held + more, group.block_tokens) - blocks(held, group.block_tokens)
+    return int(grown * group.block_bytes[requests[group.partial[0]].service])
+
+
+@compiled
+def _iterations_that_fit(requests: Records, group: Group, most: int) -> int:
+    """Iterations, at most `most`, for which there is KV, and all seats are as they are."""
+    free = group.capacity_blocks - group.used_blocks
+    if group.displaces:
+        free = min(free, group.slack_bytes)
+    # A bound without a look at each: the last block of none has room for a token.
+    block_bytes = group.block_bytes[requests[group.partial[0]].service]
+    if group.n_partial * blocks(most - 1, group.block_tokens) * block_bytes <= free:
+        return most
+    if _grown_bytes(requests, group, most - 1) <= free:
+        return most
+    fits, over = 1, most
+    while fits + 1 < over:
+        tried = (fits + over) // 2
+        if _grown_bytes(requests, group, tried - 1) <= free:
+            fits = tried
+        else:
+            over = tried
+    return fits
+
+
+@compiled
+def _iterations_in_order(
+    table: Group,
+    requests: Records,
+    pieces: Floats,
+    group: Group,
+    queue: Ints,
+    first: int,
+    seated: int,
+    most: int,
+) -> int:
+    """Iterations, at most `most`, before moving keys may change the service, phase or seats.
+
+    The service and the phase are those of its first request, at place `first`: while that stays
+    before all others that might take them, the order of the others does not matter. Keys of
+    requests that do not run stand.
+    """
+    rival, last = _rival_key(requests, group, queue, first, seated), pieces.shape[1] - 1
+    unseated = np.inf
+    if group.displaces and seated < group.n_waiting:
+        unseated = requests[queue[group.queue_at + seated]].key
+    least, head = np.inf, queue[group.queue_at + first]
+    for i in range(group.n_partial):
+        request = group.partial[i]
+        limit = min(unseated, rival) if request == head else unseated
+        if limit == np.inf and not group.asks:
+            continue
+        progress = progress_of(requests, group, request, False)
+        piece = piece_of(pieces, request, progress)
+        least = min(least, pieces[request, last, END] - progress)
+        if limit < np.inf:
+            least = min(least, pieces[request, piece, END] - progress)
+        slope = pieces[request, piece, SLOPE]
+        if limit < np.inf and slope > 0.0:
+            least = min(least, _until_passed(group, requests[request].key, limit, slope))
+    if group.moves != BY_GPU_S or least == np.inf:
+        return most if least >= most else max(1, int(np.ceil(least)))
+    count, context, longest = group.n_decoding, group.context, group.longest
+    return int(decode_iterations_within(table, count, context, longest, least - MARGIN_S, most))
+
+
+@compiled
+def _rival_key(requests: Records, group: Group, queue: Ints, first: int, seated: int) -> float:
+    """The key of the first request with a seat that might take the batch's turn; or infinite."""
+    service = requests[group.partial[0]].service
+    for i in range(first, seated):
+        request = queue[group.queue_at + i]
+        is_own = requests[request].service == service
+        if not is_own or (requests[request].kv == 0 and not group.prompts_first):
+            return float(requests[request].key)
+    return np.inf
+
+
+@compiled
+def _until_passed(group: Group, key: float, limit: float, slope: float) -> float:
+    """Progress after which a rising key may pass a limit."""
+    ahead = (limit - key) / slope
+    return float(ahead if group.moves == BY_GPU_S else np.floor(ahead))
+
+
+@compiled
+def step_shared(requests: Records, group: Group, iterations: int, seconds: float) -> None:
+    """Count the tokens, KV and time of the first iterations of the run in flight."""
+    for i in range(group.n_partial):
+        request = group.partial[i]
+        if iterations > 1:
+            held = requests[request].kv
+            group.used_blocks += _bytes(requests, group, request, held + iterations)
+            group.used_blocks -= _bytes(requests, group, request, held + 1)
+        requests[request].kv += iterations
+        requests[request].generated += iterations
+        requests[request].gpu_s += seconds
+    group.generated += iterations * group.n_partial
+    group.context += iterations * group.n_partial
+    group.longest += iterations
+
+
+@compiled
+def split_shared(table: Group, requests: Records, group: Group, queue: Ints, ended: int) -> None:
+    """Count the first iterations of the run in flight as over; the others go on."""
+    count = group.n_partial
+    seconds = decode_run_seconds(table, count, group.context, group.longest, ended)
+    if group.log_columns > 0:
+        write_shared(requests, group, queue, ended, seconds, False)
+    step_shared(requests, group, ended, seconds)
+    _take_next_blocks(requests, group)
+    group.clock_s += seconds
+    group.iterations -= ended
+    group.flight_s = decode_run_seconds(
+        table, count, group.context, group.longest, group.iterations
+    )
+
+
+@compiled
+def _take_next_blocks(requests: Records, group: Group) -> None:
+    """Take the KV of the next iteration of a run, the first of which are over."""
+    for i in range(group.n_partial):
+        request = group.partial[i]
+        held = requests[request].kv
+        group.used_blocks += _bytes(requests, group, request, held + 1)
+        group.used_blocks -= _bytes(requests, group, request, held)
+
+
+@compiled
+def end_shared(requests: Records, pieces: Floats, group: Group, queue: Ints) -> None:
+    """End the batch of a group: tokens, answers, and the list without the requests answered.
+
+    The keys of its requests move, and those of no other.
+    """
+    flight, seconds = group.flight, group.flight_s
+    group.flight = NOTHING
+    if group.log_columns > 0:
+        write_shared(requests, group, queue, group.iterations, seconds, flight == PROMPTS)
+    if flight != PROMPTS:
+        step_shared(requests, group, group.iterations, seconds)
+    group.clock_s += seconds
+    for i in range(group.n_partial):
+        request = group.partial[i]
+        if flight == PROMPTS:
+            requests[request].kv = group.chunk[i]
+            requests[request].gpu_s += seconds
+            requests[request].prefill_s += seconds
+            if requests[request].generated == 0:
+                requests[request].first_token_s = group.clock_s
+            requests[request].generated += 1
+            group.generated += 1
+        if requests[request].generated == requests[request].output:
+            group.used_blocks -= _bytes(requests, group, request, requests[request].kv)
+            requests[request].kv = 0
+            finish(requests, group, request)
+        elif group.moves:
+            set_key(requests, pieces, group, request, False)
+    group.n_partial = group.n_decoding = 0
+    if group.n_finished > 0:
+        _drop_finished(requests, group, queue)
+
+
+@compiled
+def _drop_finished(requests: Records, group: Group, queue: Ints) -> None:
+    kept = 0
+    for i in range(group.n_waiting):
+        request = queue[group.queue_at + i]
+        if np.isnan(requests[request].finished_s):
+            queue[group.queue_at + kept] = request
+            kept += 1
+    group.n_waiting = kept
+
+
+@compiled
+def write_shared(
+    requests: Records, group: Group, queue: Ints, iterations: int, seconds: float, prefills: bool
+) -> None:
+    """Write the row of a batch, or of equal ones, before its progress is counted."""
+    row = group.rows[group.n_rows]
+    row[LOG_START], row[LOG_DURATION], row[LOG_ITERATIONS] = group.clock_s, seconds, iterations
+    write_work(group, prefills)
+    row[LOG_DECODES] = 0 if prefills else group.n_decoding
+    row[LOG_CONTEXT] = 0 if prefills else group.context
+    row[LOG_LONGEST] = 0 if prefills else group.longest
+    if group.log_columns > BRIEF:
+        held = holders = 0
+        for i in range(group.n_waiting):
+            tokens = requests[queue[group.queue_at + i]].kv
+            held += tokens
+            holders += tokens > 0
+        service = requests[group.partial[0]].service
+        row[LOG_HELD] = held + (group.work_tokens if prefills else group.n_partial)
+        row[LOG_PROMISED] = row[LOG_LENT] = 0.0
+        free = (group.capacity_blocks - group.used_blocks) // group.block_bytes[service]
+        row[LOG_FREE] = free * group.block_tokens
+        row[LOG_WAITING] = group.n_waited
+        row[LOG_PAUSED] = holders if prefills else holders - group.n_partial
+    group.n_rows += 1

@@ -1,0 +1,250 @@
+"""A group under static batching: one batch after the other (`interface.static_filling`).
+
+Between batches all unfinished requests wait, those that have begun with their KV and reservation.
+"""
+
+import numpy as np
+
+from harness.costs.compiled import compiled
+from harness.costs.iteration import decode_run_seconds, iteration_seconds
+from harness.engines.simulator.kernel.admission import no_work
+from harness.engines.simulator.kernel.keys import set_key
+from harness.engines.simulator.kernel.kv import taken
+from harness.engines.simulator.kernel.layout import (
+    ALL,
+    FIRST,
+    LOG_CONTEXT,
+    LOG_DECODES,
+    LOG_DURATION,
+    LOG_HELD,
+    LOG_ITERATIONS,
+    LOG_LONGEST,
+    LOG_START,
+    WHOLE,
+    Group,
+    Records,
+)
+from harness.engines.simulator.kernel.log import write_use, write_work
+from harness.engines.simulator.kernel.queues import before, push_waiting, take_waiting
+from harness.engines.simulator.kernel.running import finish, note_preempted, start
+from harness.engines.state import BRIEF, Floats, Ints
+
+
+@compiled
+def waits_until_s(requests: Records, group: Group, queue: Ints) -> float:
+    """How long the next batch waits for more requests; in the past if it does not."""
+    if group.paused_blocks > 0 or group.n_waiting >= group.max_requests:
+        return -np.inf
+    oldest_s = np.inf
+    for i in range(group.n_waiting):
+        oldest_s = min(oldest_s, requests[queue[group.queue_at + i]].arrival_s)
+    return float(oldest_s + group.max_wait_s)
+
+
+@compiled
+def _missing(requests: Records, request: int) -> int:
+    context = requests[request].prompt + requests[request].generated
+    return int(context - requests[request].kv)
+
+
+@compiled
+def _fill(requests: Records, group: Group, queue: Ints) -> None:
+    """Move the first in order that fit into `partial`; holders alone where the first does not."""
+    tokens = 0
+    while group.n_waiting > 0 and group.n_partial < group.max_requests:
+        request = queue[group.queue_at]
+        needed = taken(requests, group, request, 0) if requests[request].kv == 0 else 0
+        tokens += _missing(requests, request)
+        if tokens > group.max_tokens or group.paused_blocks + needed > group.capacity_blocks:
+            break
+        group.paused_blocks += needed
+        _take(requests, group, queue, 0)
+    if group.n_partial > 0 or group.paused_blocks == 0:
+        return
+    tokens = 0
+    while group.n_partial < group.max_requests:
+        best = -1
+        for i in range(group.n_waiting):
+            request = queue[group.queue_at + i]
+            if requests[request].kv > 0 and (
+                best < 0 or before(requests, request, queue[group.queue_at + best])
+            ):
+                best = i
+        if best < 0:
+            break
+        tokens += _missing(requests, queue[group.queue_at + best])
+        if tokens > group.max_tokens:
+            break
+        _take(requests, group, queue, best)
+
+
+@compiled
+def _take(requests: Records, group: Group, queue: Ints, at: int) -> None:
+    """Move the request at a place of the waiting heap into the batch."""
+    request = queue[group.queue_at + at]
+    take_waiting(requests, group, queue, at)
+    group.partial[group.n_partial] = request
+    group.chunk[group.n_partial] = _missing(requests, request)
+    group.n_partial += 1
+
+
+@compiled
+def begin_batch(table: Group, requests: Records, group: Group, queue: Ints) -> bool:
+    """Begin a batch of the requests that come first and fit; False where none does."""
+    _fill(requests, group, queue)
+    if group.n_partial == 0:
+        return False
+    group.n_waited = group.n_waiting
+    decodes, context, longest = _sum_first(requests, group)
+    group.first_s = group.decide_s + iteration_seconds(
+        table,
+        group.work_requests,
+        group.work_tokens,
+        group.work_padded,
+        group.work_attended,
+        decodes,
+        context,
+        longest,
+    )
+    group.iterations = _iterations(requests, group)
+    group.flight = WHOLE
+    group.flight_s = group.first_s + _later_s(table, requests, group)
+    if group.log_columns > 0:
+        _write_first(requests, group, queue, decodes, context, longest)
+    for i in range(group.n_partial):
+        if requests[group.partial[i]].kv == 0 or group.until == FIRST:
+            start(requests, group, group.partial[i])
+    if group.until == FIRST and group.paused_blocks > 0:
+        _pass_over(requests, group, queue)
+    return True
+
+
+@compiled
+def _sum_first(requests: Records, group: Group) -> tuple[int, int, int]:
+    """Sum up the prompts of a batch's first iteration.
+
+    Returns its decodes, and the sum and the longest of their contexts.
+    """
+    no_work(group)
+    decodes = context = longest = prompt = 0
+    for i in range(group.n_partial):
+        request, tokens = group.partial[i], group.chunk[i]
+        if requests[request].kv > 0:
+            total = requests[request].kv + tokens
+            decodes, context, longest = decodes + 1, context + total, max(longest, total)
+        else:
+            prompt = max(prompt, tokens)
+            group.work_requests += 1
+            group.work_tokens += tokens
+            group.work_attended += float(tokens) * tokens
+    group.work_padded = group.work_tokens
+    if group.pads:
+        group.work_padded = group.work_requests * prompt
+        group.work_attended = group.work_requests * (float(prompt) * prompt)
+    return decodes, context, longest
+
+
+@compiled
+def _iterations(requests: Records, group: Group) -> int:
+    """Iterations until the first or the last of a batch is answered."""
+    least, most = np.int64(1 << 62), np.int64(0)
+    for i in range(group.n_partial):
+        request = group.partial[i]
+        left = requests[request].output - requests[request].generated
+        least, most = min(least, left), max(most, left)
+    return int(most if group.until == ALL else least)
+
+
+@compiled
+def _later_s(table: Group, requests: Records, group: Group) -> float:
+    """Seconds of all iterations after the first: decodes of a batch that no request leaves."""
+    context, longest = _sum_later(requests, group)
+    return decode_run_seconds(table, group.n_partial, context, longest, group.iterations - 1)
+
+
+@compiled
+def _sum_later(requests: Records, group: Group) -> tuple[int, int]:
+    """Sum and longest of the contexts in a batch's second iteration, where all decode."""
+    context = longest = 0
+    for i in range(group.n_partial):
+        total = requests[group.partial[i]].kv + group.chunk[i] + 1
+        context, longest = context + total, max(longest, total)
+    return context, longest
+
+
+@compiled
+def _pass_over(requests: Records, group: Group, queue: Ints) -> None:
+    """Requests that have begun and are not in the batch are preempted, and keep their KV."""
+    for i in range(group.n_waiting):
+        request = queue[group.queue_at + i]
+        if requests[request].kv > 0 and np.isnan(requests[request].preempted_at_s):
+            note_preempted(requests, group, request)
+
+
+@compiled
+def _write_first(
+    requests: Records, group: Group, queue: Ints, decodes: int, context: int, longest: int
+) -> None:
+    """Write the row of the first iteration of a batch that begins."""
+    row = group.rows[group.n_rows]
+    row[LOG_START], row[LOG_DURATION], row[LOG_ITERATIONS] = group.clock_s, group.first_s, 1
+    write_work(group, True)
+    row[LOG_DECODES], row[LOG_CONTEXT], row[LOG_LONGEST] = decodes, context, longest
+    if group.log_columns > BRIEF:
+        write_use(requests, group, queue, False, True)
+    group.n_rows += 1
+
+
+@compiled
+def _write_later(requests: Records, group: Group) -> None:
+    """Write the row of the iterations of a batch after its first, if there are any.
+
+    What holds KV and what waits is as in the row before, but for the tokens that were promised.
+    """
+    if group.iterations <= 1:
+        return
+    first, row = group.rows[0], group.rows[1]
+    for column in range(len(row)):
+        row[column] = first[column]
+    row[LOG_START] = group.clock_s + group.first_s
+    row[LOG_DURATION] = group.flight_s - group.first_s
+    row[LOG_ITERATIONS] = group.iterations - 1
+    no_work(group)
+    group.n_rows = 1
+    write_work(group, False)
+    context, longest = _sum_later(requests, group)
+    row[LOG_DECODES], row[LOG_CONTEXT], row[LOG_LONGEST] = group.n_partial, context, longest
+    row[LOG_HELD] += group.n_partial
+    group.n_rows = 2
+
+
+@compiled
+def end_batch(requests: Records, pieces: Floats, group: Group, queue: Ints) -> None:
+    """A batch is over: tokens for all of it, answers, and the others wait again."""
+    start_s = group.clock_s
+    if group.log_columns > 0:
+        _write_later(requests, group)
+    group.clock_s += group.flight_s
+    seconds = group.clock_s - start_s
+    first_s = start_s + group.first_s if group.until == FIRST else group.clock_s
+    batch = group.n_partial
+    group.n_partial = 0
+    for i in range(batch):
+        request = group.partial[i]
+        tokens = min(group.iterations, requests[request].output - requests[request].generated)
+        requests[request].gpu_s += seconds
+        if requests[request].kv == 0:
+            requests[request].prefill_s += group.first_s
+        if requests[request].generated == 0:
+            requests[request].first_token_s = first_s
+        requests[request].kv += group.chunk[i] + tokens - 1
+        requests[request].generated += tokens
+        group.generated += tokens
+        if requests[request].generated == requests[request].output:
+            group.paused_blocks -= taken(requests, group, request, 0)
+            requests[request].kv = 0
+            finish(requests, group, request)
+        else:
+            if group.moves:
+                set_key(requests, pieces, group, request, False)
+            push_waiting(requests, group, queue, request)

@@ -1,0 +1,205 @@
+"""The keys and reservations of a group's requests, as the policy told them: state of the engine.
+
+Under a priority order, a request's key and its reservation are asked of the policy when the request
+comes to the group, when its prediction becomes known, and when the last piece of its moving key has
+ended; those of all requests when the order changes, after the events that `Heard` counts, and at
+`renew_s`. Between those times a key stands, or moves along its pieces. All are asked once all that
+happens at that instant has happened, also while the group computes a batch; what a request has
+generated is then what it had when the last iteration ended.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from math import inf
+from typing import TypeVar
+
+import numpy as np
+
+from harness.engines.ask import one_batch
+from harness.interface.decisions import Decision, PriorityOrder
+from harness.interface.entities import RequestId
+from harness.interface.events import Event, Overran
+from harness.interface.filling import NOTHING_RESERVED, in_priority_order
+from harness.interface.moving import MovingKey
+from harness.interface.tables import Bools, Floats, Ints, RequestTable
+from harness.interface.views import GroupView, RequestView
+
+Column = TypeVar("Column", Floats, Ints)
+
+_GONE = -1
+"""In place of the bits of a request's prediction when it has left the group: equal to none."""
+
+
+@dataclass(slots=True)
+class Heard:
+    """How many events the scheduling policy has observed, and how many overruns among them."""
+
+    events: int = 0
+    overruns: int = 0
+
+    def note(self, event: Event) -> None:
+        """The scheduling policy has observed one more."""
+        self.events += 1
+        self.overruns += isinstance(event, Overran)
+
+    def count(self, order: PriorityOrder) -> int:
+        """Events after which the keys of this order are asked anew."""
+        return self.events if order.renews else self.overruns
+
+
+@dataclass(slots=True)
+class ToldKeys:
+    """What a group's policy has told, by request, of its keys and reservations under `order`.
+
+    `asked_s` is when those of all requests were asked last, `version` counts how often any were,
+    `predictions` how many predictions of the run were known when the engine last looked. `ends`
+    says whether the last piece of a moving key ends, and is then asked again.
+    """
+
+    order: PriorityOrder | None = None
+    asked_s: float = -inf
+    version: int = 0
+    predictions: int = 0
+    ends: bool = False
+    reserved: Mapping[RequestId, int] = field(default_factory=lambda: NOTHING_RESERVED)
+    _heard: int = 0
+    _count: int = 0
+    _ids: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
+    _predicted: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
+    _key: Floats | MovingKey = field(default_factory=lambda: np.zeros(0))
+    _reserved: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
+
+    def __len__(self) -> int:
+        """Number of requests in the group whose keys are known."""
+        return self._count
+
+    @property
+    def moves(self) -> bool:
+        """Whether keys move with progress."""
+        return isinstance(self._key, MovingKey)
+
+    @property
+    def due_s(self) -> float:
+        """When all are asked again if nothing happens; infinite for never."""
+        renew_s = None if self.order is None else self.order.renew_s
+        return inf if renew_s is None else self.asked_s + renew_s
+
+    def are_stale(self, heard: Heard, now_s: float) -> bool:
+        """Whether all keys of the order are to be asked again."""
+        order = self.order
+        return order is not None and (heard.count(order) != self._heard or now_s >= self.due_s)
+
+    def note_all(self, order: PriorityOrder, heard: Heard, now_s: float) -> None:
+        """Those of all requests are asked now."""
+        self.order, self.asked_s, self._heard = order, now_s, heard.count(order)
+
+    def forget(self, request: RequestId) -> None:
+        """A request has left the group, answered or not."""
+        row = int(np.searchsorted(self._ids, request))
+        if row < len(self._ids) and self._ids[row] == request and self._predicted[row] != _GONE:
+            self._predicted[row] = _GONE
+            self._count -= 1
+
+    def ordered(self, group: GroupView, order: PriorityOrder, heard: Heard) -> list[RequestView]:
+        """Requests that an order puts first, by keys that are up to date."""
+        table = group.table
+        rows = self.look(table, order, heard, group.now_s)
+        return in_priority_order(group, table, order, self.at(table, rows))
+
+    def batch(
+        self, group: GroupView, order: PriorityOrder, heard: Heard, wake_s: float | None = None
+    ) -> Decision:
+        """One batch by a priority order; see `one_batch`."""
+        first = self.ordered(group, order, heard)
+        return one_batch(group, order, first, self.reserved, wake_s, moves=self.moves)
+
+    def until_due(self, decision: Decision) -> Decision:
+        """The decision of a batch, which holds until all keys are asked again, if they will be."""
+        due_s, wake_s = self.due_s, decision.wake_s
+        if due_s == inf or (wake_s is not None and wake_s <= due_s):
+            return decision
+        return replace(decision, wake_s=due_s)
+
+    def look(self, table: RequestTable, order: PriorityOrder, heard: Heard, now_s: float) -> Ints:
+        """Ask what is due of the unfinished requests of the group, which are those of `table`.
+
+        Returns where each is known. ValueError where a key comes in other pieces than before.
+        """
+        if order != self.order or self.are_stale(heard, now_s):
+            self.note_all(order, heard, now_s)
+            self._count = 0
+        if not self._count:
+            return self._ask(order, table, np.full(len(table.id), True), table.id)
+        rows = np.searchsorted(self._ids, table.id)
+        asked = self._ids.take(rows, mode="clip") != table.id
+        asked |= self._predicted.take(rows, mode="clip") != _bits(table)
+        if self.ends and isinstance(self._key, MovingKey):
+            asked |= self._key.until[:, -1].take(rows, mode="clip") <= self._key.progress(table)
+        return self._ask(order, table, asked, rows) if asked.any() else rows
+
+    def _ask(self, order: PriorityOrder, table: RequestTable, asked: Bools, rows: Ints) -> Ints:
+        """Ask about some requests of a table; `rows` has where the others are known.
+
+        Returns where all are known then.
+        """
+        if asked.all():
+            key, reserved = order.keys(table), order.reserved_tokens(table)
+            # A copy: its arrays are the policy's.
+            key = _merged(key, np.arange(len(asked)), key, asked)
+        else:
+            part = table.of(asked)
+            key = _merged(self._key, rows, order.keys(part), asked)
+            reserved = _with(self._reserved, rows, order.reserved_tokens(part), asked)
+        self._ids, self._predicted = table.id, _bits(table).copy()
+        self._key, self._reserved = key, reserved
+        self.ends = isinstance(key, MovingKey) and bool(np.isfinite(key.until[:, -1]).any())
+        self._count, self.version = len(table.id), self.version + 1
+        if order.reserve_tokens is not None:
+            names = map(RequestId, table.id.tolist())
+            self.reserved = dict(zip(names, reserved.tolist(), strict=True))
+        else:
+            self.reserved = NOTHING_RESERVED
+        return np.arange(len(table.id))
+
+    def at(self, table: RequestTable, rows: Ints) -> Floats:
+        """The keys of requests, known in these rows, where they are now."""
+        key = self._key
+        return key.at(table, rows) if isinstance(key, MovingKey) else key[rows]
+
+
+def _bits(table: RequestTable) -> Ints:
+    """What is predicted of each, in numbers that are equal also where nothing is."""
+    return table.predicted_mean_tokens.view(np.int64)
+
+
+def _merged(
+    before: Floats | MovingKey, rows: Ints, new: Floats | MovingKey, asked: Bools
+) -> Floats | MovingKey:
+    """Keys of all requests of a table: the new ones of those `asked`, the others as before."""
+    if isinstance(before, MovingKey) and isinstance(new, MovingKey):
+        if before.until.shape[1] == new.until.shape[1] and before.by is new.by:
+            return MovingKey(
+                value=_with(before.value, rows, new.value, asked),
+                slope=_with(before.slope, rows, new.slope, asked),
+                until=_with(before.until, rows, new.until, asked),
+                by=new.by,
+            )
+    elif not isinstance(before, MovingKey) and not isinstance(new, MovingKey):
+        return _with(before, rows, new, asked)
+    raise ValueError(
+        f"a priority order gives {_kind(new)} where it gave {_kind(before)} before: "
+        "its keys must be all numbers, or all of as many pieces"
+    )
+
+
+def _with(before: Column, rows: Ints, new: Column, asked: Bools) -> Column:
+    """The rows of a column as they were, but for those `asked`."""
+    merged = before.take(rows, axis=0, mode="clip")
+    merged[asked] = new
+    return merged
+
+
+def _kind(key: Floats | MovingKey) -> str:
+    if not isinstance(key, MovingKey):
+        return "a key of one number"
+    return f"a key of {key.until.shape[1]} pieces by {key.by.value}"
