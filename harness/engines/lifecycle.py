@@ -34,7 +34,8 @@ class Lifecycle:
 
     `roots` are the requests that wait for nobody; `remaining` counts the unanswered of each
     service, those to come included; `held_back` has the requests that have come and are in no
-    group. `deliver` takes requests with the group of each.
+    group. `deliver` takes requests with the group of each; `home_of` gives the group of a request
+    that an engine has dispatched by itself.
     """
 
     def __init__(
@@ -75,6 +76,7 @@ class Lifecycle:
         self.dispatching = Dispatching(system.dispatch, self.view, self.state, held, catch_up)
         # Of a chain: the group of its call that has come last, and where those to come belong.
         self._home: dict[int, GroupId] = {}
+        self.home_of: Callable[[int], GroupId] = self._home.__getitem__
         self._following: dict[int, GroupId] = {}
 
     @property
@@ -159,7 +161,9 @@ class Lifecycle:
                 waits[call] -= 1
                 if self.graph.chain[request] != NOBODY:
                     # The next call of a chain belongs where its predecessor was.
-                    self.belongs(call, self._home.pop(request))
+                    is_known = request in self._home
+                    home = self._home.pop(request) if is_known else self.home_of(request)
+                    self.belongs(call, home)
                 if waits[call] == 0:
                     arrival_s[call] = self.state.now_s + after_s
                     come.append(call)

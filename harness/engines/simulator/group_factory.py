@@ -10,7 +10,7 @@ from harness.engines.simulator.compiled_groups import CompiledGroups
 from harness.engines.simulator.group import LiveGroup
 from harness.engines.simulator.host_memory import HostMemory
 from harness.engines.simulator.rules import group_kv
-from harness.interface.entities import Group, Service, ServiceId
+from harness.interface.entities import Group, GroupId, Service, ServiceId
 from harness.interface.kv_ledger import KvLedger
 
 
@@ -67,6 +67,10 @@ class GroupFactory:
         )
         self.by_number[live.number] = live
         return live
+
+    def home_of(self, request: int) -> GroupId:
+        """The group in which compiled code has or had a request."""
+        return self.by_number[int(self.state.arrays.group[request])].group.id
 
     def ledger(self, group: Group) -> KvLedger:
         """An empty ledger of a group's KV: bytes as the costs count them, for all its services.

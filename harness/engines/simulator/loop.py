@@ -149,6 +149,7 @@ class _Run:
         self.compiled.state["stops_at_finish"] = Finished in self.told.subscribes
         self.stepper = wrap(self._stepper())
         factory = GroupFactory(self.state, self.lifecycle.services, engine, self.compiled)
+        self.lifecycle.home_of = factory.home_of
         self.deployer = self._deployer(factory)
         self.placing = self._placing()
         self.arrivals = self._arrivals()
