@@ -170,27 +170,6 @@ def work_seconds(table: IterationTable | Any, work: Work) -> float:
     )
 
 
-def least_seconds(table: IterationTable) -> float:
-    """What no iteration is shorter than; 0 where the table does not tell."""
-    if min(float(rate.min()) for rate in _rates(table)) < 0.0:
-        return 0.0
-    decode_s = float(table.decode_base_s[1:].min())
-    prefill_s = float(table.prefill_base_s[1:].min() + table.prefill_step_s.min())
-    both_s = decode_s + prefill_s - float(table.shared_s[0])
-    return max(0.0, min(decode_s, prefill_s, both_s))
-
-
-def _rates(table: IterationTable) -> tuple[Floats, ...]:
-    """What every further token costs."""
-    return (
-        table.prefill_per_padded_token_s,
-        table.prefill_per_attended_s,
-        table.prefill_per_token_s,
-        table.decode_per_context_s,
-        table.decode_per_padded_s,
-    )
-
-
 def expand(profile: Profile, parts: tuple[str, ...]) -> IterationTable:
     """The table of a profile: chosen components added up, linear between and beyond its knots."""
 

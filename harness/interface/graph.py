@@ -73,13 +73,6 @@ class Graph:
         return children[first[call] : first[call + 1]]
 
     @cached_property
-    def has_children(self) -> Bools:
-        """Whether any call waits for each."""
-        found = np.zeros(len(self.service), np.bool_)
-        found[self.edges.parent] = True
-        return found
-
-    @cached_property
     def chain(self) -> Ints:
         """The only call that waits for each, if it waits for no other and asks the same service.
 

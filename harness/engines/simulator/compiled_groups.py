@@ -42,7 +42,7 @@ def _no_use(number: int, busy_s: Floats, rows: Floats) -> None:
 class CompiledGroups:
     """Groups by number, and what has happened in them.
 
-    `tell_keys` tells the keys of running requests of a group anew; `record` takes the stretches
+    `tell_keys` tells the keys of running requests of a group again; `record` takes the stretches
     (start, end) in which a group has computed, and its rows of the log.
     """
 
@@ -448,7 +448,7 @@ class CompiledGroups:
             taken.append(holders)
         ids = np.sort(np.concatenate(taken))
         requests.group[ids] = OUTSIDE
-        # Those that stay are added, and counted, again.
+        # `add_all` counts the holders that stay again.
         gone = ids if everything else np.concatenate([ids, waiting[holds]])
         group["load"] -= requests.weight[gone].sum()
         group["generated"] -= requests.generated[gone].sum()

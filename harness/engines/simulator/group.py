@@ -149,11 +149,6 @@ class LiveGroup:
         return self.ready_s <= self.state.now_s and not self.is_stopping
 
     @property
-    def is_unused(self) -> bool:
-        """Loaded and empty, and its policy has not been asked yet."""
-        return self.is_ready and not (self.is_stepped or self.inbox or self.members)
-
-    @property
     def is_stopping(self) -> bool:
         """It ends at `stop_s`, when its iteration in flight does."""
         return self.stop_s < np.inf

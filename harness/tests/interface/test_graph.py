@@ -67,7 +67,6 @@ def test_chains_are_those_of_one_service_without_branches() -> None:
     assert graph.chain.tolist() == [1, -1, -1, -1, -1, -1]
     assert graph.waits.tolist() == [0, 1, 1, 1, 1, 2]
     assert graph.children(2) == [3, 4]
-    assert graph.has_children.tolist() == [True] * 5 + [False]
 
 
 @pytest.mark.parametrize(

@@ -42,7 +42,7 @@ from harness.engines.simulator.kernel.static import begin_batch, end_batch, wait
 from harness.engines.state import Floats, Ints
 
 # What `begin` returns: the group computes, or waits for an event; its first waiting request can
-# never be admitted; the key of a running request is to be told anew
+# never be admitted; the key of a running request is to be told again
 BEGUN, UNADMITTED, ASKED = range(3)
 
 

@@ -95,7 +95,7 @@ STATE = [
     ("longest", np.int64),  # of them, as if at step 0
     ("used_blocks", np.int64),
     ("growing", np.int64),  # decoding requests that take blocks as they grow
-    ("covered", np.int64),  # those that will, but have not used up what is set aside
+    ("covered", np.int64),  # decoding requests still within what is set aside for them
     ("paused_blocks", np.int64),  # of paused requests, or of all that a static batch has begun
     ("host_used_tokens", np.int64),
     ("flight", np.int64),

@@ -44,7 +44,7 @@ from harness.engines.state import OUTSIDE, UNDISPATCHED, Floats, Ints
 
 # Why `run` returned: the horizon is reached; something of this instant is for others to see to; an
 # array is full, of the group `subject` if that is one; its first waiting request can never be
-# admitted; the key of one of its running requests is to be told anew
+# admitted; the key of one of its running requests is to be told again
 HORIZON, STOPPED, FULL, STUCK, UNTOLD = range(5)
 
 

@@ -114,7 +114,7 @@ def _take_end(requests: Records, group: Group, at: int) -> None:
 
 @compiled
 def rebuild_ends(requests: Records, group: Group) -> None:
-    """Make the heap of ends anew after some have stopped decoding."""
+    """Make the heap of ends again after requests have stopped decoding."""
     group.n_heap = 0
     for i in range(group.n_decoding):
         push_end(requests, group, group.decoding[i])
