@@ -19,6 +19,7 @@ Json = dict[str, Any]
 
 LLM_WINDOW_S = 10
 MINUTE_S = 60
+STREAMS = 32
 LOAD_KEPT = 0.95  # of the load of a service, carried by the clients that are kept
 SERVICES = ("m-small", "m-mid", "m-large", "deepseek-r1")
 LLM_SOURCE = "Azure/AzurePublicDataset@b469a11 data/AzureLLMInferenceTrace_{name}.csv, CC BY 4.0"
@@ -36,7 +37,9 @@ def arrival_files(data: Path) -> Iterator[tuple[str, Json]]:
         trace = pd.read_csv(data / "azure_llm_2023" / f"{name}.csv.gz")
         source = LLM_SOURCE.format(name=name)
         yield f"azure_llm_2023_{name}.json", windows_table(trace["arrival_s"].to_numpy(), source)
-    yield "azure_functions_2019.json", functions_table(data)
+    counts = function_counts(data)
+    yield "azure_functions_2019.json", functions_table(counts)
+    yield "azure_functions_2019_minutes.json", minutes_table(counts)
     clients = pd.read_parquet(data / "servegen" / "clients.parquet")
     for name in SERVICES:
         windows = pd.read_parquet(data / "servegen" / f"{name}_arrivals.parquet")
@@ -96,18 +99,38 @@ def relative_rates(counts: Floats) -> Floats:
     return np.asarray(rates / rates.mean())
 
 
-def functions_table(data: Path) -> Json:
+def function_counts(data: Path) -> Floats:
+    """Invocations of every function that users trigger, a row each, by minute; no timers."""
+    rows = pd.read_parquet(data / "azure_functions_2019" / "sample_1000fn_60min.parquet")
+    used = rows[rows["trigger"] != "timer"]
+    return used.pivot_table(
+        index="function", columns="minute", values="invocations", fill_value=0, aggfunc="sum"
+    ).to_numpy(np.float64)
+
+
+def minutes_table(counts: Floats) -> Json:
+    """Invocations by minute of streams that functions are dealt out to in turn, the busiest first.
+
+    Where the number of services divides that of streams, dealing out the streams in turn deals out
+    the functions in turn.
+    """
+    order = np.argsort(-counts.mean(axis=1), kind="stable")
+    dealt = [counts[order[stream::STREAMS]].sum(axis=0) for stream in range(STREAMS)]
+    return {
+        "kind": f"invocations by minute of {len(counts)} functions, dealt out to {STREAMS} streams",
+        "source": FUNCTIONS_SOURCE,
+        "window_s": MINUTE_S,
+        "stream_counts": [[int(value) for value in stream] for stream in dealt],
+    }
+
+
+def functions_table(counts: Floats) -> Json:
     """Total rate by minute, and rate and variation of every function that users trigger.
 
-    Timers are left out. `function_rate` is per minute; `function_variation` the squared
+    `function_rate` is per minute; `function_variation` the squared
     coefficient of variation of a function's rate from minute to minute beyond `shared_rate`, the
     relative rate of a minute that the covariance of the functions says they have in common.
     """
-    rows = pd.read_parquet(data / "azure_functions_2019" / "sample_1000fn_60min.parquet")
-    used = rows[rows["trigger"] != "timer"]
-    counts = used.pivot_table(
-        index="function", columns="minute", values="invocations", fill_value=0, aggfunc="sum"
-    ).to_numpy(np.float64)
     total, mean, own = counts.sum(axis=0), counts.mean(axis=1), counts.var(axis=1)
     common = (total.var() - own.sum()) / (mean.sum() ** 2 - (mean**2).sum())
     relative = total / total.mean()

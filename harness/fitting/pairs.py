@@ -27,6 +27,11 @@ BOOK_MEANS = (1952.11, 681.2)
 BOOK_SIGMA = 1.0  # of the logarithm of a prompt before it is cut; not published, chosen
 BOOK_BETA = 4.0  # sum of both parameters of the answers' beta distribution; chosen
 BOOK_COUNT = 10_000
+TOKENS_PER_WORD = 1.4  # of English; LongBench gives words. Estimated
+SUMMARY_MODEL = "Llama-2-7b-chat"
+SUMMARY_SOURCE = (
+    "zai-org/LongBench, lengths and predictions of Llama-2-7b-chat (arXiv 2308.14508, MIT)"
+)
 ARENA_SOURCE = (
     "artifact of arXiv 2401.00588 @192c2e2, fair_bench/real_trace.pkl: a log of Chatbot Arena"
 )
@@ -53,12 +58,29 @@ def pair_files(data: Path) -> Iterator[tuple[str, Json]]:
     rows = _within(turns.assign(input_tokens=turns["new_input_tokens"]), TURN_RANGES)
     kind = f"ShareGPT turns without their history, {_cut(TURN_RANGES)}"
     yield "sharegpt_turns.json", _content(kind, CHAT_SOURCE, {"all": part(rows)})
+    tasks = pd.read_parquet(data / "longbench" / "lengths.parquet")
+    kind = (
+        f"LongBench tasks in English: words of a prompt times {TOKENS_PER_WORD}, and the answer of "
+        f"{SUMMARY_MODEL}"
+    )
+    yield "longbench.json", _content(kind, SUMMARY_SOURCE, {"all": part(_long_prompts(tasks))})
     kind = (
         "BookCorpus made up from published statistics, not measured: prompts lognormal of mean "
         f"{BOOK_MEANS[0]} and sigma {BOOK_SIGMA:g}, in chunks of {MOST_CONTEXT} tokens; answers "
         f"beta of mean {BOOK_MEANS[1]}, independent of prompts; {_cut(BOOK_RANGES)}"
     )
     yield "bookcorpus.json", _content(kind, "arXiv 2411.06364 table 2", {"all": part(_books())})
+
+
+def _long_prompts(tasks: pd.DataFrame) -> pd.DataFrame:
+    """Prompt and answer tokens of the English tasks."""
+    rows = tasks[tasks["language"] == "en"]
+    return pd.DataFrame(
+        {
+            "input_tokens": (rows["input_units"] * TOKENS_PER_WORD).round().astype(np.int64),
+            "output_tokens": rows["out_llama2_7b_chat"].clip(lower=1).astype(np.int64),
+        }
+    )
 
 
 def _cut(ranges: Ranges) -> str:

@@ -1,7 +1,7 @@
 """A cell from its plain configuration: who serves, what is asked, where the result is kept."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 from zlib import crc32
 
 import numpy as np
@@ -21,12 +21,15 @@ from harness.interface.policies import (
     SchedulingPolicy,
     System,
 )
+from harness.interface.tables import RequestTable
 from harness.paths import PROFILES, ROOT
+from harness.planning.forecast import Window
 from harness.predictors.ecdf import LENGTH_SAMPLES, Ecdf, length_files, load_lengths
 from harness.ranges_of_units import check_range
 from harness.runs.cells import Cell, PredictorFactory, WorkloadFactory
 from harness.runs.matrix import Place
 from harness.runs.run_key import key_of, run_id
+from harness.workloads.workload import Workload
 
 DETERMINES = (
     "engine",
@@ -42,6 +45,33 @@ DETERMINES = (
     "uncertainty_draws",
 )
 """Top-level keys that a result depends on."""
+
+
+@runtime_checkable
+class HasHistory(Protocol):
+    """A recipe of a workload that also makes the requests of the time before it."""
+
+    def history(self, seed: int) -> Workload:
+        """Same seed, same requests, of the services of the workload of that seed."""
+
+
+def window_of(past: Workload) -> Window:
+    """Requests that have been answered, as policies that plan from a history read them."""
+    nothing = np.zeros(len(past), np.int64)
+    table = RequestTable(
+        id=np.arange(len(past)),
+        arrival_s=past.arrival_s,
+        prompt_tokens=past.prompt_tokens,
+        generated_tokens=nothing,
+        kv_tokens=nothing,
+        gpu_s=np.zeros(len(past)),
+        max_output_tokens=past.max_output_tokens,
+        deadline_s=past.deadline_s,
+        predicted_mean_tokens=np.full(len(past), np.nan),
+        service=past.service,
+        services=tuple(service.id for service in past.services),
+    )
+    return Window(table, past.output_tokens)
 
 
 def cell_of(plain: Mapping[str, Any], place: Place, chosen: Mapping[str, str]) -> Cell:
@@ -64,7 +94,10 @@ def _cell(plain: Mapping[str, Any], place: Place, chosen: Mapping[str, str]) -> 
     )
     models = workload_factory.models
     true = _drawn(costs, hardware["cost_draw"], seed)
-    engine, system = _serving(plain, models, believed=costs, true=true)
+    past: dict[str, object] = {}
+    if isinstance(workload_factory, HasHistory):
+        past["history"] = window_of(workload_factory.history(seed))
+    engine, system = _serving(plain, models, past, believed=costs, true=true)
     predictor_factory = _predictor_factory(plain["predictor"], system)
     determines = {key: plain[key] for key in DETERMINES}
     believed = length_files(models) if _plans(plain["system"]) else {}
@@ -88,7 +121,7 @@ def _cell(plain: Mapping[str, Any], place: Place, chosen: Mapping[str, str]) -> 
         keep_iterations=record["iterations"] or record["trace"],
         keep_trace=record["trace"],
         drawn=tuple(
-            _serving(plain, models, believed=costs, true=_drawn(costs, draw, seed))
+            _serving(plain, models, past, believed=costs, true=_drawn(costs, draw, seed))
             for draw in range(1, plain["uncertainty_draws"] + 1)
         ),
     )
@@ -141,17 +174,22 @@ def _predictor_factory(node: Mapping[str, Any], system: System) -> PredictorFact
 def _serving(
     plain: Mapping[str, Any],
     models: Sequence[str],
+    past: Mapping[str, object],
     *,
     believed: ProfileCosts,
     true: ProfileCosts | DrawnCosts,
 ) -> tuple[Engine, System]:
-    """Engine and system. Iterations take `true` seconds; policies and planners believe others."""
+    """Engine and system. Iterations take `true` seconds; policies and planners believe others.
+
+    `past` is what the workload offers of the time before it.
+    """
     system = plain["system"]
     offered: dict[str, object] = {
         "costs": believed,
         "cluster": _cluster(plain["hardware"], believed.memory_bytes),
         "seed": plain["seed"],
         "host_memory": _host_memory(plain["hardware"]),
+        **past,
     }
     engine: Engine = build(
         plain["engine"], path="engine", offered={**offered, "costs": true}, kind=Engine

@@ -19,6 +19,7 @@ from harness.costs.uncertainty import intervals
 from harness.engines.engine import Engine
 from harness.engines.recorder import GpuUse, Recorder
 from harness.interface.policies import LengthPredictor, System
+from harness.planning.solo import solo_seconds
 from harness.runs.fairness import fairness_figures
 from harness.runs.metrics import (
     class_figures,
@@ -32,7 +33,7 @@ from harness.runs.metrics import (
     request_figures,
     scheduling_figures,
 )
-from harness.runs.objectives import met_objectives, solo_seconds
+from harness.runs.objectives import met_objectives
 from harness.runs.provenance import provenance
 from harness.runs.run_key import RunKey
 from harness.runs.validity import LOGGED_REQUESTS, outside_share
@@ -125,7 +126,7 @@ def _served(cell: Cell) -> Computed:
     workload = cell.workload_factory.build(cell.seed)
     logs = cell.keep_iterations or len(workload) <= LOGGED_REQUESTS
     recorder = Recorder(keep_iterations=logs, briefly=not cell.keep_iterations)
-    cell.engine.run(workload, _predicted(cell, cell.system, workload), recorder)
+    _run(cell, cell.engine, cell.system, workload, recorder)
     met, gpu = _met(cell, recorder), recorder.gpu_frame()
     figures: dict[str, object] = {**_summary(cell, cell.system, recorder, met, gpu)}
     figures["by"] = class_figures(recorder.requests, met, horizon_s=_horizon_s(recorder))
@@ -175,6 +176,21 @@ def _kv_tokens(costs: ProfileCosts, recorder: Recorder) -> dict[str, float]:
     return found
 
 
+def _run(
+    cell: Cell, engine: Engine, system: System, workload: Workload, recorder: Recorder
+) -> None:
+    """Serve; where objectives go by what requests take alone, add the column `solo_s`."""
+    engine.run(workload, _predicted(cell, system, workload), recorder)
+    if _slo(cell).get("scale") is not None:
+        recorder.requests["solo_s"] = solo_seconds(
+            cell.costs,
+            [service.id for service in workload.services],
+            workload.service,
+            workload.prompt_tokens,
+            workload.output_tokens,
+        )
+
+
 def _predicted(cell: Cell, system: System, workload: Workload) -> System:
     """The system with the cell's predictor, made anew: a run may leave its marks on one."""
     if cell.predictor_factory is None:
@@ -185,19 +201,21 @@ def _predicted(cell: Cell, system: System, workload: Workload) -> System:
 def _drawn(cell: Cell, engine: Engine, system: System, workload: Workload) -> dict[str, float]:
     """Figures of the same cell with other costs."""
     recorder = Recorder()
-    engine.run(workload, _predicted(cell, system, workload), recorder)
+    _run(cell, engine, system, workload, recorder)
     return _summary(cell, system, recorder, _met(cell, recorder), recorder.gpu_frame())
 
 
 def _met(cell: Cell, recorder: Recorder) -> "pd.Series[bool] | None":
     """Which requests met the objectives of the configuration and their deadlines."""
-    given, requests = cell.config.get("slo"), recorder.requests
-    slo = given if isinstance(given, Mapping) else {}
-    solo_s = None
-    if slo.get("scale") is not None:
-        degrees = {str(name): degree for name, degree in sorted(recorder.deployed(), reverse=True)}
-        solo_s = solo_seconds(requests, cell.costs, degrees)
+    slo, requests = _slo(cell), recorder.requests
+    solo_s = requests["solo_s"].to_numpy(np.float64) if "solo_s" in requests else None
     return met_objectives(requests, slo, horizon_s=_horizon_s(recorder), solo_s=solo_s)
+
+
+def _slo(cell: Cell) -> Mapping[str, float | None]:
+    """The objectives of the configuration."""
+    given = cell.config.get("slo")
+    return given if isinstance(given, Mapping) else {}
 
 
 def _horizon_s(recorder: Recorder) -> float:

@@ -70,7 +70,10 @@ class SloConfig:
     jct_s: float | None = MISSING
     """Seconds to the last token."""
     scale: float | None = MISSING
-    """Of the seconds to the last token, as a multiple of what the request takes alone."""
+    """Of the seconds to the last token, as a multiple of what the request takes alone.
+
+    Alone is on the fewest GPUs that hold its model.
+    """
 
 
 @dataclass

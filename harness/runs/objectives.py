@@ -1,8 +1,9 @@
 """Service-level objectives: which requests met theirs.
 
 An objective is a limit of seconds, the same for all, a deadline that a request came with, or a
-multiple of what the request takes alone. All that are given must be met. They are computed after
-the fact: a deadline made from a request's solo time would tell a policy its true length.
+multiple of what the request takes alone on the fewest GPUs that hold its model, so that it is the
+same under every system. All that are given must be met. They are computed after the fact: a
+deadline made from a request's solo time would tell a policy its true length.
 """
 
 from collections.abc import Mapping
@@ -11,8 +12,6 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from harness.interface.entities import ServiceId, Work
-from harness.interface.policies import CostModel
 from harness.runs.metrics import latencies
 
 
@@ -50,37 +49,3 @@ def met_objectives(
     for rule in rules:
         met = met & rule
     return met
-
-
-def solo_seconds(
-    requests: pd.DataFrame, costs: CostModel, degrees: Mapping[str, int]
-) -> NDArray[np.float64]:
-    """Seconds that each request takes alone, by its tokens: a prompt, then decodes one by one.
-
-    `degrees` has the tensor parallelism of every service that ran. Seconds of a decode are those
-    at the mean context; they are linear in it.
-    """
-    columns = ["service", "prompt_tokens", "output_tokens"]
-    kinds = requests[columns].astype({"service": str}).drop_duplicates()
-    seconds = [_solo_s(costs, degrees, *row) for row in kinds.itertuples(index=False, name=None)]
-    of_kind = kinds.assign(solo_s=seconds)
-    found = requests[columns].astype({"service": str}).merge(of_kind, how="left", on=columns)
-    return found["solo_s"].to_numpy(np.float64)
-
-
-def _solo_s(
-    costs: CostModel, degrees: Mapping[str, int], name: str, prompt: int, output: int
-) -> float:
-    service, degree = ServiceId(name), degrees.get(name, 1)
-    whole = Work(
-        prefill_requests=1,
-        prefill_tokens=prompt,
-        prefill_padded_tokens=prompt,
-        prefill_attended=float(prompt) ** 2,
-    )
-    context = prompt + output // 2
-    one = Work(decode_requests=1, context_tokens=context, longest_tokens=context)
-    decodes = max(0, output - 1)
-    return costs.iteration_s(service, degree, whole) + (
-        decodes * costs.iteration_s(service, degree, one) if decodes else 0.0
-    )

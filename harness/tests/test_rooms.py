@@ -64,6 +64,8 @@ ROOMS: dict[str, set[str]] = {
         "harness.engines",
         "harness.engines.simulator",
         "harness.engines.vllm",
+        "harness.planning.forecast",
+        "harness.planning.solo",
     },
     # Beside what was run: the facts of models.
     "harness.claims": {"harness.runs", "harness.costs.model_facts"},

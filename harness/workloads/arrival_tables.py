@@ -36,6 +36,7 @@ class _Stored(Schema):
     function_rate: _Rates = ()
     function_variation: tuple[NotNegative, ...] = ()
     shared_rate: _Rates = ()
+    stream_counts: tuple[tuple[Annotated[int, Field(ge=0)], ...], ...] = ()
     clients: tuple[_Client, ...] = ()
 
     @model_validator(mode="after")
@@ -46,6 +47,9 @@ class _Stored(Schema):
         for name in ("relative_rate", "function_rate", "shared_rate"):
             if name in self.model_fields_set and not any(getattr(self, name)):
                 raise ValueError(f"{name} has no rate above 0")
+        counts = self.stream_counts
+        if len({len(stream) for stream in counts}) > 1 or (counts and not all(map(any, counts))):
+            raise ValueError("stream_counts must be as long as each other, none without a request")
         if "clients" in self.model_fields_set and not self.clients:
             raise ValueError("clients is empty")
         return self

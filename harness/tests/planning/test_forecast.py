@@ -31,6 +31,7 @@ from harness.interface.load_order import LoadOrder, TurnOrder
 from harness.interface.policies import Capability, SchedulingPolicy
 from harness.interface.tables import RequestTable
 from harness.planning.forecast import ForecastGroup, GroupForecaster, Window
+from harness.runs.building import window_of
 from harness.tests.support.dispatches import LOAD_ORDERS, ByLoad
 from harness.tests.support.fakes import FakeScene, as_group_view
 from harness.tests.support.loads import Load, loads
@@ -70,21 +71,10 @@ class Foretold(Guess):
 def _window(load: Workload) -> Window:
     """All that a policy would know of these requests at arrival, and their answers."""
     predicted = [Foretold().predict(load.facts(i))[0].mean_tokens for i in range(len(load))]
-    nothing = np.zeros(len(load), np.int64)
-    table = RequestTable(
-        id=np.arange(len(load)),
-        arrival_s=load.arrival_s,
-        prompt_tokens=load.prompt_tokens,
-        generated_tokens=nothing,
-        kv_tokens=nothing,
-        gpu_s=np.zeros(len(load)),
-        max_output_tokens=load.max_output_tokens,
-        deadline_s=load.deadline_s,
-        predicted_mean_tokens=np.array(predicted),
-        service=load.service,
-        services=tuple(service.id for service in load.services),
+    past = window_of(load)
+    return Window(
+        replace(past.table, predicted_mean_tokens=np.array(predicted)), past.output_tokens
     )
-    return Window(table, load.output_tokens)
 
 
 def _order(policy: SchedulingPolicy, blocks: int) -> PriorityOrder:

@@ -4,9 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from harness.interface.entities import ServiceId, Work
-from harness.runs.objectives import met_objectives, solo_seconds
-from harness.tests.support.serving import SERVICE, FlatCosts, serve, workload
+from harness.runs.objectives import met_objectives
 
 ROWS = pd.DataFrame(
     {
@@ -47,24 +45,3 @@ def test_objectives_by_hand(slo: dict[str, float | None], expected: list[bool] |
 def test_a_deadline_counts_where_a_request_has_one() -> None:
     rows = ROWS.assign(deadline_s=[4.9, np.nan, 3.0])
     assert met({}, rows) == [False, True, False]
-
-
-def test_solo_seconds_are_those_of_a_run_alone() -> None:
-    """Loads 1 s: what a request takes from there is what it takes alone."""
-    load = workload([9], [4])
-    alone = serve(load, costs=FlatCosts()).requests
-    seconds = solo_seconds(alone, FlatCosts(), {str(SERVICE): 1})
-    assert alone["finished_s"].tolist() == pytest.approx(1.0 + seconds)
-
-
-def test_solo_seconds_grow_with_the_context_of_each_token() -> None:
-    """0.5 s for the prompt, 1 ms a token of context: 11, 12 and 13 of them for 10 + 4 tokens."""
-
-    class Growing(FlatCosts):
-        def iteration_s(
-            self, service: ServiceId, tensor_parallel: int, work: Work, *, gpu_share: float = 1.0
-        ) -> float:
-            return 0.5 if work.prefill_requests else 0.001 * work.context_tokens
-
-    rows = ROWS.iloc[:1].assign(prompt_tokens=10, output_tokens=4)
-    assert solo_seconds(rows, Growing(), {"m": 1}).tolist() == pytest.approx([0.536])
