@@ -6,7 +6,7 @@ A profile gives, per phase, component and coefficient, values at knots of the nu
 
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -46,7 +46,9 @@ class ProfileCosts:
     activations and KV. `parts` are the components an iteration consists of; a planner may
     leave out "other" (arXiv 2503.16893 sec. 5.5). Replicas of a service that start loading at the
     same time share the host's disk and buses: each takes `replica_start_s` longer for every other
-    one. `kv_bytes` of each GPU for KV, if given, come in the place of what `memory_share` leaves,
+    one. `engine_start_s` and `weights_bytes_per_s`, if given, are what an engine takes before it
+    reads weights and the rate at which it reads them, in the place of the measured ones. `kv_bytes`
+    of each GPU for KV, if given, come in the place of what `memory_share` leaves,
     and `block_tokens` in the place of the measured engine's. Raises ValueError for unknown names
     and for negative seconds.
     """
@@ -59,34 +61,47 @@ class ProfileCosts:
         memory_share: float,
         parts: tuple[str, ...],
         replica_start_s: float = 0.0,
+        engine_start_s: float | None = None,
+        weights_bytes_per_s: float | None = None,
         kv_bytes: int | None = None,
         block_tokens: int | None = None,
     ) -> None:
-        for name, value in (("kv_bytes", kv_bytes), ("block_tokens", block_tokens)):
-            if value is not None and value < 1:
-                raise ValueError(f"hardware.{name} is {value}, it must be at least 1, or null")
+        for name, value, least in (
+            ("kv_bytes", kv_bytes, 1),
+            ("block_tokens", block_tokens, 1),
+            ("engine_start_s", engine_start_s, 0),
+            ("weights_bytes_per_s", weights_bytes_per_s, 1),
+        ):
+            if value is not None and not least <= value < math.inf:
+                raise ValueError(
+                    f"hardware.{name} is {value}, it must be at least {least}, or null"
+                )
         if not replica_start_s >= 0.0:
             raise ValueError(f"hardware.replica_start_s is {replica_start_s}, it must be 0 or more")
         if not 0.0 < memory_share <= 1.0:
             raise ValueError(f"A memory share lies between 0 and 1, not {memory_share}.")
         require_roofline(PROFILES / profile_dir, profile_dir)
-        self.gpu = gpu
-        self.profile_dir = profile_dir
-        self.memory_share = memory_share
-        self.parts = tuple(parts)
+        self.gpu, self.profile_dir = gpu, profile_dir
+        self.memory_share, self.parts = memory_share, tuple(parts)
         self.replica_start_s = replica_start_s
-        self.given_kv_bytes = kv_bytes
-        self.given_block_tokens = block_tokens
+        self.given_start_s, self.given_weights_bytes_per_s = engine_start_s, weights_bytes_per_s
+        self.given_kv_bytes, self.given_block_tokens = kv_bytes, block_tokens
         self._facts: GpuFacts = gpu_facts(gpu, self._folder)
-        self._iteration = cache(self._find_iteration)
-        self._table = cache(lambda *of: expand(self._iteration(*of), self.parts))
+        self._iterations: dict[tuple[str, int], Profile] = {}
+        self._tables: dict[tuple[str, int], IterationTable] = {}
+        """By model: services of one model share them."""
         self._profiles = read_profiles(self._folder)
         self._calibration: Calibration = read_calibration(self._folder)
+        self._refuse_names()
+
+    def _refuse_names(self) -> None:
+        """Raise ValueError for a GPU that was not measured, and for unknown parts."""
         measured_on = {profile.gpu for profile in self._profiles.values()}
-        if measured_on and gpu not in measured_on:
+        if measured_on and self.gpu not in measured_on:
             raise ValueError(
-                f"hardware.profile={profile_dir} holds costs of {', '.join(sorted(measured_on))}, "
-                f"not of hardware.gpu={gpu}; hardware.profile=roofline has estimates for any GPU"
+                f"hardware.profile={self.profile_dir} holds costs of "
+                f"{', '.join(sorted(measured_on))}, not of hardware.gpu={self.gpu}; "
+                "hardware.profile=roofline has estimates for any GPU"
             )
         unknown = [part for part in self.parts if part not in PARTS]
         if unknown:
@@ -112,7 +127,10 @@ class ProfileCosts:
 
     def table(self, service: str, tensor_parallel: int) -> IterationTable:
         """Coefficients of an iteration of up to `MAX_REQUESTS` requests. Built once."""
-        return self._table(service, tensor_parallel)
+        key = model_of(service), tensor_parallel
+        if key not in self._tables:
+            self._tables[key] = expand(self._iteration(*key), self.parts)
+        return self._tables[key]
 
     def iteration_s(
         self, service: ServiceId, tensor_parallel: int, work: Work, *, gpu_share: float = 1.0
@@ -137,16 +155,35 @@ class ProfileCosts:
     def load_s(self, service: ServiceId, tensor_parallel: int, *, replicas: int = 1) -> float:
         """Seconds to load the weights and set up communication, of each of so many replicas."""
         further_s = self.replica_start_s * (replicas - 1)
-        for profile in self._measured(service, tensor_parallel):
-            if profile.load_s is not None:
-                return profile.load_s + further_s
-        alone_s = roofline_load_s(model_facts(service), tensor_parallel, self._calibration)
-        return alone_s + further_s
+        if self.given_start_s is None and self.given_weights_bytes_per_s is None:
+            return self._measured_load_s(service, tensor_parallel) + further_s
+        read_s = self._read_s(service, tensor_parallel)
+        return self.start_s(service, tensor_parallel) + read_s + further_s
 
     def start_s(self, service: ServiceId, tensor_parallel: int) -> float:
-        """The part of a load that is not its weights at the rate of the folder's calibration."""
+        """The part of a load in which no weights are read, as given or measured.
+
+        Of a measured load that is not its weights at the rate of the folder's calibration.
+        """
+        if self.given_start_s is not None:
+            return self.given_start_s
         read_s = model_facts(service).weight_bytes / self._calibration.load_bytes_per_s
-        return max(0.0, self.load_s(service, tensor_parallel) - read_s)
+        return max(0.0, self._measured_load_s(service, tensor_parallel) - read_s)
+
+    def _read_s(self, service: ServiceId, tensor_parallel: int) -> float:
+        """The part of a load in which weights are read: at most what was measured, or as given."""
+        weight_bytes = model_facts(service).weight_bytes
+        if self.given_weights_bytes_per_s is not None:
+            return weight_bytes / self.given_weights_bytes_per_s
+        read_s = weight_bytes / self._calibration.load_bytes_per_s
+        return min(self._measured_load_s(service, tensor_parallel), read_s)
+
+    def _measured_load_s(self, service: ServiceId, tensor_parallel: int) -> float:
+        """Seconds of a load as measured, or estimated."""
+        for profile in self._measured(service, tensor_parallel):
+            if profile.load_s is not None:
+                return profile.load_s
+        return roofline_load_s(model_facts(service), tensor_parallel, self._calibration)
 
     def kv_blocks(self, service: ServiceId, tensor_parallel: int) -> int:
         """KV blocks beside the weights; 0 if they do not fit or the heads cannot be split."""
@@ -256,6 +293,8 @@ class ProfileCosts:
             "profile_dir": self.profile_dir,
             "memory_share": self.memory_share,
             "replica_start_s": self.replica_start_s,
+            "engine_start_s": self.given_start_s,
+            "weights_bytes_per_s": self.given_weights_bytes_per_s,
             "kv_bytes": self.given_kv_bytes,
             "block_tokens": self.given_block_tokens,
         }
@@ -270,6 +309,12 @@ class ProfileCosts:
             profile = self._profiles.get((name, tensor_parallel))
             if profile is not None and profile.gpu == self.gpu:
                 yield profile
+
+    def _iteration(self, service: str, tensor_parallel: int) -> Profile:
+        key = model_of(service), tensor_parallel
+        if key not in self._iterations:
+            self._iterations[key] = self._find_iteration(*key)
+        return self._iterations[key]
 
     def _find_iteration(self, service: str, tensor_parallel: int) -> Profile:
         for profile in self._measured(service, tensor_parallel):

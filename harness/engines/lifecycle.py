@@ -34,8 +34,9 @@ class Lifecycle:
 
     `roots` are the requests that wait for nobody; `remaining` counts the unanswered of each
     service, those to come included; `held_back` has the requests that have come and are in no
-    group. `deliver` takes requests with the group of each; `home_of` gives the group of a request
-    that an engine has dispatched by itself.
+    group. `reading` has the services that a group is yet to load while it serves others, of which
+    it takes no requests. `deliver` takes requests with the group of each; `home_of` gives the group
+    of a request that an engine has dispatched by itself.
     """
 
     def __init__(
@@ -71,13 +72,13 @@ class Lifecycle:
             s.id: int((workload.service == i).sum()) for i, s in enumerate(workload.services)
         }
         self.held_back: dict[ServiceId, list[int]] = {}
+        self.reading: dict[GroupId, frozenset[ServiceId]] = {}
         self._deliver = deliver
         held = unanswered or (lambda group: groups[group].open_ids())
         self.dispatching = Dispatching(system.dispatch, self.view, self.state, held, catch_up)
         # Of a chain: the group of its call that has come last, and where those to come belong.
-        self._home: dict[int, GroupId] = {}
+        self._home, self._following = dict[int, GroupId](), dict[int, GroupId]()
         self.home_of: Callable[[int], GroupId] = self._home.__getitem__
-        self._following: dict[int, GroupId] = {}
 
     @property
     def is_over(self) -> bool:
@@ -94,7 +95,7 @@ class Lifecycle:
         A call of a chain goes where its predecessor was, while that is a group of its service.
         """
         requests = sorted(self.held_back.get(service, []))
-        homes = self._homes(service)
+        homes = self.homes(service)
         if not homes or not requests:
             return
         del self.held_back[service]
@@ -108,15 +109,20 @@ class Lifecycle:
 
     def named_ahead(self, requests: Sequence[int], service: ServiceId) -> Sequence[GroupId] | None:
         """The groups that the policy names for requests to come, where it names groups."""
-        homes = self._homes(service)
+        homes = self.homes(service)
         if not homes:
             return None
         names = self.dispatching.ahead(requests, service, homes)
         self._refuse_strangers(zip(requests, names or (), strict=False), service, homes)
         return names
 
-    def _homes(self, service: ServiceId) -> list[GroupId]:
-        return [g.id for g in self.state.deployment.groups if service in g.services]
+    def homes(self, service: ServiceId) -> list[GroupId]:
+        """Groups of a service to which its requests go, loaded or not."""
+        return [
+            group.id
+            for group in self.state.deployment.groups
+            if service in group.services and service not in self.reading.get(group.id, ())
+        ]
 
     def _refuse_strangers(
         self, chosen: Iterable[tuple[int, GroupId]], service: ServiceId, homes: list[GroupId]

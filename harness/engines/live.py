@@ -143,6 +143,13 @@ class LiveCluster:
         """Unfinished requests of a service that have arrived."""
         return self._state.table(self._unfinished_ids(service))
 
+    def arrived_after(self, since_s: float) -> tuple[RequestTable, Floats]:
+        """Requests that have arrived after a time, and when they were answered."""
+        arrays, now_s = self._state.arrays, self._state.now_s
+        ids = np.flatnonzero((arrays.arrival_s > since_s) & (arrays.arrival_s <= now_s))
+        finished_s = arrays.finished_s[ids]
+        return self._state.table(ids), np.where(finished_s <= now_s, finished_s, np.nan)
+
     def _unfinished_ids(self, service: ServiceId) -> Ints:
         arrays = self._state.arrays
         here = self._is_of(service) & (arrays.arrival_s <= self._state.now_s)

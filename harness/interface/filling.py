@@ -310,4 +310,4 @@ def _leaves_watermark(
     service, kv = request.facts.service, draft.kv
     spare = floor(rule.watermark * kv.capacity_blocks(service))
     tokens = max(request.context_tokens, reserved.get(request.facts.id, 0))
-    return kv.free_blocks(service) - kv.blocks(tokens) >= spare
+    return kv.free_blocks(service) - kv.blocks(tokens, service) >= spare

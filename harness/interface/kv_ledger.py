@@ -25,14 +25,25 @@ class KvLedger:
     """
 
     def __init__(
-        self, *, capacity_bytes: int, services: Mapping[ServiceId, Service], block_tokens: int = 16
+        self,
+        *,
+        capacity_bytes: int,
+        services: Mapping[ServiceId, Service],
+        block_tokens: int | Mapping[ServiceId, int] = 16,
     ) -> None:
-        """An empty ledger of `capacity_bytes` in blocks of `block_tokens` tokens."""
-        if capacity_bytes < 0 or block_tokens < 1:
-            raise ValueError(f"no ledger of {capacity_bytes} bytes, {block_tokens} tokens a block")
-        self.capacity_bytes = capacity_bytes
-        self.services, self.block_tokens = services, block_tokens
-        self._block_bytes = {n: s.kv_bytes_per_token * block_tokens for n, s in services.items()}
+        """An empty ledger of `capacity_bytes` in blocks of `block_tokens` tokens.
+
+        Services may have blocks of different tokens: the attribute of that name is 0 then.
+        """
+        if isinstance(block_tokens, int):
+            block_tokens = dict.fromkeys(services, block_tokens)
+        fewest = min(block_tokens.values(), default=1)
+        if capacity_bytes < 0 or fewest < 1:
+            raise ValueError(f"no ledger of {capacity_bytes} bytes, {fewest} tokens a block")
+        self.capacity_bytes, self.services = capacity_bytes, services
+        self._block_tokens = block_tokens
+        self.block_tokens = fewest if fewest == max(block_tokens.values(), default=1) else 0
+        self._block_bytes = {n: s.kv_bytes_per_token * block_tokens[n] for n, s in services.items()}
         self._free_bytes = capacity_bytes
         self._services: dict[RequestId, ServiceId] = {}
         self._held: dict[RequestId, int] = {}
@@ -71,12 +82,13 @@ class KvLedger:
     def grow_all(self, tokens: Mapping[RequestId, int]) -> None:
         """Hold as many tokens more as each request is given, whether or not they fit."""
         self.changes += 1
-        held, block_tokens = self._held, self.block_tokens
+        held, same_tokens = self._held, self.block_tokens
         for request, more in tokens.items():
             before = held[request] if request in held else self.holding(request)
             if more < 0:
                 raise ValueError(f"r{request} cannot grow by {more} tokens: KV shrinks by `free`")
             held[request] = before + more
+            block_tokens = same_tokens or self._block_tokens[self._services[request]]
             beyond = more - -before % block_tokens
             if beyond > 0:
                 self._take(request, -(-beyond // block_tokens))
@@ -95,13 +107,16 @@ class KvLedger:
         if not tokens.keys() <= self._services.keys():
             self._refuse_unknown(min(tokens.keys() - self._services.keys()))
         # A bound without a look at each: it may open one block more than its tokens fill.
-        blocks = len(tokens) + sum(tokens.values()) // self.block_tokens
+        same_tokens = self.block_tokens
+        fewest_tokens = same_tokens or min(self._block_tokens.values())
+        blocks = len(tokens) + sum(tokens.values()) // fewest_tokens
         most_bytes = blocks * max(self._block_bytes.values())
         if not self._loans.accounts and most_bytes <= self._free_bytes:
             return True
-        held, accounts, block_tokens = self._held, self._loans.accounts, self.block_tokens
+        held, accounts = self._held, self._loans.accounts
         free_bytes, linked = self._free_bytes, {}
         for request, more in tokens.items():
+            block_tokens = same_tokens or self._block_tokens[self._services[request]]
             beyond = more - -held.get(request, 0) % block_tokens
             if beyond <= 0:
                 continue
@@ -146,7 +161,7 @@ class KvLedger:
         old_lender = self._loans.of(request).lender
         if promise is not None and promise.lender is not None:
             self._open_account(promise.lender)
-        taken = self._loans.promise(request, promise, self.block_tokens)
+        taken = self._loans.promise(request, promise, self._block_tokens[service])
         self._free_bytes -= taken * self._block_bytes[service]
         if old_lender is not None and old_lender < 0 and not self._loans.of(old_lender).borrowers:
             self.reserve(old_lender, None)
@@ -188,14 +203,14 @@ class KvLedger:
         account, service = self._loans.of(request), self._service(request)
         if promise is None or promise.lender is not None or account.lender is not None:
             return False
-        held = self.blocks(self._held.get(request, 0))
-        more = self.blocks(promise.own_tokens) - max(account.own_blocks, held)
+        held = self.blocks(self._held.get(request, 0), service)
+        more = self.blocks(promise.own_tokens, service) - max(account.own_blocks, held)
         left = self._free_bytes // self._block_bytes[service] - more
         return more > 0 and left < max(0, spare_blocks) and not promise.loan_tokens
 
-    def blocks(self, tokens: int) -> int:
-        """Whole blocks that hold `tokens`."""
-        return -(-tokens // self.block_tokens)
+    def blocks(self, tokens: int, service: ServiceId | None = None) -> int:
+        """Whole blocks that hold `tokens`; of a service, which counts where blocks differ."""
+        return -(-tokens // (self.block_tokens or self.tokens_of_block(service)))
 
     def holding(self, request: RequestId) -> int:
         """Tokens of KV the request holds."""
@@ -207,7 +222,7 @@ class KvLedger:
 
     def held_blocks(self, request: RequestId) -> int:
         """Blocks of KV the request holds."""
-        return self.blocks(self.holding(request))
+        return self.blocks(self.holding(request), self._services[request])
 
     def reservation(self, request: RequestId) -> Reservation | None:
         """What was promised to the request; its lender may have become an orphaned reservation."""
@@ -241,6 +256,12 @@ class KvLedger:
         """Tokens of KV all requests of a service hold. Costs a look at each of them."""
         return sum(n for name, n in self._held.items() if self._services[name] == service)
 
+    def tokens_of_block(self, service: ServiceId | None) -> int:
+        """Tokens of one block of this service. ValueError where none is given."""
+        if service is None:
+            raise ValueError(f"blocks of which service? Their tokens differ: {self._block_tokens}")
+        return self._block_tokens[service]
+
     def block_bytes(self, service: ServiceId) -> int:
         """Bytes of one block of this service."""
         return self._block_bytes[service]
@@ -255,7 +276,7 @@ class KvLedger:
 
     def uncommitted_tokens(self, service: ServiceId) -> int:
         """Tokens of this service neither held nor promised; negative when over capacity."""
-        return self.free_blocks(service) * self.block_tokens
+        return self.free_blocks(service) * self._block_tokens[service]
 
     def shortages(self) -> list[str]:
         """Why a promise cannot be kept, from the running sums: free of cost when all can."""
@@ -267,9 +288,9 @@ class KvLedger:
 
         Also tells where a running sum differs from that. Costs a scan of all requests.
         """
-        held = {name: self.blocks(tokens) for name, tokens in self._held.items()}
+        held = {n: self.blocks(tokens, self._services[n]) for n, tokens in self._held.items()}
         promises = {name: account.promise for name, account in self._loans.accounts.items()}
-        true = summed_anew(self._services, held, promises, self.block_tokens)
+        true = summed_anew(self._services, held, promises, self._block_tokens)
         taken = (a.committed_blocks * self._block_bytes[a.service] for a in true.values())
         free = self.capacity_bytes - sum(taken)
         found = [self._over_capacity(free)] if free < 0 else []
@@ -309,14 +330,16 @@ class KvLedger:
 
     def _open_account(self, name: RequestId) -> None:
         if name not in self._loans.accounts:
-            self._loans.open(name, self._services[name], self.blocks(self._held.get(name, 0)))
+            service = self._services[name]
+            self._loans.open(name, service, self.blocks(self._held.get(name, 0), service))
 
     def _shrink(self, request: RequestId, tokens: int) -> None:
         """Hold `tokens`, which are no more than before."""
         before = self._held.pop(request, 0)
         if tokens:
             self._held[request] = tokens
-        self._take(request, self.blocks(tokens) - self.blocks(before))
+        service = self._services[request]
+        self._take(request, self.blocks(tokens, service) - self.blocks(before, service))
 
     def _take(self, request: RequestId, blocks: int) -> None:
         """Count blocks that a request has come to hold, or given back (negative)."""
@@ -336,7 +359,7 @@ class KvLedger:
         self._services[orphan] = account.service
         promise = account.promise
         if promise is not None and promise.lender is None:
-            lent_tokens = account.lent_blocks * self.block_tokens
+            lent_tokens = account.lent_blocks * self._block_tokens[account.service]
             promise = replace(promise, own_tokens=min(promise.own_tokens, lent_tokens))
         for borrower in sorted(account.borrowers):
             loan = self._loans.of(borrower).promise

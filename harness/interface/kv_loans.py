@@ -243,14 +243,14 @@ def summed_anew(
     services: Mapping[RequestId, ServiceId],
     held_blocks: Mapping[RequestId, int],
     promises: Mapping[RequestId, Reservation | None],
-    block_tokens: int,
+    block_tokens: Mapping[ServiceId, int],
 ) -> dict[RequestId, Account]:
     """An account of everybody from holdings and promises alone, borrowers before their lenders."""
     true = {}
     for name, service in services.items():
         blocks = held_blocks.get(name, 0)
         true[name] = Account(service, blocks, used_blocks=blocks)
-        true[name].promise_it(promises.get(name), block_tokens)
+        true[name].promise_it(promises.get(name), block_tokens[service])
     for name, account in true.items():
         if account.lender is not None:
             true[account.lender].borrowers |= {name}

@@ -76,12 +76,16 @@ class DispatchPolicy(Protocol):
         Called with all requests of a service that arrive at one instant, or with its whole backlog
         when its groups change; while an order stands, not at all. For the requests of a service
         it names groups throughout a run, or never. Groups of the service are in
-        `view.deployment`.
+        `view.deployment`; one that is reading it while it serves others takes none of its requests.
         """
 
 
 class PlacementPolicy(Protocol):
-    """Which services are loaded on which GPUs."""
+    """Which services are loaded on which GPUs.
+
+    A group of other services under the name of one on the same GPUs is the same engine: it reads
+    only what it lacks, without another start, and serves the services that it has meanwhile.
+    """
 
     subscribes: ClassVar[frozenset[type[Event]]]
 

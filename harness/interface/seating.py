@@ -100,4 +100,5 @@ def _kv_bytes(
     if request.kv_tokens > 0:
         promise = draft.kv.reservation(request.facts.id)
         aside = promise.own_tokens if promise is not None else 0
-    return draft.kv.blocks(max(tokens, aside)) * draft.kv.block_bytes(request.facts.service)
+    kv, service = draft.kv, request.facts.service
+    return kv.blocks(max(tokens, aside), service) * kv.block_bytes(service)

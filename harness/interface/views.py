@@ -18,7 +18,7 @@ from harness.interface.entities import (
 )
 from harness.interface.graph import Edges
 from harness.interface.kv_ledger import KvLedger
-from harness.interface.tables import CallTable, RequestTable
+from harness.interface.tables import CallTable, Floats, RequestTable
 
 
 class RequestView(Protocol):
@@ -179,6 +179,13 @@ class ClusterView(Protocol):
 
     def unfinished(self, service: ServiceId) -> RequestTable:
         """Unfinished requests of a service that have arrived, wherever they are."""
+
+    def arrived_after(self, since_s: float) -> tuple[RequestTable, Floats]:
+        """Requests of all services that have arrived after a time, answered or not.
+
+        With them the seconds at which they were answered, NaN of those that are not. Of one that is
+        answered `generated_tokens` are those of its answer.
+        """
 
     def to_come(self, service: ServiceId) -> CallTable:
         """Calls of a service that will arrive when others have been answered."""

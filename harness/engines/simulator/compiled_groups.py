@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from harness.costs.iteration import MAX_REQUESTS, TABLE, IterationTable, table_record
 from harness.engines.simulator.kernel import loop
 from harness.engines.simulator.kernel.layout import BY_GPU_S, GROUP, NOTHING, RUN, Rule
-from harness.engines.simulator.kernel.world import World, empty_world
+from harness.engines.simulator.kernel.world import TURN_OF_KEY, World, empty_world
 from harness.engines.state import (
     END,
     HOST,
@@ -30,14 +30,6 @@ Facts = Mapping[int, tuple[int, int]]
 _NO_ROWS = np.zeros((0, 0))
 
 
-def _no_keys(number: int, ids: Ints) -> None:
-    """For orders whose keys do not end."""
-
-
-def _no_use(number: int, busy_s: Floats, rows: Floats) -> None:
-    """Where use is not recorded."""
-
-
 @dataclass(slots=True)
 class CompiledGroups:
     """Groups by number, and what has happened in them.
@@ -48,8 +40,8 @@ class CompiledGroups:
 
     requests: RequestArrays
     services: int
-    tell_keys: Callable[[int, Ints], None] = _no_keys
-    record: Callable[[int, Floats, Floats], None] = _no_use
+    tell_keys: Callable[[int, Ints], None] = lambda number, ids: None
+    record: Callable[[int, Floats, Floats], None] = lambda number, busy_s, rows: None
     world: World = field(init=False)
     _tables: list[IterationTable] = field(default_factory=list)
     _free: list[int] = field(default_factory=list)
@@ -99,7 +91,11 @@ class CompiledGroups:
         self._free = list(range(len(self.world.groups)))
         self._queue_used = 0
         self.world = self.world._replace(
-            requests=requests.rows, pieces=requests.pieces, swap=requests.swap
+            requests=requests.rows,
+            pieces=requests.pieces,
+            swap=requests.swap,
+            coming=self.world.coming[:0],
+            turns=self.world.turns[:0],
         )
 
     def reserve(self) -> int:
@@ -183,43 +179,42 @@ class CompiledGroups:
 
     def add_coming(self, ids: Ints, group: Ints | int = UNDISPATCHED) -> None:
         """Requests come to groups at their arrival; they are in order of it, behind all others."""
-        left = self.world.coming[int(self.state["next_coming"]) : int(self.state["n_coming"])]
+        coming = np.concatenate([self._coming, ids])
         self.requests.group[ids] = group
-        coming = np.concatenate([left, ids])
-        self.state["next_coming"], self.state["n_coming"] = 0, len(coming)
+        self.state["next_coming"] = 0
         self.world = self.world._replace(coming=coming)
+
+    @property
+    def _coming(self) -> Ints:
+        left: Ints = self.world.coming[int(self.state["next_coming"]) :]
+        return left
 
     def coming_to(self, number: int) -> Ints:
         """Requests to come to a group, or of no group yet."""
-        state = self.state
-        coming = self.world.coming[int(state["next_coming"]) : int(state["n_coming"])]
+        coming = self._coming
         found: Ints = coming[self.requests.group[coming] == number]
         return found
 
     def add_turns(self, at_s: Floats, requests: Ints, keys: Floats) -> None:
         """Predictions will come at these times, and give requests these keys."""
-        state, world = self.state, self.world
-        left = slice(int(state["next_turn"]), int(state["n_turns"]))
-        at_s = np.concatenate([world.turn_s[left], at_s])
-        order = np.argsort(at_s, kind="stable")
-        state["next_turn"], state["n_turns"] = 0, len(at_s)
-        self.world = world._replace(
-            turn_s=at_s[order],
-            turn_request=np.concatenate([world.turn_request[left], requests])[order],
-            turn_key=np.concatenate([world.turn_key[left], keys])[order],
-        )
+        new = np.zeros(len(at_s), TURN_OF_KEY)
+        new["at_s"], new["request"], new["key"] = at_s, requests, keys
+        turns = np.concatenate([self._turns, new])
+        self._set_turns(turns[np.argsort(turns["at_s"], kind="stable")])
 
     def drop_turns(self, requests: Ints) -> None:
         """Predictions of these requests are told by others."""
-        state, world = self.state, self.world
-        left = slice(int(state["next_turn"]), int(state["n_turns"]))
-        kept = ~np.isin(world.turn_request[left], requests)
-        state["next_turn"], state["n_turns"] = 0, int(kept.sum())
-        self.world = world._replace(
-            turn_s=world.turn_s[left][kept],
-            turn_request=world.turn_request[left][kept],
-            turn_key=world.turn_key[left][kept],
-        )
+        turns = self._turns
+        self._set_turns(turns[~np.isin(turns["request"], requests)])
+
+    @property
+    def _turns(self) -> NDArray[np.void]:
+        left: NDArray[np.void] = self.world.turns[int(self.state["next_turn"]) :]
+        return left
+
+    def _set_turns(self, turns: NDArray[np.void]) -> None:
+        self.state["next_turn"] = 0
+        self.world = self.world._replace(turns=turns)
 
     def set_homes(self, service: int, numbers: list[int]) -> None:
         """The groups of a service, among which compiled code chooses."""
@@ -374,7 +369,7 @@ class CompiledGroups:
         state = self.state
         return bool(
             np.isfinite(self.world.next_s).any()
-            or state["next_coming"] < state["n_coming"]
+            or len(self._coming) > 0
             or state["next_delayed"] < state["n_delayed"]
             or self.world.groups["is_due"].any()
         )

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -13,7 +13,7 @@ from harness.engines.recorder import GpuUse, Recorder
 from harness.engines.simulator.compiled_groups import CompiledGroups
 from harness.engines.simulator.group import LiveGroup
 from harness.engines.simulator.rules import refuse_unfit
-from harness.engines.simulator.stepping import GroupStepper
+from harness.engines.simulator.stepping import Stepper
 from harness.engines.simulator.timeline import Kind, Timeline
 from harness.interface.decisions import Deployment
 from harness.interface.entities import GpuId, Group, GroupId, RequestId, ServiceId
@@ -29,13 +29,14 @@ class Deployer:
     it. A group that is to go ends its iteration in flight first. Its unfinished requests keep what
     they have generated, lose their KV, and go to the groups of their service, or wait for one.
     `resident` has, by name, the group that last loaded, as long as no other has come to its GPUs:
-    its successor of that name on just those GPUs loads only the services that it did not have.
+    its successor of that name on just those GPUs is the same engine. It does not start again, reads
+    only the services that it does not have, and meanwhile serves the others.
     """
 
     lifecycle: Lifecycle
     groups: dict[GroupId, LiveGroup]
     timeline: Timeline
-    stepper: GroupStepper
+    stepper: Stepper
     compiled: CompiledGroups
     costs: CostModel
     recorder: Recorder
@@ -85,6 +86,7 @@ class Deployer:
     def _stop(self, live: LiveGroup) -> None:
         """Let a group end its iteration, then free its GPUs."""
         del self.groups[live.group.id]
+        self.lifecycle.reading.pop(live.group.id, None)
         now_s = self.state.now_s
         loaded = live.ready_s <= now_s
         self.stepper.interrupt(live)
@@ -136,24 +138,35 @@ class Deployer:
 
     def _load_where_free(self) -> None:
         """Start loading every wanted group all of whose GPUs are free."""
-        starting: list[tuple[LiveGroup, frozenset[ServiceId]]] = []
+        starting: list[tuple[LiveGroup, Group | None]] = []
         for live in self.groups.values():
             if live.ready_s < np.inf or any(gpu in self.occupied for gpu in live.group.gpus):
                 continue
             for gpu in live.group.gpus:
                 self.occupied[gpu] = live
-            starting.append((live, live.group.services - self._taken_over(live.group)))
-        replicas = Counter(service for _, missing in starting for service in missing)
-        for live, missing in starting:
-            live.loads_from_s = self.state.now_s
-            has_loaded = self.loads_first and live.loads_from_s == 0
-            degree = live.group.tensor_parallel
-            load_s = 0.0 if has_loaded else self._load_s(missing, degree, replicas)
-            live.ready_s = live.loads_from_s + load_s
-            self.timeline.add(live.ready_s, Kind.GROUP_READY, live)
+            starting.append((live, self._predecessor(live.group)))
+        replicas = Counter(s for live, before in starting for s in _missing(live.group, before))
+        for live, before in starting:
+            self._load(live, before, replicas)
 
-    def _taken_over(self, group: Group) -> frozenset[ServiceId]:
-        """Services whose weights its namesake has left on just its GPUs, which now are the group's.
+    def _load(
+        self, live: LiveGroup, before: Group | None, replicas: Mapping[ServiceId, int]
+    ) -> None:
+        """Start loading a group, as the same engine as `before` if there is one."""
+        live.loads_from_s = self.state.now_s
+        missing = _missing(live.group, before)
+        has_loaded = self.loads_first and live.loads_from_s == 0
+        load_s = 0.0 if has_loaded else self._load_s(live, missing, before is None, replicas)
+        kept = live.group.services - missing
+        live.ready_s = live.loads_from_s + (0.0 if kept else load_s)
+        if before is not None:
+            self.resident[live.group.id] = replace(live.group, services=kept)
+        if kept and load_s:
+            self.lifecycle.reading[live.group.id] = missing
+        self.timeline.add(live.loads_from_s + load_s, Kind.GROUP_READY, live)
+
+    def _predecessor(self, group: Group) -> Group | None:
+        """The namesake that has loaded on just the GPUs of a group, which now are the group's.
 
         A group of another name is another engine, which finds nothing loaded.
         """
@@ -161,24 +174,27 @@ class Deployer:
         for name, other in list(self.resident.items()):
             if set(other.gpus) & set(group.gpus):
                 del self.resident[name]
-        same = before is not None and before.gpus == group.gpus
-        return before.services if before is not None and same else frozenset()
+        return before if before is not None and before.gpus == group.gpus else None
 
     def _load_s(
-        self, missing: frozenset[ServiceId], tensor_parallel: int, replicas: Mapping[ServiceId, int]
+        self,
+        live: LiveGroup,
+        missing: frozenset[ServiceId],
+        starts: bool,
+        replicas: Mapping[ServiceId, int],
     ) -> float:
         """Seconds until all these are loaded, beside so many `replicas` of each.
 
-        They start side by side; the weights come one after the other.
+        They start side by side, if the engine `starts`; the weights come one after the other.
         """
-        start_s, read_s = 0.0, 0.0
+        degree, start_s, read_s = live.group.tensor_parallel, 0.0, 0.0
         for service in sorted(missing):
-            whole_s = self.costs.load_s(service, tensor_parallel, replicas=replicas[service])
-            if len(missing) == 1:
+            whole_s = self.costs.load_s(service, degree, replicas=replicas[service])
+            if starts and len(missing) == 1:
                 return whole_s
-            alone_s = self.costs.start_s(service, tensor_parallel)
+            alone_s = self.costs.start_s(service, degree)
             start_s, read_s = max(start_s, alone_s), read_s + whole_s - alone_s
-        return start_s + read_s
+        return start_s + read_s if starts else read_s
 
     def ready(self, live: LiveGroup) -> bool:
         """A group has loaded. False if it was stopped meanwhile."""
@@ -186,8 +202,13 @@ class Deployer:
             return False
         now_s, groups = self.state.now_s, self.groups.values()
         self.resident[live.group.id] = live.group
-        self._record_load(live)
-        if all(other.ready_s <= now_s for other in groups):
+        if live.ready_s > live.loads_from_s:
+            self._record_load(live)
+        read = self.lifecycle.reading.pop(live.group.id, frozenset())
+        self.lifecycle.dispatching.changed |= read
+        for service in sorted(read):
+            self.lifecycle.hand_out(service)
+        if all(other.ready_s <= now_s for other in groups) and not self.lifecycle.reading:
             self.tell(Deployed(now_s, self.state.deployment))
         return True
 
@@ -240,3 +261,8 @@ class Deployer:
         self.announced.add(request)
         if self.wants(kind):
             self.tell(kind(self.state.now_s, self.state.facts(request), group))
+
+
+def _missing(group: Group, before: Group | None) -> frozenset[ServiceId]:
+    """Services of a group that its predecessor has not loaded."""
+    return group.services - (before.services if before is not None else frozenset())

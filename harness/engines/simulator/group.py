@@ -1,20 +1,22 @@
 """Groups on the virtual clock: their requests, their KV and what they compute."""
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from harness.engines.live import LiveState
 from harness.engines.simulator.compiled_groups import CompiledGroups
 from harness.engines.simulator.host_memory import GroupHost
-from harness.engines.simulator.window import GroupWindow
+from harness.engines.simulator.rules import group_kv
 from harness.engines.state import HOST, SWAP_BYTES, SWAP_S, SWAPS, Ints
 from harness.engines.told_keys import ToldKeys
 from harness.interface.decisions import Batch, PreemptionMode, PriorityOrder, Reservation
 from harness.interface.entities import (
     Group,
+    GroupId,
     LengthPrediction,
     Request,
     RequestId,
@@ -24,6 +26,9 @@ from harness.interface.entities import (
 from harness.interface.kv_ledger import KvLedger
 from harness.interface.tables import RequestTable
 from harness.interface.views import RequestView
+
+if TYPE_CHECKING:
+    from harness.engines.simulator.loop import Simulator
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -158,7 +163,7 @@ class LiveGroup:
         return self.wake_s is not None and self.wake_s <= now_s
 
     @property
-    def window(self) -> GroupWindow:
+    def window(self) -> "GroupWindow":
         """What policies may see of it."""
         return GroupWindow(self)
 
@@ -299,3 +304,120 @@ class LiveGroup:
         if self.is_compiled:
             known = np.concatenate([known, self.compiled.open_ids(self.number)])
         return np.sort(known)
+
+
+@dataclass(frozen=True, slots=True)
+class GroupWindow:
+    """A group as policies see it: no way leads from here to what requests will produce."""
+
+    _live: "LiveGroup"
+
+    @property
+    def now_s(self) -> float:
+        """Time of the decision."""
+        return self._live.now_s
+
+    @property
+    def group(self) -> Group:
+        """GPUs and services."""
+        return self._live.group
+
+    @property
+    def services(self) -> Mapping[ServiceId, Service]:
+        """Facts of the services loaded here."""
+        return self._live.services
+
+    @property
+    def kv(self) -> KvLedger:
+        """KV held and promised here."""
+        self._live.absorb()
+        return self._live.kv
+
+    @property
+    def free_host_bytes(self) -> int:
+        """Room for KV in host memory."""
+        return self._live.free_host_bytes
+
+    @property
+    def used_host_bytes(self) -> int:
+        """KV in host memory."""
+        return self._live.used_host_bytes
+
+    @property
+    def max_num_seqs(self) -> int:
+        """Requests that may run at the same time."""
+        return self._live.max_num_seqs
+
+    @property
+    def max_num_batched_tokens(self) -> int:
+        """Tokens that one iteration may compute."""
+        return self._live.max_num_batched_tokens
+
+    @property
+    def requests(self) -> Mapping[RequestId, RequestView]:
+        """Unfinished requests here, oldest first."""
+        return self._live.requests
+
+    @property
+    def table(self) -> RequestTable:
+        """The same as columns."""
+        return self._live.table
+
+    @property
+    def in_flight(self) -> tuple[Batch, ...]:
+        """Batches being computed."""
+        return self._live.in_flight
+
+    @property
+    def free_share(self) -> float:
+        """All of the SMs or none."""
+        return self._live.free_share
+
+
+@dataclass(frozen=True, slots=True)
+class GroupFactory:
+    """Makes the groups of a run, each with all the KV that its services leave free.
+
+    `by_number` has the last group of each number.
+    """
+
+    state: LiveState
+    services: Mapping[ServiceId, Service]
+    engine: "Simulator"
+    compiled: CompiledGroups
+    by_number: dict[int, LiveGroup] = field(default_factory=dict)
+
+    def group(self, group: Group) -> LiveGroup:
+        """An empty group that has not loaded."""
+        engine = self.engine
+        live = LiveGroup(
+            group=group,
+            services={service: self.services[service] for service in sorted(group.services)},
+            kv=self.ledger(group),
+            max_num_seqs=engine.max_num_seqs,
+            max_num_batched_tokens=engine.max_num_batched_tokens,
+            state=self.state,
+            compiled=self.compiled,
+            number=self.compiled.reserve(),
+            host=engine.host_memory.of_group(group.tensor_parallel, overlaps=engine.swap_overlaps),
+        )
+        self.by_number[live.number] = live
+        return live
+
+    def home_of(self, request: int) -> GroupId:
+        """The group in which compiled code has or had a request."""
+        return self.by_number[int(self.state.arrays.group[request])].group.id
+
+    def ledger(self, group: Group) -> KvLedger:
+        """An empty ledger of a group's KV: bytes as the costs count them, for all its services.
+
+        Raises ValueError where their blocks differ in tokens.
+        """
+        kv = group_kv(self.engine.costs, group.services, group.tensor_parallel)
+        services = {
+            service: replace(self.services[service], kv_bytes_per_token=token_bytes)
+            for service, token_bytes in kv.token_bytes.items()
+        }
+        return KvLedger(
+            capacity_bytes=kv.capacity_bytes, services=services, block_tokens=kv.block_tokens
+        )

@@ -11,7 +11,7 @@ from typing import ClassVar
 import numpy as np
 
 from harness.costs.model import TableCosts
-from harness.engines.ask import counts_of
+from harness.engines.ask import ask_deployment, counts_of, refuse_standstill
 from harness.engines.engine import Slots, refuse_seconds, refuse_unmet_needs
 from harness.engines.frames import request_frame
 from harness.engines.lifecycle import Lifecycle
@@ -22,23 +22,18 @@ from harness.engines.simulator.compiled_groups import CompiledGroups
 from harness.engines.simulator.deciding import TIMED, Deciding
 from harness.engines.simulator.deploying import Deployer
 from harness.engines.simulator.flight import Flight
-from harness.engines.simulator.group import LiveGroup
-from harness.engines.simulator.group_factory import GroupFactory
+from harness.engines.simulator.group import GroupFactory, LiveGroup
 from harness.engines.simulator.host_memory import NO_HOST_MEMORY, HostMemory
 from harness.engines.simulator.kernel.world import REMAINING, TURN
 from harness.engines.simulator.orders import Orders
-from harness.engines.simulator.placing import Placing
-from harness.engines.simulator.progress import Progress
-from harness.engines.simulator.stepping import GroupStepper, Stepper
+from harness.engines.simulator.stepping import Stepper
 from harness.engines.simulator.timeline import Kind, Timeline
 from harness.engines.simulator.warm_up import warm_up
 from harness.engines.state import Floats, Ints
-from harness.interface.entities import Cluster, GroupId
-from harness.interface.events import Finished, Iterated, Overran, Predicted
+from harness.interface.entities import Cluster, GroupId, ServiceId
+from harness.interface.events import Finished, Iterated, Overran, Predicted, ServiceDrained
 from harness.interface.policies import Capability, System
 from harness.workloads.workload import Workload
-
-Wrap = Callable[[Stepper], GroupStepper]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,7 +99,7 @@ class Simulator:
     def run(self, workload: Workload, system: System, recorder: Recorder) -> None:
         """Serve the workload on the virtual clock. See `Engine.run`."""
         refuse_unmet_needs(self, system)
-        serve(self, workload, system, recorder, lambda stepper: stepper)
+        serve(self, workload, system, recorder)
 
 
 def serve(
@@ -112,20 +107,31 @@ def serve(
     workload: Workload,
     system: System,
     recorder: Recorder,
-    wrap: Wrap,
+    new_stepper: Callable[..., Stepper] = Stepper,
 ) -> None:
-    """Serve the workload on the virtual clock; `wrap` may put something before the stepper."""
-    run = _Run(engine, workload, system, recorder, wrap)
+    """Serve the workload on the virtual clock."""
+    run = _Run(engine, workload, system, recorder, new_stepper)
     run.loop()
     recorder.requests = request_frame(workload, run.lifecycle.state.arrays)
     recorder.counts.update(counts_of(system.scheduling))
 
 
 class _Run:
-    """One run: wires the parts together and moves the clock."""
+    """One run: wires the parts together and moves the clock.
+
+    `drained` has the services that have answered all since the placement was asked last, which is
+    asked again then and at `wake_s`: what an earlier deployment asked for is forgotten. `wakes`
+    counts the instants since something was computed, predicted or arrived; only timers end then,
+    and groups come and go.
+    """
 
     def __init__(
-        self, engine: Simulator, workload: Workload, system: System, recorder: Recorder, wrap: Wrap
+        self,
+        engine: Simulator,
+        workload: Workload,
+        system: System,
+        recorder: Recorder,
+        new_stepper: Callable[..., Stepper],
     ) -> None:
         self.engine, self.workload, self.system, self.recorder = engine, workload, system, recorder
         self.told, self.timeline = Listeners(system, recorder), Timeline()
@@ -147,19 +153,23 @@ class _Run:
             record=self._record,
         )
         self.compiled.state["stops_at_finish"] = Finished in self.told.subscribes
-        self.stepper = wrap(self._stepper())
+        self.stepper = self._stepper(new_stepper)
         factory = GroupFactory(self.state, self.lifecycle.services, engine, self.compiled)
         self.lifecycle.home_of = factory.home_of
         self.deployer = self._deployer(factory)
-        self.placing = self._placing()
+        self.drained: list[ServiceId] = []
+        self.wake_s: float | None = -1.0
+        self.wakes = 0
         self.arrivals = self._arrivals()
-        self.progress = Progress(self.lifecycle, self.timeline, self.arrivals, self.compiled)
-        self.orders = Orders(
+        self.orders = self._orders(factory)
+
+    def _orders(self, factory: GroupFactory) -> Orders:
+        return Orders(
             lifecycle=self.lifecycle,
             told=self.told,
             deciding=self.deciding,
             factory=factory,
-            recorder=recorder,
+            recorder=self.recorder,
             arrivals=self.arrivals,
             compiled=self.compiled,
         )
@@ -187,8 +197,8 @@ class _Run:
         self.recorder.intervals(group, GpuUse.BUSY, busy_s)
         self.recorder.iterations(group, rows)
 
-    def _stepper(self) -> Stepper:
-        return Stepper(
+    def _stepper(self, new_stepper: Callable[..., Stepper]) -> Stepper:
+        return new_stepper(
             state=self.state,
             timeline=self.timeline,
             policy=self.system.scheduling,
@@ -218,16 +228,6 @@ class _Run:
             wants=self.told.wants,
         )
 
-    def _placing(self) -> Placing:
-        return Placing(
-            lifecycle=self.lifecycle,
-            timeline=self.timeline,
-            deployer=self.deployer,
-            recorder=self.recorder,
-            catch_up=self._catch_up,
-            tell=self.told.tell,
-        )
-
     def loop(self) -> None:
         """Until all is answered, or the horizon. ValueError when some never can be answered."""
         horizon_s = np.inf if self.engine.horizon_s is None else self.engine.horizon_s
@@ -239,7 +239,7 @@ class _Run:
             if self.orders.by_number:
                 next_s, done = self._run_compiled(next_s)
             if horizon_s == np.inf:
-                self.progress.check(next_s)
+                self._refuse_standstill(next_s)
             self.state.now_s = self.compiled.state["now_s"] = next_s
             if Iterated in self.told.subscribes:
                 self.stepper.catch_up()
@@ -253,6 +253,19 @@ class _Run:
         if not self.lifecycle.is_over:
             self.recorder.cut_off_s = self.state.now_s
             self.stepper.cut_off()
+
+    def _refuse_standstill(self, next_s: float) -> None:
+        """Raise ValueError where nothing will ever happen again after the instant that is next."""
+        if (
+            self.compiled.is_working
+            or self.arrivals.next_s < np.inf
+            or self.timeline.has(Kind.BATCH_ENDS, Kind.ARRIVAL, Kind.PREDICTION)
+        ):
+            self.wakes = 0
+            return
+        self.wakes += 1
+        wakes = self.wakes if next_s < np.inf else None
+        refuse_standstill(self.lifecycle.remaining, wakes=wakes, now_s=next_s)
 
     def _run_compiled(self, until_s: float) -> tuple[float, Ints]:
         """Run compiled groups to then, or to the first instant that concerns others.
@@ -304,16 +317,35 @@ class _Run:
 
     def _decide(self) -> None:
         """Ask for a placement if one is due, then every group that can do something."""
-        self.orders.look_again(self.groups.values(), self.arrivals.fresh, self.stepper)
-        self.placing.ask_if_due()
-        # Groups that stop or load at once have done so before others are asked.
+        self.arrivals.settle()
+        self._place_if_due()
+        # Groups that stop or load at once have done so before others are asked; what policies
+        # learn of it is in the keys of this instant.
         self._happen_due()
+        self.orders.look_again(self.groups.values(), self.arrivals.fresh, self.stepper)
         for live in self.groups.values():
             if live.inbox:
                 self.stepper.interrupt(live)
             if live.is_ready:
                 self._ask(live)
         self.orders.refresh()
+
+    def _place_if_due(self) -> None:
+        """Tell of what is drained, then ask for a deployment where it is time to."""
+        life, now_s = self.lifecycle, self.state.now_s
+        for service in self.drained:
+            self.told.tell(ServiceDrained(now_s, service))
+        is_due = bool(self.drained) or (self.wake_s is not None and self.wake_s <= now_s)
+        self.drained.clear()
+        if not is_due or life.is_over:
+            return
+        self._catch_up()
+        deployment = ask_deployment(self.system.placement, life.view, self.recorder)
+        self.wake_s = deployment.wake_s
+        if deployment.wake_s is not None:
+            self.timeline.add(deployment.wake_s, Kind.PLACEMENT_WAKES)
+        if deployment != self.state.deployment:
+            self.deployer.deploy(deployment)
 
     def _ask(self, live: LiveGroup) -> None:
         if not live.is_compiled:
@@ -332,6 +364,6 @@ class _Run:
                 finished_s = float(self.state.arrays.finished_s[request])
                 tokens = int(self.workload.output_tokens[request])
                 self.told.tell(Finished(finished_s, self.state.facts(request), tokens))
-        self.placing.drained += self.lifecycle.answered(requests)
+        self.drained += self.lifecycle.answered(requests)
         if len(self.workload.edges):
             self.arrivals.release(requests)

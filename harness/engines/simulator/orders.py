@@ -12,22 +12,12 @@ from harness.engines.recorder import Recorder
 from harness.engines.simulator.arriving import Arrivals
 from harness.engines.simulator.compiled_groups import CompiledGroups
 from harness.engines.simulator.deciding import Deciding
-from harness.engines.simulator.group import LiveGroup
-from harness.engines.simulator.group_factory import GroupFactory
+from harness.engines.simulator.group import GroupFactory, LiveGroup
+from harness.engines.simulator.kernel import loop, world
 from harness.engines.simulator.kernel.layout import Rule
-from harness.engines.simulator.kernel.world import (
-    BY_LOAD,
-    BY_POLICY,
-    BY_TOKENS,
-    CALLS_OUTSIDE,
-    HOMES,
-    HOW,
-    IN_TURN,
-)
-from harness.engines.simulator.rules import open_group, order_rule, swapping
-from harness.engines.simulator.stepping import GroupStepper
+from harness.engines.simulator.rules import open_group, order_rule, reserves, tell_keys
+from harness.engines.simulator.stepping import Stepper
 from harness.engines.simulator.timeline import Kind
-from harness.engines.simulator.told_keys import reserves, tell_keys
 from harness.engines.state import UNDISPATCHED, Ints
 from harness.interface.decisions import (
     ContinuousBatching,
@@ -115,9 +105,9 @@ class Orders:
         """An order of dispatch stands, and all groups follow one priority order on as many GPUs."""
         life, index = self.lifecycle, self.arrivals.index(service)
         facts, dispatching = self.compiled.world.services[index], life.dispatching
-        facts[HOW], facts[CALLS_OUTSIDE] = BY_POLICY, True
-        homes = [g for g in life.state.deployment.groups if service in g.services]
-        lives = [self.arrivals.groups[group.id] for group in homes]
+        facts[world.HOW], facts[world.CALLS_OUTSIDE] = world.BY_POLICY, True
+        homes = life.homes(service)
+        lives = [self.arrivals.groups[home] for home in homes]
         if not lives or not all(live.is_compiled for live in lives):
             return
         orders = [(live.priority_order, live.group.tensor_parallel) for live in lives]
@@ -125,21 +115,21 @@ class Orders:
         order = lives[0].priority_order
         assert order is not None
         standing, given_for = dispatching.orders.get(service, (None, []))
-        stands = standing is not None and given_for == [group.id for group in homes]
-        facts[CALLS_OUTSIDE] = not (
+        stands = standing is not None and given_for == homes
+        facts[world.CALLS_OUTSIDE] = not (
             is_even
             and _goes_by_arrival(order)
             and (not stands or not isinstance(standing, LoadOrder) or standing.weight is None)
         )
         if not (stands and is_even):
             return
-        facts[HOW] = IN_TURN
+        facts[world.HOW] = world.IN_TURN
         if isinstance(standing, LoadOrder):
-            facts[HOW] = BY_TOKENS if standing.adds_generated else BY_LOAD
+            facts[world.HOW] = world.BY_TOKENS if standing.adds_generated else world.BY_LOAD
         if isinstance(standing, LoadOrder) and standing.weight is None:
             dispatching.weigh(standing, np.flatnonzero(life.workload.service == index))
         self.compiled.set_homes(index, [live.number for live in lives])
-        facts[HOMES] = len(lives)
+        facts[world.HOMES] = len(lives)
         self._tell_undispatched(service, lives, standing)
 
     def _tell_undispatched(
@@ -175,7 +165,13 @@ class Orders:
         if order.displaces is not Displaced.SWAP:
             return rule
         (service,) = live.kv.services.values()
-        return swapping(rule, live.host, service.kv_bytes_per_token)
+        host, token_bytes = live.host, service.kv_bytes_per_token
+        return rule._replace(
+            host_tokens=host.capacity_bytes // token_bytes,
+            token_bytes=token_bytes,
+            swap_token_s=token_bytes / host.bytes_per_s,
+            swap_overlaps=host.overlaps,
+        )
 
     def _refuse(self, rule: ContinuousBatching) -> None:
         """Raise ValueError where a rule asks for larger batches than the engine has."""
@@ -229,9 +225,7 @@ class Orders:
         if is_news and Overran in self.lifecycle.system.scheduling.subscribes:
             self.tell_coming()
 
-    def look_again(
-        self, groups: Iterable[LiveGroup], fresh: list[int], stepper: GroupStepper
-    ) -> None:
+    def look_again(self, groups: Iterable[LiveGroup], fresh: list[int], stepper: Stepper) -> None:
         """Ask what is due of keys: those of `fresh`, whose predictions are known; then it is empty.
 
         Where all keys of a compiled group are due, they are asked and its waiting requests put in
@@ -259,6 +253,8 @@ class Orders:
                 self._key([live], np.sort(ids))
                 waiting = self.compiled.withdraw(live.number, everything=False)
                 self.compiled.add(live.number, waiting)
+                # Iterations planned as one went by the old keys and reservations.
+                loop.interrupt(self.compiled.world, live.number)
         fresh.clear()
 
     def _note_asked(self, live: LiveGroup, order: PriorityOrder) -> None:

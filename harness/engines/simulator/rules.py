@@ -1,22 +1,16 @@
-"""Priority orders in the numbers that compiled code follows."""
+"""Priority orders in the numbers that compiled code follows: rules, keys, what is set aside."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from math import floor
 from typing import NamedTuple
 
+import numpy as np
+
 from harness.costs.iteration import MAX_REQUESTS, IterationTable
 from harness.engines.simulator.compiled_groups import CompiledGroups
-from harness.engines.simulator.host_memory import GroupHost
-from harness.engines.simulator.kernel.layout import (
-    ALL,
-    FIRST,
-    MAX_BLOCK_TOKENS,
-    MAX_SERVICES,
-    PAUSE,
-    RECOMPUTE,
-    SWAP_OUT,
-    Rule,
-)
+from harness.engines.simulator.kernel import layout
+from harness.engines.simulator.kernel.layout import Rule
+from harness.engines.state import END, SLOPE, VALUE, Floats, Ints
 from harness.interface.decisions import (
     ContinuousBatching,
     Displaced,
@@ -25,8 +19,10 @@ from harness.interface.decisions import (
     StaticBatching,
 )
 from harness.interface.entities import ServiceId
+from harness.interface.moving import MovingKey, Progress
 from harness.interface.policies import CostModel
 from harness.interface.shared_filling import has_phases
+from harness.interface.tables import RequestTable
 
 
 class GroupKv(NamedTuple):
@@ -74,36 +70,45 @@ def order_rule(
     max_tokens: int,
     decide_s: float,
 ) -> Rule:
-    """The rule of an order in a group; `static_rule` alone needs `max_tokens` and `decide_s`.
+    """The rule of an order in a group; static batching alone needs `max_tokens` and `decide_s`.
 
     Where every batch is of one service and one phase, KV is counted in bytes.
 
-    Raises ValueError for an order that gives way by swapping, and for KV blocks that are too large.
+    Raises ValueError for an order that gives way by swapping, for KV blocks that are too large, and
+    where costs are not known.
     """
     kv, is_shared = group_kv(costs, services, tensor_parallel), has_phases(services, order)
     tokens, blocks = kv.block_tokens, costs.kv_blocks(min(services), tensor_parallel)
-    if tokens > MAX_BLOCK_TOKENS:
-        raise ValueError(f"KV blocks of {tokens} tokens, at most {MAX_BLOCK_TOKENS} can be")
+    if tokens > layout.MAX_BLOCK_TOKENS:
+        raise ValueError(f"KV blocks of {tokens} tokens, at most {layout.MAX_BLOCK_TOKENS} can be")
     if order.gives_way is PreemptionMode.SWAP:
         raise ValueError("a priority order that gives way by swapping is stepped, not compiled")
-    if isinstance(order.rule, StaticBatching):
-        return static_rule(
-            order.rule,
-            capacity_blocks=blocks,
-            block_tokens=tokens,
-            log_columns=log_columns,
-            max_tokens=max_tokens,
-            decide_s=decide_s,
-        )
+    if isinstance(batching := order.rule, StaticBatching):
+        batching = _first_iteration(batching, max_tokens)
     rule = continuous_rule(
-        order.rule,
+        batching,
         capacity_blocks=kv.capacity_bytes if is_shared else blocks,
         block_tokens=tokens,
         log_columns=log_columns,
         displaces=order.displaces,
         is_shared=is_shared,
     )
+    if isinstance(order.rule, StaticBatching):
+        until = layout.FIRST if order.rule.refills else layout.ALL
+        return rule._replace(until=until, max_wait_s=order.rule.max_wait_s, decide_s=decide_s)
     return rule._replace(reserves=order.reserve_tokens is not None)
+
+
+def _first_iteration(rule: StaticBatching, max_tokens: int) -> ContinuousBatching:
+    """What the first iteration of a static batch may compute."""
+    return ContinuousBatching(
+        chunked_prefill=False,
+        pads_prompts=rule.pads_prompts,
+        max_num_seqs=rule.max_num_seqs,
+        max_num_batched_tokens=max_tokens,
+        max_padding_tokens=max_tokens,
+        watermark=0.0,
+    )
 
 
 def open_group(
@@ -123,10 +128,10 @@ def open_group(
     compiled.open(number, next(iter(tables.values())), rule, ready_s)
     if not rule.is_shared or isinstance(order.rule, StaticBatching):
         return
-    if compiled.services > MAX_SERVICES:
+    if compiled.services > layout.MAX_SERVICES:
         raise ValueError(
             "a group has batches of one service and one phase in a run of"
-            f" {compiled.services} services, at most {MAX_SERVICES} can be"
+            f" {compiled.services} services, at most {layout.MAX_SERVICES} can be"
         )
     capacity_bytes = rule.capacity_blocks
     facts = {
@@ -170,54 +175,71 @@ def continuous_rule(
 
 _DISPLACES = {
     None: 0,
-    Displaced.PAUSE: PAUSE,
-    Displaced.RECOMPUTE: RECOMPUTE,
-    Displaced.SWAP: SWAP_OUT,
+    Displaced.PAUSE: layout.PAUSE,
+    Displaced.RECOMPUTE: layout.RECOMPUTE,
+    Displaced.SWAP: layout.SWAP_OUT,
 }
-
-
-def swapping(rule: Rule, host: GroupHost, token_bytes: int) -> Rule:
-    """The same rule with host memory that KV of so many bytes a token goes to."""
-    return rule._replace(
-        host_tokens=host.capacity_bytes // token_bytes,
-        token_bytes=token_bytes,
-        swap_token_s=token_bytes / host.bytes_per_s,
-        swap_overlaps=host.overlaps,
-    )
-
-
-def static_rule(
-    rule: StaticBatching,
-    *,
-    capacity_blocks: int,
-    block_tokens: int,
-    log_columns: int,
-    max_tokens: int,
-    decide_s: float = 0.0,
-) -> Rule:
-    """A rule of static batching in numbers; an engine computes at most `max_tokens` at once.
-
-    `decide_s` passes before every batch.
-
-    Raises ValueError where costs are not known.
-    """
-    return Rule(
-        chunked_prefill=False,
-        pads=rule.pads_prompts,
-        max_requests=_known_size(rule.max_num_seqs),
-        max_tokens=max_tokens,
-        max_padding=max_tokens,
-        watermark_blocks=0,
-        capacity_blocks=capacity_blocks,
-        block_tokens=block_tokens,
-        log_columns=log_columns,
-        until=FIRST if rule.refills else ALL,
-        max_wait_s=rule.max_wait_s,
-        decide_s=decide_s,
-    )
 
 
 def _known_size(max_num_seqs: int) -> int:
     if not 1 <= max_num_seqs <= MAX_REQUESTS:
         raise ValueError(f"max_num_seqs is {max_num_seqs}, costs go from 1 to {MAX_REQUESTS}")
     return max_num_seqs
+
+
+def reserves(order: PriorityOrder) -> bool:
+    """Whether KV is set aside for requests that are admitted."""
+    return order.reserve_tokens is not None or isinstance(order.rule, StaticBatching)
+
+
+def tell_keys(
+    compiled: CompiledGroups,
+    numbers: Sequence[int],
+    order: PriorityOrder,
+    rows: Ints,
+    table: RequestTable,
+) -> None:
+    """Tell groups the keys of requests, and what is reserved when they are admitted.
+
+    They are in these groups, or will come to any of them. `rows` are their places in the arrays,
+    `table` what is known of them. Requests that hold KV keep what was set aside for them. Raises
+    ValueError for keys that the rule cannot follow.
+    """
+    arrays, groups = compiled.requests, compiled.world.groups
+    key = order.keys(table)
+    if isinstance(key, MovingKey):
+        _set_pieces(compiled, numbers, rows, key)
+        key = key.at(table)
+    elif (moves := groups["moves"][numbers]).any():
+        by = Progress.GPU_S if moves.max() == layout.BY_GPU_S else Progress.TOKENS
+        _set_pieces(compiled, numbers, rows, _standing(key, by))
+    arrays.key[rows] = key
+    if reserves(order):
+        begun = np.concatenate([compiled.begun_ids(number) for number in numbers])
+        free = (table.kv_tokens == 0) & ~np.isin(rows, begun)
+        arrays.wanted[rows] = order.reserved_tokens(table)
+        arrays.reserved[rows[free]] = arrays.wanted[rows[free]]
+        if (arrays.wanted[rows] > arrays.reserved[rows]).any():
+            groups["renews"][numbers] = True
+
+
+def _standing(key: Floats, by: Progress) -> MovingKey:
+    """Keys that stand still, for groups whose keys moved before."""
+    column = key[:, None]
+    return MovingKey(column, np.zeros_like(column), np.full_like(column, np.inf), by)
+
+
+def _set_pieces(
+    compiled: CompiledGroups, numbers: Sequence[int], rows: Ints, key: MovingKey
+) -> None:
+    """Write the pieces of moving keys where compiled code finds them."""
+    groups, count = compiled.world.groups, key.value.shape[1]
+    pieces = compiled.use_pieces(count)
+    for place, values in ((END, key.until), (VALUE, key.value), (SLOPE, key.slope)):
+        pieces[rows, :count, place] = values
+        pieces[rows, count:, place] = values[:, -1:]
+    if np.isfinite(key.until[:, -1]).any():
+        groups["asks"][numbers] = True
+    if (groups["asks"][numbers] & (groups["until"][numbers] > 0)).any():
+        raise ValueError("under static batching the last piece of a moving key must not end")
+    groups["moves"][numbers] = layout.BY_GPU_S if key.by is Progress.GPU_S else layout.BY_TOKENS

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from time import perf_counter
-from typing import Protocol
 
 import numpy as np
 
@@ -15,7 +14,6 @@ from harness.engines.recorder import GpuUse, Recorder
 from harness.engines.simulator.deciding import Deciding
 from harness.engines.simulator.flight import Flight, decodes_after, work_of
 from harness.engines.simulator.group import LiveGroup
-from harness.engines.simulator.promises import Promises
 from harness.engines.simulator.timeline import Kind, Timeline
 from harness.engines.told_keys import Heard
 from harness.interface.applied import after
@@ -26,27 +24,35 @@ from harness.interface.filling import is_decode
 from harness.interface.policies import Capability, SchedulingPolicy
 
 
-class GroupStepper(Protocol):
-    """Runs groups decision by decision; see `Stepper`."""
+@dataclass(slots=True)
+class Promises:
+    """By `id` of its live group, what follows a batch of whole prompts if nothing happens."""
 
-    @property
-    def flights(self) -> Mapping[int, Flight]:
-        """Batches being computed, by `id` of their live group."""
+    _next: dict[int, Decision] = field(default_factory=dict)
 
-    def ask(self, live: LiveGroup) -> Decision | None:
-        """Ask about an idle group and apply the answer; returns one that holds a priority order."""
+    def note(self, live: LiveGroup, decision: Decision, prompts: list[RequestId]) -> None:
+        """Keep what a steady decision means next; a prompt that is cut must be asked about."""
+        (batch,) = decision.launch
+        views = [live.members[request] for request in prompts]
+        if any(v.context_tokens - v.kv_tokens > batch.tokens[v.facts.id] for v in views):
+            return
+        decodes = replace(batch, tokens=dict.fromkeys(batch.tokens, 1))
+        left = None if decision.at_most is None else decision.at_most - 1
+        if left != 0:
+            self._next[id(live)] = Decision(
+                launch=(decodes,), wake_s=decision.wake_s, steady=True, at_most=left
+            )
 
-    def interrupt(self, live: LiveGroup) -> None:
-        """Something happened to a group."""
+    def end(self, live: LiveGroup) -> None:
+        """Something has happened to a group."""
+        self._next.pop(id(live), None)
 
-    def catch_up(self) -> None:
-        """Somebody is about to be told or asked."""
-
-    def cut_off(self) -> None:
-        """The run ends now."""
-
-    def end(self, flight: Flight) -> bool:
-        """A batch is done."""
+    def take(self, live: LiveGroup) -> Decision | None:
+        """What goes on in a group, once; None where it must be asked, also if KV is short."""
+        decision = self._next.pop(id(live), None)
+        if decision is None or not live.kv.fits(decision.launch[0].tokens):
+            return None
+        return decision
 
 
 @dataclass(slots=True, kw_only=True)

@@ -6,7 +6,7 @@ import numpy as np
 
 from harness.costs.iteration import IterationTable
 from harness.engines.simulator.compiled_groups import CompiledGroups
-from harness.engines.simulator.kernel.flops import add_flops
+from harness.engines.simulator.kernel.work import add_flops
 from harness.engines.simulator.rules import continuous_rule
 from harness.engines.state import BRIEF, new_arrays
 from harness.interface.decisions import ContinuousBatching

@@ -1,86 +1,80 @@
-"""What a group's next iteration computes of prompts: whole prompts, or chunks of them."""
+"""Which requests begin or go on: admitted ones, or under an order that displaces, seated ones.
+
+Of them an iteration computes whole prompts or chunks of them (`interface.filling`,
+`interface.seating`).
+"""
 
 from harness.costs.compiled import compiled
-from harness.engines.simulator.kernel.kv import growth, taken
-from harness.engines.simulator.kernel.layout import Group, Records
-from harness.engines.simulator.kernel.queues import pop_waiting
-from harness.engines.simulator.kernel.running import make_room_to_decode, preempt_last, start
-from harness.engines.state import Floats, Ints
+from harness.engines.simulator.kernel import running
+from harness.engines.simulator.kernel.layout import PAUSE, SWAP_OUT, Group, Records
+from harness.engines.simulator.kernel.order import (
+    before,
+    decodes,
+    move_keys,
+    pop_waiting,
+    push_waiting,
+    sort_unfinished,
+)
+from harness.engines.state import HOST, SWAP_BYTES, SWAP_S, SWAPS, Floats, Ints
 
 
 @compiled
-def no_work(group: Group) -> None:
-    """The iteration computes no prompts so far."""
-    group.work_requests = group.work_tokens = group.work_padded = 0
-    group.work_attended = 0.0
+def _fits_batch(group: Group, count: int, total: int, longest: int) -> bool:
+    """Whether the rule allows a batch of so many whole prompts."""
+    padded = count * longest if group.pads else total
+    too_padded = group.pads and padded - total > group.max_padding
+    return bool(padded <= group.max_tokens and not too_padded)
 
 
 @compiled
-def admit_whole(requests: Records, group: Group, queue: Ints) -> int:
-    """Move whole prompts from the waiting heap into `partial`; sums them up, returns how many."""
-    no_work(group)
-    admitted = tokens = longest = 0
-    while group.n_waiting > 0 and group.n_decoding + admitted < group.max_requests:
+def admit_whole(requests: Records, group: Group, queue: Ints) -> None:
+    """Move whole prompts from the waiting heap into `partial`."""
+    group.n_partial = total = longest = 0
+    while group.n_waiting > 0 and group.n_decoding + group.n_partial < group.max_requests:
         request = queue[group.queue_at]
         context = requests[request].prompt + requests[request].generated
-        total, most = tokens + context, max(longest, context)
-        padded = (admitted + 1) * most if group.pads else total
-        needed = taken(requests, group, request, context)
-        if padded > group.max_tokens or (group.pads and padded - total > group.max_padding):
+        total, longest = total + context, max(longest, context)
+        needed = running.taken(requests, group, request, context)
+        if not _fits_batch(group, group.n_partial + 1, total, longest):
             break
         if group.capacity_blocks - group.used_blocks - needed < group.watermark_blocks:
             break
-        pop_waiting(requests, group, queue)
-        start(requests, group, request)
-        group.used_blocks += needed
-        group.partial[admitted] = request
-        group.chunk[admitted] = context
-        admitted, tokens, longest = admitted + 1, total, most
-        group.work_padded = padded
-        if group.pads:
-            group.work_attended = admitted * float(most) * most
-        else:
-            group.work_attended += float(context) * context
-    group.work_requests, group.work_tokens = admitted, tokens
-    group.n_partial = admitted
-    return admitted
+        _admit(requests, group, queue, context, needed)
+
+
+@compiled
+def _admit(requests: Records, group: Group, queue: Ints, tokens: int, needed: int) -> None:
+    """The first waiting request begins, with a chunk of so many tokens, and takes its blocks."""
+    request = pop_waiting(requests, group, queue)
+    running.start(requests, group, request)
+    group.used_blocks += needed
+    group.partial[group.n_partial] = request
+    group.chunk[group.n_partial] = tokens
+    group.n_partial += 1
 
 
 @compiled
 def choose_chunks(requests: Records, pieces: Floats, group: Group, queue: Ints) -> None:
-    """Decodes first, then requests in mid-prompt, then newcomers."""
-    make_room_to_decode(requests, pieces, group, queue)
-    needed = growth(group)
-    group.used_blocks += needed
-    left = _continue_partial(requests, pieces, group, queue, group.max_tokens - group.n_decoding)
-    if not group.preempted:
-        _admit_chunked(requests, group, queue, left)
-    group.used_blocks -= needed
-
-
-@compiled
-def _continue_partial(
-    requests: Records, pieces: Floats, group: Group, queue: Ints, budget: int
-) -> int:
-    """Give partly prefilled requests their chunks, preempting from behind.
-
-    Returns the budget left.
-    """
-    i = 0
+    """Decodes first, then requests in mid-prompt, preempting from behind, then newcomers."""
+    running.make_room_to_decode(requests, pieces, group, queue)
+    of_decodes, budget, i = running.growth(group), group.max_tokens - group.n_decoding, 0
+    group.used_blocks += of_decodes
     while i < group.n_partial:
         request = group.partial[i]
         held = requests[request].kv
-        tokens = min(requests[request].prompt + requests[request].generated - held, budget)
-        needed = taken(requests, group, request, held + tokens)
-        needed -= taken(requests, group, request, held)
+        tokens = min(running.missing(requests, request), budget)
+        needed = running.taken(requests, group, request, held + tokens)
+        needed -= running.taken(requests, group, request, held)
         if needed > group.capacity_blocks - group.used_blocks:
-            preempt_last(requests, pieces, group, queue)
+            running.preempt_last(requests, pieces, group, queue)
             continue
         group.used_blocks += needed
         group.chunk[i] = tokens
         budget -= tokens
         i += 1
-    return budget
+    if not group.preempted:
+        _admit_chunked(requests, group, queue, budget)
+    group.used_blocks -= of_decodes
 
 
 @compiled
@@ -94,27 +88,166 @@ def _admit_chunked(requests: Records, group: Group, queue: Ints, budget: int) ->
         request = queue[group.queue_at]
         context = requests[request].prompt + requests[request].generated
         free = group.capacity_blocks - group.used_blocks
-        if free - taken(requests, group, request, context) < group.watermark_blocks:
+        if free - running.taken(requests, group, request, context) < group.watermark_blocks:
             break
-        pop_waiting(requests, group, queue)
-        start(requests, group, request)
         tokens = min(context, budget)
-        group.used_blocks += taken(requests, group, request, tokens)
-        group.partial[group.n_partial] = request
-        group.chunk[group.n_partial] = tokens
-        group.n_partial += 1
+        _admit(requests, group, queue, tokens, running.taken(requests, group, request, tokens))
         budget -= tokens
 
 
 @compiled
-def sum_chunks(requests: Records, group: Group) -> None:
-    """Sum up what the chunks compute."""
-    no_work(group)
+def take_seats(requests: Records, pieces: Floats, swap: Floats, group: Group, queue: Ints) -> None:
+    """Give the seats to the requests that come first and fit, and take them from the others.
+
+    Afterwards `partial` has the seated requests that do not decode, in order.
+    """
+    seats = group.seats
+    move_keys(requests, pieces, group)
+    group.n_seated = sort_unfinished(requests, seats, 0, group.n_seated)
+    seated, kept, used = _choose(requests, group, queue)
+    for i in range(kept, group.n_seated):
+        _displace(requests, swap, group, queue, seats[i])
+    group.n_seated = seated
+    group.n_partial = group.used_blocks = 0
+    for i in range(seated):
+        seats[i] = group.moved[i]
+        _seat(requests, swap, group, seats[i])
+    _drop_paused(requests, group, queue, used)
+    group.used_blocks += group.paused_blocks
+
+
+@compiled
+def _choose(requests: Records, group: Group, queue: Ints) -> tuple[int, int, int]:
+    """Fill `moved` with the requests that have seats now, in order.
+
+    Returns how many, how many of those that had one are among them, and the blocks of their seats.
+    """
+    seats = group.seats
+    seated = kept = used = 0
+    while seated < group.max_requests:
+        come = group.n_waiting > 0 and (
+            kept == group.n_seated or before(requests, queue[group.queue_at], seats[kept])
+        )
+        if not come and kept == group.n_seated:
+            break
+        request = queue[group.queue_at] if come else seats[kept]
+        context = running.context_of(requests, group, request, decodes(requests, group, request))
+        needed = running.taken(requests, group, request, context)
+        spare = 0 if requests[request].kv > 0 else group.watermark_blocks
+        if used + needed > group.capacity_blocks - spare:
+            break
+        used += needed
+        if come:
+            pop_waiting(requests, group, queue)
+            group.paused_blocks -= running.held_blocks(requests, group, request)
+        else:
+            kept += 1
+        group.moved[seated] = request
+        seated += 1
+    return seated, kept, used
+
+
+@compiled
+def _seat(requests: Records, swap: Floats, group: Group, request: int) -> None:
+    """A request with a seat decodes, or is among those whose prompt is to be computed."""
+    context = requests[request].prompt + requests[request].generated
+    if group.displaces == SWAP_OUT and swap[request, HOST] > 0:
+        running.start(requests, group, request)
+        _swap_in(requests, swap, group, request)
+    held = requests[request].kv
+    if decodes(requests, group, request):
+        held += group.steps - requests[request].joined
+    elif requests[request].generated > 0 and held == context - 1:
+        running.join(requests, group, request)
+    else:
+        held = context
+        group.partial[group.n_partial] = request
+        group.n_partial += 1
+    group.used_blocks += running.taken(requests, group, request, held)
+
+
+@compiled
+def _displace(requests: Records, swap: Floats, group: Group, queue: Ints, request: int) -> None:
+    """A request loses its seat: it pauses, or is preempted, perhaps by swap, if it has begun."""
+    if decodes(requests, group, request):
+        running.leave(requests, group, request)
+    if group.displaces == PAUSE:
+        group.paused_blocks += running.held_blocks(requests, group, request)
+    elif requests[request].kv > 0:
+        if group.displaces == SWAP_OUT:
+            _swap_out(requests, swap, group, request)
+        requests[request].kv = 0
+        running.note_preempted(requests, group, request)
+    push_waiting(requests, group, queue, request)
+
+
+@compiled
+def _drop_paused(requests: Records, group: Group, queue: Ints, used: int) -> None:
+    """Preempt paused requests, from the end of the order, until there is room for the seats."""
+    while used + group.paused_blocks > group.capacity_blocks:
+        victim = -1
+        for i in range(group.n_waiting):
+            request = queue[group.queue_at + i]
+            if requests[request].kv > 0 and (victim < 0 or before(requests, victim, request)):
+                victim = request
+        group.paused_blocks -= running.held_blocks(requests, group, victim)
+        requests[victim].kv = 0
+        running.note_preempted(requests, group, victim)
+
+
+@compiled
+def seat_chunks(requests: Records, group: Group) -> None:
+    """Share out what decodes leave of the budget among seated requests that do not decode."""
+    budget = group.max_tokens - group.n_decoding
     for i in range(group.n_partial):
-        tokens = group.chunk[i]
+        request = group.partial[i]
+        tokens = min(running.missing(requests, request), budget)
+        group.chunk[i] = tokens
+        budget -= tokens
         if tokens > 0:
-            group.work_requests += 1
-            group.work_tokens += tokens
-            held = requests[group.partial[i]].kv
-            group.work_attended += tokens * (2.0 * (held + tokens) - tokens)
-    group.work_padded = group.work_tokens
+            running.start(requests, group, request)
+
+
+@compiled
+def seat_whole(requests: Records, group: Group) -> None:
+    """Begin whole prompts of seated requests while the rule allows."""
+    total = longest = 0
+    fits = True
+    for i in range(group.n_partial):
+        request = group.partial[i]
+        context = requests[request].prompt + requests[request].generated
+        total, longest = total + context, max(longest, context)
+        fits = fits and _fits_batch(group, i + 1, total, longest)
+        group.chunk[i] = context if fits else 0
+        if fits:
+            running.start(requests, group, request)
+
+
+@compiled
+def _swap_out(requests: Records, swap: Floats, group: Group, request: int) -> None:
+    """A request that is preempted has its KV kept in host memory, if there is room."""
+    held = requests[request].kv
+    if held <= group.host_tokens - group.host_used_tokens:
+        _copy(swap, group, request, held)
+        swap[request, HOST] = held
+        swap[request, SWAPS] += 1
+        group.host_used_tokens += held
+
+
+@compiled
+def _swap_in(requests: Records, swap: Floats, group: Group, request: int) -> None:
+    """A request's KV comes back from host memory."""
+    held = int(swap[request, HOST])
+    _copy(swap, group, request, held)
+    requests[request].kv = held
+    swap[request, HOST] = 0.0
+    group.host_used_tokens -= held
+
+
+@compiled
+def _copy(swap: Floats, group: Group, request: int, tokens: int) -> None:
+    """KV of so many tokens moves before the next iteration, or during it."""
+    seconds = tokens * group.swap_token_s
+    swap[request, SWAP_BYTES] += tokens * group.token_bytes
+    swap[request, SWAP_S] += seconds
+    group.swapping_s += seconds

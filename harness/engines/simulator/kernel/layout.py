@@ -20,9 +20,12 @@ Group = Any
 MAX_BLOCK_TOKENS = 2048
 """Tokens of the largest KV block."""
 
-# Values of `flight`: which iteration, or run of equal ones, has begun; the last is that of a
-# group of several services
-NOTHING, PROMPTS, CHUNKS, DECODES, WHOLE, RUN_OF_DECODES = range(6)
+# Values of `flight`: which iteration, or run of equal ones, has begun
+NOTHING, PROMPTS, CHUNKS, DECODES, WHOLE = range(5)
+
+# What beginning one comes to: the group computes, or waits for an event; its first waiting request
+# can never be admitted; the key of a running request is to be told again
+BEGUN, UNADMITTED, ASKED = range(3)
 
 # Values of `displaces` and `until`; 0 stands for not at all
 PAUSE, RECOMPUTE, SWAP_OUT = 1, 2, 3
@@ -42,33 +45,35 @@ MAX_SERVICES = 62
 
 _LIST = (np.int64, (MAX_REQUESTS + 1,))
 
-RULE = [
-    # The batch rule and the order, in numbers
-    ("chunked_prefill", np.bool_),
-    ("pads", np.bool_),
-    ("reserves", np.bool_),  # whether KV is set aside
-    ("asks", np.bool_),  # whether the last pieces of keys end
-    ("renews", np.bool_),  # whether more is wanted for a holder than is set aside for it
-    ("tells", np.bool_),  # whether a policy observes overruns
-    ("swap_overlaps", np.bool_),
-    ("is_shared", np.bool_),  # whether every batch is of one service and one phase
-    ("prompts_first", np.bool_),
-    ("displaces", np.int64),
-    ("moves", np.int64),
-    ("until", np.int64),
-    ("max_requests", np.int64),
-    ("max_tokens", np.int64),
-    ("max_padding", np.int64),
-    ("watermark_blocks", np.int64),
-    ("capacity_blocks", np.int64),
-    ("block_tokens", np.int64),
-    ("log_columns", np.int64),
-    ("max_wait_s", np.float64),
-    ("decide_s", np.float64),  # before every static batch
-    ("host_tokens", np.int64),
-    ("token_bytes", np.int64),
-    ("swap_token_s", np.float64),
-]
+
+class Rule(NamedTuple):
+    """The batch rule and the order in numbers, with the values of a plain order."""
+
+    chunked_prefill: bool
+    pads: bool
+    max_requests: int
+    max_tokens: int
+    max_padding: int
+    watermark_blocks: int
+    capacity_blocks: int
+    block_tokens: int
+    log_columns: int
+    displaces: int = 0
+    reserves: bool = False  # whether KV is set aside
+    moves: int = 0
+    asks: bool = False  # whether the last pieces of keys end
+    renews: bool = False  # whether more is wanted for a holder than is set aside for it
+    tells: bool = False  # whether a policy observes overruns
+    until: int = 0
+    max_wait_s: float = 0.0
+    decide_s: float = 0.0  # before every static batch
+    host_tokens: int = 0
+    token_bytes: int = 0
+    swap_token_s: float = 0.0
+    swap_overlaps: bool = False
+    is_shared: bool = False  # whether every batch is of one service and one phase
+    prompts_first: bool = True
+
 
 STATE = [
     ("is_live", np.bool_),  # whether compiled code runs the group
@@ -83,7 +88,6 @@ STATE = [
     ("n_decoding", np.int64),
     ("n_partial", np.int64),
     ("n_heap", np.int64),
-    ("n_ranked", np.int64),
     ("n_seated", np.int64),
     ("n_over", np.int64),
     ("n_finished", np.int64),
@@ -116,8 +120,7 @@ STATE = [
     ("partial", *_LIST),  # in mid-prompt, or the static batch in flight
     ("chunk", *_LIST),  # tokens that each of `partial` computes in flight
     ("heap", *_LIST),  # decoding requests by their end
-    # With an order that displaces, requests with a seat in order, and scratch; else `moved` is a
-    # heap of decoding requests, last in order first, once a request has been preempted.
+    # With an order that displaces, requests with a seat in order, and scratch
     ("seats", *_LIST),
     ("moved", *_LIST),
     ("over", *_LIST),  # requests that have outgrown what was set aside, not told yet
@@ -131,8 +134,8 @@ STATE = [
     ("rows", np.float64, (2, len(LOG_COLUMNS))),  # of the log, not taken yet
 ]
 
-GROUP = np.dtype([*RULE, *STATE], align=True)
-"""One group under a priority order."""
+GROUP = np.dtype([*Rule.__annotations__.items(), *STATE], align=True)
+"""One group under a priority order: its rule, and its state."""
 
 RUN = np.dtype(
     [
@@ -142,11 +145,9 @@ RUN = np.dtype(
         ("stops_at_parents", np.bool_),  # whether others release them
         ("stops_at_finish", np.bool_),  # whether every answer is observed
         ("is_stopped", np.bool_),  # whether something of this instant is for others to see to
-        ("n_coming", np.int64),
         ("next_coming", np.int64),
         ("n_delayed", np.int64),
         ("next_delayed", np.int64),
-        ("n_turns", np.int64),
         ("next_turn", np.int64),
         ("n_instant", np.int64),
         ("next_instant", np.int64),
@@ -159,32 +160,3 @@ RUN = np.dtype(
     align=True,
 )
 """How far a run is. Counts `n_...` are of the arrays in `World`."""
-
-
-class Rule(NamedTuple):
-    """The fields of `RULE` by name, with the values of a plain order."""
-
-    chunked_prefill: bool
-    pads: bool
-    max_requests: int
-    max_tokens: int
-    max_padding: int
-    watermark_blocks: int
-    capacity_blocks: int
-    block_tokens: int
-    log_columns: int
-    displaces: int = 0
-    reserves: bool = False
-    moves: int = 0
-    asks: bool = False
-    renews: bool = False
-    tells: bool = False
-    until: int = 0
-    max_wait_s: float = 0.0
-    decide_s: float = 0.0
-    host_tokens: int = 0
-    token_bytes: int = 0
-    swap_token_s: float = 0.0
-    swap_overlaps: bool = False
-    is_shared: bool = False
-    prompts_first: bool = True

@@ -8,9 +8,6 @@ import numpy as np
 
 from harness.costs.compiled import compiled, inlined
 from harness.engines.simulator.kernel.iterations import (
-    ASKED,
-    BEGUN,
-    UNADMITTED,
     begin,
     cut,
     end,
@@ -19,15 +16,15 @@ from harness.engines.simulator.kernel.iterations import (
     split,
 )
 from harness.engines.simulator.kernel.layout import (
-    DECODES,
+    ASKED,
+    BEGUN,
     NOTHING,
-    RUN_OF_DECODES,
+    UNADMITTED,
     Group,
     Records,
 )
-from harness.engines.simulator.kernel.queues import push_waiting, take_waiting
+from harness.engines.simulator.kernel.order import push_waiting, take_waiting
 from harness.engines.simulator.kernel.running import write_back
-from harness.engines.simulator.kernel.shared import begin_shared, end_shared, split_shared
 from harness.engines.simulator.kernel.world import (
     BY_POLICY,
     BY_TOKENS,
@@ -82,12 +79,12 @@ def _next_instant_s(world: World, state: Group) -> float:
     at_s = np.inf
     for i in range(len(world.next_s)):
         at_s = min(at_s, world.next_s[i])
-    if state.next_coming < state.n_coming:
+    if state.next_coming < len(world.coming):
         at_s = min(at_s, world.requests[world.coming[state.next_coming]].arrival_s)
     if state.next_delayed < state.n_delayed:
         at_s = min(at_s, world.requests[world.delayed[state.next_delayed]].arrival_s)
-    if state.next_turn < state.n_turns:
-        at_s = min(at_s, world.turn_s[state.next_turn])
+    if state.next_turn < len(world.turns):
+        at_s = min(at_s, world.turns[state.next_turn].at_s)
     return at_s
 
 
@@ -101,11 +98,8 @@ def _begin(world: World, state: Group, group: Group, i: int) -> int:
     status = BEGUN
     group.clock_s = state.now_s
     if group.n_waiting + group.n_decoding + group.n_partial > 0:
-        if group.is_shared:
-            status = begin_shared(world.tables, world.requests, world.pieces, group, world.queue)
-        else:
-            table = world.tables[group.table]
-            status = begin(table, world.requests, world.pieces, world.swap, group, world.queue)
+        requests, pieces, swap = world.requests, world.pieces, world.swap
+        status = begin(world.tables, requests, pieces, swap, group, world.queue)
         state.subject = i
     if status == BEGUN:
         group.is_due = False
@@ -132,47 +126,50 @@ def _end_all(world: World, state: Group) -> bool:
         if group.flight == NOTHING:
             continue
         _note_busy(world.busy, state, group, i, group.clock_s, group.clock_s + group.flight_s)
-        if group.is_shared:
-            end_shared(world.requests, world.pieces, group, world.queue)
-        else:
-            end(world.requests, world.pieces, group, world.queue)
+        end(world.requests, world.pieces, group, world.queue)
         _take_rows(world.log, state, group, i)
-        first = state.n_done
-        _take_finished(world.requests, state, group, world.services, world.first_child, world.done)
-        _release(
-            world.requests,
-            state,
-            world.done,
-            first,
-            world.services,
-            world.first_child,
-            world.children,
-            world.waits,
-            world.follower,
-            world.instant,
-            world.delayed,
-        )
+        for k in range(group.n_finished):
+            _note_answered(world, state, group.finished[k])
+        group.n_finished = 0
+        if group.n_over > 0:
+            state.is_stopped = True
     return True
 
 
-@compiled
-def _take_finished(
-    requests: Records, state: Group, group: Group, services: Ints, first_child: Ints, done: Ints
-) -> None:
-    """Move a group's answered requests to those of all, and stop where others see to one."""
-    for k in range(group.n_finished):
-        request = group.finished[k]
-        done[state.n_done] = request
-        state.n_done += 1
-        service = requests[request].service
-        services[service, REMAINING] -= 1
-        if state.stops_at_finish or services[service, REMAINING] == 0:
-            state.is_stopped = True
-        if state.stops_at_parents and first_child[request] < first_child[request + 1]:
-            state.is_stopped = True
-    group.n_finished = 0
-    if group.n_over > 0:
+@inlined
+def _note_answered(world: World, state: Group, request: int) -> None:
+    """A request is answered: it is put with those of all groups, and calls that waited may come.
+
+    The run stops where others see to its answer. The next call of a chain stays in the group of its
+    predecessor.
+    """
+    requests, first_child = world.requests, world.first_child
+    world.done[state.n_done] = request
+    state.n_done += 1
+    service = requests[request].service
+    world.services[service, REMAINING] -= 1
+    if state.stops_at_finish or world.services[service, REMAINING] == 0:
         state.is_stopped = True
+    if state.stops_at_parents and first_child[request] < first_child[request + 1]:
+        state.is_stopped = True
+    if not state.releases:
+        return
+    for c in range(first_child[request], first_child[request + 1]):
+        call = world.children[c]
+        world.waits[call] -= 1
+        if world.waits[call] > 0:
+            continue
+        requests[call].arrival_s = requests[call].key = state.now_s + state.hand_over_s
+        if world.services[requests[call].service, CALLS_OUTSIDE]:
+            requests[call].group = OUTSIDE
+        elif world.follower[request] == call:
+            requests[call].group = requests[request].group
+        if state.hand_over_s > 0.0:
+            world.delayed[state.n_delayed] = call
+            state.n_delayed += 1
+        else:
+            world.instant[state.n_instant] = (requests[call].service << SERVICE_BITS) + call
+            state.n_instant += 1
 
 
 @compiled
@@ -201,59 +198,21 @@ def _take_rows(log: Floats, state: Group, group: Group, i: int) -> None:
     group.n_rows = 0
 
 
-@compiled
-def _release(
-    requests: Records,
-    state: Group,
-    done: Ints,
-    first: int,
-    services: Ints,
-    first_child: Ints,
-    children: Ints,
-    waits: Ints,
-    follower: Ints,
-    instant: Ints,
-    delayed: Ints,
-) -> None:
-    """Calls that waited for the requests in `done[first:]` alone come now, or after the hand-over.
-
-    The next call of a chain stays in the group of its predecessor.
-    """
-    if not state.releases:
-        return
-    for k in range(first, state.n_done):
-        request = done[k]
-        for c in range(first_child[request], first_child[request + 1]):
-            call = children[c]
-            waits[call] -= 1
-            if waits[call] > 0:
-                continue
-            requests[call].arrival_s = requests[call].key = state.now_s + state.hand_over_s
-            if services[requests[call].service, CALLS_OUTSIDE]:
-                requests[call].group = OUTSIDE
-            elif follower[request] == call:
-                requests[call].group = requests[request].group
-            if state.hand_over_s > 0.0:
-                delayed[state.n_delayed] = call
-                state.n_delayed += 1
-            else:
-                instant[state.n_instant] = (requests[call].service << SERVICE_BITS) + call
-                state.n_instant += 1
-
-
 @inlined
 def _come_all(world: World, state: Group) -> bool:
     """Requests and predictions of this instant come; False where there is no room for them."""
     requests, state.subject = world.requests, -1
-    while state.next_turn < state.n_turns and world.turn_s[state.next_turn] <= state.now_s:
-        at = state.next_turn
-        _turn(world, world.turn_request[at], world.turn_key[at])
+    turns = world.turns
+    while state.next_turn < len(turns) and turns[state.next_turn].at_s <= state.now_s:
+        _turn(world, turns[state.next_turn].request, turns[state.next_turn].key)
         state.next_turn += 1
     last = _gather(
         requests, state, world.delayed, state.next_delayed, state.n_delayed, world.instant
     )
     state.next_delayed = last
-    last = _gather(requests, state, world.coming, state.next_coming, state.n_coming, world.instant)
+    last = _gather(
+        requests, state, world.coming, state.next_coming, len(world.coming), world.instant
+    )
     state.next_coming = last
     if state.n_instant >= len(world.instant):
         return False
@@ -288,33 +247,16 @@ def _gather(
 
 @compiled
 def _sort(values: Ints, count: int) -> None:
-    """Sort the first values in place, by a heap if they are not sorted already."""
-    is_sorted = True
-    for i in range(1, count):
-        if values[i] < values[i - 1]:
-            is_sorted = False
-            break
-    if is_sorted:
-        return
-    for first in range(count // 2 - 1, -1, -1):
-        _sift(values, first, count)
-    for size in range(count - 1, 0, -1):
-        values[0], values[size] = values[size], values[0]
-        _sift(values, 0, size)
-
-
-@compiled
-def _sift(values: Ints, at: int, size: int) -> None:
-    value = values[at]
-    while 2 * at + 1 < size:
-        child = 2 * at + 1
-        if child + 1 < size and values[child + 1] > values[child]:
-            child += 1
-        if values[child] <= value:
-            break
-        values[at] = values[child]
-        at = child
-    values[at] = value
+    """Sort the first values in place, nearly sorted as they mostly are: by Shell's method."""
+    gap = count // 2
+    while gap > 0:
+        for i in range(gap, count):
+            value, at = values[i], i
+            while at >= gap and values[at - gap] > value:
+                values[at] = values[at - gap]
+                at -= gap
+            values[at] = value
+        gap //= 2
 
 
 @inlined
@@ -328,7 +270,6 @@ def _turn(world: World, request: int, key: float) -> None:
     if not group.is_live:
         return
     place = int(requests[request].place)
-    group.n_ranked = 0
     if group.is_shared:
         _interrupt(world, group, requests[request].group)
     elif place < group.n_waiting and world.queue[group.queue_at + place] == request:
@@ -342,11 +283,7 @@ def _interrupt(world: World, group: Group, i: int) -> None:
     """Something has come to a group: it is looked at when its iteration ends, or at once."""
     if group.flight == NOTHING:
         group.is_due = True
-    elif (
-        group.flight == RUN_OF_DECODES
-        or group.displaces
-        or (group.flight == DECODES and group.n_decoding < group.max_requests)
-    ):
+    elif group.is_shared or group.displaces or group.n_decoding < group.max_requests:
         # With every slot taken nothing changes before a finish, unless by displacing.
         cut(world.tables[group.table], group, world.state[0].now_s)
         world.next_s[i] = next_event_s(group)
@@ -369,10 +306,11 @@ def _dispatch(world: World, state: Group, request: int) -> bool:
         state.is_stopped = True
         return True
     group = world.groups[at]
+    # Also where there is no room yet: a turn that has been given is not given again.
+    requests[request].group = at
     if group.n_waiting + group.n_decoding + group.n_partial >= group.queue_room:
         state.subject = at
         return False
-    requests[request].group = at
     group.load += requests[request].weight
     group.generated += requests[request].generated
     _wait(requests, group, world.queue, request)
@@ -426,10 +364,7 @@ def settle(world: World) -> bool:
         ended = ended_by(table, group, state.now_s)
         if ended > 0:
             start_s = group.clock_s
-            if group.is_shared:
-                split_shared(table, world.requests, group, world.queue, ended)
-            else:
-                split(table, world.requests, group, world.queue, ended)
+            split(table, world.requests, group, world.queue, ended)
             _note_busy(world.busy, state, group, i, start_s, group.clock_s)
             _take_rows(world.log, state, group, i)
             world.next_s[i] = next_event_s(group)

@@ -1,21 +1,100 @@
-"""Requests that hold KV in a group: how they join, grow, leave, are preempted and finish."""
+"""Requests that hold KV in a group: how they join, grow, leave, are preempted and finish.
+
+A request for which KV is set aside takes all of that from the start, and grows beyond it only.
+"""
 
 import numpy as np
 
 from harness.costs.compiled import compiled
-from harness.engines.simulator.kernel.keys import move_keys
-from harness.engines.simulator.kernel.kv import begin_growth, blocks, end_growth, growth, taken
 from harness.engines.simulator.kernel.layout import Group, Records
-from harness.engines.simulator.kernel.queues import (
+from harness.engines.simulator.kernel.order import (
     before,
-    pop_end,
+    move_keys,
+    progress_of,
     push_end,
     push_waiting,
-    rank,
-    take_last,
-    withdraw_end,
+    take_end,
 )
-from harness.engines.state import Floats, Ints
+from harness.engines.state import END, Floats, Ints
+
+# Value of the field `grows` for a request that ends within what is set aside for it
+NEVER = 1 << 62
+
+
+@compiled
+def blocks(tokens: int, block_tokens: int) -> int:
+    """Blocks that hold `tokens`; in floating point, which is exact here and divides faster."""
+    return int((tokens + block_tokens - 1) / block_tokens)
+
+
+@compiled
+def taken(requests: Records, group: Group, request: int, tokens: int) -> int:
+    """Blocks that a request takes while it holds `tokens`: those, or what is set aside."""
+    return blocks(max(tokens, requests[request].reserved), group.block_tokens)
+
+
+@compiled
+def held_blocks(requests: Records, group: Group, request: int) -> int:
+    """Blocks that a request takes which does not decode."""
+    held = requests[request].kv
+    return taken(requests, group, request, held) if held > 0 else 0
+
+
+@compiled
+def begin_growth(requests: Records, group: Group, request: int) -> None:
+    """Note from which decode step on a request needs new blocks; it has just joined."""
+    kv = requests[request].kv
+    aside = blocks(requests[request].reserved, group.block_tokens) * group.block_tokens
+    grows = group.steps + max(0, aside - kv)
+    if grows == group.steps:
+        group.phase[(kv - group.steps) % group.block_tokens] += 1
+        group.growing += 1
+    elif grows < requests[request].ends:
+        group.covered += 1
+    else:
+        grows = NEVER
+    requests[request].grows = grows
+
+
+@compiled
+def end_growth(requests: Records, group: Group, request: int) -> None:
+    """A request leaves the decoding ones; its progress has been written back."""
+    if requests[request].grows <= group.steps:
+        group.phase[(requests[request].kv - group.steps) % group.block_tokens] -= 1
+        group.growing -= 1
+    elif requests[request].grows != NEVER:
+        group.covered -= 1
+
+
+@compiled
+def growth(group: Group) -> int:
+    """Blocks that the next decode step needs."""
+    return int(group.phase[-group.steps % group.block_tokens])
+
+
+@compiled
+def iterations_that_fit(group: Group, most: int) -> int:
+    """Decode steps, at most `most`, until the KV is full."""
+    free = group.capacity_blocks - group.used_blocks
+    if (most // group.block_tokens + 1) * group.growing <= free:
+        return most
+    cycles = free // max(1, group.growing)
+    fit = min(most, cycles * group.block_tokens)
+    free -= cycles * group.growing
+    while fit < most:
+        free -= group.phase[-(group.steps + fit) % group.block_tokens]
+        if free < 0:
+            break
+        fit += 1
+    return int(fit)
+
+
+@compiled
+def take_blocks(group: Group, iterations: int) -> None:
+    """Take the blocks that so many decode steps of all need."""
+    group.used_blocks += iterations // group.block_tokens * group.growing
+    for j in range(iterations % group.block_tokens):
+        group.used_blocks += group.phase[-(group.steps + j) % group.block_tokens]
 
 
 @compiled
@@ -34,38 +113,35 @@ def join(requests: Records, group: Group, request: int) -> None:
     begin_growth(requests, group, request)
     requests[request].gpu_s -= group.decoded_s
     push_end(requests, group, request)
-    if group.n_ranked > 0:
-        rank(requests, group, request)
 
 
 @compiled
 def leave(requests: Records, group: Group, request: int) -> None:
-    """A decoding request leaves the group's list with its KV; progress is written back."""
-    step = group.steps
-    done = step - requests[request].joined
-    requests[request].joined = step
-    requests[request].generated += done
-    requests[request].kv += done
+    """A decoding request leaves the group's lists with its KV; progress is written back."""
+    take_end(requests, group, request)
+    _bring_up(requests, group, request)
     requests[request].gpu_s += group.decoded_s
-    context = requests[request].prompt + requests[request].generated
+    context = context_of(requests, group, request, False)
     group.context -= context
     group.n_decoding -= 1
     moved = group.decoding[group.n_decoding]
     group.decoding[requests[request].place] = moved
     requests[moved].place = requests[request].place
     end_growth(requests, group, request)
-    if context - step == group.longest:
-        _find_longest(requests, group)
+    if context - group.steps == group.longest:
+        group.longest = -(1 << 62)
+        for i in range(group.n_decoding):
+            context = context_of(requests, group, group.decoding[i], True)
+            group.longest = max(group.longest, context - group.steps)
 
 
 @compiled
-def _find_longest(requests: Records, group: Group) -> None:
-    longest = np.int64(-(1 << 62))
-    for i in range(group.n_decoding):
-        other = group.decoding[i]
-        context = requests[other].prompt + requests[other].generated
-        longest = max(longest, context - requests[other].joined)
-    group.longest = longest
+def _bring_up(requests: Records, group: Group, request: int) -> None:
+    """Write the tokens of a decoding request into its record."""
+    done = group.steps - requests[request].joined
+    requests[request].joined = group.steps
+    requests[request].generated += done
+    requests[request].kv += done
 
 
 @compiled
@@ -73,10 +149,7 @@ def write_back(requests: Records, group: Group) -> None:
     """Write the progress of all decoding requests into their records."""
     for i in range(group.n_decoding):
         request = group.decoding[i]
-        done = group.steps - requests[request].joined
-        requests[request].joined = group.steps
-        requests[request].generated += done
-        requests[request].kv += done
+        _bring_up(requests, group, request)
         requests[request].gpu_s += group.decoded_s
     group.decoded_s = 0.0
 
@@ -101,18 +174,6 @@ def note_preempted(requests: Records, group: Group, request: int) -> None:
 
 
 @compiled
-def _last_decoding(requests: Records, group: Group) -> int:
-    """The last in order of the decoding requests."""
-    if not group.moves:
-        return take_last(requests, group)
-    last: int = group.decoding[0]
-    for i in range(1, group.n_decoding):
-        if before(requests, last, group.decoding[i]):
-            last = group.decoding[i]
-    return last
-
-
-@compiled
 def preempt_last(requests: Records, pieces: Floats, group: Group, queue: Ints) -> None:
     """Preempt the last holder in order: partly prefilled ones stand behind decoding ones."""
     move_keys(requests, pieces, group)
@@ -120,9 +181,14 @@ def preempt_last(requests: Records, pieces: Floats, group: Group, queue: Ints) -
         group.n_partial -= 1
         victim = group.partial[group.n_partial]
     else:
-        victim = _last_decoding(requests, group)
+        victim, key = -1, -np.inf
+        for i in range(group.n_decoding):
+            # `before`, without a call for each
+            request = group.decoding[i]
+            other = requests[request].key
+            if other > key or (other == key and request > victim):
+                victim, key = request, other
         leave(requests, group, victim)
-        withdraw_end(requests, group, victim)
     drop(requests, group, victim)
     note_preempted(requests, group, victim)
     push_waiting(requests, group, queue, victim)
@@ -150,7 +216,6 @@ def finish_due(requests: Records, group: Group) -> None:
     """Finish every decoding request whose last token has just been produced."""
     while group.n_heap > 0 and requests[group.heap[0]].ends <= group.steps:
         request = group.heap[0]
-        pop_end(requests, group)
         leave(requests, group, request)
         drop(requests, group, request)
         finish(requests, group, request)
@@ -178,8 +243,7 @@ def produce(requests: Records, group: Group, request: int) -> None:
         drop(requests, group, request)
     else:
         join(requests, group, request)
-        context = requests[request].prompt + requests[request].generated
-        note_overrun(requests, group, request, context)
+        note_overrun(requests, group, request, context_of(requests, group, request, False))
 
 
 @compiled
@@ -192,10 +256,15 @@ def note_overrun(requests: Records, group: Group, request: int, context: int) ->
 
 
 @compiled
-def note_overruns(requests: Records, group: Group) -> None:
-    """All decoding requests have produced a token; those that end with it do not count."""
+def note_steps(requests: Records, group: Group) -> None:
+    """Decode steps have passed: requests use up what was set aside for them, and outgrow it."""
     for i in range(group.n_decoding):
         request = group.decoding[i]
+        if requests[request].grows == group.steps:
+            # What is set aside is whole blocks, so the next token needs a new one.
+            group.phase[-group.steps % group.block_tokens] += 1
+            group.growing += 1
+            group.covered -= 1
         if requests[request].ends > group.steps:
             note_overrun(requests, group, request, context_of(requests, group, request, True))
 
@@ -210,11 +279,24 @@ def context_of(requests: Records, group: Group, request: int, decodes: bool) -> 
 
 
 @compiled
-def steps_within(requests: Records, group: Group, most: int) -> int:
-    """Decode steps, at most `most`, until an overrun that is observed or for which more is due."""
+def missing(requests: Records, request: int) -> int:
+    """Tokens of the context of a request that does not decode for which there is no KV yet."""
+    context = requests[request].prompt + requests[request].generated
+    return int(context - requests[request].kv)
+
+
+@compiled
+def steps_set_aside(requests: Records, group: Group, most: int) -> int:
+    """Decode steps, at most `most`, until a request has used up what was set aside for it.
+
+    Or has outgrown it, where that is observed or more is due.
+    """
     for i in range(group.n_decoding):
         request = group.decoding[i]
         aside = requests[request].reserved
+        left = requests[request].grows - group.steps
+        if left > 0:
+            most = min(most, left)
         if aside > 0 and (group.tells or requests[request].wanted > aside):
             left = aside + 1 - context_of(requests, group, request, True)
             if left > 0:
@@ -287,11 +369,20 @@ def _used(requests: Records, group: Group, queue: Ints, waiting: int) -> int:
 def _renew(requests: Records, group: Group, request: int, decodes: bool) -> None:
     """What is now wanted for a request is set aside."""
     if decodes:
-        done = group.steps - requests[request].joined
-        requests[request].joined += done
-        requests[request].generated += done
-        requests[request].kv += done
+        _bring_up(requests, group, request)
         end_growth(requests, group, request)
     requests[request].reserved = requests[request].wanted
     if decodes:
         begin_growth(requests, group, request)
+
+
+@compiled
+def must_ask(requests: Records, pieces: Floats, group: Group, queue: Ints) -> bool:
+    """Whether the last piece of a running request's key has ended; in shared groups, of any's."""
+    last = pieces.shape[1] - 1
+    for i in range(group.n_waiting if group.is_shared else group.n_decoding + group.n_partial):
+        request = _holder(group, queue, i)
+        progress = progress_of(requests, group, request, i < group.n_decoding)
+        if pieces[request, last, END] <= progress:
+            return True
+    return False

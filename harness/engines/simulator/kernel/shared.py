@@ -7,36 +7,25 @@ The waiting list has all unfinished requests of the group, in order since the la
 import numpy as np
 
 from harness.costs.compiled import compiled
-from harness.costs.iteration import decode_iterations_within, decode_run_seconds, iteration_seconds
-from harness.engines.simulator.kernel.admission import no_work
-from harness.engines.simulator.kernel.iterations import ASKED, BEGUN, UNADMITTED
-from harness.engines.simulator.kernel.keys import MARGIN_S, piece_of, progress_of, set_key
-from harness.engines.simulator.kernel.kv import blocks
 from harness.engines.simulator.kernel.layout import (
-    BY_GPU_S,
-    LOG_CONTEXT,
-    LOG_DECODES,
-    LOG_DURATION,
-    LOG_FREE,
-    LOG_HELD,
-    LOG_ITERATIONS,
-    LOG_LENT,
-    LOG_LONGEST,
-    LOG_PAUSED,
-    LOG_PROMISED,
-    LOG_START,
-    LOG_WAITING,
-    NOTHING,
+    BEGUN,
+    DECODES,
     PAUSE,
     PROMPTS,
-    RUN_OF_DECODES,
+    UNADMITTED,
     Group,
     Records,
 )
-from harness.engines.simulator.kernel.log import write_work
-from harness.engines.simulator.kernel.queues import before
-from harness.engines.simulator.kernel.running import finish, note_preempted, start
-from harness.engines.state import BRIEF, END, SLOPE, Floats, Ints
+from harness.engines.simulator.kernel.order import set_key, sort_unfinished, until_passed
+from harness.engines.simulator.kernel.running import (
+    blocks,
+    context_of,
+    finish,
+    note_preempted,
+    start,
+)
+from harness.engines.simulator.kernel.work import add_work, decodes_s, steps_until, work_s
+from harness.engines.state import BRIEF, Floats, Ints
 
 
 @compiled
@@ -44,10 +33,7 @@ def begin_shared(
     tables: Records, requests: Records, pieces: Floats, group: Group, queue: Ints
 ) -> int:
     """Begin the next batch: of the first service in order that can run something."""
-    if group.asks and _must_ask(requests, pieces, group, queue):
-        return ASKED
-    group.preempted = False
-    _sort(requests, group, queue)
+    sort_unfinished(requests, queue, group.queue_at, group.n_waiting)
     seated = _take_seats(requests, group, queue) if group.displaces else group.n_waiting
     admits, tried = True, 0
     for i in range(seated):
@@ -71,38 +57,10 @@ def begin_shared(
 
 
 @compiled
-def _must_ask(requests: Records, pieces: Floats, group: Group, queue: Ints) -> bool:
-    """Whether the last piece of a request's key has ended."""
-    last = pieces.shape[1] - 1
-    for i in range(group.n_waiting):
-        request = queue[group.queue_at + i]
-        if pieces[request, last, END] <= progress_of(requests, group, request, False):
-            return True
-    return False
-
-
-@compiled
-def _sort(requests: Records, group: Group, queue: Ints) -> None:
-    """Sort all by their keys; they are nearly in order."""
-    base = group.queue_at
-    for i in range(1, group.n_waiting):
-        request, at = queue[base + i], i
-        while at > 0 and before(requests, request, queue[base + at - 1]):
-            queue[base + at] = queue[base + at - 1]
-            at -= 1
-        queue[base + at] = request
-
-
-@compiled
 def _bytes(requests: Records, group: Group, request: int, tokens: int) -> int:
     """KV bytes of a request that holds so many tokens."""
     block_bytes = group.block_bytes[requests[request].service]
     return int(blocks(tokens, group.block_tokens) * block_bytes)
-
-
-@compiled
-def _context(requests: Records, request: int) -> int:
-    return int(requests[request].prompt + requests[request].generated)
 
 
 @compiled
@@ -123,7 +81,7 @@ def _take_seats(requests: Records, group: Group, queue: Ints) -> int:
     group.slack_bytes = capacity
     while seated < min(group.n_waiting, group.max_requests):
         request = queue[base + seated]
-        need = _bytes(requests, group, request, _context(requests, request))
+        need = _bytes(requests, group, request, context_of(requests, group, request, False))
         spare = 0 if requests[request].kv > 0 else group.spare_bytes[requests[request].service]
         if used + need + spare > capacity:
             break
@@ -158,7 +116,7 @@ def _admit(requests: Records, group: Group, queue: Ints, service: int, seated: i
         request = queue[group.queue_at + i]
         if requests[request].service != service or requests[request].kv > 0:
             continue
-        context = _context(requests, request)
+        context = context_of(requests, group, request, False)
         tokens += context
         need = _bytes(requests, group, request, context)
         if tokens > group.max_tokens:
@@ -175,18 +133,12 @@ def _admit(requests: Records, group: Group, queue: Ints, service: int, seated: i
 @compiled
 def _launch_prompts(table: Group, requests: Records, group: Group, queue: Ints) -> None:
     """The batch computes the prompts in it."""
-    no_work(group)
+    add_work(requests, group)
     for i in range(group.n_partial):
-        request, tokens = group.partial[i], group.chunk[i]
-        start(requests, group, request)
-        group.used_blocks += _bytes(requests, group, request, tokens)
-        group.work_tokens += tokens
-        group.work_attended += float(tokens) * tokens
-    group.work_requests, group.work_padded = group.n_partial, group.work_tokens
+        start(requests, group, group.partial[i])
+        group.used_blocks += _bytes(requests, group, group.partial[i], group.chunk[i])
     group.flight, group.iterations, group.n_decoding = PROMPTS, 1, 0
-    group.flight_s = iteration_seconds(
-        table, group.n_partial, group.work_tokens, group.work_padded, group.work_attended, 0, 0, 0
-    )
+    group.flight_s = work_s(table, group, 0, 0, 0)
     _count_waiting(requests, group, queue)
 
 
@@ -249,7 +201,7 @@ def _launch_decodes(
     most = 1 << 62
     for i in range(group.n_partial):
         request = group.partial[i]
-        context = _context(requests, request)
+        context = context_of(requests, group, request, False)
         group.context += context
         group.longest = max(group.longest, context)
         most = min(most, int(requests[request].output - requests[request].generated))
@@ -260,8 +212,7 @@ def _launch_decodes(
         most = _iterations_that_fit(requests, group, most)
     if most > 1 and group.moves:
         most = _iterations_in_order(table, requests, pieces, group, queue, first, seated, most)
-    group.flight, group.iterations = RUN_OF_DECODES, most
-    group.flight_s = decode_run_seconds(table, group.n_decoding, group.context, group.longest, most)
+    group.flight, group.iterations, group.flight_s = DECODES, most, decodes_s(table, group, most)
     _count_waiting(requests, group, queue)
 
 
@@ -324,28 +275,19 @@ def _iterations_in_order(
     before all others that might take them, the order of the others does not matter. Keys of
     requests that do not run stand.
     """
-    rival, last = _rival_key(requests, group, queue, first, seated), pieces.shape[1] - 1
     unseated = np.inf
     if group.displaces and seated < group.n_waiting:
         unseated = requests[queue[group.queue_at + seated]].key
+    rival = min(unseated, _rival_key(requests, group, queue, first, seated))
     least, head = np.inf, queue[group.queue_at + first]
     for i in range(group.n_partial):
         request = group.partial[i]
-        limit = min(unseated, rival) if request == head else unseated
-        if limit == np.inf and not group.asks:
-            continue
-        progress = progress_of(requests, group, request, False)
-        piece = piece_of(pieces, request, progress)
-        least = min(least, pieces[request, last, END] - progress)
-        if limit < np.inf:
-            least = min(least, pieces[request, piece, END] - progress)
-        slope = pieces[request, piece, SLOPE]
-        if limit < np.inf and slope > 0.0:
-            least = min(least, _until_passed(group, requests[request].key, limit, slope))
-    if group.moves != BY_GPU_S or least == np.inf:
-        return most if least >= most else max(1, int(np.ceil(least)))
-    count, context, longest = group.n_decoding, group.context, group.longest
-    return int(decode_iterations_within(table, count, context, longest, least - MARGIN_S, most))
+        limit = rival if request == head else unseated
+        watch = limit < np.inf
+        if watch or group.asks:
+            ahead = until_passed(requests, pieces, group, request, False, watch, limit)
+            least = min(least, ahead)
+    return steps_until(table, group, least, most)
 
 
 @compiled
@@ -361,71 +303,43 @@ def _rival_key(requests: Records, group: Group, queue: Ints, first: int, seated:
 
 
 @compiled
-def _until_passed(group: Group, key: float, limit: float, slope: float) -> float:
-    """Progress after which a rising key may pass a limit."""
-    ahead = (limit - key) / slope
-    return float(ahead if group.moves == BY_GPU_S else np.floor(ahead))
+def step_shared(
+    requests: Records, group: Group, iterations: int, seconds: float, goes_on: bool
+) -> None:
+    """Count the tokens, KV and time of iterations of the run in flight.
 
-
-@compiled
-def step_shared(requests: Records, group: Group, iterations: int, seconds: float) -> None:
-    """Count the tokens, KV and time of the first iterations of the run in flight."""
+    The KV of the first has been taken. Where the run goes on, that of the next one is taken now.
+    """
+    more = iterations if goes_on else iterations - 1
     for i in range(group.n_partial):
         request = group.partial[i]
-        if iterations > 1:
-            held = requests[request].kv
-            group.used_blocks += _bytes(requests, group, request, held + iterations)
-            group.used_blocks -= _bytes(requests, group, request, held + 1)
+        held = requests[request].kv + 1
+        if more > 0:
+            group.used_blocks += _bytes(requests, group, request, held + more)
+            group.used_blocks -= _bytes(requests, group, request, held)
         requests[request].kv += iterations
         requests[request].generated += iterations
         requests[request].gpu_s += seconds
     group.generated += iterations * group.n_partial
     group.context += iterations * group.n_partial
-    group.longest += iterations
+    group.steps += iterations
 
 
 @compiled
-def split_shared(table: Group, requests: Records, group: Group, queue: Ints, ended: int) -> None:
-    """Count the first iterations of the run in flight as over; the others go on."""
-    count = group.n_partial
-    seconds = decode_run_seconds(table, count, group.context, group.longest, ended)
-    if group.log_columns > 0:
-        write_shared(requests, group, queue, ended, seconds, False)
-    step_shared(requests, group, ended, seconds)
-    _take_next_blocks(requests, group)
-    group.clock_s += seconds
-    group.iterations -= ended
-    group.flight_s = decode_run_seconds(
-        table, count, group.context, group.longest, group.iterations
-    )
-
-
-@compiled
-def _take_next_blocks(requests: Records, group: Group) -> None:
-    """Take the KV of the next iteration of a run, the first of which are over."""
-    for i in range(group.n_partial):
-        request = group.partial[i]
-        held = requests[request].kv
-        group.used_blocks += _bytes(requests, group, request, held + 1)
-        group.used_blocks -= _bytes(requests, group, request, held)
-
-
-@compiled
-def end_shared(requests: Records, pieces: Floats, group: Group, queue: Ints) -> None:
+def end_shared(
+    requests: Records, pieces: Floats, group: Group, queue: Ints, prefills: bool
+) -> None:
     """End the batch of a group: tokens, answers, and the list without the requests answered.
 
     The keys of its requests move, and those of no other.
     """
-    flight, seconds = group.flight, group.flight_s
-    group.flight = NOTHING
-    if group.log_columns > 0:
-        write_shared(requests, group, queue, group.iterations, seconds, flight == PROMPTS)
-    if flight != PROMPTS:
-        step_shared(requests, group, group.iterations, seconds)
+    seconds = group.flight_s
+    if not prefills:
+        step_shared(requests, group, group.iterations, seconds, False)
     group.clock_s += seconds
     for i in range(group.n_partial):
         request = group.partial[i]
-        if flight == PROMPTS:
+        if prefills:
             requests[request].kv = group.chunk[i]
             requests[request].gpu_s += seconds
             requests[request].prefill_s += seconds
@@ -441,42 +355,4 @@ def end_shared(requests: Records, pieces: Floats, group: Group, queue: Ints) -> 
             set_key(requests, pieces, group, request, False)
     group.n_partial = group.n_decoding = 0
     if group.n_finished > 0:
-        _drop_finished(requests, group, queue)
-
-
-@compiled
-def _drop_finished(requests: Records, group: Group, queue: Ints) -> None:
-    kept = 0
-    for i in range(group.n_waiting):
-        request = queue[group.queue_at + i]
-        if np.isnan(requests[request].finished_s):
-            queue[group.queue_at + kept] = request
-            kept += 1
-    group.n_waiting = kept
-
-
-@compiled
-def write_shared(
-    requests: Records, group: Group, queue: Ints, iterations: int, seconds: float, prefills: bool
-) -> None:
-    """Write the row of a batch, or of equal ones, before its progress is counted."""
-    row = group.rows[group.n_rows]
-    row[LOG_START], row[LOG_DURATION], row[LOG_ITERATIONS] = group.clock_s, seconds, iterations
-    write_work(group, prefills)
-    row[LOG_DECODES] = 0 if prefills else group.n_decoding
-    row[LOG_CONTEXT] = 0 if prefills else group.context
-    row[LOG_LONGEST] = 0 if prefills else group.longest
-    if group.log_columns > BRIEF:
-        held = holders = 0
-        for i in range(group.n_waiting):
-            tokens = requests[queue[group.queue_at + i]].kv
-            held += tokens
-            holders += tokens > 0
-        service = requests[group.partial[0]].service
-        row[LOG_HELD] = held + (group.work_tokens if prefills else group.n_partial)
-        row[LOG_PROMISED] = row[LOG_LENT] = 0.0
-        free = (group.capacity_blocks - group.used_blocks) // group.block_bytes[service]
-        row[LOG_FREE] = free * group.block_tokens
-        row[LOG_WAITING] = group.n_waited
-        row[LOG_PAUSED] = holders if prefills else holders - group.n_partial
-    group.n_rows += 1
+        group.n_waiting = sort_unfinished(requests, queue, group.queue_at, group.n_waiting)

@@ -6,32 +6,25 @@ Between batches all unfinished requests wait, those that have begun with their K
 import numpy as np
 
 from harness.costs.compiled import compiled
-from harness.costs.iteration import decode_run_seconds, iteration_seconds
-from harness.engines.simulator.kernel.admission import no_work
-from harness.engines.simulator.kernel.keys import set_key
-from harness.engines.simulator.kernel.kv import taken
+from harness.costs.iteration import decode_run_seconds
 from harness.engines.simulator.kernel.layout import (
     ALL,
+    BEGUN,
     FIRST,
-    LOG_CONTEXT,
-    LOG_DECODES,
-    LOG_DURATION,
     LOG_HELD,
-    LOG_ITERATIONS,
-    LOG_LONGEST,
-    LOG_START,
+    UNADMITTED,
     WHOLE,
     Group,
     Records,
 )
-from harness.engines.simulator.kernel.log import write_use, write_work
-from harness.engines.simulator.kernel.queues import before, push_waiting, take_waiting
-from harness.engines.simulator.kernel.running import finish, note_preempted, start
+from harness.engines.simulator.kernel.order import before, push_waiting, set_key, take_waiting
+from harness.engines.simulator.kernel.running import finish, missing, note_preempted, start, taken
+from harness.engines.simulator.kernel.work import no_work, pad_work, work_s, write_row, write_use
 from harness.engines.state import BRIEF, Floats, Ints
 
 
 @compiled
-def waits_until_s(requests: Records, group: Group, queue: Ints) -> float:
+def _waits_until_s(requests: Records, group: Group, queue: Ints) -> float:
     """How long the next batch waits for more requests; in the past if it does not."""
     if group.paused_blocks > 0 or group.n_waiting >= group.max_requests:
         return -np.inf
@@ -42,19 +35,13 @@ def waits_until_s(requests: Records, group: Group, queue: Ints) -> float:
 
 
 @compiled
-def _missing(requests: Records, request: int) -> int:
-    context = requests[request].prompt + requests[request].generated
-    return int(context - requests[request].kv)
-
-
-@compiled
 def _fill(requests: Records, group: Group, queue: Ints) -> None:
     """Move the first in order that fit into `partial`; holders alone where the first does not."""
     tokens = 0
     while group.n_waiting > 0 and group.n_partial < group.max_requests:
         request = queue[group.queue_at]
         needed = taken(requests, group, request, 0) if requests[request].kv == 0 else 0
-        tokens += _missing(requests, request)
+        tokens += missing(requests, request)
         if tokens > group.max_tokens or group.paused_blocks + needed > group.capacity_blocks:
             break
         group.paused_blocks += needed
@@ -72,7 +59,7 @@ def _fill(requests: Records, group: Group, queue: Ints) -> None:
                 best = i
         if best < 0:
             break
-        tokens += _missing(requests, queue[group.queue_at + best])
+        tokens += missing(requests, queue[group.queue_at + best])
         if tokens > group.max_tokens:
             break
         _take(requests, group, queue, best)
@@ -84,39 +71,40 @@ def _take(requests: Records, group: Group, queue: Ints, at: int) -> None:
     request = queue[group.queue_at + at]
     take_waiting(requests, group, queue, at)
     group.partial[group.n_partial] = request
-    group.chunk[group.n_partial] = _missing(requests, request)
+    group.chunk[group.n_partial] = missing(requests, request)
     group.n_partial += 1
 
 
 @compiled
-def begin_batch(table: Group, requests: Records, group: Group, queue: Ints) -> bool:
-    """Begin a batch of the requests that come first and fit; False where none does."""
+def begin_static(table: Group, requests: Records, group: Group, queue: Ints) -> int:
+    """Begin the next batch, or wait for requests until `flight_s`; UNADMITTED where none fits."""
+    if group.n_waiting == 0:
+        return BEGUN
+    until_s = _waits_until_s(requests, group, queue)
+    if group.clock_s < until_s:
+        group.flight_s = until_s
+        return BEGUN
     _fill(requests, group, queue)
     if group.n_partial == 0:
-        return False
+        return UNADMITTED
     group.n_waited = group.n_waiting
     decodes, context, longest = _sum_first(requests, group)
-    group.first_s = group.decide_s + iteration_seconds(
-        table,
-        group.work_requests,
-        group.work_tokens,
-        group.work_padded,
-        group.work_attended,
-        decodes,
-        context,
-        longest,
-    )
+    group.first_s = group.decide_s + work_s(table, group, decodes, context, longest)
     group.iterations = _iterations(requests, group)
-    group.flight = WHOLE
-    group.flight_s = group.first_s + _later_s(table, requests, group)
+    group.flight, group.flight_s = WHOLE, group.first_s
+    sums = _sum_later(requests, group)
+    group.flight_s += decode_run_seconds(table, group.n_partial, *sums, group.iterations - 1)
     if group.log_columns > 0:
-        _write_first(requests, group, queue, decodes, context, longest)
+        write_row(group, group.clock_s, group.first_s, 1, True, decodes, context, longest)
+        if group.log_columns > BRIEF:
+            write_use(requests, group, queue, False, True)
+        group.n_rows += 1
     for i in range(group.n_partial):
         if requests[group.partial[i]].kv == 0 or group.until == FIRST:
             start(requests, group, group.partial[i])
     if group.until == FIRST and group.paused_blocks > 0:
         _pass_over(requests, group, queue)
-    return True
+    return BEGUN
 
 
 @compiled
@@ -139,8 +127,7 @@ def _sum_first(requests: Records, group: Group) -> tuple[int, int, int]:
             group.work_attended += float(tokens) * tokens
     group.work_padded = group.work_tokens
     if group.pads:
-        group.work_padded = group.work_requests * prompt
-        group.work_attended = group.work_requests * (float(prompt) * prompt)
+        pad_work(group, prompt)
     return decodes, context, longest
 
 
@@ -153,13 +140,6 @@ def _iterations(requests: Records, group: Group) -> int:
         left = requests[request].output - requests[request].generated
         least, most = min(least, left), max(most, left)
     return int(most if group.until == ALL else least)
-
-
-@compiled
-def _later_s(table: Group, requests: Records, group: Group) -> float:
-    """Seconds of all iterations after the first: decodes of a batch that no request leaves."""
-    context, longest = _sum_later(requests, group)
-    return decode_run_seconds(table, group.n_partial, context, longest, group.iterations - 1)
 
 
 @compiled
@@ -182,44 +162,25 @@ def _pass_over(requests: Records, group: Group, queue: Ints) -> None:
 
 
 @compiled
-def _write_first(
-    requests: Records, group: Group, queue: Ints, decodes: int, context: int, longest: int
-) -> None:
-    """Write the row of the first iteration of a batch that begins."""
-    row = group.rows[group.n_rows]
-    row[LOG_START], row[LOG_DURATION], row[LOG_ITERATIONS] = group.clock_s, group.first_s, 1
-    write_work(group, True)
-    row[LOG_DECODES], row[LOG_CONTEXT], row[LOG_LONGEST] = decodes, context, longest
-    if group.log_columns > BRIEF:
-        write_use(requests, group, queue, False, True)
-    group.n_rows += 1
-
-
-@compiled
 def _write_later(requests: Records, group: Group) -> None:
     """Write the row of the iterations of a batch after its first, if there are any.
 
     What holds KV and what waits is as in the row before, but for the tokens that were promised.
     """
-    if group.iterations <= 1:
+    count, seconds = group.iterations - 1, group.flight_s - group.first_s
+    if count == 0:
         return
-    first, row = group.rows[0], group.rows[1]
-    for column in range(len(row)):
-        row[column] = first[column]
-    row[LOG_START] = group.clock_s + group.first_s
-    row[LOG_DURATION] = group.flight_s - group.first_s
-    row[LOG_ITERATIONS] = group.iterations - 1
-    no_work(group)
-    group.n_rows = 1
-    write_work(group, False)
+    for column in range(group.rows.shape[1]):
+        group.rows[1, column] = group.rows[0, column]
     context, longest = _sum_later(requests, group)
-    row[LOG_DECODES], row[LOG_CONTEXT], row[LOG_LONGEST] = group.n_partial, context, longest
-    row[LOG_HELD] += group.n_partial
+    start_s = group.clock_s + group.first_s
+    write_row(group, start_s, seconds, count, False, group.n_partial, context, longest)
+    group.rows[1, LOG_HELD] += group.n_partial
     group.n_rows = 2
 
 
 @compiled
-def end_batch(requests: Records, pieces: Floats, group: Group, queue: Ints) -> None:
+def end_static(requests: Records, pieces: Floats, group: Group, queue: Ints) -> None:
     """A batch is over: tokens for all of it, answers, and the others wait again."""
     start_s = group.clock_s
     if group.log_columns > 0:

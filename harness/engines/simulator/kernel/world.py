@@ -20,73 +20,66 @@ SERVICE_BITS = 40
 """In `World.instant`, a request has its service above so many bits of its number."""
 
 
+TURN_OF_KEY = np.dtype([("at_s", np.float64), ("request", np.int64), ("key", np.float64)])
+"""When a prediction comes, of which request, and which key it gives it."""
+
+_NONE = np.zeros(0, np.int64)
+
+
 class World(NamedTuple):
     """Everything that `run` reads and writes.
 
     `next_s` has the next event of every group. `coming` has requests in order of arrival, `delayed`
-    those that come some time after an answer, `instant` those that come now. At `turn_s` the
-    prediction of `turn_request` comes, which gives it the key `turn_key`. `services` has the
-    columns above, `homes` the groups of each. `children` lists the calls that wait for each
-    request, from `first_child` on; `waits` counts the answers that each waits for; `follower` is
-    the next call of a chain. `done`, `busy` and `log` (first column: the group) are what has
-    happened and has not been taken, `outside` the requests that have come and are for others to
-    dispatch.
+    those that come some time after an answer, `instant` those that come now, `turns` predictions in
+    order of their time. `services` has the columns above, `homes` the groups of each. `children`
+    lists the calls that wait for each request, from `first_child` on; `waits` counts the answers
+    that each waits for; `follower` is the next call of a chain. `done`, `busy` and `log` (first
+    column: the group) are what has happened and has not been taken, `outside` the requests that
+    have come and are for others to dispatch.
     """
 
-    tables: Records
     requests: Records
     pieces: Floats
     swap: Floats
+    tables: Records
     groups: Records
-    queue: Ints
     next_s: Floats
     state: Records
-    coming: Ints
-    delayed: Ints
-    instant: Ints
-    turn_s: Floats
-    turn_request: Ints
-    turn_key: Floats
     services: Ints
     homes: Ints
-    first_child: Ints
-    children: Ints
-    waits: Ints
-    follower: Ints
+    instant: Ints
     done: Ints
+    outside: Ints
     busy: Floats
     log: Floats
-    outside: Ints
+    turns: Records
+    queue: Ints = _NONE
+    coming: Ints = _NONE
+    delayed: Ints = _NONE
+    first_child: Ints = _NONE
+    children: Ints = _NONE
+    waits: Ints = _NONE
+    follower: Ints = _NONE
 
 
 def empty_world(requests: RequestArrays, services: int) -> World:
     """A run without groups of so many services."""
-    none = np.zeros(0, np.int64)
     world = World(
-        tables=np.zeros(0, TABLE),
         requests=requests.rows,
         pieces=requests.pieces,
         swap=requests.swap,
+        tables=np.zeros(0, TABLE),
         groups=np.zeros(0, GROUP),
-        queue=none,
         next_s=np.zeros(0),
         state=np.zeros(1, RUN),
-        coming=none,
-        delayed=none,
-        instant=np.zeros(1024, np.int64),
-        turn_s=np.zeros(0),
-        turn_request=none,
-        turn_key=np.zeros(0),
         services=np.zeros((services, SERVICE), np.int64),
         homes=np.zeros((services, 1), np.int64),
-        first_child=none,
-        children=none,
-        waits=none,
-        follower=none,
+        instant=np.zeros(1024, np.int64),
         done=np.zeros(1024, np.int64),
+        outside=np.zeros(1024, np.int64),
         busy=np.zeros((ROWS, 3)),
         log=np.zeros((ROWS, 1 + len(LOG_COLUMNS))),
-        outside=np.zeros(1024, np.int64),
+        turns=np.zeros(0, TURN_OF_KEY),
     )
     world.services[:, REMAINING] = 1 << 62
     return world

@@ -1,0 +1,233 @@
+"""What a group's iterations compute: how long they take, their log, floating-point operations."""
+
+import numpy as np
+
+from harness.costs.compiled import compiled
+from harness.costs.iteration import decode_iterations_within, decode_run_seconds, iteration_seconds
+from harness.engines.simulator.kernel import layout
+from harness.engines.simulator.kernel.layout import BY_GPU_S, LOG_WORK, Group, Records
+from harness.engines.simulator.kernel.running import growth, taken
+from harness.engines.state import BRIEF, Floats, Ints
+from harness.interface.tables import PER_S
+
+MARGIN_S = 2.0 / PER_S
+"""So long before a key turns by GPU seconds the order is looked at: rounding moves it less."""
+
+_PADDED, _ATTENDED = LOG_WORK + 2, LOG_WORK + 3
+
+
+@compiled
+def no_work(group: Group) -> None:
+    """The iteration computes no prompts so far."""
+    group.work_requests = group.work_tokens = group.work_padded = 0
+    group.work_attended = 0.0
+
+
+@compiled
+def add_work(requests: Records, group: Group) -> None:
+    """Sum up the prompts, or chunks of them, that the requests in `partial` compute."""
+    no_work(group)
+    longest = 0
+    for i in range(group.n_partial):
+        tokens = group.chunk[i]
+        if tokens > 0:
+            group.work_requests += 1
+            group.work_tokens += tokens
+            held = requests[group.partial[i]].kv
+            group.work_attended += tokens * (2.0 * (held + tokens) - tokens)
+            longest = max(longest, tokens)
+    group.work_padded = group.work_tokens
+    if group.pads:
+        pad_work(group, longest)
+
+
+@compiled
+def pad_work(group: Group, longest: int) -> None:
+    """All prompts are computed as if they were as long as the longest."""
+    group.work_padded = group.work_requests * longest
+    group.work_attended = group.work_requests * (float(longest) * longest)
+
+
+@compiled
+def work_s(table: Group, group: Group, decodes: int, context: int, longest: int) -> float:
+    """Seconds of one iteration of the prompts that were summed up, and of so many decodes."""
+    return iteration_seconds(
+        table,
+        group.work_requests,
+        group.work_tokens,
+        group.work_padded,
+        group.work_attended,
+        decodes,
+        context,
+        longest,
+    )
+
+
+@compiled
+def decodes_s(table: Group, group: Group, iterations: int) -> float:
+    """Seconds of so many decode iterations of all decoding requests."""
+    longest = group.longest + group.steps
+    return decode_run_seconds(table, group.n_decoding, group.context, longest, iterations)
+
+
+@compiled
+def decodes_within(table: Group, group: Group, seconds: float, most: int) -> int:
+    """Fewest of their iterations that take at least so long; `most` if none do."""
+    longest = group.longest + group.steps
+    return decode_iterations_within(table, group.n_decoding, group.context, longest, seconds, most)
+
+
+@compiled
+def steps_until(table: Group, group: Group, progress: float, most: int) -> int:
+    """Decode steps, at most `most`, until each has made so much progress."""
+    if group.moves != BY_GPU_S or progress == np.inf:
+        return most if progress >= most else max(1, int(np.ceil(progress)))
+    return decodes_within(table, group, progress - MARGIN_S, most)
+
+
+@compiled
+def _of_decoding(requests: Records, group: Group, decodes: bool) -> tuple[int, int]:
+    """Tokens promised to decoding requests, and the blocks they take; 0 where sums tell."""
+    promised = used = 0
+    for i in range(group.n_decoding if group.reserves or group.displaces else 0):
+        request = group.decoding[i]
+        kv = requests[request].kv + group.steps - requests[request].joined + int(decodes)
+        promised += requests[request].reserved
+        used += taken(requests, group, request, kv)
+    return promised, used
+
+
+@compiled
+def write_use(requests: Records, group: Group, queue: Ints, decodes: bool, prefills: bool) -> None:
+    """Fill the last columns of the open row: which requests hold KV and do not run; see `Use`.
+
+    `decodes` and `prefills` say whether the requests of these lists run. The sums of the group are
+    used where they tell: a look at all requests in every iteration would be most of the time.
+    """
+    row = group.rows[group.n_rows]
+    promised, used = _of_decoding(requests, group, decodes)
+    waiting = 0
+    held = group.context - (0 if decodes else group.n_decoding)
+    paused = 0 if decodes else group.n_decoding
+    for i in range(group.n_partial):
+        request = group.partial[i]
+        tokens = group.chunk[i] if prefills else 0
+        kv = requests[request].kv + tokens
+        paused += tokens == 0 and kv > 0
+        waiting += kv == 0
+        if kv > 0:
+            held, used = held + kv, used + taken(requests, group, request, kv)
+            promised += requests[request].reserved
+    # Waiting requests hold KV only where `paused_blocks` says so.
+    for i in range(group.n_waiting if group.paused_blocks > 0 else 0):
+        request = queue[group.queue_at + i]
+        kv = requests[request].kv
+        if kv > 0:
+            held, used = held + kv, used + taken(requests, group, request, kv)
+            promised += requests[request].reserved
+            paused, waiting = paused + 1, waiting - 1
+    if not (group.displaces or group.until):
+        used = group.used_blocks + (growth(group) if decodes else 0)
+    row[layout.LOG_HELD], row[layout.LOG_PROMISED], row[layout.LOG_LENT] = held, promised, 0.0
+    row[layout.LOG_FREE] = (group.capacity_blocks - used) * group.block_tokens
+    row[layout.LOG_WAITING], row[layout.LOG_PAUSED] = waiting + group.n_waited, paused
+
+
+@compiled
+def write_row(
+    group: Group,
+    start_s: float,
+    duration_s: float,
+    iterations: int,
+    prefills: bool,
+    decodes: int,
+    context: int,
+    longest: int,
+) -> None:
+    """Fill the first columns of the open row, which say what is computed and when."""
+    row = group.rows[group.n_rows]
+    row[layout.LOG_START], row[layout.LOG_DURATION] = start_s, duration_s
+    row[layout.LOG_ITERATIONS] = iterations
+    row[LOG_WORK] = group.work_requests if prefills else 0
+    row[LOG_WORK + 1] = group.work_tokens if prefills else 0
+    row[_PADDED] = group.work_padded if prefills else 0
+    row[_ATTENDED] = group.work_attended if prefills else 0.0
+    row[layout.LOG_DECODES], row[layout.LOG_CONTEXT] = decodes, context
+    row[layout.LOG_LONGEST] = longest
+
+
+@compiled
+def write_log(
+    requests: Records,
+    group: Group,
+    queue: Ints,
+    duration_s: float,
+    iterations: int,
+    decodes: bool,
+    prefills: bool,
+) -> None:
+    """Write one row: a run of equal iterations that is over, before its progress is counted."""
+    runs = decodes and group.n_decoding > 0
+    write_row(
+        group,
+        group.clock_s,
+        duration_s,
+        iterations,
+        prefills,
+        group.n_decoding if runs else 0,
+        group.context if runs else 0,
+        group.longest + group.steps if runs else 0,
+    )
+    if group.log_columns > BRIEF:
+        if group.is_shared:
+            _write_shared_use(requests, group, queue, prefills)
+        else:
+            write_use(requests, group, queue, runs, prefills)
+    group.n_rows += 1
+
+
+@compiled
+def _write_shared_use(requests: Records, group: Group, queue: Ints, prefills: bool) -> None:
+    """Fill the last columns of the open row for a group whose batches are of one service."""
+    held = holders = 0
+    for i in range(group.n_waiting):
+        tokens = requests[queue[group.queue_at + i]].kv
+        held += tokens
+        holders += tokens > 0
+    free = group.capacity_blocks - group.used_blocks
+    free //= group.block_bytes[requests[group.partial[0]].service]
+    row = group.rows[group.n_rows]
+    row[layout.LOG_HELD] = held + (group.work_tokens if prefills else group.n_partial)
+    row[layout.LOG_PROMISED] = row[layout.LOG_LENT] = 0.0
+    row[layout.LOG_FREE] = free * group.block_tokens
+    row[layout.LOG_WAITING] = group.n_waited
+    row[layout.LOG_PAUSED] = holders if prefills else holders - group.n_partial
+
+
+@compiled
+def add_flops(
+    log: Floats,
+    layers: int,
+    per_token: float,
+    hidden_size: int,
+    grid_s: Floats,
+    done: Floats,
+) -> None:
+    """Add to `done` what a group has computed by each time of the grid (arXiv 2503.16893 eq. 1-2).
+
+    `log` has its rows of the log.
+    Between the ends of two runs of iterations it grows linearly. The grid ascends from 0.
+    """
+    at, end_s, before = 0, 0.0, 0.0
+    for row in range(len(log)):
+        n, batch = log[row, layout.LOG_ITERATIONS], log[row, layout.LOG_DECODES]
+        matmul = log[row, _PADDED] + batch * n
+        attention = log[row, _ATTENDED] + n * log[row, layout.LOG_CONTEXT] + batch * n * (n - 1) / 2
+        work = layers * (per_token * matmul + 2 * hidden_size * attention)
+        begin_s, end_s = end_s, log[row, layout.LOG_START] + log[row, layout.LOG_DURATION]
+        while at < len(grid_s) and grid_s[at] < end_s:
+            done[at] += before + work / (end_s - begin_s) * (grid_s[at] - begin_s)
+            at += 1
+        before += work
+    for rest in range(at, len(grid_s)):
+        done[rest] += before
