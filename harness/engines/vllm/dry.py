@@ -7,7 +7,7 @@ counted. The simulator's own account is kept beside it, and any difference is an
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from typing import Any, ClassVar
 
 from harness import inputs
@@ -23,8 +23,10 @@ from harness.engines.simulator.warm_up import warm_up
 from harness.engines.vllm.carried import extra_args_of
 from harness.engines.vllm.deaf import Deaf
 from harness.engines.vllm.scheduler import PolicyScheduler
-from harness.interface.decisions import Decision
-from harness.interface.entities import Cluster, Request, RequestId
+from harness.engines.vllm.served import ServedGroup
+from harness.engines.vllm.shared_blocks import common_blocks
+from harness.interface.entities import Cluster, Request, RequestId, ServiceId
+from harness.interface.kv_ledger import KvLedger
 from harness.interface.policies import Capability, System
 from harness.paths import ROOT
 from harness.workloads.workload import Workload
@@ -49,7 +51,9 @@ TOKEN = 7  # every prompt and answer consists of it: nothing looks at them
 class VllmDry:
     """An engine: vLLM decides what fits, the cost model how long it takes."""
 
-    supports: ClassVar[frozenset[Capability]] = frozenset({Capability.REDEPLOY})
+    supports: ClassVar[frozenset[Capability]] = frozenset(
+        {Capability.REDEPLOY, Capability.SHARED_GROUP}
+    )
 
     cluster: Cluster
     costs: TableCosts
@@ -105,115 +109,121 @@ class VllmDry:
             loads_first=self.loads_first,
             hand_over_s=self.hand_over_s,
         )
-        serve(clockwork, workload, system, recorder, lambda stepper: _DryStepper(stepper, self))
+        serve(clockwork, workload, system, recorder, partial(_DryStepper, engine=self))
 
 
 @dataclass(slots=True)
 class _DryGroup:
-    """One group's scheduler, the requests it has been given, and its step under way."""
+    """A group's schedulers by service, its requests in them, and its step under way.
+
+    The step is of the scheduler in `turn`.
+    """
 
     live: LiveGroup
-    scheduler: Any
+    schedulers: Mapping[ServiceId, PolicyScheduler]
+    turn: PolicyScheduler
     known: dict[RequestId, Any] = field(default_factory=dict)
     output: Any = None
 
 
-@dataclass(slots=True)
-class _DryStepper:
-    """Asks through vLLM's scheduler, then lets the simulator's stepper do the rest."""
+@dataclass(kw_only=True)
+class _DryStepper(Stepper):
+    """Asks through vLLM's scheduler, then does the rest as ever."""
 
-    inner: Stepper
     engine: VllmDry
     groups: dict[int, _DryGroup] = field(default_factory=dict)
 
-    @property
-    def flights(self) -> dict[int, Flight]:
-        """Batches being computed, by `id` of their live group."""
-        return self.inner.flights
-
-    def interrupt(self, live: LiveGroup) -> None:
-        """Something happened to a group: an iteration is not cut."""
-        self.inner.interrupt(live)
-
-    def catch_up(self) -> None:
-        """Somebody looks: no run of iterations is under way."""
-        self.inner.catch_up()
-
-    def cut_off(self) -> None:
-        """The run ends now."""
-        self.inner.cut_off()
-
-    def ask(self, live: LiveGroup) -> Decision | None:
-        """Let vLLM schedule an idle group's next iteration. Always None: nothing stands."""
+    def ask(self, live: LiveGroup) -> None:
+        """Let vLLM schedule an idle group's next iteration; nothing stands."""
         if live.in_flight:
-            self.inner.keep_told(live)
+            self.keep_told(live)
         if live.in_flight or not (live.members or live.inbox):
-            return None
+            return
         live.absorb()
         group = self.groups.get(id(live))
         # A group that is gone may have left its place in memory to this one.
         if group is None or group.live is not live:
             group = self._new_group(live)
         self._match(group, live)
-        if self.inner.deciding.is_timed:
-            group.scheduler.served.look_again()
-        live.told.predictions = len(self.inner.state.predicted)
-        group.output = group.scheduler.schedule()
-        served = group.scheduler.served
-        self.inner.recorder.decided("schedule", served.took_s)
-        decided, pads = group.scheduler.decided, served.pads_prompts
-        self.inner.apply(live, decided, pads=pads, seconds=served.took_s)
-        return None
+        served = _served(group)
+        if self.deciding.is_timed:
+            served.look_again()
+        live.told.predictions = len(self.state.predicted)
+        group.turn = group.turn.decide()
+        group.output = group.turn.schedule()
+        self.recorder.decided("schedule", served.took_s)
+        decided, pads = group.turn.decided, served.pads_prompts
+        self.apply(live, decided, pads=pads, seconds=served.took_s)
 
     def _new_group(self, live: LiveGroup) -> _DryGroup:
-        (service,) = live.services.values()
-        costs, engine = self.engine.costs, self.engine
-        scheduler = new_scheduler(
-            PolicyScheduler,
-            kv_blocks=costs.kv_blocks(service.id, live.group.tensor_parallel),
-            block_tokens=costs.block_tokens(service.id),
-            max_num_seqs=engine.max_num_seqs,
-            max_num_batched_tokens=engine.max_num_batched_tokens,
-            max_context_tokens=service.max_context_tokens,
-        )
-        scheduler.attach(
-            policy=Deaf(self.inner.policy),
+        engine, kv = self.engine, live.kv
+        kv_blocks = common_blocks(kv)
+        schedulers = {
+            name: new_scheduler(
+                PolicyScheduler,
+                kv_blocks=kv_blocks,
+                block_tokens=kv.tokens_of_block(name),
+                max_num_seqs=engine.max_num_seqs,
+                max_num_batched_tokens=engine.max_num_batched_tokens,
+                max_context_tokens=service.max_context_tokens,
+            )
+            for name, service in live.services.items()
+        }
+        first = next(iter(schedulers.values()))
+        first.attach_with(
+            schedulers,
+            policy=Deaf(self.policy),
             group=live.group,
-            service=service,
-            clock=lambda: self.inner.state.now_s,
-            heard=self.inner.heard,
+            services=live.services,
+            kv=KvLedger(
+                capacity_bytes=kv.capacity_bytes,
+                services=kv.services,
+                block_tokens={name: kv.tokens_of_block(name) for name in live.services},
+            ),
+            clock=lambda: self.state.now_s,
+            heard=self.heard,
         )
+        self.groups[id(live)] = group = _DryGroup(live, schedulers, first)
         # Requests come, and keys are asked, also while an iteration is under way.
-        scheduler.served.told = live.told
-        self.groups[id(live)] = _DryGroup(live, scheduler)
-        return self.groups[id(live)]
+        _served(group).told = live.told
+        return group
 
     def _match(self, group: _DryGroup, live: LiveGroup) -> None:
         """Requests that have come, gone elsewhere, or have been predicted since the last step."""
         for request in [r for r in group.known if r not in live.members]:
-            abort(group.scheduler, [group.known.pop(request)])
-        served = group.scheduler.served
+            gone = group.known.pop(request)
+            for scheduler in group.schedulers.values():
+                if gone.request_id in scheduler.requests:
+                    abort(scheduler, [gone])
+        served = _served(group)
         for request, view in live.members.items():
             if request not in group.known:
                 group.known[request] = engine_request(
                     view.facts, view.context_tokens, live.tokens_left([request])[0]
                 )
-                group.scheduler.add_request(group.known[request])
-            if view.predicted is not served.requests[request].predicted:
+                group.schedulers[view.facts.service].add_request(group.known[request])
+            known = served.requests[request].predicted
+            if view.predicted is not None and view.predicted is not known:
                 served.predict(request, view.predicted)
 
     def end(self, flight: Flight) -> bool:
         """An iteration is over: vLLM counts, and must have counted the same."""
         group, live = self.groups[id(flight.live)], flight.live
-        if self.inner.flights.get(id(live)) is not flight:
+        if self.flights.get(id(live)) is not flight:
             return False
-        account_for(group.scheduler, group.output)
-        ended = self.inner.end(flight)
+        account_for(group.turn, group.output)
+        ended = super().end(flight)
         for request in flight.batch.tokens:
             _compare(group.known[request], live.members.get(request))
             if request not in live.members:
                 del group.known[request]
         return ended
+
+
+def _served(group: _DryGroup) -> ServedGroup:
+    """What all schedulers of a group decide by."""
+    assert group.turn.served is not None
+    return group.turn.served
 
 
 def _compare(counted: Any, view: LiveRequest | None) -> None:

@@ -23,7 +23,8 @@ class Vllm(VllmOptions):
     @property
     def supports(self) -> frozenset[Capability]:
         """Groups come and go in processes of their own only: one that loads holds up no other."""
-        return frozenset({Capability.REDEPLOY} if self.ray else ())
+        comes = {Capability.REDEPLOY} if self.ray else set()
+        return frozenset({Capability.SHARED_GROUP, *comes})
 
     @property
     def about(self) -> str:

@@ -1,4 +1,4 @@
-"""One group on real vLLM: an engine in this process that is stepped by whoever owns it."""
+"""One group on real vLLM: engines in this process that are stepped by whoever owns it."""
 
 import gc
 import sys
@@ -6,7 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any
 from weakref import WeakSet
@@ -15,8 +15,17 @@ from harness.engines.ask import counts_of
 from harness.engines.told_keys import Heard
 from harness.engines.vllm.carried import extra_args_of
 from harness.engines.vllm.processor import native_dtype
+from harness.engines.vllm.shared_blocks import equal_blocks, ledger_of
+from harness.engines.vllm.shared_buffer import BLOCK_BY_BLOCK, one_buffer
 from harness.engines.vllm.step import Iteration
-from harness.interface.entities import Group, LengthPrediction, Request, RequestId, Service
+from harness.interface.entities import (
+    Group,
+    LengthPrediction,
+    Request,
+    RequestId,
+    Service,
+    ServiceId,
+)
 from harness.interface.events import Event
 from harness.interface.policies import SchedulingPolicy
 from harness.scratch import temporary_files
@@ -98,8 +107,38 @@ _alive: "WeakSet[Any]" = WeakSet()
 """Engines of this process: they share what vLLM sets up for torch's process groups."""
 
 
-def new_engine(settings: EngineSettings) -> Any:
-    """A vLLM engine in this process."""
+def new_engines(settings: Sequence[EngineSettings]) -> tuple[Any, ...]:
+    """vLLM engines in this process; where there are several, their KV is in one buffer.
+
+    Blocks have as many tokens as make their bytes equal, at least `block_tokens`. ValueError where
+    these would be too many.
+    """
+    if len(settings) == 1:
+        return (_new_engine(_config(settings[0])),)
+    configs = [_config(each) for each in settings]
+    block_tokens = equal_blocks(
+        [_kv_bytes_per_token(config) for config in configs],
+        [each.model for each in settings],
+        least_tokens=configs[0].cache_config.block_size,
+    )
+    with one_buffer():
+        engines = []
+        for each, tokens in zip(settings, block_tokens, strict=True):
+            config = _config(replace(each, block_tokens=tokens))
+            config.cache_config.kv_cache_layout = BLOCK_BY_BLOCK
+            engines.append(_new_engine(config))
+    return tuple(engines)
+
+
+def _kv_bytes_per_token(config: Any) -> int:
+    """Keys and values of a token in all layers, of a shard."""
+    model, shards = config.model_config, config.parallel_config
+    heads = model.get_num_layers(shards) * model.get_num_kv_heads(shards)
+    return int(2 * heads * model.get_head_size() * model.dtype.itemsize)
+
+
+def _config(settings: EngineSettings) -> Any:
+    """The configuration of a vLLM engine."""
     more: dict[str, Any] = {}
     if settings.kv_blocks is not None:
         # One block stands for "none" and is never given out.
@@ -109,7 +148,7 @@ def new_engine(settings: EngineSettings) -> Any:
         more["block_size"] = settings.block_tokens
     if settings.scheduler is not None:
         more["scheduler_cls"] = settings.scheduler
-    config = EngineArgs(
+    return EngineArgs(
         model=settings.model,
         load_format=settings.load_format,
         skip_tokenizer_init=True,
@@ -124,6 +163,9 @@ def new_engine(settings: EngineSettings) -> Any:
         disable_log_stats=True,
         **more,
     ).create_engine_config()
+
+
+def _new_engine(config: Any) -> Any:
     with _without_lazy_library(), temporary_files():
         engine = LLMEngine(
             vllm_config=config,
@@ -167,11 +209,12 @@ def scheduler_of(engine: Any) -> Any:
 
 @dataclass(slots=True)
 class VllmGroup:
-    """An engine in this process and what it has done since it was asked."""
+    """The engines of its services, in order of names, and what they have done since asked."""
 
-    engine: Any
+    engines: tuple[Any, ...]
     keep_answers: bool
-    settings: EngineSettings
+    settings: tuple[EngineSettings, ...]
+    by_service: dict[ServiceId, Any] = field(default_factory=dict)
     iterations: list[Iteration] = field(default_factory=list)
     events: list[Event] = field(default_factory=list)
     answers: dict[RequestId, list[int]] = field(default_factory=dict)
@@ -182,22 +225,27 @@ class VllmGroup:
         policy: SchedulingPolicy,
         *,
         group: Group,
-        service: Service,
+        services: Sequence[Service],
         clock: Callable[[], float] = time.monotonic,
         heard: Heard | None = None,
     ) -> None:
         """Decide by this policy from now on; nobody may be unanswered. Times are of `clock`.
 
-        `heard` is shared with the other groups of this policy object.
+        The services are in the order of the engines. `heard` is shared with the other groups of
+        this policy object.
 
         Raises ValueError where the policy needs what vLLM does not offer.
         """
         self.answers.clear()
         self.counted = Counter(counts_of(policy))
-        scheduler_of(self.engine).attach(
+        self.by_service = {s.id: e for s, e in zip(services, self.engines, strict=True)}
+        schedulers = {name: scheduler_of(engine) for name, engine in self.by_service.items()}
+        self._scheduler.attach_with(
+            schedulers,
             policy=policy,
             group=group,
-            service=service,
+            services={service.id: service for service in services},
+            kv=ledger_of(schedulers, services),
             tell=self.events.append,
             clock=clock,
             on_iteration=self.iterations.append,
@@ -205,30 +253,35 @@ class VllmGroup:
         )
 
     @property
+    def _scheduler(self) -> Any:
+        """The scheduler of the first service, whose KV blocks are those of all."""
+        return scheduler_of(self.engines[0])
+
+    @property
     def kv_blocks(self) -> int:
         """Blocks that requests may hold."""
-        return int(scheduler_of(self.engine).kv_cache_manager.block_pool.num_gpu_blocks) - 1
+        return int(self._scheduler.kv_blocks)
 
     @property
     def block_tokens(self) -> int:
-        """Tokens of a block."""
-        return int(scheduler_of(self.engine).block_size)
+        """Tokens of a block of the first service."""
+        return int(self._scheduler.block_size)
 
     @property
     def has_work(self) -> bool:
         """Whether anybody is unanswered."""
-        return bool(self.engine.has_unfinished_requests())
+        return any(engine.has_unfinished_requests() for engine in self.engines)
 
     @property
     def unanswered(self) -> Collection[RequestId]:
         """Requests that it has been given and has not finished."""
-        unanswered: Collection[RequestId] = scheduler_of(self.engine).served.requests
+        unanswered: Collection[RequestId] = self._scheduler.served.requests
         return unanswered
 
     @property
     def wake_s(self) -> float | None:
         """Until when nothing will run unless something happens; None where something runs."""
-        wake_s: float | None = scheduler_of(self.engine).wake_s
+        wake_s: float | None = self._scheduler.served.wake_s
         return wake_s
 
     def submit(self, submissions: Sequence[Submission]) -> None:
@@ -236,7 +289,7 @@ class VllmGroup:
         for submission in submissions:
             forced = submission.output_tokens
             facts = submission.facts
-            self.engine.add_request(
+            self.by_service[facts.service].add_request(
                 str(facts.id),
                 {"prompt_token_ids": [*submission.prompt, *submission.produced]},
                 SamplingParams(
@@ -251,24 +304,25 @@ class VllmGroup:
 
     def predict(self, request: RequestId, length: LengthPrediction) -> None:
         """A length prediction is ready."""
-        scheduler_of(self.engine).predict(request, length)
+        self._scheduler.predict(request, length)
 
     def hear(self, events: Sequence[Event]) -> None:
         """What has happened in groups whose policy is not the same object."""
-        served = scheduler_of(self.engine).served
         for event in events:
-            served.hear(event)
+            self._scheduler.served.hear(event)
 
     def step(self) -> None:
-        """Compute one iteration."""
-        for output in self.engine.step():
+        """Compute one iteration of the service that the policy has chosen."""
+        turn = self._scheduler.decide()
+        (engine,) = (engine for engine in self.engines if scheduler_of(engine) is turn)
+        for output in engine.step():
             if self.keep_answers:
                 tokens = self.answers.setdefault(RequestId(int(output.request_id)), [])
                 tokens.extend(output.outputs[0].token_ids)
 
     def report(self) -> Report:
         """What has been done since the last report."""
-        counts = Counter(counts_of(scheduler_of(self.engine).served.policy))
+        counts = Counter(counts_of(self._scheduler.served.policy))
         more = counts.copy()
         more.subtract(self.counted)
         self.counted = counts
@@ -282,20 +336,27 @@ class VllmGroup:
 
         Between two iterations. They may come in again elsewhere, with the tokens they have.
         """
-        requests = scheduler_of(self.engine).served.requests
-        gone = tuple(r for r, view in requests.items() if everything or not view.kv_tokens)
-        if gone:
-            self.engine.abort_request([str(request) for request in gone])
-        return gone
+        requests = self._scheduler.served.requests
+        gone = {r: view for r, view in requests.items() if everything or not view.kv_tokens}
+        for service, engine in self.by_service.items():
+            own = [str(r) for r, view in gone.items() if view.facts.service == service]
+            if own:
+                engine.abort_request(own)
+        return tuple(gone)
 
     def stop(self) -> None:
-        """Free the engine's memory; what all engines of this process share goes with the last."""
-        _alive.discard(self.engine)
-        core = self.engine.engine_core
-        if not _alive:
-            core.shutdown()
-            return
-        # All that vLLM's own shutdown does but tear down the process groups.
-        core.engine_core.model_executor.shutdown()
-        core.engine_core.scheduler.shutdown()
-        gc.unfreeze()
+        """Free the engines' memory; what all engines of this process share goes with the last."""
+        for engine in self.engines:
+            _stop(engine)
+
+
+def _stop(engine: Any) -> None:
+    _alive.discard(engine)
+    core = engine.engine_core
+    if not _alive:
+        core.shutdown()
+        return
+    # All that vLLM's own shutdown does but tear down the process groups.
+    core.engine_core.model_executor.shutdown()
+    core.engine_core.scheduler.shutdown()
+    gc.unfreeze()

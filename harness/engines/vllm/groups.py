@@ -78,7 +78,7 @@ class Groups:
     clock: Callable[[], float]
     epoch_s: Callable[[], float]
     account: Callable[[GroupId, Report], None]
-    give_back: Callable[[ServiceId, Sequence[Submission]], None]
+    give_back: Callable[[Sequence[Submission]], None]
     deployment: Deployment = field(default_factory=lambda: Deployment(()))
     live: dict[GroupId, Served] = field(default_factory=dict)
     loading: dict[GroupId, RayGroup] = field(default_factory=dict)
@@ -108,8 +108,7 @@ class Groups:
 
     def _end(self, group: Group) -> None:
         """A group goes: at once where it has not loaded, else when its iteration is over."""
-        (service,) = group.services
-        self.give_back(service, self.waiting.pop(group.id))
+        self.give_back(self.waiting.pop(group.id))
         if group.id in self.live:
             served = self.live.pop(group.id)
             assert isinstance(served, RayGroup)
@@ -122,8 +121,7 @@ class Groups:
 
     def _relieve(self, group: Group) -> None:
         """A service has other groups too from now on: who has not begun may go there."""
-        (service,) = group.services
-        self.give_back(service, self.waiting[group.id])
+        self.give_back(self.waiting[group.id])
         self.waiting[group.id] = []
         served = self.live.get(group.id)
         if served is not None:
@@ -217,8 +215,7 @@ class Groups:
             served.stop()
             del self.leaving[name]
             self.lives[name].ended_s = self.clock()
-        (service,) = served.group.services
-        self.give_back(service, gone)
+        self.give_back(gone)
         return True
 
     def restart(self, name: GroupId) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import ray
 
-from harness.engines.vllm.group import EngineSettings, Report, Submission, VllmGroup, new_engine
+from harness.engines.vllm.group import EngineSettings, Report, Submission, VllmGroup, new_engines
 from harness.engines.vllm.in_turn import InTurn
 from harness.interface.entities import Group, LengthPrediction, RequestId, Service
 from harness.interface.events import Event
@@ -23,22 +23,22 @@ DEAD_S = 1.0  # how often somebody who waits looks whether the engine has stoppe
 # Two calls may wait for the thread of the engine, a report and who leaves; all else passes them.
 @ray.remote(max_concurrency=3, max_restarts=0)
 class Host:
-    """The process of one group: one thread owns the engine, others pass it what is asked.
+    """The process of one group: one thread owns the engines, others pass it what is asked.
 
     It is asked in the order of the numbers, from 0, whatever order the calls come in.
     """
 
     def __init__(
         self,
-        settings: EngineSettings,
+        settings: tuple[EngineSettings, ...],
         keep_answers: bool,
         group: Group,
-        service: Service,
+        services: Sequence[Service],
         policy: SchedulingPolicy,
     ) -> None:
         self._epoch_s = time.monotonic()
-        self._served = VllmGroup(new_engine(settings), keep_answers, settings)
-        self._served.use(policy, group=group, service=service, clock=self._clock)
+        self._served = VllmGroup(new_engines(settings), keep_answers, settings)
+        self._served.use(policy, group=group, services=services, clock=self._clock)
         self._asked = InTurn[tuple[Callable[[], Any], Future[Any]]]()
         self._failure: BaseException | None = None
         threading.Thread(target=self._loop, daemon=True).start()

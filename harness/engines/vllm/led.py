@@ -79,6 +79,28 @@ class LedScheduler(Scheduler):  # type: ignore[misc]
             if is_so:
                 raise ValueError(problem)
 
+    @property
+    def kv_blocks(self) -> int:
+        """Blocks that requests may hold: one stands for "none" and is never given out."""
+        return int(self.kv_cache_manager.block_pool.num_gpu_blocks) - 1
+
+    @property
+    def kv_bytes_per_token(self) -> int:
+        """Bytes of KV of a token in all layers, of a shard."""
+        groups = self.kv_cache_config.kv_cache_groups
+        page: int = sum(len(g.layer_names) * g.kv_cache_spec.page_size_bytes for g in groups)
+        return max(1, page // self.block_size)
+
+    def share_blocks(self, other: "LedScheduler") -> None:
+        """Give out KV blocks of the pool of another scheduler, whose blocks have as many bytes.
+
+        Neither may cache prefixes: equal tokens of two models are not equal KV.
+        """
+        pool, manager = other.kv_cache_manager.block_pool, self.kv_cache_manager
+        manager.block_pool = manager.coordinator.block_pool = pool
+        for kind in manager.coordinator.single_type_managers:
+            kind.block_pool, kind._null_block = pool, pool.null_block
+
     def _enqueue_waiting_request(self, request: Any) -> None:
         """One queue for all: whom it shows is planned."""
         self.waiting.add_request(request)

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from harness.engines.told_keys import Heard
-from harness.engines.vllm.group import VllmGroup, new_engine
+from harness.engines.vllm.group import VllmGroup, new_engines
 from harness.engines.vllm.groups import Served
 from harness.engines.vllm.options import VllmOptions
 from harness.engines.vllm.processor import has_gpus
@@ -28,24 +28,23 @@ class Loader:
     heard: Heard = field(default_factory=Heard)
 
     def start(self, group: Group) -> Served:
-        """Start a group's engine, or take one that is loaded."""
-        (name,) = group.services
-        service = self.services[name]
-        settings = self.options.settings(service, group)
+        """Start a group's engines, or take some that are loaded."""
+        services = [self.services[name] for name in sorted(group.services)]
+        settings = self.options.settings(services, group)
         if self.options.ray:
             return RayGroup.start(
                 settings,
                 group=group,
-                service=service,
+                services=services,
                 policy=self.policy,
                 keep_answers=self.keeps_answers,
                 on_gpus=has_gpus(),
             )
         served = self.options.loaded.pop(settings, None)
         if served is None:
-            served = VllmGroup(new_engine(settings), self.keeps_answers, settings)
+            served = VllmGroup(new_engines(settings), self.keeps_answers, settings)
         served.keep_answers = self.keeps_answers
-        served.use(self.policy, group=group, service=service, clock=self.clock, heard=self.heard)
+        served.use(self.policy, group=group, services=services, clock=self.clock, heard=self.heard)
         return served
 
     def keep(self, group: Served) -> bool:

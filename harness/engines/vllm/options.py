@@ -1,6 +1,6 @@
 """How vLLM is run, and how the engine of each group follows from that."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -22,6 +22,7 @@ class VllmOptions:
     `models` says for each service which model stands for it: a folder, a config in one, or
     NAME@REVISION of a hub; services it does not list are asked for under their own name. With
     `load_format` dummy the weights are random. None leaves `kv_blocks` and `block_tokens` to vLLM;
+    services of one group share `kv_blocks` of equal bytes, of `block_tokens` or a multiple of them;
     as `dtype` it is bfloat16, or float32 on a CPU that has no instructions for it. With
     `keep_loaded` the next run in this process finds its models loaded; with `keep_answers` the
     tokens of the last run's answers are in `answers`. With `ray` every group is an actor in a
@@ -55,7 +56,7 @@ class VllmOptions:
     forces_lengths: bool
     horizon_s: float | None = None
     loads_first: bool = False
-    loaded: dict[EngineSettings, VllmGroup] = field(default_factory=dict)
+    loaded: dict[tuple[EngineSettings, ...], VllmGroup] = field(default_factory=dict)
     answers: dict[int, list[int]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -74,8 +75,25 @@ class VllmOptions:
                 return str(folder)
         return model_folder(f"engine.models.{name}", model)
 
-    def settings(self, service: Service, group: Group) -> EngineSettings:
-        """How the engine of a group is built."""
+    def settings(self, services: Sequence[Service], group: Group) -> tuple[EngineSettings, ...]:
+        """How the engines of a group are built.
+
+        ValueError where several services cannot share KV blocks.
+        """
+        if len(services) > 1:
+            self._refuse_sharing(", ".join(service.id for service in services))
+        return tuple(self._settings(service, group) for service in services)
+
+    def _refuse_sharing(self, names: str) -> None:
+        if self.kv_blocks is None:
+            raise ValueError(f"engine.kv_blocks=null: {names} share blocks, say how many")
+        if self.prefix_caching:
+            raise ValueError(
+                f"engine.prefix_caching=true: {names} share blocks, and equal prompts of different"
+                " models have different KV"
+            )
+
+    def _settings(self, service: Service, group: Group) -> EngineSettings:
         return EngineSettings(
             model=self.model_path(service.id),
             load_format=self.load_format,

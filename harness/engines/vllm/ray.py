@@ -71,7 +71,7 @@ class RayGroup:
     """A group in another process. `unanswered` holds what it has been given and not finished."""
 
     group: Group
-    settings: EngineSettings
+    settings: tuple[EngineSettings, ...]
     actor: Any
     place: Any
     unanswered: dict[RequestId, Submission] = field(default_factory=dict)
@@ -85,10 +85,10 @@ class RayGroup:
     @classmethod
     def start(
         cls,
-        settings: EngineSettings,
+        settings: tuple[EngineSettings, ...],
         *,
         group: Group,
-        service: Service,
+        services: Sequence[Service],
         policy: SchedulingPolicy,
         keep_answers: bool,
         on_gpus: bool,
@@ -109,7 +109,7 @@ class RayGroup:
             num_gpus=shards if on_gpus else 0,
             scheduling_strategy=strategy,
             runtime_env={"env_vars": devices} if on_gpus else {},
-        ).remote(settings, keep_answers, group, service, policy)
+        ).remote(settings, keep_answers, group, services, policy)
         return cls(group, settings, actor, place, loading=actor.loaded.remote())
 
     def wait(self) -> None:

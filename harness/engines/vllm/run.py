@@ -224,12 +224,12 @@ class Run:
             own = [r for r, group in zip(requests, groups, strict=True) if group == name]
             self.groups.submit(name, [self._submission(request) for request in own])
 
-    def _take_back(self, service: ServiceId, submissions: Sequence[Submission]) -> None:
+    def _take_back(self, submissions: Sequence[Submission]) -> None:
         """Requests have left a group; they keep what they have produced."""
         requests = [int(submission.facts.id) for submission in submissions]
         self.measured.withdrawn(requests, self.clock())
-        if requests:
-            self.lifecycle.hold_back(service, requests)
+        for request in requests:
+            self.lifecycle.hold_back(self.workload.service_of(request), [request])
 
     def _submission(self, request: int) -> Submission:
         return self.prompts.submission(self.state.facts(request))

@@ -7,7 +7,7 @@ build an engine with this class (VLLM_ENABLE_V1_MULTIPROCESSING=0), take its sch
 
 import os
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from multiprocessing import current_process
 from typing import Any
@@ -18,6 +18,7 @@ from harness.engines.vllm.carried import carried, own_facts, predicted_tokens, s
 from harness.engines.vllm.led import LedScheduler
 from harness.engines.vllm.policy_file import POLICY_FILE, policy_of
 from harness.engines.vllm.served import ServedGroup
+from harness.engines.vllm.shared_blocks import ledger_of
 from harness.engines.vllm.step import Iteration, Step, prompts_of
 from harness.interface.decisions import Decision
 from harness.interface.entities import (
@@ -31,6 +32,7 @@ from harness.interface.entities import (
     ServiceId,
 )
 from harness.interface.events import Event
+from harness.interface.kv_ledger import KvLedger
 from harness.interface.policies import SchedulingPolicy
 
 # After ours, whose import says what is missing where vLLM is.
@@ -66,9 +68,11 @@ class PolicyScheduler(LedScheduler):
         self._clock: Callable[[], float] = time.perf_counter
         self._on_iteration: Callable[[Iteration], None] = _unkept
         self._knows_facts = False
-        # When the policy wants to be asked again if nothing happens; None while a batch runs.
-        self.wake_s: float | None = None
         self.decided = Decision()
+        # What `decide` has left for the next `schedule`, with the times before and after.
+        self._next: tuple[Decision, float, float] | None = None
+        # The schedulers of the group, by service: this one, and those that share its blocks.
+        self._peers: Mapping[ServiceId, PolicyScheduler] = {}
         self._served_before = 0
         if path := os.environ.get(POLICY_FILE):
             self.attach(policy=policy_of(path))
@@ -93,27 +97,54 @@ class PolicyScheduler(LedScheduler):
         `extra_args_of`); else they are what a server knows. Raises ValueError where the policy
         needs what vLLM does not offer.
         """
-        self._knows_facts = group is not None
         name = ServiceId(str(self.vllm_config.model_config.model))
-        service = service or Service(name, self._kv_bytes_per_token(), self.max_model_len)
-        self._clock, self._on_iteration = clock, on_iteration
-        self.served = ServedGroup(
+        service = service or Service(name, self.kv_bytes_per_token, self.max_model_len)
+        self.attach_with(
+            {service.id: self},
             policy=policy,
             group=group or Group(GroupId("server"), frozenset({service.id}), (GpuId(0),)),
-            service=service,
-            # one block stands for "none" and is never given out
-            kv_blocks=self.kv_cache_manager.block_pool.num_gpu_blocks - 1,
-            block_tokens=self.block_size,
+            services={service.id: service},
+            kv=ledger_of({service.id: self}, [service]),
+            tell=tell,
+            clock=clock,
+            on_iteration=on_iteration,
+            heard=heard,
+        )
+        self._knows_facts = group is not None
+
+    def attach_with(
+        self,
+        peers: Mapping[ServiceId, "PolicyScheduler"],
+        *,
+        policy: SchedulingPolicy,
+        group: Group,
+        services: Mapping[ServiceId, Service],
+        kv: KvLedger,
+        tell: Callable[[Event], None] = _untold,
+        clock: Callable[[], float] = time.perf_counter,
+        on_iteration: Callable[[Iteration], None] = _unkept,
+        heard: Heard | None = None,
+    ) -> None:
+        """Decide by one policy for the schedulers of all services of a group, this one included.
+
+        They share the KV blocks of this one, which the ledger `kv` counts; `decide` says whose
+        turn it is. Raises ValueError as `attach`, and where blocks cannot be shared.
+        """
+        served = ServedGroup(
+            policy=policy,
+            group=group,
+            services=services,
+            kv=kv,
             max_num_seqs=self.max_num_running_reqs,
             max_num_batched_tokens=self.max_num_scheduled_tokens,
             tell=tell,
             heard=heard,
         )
-
-    def _kv_bytes_per_token(self) -> int:
-        groups = self.kv_cache_config.kv_cache_groups
-        page: int = sum(len(g.layer_names) * g.kv_cache_spec.page_size_bytes for g in groups)
-        return max(1, page // self.block_size)
+        for service, peer in peers.items():
+            if peer is not self:
+                peer.share_blocks(self)
+            peer.served, peer._peers, peer._service = served, peers, service
+            peer._clock, peer._on_iteration, peer._knows_facts = clock, on_iteration, True
 
     def predict(self, request: RequestId, length: LengthPrediction) -> None:
         """A length prediction is ready."""
@@ -138,7 +169,7 @@ class PolicyScheduler(LedScheduler):
     def _open(self, request: Any) -> None:
         """A request can run: the policy hears of it."""
         served = self._who_decides()
-        known, (service,) = carried(request.sampling_params), served.services
+        known, service = carried(request.sampling_params), self._service
         facts = own_facts(known, service) if self._knows_facts else self._seen(request, service)
         self._requests[facts.id] = request
         served.now_s = self._clock()
@@ -169,26 +200,40 @@ class PolicyScheduler(LedScheduler):
         for request in ready:
             self._open(request)
 
-    def schedule(self, *args: Any) -> Any:
-        """Ask the policy and schedule exactly its batch. See vLLM's own."""
-        served = self._who_decides()
-        if self._unready:
-            self._open_ready()
-        if self.pause_state != PauseState.UNPAUSED:
-            return self.schedule_planned({}, args)
+    def decide(self) -> "PolicyScheduler":
+        """Ask the policy; returns the scheduler of the group whose next `schedule` is its batch."""
+        served, turn = self._who_decides(), self
+        for peer in self._peers.values():
+            if peer._unready:
+                peer._open_ready()
         start_s = self._clock()
         decision = served.decide(start_s)
-        decided_s = self._clock()
+        if len(self._peers) > 1 and served.requests:
+            first = next(iter(served.requests.values())).facts.service
+            turn = self._peers[decision.launch[0].service if decision.launch else first]
+        turn._next = decision, start_s, self._clock()
+        return turn
+
+    def schedule(self, *args: Any) -> Any:
+        """Schedule exactly the batch of the policy, which may have been asked. See vLLM's own."""
+        served = self._who_decides()
+        if self.pause_state != PauseState.UNPAUSED:
+            return self.schedule_planned({}, args)
+        if self._next is None:
+            self.decide()
+        assert self._next is not None  # A group of several services is asked before.
+        (decision, start_s, decided_s), self._next = self._next, None
         if decision is self.decided and decision.launch and self.runs_as_planned:
             output = self.schedule_again(args)
             served.launch(decision)
             self._begin(served, start_s, decided_s, all_decode=True)
             return output
         tokens = dict(decision.launch[0].tokens) if decision.launch else {}
-        preempted = self._lost | {self._requests[r].request_id for r in decision.preempt}
-        self._lost.clear()
         for request in decision.preempt:
-            self.preempt(self._requests[request])
+            peer = self._peers[served.requests[request].facts.service]
+            peer.preempt(peer._requests[request])
+            peer._lost.add(peer._requests[request].request_id)
+        preempted, self._lost = self._lost, set()
         held = {r: self._requests[r].num_computed_tokens for r in tokens}
         planned = {self._requests[r].request_id: n for r, n in tokens.items()}
         output = self.schedule_planned(planned, args)
@@ -200,7 +245,7 @@ class PolicyScheduler(LedScheduler):
                 decision = replace(decision, launch=(replace(decision.launch[0], tokens=gained),))
         served.launch(decision)
         self.decided = decision
-        self.wake_s = None if tokens else decision.wake_s
+        served.wake_s = None if tokens else decision.wake_s
         self._under_way = None
         if tokens:
             self._begin(served, start_s, decided_s, all_decode=False)

@@ -30,11 +30,12 @@ from harness.interface.events import Arrived, Event, Finished, Iterated, Moved, 
 from harness.interface.filling import by_key, is_decode
 from harness.interface.kv_ledger import KvLedger
 from harness.interface.policies import Capability, SchedulingPolicy
+from harness.interface.shared_filling import has_phases
 from harness.interface.tables import RequestTable, attained_s
 from harness.interface.views import RequestView
 
-SUPPORTS: frozenset[Capability] = frozenset({Capability.PREDICTIONS})
-"""One service per group, whole SMs, preempted KV dropped, iteration-level batches.
+SUPPORTS: frozenset[Capability] = frozenset({Capability.PREDICTIONS, Capability.SHARED_GROUP})
+"""Whole SMs, preempted KV dropped, iteration-level batches.
 
 Whether anybody predicts is known to the system, not here."""
 
@@ -61,10 +62,11 @@ class _Repeat:
 
 
 class ServedGroup:
-    """One group with one service; asks its policy and keeps the ledger of KV.
+    """One group; asks its policy and keeps the ledger of KV.
 
     `tell` receives every event, whoever else wants it; the policy gets those it hears. `told` has
     the keys of its priority order; the order by keys of a version is kept while they do not move.
+    `wake_s` is when the policy wants to be asked again if nothing happens; None while a batch runs.
     """
 
     def __init__(
@@ -72,15 +74,14 @@ class ServedGroup:
         *,
         policy: SchedulingPolicy,
         group: Group,
-        service: Service,
-        kv_blocks: int,
-        block_tokens: int,
+        services: Mapping[ServiceId, Service],
+        kv: KvLedger,
         max_num_seqs: int,
         max_num_batched_tokens: int,
         tell: Callable[[Event], None],
         heard: Heard | None = None,
     ) -> None:
-        """An empty group of `kv_blocks` blocks; `heard` is shared by groups that share the policy.
+        """A group whose ledger `kv` is empty; groups that share the policy share `heard`.
 
         ValueError where the policy needs what is not.
         """
@@ -88,14 +89,10 @@ class ServedGroup:
             lacking = ", ".join(sorted(c.value for c in missing))
             raise ValueError(f"{type(policy).__name__} needs what vLLM does not offer: {lacking}")
         self.policy, self.group = policy, group
-        self.services: Mapping[ServiceId, Service] = {service.id: service}
+        self.services, self._kv = services, kv
         self.max_num_seqs, self.max_num_batched_tokens = max_num_seqs, max_num_batched_tokens
-        self._kv = KvLedger(
-            capacity_bytes=kv_blocks * block_tokens * service.kv_bytes_per_token,
-            services=self.services,
-            block_tokens=block_tokens,
-        )
         self.now_s, self.free_share = 0.0, 1.0
+        self.wake_s: float | None = None
         self.in_flight: tuple[Batch, ...] = ()
         self.free_host_bytes = self.used_host_bytes = 0  # preempted KV is dropped
         self._tell = tell
@@ -125,6 +122,7 @@ class ServedGroup:
         views = list(self._members.values())
         facts = [view.facts for view in views]
         means = [np.nan if v.predicted is None else v.predicted.mean_tokens for v in views]
+        numbers = {service: number for number, service in enumerate(self.services)}
         deadlines = [np.nan if f.deadline_s is None else f.deadline_s for f in facts]
         return RequestTable(
             id=np.array([f.id for f in facts], np.int64),
@@ -136,7 +134,7 @@ class ServedGroup:
             max_output_tokens=np.array([f.max_output_tokens for f in facts], np.int64),
             deadline_s=np.array(deadlines, np.float64),
             predicted_mean_tokens=np.array(means, np.float64),
-            service=np.zeros(len(facts), np.int64),
+            service=np.array([numbers[f.service] for f in facts], np.int64),
             services=tuple(self.services),
         )
 
@@ -203,18 +201,27 @@ class ServedGroup:
         self.pads_prompts = priority_order is not None and priority_order.rule.pads_prompts
         if priority_order is not None:
             started_s = perf_counter()
-            order, reserved = self._in_order(priority_order), self.told.reserved
-            decision = one_batch(self, priority_order, order, reserved, decision.wake_s)
-            decision = self.told.until_due(decision)
+            order, told = self._in_order(priority_order), self.told
+            decision = one_batch(
+                self, priority_order, order, told.reserved, decision.wake_s, moves=told.moves
+            )
+            decision = told.until_due(decision)
             self.took_s += perf_counter() - started_s
         else:
             self.told.order = None
-        # An order that moves, or in which others may come first, need not stand.
-        moves = self._order is None
-        stands = priority_order is not None and priority_order.displaces is None and not moves
-        self._note_repeat(decision, stands=stands)
+        self._note_repeat(decision, stands=self._stands(priority_order))
         refuse_idling(self.policy, self, decision)
         return decision
+
+    def _stands(self, priority_order: PriorityOrder | None) -> bool:
+        """Whether an order may mean the same batch again; by phase, its decisions say so."""
+        # An order that moves, or in which others may come first, need not stand.
+        return (
+            priority_order is not None
+            and priority_order.displaces is None
+            and self._order is not None
+            and not has_phases(self.services, priority_order)
+        )
 
     def _holds(self, repeat: _Repeat) -> bool:
         """Whether neither time nor keys have ended a decision that is repeated."""

@@ -33,7 +33,14 @@ import ray  # noqa: E402
 from harness.engines.vllm.engine import Vllm  # noqa: E402
 from harness.engines.vllm.ray import GroupLost, RayGroup  # noqa: E402
 from harness.engines.vllm.run import Run  # noqa: E402
-from harness.tests.support.real_engine import BLOCK, BLOCKS, MAX_NUM_SEQS, TOKENS, engine  # noqa: E402
+from harness.tests.support.real_engine import (  # noqa: E402
+    BLOCK,
+    BLOCKS,
+    MAX_NUM_SEQS,
+    TOKENS,
+    engine,
+    write_weights,
+)
 
 
 class Timed(Watched):
@@ -145,24 +152,9 @@ def test_the_real_engine_runs_the_simulators_batches(
 
 @pytest.fixture(scope="module")
 def weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A small model with random weights large enough for answers to differ."""
-    import torch
-    from transformers import LlamaConfig, LlamaForCausalLM
-
+    """A model, and a tokenizer of a few words."""
     folder = tmp_path_factory.mktemp("weights")
-    torch.manual_seed(0)
-    config = LlamaConfig(
-        hidden_size=128,
-        intermediate_size=256,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        num_key_value_heads=2,
-        head_dim=64,
-        vocab_size=1000,
-        max_position_embeddings=2048,
-        initializer_range=0.12,
-    )
-    LlamaForCausalLM(config).save_pretrained(folder)
+    write_weights(folder)
     _add_tokenizer(folder)
     return folder
 

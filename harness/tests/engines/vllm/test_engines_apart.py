@@ -17,20 +17,20 @@ from harness.interface.events import Arrived, Event, Finished, Moved
 from harness.interface.filling import continuous_batch
 from harness.interface.policies import Capability, SchedulingPolicy, System
 from harness.interface.views import GroupView
-from harness.tests.support.serving import Everywhere, a_group, rule, workload
+from harness.tests.support.serving import Everywhere, a_group, a_ledger, rule, workload
 
 pytest.importorskip("vllm", reason="vLLM is not installed: make setup-vllm")
 pytestmark = [pytest.mark.vllm, pytest.mark.slow]
 
-from harness.engines.vllm.group import Submission, VllmGroup, new_engine  # noqa: E402
+from harness.engines.vllm.group import Submission, VllmGroup, new_engines  # noqa: E402
 from harness.tests.support.real_engine import engine  # noqa: E402
 
 
 def _group(name: str, policy: SchedulingPolicy) -> VllmGroup:
     service, group = Service(ServiceId(name), 100, 256), a_group(name, 0)
-    settings = engine(models={name: "tiny"}).settings(service, group)
-    served = VllmGroup(new_engine(settings), True, settings)
-    served.use(policy, group=group, service=service)
+    settings = engine(models={name: "tiny"}).settings([service], group)
+    served = VllmGroup(new_engines(settings), True, settings)
+    served.use(policy, group=group, services=[service])
     return served
 
 
@@ -119,12 +119,12 @@ def test_what_has_moved_is_told_as_moved_and_what_happened_elsewhere_is_heard() 
     policy, told = AfterTheOther(), list[Event]()
     facts = workload([9, 9], [6, 6]).facts(0)
     group = a_group("m", 0)
+    service = Service(ServiceId("m"), 100, 256)
     served = ServedGroup(
         policy=policy,
         group=group,
-        service=Service(ServiceId("m"), 100, 256),
-        kv_blocks=9,
-        block_tokens=16,
+        services={service.id: service},
+        kv=a_ledger(service, 9),
         max_num_seqs=4,
         max_num_batched_tokens=64,
         tell=told.append,

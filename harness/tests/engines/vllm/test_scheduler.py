@@ -27,6 +27,7 @@ from vllm.v1.core.sched.request_queue import RequestQueue  # noqa: E402
 from vllm.v1.core.sched.scheduler import Scheduler  # noqa: E402
 from vllm.v1.request import Request as EngineRequest  # noqa: E402
 from vllm.v1.request import RequestStatus  # noqa: E402
+from vllm.v1.worker import gpu_model_runner  # noqa: E402
 
 from harness.engines.vllm import led as vllm_led  # noqa: E402
 from harness.engines.vllm.planned_queue import PlannedQueue  # noqa: E402
@@ -72,7 +73,14 @@ def test_what_is_touched_of_vllm_is_there() -> None:
     bench = Bench(Ranked())
     for name in ATTRIBUTES:
         assert hasattr(bench.scheduler, name), name
-    assert hasattr(bench.scheduler.kv_cache_manager, "watermark_blocks")
+    manager = bench.scheduler.kv_cache_manager
+    assert hasattr(manager, "watermark_blocks")
+    pools = [manager, manager.coordinator, *manager.coordinator.single_type_managers]
+    assert all(each.block_pool is manager.block_pool for each in pools)
+    assert all(each._null_block is manager.block_pool.null_block for each in pools[2:])
+    allocate = inspect.signature(gpu_model_runner.allocate_kv_cache).parameters
+    assert list(allocate)[:3] == ["kv_cache_config", "device", "layout"]
+    assert bench.scheduler.vllm_config.cache_config.kv_cache_layout is None
     source = inspect.getsource(Scheduler.schedule)
     assert source.count("self._mamba_block_aligned_split(") == 2
     assert "self.scheduler_reserve_full_isl" in source

@@ -10,7 +10,7 @@ from harness.interface.checks import IllegalDecision
 from harness.interface.decisions import Displaced, PriorityOrder
 from harness.interface.policies import Capability, SchedulingPolicy
 from harness.tests.support.fakes import CHAT, FakeScene, a_request, a_service
-from harness.tests.support.serving import rule
+from harness.tests.support.serving import a_ledger, rule
 
 BY_SWAP = PriorityOrder(None, rule(), Displaced.SWAP)
 
@@ -29,12 +29,12 @@ class Waiting:
 
 
 def _served(policy: SchedulingPolicy) -> ServedGroup:
+    service = a_service()
     return ServedGroup(
         policy=policy,
         group=FakeScene(capacity_blocks=4).view().group,
-        service=a_service(),
-        kv_blocks=4,
-        block_tokens=16,
+        services={service.id: service},
+        kv=a_ledger(service, 4),
         max_num_seqs=8,
         max_num_batched_tokens=256,
         tell=lambda event: None,

@@ -1,0 +1,56 @@
+"""One buffer for the KV of several engines of this process.
+
+Their layout has the block as its outermost dimension, and their blocks have equal bytes: a block is
+the same bytes for every engine, which belong to the engine that has taken it from the common pool.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from vllm.v1.worker import gpu_model_runner
+
+BLOCK_BY_BLOCK = "BLHNC"
+"""vLLM's name of the layout whose outermost dimension is the block."""
+
+
+@dataclass(slots=True)
+class _OneBuffer:
+    """Stands for vLLM's `allocate_kv_cache`: what is allocated first is used by all."""
+
+    allocate: Any
+    buffer: torch.Tensor | None = None
+
+    def __call__(self, config: Any, device: Any, *more: Any) -> dict[str, torch.Tensor]:
+        """Views of the buffer, by layer, as vLLM would have them of one of its own."""
+        size_bytes = config.kv_cache_tensors[0].size
+        if self.buffer is None:
+            self.buffer = torch.zeros(size_bytes, dtype=torch.int8, device=device)
+        if size_bytes != len(self.buffer):
+            raise ValueError(
+                f"engines that share KV have {len(self.buffer)} bytes of it, one needs {size_bytes}"
+            )
+        storage = self.buffer.untyped_storage()
+        # On this device a tensor has a shape and no memory.
+        views = self.allocate(config, torch.device("meta"), *more)
+        return {
+            name: torch.empty(0, dtype=view.dtype, device=device).set_(
+                storage, view.storage_offset(), view.shape, view.stride()
+            )
+            for name, view in views.items()
+        }
+
+
+@contextmanager
+def one_buffer() -> Iterator[None]:
+    """Engines built meanwhile have their KV in the same memory."""
+    own = gpu_model_runner.allocate_kv_cache
+    gpu_model_runner.allocate_kv_cache = shared = _OneBuffer(own)
+    try:
+        yield
+    finally:
+        gpu_model_runner.allocate_kv_cache = own
+    if shared.buffer is None:
+        raise RuntimeError("this vLLM has allocated the KV of engines that share it by itself")
