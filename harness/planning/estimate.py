@@ -15,8 +15,8 @@ import numpy as np
 from harness.costs.model import TableCosts
 from harness.costs.model_facts import ModelFacts
 from harness.engines.simulator.compiled_groups import CompiledGroups
-from harness.engines.simulator.kernel.flops import add_flops
 from harness.engines.simulator.kernel.layout import LOG_WORK, WORKS, Rule
+from harness.engines.simulator.kernel.work import add_flops
 from harness.engines.simulator.rules import continuous_rule
 from harness.engines.state import BRIEF, RequestArrays, new_arrays
 from harness.interface.decisions import ContinuousBatching

@@ -15,8 +15,13 @@ from harness.costs.model import TableCosts
 from harness.engines.simulator.compiled_groups import CompiledGroups
 from harness.engines.simulator.kernel.layout import Rule
 from harness.engines.simulator.kernel.world import BY_LOAD, BY_TOKENS, HOMES, HOW, IN_TURN, TURN
-from harness.engines.simulator.rules import group_kv, open_group, order_rule, refuse_unfit
-from harness.engines.simulator.told_keys import tell_keys
+from harness.engines.simulator.rules import (
+    group_kv,
+    open_group,
+    order_rule,
+    refuse_unfit,
+    tell_keys,
+)
 from harness.engines.state import RequestArrays, new_arrays, request_table
 from harness.interface.decisions import Displaced, PriorityOrder
 from harness.interface.entities import ServiceId
@@ -52,6 +57,27 @@ class Window:
     def __len__(self) -> int:
         """Number of requests."""
         return len(self.table.id)
+
+
+def observed_window(table: RequestTable, output_tokens: Ints) -> Window:
+    """Requests that have come to a run, by arrival, which begins with the first; see `Window`."""
+    order = np.lexsort((table.id, table.arrival_s))
+    nothing = np.zeros(len(order), np.int64)
+    arrival_s = table.arrival_s[order]
+    found = RequestTable(
+        id=np.arange(len(order)),
+        arrival_s=arrival_s - arrival_s[:1],
+        prompt_tokens=table.prompt_tokens[order],
+        generated_tokens=nothing,
+        kv_tokens=nothing,
+        gpu_s=np.zeros(len(order)),
+        max_output_tokens=table.max_output_tokens[order],
+        deadline_s=np.full(len(order), np.nan),
+        predicted_mean_tokens=np.full(len(order), np.nan),
+        service=table.service[order],
+        services=table.services,
+    )
+    return Window(found, output_tokens[order])
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from harness.costs.model import TableCosts
+from harness.costs.model import TableCosts as TableCosts
 from harness.interface.entities import ServiceId
 from harness.interface.tables import Floats, Ints
 from harness.planning.forecast import Window
