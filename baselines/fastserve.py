@@ -11,15 +11,19 @@ Map        4.1 skip-join MLFQ        -> `_key`, pieces by GPU seconds
            4.1 starvation prevention -> `_promote`
            4.2 proactive KV swapping -> `displaces`
 Constants  `quantum_s` of the first queue, `ratio` between two queues, `queues`, `promote_s`: see
-           scenarios/policy/fastserve.yaml and fastserve_promoting.yaml
+           scenarios/policy/fastserve.yaml and fastserve_promoting.yaml; for services that share a
+           group shared_skip_join.yaml
 Differs    within a queue by arrival, where its program puts a demoted request in front; KV moves
            when a request loses or gets a place, not ahead of that; promotion is looked at in every
-           decision, where its program does so every 1,000 iterations and puts the last in front
+           decision, where its program does so every 1,000 iterations and puts the last in front.
+           In a group of several services, nothing is set aside or swapped
 Checked    baselines/tests/test_fastserve.py::test_a_used_up_quantum_demotes_by_hand
            baselines/tests/test_fastserve.py::test_a_starved_request_is_promoted_by_hand
+           baselines/tests/test_fastserve.py::test_services_of_a_group_by_hand
 """
 
 from collections.abc import Mapping
+from functools import partial
 from typing import ClassVar
 
 import numpy as np
@@ -29,7 +33,7 @@ from harness.interface.entities import ServiceId, Work
 from harness.interface.events import Event
 from harness.interface.moving import MovingKey, Progress
 from harness.interface.policies import Capability, CostModel
-from harness.interface.tables import Floats, Ints, RequestTable
+from harness.interface.tables import Floats, RequestTable
 from harness.interface.views import GroupView
 
 _PER_QUEUE = 1e7
@@ -52,10 +56,10 @@ class FastServe:
         quantum_s: float,
         ratio: float,
         queues: int,
-        displaces: str,
+        displaces: str | None,
         promote_s: float | None,
     ) -> None:
-        """Predict prompts' seconds by `costs`; `displaces`: pause, recompute or swap.
+        """Predict prompts' seconds by `costs`; `displaces`: pause, recompute, swap or None.
 
         `promote_s` is how long a request may wait before it is promoted; None: it never is.
         ValueError for a quantum, a period or a number of queues that is too small, a ratio below 1,
@@ -66,9 +70,12 @@ class FastServe:
                 raise ValueError(f"policy.{name} is {value}, it must be above 0")
         if ratio < 1 or queues < 1:
             raise ValueError(f"policy.ratio {ratio} and policy.queues {queues} must be at least 1")
-        self._costs, self._rule, self._displaces = costs, rule, Displaced(displaces)
+        self._costs, self._rule = costs, rule
+        self._displaces = None if displaces is None else Displaced(displaces)
         self._quanta_s: Floats = quantum_s * ratio ** np.arange(queues, dtype=np.float64)
         self._promote_s = promote_s
+        self._standing: dict[tuple[int, int | None], Decision] = {}
+        """By GPUs of a group and the tokens it sets aside; none where requests are promoted."""
         self._prompts: dict[tuple[ServiceId, int, int], float] = {}
         self._progress = np.zeros((0, 4))
         """A row per request: GPU seconds at the last decision, second of the last progress, GPU
@@ -84,19 +91,22 @@ class FastServe:
         return {"promotions": self._promotions}
 
     def schedule(self, view: GroupView) -> Decision:
-        """The same priority order, but for promotions; a group has one service."""
-        (service,) = view.services.values()
-        tensor_parallel = view.group.tensor_parallel
-        wake_s = None if self._promote_s is None else self._promote(view, self._promote_s)
+        """The same priority order for equal groups, whatever their services, but for promotions."""
+        like = view.group.tensor_parallel, _longest_tokens(view)
+        if self._promote_s is not None:
+            wake_s = self._promote(view, self._promote_s)
+            return Decision(priority_order=self._order(*like), wake_s=wake_s)
+        if like not in self._standing:
+            self._standing[like] = Decision(priority_order=self._order(*like))
+        return self._standing[like]
 
-        def key(table: RequestTable) -> MovingKey:
-            prompts_s = self._prompts_s(service.id, tensor_parallel, table.prompt_tokens)
-            return self._key(table, prompts_s)
+    def _order(self, tensor_parallel: int, reserve_tokens: int | None) -> PriorityOrder:
+        key = partial(self._key_on, tensor_parallel)
+        return PriorityOrder(key, self._rule, self._displaces, reserve_tokens)
 
-        kv_tokens = view.kv.capacity_blocks(service.id) * view.kv.block_tokens
-        longest = min(service.max_context_tokens, kv_tokens)
-        order = PriorityOrder(key, self._rule, self._displaces, longest)
-        return Decision(priority_order=order, wake_s=wake_s)
+    def _key_on(self, tensor_parallel: int, table: RequestTable) -> MovingKey:
+        """The key on so many GPUs."""
+        return self._key(table, self._prompts_s(table, tensor_parallel))
 
     def _promote(self, view: GroupView, promote_s: float) -> float:
         """Promote requests that have made no progress for so long; returns when the next may be.
@@ -121,14 +131,15 @@ class FastServe:
         is_first[starved] = True
         return float(rows[~is_first, 1].min(initial=view.now_s) + promote_s)
 
-    def _prompts_s(self, service: ServiceId, tensor_parallel: int, tokens: Ints) -> Floats:
+    def _prompts_s(self, table: RequestTable, tensor_parallel: int) -> Floats:
         """Seconds of each prompt alone."""
-        found = np.empty(len(tokens))
-        for row, prompt in enumerate(tokens.tolist()):
-            kind = (service, tensor_parallel, prompt)
+        found = np.empty(len(table.id))
+        asked = zip(table.service.tolist(), table.prompt_tokens.tolist(), strict=True)
+        for row, (index, prompt) in enumerate(asked):
+            kind = (table.services[index], tensor_parallel, prompt)
             if kind not in self._prompts:
                 work = Work(1, prompt, prompt, float(prompt) ** 2)
-                self._prompts[kind] = self._costs.iteration_s(service, tensor_parallel, work)
+                self._prompts[kind] = self._costs.iteration_s(kind[0], tensor_parallel, work)
             found[row] = self._prompts[kind]
         return found
 
@@ -150,3 +161,12 @@ class FastServe:
         value = _PER_QUEUE * np.maximum(numbers, entry) + table.arrival_s[:, None]
         value[:, 0] = np.where(promotion > 0, promotion - _PER_QUEUE, value[:, 0])
         return MovingKey(value, np.zeros_like(value), until_s, Progress.GPU_S)
+
+
+def _longest_tokens(view: GroupView) -> int | None:
+    """The longest context of a group's service; None for several, which set nothing aside."""
+    if len(view.services) > 1:
+        return None
+    (service,) = view.services.values()
+    kv_tokens = view.kv.capacity_blocks(service.id) * view.kv.block_tokens
+    return min(service.max_context_tokens, kv_tokens)

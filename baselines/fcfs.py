@@ -8,7 +8,8 @@ Map        4.5 first-come-first-serve     -> no key: a priority order by arrival
            4.5 preempt the latest         -> preemption from behind, part of a priority order
            4.5 recomputation, swapping    -> `gives_way`
 Constants  `gives_way`: recompute or swap; the batch rule (slots, token budget, watermark): both
-           of the scenario, scenarios/policy/vllm_0_3.yaml, vllm.yaml and vllm_swap.yaml
+           of the scenario, scenarios/policy/vllm_0_3.yaml, vllm.yaml and vllm_swap.yaml; of
+           services that share a group, shared_fcfs.yaml (SeaLLM-F, and AlpaServe on such a group)
 Differs    single requests are swapped, which vLLM before V1 did where told to; beside chunked
            prefill it admitted newcomers while others were swapped out, here none is
 Checked    baselines/tests/test_fcfs.py::test_order_and_preemption_by_hand

@@ -1,12 +1,16 @@
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pytest
 
 from baselines.fastserve import FastServe
+from harness.costs.iteration import IterationTable
+from harness.interface.entities import ServiceId
 from harness.interface.policies import Capability
 from harness.interface.tables import RequestTable
 from harness.tests.support.serving import SERVICE, FlatCosts, rule, serve, workload
+from harness.tests.support.shared import UnitCosts, of_services, served
 
 COSTS = FlatCosts(load=0.0)
 
@@ -74,6 +78,41 @@ def test_a_starved_request_is_promoted_by_hand(
     frame = serve(load, policy, costs=COSTS, fast_forward=fast).requests
     assert frame["finished_s"].tolist() == finished_s
     assert policy.counts() == {"promotions": promotions}
+
+
+@dataclass(frozen=True)
+class SlowPrompts(UnitCosts):
+    """Prompts of m0 take 0.5 s and those of m1 2 s, a decode 0.25 s."""
+
+    def table(self, service: ServiceId, tensor_parallel: int) -> IterationTable:
+        """Bases only."""
+        each = UnitCosts(each_s=0.25).table(service, tensor_parallel)
+        prompt_s = {"m0": 0.5, "m1": 2.0}[service]
+        return each._replace(prefill_base_s=np.full(1025, prompt_s))
+
+
+@pytest.mark.parametrize("fast", [True, False])
+@pytest.mark.parametrize("displaces", [None, "pause", "recompute"])
+def test_services_of_a_group_by_hand(displaces: str | None, fast: bool) -> None:
+    """Quanta of 0.5, 1 and 2 s: prompts of m0 enter the first queue, those of m1 the third.
+
+    r0 (m1) and r1 (m0) come at 0: r1's prompt to 0.5 s and, in the second queue, its decode to 0.75
+    come first, then r0's prompt to 2.75 s. r2 (m0), there since 1.0, is computed to 3.25 s, before
+    r0's two decodes.
+    """
+    costs = SlowPrompts()
+    policy = FastServe(
+        costs=costs,
+        rule=rule(),
+        quantum_s=0.5,
+        ratio=2.0,
+        queues=3,
+        displaces=displaces,
+        promote_s=None,
+    )
+    load = of_services(workload([9] * 3, [3, 2, 1], [0.0, 0.0, 1.0], services=2), "100")
+    found = served(load, policy, costs, fast=fast).requests
+    assert found["finished_s"].tolist() == [3.75, 0.75, 3.25]
 
 
 def test_swapping_is_required_where_it_is_chosen() -> None:

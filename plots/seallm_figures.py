@@ -1,0 +1,328 @@
+"""SeaLLM's figures: metrics of every system against a setting, and gains beside what is printed.
+
+Lines are means over seeds with their 95% intervals as bands; what the paper prints is dashed.
+"""
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from harness.claims.effects import SEED, Cells, curve, figures, select
+from harness.claims.effects import Figure as Measure
+from harness.costs.model_facts import model_facts
+from harness.runs.basis import cost_basis
+from harness.runs.stats import mean_of
+from plots import style
+from plots.inputs import Inputs
+from systems.seallm.claims import (
+    ALPASERVE,
+    BASELINES,
+    DEGREE,
+    ERROR,
+    FIXED,
+    GPUS,
+    LONG,
+    MEASURES,
+    RATE,
+    SCALES,
+    SEALLM,
+    SHORT,
+    SKEW,
+    TAIL,
+    TPOT,
+    TTFT,
+    VLLM,
+    VLLM_TP1,
+    WITH_FCFS,
+    WITH_SKIP_JOIN,
+)
+from systems.seallm.measures import attainment, attainment_at, normalized_latency, placement_s
+
+PAIRS = (
+    ("Llama-2-7b-hf", "Llama-2-7b-hf"),
+    ("Llama-2-7b-hf", "Llama-2-13b-hf"),
+    ("Llama-2-13b-hf", "Llama-2-7b-hf"),
+)
+"""Figure 9: a model, and the one that it shares the cache with."""
+BLOCK_TOKENS = 16
+_SPLIT_BYTES = 2 * 2 * 128 * BLOCK_TOKENS
+"""Keys and values of two bytes for one head of 128."""
+
+Sides = Mapping[str, tuple[Mapping[str, Any], str]]
+"""What is drawn: name -> selector and colour."""
+
+SYSTEMS: Sides = {
+    "SeaLLM": (SEALLM, style.BLUE),
+    "vLLM, TP 2": (VLLM, style.ORANGE),
+    "vLLM, TP 1": (VLLM_TP1, style.RED),
+    "AlpaServe": (ALPASERVE, style.GREEN),
+}
+DRAWN = {name: of for name, of in SYSTEMS.items() if name != "vLLM, TP 1"}
+"""Of figures 11 to 13."""
+PARTS: Sides = {
+    "SeaLLM": (SEALLM, style.BLUE),
+    "FCFS (-F)": (WITH_FCFS, style.ORANGE),
+    "skip-join (-M)": (WITH_SKIP_JOIN, style.GREEN),
+    "fixed placement (-A)": (FIXED, style.PURPLE),
+    "no sharing (-P)": (VLLM, style.RED),
+}
+Panels = tuple[tuple[str, Measure, bool], ...]
+"""Title and figure of each, and whether its scale is logarithmic."""
+LABELS = {
+    RATE: "requests per second",
+    GPUS: "GPUs",
+    SKEW: "consecutive requests of a service",
+    ERROR: "error of answers over their length",
+    DEGREE: "tensor parallelism",
+}
+LATENCY = "normalized latency"
+ATTAINED = "SLO attainment"
+LARGE = {"shared_services": 4, "shared_services_two_70b": 2, "shared_services_no_70b": 0}
+"""Services of the largest model in each workload."""
+WORDS: Mapping[str, str] = {
+    "latency": "x lower normalized latency",
+    "tail": "x lower P99 latency",
+    "slo": "x higher SLO attainment",
+}
+
+
+def _lines(
+    axes: Axes, cells: Cells, measure: Measure, sides: Sides, along: str, *, log: bool = False
+) -> None:
+    """The measure of every side against an axis, on a logarithmic scale where it spans orders."""
+    for label, (at, colour) in sides.items():
+        found = figures(cells, measure, at, [along])
+        means = [mean_of(found[value].to_numpy(float)) for value in found]
+        x = found.columns.to_numpy(float)
+        axes.plot(x, [one.value for one in means], "o-", color=colour, markersize=4, label=label)
+        low, high = zip(*(one.ends for one in means), strict=True)
+        axes.fill_between(x, low, high, color=colour, alpha=0.15, lw=0)
+    if log:
+        axes.set_yscale("log")
+    axes.set_xlabel(LABELS[along])
+
+
+def _gains(axes: Axes, inputs: Inputs, cells: Cells, kind: str, ids: Mapping[str, str]) -> None:
+    """Gains of SeaLLM by rate, and what is printed; `ids` maps claims to names of sides."""
+    every = {**SYSTEMS, **PARTS}
+    for id, label in ids.items():
+        at, colour = every[label]
+        above, below = (SEALLM, at) if kind == "slo" else (at, SEALLM)
+        found = curve(cells, MEASURES[kind], of=above, over=below, along=RATE).sort_index()
+        x = found.index.to_numpy(float)
+        axes.plot(x, found["value"], "o-", color=colour, markersize=4)
+        axes.fill_between(x, found["low"], found["high"], color=colour, alpha=0.15, lw=0)
+        printed = inputs.printed[id].paper
+        assert isinstance(printed, tuple)
+        axes.axhline(printed[1], color=colour, linestyle="--", linewidth=1.2)
+    axes.axhline(1, color=style.INK, linewidth=0.8)
+    axes.set_yscale("log")
+    axes.set_title(WORDS[kind], loc="left", fontsize=11)
+    axes.set_xlabel(LABELS[RATE])
+
+
+def _finish(figure: Figure, cells: Cells, more: str = "") -> Figure:
+    """Legend and footer."""
+    handles, labels = figure.axes[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside upper center", ncols=len(labels))
+    style.add_footer(
+        figure,
+        f"Simulated: cost profile {cost_basis(cells)}. Lines: {cells[SEED].nunique()} seeds, "
+        f"bands: 95% intervals; dashed: paper, up to. {more}",
+    )
+    return figure
+
+
+_BOTH: Panels = (
+    (LATENCY, normalized_latency, True),
+    (ATTAINED, attainment, False),
+)
+
+
+def rates(inputs: Inputs) -> Figure:
+    """Figure 6."""
+    cells = inputs.runs["seallm_rates"]
+    figure = style.new_figure(1150, 760)
+    grid = figure.subplots(2, 3)
+    panels: Panels = (
+        (LATENCY, normalized_latency, True),
+        ("P99 latency in s", TAIL, True),
+        (ATTAINED, attainment, False),
+    )
+    for axes, (title, measure, log) in zip(grid[0], panels, strict=True):
+        _lines(axes, cells, measure, SYSTEMS, RATE, log=log)
+        axes.set_title(title, loc="left", fontsize=11)
+    names = dict(zip(BASELINES, list(SYSTEMS)[1:], strict=True))
+    for axes, kind in zip(grid[1], MEASURES, strict=True):
+        _gains(axes, inputs, cells, kind, {f"fig6.{kind}-{it}": name for it, name in names.items()})
+    return _finish(figure, cells)
+
+
+def ablation(inputs: Inputs) -> Figure:
+    """Figure 8."""
+    cells = inputs.runs["seallm_rates"]
+    figure = style.new_figure(900, 720)
+    grid = figure.subplots(2, 2)
+    _lines(grid[0][0], cells, normalized_latency, PARTS, RATE, log=True)
+    _lines(grid[0][1], cells, attainment, PARTS, RATE)
+    grid[0][0].set_title(LATENCY, loc="left", fontsize=11)
+    grid[0][1].set_title(ATTAINED, loc="left", fontsize=11)
+    names = dict(zip(("fcfs", "skip-join", "fixed"), list(PARTS)[1:4], strict=True))
+    for axes, kind in zip(grid[1], ("latency", "slo"), strict=True):
+        _gains(axes, inputs, cells, kind, {f"fig8.{it}-{kind}": name for it, name in names.items()})
+    return _finish(figure, cells)
+
+
+def _panels(
+    inputs: Inputs,
+    scenario: str,
+    sides: Sides,
+    along: str,
+    panels: Panels,
+    more: str = "",
+) -> Figure:
+    """A row of metrics against an axis."""
+    cells = inputs.runs[scenario]
+    figure = style.new_figure(max(600, 400 * len(panels)), 430)
+    for axes, (title, measure, log) in zip(
+        figure.subplots(1, len(panels), squeeze=False)[0], panels, strict=True
+    ):
+        _lines(axes, cells, measure, sides, along, log=log)
+        axes.set_title(title, loc="left", fontsize=11)
+    return _finish(figure, cells, more)
+
+
+def tokens(inputs: Inputs) -> Figure:
+    """Figure 7."""
+    panels: Panels = (
+        ("mean TTFT in s", TTFT, True),
+        ("mean TPOT in s", TPOT, False),
+    )
+    return _panels(inputs, "seallm_rates", SYSTEMS, RATE, panels, "MuxServe is not built yet.")
+
+
+def scales(inputs: Inputs) -> Figure:
+    """Figure 10."""
+    panels = tuple((f"SLO scale {scale:g}", attainment_at(scale), False) for scale in SCALES[::2])
+    return _panels(inputs, "seallm_rates", SYSTEMS, RATE, panels)
+
+
+def density(inputs: Inputs) -> Figure:
+    """Figure 11."""
+    return _panels(inputs, "seallm_density", DRAWN, GPUS, _BOTH, "vLLM needs 20 GPUs.")
+
+
+def skew(inputs: Inputs) -> Figure:
+    """Figure 12."""
+    return _panels(inputs, "seallm_skew", DRAWN, SKEW, _BOTH)
+
+
+def noise(inputs: Inputs) -> Figure:
+    """Figure 13."""
+    return _panels(inputs, "seallm_noise", DRAWN, ERROR, _BOTH)
+
+
+def search(inputs: Inputs) -> Figure:
+    """Figure 14."""
+    sides = {name: SYSTEMS[name] for name in ("SeaLLM", "AlpaServe")}
+    panels: Panels = (("seconds of a search", placement_s, False),)
+    more = "Measured wall-clock of one core; the paper has at most 60 s."
+    return _panels(inputs, "seallm_density", sides, GPUS, panels, more)
+
+
+def degrees(inputs: Inputs) -> Figure:
+    """Figure 3."""
+    cells = inputs.runs["seallm_degrees"]
+    figure = style.new_figure(900, 430)
+    sides = {
+        "Llama-2-13b, 2,048 tokens": (LONG, style.ORANGE),
+        "Llama-2-7b, 64 tokens": (SHORT, style.BLUE),
+    }
+    for axes, (title, measure) in zip(
+        figure.subplots(1, 2),
+        (("prefill of 8 in s", TTFT), ("decode of 8 in s", TPOT)),
+        strict=True,
+    ):
+        _lines(axes, cells, measure, sides, DEGREE, log=True)
+        axes.set_title(title, loc="left", fontsize=11)
+    return _finish(figure, cells)
+
+
+def sensitivity(inputs: Inputs) -> Figure:
+    """What decides the headline: a bar per choice, gains over vLLM with each parallelism."""
+    cells = inputs.runs["seallm_sensitivity"]
+    axes_of = ("prompts_first", "workload", "engine_start_s")
+    rows = cells[list(axes_of)].drop_duplicates().sort_values(list(axes_of))
+    settings = [dict(zip(axes_of, row, strict=True)) for row in rows.to_numpy(object)]
+    figure = style.new_figure(1000, 220 + 40 * len(settings))
+    axes = figure.subplots()
+    for nth, row in enumerate(settings):
+        for shift, (label, (at, colour)) in enumerate(list(SYSTEMS.items())[1:3]):
+            # Dedicated engines prefill prompts first and start before requests come.
+            theirs = select(cells, {**at, "workload": row["workload"]})
+            of = figures(theirs, normalized_latency, {})
+            over = figures(select(cells, row), normalized_latency, SEALLM)
+            gain = float((of.mean() / over.mean()).iloc[0])
+            axes.barh(nth + 0.4 * shift, gain, 0.38, color=colour, label=label if not nth else None)
+            axes.annotate(f"{gain:.2f}", (gain, nth + 0.4 * shift), va="center", fontsize=9)
+    names = [
+        f"{'prompts first' if row['prompts_first'] else 'phases apart'}, "
+        f"{LARGE[row['workload']]} x 70B, "
+        f"engines start {'as measured' if np.isnan(row['engine_start_s']) else 'at once'}"
+        for row in settings
+    ]
+    axes.set_yticks([nth + 0.2 for nth in range(len(names))], names)
+    axes.invert_yaxis()
+    axes.axvline(1, color=style.INK, linewidth=0.8)
+    axes.axvline(10.38, color=style.RED, linestyle="--", linewidth=1.2)
+    axes.set_xscale("log")
+    axes.set_xlabel("normalized latency of vLLM over SeaLLM's (dashed: paper, up to 10.4)")
+    return _finish(figure, cells)
+
+
+def blocks(inputs: Inputs) -> Figure:
+    """Figure 9, as a table of arithmetic (section 4.4).
+
+    A split block holds the keys and values of one head of one layer. A merged block is the least
+    common multiple of both models' blocks; a second index tells a model's blocks in it apart.
+    """
+    rows = [
+        (
+            f"{of} beside {other}",
+            f"{heads(of):,}",
+            f"{math.lcm(heads(of), heads(other)) * _SPLIT_BYTES / 2**20:.0f} MiB",
+            f"{math.lcm(heads(of), heads(other)) // heads(of):,}",
+            f"{heads(of):,} x",
+        )
+        for of, other in PAIRS
+    ]
+    columns = (
+        "",
+        "split blocks of a\nblock of tokens",
+        "a merged\nblock",
+        "blocks of tokens\nin a merged block",
+        "split block table\nover merged",
+    )
+    figure = style.new_figure(1000, 300)
+    axes = figure.subplots()
+    axes.set_axis_off()
+    table = axes.table(rows, colLabels=columns, loc="center", cellLoc="center")
+    table.auto_set_font_size(False)
+    table.set_fontsize(10)
+    table.scale(1.0, 2.0)
+    style.add_footer(
+        figure,
+        f"Arithmetic, blocks of {BLOCK_TOKENS} tokens in two bytes; the paper: 1,024 x for "
+        "Llama2-7B. Seconds of the kernels need hardware.",
+    )
+    return figure
+
+
+def heads(model: str) -> int:
+    """Heads whose keys and values a token has, over all layers: split blocks of one block."""
+    facts = model_facts(model)
+    return facts.layers * facts.kv_heads

@@ -1,0 +1,1 @@
+"""SeaLLM: sharing GPUs among LLM services."""

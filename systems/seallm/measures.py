@@ -1,0 +1,71 @@
+"""Figures of SeaLLM's claims that no run's summary holds, from a run's folder."""
+
+import json
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+
+import pandas as pd
+from pyarrow import parquet
+
+SLO_SCALE = 5.0
+"""Section 6.1: the SLO is five times the execution time of each request."""
+_COLUMNS = ["service", "arrival_s", "finished_s", "solo_s"]
+
+
+@cache
+def _requests(folder: Path) -> pd.DataFrame:
+    """Requests with `latency_s`; what has not been answered enters at its age at the last answer.
+
+    `solo_s` is what a request takes alone on the fewest GPUs, `mean_solo_s` the mean of its
+    service.
+    """
+    with parquet.ParquetFile(folder / "requests.parquet") as file:
+        rows: pd.DataFrame = file.read(columns=_COLUMNS, use_threads=False).to_pandas()
+    ends_s = rows["finished_s"].fillna(rows["finished_s"].max())
+    by_service = rows.groupby("service", observed=True)["solo_s"]
+    return pd.DataFrame(
+        {
+            "latency_s": ends_s - rows["arrival_s"],
+            "is_answered": rows["finished_s"].notna(),
+            "solo_s": rows["solo_s"],
+            "mean_solo_s": by_service.transform("mean"),
+        }
+    )
+
+
+def normalized_latency(folder: Path) -> float:
+    """Mean of latency over the mean execution time of the request's service (eq. 1)."""
+    rows = _requests(folder)
+    return float((rows["latency_s"] / rows["mean_solo_s"]).mean())
+
+
+def attainment(folder: Path, scale: float = SLO_SCALE) -> float:
+    """Share of requests answered within `scale` times their own execution time.
+
+    A run that meets no SLO counts half a request, so that ratios exist.
+    """
+    rows = _requests(folder)
+    return _share(rows, scale * rows["solo_s"])
+
+
+@cache
+def attainment_at(scale: float) -> Callable[[Path], float]:
+    """The share within `scale` times the mean execution time of the service (section 6.3)."""
+
+    def share(folder: Path) -> float:
+        rows = _requests(folder)
+        return _share(rows, scale * rows["mean_solo_s"])
+
+    return share
+
+
+def _share(rows: pd.DataFrame, limit_s: "pd.Series[float]") -> float:
+    met = int((rows["is_answered"] & (rows["latency_s"] <= limit_s)).sum())
+    return max(met, 0.5) / len(rows)
+
+
+def placement_s(folder: Path) -> float:
+    """Wall-clock seconds of all placement searches of a run, on one core."""
+    summary = json.loads((folder / "summary.json").read_text())
+    return float(summary["decisions"]["place"]["s_sum"])
