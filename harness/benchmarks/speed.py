@@ -72,9 +72,12 @@ def kinds() -> dict[str, dict[str, SchedulingPolicy]]:
         tree.setdefault(_kind(tried[name], rules[name]), {})[name] = policy
     seats = rules["vllm"]
     assert isinstance(seats, ContinuousBatching)
+    moves: dict[str, SchedulingPolicy] = {**moving(replace(seats, max_num_seqs=SEATS))}
+    orders = tree[ContinuousBatching.__name__]
     return {
-        "standing": tree[ContinuousBatching.__name__],
-        "moving": {**moving(replace(seats, max_num_seqs=SEATS))},
+        # One of the tree that is made up, too, is of the kind of that.
+        "standing": {name: policy for name, policy in orders.items() if name not in moves},
+        "moving": moves,
         "moving_every_token": {**moving_every_token(replace(seats, max_num_seqs=SEATS))},
         "request_batches": {**tree[StaticBatching.__name__], **static(2 * ALLOCATED)},
         "allocation": {**allocating(replace(seats, max_num_seqs=ALLOCATED), CONTEXT_TOKENS)},
@@ -91,7 +94,7 @@ def _kind(policy: SchedulingPolicy, rule: object) -> str:
     """What its file has as rule; `draft` or `thrashing` if it decides again and again."""
     recorder, load = Recorder(), w1(50, 1)
     serve_s(policy, load, 1, recorder)
-    if rule is not None and len(recorder.decision_s["schedule"]) <= len(load) / 5:
+    if rule is not None and len(recorder.decision_s["schedule"]) <= len(load) / 10:
         return type(rule).__name__
     # A run of more preemptions than requests is mostly those: its seconds say little about policies
     # that sort or scan all requests in each iteration, which the kind of drafts is to show.

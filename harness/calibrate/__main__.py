@@ -37,7 +37,8 @@ def calibrate(
     service = Service(ServiceId(facts.name), facts.kv_bytes_per_token, facts.max_context_tokens)
     group = Group(GroupId("calibrated"), frozenset({service.id}), (GpuId(0),))
     stem = Path(model).resolve().parent.name if is_config(model) else model
-    sweep = Sweep(engine.settings(service, group), service)
+    (settings,) = engine.settings([service], group)
+    sweep = Sweep(settings, service)
     kept = Kept(
         out / f".{stem}.measured.jsonl",
         {

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from baselines.fcfs import Fcfs
 from harness.calibrate.kept import Kept, Sample
-from harness.engines.vllm.group import EngineSettings, Submission, VllmGroup, new_engine
+from harness.engines.vllm.group import EngineSettings, Submission, VllmGroup, new_engines
 from harness.engines.vllm.processor import has_gpus
 from harness.engines.vllm.ray import RayGroup, slots_of_ray
 from harness.engines.vllm.step import Iteration
@@ -69,7 +69,7 @@ class Sweep:
         self._service = service
         self._group = Group(GroupId("calibrated"), frozenset({service.id}), (GpuId(0),))
         self.load_s = load_seconds(settings, self._group, service)
-        self._served = VllmGroup(new_engine(settings), False, settings)
+        self._served = VllmGroup(new_engines([settings]), False, (settings,))
         self.kv_blocks = self._served.kv_blocks
         self.block_tokens = self._served.block_tokens
         self._next = 0
@@ -77,7 +77,7 @@ class Sweep:
     def run(self, designed: Designed) -> list[Sample]:
         """The iterations of one run; answers differ in length, so that batches shrink."""
         policy = Fcfs(rule=_rule(designed.budget))
-        self._served.use(policy, group=self._group, service=self._service)
+        self._served.use(policy, group=self._group, services=[self._service])
         ids = range(self._next, self._next + len(designed.prompts))
         self._next += len(ids)
         waiting = [
@@ -126,9 +126,9 @@ def load_seconds(settings: EngineSettings, group: Group, service: Service) -> fl
     with slots_of_ray(group.tensor_parallel):
         started_s = time.monotonic()
         served = RayGroup.start(
-            settings,
+            (settings,),
             group=group,
-            service=service,
+            services=[service],
             policy=Fcfs(rule=_rule(settings.max_num_batched_tokens)),
             keep_answers=False,
             on_gpus=has_gpus(),

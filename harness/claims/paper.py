@@ -30,6 +30,7 @@ UNTESTED_FOR = (
     "needs hardware",
     "fed in",
     "true by construction",
+    "not built",
 )
 """Why a claim may be untested, beside noise."""
 

@@ -53,7 +53,7 @@ def _seconds(count: int) -> float:
         RayGroup.start(
             _settings(),
             group=Group(GroupId(f"g{number}"), frozenset({SERVICE.id}), (GpuId(number),)),
-            service=SERVICE,
+            services=[SERVICE],
             policy=_policy(),
             keep_answers=False,
             on_gpus=False,
@@ -81,7 +81,7 @@ def _engines() -> Any:
 
 def _settings() -> Any:
     group = Group(GroupId("g0"), frozenset({SERVICE.id}), (GpuId(0),))
-    return _engines().settings(SERVICE, group)
+    return _engines().settings([SERVICE], group)
 
 
 def _policy() -> Any:

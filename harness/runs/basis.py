@@ -6,14 +6,14 @@ import pandas as pd
 def cost_basis(used: pd.DataFrame) -> str:
     """What the seconds of these runs rest on: cost profiles with their relative fit errors.
 
-    Services whose costs were not measured at the tensor-parallel degree at which they ran are named
+    Models whose costs were not measured at the tensor-parallel degree at which they ran are named
     with it and with what stands in for them.
     """
     if "costs.profile" not in used:
         return "profile not stated"
     prefix = "costs.source."
     borrowed = {
-        f"{column.removeprefix(prefix)}: {source}"
+        f"{_model(column.removeprefix(prefix))}: {source}"
         for column in used.columns
         if column.startswith(prefix)
         for source in used[column].dropna().unique()
@@ -22,6 +22,12 @@ def cost_basis(used: pd.DataFrame) -> str:
     errors = used.reindex(columns=["costs.profile", "costs.fit_error"]).groupby("costs.profile")
     texts = [f"{name} (fit error {_span(one['costs.fit_error'])})" for name, one in errors]
     return ", ".join([*sorted(texts), *sorted(borrowed), *outside_note(used)])
+
+
+def _model(place: str) -> str:
+    """The model and the degree of a service (`model~service tp2`)."""
+    service, _, degree = place.rpartition(" ")
+    return f"{service.partition('~')[0]} {degree}"
 
 
 def _span(errors: "pd.Series[float]") -> str:

@@ -135,6 +135,8 @@ def _costs(hardware: Mapping[str, Any]) -> ProfileCosts:
         memory_share=hardware["memory_share"],
         parts=PARTS,
         replica_start_s=hardware["replica_start_s"],
+        engine_start_s=hardware["engine_start_s"],
+        weights_bytes_per_s=hardware["weights_bytes_per_s"],
         kv_bytes=hardware["kv_bytes"],
         block_tokens=hardware["block_tokens"],
     )

@@ -39,6 +39,10 @@ class HardwareConfig:
     """Which possible true costs of its seed a run has, 1 and up; 0: those of the profile."""
     replica_start_s: float = MISSING
     """Seconds longer that a replica loads for every other of its service that starts with it."""
+    engine_start_s: float | None = MISSING
+    """Seconds of a load before weights are read; null: as the profile has it."""
+    weights_bytes_per_s: float | None = MISSING
+    """Rate at which an engine reads weights; null: as the profile has it."""
     kv_bytes: int | None = MISSING
     """Bytes of each GPU for KV; null: what `memory_share` leaves beside the weights."""
     block_tokens: int | None = MISSING
@@ -143,7 +147,13 @@ KEYS = {
 """What may stand where no constructor would refuse a key."""
 
 
-LEAST = {"workers": 1, "seed": 0, "uncertainty_draws": 0, "hardware.cost_draw": 0}
+LEAST = {
+    "workers": 1,
+    "seed": 0,
+    "uncertainty_draws": 0,
+    "hardware.cost_draw": 0,
+    "hardware.weights_bytes_per_s": 1,
+}
 
 MOST = {
     "workers": 1024,
@@ -153,6 +163,7 @@ MOST = {
     "hardware.gpu_count": 65_536,
     "hardware.nvlink_island": 65_536,
     "hardware.replica_start_s": 1e6,
+    "hardware.engine_start_s": 1e6,
     "expected_minutes": 1e6,
 }
 """Beyond these a run would not end, or could not be counted."""

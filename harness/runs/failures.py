@@ -4,6 +4,7 @@
 the cell's place in the scenario) and log.txt (the traceback). When the cell succeeds it goes.
 """
 
+import gc
 import json
 import os
 import shutil
@@ -76,6 +77,11 @@ def attempt(cell: Cell) -> Computed | Failure:
         return compute(cell)
     except (Exception, SystemExit) as error:
         return Failure.of(error)
+    finally:
+        # A run ends as cycles that hold its arrays, tens of megabytes, and the collector counts
+        # objects. What is there after it is not looked at again.
+        gc.collect()
+        gc.freeze()
 
 
 def unnamed(place: Place) -> str:

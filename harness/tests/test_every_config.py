@@ -3,8 +3,10 @@
 import json
 import re
 from collections.abc import Iterator
+from inspect import signature
 from math import prod
 from pathlib import Path
+from pydoc import locate
 
 import pytest
 from omegaconf import OmegaConf
@@ -33,6 +35,8 @@ def test_every_choice_builds_a_cell(group: str, choice: str, tmp_path: Path) -> 
     if group == "engine" and choice.startswith("vllm"):
         pytest.importorskip("vllm", reason="vLLM is not installed: make setup-vllm")
     plain = ["predictor=oracle"] if group == "policy" else []
+    if group == "system":
+        plain += _workload(choice)
     if (group, choice) in MEASURE:
         plain.append("+engine.models={vicuna-13b-v1.5: tiny}")  # a hub's needs a revision
     if (group, choice) in FILES:
@@ -40,6 +44,14 @@ def test_every_choice_builds_a_cell(group: str, choice: str, tmp_path: Path) -> 
     cell = first_cell_of(f"{group}={choice}", *plain, "name=tried")
     assert cell.folder.parent.name == "tried"
     assert cell.config[group] or choice == "none"
+
+
+def _workload(system: str) -> list[str]:
+    """A workload with a history for a placement that plans from one."""
+    placement = locate(read_choice("system", system)["placement"]["_target_"])
+    assert isinstance(placement, type)
+    plans = "history" in signature(placement).parameters
+    return ["workload=shared_services"] if plans else []
 
 
 def _file(folder: Path, choice: str) -> Path:
@@ -59,7 +71,7 @@ def _file(folder: Path, choice: str) -> Path:
 
 @pytest.mark.parametrize("system", [name for group, name in CHOICES if group == "system"])
 def test_a_system_bears_the_name_of_its_file(system: str) -> None:
-    assert first_cell_of(f"system={system}").system.name == system
+    assert first_cell_of(f"system={system}", *_workload(system)).system.name == system
 
 
 @pytest.mark.parametrize("scenario", FIGURES)

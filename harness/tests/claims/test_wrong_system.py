@@ -116,7 +116,7 @@ def test_a_faster_system_moves_an_effect_to_where_the_paper_claims_it(name: str)
             wanted = np.log1p(-far) if effect.kind is Kind.REDUCTION else np.log(far)
             assert (found * wanted >= 0.0).all(), claim.id
             moved += 1
-    assert moved >= 5
+    assert moved >= 3
 
 
 @pytest.mark.parametrize("name", papers())

@@ -91,6 +91,35 @@ def test_a_load_is_its_start_and_its_weights() -> None:
     assert first / second == pytest.approx(sizes[0] / sizes[1])
 
 
+def test_starting_and_reading_may_be_given() -> None:
+    """Each takes the place of what was measured, and the other stays."""
+    weight_bytes = load_models()[VICUNA].weight_bytes
+    measured_s = COSTS.load_s(VICUNA, 2)
+    starts_s = COSTS.start_s(VICUNA, 2)
+
+    def load_s(start_s: float | None, rate: float | None, replicas: int = 1) -> float:
+        costs = ProfileCosts(
+            gpu="A100-80G",
+            profile_dir="a100_80g_vllm_0_3",
+            memory_share=0.9,
+            parts=PARTS,
+            replica_start_s=0.5,
+            engine_start_s=start_s,
+            weights_bytes_per_s=rate,
+        )
+        assert pickle.loads(pickle.dumps(costs)).load_s(VICUNA, 2) == costs.load_s(VICUNA, 2)
+        assert costs.start_s(VICUNA, 2) == (starts_s if start_s is None else start_s)
+        return costs.load_s(VICUNA, 2, replicas=replicas)
+
+    assert load_s(None, None) == measured_s
+    assert load_s(0.0, None) == pytest.approx(measured_s - starts_s)
+    assert load_s(3.0, weight_bytes / 2, replicas=3) == pytest.approx(3.0 + 2.0 + 1.0)
+    assert load_s(None, weight_bytes / 2) == pytest.approx(starts_s + 2.0)
+    for start_s, rate in ((-1.0, None), (np.inf, None), (None, 0.0), (None, np.inf)):
+        with pytest.raises(ValueError, match=r"engine_start_s is|weights_bytes_per_s is"):
+            load_s(start_s, rate)
+
+
 def _given(kv_bytes: int | None, block_tokens: int | None) -> ProfileCosts:
     return ProfileCosts(
         gpu="A100-40G",

@@ -18,6 +18,7 @@ from harness.interface.policies import Capability, PlacementPolicy, System
 from harness.interface.tables import RequestTable
 from harness.interface.views import ClusterView
 from harness.predictors.ecdf import load_lengths
+from harness.runs.building import window_of
 from harness.tests.support.files import (
     SCENARIOS,
     assert_conserved,
@@ -90,16 +91,12 @@ def _measured() -> ProfileCosts:
 
 def _serve_system(path: Path, requests: int) -> tuple[Workload, Recorder, CheckedPlacement]:
     """Three models answer so many prompts on eight GPUs."""
-    configured = read_nodes(SCENARIOS / "policy" / "vllm_0_3.yaml", path)
+    # Whole prompts before decodes, not padded: batches that groups of several services have, too.
+    configured = read_nodes(SCENARIOS / "policy" / "vllm_0_3.yaml", path, pads_prompts=False)
     system, costs = configured["system"], _measured()
     machine = Cluster(
         cluster(GPUS).gpus, cluster(GPUS).nvlink_islands, gpu_facts("A100-80G").memory_bytes
     )
-    offered = {
-        **offered_to_all(costs, machine),
-        "lengths": {model: load_lengths(model) for model in MODELS},
-        "planner_costs": costs.with_parts(tuple(system.get("planner_parts", PARTS))),
-    }
     load = Ensemble(
         models=MODELS,
         requests=requests,
@@ -111,6 +108,12 @@ def _serve_system(path: Path, requests: int) -> tuple[Workload, Recorder, Checke
         hub_split="",
         starts_s=0.0,
     ).build(3)
+    offered = {
+        **offered_to_all(costs, machine),
+        "lengths": {model: load_lengths(model) for model in MODELS},
+        "history": window_of(load),
+        "planner_costs": costs.with_parts(tuple(system.get("planner_parts", PARTS))),
+    }
     placement = _checked_placement(build(system["placement"], offered=offered))
     served = System(
         name=system["name"],

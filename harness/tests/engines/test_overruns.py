@@ -22,6 +22,7 @@ from harness.tests.support.serving import (
     FlatCosts,
     UnevenCosts,
     a_group,
+    a_ledger,
     rule,
     serve,
     workload,
@@ -111,12 +112,12 @@ class Held:
 def test_a_group_of_another_engine_tells_of_the_same_by_hand() -> None:
     """20 tokens are set aside: the 21st of the context is one too many, and is told once."""
     told, request, promises = list[Event](), Held(), list[Reservation]()
+    service = Service(SERVICE, 100, 256)
     served = ServedGroup(
         policy=OnceMore(),
         group=a_group("m", 0),
-        service=Service(SERVICE, 100, 256),
-        kv_blocks=9,
-        block_tokens=16,
+        services={SERVICE: service},
+        kv=a_ledger(service, 9),
         max_num_seqs=512,
         max_num_batched_tokens=8192,
         tell=told.append,

@@ -14,19 +14,18 @@ from harness.engines.recorder import Recorder
 from harness.engines.simulator.loop import Simulator
 from harness.interface.decisions import (
     ContinuousBatching,
-    Decision,
     Displaced,
     PreemptionMode,
     PriorityOrder,
     StaticBatching,
 )
 from harness.interface.events import Arrived, Event, Finished, Iterated, Moved, Overran, Predicted
-from harness.interface.moving import MovingKey, Progress
-from harness.interface.policies import Capability, System
+from harness.interface.moving import MovingKey
+from harness.interface.policies import System
 from harness.interface.tables import Floats, RequestTable
-from harness.interface.views import GroupView
 from harness.tests.support.applications import applications, assert_served_as_stepped
 from harness.tests.support.batches import Step, assert_same
+from harness.tests.support.learning import Learning, learning, pieces, pieces_of_seconds, scattered
 from harness.tests.support.loads import Load, assert_same_times, loads, waits_s
 from harness.tests.support.policies import RULES, Restless
 from harness.tests.support.predictors import Guess
@@ -45,58 +44,6 @@ from harness.workloads.workload import Workload
 
 ONE_SEAT = rule(chunked_prefill=True, max_num_seqs=1, tokens=256)
 STATIC = StaticBatching(max_num_seqs=3, max_wait_s=0.05, refills=True, pads_prompts=True)
-
-
-class Learning:
-    """A policy whose order reads what it has observed: `learnt` is a number that grows."""
-
-    requires: ClassVar[frozenset[Capability]] = frozenset({Capability.PREDICTIONS})
-
-    subscribes: ClassVar[frozenset[type[Event]]] = frozenset()
-
-    def __init__(self, **order: Any) -> None:
-        """`order` has the fields of the priority order; functions also get the number learnt."""
-        self.learnt = 0
-        self.asked: list[list[int]] = []
-        told: dict[str, Any] = {
-            name: self._told(given) if callable(given) else given for name, given in order.items()
-        }
-        self._decision = Decision(priority_order=PriorityOrder(**told))
-
-    def _told(self, given: Callable[[RequestTable, int], Any]) -> Callable[[RequestTable], Any]:
-        def column(table: RequestTable) -> Any:
-            self.asked.append(table.id.tolist())
-            return given(table, self.learnt)
-
-        return column
-
-    def observe(self, event: Event) -> None:
-        """A sum, so that events of one instant may come in any order."""
-        match event:
-            case Arrived() | Moved():
-                self.learnt += 1 + event.request.id % 3
-            case Predicted():
-                self.learnt += int(event.length.mean_tokens) % 5
-            case Finished():
-                self.learnt += 7 + event.output_tokens % 11
-            case Overran():
-                self.learnt += 13
-            case Iterated():
-                # With keys that never stop to change, requests could displace each other for ever.
-                self.learnt += self.learnt < 150
-
-    def schedule(self, view: GroupView) -> Decision:
-        """The order."""
-        return self._decision
-
-
-def learning(kinds: frozenset[type[Event]], **order: Any) -> Learning:
-    """A policy that observes events of these kinds."""
-
-    class Same(Learning):
-        subscribes = kinds
-
-    return Same(**order)
 
 
 # ---- by hand ----
@@ -230,21 +177,6 @@ def test_keys_that_become_pieces_are_refused() -> None:
 # ---- any order ----
 
 
-def scattered(table: RequestTable, learnt: int) -> Floats:
-    """Any place, and another one whenever something has been learnt."""
-    return ((table.id * 7919 + learnt * 104729) % 101).astype(np.float64)
-
-
-def pieces(table: RequestTable, learnt: int) -> MovingKey:
-    """Two pieces; the last has no end."""
-    place = scattered(table, learnt)
-    return MovingKey(
-        value=np.stack([place, 100.0 - place], axis=1),
-        slope=np.tile([0.5, -0.25], (len(place), 1)),
-        until=np.tile([5.0 + learnt % 4, np.inf], (len(place), 1)),
-    )
-
-
 def pieces_that_end(table: RequestTable, learnt: int) -> MovingKey:
     """From the last multiple of eight tokens to the next one."""
     done, place = table.generated_tokens // 8 * 8.0, scattered(table, learnt)
@@ -252,16 +184,6 @@ def pieces_that_end(table: RequestTable, learnt: int) -> MovingKey:
         value=np.stack([place, 50.0 - place], axis=1),
         slope=np.tile([0.0, 1.0], (len(place), 1)),
         until=done[:, None] + np.array([2.0 + learnt % 3, 8.0]),
-    )
-
-
-def pieces_of_seconds(table: RequestTable, learnt: int) -> MovingKey:
-    place = scattered(table, learnt)[:, None]
-    return MovingKey(
-        value=np.concatenate([place, place - 50.0], axis=1),
-        slope=np.zeros((len(place), 2)),
-        until=np.tile([0.0371, np.inf], (len(place), 1)),
-        by=Progress.GPU_S,
     )
 
 

@@ -46,6 +46,23 @@ def test_three_guests_with_one_token_each_need_three_blocks() -> None:
     assert kv.problems() == ["r1 and its borrowers use 3 of 1 blocks", "r1 lends 3 of 1 blocks"]
 
 
+def test_services_with_blocks_of_different_tokens_count_their_own() -> None:
+    """Blocks of 12 bytes: 12 tokens of chat, 4 of code."""
+    kv = KvLedger(capacity_bytes=60, services=SERVICES, block_tokens={CHAT: 12, CODE: 4})
+    for number, service in ((0, CHAT), (1, CODE)):
+        kv.open(a_request(RequestId(number), service=service))
+        kv.grow(RequestId(number), 13)
+    assert (kv.held_blocks(RequestId(0)), kv.held_blocks(RequestId(1))) == (2, 4)
+    assert (kv.free_blocks(CHAT), kv.uncommitted_tokens(CODE)) == (-1, -4)
+    kv.free(RequestId(1))
+    assert kv.fits({RequestId(0): 11, RequestId(1): 12})
+    assert not kv.fits({RequestId(0): 11, RequestId(1): 13})
+    assert kv.try_reserve(RequestId(1), Reservation(9))
+    assert (kv.uncommitted_tokens(CHAT), kv.problems()) == (0, [])
+    with pytest.raises(ValueError, match="blocks of which service"):
+        kv.blocks(13)
+
+
 def test_nested_loans_fit_inside_each_other() -> None:
     """8 blocks lend 4, of which 2 are lent on: the innermost guest takes no free space."""
     kv = a_ledger(8, R1, R2, R3)

@@ -28,6 +28,8 @@ def plain(**changes: Any) -> dict[str, Any]:
             "gpu_count": 1,
             "nvlink_island": 1,
             "replica_start_s": 0.0,
+            "engine_start_s": None,
+            "weights_bytes_per_s": None,
             "cost_draw": 0,
         },
         "record": {},

@@ -23,11 +23,11 @@ def name_of(path: Path) -> str:
     return path.stem
 
 
-def read_nodes(policy: Path, system: Path | None = None) -> dict[str, Any]:
-    """What the files say, with references between them resolved."""
+def read_nodes(policy: Path, system: Path | None = None, **rule: object) -> dict[str, Any]:
+    """What the files say, with references between them resolved; `rule` in the place of its own."""
     groups: dict[str, Any] = {
         "variant": "paper",
-        "policy": OmegaConf.load(policy),
+        "policy": OmegaConf.merge(OmegaConf.load(policy), {"rule": rule} if rule else {}),
         "system": read_choice("system", system.stem) if system else {},
     }
     plain = OmegaConf.to_container(OmegaConf.create(groups), resolve=True)

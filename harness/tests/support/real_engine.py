@@ -1,10 +1,12 @@
 """A small real engine for tests. Needs vLLM."""
 
+from pathlib import Path
 from typing import Any
 
 from harness.engines.vllm.engine import Vllm
 from harness.tests.support.serving import cluster
 
+VOCABULARY = 1000
 MAX_NUM_SEQS, TOKENS, BLOCKS, BLOCK = 16, 256, 40, 32
 
 
@@ -31,3 +33,23 @@ def engine(**changes: Any) -> Vllm:
         "loads_first": True,
     }
     return Vllm(**about | changes)
+
+
+def write_weights(folder: Path, *, layers: int = 2, kv_heads: int = 2, seed: int = 0) -> None:
+    """A small model with random weights large enough for answers to differ."""
+    import torch
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    torch.manual_seed(seed)
+    config = LlamaConfig(
+        hidden_size=128,
+        intermediate_size=256,
+        num_hidden_layers=layers,
+        num_attention_heads=2,
+        num_key_value_heads=kv_heads,
+        head_dim=64,
+        vocab_size=VOCABULARY,
+        max_position_embeddings=2048,
+        initializer_range=0.12,
+    )
+    LlamaForCausalLM(config).save_pretrained(folder)

@@ -15,6 +15,7 @@ from harness.engines.simulator.loop import Simulator
 from harness.interface.decisions import ContinuousBatching, Deployment
 from harness.interface.entities import Cluster, GpuId, Group, GroupId, Service, ServiceId, Work
 from harness.interface.events import Event
+from harness.interface.kv_ledger import KvLedger
 from harness.interface.policies import (
     Capability,
     DispatchPolicy,
@@ -39,6 +40,7 @@ def rule(
     tokens: int = 256,
     padding: int = 10**9,
     spare: float = 0.0,
+    prompts_first: bool = True,
 ) -> ContinuousBatching:
     """A batch rule with room for eight."""
     return ContinuousBatching(
@@ -48,6 +50,7 @@ def rule(
         max_num_batched_tokens=tokens,
         max_padding_tokens=padding,
         watermark=spare,
+        prompts_first=prompts_first,
     )
 
 
@@ -133,7 +136,7 @@ class UnevenCosts(LinearCosts):
         return self.load * self.pace(service, tensor_parallel)
 
 
-BYTES = {"m0": 100, "m1": 300}
+BYTES = {"m0": 100, "m1": 300, "m2": 100}
 """Of KV per token."""
 
 
@@ -158,6 +161,12 @@ def a_group(service: str, *gpus: int, name: str = "") -> Group:
         frozenset({ServiceId(service)}),
         tuple(GpuId(gpu) for gpu in gpus),
     )
+
+
+def a_ledger(service: Service, blocks: int) -> KvLedger:
+    """An empty ledger of so many blocks of 16 tokens, of a service alone."""
+    capacity_bytes = blocks * 16 * service.kv_bytes_per_token
+    return KvLedger(capacity_bytes=capacity_bytes, services={service.id: service})
 
 
 class Everywhere:

@@ -1,19 +1,16 @@
 """One deployment turned into another: who leaves a group that stays."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-
 from baselines.fcfs import Fcfs
 from baselines.round_robin import RoundRobin
 from harness.engines.lifecycle import Lifecycle
 from harness.engines.recorder import Recorder
 from harness.engines.simulator.compiled_groups import CompiledGroups
 from harness.engines.simulator.deploying import Deployer
-from harness.engines.simulator.flight import Flight
 from harness.engines.simulator.group import LiveGroup
 from harness.engines.simulator.host_memory import NO_HOST_MEMORY
+from harness.engines.simulator.stepping import Stepper
 from harness.engines.simulator.timeline import Timeline
-from harness.interface.decisions import Decision, Deployment
+from harness.interface.decisions import Deployment
 from harness.interface.entities import GpuId, Group, GroupId, ServiceId
 from harness.interface.kv_ledger import KvLedger
 from harness.interface.policies import Capability, System
@@ -21,28 +18,14 @@ from harness.tests.support.serving import Everywhere, LinearCosts, cluster, rule
 from harness.workloads.workload import Workload
 
 
-@dataclass
-class Idle:
-    """Steps nobody."""
+class Idle(Stepper):
+    """Steps nothing."""
 
-    flights: Mapping[int, Flight] = field(default_factory=dict)
-
-    def ask(self, live: LiveGroup) -> Decision | None:
-        """Nothing to run."""
-        return None
+    def __init__(self) -> None:
+        self.flights = {}
 
     def interrupt(self, live: LiveGroup) -> None:
         """Nothing runs."""
-
-    def catch_up(self) -> None:
-        """Nothing runs."""
-
-    def cut_off(self) -> None:
-        """Nothing runs."""
-
-    def end(self, flight: Flight) -> bool:
-        """Nothing runs."""
-        return False
 
 
 def _group(name: str, gpu: int, *services: str) -> Group:

@@ -1,7 +1,7 @@
 """Several services on the same GPUs: one KV space, one queue, a batch of one service at a time."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
@@ -9,8 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from baselines.fastserve import FastServe
+from baselines.fcfs import Fcfs
+from baselines.service_round_robin import ServiceRoundRobin
 from harness.benchmarks.moving_policies import Ordered, attained_seconds, attained_tokens
-from harness.costs.iteration import IterationTable
 from harness.engines.ask import refuse_shared_groups
 from harness.engines.recorder import GpuUse, Recorder
 from harness.interface.checks import IllegalDecision
@@ -21,17 +23,17 @@ from harness.interface.decisions import (
     Displaced,
     PriorityOrder,
 )
-from harness.interface.draft import Draft
 from harness.interface.entities import GpuId, Group, GroupId, ServiceId
 from harness.interface.events import Event, Iterated
-from harness.interface.filling import continuous_batch, is_decode
-from harness.interface.moving import MovingKey, Progress
-from harness.interface.policies import Capability
-from harness.interface.tables import Floats, RequestTable, attained_s
+from harness.interface.moving import MovingKey
+from harness.interface.policies import Capability, SchedulingPolicy
+from harness.interface.tables import Floats, RequestTable
 from harness.interface.views import ClusterView, GroupView
+from harness.runs.building import window_of
 from harness.tests.support.loads import Load, assert_same_times, loads
 from harness.tests.support.serving import (
     Everywhere,
+    FlatCosts,
     LinearCosts,
     TwoSizes,
     UnevenCosts,
@@ -39,53 +41,17 @@ from harness.tests.support.serving import (
     serve,
     workload,
 )
+from harness.tests.support.shared import (
+    SERVICES,
+    SHARED,
+    LeastServed,
+    Together,
+    UnitCosts,
+    of_services,
+    served,
+)
 from harness.workloads.workload import Workload
-
-SERVICES = frozenset({ServiceId("m0"), ServiceId("m1")})
-SHARED = Group(GroupId("both@0"), SERVICES, (GpuId(0),))
-
-
-class Together:
-    """Placement: both services on GPU 0."""
-
-    requires: ClassVar[frozenset[Capability]] = frozenset({Capability.SHARED_GROUP})
-    subscribes: ClassVar[frozenset[type[Event]]] = frozenset()
-
-    def observe(self, event: Event) -> None:
-        """Nothing to learn."""
-
-    def place(self, view: ClusterView) -> Deployment:
-        """The same every time."""
-        return Deployment((SHARED,))
-
-
-@dataclass
-class LeastServed:
-    """The service with fewer iterations so far, its requests in order of arrival."""
-
-    requires: ClassVar[frozenset[Capability]] = frozenset({Capability.SHARED_GROUP})
-    subscribes: ClassVar[frozenset[type[Event]]] = frozenset({Iterated})
-    most_bytes: int = 0
-    served: dict[ServiceId, int] = field(default_factory=dict)
-
-    def observe(self, event: Event) -> None:
-        """Count iterations."""
-        assert isinstance(event, Iterated)
-        service = event.batch.service
-        self.served[service] = self.served.get(service, 0) + event.iterations
-
-    def schedule(self, view: GroupView) -> Decision:
-        """Who has work and is behind goes next; while one has all the work, that is no choice."""
-        kv = view.kv
-        held = sum(kv.held_tokens(s) * kv.services[s].kv_bytes_per_token for s in view.services)
-        self.most_bytes = max(self.most_bytes, held)
-        requests = list(view.requests.values())
-        requests.sort(key=lambda r: (self.served.get(r.facts.service, 0), r.facts.service))
-        draft = Draft(view)
-        continuous_batch(draft, requests, victims=requests[::-1])
-        alone = len({r.facts.service for r in requests}) == 1
-        steady = alone and all(map(is_decode, requests)) and draft.runs_all
-        return draft.decision(steady=steady)
+from systems.seallm.doubling_budget import DoublingBudget
 
 
 @pytest.mark.parametrize("blocks", [14, 200])
@@ -165,10 +131,28 @@ def test_only_services_that_a_group_lacks_are_loaded() -> None:
         starts_s = [costs.start_s(service, tensor_parallel) for service in (m0, m1)]
         return sum(whole_s) - sum(starts_s) + max(starts_s)
 
-    expected = [costs.load_s(m0, 1), costs.load_s(m1, 1), both_s(2), both_s(1), both_s(1)]
+    expected = [costs.load_s(m0, 1), both_s(2), both_s(1), both_s(1)]
     spans_s = (loads["end_s"] - loads["start_s"]).to_numpy()
-    # For m1 alone nothing is loaded.
+    # m1 is read while m0 is served; for m1 alone nothing is loaded.
     assert spans_s[spans_s > 0].tolist() == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("policy", [LeastServed(), Fcfs(rule=rule())], ids=["asked", "compiled"])
+def test_a_group_serves_what_it_has_while_it_reads_another_service(
+    policy: SchedulingPolicy,
+) -> None:
+    """A prefill takes 0.5 s and a decode 0.25 s, a start 0.25 s and reading 0.75 s.
+
+    From 10 s on m1 is read beside m0, without another start. The request for m0 at 10.1 s is
+    answered at 10.85 s; that for m1 is there at 10.75 s, and has its prefill next. From 20 s on
+    the same engine has m1 alone, from 30 s on it reads m0 instead, while nothing is served.
+    """
+    groups = [_of("a", "m0", 0), _of("a", "m0+m1", 0), _of("a", "m1", 0), _of("a", "m0", 0)]
+    load = workload([5] * 4, [2] * 4, [0.0, 10.1, 10.1, 30.1], services=2)
+    load = replace(load, service=np.array([0, 1, 0, 0]))
+    ran = serve(load, policy, InTurn(groups), costs=FlatCosts(load=1.0), gpus=1).requests
+    assert ran["first_token_s"].tolist() == pytest.approx([1.5, 11.35, 10.6, 31.25])
+    assert ran["finished_s"].tolist() == pytest.approx([1.75, 11.6, 10.85, 31.5])
 
 
 def test_weights_that_do_not_fit_beside_each_other_are_refused() -> None:
@@ -189,123 +173,6 @@ def test_deployments_ask_for_what_the_engine_supports() -> None:
 
 
 # ---- priority orders ----
-
-
-@dataclass(frozen=True)
-class UnitCosts(TwoSizes):
-    """So many seconds for any prefill and any decode, and nothing for loading."""
-
-    load: float = 0.0
-    each_s: float = 1.0
-
-    def table(self, service: ServiceId, tensor_parallel: int) -> IterationTable:
-        """Bases only."""
-        none, each = np.zeros(1025), np.full(1025, self.each_s)
-        return IterationTable(each, none, none, none, each, none, none, np.array([self.each_s]))
-
-
-def of_services(load: Workload, services: str) -> Workload:
-    """The workload with a service for each request, as digits."""
-    return replace(load, service=np.array([int(digit) for digit in services]))
-
-
-def served(load: Workload, order: PriorityOrder, costs: LinearCosts, *, fast: bool) -> Recorder:
-    """Both services on GPU 0, and what each iteration computed."""
-    recorder = Recorder(keep_iterations=True)
-    return serve(
-        load, Ordered(order), Together(), costs=costs, fast_forward=fast, gpus=1, recorder=recorder
-    )
-
-
-def mean_length_squared(table: RequestTable) -> Floats:
-    """Units of m0 and m1 are 1 and 4: what is left of a fresh request, times the mean."""
-    return np.array([1.0, 16.0])[table.service]
-
-
-def attained(table: RequestTable) -> MovingKey:
-    one = np.ones((len(table.id), 1))
-    return MovingKey(value=0.0 * one, slope=one, until=np.inf * one, by=Progress.GPU_S)
-
-
-ONE = rule(max_num_seqs=1)
-
-
-@pytest.mark.parametrize("fast", [True, False])
-@pytest.mark.parametrize("prompts_first", [True, False])
-@pytest.mark.parametrize(
-    ("key", "displaces", "ends_s", "normalized"),
-    [
-        (None, None, [1, 2, 6, 7, 8], 15.0),
-        (attained, Displaced.PAUSE, [1, 2, 8, 4, 5], 9.5),
-        (mean_length_squared, None, [1, 2, 8, 3, 4], 7.5),
-        (mean_length_squared, Displaced.PAUSE, [1, 2, 8, 3, 4], 7.5),
-    ],
-)
-def test_five_requests_one_at_a_time(
-    key: Callable[[RequestTable], Floats | MovingKey] | None,
-    displaces: Displaced | None,
-    ends_s: list[float],
-    normalized: float,
-    prompts_first: bool,
-    fast: bool,
-) -> None:
-    """A and B (m0, 1 s) come at 0; C (m1, 4 s), D and E (m0, 1 s) at 2.
-
-    First come first served, C keeps D and E waiting; with turns of 1 s it is paused for them; with
-    the shorter service first, it begins after them (fig. 2 of the SeaLLM paper).
-    """
-    load = of_services(workload([9] * 5, [1, 1, 4, 1, 1], [0, 0, 2, 2, 2], services=2), "00100")
-    order = PriorityOrder(key, replace(ONE, prompts_first=prompts_first), displaces)
-    ended = served(load, order, UnitCosts(), fast=fast).requests["finished_s"].to_numpy()
-    assert ended.tolist() == ends_s
-    assert ((ended - load.arrival_s) / load.output_tokens).sum() == normalized
-
-
-MEAN_S, BUDGET_S = np.array([0.4, 2.0]), np.array([0.6, 3.0])
-
-
-def doubling_budget(table: RequestTable) -> MovingKey:
-    """The budget left times the mean seconds of the service; a budget that is spent doubles."""
-    mean_s, budget_s = MEAN_S[table.service, None], BUDGET_S[table.service, None]
-    until = attained_s(budget_s * (2.0 ** np.arange(1, 12) - 1))
-    return MovingKey(mean_s * until, -mean_s * np.ones_like(until), until, Progress.GPU_S)
-
-
-def test_budgets_that_double_by_hand() -> None:
-    """0.4 +- 0.2 s: 0.6 s x 0.4 s; when these and 1.2, 2.4, 4.8 and 9.6 s more are over, twice."""
-    spent_s = np.array([0.0, 0.1, 0.6, 1.8, 4.2, 9.0, 18.6, 0.0])
-    nothing = np.zeros(8, int)
-    table = RequestTable(
-        id=np.arange(8),
-        arrival_s=np.zeros(8),
-        prompt_tokens=nothing,
-        generated_tokens=nothing,
-        kv_tokens=nothing,
-        gpu_s=attained_s(spent_s),
-        max_output_tokens=nothing,
-        deadline_s=np.zeros(8),
-        predicted_mean_tokens=np.zeros(8),
-        service=np.array([0] * 7 + [1]),
-        services=(ServiceId("m0"), ServiceId("m1")),
-    )
-    key = [0.24, 0.20, 0.48, 0.96, 1.92, 3.84, 7.68, 6.0]
-    assert doubling_budget(table).at(table).tolist() == pytest.approx(key, abs=1e-5)
-
-
-@pytest.mark.parametrize("fast", [True, False])
-@pytest.mark.parametrize("prompts_first", [True, False])
-def test_a_service_whose_budget_has_doubled_often_yields(prompts_first: bool, fast: bool) -> None:
-    """Iterations of 0.6 s. r0 (m0) has a budget of 7.68 s^2 after 31 of 40, 18.6 s; r1 has 6.0.
-
-    r1 (m1) spends its 3 s, which five iterations take, and r0 runs its last nine, 5.4 s.
-    """
-    load = workload([9, 9], [40, 5], services=2)
-    whole = replace(rule(), prompts_first=prompts_first)
-    order = PriorityOrder(doubling_budget, whole, Displaced.PAUSE)
-    found = served(load, order, UnitCosts(each_s=0.6), fast=fast).requests
-    assert found["started_s"].tolist() == pytest.approx([0.0, 18.6])
-    assert found["finished_s"].tolist() == pytest.approx([27.0, 21.6])
-    assert found["gpu_s"].tolist() == pytest.approx([24.0, 3.0])
 
 
 def m0_first(table: RequestTable) -> Floats:
@@ -331,7 +198,9 @@ def test_kv_of_one_service_is_taken_for_another(
     9,600 bytes, so it has no seat beside r1: where that costs its KV, it lacks that from 2 s.
     """
     load = of_services(workload([15, 16], [5, 36], [0.0, 1.5], services=2), "10")
-    found = served(load, PriorityOrder(m0_first, rule(), displaces), SIX, fast=fast).requests
+    found = served(
+        load, Ordered(PriorityOrder(m0_first, rule(), displaces)), SIX, fast=fast
+    ).requests
     assert found["finished_s"].tolist() == [41, 38]
     assert found["preemptions"].tolist() == [1, 0]
     assert found["preempted_s"].tolist() == [preempted_s, 0]
@@ -347,7 +216,9 @@ def test_newcomers_take_kv_only_where_the_order_displaces(
 ) -> None:
     """r0 (m1) holds 4,800 of 9,600 bytes when r1 (m0) comes first, whose 49 tokens take 6,400."""
     load = of_services(workload([15, 49], [5, 1], [0.0, 1.5], services=2), "10")
-    found = served(load, PriorityOrder(m0_first, rule(), displaces), SIX, fast=fast).requests
+    found = served(
+        load, Ordered(PriorityOrder(m0_first, rule(), displaces)), SIX, fast=fast
+    ).requests
     assert found["finished_s"].tolist() == ends_s
 
 
@@ -355,7 +226,7 @@ def test_an_order_that_a_shared_group_does_not_offer_is_refused() -> None:
     """Before anything runs in it."""
     order = PriorityOrder(None, rule(chunked_prefill=True))
     with pytest.raises(IllegalDecision, match=r"with rule\.chunked_prefill in both@0 \(m0, m1\)"):
-        served(workload([9, 9], [2, 2], services=2), order, SIX, fast=True)
+        served(workload([9, 9], [2, 2], services=2), Ordered(order), SIX, fast=True)
 
 
 # ---- random loads ----
@@ -365,13 +236,54 @@ def longest_prompt(table: RequestTable) -> Floats:
     return -table.prompt_tokens.astype(np.float64)
 
 
-KEYS: dict[str, Callable[[RequestTable], Floats | MovingKey] | None] = {
-    "arrival": None,
-    "longest prompt": longest_prompt,
-    "service": m0_first,
-    "attained": attained_seconds,
-    "tokens": attained_tokens,
-    "doubling budget": doubling_budget,
+Maker = Callable[[ContinuousBatching, Displaced | None], SchedulingPolicy]
+HISTORY = window_of(workload([9, 90, 40, 20], [60, 5, 30, 8], services=2))
+
+
+def by(key: Callable[[RequestTable], Floats | MovingKey] | None) -> Maker:
+    """A policy that is a priority order by a key."""
+    return lambda batch_rule, displaces: Ordered(PriorityOrder(key, batch_rule, displaces))
+
+
+def doubling_budget(starved_after: float | None) -> Maker:
+    return lambda batch_rule, displaces: DoublingBudget(
+        costs=TwoSizes(),
+        rule=batch_rule,
+        displaces=displaces.value if displaces else None,
+        starved_after=starved_after,
+        history=HISTORY,
+    )
+
+
+ORDERS: dict[str, Maker] = {
+    "arrival": by(None),
+    "longest prompt": by(longest_prompt),
+    "service": by(m0_first),
+    "attained": by(attained_seconds),
+    "tokens": by(attained_tokens),
+    "doubling budget": doubling_budget(None),
+}
+
+
+def skip_join(promote_s: float | None) -> Maker:
+    return lambda batch_rule, displaces: FastServe(
+        costs=TwoSizes(),
+        rule=batch_rule,
+        quantum_s=0.02,
+        ratio=2.0,
+        queues=5,
+        displaces=displaces.value if displaces else None,
+        promote_s=promote_s,
+    )
+
+
+MAKERS = ORDERS | {
+    "starved services": doubling_budget(0.5),
+    "skip-join": skip_join(None),
+    "skip-join, promoting": skip_join(0.9),
+    "round robin": lambda batch_rule, _: ServiceRoundRobin(
+        rule=replace(batch_rule, prompts_first=True), quantum_s=0.05
+    ),
 }
 RULES = st.builds(
     replace,
@@ -382,14 +294,14 @@ RULES = st.builds(
 DISPLACES = (None, Displaced.PAUSE, Displaced.RECOMPUTE)
 
 
-class Witness(Ordered):
-    """An order whose group has no more KV than there is, and whose batches are of one service."""
+class Witness:
+    """A policy whose group has no more KV than there is, and whose batches are of one service."""
 
+    requires: ClassVar[frozenset[Capability]] = frozenset()
     subscribes: ClassVar[frozenset[type[Event]]] = frozenset({Iterated})
 
-    def __init__(self, order: PriorityOrder, load: Workload) -> None:
-        super().__init__(order)
-        self._load = load
+    def __init__(self, policy: SchedulingPolicy, load: Workload) -> None:
+        self._policy, self._load = policy, load
 
     def observe(self, event: Event) -> None:
         """Look at a batch."""
@@ -400,16 +312,19 @@ class Witness(Ordered):
     def schedule(self, view: GroupView) -> Decision:
         """Look at the KV."""
         kv, requests = view.kv, view.requests.values()
-        held = [kv.blocks(r.kv_tokens) * kv.block_bytes(r.facts.service) for r in requests]
+        held = [
+            kv.blocks(r.kv_tokens, r.facts.service) * kv.block_bytes(r.facts.service)
+            for r in requests
+        ]
         for service in view.services:
             free_bytes = kv.capacity_bytes - sum(held)
             assert kv.free_blocks(service) == free_bytes // kv.block_bytes(service) >= 0
         assert kv.problems() == []
-        return super().schedule(view)
+        return self._policy.schedule(view)
 
 
 @pytest.mark.parametrize("displaces", DISPLACES)
-@pytest.mark.parametrize("key", KEYS)
+@pytest.mark.parametrize("maker", MAKERS)
 @given(
     load=loads(most=20),
     batch_rule=RULES,
@@ -418,7 +333,7 @@ class Witness(Ordered):
 )
 @settings(max_examples=10, deadline=None)
 def test_random_loads_are_served_and_alike_with_every_iteration_asked(
-    key: str,
+    maker: str,
     displaces: Displaced | None,
     load: Load,
     batch_rule: ContinuousBatching,
@@ -428,13 +343,12 @@ def test_random_loads_are_served_and_alike_with_every_iteration_asked(
     of_two = workload(*load, services=2)
     if services == 1:
         of_two = of_services(of_two, "1" * len(of_two))
-    order = PriorityOrder(KEYS[key], batch_rule, displaces)
 
     def serve_it(fast: bool) -> Recorder:
         recorder, costs = Recorder(keep_iterations=True), TwoSizes(blocks=blocks)
-        policy, placement = Witness(order, of_two), Together()
+        policy = Witness(MAKERS[maker](batch_rule, displaces), of_two)
         return serve(
-            of_two, policy, placement, costs=costs, fast_forward=fast, gpus=1, recorder=recorder
+            of_two, policy, Together(), costs=costs, fast_forward=fast, gpus=1, recorder=recorder
         )
 
     found = assert_same_times(serve_it)
@@ -446,16 +360,14 @@ def test_random_loads_are_served_and_alike_with_every_iteration_asked(
 
 
 @pytest.mark.parametrize("displaces", DISPLACES)
-@pytest.mark.parametrize("key", KEYS)
+@pytest.mark.parametrize("maker", ORDERS)
 @given(load=loads(most=20), batch_rule=RULES, blocks=st.sampled_from([12, 33, 200]))
 @settings(max_examples=10, deadline=None)
 def test_a_group_whose_requests_are_of_one_service_is_like_one_of_that_service(
-    key: str, displaces: Displaced | None, load: Load, batch_rule: ContinuousBatching, blocks: int
+    maker: str, displaces: Displaced | None, load: Load, batch_rule: ContinuousBatching, blocks: int
 ) -> None:
     of_m0 = of_services(workload(*load, services=2), "0" * len(load[0]))
-    order = PriorityOrder(KEYS[key], batch_rule, displaces)
+    policy = ORDERS[maker](batch_rule, displaces)
     costs = TwoSizes(blocks=blocks, load=0.0)
     alone = Everywhere(("m0", (0,)), ("m1", (1,)))
-    assert_same_times(
-        lambda fast: serve(of_m0, Ordered(order), Together() if fast else alone, costs=costs)
-    )
+    assert_same_times(lambda fast: serve(of_m0, policy, Together() if fast else alone, costs=costs))
