@@ -128,9 +128,7 @@ class GroupForecaster:
     order: PriorityOrder
     max_num_batched_tokens: int
     _known_costs: dict[tuple[frozenset[ServiceId], int], _Costs] = field(default_factory=dict)
-    _groups: CompiledGroups = field(
-        default_factory=lambda: CompiledGroups(new_arrays(*np.zeros((4, 0), np.int64)), 1)
-    )
+    _groups: CompiledGroups | None = None
 
     def forecast(
         self,
@@ -205,7 +203,7 @@ class GroupForecaster:
 
     def _reset(self, arrays: RequestArrays, services: int) -> CompiledGroups:
         """Groups of another run, in the same memory if that has room for as many services."""
-        if services > self._groups.services:
+        if self._groups is None or services > self._groups.services:
             self._groups = CompiledGroups(arrays, services)
         self._groups.reset(arrays)
         return self._groups

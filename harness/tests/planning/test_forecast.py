@@ -1,5 +1,6 @@
 """What groups would make of a window of requests is what the engine makes of them."""
 
+import pickle
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
@@ -331,3 +332,10 @@ def test_what_never_fits_is_refused() -> None:
         _forecaster(blocks=0).forecast(SERVICE, 1, window)
     with pytest.raises(ValueError, match=r"^r0 can never be admitted: 2 KV blocks of 16 tokens"):
         _forecaster(blocks=2).forecast(SERVICE, 1, window)
+
+
+def test_a_forecaster_that_has_not_served_can_be_sent_to_another_process() -> None:
+    """As part of the placement policy of a cell."""
+    forecaster = _forecaster()
+    known = pickle.loads(pickle.dumps(forecaster))
+    assert known.max_num_batched_tokens == forecaster.max_num_batched_tokens
