@@ -102,9 +102,7 @@ def served(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("policy", list(policies()))
-@pytest.mark.parametrize(
-    ("blocks", "timed"), [(FEW_BLOCKS, False), (FEW_BLOCKS, True), (MANY_BLOCKS, True)]
-)
+@pytest.mark.parametrize(("blocks", "timed"), [(FEW_BLOCKS, True), (MANY_BLOCKS, True)])
 def test_the_same_batches_on_one_pool(
     policy: Callable[[], SchedulingPolicy], blocks: int, timed: bool
 ) -> None:
