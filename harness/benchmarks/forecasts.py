@@ -28,7 +28,7 @@ from harness.interface.load_order import LoadOrder
 from harness.interface.tables import RequestTable
 from harness.paths import ROOT
 from harness.planning.forecast import ForecastGroup, GroupForecaster, Window
-from harness.workloads.workload import Workload
+from harness.runs.building import window_of
 
 REQUESTS, SERVICES, DEGREES = 15_000, 16, (1, 2)
 REPEATS = 20
@@ -61,7 +61,7 @@ def history() -> list[Window]:
 def shared_s() -> dict[str, float]:
     """Seconds of a forecast of the groups of `shared_groups`, W1 on each, by order."""
     load, costs = w1(REQUESTS, GROUPS, SERVICES), reference_costs()
-    window = _window_of(load)
+    window = window_of(load)
     groups = [
         ForecastGroup(services=group.services) for group in pairs(load.services, GROUPS).groups
     ]
@@ -78,25 +78,6 @@ def shared_s() -> dict[str, float]:
             seconds = time.perf_counter() - started_s
             found[name] = min(found.get(name, seconds), seconds)
     return found
-
-
-def _window_of(load: Workload) -> Window:
-    """Of a workload what is known at arrival, and the answers."""
-    nothing = np.zeros(len(load), np.int64)
-    table = RequestTable(
-        id=np.arange(len(load)),
-        arrival_s=load.arrival_s,
-        prompt_tokens=load.prompt_tokens,
-        generated_tokens=nothing,
-        kv_tokens=nothing,
-        gpu_s=np.zeros(len(load)),
-        max_output_tokens=load.max_output_tokens,
-        deadline_s=load.deadline_s,
-        predicted_mean_tokens=np.full(len(load), np.nan),
-        service=load.service,
-        services=tuple(service.id for service in load.services),
-    )
-    return Window(table, load.output_tokens)
 
 
 def _window(rng: np.random.Generator, count: int, duration_s: float) -> Window:

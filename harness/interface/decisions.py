@@ -169,9 +169,9 @@ class PriorityOrder:
     Keys and reservations are told: every engine calls `key` and `reserve_tokens` for a request when
     it comes to a group, when its prediction becomes known, and when the last piece of its moving
     key has ended; for all requests of a group when the policy returns another (unequal) order.
-    Between those times they stand, whatever the policy learns. A key that stands still and orders
-    by predictions which take time goes by facts and predictions alone: compiled code works it out
-    ahead, as of a request that has not begun. With `renews`, they are asked again
+    Between those times they stand, whatever the policy learns. Where predictions take
+    time, a key of numbers must depend on facts and predictions alone: compiled code computes it in
+    advance, as for a request that has not begun. With `renews`, they are asked again
     for all requests under the order after every event that the scheduling policy observes, before
     the group's next decision; with `renew_s`, also so many seconds after all were last asked.
 

@@ -41,8 +41,8 @@ class RequestTable:
     service: Ints
     services: tuple[ServiceId, ...]
 
-    def of(self, rows: Bools) -> "RequestTable":
-        """Some of the rows."""
+    def of(self, rows: Bools | Ints) -> "RequestTable":
+        """Some of the rows, by a mask or by their places."""
         columns = {name: getattr(self, name) for name in self.__slots__}
         services = columns.pop("services")
         return RequestTable(**{name: c[rows] for name, c in columns.items()}, services=services)

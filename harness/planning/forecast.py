@@ -5,7 +5,7 @@ without the engine's loop around them.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -60,24 +60,20 @@ class Window:
 
 
 def observed_window(table: RequestTable, output_tokens: Ints) -> Window:
-    """Requests that have come to a run, by arrival, which begins with the first; see `Window`."""
-    order = np.lexsort((table.id, table.arrival_s))
-    nothing = np.zeros(len(order), np.int64)
-    arrival_s = table.arrival_s[order]
-    found = RequestTable(
-        id=np.arange(len(order)),
-        arrival_s=arrival_s - arrival_s[:1],
-        prompt_tokens=table.prompt_tokens[order],
+    """Requests of a run, in order of arrival, as if none had begun; the first comes at 0."""
+    count = len(table.id)
+    nothing, unknown = np.zeros(count, np.int64), np.full(count, np.nan)
+    found = replace(
+        table,
+        id=np.arange(count),
+        arrival_s=table.arrival_s - table.arrival_s[:1],
         generated_tokens=nothing,
         kv_tokens=nothing,
-        gpu_s=np.zeros(len(order)),
-        max_output_tokens=table.max_output_tokens[order],
-        deadline_s=np.full(len(order), np.nan),
-        predicted_mean_tokens=np.full(len(order), np.nan),
-        service=table.service[order],
-        services=table.services,
+        gpu_s=np.zeros(count),
+        deadline_s=unknown,
+        predicted_mean_tokens=unknown,
     )
-    return Window(found, output_tokens[order])
+    return Window(found, output_tokens)
 
 
 @dataclass(frozen=True, slots=True)

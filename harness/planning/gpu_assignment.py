@@ -35,7 +35,7 @@ def assign(
     below 1.
     """
     need = _count(wanted, cluster)
-    islands = _islands(cluster)
+    islands = islands_of(cluster)
     seconds = {(names, tp): sum(load_s(name, tp) for name in names) for names, tp in need}
     keepable = sorted(
         (group for group in current if _is_keepable(group, need, islands)),
@@ -91,7 +91,7 @@ def _count(wanted: Sequence[Wanted], cluster: Cluster) -> Counter[Kind]:
     return need
 
 
-def _islands(cluster: Cluster) -> list[Gpus]:
+def islands_of(cluster: Cluster) -> list[Gpus]:
     """GPUs of each island in the cluster's order, islands by their first GPU."""
     place = {gpu: index for index, gpu in enumerate(cluster.gpus)}
     joined = [gpu for island in cluster.nvlink_islands for gpu in island]

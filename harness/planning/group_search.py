@@ -20,6 +20,7 @@ from harness.interface.tables import Bools, Floats, Ints
 from harness.interface.views import GroupView
 from harness.planning.components import ComponentForecaster, Placement
 from harness.planning.forecast import ForecastGroup, GroupForecaster, Window
+from harness.planning.gpu_assignment import islands_of
 from harness.planning.partition import GroupMemory, partition, powers_of_two
 from harness.planning.solo import solo_seconds
 
@@ -100,8 +101,9 @@ class GroupSearch:
             )
         memory = GroupMemory(self._forecaster.costs, services, self._services_per_group)
         found: Estimate | None = None
-        for size in powers_of_two(max(_islands(cluster))):
-            sizes = partition(_islands(cluster), size, memory)
+        islands = [len(island) for island in islands_of(cluster)]
+        for size in powers_of_two(max(islands)):
+            sizes = partition(islands, size, memory)
             if sizes is None:
                 continue
             tried = _Filling(forecast, memory, sizes, need, self._unplaced_first).filled()
@@ -218,10 +220,10 @@ class _Filling:
         return None
 
     def _wanting(self, estimate: Estimate) -> list[ServiceId]:
-        """Services, first those that need another group most.
+        """Services in the order in which they get a group.
 
-        Of those without a group come first those without requests, which get no other, then those
-        that need most GPUs.
+        First those without a group: without requests, then by GPUs needed, most first. Then all
+        with requests by need; a service without requests gets one group only.
         """
         need, services, most = self.need(estimate), self.forecast.services, max(self.sizes)
         asked, placed = self.forecast.requests > 0, estimate.groups > 0
@@ -244,15 +246,8 @@ class _Filling:
         )
 
 
-def _islands(cluster: Cluster) -> list[int]:
-    """GPUs of each island; a GPU in none is one of its own."""
-    joined = {gpu for island in cluster.nvlink_islands for gpu in island}
-    alone = [1 for gpu in cluster.gpus if gpu not in joined]
-    return [len(island) for island in cluster.nvlink_islands if island] + alone
-
-
 class _NoGroup:
-    """In the place of the view of a group that is yet to be."""
+    """Stands for the view of a group in a forecast, which a policy may not read."""
 
     def __init__(self, policy: str) -> None:
         self._policy = policy

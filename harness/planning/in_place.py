@@ -9,11 +9,10 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 
-from harness.interface.entities import Cluster, GpuId, Group, GroupId, ServiceId
+from harness.interface.entities import Cluster, Group, GroupId, ServiceId
 from harness.interface.policies import CostModel
 from harness.planning.forecast import ForecastGroup
-
-Gpus = tuple[GpuId, ...]
+from harness.planning.gpu_assignment import Gpus, islands_of
 
 _DISTURBANCE = 1e-3
 """What a second of loaded weights weighs on GPUs that a group of another size takes."""
@@ -40,7 +39,7 @@ def placed_in_place(
         if len(blocks) < len(asking):
             raise ValueError(
                 f"{len(asking)} groups of {size} GPUs, and there are {len(blocks)} in islands of"
-                f" {', '.join(str(len(island)) for island in _islands(cluster))} GPUs"
+                f" {', '.join(str(len(island)) for island in islands_of(cluster))} GPUs"
             )
         seconds = np.zeros((len(asking), len(blocks)))
         for column, gpus in enumerate(blocks):
@@ -78,17 +77,8 @@ def loading_s(groups: Sequence[Group], current: Sequence[Group], costs: CostMode
     return seconds
 
 
-def _islands(cluster: Cluster) -> list[Gpus]:
-    """GPUs of each island in the cluster's order; a GPU in none is one of its own."""
-    joined = {gpu for island in cluster.nvlink_islands for gpu in island}
-    islands = [
-        tuple(gpu for gpu in cluster.gpus if gpu in island) for island in cluster.nvlink_islands
-    ]
-    return [one for one in islands if one] + [(gpu,) for gpu in cluster.gpus if gpu not in joined]
-
-
 def _blocks(cluster: Cluster, size: int) -> Iterator[Gpus]:
     """Places for groups of a size: neighbours in an island, from every multiple of the size on."""
-    for island in _islands(cluster):
+    for island in islands_of(cluster):
         for first in range(0, len(island) - size + 1, size):
             yield island[first : first + size]

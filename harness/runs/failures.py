@@ -78,8 +78,9 @@ def attempt(cell: Cell) -> Computed | Failure:
     except (Exception, SystemExit) as error:
         return Failure.of(error)
     finally:
-        # A run ends as cycles that hold its arrays, tens of megabytes, and the collector counts
-        # objects. What is there after it is not looked at again.
+        # The objects of a run refer to each other and hold arrays of tens of megabytes; the
+        # collector would run late, since it counts objects. Objects that survive are not scanned
+        # again, or a collection would take longer than a short run.
         gc.collect()
         gc.freeze()
 

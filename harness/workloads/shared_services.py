@@ -27,7 +27,7 @@ MOST_SERVICES = 64
 """Bits of a number in which compiled code notes services of a group."""
 
 
-class DealtFunctions:
+class FunctionArrivals:
     """Functions of a trace dealt out to services in turn: Poisson arrivals at the rates of minutes.
 
     Kept of the measurement: how many requests each function has in each minute.
@@ -96,7 +96,7 @@ class SharedServices:
         points: int,
         max_prompt_tokens: int,
         max_output_tokens: int,
-        arrivals: DealtFunctions,
+        arrivals: FunctionArrivals,
         consecutive: int,
         length_error: float,
     ) -> None:

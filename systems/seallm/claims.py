@@ -52,20 +52,20 @@ SCALES = (2.0, 3.0, 5.0, 7.0, 10.0)
 
 
 def headline(judged: Mapping[str, "Judged"]) -> str:
-    """Three sentences with the numbers of the judged claims."""
+    """The gains of the judged claims, and what limits them."""
 
     def most(id: str) -> str:
         one = judged[id].verdict
         return f"{max(one.span or (one.ours, one.ours)):.1f}x"
 
     return (
-        "**SeaLLM. Lower latency than sharing under FCFS: yes. Than dedicated GPUs: only where "
-        "those are loaded.** At 2 to 50 requests a second SeaLLM's normalized latency is up to "
-        f"{most('fig6.latency-vllm')} lower than that of vLLM with tensor parallel 2 (paper: "
-        f"10.4x), {most('fig6.latency-vllm-tp1')} than with two GPUs of tensor parallel 1, "
-        f"{most('fig6.latency-alpaserve')} than AlpaServe's (9.5x), and "
-        f"{most('fig8.fcfs-latency')} than with FCFS in its own placement (4.2x). Claims against "
-        "MuxServe are untested: MuxServe is not built yet."
+        "**SeaLLM. Up to so many times lower normalized latency, at 2 to 50 requests a second: "
+        f"{most('fig6.latency-vllm')} than vLLM with tensor parallel 2 (paper: 10.4x), "
+        f"{most('fig6.latency-vllm-tp1')} than vLLM with two GPUs of tensor parallel 1, "
+        f"{most('fig6.latency-alpaserve')} than AlpaServe (9.5x), {most('fig8.fcfs-latency')} than "
+        "FCFS in SeaLLM's own placement (4.2x).** Four of sixteen services have a 70B model, which "
+        "is overloaded at most of these rates under every system; the sensitivity figure has fewer "
+        "of them. Claims against MuxServe are untested: MuxServe is not built yet."
     )
 
 

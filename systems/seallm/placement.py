@@ -123,7 +123,7 @@ class AdaptivePlacement(SharedPlacement):
         if not 0.0 < beta < 1.0:
             raise ValueError(f"beta is {beta}, it must be between 0 and 1")
         self.interval_s, self._beta, self._counts_loading = interval_s, beta, counts_loading
-        self._begun_s = -np.inf
+        self._begun_s = 0.0
 
     def place(self, view: ClusterView) -> Deployment:
         """The plan, with the end of the interval as the time to be asked again."""
@@ -139,15 +139,15 @@ class AdaptivePlacement(SharedPlacement):
     def _again(self, view: ClusterView) -> tuple[Group, ...]:
         """Groups for the next interval, of which the length is set, too."""
         table, finished_s = view.arrived_after(-np.inf)
-        came = table.arrival_s > self._begun_s
+        came = (table.arrival_s >= self._begun_s) & (table.arrival_s < view.now_s)
+        rows = np.flatnonzero(came)[np.argsort(table.arrival_s[came], kind="stable")]
         current = view.deployment.groups
-        if not came.any():
+        if not len(rows):
             return current
-        window = observed_window(table.of(came), self._output_tokens(table, finished_s)[came])
+        window = observed_window(table.of(rows), self._output_tokens(table, finished_s)[rows])
         forecast = self._search.forecast(window)
-        order = np.lexsort((table.id[came], table.arrival_s[came]))
-        ends_s, arrival_s = finished_s[came][order], table.arrival_s[came][order]
-        real = attainment(arrival_s, ends_s, forecast.limit_s, view.now_s)
+        arrival_s = table.arrival_s[rows]
+        real = attainment(arrival_s, finished_s[rows], forecast.limit_s, view.now_s)
         if real is not None:
             estimated = self.plan.attainment
             self.interval_s = next_interval_s(self.interval_s, real, estimated, self._beta)

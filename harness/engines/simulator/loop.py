@@ -319,8 +319,8 @@ class _Run:
         """Ask for a placement if one is due, then every group that can do something."""
         self.arrivals.settle()
         self._place_if_due()
-        # Groups that stop or load at once have done so before others are asked; what policies
-        # learn of it is in the keys of this instant.
+        # Groups that stop or load at once have done so before others are asked. Keys are told
+        # afterwards, since policies observe events of both.
         self._happen_due()
         self.orders.look_again(self.groups.values(), self.arrivals.fresh, self.stepper)
         for live in self.groups.values():

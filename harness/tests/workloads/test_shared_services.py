@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from harness.workloads.lengths import Lognormal, Paired
-from harness.workloads.shared_services import DealtFunctions, SharedServices
+from harness.workloads.shared_services import FunctionArrivals, SharedServices
 
 PAIRED: dict[str, Any] = {"part": "all", "outputs": None, "longest_output_tokens": None}
 ABOUT: dict[str, Any] = {
@@ -35,7 +35,7 @@ SAME = Lognormal(
 
 def made(**changes: Any) -> SharedServices:
     arrivals = {name: changes.pop(name, value) for name, value in ARRIVALS.items()}
-    return SharedServices(**ABOUT | changes, arrivals=DealtFunctions(**arrivals))
+    return SharedServices(**ABOUT | changes, arrivals=FunctionArrivals(**arrivals))
 
 
 def test_every_service_has_requests_of_its_own_kind() -> None:

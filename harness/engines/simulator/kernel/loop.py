@@ -306,7 +306,7 @@ def _dispatch(world: World, state: Group, request: int) -> bool:
         state.is_stopped = True
         return True
     group = world.groups[at]
-    # Also where there is no room yet: a turn that has been given is not given again.
+    # Noted before the check for room: when the request is tried again, it must not take a turn.
     requests[request].group = at
     if group.n_waiting + group.n_decoding + group.n_partial >= group.queue_room:
         state.subject = at
