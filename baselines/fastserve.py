@@ -114,11 +114,7 @@ class FastServe:
         One that has not run since its promotion is first already.
         """
         table = view.table
-        known = len(self._progress)
-        if table.id[-1] >= known:
-            more = np.tile([0.0, np.nan, 0.0, 0.0], (int(table.id[-1]) + 1, 1))
-            self._progress = np.concatenate([self._progress, more])
-        rows = self._progress[table.id]
+        rows = self._progress_of(table)
         runs = (table.gpu_s > rows[:, 0]) | np.isnan(rows[:, 1])
         rows[:, 0] = table.gpu_s
         rows[runs, 1] = view.now_s
@@ -130,6 +126,13 @@ class FastServe:
         self._progress[table.id] = rows
         is_first[starved] = True
         return float(rows[~is_first, 1].min(initial=view.now_s) + promote_s)
+
+    def _progress_of(self, table: RequestTable) -> Floats:
+        """Rows of progress; keys are also asked for requests that no decision has seen yet."""
+        if table.id[-1] >= len(self._progress):
+            more = np.tile([0.0, np.nan, 0.0, 0.0], (int(table.id[-1]) + 1, 1))
+            self._progress = np.concatenate([self._progress, more])
+        return self._progress[table.id]
 
     def _prompts_s(self, table: RequestTable, tensor_parallel: int) -> Floats:
         """Seconds of each prompt alone."""
@@ -152,7 +155,7 @@ class FastServe:
         entry = np.minimum(np.searchsorted(self._quanta_s, prompts_s), numbers[-1])
         since_s, promotion = np.zeros(len(entry)), np.zeros(len(entry))
         if self._promotions:
-            _, _, since_s, promotion = self._progress[table.id].T
+            _, _, since_s, promotion = self._progress_of(table).T
         entry = np.where(promotion > 0, 0, entry)[:, None]
         used_s = np.cumsum(np.where(numbers >= entry, self._quanta_s, 0.0), axis=1)
         until_s = np.where(numbers >= entry, used_s, _NO_TIME_S * (numbers + 1))

@@ -80,6 +80,16 @@ def test_a_starved_request_is_promoted_by_hand(
     assert policy.counts() == {"promotions": promotions}
 
 
+@pytest.mark.parametrize("fast", [True, False])
+def test_requests_may_come_during_an_iteration_after_a_promotion(fast: bool) -> None:
+    """As before, and eight more come at 2.1 s, while the promoted request decodes."""
+    arrivals_s = [0.0, 0.1, *[2.1] * 8]
+    load = workload([10] * 10, [8, 3, *[1] * 8], arrivals_s, max_context_tokens=64)
+    frame = serve(load, fastserve(promote_s=1.0), costs=COSTS, fast_forward=fast).requests
+    assert frame["finished_s"][1] == 2.5
+    assert not frame["finished_s"].isna().any()
+
+
 @dataclass(frozen=True)
 class SlowPrompts(UnitCosts):
     """Prompts of m0 take 0.5 s and those of m1 2 s, a decode 0.25 s."""
