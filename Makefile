@@ -2,7 +2,7 @@
 .DEFAULT_GOAL := help
 # What is made shares one .venv.
 .NOTPARALLEL:
-.PHONY: help setup setup-vllm setup-train train-predictor check test lint lock audit run reproduce-fig7 ssjf-real ecoserve-real applications-real fidelity verify bench peer publish report smoke smoke-gpu newcomer attack calibrate fidelity-vllm clean
+.PHONY: help setup setup-vllm setup-train train-predictor check test lint lock audit run reproduce-fig7 ssjf-real ecoserve-real applications-real fidelity verify bench peer publish report smoke smoke-gpu newcomer calibrate fidelity-vllm clean
 
 PYTHON := $(shell for it in python3.11 python3; do $$it -c '' 2>&- && echo $$it && break; done)
 BIN := .venv/bin
@@ -121,9 +121,6 @@ smoke-gpu: setup  ## the same on a GPU, its profile and how near the simulator c
 
 newcomer:  ## the README's two commands, each twice, in a clone with an empty home: half an hour and more
 	harness/tests/first_ten_minutes.sh
-
-attack: setup  ## 1,000 bad inputs and 100 sweeps with a process killed: about an hour
-	$(BIN)/python -m harness.attack
 
 calibrate: setup-vllm  ## measure the shipped models on this CPU
 	$(ALONE) -m harness.calibrate --model tiny small m100

@@ -14,7 +14,6 @@ from types import MappingProxyType, NoneType, UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from harness.ranges_of_units import check_range
-from harness.renamed import renamed_key, renamed_target
 from harness.trust import TRUST, is_trusted
 
 TARGET = "_target_"
@@ -91,8 +90,7 @@ def checked(path: str, node: object, offered: Collection[str] = (), kind: Any = 
     known, hints = _parameters(target), _hints(target)
     for name, value in _values(node):
         if name not in known:
-            said = f"{_at(path, name)}={value} is not an option of {target.__name__}"
-            raise ValueError(renamed_key(_at(path, name)) or said)
+            raise ValueError(f"{_at(path, name)}={value} is not an option of {target.__name__}")
         _check(_at(path, name), value, hints.get(name, object), offered)
     for name, parameter in known.items():
         given = name in node or name in offered or node.get(PARTIAL)
@@ -131,8 +129,6 @@ def _class(path: str, node: Mapping[str, object]) -> type:
     Importing runs code: what is not trusted is not even looked for.
     """
     key, name = _at(path, TARGET), str(node[TARGET])
-    if moved := renamed_target(name):
-        raise ValueError(f"{key}: {moved}")
     if not is_trusted(name):
         raise ValueError(f"{key}={name} names no class of this project; {TRUST}")
     try:

@@ -38,7 +38,6 @@ if __name__ == "__main__":
     # standard one; what we want found is the project.
     sys.path[0] = str(ROOT)
 
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
@@ -50,7 +49,6 @@ from hydra.core.config_store import ConfigStore
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.plugins import Plugins
 from hydra.errors import (
-    ConfigCompositionException,
     HydraException,
     MissingConfigException,
     OverrideParseException,
@@ -60,7 +58,6 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import (
     ConfigAttributeError,
     ConfigKeyError,
-    InterpolationKeyError,
     InterpolationResolutionError,
     OmegaConfBaseException,
     ValidationError,
@@ -71,7 +68,6 @@ from harness.build import build
 from harness.costs.local_hardware import here
 from harness.costs.model_facts import unknown_name
 from harness.engines.own_ray import RayLost
-from harness.renamed import renamed_key
 from harness.runs import failures
 from harness.runs.cell_lists import as_it_stands, write_cells
 from harness.runs.command_words import options_first, refuse_nowhere, refuse_words, several, unread
@@ -216,8 +212,6 @@ def sentence(error: BaseException) -> str:
         return unknown_name(group, name, dict.fromkeys(error.options))
     if isinstance(error, ConfigKeyError | ConfigAttributeError) and error.full_key:
         return no_key(str(error.full_key), tuple(map(str, error.parent_node or ())))
-    if said := _renamed(error):
-        return said
     if isinstance(error, RecursionError):
         return f"{FILES.latest}: nested too deeply, or its defaults lead back to it"
     if said := FILES.sentence(str(error)):
@@ -229,14 +223,6 @@ def sentence(error: BaseException) -> str:
     if isinstance(error, OverrideParseException):
         return unread(str(error.override), str(error))
     return several(first) or first
-
-
-def _renamed(error: BaseException) -> str | None:
-    """Where a reference, or what was to be taken out, bears a name that its key had before."""
-    if not isinstance(error, ConfigCompositionException | InterpolationKeyError):
-        return None
-    said = (renamed_key(name) for name in re.findall(r"'([\w.]+)'", str(error)))
-    return next(filter(None, said), None)
 
 
 def main() -> int:

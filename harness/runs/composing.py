@@ -7,7 +7,6 @@ from typing import Any
 
 from harness.costs.model_facts import unknown_name
 from harness.paths import ROOT
-from harness.renamed import renamed_key
 from harness.runs.config import KEYS
 from harness.yaml_files import check_yaml, read_yaml, text_of
 
@@ -80,8 +79,6 @@ def _refuse_hydra(path: Path, text: str, lines: Mapping[str, int]) -> None:
 
 def no_key(key: str, beside: tuple[str, ...]) -> str:
     """There is no such key; a mapping that may hold anything wants it added."""
-    if said := renamed_key(key):
-        return said
     if not beside:
         return f"{key} is not in the configuration; it can be added as +{key}"
     path = key.rpartition(".")[0]

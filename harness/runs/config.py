@@ -17,7 +17,6 @@ from omegaconf import MISSING
 from harness.costs.model_facts import unknown_name
 from harness.inputs import TOPS
 from harness.paths import ROOT
-from harness.renamed import renamed_key
 from harness.runs.tracking import MODES
 
 
@@ -212,7 +211,7 @@ def check(plain: Mapping[str, Any]) -> None:
     if plain["tracking"] not in MODES:
         raise ValueError(f"tracking={plain['tracking']} is none of {', '.join(MODES)}")
     _check_place(plain["results"], plain["name"])
-    _check_axes(plain["matrix"], plain["vary"], plain["compare"], plain["skip"])
+    _check_axes(plain["matrix"], plain["vary"])
     _check_matrix(plain["matrix"], plain["compare"])
     _check_vary(plain["vary"], plain["matrix"])
     _check_patterns("skip", plain["skip"], {**plain["matrix"], **plain["vary"]})
@@ -225,8 +224,7 @@ def _check_keys(plain: Mapping[str, Any]) -> None:
         for key in plain[path] if path else plain:
             name = f"{path}.{key}".lstrip(".")
             if name not in names:
-                said = unknown_name("configuration key", name, names)
-                raise ValueError(renamed_key(name) or said)
+                raise ValueError(unknown_name("configuration key", name, names))
 
 
 def _check_system(system: Mapping[str, Any]) -> None:
@@ -254,17 +252,8 @@ def _check_place(folder: str, name: str) -> None:
         raise ValueError(f"results={folder} is where the project is; results=results is below it")
 
 
-def _check_axes(
-    matrix: Mapping[str, object],
-    vary: Mapping[str, object],
-    compare: Mapping[str, object],
-    patterns: Sequence[object],
-) -> None:
-    """No axis bears a name that its key had before."""
-    skipped = (axis for pattern in patterns if isinstance(pattern, Mapping) for axis in pattern)
-    for axis in (*matrix, *skipped, compare.get("axis", "")):
-        if said := renamed_key(str(axis)):
-            raise ValueError(said)
+def _check_axes(matrix: Mapping[str, object], vary: Mapping[str, object]) -> None:
+    """No axis is a key that no result depends on."""
     for axis in (*matrix, *vary):
         if str(axis).partition(".")[0] in NO_AXES:
             raise ValueError(f"{axis} cannot differ from cell to cell: no result depends on it")

@@ -18,7 +18,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """
     engine = [item for item in items if _is(item, "slow") and _is(item, "vllm")]
     slow = [item for item in items if _is(item, "slow") and not _is(item, "vllm")]
-    slow.sort(key=lambda item: item.path.parent.name != "attack")
     quick = [item for item in items if not _is(item, "slow")]
     half = max(0, len(items) // 2 - len(engine))
     items[:] = [*engine, *quick[:half], *slow, *quick[half:]]

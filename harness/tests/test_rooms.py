@@ -22,7 +22,6 @@ GROUND = {
     "harness.inputs",
     "harness.build",
     "harness.ranges_of_units",
-    "harness.renamed",
     "harness.schema",
     "harness.scratch",
     "harness.trust",
@@ -104,7 +103,6 @@ ROOMS: dict[str, set[str]] = {
 OF_A_PAPER = re.compile(r"systems\.\w+\.(claims|measures)$")
 
 TOP = {
-    "harness.attack",
     "harness.training",
     "harness.verify",
     "harness.fidelity",

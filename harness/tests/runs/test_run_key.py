@@ -263,7 +263,7 @@ def test_the_place_of_a_file_in_the_checkout_does_not_matter(
 
 
 PRESENTATION = (
-    "attack benchmarks claims fidelity lanes report reproduce run results "
+    "benchmarks claims fidelity lanes report reproduce run results "
     "runs.failures runs.perfetto runs.progress runs.record runs.sweep runs.table runs.tracking"
 )
 
