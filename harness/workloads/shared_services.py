@@ -60,7 +60,7 @@ class FunctionArrivals:
         """Seconds and services of arrivals, in order, from 0: of the run or of its history.
 
         Which functions a service has and when the run begins are the same for both. Raises
-        ValueError for more services than the table has streams.
+        ValueError for more services than the table has streams, and where no request comes.
         """
         if services > len(self._counts):
             raise ValueError(
@@ -82,6 +82,12 @@ class FunctionArrivals:
         arrival_s = (np.repeat(minute, of) + rng.random(of.sum())) * self._minute_s
         order = np.argsort(arrival_s, kind="stable")
         order = order[arrival_s[order] < self._lasts_s[int(is_past)]]
+        if not len(order):
+            raise ValueError(
+                f"workload.arrivals.rate_per_s={self._rate_per_s:g} gives no request in "
+                f"{self._lasts_s[int(is_past)]:g} s of {'history' if is_past else 'the run'}, "
+                f"seed {seed}"
+            )
         return arrival_s[order], np.repeat(service, of)[order].astype(np.int64)
 
 
