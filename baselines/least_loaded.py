@@ -1,7 +1,7 @@
 """Least loaded: a request goes to the group of its service that has the least to do.
 
 Paper      W. Winston, Optimality of the shortest line discipline, J. Applied Probability 14, 1977.
-Idea       Who arrives joins the shortest line. Requests differ in length, so lines may also be
+Idea       A new request joins the shortest line. Requests differ in length, so lines may also be
            measured by their tokens.
 Map        the discipline -> dispatch
 Constants  `counts`: requests, or tokens (of prompts, and of answers so far)

@@ -10,7 +10,7 @@ Map        4.1 iteration-level scheduling -> a priority order by arrival
 Constants  `rule.max_num_seqs`: 8, and 16 for OPT-175B (arXiv 2411.06364 secs. 2.1 and 4);
            `longest`: what max_tokens is, the model's context (all of the KV where that is less)
            or the limit that a request states
-Differs    none of ORCA's pipelining between GPUs; prompts are never cut, so `rule` has a token
+Differs    without ORCA's pipelining between GPUs; prompts are never cut, so `rule` has a token
            budget that holds all prompts of a batch
 Checked    baselines/tests/test_orca.py::test_kv_of_the_longest_context_admits_two_of_three_by_hand
 """

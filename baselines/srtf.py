@@ -1,4 +1,4 @@
-"""SRTF: shortest predicted remaining time first, preempting whoever has longer to go.
+"""SRTF: shortest predicted remaining time first, preempting requests with more left.
 
 Paper      Schrage, A Proof of the Optimality of the Shortest Remaining Processing Time Discipline,
            Operations Research 16(3), 1968; on predicted lengths as in arXiv 2411.06364 sec. 4.
@@ -45,13 +45,13 @@ class Srtf:
             if request.kv_tokens > 0:
                 draft.preempt(request)
         continuous_batch(draft, order[:max_num_seqs])
-        # Whoever decodes only comes nearer to its end, so nobody can overtake it unless one comes.
+        # A decoding request only nears its end, so that no request overtakes it before one arrives.
         changes = any(draft.preempts(request) for request in order)
         return draft.decision(steady=not changes and all(map(is_decode, order[:max_num_seqs])))
 
 
 def _remaining(request: RequestView) -> tuple[float, float, int]:
-    """Tokens left, at least one; who has overrun by more comes first, so that orders stay."""
+    """Tokens left, at least one; a larger overrun comes first, so that orders stay."""
     length: float = request.facts.max_output_tokens
     if request.predicted is not None:
         length = request.predicted.mean_tokens

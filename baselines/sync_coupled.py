@@ -56,7 +56,7 @@ class _Replica:
         insort(self.waiting.setdefault(length, []), name)
 
     def remove(self, name: RequestId) -> None:
-        """Take a request out of those that wait, if it is there."""
+        """Remove a request from the waiting ones, if it is there."""
         self.unsorted.pop(name, None)
         length = self.lengths.pop(name, None)
         if length is None:

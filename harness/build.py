@@ -1,7 +1,7 @@
 """Objects from plain nodes (`_target_` and keywords), as configuration files hold them.
 
 A node is checked before anything is built: may its class be built, are its values what the
-constructor asks for? A file is read by whoever got it from somebody, so it may name classes of the
+constructor asks for? A file may come from another person, so it may name classes of the
 project alone, and of the packages that the user trusts (`harness.trust`).
 """
 
@@ -146,7 +146,7 @@ def _class(path: str, node: Mapping[str, object]) -> type:
 
 
 def _check_kind(path: str, node: Mapping[str, object], target: type, kind: Any) -> None:
-    """A node builds what its key asks for: a subclass, or whoever has a protocol's methods."""
+    """A node builds what its key asks for: a subclass, or a class with a protocol's methods."""
     later = node.get(PARTIAL, False)
     if not isinstance(later, bool):
         raise ValueError(f"{_at(path, PARTIAL)}={later!r} is not true or false")

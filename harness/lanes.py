@@ -1,4 +1,4 @@
-"""Commands side by side: as many at a time as there are cores, those that take longest first.
+"""Commands side by side: as many at a time as there are cores, longest first.
 
 A scenario with one worker needs no other process, and no core is idle while it starts or reports.
 One that would outlast all the others together has every core to itself; so has one on real
@@ -71,7 +71,7 @@ def _expected_minutes(scenario: str) -> float:
 
 
 def split(jobs: Sequence[Job], lanes: int) -> tuple[list[Job], list[Job]]:
-    """Those that have all lanes to themselves, and those that share them; longest first."""
+    """Commands that run alone, and commands that share the lanes; longest first."""
     sharing = sorted((job for job in jobs if not job.alone), key=lambda job: -job.minutes)
     own = [job for job in jobs if job.alone]
     while sharing and lanes * sharing[0].minutes > sum(job.minutes for job in sharing):
@@ -82,10 +82,10 @@ def split(jobs: Sequence[Job], lanes: int) -> tuple[list[Job], list[Job]]:
 
 
 def run_all(jobs: Sequence[Job], *, lanes: int, goes_on: Callable[[int], bool]) -> int:
-    """Run them; the worst exit status of those that ran.
+    """Run them; the worst exit status.
 
     After a status with which it does not go on no further job is started; that status is the one
-    returned. Those that run side by side say what they have to say when they end.
+    returned. Commands that run side by side print their output when they end.
     """
     own, sharing = split(jobs, lanes)
     worst = 0
@@ -129,7 +129,7 @@ def _together(
 
 
 def _end_all(running: Sequence["_Running"], *, by_themselves_s: float) -> None:
-    """Have all end: those that do not by themselves are told to, and all have their last word."""
+    """Have all end: commands that still run are told to, and print their last output."""
     until_s = time.monotonic() + by_themselves_s
     while time.monotonic() < until_s and any(one.child.poll() is None for one in running):
         time.sleep(_LOOKS_EVERY_S)
@@ -137,7 +137,7 @@ def _end_all(running: Sequence["_Running"], *, by_themselves_s: float) -> None:
         one.child.terminate()
     for one in running:
         one.child.wait()
-    with suppress(OSError):  # nobody may be there to listen
+    with suppress(OSError):  # stdout may be closed
         for one in running:
             one.end()
 

@@ -1,4 +1,4 @@
-"""Numbers that are too large for their unit: refused by the name of their key, whoever reads it.
+"""Numbers that are too large for their unit: refused by the name of their key, in every reader.
 
 The names of settings end in their units, so this needs no list of them. The bounds are far above
 anything that was ever served; beyond them a run would not end, or not count right.

@@ -260,7 +260,7 @@ def _end(code: int) -> NoReturn:
     """End the process at its last word.
 
     Runs are written and Ray's processes told to end by then. Python would go on to take libraries
-    apart, Ray's above all: seconds on a busy machine, of whoever waits for the command.
+    apart, Ray's above all: seconds on a busy machine, for the caller of the command.
     """
     sys.stdout.flush()
     sys.stderr.flush()

@@ -1,4 +1,4 @@
-"""Files of numbers, held against the shape that is written down beside whoever reads them.
+"""Files of numbers, held against the shape that is written down beside their reader.
 
 A shape is a `Schema` or a dataclass whose fields say what they may be (`Seconds`, `Count` ...).
 """

@@ -1,8 +1,8 @@
 """Temporary folders that go with their process, also when it is killed: the next one looks.
 
-The kernel says who lives: a process holds a lock on its folder, and the lock ends with it. A number
-of a process would be another's in another container. Libraries that leave files in the machine's
-temporary folder leave them in one of these instead.
+The kernel knows which processes live: each holds a lock on its folder, and the lock ends with it.
+A number of a process would be another's in another container. Libraries that leave files in the
+machine's temporary folder leave them in one of these instead.
 """
 
 import atexit
@@ -92,6 +92,6 @@ def temporary_files() -> Iterator[None]:
 
 
 def remove() -> None:
-    """End this process's folder now: for who ends without Python's own end."""
+    """Remove this process's folder now, where the process ends without Python's own exit."""
     _ours.close()
     own_folder.cache_clear()

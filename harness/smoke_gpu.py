@@ -41,7 +41,7 @@ def on_gpu(gpu: str) -> Options:
 
 
 def rehearsal(folder: Path) -> Options:
-    """For the CPU, called by a name that nobody knows; everything goes below `folder`."""
+    """For the CPU, called by an unknown name; everything goes below `folder`."""
     facts = {
         "memory-bytes": 8e9,
         "fp16-flops-per-s": 1e11,
@@ -58,7 +58,7 @@ def rehearsal(folder: Path) -> Options:
         models={"tiny": 4},
         calibrate=(*short, *given),
         smoke=(*kept, "matrix.policy=[vllm,srtf]", "matrix.seed=[0]"),
-        # Its seconds are nobody's measurement, on a machine that may do other things.
+        # Its seconds are not a measurement: the machine may do other things.
         compare=("--policies", "vllm", "--repeats", "2", "--most-lag", "inf"),
     )
 

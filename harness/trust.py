@@ -1,7 +1,7 @@
 """Whose classes a configuration may name: the project's, and those of packages that a user trusts.
 
 To build a class is to run its code, and importing its module too. So a file that somebody else
-wrote can choose among our classes and no others, unless who gives the command says otherwise:
+wrote can choose among our classes and no others, unless the command says otherwise:
 
     python harness/run.py --trust mylab policy=ours     # mylab, and every module inside it
     TRUSTED_PACKAGES=mylab vllm serve ...               # where there is no command line of ours

@@ -26,7 +26,7 @@ LABELS = {
 
 @dataclass(frozen=True, slots=True)
 class Schedules:
-    """A figure: one panel for each run, of those that match `where`."""
+    """A figure: one panel for each run that matches `where`."""
 
     scenario: str
     where: Matcher

@@ -22,7 +22,7 @@ class OneIsLarge(LinearCosts):
     blocks: int = 1000
 
     def kv_blocks(self, service: ServiceId, tensor_parallel: int) -> int:
-        """None of m1 on one GPU."""
+        """m1 does not fit one GPU."""
         return 0 if service == "m1" and tensor_parallel < 2 else self.blocks
 
 

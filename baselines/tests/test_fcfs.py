@@ -1,4 +1,4 @@
-"""First come, first served, and who gives way when the KV is full."""
+"""First come, first served, and which request gives way when the KV is full."""
 
 import numpy as np
 import pytest
@@ -21,7 +21,7 @@ def test_order_and_preemption_by_hand(fast: bool) -> None:
     1.5 s  decodes: the fifth token of each takes a second block, all four are used
     2.5 s  both hold 8 tokens and have 5: a third block each is needed. The latest, r1, is
            preempted; r0 goes on alone. r1 needs 3 blocks for its 9 tokens, one is free; r2 would
-           fit into that one but nobody overtakes
+           fit into that one but none overtakes
     3.25 s r0 has its 8 tokens. r1 (9 tokens, 3 blocks) and r2 (1 block) are computed together
     3.75 s r2 has its token, r1 its sixth; two more decodes
     4.25 s r1 is done

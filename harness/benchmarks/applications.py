@@ -77,7 +77,7 @@ def _chain(calls: int) -> np.ndarray:
 
 
 def _split_and_join(calls: int) -> np.ndarray:
-    """(parent, child) of a first call, those that wait for it, and a last that waits for these."""
+    """(parent, child) of a first call, calls that wait for it, and a last that waits for these."""
     middle = np.arange(1, calls - 1)
     split = np.stack([np.zeros_like(middle), middle], axis=1)
     return np.concatenate([split, np.stack([middle, np.full_like(middle, calls - 1)], axis=1)])

@@ -11,7 +11,7 @@ from harness.interface.views import GroupView, RequestView
 
 
 class DraftFcfs:
-    """First come, first served; who holds KV keeps its place."""
+    """First come, first served; holders of KV keep their places."""
 
     requires: ClassVar[frozenset[Capability]] = frozenset()
     subscribes: ClassVar[frozenset[type[Event]]] = frozenset()
@@ -46,7 +46,7 @@ class DraftSrpt:
         """Nothing to learn."""
 
     def schedule(self, view: GroupView) -> Decision:
-        """Order all anew, preempt who has lost its slot, run the others."""
+        """Sort all requests, preempt those without a slot, run the others."""
         draft = Draft(view)
         order = sorted(view.requests.values(), key=_remaining_tokens)
         for request in order[self._max_num_seqs :]:

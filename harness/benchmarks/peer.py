@@ -26,7 +26,7 @@ _LOAD = (
 
 
 def over_peer(figures: Mapping[str, float]) -> dict[str, float]:
-    """Each kind's slowest policy over the peer, and those that are held to bounds of their own.
+    """Each kind's slowest policy over the peer, and policies with bounds of their own.
 
     Nothing where the peer is not installed.
     """

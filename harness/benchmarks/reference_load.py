@@ -47,7 +47,7 @@ def w1(requests: int, replicas: int, services: int = 1) -> Workload:
 
 
 def reference_costs() -> ProfileCosts:
-    """Those that W1 is served at."""
+    """The costs that W1 is served at."""
     return ProfileCosts(gpu=GPU, profile_dir=PROFILE, memory_share=0.9, parts=PARTS)
 
 
@@ -72,7 +72,7 @@ def serve_s(
     dispatch: DispatchPolicy | None = None,
     placement: PlacementPolicy | None = None,
 ) -> float:
-    """Wall-clock seconds to simulate a load; who orders by predictions is told true lengths.
+    """Wall-clock seconds to simulate a load; predictions are true lengths.
 
     Requests go to the groups of their service in turn, or as `dispatch` says; each service has
     equally many groups of one GPU, or those of `placement`.

@@ -61,7 +61,7 @@ class _Stepped:
         return timed
 
     def turn(self, steps: int) -> None:
-        """Some steps, in which nobody may finish."""
+        """Some steps, in which no request may finish."""
         for _ in range(steps):
             self._asked_s, started_s = 0.0, time.perf_counter()
             self.engine.step()

@@ -121,7 +121,7 @@ class Paper:
     def untested(self, id: str, *, figure: str, because: str, note: str, **facts: Any) -> Claim:
         """A claim that is not tested here; `because` is one of UNTESTED_FOR."""
         if because not in UNTESTED_FOR:
-            raise ValueError(f"{id}: {because} is none of {', '.join(UNTESTED_FOR)}")
+            raise ValueError(f"{id}: {because} is not one of {', '.join(UNTESTED_FOR)}")
         return self._add(id, figure=figure, untested=because, note=note, **facts)
 
     def _add(self, id: str, *, figure: str, **facts: Any) -> Claim:

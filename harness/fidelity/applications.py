@@ -1,4 +1,4 @@
-"""Whole applications: simulated running times against recorded ones, and who was ahead."""
+"""Whole applications: simulated running times against recorded ones, and their order."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache

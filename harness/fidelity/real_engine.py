@@ -93,7 +93,7 @@ class Setting:
 
 
 def system(policy: str, costs: CostModel, setting: Setting, seed: int) -> System:
-    """One group under the policy of a file; true lengths are predicted to those that ask."""
+    """One group under the policy of a file; policies that need predictions get true lengths."""
     node = read_policy(ROOT / f"scenarios/policy/{policy}.yaml")
     if "max_num_seqs" in node:
         node["max_num_seqs"] = 12  # fewer than run at once here, so that requests are preempted

@@ -73,7 +73,7 @@ def serve(recorded: pd.DataFrame) -> RequestArrays:
 
 
 def _mean_line(what: str, measured_s: Floats, predicted_s: Floats) -> Line:
-    """The error of the mean; single requests depend on who else is in the batch."""
+    """The error of the mean; single requests depend on the rest of the batch."""
     about = sources()["requests"]
     (source,) = (s for s in measured_sources() if s.folder == about["profile"])
     bias = float(np.mean(predicted_s) / np.mean(measured_s) - 1.0)

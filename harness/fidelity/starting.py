@@ -4,7 +4,7 @@ Loading is profiled per plan by planners, and printed figures of one model on 1 
 that replicas started together take longer than one alone (`hardware.replica_start_s`). Here
 processes of real vLLM with a model of random weights are started alone and two at once, in turns,
 from the order to the moment when all have loaded. On a machine without GPUs that is mostly imports,
-of which nobody can say how they share a GPU machine's disk and PCIe bus.
+of which it is not known how they share a GPU machine's disk and PCIe bus.
 """
 
 import argparse

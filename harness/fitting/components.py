@@ -62,7 +62,7 @@ class Rows:
         self.part_s: dict[str, Floats] = {
             part: rows[f"{part}_s"].to_numpy(np.float64) for part in PARTS[:3]
         }
-        # what the logs time as none of the three: scheduling and output processing
+        # what the logs do not count among the three: scheduling and output processing
         self.part_s["other"] = self.whole_s - sum(self.part_s.values())
         self.tile_knots = _tile_knots(self.padded)
 

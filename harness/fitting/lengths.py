@@ -113,7 +113,7 @@ def _summaries(data: Path) -> Json:
 
 
 def _answers(data: Path) -> Json:
-    """Answers of one model to people who wrote to it."""
+    """Answers of one model to its users."""
     measured = pd.read_parquet(data / "lmsys_vicuna13b" / "predictions.parquet")["output_tokens"]
     tokens, count = np.unique(measured.to_numpy(np.int64), return_counts=True)
     kind = "measured answers of vicuna-13b in LMSYS-Chat-1M, those of 2 to 511 tokens"

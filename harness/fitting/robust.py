@@ -58,7 +58,7 @@ def nonnegative(gram: Floats, moment: Floats) -> Floats:
 
 
 def _free_minimum(gram: Floats, moment: Floats, start: Floats, free: NDArray[np.bool_]) -> Floats:
-    """Minimum over the free variables; those that would turn negative leave `free`, at 0."""
+    """Minimum over the free variables; variables that would turn negative leave `free`, at 0."""
     while True:
         aim = np.zeros(len(moment))
         aim[free] = np.linalg.solve(gram[np.ix_(free, free)], moment[free])

@@ -74,7 +74,7 @@ class Ecdf:
         return self.at_share(1.0 - rng.random(count))
 
     def resampled(self, count: int, rng: np.random.Generator) -> "Ecdf":
-        """The distribution of `count` samples of this one, as who saw no more would know it."""
+        """The distribution of `count` samples of this one, as known from these samples alone."""
         drawn = self.sample(count, rng)
         tokens, counts = np.unique(drawn, return_counts=True)
         return Ecdf(

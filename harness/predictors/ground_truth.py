@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 class GroundTruth(Protocol):
     """Requests as columns, one entry each; a request's id is its row.
 
-    Who makes a predictor may know true lengths: to be as accurate as asked for, or exact. Policies
-    never see them, only predictions.
+    The maker of a predictor may know true lengths, to be as accurate as asked for, or exact.
+    Policies never see them, only predictions.
     """
 
     @property

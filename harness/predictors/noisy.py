@@ -84,7 +84,7 @@ class _Noise:
         self._other_right = np.digitize(self._other, bounds) == self._class
 
     def predictions(self, accuracy: float, correlation: float) -> Ints:
-        """Those that meet both targets.
+        """Scores that meet both targets.
 
         With more at random and less noise on the rest accuracy can stay as it is, but order goes.
         """

@@ -42,7 +42,7 @@ class Pairwise:
         unknown errors and unknown lengths.
         """
         if errors not in ERRORS:
-            raise ValueError(f"predictor.errors={errors} is none of {', '.join(ERRORS)}")
+            raise ValueError(f"predictor.errors={errors} is not one of {', '.join(ERRORS)}")
         if errors == "by_gap" and not 0.5 <= accuracy <= 1:
             raise ValueError(f"predictor.accuracy is {accuracy}, by the gap it is 0.5 to 1")
         if not 0 <= accuracy <= 1:
@@ -127,7 +127,7 @@ class _Placed:
         if len(self._latest) == self._latest.maxlen:
             self._sorted.remove(self._latest[0])
         comparisons = math.ceil(math.log2(len(self._sorted) + 1))
-        # The search goes on behind those that are shorter.
+        # The search goes on behind shorter answers.
         place = bisect_left(
             self._sorted,
             True,

@@ -50,7 +50,7 @@ class Proxy:
         if not workload.texts:
             raise ValueError("predictor=proxy reads prompts, and the workload has no texts")
         require()
-        # here because it takes seconds to import, and only those who predict so need it
+        # here because it takes seconds to import, and only this predictor needs it
         import torch
 
         from harness.predictors.proxy_model import load

@@ -28,7 +28,7 @@ from harness.predictors.proxy_heads import HEADS, Lengths, Reference, decoded, n
 from harness.predictors.proxy_text import Frame, ids_of, padded
 
 Ints = NDArray[np.int64]
-BATCH = 64  # texts at a time where nobody waits for a single one
+BATCH = 64  # texts at a time where no request waits for a single one
 
 
 @dataclass(frozen=True, slots=True)

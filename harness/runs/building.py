@@ -1,4 +1,4 @@
-"""A cell from its plain configuration: who serves, what is asked, where the result is kept."""
+"""A cell from its plain configuration: the system, the workload, the folder of the result."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
@@ -157,9 +157,9 @@ def _host_memory(hardware: Mapping[str, Any]) -> HostMemory:
 
 
 def _predictor_factory(node: Mapping[str, Any], system: System) -> PredictorFactory | None:
-    """Who makes the predictor; None where a configuration names nobody.
+    """The factory of the predictor; None where a configuration has none.
 
-    Raises ValueError where the policy orders by what nobody would predict.
+    Raises ValueError where the policy needs predictions and there is no predictor.
     """
     named = {key: value for key, value in node.items() if key != "name"}
     if not named and Capability.PREDICTIONS in system.scheduling.requires:

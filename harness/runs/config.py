@@ -92,7 +92,7 @@ class RunConfig:
     policy: dict[str, Any] = field(default_factory=dict)
     """Scheduling policy: `_target_` and its constants."""
     predictor: dict[str, Any] = field(default_factory=dict)
-    """Who guesses output lengths: a name, and for somebody `_target_` and options."""
+    """The predictor of output lengths: a name, with `_target_` and options."""
     system: dict[str, Any] = field(default_factory=dict)
     """Name, dispatch and placement policy."""
     variant: str = MISSING
@@ -186,7 +186,7 @@ NO_AXES = ("name", "matrix", "skip", "vary", "vary_at", *HOW)
 def check_variant(variant: str) -> None:
     """Raise ValueError for one that is not known; other values refer to it."""
     if variant not in VARIANTS:
-        raise ValueError(f"variant={variant} is none of {', '.join(VARIANTS)}")
+        raise ValueError(f"variant={variant} is not one of {', '.join(VARIANTS)}")
 
 
 def _at(plain: Mapping[str, Any], key: str) -> Any:
@@ -209,7 +209,7 @@ def check(plain: Mapping[str, Any]) -> None:
         if limit is not None and not 0 < limit < inf:
             raise ValueError(f"slo.{key}={limit}, it must be positive, or null for none")
     if plain["tracking"] not in MODES:
-        raise ValueError(f"tracking={plain['tracking']} is none of {', '.join(MODES)}")
+        raise ValueError(f"tracking={plain['tracking']} is not one of {', '.join(MODES)}")
     _check_place(plain["results"], plain["name"])
     _check_axes(plain["matrix"], plain["vary"])
     _check_matrix(plain["matrix"], plain["compare"])
@@ -269,7 +269,9 @@ def _check_matrix(matrix: Mapping[str, Any], compare: Mapping[str, Any]) -> None
         raise ValueError(f"compare.axis={compare.get('axis')} is no axis of the matrix")
     if compare and compare["reference"] not in matrix[compare["axis"]]:
         axis, reference = compare["axis"], compare["reference"]
-        raise ValueError(f"compare.reference={reference} is none of matrix.{axis}={matrix[axis]}")
+        raise ValueError(
+            f"compare.reference={reference} is not one of matrix.{axis}={matrix[axis]}"
+        )
 
 
 def _check_patterns(key: str, patterns: Sequence[object], matrix: Mapping[str, object]) -> None:

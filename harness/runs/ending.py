@@ -1,4 +1,4 @@
-"""How a command is told to end: SIGTERM comes as Ctrl-C does, which whoever waits lets through."""
+"""How a command is told to end: SIGTERM comes as Ctrl-C does, which waiting code lets through."""
 
 from threading import Event
 from typing import NoReturn
@@ -7,7 +7,7 @@ _told = Event()
 
 
 class Terminated(KeyboardInterrupt):
-    """SIGTERM has come. Who waits in compiled code lets only interrupts through."""
+    """SIGTERM has come. Compiled code lets only interrupts through."""
 
 
 def terminate(*_: object) -> NoReturn:
@@ -17,5 +17,5 @@ def terminate(*_: object) -> NoReturn:
 
 
 def by_sigterm(interrupt: KeyboardInterrupt) -> bool:
-    """Whether it was SIGTERM: who waits in compiled code may make a plain interrupt of any."""
+    """Whether it was SIGTERM: compiled code may make a plain interrupt of any signal."""
     return isinstance(interrupt, Terminated) or _told.is_set()

@@ -44,7 +44,7 @@ class Failure:
         """What an error says; the name of its kind where it says nothing."""
         lines = [line.strip() for line in str(error).splitlines() if line.strip()]
         kind = type(error).__name__
-        # What is none of ours may be as short as a key's name.
+        # A sentence from elsewhere may be as short as a key's name.
         said = lines[0] if lines else kind
         sentence = said if isinstance(error, ValueError) else f"{kind}: {said}" if lines else kind
         return cls(sentence, kind, "".join(traceback.format_exception(error)))
@@ -118,7 +118,7 @@ def record(folder: Path, failed: FailedCell) -> None:
 def _put(written: Path, place: Path, temporary: Path) -> None:
     """Give a folder its place, what was there going with `temporary`. Raises OSError.
 
-    Another command may record the same cell at the same time: whoever is last stays.
+    Another command may record the same cell at the same time: the last record stays.
     """
     for number in range(TRIES):
         with suppress(FileNotFoundError):

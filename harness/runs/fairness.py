@@ -12,7 +12,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 OUTPUT_WEIGHT = 2.0
-MOST_TENANTS = 50  # those that ask most; all pairs of them are compared
+MOST_TENANTS = 50  # with the most requests; all pairs are compared
 MOST_TIMES = 20_000  # at which they are compared, evenly among all events where there are more
 
 Floats = NDArray[np.float64]

@@ -21,7 +21,7 @@ NEEDED = (
 )
 """What every run has."""
 ASIDE = ".damaged-"
-"""Begins the name of a folder that was set aside; nobody reads it."""
+"""Begins the name of a folder that was set aside, which is not read."""
 
 
 def write_manifest(folder: Path, run: str) -> None:
@@ -50,7 +50,7 @@ def sync(path: Path) -> None:
 def damage_of(folder: Path) -> str | None:
     """What is wrong with a run folder, to be read behind its name; None where nothing is.
 
-    Files that were added later are not looked at: nobody takes a figure from them.
+    Files that were added later are not checked: no figure comes from them.
     """
     try:
         written = json.loads((folder / MANIFEST).read_bytes())
@@ -86,7 +86,7 @@ def refuse_damaged(folder: Path) -> None:
 
 
 def set_aside(folder: Path, damage: str) -> None:
-    """Give a damaged folder a name under which nobody reads it, and say so on stderr.
+    """Give a damaged folder a name under which it is not read, and say so on stderr.
 
     Where it cannot be renamed it is only said; another process may have done it meanwhile.
     """

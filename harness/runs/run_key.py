@@ -61,7 +61,7 @@ class RunKey:
         if names := inputs.changed({**sources.program, **self.files}):
             more = f" and {len(names) - 1} more" if len(names) > 1 else ""
             raise Changed(
-                f"{names[0]}{more} changed after the command began, so nobody could say what the "
+                f"{names[0]}{more} changed after the command began, so it is unknown what the "
                 "result follows from; it is not kept, give the command again"
             )
         if self.machine and machine() != self.machine:
@@ -106,7 +106,7 @@ def key_of(
 ) -> RunKey:
     """The key of a cell of this configuration.
 
-    `workload` and `predictor` (which may be None) are those that make them: `files` is what they
+    `workload` and `predictor` (which may be None) make them: `files` is what they
     read; `believed` is what a planner reads. A predictor may say that it `measures` seconds, and by
     which packages it is `computed_by`.
     """

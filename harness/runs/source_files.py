@@ -68,7 +68,7 @@ def targets(node: object) -> Iterator[str]:
 
 @cache
 def _modules_of(name: str) -> tuple[str, ...]:
-    """Modules of a class: the one in its name, and those that define it and its bases."""
+    """Modules of a class: the one in its name, and the modules that define it and its bases."""
     bases = getattr(locate(name), "__mro__", ())
     return (name.rpartition(".")[0], *(base.__module__ for base in bases))
 

@@ -1,4 +1,4 @@
-"""All cells of a scenario: those that are missing are run, and what each gave is kept.
+"""All cells of a scenario: missing cells are run, and each result is recorded.
 
 A cell that fails is a result too: it is recorded, and the others go on.
 """

@@ -90,7 +90,7 @@ def print_varied(
 
 
 def _ran(rows: pd.DataFrame) -> pd.DataFrame:
-    """Without those that failed."""
+    """Without failed cells."""
     return rows[~_failed(rows)]
 
 

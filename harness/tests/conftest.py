@@ -44,7 +44,7 @@ def sentence(skipped: Counter[str]) -> str:
 
 
 def missing(skipped: Counter[str]) -> bool:
-    """Whether a machine where everything can be installed ran none of the real engine."""
+    """Whether a machine where everything can be installed ran no test of the real engine."""
     return os.environ.get("CI") == "true" and any(ENGINE in why for why in skipped)
 
 

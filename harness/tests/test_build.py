@@ -153,7 +153,7 @@ LEAF = {"_target_": f"{HERE}.Leaf", "size": 1}
 
 
 def test_what_is_inside_is_built_first_and_gets_what_is_offered() -> None:
-    """A value of the node's own wins; what nobody asks for is left aside."""
+    """A value of the node's own wins; a value that is not asked for is ignored."""
     about: dict[str, Any] = {
         "_target_": f"{HERE}.Tree",
         "name": "oak",

@@ -98,7 +98,7 @@ def _variants(variant: str) -> Iterator[tuple[str, str]]:
 
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_a_system_reads_every_key_of_its_variants(variant: str) -> None:
-    """Other keys are refused where nobody reads them; these stand aside until referred to."""
+    """Other keys are refused where they are not read; these stand aside until referred to."""
     found = list(_variants(variant))
     assert found
     for name, key in found:

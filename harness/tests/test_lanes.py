@@ -116,7 +116,7 @@ import signal, sys
 from harness.lanes import Job, run_all
 from harness.runs.ending import Terminated, terminate
 signal.signal(signal.SIGTERM, terminate)
-signal.signal(signal.SIGINT, signal.default_int_handler)  # whoever runs tests may ignore it
+signal.signal(signal.SIGINT, signal.default_int_handler)  # the parent may ignore it
 child = '''
 import signal, sys, time
 from harness.runs.ending import terminate
@@ -149,7 +149,7 @@ def test_interrupted_all_end_with_their_last_word(
     )
     ready = [tmp_path / f"ready{name}" for name in "ab"]
     wait_for(ready, within_s=60)
-    # A terminal tells all of them, whoever ends processes one.
+    # A terminal signals all of them, `kill` one.
     if kind == signal.SIGINT:
         os.killpg(parent.pid, kind)
     else:

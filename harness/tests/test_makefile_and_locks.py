@@ -28,7 +28,7 @@ def pinned(name: str) -> dict[str, str]:
 
 
 def lines_of(name: str) -> list[str]:
-    """Lines of a lock, those that go on in the next one joined with it."""
+    """Lines of a lock, joined with the lines that continue them."""
     text = (ROOT / "requirements" / name).read_text()
     return re.sub(r" \\\n +", " ", text).splitlines()
 

@@ -26,7 +26,7 @@ GRID = "+matrix={policy:[vllm,vllm_0_3],predictor:[none,oracle],seed:[0,1]}"
 
 
 def places(*words: str) -> list[tuple[object, ...]]:
-    """The values on the axes of every cell, none of them built."""
+    """The values on the axes of every cell; no cell is built."""
     with composed(*words) as config:
         return [tuple(place.setting.values()) for place in run.matrix_of(config).places]
 

@@ -1,4 +1,4 @@
-"""Rooms of the project and the floors they are on: who may import whom."""
+"""Rooms of the project and the floors they are on: which may import which."""
 
 import re
 from functools import cache

@@ -27,7 +27,7 @@ WORKLOAD = {
 
 @pytest.fixture
 def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A package of somebody's that says so when it is imported; trusted by nobody yet."""
+    """A package that prints when it is imported; not trusted yet."""
     monkeypatch.setenv(TRUSTED_PACKAGES, "")
     (tmp_path / "somelab").mkdir()
     (tmp_path / "somelab" / "__init__.py").write_text(

@@ -5,7 +5,7 @@
 FILE is parquet, CSV or JSONL with the columns `prompt` (a text, or the turns of a conversation as a
 list), `response_tokens` (of the answer) and, if it is known, `prompt_tokens`. Without --prompts
 the project's own data are read, which an installed project does not have. Each head becomes a
-checkpoint below --out, where predictor=proxy finds it, and its errors on prompts that nobody
+checkpoint below --out, where predictor=proxy finds it, and its errors on prompts that were not
 trained on a table for `predictor=empirical`. Checkpoints are never tracked; tables and summary go
 below results/local, or with --publish to where they are read and shown.
 

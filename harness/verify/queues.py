@@ -32,7 +32,7 @@ UNLIMITED_TOKENS = 2**40
 
 
 class Discipline(Enum):
-    """Who is served."""
+    """Order of service."""
 
     FIRST_COME = "first come"
     SHARED = "processor sharing"

@@ -1,7 +1,7 @@
 """The textbook recursions of the queues, request by request, on given gaps and service times.
 
 Each fills `response_s`, the time from arrival to end, and `work_s`, the unfinished work found on
-arrival. Sorted lists are kept in `order` (values, largest first) and `who` (request ids), which
+arrival. Sorted lists are kept in `order` (values, largest first) and `ids` (request ids), which
 the caller provides with as much room as requests are ever together.
 """
 
@@ -40,15 +40,15 @@ def first_come(
 
 
 @inlined
-def _insert(order: Floats, who: Ints, count: int, value: float, request: int) -> None:
+def _insert(order: Floats, ids: Ints, count: int, value: float, request: int) -> None:
     """Put a request into a list sorted from the largest down; equals stand before older ones."""
     place = count
     while place > 0 and order[place - 1] <= value:
         order[place] = order[place - 1]
-        who[place] = who[place - 1]
+        ids[place] = ids[place - 1]
         place -= 1
     order[place] = value
-    who[place] = request
+    ids[place] = request
 
 
 @compiled
@@ -56,7 +56,7 @@ def shared(
     gap_s: Floats,
     service_s: Floats,
     order: Floats,
-    who: Ints,
+    ids: Ints,
     response_s: Floats,
     work_s: Floats,
 ) -> None:
@@ -75,14 +75,14 @@ def shared(
             attained_s = order[count]
             rest_s -= needed_s
             now_s += needed_s
-            response_s[who[count]] += now_s
+            response_s[ids[count]] += now_s
         if i < len(gap_s):
             attained_s = attained_s + rest_s / count if count > 0 else 0.0
             now_s += rest_s
             work_s[i] = left_s
             left_s += service_s[i]
             response_s[i] = -now_s
-            _insert(order, who, count, attained_s + service_s[i], i)
+            _insert(order, ids, count, attained_s + service_s[i], i)
             count += 1
 
 
@@ -91,7 +91,7 @@ def shortest_remaining(
     gap_s: Floats,
     service_s: Floats,
     order: Floats,
-    who: Ints,
+    ids: Ints,
     response_s: Floats,
     work_s: Floats,
 ) -> None:
@@ -107,7 +107,7 @@ def shortest_remaining(
             count -= 1
             rest_s -= order[count]
             now_s += order[count]
-            response_s[who[count]] += now_s
+            response_s[ids[count]] += now_s
         if i < len(gap_s):
             if count > 0:
                 order[count - 1] -= rest_s
@@ -115,7 +115,7 @@ def shortest_remaining(
             work_s[i] = left_s
             left_s += service_s[i]
             response_s[i] = -now_s
-            _insert(order, who, count, service_s[i], i)
+            _insert(order, ids, count, service_s[i], i)
             count += 1
 
 
@@ -129,14 +129,14 @@ def first_come_s(sample: Sample, max_num_seqs: int) -> tuple[Floats, Floats]:
 def shared_s(sample: Sample) -> tuple[Floats, Floats]:
     """Response times and work found under processor sharing."""
     response_s, work_s = np.zeros((2, len(sample.gap_ticks)))
-    who = np.zeros(ROOM, np.int64)
-    shared(sample.gap_s, sample.service_s, np.zeros(ROOM), who, response_s, work_s)
+    ids = np.zeros(ROOM, np.int64)
+    shared(sample.gap_s, sample.service_s, np.zeros(ROOM), ids, response_s, work_s)
     return response_s, work_s
 
 
 def shortest_remaining_s(sample: Sample) -> tuple[Floats, Floats]:
     """Response times and work found when the shortest remaining request runs."""
     response_s, work_s = np.zeros((2, len(sample.gap_ticks)))
-    who = np.zeros(ROOM, np.int64)
-    shortest_remaining(sample.gap_s, sample.service_s, np.zeros(ROOM), who, response_s, work_s)
+    ids = np.zeros(ROOM, np.int64)
+    shortest_remaining(sample.gap_s, sample.service_s, np.zeros(ROOM), ids, response_s, work_s)
     return response_s, work_s

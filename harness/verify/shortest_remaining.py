@@ -17,7 +17,7 @@ from harness.interface.views import GroupView
 
 
 class ShortestRemaining:
-    """Scheduling policy: one request at a time; who is overtaken pauses and keeps its KV.
+    """Scheduling policy: one request at a time; an overtaken request pauses and keeps its KV.
 
     The prefill yields the first token and takes no time, so before it what remains is one decode
     less than the tokens to come. Of equals the older runs.

@@ -246,7 +246,7 @@ class _Stream:
 
 
 def relative_gaps(family: str, shape: float, count: int, rng: Generator, *, met: bool) -> Floats:
-    """Gaps of mean 1; with `met` those that a moment chosen at random falls into."""
+    """Gaps of mean 1; with `met` the gaps that a random moment falls into."""
     if family == "gamma":
         return rng.gamma(shape + met, 1.0 / shape, count)
     mean = math.gamma(1.0 + 1.0 / shape)

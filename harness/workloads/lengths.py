@@ -85,7 +85,7 @@ class Lognormal:
 def lognormal_tokens(median: float, sigma: float, count: int, rng: Generator) -> Ints:
     """Whole lengths of this median; sigma is that of the logarithm. May be 0, and no more than fit.
 
-    What is cut at 2**31 tokens is cut at less by whoever asks.
+    What is cut at 2**31 tokens is cut at less by the caller.
     """
     drawn = np.minimum(median * np.exp(sigma * rng.standard_normal(count)), 2.0**31)
     tokens: Ints = np.rint(drawn).astype(np.int64)
@@ -128,7 +128,7 @@ class Paired:
         """As `Lengths`. The first of many are those of few: pairs are drawn one after the other."""
         parts = [Drawn(np.zeros(0, np.int64), np.zeros(0, np.int64))]
         while (lack := count - sum(len(part.prompt_tokens) for part in parts)) > 0:
-            # As many at a time whoever asks, or their number would show in what comes after.
+            # Always as many at a time: later draws must not depend on the caller's number.
             drawn = self._draw_any(AT_ONCE, prompts, outputs)
             kept = drawn.output_tokens <= (self._longest or drawn.output_tokens.max())
             parts.append(Drawn(*(tokens[kept][:lack] for tokens in drawn)))

@@ -210,7 +210,7 @@ def token_counts(name: str, rows: pd.DataFrame) -> Ints:
     columns = text[:1] if "prompt" in text else text
     if not columns:
         there = ", ".join(map(str, rows.columns))
-        raise ValueError(f"{name} has none of the columns {', '.join(_KNOWN)}, but {there}")
+        raise ValueError(f"{name} lacks the columns {', '.join(_KNOWN)}, but {there}")
     words = np.zeros(len(rows), np.int64)
     for column in columns:
         counted = rows[column].map(_words)

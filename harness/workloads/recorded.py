@@ -57,7 +57,7 @@ class Trace:
             if value is not None:
                 require_positive("workload", **{name: value})
         if too_long not in TOO_LONG:
-            raise ValueError(f"workload.too_long={too_long} is none of {', '.join(TOO_LONG)}")
+            raise ValueError(f"workload.too_long={too_long} is not one of {', '.join(TOO_LONG)}")
         # What is read must not depend on the folder that a worker process is in.
         self._path = Path(file).resolve()
         if not self._path.is_file():
@@ -94,7 +94,7 @@ class Trace:
             prompt_tokens=rows[PROMPT_TOKENS].to_numpy(np.int64),
             output_tokens=rows[OUTPUT_TOKENS].to_numpy(np.int64),
             max_output_tokens=limit,
-            # Numbered as they first come: a number says nothing of who else will.
+            # Numbered as they first come: a number says nothing of later requests.
             app=pd.factorize(apps)[0].astype(np.int64),
             deadline_s=arrival_s + slack_s,
             tenants=tenants,
@@ -132,7 +132,7 @@ class Trace:
             return [model_facts(self._model).name] * len(rows)
         if "service" not in rows:
             raise ValueError(
-                f"{self._path} names no service: say workload.model=NAME, who serves all"
+                f"{self._path} names no service: say workload.model=NAME, which serves all"
             )
         named = rows["service"].astype(str)
         facts = {name: self._facts(name, rows.index[named == name][0]) for name in named.unique()}

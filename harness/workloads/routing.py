@@ -49,7 +49,7 @@ class Routing:
             output_scale=output_scale,
         )
         if answers not in ANSWERS:
-            raise ValueError(f"workload.answers={answers} is none of {', '.join(ANSWERS)}")
+            raise ValueError(f"workload.answers={answers} is not one of {', '.join(ANSWERS)}")
         self._facts = [model_facts(model) for model in requests]
         self._counts = list(requests.values())
         self.models = tuple(requests)

@@ -118,7 +118,7 @@ def count_texts(path: Path, sha256: str) -> int:
 def conversation(turns: Sequence[str]) -> str:
     """Previous prompts and answers in their order and the new prompt (arXiv 2404.08509 sec. 3.1).
 
-    Whoever reads it keeps as much of its end as it can.
+    A reader keeps as much of its end as it can.
     """
     return "\n".join(turns)
 

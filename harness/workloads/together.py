@@ -46,7 +46,7 @@ class Together:
                 raise ValueError(f"workload.only has {name}, the parts are {', '.join(parts)}")
         served = [name for name in order if name in only]
         self._parts = [parts[name] for name in served]
-        # Who is served has no say in the numbers that a part is drawn from.
+        # The numbers that a part is drawn from do not depend on the other parts.
         kinds = [type(parts[name]) for name in order]
         alike = {name: kinds[:place].count(kinds[place]) for place, name in enumerate(order)}
         self._alike = [alike[name] for name in served]

@@ -174,7 +174,7 @@ def _of_service(folder: Path, service: str) -> tuple[pd.DataFrame, pd.DataFrame]
 
 
 def _iterations(folder: Path) -> pd.DataFrame:
-    """A row per iteration; those that were run ahead together stand in one of the file."""
+    """A row per iteration; iterations that ran together are one row of the file."""
     steps = _read(folder / "iterations.parquet")
     return steps.loc[steps.index.repeat(steps["iterations"])]
 

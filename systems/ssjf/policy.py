@@ -2,12 +2,12 @@
 
 Paper      Qiu et al., Efficient Interactive LLM Serving with Proxy Model-based Sequence Length
            Prediction, AIOps 2024, arXiv 2404.08509; sections below are its sections.
-Idea       A small model predicts how long each answer will be; whoever is predicted to be shortest
-           is admitted first. Requests that run are not preempted, as section 6 has it.
+Idea       A small model predicts how long each answer will be; the request with the shortest
+           prediction is admitted first. Running requests are not preempted (section 6).
 Map        3.2 speculative shortest-job-first -> the key, predicted output tokens
            3.2 no, dynamic, continuous        -> the batch rule
            6 starvation                       -> aging, a guard that the paper leaves to later
-Constants  none of its own; the batch rule comes from the scenario
+Constants  none; the batch rule comes from the scenario
 Differs    a request whose prediction is not ready yet waits behind those whose prediction is. With
            aging a second of waiting counts as so many tokens less; its program instead serves the
            longest waiting once it has waited 100 s or ten times its true duration. Under a rule
@@ -56,7 +56,7 @@ class Ssjf:
     def _key(self, table: RequestTable) -> NDArray[np.float64]:
         """Predicted tokens, and more the later a request has come.
 
-        All age alike, so that order among those that wait is that of prediction less age.
+        All age alike, so that waiting requests are in the order of prediction less age.
         """
         predicted = np.nan_to_num(table.predicted_mean_tokens, nan=np.inf, posinf=np.inf)
         return np.asarray(predicted + self._aging_tokens_per_s * table.arrival_s)

@@ -55,8 +55,8 @@ def test_who_runs_is_not_preempted() -> None:
 def test_aging_lets_a_long_request_pass_later_short_ones() -> None:
     """A request of 50 comes at 0 behind one that runs for 2 s; short ones follow, one a second.
 
-    At 20 tokens a second it overtakes those that come 2.5 s later or more; without aging it is the
-    last of all.
+    At 20 tokens a second it overtakes requests that come 2.5 s later or more; without aging it
+    is the last of all.
     """
     load = workload([10] * 7, [4, 1, 1, 1, 1, 1, 1], [0.0, 0.0, 0.9, 1.4, 1.9, 2.6, 2.7])
     guess = [1, 50, 5, 5, 5, 5, 5]

@@ -157,7 +157,7 @@ def test_what_is_not_tested_says_why() -> None:
     one = paper.untested("u", because="fed in", note="start-up seconds", **facts)
     (found,) = judge(paper, [one], Written())
     assert (found.verdict.word, found.verdict.reason) == (Word.UNTESTED, "fed in: start-up seconds")
-    with pytest.raises(ValueError, match="v: too hard is none of needs data, needs hardware"):
+    with pytest.raises(ValueError, match="v: too hard is not one of needs data, needs hardware"):
         paper.untested("v", because="too hard", note="", **facts)
     with pytest.raises(ValueError, match="p has two claims u"):
         paper.untested("u", because="fed in", note="", **facts)

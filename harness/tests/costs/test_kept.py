@@ -106,7 +106,7 @@ def test_where_nothing_can_be_written_it_runs_all_the_same(checkout: Path, tmp_p
 
 @pytest.fixture
 def bases(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The places where code may be kept, none of them there."""
+    """The places where code may be kept, all missing."""
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "given"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "users"))
     monkeypatch.setattr(tempfile, "gettempdir", lambda: str(tmp_path))
@@ -163,7 +163,7 @@ def test_code_of_programs_that_nobody_runs_is_removed(bases: Path) -> None:
 
 
 def test_the_folders_name_covers_all_that_compiled_code_may_consist_of() -> None:
-    """Whoever compiles something, and all that those files import, and so on."""
+    """Files that compile something, and all that they import."""
     files = {module_of(path): path for path in python_files() if not is_test(path)}
     to_do = [name for name, path in files.items() if "harness.costs.compiled" in own_imports(path)]
     assert len(to_do) > 5

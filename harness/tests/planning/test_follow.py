@@ -118,7 +118,7 @@ def test_nobody_is_lost_whatever_ends_first(
     for choice in choices[: len(unfinished)]:
         running = follower.next(unfinished)
         ran |= set(running.items())
-        assert running, "nobody runs"
+        assert running, "no request runs"
         assert running.keys() <= unfinished
         assert sum(plan.gpus for plan in running.values()) <= gpus
         _assert_none_passed(stages[: follower.position], ran, unfinished)

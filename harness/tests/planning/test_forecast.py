@@ -61,7 +61,7 @@ FOLLOWED = {
 Not that whose key asks the costs of a real model.
 """
 BLOCKS = {"allocation": [600]}
-"""Of KV; who sets aside as much as a context may have never fits less."""
+"""Of KV; an order that sets aside a whole context never fits less."""
 
 
 class Foretold(Guess):
@@ -112,7 +112,7 @@ def test_a_forecast_is_the_engines_run(
     np.testing.assert_allclose(whole.finished_s, ran["finished_s"], rtol=1e-9)
     np.testing.assert_allclose(whole.first_token_s, ran["first_token_s"], rtol=1e-9)
     until_s = share * float(whole.finished_s.max())
-    # Seconds are added up in other pieces, so that nobody can say who ends within rounding of it.
+    # Seconds are added up in other pieces, so that ends within rounding of it may differ.
     assume(np.abs(whole.finished_s - until_s).min() > 1e-9)
     part = forecaster.forecast(SERVICE, 1, window, ready_s=load_s, until_s=until_s)
     ended = whole.finished_s <= until_s

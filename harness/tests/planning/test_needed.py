@@ -30,7 +30,7 @@ def test_needed_operations_by_hand() -> None:
     assert _forecast(load_of([3], [3]), one).flops == pytest.approx(816 + 320 + 336)
     both = _forecast(load_of([2, 3], [2, 2]), one)
     assert both.flops == pytest.approx(528 + 816 + 624)
-    # Who has generated one token has been read before.
+    # A request with one token generated has been read before.
     assert _forecast(load_of([3], [3], [1]), one).flops == pytest.approx(320 + 336)
 
 

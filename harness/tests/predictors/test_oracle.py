@@ -20,7 +20,7 @@ def test_it_knows_the_true_lengths_at_once() -> None:
 
 
 def test_calls_that_wait_are_known_when_their_application_comes_in() -> None:
-    """A planner asked at the start sees the true lengths of calls to come, unlike with nobody."""
+    """A planner asked at the start sees true lengths of calls to come; not without a predictor."""
     seen: list[list[float]] = []
 
     class Looking(Everywhere):
@@ -43,7 +43,7 @@ def test_calls_that_wait_are_known_when_their_application_comes_in() -> None:
 
 
 def test_a_predictor_that_foresees_changes_no_time_of_chains() -> None:
-    """Calls of a chain run on in compiled code, stepped and with nobody predicting alike."""
+    """Calls of a chain run on in compiled code, stepped and without a predictor alike."""
     rng = np.random.default_rng(2)
     parent = np.arange(0, 60).reshape(20, 3)[:, :2].ravel()
     edges = Edges(parent, parent + 1, np.ones(len(parent), np.bool_))

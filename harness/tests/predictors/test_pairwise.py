@@ -156,7 +156,7 @@ def test_errors_by_the_gap_are_as_many_and_cost_less_order() -> None:
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"errors": "wide"}, "predictor.errors=wide is none of alike, by_gap"),
+        ({"errors": "wide"}, "predictor.errors=wide is not one of alike, by_gap"),
         ({"errors": "by_gap", "accuracy": 0.4}, "predictor.accuracy is 0.4, by the gap it is"),
     ],
 )

@@ -139,7 +139,7 @@ def test_objectives_are_counted_and_change_nothing_else(tmp_path: Path) -> None:
 
 
 def test_figures_are_told_by_tenant_and_service(tmp_path: Path) -> None:
-    """Two tenants of a trace, one of whom asks twice as much of another model."""
+    """Two tenants of a trace, one asks twice as much of another model."""
     file = tmp_path / "trace.csv"
     lines = [f"0.{at},{5 + at},9,{'ab'[at % 2]},{MODELS[at % 2]}" for at in range(8)]
     file.write_text("\n".join(["arrival_s,prompt_tokens,output_tokens,tenant,service", *lines]))

@@ -43,7 +43,7 @@ def test_an_input_that_changes_meanwhile_fails_the_cell(
     prompts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cell = asking(prompts, f"results={tmp_path / 'results'}")
-    with pytest.raises(Changed, match=rf"^{prompts} changed after the command began, so nobody"):
+    with pytest.raises(Changed, match=rf"^{prompts} changed after the command began, so it is"):
         edited_while(cell, prompts, monkeypatch)
     assert not cell.folder.exists()
 

@@ -17,7 +17,7 @@ def test_known_fidelities_pass(variant: str) -> None:
 
 @pytest.mark.parametrize("variant", ["Paper", "", "program"])
 def test_an_unknown_variant_is_refused(variant: str) -> None:
-    with pytest.raises(ValueError, match=f"^variant={variant} is none of paper, code$"):
+    with pytest.raises(ValueError, match=f"^variant={variant} is not one of paper, code$"):
         check_variant(variant)
 
 

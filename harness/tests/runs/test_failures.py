@@ -140,7 +140,7 @@ def test_an_interrupt_is_no_failure() -> None:
 
 
 PREDICTED = "+matrix={policy:[vllm,srtf],predictor:[oracle,none]}"
-"""Nobody predicts for the last of its four cells."""
+"""The last of its four cells has no predictor."""
 
 
 def test_what_cannot_be_built_is_refused_before_anything_runs(tmp_path: Path) -> None:

@@ -34,7 +34,7 @@ def test_each_further_value_is_on_its_own() -> None:
 
 
 def test_a_varied_key_is_skipped_where_its_values_tell_nothing() -> None:
-    """One at a time nobody waits for others: only the larger batch is run with another wait."""
+    """With one request at a time none waits: only the larger batch is run with another wait."""
     found = places(
         {"slots": [1, 4]},
         skip=[{"slots": [1], "wait_s": [2.0, 5.0]}],

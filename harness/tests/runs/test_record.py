@@ -186,7 +186,7 @@ def test_an_emptied_and_a_removed_file_are_noticed(tmp_path: Path, name: str) ->
 def test_what_was_rewritten_with_its_manifest_is_no_run_either(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Somebody who makes a manifest of his own gets no traceback."""
+    """A manifest from another source gives no traceback."""
     write(tmp_path / "a")
     (tmp_path / "a" / "summary.json").write_text("[]")
     (tmp_path / "a" / MANIFEST).unlink()

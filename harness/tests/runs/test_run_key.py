@@ -1,4 +1,4 @@
-"""A run is named by all that determines it, and kept only where none of that has changed."""
+"""A run is named by all that determines it, and kept only where all of that is unchanged."""
 
 import hashlib
 import json
@@ -182,7 +182,7 @@ def test_measured_seconds_are_named_by_their_machine(monkeypatch: pytest.MonkeyP
 
 @pytest.mark.slow
 def test_a_policy_from_elsewhere_is_known_by_its_files(tmp_path: Path) -> None:
-    """Its own, those beside it that it imports; not one that nobody imports."""
+    """Its own, and modules beside it that it imports; no others."""
     for name, text in (("mine", POLICY), ("beside", "LIMIT = 1\n"), ("other", "")):
         (tmp_path / f"{name}.py").write_text(text)
     words = [*SMALL, "policy._target_=mine.Mine"]

@@ -51,7 +51,7 @@ def test_requests_that_a_run_left_are_shown() -> None:
 
 
 def test_an_interval_stands_beside_the_figure_it_is_of() -> None:
-    """Of idle GPU seconds alone there are draws; end-to-end seconds get none of them."""
+    """Of idle GPU seconds alone there are draws; end-to-end seconds have no draws."""
     span = {"uncertainty.gpu_idle_s.low": 12000.0, "uncertainty.gpu_idle_s.high": 13000.4}
     lines = printed([row("ours", 1234.56) | span], [{}], {})
     cells = ["ours", "1,234.6", "0.25", "1,234.8", "12,346", "12,000", "to", "13,000", "20"]

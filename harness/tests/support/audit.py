@@ -1,4 +1,4 @@
-"""Holds a policy to its promises: whoever calls a decision steady is asked again all the same."""
+"""Asks a policy again although it calls a decision steady."""
 
 from collections.abc import Mapping, Set
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""Who computed how many tokens in which iteration, kept and compared."""
+"""How many tokens each request computed in which iteration, recorded and compared."""
 
 from typing import ClassVar
 
@@ -9,7 +9,7 @@ from harness.interface.events import Event, Iterated
 from harness.interface.policies import Capability, SchedulingPolicy
 from harness.interface.views import GroupView
 
-Step = tuple[float, dict[int, int]]  # when it began, and who computed how many tokens, in order
+Step = tuple[float, dict[int, int]]  # its begin, and the tokens of each request
 
 
 class Watched:

@@ -11,7 +11,7 @@ from harness.interface.views import GroupView, RequestView
 
 
 class OneByDeadline:
-    """Who runs stays; next is who must be done first."""
+    """Running requests stay; next is the earliest deadline."""
 
     requires: ClassVar[frozenset[Capability]] = frozenset()
     subscribes: ClassVar[frozenset[type[Event]]] = frozenset()

@@ -26,6 +26,6 @@ TINY = ModelFacts(
 def load_of(
     prompts: Sequence[int], outputs: Sequence[int], generated: Sequence[int] | None = None
 ) -> Load:
-    """Requests that are ready, none of which has `generated` anything if that is left out."""
+    """Requests that are ready, with nothing `generated` if that is left out."""
     before = [0] * len(prompts) if generated is None else generated
     return ready_load(*(np.array(each, np.int64) for each in (prompts, before, outputs)))

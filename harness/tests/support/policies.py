@@ -59,7 +59,7 @@ class Moving:
         """Nothing to learn."""
 
     def place(self, view: ClusterView) -> Deployment:
-        """The next two of those that have requests."""
+        """The next two services that have requests."""
         self._turn += 1
         names = sorted(view.services)
         order = [names[(self._turn + i) % len(names)] for i in range(len(names))]
@@ -214,7 +214,7 @@ class Paused:
 
 @dataclass
 class Reserving:
-    """Admits whom the whole context can be promised to; nobody is ever preempted."""
+    """Admits a request where KV for its whole context can be reserved; preempts none."""
 
     requires: ClassVar[frozenset[Capability]] = frozenset()
     subscribes: ClassVar[frozenset[type[Event]]] = frozenset()
@@ -243,7 +243,7 @@ class Reserving:
 
 @dataclass
 class Srpt:
-    """Shortest prompt first, all anew every iteration; who loses the slot is preempted."""
+    """Shortest prompt first, sorted every iteration; a request that loses its slot is preempted."""
 
     requires: ClassVar[frozenset[Capability]] = frozenset()
     subscribes: ClassVar[frozenset[type[Event]]] = frozenset()

@@ -33,7 +33,7 @@ class RatePreview:
         return tuple(self._left)
 
     def startable(self, beside: Iterable[ServiceId]) -> tuple[ServiceId, ...]:
-        """All: nobody waits for anybody."""
+        """All: no request waits for another."""
         return tuple(self._left)
 
     @property

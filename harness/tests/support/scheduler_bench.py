@@ -29,7 +29,7 @@ from harness.tests.support.serving import SERVICE, a_group
 
 @dataclass
 class Ranked:
-    """Runs whom `rank` puts first, in chunks; `rank` may change at any time."""
+    """Runs requests in the order of `rank`, in chunks; `rank` may change at any time."""
 
     max_num_seqs: int = 2
     chunk: int = 1000
@@ -115,7 +115,7 @@ class Bench:
         return computed
 
     def drain(self, most: int = 5000) -> list[dict[str, int]]:
-        """Step until nobody is left."""
+        """Step until no request is left."""
         steps = []
         while self.scheduler.has_unfinished_requests():
             steps.append(self.step())

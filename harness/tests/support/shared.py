@@ -51,7 +51,7 @@ class LeastServed:
         self.served[service] = self.served.get(service, 0) + event.iterations
 
     def schedule(self, view: GroupView) -> Decision:
-        """Who has work and is behind goes next; while one has all the work, that is no choice."""
+        """The service with work that is furthest behind is next."""
         kv = view.kv
         held = sum(kv.held_tokens(s) * kv.services[s].kv_bytes_per_token for s in view.services)
         self.most_bytes = max(self.most_bytes, held)

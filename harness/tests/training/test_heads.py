@@ -155,7 +155,7 @@ def test_the_time_limit_ends_the_first_phase() -> None:
 
 
 def test_scores_by_hand() -> None:
-    """Two of four in the right class; F1 1 and 2/3 for those that are ever right, else 0."""
+    """Two of four in the right class; F1 1 and 2/3 for classes that are ever right, else 0."""
     lengths = lengths_of(np.arange(1, 1001))
     truth, found = np.array([10, 300, 600, 995]), np.array([20, 310, 320, 800])
     got = scores(truth, found, lengths, "reg_l1")

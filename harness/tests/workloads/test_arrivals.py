@@ -119,7 +119,7 @@ def test_windows_vary_as_those_of_the_trace(table: str, stated: float) -> None:
 
 @pytest.mark.parametrize("kind", ["total", "all functions"])
 def test_minutes_vary_as_those_of_the_functions(kind: str) -> None:
-    """The data's own statement, 0.19, counts timers too; those that users trigger have 0.21."""
+    """The data's own statement, 0.19, counts timers too; functions that users trigger have 0.21."""
     measured = arrival_table(FUNCTIONS, "measured")["measured"]
     rate_per_s = measured["rate_per_s"]
     process: Arrivals = (

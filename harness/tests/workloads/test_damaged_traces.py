@@ -93,7 +93,7 @@ def test_what_is_no_trace_says_so(
         ({"window": [3, 1]}, "workload.window=.* must be two seconds"),
         ({"requests": 2}, "has 1 requests in the window, workload.requests=2"),
         ({"rate_scale": 0.0}, "workload.rate_scale is 0.0, it must be positive"),
-        ({"too_long": "keep"}, "workload.too_long=keep is none of refuse, cut, drop"),
+        ({"too_long": "keep"}, "workload.too_long=keep is not one of refuse, cut, drop"),
         ({"too_long": "drop", "max_output_tokens": 1}, "no request of .* fits the context and"),
         ({"max_output_tokens": 4096}, "workload.max_output_tokens=4096 leaves no prompt"),
     ],

@@ -97,7 +97,7 @@ def test_line_separators_inside_text_do_not_end_a_row(written: Callable[[str], s
         ('{"prompt": "a"}\n{"prompt": " "}\n', "row 2: prompt is ' '"),
         ('{"prompt": "a"}\n{"prompt": 5}\n', "row 2: prompt is 5"),
         ('{"prompt": "a"}\n{"prompt": ["b"]}\n', "row 2: prompt is ['b']"),
-        ('{"text": "a"}\n{"text": "b"}\n', "has none of the columns prompt_tokens, prompt, "),
+        ('{"text": "a"}\n{"text": "b"}\n', "lacks the columns prompt_tokens, prompt, "),
         ("\n\n", "has no rows"),
         ('{"prompt_tokens": 5}\n', "has 1 prompts, 2 were asked for"),
     ],

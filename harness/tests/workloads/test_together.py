@@ -94,7 +94,7 @@ class Drawing(Fixed):
 
 
 def test_two_parts_of_a_kind_are_asked_different_things() -> None:
-    """And the same whoever else is served: the first as it is alone, all anew by seed."""
+    """A part does not depend on the others; all depend on the seed."""
     parts = {name: Drawing(_chain()) for name in "abc"}
 
     def prompts(seed: int, *only: str) -> dict[str, list[int]]:
