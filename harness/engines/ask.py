@@ -1,6 +1,7 @@
 """How both engines ask policies: timed, checked, and refused with one sentence."""
 
 from collections.abc import Mapping, Sequence
+from math import inf
 from time import perf_counter
 
 from harness.engines.recorder import Recorder
@@ -52,21 +53,24 @@ def one_batch(
     reserved: Mapping[RequestId, int] = NOTHING_RESERVED,
     wake_s: float | None = None,
     *,
+    ran_s: Mapping[ServiceId, float],
     moves: bool = False,
 ) -> Decision:
     """What a priority order means now: the batch of those who come first in it and fit.
 
-    `reserved` has the context tokens to set KV aside for when a request is admitted, `moves` says
-    whether keys move with progress. The policy is asked again at `wake_s`, or before where the
-    batch rule says so.
+    `reserved` has the context tokens to set KV aside for when a request is admitted, `ran_s` when
+    the last batch of each service ended, `moves` says whether keys move with progress. The policy
+    is asked again at `wake_s`, or before where the batch rule says so.
     """
     draft, rule = Draft(group), priority_order.rule
     if isinstance(rule, StaticBatching):
         times_s = [s for s in (fill_static(draft, order, rule), wake_s) if s is not None]
         return draft.decision(until=rule.until, wake_s=min(times_s, default=None))
     if has_phases(group.group.services, priority_order):
-        stays = fill_by_phase(draft, order, priority_order, moves=moves)
-        return draft.decision(wake_s=wake_s, steady=stays and wake_s is None)
+        stays_s = fill_by_phase(draft, order, priority_order, ran_s, moves=moves)
+        if wake_s is not None or stays_s <= group.now_s:
+            return draft.decision(wake_s=wake_s)
+        return draft.decision(wake_s=stays_s if stays_s < inf else None, steady=True)
     if priority_order.displaces is None:
         fill_continuous(draft, order, rule, reserved, priority_order.gives_way)
     else:

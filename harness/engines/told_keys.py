@@ -17,7 +17,7 @@ import numpy as np
 
 from harness.engines.ask import one_batch
 from harness.interface.decisions import Decision, PriorityOrder
-from harness.interface.entities import RequestId
+from harness.interface.entities import RequestId, ServiceId
 from harness.interface.events import Event, Overran
 from harness.interface.filling import NOTHING_RESERVED, in_priority_order
 from harness.interface.moving import MovingKey
@@ -53,7 +53,8 @@ class ToldKeys:
 
     `asked_s` is when those of all requests were asked last, `version` counts how often any were,
     `predictions` how many predictions of the run were known when the engine last looked. `ends`
-    says whether the last piece of a moving key ends, and is then asked again.
+    says whether the last piece of a moving key ends, and is then asked again. `ran_s` is no answer
+    of the policy: when the last batch of each service ended.
     """
 
     order: PriorityOrder | None = None
@@ -62,6 +63,7 @@ class ToldKeys:
     predictions: int = 0
     ends: bool = False
     reserved: Mapping[RequestId, int] = field(default_factory=lambda: NOTHING_RESERVED)
+    ran_s: dict[ServiceId, float] = field(default_factory=dict)
     _heard: int = 0
     _count: int = 0
     _ids: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
@@ -111,7 +113,9 @@ class ToldKeys:
     ) -> Decision:
         """One batch by a priority order; see `one_batch`."""
         first = self.ordered(group, order, heard)
-        return one_batch(group, order, first, self.reserved, wake_s, moves=self.moves)
+        return one_batch(
+            group, order, first, self.reserved, wake_s, ran_s=self.ran_s, moves=self.moves
+        )
 
     def until_due(self, decision: Decision) -> Decision:
         """The decision of a batch, which holds until all keys are asked again, if they will be."""

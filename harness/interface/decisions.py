@@ -201,8 +201,12 @@ class PriorityOrder:
     of its service. Where KV is short for a decode, holders of any service are preempted from the
     end of the order, up to the decode itself, and nothing is admitted in that iteration. With
     `displaces`, seats are those of all services together. Seated requests of one service run; those
-    of the others keep their KV. Chunked prefill, padding, static batching, `reserve_tokens` and
-    swapping are refused there, as all but static batching are without `rule.prompts_first`.
+    of the others keep their KV. A service is starved when requests of it are here and none has run
+    for `starves_after_s` of it, in seconds since the later of the end of its last batch in the
+    group and the arrival of the first of them: until it runs, its requests come before those of
+    services that are not, and by key among those of starved ones. Chunked prefill, padding, static
+    batching, `reserve_tokens` and swapping are refused there, as all but static batching are
+    without `rule.prompts_first`.
 
     In terms of the plug-ins of vLLM's RFC #51608, `key` is the Score (here the lowest comes first),
     and what `rule`, `displaces` and `reserve_tokens` demand before a request runs is the Filter.
@@ -217,6 +221,7 @@ class PriorityOrder:
     gives_way: PreemptionMode = PreemptionMode.RECOMPUTE
     renews: bool = False
     renew_s: float | None = None
+    starves_after_s: Callable[[ServiceId], float] | None = None
 
     def __post_init__(self) -> None:
         """Refuse times at which keys cannot be asked."""
@@ -236,6 +241,10 @@ class PriorityOrder:
     def asks(self) -> bool:
         """Whether the policy is asked about requests."""
         return self.key is not None or callable(self.reserve_tokens)
+
+    def seconds_to_starve(self, service: ServiceId) -> float:
+        """Seconds after which a service that does not run is starved; infinite for never."""
+        return np.inf if self.starves_after_s is None else self.starves_after_s(service)
 
     def keys(self, table: RequestTable) -> Floats | MovingKey:
         """The key of every row, as a number or as pieces. ValueError when there is not one each."""

@@ -103,12 +103,13 @@ def in_priority_order(
     """Return the requests of a table that are not running, lowest key first, then lowest id.
 
     Under continuous batching without requests that hold no KV and are behind the first
-    `max_num_seqs`: an iteration cannot admit them. Every request where holders are swapped out, or
-    where those of another service may be admitted.
+    `max_num_seqs`: an iteration cannot admit them. Every request where holders are swapped out,
+    where those of another service may be admitted, or where services may starve.
     """
     rule = priority_order.rule
-    is_cut = priority_order.displaces is not None or (
-        priority_order.gives_way is PreemptionMode.RECOMPUTE and len(view.services) == 1
+    is_cut = priority_order.starves_after_s is None and (
+        priority_order.displaces is not None
+        or (priority_order.gives_way is PreemptionMode.RECOMPUTE and len(view.services) == 1)
     )
     if not is_cut or isinstance(rule, StaticBatching):
         return by_key(view, table, key)

@@ -4,7 +4,8 @@ Every batch is so in a group of several services, and in any group by a rule wit
 `prompts_first`.
 """
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from math import inf
 
 from harness.interface.decisions import (
     ContinuousBatching,
@@ -24,6 +25,9 @@ from harness.interface.filling import (
 )
 from harness.interface.seating import take_seats
 from harness.interface.views import RequestView, missing_tokens
+
+TIE_S = 1e-6
+"""So long before its time a service is starved: sums of seconds differ less between engines."""
 
 
 def has_phases(services: Collection[ServiceId], order: PriorityOrder) -> bool:
@@ -53,17 +57,57 @@ def wrong_by_phase(
                     f"a priority order with {field} in {group} ({', '.join(sorted(services))}),"
                     f" which is not supported with {where}"
                 )
+    for service in sorted(services) if is_shared else ():
+        if not (seconds := order.seconds_to_starve(service)) > 0:
+            yield f"starves_after_s of {service} is {seconds}, it must be above 0"
 
 
 def fill_by_phase(
-    draft: Draft, order: Sequence[RequestView], priority_order: PriorityOrder, *, moves: bool
-) -> bool:
+    draft: Draft,
+    order: Sequence[RequestView],
+    priority_order: PriorityOrder,
+    ran_s: Mapping[ServiceId, float],
+    *,
+    moves: bool,
+) -> float:
     """Fill one iteration with requests of the first service in order that can run something.
 
     `order` has all requests of the group, none of which runs, best first; where the order
-    displaces, requests without KV behind the first `max_num_seqs` may be missing; `moves` says
-    whether keys move with progress. Returns whether the next iterations run the same requests until
-    something happens or KV is short.
+    displaces and no service starves, requests without KV behind the first `max_num_seqs` may be
+    missing. `ran_s` has when the last batch of each service ended, `moves` says whether keys move
+    with progress. Returns until when the next iterations run the same requests, if nothing happens
+    and KV is not short; now where they may not.
+    """
+    now_s = draft.view.now_s
+    at_s = _starved_at_s(order, priority_order, ran_s)
+    starved = [service for service, starves_s in at_s.items() if starves_s <= now_s]
+    first = sorted(order, key=lambda request: request.facts.service not in starved)
+    if not _fill(draft, first, priority_order, moves=moves) or draft.service in starved:
+        return now_s
+    return min((at_s[s] for s in at_s.keys() - {draft.service, *starved}), default=inf)
+
+
+def _starved_at_s(
+    requests: Sequence[RequestView], order: PriorityOrder, ran_s: Mapping[ServiceId, float]
+) -> dict[ServiceId, float]:
+    """When services with requests are starved if they do not run."""
+    if order.starves_after_s is None:
+        return {}
+    came_s: dict[ServiceId, float] = {}
+    for facts in (request.facts for request in requests):
+        came_s[facts.service] = min(facts.arrival_s, came_s.get(facts.service, inf))
+    return {
+        service: max(first_s, ran_s.get(service, 0.0)) + order.seconds_to_starve(service) - TIE_S
+        for service, first_s in came_s.items()
+    }
+
+
+def _fill(
+    draft: Draft, order: Sequence[RequestView], priority_order: PriorityOrder, *, moves: bool
+) -> bool:
+    """Fill one iteration from requests in the order in which they are tried.
+
+    Returns whether the next ones run the same requests while no other service becomes starved.
     """
     rule, displaces = priority_order.rule, priority_order.displaces
     assert isinstance(rule, ContinuousBatching)

@@ -216,10 +216,15 @@ class GroupForecaster:
         if key not in self._known_costs:
             self._known_costs[key] = self._costs_of(f"group {at}", *key)
         of, number = self._known_costs[key], compiled.reserve()
-        tables = {services.index(service): table for service, table in of.tables.items()}
-        block_bytes = {services.index(service): count for service, count in of.block_bytes.items()}
         open_group(
-            compiled, number, self.order, of.rule, tables, block_bytes, ready_s=group.ready_s
+            compiled,
+            number,
+            self.order,
+            of.rule,
+            of.tables,
+            of.block_bytes,
+            services={service: services.index(service) for service in group.services},
+            ready_s=group.ready_s,
         )
         return number
 

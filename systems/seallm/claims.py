@@ -157,7 +157,8 @@ paper = Paper(
         "Arrivals: 586 Azure functions of 2019 dealt out in turn, Poisson at the rates of minutes; "
         "five minutes, and the five before them as the history.",
         "Algorithm 2: prompts of the chosen service first (what is printed keeps phases apart); "
-        "newcomers evict nothing; no starvation threshold, whose value is not stated.",
+        "newcomers evict nothing; a service is starved when none of it has run for as long as its "
+        "SLO, a threshold that is not stated.",
         "Searches follow the doubling budget also where engines run FCFS or skip-join queues.",
         "Execution time: alone on the fewest GPUs that hold the model; SLO: five times that.",
         "Replacement: first interval 120 s, on SLO attainment; an engine that changes one service "
@@ -166,6 +167,8 @@ paper = Paper(
     ),
     variations={
         "policy.rule.prompts_first=false": "phases apart, as printed",
+        "policy.starved_after=null": "no service starves",
+        "policy.starved_after=20.0": "a service starves after four times its SLO",
         "workload=shared_services_two_70b": "two services of 70B",
         "workload=shared_services_no_70b": "no service of 70B",
     },

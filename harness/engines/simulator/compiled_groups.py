@@ -25,7 +25,7 @@ from harness.interface.tables import attained_s
 
 T = TypeVar("T", bound=np.generic)
 
-Facts = Mapping[int, tuple[int, int]]
+Facts = Mapping[int, tuple[int, int, float]]
 
 _NO_ROWS = np.zeros((0, 0))
 
@@ -245,14 +245,17 @@ class CompiledGroups:
     def share(self, number: int, tables: Mapping[int, IterationTable], facts: Facts) -> None:
         """Let a group serve several services, by these tables, and `facts` of KV in bytes.
 
-        `facts` has by service the bytes of a block and of its watermark.
+        `facts` has by service the bytes of a block and of its watermark, and after how many seconds
+        it is starved.
         """
         places = {service: self._table(table) for service, table in tables.items()}
         group = self.world.groups[number]
-        for service, (block_bytes, spare_bytes) in facts.items():
+        for service, (block_bytes, spare_bytes, starves_after_s) in facts.items():
             group["tables"][service] = places[service]
             group["block_bytes"][service] = block_bytes
             group["spare_bytes"][service] = spare_bytes
+            group["starves_after_s"][service] = starves_after_s
+            group["may_starve"] |= starves_after_s < np.inf
 
     def use_swap(self, swap: Floats) -> None:
         """KV goes to host memory, as these rows say."""

@@ -75,14 +75,15 @@ class Orders:
         """
         is_static, degree = isinstance(order.rule, StaticBatching), live.group.tensor_parallel
         costs = self.deciding.costs if is_static else self.deciding
-        numbers = {service: self.arrivals.index(service) for service in sorted(live.group.services)}
+        services = sorted(live.group.services)
         open_group(
             self.compiled,
             live.number,
             order,
             self._rule(order, live),
-            {number: costs.table(service, degree) for service, number in numbers.items()},
-            {number: live.kv.block_bytes(service) for service, number in numbers.items()},
+            {service: costs.table(service, degree) for service in services},
+            {service: live.kv.block_bytes(service) for service in services},
+            services={service: self.arrivals.index(service) for service in services},
             ready_s=self.lifecycle.state.now_s,
         )
 

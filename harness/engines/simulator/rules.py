@@ -116,12 +116,13 @@ def open_group(
     number: int,
     order: PriorityOrder,
     rule: Rule,
-    tables: Mapping[int, IterationTable],
-    block_bytes: Mapping[int, int],
+    tables: Mapping[ServiceId, IterationTable],
+    block_bytes: Mapping[ServiceId, int],
     *,
+    services: Mapping[ServiceId, int],
     ready_s: float,
 ) -> None:
-    """Open a compiled group of the services in `tables`, by their numbers in the run.
+    """Open a compiled group of the services in `tables`; `services` has their numbers in the run.
 
     Raises ValueError where there are too many services for groups that share KV.
     """
@@ -135,10 +136,14 @@ def open_group(
         )
     capacity_bytes = rule.capacity_blocks
     facts = {
-        service: (of_block, floor(order.rule.watermark * (capacity_bytes // of_block)) * of_block)
+        services[service]: (
+            of_block,
+            floor(order.rule.watermark * (capacity_bytes // of_block)) * of_block,
+            order.seconds_to_starve(service),
+        )
         for service, of_block in block_bytes.items()
     }
-    compiled.share(number, tables, facts)
+    compiled.share(number, {services[s]: table for s, table in tables.items()}, facts)
 
 
 def continuous_rule(

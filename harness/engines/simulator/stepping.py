@@ -250,6 +250,7 @@ class Stepper:
             return False
         del self.flights[id(live)]
         live.in_flight = ()
+        live.told.ran_s[batch.service] = flight.ends_s
         self.recorder.intervals(
             live.group, GpuUse.BUSY, np.array([[flight.start_s, flight.ends_s]])
         )

@@ -203,7 +203,13 @@ class ServedGroup:
             started_s = perf_counter()
             order, told = self._in_order(priority_order), self.told
             decision = one_batch(
-                self, priority_order, order, told.reserved, decision.wake_s, moves=told.moves
+                self,
+                priority_order,
+                order,
+                told.reserved,
+                decision.wake_s,
+                ran_s=told.ran_s,
+                moves=told.moves,
             )
             decision = told.until_due(decision)
             self.took_s += perf_counter() - started_s
@@ -302,7 +308,7 @@ class ServedGroup:
         self, batch: Batch, start_s: float, now_s: float, made: Mapping[RequestId, int]
     ) -> None:
         """A batch is over; `made` counts the tokens that each request has produced."""
-        self.now_s = now_s
+        self.now_s = self.told.ran_s[batch.service] = now_s
         if self._repeat is not None and batch in self._repeat.decision.launch:
             self._repeat.unpaid.append(now_s - start_s)
         else:

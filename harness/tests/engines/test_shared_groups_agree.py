@@ -54,6 +54,9 @@ def policies() -> Iterator[Any]:
                 yield pytest.param(
                     lambda order=order: Ordered(order), id=f"{name}-{displaces}-{prompts_first}"
                 )
+    starves_after_s = {"m0": 0.5, "m1": 1.0}.__getitem__
+    order = PriorityOrder(service_first, batch_rule, starves_after_s=starves_after_s)
+    yield pytest.param(lambda order=order: Ordered(order), id="starving")
     yield pytest.param(LeastServed, id="counts events")
     for path in policy_files():
         if path.stem in FILES:

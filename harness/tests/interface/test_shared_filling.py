@@ -348,6 +348,64 @@ def test_no_other_decision_is_steady() -> None:
     assert not decision.steady
 
 
+# ---- services that starve ----
+
+
+def starves(
+    scene: FakeScene, ran_s: dict[ServiceId, float], displaces: Displaced | None
+) -> Decision:
+    """By arrival at 10 s, where `chat` is starved after 4 s and `code` after 6 s."""
+    after_s = {CHAT: 4.0, CODE: 6.0}
+    order = PriorityOrder(None, RULE, displaces, starves_after_s=after_s.__getitem__)
+    told = ToldKeys(ran_s=ran_s)
+    return told.batch(scene.view(), order, Heard())
+
+
+@pytest.mark.parametrize("displaces", [None, *SEATS])
+@pytest.mark.parametrize(
+    ("chat_s", "code_s", "batch", "wake_s"),
+    [
+        (9.0, 5.0, {1: 1}, 11.0),
+        (9.0, 4.0, {2: 1}, None),
+        (6.0, 3.0, {1: 1}, None),
+        (9.0, 9.0, {1: 1}, 15.0),
+    ],
+)
+def test_requests_of_starved_services_come_first(
+    displaces: Displaced | None,
+    chat_s: float,
+    code_s: float,
+    batch: dict[int, int],
+    wake_s: float | None,
+) -> None:
+    """Services ran last at these times. Where r2 of `code` will be starved, r1 runs until then."""
+    scene = a_scene()
+    two_decode(scene)
+    decision = starves(scene, {CHAT: chat_s, CODE: code_s}, displaces)
+    assert launched(decision) == batch
+    if displaces is None:
+        assert decision.steady is (wake_s is not None)
+        assert decision.wake_s == (wake_s and pytest.approx(wake_s, abs=1e-5))
+
+
+def test_seats_and_kv_are_those_of_starved_services_first() -> None:
+    """112 bytes: r1 and r2 of `chat` hold 64, r3 of `code` needs 96 and displaces both."""
+    scene = a_scene(blocks=7)
+    scene.decoding(20)
+    scene.decoding(20)
+    scene.add(20, service=CODE)
+    assert launched(starves(scene, {CHAT: 9.0, CODE: 5.0}, Displaced.RECOMPUTE)) == {1: 1, 2: 1}
+    decision = starves(scene, {CHAT: 9.0, CODE: 1.0}, Displaced.RECOMPUTE)
+    assert (launched(decision), list(decision.preempt)) == ({3: 20}, [1, 2])
+
+
+def test_a_service_that_is_starved_at_once_is_refused() -> None:
+    decision = Decision(priority_order=PriorityOrder(None, RULE, starves_after_s=lambda _: 0.0))
+    assert check(decision, a_scene().view(), supports=ALL) == [
+        f"starves_after_s of {service} is 0.0, it must be above 0" for service in ("chat", "code")
+    ]
+
+
 # ---- what is refused ----
 
 REFUSED = {

@@ -1,7 +1,7 @@
 """What groups would make of a window of requests is what the engine makes of them."""
 
 import pickle
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -205,6 +205,7 @@ def _placement(shapes: Sequence[tuple[str, int]]) -> tuple[list[ForecastGroup], 
     shapes=st.sampled_from([APART, TOGETHER]),
     displaces=st.sampled_from([None, Displaced.PAUSE, Displaced.RECOMPUTE]),
     prompts_first=st.booleans(),
+    starves_after_s=st.sampled_from([None, {"m0": 0.1, "m1": 0.3}.__getitem__]),
 )
 @settings(max_examples=8, deadline=None)
 def test_a_forecast_of_a_placement_is_the_engines_run(
@@ -214,12 +215,13 @@ def test_a_forecast_of_a_placement_is_the_engines_run(
     shapes: Sequence[tuple[str, int]],
     displaces: Displaced | None,
     prompts_first: bool,
+    starves_after_s: Callable[[ServiceId], float] | None,
 ) -> None:
     """Groups of one service and of two, on one GPU and on two, loading while requests come."""
     requests = workload(*load, services=2)
     groups, deployment = _placement(shapes)
     batches = replace(rule(max_num_seqs=3), prompts_first=prompts_first)
-    order = PriorityOrder(PLACED_KEYS[key], batches, displaces)
+    order = PriorityOrder(PLACED_KEYS[key], batches, displaces, starves_after_s=starves_after_s)
     policy = DISPATCH[dispatch]
     ran = serve(
         requests,

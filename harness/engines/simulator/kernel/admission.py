@@ -103,7 +103,7 @@ def take_seats(requests: Records, pieces: Floats, swap: Floats, group: Group, qu
     """
     seats = group.seats
     move_keys(requests, pieces, group)
-    group.n_seated = sort_unfinished(requests, seats, 0, group.n_seated)
+    group.n_seated = sort_unfinished(requests, seats, 0, group.n_seated, 0)
     seated, kept, used = _choose(requests, group, queue)
     for i in range(kept, group.n_seated):
         _displace(requests, swap, group, queue, seats[i])

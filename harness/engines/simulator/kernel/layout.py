@@ -131,6 +131,12 @@ STATE = [
     ("block_bytes", np.int64, (MAX_SERVICES,)),
     ("spare_bytes", np.int64, (MAX_SERVICES,)),
     ("slack_bytes", np.int64),  # by which seated requests may grow and keep their seats
+    # By service, where any may starve: after how long, when its last batch ended, and when it will
+    ("may_starve", np.bool_),
+    ("starves_after_s", np.float64, (MAX_SERVICES,)),
+    ("ran_s", np.float64, (MAX_SERVICES,)),
+    ("starves_at_s", np.float64, (MAX_SERVICES,)),
+    ("starved", np.int64),  # bit n: service n
     ("rows", np.float64, (2, len(LOG_COLUMNS))),  # of the log, not taken yet
 ]
 

@@ -20,10 +20,19 @@ def before(requests: Records, a: int, b: int) -> bool:
 
 
 @compiled
-def sort_unfinished(requests: Records, line: Ints, base: int, count: int) -> int:
+def _before_starved(requests: Records, starved: int, a: int, b: int) -> bool:
+    """The same, where requests of the services in the bits of `starved` come before the others."""
+    first = (starved >> requests[a].service) & 1
+    if first != (starved >> requests[b].service) & 1:
+        return bool(first)
+    return before(requests, a, b)
+
+
+@compiled
+def sort_unfinished(requests: Records, line: Ints, base: int, count: int, starved: int) -> int:
     """Sort requests of a line, nearly in order, without those that have ended; returns how many.
 
-    The line begins at `base`.
+    The line begins at `base`; bit n of `starved` says whether service n is.
     """
     kept = 0
     for i in range(base, base + count):
@@ -31,7 +40,7 @@ def sort_unfinished(requests: Records, line: Ints, base: int, count: int) -> int
         if not np.isnan(requests[request].finished_s):
             continue
         at = base + kept
-        while at > base and before(requests, request, line[at - 1]):
+        while at > base and _before_starved(requests, starved, request, line[at - 1]):
             line[at] = line[at - 1]
             at -= 1
         line[at] = request

@@ -10,6 +10,7 @@ from harness.costs.compiled import compiled
 from harness.engines.simulator.kernel.layout import (
     BEGUN,
     DECODES,
+    MAX_SERVICES,
     PAUSE,
     PROMPTS,
     UNADMITTED,
@@ -24,8 +25,15 @@ from harness.engines.simulator.kernel.running import (
     note_preempted,
     start,
 )
-from harness.engines.simulator.kernel.work import add_work, decodes_s, steps_until, work_s
+from harness.engines.simulator.kernel.work import (
+    add_work,
+    decodes_s,
+    decodes_within,
+    steps_until,
+    work_s,
+)
 from harness.engines.state import BRIEF, Floats, Ints
+from harness.interface.shared_filling import TIE_S
 
 
 @compiled
@@ -33,7 +41,9 @@ def begin_shared(
     tables: Records, requests: Records, pieces: Floats, group: Group, queue: Ints
 ) -> int:
     """Begin the next batch: of the first service in order that can run something."""
-    sort_unfinished(requests, queue, group.queue_at, group.n_waiting)
+    if group.may_starve:
+        _note_starved(requests, group, queue)
+    sort_unfinished(requests, queue, group.queue_at, group.n_waiting, group.starved)
     seated = _take_seats(requests, group, queue) if group.displaces else group.n_waiting
     admits, tried = True, 0
     for i in range(seated):
@@ -54,6 +64,23 @@ def begin_shared(
             _launch_decodes(tables[group.table], requests, pieces, group, queue, i, seated)
             return BEGUN
     return UNADMITTED
+
+
+@compiled
+def _note_starved(requests: Records, group: Group, queue: Ints) -> None:
+    """Note when services are starved if they do not run, and which ones are now."""
+    for service in range(MAX_SERVICES):
+        group.starves_at_s[service] = np.inf
+    for i in range(group.n_waiting):
+        request = queue[group.queue_at + i]
+        service = requests[request].service
+        since_s = max(requests[request].arrival_s, group.ran_s[service])
+        at_s = since_s + group.starves_after_s[service] - TIE_S
+        group.starves_at_s[service] = min(group.starves_at_s[service], at_s)
+    group.starved = 0
+    for service in range(MAX_SERVICES):
+        if group.starves_at_s[service] <= group.clock_s:
+            group.starved |= 1 << service
 
 
 @compiled
@@ -210,6 +237,8 @@ def _launch_decodes(
         most = 1
     if most > 1:
         most = _iterations_that_fit(requests, group, most)
+    if most > 1 and group.may_starve:
+        most = _iterations_unstarved(table, requests, group, most)
     if most > 1 and group.moves:
         most = _iterations_in_order(table, requests, pieces, group, queue, first, seated, most)
     group.flight, group.iterations, group.flight_s = DECODES, most, decodes_s(table, group, most)
@@ -256,6 +285,20 @@ def _iterations_that_fit(requests: Records, group: Group, most: int) -> int:
         else:
             over = tried
     return fits
+
+
+@compiled
+def _iterations_unstarved(table: Group, requests: Records, group: Group, most: int) -> int:
+    """Iterations, at most `most`, before another service is starved; one of a starved service."""
+    service, at_s = requests[group.partial[0]].service, np.inf
+    if (group.starved >> service) & 1:
+        return 1
+    for other in range(MAX_SERVICES):
+        if other != service and not (group.starved >> other) & 1:
+            at_s = min(at_s, group.starves_at_s[other])
+    if at_s == np.inf:
+        return most
+    return decodes_within(table, group, at_s - group.clock_s, most)
 
 
 @compiled
@@ -337,6 +380,7 @@ def end_shared(
     if not prefills:
         step_shared(requests, group, group.iterations, seconds, False)
     group.clock_s += seconds
+    group.ran_s[requests[group.partial[0]].service] = group.clock_s
     for i in range(group.n_partial):
         request = group.partial[i]
         if prefills:
@@ -355,4 +399,6 @@ def end_shared(
             set_key(requests, pieces, group, request, False)
     group.n_partial = group.n_decoding = 0
     if group.n_finished > 0:
-        group.n_waiting = sort_unfinished(requests, queue, group.queue_at, group.n_waiting)
+        group.n_waiting = sort_unfinished(
+            requests, queue, group.queue_at, group.n_waiting, group.starved
+        )

@@ -245,6 +245,15 @@ def by(key: Callable[[RequestTable], Floats | MovingKey] | None) -> Maker:
     return lambda batch_rule, displaces: Ordered(PriorityOrder(key, batch_rule, displaces))
 
 
+def starving(key: Callable[[RequestTable], Floats | MovingKey] | None) -> Maker:
+    """The same where m0 is starved after 0.1 s and m1 after 0.3 s."""
+    return lambda batch_rule, displaces: Ordered(
+        PriorityOrder(
+            key, batch_rule, displaces, starves_after_s={"m0": 0.1, "m1": 0.3}.__getitem__
+        )
+    )
+
+
 def doubling_budget(starved_after: float | None) -> Maker:
     return lambda batch_rule, displaces: DoublingBudget(
         costs=TwoSizes(),
@@ -278,7 +287,9 @@ def skip_join(promote_s: float | None) -> Maker:
 
 
 MAKERS = ORDERS | {
-    "starved services": doubling_budget(0.5),
+    "doubling budget, starving": doubling_budget(0.5),
+    "service, starving": starving(m0_first),
+    "attained, starving": starving(attained_seconds),
     "skip-join": skip_join(None),
     "skip-join, promoting": skip_join(0.9),
     "round robin": lambda batch_rule, _: ServiceRoundRobin(
