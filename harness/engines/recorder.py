@@ -26,8 +26,9 @@ class Recorder:
     """One run. `keep_iterations` and `keep_events` are off by default: they can be large.
 
     With `briefly` who held KV and who waited need not be kept of iterations.
-    `counts` are the policy's own, by name. `timed_iterations` is how many iterations the seconds of
-    `schedule` in `decision_s` decided where all of them were timed, 0 otherwise.
+    `counts` are the policy's own, by name, and `groups_lost` where processes of groups have died.
+    `timed_iterations` is how many iterations the seconds of `schedule` in `decision_s` decided
+    where all of them were timed, 0 otherwise.
     `cut_off_s` is when the run was ended with requests unfinished, None where all were answered.
     """
 

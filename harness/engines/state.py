@@ -161,22 +161,3 @@ def request_table(
         service=service,
         services=services,
     )
-
-
-def forget(requests: RequestArrays, ids: Ints) -> None:
-    """Requests that followed others have not arrived after all."""
-    unknown = (
-        requests.first_token_s,
-        requests.finished_s,
-        requests.started_s,
-        requests.preempted_at_s,
-    )
-    for times_s in unknown:
-        times_s[ids] = np.nan
-    for totals in (requests.gpu_s, requests.prefill_s, requests.preempted_s):
-        totals[ids] = 0.0
-    for counts in (requests.generated, requests.kv, requests.preemptions):
-        counts[ids] = 0
-    if len(requests.swap):
-        requests.swap[ids] = 0.0
-    requests.arrival_s[ids] = np.inf

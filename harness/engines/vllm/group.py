@@ -4,12 +4,12 @@ import gc
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any
-from weakref import WeakSet
+from weakref import WeakKeyDictionary
 
 from harness.engines.ask import counts_of
 from harness.engines.told_keys import Heard
@@ -103,31 +103,61 @@ def _without_lazy_library() -> Iterator[None]:
             sys.modules["llvmlite.binding.ffi"] = hidden
 
 
-_alive: "WeakSet[Any]" = WeakSet()
-"""Engines of this process: they share what vLLM sets up for torch's process groups."""
+_alive: "WeakKeyDictionary[Any, Any]" = WeakKeyDictionary()
+"""Engines of this process, each with the buffer of its KV, or None where that is its own.
+
+They share what vLLM sets up for torch's process groups.
+"""
 
 
-def new_engines(settings: Sequence[EngineSettings]) -> tuple[Any, ...]:
+def new_engines(
+    settings: Sequence[EngineSettings], loaded: Iterable[tuple[EngineSettings, Any]] = ()
+) -> tuple[Any, ...]:
     """vLLM engines in this process; where there are several, their KV is in one buffer.
 
-    Blocks have as many tokens as make their bytes equal, at least `block_tokens`. ValueError where
-    these would be too many.
+    Blocks have as many tokens as make their bytes equal, at least `block_tokens`. Of engines that
+    are `loaded` and idle, those that fit are taken and the others stopped. ValueError where blocks
+    would have too many tokens.
     """
-    if len(settings) == 1:
-        return (_new_engine(_config(settings[0])),)
     configs = [_config(each) for each in settings]
+    if len(settings) == 1:
+        (engine,) = _taken(settings, [configs[0].cache_config.block_size], loaded)
+        return (engine or _new_engine(configs[0]),)
     block_tokens = equal_blocks(
         [_kv_bytes_per_token(config) for config in configs],
         [each.model for each in settings],
         least_tokens=configs[0].cache_config.block_size,
     )
-    with one_buffer():
-        engines = []
-        for each, tokens in zip(settings, block_tokens, strict=True):
-            config = _config(replace(each, block_tokens=tokens))
-            config.cache_config.kv_cache_layout = BLOCK_BY_BLOCK
-            engines.append(_new_engine(config))
+    engines = _taken(settings, block_tokens, loaded)
+    with one_buffer(next((_alive[e] for e in engines if e is not None), None)) as one:
+        for place, (each, tokens) in enumerate(zip(settings, block_tokens, strict=True)):
+            if engines[place] is None:
+                config = _config(replace(each, block_tokens=tokens))
+                config.cache_config.kv_cache_layout = BLOCK_BY_BLOCK
+                engines[place] = _new_engine(config)
+                _alive[engines[place]] = one.buffer
     return tuple(engines)
+
+
+def _taken(
+    settings: Sequence[EngineSettings],
+    block_tokens: Sequence[int],
+    loaded: Iterable[tuple[EngineSettings, Any]],
+) -> list[Any]:
+    """For each of the settings an engine that is loaded, or None; the rest of these stop."""
+    spare, taken = list(loaded), list[Any]()
+    for each, tokens in zip(settings, block_tokens, strict=True):
+        fits = [
+            place
+            for place, (other, engine) in enumerate(spare)
+            if other == each
+            and scheduler_of(engine).block_size == tokens
+            and (len(settings) == 1 or _alive[engine] is not None)
+        ]
+        taken.append(spare.pop(fits[0])[1] if fits else None)
+    for _, engine in spare:
+        _stop(engine)
+    return taken
 
 
 def _kv_bytes_per_token(config: Any) -> int:
@@ -173,7 +203,7 @@ def _new_engine(config: Any) -> Any:
             log_stats=False,
             multiprocess_mode=False,
         )
-    _alive.add(engine)
+    _alive[engine] = None
     return engine
 
 
@@ -268,6 +298,12 @@ class VllmGroup:
         return int(self._scheduler.block_size)
 
     @property
+    def group(self) -> Group:
+        """Its services and GPUs."""
+        group: Group = self._scheduler.served.group
+        return group
+
+    @property
     def has_work(self) -> bool:
         """Whether anybody is unanswered."""
         return any(engine.has_unfinished_requests() for engine in self.engines)
@@ -344,6 +380,11 @@ class VllmGroup:
                 engine.abort_request(own)
         return tuple(gone)
 
+    def change(self, settings: tuple[EngineSettings, ...]) -> None:
+        """Have engines of these settings from now on, then `use` them; nobody may be unanswered."""
+        self.engines = new_engines(settings, zip(self.settings, self.engines, strict=True))
+        self.settings = settings
+
     def stop(self) -> None:
         """Free the engines' memory; what all engines of this process share goes with the last."""
         for engine in self.engines:
@@ -351,7 +392,7 @@ class VllmGroup:
 
 
 def _stop(engine: Any) -> None:
-    _alive.discard(engine)
+    _alive.pop(engine, None)
     core = engine.engine_core
     if not _alive:
         core.shutdown()

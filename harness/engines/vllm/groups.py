@@ -1,8 +1,9 @@
 """The groups of a run on real vLLM: which are loading, live or leaving, and what waits for them.
 
 One deployment is turned into another as in the simulator: a group that is to go ends its iteration,
-gives its requests back with the tokens they have, and frees its GPUs; a group whose GPUs are all
-free loads; the requests of a service go to its groups, or wait for one.
+gives its requests back with the tokens they have, and frees its GPUs, unless it goes on under its
+name with other services; a group whose GPUs are all free loads; the requests of a service go to its
+groups, or wait for one.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -32,6 +33,10 @@ from harness.interface.events import Event
 
 class Served(Protocol):
     """One group being served, in this process or another."""
+
+    @property
+    def group(self) -> Group:
+        """Its services and GPUs."""
 
     @property
     def has_work(self) -> bool:
@@ -69,22 +74,28 @@ class Groups:
     """Every group of a run, by its state.
 
     `start` asks for a group; one in this process has loaded when it returns. `account` takes
-    reports, `give_back` requests that are in no group any more. `waiting` has the requests that
-    were dispatched to groups which are not live yet.
+    reports, `give_back` requests that are in no group any more, `lost` a group whose process has
+    died; `dead` has all of these. `waiting` has the requests that were dispatched to groups which
+    are not live yet. A group with the name and the GPUs of one that has left is the same process,
+    for which `change` asks: it loads only what it lacks, and computes nothing meanwhile.
     """
 
     cluster: Cluster
     start: Callable[[Group], Served]
+    change: Callable[[RayGroup, Group], None]
     clock: Callable[[], float]
     epoch_s: Callable[[], float]
-    account: Callable[[GroupId, Report], None]
+    account: Callable[[Group, Report], None]
     give_back: Callable[[Sequence[Submission]], None]
+    lost: Callable[[RayGroup, GroupLost], None]
     deployment: Deployment = field(default_factory=lambda: Deployment(()))
     live: dict[GroupId, Served] = field(default_factory=dict)
     loading: dict[GroupId, RayGroup] = field(default_factory=dict)
-    leaving: dict[GroupId, RayGroup] = field(default_factory=dict)
+    leaving: list[RayGroup] = field(default_factory=list)
     waiting: dict[GroupId, list[Submission]] = field(default_factory=dict)
-    lives: dict[GroupId, Life] = field(default_factory=dict)
+    lives: list[Life] = field(default_factory=list)
+    dead: list[RayGroup] = field(default_factory=list)
+    predicted: dict[RequestId, LengthPrediction] = field(default_factory=dict)
 
     def deploy(self, wanted: Deployment) -> set[ServiceId]:
         """Make `wanted` the deployment; returns the services whose groups have changed.
@@ -113,10 +124,10 @@ class Groups:
             served = self.live.pop(group.id)
             assert isinstance(served, RayGroup)
             served.leave(everything=True)
-            self.leaving[group.id] = served
+            self.leaving.append(served)
         elif group.id in self.loading:
             self.loading.pop(group.id).stop()
-            life = self.lives[group.id]
+            life = self._life(group)
             life.ready_s = life.ended_s = self.clock()
 
     def _relieve(self, group: Group) -> None:
@@ -131,9 +142,22 @@ class Groups:
     def submit(self, group: GroupId, submissions: list[Submission]) -> None:
         """Requests for a group of the deployment, live or not."""
         if group in self.live:
-            self.live[group].submit(submissions)
+            self._hand(self.live[group], submissions)
         else:
             self.waiting[group].extend(submissions)
+
+    def predict(self, request: RequestId, length: LengthPrediction) -> None:
+        """A prediction is ready; whichever group takes the request later hears of it then."""
+        self.predicted[request] = length
+        for served in self.live.values():
+            served.predict(request, length)
+
+    def _hand(self, served: Served, submissions: list[Submission]) -> None:
+        served.submit(submissions)
+        for submission in submissions:
+            request = submission.facts.id
+            if request in self.predicted:
+                served.predict(request, self.predicted[request])
 
     def unanswered(self, group: GroupId) -> Ints:
         """Requests given to a group of the deployment, live or not, less those it has answered."""
@@ -146,23 +170,38 @@ class Groups:
         """Note who has left and loaded, load where GPUs are free. Whether anything happened."""
         happened = False
         relieved = [s for s in self.live.values() if isinstance(s, RayGroup) and s.leaving]
-        for served in (*self.leaving.values(), *relieved):
+        for served in (*self.leaving, *relieved):
             happened |= self._note_left(served)
-        for name, served in list(self.loading.items()):
-            if served.has_loaded:
-                del self.loading[name]
-                self._begin(name, served)
-                happened = True
+        for served in list(self.loading.values()):
+            happened |= self._note_loaded(served)
         for group in self.deployment.groups:
-            if group.id not in self.lives and not self._occupied & set(group.gpus):
+            is_there = group.id in self.live or group.id in self.loading
+            if not is_there and not self._occupied & set(group.gpus):
                 self._load(group)
                 happened = True
         return happened
 
+    def _note_loaded(self, served: RayGroup) -> bool:
+        """Begin to serve with a group that has loaded, or replace it. Whether either happened."""
+        name = served.group.id
+        try:
+            if not served.has_loaded:
+                return False
+        except GroupLost as error:
+            if not served.has_begun:
+                raise
+            del self.loading[name]
+            self._life(served.group).ended_s = self.clock()
+            self.lose(served, error)
+            return True
+        del self.loading[name]
+        self._begin(name, served)
+        return True
+
     def hear(self, events: Sequence[Event], *, but: GroupId | None) -> None:
-        """Tell the copies of the policy in other processes, those that load included."""
-        for name, served in (*self.live.items(), *self.loading.items()):
-            if name != but and isinstance(served, RayGroup):
+        """Tell the copies of the policy in other processes, also of groups that load or leave."""
+        for served in (*self.live.values(), *self.loading.values(), *self.leaving):
+            if isinstance(served, RayGroup) and served.group.id != but:
                 served.hear(events)
 
     @property
@@ -178,12 +217,14 @@ class Groups:
     @property
     def _occupied(self) -> set[GpuId]:
         """GPUs with a group on them, in whatever state."""
-        return {
-            gpu for life in self.lives.values() if life.ended_s == np.inf for gpu in life.group.gpus
-        }
+        return {gpu for life in self.lives if life.ended_s == np.inf for gpu in life.group.gpus}
+
+    def _life(self, group: Group) -> Life:
+        """The life of a group that has not ended."""
+        return next(life for life in self.lives if life.group == group and life.ended_s == np.inf)
 
     def _load(self, group: Group) -> None:
-        self.lives[group.id] = Life(group, self.clock())
+        self.lives.append(Life(group, self.clock()))
         served = self.start(group)
         if isinstance(served, RayGroup):
             self.loading[group.id] = served
@@ -193,39 +234,61 @@ class Groups:
     def _begin(self, name: GroupId, served: Served) -> None:
         """A group has loaded: it takes what has waited for it."""
         self.live[name] = served
-        self.lives[name].ready_s = self.clock()
+        self._life(served.group).ready_s = self.clock()
         if isinstance(served, RayGroup):
             served.begin(self.epoch_s())
         if self.waiting[name]:
-            served.submit(self.waiting[name])
+            self._hand(served, self.waiting[name])
             self.waiting[name] = []
 
     def _note_left(self, served: RayGroup) -> bool:
         """Take the requests that a group has given up, and its GPUs if it goes. False: not yet."""
         try:
             gone = served.left()
-        except GroupLost:
-            gone = tuple(served.unanswered.values())
-            served.unanswered.clear()
+        except GroupLost as error:
+            self.lose(served, error)
+            return True
         if gone is None:
             return False
-        name = served.group.id
-        self.account(name, served.report())
-        if name in self.leaving:
-            served.stop()
-            del self.leaving[name]
-            self.lives[name].ended_s = self.clock()
+        self.account(served.group, served.report())
+        if served in self.leaving:
+            self._succeed(served)
         self.give_back(gone)
         return True
 
-    def restart(self, name: GroupId) -> None:
-        """A live group's process has died: start another, without its requests."""
-        died = self.live.pop(name)
-        assert isinstance(died, RayGroup)
-        died.stop()
-        again = self.start(died.group)
-        assert isinstance(again, RayGroup)
-        self.loading[name] = again
+    def _succeed(self, left: RayGroup) -> None:
+        """A group has left: its process ends, or goes on as the next of its name on its GPUs."""
+        before, now_s = left.group, self.clock()
+        self.leaving.remove(left)
+        self._life(before).ended_s = now_s
+        for group in self.deployment.groups:
+            if (group.id, group.gpus) == (before.id, before.gpus):
+                self.lives.append(Life(group, now_s))
+                self.loading[group.id] = left
+                self.change(left, group)
+                return
+        left.stop()
+
+    def lose(self, served: RayGroup, error: GroupLost) -> None:
+        """A process has died: what it has reported counts, whom it has answered are answered."""
+        self.account(served.group, served.report())
+        served.leaving.clear()
+        if served in self.leaving:
+            self.leaving.remove(served)
+            self._life(served.group).ended_s = self.clock()
+        if served not in self.dead:
+            self.dead.append(served)
+        served.stop()
+        self.lost(served, error)
+
+    def restart(self, died: RayGroup) -> None:
+        """Start another process for a group that is to stay, without its requests."""
+        name = died.group.id
+        if self.live.get(name) is died:
+            del self.live[name]
+            again = self.start(died.group)
+            assert isinstance(again, RayGroup)
+            self.loading[name] = again
 
     def wait(self) -> None:
         """Until every group of the deployment has loaded. GroupLost where one does not."""
@@ -235,6 +298,6 @@ class Groups:
 
     def stop(self, keep: Callable[[Served], bool]) -> None:
         """End all but those that are kept."""
-        for served in (*self.live.values(), *self.loading.values(), *self.leaving.values()):
+        for served in (*self.live.values(), *self.loading.values(), *self.leaving):
             if not keep(served):
                 served.stop()

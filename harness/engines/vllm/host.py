@@ -38,6 +38,7 @@ class Host:
     ) -> None:
         self._epoch_s = time.monotonic()
         self._served = VllmGroup(new_engines(settings), keep_answers, settings)
+        self._policy = policy
         self._served.use(policy, group=group, services=services, clock=self._clock)
         self._asked = InTurn[tuple[Callable[[], Any], Future[Any]]]()
         self._failure: BaseException | None = None
@@ -105,6 +106,23 @@ class Host:
     def hear(self, number: int, events: Sequence[Event]) -> None:
         """What has happened elsewhere."""
         self._pass(number, lambda: self._served.hear(events))
+
+    def change(
+        self,
+        number: int,
+        settings: tuple[EngineSettings, ...],
+        group: Group,
+        services: Sequence[Service],
+    ) -> bool:
+        """Serve these services from now on; answers when their engines have loaded."""
+
+        def change() -> bool:
+            self._served.change(settings)
+            self._served.use(self._policy, group=group, services=services, clock=self._clock)
+            return True
+
+        has_loaded: bool = self._ask(number, change)
+        return has_loaded
 
     def report(self, number: int) -> Report:
         """What has been done since the last report."""

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from harness.engines.told_keys import Heard
-from harness.engines.vllm.group import VllmGroup, new_engines
+from harness.engines.vllm.group import EngineSettings, VllmGroup, new_engines
 from harness.engines.vllm.groups import Served
 from harness.engines.vllm.options import VllmOptions
 from harness.engines.vllm.processor import has_gpus
@@ -29,8 +29,7 @@ class Loader:
 
     def start(self, group: Group) -> Served:
         """Start a group's engines, or take some that are loaded."""
-        services = [self.services[name] for name in sorted(group.services)]
-        settings = self.options.settings(services, group)
+        services, settings = self._wanted(group)
         if self.options.ray:
             return RayGroup.start(
                 settings,
@@ -46,6 +45,15 @@ class Loader:
         served.keep_answers = self.keeps_answers
         served.use(self.policy, group=group, services=services, clock=self.clock, heard=self.heard)
         return served
+
+    def change(self, served: RayGroup, group: Group) -> None:
+        """Start to load what a process lacks of another group on the same GPUs."""
+        services, settings = self._wanted(group)
+        served.change(settings, group=group, services=services)
+
+    def _wanted(self, group: Group) -> tuple[list[Service], tuple[EngineSettings, ...]]:
+        services = [self.services[name] for name in sorted(group.services)]
+        return services, self.options.settings(services, group)
 
     def keep(self, group: Served) -> bool:
         """Whether a group stays loaded: one of this process does if asked to and idle."""

@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 from harness.engines.frames import request_frame
 from harness.engines.iteration_log import Row, row_of
 from harness.engines.recorder import GpuUse, Recorder
-from harness.engines.state import LOG_COLUMNS, RequestArrays, forget
+from harness.engines.state import LOG_COLUMNS, RequestArrays
 from harness.engines.vllm.step import Iteration
-from harness.interface.entities import Group, GroupId, Work
+from harness.interface.entities import Group, Work
 from harness.workloads.workload import Workload
 
 Floats = NDArray[np.float64]
@@ -47,19 +47,12 @@ class Measured:
         """Times go into the arrays, everything to the recorder."""
         self._workload, self._arrays, self._recorder = workload, arrays, recorder
         self._at_once = at_once
-        # A group's iteration, or the requests that were lost at that point.
-        self._kept: list[tuple[GroupId, Iteration] | list[int]] = []
-        self._accounts: dict[GroupId, _Account] = {}
+        self._kept: list[tuple[Group, Iteration]] = []
+        self._accounts: dict[Group, _Account] = {}
 
-    def keep(self, group: GroupId, iterations: Sequence[Iteration]) -> None:
+    def keep(self, group: Group, iterations: Sequence[Iteration]) -> None:
         """A group has computed these."""
         self._kept.extend((group, iteration) for iteration in iterations)
-        if self._at_once:
-            self.work_out()
-
-    def lost(self, requests: list[int]) -> None:
-        """What had been computed for these, none of them answered, is gone with its process."""
-        self._kept.append(requests)
         if self._at_once:
             self.work_out()
 
@@ -74,10 +67,7 @@ class Measured:
     def work_out(self) -> None:
         """Bring the arrays up to date."""
         for kept in self._kept:
-            if isinstance(kept, list):
-                self._forget(np.array(kept, np.int64))
-            else:
-                self._note(*kept)
+            self._note(*kept)
         self._kept.clear()
 
     def write(
@@ -93,35 +83,29 @@ class Measured:
         """
         self.work_out()
         for life in lives:
-            group = life.group
-            account = self._accounts.get(group.id, _Account())
+            if sampled is not None:
+                self._write_sampled(life, sampled)
+            loading_s = np.array([[life.asked_s, life.ready_s]])
+            if life.ready_s > life.asked_s:
+                self._recorder.intervals(life.group, GpuUse.LOADING, loading_s)
+        for group, account in self._accounts.items():
             if sampled is None:
                 busy_s = np.array(account.busy_s, np.float64).reshape(-1, 2)
                 self._recorder.intervals(group, GpuUse.BUSY, busy_s)
-            else:
-                for gpu in group.gpus:
-                    alone = replace(group, gpus=(gpu,))
-                    busy_s = sampled[int(gpu)].clip(life.ready_s, life.ended_s)
-                    self._recorder.intervals(
-                        alone, GpuUse.BUSY, busy_s[busy_s[:, 0] < busy_s[:, 1]]
-                    )
-            loading_s = np.array([[life.asked_s, life.ready_s]])
-            if life.ready_s > life.asked_s:
-                self._recorder.intervals(group, GpuUse.LOADING, loading_s)
             rows = np.array(account.rows, np.float64).reshape(-1, len(LOG_COLUMNS))
             self._recorder.iterations(group, rows)
         frame = request_frame(self._workload, self._arrays)
         self._recorder.requests = frame.assign(lag_s=lag_s)
 
-    def _forget(self, requests: NDArray[np.int64]) -> None:
-        arrival_s = self._arrays.arrival_s[requests]
-        forget(self._arrays, requests)
-        self._arrays.arrival_s[requests] = arrival_s
-        self._arrays.preemptions[requests] += 1
+    def _write_sampled(self, life: Life, sampled: Mapping[int, Floats]) -> None:
+        for gpu in life.group.gpus:
+            alone = replace(life.group, gpus=(gpu,))
+            busy_s = sampled[int(gpu)].clip(life.ready_s, life.ended_s)
+            self._recorder.intervals(alone, GpuUse.BUSY, busy_s[busy_s[:, 0] < busy_s[:, 1]])
 
-    def _note(self, name: GroupId, iteration: Iteration) -> None:
+    def _note(self, group: Group, iteration: Iteration) -> None:
         arrays = self._arrays
-        account = self._accounts.setdefault(name, _Account())
+        account = self._accounts.setdefault(group, _Account())
         for request in iteration.decision.preempt:
             arrays.preemptions[request] += 1
             arrays.preempted_at_s[request] = iteration.start_s

@@ -26,9 +26,11 @@ class VllmOptions:
     as `dtype` it is bfloat16, or float32 on a CPU that has no instructions for it. With
     `keep_loaded` the next run in this process finds its models loaded; with `keep_answers` the
     tokens of the last run's answers are in `answers`. With `ray` every group is an actor in a
-    placement group of its own, and groups may come and go; if its process dies, `on_loss` says what
-    becomes of its requests: fail (the run ends), lost (they count as unfinished) or redo (the
-    process is started again).
+    placement group of its own, and groups may come and go; one that changes its services keeps its
+    process, gives all its requests up, and computes nothing until it has loaded what it lacks. If a
+    process dies, `on_loss` says what becomes of its requests: fail (the run ends), lost (they count
+    as unfinished) or redo (they go to groups of their service with the tokens that have been
+    reported; the process is started again if its group stays).
 
     Prompts are random tokens of the workload's lengths, or the `texts` of a file, one a line, in
     turn, cut to those lengths by the model's own tokenizer. A run ends at `horizon_s`, if that is

@@ -70,11 +70,6 @@ class Prompts:
         self._submitted.add(request)
         return Submission(facts, self.prompt(request), forced, produced, moved)
 
-    def forget(self, requests: list[int]) -> None:
-        """What these have produced is lost."""
-        for request in requests:
-            self.answers.pop(request, None)
-
     def _own(self, request: int, count: int) -> list[int]:
         if not self._texts:
             rng = np.random.default_rng([self._seed, 5, request])

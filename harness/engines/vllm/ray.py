@@ -66,9 +66,13 @@ def slots_of_ray(slots: int) -> Iterator[None]:
             ray.shutdown()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class RayGroup:
-    """A group in another process. `unanswered` holds what it has been given and not finished."""
+    """A group in another process. `unanswered` holds what it has been given and not finished.
+
+    `leaving` has what it was asked to give up. Meanwhile no report is asked for: what has been done
+    comes in its order.
+    """
 
     group: Group
     settings: tuple[EngineSettings, ...]
@@ -78,7 +82,8 @@ class RayGroup:
     next_report: Any = None
     latest: Report = _EMPTY
     loading: Any = None
-    leaving: Any = None
+    leaving: list[Any] = field(default_factory=list)
+    has_begun: bool = False
     sent: int = 0
     asked_s: float = 0.0
 
@@ -150,6 +155,7 @@ class RayGroup:
 
     def begin(self, epoch_s: float) -> None:
         """Count seconds from here."""
+        self.has_begun = True
         self._send("begin", epoch_s)
 
     @property
@@ -177,6 +183,9 @@ class RayGroup:
 
     def step(self) -> None:
         """Take the report that is under way, if it has come. GroupLost if the process is lost."""
+        if self.next_report is None and self.leaving:
+            self._has_come(self.leaving[-1], POLL_S)
+            return
         if self.next_report is None:
             self.next_report = self._ask("report")
         if not self._has_come(self.next_report, POLL_S):
@@ -189,11 +198,8 @@ class RayGroup:
         try:
             return ray.get(promised)
         except ray.exceptions.RayActorError as error:
-            waiting = len(self.unanswered)
-            raise GroupLost(
-                f"the process of {self.group.id} died with {waiting} requests unanswered: "
-                f"{str(error).splitlines()[0]}"
-            ) from None
+            reason = str(error).splitlines()[0]
+            raise GroupLost(f"the process of {self.group.id} died: {reason}") from None
         except ray.exceptions.RayTaskError as error:
             error.cause.add_note(str(error))  # where in the other process
             raise error.cause from None
@@ -208,21 +214,35 @@ class RayGroup:
 
     def leave(self, *, everything: bool) -> None:
         """Ask it to give up its requests, or those that hold no KV yet; see `left`."""
-        self.leaving = self._ask("withdraw", everything)
+        self.leaving.append(self._ask("withdraw", everything))
 
     def left(self) -> tuple[Submission, ...] | None:
         """Requests given up since `leave`, once they are; None before. GroupLost if it died.
 
         The last report of the group comes with them.
         """
-        if not self._has_come(self.leaving, 0.0):
+        if not self._has_come(self.leaving[-1], 0.0):
             return None
         if self.next_report is not None:
             earlier = self._got(self.next_report)
             self.latest, self.next_report = _joined(self.latest, earlier), None
-        gone, last = self._got(self.leaving)
-        self.latest, self.leaving = _joined(self.latest, last), None
+        gone: list[RequestId] = []
+        while self.leaving:
+            given_up, last = self._got(self.leaving[0])
+            self.latest = _joined(self.latest, last)
+            gone += given_up
+            del self.leaving[0]
         return tuple(self.unanswered.pop(request) for request in gone)
+
+    def change(
+        self, settings: tuple[EngineSettings, ...], *, group: Group, services: Sequence[Service]
+    ) -> None:
+        """Serve these services in the same process, which has nobody left to answer.
+
+        Engines that fit stay loaded. It has loaded when all have.
+        """
+        self.group, self.settings = group, settings
+        self.loading = self._ask("change", settings, group, services)
 
     def stop(self) -> None:
         """End the process and give its slots back."""

@@ -28,7 +28,7 @@ from harness.engines.vllm.progress import Progress
 from harness.engines.vllm.prompts import Prompts
 from harness.engines.vllm.ray import GroupLost, RayGroup, slots_of_ray
 from harness.interface.decisions import Deployment
-from harness.interface.entities import GroupId, ServiceId
+from harness.interface.entities import Group, GroupId, ServiceId
 from harness.interface.events import Event, ServiceDrained
 from harness.interface.policies import Capability, System
 from harness.workloads.workload import Workload
@@ -61,10 +61,12 @@ class Run:
         self.groups = Groups(
             cluster=options.cluster,
             start=self.loader.start,
+            change=self.loader.change,
             clock=self.clock,
             epoch_s=lambda: self.epoch_s,
             account=self._account,
             give_back=self._take_back,
+            lost=self._lost,
         )
         self.progress = Progress(
             client=self.client,
@@ -89,6 +91,7 @@ class Run:
 
     def _loader(self) -> Loader:
         moves = Capability.REDEPLOY in self.system.placement.requires
+        moves |= self.options.on_loss == "redo"
         carries = bool(self.workload.edges.carries.any())
         return Loader(
             options=self.options,
@@ -114,7 +117,7 @@ class Run:
         if self.options.loads_first:
             self.groups.wait()
             self.epoch_s = time.monotonic()
-            for life in self.groups.lives.values():
+            for life in self.groups.lives:
                 life.asked_s = life.ready_s = 0.0
             self.client.start()
         if has_gpus() and (nvml := open_nvml()) is not None:
@@ -143,12 +146,14 @@ class Run:
             self._move()
             busy = [name for name, group in self.groups.live.items() if self._may_step(group)]
             for name in busy:
+                served = self.groups.live[name]
                 try:
-                    self.groups.live[name].step()
+                    served.step()
                 except GroupLost as error:
-                    self._lose(name, error)
+                    assert isinstance(served, RayGroup)
+                    self.groups.lose(served, error)
                     break
-                self._account(name, self.groups.live[name].report())
+                self._account(served.group, served.report())
             if not busy:
                 self._idle()
 
@@ -164,26 +169,22 @@ class Run:
         for service in list(self.lifecycle.held_back):
             self._hand_out(service)
 
-    def _lose(self, name: GroupId, error: GroupLost) -> None:
-        """A process has died: give up, count its requests as lost, or start it and them anew.
+    def _lost(self, died: RayGroup, error: GroupLost) -> None:
+        """A process has died: give up, count its requests as lost, or have them served anew.
 
         Raises ValueError where the run is to give up.
         """
-        died = self.groups.live[name]
-        assert isinstance(died, RayGroup)
-        if self.options.on_loss == "fail":
-            raise ValueError(str(error))
-        print(error, file=sys.stderr)
-        unanswered = [int(request) for request in died.unanswered]
-        self.measured.lost(unanswered)
-        self.prompts.forget(unanswered)
-        if self.options.on_loss == "redo":
-            self.groups.restart(name)
-            self.groups.submit(name, [self._submission(request) for request in unanswered])
-            return
-        died.stop()
+        unanswered = tuple(died.unanswered.values())
         died.unanswered.clear()
-        self.lifecycle.give_up(unanswered)
+        problem = f"{error}; {len(unanswered)} of its requests are unanswered"
+        if self.options.on_loss == "fail":
+            raise ValueError(problem)
+        print(problem, file=sys.stderr)
+        if self.options.on_loss == "redo":
+            self.groups.restart(died)
+            self._take_back(unanswered)
+            return
+        self.lifecycle.give_up(int(submission.facts.id) for submission in unanswered)
 
     def _may_step(self, group: Served) -> bool:
         wake_s = group.wake_s
@@ -238,14 +239,13 @@ class Run:
         """Deliver the predictions that are ready."""
         for request, length in self.predictions.ready():
             self.state.predict(request, length)
-            for group in self.groups.live.values():
-                group.predict(request, length)
+            self.groups.predict(request, length)
             self._is_news = True
 
-    def _account(self, name: GroupId, report: Report) -> None:
+    def _account(self, group: Group, report: Report) -> None:
         """Write down what a group has done, and release who waited for it."""
-        self._tell(report.events, by=name)
-        self.measured.keep(name, report.iterations)
+        self._tell(report.events, by=group.id)
+        self.measured.keep(group, report.iterations)
         if self.options.ray:
             self.recorder.counts.update(report.counts)
         for request, tokens in report.answers.items():
@@ -292,12 +292,14 @@ class Run:
     def write(self) -> None:
         """Hand what was measured to the recorder."""
         now_s = self.clock()
-        for life in self.groups.lives.values():
+        for life in self.groups.lives:
             life.ready_s, life.ended_s = min(life.ready_s, now_s), min(life.ended_s, now_s)
         sampled = None if self.sampler is None else self.sampler.stop()
         if not self.options.ray:
             self.recorder.counts.update(counts_of(self.system.scheduling))
-        self.measured.write(list(self.groups.lives.values()), sampled, self.client.lag_s)
+        if self.groups.dead:
+            self.recorder.counts["groups_lost"] = len(self.groups.dead)
+        self.measured.write(self.groups.lives, sampled, self.client.lag_s)
         if self.options.keep_answers:
             self.options.answers.clear()
             self.options.answers.update(self.prompts.answers)

@@ -44,12 +44,12 @@ class _OneBuffer:
 
 
 @contextmanager
-def one_buffer() -> Iterator[None]:
-    """Engines built meanwhile have their KV in the same memory."""
+def one_buffer(buffer: torch.Tensor | None) -> Iterator[_OneBuffer]:
+    """Engines built meanwhile have their KV in the same memory, in `buffer` if there is one."""
     own = gpu_model_runner.allocate_kv_cache
-    gpu_model_runner.allocate_kv_cache = shared = _OneBuffer(own)
+    gpu_model_runner.allocate_kv_cache = shared = _OneBuffer(own, buffer)
     try:
-        yield
+        yield shared
     finally:
         gpu_model_runner.allocate_kv_cache = own
     if shared.buffer is None:

@@ -13,19 +13,31 @@ from baselines.fcfs import Fcfs
 from baselines.round_robin import RoundRobin
 from harness.costs.model import ProfileCosts
 from harness.engines.recorder import Recorder
-from harness.interface.entities import GpuId, Group, GroupId, Service, ServiceId
+from harness.interface.decisions import Deployment
+from harness.interface.entities import (
+    GpuId,
+    Group,
+    GroupId,
+    LengthPrediction,
+    RequestId,
+    Service,
+    ServiceId,
+)
 from harness.interface.graph import Edges
 from harness.interface.policies import System
 from harness.planning.follow import StagedPlacement
 from harness.planning.plans import Plan, Stage
 from harness.planning.preview import StagePreview
 from harness.predictors.ecdf import load_lengths
-from harness.tests.support.serving import rule
+from harness.tests.support.serving import a_group, cluster, rule
 from harness.workloads.workload import Workload
 
 pytest.importorskip("vllm", reason="vLLM is not installed: make setup-vllm")
 import ray
 
+from harness.engines.vllm.group import Report
+from harness.engines.vllm.groups import Groups
+from harness.engines.vllm.measured import Life
 from harness.engines.vllm.prompts import Prompts
 from harness.engines.vllm.ray import GroupLost, RayGroup
 from harness.tests.support.real_engine import engine
@@ -184,6 +196,84 @@ def test_a_process_that_does_not_answer_is_lost(monkeypatch: pytest.MonkeyPatch)
     time.sleep(0.06)
     with pytest.raises(GroupLost, match=r"the process of g has not answered for 0\.05 s"):
         group.step()
+
+
+def test_what_is_given_up_twice_comes_in_its_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After the report that was asked for before; meanwhile none is."""
+    monkeypatch.setattr(ray, "wait", lambda promised, timeout: (promised, []))
+    monkeypatch.setattr(ray, "get", lambda promised: promised)
+
+    def report(token: int) -> Report:
+        return Report((), (), {RequestId(0): [token]})
+
+    actor = Mock()
+    actor.report.remote.return_value = report(1)
+    actor.withdraw.remote.side_effect = [((RequestId(0),), report(2)), ((RequestId(1),), report(3))]
+    group = RayGroup(a_group("tiny", 0), Mock(), actor, Mock())
+    group.unanswered = {RequestId(number): Mock() for number in range(2)}
+    group.next_report = report(1)
+    group.leave(everything=False)
+    group.step()
+    group.step()
+    group.leave(everything=True)
+    given = tuple(group.unanswered.values())
+    assert group.left() == given
+    assert group.report().answers == {RequestId(0): [1, 2, 3]}
+    assert not group.unanswered
+    assert not actor.report.remote.called
+
+
+def _groups(**given: Any) -> Groups:
+    """No groups yet, on one slot."""
+    names = ("start", "change", "epoch_s", "account", "give_back", "lost")
+    about: dict[str, Any] = {name: Mock() for name in names}
+    return Groups(**about | {"cluster": cluster(1), "clock": time.monotonic} | given)
+
+
+def test_a_group_hears_of_predictions_that_were_ready_before() -> None:
+    """While it loaded, or while another had the request."""
+    served, group = Mock(group=a_group("tiny", 0)), a_group("tiny", 0)
+    first, second = (Mock(facts=Mock(id=RequestId(number))) for number in range(2))
+    groups = _groups(start=Mock(return_value=served))
+    groups.predict(RequestId(0), LengthPrediction((5,)))
+    groups.waiting[group.id] = [first, second]
+    groups.deploy(Deployment((group,)))
+    served.predict.assert_called_once_with(RequestId(0), LengthPrediction((5,)))
+    served.submit.assert_called_once_with([first, second])
+
+
+def test_what_a_process_has_reported_before_its_death_is_answered(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A report that was taken and not accounted for yet: one of two is finished."""
+    monkeypatch.setattr(RayGroup, "stop", Mock())
+    group, lost = a_group("tiny", 0), list[list[RequestId]]()
+    served = RayGroup(group, Mock(), Mock(), Mock())
+    served.unanswered = {RequestId(number): Mock() for number in range(2)}
+    served.latest = report = Report((Mock(finished=(RequestId(0),)),), (), {})
+    account = Mock()
+    groups = _groups(account=account, lost=lambda died, _: lost.append(list(died.unanswered)))
+    groups.lose(served, GroupLost("g died"))
+    account.assert_called_once_with(group, report)
+    assert lost == [[RequestId(1)]]
+
+
+def test_a_process_that_dies_while_it_changes_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that has never loaded ends the run."""
+    monkeypatch.setattr(RayGroup, "stop", Mock())
+    monkeypatch.setattr(RayGroup, "has_loaded", property(Mock(side_effect=GroupLost("g died"))))
+    group, waits = a_group("tiny", 0), Mock(facts=Mock(id=RequestId(0)))
+    died, again = RayGroup(group, Mock(), Mock(), Mock()), Mock(group=group)
+    groups = _groups(start=Mock(return_value=again), deployment=Deployment((group,)))
+    groups.waiting[group.id], groups.loading[group.id] = [waits], died
+    groups.lives.append(Life(group, 0.0))
+    with pytest.raises(GroupLost, match="g died"):
+        groups.advance()
+    died.has_begun = True
+    assert groups.advance()
+    assert groups.live == {group.id: again}
+    again.submit.assert_called_once_with([waits])
+    assert groups.dead == [died]
 
 
 def test_groups_that_come_and_go_need_processes_of_their_own() -> None:

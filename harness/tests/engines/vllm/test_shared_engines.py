@@ -19,7 +19,7 @@ from harness.interface.policies import PlacementPolicy, SchedulingPolicy, System
 from harness.interface.tables import Floats, RequestTable
 from harness.tests.support.batches import assert_same, watched
 from harness.tests.support.serving import Everywhere, LinearCosts, cluster, rule, workload
-from harness.tests.support.shared import LeastServed, Together
+from harness.tests.support.shared import SHARED, LeastServed, Together
 from harness.workloads.workload import Workload
 
 pytest.importorskip("vllm", reason="vLLM is not installed: make setup-vllm")
@@ -27,7 +27,9 @@ pytestmark = [pytest.mark.vllm, pytest.mark.slow]
 
 from harness.engines.vllm import group as vllm_group  # noqa: E402
 from harness.engines.vllm.engine import Vllm  # noqa: E402
+from harness.engines.vllm.group import VllmGroup  # noqa: E402
 from harness.engines.vllm.led import LedScheduler  # noqa: E402
+from harness.engines.vllm.prompts import Prompts  # noqa: E402
 from harness.tests.support.real_engine import (  # noqa: E402
     BLOCK,
     BLOCKS,
@@ -165,9 +167,36 @@ def test_models_of_different_shape_share_a_pool(tmp_path: Path) -> None:
         group.stop()
 
 
-def test_a_process_of_its_own_serves_two_services(
+def test_engines_stay_loaded_where_a_group_changes(
     weighted: Vllm, alone: dict[int, list[int]]
 ) -> None:
-    built = replace(weighted, ray=True, keep_loaded=False, answers={})
-    serve(built, load(), POLICIES["arrival"](), Together())
-    assert built.answers == alone
+    """It loses a service in the middle of its work, and has it again."""
+    work, left = load(), set(range(len(load())))
+    prompts, engines = Prompts(work, weighted), list[tuple[Any, ...]]()
+    both = weighted.settings(work.services, SHARED)
+    served = weighted.loaded.pop(both, None)
+    served = served or VllmGroup(vllm_group.new_engines(both), True, both)
+    for names, steps in (("m0 m1", 40), ("m0", 20), ("m0 m1", 1000)):
+        services = [service for service in work.services if service.id in names.split()]
+        group = replace(SHARED, services=frozenset(service.id for service in services))
+        served.change(weighted.settings(services, group))
+        served.use(POLICIES["arrival"](), group=group, services=services)
+        facts = [work.facts(request) for request in sorted(left)]
+        served.submit([prompts.submission(f) for f in facts if f.service in group.services])
+        while served.has_work and steps:
+            served.step()
+            steps -= 1
+        report = served.report()
+        for request, tokens in report.answers.items():
+            prompts.answers.setdefault(int(request), []).extend(tokens)
+        left -= {int(r) for iteration in report.iterations for r in iteration.finished}
+        served.withdraw(everything=True)
+        engines.append(served.engines)
+    weighted.loaded[both] = served
+    assert not left
+    assert prompts.answers == alone
+    first, alone_there, last = engines
+    assert first[0] is alone_there[0] is last[0]
+    pools = [vllm_group.scheduler_of(each).kv_cache_manager.block_pool for each in last]
+    assert pools[0] is pools[1]
+    assert pools[0].get_num_free_blocks() == BLOCKS
