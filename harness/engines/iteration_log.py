@@ -41,7 +41,8 @@ def use_of(group: GroupView, service: ServiceId, running: Collection[RequestId])
     paused = len([name for name, held in holders.items() if held and name not in running])
     waiting = len(group.requests) - len(running) - paused
     free = kv.uncommitted_tokens(service)
-    return Use(sum(holders.values()), promised, lent, free, waiting, paused)
+    held = sum(holders.values()) - kv.shared_tokens
+    return Use(held, promised, lent, free, waiting, paused)
 
 
 def row_of(start_s: float, duration_s: float, iterations: int, work: Work, use: Use) -> Row:

@@ -55,6 +55,10 @@ class LiveState:
             self.arrays = self.arrays._replace(swap=rows)
         return self.arrays.swap
 
+    def keep_cached(self) -> None:
+        """Keep from now on what requests find cached."""
+        self.arrays = self.arrays._replace(cached=np.zeros(len(self.arrays.prompt), np.int64))
+
     def facts(self, request: int) -> Request:
         """What is known of a request that has arrived."""
         return self.workload.facts_at(request, self.arrays.arrival_s.item(request))

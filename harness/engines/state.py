@@ -94,7 +94,8 @@ class RequestArrays(NamedTuple):
     from which it takes blocks beyond what is set aside. `pieces` has what a key that moves is made
     of: request, piece, and END, VALUE and SLOPE as in `MovingKey`; no rows where keys stand still.
     `swap` has the tokens with KV in host memory (HOST), how often it was sent there (SWAPS), and
-    bytes and seconds copied there and back (SWAP_BYTES, SWAP_S); no rows where nothing is.
+    bytes and seconds copied there and back (SWAP_BYTES, SWAP_S); no rows where nothing is. `cached`
+    are the tokens of a prompt found cached when its request first began; empty where none are kept.
     """
 
     rows: NDArray[np.void]
@@ -118,6 +119,7 @@ class RequestArrays(NamedTuple):
     group: Ints
     pieces: Floats
     swap: Floats
+    cached: Ints
 
 
 def new_arrays(
@@ -132,7 +134,11 @@ def new_arrays(
         rows[name] = values
     fields = {name: rows[name] for name in RequestArrays._fields if name in (REQUEST.names or ())}
     return RequestArrays(
-        rows=rows, **fields, pieces=np.zeros((0, 1, PIECE)), swap=np.zeros((0, SWAP))
+        rows=rows,
+        **fields,
+        pieces=np.zeros((0, 1, PIECE)),
+        swap=np.zeros((0, SWAP)),
+        cached=np.zeros(0, np.int64),
     )
 
 

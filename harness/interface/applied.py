@@ -18,6 +18,8 @@ def after(decision: Decision, kv: KvLedger, requests: Mapping[RequestId, Request
     ledger = draft.ledger_after(decision, kv) if isinstance(draft, Draft) else None
     if ledger is not None:
         return ledger
+    if kv.caches:
+        return _in_turn(decision, kv)
     for request in decision.preempt:
         kv.free(request)
     for request in decision.swap_in:
@@ -26,4 +28,24 @@ def after(decision: Decision, kv: KvLedger, requests: Mapping[RequestId, Request
         kv.reserve(request, promise)
     for batch in decision.launch:
         kv.grow_all(batch.tokens)
+    return kv
+
+
+def ran_before(decision: Decision) -> Mapping[RequestId, int]:
+    """For each request preempted, how many of the batch take their KV before it frees its own."""
+    draft = decision.draft
+    return draft.ran_before if isinstance(draft, Draft) else dict.fromkeys(decision.preempt, 0)
+
+
+def _in_turn(decision: Decision, kv: KvLedger) -> KvLedger:
+    """The ledger after KV was taken and freed in the order of the draft, on which hits depend."""
+    left, before, ran = list(decision.preempt), ran_before(decision), 0
+    for batch in decision.launch:
+        for request, tokens in batch.tokens.items():
+            while left and before[left[0]] <= ran:
+                kv.free(left.pop(0))
+            kv.grow(request, tokens)
+            ran += 1
+    for request in left:
+        kv.free(request)
     return kv

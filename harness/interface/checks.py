@@ -12,7 +12,7 @@ from harness.interface.decisions import (
 )
 from harness.interface.draft import Draft
 from harness.interface.entities import RequestId
-from harness.interface.kv_checks import swaps, wrong_kv, wrong_swaps
+from harness.interface.kv_checks import swaps, wrong_cached_kv, wrong_kv, wrong_swaps
 from harness.interface.kv_ledger import KvLedger
 from harness.interface.policies import Capability
 from harness.interface.shared_filling import wrong_by_phase
@@ -49,7 +49,7 @@ def _broken_rules(
         *_wrong_totals(decision, view),
         *_wrong_promises(decision, view),
         *wrong_swaps(decision, view, supports),
-        *wrong_kv(decision, view),
+        *_wrong_kv(decision, view),
     ]
 
 
@@ -81,7 +81,8 @@ def _is_plainly_legal(decision: Decision, view: GroupView, supports: frozenset[C
         and (
             _is_written_by_draft(decision, view)
             or (
-                not decision.reserve
+                not view.kv.caches
+                and not decision.reserve
                 and not swaps(decision)
                 and _are_missing(batch, view)
                 and _preempts_others(decision.preempt, tokens, view)
@@ -99,6 +100,14 @@ def _is_written_by_draft(decision: Decision, view: GroupView) -> bool:
         and draft.wrote(decision, view.kv)
         and draft.is_about(view.requests)
     )
+
+
+def _wrong_kv(decision: Decision, view: GroupView) -> Iterator[str]:
+    """What KV does not allow; what is cached depends on the order in which a draft took it."""
+    if not view.kv.caches:
+        yield from wrong_kv(decision, view)
+    elif not _is_written_by_draft(decision, view):
+        yield from wrong_cached_kv(decision, view)
 
 
 def _are_missing(batch: Batch, view: GroupView) -> bool:
@@ -166,6 +175,8 @@ def _wrong_order(decision: Decision, view: GroupView) -> Iterator[str]:
     rule, order = decision.priority_order.rule, decision.priority_order
     if isinstance(order.reserve_tokens, int) and order.reserve_tokens < 1:
         yield f"a priority order reserves {order.reserve_tokens} tokens, at least 1 is allowed"
+    if order.reserve_tokens is not None and view.kv.caches:
+        yield "a priority order reserves KV, which is not done where prefixes are cached"
     if isinstance(rule, StaticBatching):
         if order.displaces is not None or order.reserve_tokens is not None:
             yield (

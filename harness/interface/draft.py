@@ -36,6 +36,7 @@ class Draft:
         self._base_changes = self._base.changes
         self._kv: KvLedger | None = None
         self._preempt: dict[RequestId, PreemptionMode] = {}
+        self._ran_before: dict[RequestId, int] = {}
         self._swap_in: set[RequestId] = set()
         self._reserve: dict[RequestId, Reservation] = {}
         self._batches: list[tuple[ServiceId, float, dict[RequestId, int]]] = []
@@ -73,6 +74,18 @@ class Draft:
         A policy that would leave it so until something happens may call the decision steady.
         """
         return not self._is_cut and len(self._runs) == len(self.view.requests)
+
+    def missing_tokens(self, request: RequestView) -> int:
+        """Tokens that it would have to compute now: what it misses and would not find cached."""
+        missing = missing_tokens(request)
+        if self._base.caches and request.kv_tokens <= 0:
+            missing -= self.kv.cached_tokens(request.facts.id)
+        return missing
+
+    @property
+    def ran_before(self) -> Mapping[RequestId, int]:
+        """For each request that it preempts, how many ran in this draft before."""
+        return self._ran_before
 
     def guests(self, request: RequestView) -> frozenset[RequestId]:
         """Those whose loans lie in the request's space, also by orphaned reservations in it."""
@@ -116,13 +129,21 @@ class Draft:
         return self.has_room(request, tokens) and self.try_add(request, tokens)
 
     def try_add(self, request: RequestView, tokens: int) -> bool:
-        """`try_run` of a request that the batch `has_room` for: KV alone decides."""
+        """`try_run` of a request that the batch `has_room` for: KV alone decides.
+
+        What it finds cached is not computed.
+        """
         name, comes = request.facts.id, self._to_come(request)
+        if self._base.caches:
+            missing = self.missing_tokens(request)
+            tokens, is_cut = min(tokens, missing), tokens < missing
+        else:
+            is_cut = tokens < missing_tokens(request)
         if not self.kv.try_grow(name, comes + tokens):
             return False
         if comes:
             self._swap_in.add(name)
-        self._is_cut |= tokens < missing_tokens(request)
+        self._is_cut |= is_cut
         self._open_tokens(request.facts.service)[name] = tokens
         self._runs[name] = request
         self.tokens_left -= tokens
@@ -156,10 +177,12 @@ class Draft:
         """Run every request for all that it misses, if that is at most `budget` tokens and fits.
 
         False changes nothing. Costs far less than one `try_run` each, but may be False where those
-        would succeed: if anything runs already, KV must come back from host memory, or the requests
-        are of several services.
+        would succeed: if anything runs already, KV must come back from host memory, the requests
+        are of several services, or some may find KV cached.
         """
         if self._batches or self._in_flight or not requests:
+            return False
+        if self._base.caches and any(request.kv_tokens <= 0 for request in requests):
             return False
         views = {r.facts.id: r for r in requests}
         missing = {name: r.context_tokens - r.kv_tokens for name, r in views.items()}
@@ -256,6 +279,7 @@ class Draft:
             self.kv.reserve(name, self._base.reservation(name))
         self.kv.free(name)
         self._preempt[name] = how
+        self._ran_before[name] = len(self._runs)
 
     def decision(
         self,

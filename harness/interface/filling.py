@@ -24,7 +24,7 @@ from harness.interface.draft import Draft
 from harness.interface.entities import RequestId
 from harness.interface.seating import preempt_by, renew_promises, take_seats
 from harness.interface.tables import Floats, RequestTable
-from harness.interface.views import GroupView, RequestView, missing_tokens
+from harness.interface.views import GroupView, RequestView
 
 NOTHING_RESERVED: Mapping[RequestId, int] = MappingProxyType({})
 
@@ -35,9 +35,9 @@ def is_decode(request: RequestView) -> bool:
     return 0 < held == request.context_tokens - 1 >= request.facts.prompt_tokens
 
 
-def next_tokens(request: RequestView, chunk: int) -> int:
+def next_tokens(draft: Draft, request: RequestView, chunk: int) -> int:
     """Tokens the request can compute next: the rest of its context, at most `chunk`."""
-    return min(missing_tokens(request), chunk)
+    return min(draft.missing_tokens(request), chunk)
 
 
 def continuous_batch(
@@ -68,7 +68,7 @@ def continuous_batch(
     yielding = list(order if victims is None else victims)
     for place in range(first, len(order)):
         request = order[place]
-        tokens = next_tokens(request, min(left, draft.tokens_left))
+        tokens = next_tokens(draft, request, min(left, draft.tokens_left))
         if tokens <= 0 or draft.requests_left <= 0:
             return
         if not draft.has_room(request, tokens):
@@ -185,16 +185,19 @@ def fill_displacing(
     seated = take_seats(draft, order, rule, how, reserved)
     decodes = list(filter(is_decode, seated))
     prompts = [request for request in seated if not is_decode(request)]
+    if draft.kv.caches:
+        # In the order in which vLLM takes KV: what is cached depends on it.
+        prompts.sort(key=lambda request: request.kv_tokens <= 0)
     if not rule.chunked_prefill:
         fitting = whole_prompts(prompts, rule)
         for request in fitting or decodes:
-            _promise_and_run(draft, request, missing_tokens(request), reserved)
+            _promise_and_run(draft, request, draft.missing_tokens(request), reserved)
         return
     for request in decodes:
         draft.try_run(request, 1)
     left = rule.max_num_batched_tokens - len(decodes)
     for request in prompts:
-        tokens = next_tokens(request, left)
+        tokens = next_tokens(draft, request, left)
         if tokens <= 0 or not _promise_and_run(draft, request, tokens, reserved):
             break
         left -= tokens
@@ -215,8 +218,10 @@ def run_holders(
     """
     yielding = holders if victims is None else victims
     left, kept = budget, len(yielding)
+    if draft.try_run_all(holders, budget):
+        return budget - (draft.view.max_num_batched_tokens - draft.tokens_left), kept
     for request in holders:
-        tokens = next_tokens(request, left)
+        tokens = next_tokens(draft, request, left)
         if not draft.has_room(request, tokens):
             break
         while not draft.try_run(request, tokens):
@@ -232,7 +237,7 @@ def run_holders(
 def whole_prompts(
     prompts: Sequence[RequestView], rule: ContinuousBatching
 ) -> Sequence[RequestView]:
-    """As many of these prompts, in order, as one iteration may compute whole."""
+    """As many of these prompts, in order, as one iteration may compute whole, cached or not."""
     useful = longest = 0
     for place, request in enumerate(prompts):
         useful += request.context_tokens
@@ -255,7 +260,7 @@ def admit_prompts(
     """Admit whole prompts in order while the rule allows, and return how many."""
     admitted = 0
     for request in whole_prompts(newcomers[: max(0, rule.max_num_seqs - holders)], rule):
-        tokens = request.context_tokens
+        tokens = draft.missing_tokens(request)
         if not _leaves_watermark(draft, request, rule, reserved) or not _promise_and_run(
             draft, request, tokens, reserved
         ):
@@ -274,7 +279,7 @@ def _admit_chunks(
 ) -> None:
     """Admit prompts in order, cut to what is left of the budget; KV must do for all of each."""
     for admitted, request in enumerate(newcomers):
-        tokens = next_tokens(request, left)
+        tokens = next_tokens(draft, request, left)
         if (
             holders + admitted >= rule.max_num_seqs
             or left <= 0
@@ -311,4 +316,4 @@ def _leaves_watermark(
     service, kv = request.facts.service, draft.kv
     spare = floor(rule.watermark * kv.capacity_blocks(service))
     tokens = max(request.context_tokens, reserved.get(request.facts.id, 0))
-    return kv.free_blocks(service) - kv.blocks(tokens, service) >= spare
+    return kv.free_blocks(service) - kv.newcomer_blocks(request.facts.id, tokens) >= spare

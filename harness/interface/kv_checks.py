@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from harness.interface.applied import after
 from harness.interface.decisions import Decision, PreemptionMode
 from harness.interface.policies import Capability
 from harness.interface.views import GroupView
@@ -92,4 +93,20 @@ def wrong_kv(decision: Decision, view: GroupView) -> Iterator[str]:
         for name, tokens in batch.tokens.items():
             if name in requests and tokens > 0:
                 kv.grow(name, tokens)
+    yield from kv.shortages()
+
+
+def wrong_cached_kv(decision: Decision, view: GroupView) -> Iterator[str]:
+    """The same where prefixes are cached: nothing is promised, and what is cached not computed."""
+    if decision.reserve:
+        yield f"{len(decision.reserve)} promises of KV, not made where prefixes are cached"
+    named = decision.preempt.keys() | {r for batch in decision.launch for r in batch.tokens}
+    if not named <= view.requests.keys():
+        return
+    kv = after(decision, view.kv.copy(), view.requests)
+    for batch in decision.launch:
+        for name in batch.tokens:
+            more = kv.holding(name) - view.requests[name].context_tokens
+            if more > 0:
+                yield f"r{name} would compute {more} tokens more than it misses and are not cached"
     yield from kv.shortages()

@@ -7,6 +7,7 @@ never costs the number of requests.
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import ClassVar, Self
 
 from harness.interface.decisions import Reservation
 from harness.interface.entities import Request, RequestId, Service, ServiceId
@@ -21,8 +22,11 @@ class KvLedger:
 
     Methods raise ValueError, with a sentence, on unknown requests and impossible promises. What
     merely does not fit is accepted by `grow` and `reserve` and then named by `problems`, and is
-    refused by `try_grow` and `try_reserve`.
+    refused by `try_grow` and `try_reserve`. Whether KV outlives its request for others to use is
+    what `caches` says: see `PrefixLedger`.
     """
+
+    caches: ClassVar[bool] = False
 
     def __init__(
         self,
@@ -50,15 +54,25 @@ class KvLedger:
         self._loans, self._orphans = Loans(), 0
         self.changes = 0  # by which one can tell a ledger from itself earlier
 
-    def copy(self) -> "KvLedger":
+    def copy(self) -> Self:
         """A scratch ledger that starts equal; from then on neither follows the other."""
-        twin = KvLedger.__new__(KvLedger)
+        twin = type(self).__new__(type(self))
         twin.__dict__.update(self.__dict__)
         twin._become(self)
         return twin
 
-    def open(self, request: Request) -> None:
-        """Start an empty account. ValueError if there is one, or its service is not here."""
+    def emptied(self) -> Self:
+        """An empty ledger of the same size."""
+        twin = self.copy()
+        for request in list(twin._services):
+            twin.close(request)
+        return twin
+
+    def open(self, request: Request, generated_tokens: int = 0) -> None:
+        """Start an empty account of a request that has generated so much elsewhere.
+
+        ValueError if there is one, or its service is not here.
+        """
         if request.id < 0:
             raise ValueError(
                 f"r{request.id} cannot be opened: negative ids are for orphaned reservations"
@@ -212,6 +226,18 @@ class KvLedger:
         """Whole blocks that hold `tokens`; of a service, which counts where blocks differ."""
         return -(-tokens // (self.block_tokens or self.tokens_of_block(service)))
 
+    def cached_tokens(self, request: RequestId) -> int:
+        """Tokens of its context whose KV a request that holds none finds here when it begins."""
+        return 0
+
+    def awaits(self, request: RequestId) -> int:
+        """Whose own is the first block that a request which holds none would not find cached."""
+        return request
+
+    def newcomer_blocks(self, request: RequestId, tokens: int) -> int:
+        """Free blocks that a request which holds none takes for so much of its context."""
+        return self.blocks(tokens, self._services[request])
+
     def holding(self, request: RequestId) -> int:
         """Tokens of KV the request holds."""
         tokens = self._held.get(request)
@@ -236,6 +262,11 @@ class KvLedger:
     def holders(self) -> Mapping[RequestId, int]:
         """Tokens of KV of each request that holds any; not to be changed."""
         return self._held
+
+    @property
+    def shared_tokens(self) -> int:
+        """How many more tokens requests hold than there are, since they share blocks."""
+        return 0
 
     @property
     def promises(self) -> Mapping[RequestId, Reservation]:
@@ -320,7 +351,7 @@ class KvLedger:
             raise ValueError(f"r{name} has no KV account here")
         return self._services[name]
 
-    def _become(self, other: "KvLedger") -> None:
+    def _become(self, other: Self) -> None:
         """Take over the content of a ledger; accounts are shared until one of the two writes."""
         self.changes += 1
         self._free_bytes, self._orphans = other._free_bytes, other._orphans

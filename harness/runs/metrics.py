@@ -18,7 +18,7 @@ FIGURES = (
     *("load_s", "gpu_busy_s", "gpu_loading_s", "gpu_idle_s"),
     *("requests", "unfinished", "jct_s_mean", "jct_s_p99", "ttft_s_mean", "ttft_s_p99"),
     *("tpot_s_mean", "tpot_s_p99", "waiting_s_max", "output_tokens", "preemptions"),
-    *("swaps", "swapped_bytes", "swap_s"),
+    *("swaps", "swapped_bytes", "swap_s", "cached_tokens", "prefix_hit_ratio"),
     *("normalized_s_mean", "normalized_s_p99", "itl_s_mean", "slo_attainment", "goodput_per_s"),
     *("service_difference_max", "fairness_jain", "outside_profile_share"),
     *("planned_inference_s", "planned_error", "load_s_min", "load_s_max", "kv_utilization"),
@@ -47,6 +47,8 @@ LIVED = ("arrival_s", "first_token_s", "started_s", "finished_s", "output_tokens
 """Columns of requests that latencies are made of."""
 SUMMED = ("output_tokens", "preemptions", "swaps", "swapped_bytes", "swap_s")
 """Columns of requests that are added up."""
+CACHED = ("prompt_tokens", "cached_tokens")
+"""Columns of requests that a hit ratio is made of, where prefixes are cached."""
 CLASSES = ("service", "tenant", "kind")
 """Columns of requests by which figures are told apart."""
 MOST_NAMES = 100
@@ -67,7 +69,7 @@ def latencies(requests: pd.DataFrame, *, horizon_s: float) -> pd.DataFrame:
 
 def _columns(requests: pd.DataFrame) -> dict[str, Floats]:
     """What figures of requests are made of: to take a table apart again and again is slow."""
-    names = dict.fromkeys((*LIVED, *SUMMED))
+    names = dict.fromkeys((*LIVED, *SUMMED, *CACHED))
     return {name: requests[name].to_numpy(np.float64) for name in names if name in requests}
 
 
@@ -93,7 +95,8 @@ def request_figures(requests: pd.DataFrame, *, horizon_s: float) -> dict[str, fl
 
     `itl_s_mean` is the mean gap between two tokens of an answer: that of requests, `tpot_s_mean`,
     with each counted as often as it has gaps. A request that would have come after the horizon, or
-    waits for others then, is only unfinished.
+    waits for others then, is only unfinished. Where prefixes are cached, `prefix_hit_ratio` is the
+    part of the prompts of those that have begun which they found cached.
     """
     return _figures(_columns(requests), horizon_s=horizon_s)
 
@@ -120,6 +123,11 @@ def _figures(requests: Mapping[str, Floats], *, horizon_s: float) -> dict[str, f
     figures["waiting_s_max"] = float(np.nanmax(waiting_s)) if len(waiting_s) else np.nan
     for name in SUMMED:
         figures[name] = float(requests[name].sum())
+    if "cached_tokens" in requests:
+        begun = ~np.isnan(requests["started_s"])
+        prompts, cached = (float(requests[name][begun].sum()) for name in CACHED)
+        figures["cached_tokens"] = cached
+        figures["prefix_hit_ratio"] = cached / prompts if prompts else np.nan
     return figures
 
 

@@ -11,9 +11,16 @@ from harness.costs.model_config import is_config
 from harness.costs.model_facts import ModelFacts, model_facts
 from harness.interface.entities import Service, ServiceId
 from harness.ranges_of_units import MOST_SECONDS
+from harness.workloads.prefixes import prefixes_of_hashes
 from harness.workloads.prompts import WORDS
 from harness.workloads.settings import require_positive, require_start
-from harness.workloads.trace_file import ARRIVAL, OUTPUT_TOKENS, PROMPT_TOKENS, read_trace
+from harness.workloads.trace_file import (
+    ARRIVAL,
+    HASH_TOKENS,
+    OUTPUT_TOKENS,
+    PROMPT_TOKENS,
+    read_trace,
+)
 from harness.workloads.workload import Floats, Ints, Workload
 
 TOO_LONG = ("refuse", "cut", "drop")
@@ -106,6 +113,7 @@ class Trace:
             datasets=self.files,
             texts=tuple(rows["prompt"]) if "prompt" in rows else (),
             predicted_tokens=_column(rows, "predicted_tokens"),
+            **_prefixes(rows),
         ).later(self._starts_s)
 
     def _rows(self) -> pd.DataFrame:
@@ -190,7 +198,22 @@ class Trace:
         fitted = rows.assign(
             **{PROMPT_TOKENS: short, OUTPUT_TOKENS: np.minimum(output, limit)}
         ).iloc[kept]
+        if "hash_ids" in rows:
+            # Of a prompt that is cut the beginning is gone.
+            is_cut = (prompt > room)[kept]
+            fitted["hash_ids"] = [
+                [] if cut else ids for cut, ids in zip(is_cut, fitted["hash_ids"], strict=True)
+            ]
         return fitted, kept, limit[kept]
+
+
+def _prefixes(rows: pd.DataFrame) -> dict[str, Ints]:
+    """What prompts have in common, where their blocks have hashes."""
+    if "hash_ids" not in rows:
+        return {}
+    prompts = rows[PROMPT_TOKENS].to_numpy(np.int64)
+    prefix, tokens = prefixes_of_hashes(rows["hash_ids"].tolist(), HASH_TOKENS, prompts)
+    return {"prefix": prefix, "prefix_tokens": tokens}
 
 
 def _asked(called: Sequence[str]) -> list[ModelFacts]:

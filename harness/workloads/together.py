@@ -107,7 +107,25 @@ def together(parts: Sequence[Workload]) -> Workload:
         own_tokens=_joined(parts, "own_tokens")[order],
         texts=tuple(texts[row] for row in order) if any(part.texts for part in parts) else (),
         predicted_tokens=np.concatenate([_predicted(part) for part in parts])[order],
+        **_prefixes(parts, place, order),
     )
+
+
+def _prefixes(
+    parts: Sequence[Workload], place: NDArray[np.int64], order: NDArray[np.int64]
+) -> dict[str, NDArray[np.int64]]:
+    """Columns of prefixes, where a part has any: requests of different parts share none."""
+    if not any(len(part.prefix) for part in parts):
+        return {}
+    prefix, tokens, first = [], [], 0
+    for part in parts:
+        none = np.full(len(part), -1)
+        own = part.prefix if len(part.prefix) else none
+        prefix.append(np.where(own < 0, -1, place[first:][own]))
+        tokens.append(part.prefix_tokens if len(part.prefix) else none + 1)
+        first += len(part)
+    columns = {"prefix": prefix, "prefix_tokens": tokens}
+    return {name: np.concatenate(column)[order] for name, column in columns.items()}
 
 
 def _tenants(part: Workload, tenants: Sequence[str]) -> NDArray[np.int64]:

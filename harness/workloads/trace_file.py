@@ -2,7 +2,8 @@
 
 A trace is recognised by its columns. All become our own: `arrival_s`, `prompt_tokens` and
 `output_tokens`, and where the file has them `service`, `tenant`, `app`, `deadline_s`,
-`predicted_tokens` and the text `prompt`. What is damaged is refused with file and row.
+`predicted_tokens`, the text `prompt`, and `hash_ids` of blocks of `HASH_TOKENS` tokens of a prompt
+that others may begin with. What is damaged is refused with file and row.
 """
 
 import sys
@@ -23,6 +24,8 @@ Floats = NDArray[np.float64]
 
 ARRIVAL, PROMPT_TOKENS, OUTPUT_TOKENS = "arrival_s", "prompt_tokens", "output_tokens"
 OPTIONAL = ("service", "tenant", "app", "deadline_s", "predicted_tokens", "prompt")
+HASH_TOKENS = 512
+"""Tokens of a block that has a hash (github.com/kvcache-ai/Mooncake)."""
 CSV = frozenset({".csv"})
 IDS = ("id", "request_id")
 NAME = (str, int, float, np.number)
@@ -74,7 +77,12 @@ FORMATS = (
     ),
     Format(  # github.com/kvcache-ai/Mooncake: *_trace.jsonl, milliseconds
         "Mooncake",
-        {ARRIVAL: "timestamp", PROMPT_TOKENS: "input_length", OUTPUT_TOKENS: "output_length"},
+        {
+            ARRIVAL: "timestamp",
+            PROMPT_TOKENS: "input_length",
+            OUTPUT_TOKENS: "output_length",
+            "hash_ids": "hash_ids",
+        },
         to_s=_milliseconds,
     ),
     Format(  # github.com/HPMLL/BurstGPT: BurstGPT_*.csv; answers of 0 tokens are failures
@@ -153,6 +161,10 @@ def _read(path: Path, digest: str) -> pd.DataFrame:
         if name in found:
             out[name] = found[name]
             _check_names(path, found[name], named[name], is_text=name == "prompt")
+    if "hash_ids" in found:
+        out["hash_ids"] = found["hash_ids"]
+        odd = ~out["hash_ids"].map(_are_hashes).to_numpy(bool)
+        _refuse(path, out["hash_ids"], odd, named["hash_ids"], "is no list of numbers")
     _check_deadlines(path, out)
     return out
 
@@ -223,6 +235,10 @@ def _check_names(path: Path, given: "pd.Series[Any]", column: str, *, is_text: b
     kind, said = (str, "is no text") if is_text else (NAME, "is neither a text nor a number")
     odd = ~given.map(lambda value: isinstance(value, kind)).to_numpy(bool)
     _refuse(path, given, odd, column, said)
+
+
+def _are_hashes(value: object) -> bool:
+    return isinstance(value, list) and all(type(number) is int for number in value)
 
 
 def _check_deadlines(path: Path, out: pd.DataFrame) -> None:

@@ -27,6 +27,11 @@ class Workload:
     `datasets` names every file behind the arrays with its sha256. `texts` are the prompts where
     they are known, else empty; only predictors read them, as they do `predicted_tokens`, lengths
     that came along with the requests (NaN, or no column, where there are none).
+
+    The first `prefix_tokens` of a prompt are those of the context (prompt, then answer) of the
+    request `prefix`, an earlier row or -1; no column where nothing is in common. So are declared a
+    system prompt (the first request that has it), what an application or a session has said so far
+    (the call before), and blocks of a trace that have one hash.
     """
 
     services: tuple[Service, ...]
@@ -44,11 +49,18 @@ class Workload:
     own_tokens: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
     texts: tuple[str, ...] = ()
     predicted_tokens: Floats = field(default_factory=lambda: np.zeros(0))
+    prefix: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
+    prefix_tokens: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
 
     def __post_init__(self) -> None:
         """Refuse rows that no engine could serve, by name."""
         if len(self.texts) not in (0, len(self)):
             raise ValueError(f"there are {len(self.texts)} texts of {len(self)} requests")
+        if not len(self.prefix) == len(self.prefix_tokens) in (0, len(self)):
+            raise ValueError(
+                f"there are {len(self.prefix)} prefixes and {len(self.prefix_tokens)} lengths of"
+                f" prefixes of {len(self)} requests"
+            )
         if not len(self.edges):
             object.__setattr__(self, "own_tokens", self.prompt_tokens)
         self._refuse_edges()
@@ -95,6 +107,21 @@ class Workload:
             self.arrival_s,
             "arrives at {} s, before the request ahead of it",
         )
+        if len(self.prefix):
+            yield from self._prefix_rules()
+
+    def _prefix_rules(self) -> Iterator[tuple[NDArray[np.bool_], Ints | Floats, str]]:
+        """The same of declared prefixes."""
+        prefix, tokens = self.prefix, self.prefix_tokens
+        is_wrong = (prefix < -1) | (prefix >= np.arange(len(self)))
+        yield is_wrong, prefix, "begins like request {}, which is not ahead of it"
+        yield (
+            (tokens < 0) | (tokens > self.prompt_tokens),
+            tokens,
+            ("shares {} tokens, which its prompt does not have"),
+        )
+        context = np.where(prefix < 0, 0, (self.prompt_tokens + self.output_tokens)[prefix])
+        yield tokens > context, tokens, "shares {} tokens, which the other's context does not have"
 
     def later(self, seconds: float) -> "Workload":
         """The same, every arrival and deadline so many seconds later."""

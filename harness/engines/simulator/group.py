@@ -24,8 +24,10 @@ from harness.interface.entities import (
     ServiceId,
 )
 from harness.interface.kv_ledger import KvLedger
+from harness.interface.prefix_ledger import PrefixLedger
 from harness.interface.tables import RequestTable
 from harness.interface.views import RequestView
+from harness.workloads.prefixes import Prefixes
 
 if TYPE_CHECKING:
     from harness.engines.simulator.loop import Simulator
@@ -191,7 +193,7 @@ class LiveGroup:
         for request in self.inbox:
             view = self._view(request)
             self.members[view.facts.id] = view
-            self.kv.open(view.facts)
+            self.kv.open(view.facts, view.generated_tokens)
         if min(self.inbox) < newest or self.inbox != sorted(self.inbox):
             self.members = dict(sorted(self.members.items()))
         self.inbox.clear()
@@ -221,6 +223,14 @@ class LiveGroup:
         _set_kv(view, view.swapped_tokens)
         self.state.arrays.kv[request] = view.swapped_tokens
         self._keep_in_host(view, 0)
+
+    def find(self, request: RequestId, tokens: int) -> None:
+        """A member that begins finds so much of its context cached; the ledger knows."""
+        arrays, view = self.state.arrays, self.members[request]
+        _set_kv(view, tokens)
+        arrays.kv[request] = tokens
+        if np.isnan(arrays.started_s[request]):
+            arrays.cached[request] = tokens
 
     def _copy(self, view: LiveRequest, tokens: int) -> None:
         """KV of so many tokens moves between the GPUs and host memory."""
@@ -378,13 +388,14 @@ class GroupWindow:
 class GroupFactory:
     """Makes the groups of a run, each with all the KV that its services leave free.
 
-    `by_number` has the last group of each number.
+    `by_number` has the last group of each number. Where `prefixes` are given, they are cached.
     """
 
     state: LiveState
     services: Mapping[ServiceId, Service]
     engine: "Simulator"
     compiled: CompiledGroups
+    prefixes: Prefixes | None
     by_number: dict[int, LiveGroup] = field(default_factory=dict)
 
     def group(self, group: Group) -> LiveGroup:
@@ -411,13 +422,21 @@ class GroupFactory:
     def ledger(self, group: Group) -> KvLedger:
         """An empty ledger of a group's KV: bytes as the costs count them, for all its services.
 
-        Raises ValueError where their blocks differ in tokens.
+        Raises ValueError where their blocks differ in tokens, and where prefixes are cached and
+        there are several services.
         """
         kv = group_kv(self.engine.costs, group.services, group.tensor_parallel)
         services = {
             service: replace(self.services[service], kv_bytes_per_token=token_bytes)
             for service, token_bytes in kv.token_bytes.items()
         }
-        return KvLedger(
-            capacity_bytes=kv.capacity_bytes, services=services, block_tokens=kv.block_tokens
+        if self.prefixes is None:
+            return KvLedger(
+                capacity_bytes=kv.capacity_bytes, services=services, block_tokens=kv.block_tokens
+            )
+        return PrefixLedger(
+            capacity_bytes=kv.capacity_bytes,
+            services=services,
+            block_tokens=kv.block_tokens,
+            contents=self.prefixes.contents(kv.block_tokens),
         )

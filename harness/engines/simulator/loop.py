@@ -6,7 +6,6 @@ what a new deployment does at once before any group is.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 
@@ -33,7 +32,13 @@ from harness.engines.state import Floats, Ints
 from harness.interface.entities import Cluster, GroupId, ServiceId
 from harness.interface.events import Finished, Iterated, Overran, Predicted, ServiceDrained
 from harness.interface.policies import Capability, System
+from harness.workloads.prefixes import Prefixes
 from harness.workloads.workload import Workload
+
+SUPPORTS = frozenset(
+    {Capability.REDEPLOY, Capability.TO_COMPLETION, Capability.SHARED_GROUP, Capability.SWAP}
+)
+"""What policies may need of the simulator where prefixes are not cached."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,12 +50,9 @@ class Simulator:
     clock starts when the first deployment begins to load, with `loads_first` when it has. Calls
     come `hand_over_s` after the last answer that they waited for. Preempted KV goes to
     `host_memory` and back; `swap_overlaps` says whether while the GPUs compute, or an iteration is
-    that much longer.
+    that much longer. With `prefix_caching` full blocks of KV are shared by requests that begin
+    alike, and kept while there is room; see `PrefixLedger`.
     """
-
-    supports: ClassVar[frozenset[Capability]] = frozenset(
-        {Capability.REDEPLOY, Capability.TO_COMPLETION, Capability.SHARED_GROUP, Capability.SWAP}
-    )
 
     cluster: Cluster
     costs: TableCosts
@@ -63,10 +65,16 @@ class Simulator:
     hand_over_s: float = 0.0
     host_memory: HostMemory = NO_HOST_MEMORY
     swap_overlaps: bool = False
+    prefix_caching: bool = False
 
     def __post_init__(self) -> None:
         """Raises ValueError for seconds that no run can have."""
         refuse_seconds(self.horizon_s, self.hand_over_s)
+
+    @property
+    def supports(self) -> frozenset[Capability]:
+        """With prefix caching no more than vLLM has beside it."""
+        return frozenset({Capability.REDEPLOY}) if self.prefix_caching else SUPPORTS
 
     @property
     def about(self) -> str:
@@ -145,6 +153,8 @@ class _Run:
             catch_up=self._catch_up,
         )
         self.state = self.lifecycle.state
+        if engine.prefix_caching:
+            self.state.keep_cached()
         self.deciding = Deciding.of(engine.charge_decisions, engine.costs)
         self.compiled = CompiledGroups(
             self.state.arrays,
@@ -154,7 +164,8 @@ class _Run:
         )
         self.compiled.state["stops_at_finish"] = Finished in self.told.subscribes
         self.stepper = self._stepper(new_stepper)
-        factory = GroupFactory(self.state, self.lifecycle.services, engine, self.compiled)
+        prefixes = Prefixes.of(workload) if engine.prefix_caching else None
+        factory = GroupFactory(self.state, self.lifecycle.services, engine, self.compiled, prefixes)
         self.lifecycle.home_of = factory.home_of
         self.deployer = self._deployer(factory)
         self.drained: list[ServiceId] = []

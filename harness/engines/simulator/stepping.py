@@ -94,8 +94,9 @@ class Stepper:
         # A group that has been stepped stays so: what it has begun is not compiled.
         stands = decision.wake_s is None and not live.is_stepped
         if priority_order is not None:
-            # Compiled code has no host memory for holders that give way, and tells no iterations.
-            stands &= priority_order.gives_way is PreemptionMode.RECOMPUTE
+            # Compiled code has no host memory for holders that give way and no cache of prefixes,
+            # and tells no iterations.
+            stands &= priority_order.gives_way is PreemptionMode.RECOMPUTE and not live.kv.caches
             stands &= not (priority_order.renews and Iterated in self.policy.subscribes)
         if priority_order is not None and stands and self.fast_forward:
             self.recorder.decided("schedule", seconds)
@@ -109,12 +110,25 @@ class Stepper:
             decision = live.told.batch(live, priority_order, self.heard, decision.wake_s)
             live.told.predictions = len(self.state.predicted)
             if not self.deciding.is_measured and _stays(live, priority_order, decision):
-                decision = replace(decision, steady=True)
+                decision = self._steady(live, priority_order, decision)
             decision = live.told.until_due(decision)
             seconds += perf_counter() - started_s
         self.recorder.decided("schedule", seconds)
         self.apply(live, decision, pads=pads, seconds=seconds)
         return None
+
+    def _steady(self, live: LiveGroup, order: PriorityOrder, decision: Decision) -> Decision:
+        """A decision that stays until something happens, or until seats or hits may change."""
+        if not live.kv.caches:
+            return replace(decision, steady=True)
+        (batch,) = decision.launch
+        if order.displaces is not None:
+            return replace(decision, steady=True, at_most=_seated_for(live, batch))
+        ordered = live.told.ordered(live, order, self.heard)
+        newcomer = next((view for view in ordered if view.kv_tokens <= 0), None)
+        # What it misses may be what a request of the batch is about to generate.
+        may_find = newcomer is not None and live.kv.awaits(newcomer.facts.id) in batch.tokens
+        return decision if may_find else replace(decision, steady=True)
 
     def keep_told(self, live: LiveGroup) -> None:
         """Ask the keys that are due while a batch is computed; a run of iterations ends then."""
@@ -142,6 +156,8 @@ class Stepper:
         for request, how in decision.preempt.items():
             live.preempt(request, how)
         live.kv = after(decision, live.kv, live.members)
+        if live.kv.caches:
+            self._find_cached(live, decision)
         for request in decision.swap_in:
             live.bring_back(request)
             self._start(request)
@@ -152,6 +168,14 @@ class Stepper:
         if decision.wake_s is not None:
             self.timeline.add(decision.wake_s, Kind.GROUP_WAKES, live)
         refuse_idling(self.policy, live, decision)
+
+    def _find_cached(self, live: LiveGroup, decision: Decision) -> None:
+        """Requests that begin hold what is cached of their contexts, beside what they compute."""
+        for batch in decision.launch:
+            for request, tokens in batch.tokens.items():
+                if found := live.kv.holding(request) - live.members[request].kv_tokens - tokens:
+                    live.find(request, found)
+                    self._start(request)
 
     def _flight(self, live: LiveGroup, batch: Batch, *, pads: bool, seconds: float) -> Flight:
         """A batch of one iteration, or of as many as answers need."""
@@ -314,14 +338,16 @@ class Stepper:
 
 
 def _stays(live: LiveGroup, order: PriorityOrder, decision: Decision) -> bool:
-    """Whether an order that gives way by swapping means this batch until something happens.
+    """Whether an order that is not compiled means this batch until something happens.
 
     It does where all that hold KV decode and none gives way or comes back: room for the others
-    only gets scarcer. Allocations that are outgrown may change, and so may keys that end.
+    only gets scarcer. Allocations that are outgrown may change, and so may keys that end. Where
+    prefixes are cached keys must not move: requests that end together free KV in their order.
     """
     swaps = order.gives_way is PreemptionMode.SWAP and order.reserve_tokens is None
+    caches = live.kv.caches and not order.renews and not live.told.moves
     if (
-        not swaps
+        not (swaps or caches)
         or live.told.ends
         or decision.wake_s is not None
         or decision.preempt
@@ -333,3 +359,21 @@ def _stays(live: LiveGroup, order: PriorityOrder, decision: Decision) -> bool:
         len(batch.tokens) == holders and all(is_decode(live.members[r]) for r in batch.tokens)
         for batch in decision.launch
     )
+
+
+def _seated_for(live: LiveGroup, batch: Batch) -> int:
+    """Iterations for which all of a batch that decodes keep their seats, if nothing happens.
+
+    As `take_seats` counts: whole contexts, whatever is shared. At least the first.
+    """
+    contexts = np.array([live.members[request].context_tokens for request in batch.tokens])
+    room, tokens = live.kv.capacity_blocks(batch.service), live.kv.block_tokens
+    # More than one would have without any rounding up to whole blocks.
+    first, last = 1, max(1, (room * tokens - int(contexts.sum())) // len(contexts) + 2)
+    while first < last:
+        tried = (first + last + 1) // 2
+        if (-(-(contexts + tried - 1) // tokens)).sum() <= room:
+            first = tried
+        else:
+            last = tried - 1
+    return first

@@ -8,7 +8,7 @@ counted. The simulator's own account is kept beside it, and any difference is an
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, partial
-from typing import Any, ClassVar
+from typing import Any
 
 from harness import inputs
 from harness.costs.model import TableCosts
@@ -26,9 +26,9 @@ from harness.engines.vllm.scheduler import PolicyScheduler
 from harness.engines.vllm.served import ServedGroup
 from harness.engines.vllm.shared_blocks import common_blocks
 from harness.interface.entities import Cluster, Request, RequestId, ServiceId
-from harness.interface.kv_ledger import KvLedger
 from harness.interface.policies import Capability, System
 from harness.paths import ROOT
+from harness.workloads.prefixes import Prefixes
 from harness.workloads.workload import Workload
 
 # After ours, whose import says what is missing where vLLM is.
@@ -36,6 +36,8 @@ import torch  # isort: skip
 from vllm import SamplingParams  # isort: skip
 from vllm import __version__ as vllm_version  # isort: skip
 from vllm.engine.arg_utils import EngineArgs  # isort: skip
+from vllm.utils.hashing import sha256  # isort: skip
+from vllm.v1.core.kv_cache_utils import get_request_block_hasher, init_none_hash  # isort: skip
 from vllm.v1.kv_cache_interface import FullAttentionSpec  # isort: skip
 from vllm.v1.kv_cache_interface import KVCacheConfig, KVCacheGroupSpec  # isort: skip
 from vllm.v1.outputs import ModelRunnerOutput  # isort: skip
@@ -44,16 +46,11 @@ from vllm.v1.request import RequestStatus  # isort: skip
 from vllm.v1.structured_output import StructuredOutputManager  # isort: skip
 
 MODEL = ROOT / "scenarios" / "models" / "tiny"
-TOKEN = 7  # every prompt and answer consists of it: nothing looks at them
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VllmDry:
     """An engine: vLLM decides what fits, the cost model how long it takes."""
-
-    supports: ClassVar[frozenset[Capability]] = frozenset(
-        {Capability.REDEPLOY, Capability.SHARED_GROUP}
-    )
 
     cluster: Cluster
     costs: TableCosts
@@ -63,9 +60,16 @@ class VllmDry:
     charge_decisions: str | float = "none"
     loads_first: bool = False
     hand_over_s: float = 0.0
+    prefix_caching: bool = False
 
     def __post_init__(self) -> None:
         refuse_seconds(self.horizon_s, self.hand_over_s)
+
+    @property
+    def supports(self) -> frozenset[Capability]:
+        """Equal tokens of two models are not equal KV: no caching where services share it."""
+        shared = frozenset() if self.prefix_caching else frozenset({Capability.SHARED_GROUP})
+        return frozenset({Capability.REDEPLOY}) | shared
 
     @property
     def about(self) -> str:
@@ -108,8 +112,10 @@ class VllmDry:
             charge_decisions=self.charge_decisions,
             loads_first=self.loads_first,
             hand_over_s=self.hand_over_s,
+            prefix_caching=self.prefix_caching,
         )
-        serve(clockwork, workload, system, recorder, partial(_DryStepper, engine=self))
+        stepper = partial(_DryStepper, engine=self, prefixes=Prefixes.of(workload))
+        serve(clockwork, workload, system, recorder, stepper)
 
 
 @dataclass(slots=True)
@@ -131,6 +137,7 @@ class _DryStepper(Stepper):
     """Asks through vLLM's scheduler, then does the rest as ever."""
 
     engine: VllmDry
+    prefixes: Prefixes
     groups: dict[int, _DryGroup] = field(default_factory=dict)
 
     def ask(self, live: LiveGroup) -> None:
@@ -166,6 +173,7 @@ class _DryStepper(Stepper):
                 max_num_seqs=engine.max_num_seqs,
                 max_num_batched_tokens=engine.max_num_batched_tokens,
                 max_context_tokens=service.max_context_tokens,
+                prefix_caching=kv.caches,
             )
             for name, service in live.services.items()
         }
@@ -175,11 +183,7 @@ class _DryStepper(Stepper):
             policy=Deaf(self.policy),
             group=live.group,
             services=live.services,
-            kv=KvLedger(
-                capacity_bytes=kv.capacity_bytes,
-                services=kv.services,
-                block_tokens={name: kv.tokens_of_block(name) for name in live.services},
-            ),
+            kv=kv.emptied(),
             clock=lambda: self.state.now_s,
             heard=self.heard,
         )
@@ -198,10 +202,14 @@ class _DryStepper(Stepper):
         served = _served(group)
         for request, view in live.members.items():
             if request not in group.known:
+                scheduler = group.schedulers[view.facts.service]
                 group.known[request] = engine_request(
-                    view.facts, view.context_tokens, live.tokens_left([request])[0]
+                    view.facts,
+                    self.prefixes.token_owners(request, view.context_tokens),
+                    live.tokens_left([request])[0],
+                    block_tokens=scheduler.block_size if scheduler.caches else None,
                 )
-                group.schedulers[view.facts.service].add_request(group.known[request])
+                scheduler.add_request(group.known[request])
             known = served.requests[request].predicted
             if view.predicted is not None and view.predicted is not known:
                 served.predict(request, view.predicted)
@@ -237,7 +245,12 @@ def _compare(counted: Any, view: LiveRequest | None) -> None:
 
 
 @cache
-def _config(max_num_seqs: int, max_num_batched_tokens: int, max_context_tokens: int) -> Any:
+def _config(
+    max_num_seqs: int,
+    max_num_batched_tokens: int,
+    max_context_tokens: int,
+    prefix_caching: bool,
+) -> Any:
     """Configuration of a vLLM engine of this size."""
     return EngineArgs(
         model=str(MODEL),
@@ -249,7 +262,7 @@ def _config(max_num_seqs: int, max_num_batched_tokens: int, max_context_tokens: 
         max_num_seqs=max_num_seqs,
         max_num_batched_tokens=max_num_batched_tokens,
         dtype="bfloat16",
-        enable_prefix_caching=False,
+        enable_prefix_caching=prefix_caching,
         async_scheduling=False,
     ).create_engine_config()
 
@@ -262,9 +275,12 @@ def new_scheduler(
     max_num_seqs: int,
     max_num_batched_tokens: int,
     max_context_tokens: int,
+    prefix_caching: bool = False,
 ) -> Any:
     """A scheduler of vLLM, or of a class derived from it, with its KV manager and no worker."""
-    config = _config(max_num_seqs, max_num_batched_tokens, max_context_tokens)
+    if prefix_caching:
+        init_none_hash(sha256)
+    config = _config(max_num_seqs, max_num_batched_tokens, max_context_tokens, prefix_caching)
     # One block stands for "none" and is never given out.
     config.cache_config.num_gpu_blocks = kv_blocks + 1
     config.cache_config.block_size = block_tokens
@@ -285,13 +301,25 @@ def new_scheduler(
     )
 
 
-def engine_request(facts: Request, context_tokens: int, tokens_left: int) -> EngineRequest:
-    """A request as vLLM takes it; one that has moved here brings what it has generated."""
+def engine_request(
+    facts: Request, context: list[int], tokens_left: int, *, block_tokens: int | None = None
+) -> EngineRequest:
+    """A request as vLLM takes it; one that has moved here brings what it has generated.
+
+    `context` are its tokens; full blocks of so many are named where prefixes are cached.
+    """
     parameters = SamplingParams(
         max_tokens=tokens_left, ignore_eos=True, extra_args=extra_args_of(facts)
     )
-    prompt = [TOKEN] * context_tokens
-    return EngineRequest(f"r{facts.id}", prompt, parameters, None, arrival_time=facts.arrival_s)
+    hasher = None if block_tokens is None else get_request_block_hasher(block_tokens, sha256)
+    return EngineRequest(
+        f"r{facts.id}",
+        context,
+        parameters,
+        None,
+        arrival_time=facts.arrival_s,
+        block_hasher=hasher,
+    )
 
 
 def abort(scheduler: Any, requests: list[Any]) -> None:
@@ -300,10 +328,12 @@ def abort(scheduler: Any, requests: list[Any]) -> None:
 
 
 def account_for(scheduler: Any, output: Any) -> None:
-    """Give the scheduler a token for every request whose context has been computed."""
+    """Give the scheduler a token for every request whose context has been computed: its own."""
     names = list(output.num_scheduled_tokens)
     requests = [scheduler.requests[name] for name in names]
-    sampled = [[TOKEN] if r.num_computed_tokens >= r.num_tokens else [] for r in requests]
+    sampled = [
+        [int(r.request_id[1:])] if r.num_computed_tokens >= r.num_tokens else [] for r in requests
+    ]
     scheduler.update_from_output(
         output,
         ModelRunnerOutput(

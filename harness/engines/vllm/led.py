@@ -7,7 +7,7 @@ that touch vLLM's internals.
 """
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from harness.engines.vllm.planned_queue import PlannedQueue
@@ -47,6 +47,10 @@ class LedScheduler(Scheduler):  # type: ignore[misc]
         self.kv_cache_manager.watermark_blocks = 0
         self._planned: dict[str, int] = {}
         self.caches = bool(self.cache_config.enable_prefix_caching)
+        # Whether plans say what is computed beside what is cached, or how far a request gets.
+        self.knows_cached = False
+        self._late: list[tuple[int, Any]] = []
+        self._scheduled = 0
         self._fits_whole = bool(self.vllm_config.scheduler_config.scheduler_reserve_full_isl)
 
     def _refuse_settings(self) -> None:
@@ -134,13 +138,24 @@ class LedScheduler(Scheduler):  # type: ignore[misc]
         self._preempt_request(request, time.monotonic())
         self.prev_step_scheduled_req_ids.discard(request.request_id)
 
-    def schedule_planned(self, planned: dict[str, int], args: tuple[Any, ...]) -> Any:
-        """vLLM's own scheduling of these requests alone."""
+    def schedule_planned(
+        self,
+        planned: dict[str, int],
+        args: tuple[Any, ...],
+        late: Sequence[tuple[int, Any]] = (),
+    ) -> Any:
+        """vLLM's own scheduling of these requests alone.
+
+        The `late` are preempted meanwhile, each when so many have been given their KV.
+        """
+        self._late, self._scheduled = list(late), 0
         running: dict[str, Any] = {r.request_id: r for r in self.running}
         runs = [running[name] for name in planned if name in running]
-        paused = [request for name, request in running.items() if name not in planned]
+        gone = {request.request_id for _, request in late}
+        paused = [r for name, r in running.items() if name not in planned and name not in gone]
         admitted = [self.requests[name] for name in planned if name not in running]
-        uncached = self._without_prefix(admitted, planned) if self.caches else []
+        guesses = self.caches and not self.knows_cached
+        uncached = self._without_prefix(admitted, planned) if guesses else []
         self._planned = planned
         self.running = runs
         self.waiting.offer(admitted)
@@ -148,7 +163,9 @@ class LedScheduler(Scheduler):  # type: ignore[misc]
         # Whether a prompt must fit whole is the policy's to say; the ledger has the last word.
         self.scheduler_reserve_full_isl = False
         try:
-            return super().schedule(*args)
+            output = super().schedule(*args)
+            self._preempt_late(None)
+            return output
         finally:
             self.need_mamba_block_aligned_split = False
             self.scheduler_reserve_full_isl = self._fits_whole
@@ -173,14 +190,26 @@ class LedScheduler(Scheduler):  # type: ignore[misc]
         self, request: Any, num_new_tokens: int, num_new_local_computed_tokens: int = 0, *_: int
     ) -> int:
         """Tokens that the plan has for a request, less those that a cached prefix saves."""
-        return self._planned[request.request_id] - num_new_local_computed_tokens
+        self._preempt_late(self._scheduled)
+        self._scheduled += 1
+        spared = 0 if self.knows_cached else num_new_local_computed_tokens
+        return self._planned[request.request_id] - spared
+
+    def _preempt_late(self, scheduled: int | None) -> None:
+        """Preempt those whose turn it is when so many have their KV; None for all."""
+        while self._late and (scheduled is None or self._late[0][0] <= scheduled):
+            _, request = self._late.pop(0)
+            self._preempt_request(request, time.monotonic())
+            self.prev_step_scheduled_req_ids.discard(request.request_id)
+            self.reset_preempted_req_ids.discard(request.request_id)
 
     def verify(self, output: Any, preempted: set[str]) -> None:
         """Raise RuntimeError where vLLM has scheduled something else."""
         got, planned = output.num_scheduled_tokens, self._planned
         for name, tokens in planned.items():
             has = got.get(name, 0)
-            if has != tokens and not (self.caches and 0 < has <= tokens):
+            guesses = self.caches and not self.knows_cached
+            if has != tokens and not (guesses and 0 < has <= tokens):
                 raise RuntimeError(f"vLLM runs {has} tokens of {name}, {tokens} were decided")
         if other := got.keys() - planned.keys():
             raise RuntimeError(f"vLLM runs {min(other)}, which was not decided")

@@ -20,6 +20,7 @@ from harness.engines.vllm.policy_file import POLICY_FILE, policy_of
 from harness.engines.vllm.served import ServedGroup
 from harness.engines.vllm.shared_blocks import ledger_of
 from harness.engines.vllm.step import Iteration, Step, prompts_of
+from harness.interface.applied import ran_before
 from harness.interface.decisions import Decision
 from harness.interface.entities import (
     GpuId,
@@ -145,6 +146,7 @@ class PolicyScheduler(LedScheduler):
                 peer.share_blocks(self)
             peer.served, peer._peers, peer._service = served, peers, service
             peer._clock, peer._on_iteration, peer._knows_facts = clock, on_iteration, True
+            peer.knows_cached = kv.caches
 
     def predict(self, request: RequestId, length: LengthPrediction) -> None:
         """A length prediction is ready."""
@@ -229,27 +231,43 @@ class PolicyScheduler(LedScheduler):
             self._begin(served, start_s, decided_s, all_decode=True)
             return output
         tokens = dict(decision.launch[0].tokens) if decision.launch else {}
+        late, before = [], ran_before(decision)
         for request in decision.preempt:
             peer = self._peers[served.requests[request].facts.service]
-            peer.preempt(peer._requests[request])
+            if self.knows_cached and before[request]:
+                late.append((before[request], peer._requests[request]))
+            else:
+                peer.preempt(peer._requests[request])
             peer._lost.add(peer._requests[request].request_id)
         preempted, self._lost = self._lost, set()
         held = {r: self._requests[r].num_computed_tokens for r in tokens}
         planned = {self._requests[r].request_id: n for r, n in tokens.items()}
-        output = self.schedule_planned(planned, args)
+        output = self.schedule_planned(planned, args, late)
         self.verify(output, preempted)
-        if self.caches and tokens:
+        if self.caches and tokens and not self.knows_cached:
             # The ledger counts a cached prefix as held by everybody who uses it.
             gained = {r: self._requests[r].num_computed_tokens - kv for r, kv in held.items()}
             if gained != tokens:
                 decision = replace(decision, launch=(replace(decision.launch[0], tokens=gained),))
         served.launch(decision)
+        if self.knows_cached:
+            self._refuse_other_hits(served, tokens)
         self.decided = decision
         served.wake_s = None if tokens else decision.wake_s
         self._under_way = None
         if tokens:
             self._begin(served, start_s, decided_s, all_decode=False)
         return output
+
+    def _refuse_other_hits(self, served: ServedGroup, tokens: Iterable[RequestId]) -> None:
+        """Raise RuntimeError where vLLM has found more or less cached than was decided by."""
+        for request in tokens:
+            has, decided = self._requests[request].num_computed_tokens, served.kv.holding(request)
+            if has != decided:
+                raise RuntimeError(
+                    f"vLLM computes or finds {has} tokens of r{request}, the policy {decided}: vLLM"
+                    " gives blocks to holders of KV before newcomers, and so should a batch"
+                )
 
     def _begin(
         self, served: ServedGroup, start_s: float, decided_s: float, *, all_decode: bool

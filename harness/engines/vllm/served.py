@@ -158,7 +158,7 @@ class ServedGroup:
         self._members[facts.id] = ServedRequest(facts, request, self)
         if facts.id < newest:
             self._members = dict(sorted(self._members.items()))
-        self.kv.open(facts)
+        self.kv.open(facts, request.num_tokens - facts.prompt_tokens)
         self._repeat = None
         self._order = None
         kind = Moved if moved else Arrived
@@ -251,6 +251,9 @@ class ServedGroup:
         for batch in decision.launch:
             views = [self._members[request] for request in batch.tokens]
             if not all(map(is_decode, views)) or (stands and not self._are_all_holders(views)):
+                return
+            if stands and self.kv.caches and len(self._members) > len(views):
+                # What runs may be what the next one begins with.
                 return
             horizon = REPEATS if before is None else 2 * before.horizon
             if decision.at_most is not None:

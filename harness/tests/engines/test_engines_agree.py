@@ -27,6 +27,7 @@ from harness.tests.support.batches import Step, assert_same, watched
 from harness.tests.support.files import offered_to_all
 from harness.tests.support.policies import LeastServed, Paused, Promoting, Reserving, Restless, Srpt
 from harness.tests.support.predictors import Guess
+from harness.tests.support.prefixes import alike
 from harness.tests.support.serving import (
     SERVICE,
     Everywhere,
@@ -37,6 +38,7 @@ from harness.tests.support.serving import (
     rule,
     workload,
 )
+from harness.workloads.prefixes import Prefixes
 from harness.workloads.workload import Workload
 from harness.yaml_files import policy_files, read_policy
 
@@ -211,8 +213,33 @@ def test_the_rule_is_stock_vllm_whatever_its_numbers(seed: int) -> None:
     assert frame["preemptions"].tolist() == preempted
 
 
+@pytest.mark.slow
+@given(seed=st.integers(0, 10**6))
+@settings(max_examples=8, deadline=None)
+def test_fcfs_finds_cached_what_stock_vllm_does(seed: int) -> None:
+    """Requests that begin alike, with KV for one context, two or many."""
+    rng = np.random.default_rng(seed)
+    load = alike(seed, 40, gap_s=float(rng.choice([0.0, 0.02, 0.1])))
+    block, tokens = int(rng.choice([1, 4, 16])), int(rng.choice([20, 64, 400]))
+    blocks = int(-(-150 // block) * rng.choice([1.1, 2.0, 10.0]))
+    costs = LinearCosts(blocks=blocks, block=block, load=0.0)
+    simulator = Simulator(
+        cluster=cluster(1),
+        costs=costs,
+        max_num_seqs=12,
+        max_num_batched_tokens=tokens,
+        fast_forward=False,
+        prefix_caching=True,
+    )
+    policy = Fcfs(rule=rule(chunked_prefill=True, max_num_seqs=12, tokens=tokens))
+    ours, frame = _serve(simulator, load, policy)
+    theirs, preempted = _stock(load, costs, 12, tokens, caches=True)
+    assert_same(ours, theirs)
+    assert frame["preemptions"].tolist() == preempted
+
+
 def _stock(
-    load: Workload, costs: LinearCosts, max_num_seqs: int, tokens: int
+    load: Workload, costs: LinearCosts, max_num_seqs: int, tokens: int, *, caches: bool = False
 ) -> tuple[list[Step], list[int]]:
     """Batches of vLLM's own scheduler on the same virtual clock; preemptions of each request."""
     scheduler = vllm_dry.new_scheduler(
@@ -222,14 +249,19 @@ def _stock(
         max_num_seqs=max_num_seqs,
         max_num_batched_tokens=tokens,
         max_context_tokens=4096,
+        prefix_caching=caches,
     )
+    prefixes = Prefixes.of(load)
     now_s, came, steps, requests = 0.0, 0, [], {}
     while came < len(load) or scheduler.has_unfinished_requests():
         if not scheduler.has_unfinished_requests():
             now_s = max(now_s, float(load.arrival_s[came]))
         while came < len(load) and load.arrival_s[came] <= now_s:
             requests[f"r{came}"] = vllm_dry.engine_request(
-                load.facts(came), int(load.prompt_tokens[came]), int(load.output_tokens[came])
+                load.facts(came),
+                prefixes.token_owners(came, int(load.prompt_tokens[came])),
+                int(load.output_tokens[came]),
+                block_tokens=costs.block if caches else None,
             )
             scheduler.add_request(requests[f"r{came}"])
             came += 1

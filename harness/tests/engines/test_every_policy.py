@@ -9,7 +9,7 @@ import pytest
 
 from harness.build import build
 from harness.engines.recorder import GpuUse, Recorder
-from harness.engines.simulator.loop import Simulator
+from harness.engines.simulator.loop import SUPPORTS
 from harness.interface.decisions import Decision
 from harness.interface.events import Event
 from harness.interface.moving import MovingKey
@@ -38,7 +38,7 @@ def _policy(path: Path) -> SchedulingPolicy:
     policy: SchedulingPolicy = build(
         read_nodes(path)["policy"], offered=offered_to_all(LinearCosts(), cluster())
     )
-    if missing := policy.requires - Simulator.supports - {Capability.PREDICTIONS}:
+    if missing := policy.requires - SUPPORTS - {Capability.PREDICTIONS}:
         pytest.skip(f"the simulator lacks {', '.join(sorted(c.value for c in missing))}")
     return policy
 

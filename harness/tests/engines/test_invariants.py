@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from baselines.fcfs import Fcfs
 from harness.benchmarks.speed import policies
 from harness.engines.recorder import GpuUse, Recorder
-from harness.engines.simulator.loop import Simulator
+from harness.engines.simulator.loop import SUPPORTS
 from harness.interface.decisions import ContinuousBatching, Decision, StaticBatching
 from harness.interface.entities import RequestId, Work
 from harness.interface.events import Arrived, Event, Finished, Iterated
@@ -49,7 +49,7 @@ def _policy(name: str) -> SchedulingPolicy:
     if name in RULES:
         return Fcfs(rule=RULES[name])
     policy = policies(OFFERED)[name]
-    if missing := policy.requires - Simulator.supports:
+    if missing := policy.requires - SUPPORTS:
         pytest.skip(f"the simulator lacks {', '.join(sorted(c.value for c in missing))}")
     return policy
 
@@ -234,7 +234,7 @@ def _digests() -> dict[str, str]:
     found = {}
     for name in sorted({*RULES, *policies()}):
         policy = Fcfs(rule=RULES[name]) if name in RULES else policies(OFFERED)[name]
-        if not policy.requires - Simulator.supports:
+        if not policy.requires - SUPPORTS:
             frame = serve(load, policy, costs=LinearCosts(blocks=24)).requests
             numbers = frame.select_dtypes("number").to_numpy(float)
             found[name] = hashlib.sha256(numbers.tobytes()).hexdigest()

@@ -224,8 +224,10 @@ def test_the_scratch_ledger_is_the_same_whenever_it_is_looked_at() -> None:
 
 
 def test_next_tokens_are_the_missing_ones_up_to_the_chunk() -> None:
-    request = FakeScene(capacity_blocks=1).add(20, 5)
-    assert (next_tokens(request, 100), next_tokens(request, 4)) == (15, 4)
+    scene = FakeScene(capacity_blocks=1)
+    request = scene.add(20, 5)
+    draft = Draft(scene.view())
+    assert (next_tokens(draft, request, 100), next_tokens(draft, request, 4)) == (15, 4)
 
 
 def test_a_promise_of_the_draft_is_taken_back() -> None:

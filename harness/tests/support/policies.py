@@ -203,7 +203,7 @@ class Paused:
         for place, request in enumerate(order):
             if place >= self.max_num_seqs:
                 break
-            tokens = next_tokens(request, 37)
+            tokens = next_tokens(draft, request, 37)
             while not draft.try_run(request, tokens):
                 victims = [r for r in order[place + 1 :] if r.kv_tokens and not draft.preempts(r)]
                 if not victims or draft.tokens_left < tokens:
@@ -229,7 +229,7 @@ class Reserving:
         draft = Draft(view)
         holders = [r for r in view.requests.values() if r.reservation is not None]
         for request in holders:
-            draft.try_run(request, next_tokens(request, draft.tokens_left))
+            draft.try_run(request, next_tokens(draft, request, draft.tokens_left))
         for request in view.requests.values():
             if request.reservation is not None:
                 continue
@@ -237,7 +237,7 @@ class Reserving:
             if len(holders) >= self.max_num_seqs or not draft.try_reserve(request, whole):
                 break
             holders.append(request)
-            draft.try_run(request, next_tokens(request, draft.tokens_left))
+            draft.try_run(request, next_tokens(draft, request, draft.tokens_left))
         return draft.decision()
 
 

@@ -5,7 +5,7 @@ from typing import Any, ClassVar
 
 from vllm.sampling_params import SamplingParams
 from vllm.utils.hashing import sha256
-from vllm.v1.core.kv_cache_utils import get_request_block_hasher, init_none_hash
+from vllm.v1.core.kv_cache_utils import get_request_block_hasher
 from vllm.v1.request import Request as EngineRequest
 
 from harness.engines.vllm import dry as vllm_dry
@@ -67,19 +67,15 @@ class Bench:
 
     def __post_init__(self) -> None:
         """Build it."""
-        config = vllm_dry._config(16, 256, 4096)
-        config.cache_config.enable_prefix_caching = self.caching
-        try:
-            self.scheduler = vllm_dry.new_scheduler(
-                PolicyScheduler,
-                kv_blocks=self.blocks,
-                block_tokens=16,
-                max_num_seqs=16,
-                max_num_batched_tokens=256,
-                max_context_tokens=4096,
-            )
-        finally:
-            config.cache_config.enable_prefix_caching = False
+        self.scheduler = vllm_dry.new_scheduler(
+            PolicyScheduler,
+            kv_blocks=self.blocks,
+            block_tokens=16,
+            max_num_seqs=16,
+            max_num_batched_tokens=256,
+            max_context_tokens=4096,
+            prefix_caching=self.caching,
+        )
         self.scheduler.attach(
             policy=self.policy,
             group=a_group("m", 0) if self.attached else None,
@@ -87,7 +83,6 @@ class Bench:
             clock=lambda: self.now_s,
             on_iteration=self.kept.append,
         )
-        init_none_hash(sha256)
         self._hasher = get_request_block_hasher(16, sha256) if self.caching else None
 
     def add(self, number: int, prompt: int, output: int, **said: object) -> Any:

@@ -241,6 +241,7 @@ def serve(
     hand_over_s: float = 0.0,
     host_memory: HostMemory = SOME_HOST_MEMORY,
     swap_overlaps: bool = False,
+    prefix_caching: bool = False,
 ) -> Recorder:
     """Run a workload on the simulator and return what was recorded."""
     engine = Simulator(
@@ -252,6 +253,7 @@ def serve(
         hand_over_s=hand_over_s,
         host_memory=host_memory,
         swap_overlaps=swap_overlaps,
+        prefix_caching=prefix_caching,
     )
     system = System(
         "test",

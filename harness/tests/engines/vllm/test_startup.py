@@ -23,7 +23,7 @@ from harness.tests.support.scheduler_bench import Bench, Ranked  # noqa: E402
 def test_settings_under_which_decisions_would_not_hold_are_refused(
     setting: str, value: bool, says: str
 ) -> None:
-    config = vllm_dry._config(16, 256, 4096).scheduler_config
+    config = vllm_dry._config(16, 256, 4096, False).scheduler_config
     before = getattr(config, setting)
     setattr(config, setting, value)
     try:

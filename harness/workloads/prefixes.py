@@ -1,0 +1,68 @@
+"""Whose tokens a context begins with: what requests of a workload have in common."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from harness.workloads.workload import Ints, Workload
+
+Content = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Prefixes:
+    """Contexts of a workload as its columns `prefix` and `prefix_tokens` declare them.
+
+    Every token is named after the request whose own it is: the first one in the chain of declared
+    prefixes that has it behind the part that it shares.
+    """
+
+    _prefix: list[int] = field(default_factory=list)
+    _tokens: list[int] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, workload: Workload) -> "Prefixes":
+        """What a workload declares; nothing where it has no such columns."""
+        return cls(workload.prefix.tolist(), workload.prefix_tokens.tolist())
+
+    def owner(self, request: int, end: int) -> int:
+        """Whose own the last of the first `end` tokens of a request's context is."""
+        if self._tokens:
+            while end <= self._tokens[request]:
+                request = self._prefix[request]
+        return request
+
+    def contents(self, block_tokens: int) -> Callable[[int, int], Content]:
+        """A name for each full block of a context by its number: equal ones have equal names."""
+        return lambda request, number: (self.owner(request, (number + 1) * block_tokens), number)
+
+    def token_owners(self, request: int, count: int) -> list[int]:
+        """Whose own each of the first `count` tokens of a context is."""
+        parts, end = [], count
+        while end:
+            begin = min(end, self._tokens[request]) if self._tokens else 0
+            parts.append([request] * (end - begin))
+            request, end = self._prefix[request] if begin else request, begin
+        return [owner for part in reversed(parts) for owner in part]
+
+
+def prefixes_of_hashes(
+    hashes: Sequence[Sequence[int]], block_tokens: int, prompt_tokens: Ints
+) -> tuple[Ints, Ints]:
+    """Columns `prefix` and `prefix_tokens` of prompts whose blocks have hashes, as in some traces.
+
+    A prompt begins with the longest run of blocks that an earlier one begins with, too.
+    """
+    prefix, tokens = np.full(len(hashes), -1), np.zeros(len(hashes), np.int64)
+    # For a run of blocks, by its number, and the hash of the next: the longer run, and who had it.
+    runs: dict[tuple[int, int], tuple[int, int]] = {}
+    for row, blocks in enumerate(hashes):
+        run = 0
+        for count, block in enumerate(blocks, start=1):
+            longer, first = runs.setdefault((run, block), (len(runs) + 1, row))
+            if first != row:
+                shared = min(count * block_tokens, prompt_tokens[row], prompt_tokens[first])
+                prefix[row], tokens[row] = first, shared
+            run = longer
+    return prefix, tokens
