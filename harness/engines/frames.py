@@ -1,12 +1,25 @@
-"""What a run leaves: one row per request."""
+"""What a run leaves: one row per request, per application and per run of a unit."""
 
 from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
 
-from harness.engines.state import SWAP_BYTES, SWAP_S, SWAPS, RequestArrays
-from harness.workloads.workload import Ints, Workload
+from harness.engines.recorder import Recorder
+from harness.engines.state import SWAP_BYTES, SWAP_S, SWAPS, Floats, Ints, RequestArrays
+from harness.interface.apps import Apps
+from harness.workloads.workload import Workload
+
+
+def record(workload: Workload, arrays: RequestArrays, recorder: Recorder) -> None:
+    """Give the recorder what the run leaves of requests, applications and units."""
+    recorder.requests = request_frame(workload, arrays)
+    if (apps := workload.apps) is not None:
+        recorder.requests = recorder.requests[~apps.outside].reset_index(drop=True)
+        kind = apps.kind[recorder.requests["app"]]
+        recorder.requests["kind"] = _names(apps.kinds, kind, len(kind))
+        recorder.apps = app_frame(workload, apps, arrays)
+        recorder.units = unit_frame(workload, apps, arrays)
 
 
 def _names(names: Sequence[str], number: Ints, count: int) -> "pd.Categorical[str]":
@@ -57,3 +70,44 @@ def request_frame(workload: Workload, arrays: RequestArrays) -> pd.DataFrame:
         },
         copy=False,
     )
+
+
+def app_frame(workload: Workload, apps: Apps, arrays: RequestArrays) -> pd.DataFrame:
+    """One row per application: when it came and was done, NaN where it is not."""
+    count = len(apps.kind)
+    arrived_s, deadline_s = np.zeros(count), np.zeros(count)
+    arrived_s[workload.app], deadline_s[workload.app] = workload.arrival_s, workload.deadline_s
+    return pd.DataFrame(
+        {
+            "app": np.arange(count),
+            "kind": _names(apps.kinds, apps.kind, count),
+            "arrived_s": arrived_s,
+            "finished_s": _last_s(workload.app, arrays.finished_s, count),
+            "deadline_s": deadline_s,
+        }
+    )
+
+
+def unit_frame(workload: Workload, apps: Apps, arrays: RequestArrays) -> pd.DataFrame:
+    """One row per run of a unit; NaN where it has not begun, or is not done."""
+    calls = np.bincount(apps.instance)
+    row = np.zeros(len(calls), np.int64)
+    row[apps.instance] = np.arange(len(workload))
+    started_s = arrays.arrival_s[row]
+    return pd.DataFrame(
+        {
+            "app": workload.app[row],
+            "unit": _names(apps.units, apps.unit[row], len(row)),
+            "outside": apps.outside[row],
+            "started_s": np.where(np.isfinite(started_s), started_s, np.nan),
+            "finished_s": _last_s(apps.instance, arrays.finished_s, len(calls)),
+            "calls": calls,
+        }
+    )
+
+
+def _last_s(number: Ints, finished_s: Floats, count: int) -> Floats:
+    """The last of the times of each number; NaN where one of them is."""
+    last_s = np.full(count, -np.inf)
+    np.maximum.at(last_s, number, finished_s)
+    return last_s

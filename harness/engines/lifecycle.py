@@ -12,6 +12,7 @@ import numpy as np
 from harness.engines.dispatching import Dispatching
 from harness.engines.live import LiveCluster, LiveState, SeenGroup
 from harness.engines.state import Ints, new_arrays
+from harness.interface.apps import OUTSIDE
 from harness.interface.entities import (
     Cluster,
     GroupId,
@@ -56,7 +57,11 @@ class Lifecycle:
         show it. `catch_up` is called before somebody looks at what groups have computed.
         """
         self.workload, self.system = workload, system
-        self.graph = Graph(workload.edges, workload.service)
+        asked = workload.service
+        if workload.apps is not None:
+            # A chain goes on in the group of its call before; calls outside any LLM have none.
+            asked = np.where(workload.apps.outside, NOBODY, asked)
+        self.graph = Graph(workload.edges, asked)
         self.roots: Ints = np.flatnonzero(self.graph.waits == 0)
         arrays = new_arrays(
             workload.prompt_tokens,
@@ -66,7 +71,9 @@ class Lifecycle:
             workload.service,
         )
         self.state = LiveState(workload, cluster, arrays, self.graph.waits.copy())
-        self.services: Mapping[ServiceId, Service] = {s.id: s for s in workload.services}
+        self.services: Mapping[ServiceId, Service] = {
+            s.id: s for s in workload.services if s.id != OUTSIDE
+        }
         self.view = LiveCluster(self.state, self.services, groups)
         self.remaining = {
             s.id: int((workload.service == i).sum()) for i, s in enumerate(workload.services)
@@ -152,10 +159,10 @@ class Lifecycle:
     def answered(self, requests: Ints) -> list[ServiceId]:
         """Count these as answered; returns the services that they have drained."""
         drained = []
-        ended = np.bincount(self.workload.service[requests], minlength=len(self.services))
+        ended = np.bincount(self.workload.service[requests], minlength=len(self.remaining))
         for service, count in zip(self.remaining, ended.tolist(), strict=True):
             self.remaining[service] -= count
-            if count and not self.remaining[service]:
+            if count and not self.remaining[service] and service in self.services:
                 drained.append(service)
         return drained
 

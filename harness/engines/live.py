@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.engines.state import SWAP, Floats, Ints, RequestArrays, request_table
+from harness.interface.apps import OUTSIDE
 from harness.interface.decisions import Deployment
 from harness.interface.entities import (
     AppId,
@@ -45,7 +46,8 @@ class LiveState:
 
     def __post_init__(self) -> None:
         """Nothing is predicted yet."""
-        self._services = tuple(service.id for service in self.workload.services)
+        names = (service.id for service in self.workload.services)
+        self._services = tuple(name for name in names if name != OUTSIDE)
         self._predicted_tokens = np.full(len(self.arrays.prompt), np.nan)
 
     def swap_rows(self) -> Floats:
@@ -78,6 +80,7 @@ class LiveState:
             predicted_mean_tokens=self.predicted_tokens(ids),
             service=self.workload.service[ids],
             services=self._services,
+            app=self.workload.app[ids],
         )
 
     def predict(self, request: int, length: LengthPrediction) -> None:
@@ -150,7 +153,10 @@ class LiveCluster:
     def arrived_after(self, since_s: float) -> tuple[RequestTable, Floats]:
         """Requests that have arrived after a time, and when they were answered."""
         arrays, now_s = self._state.arrays, self._state.now_s
-        ids = np.flatnonzero((arrays.arrival_s > since_s) & (arrays.arrival_s <= now_s))
+        here = (arrays.arrival_s > since_s) & (arrays.arrival_s <= now_s)
+        if (apps := self._state.workload.apps) is not None:
+            here &= ~apps.outside
+        ids = np.flatnonzero(here)
         finished_s = arrays.finished_s[ids]
         return self._state.table(ids), np.where(finished_s <= now_s, finished_s, np.nan)
 
@@ -188,8 +194,13 @@ class LiveCluster:
         return Edges(edges.parent[kept], edges.child[kept], edges.carries[kept])
 
     def _waits(self) -> NDArray[np.bool_]:
-        """Calls of applications that have come in which have not arrived themselves."""
+        """Calls of applications that have come in which have not arrived themselves.
+
+        None where calls come as their application unfolds.
+        """
         state = self._state
+        if state.workload.apps is not None:
+            return np.zeros(len(state.workload), np.bool_)
         known: NDArray[np.bool_] = state.workload.arrival_s <= state.now_s
         return known & (state.arrays.arrival_s > state.now_s)
 

@@ -152,6 +152,7 @@ def request_table(
     predicted_mean_tokens: Floats,
     service: Ints,
     services: tuple[ServiceId, ...],
+    app: Ints,
 ) -> RequestTable:
     """What policies may see of these rows where they are now, with the rest of it given by row."""
     return RequestTable(
@@ -166,4 +167,5 @@ def request_table(
         predicted_mean_tokens=predicted_mean_tokens,
         service=service,
         services=services,
+        app=app,
     )

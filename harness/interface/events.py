@@ -77,14 +77,39 @@ class Finished:
 
 
 @dataclass(frozen=True, slots=True)
+class AppArrived:
+    """An application came in."""
+
+    now_s: float
+    app: AppId
+    kind: str
+    deadline_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class UnitStarted:
+    """One functional unit of an application begins: all its calls have arrived."""
+
+    now_s: float
+    app: AppId
+    unit: str
+    calls: tuple[RequestId, ...]
+    prompt_tokens: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class UnitFinished:
-    """One functional unit of an application is done."""
+    """One functional unit of an application is done.
+
+    `external_s` are the seconds that its calls outside any LLM took, in all.
+    """
 
     now_s: float
     app: AppId
     unit: str
     prompt_tokens: tuple[int, ...]
     output_tokens: tuple[int, ...]
+    external_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +151,8 @@ Event = (
     | Iterated
     | Overran
     | Finished
+    | AppArrived
+    | UnitStarted
     | UnitFinished
     | AppFinished
     | ServiceDrained

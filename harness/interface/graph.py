@@ -40,7 +40,10 @@ def no_edges() -> Edges:
 
 @dataclass(frozen=True)
 class Graph:
-    """The edges of `count` calls, ready to be followed; `service` gives each call's service."""
+    """The edges of `count` calls, ready to be followed; `service` gives each call's service.
+
+    A call of service NOBODY is in no chain.
+    """
 
     edges: Edges
     service: Ints
@@ -80,7 +83,7 @@ class Graph:
         """
         parent, child = self.edges.parent, self.edges.child
         alone = (np.diff(self._first)[parent] == 1) & (self.waits[child] == 1)
-        same = self.service[parent] == self.service[child]
+        same = (self.service[parent] == self.service[child]) & (self.service[parent] != NOBODY)
         follower = np.full(len(self.service), NOBODY)
         follower[parent[alone & same]] = child[alone & same]
         return follower

@@ -1,6 +1,6 @@
 """Many requests at once, as numpy columns: what a priority order's key and planners read."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +27,7 @@ class RequestTable:
 
     `gpu_s` is the GPU time attained, in steps of 2**-20 s. `predicted_mean_tokens` and `deadline_s`
     are NaN where there is none. `service` is the index of each request's service in `services`.
+    `app` is the application of each request; where it is not given, each is one of its own.
     """
 
     id: Ints
@@ -40,12 +41,20 @@ class RequestTable:
     predicted_mean_tokens: Floats
     service: Ints
     services: tuple[ServiceId, ...]
+    app: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
 
-    def of(self, rows: Bools | Ints) -> "RequestTable":
+    def __post_init__(self) -> None:
+        """Make each request an application of its own where none is given."""
+        if len(self.app) != len(self.id):
+            object.__setattr__(self, "app", self.id)
+
+    def of(self, rows: Bools | Ints | slice) -> "RequestTable":
         """Some of the rows, by a mask or by their places."""
-        columns = {name: getattr(self, name) for name in self.__slots__}
-        services = columns.pop("services")
-        return RequestTable(**{name: c[rows] for name, c in columns.items()}, services=services)
+        columns = {name: getattr(self, name)[rows] for name in _COLUMNS}
+        return RequestTable(**columns, services=self.services)
+
+
+_COLUMNS = tuple(name for name in RequestTable.__slots__ if name != "services")
 
 
 @dataclass(frozen=True, slots=True)

@@ -272,4 +272,5 @@ def _known(window: Window, arrays: RequestArrays, rows: Ints) -> RequestTable:
         predicted_mean_tokens=of_all.predicted_mean_tokens[rows],
         service=of_all.service[rows],
         services=of_all.services,
+        app=of_all.app[rows],
     )

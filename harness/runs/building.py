@@ -70,6 +70,7 @@ def window_of(past: Workload) -> Window:
         predicted_mean_tokens=np.full(len(past), np.nan),
         service=past.service,
         services=tuple(service.id for service in past.services),
+        app=past.app,
     )
     return Window(table, past.output_tokens)
 

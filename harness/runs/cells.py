@@ -20,7 +20,8 @@ from harness.engines.engine import Engine
 from harness.engines.recorder import GpuUse, Recorder
 from harness.interface.policies import LengthPredictor, System
 from harness.planning.solo import solo_seconds
-from harness.runs.fairness import fairness_figures
+from harness.runs.applications import application_figures, figures_by_kind
+from harness.runs.fairness import fairness_figures, tenant_service
 from harness.runs.metrics import (
     class_figures,
     decision_figures,
@@ -103,6 +104,8 @@ class Computed:
     requests: pd.DataFrame
     gpu: pd.DataFrame
     iterations: pd.DataFrame | None
+    apps: pd.DataFrame | None
+    units: pd.DataFrame | None
     summary: Mapping[str, object]
 
 
@@ -129,7 +132,7 @@ def _served(cell: Cell) -> Computed:
     _run(cell, cell.engine, cell.system, workload, recorder)
     met, gpu = _met(cell, recorder), recorder.gpu_frame()
     figures: dict[str, object] = {**_summary(cell, cell.system, recorder, met, gpu)}
-    figures["by"] = class_figures(recorder.requests, met, horizon_s=_horizon_s(recorder))
+    figures["by"] = _by_class(recorder, met)
     figures["decisions"] = decision_figures(recorder.decision_s)
     figures["counts"] = dict(recorder.counts)
     log = recorder.iteration_frame()
@@ -149,8 +152,26 @@ def _served(cell: Cell) -> Computed:
         requests=recorder.requests,
         gpu=gpu,
         iterations=iterations,
+        apps=recorder.apps,
+        units=recorder.units,
         summary=figures,
     )
+
+
+def _by_class(
+    recorder: Recorder, met: "pd.Series[bool] | None"
+) -> dict[str, dict[str, dict[str, float]]]:
+    """Figures of requests and applications by service, tenant and kind."""
+    requests, horizon_s = recorder.requests, _horizon_s(recorder)
+    found = class_figures(requests, met, horizon_s=horizon_s)
+    more = {
+        "tenant": tenant_service(requests),
+        "kind": figures_by_kind(recorder.apps, horizon_s=horizon_s),
+    }
+    for column, by_name in more.items():
+        for name, figures in by_name.items():
+            found.setdefault(column, {}).setdefault(name, {}).update(figures)
+    return found
 
 
 def _outside(cell: Cell, recorder: Recorder, log: pd.DataFrame | None, gpu: pd.DataFrame) -> float:
@@ -182,12 +203,13 @@ def _run(
     """Serve; where objectives go by what requests take alone, add the column `solo_s`."""
     engine.run(workload, _predicted(cell, system, workload), recorder)
     if _slo(cell).get("scale") is not None:
+        rows = recorder.requests["request"].to_numpy()
         recorder.requests["solo_s"] = solo_seconds(
             cell.costs,
             [service.id for service in workload.services],
-            workload.service,
-            workload.prompt_tokens,
-            workload.output_tokens,
+            workload.service[rows],
+            workload.prompt_tokens[rows],
+            workload.output_tokens[rows],
         )
 
 
@@ -240,6 +262,7 @@ def _summary(
         **gpu_figures(gpu, gpus=cell.gpus, horizon_s=horizon_s),
         **request_figures(recorder.requests, horizon_s=horizon_s),
         **objective_figures(met, horizon_s=horizon_s),
+        **application_figures(recorder.apps, horizon_s=horizon_s),
         **fairness_figures(recorder.requests, horizon_s=horizon_s),
         **scheduling_figures(
             recorder.decision_s.get("schedule", ()),

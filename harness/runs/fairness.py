@@ -48,6 +48,16 @@ def fairness_figures(requests: pd.DataFrame, *, horizon_s: float) -> dict[str, f
     }
 
 
+def tenant_service(requests: pd.DataFrame) -> dict[str, dict[str, float]]:
+    """Service that each tenant received, where there are several: `service_tokens`, weighted."""
+    if not 2 <= requests["tenant"].nunique() <= MOST_TENANTS:
+        return {}
+    begun = requests[requests["started_s"].notna()]
+    tokens = begun["prompt_tokens"] + OUTPUT_WEIGHT * begun["output_tokens"]
+    sums = tokens.groupby(begun["tenant"], observed=True).sum()
+    return {str(name): {"service_tokens": float(total)} for name, total in sums.items()}
+
+
 def jain(values: Floats) -> float:
     """Jain's index: 1 where all are equal, 1/n where one has everything. NaN of nothing."""
     total = float((values**2).sum())

@@ -1,9 +1,10 @@
 """A run's folder: written whole or not at all, read back as one row.
 
 `results/<scenario>/<run>/` holds config.yaml (resolved), provenance.json, requests.parquet,
-gpu.parquet, iterations.parquet and trace.json (only where asked for), summary.json and, written
-last, manifest.json. `<run>` is a hash of what determines the result, so the same command finds its
-runs again and a changed one overwrites none. A folder that is not as it was written is set aside.
+gpu.parquet, apps.parquet and units.parquet (only of applications), iterations.parquet and
+trace.json (only where asked for), summary.json and, written last, manifest.json. `<run>` is a hash
+of what determines the result, so the same command finds its runs again and a changed one overwrites
+none. A folder that is not as it was written is set aside.
 """
 
 import json
@@ -60,6 +61,8 @@ def write_run(
     gpu: pd.DataFrame,
     iterations: pd.DataFrame | None,
     summary: Mapping[str, object],
+    apps: pd.DataFrame | None = None,
+    units: pd.DataFrame | None = None,
     beside: Callable[[Path], object] | None = None,
 ) -> Row:
     """Write a run under a temporary name beside `folder`, then rename it; keep a finished one.
@@ -68,6 +71,7 @@ def write_run(
     Raises `RecordError` where the disk refuses; then nothing of the run is left behind.
     """
     tables = {"requests": requests, "gpu": gpu, "iterations": iterations}
+    tables |= {"apps": apps, "units": units}
     parts = (config, provenance, summary)
     try:
         with being_written(folder) as temporary:

@@ -26,6 +26,8 @@ def keep(cell: Cell, computed: Computed) -> Row:
         requests=computed.requests,
         gpu=computed.gpu,
         iterations=computed.iterations,
+        apps=computed.apps,
+        units=computed.units,
         summary=computed.summary,
         beside=write_trace if cell.keep_trace else None,
     )

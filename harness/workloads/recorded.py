@@ -90,6 +90,7 @@ class Trace:
         arrival_s = self._arrivals_s(rows)
         slack_s = _column(rows, "deadline_s") - rows[ARRIVAL].to_numpy()
         tenants = tuple(dict.fromkeys(rows["tenant"].astype(str))) if "tenant" in rows else ("",)
+        prefix, prefix_tokens = _prefixes(rows)
         apps = rows["app"] if "app" in rows else pd.Series(np.arange(len(rows)))
         return Workload(
             services=tuple(
@@ -113,7 +114,8 @@ class Trace:
             datasets=self.files,
             texts=tuple(rows["prompt"]) if "prompt" in rows else (),
             predicted_tokens=_column(rows, "predicted_tokens"),
-            **_prefixes(rows),
+            prefix=prefix,
+            prefix_tokens=prefix_tokens,
         ).later(self._starts_s)
 
     def _rows(self) -> pd.DataFrame:
@@ -207,13 +209,12 @@ class Trace:
         return fitted, kept, limit[kept]
 
 
-def _prefixes(rows: pd.DataFrame) -> dict[str, Ints]:
+def _prefixes(rows: pd.DataFrame) -> tuple[Ints, Ints]:
     """What prompts have in common, where their blocks have hashes."""
     if "hash_ids" not in rows:
-        return {}
+        return np.zeros(0, np.int64), np.zeros(0, np.int64)
     prompts = rows[PROMPT_TOKENS].to_numpy(np.int64)
-    prefix, tokens = prefixes_of_hashes(rows["hash_ids"].tolist(), HASH_TOKENS, prompts)
-    return {"prefix": prefix, "prefix_tokens": tokens}
+    return prefixes_of_hashes(rows["hash_ids"].tolist(), HASH_TOKENS, prompts)
 
 
 def _asked(called: Sequence[str]) -> list[ModelFacts]:

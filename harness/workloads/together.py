@@ -77,6 +77,8 @@ def together(parts: Sequence[Workload]) -> Workload:
 
     Where some have texts, those of the others are empty; tenants of one name are one.
     """
+    if any(part.apps is not None for part in parts):
+        raise ValueError("a workload of units of applications cannot be one of several")
     arrival_s = _joined(parts, "arrival_s")
     order = np.argsort(arrival_s, kind="stable")
     place = np.empty(len(order), np.int64)
@@ -87,6 +89,7 @@ def together(parts: Sequence[Workload]) -> Workload:
     tenants = tuple(dict.fromkeys(name for part in parts for name in part.tenants))
     texts = [text for part in parts for text in part.texts or ("",) * len(part)]
     rows = [len(part) for part in parts]
+    prefix, prefix_tokens = _prefixes(parts, place, order)
     return Workload(
         services=tuple(service for part in parts for service in part.services),
         service=_joined(parts, "service", services)[order],
@@ -107,16 +110,17 @@ def together(parts: Sequence[Workload]) -> Workload:
         own_tokens=_joined(parts, "own_tokens")[order],
         texts=tuple(texts[row] for row in order) if any(part.texts for part in parts) else (),
         predicted_tokens=np.concatenate([_predicted(part) for part in parts])[order],
-        **_prefixes(parts, place, order),
+        prefix=prefix,
+        prefix_tokens=prefix_tokens,
     )
 
 
 def _prefixes(
     parts: Sequence[Workload], place: NDArray[np.int64], order: NDArray[np.int64]
-) -> dict[str, NDArray[np.int64]]:
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Columns of prefixes, where a part has any: requests of different parts share none."""
     if not any(len(part.prefix) for part in parts):
-        return {}
+        return np.zeros(0, np.int64), np.zeros(0, np.int64)
     prefix, tokens, first = [], [], 0
     for part in parts:
         none = np.full(len(part), -1)
@@ -124,8 +128,7 @@ def _prefixes(
         prefix.append(np.where(own < 0, -1, place[first:][own]))
         tokens.append(part.prefix_tokens if len(part.prefix) else none + 1)
         first += len(part)
-    columns = {"prefix": prefix, "prefix_tokens": tokens}
-    return {name: np.concatenate(column)[order] for name, column in columns.items()}
+    return np.concatenate(prefix)[order], np.concatenate(tokens)[order]
 
 
 def _tenants(part: Workload, tenants: Sequence[str]) -> NDArray[np.int64]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from harness.interface.apps import OUTSIDE, Apps
 from harness.interface.entities import AppId, Request, RequestId, Service, ServiceId, TenantId
 from harness.interface.graph import Edges, no_edges
 
@@ -32,6 +33,11 @@ class Workload:
     request `prefix`, an earlier row or -1; no column where nothing is in common. So are declared a
     system prompt (the first request that has it), what an application or a session has said so far
     (the call before), and blocks of a trace that have one hash.
+
+    With `apps`, a call may run outside any LLM; it has one token of prompt and of answer, which
+    mean nothing. The edges are then the path that each application takes, and policies see of it
+    only calls that have arrived. Calls that wait for others come after all that wait for none, in
+    an order that does not tell how many calls an application has: see `with_apps`.
     """
 
     services: tuple[Service, ...]
@@ -51,6 +57,7 @@ class Workload:
     predicted_tokens: Floats = field(default_factory=lambda: np.zeros(0))
     prefix: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
     prefix_tokens: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
+    apps: Apps | None = None
 
     def __post_init__(self) -> None:
         """Refuse rows that no engine could serve, by name."""
@@ -64,6 +71,8 @@ class Workload:
         if not len(self.edges):
             object.__setattr__(self, "own_tokens", self.prompt_tokens)
         self._refuse_edges()
+        if self.apps is not None:
+            refuse_apps(self, self.apps)
         for broken, values, text in self._rules():
             if broken.any():
                 row = int(np.argmax(broken))
@@ -102,8 +111,13 @@ class Workload:
             self.output_tokens,
             "has {} output tokens, more than its limit",
         )
+        own_time = np.ones(len(self), np.bool_)
+        if self.apps is not None:
+            own_time[self.edges.child] = False
+        early = np.zeros(len(self), np.bool_)
+        early[own_time] = np.diff(self.arrival_s[own_time], prepend=-np.inf) < 0
         yield (
-            np.diff(self.arrival_s, prepend=-np.inf) < 0,
+            early,
             self.arrival_s,
             "arrives at {} s, before the request ahead of it",
         )
@@ -188,8 +202,72 @@ class Workload:
             prompt_tokens=prompt_tokens,
             max_output_tokens=max_output_tokens,
             deadline_s=None if math.isnan(deadline_s) else deadline_s,
+            unit="" if self.apps is None else self.apps.units[self.apps.unit.item(request)],
         )
 
     def service_of(self, request: int) -> ServiceId:
         """The service that a request calls."""
         return self.services[int(self.service[request])].id
+
+
+def refuse_apps(load: Workload, apps: Apps) -> None:
+    """Raise ValueError where the columns of applications do not fit the calls."""
+    _refuse_columns(load, apps)
+    if any(service.id == OUTSIDE for service in load.services[:-1]):
+        raise ValueError(f"the service {OUTSIDE} is not the last of {len(load.services)}")
+    for broken, values, text in _app_rules(load, apps):
+        if broken.any():
+            row = int(np.argmax(broken))
+            raise ValueError(
+                f"call {row} of application {load.app[row]} {text.format(values[row])}"
+            )
+
+
+def _refuse_columns(load: Workload, apps: Apps) -> None:
+    """Raise ValueError for columns of another length, and numbers that name nothing."""
+    count = int(load.app.max(initial=-1)) + 1
+    if len(apps.kind) != count:
+        raise ValueError(f"there are {len(apps.kind)} kinds of {count} applications")
+    for name, numbers, names in (("kind", apps.kind, apps.kinds), ("unit", apps.unit, apps.units)):
+        if len(numbers) and not 0 <= numbers.min() <= numbers.max() < len(names):
+            raise ValueError(f"a {name} is {numbers.max()}, there are {len(names)} names of it")
+    for name in ("unit", "instance", "external_s"):
+        if len(getattr(apps, name)) != len(load):
+            raise ValueError(f"{name} has {len(getattr(apps, name))} rows of {len(load)} calls")
+    for name, numbers in (("application", load.app), ("run of a unit", apps.instance)):
+        if len(numbers) and (unused := np.flatnonzero(np.bincount(numbers) == 0)).size:
+            raise ValueError(f"{name} {unused[0]} has no call")
+
+
+def _app_rules(
+    load: Workload, apps: Apps
+) -> Iterator[tuple[NDArray[np.bool_], Ints | Floats, str]]:
+    """What is broken in which calls, the value at fault, and what to say of it."""
+    is_last = load.services[-1].id == OUTSIDE
+    asks_none = (load.service == len(load.services) - 1) & is_last
+    seconds = apps.external_s
+    yield apps.outside & ~asks_none, seconds, "takes {} s outside any LLM and names a service"
+    yield asks_none & ~apps.outside, seconds, "names no service and takes {} s outside any LLM"
+    wrong = apps.outside & ~((seconds > 0) & (seconds < np.inf))
+    yield wrong, seconds, "takes {} s outside any LLM, it must be above 0 and finite"
+    yield load.deadline_s < load.arrival_s, load.deadline_s, "has a deadline of {} s before arrival"
+    waits = np.bincount(load.edges.child, minlength=len(load))
+    behind = (waits == 0) & (np.maximum.accumulate(waits) > 0)
+    text = "waits for none and comes after one that waits: ids would tell the number of calls"
+    yield behind, waits, text
+    _, first = np.unique(apps.instance, return_index=True)
+    alike = first[np.searchsorted(apps.instance[first], apps.instance)]
+    # Two sets of parents are equal where as many parents have the same sum of squares, nearly.
+    parents = load.edges.parent + 1
+    sums = np.bincount(load.edges.child, parents.astype(np.float64) ** 2, minlength=len(load))
+    for name, column in (
+        ("application", load.app),
+        ("unit", apps.unit),
+        ("number of calls that it waits for", waits),
+        ("set of calls that it waits for", sums),
+    ):
+        yield (
+            column != column[alike],
+            apps.instance,
+            f"is of run {{}} of a unit, with another {name}",
+        )

@@ -8,7 +8,9 @@ import numpy as np
 from harness.engines.lifecycle import Lifecycle
 from harness.engines.simulator.compiled_groups import CompiledGroups
 from harness.engines.simulator.group import LiveGroup
+from harness.engines.simulator.kernel.world import NO_SECONDS
 from harness.engines.simulator.timeline import Kind, Timeline
+from harness.engines.simulator.units import Units
 from harness.engines.state import UNDISPATCHED, Floats, Ints
 from harness.interface.entities import GroupId, LengthPrediction, RequestId, ServiceId
 from harness.interface.events import Event, Predicted
@@ -22,7 +24,8 @@ MOST_NAMED = 1 << 16
 class Arrivals:
     """Hands requests out at their time, or to compiled code ahead of it, and asks the predictor.
 
-    `are_heard` says whether any policy or record takes events beside overruns, `hand_over_s` how
+    `are_heard` says whether any policy or record takes events beside overruns, `calls_are` whether
+    any of these is of a single call: not of a unit or an application. `hand_over_s` is how
     long after an answer the calls come that waited for it. `come` counts the requests that wait for
     no other and have been handed out, `released` has those whose last answer has just come, `fresh`
     those whose predictions have. `foretold` has the predictions of requests handed out ahead of
@@ -35,6 +38,8 @@ class Arrivals:
     compiled: CompiledGroups
     fast_forward: bool
     are_heard: bool
+    calls_are: bool
+    units: Units | None
     hand_over_s: float
     tell: Callable[[Event], None]
     root_s: Floats = field(init=False)
@@ -55,7 +60,12 @@ class Arrivals:
             self.compiled.stop_at_parents(first_child)
         else:
             self.compiled.release_calls(
-                first_child, children, life.state.waits, life.graph.chain, self.hand_over_s
+                first_child,
+                children,
+                life.state.waits,
+                life.graph.chain,
+                self.hand_over_s,
+                NO_SECONDS if self.units is None else self.units.apps.external_s,
             )
 
     def index(self, service: ServiceId) -> int:
@@ -71,15 +81,18 @@ class Arrivals:
     def come_unheard(self) -> bool:
         """Whether a call that waited for answers may come without anything else being asked.
 
-        No event of it is taken, and its prediction is there.
+        No event of it alone is taken, and its prediction is there.
         """
         predictor = self.lifecycle.system.predictor
-        return (predictor is None or predictor.foresees) and not self.are_heard
+        return (predictor is None or predictor.foresees) and not self.calls_are
 
     def release(self, answered: Ints) -> None:
         """Calls that waited for these alone come, at once or when the answers are handed over."""
         if self.compiled.releases:
-            answered = answered[self.compiled.requests.group[answered] < 0]
+            by_others = self.compiled.requests.group[answered] < 0
+            if self.units is not None:
+                by_others &= ~self.units.outside[answered]
+            answered = answered[by_others]
         come = self.lifecycle.released(answered, after_s=self.hand_over_s)
         if come and self.hand_over_s:
             at_s = self.lifecycle.state.now_s + self.hand_over_s
@@ -95,8 +108,9 @@ class Arrivals:
         new = np.concatenate([life.roots[first : self.come], np.array(self.released, np.int64)])
         self.released.clear()
         if len(new):
-            self.dispatch(new)
-            self._predict_all(new, ahead=False)
+            asked = new if self.units is None else self.units.begin(new)
+            self.dispatch(asked)
+            self._predict_all(asked, ahead=False)
         is_ahead = self.come < len(self.root_s) and self._may_look_ahead()
         if is_ahead:
             self._hand_over(life.roots[self.come :])

@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.costs.iteration import MAX_REQUESTS, TABLE, IterationTable, table_record
-from harness.engines.simulator.kernel import loop
+from harness.engines.simulator.kernel import loop, renewal
 from harness.engines.simulator.kernel.layout import BY_GPU_S, GROUP, NOTHING, RUN, Rule
-from harness.engines.simulator.kernel.world import TURN_OF_KEY, World, empty_world
+from harness.engines.simulator.kernel.world import NO_SECONDS, TURN_OF_KEY, World, empty_world
 from harness.engines.state import (
     END,
     HOST,
@@ -47,6 +47,7 @@ class CompiledGroups:
     _free: list[int] = field(default_factory=list)
     _empty: dict[Rule, NDArray[np.void]] = field(default_factory=dict)
     _queue_used: int = 0
+    _left: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
 
     def __post_init__(self) -> None:
         """No group yet."""
@@ -67,8 +68,23 @@ class CompiledGroups:
         self.state["stops_at_parents"] = True
         self.world = self.world._replace(first_child=first_child)
 
+    def stop_at_units(self, instance: Ints, left: Ints) -> None:
+        """Begin and end of every unit are for others to see to, who count what is `left` of it."""
+        self.state["stops_at_units"], self._left = True, left
+        self.world = self.world._replace(instance=instance, left=left.copy())
+
+    def add_external(self, call: int) -> None:
+        """A call outside any LLM has come; it ends by itself."""
+        loop.begin_external(self.world, call)
+
     def release_calls(
-        self, first_child: Ints, children: Ints, waits: Ints, follower: Ints, hand_over_s: float
+        self,
+        first_child: Ints,
+        children: Ints,
+        waits: Ints,
+        follower: Ints,
+        hand_over_s: float,
+        external_s: Floats = NO_SECONDS,
     ) -> None:
         """Calls that wait for answers come by themselves from now on; see `World`."""
         count = len(self.requests.rows)
@@ -78,6 +94,8 @@ class CompiledGroups:
             children=children,
             waits=waits,
             follower=follower,
+            external_s=external_s,
+            external=np.zeros(int((~np.isnan(external_s)).sum()), np.int64),
             instant=np.zeros(count + 1024, np.int64),
             delayed=np.zeros(count if hand_over_s else 0, np.int64),
         )
@@ -267,6 +285,7 @@ class CompiledGroups:
 
         ValueError where the first waiting request of a group can never be admitted.
         """
+        self.world.left[:] = self._left
         while True:
             status = loop.run(self.world, until_s)
             if status in (loop.HORIZON, loop.STOPPED):
@@ -374,8 +393,24 @@ class CompiledGroups:
             np.isfinite(self.world.next_s).any()
             or len(self._coming) > 0
             or state["next_delayed"] < state["n_delayed"]
+            or state["next_external"] < state["n_external"]
             or self.world.groups["is_due"].any()
         )
+
+    def open_of(self, numbers: Sequence[int]) -> list[Ints]:
+        """Unfinished requests of each of these groups, ascending."""
+        groups, chosen = self.world.groups, np.array(numbers, np.int64)
+        counts = groups["n_waiting"][chosen]
+        counts = counts + groups["n_decoding"][chosen] + groups["n_partial"][chosen]
+        ids = np.zeros(int(counts.sum()), np.int64)
+        renewal.collect_open(self.world, chosen, ids)
+        ids = ids[np.lexsort((ids, np.repeat(np.arange(len(chosen)), counts)))]
+        ends = np.cumsum(counts).tolist()
+        return [ids[begin:end] for begin, end in zip([0, *ends], ends, strict=False)]
+
+    def sort_anew(self, numbers: Sequence[int]) -> None:
+        """Put the waiting requests of groups in order of the keys that were told anew."""
+        renewal.sort_anew(self.world, np.array(numbers, np.int64))
 
     def open_ids(self, number: int) -> Ints:
         """Unfinished requests in a group, in no order."""

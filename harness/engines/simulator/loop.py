@@ -10,9 +10,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from harness.costs.model import TableCosts
+from harness.engines.applications import TOLD
 from harness.engines.ask import ask_deployment, counts_of, refuse_standstill
 from harness.engines.engine import Slots, refuse_seconds, refuse_unmet_needs
-from harness.engines.frames import request_frame
+from harness.engines.frames import record
 from harness.engines.lifecycle import Lifecycle
 from harness.engines.listeners import Listeners
 from harness.engines.recorder import GpuUse, Recorder
@@ -27,6 +28,7 @@ from harness.engines.simulator.kernel.world import REMAINING, TURN
 from harness.engines.simulator.orders import Orders
 from harness.engines.simulator.stepping import Stepper
 from harness.engines.simulator.timeline import Kind, Timeline
+from harness.engines.simulator.units import Units
 from harness.engines.simulator.warm_up import warm_up
 from harness.engines.state import Floats, Ints
 from harness.interface.entities import Cluster, GroupId, ServiceId
@@ -120,7 +122,7 @@ def serve(
     """Serve the workload on the virtual clock."""
     run = _Run(engine, workload, system, recorder, new_stepper)
     run.loop()
-    recorder.requests = request_frame(workload, run.lifecycle.state.arrays)
+    record(workload, run.state.arrays, recorder)
     recorder.counts.update(counts_of(system.scheduling))
 
 
@@ -171,6 +173,7 @@ class _Run:
         self.drained: list[ServiceId] = []
         self.wake_s: float | None = -1.0
         self.wakes = 0
+        self.units = Units.of(self.lifecycle, self.timeline, self.compiled, self.told)
         self.arrivals = self._arrivals()
         self.orders = self._orders(factory)
 
@@ -193,6 +196,8 @@ class _Run:
             compiled=self.compiled,
             fast_forward=self.engine.fast_forward,
             are_heard=self.recorder.keep_events or bool(self.told.subscribes - {Overran}),
+            calls_are=self.recorder.keep_events or bool(self.told.subscribes - {Overran} - TOLD),
+            units=self.units,
             hand_over_s=self.engine.hand_over_s,
             tell=self.told.tell,
         )
@@ -247,7 +252,7 @@ class _Run:
         while not self.lifecycle.is_over and self.state.now_s < horizon_s:
             next_s = min(self.timeline.next_s, self.arrivals.next_s, horizon_s)
             done = np.zeros(0, np.int64)
-            if self.orders.by_number:
+            if self.orders.by_number or self.compiled.releases:
                 next_s, done = self._run_compiled(next_s)
             if horizon_s == np.inf:
                 self._refuse_standstill(next_s)
@@ -257,6 +262,8 @@ class _Run:
             self._finish(done)
             self.orders.tell_overruns()
             self._happen_due()
+            if self.units is not None:
+                self.units.tell_ended()
             self._arrive()
             if next_s < horizon_s:
                 self._decide()
@@ -270,7 +277,7 @@ class _Run:
         if (
             self.compiled.is_working
             or self.arrivals.next_s < np.inf
-            or self.timeline.has(Kind.BATCH_ENDS, Kind.ARRIVAL, Kind.PREDICTION)
+            or self.timeline.has(Kind.BATCH_ENDS, Kind.UNIT_ENDS, Kind.ARRIVAL, Kind.PREDICTION)
         ):
             self.wakes = 0
             return
@@ -304,6 +311,9 @@ class _Run:
             self.stepper.end(subject)
         elif kind is Kind.PREDICTION and isinstance(subject, Predicted):
             self.arrivals.predicted(subject)
+        elif kind is Kind.UNIT_ENDS and isinstance(subject, int):
+            self.state.arrays.finished_s[subject] = self.state.now_s
+            self._finish(np.array([subject]))
         elif isinstance(subject, list):
             self.arrivals.released += subject
         elif isinstance(subject, LiveGroup):
@@ -370,8 +380,9 @@ class _Run:
         """Count finished requests and notice when a service is drained."""
         if not len(requests):
             return
+        asked = requests if self.units is None else self.units.note(requests)
         if self.told.wants(Finished):
-            for request in requests.tolist():
+            for request in asked.tolist():
                 finished_s = float(self.state.arrays.finished_s[request])
                 tokens = int(self.workload.output_tokens[request])
                 self.told.tell(Finished(finished_s, self.state.facts(request), tokens))

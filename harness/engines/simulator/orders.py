@@ -13,7 +13,7 @@ from harness.engines.simulator.arriving import Arrivals
 from harness.engines.simulator.compiled_groups import CompiledGroups
 from harness.engines.simulator.deciding import Deciding
 from harness.engines.simulator.group import GroupFactory, LiveGroup
-from harness.engines.simulator.kernel import loop, world
+from harness.engines.simulator.kernel import world
 from harness.engines.simulator.kernel.layout import Rule
 from harness.engines.simulator.rules import open_group, order_rule, reserves, tell_keys
 from harness.engines.simulator.stepping import Stepper
@@ -30,6 +30,7 @@ from harness.interface.events import Overran
 from harness.interface.graph import NOBODY
 from harness.interface.load_order import LoadOrder, TurnOrder
 from harness.interface.moving import MovingKey
+from harness.interface.tables import RequestTable
 
 
 @dataclass(slots=True, kw_only=True)
@@ -233,30 +234,42 @@ class Orders:
         order; policies of other groups are asked again.
         """
         self.arrivals.settle()
+        due = []
         for live in groups:
             order = live.priority_order
             if order is not None and _goes_by_arrival(order):
                 continue
-            if not live.is_compiled:
-                if any(request in live.members or request in live.inbox for request in fresh):
-                    stepper.interrupt(live)
-                continue
-            are_stale = live.told.are_stale(self.told.heard, self.lifecycle.state.now_s)
-            if not (are_stale or fresh):
-                continue
-            ids = self.compiled.open_ids(live.number)
-            if order is not None and are_stale and len(ids):
-                self._note_asked(live, order)
-            elif not are_stale:
-                ids = ids[np.isin(ids, fresh)]
-            if len(ids):
-                self.compiled.settle()
-                self._key([live], np.sort(ids))
-                waiting = self.compiled.withdraw(live.number, everything=False)
-                self.compiled.add(live.number, waiting)
-                # Iterations planned as one went by the old keys and reservations.
-                loop.interrupt(self.compiled.world, live.number)
+            if live.is_compiled:
+                due.append(live)
+            elif any(request in live.members or request in live.inbox for request in fresh):
+                stepper.interrupt(live)
+        if due:
+            self._ask_again(due, fresh)
         fresh.clear()
+
+    def _ask_again(self, lives: Sequence[LiveGroup], fresh: Sequence[int]) -> None:
+        """Ask keys that are due in compiled groups, and put their waiting requests in order."""
+        now_s, heard = self.lifecycle.state.now_s, self.told.heard
+        stale = [live.told.are_stale(heard, now_s) for live in lives]
+        if not fresh and not any(stale):
+            return
+        asked: dict[int, Ints] = {}
+        open_ids = self.compiled.open_of([live.number for live in lives])
+        for live, is_stale, ids in zip(lives, stale, open_ids, strict=True):
+            if live.priority_order is not None and is_stale and len(ids):
+                self._note_asked(live, live.priority_order)
+            found = ids if is_stale else ids[np.isin(ids, fresh)]
+            if len(found):
+                asked[live.number] = found
+        if not asked:
+            return
+        self.compiled.settle()
+        table = self.lifecycle.state.table(np.concatenate(list(asked.values())))
+        first = 0
+        for number, ids in asked.items():
+            self._key([self.by_number[number]], ids, table.of(slice(first, first + len(ids))))
+            first += len(ids)
+        self.compiled.sort_anew(list(asked))
 
     def _note_asked(self, live: LiveGroup, order: PriorityOrder) -> None:
         """The keys of all requests of a group are asked now, and again at `renew_s`."""
@@ -268,16 +281,19 @@ class Orders:
         """Running requests of a group are past the last piece of their key."""
         self._key([self.by_number[number]], ids)
 
-    def _key(self, lives: Sequence[LiveGroup], ids: Ints) -> None:
+    def _key(
+        self, lives: Sequence[LiveGroup], ids: Ints, table: RequestTable | None = None
+    ) -> None:
         """Tell the keys of requests of groups under one order, and by predictions that will come.
 
-        They are in these groups, or will come to any of them.
+        They are in these groups, or will come to any of them; `table` has what is known of them.
         """
         order, started_s = lives[0].priority_order, perf_counter()
         assert order is not None
         if len(ids):
             numbers = [live.number for live in lives]
-            tell_keys(self.compiled, numbers, order, ids, self.lifecycle.state.table(ids))
+            known = self.lifecycle.state.table(ids) if table is None else table
+            tell_keys(self.compiled, numbers, order, ids, known)
         self.recorder.decided("schedule", perf_counter() - started_s)
         if self.arrivals.foretold:
             self._foretell(order, ids)

@@ -11,12 +11,13 @@ class Kind(IntEnum):
     """What happens; at equal times the lower comes first: completions, arrivals, then timers."""
 
     BATCH_ENDS = 0
-    GROUP_STOPS = 1
-    GROUP_READY = 2
-    ARRIVAL = 3
-    PREDICTION = 4
-    GROUP_WAKES = 5
-    PLACEMENT_WAKES = 6
+    UNIT_ENDS = 1
+    GROUP_STOPS = 2
+    GROUP_READY = 3
+    ARRIVAL = 4
+    PREDICTION = 5
+    GROUP_WAKES = 6
+    PLACEMENT_WAKES = 7
 
 
 @dataclass(slots=True)

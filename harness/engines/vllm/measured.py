@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.engines.frames import request_frame
+from harness.engines.frames import record
 from harness.engines.iteration_log import Row, row_of
 from harness.engines.recorder import GpuUse, Recorder
 from harness.engines.state import LOG_COLUMNS, RequestArrays
@@ -94,8 +94,9 @@ class Measured:
                 self._recorder.intervals(group, GpuUse.BUSY, busy_s)
             rows = np.array(account.rows, np.float64).reshape(-1, len(LOG_COLUMNS))
             self._recorder.iterations(group, rows)
-        frame = request_frame(self._workload, self._arrays)
-        self._recorder.requests = frame.assign(lag_s=lag_s)
+        record(self._workload, self._arrays, self._recorder)
+        requests = self._recorder.requests
+        requests["lag_s"] = lag_s[requests["request"]]
 
     def _write_sampled(self, life: Life, sampled: Mapping[int, Floats]) -> None:
         for gpu in life.group.gpus:

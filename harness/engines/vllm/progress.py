@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from harness.engines.ask import refuse_standstill
 from harness.engines.vllm.client import Client
 from harness.engines.vllm.groups import Groups
+from harness.engines.vllm.outside import Outside
 from harness.engines.vllm.predictions import Predictions
 from harness.interface.entities import ServiceId
 
@@ -20,6 +21,7 @@ class Progress:
     client: Client
     groups: Groups
     predictions: Predictions
+    units: Outside | None
     remaining: Mapping[ServiceId, int]
     clock: Callable[[], float]
     horizon_s: float | None
@@ -28,6 +30,7 @@ class Progress:
     def check(self, *, has_timer: bool) -> None:
         """A timer has ended, or there is none. ValueError where nobody will serve who is left."""
         waits = not self.client.is_through or self.predictions.are_awaited
+        waits |= self.units is not None and self.units.is_working
         if waits or self.groups.have_work or self.horizon_s is not None:
             self.wakes = 0
         elif has_timer:

@@ -22,6 +22,7 @@ from harness.engines.vllm.groups import Groups, Served
 from harness.engines.vllm.loading import Loader
 from harness.engines.vllm.measured import Measured
 from harness.engines.vllm.options import VllmOptions
+from harness.engines.vllm.outside import Outside
 from harness.engines.vllm.predictions import Predictions
 from harness.engines.vllm.processor import has_gpus
 from harness.engines.vllm.progress import Progress
@@ -48,6 +49,7 @@ class Run:
         self.state = self.lifecycle.state
         self.client = Client(workload, self.lifecycle.roots, self.clock)
         self.predictions = Predictions(self.lifecycle, self.clock)
+        self.units = self._units()
         self.measured = Measured(workload, self.state.arrays, recorder, at_once=options.ray)
         self.ray = ExitStack()
         self.sampler: Sampler | None = None
@@ -72,6 +74,7 @@ class Run:
             client=self.client,
             groups=self.groups,
             predictions=self.predictions,
+            units=self.units,
             remaining=self.lifecycle.remaining,
             clock=self.clock,
             horizon_s=options.horizon_s,
@@ -87,6 +90,14 @@ class Run:
             deliver=self._deliver,
             unanswered=lambda group: self.groups.unanswered(group),
             catch_up=lambda: self.measured.work_out(),
+        )
+
+    def _units(self) -> Outside | None:
+        apps = self.workload.apps
+        if apps is None:
+            return None
+        return Outside(
+            self.workload, apps, self.state.arrays, lambda event: self._tell([event]), self.clock
         )
 
     def _loader(self) -> Loader:
@@ -204,10 +215,14 @@ class Run:
         self._is_news = False
         for requests in self.client.arrived():
             self._receive(requests)
+        if self.units is not None and (over := self.units.over()):
+            self._finished(over)
 
     def _receive(self, requests: list[int]) -> None:
         """Requests have arrived: give them to groups of their services, and to the predictor."""
         self._is_news = True
+        if self.units is not None:
+            requests = self.units.begin(requests)
         for request in requests:
             self.lifecycle.hold_back(self.workload.service_of(request), [request])
         for service in list(self.lifecycle.held_back):
@@ -251,9 +266,10 @@ class Run:
         for request, tokens in report.answers.items():
             self.prompts.answers.setdefault(int(request), []).extend(tokens)
         for iteration in report.iterations:
-            for request in iteration.finished:
-                self.state.arrays.finished_s[request] = iteration.end_s
-                self._finished(int(request))
+            finished = [int(request) for request in iteration.finished]
+            self.state.arrays.finished_s[finished] = iteration.end_s
+            if finished:
+                self._finished(finished)
 
     def _tell(self, events: Sequence[Event], *, by: GroupId | None = None) -> None:
         """Report events, `by` a group that has told its own policy already.
@@ -273,9 +289,12 @@ class Run:
         if told := [event for event in events if type(event) in scheduling.subscribes]:
             self.groups.hear(told, but=by)
 
-    def _finished(self, request: int) -> None:
+    def _finished(self, calls: list[int]) -> None:
+        """Calls are answered, or over: tell of what ends with them, and take those that come."""
         self.state.now_s = self.clock()
-        answered = np.array([request])
+        answered = np.array(calls, np.int64)
+        if self.units is not None:
+            self.units.answered(answered, self.state.now_s)
         for service in self.lifecycle.answered(answered):
             self._place_due = True
             self._tell([ServiceDrained(self.state.now_s, service)])
@@ -286,6 +305,8 @@ class Run:
     def stop(self) -> None:
         """End the client and the groups."""
         self.client.stop()
+        if self.units is not None:
+            self.units.stop()
         self.groups.stop(self.loader.keep)
         self.ray.close()
 

@@ -136,6 +136,7 @@ class ServedGroup:
             predicted_mean_tokens=np.array(means, np.float64),
             service=np.array([numbers[f.service] for f in facts], np.int64),
             services=tuple(self.services),
+            app=np.array([f.app for f in facts], np.int64),
         )
 
     def tell(self, event: Event) -> None:

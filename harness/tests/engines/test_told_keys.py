@@ -1,7 +1,7 @@
 """Keys and reservations that change on events: asked at the same times in every engine."""
 
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import pytest
@@ -24,7 +24,7 @@ from harness.interface.moving import MovingKey
 from harness.interface.policies import System
 from harness.interface.tables import Floats, RequestTable
 from harness.tests.support.applications import applications, assert_served_as_stepped
-from harness.tests.support.batches import Step, assert_same
+from harness.tests.support.batches import Watching, assert_same
 from harness.tests.support.learning import Learning, learning, pieces, pieces_of_seconds, scattered
 from harness.tests.support.loads import Load, assert_same_times, loads, waits_s
 from harness.tests.support.policies import RULES, Restless
@@ -338,22 +338,6 @@ def test_same_times_of_applications(
         ),
         after_s,
     )
-
-
-class Watching(Everywhere):
-    """Keeps the batches, which the scheduling policy may not observe."""
-
-    subscribes: ClassVar[frozenset[type[Event]]] = frozenset({Iterated})
-
-    def __init__(self, *groups: tuple[str, tuple[int, ...]]) -> None:
-        super().__init__(*groups)
-        self.steps: list[Step] = []
-
-    def observe(self, event: Event) -> None:
-        """Keep the batch."""
-        assert isinstance(event, Iterated)
-        tokens = {int(request): n for request, n in event.batch.tokens.items()}
-        self.steps.append((event.now_s - event.duration_s, tokens))
 
 
 @pytest.mark.vllm

@@ -8,6 +8,7 @@ from harness.interface.decisions import Decision
 from harness.interface.events import Event, Iterated
 from harness.interface.policies import Capability, SchedulingPolicy
 from harness.interface.views import GroupView
+from harness.tests.support.serving import Everywhere
 
 Step = tuple[float, dict[int, int]]  # its begin, and the tokens of each request
 
@@ -52,3 +53,19 @@ def assert_same(ours: list[Step], theirs: list[Step]) -> None:
         assert same, f"iteration {number}: {one} here, {other} there"
         assert one[0] == pytest.approx(other[0], rel=1e-9, abs=1e-9), f"iteration {number}"
     assert len(ours) == len(theirs)
+
+
+class Watching(Everywhere):
+    """Keeps the batches, which the scheduling policy may not observe."""
+
+    subscribes: ClassVar[frozenset[type[Event]]] = frozenset({Iterated})
+
+    def __init__(self, *groups: tuple[str, tuple[int, ...]]) -> None:
+        super().__init__(*groups)
+        self.steps: list[Step] = []
+
+    def observe(self, event: Event) -> None:
+        """Keep the batch."""
+        assert isinstance(event, Iterated)
+        tokens = {int(request): n for request, n in event.batch.tokens.items()}
+        self.steps.append((event.now_s - event.duration_s, tokens))

@@ -7,6 +7,8 @@ import numpy as np
 
 from harness.interface.decisions import Decision, PriorityOrder
 from harness.interface.events import (
+    AppArrived,
+    AppFinished,
     Arrived,
     Event,
     Finished,
@@ -14,6 +16,8 @@ from harness.interface.events import (
     Moved,
     Overran,
     Predicted,
+    UnitFinished,
+    UnitStarted,
 )
 from harness.interface.moving import MovingKey, Progress
 from harness.interface.policies import Capability
@@ -32,6 +36,7 @@ class Learning:
         """`order` has the fields of the priority order; functions also get the number learnt."""
         self.learnt = 0
         self.asked: list[list[int]] = []
+        self.heard: list[Event] = []
         told: dict[str, Any] = {
             name: self._told(given) if callable(given) else given for name, given in order.items()
         }
@@ -46,6 +51,7 @@ class Learning:
 
     def observe(self, event: Event) -> None:
         """A sum, so that events of one instant may come in any order."""
+        self.heard.append(event)
         match event:
             case Arrived() | Moved():
                 self.learnt += 1 + event.request.id % 3
@@ -53,6 +59,10 @@ class Learning:
                 self.learnt += int(event.length.mean_tokens) % 5
             case Finished():
                 self.learnt += 7 + event.output_tokens % 11
+            case AppArrived() | UnitStarted() | AppFinished():
+                self.learnt += 1 + event.app % 5
+            case UnitFinished():
+                self.learnt += 3 + len(event.unit) + sum(event.output_tokens) % 7
             case Overran():
                 self.learnt += 13
             case Iterated():

@@ -12,6 +12,7 @@ from harness.costs.iteration import IterationTable, work_seconds
 from harness.engines.recorder import Recorder
 from harness.engines.simulator.host_memory import HostMemory
 from harness.engines.simulator.loop import Simulator
+from harness.interface.apps import OUTSIDE
 from harness.interface.decisions import ContinuousBatching, Deployment
 from harness.interface.entities import Cluster, GpuId, Group, GroupId, Service, ServiceId, Work
 from harness.interface.events import Event
@@ -244,6 +245,7 @@ def serve(
     prefix_caching: bool = False,
 ) -> Recorder:
     """Run a workload on the simulator and return what was recorded."""
+    services = [str(s.id) for s in load.services if s.id != OUTSIDE]
     engine = Simulator(
         cluster=cluster(gpus),
         costs=costs or LinearCosts(),
@@ -259,7 +261,7 @@ def serve(
         "test",
         scheduling or Fcfs(rule=rule()),
         dispatch or RoundRobin(),
-        placement or Everywhere(*((str(s.id), (i,)) for i, s in enumerate(load.services))),
+        placement or Everywhere(*((name, (i,)) for i, name in enumerate(services))),
         predictor=predictor,
     )
     engine.run(load, system, recorder := recorder or Recorder())

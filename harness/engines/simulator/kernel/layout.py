@@ -150,10 +150,13 @@ RUN = np.dtype(
         ("releases", np.bool_),  # whether calls that waited for answers come by themselves
         ("stops_at_parents", np.bool_),  # whether others release them
         ("stops_at_finish", np.bool_),  # whether every answer is observed
+        ("stops_at_units", np.bool_),  # whether begin and end of every unit are observed
         ("is_stopped", np.bool_),  # whether something of this instant is for others to see to
         ("next_coming", np.int64),
         ("n_delayed", np.int64),
         ("next_delayed", np.int64),
+        ("n_external", np.int64),
+        ("next_external", np.int64),
         ("next_turn", np.int64),
         ("n_instant", np.int64),
         ("next_instant", np.int64),

@@ -83,6 +83,8 @@ def _next_instant_s(world: World, state: Group) -> float:
         at_s = min(at_s, world.requests[world.coming[state.next_coming]].arrival_s)
     if state.next_delayed < state.n_delayed:
         at_s = min(at_s, world.requests[world.delayed[state.next_delayed]].arrival_s)
+    if state.next_external < state.n_external:
+        at_s = min(at_s, _over_s(world, world.external[state.next_external]))
     if state.next_turn < len(world.turns):
         at_s = min(at_s, world.turns[state.next_turn].at_s)
     return at_s
@@ -109,7 +111,20 @@ def _begin(world: World, state: Group, group: Group, i: int) -> int:
 
 @inlined
 def _end_all(world: World, state: Group) -> bool:
-    """End all flights that end by now; False where there is no room for what they leave."""
+    """End all flights and all calls outside any LLM that end by now.
+
+    False where there is no room for what they leave.
+    """
+    while state.next_external < state.n_external:
+        call = world.external[state.next_external]
+        if _over_s(world, call) > state.now_s:
+            break
+        state.subject = -1
+        if state.n_done >= len(world.done):
+            return False
+        state.next_external += 1
+        world.requests[call].finished_s = state.now_s
+        _note_answered(world, state, call)
     for i in range(len(world.next_s)):
         if world.next_s[i] > state.now_s or world.next_s[i] == np.inf:
             continue
@@ -150,17 +165,27 @@ def _note_answered(world: World, state: Group, request: int) -> None:
     world.services[service, REMAINING] -= 1
     if state.stops_at_finish or world.services[service, REMAINING] == 0:
         state.is_stopped = True
+    if state.stops_at_units:
+        world.left[world.instance[request]] -= 1
+        if world.left[world.instance[request]] == 0:
+            state.is_stopped = True
     if state.stops_at_parents and first_child[request] < first_child[request + 1]:
         state.is_stopped = True
-    if not state.releases:
-        return
+    if state.releases:
+        _release(world, state, request)
+
+
+@inlined
+def _release(world: World, state: Group, request: int) -> None:
+    """Calls that waited for this answer alone come, now or when it has been handed over."""
+    requests, first_child = world.requests, world.first_child
     for c in range(first_child[request], first_child[request + 1]):
         call = world.children[c]
         world.waits[call] -= 1
         if world.waits[call] > 0:
             continue
         requests[call].arrival_s = requests[call].key = state.now_s + state.hand_over_s
-        if world.services[requests[call].service, CALLS_OUTSIDE]:
+        if state.stops_at_units or world.services[requests[call].service, CALLS_OUTSIDE]:
             requests[call].group = OUTSIDE
         elif world.follower[request] == call:
             requests[call].group = requests[request].group
@@ -294,6 +319,10 @@ def _dispatch(world: World, state: Group, request: int) -> bool:
     """A request that has come goes to its group, or outside; False where there is no room."""
     requests = world.requests
     at = requests[request].group
+    if at == UNDISPATCHED and len(world.external_s) and not np.isnan(world.external_s[request]):
+        requests[request].started_s = state.now_s
+        begin_external(world, request)
+        return True
     if at == UNDISPATCHED:
         at = _choose(world, requests[request].service)
     if at >= 0 and (not world.groups[at].is_live or world.groups[at].is_stopping):
@@ -348,6 +377,24 @@ def _choose(world: World, service: int) -> int:
         if load < least:
             best, least = homes[k], load
     return int(best)
+
+
+@inlined
+def _over_s(world: World, call: int) -> float:
+    """When a call outside any LLM that has come is over."""
+    return float(world.requests[call].arrival_s + world.external_s[call])
+
+
+@compiled
+def begin_external(world: World, call: int) -> None:
+    """A call outside any LLM is under way from now on."""
+    state, at = world.state[0], world.state[0].n_external
+    ends_s = _over_s(world, call)
+    while at > state.next_external and _over_s(world, world.external[at - 1]) > ends_s:
+        world.external[at] = world.external[at - 1]
+        at -= 1
+    world.external[at] = call
+    state.n_external += 1
 
 
 @compiled

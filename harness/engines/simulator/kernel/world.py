@@ -24,6 +24,7 @@ TURN_OF_KEY = np.dtype([("at_s", np.float64), ("request", np.int64), ("key", np.
 """When a prediction comes, of which request, and which key it gives it."""
 
 _NONE = np.zeros(0, np.int64)
+NO_SECONDS = np.zeros(0)
 
 
 class World(NamedTuple):
@@ -33,7 +34,10 @@ class World(NamedTuple):
     those that come some time after an answer, `instant` those that come now, `turns` predictions in
     order of their time. `services` has the columns above, `homes` the groups of each. `children`
     lists the calls that wait for each request, from `first_child` on; `waits` counts the answers
-    that each waits for; `follower` is the next call of a chain. `done`, `busy` and `log` (first
+    that each waits for; `follower` is the next call of a chain. `external_s` has the seconds of
+    calls outside any LLM, NaN of others; `external` has those under way, in order of their end.
+    `instance` is the run of a unit that each call is of, `left` the unanswered calls of each.
+    `done`, `busy` and `log` (first
     column: the group) are what has happened and has not been taken, `outside` the requests that
     have come and are for others to dispatch.
     """
@@ -60,6 +64,10 @@ class World(NamedTuple):
     children: Ints = _NONE
     waits: Ints = _NONE
     follower: Ints = _NONE
+    external_s: Floats = NO_SECONDS
+    external: Ints = _NONE
+    instance: Ints = _NONE
+    left: Ints = _NONE
 
 
 def empty_world(requests: RequestArrays, services: int) -> World:

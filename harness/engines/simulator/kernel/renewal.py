@@ -1,0 +1,77 @@
+"""Requests of groups whose keys are told anew, and their new order."""
+
+from harness.costs.compiled import compiled
+from harness.engines.simulator.kernel.iterations import cut, next_event_s
+from harness.engines.simulator.kernel.layout import NOTHING, Group
+from harness.engines.simulator.kernel.order import push_waiting
+from harness.engines.simulator.kernel.world import World
+from harness.engines.state import Ints
+
+
+@compiled
+def collect_open(world: World, numbers: Ints, ids: Ints) -> None:
+    """Write down the unfinished requests of groups, group by group, each in no order."""
+    count = 0
+    for n in range(len(numbers)):
+        group = world.groups[numbers[n]]
+        for k in range(group.n_waiting):
+            ids[count] = world.queue[group.queue_at + k]
+            count += 1
+        if group.is_shared:
+            continue
+        for k in range(group.n_decoding):
+            ids[count] = group.decoding[k]
+            count += 1
+        for k in range(group.n_partial):
+            ids[count] = group.partial[k]
+            count += 1
+
+
+@compiled
+def sort_anew(world: World, numbers: Ints) -> None:
+    """Put the waiting requests of groups in the order of their new keys.
+
+    Requests that have a seat and nothing else wait again. A run of iterations that was planned as
+    one went by the old keys: it ends at the next boundary.
+    """
+    for n in range(len(numbers)):
+        i = numbers[n]
+        group = world.groups[i]
+        if not group.is_shared:
+            waiting = group.n_waiting
+            group.n_waiting = 0
+            for k in range(waiting):
+                push_waiting(world.requests, group, world.queue, world.queue[group.queue_at + k])
+            _unseat(world, group)
+        if group.flight == NOTHING:
+            group.is_due = group.is_due or group.n_waiting > 0
+        cut(world.tables[group.table], group, world.state[0].now_s)
+        world.next_s[i] = next_event_s(group)
+
+
+@compiled
+def _unseat(world: World, group: Group) -> None:
+    """Requests of which nothing is computed, and nothing is in flight, give up their seats."""
+    kept = 0
+    for k in range(group.n_partial):
+        request = group.partial[k]
+        in_flight = group.flight != NOTHING and group.chunk[k] > 0
+        if world.requests[request].kv > 0 or in_flight:
+            group.partial[kept] = request
+            group.chunk[kept] = group.chunk[k]
+            kept += 1
+            continue
+        _leave_seat(group, request)
+        push_waiting(world.requests, group, world.queue, request)
+    group.n_partial = kept
+
+
+@compiled
+def _leave_seat(group: Group, request: int) -> None:
+    """Take a request out of those with a seat, if it is one."""
+    kept = 0
+    for k in range(group.n_seated):
+        if group.seats[k] != request:
+            group.seats[kept] = group.seats[k]
+            kept += 1
+    group.n_seated = kept
