@@ -23,6 +23,11 @@ STREAMS = 32
 LOAD_KEPT = 0.95  # of the load of a service, carried by the clients that are kept
 SERVICES = ("m-small", "m-mid", "m-large", "deepseek-r1")
 LLM_SOURCE = "Azure/AzurePublicDataset@b469a11 data/AzureLLMInferenceTrace_{name}.csv, CC BY 4.0"
+MOONCAKE_SOURCE = (
+    "kvcache-ai/Mooncake@3b5a594 FAST25-release/traces/conversation_trace.jsonl, Apache-2.0; "
+    "time stamps, which are multiples of 3 s, moved within them"
+)
+MOONCAKE_TICK_S = 3.0
 FUNCTIONS_SOURCE = (
     "Azure Functions 2019 (arXiv 2003.03423, CC BY 4.0), 1000 functions over 60 minutes as in "
     "IntelliSys-Lab/Freyr-sim simulations/serverless/azurefunctions-dataset2019/"
@@ -37,6 +42,7 @@ def arrival_files(data: Path) -> Iterator[tuple[str, Json]]:
         trace = pd.read_csv(data / "azure_llm_2023" / f"{name}.csv.gz")
         source = LLM_SOURCE.format(name=name)
         yield f"azure_llm_2023_{name}.json", windows_table(trace["arrival_s"].to_numpy(), source)
+    yield "mooncake_conversation.json", windows_table(_mooncake_s(data), MOONCAKE_SOURCE)
     counts = function_counts(data)
     yield "azure_functions_2019.json", functions_table(counts)
     yield "azure_functions_2019_minutes.json", minutes_table(counts)
@@ -46,6 +52,13 @@ def arrival_files(data: Path) -> Iterator[tuple[str, Json]]:
         of_service = clients[clients["model"] == name]
         source = CLIENTS_SOURCE.format(name=name)
         yield f"servegen_{name}.json", clients_table(of_service, windows, source)
+
+
+def _mooncake_s(data: Path) -> Floats:
+    """Arrivals of a trace that rounds them down to ticks, uniform within each."""
+    trace = pd.read_csv(data / "mooncake" / "conversation.csv.gz")
+    tick_s = trace["arrival_s"].to_numpy()
+    return np.sort(tick_s + MOONCAKE_TICK_S * np.random.default_rng(0).random(len(tick_s)))
 
 
 def windows_table(arrival_s: Floats, source: str) -> Json:

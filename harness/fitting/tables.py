@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.costs.profiles import CALIBRATION
+from harness.fitting.applications import application_files
 from harness.fitting.arrivals import arrival_files
 from harness.fitting.components import FOLDER, profile_files
 from harness.fitting.lengths import length_files, words_file
@@ -39,6 +40,7 @@ DERIVED = (
     ("derived", shape_files),
     ("arrivals", arrival_files),
     ("pairs", pair_files),
+    ("applications", application_files),
 )
 """Folders of tables, each made from the data alone."""
 
@@ -73,8 +75,16 @@ def write_all(data: Path, out: Path) -> list[Path]:
 
 
 def as_text(content: Mapping[str, Any]) -> str:
-    """How a profile is written: sorted, one value per line, so that changes can be read."""
-    return json.dumps(content, sort_keys=True, indent=1) + "\n"
+    """How a profile is written: sorted, one value per line, so that changes can be read.
+
+    Of `runs`, which come last, each is a line.
+    """
+    rest = {key: value for key, value in content.items() if key != "runs"}
+    text = json.dumps(rest, sort_keys=True, indent=1)
+    if "runs" in content:
+        runs = ",\n".join(json.dumps(run, separators=(",", ":")) for run in content["runs"])
+        text = f'{text[:-2]},\n "runs": [\n{runs}\n]\n}}'
+    return text + "\n"
 
 
 def check(data: Path, kept: Path) -> list[str]:

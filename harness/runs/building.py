@@ -13,6 +13,7 @@ from harness.costs.model import PARTS, ProfileCosts
 from harness.costs.uncertainty import DrawnCosts
 from harness.engines.engine import Engine
 from harness.engines.simulator.host_memory import HostMemory
+from harness.interface.apps import Apps
 from harness.interface.entities import Cluster, GpuId
 from harness.interface.policies import (
     Capability,
@@ -23,6 +24,7 @@ from harness.interface.policies import (
 )
 from harness.interface.tables import RequestTable
 from harness.paths import PROFILES, ROOT
+from harness.planning.application_history import ApplicationHistory, UnitRun
 from harness.planning.forecast import Window
 from harness.predictors.ecdf import LENGTH_SAMPLES, Ecdf, length_files, load_lengths
 from harness.ranges_of_units import check_range
@@ -75,6 +77,28 @@ def window_of(past: Workload) -> Window:
     return Window(table, past.output_tokens)
 
 
+def runs_of(past: Workload, apps: Apps) -> ApplicationHistory:
+    """Applications that have ended, as policies that estimate from recorded runs read them.
+
+    Runs of units were numbered in the order in which they started.
+    """
+    of_app: list[list[UnitRun]] = [[] for _ in apps.kind]
+    order = np.argsort(apps.instance, kind="stable")
+    ends = np.flatnonzero(np.diff(apps.instance[order])) + 1
+    for calls in np.split(order, ends):
+        name = apps.units[apps.unit[calls[0]]]
+        if apps.outside[calls[0]]:
+            unit = UnitRun(name, external_s=float(apps.external_s[calls].sum()))
+        else:
+            prompts, outputs = past.prompt_tokens[calls], past.output_tokens[calls]
+            unit = UnitRun(name, tuple(prompts.tolist()), tuple(outputs.tolist()))
+        of_app[past.app[calls[0]]].append(unit)
+    runs: dict[str, list[list[UnitRun]]] = {kind: [] for kind in apps.kinds}
+    for kind, run in zip(apps.kind.tolist(), of_app, strict=True):
+        runs[apps.kinds[kind]].append(run)
+    return ApplicationHistory(runs)
+
+
 def cell_of(plain: Mapping[str, Any], place: Place, chosen: Mapping[str, str]) -> Cell:
     """Everything one cell needs; `plain` is resolved and checked.
 
@@ -95,9 +119,7 @@ def _cell(plain: Mapping[str, Any], place: Place, chosen: Mapping[str, str]) -> 
     )
     models = workload_factory.models
     true = _drawn(costs, hardware["cost_draw"], seed)
-    past: dict[str, object] = {}
-    if isinstance(workload_factory, HasHistory):
-        past["history"] = window_of(workload_factory.history(seed))
+    past = _past(workload_factory, seed)
     engine, system = _serving(plain, models, past, believed=costs, true=true)
     predictor_factory = _predictor_factory(plain["predictor"], system)
     determines = {key: plain[key] for key in DETERMINES}
@@ -126,6 +148,16 @@ def _cell(plain: Mapping[str, Any], place: Place, chosen: Mapping[str, str]) -> 
             for draw in range(1, plain["uncertainty_draws"] + 1)
         ),
     )
+
+
+def _past(workload: WorkloadFactory, seed: int) -> dict[str, object]:
+    """What a workload offers to policies of the time before it, by the name of their argument."""
+    if not isinstance(workload, HasHistory):
+        return {}
+    before = workload.history(seed)
+    if before.apps is None:
+        return {"history": window_of(before)}
+    return {"applications": runs_of(before, before.apps)}
 
 
 def _costs(hardware: Mapping[str, Any]) -> ProfileCosts:

@@ -63,6 +63,7 @@ ROOMS: dict[str, set[str]] = {
         "harness.engines",
         "harness.engines.simulator",
         "harness.engines.vllm",
+        "harness.planning.application_history",
         "harness.planning.forecast",
         "harness.planning.solo",
     },

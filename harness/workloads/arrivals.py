@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.workloads.arrival_tables import arrival_table, table_file
-from harness.workloads.settings import BURSTINESS, require_between
+from harness.workloads.settings import BURSTINESS, require_between, require_positive
 
 Floats = NDArray[np.float64]
 Generator = np.random.Generator
@@ -131,6 +131,31 @@ class Windows:
         """As `Arrivals`."""
         start = int(rng.integers(self._clock.windows))
         return self._clock.after(start, rng.exponential(1.0, count).cumsum() / self._rate_per_s)
+
+
+class Stretched:
+    """Arrivals within `duration_s` whose rate goes up and down as in a part of a recording.
+
+    Kept of the measurement: the relative rates of its first `windows`, stretched or squeezed to the
+    duration. Not kept: its own time, and anything inside a window of it, where arrivals are
+    uniform.
+    """
+
+    def __init__(self, *, table: str, windows: int, duration_s: float) -> None:
+        """Raises ValueError for an unknown table, windows it does not have and a bad duration."""
+        require_positive("workload.arrivals", duration_s=duration_s)
+        relative_rate = arrival_table(table, "relative_rate")["relative_rate"]
+        require_between("workload.arrivals", 1, len(relative_rate), windows=windows)
+        self._passed = np.cumsum([0.0, *relative_rate[:windows]])
+        if not self._passed[-1] > 0:
+            raise ValueError(f"workload.arrivals.windows={windows} of {table} have no arrivals")
+        self._edges_s = np.linspace(0.0, duration_s, windows + 1)
+        self.files = table_file(table)
+
+    def draw(self, count: int, rng: Generator) -> Floats:
+        """As `Arrivals`."""
+        passed = np.sort(rng.random(count)) * self._passed[-1]
+        return np.asarray(np.interp(passed, self._passed, self._edges_s), np.float64)
 
 
 class Functions:

@@ -1,0 +1,289 @@
+"""LLM applications of several kinds that arrive over time, each along the path of one run."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from harness.costs.model_facts import model_facts
+from harness.interface.apps import OUTSIDE, Apps
+from harness.interface.entities import Service, ServiceId, Work
+from harness.interface.graph import Edges
+from harness.interface.policies import CostModel
+from harness.workloads.applications import Application, Kind, Run, UnitRun, stored_application
+from harness.workloads.arrivals import Arrivals
+from harness.workloads.call_ids import with_apps
+from harness.workloads.settings import require_positive
+from harness.workloads.workload import Floats, Ints, Workload
+
+TENANTS = ("kind", "application")
+MOST_CONTEXT = 10**9
+
+
+class ApplicationMix:
+    """Recipe of a workload of `applications` applications, of kinds drawn by the weights of `mix`.
+
+    Kinds are stored ones (profiles/applications) or those `declared`, by name. `history` are the
+    runs that are known before any is served.
+
+    A deadline lies one of `deadline_scales`, drawn at random, times the seconds that known runs of
+    its kind take alone, on average, after arrival; on `costs` and `tensor_parallel` GPUs. Its own
+    run has no part in it: a deadline by that would tell a policy what is to come. Where
+    `context_tokens` is None, the context is that of each model.
+    """
+
+    def __init__(
+        self,
+        *,
+        applications: int,
+        mix: Mapping[str, float],
+        declared: Sequence[Application],
+        services: Mapping[str, str],
+        arrivals: Arrivals,
+        deadline_scales: Sequence[float],
+        tenant: str,
+        context_tokens: int | None,
+        max_output_tokens: int,
+        tensor_parallel: int,
+        costs: CostModel,
+    ) -> None:
+        """`services` maps the services that units call to models.
+
+        Without `deadline_scales` there are no deadlines. A `tenant` is a kind or an application.
+        Raises ValueError for unknown kinds, services and models, and numbers out of range.
+        """
+        require_positive(
+            "workload",
+            applications=applications,
+            max_output_tokens=max_output_tokens,
+            tensor_parallel=tensor_parallel,
+            **{f"deadline_scales[{nth}]": scale for nth, scale in enumerate(deadline_scales)},
+        )
+        if tenant not in TENANTS:
+            raise ValueError(f"workload.tenant={tenant} is none of {', '.join(TENANTS)}")
+        self._kinds = _kinds(mix, declared)
+        self._weights = np.array(list(mix.values())) / sum(mix.values())
+        self._applications, self._arrivals = applications, arrivals
+        self._scales, self._tenant = tuple(deadline_scales), tenant
+        self._services = _Services(self._kinds, services, context_tokens, max_output_tokens)
+        self._alone = (costs, tensor_parallel)
+        self.models = self._services.models
+        self.files = dict(arrivals.files)
+        for one in self._kinds:
+            self.files |= one.files
+
+    def build(self, seed: int) -> Workload:
+        """Same seed, same workload; another rate has the same applications."""
+        rng, arriving, due = (np.random.default_rng([seed, 31, part]) for part in range(3))
+        kind = rng.choice(len(self._kinds), self._applications, p=self._weights)
+        runs = [self._kinds[number].draw(rng) for number in kind]
+        arrival_s = self._arrivals.draw(self._applications, arriving)
+        deadline_s = np.full(len(kind), np.nan)
+        if self._scales:
+            alone_s = np.array([self._alone_s(number) for number in range(len(self._kinds))])
+            deadline_s = arrival_s + alone_s[kind] * due.choice(self._scales, len(kind))
+        return self._built(kind, runs, arrival_s, deadline_s, seed)
+
+    def history(self, seed: int) -> Workload:
+        """The runs that are known before, each an application at time 0; no seed changes them."""
+        past = [(number, run) for number, one in enumerate(self._kinds) for run in one.past()]
+        kind = np.array([number for number, _ in past])
+        nothing = np.zeros(len(past))
+        return self._built(kind, [run for _, run in past], nothing, nothing + np.nan, seed)
+
+    def _built(
+        self, kind: Ints, runs: Sequence[Run], arrival_s: Floats, deadline_s: Floats, seed: int
+    ) -> Workload:
+        calls = _Calls()
+        for app, run in enumerate(runs):
+            calls.add(app, run, self._services.places)
+        service, of = np.array(calls.service), np.array(calls.app)
+        prompt_tokens, output_tokens = np.array(calls.prompt_tokens), np.array(calls.output_tokens)
+        names = tuple(one.name for one in self._kinds)
+        is_kind = self._tenant == "kind"
+        load = Workload(
+            services=self._services.listed,
+            service=service,
+            arrival_s=arrival_s[of],
+            prompt_tokens=prompt_tokens,
+            output_tokens=output_tokens,
+            max_output_tokens=self._services.limits(service, prompt_tokens, output_tokens),
+            app=of,
+            deadline_s=deadline_s[of],
+            tenants=names if is_kind else tuple(f"application {it}" for it in range(len(runs))),
+            tenant=(kind if is_kind else np.arange(len(runs)))[of],
+            edges=calls.edges(),
+            own_tokens=prompt_tokens,
+        )
+        return with_apps(load, calls.apps(names, kind), seed)
+
+    def _alone_s(self, kind: int) -> float:
+        """Mean seconds of the known runs of a kind, each alone and with KV for all of its calls."""
+        past = self._kinds[kind].past()
+        return float(np.mean([sum(map(self._step_s, run)) for run in past]))
+
+    def _step_s(self, step: Sequence[UnitRun]) -> float:
+        """Seconds of units that start together: the calls of a service are one batch."""
+        batches: dict[str, list[tuple[int, int]]] = {}
+        longest_s = max((s for unit in step for s in unit.external_s), default=0.0)
+        for unit in step:
+            pairs = zip(unit.prompt_tokens, unit.output_tokens, strict=True)
+            batches.setdefault(unit.service, []).extend(pairs)
+        costs, tensor_parallel = self._alone
+        for service, calls in batches.items():
+            if calls:
+                model = ServiceId(self._services.model_of[service])
+                longest_s = max(longest_s, batch_s(costs, model, tensor_parallel, calls))
+        return longest_s
+
+
+def _kinds(mix: Mapping[str, float], declared: Sequence[Application]) -> list[Kind]:
+    """Declared or stored. Raises ValueError for unknown ones and weights that are not positive."""
+    if not mix:
+        raise ValueError("workload.mix names no application")
+    require_positive("workload.mix", **mix)
+    own = {application.name: application for application in declared}
+    return [own.get(name) or stored_application(name) for name in mix]
+
+
+class _Services:
+    """The models that a mix asks; where it needs it, the last service is outside any LLM."""
+
+    def __init__(
+        self,
+        kinds: Sequence[Kind],
+        model_of: Mapping[str, str],
+        context_tokens: int | None,
+        max_output_tokens: int,
+    ) -> None:
+        for kind in kinds:
+            for service in sorted(kind.services - set(model_of)):
+                raise ValueError(
+                    f"application {kind.name!r} calls {service!r}, which "
+                    f"workload.services={dict(model_of)} lacks"
+                )
+        asked = {model_of[name] for kind in kinds for name in kind.services}
+        self.model_of = model_of
+        self.models = tuple(model for model in dict.fromkeys(model_of.values()) if model in asked)
+        self.listed = tuple(
+            Service(
+                ServiceId(facts.name),
+                facts.kv_bytes_per_token,
+                context_tokens or facts.max_context_tokens,
+            )
+            for facts in map(model_facts, self.models)
+        )
+        self.places = {
+            name: self.models.index(model) for name, model in model_of.items() if model in asked
+        }
+        if any(kind.has_outside for kind in kinds):
+            self.listed += (Service(OUTSIDE, 0, MOST_CONTEXT),)
+            self.places[""] = len(self.models)
+        self._max_output_tokens = max_output_tokens
+        self._room = np.array([one.max_context_tokens for one in self.listed])
+
+    def limits(self, service: Ints, prompt_tokens: Ints, output_tokens: Ints) -> Ints:
+        """Most tokens of every answer; a call outside any LLM has one.
+
+        Raises ValueError for a call that exceeds context or limit.
+        """
+        room = self._room[service]
+        for name, most, used in (
+            ("context_tokens", room, prompt_tokens + output_tokens),
+            ("max_output_tokens", np.full_like(room, self._max_output_tokens), output_tokens),
+        ):
+            if (used > most).any():
+                row = int(np.argmax(used > most))
+                raise ValueError(
+                    f"a call of {prompt_tokens[row]} prompt and {output_tokens[row]} answer tokens "
+                    f"exceeds workload.{name}, {most[row]}"
+                )
+        limits = np.minimum(self._max_output_tokens, room - prompt_tokens)
+        return np.where(room == MOST_CONTEXT, 1, limits)
+
+
+@dataclass(slots=True)
+class _Calls:
+    """Columns of a workload, filled application by application."""
+
+    service: list[int] = field(default_factory=list)
+    prompt_tokens: list[int] = field(default_factory=list)
+    output_tokens: list[int] = field(default_factory=list)
+    external_s: list[float] = field(default_factory=list)
+    app: list[int] = field(default_factory=list)
+    unit: list[int] = field(default_factory=list)
+    instance: list[int] = field(default_factory=list)
+    parent: list[int] = field(default_factory=list)
+    child: list[int] = field(default_factory=list)
+    units: dict[str, int] = field(default_factory=dict)
+    _instances: int = 0
+
+    def add(self, app: int, run: Run, places: Mapping[str, int]) -> None:
+        """Add the calls of a run; those of a step wait for all of the step before it."""
+        before = range(0)
+        for step in run:
+            first = len(self.app)
+            for unit in step:
+                self._add_unit(unit, app, places)
+            these = range(first, len(self.app))
+            self.parent += [parent for parent in before for _ in these]
+            self.child += [child for _ in before for child in these]
+            before = these
+
+    def edges(self) -> Edges:
+        """Which calls wait for which; prompts are whole from the start."""
+        parent, child = np.array(self.parent, np.int64), np.array(self.child, np.int64)
+        return Edges(parent, child, np.zeros(len(parent), np.bool_))
+
+    def apps(self, kinds: tuple[str, ...], kind: Ints) -> Apps:
+        """Which calls make a unit, and their seconds outside any LLM."""
+        return Apps(
+            kinds=kinds,
+            kind=kind,
+            units=tuple(self.units),
+            unit=np.array(self.unit),
+            instance=np.array(self.instance),
+            external_s=np.array(self.external_s),
+        )
+
+    def _add_unit(self, unit: UnitRun, app: int, places: Mapping[str, int]) -> None:
+        count = len(unit.external_s) or len(unit.prompt_tokens)
+        self.prompt_tokens += unit.prompt_tokens or [1] * count
+        self.output_tokens += unit.output_tokens or [1] * count
+        self.external_s += unit.external_s or [np.nan] * count
+        self.service += [places[unit.service]] * count
+        self.app += [app] * count
+        self.unit += [self.units.setdefault(unit.unit, len(self.units))] * count
+        self.instance += [self._instances] * count
+        self._instances += 1
+
+
+def batch_s(
+    costs: CostModel, service: ServiceId, tensor_parallel: int, calls: Sequence[tuple[int, int]]
+) -> float:
+    """Seconds of calls that are one batch from start to end; prompt and answer tokens of each."""
+    prompts = np.array([prompt for prompt, _ in calls])
+    whole = Work(len(calls), int(prompts.sum()), int(prompts.sum()), float((prompts**2).sum()))
+    seconds = costs.iteration_s(service, tensor_parallel, whole)
+    for steps, work in _decodes(calls):
+        seconds += steps * costs.iteration_s(service, tensor_parallel, work)
+    return seconds
+
+
+def _decodes(calls: Sequence[tuple[int, int]]) -> Iterator[tuple[int, Work]]:
+    """Decodes between one answer's end and the next: their number, and one half way."""
+    left = sorted(calls, key=lambda call: call[1])
+    done = 1
+    while left:
+        steps, until = left[0][1] - done, left[0][1]
+        contexts = [prompt + done + steps // 2 for prompt, _ in left]
+        if steps:
+            yield (
+                steps,
+                Work(
+                    decode_requests=len(left),
+                    context_tokens=sum(contexts),
+                    longest_tokens=max(contexts),
+                ),
+            )
+        done, left = until, [call for call in left if call[1] > until]

@@ -1,0 +1,211 @@
+"""Hermes' figures: completion times and deadlines by policy, beside what is printed.
+
+Bars and lines are means over seeds with their 95% intervals; what the paper prints is a diamond.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from harness.claims.effects import SEED, Cells, figures, reduction, select
+from harness.claims.effects import Figure as Measure
+from harness.runs.basis import cost_basis
+from harness.runs.stats import mean_of
+from plots import style
+from plots.inputs import Inputs
+from systems.hermes.claims import (
+    ACT,
+    BASELINES,
+    BUCKETS,
+    EDF,
+    HERMES,
+    LARGE,
+    MET,
+    ONCE,
+    REFINES,
+    SLACK,
+    SMALL,
+    TAIL,
+    WINDOW,
+)
+from systems.hermes.measures import SCALES, met_at, policy_ms
+
+Sides = Mapping[str, tuple[Mapping[str, Any], str]]
+"""What is drawn: name -> selector and colour."""
+
+POLICIES: Sides = {
+    "Hermes": (HERMES, style.BLUE),
+    "vLLM": ({"policy": "vllm_0_4"}, style.ORANGE),
+    "Parrot": ({"policy": "parrot"}, style.GREEN),
+    "VTC": ({"policy": "vtc"}, style.RED),
+}
+BY_APPLICATION: Sides = {
+    **POLICIES,
+    "VTC by application": ({"policy": "vtc_by_application"}, style.PURPLE),
+}
+WITH_DEADLINES: Sides = {
+    "LSTF": (SLACK, style.BLUE),
+    "EDF": (EDF, style.PURPLE),
+    **{name: of for name, of in POLICIES.items() if name != "Hermes"},
+}
+PARTS: Sides = {
+    "Hermes": ({**HERMES, REFINES: True}, style.BLUE),
+    "no refinement": ({**HERMES, REFINES: False}, style.ORANGE),
+    "neither": ({"policy": "hermes_mean", REFINES: False}, style.GREEN),
+    "mean, refined": ({"policy": "hermes_mean", REFINES: True}, style.PURPLE),
+}
+Group = tuple[str, Mapping[str, Any], Measure]
+"""A group of bars: its name, where, and what is measured."""
+
+
+def _bars(
+    axes: Axes, cells: Cells, groups: Sequence[Group], sides: Sides, title: str, *, log: bool
+) -> None:
+    """A group of bars for each setting, a bar for each side."""
+    width = 0.8 / len(sides)
+    for place, (label, (at, colour)) in enumerate(sides.items()):
+        means = [
+            mean_of(figures(cells, measure, {**at, **where}).to_numpy(float).ravel())
+            for _, where, measure in groups
+        ]
+        x = np.arange(len(groups)) + (place - (len(sides) - 1) / 2) * width
+        values = np.array([one.value for one in means])
+        ends = np.array([one.ends for one in means]).T
+        axes.bar(x, values, width, color=colour, label=label)
+        axes.errorbar(x, values, np.abs(ends - values), fmt="none", ecolor=style.INK, lw=1)
+    axes.set_xticks(range(len(groups)), [name for name, _, _ in groups])
+    axes.set_title(title, loc="left", fontsize=11)
+    if log:
+        axes.set_yscale("log")
+
+
+def _savings(axes: Axes, inputs: Inputs, cells: Cells, at: Mapping[str, Any]) -> None:
+    """What Hermes saves over each baseline, of the mean and of P95; diamonds: what is printed."""
+    for place, (part, measure, colour) in enumerate(
+        (("act", ACT, style.BLUE), ("p95", TAIL, style.SKY))
+    ):
+        for nth, (name, (policy, _)) in enumerate(BASELINES.items()):
+            found = reduction(cells, measure, of={**HERMES, **at}, over={"policy": policy, **at})
+            value = 1 - float(np.exp(np.log(found.samples.to_numpy(float)).mean()))
+            x = nth + (place - 0.5) * 0.4
+            label = ("mean", "P95")[place] if not nth else None
+            axes.bar(x, 100 * value, 0.4, color=colour, label=label)
+            printed = inputs.printed[f"{inputs.name}.{part}-{name}"].paper
+            assert isinstance(printed, float)
+            axes.plot(x, 100 * printed, "D", color=style.INK, markersize=5)
+    axes.set_xticks(range(len(BASELINES)), [words for _, words in BASELINES.values()])
+    axes.axhline(0, color=style.INK, linewidth=0.8)
+    axes.set_title("% of ACT saved by Hermes", loc="left", fontsize=11)
+    axes.legend(loc="best", fontsize=9)
+
+
+def _finish(figure: Figure, cells: Cells, more: str = "") -> Figure:
+    """Legend and footer."""
+    handles, labels = figure.axes[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside upper center", ncols=len(labels))
+    style.add_footer(
+        figure,
+        f"Simulated: cost profile {cost_basis(cells)}. {cells[SEED].nunique()} seeds, 95% "
+        f"intervals. {more}",
+    )
+    return figure
+
+
+def _times(inputs: Inputs, scenario: str, groups: Mapping[str, Mapping[str, Any]]) -> Figure:
+    """Mean and P95 of ACT in every group, and what is saved in the first."""
+    cells = inputs.runs[scenario]
+    figure = style.new_figure(1150, 430)
+    grid = figure.subplots(1, 3)
+    for axes, measure, title in zip(
+        grid[:2], (ACT, TAIL), ("mean ACT in s", "P95 of ACT in s"), strict=True
+    ):
+        named = [(name, where, measure) for name, where in groups.items()]
+        _bars(axes, cells, named, POLICIES, title, log=True)
+    _savings(grid[2], inputs, cells, next(iter(groups.values())))
+    return _finish(figure, cells, "Diamonds: paper.")
+
+
+def windows(inputs: Inputs) -> Figure:
+    """Figure 9."""
+    groups = {"30 min (1x)": ONCE, "15 min (2x)": {WINDOW: 900}, "10 min (3x)": {WINDOW: 600}}
+    return _times(inputs, "hermes_windows", groups)
+
+
+def eight(inputs: Inputs) -> Figure:
+    """Figure 10."""
+    return _times(inputs, "hermes_h800", {"10 min (3x)": {}})
+
+
+def deadlines(inputs: Inputs) -> Figure:
+    """Figure 11."""
+    cells = inputs.runs["hermes_deadlines"]
+    figure = style.new_figure(900, 430)
+    groups: list[Group] = [("all", {}, MET)]
+    groups += [(f"{scale:g} x", {}, met_at(scale)) for scale in SCALES]
+    _bars(figure.subplots(), cells, groups, WITH_DEADLINES, "share of deadlines met", log=False)
+    return _finish(figure, cells, "Times: deadline over the mean seconds of the kind alone.")
+
+
+def ablation(inputs: Inputs) -> Figure:
+    """Figure 12."""
+    cells = inputs.runs["hermes_ablation"]
+    figure = style.new_figure(800, 430)
+    groups: list[Group] = [("Llama-2-7b", SMALL, ACT), ("Llama-2-13b", LARGE, ACT)]
+    _bars(figure.subplots(), cells, groups, PARTS, "mean ACT in s", log=True)
+    return _finish(figure, cells, "Paper, 7b: 1.15 x without refinement, 1.48 x with neither.")
+
+
+def overhead(inputs: Inputs) -> Figure:
+    """Figure 15."""
+    cells = inputs.runs["hermes_buckets"]
+    figure = style.new_figure(900, 430)
+    panels: tuple[tuple[Measure, str], ...] = (
+        (policy_ms, "ms of a decision (measured)"),
+        (ACT, "mean ACT in s"),
+    )
+    for axes, (measure, title) in zip(figure.subplots(1, 2), panels, strict=True):
+        for window, colour in ((1800, style.BLUE), (900, style.ORANGE), (600, style.GREEN)):
+            _line(axes, cells, measure, {WINDOW: window}, BUCKETS, f"{window // 60} min", colour)
+        axes.set_xlabel("buckets")
+        axes.set_title(title, loc="left", fontsize=11)
+        axes.set_ylim(bottom=0)
+    return _finish(figure, cells, "Paper: less than 3 ms.")
+
+
+def _line(
+    axes: Axes,
+    cells: Cells,
+    measure: Measure,
+    at: Mapping[str, Any],
+    along: str,
+    label: str,
+    colour: str,
+) -> None:
+    found = figures(cells, measure, at, [along])
+    means = [mean_of(found[value].to_numpy(float)) for value in found]
+    x = found.columns.to_numpy(float)
+    axes.plot(x, [one.value for one in means], "o-", color=colour, markersize=4, label=label)
+    low, high = zip(*(one.ends for one in means), strict=True)
+    axes.fill_between(x, low, high, color=colour, alpha=0.15, lw=0)
+
+
+def loads(inputs: Inputs) -> Figure:
+    """Mean and P95 of ACT against load: seconds of all applications at once over the window."""
+    cells, backlog = inputs.runs["hermes_loads"], inputs.runs["hermes_capacity"]
+    backlog_s = select(backlog, {"policy": "vllm_0_4"})["inference_s"].astype(float).mean()
+    against = cells.assign(load=backlog_s / cells[WINDOW].astype(float))
+    figure = style.new_figure(1000, 450)
+    for axes, measure, title in zip(
+        figure.subplots(1, 2), (ACT, TAIL), ("mean ACT in s", "P95 of ACT in s"), strict=True
+    ):
+        for label, (at, colour) in BY_APPLICATION.items():
+            _line(axes, against, measure, at, "load", label, colour)
+        axes.set_yscale("log")
+        axes.set_xscale("log")
+        axes.set_xlabel("load over capacity")
+        axes.set_title(title, loc="left", fontsize=11)
+    more = f"Load 1: as fast as a backlog of all of them is served, in {backlog_s:.0f} s."
+    return _finish(figure, cells, more)

@@ -1,0 +1,144 @@
+"""Hermes: applications by the Gittins rank of the demand that they have left, or by slack.
+
+Paper      Liu et al., Efficient Serving of LLM Applications with Probabilistic Demand Modeling,
+           arXiv 2506.14851; sections below are its sections.
+Idea       Recorded runs say how much service an application of a kind may need. When a unit of it
+           starts, what is known of that unit and the one before narrows this. The application with
+           the lowest Gittins rank for the service it has attained runs first; with deadlines, the
+           one with the least slack in the worst case.
+Map        3.2 PDGraph, walks, refinement  -> systems/hermes/pdgraph.py; `graphs`
+           3.3 eq. 1, eq. 2                -> systems/hermes/rank.py; `objective`
+           3.3 refresh per bucket          -> `Demand`, asked again on events and every `renew_s`
+Constants  1,000 samples and walks, 10 buckets, correlation 0.5 (sections 3.2, 5.1). The paper does
+           not state seconds per token (its program: 1e-4 and 0.06), `renew_s`, `displaces` and the
+           batch rule: see scenarios/policy/hermes_gittins.yaml
+Differs    graphs come from the history alone, not from what is observed during the run. Service of
+           parallel calls is summed up, as in its program. Of units side by side, the latest to
+           start says what is left. `program` ranks as its program does: by its formula and the
+           recorded totals, without refinement. Without a deadline an application comes behind those
+           that have one, by Gittins rank. With `late_last`, which the paper does not have,
+           applications past their deadline come behind all others: by eq. 2 they come first
+Checked    systems/tests/test_hermes_policy.py
+"""
+
+from dataclasses import replace
+from functools import partial
+from typing import ClassVar
+
+import numpy as np
+
+from harness.interface.decisions import ContinuousBatching, Decision, Displaced, PriorityOrder
+from harness.interface.entities import AppId, GroupId
+from harness.interface.events import AppArrived, AppFinished, Event, UnitStarted
+from harness.interface.policies import Capability
+from harness.interface.tables import Floats, RequestTable
+from harness.interface.views import GroupView
+from harness.planning.application_history import ApplicationHistory
+from harness.planning.attained import OBSERVED, Application, Attained
+from systems.hermes.pdgraph import NO_UPSTREAM, PdGraph, Settings, upstream_of
+from systems.hermes.rank import Demand
+
+_OBJECTIVES = ("gittins", "program", "mean", "slack", "mean_slack")
+_BEHIND = 1e9
+"""Added to keys that come behind others: more seconds than any run or rank has."""
+
+
+class Hermes:
+    """Scheduling policy: a priority order of applications."""
+
+    requires: frozenset[Capability]
+    subscribes: ClassVar[frozenset[type[Event]]] = OBSERVED
+
+    def __init__(
+        self,
+        *,
+        rule: ContinuousBatching,
+        objective: str,
+        graphs: Settings,
+        displaces: str | None,
+        late_last: bool,
+        renew_s: float | None,
+        applications: ApplicationHistory | None = None,
+    ) -> None:
+        """Rank by `objective`: gittins, program, mean, slack or mean_slack.
+
+        `displaces`: pause, recompute, swap, or None, where the order is one of admission. Keys are
+        asked again every `renew_s`; None: on events alone. ValueError for another word.
+        """
+        if objective not in _OBJECTIVES:
+            raise ValueError(
+                f"policy.objective is {objective}, not one of {', '.join(_OBJECTIVES)}"
+            )
+        self._objective, self._late_last, self._now_s = objective, late_last, 0.0
+        self._buckets, self._refines = graphs.buckets, graphs.refines and objective != "program"
+        how = None if displaces is None else Displaced(displaces)
+        self.requires = frozenset({Capability.SWAP} if how is Displaced.SWAP else ())
+        self._attained = Attained(
+            prompt_token_s=graphs.prompt_token_s, output_token_s=graphs.output_token_s
+        )
+        runs = {} if applications is None else applications.runs
+        self._graphs = {kind: PdGraph(runs[kind], graphs) for kind in runs}
+        self._whole = {kind: self._demand(graph) for kind, graph in self._graphs.items()}
+        self._left: dict[AppId, Demand] = {}
+        self._order = PriorityOrder(None, rule, how, renews=True, renew_s=renew_s)
+        self._decisions: dict[GroupId, Decision] = {}
+
+    def observe(self, event: Event) -> None:
+        """Estimate what an application has left when a unit of it starts.
+
+        Raises ValueError for a kind of application without recorded runs.
+        """
+        self._attained.observe(event)
+        self._now_s = event.now_s
+        if isinstance(event, AppArrived):
+            if event.kind not in self._graphs:
+                raise ValueError(f"applications of kind {event.kind} have no recorded run")
+            self._left[event.app] = self._whole[event.kind]
+        elif isinstance(event, UnitStarted) and self._refines:
+            app = self._attained.apps[event.app]
+            upstream = NO_UPSTREAM
+            if app.upstream is not None:
+                upstream = upstream_of(app.upstream.prompt_tokens, app.upstream.output_tokens)
+            left_s = self._graphs[app.kind].left_s(event.unit, event.prompt_tokens, upstream)
+            self._left[event.app] = Demand(left_s, buckets=self._buckets)
+        elif isinstance(event, AppFinished):
+            del self._left[event.app]
+
+    def schedule(self, view: GroupView) -> Decision:
+        """The priority order of each group, which stands."""
+        group = view.group.id
+        if group not in self._decisions:
+            order = replace(self._order, key=partial(self._key, group))
+            self._decisions[group] = Decision(priority_order=order)
+        return self._decisions[group]
+
+    def _demand(self, graph: PdGraph) -> Demand:
+        """Of a whole application."""
+        is_program = self._objective == "program"
+        samples_s = graph.recorded_s if is_program else graph.whole_s
+        return Demand(samples_s, buckets=self._buckets, is_program=is_program)
+
+    def _key(self, group: GroupId, table: RequestTable) -> Floats:
+        """The rank of each request's application; requests of none are ordered by arrival."""
+        self._attained.look(group, table)
+        names, rows = np.unique(table.app, return_inverse=True)
+        apps = self._attained.apps
+        known = [AppId(name) if AppId(name) in apps else None for name in names.tolist()]
+        ranks = np.array([np.nan if n is None else self._rank(n, apps[n], group) for n in known])
+        key: Floats = ranks[rows]
+        return np.where(np.isnan(key), table.arrival_s, key)
+
+    def _rank(self, name: AppId, app: Application, group: GroupId) -> float:
+        demand, attained_s = self._left[name], self._attained.attained_s(group, name)
+        if self._refines:
+            attained_s -= app.since_s
+        if self._objective == "mean":
+            return demand.mean_left_s(attained_s)
+        if self._objective in ("gittins", "program"):
+            return demand.gittins(attained_s)
+        if app.deadline_s is None:
+            return _BEHIND + demand.gittins(attained_s)
+        if self._late_last and app.deadline_s < self._now_s:
+            return 2 * _BEHIND + app.deadline_s
+        # The same time now is left out of all: keys stand while it passes.
+        return demand.slack_s(app.deadline_s, attained_s, is_worst=self._objective == "slack")
