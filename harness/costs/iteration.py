@@ -22,8 +22,9 @@ MAX_REQUESTS = 1024
 class IterationTable(NamedTuple):
     """Coefficients of an iteration, indexed by its number of requests (0 is unused).
 
-    `shared_s` (length 1) is the fixed cost counted once when prefill and decode share an
-    iteration; our choice, never measured. `prefill_step_s` is indexed by padded prompt tokens:
+    `shared_s` is what is counted once when prefill and decode share an iteration, indexed by the
+    tokens of the smaller of the two, its last entry for more: the fixed cost, and the experts that
+    both read; our choice, never measured. `prefill_step_s` is indexed by padded prompt tokens:
     what they cost beyond the linear terms (reading the weights hides a short prompt, and matrix
     multiplications go by tiles of 64 to 256 tokens); its last entry holds for more tokens.
     """
@@ -39,13 +40,15 @@ class IterationTable(NamedTuple):
     prefill_step_s: Floats = np.zeros(1)
 
 
+BY_TOKENS = ("shared_s", "prefill_step_s")
+"""Indexed by tokens, not by requests."""
+
 MAX_STEP_TOKENS = 1 << 17
 """Padded prompt tokens up to which `prefill_step_s` may change."""
 
 TABLE = np.dtype(
     [
-        *((name, np.float64, (MAX_REQUESTS + 1,)) for name in IterationTable._fields[:-2]),
-        ("shared_s", np.float64, (1,)),
+        *((name, np.float64, (MAX_REQUESTS + 1,)) for name in IterationTable._fields[:-1]),
         ("prefill_step_s", np.float64, (MAX_STEP_TOKENS + 1,)),
     ],
     align=True,
@@ -64,8 +67,8 @@ def table_record(table: IterationTable) -> NDArray[np.void]:
         if len(values) > len(field):
             raise ValueError(f"{name} of {len(values)} entries, a table has at most {len(field)}")
         field[: len(values)] = values
-        # Beyond the numbers of requests of the table nothing is known; steps stay as the last.
-        field[len(values) :] = values[-1] if name == "prefill_step_s" else np.nan
+        # Beyond the numbers of requests of the table nothing is known; by tokens the last holds.
+        field[len(values) :] = values[-1] if name in BY_TOKENS else np.nan
     return record
 
 
@@ -98,7 +101,8 @@ def iteration_seconds(
             + table.decode_per_padded_s[decode_requests] * (decode_requests * longest_tokens)
         )
         if prefill_requests > 0:
-            seconds -= table.shared_s[0]
+            fewer = min(decode_requests, int(prefill_tokens))
+            seconds -= table.shared_s[min(fewer, table.shared_s.size - 1)]
     return seconds
 
 
@@ -183,6 +187,10 @@ def expand(profile: Profile, parts: tuple[str, ...]) -> IterationTable:
     decode_base_s = total(profile.decode, "base_s")
     tokens = np.arange(profile.step_knots_tokens[-1] + 1)
     step_s = np.interp(tokens, profile.step_knots_tokens, profile.step_s)
+    experts_s = np.zeros(1)
+    if profile.experts_s and "forward" in parts:
+        few = np.arange(MAX_REQUESTS + 1)
+        experts_s = np.interp(few, profile.step_knots_tokens, profile.experts_s)
     return IterationTable(
         prefill_base_s=prefill_base_s,
         prefill_per_padded_token_s=total(profile.prefill, "per_padded_token_s"),
@@ -191,7 +199,7 @@ def expand(profile: Profile, parts: tuple[str, ...]) -> IterationTable:
         decode_base_s=decode_base_s,
         decode_per_context_s=total(profile.decode, "per_context_s"),
         decode_per_padded_s=total(profile.decode, "per_padded_s"),
-        shared_s=np.minimum(prefill_base_s[1:2], decode_base_s[1:2]),
+        shared_s=np.minimum(prefill_base_s[1], decode_base_s[1]) + experts_s,
         prefill_step_s=step_s if "forward" in parts else np.zeros(1),
     )
 

@@ -6,6 +6,7 @@ A profile gives, per phase, component and coefficient, values at knots of the nu
 
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
@@ -13,7 +14,13 @@ from typing import Any, Protocol
 from harness import inputs
 from harness.costs.gpu_facts import GPUS, GpuFacts, gpu_facts
 from harness.costs.iteration import MAX_REQUESTS, IterationTable, expand, work_seconds
-from harness.costs.model_facts import MODELS, ModelFacts, model_facts, model_of
+from harness.costs.model_facts import (
+    MODELS,
+    WINDOW_AT_TOKENS,
+    ModelFacts,
+    model_facts,
+    model_of,
+)
 from harness.costs.profiles import MEASURED_MEMORY_SHARE, Profile, read_profiles, require_roofline
 from harness.costs.roofline import (
     Calibration,
@@ -49,8 +56,8 @@ class ProfileCosts:
     one. `engine_start_s` and `weights_bytes_per_s`, if given, are what an engine takes before it
     reads weights and the rate at which it reads them, in the place of the measured ones. `kv_bytes`
     of each GPU for KV, if given, come in the place of what `memory_share` leaves,
-    and `block_tokens` in the place of the measured engine's. Raises ValueError for unknown names
-    and for negative seconds.
+    and `block_tokens` in the place of the measured engine's. Sliding windows count as in requests
+    of `window_at_tokens`. Raises ValueError for unknown names and for negative seconds.
     """
 
     def __init__(
@@ -65,17 +72,16 @@ class ProfileCosts:
         weights_bytes_per_s: float | None = None,
         kv_bytes: int | None = None,
         block_tokens: int | None = None,
+        window_at_tokens: int = WINDOW_AT_TOKENS,
     ) -> None:
-        for name, value, least in (
-            ("kv_bytes", kv_bytes, 1),
-            ("block_tokens", block_tokens, 1),
-            ("engine_start_s", engine_start_s, 0),
-            ("weights_bytes_per_s", weights_bytes_per_s, 1),
-        ):
-            if value is not None and not least <= value < math.inf:
-                raise ValueError(
-                    f"hardware.{name} is {value}, it must be at least {least}, or null"
-                )
+        _require_at_least(0, engine_start_s=engine_start_s)
+        _require_at_least(
+            1,
+            kv_bytes=kv_bytes,
+            block_tokens=block_tokens,
+            window_at_tokens=window_at_tokens,
+            weights_bytes_per_s=weights_bytes_per_s,
+        )
         if not replica_start_s >= 0.0:
             raise ValueError(f"hardware.replica_start_s is {replica_start_s}, it must be 0 or more")
         if not 0.0 < memory_share <= 1.0:
@@ -86,6 +92,7 @@ class ProfileCosts:
         self.replica_start_s = replica_start_s
         self.given_start_s, self.given_weights_bytes_per_s = engine_start_s, weights_bytes_per_s
         self.given_kv_bytes, self.given_block_tokens = kv_bytes, block_tokens
+        self.window_at_tokens = window_at_tokens
         self._facts: GpuFacts = gpu_facts(gpu, self._folder)
         self._iterations: dict[tuple[str, int], Profile] = {}
         self._tables: dict[tuple[str, int], IterationTable] = {}
@@ -167,12 +174,12 @@ class ProfileCosts:
         """
         if self.given_start_s is not None:
             return self.given_start_s
-        read_s = model_facts(service).weight_bytes / self._calibration.load_bytes_per_s
+        read_s = self._model(service).weight_bytes / self._calibration.load_bytes_per_s
         return max(0.0, self._measured_load_s(service, tensor_parallel) - read_s)
 
     def _read_s(self, service: ServiceId, tensor_parallel: int) -> float:
         """The part of a load in which weights are read: at most what was measured, or as given."""
-        weight_bytes = model_facts(service).weight_bytes
+        weight_bytes = self._model(service).weight_bytes
         if self.given_weights_bytes_per_s is not None:
             return weight_bytes / self.given_weights_bytes_per_s
         read_s = weight_bytes / self._calibration.load_bytes_per_s
@@ -183,11 +190,11 @@ class ProfileCosts:
         for profile in self._measured(service, tensor_parallel):
             if profile.load_s is not None:
                 return profile.load_s
-        return roofline_load_s(model_facts(service), tensor_parallel, self._calibration)
+        return roofline_load_s(self._model(service), tensor_parallel, self._calibration)
 
     def kv_blocks(self, service: ServiceId, tensor_parallel: int) -> int:
         """KV blocks beside the weights; 0 if they do not fit or the heads cannot be split."""
-        facts = model_facts(service)
+        facts = self._model(service)
         if facts.attention_heads % tensor_parallel:
             return 0
         block_tokens = self.block_tokens(service)
@@ -208,7 +215,7 @@ class ProfileCosts:
             return 0
         if self.given_kv_bytes is not None and len(blocks) > 1:
             return self._given_kv(services, tensor_parallel) * tensor_parallel
-        facts = {service: model_facts(service) for service in services}
+        facts = {service: self._model(service) for service in services}
         weight_bytes = sum(one.weight_bytes for one in facts.values())
         return max(
             0,
@@ -225,7 +232,7 @@ class ProfileCosts:
     def _given_kv(self, services: Collection[ServiceId], tensor_parallel: int) -> int:
         """Bytes of each GPU that are given for KV; 0 where the weights leave less."""
         assert self.given_kv_bytes is not None
-        weight_bytes = sum(model_facts(service).weight_bytes for service in services)
+        weight_bytes = sum(self._model(service).weight_bytes for service in services)
         left = self.memory_bytes - weight_bytes / tensor_parallel
         return self.given_kv_bytes if self.given_kv_bytes <= left else 0
 
@@ -248,14 +255,17 @@ class ProfileCosts:
 
     def block_tokens(self, service: ServiceId) -> int:
         """Tokens of one KV block."""
-        model_facts(service)
+        self._model(service)
         return self.given_block_tokens or self._calibration.block_tokens
 
     def label(self, service: str, tensor_parallel: int) -> str:
-        """Where the iteration costs come from: measured, measured on another model, or roofline."""
+        """Where the iteration costs come from: measured, measured on another model, or roofline.
+
+        With what the facts of the model assume.
+        """
         profile = self._iteration(service, tensor_parallel)
         if profile.kind != "measured" or profile.model == model_of(service):
-            return profile.kind
+            return "; ".join([profile.kind, *self._model(service).assumptions])
         return f"measured on {profile.model}"
 
     def error(self, service: str, tensor_parallel: int) -> Mapping[str, float]:
@@ -297,15 +307,21 @@ class ProfileCosts:
             "weights_bytes_per_s": self.given_weights_bytes_per_s,
             "kv_bytes": self.given_kv_bytes,
             "block_tokens": self.given_block_tokens,
+            "window_at_tokens": self.window_at_tokens,
         }
 
     @property
     def _folder(self) -> Path:
         return PROFILES / self.profile_dir
 
+    def _model(self, service: str) -> ModelFacts:
+        """Facts of a service's model, its windows as these costs count them."""
+        facts = model_facts(service)
+        return replace(facts, window_at_tokens=self.window_at_tokens) if facts.kinds else facts
+
     def _measured(self, service: str, tensor_parallel: int) -> Iterator[Profile]:
         """Profiles of this GPU that may stand for the service, its own first."""
-        for name in (model_of(service), model_facts(service).same_architecture_as):
+        for name in (model_of(service), self._model(service).same_architecture_as):
             profile = self._profiles.get((name, tensor_parallel))
             if profile is not None and profile.gpu == self.gpu:
                 yield profile
@@ -321,8 +337,15 @@ class ProfileCosts:
             if profile.decode:
                 return profile
         return roofline_profile(
-            model_facts(service), self._facts, tensor_parallel, self._calibration
+            self._model(service), self._facts, tensor_parallel, self._calibration
         )
+
+
+def _require_at_least(least: int, **settings: float | None) -> None:
+    """Raise ValueError for a setting of the hardware below this; None passes."""
+    for name, value in settings.items():
+        if value is not None and not least <= value < math.inf:
+            raise ValueError(f"hardware.{name} is {value}, it must be at least {least}, or null")
 
 
 def _on_share(measured: SmShares, table: IterationTable, work: Work, share: float) -> float:

@@ -1,48 +1,29 @@
-"""Facts of a model from its Hugging Face `config.json`: a path to one stands for a model's name."""
+"""Facts of a model from its Hugging Face `config.json`: a path to one stands for a model's name.
+
+Only families of `dense_models.py` and `mixture_models.py`, and keys that they know, are accepted.
+"""
 
 from collections.abc import Iterable, Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from harness import inputs
+from harness.costs import dense_models, mixture_models
+from harness.costs.architectures import Architecture
+from harness.costs.config_reader import ConfigReader
+from harness.costs.quantization import quantized
 from harness.schema import read_json
 
 Json = Mapping[str, Any]
 
-KEYS: Mapping[str, tuple[str, ...]] = {
-    "layers": ("num_hidden_layers", "n_layer", "n_layers", "num_layers"),
-    "hidden_size": ("hidden_size", "n_embd", "d_model"),
-    "attention_heads": ("num_attention_heads", "n_head", "n_heads"),
-    "vocab_size": ("vocab_size", "padded_vocab_size"),
-    "max_context_tokens": (
-        "max_position_embeddings",
-        "n_positions",
-        "seq_length",
-        "max_seq_len",
-        "n_ctx",
-    ),
-}
-"""Our fact -> what configs call it; every config has one of each."""
+FAMILIES = {**dense_models.FAMILIES, **mixture_models.FAMILIES}
 
-# What a config leaves out has the value of its class, which `model_type` names.
-TIED = frozenset(
-    ["gpt2", "gpt_bigcode", "gpt_neo", "opt", "bloom", "falcon", "mpt", "gemma", "gemma2"]
-)
-"""Those that share input and output embeddings where they do not say."""
-UNGATED = TIED - {"gemma", "gemma2"} | {"gpt_neox", "gptj", "phi"}
-"""Those whose MLP has two matrices; all others' has three."""
+GENERATES = ("CausalLM", "LMHeadModel", "ConditionalGeneration")
+"""How the architectures of models that generate text end."""
 
-UNKNOWN = {
-    "kv_lora_rank": "compressed KV",
-    "is_encoder_decoder": "an encoder",
-    "n_shared_experts": "shared experts",
-    "shared_expert_intermediate_size": "shared experts",
-    "first_k_dense_replace": "dense layers among mixtures",
-    "ssm_state_size": "state-space layers",
-    "state_size": "state-space layers",
-    "linear_num_value_heads": "linear attention",
-}
-"""Keys of what the cost model has no words for: weights and KV would be wrong."""
+TEXT_PARTS = {"gemma3": "gemma3_text", "llama4": "llama4_text"}
+"""Models of several parts -> the `model_type` of their `text_config`."""
 
 
 def is_config(name: str) -> bool:
@@ -58,93 +39,107 @@ def config_files(models: Iterable[str]) -> dict[str, str]:
 def config_facts(name: str) -> dict[str, Any]:
     """The fields of `ModelFacts`, under the resolved path as name.
 
-    `parameters` are counted from the shapes: matrices, embeddings and norms, no biases. Raises
-    ValueError with the file, and the key where one is missing or beyond the cost model.
+    Raises ValueError with the file, and the key where one is missing or not known.
     """
     path = Path(name).resolve()
-    config = _text_part(path)
-    for key, what in UNKNOWN.items():
-        if config.get(key):
-            raise ValueError(f"{path}: {key} is {config[key]}, and {what} cannot be costed")
-    facts = {fact: _whole(path, config, keys) for fact, keys in KEYS.items()}
-    hidden, heads = facts["hidden_size"], facts["attention_heads"]
-    kind = config.get("model_type") or ""
-    if not isinstance(kind, str):
-        raise ValueError(f"{path}: model_type is {kind!r:.60}, it must be a text")
-    experts = _whole(path, config, ("num_local_experts", "num_experts"), otherwise=1)
-    wide = ("moe_intermediate_size",) if experts > 1 else ()
-    facts |= {
-        "kv_heads": _kv_heads(path, config, heads),
-        "head_dim": _head_dim(path, config, hidden, heads),
-        "intermediate_size": _whole(
-            path,
-            config,
-            (*wide, "intermediate_size", "ffn_dim", "ffn_hidden_size", "n_inner"),
-            otherwise=4 * hidden,
-        ),
-        "gated_mlp": kind not in UNGATED,
-        "experts": experts,
-        "experts_per_token": _whole(path, config, ("num_experts_per_tok",), otherwise=1),
-        "embeddings": 1 if _flag(path, config, "tie_word_embeddings", kind in TIED) else 2,
-    }
-    return {"name": str(path), "source": str(path), **facts}
-
-
-def _text_part(path: Path) -> Json:
-    """What a config says of the model of texts, which may be one part of several."""
     try:
         whole = read_json(path, dict[str, Any])
     except ValueError as error:
         raise ValueError(f"the model's config {error}") from None
+    text, stated = _text_part(path, whole)
+    family = _family(path, text)
+    config = ConfigReader(path, text)
+    _require_generation(path, text)
+    config.require("is_encoder_decoder", False)
+    config.require("add_cross_attention", False)
+    found = FAMILIES[family](config)
+    dtype = config.value("torch_dtype") or config.value("dtype")
+    rates, more = quantized(ConfigReader(path, text), dtype)
+    config.ignore("quantization_config")
+    config.refuse_unknown(family)
+    return {
+        "name": str(path),
+        "source": str(path),
+        "stated": [*stated, *more],
+        **rates,
+        **_fields(path, found),
+    }
+
+
+def _fields(path: Path, found: Architecture) -> dict[str, Any]:
+    """The fields of `ModelFacts` that are sizes; parameters added up."""
+    fields = asdict(found)
+    tied = fields.pop("tied")
+    embedded = (1 if tied else 2) * found.vocab_size * fields.pop("embedding_size")
+    in_layers = sum(kind.layers * kind.parameters for kind in found.kinds)
+    most = max(found.kinds, key=lambda kind: kind.mlp.experts)
+    return fields | {
+        "layers": sum(kind.layers for kind in found.kinds),
+        "embeddings": 1 if tied else 2,
+        "experts": most.mlp.experts or 1,
+        "experts_per_token": most.mlp.experts_per_token or 1,
+        "parameters": in_layers + embedded + fields.pop("outside_parameters"),
+    }
+
+
+def _text_part(path: Path, whole: Json) -> tuple[Json, list[str]]:
+    """What a config says of the model of texts, which may be one part of several."""
+    kind = _word(path, whole, "model_type")
     part = whole.get("text_config")
-    if not isinstance(part, Mapping | None):
+    if kind not in TEXT_PARTS or part is None:
+        return whole, []
+    if not isinstance(part, Mapping):
         raise ValueError(f"{path}: text_config is {part!r:.60}, it must be keys with values")
-    return whole if part is None else part
+    outer = ConfigReader(path, whole)
+    outer.ignore(
+        "text_config",
+        "vision_config",
+        "torch_dtype",
+        "dtype",
+        "quantization_config",
+        "image_token_index",
+        "image_token_id",
+        "boi_token_index",
+        "boi_token_id",
+        "eoi_token_index",
+        "eoi_token_id",
+        "mm_tokens_per_image",
+        "tie_word_embeddings",
+    )
+    outer.refuse_unknown(kind)
+    handed = ("torch_dtype", "dtype", "quantization_config", "tie_word_embeddings")
+    text = {key: whole[key] for key in handed if key in whole} | dict(part)
+    text.setdefault("model_type", TEXT_PARTS[kind])
+    images = ["vision_config is left out: only the model of texts is costed"]
+    return text, images if whole.get("vision_config") else []
 
 
-def norm_parameters(facts: Mapping[str, Any]) -> int:
-    """Two norms a layer and one at the end."""
-    return int((2 * facts["layers"] + 1) * facts["hidden_size"])
+def _require_generation(path: Path, config: Json) -> None:
+    """Refuse a model without an output over the vocabulary, as one that classifies."""
+    named = config.get("architectures") or []
+    if not isinstance(named, list):
+        raise ValueError(f"{path}: architectures is {named!r:.60}, it must be a list")
+    for each in named:
+        if not isinstance(each, str) or not each.endswith(GENERATES):
+            raise ValueError(
+                f"{path}: architectures holds {each!r:.60}, which generates no text; supported "
+                f"are those that end in {', '.join(GENERATES)}"
+            )
 
 
-def _kv_heads(path: Path, config: Json, heads: int) -> int:
-    """As many as query heads, unless a config says otherwise."""
-    if _flag(path, config, "multi_query") and not _flag(path, config, "new_decoder_architecture"):
-        return 1
-    if _flag(path, config, "multi_query_attention"):
-        return _whole(path, config, ("multi_query_group_num",))
-    named = ("num_key_value_heads", "num_kv_heads", "n_head_kv")
-    return _whole(path, config, named, otherwise=heads)
-
-
-def _head_dim(path: Path, config: Json, hidden: int, heads: int) -> int:
-    """An equal part of the hidden size, unless a config says otherwise."""
-    stated = _whole(path, config, ("head_dim", "kv_channels"), otherwise=0)
-    if not stated and hidden % heads:
+def _family(path: Path, config: Json) -> str:
+    """The family, which `model_type` names."""
+    kind = _word(path, config, "model_type")
+    if kind not in FAMILIES:
         raise ValueError(
-            f"{path}: {heads} heads cannot share hidden_size {hidden}, nor is head_dim there"
+            f"{path}: model_type is {kind!r:.60}, which cannot be costed; supported: "
+            f"{', '.join(sorted({*FAMILIES, *TEXT_PARTS}))}"
         )
-    return stated or hidden // heads
+    return kind
 
 
-def _flag(path: Path, config: Json, key: str, otherwise: bool = False) -> bool:
-    """Whether a config says so; null says nothing."""
+def _word(path: Path, config: Json, key: str) -> str:
     value = config.get(key)
-    if not isinstance(value, bool | None):
-        raise ValueError(f"{path}: {key} is {value!r:.60}, it must be true or false")
-    return otherwise if value is None else value
-
-
-def _whole(path: Path, config: Json, keys: tuple[str, ...], otherwise: int | None = None) -> int:
-    """The first of these keys that is there, a whole number from 1 on."""
-    for key in keys:
-        value = config.get(key)
-        if value is not None:
-            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-                raise ValueError(
-                    f"{path}: {key} is {value!r:.60}, it must be a whole number from 1 on"
-                )
-            return value
-    if otherwise is None:
-        raise ValueError(f"{path} has none of the keys {', '.join(keys)} of a model's config")
-    return otherwise
+    if not isinstance(value, str):
+        raise ValueError(f"{path}: {key} is {value!r:.60}, it must be a text")
+    return value

@@ -10,11 +10,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from pydantic import Field
 
-from harness.costs.model_config import config_facts, is_config, norm_parameters
+from harness.costs.layer_kinds import LayerKind, Mixer, Mlp
+from harness.costs.model_config import config_facts, is_config
 from harness.paths import PROFILES
-from harness.schema import STRICT, Count, fits, read_named
+from harness.schema import STRICT, Count, Positive, fits, read_named
 
 MODELS = PROFILES / "models.json"
+WINDOW_AT_TOKENS = 4096  # of a request, at which sliding windows count unless costs say otherwise
 BYTES_PER_NUMBER = 2  # fp16 weights and KV, as every engine here runs them
 
 
@@ -25,7 +27,11 @@ class ModelFacts:
     `same_architecture_as` names the model whose measurements stand in where this one has none;
     empty if there is none. `embeddings` counts the matrices of vocabulary x hidden size: one if
     input and output share it. An encoder-decoder has `encoder_layers` beside its decoder's
-    `layers`; only the latter are costed.
+    `layers`; only the latter are costed. `kinds` are its layers where they differ or have parts
+    beyond attention and one MLP; empty is `layers` of the other fields. `linear_bytes` and
+    `expert_bytes` are those of a weight in linear layers and in routed experts, `kv_number_bytes`
+    those of a number in KV. Costs are linear in tokens, so windows count as in requests of
+    `window_at_tokens`. `stated` are the assumptions of whatever told these facts.
     """
 
     name: str
@@ -45,6 +51,12 @@ class ModelFacts:
     same_architecture_as: str = ""
     embeddings: Annotated[int, Field(ge=1, le=2)] = 2
     encoder_layers: Annotated[int, Field(ge=0)] = 0
+    kinds: tuple[LayerKind, ...] = ()
+    linear_bytes: Positive = float(BYTES_PER_NUMBER)
+    expert_bytes: Positive = float(BYTES_PER_NUMBER)
+    kv_number_bytes: Count = BYTES_PER_NUMBER
+    window_at_tokens: Count = WINDOW_AT_TOKENS
+    stated: tuple[str, ...] = ()
 
     __pydantic_config__ = STRICT
 
@@ -56,14 +68,75 @@ class ModelFacts:
             raise ValueError(f"{self.kv_heads} kv_heads cannot share {self.attention_heads} heads")
 
     @property
+    def layer_kinds(self) -> tuple[LayerKind, ...]:
+        """The layers, alike ones together."""
+        if self.kinds:
+            return self.kinds
+        routed = self.experts > 1
+        attention = Mixer(
+            parameters=2
+            * self.hidden_size
+            * (self.attention_heads + self.kv_heads)
+            * self.head_dim,
+            heads=self.attention_heads,
+            kv_heads=self.kv_heads,
+            kv_numbers_per_head=2 * self.head_dim,
+            attended_width=self.attention_heads * self.head_dim,
+        )
+        mlp = Mlp(
+            dense_parameters=0 if routed else self.expert_parameters,
+            router_parameters=self.hidden_size * self.experts if routed else 0,
+            experts=self.experts if routed else 0,
+            experts_per_token=self.experts_per_token if routed else 0,
+            expert_parameters=self.expert_parameters if routed else 0,
+        )
+        return (LayerKind(layers=self.layers, mixer=attention, mlp=mlp),)
+
+    @property
     def kv_bytes_per_token(self) -> int:
-        """Keys and values of one token in all layers, whole model."""
-        return 2 * self.layers * self.kv_heads * self.head_dim * BYTES_PER_NUMBER
+        """Keys and values of one token in all layers, whole model, windows as stated."""
+        return self.kv_bytes_per_gpu(1)
+
+    def kv_bytes_per_gpu(self, tensor_parallel: int) -> int:
+        """KV bytes of one token on each GPU of a group; heads too few to split are repeated."""
+        kept = sum(
+            kind.layers
+            * kind.mixer.kv_heads_per_gpu(tensor_parallel)
+            * kind.mixer.kv_numbers_per_head
+            * kind.mixer.kept_tokens(self.window_at_tokens)
+            for kind in self.layer_kinds
+        )
+        return -(-self.kv_number_bytes * kept // self.window_at_tokens)
+
+    def kv_bytes(self, tokens: int) -> int:
+        """Keys and values of one request of so many tokens, whole model; windows cap them."""
+        numbers = sum(
+            kind.layers
+            * kind.mixer.kv_heads
+            * kind.mixer.kv_numbers_per_head
+            * kind.mixer.kept_tokens(tokens)
+            for kind in self.layer_kinds
+        )
+        return self.kv_number_bytes * numbers
+
+    @property
+    def state_bytes(self) -> int:
+        """State of one request in layers that keep no KV, whole model."""
+        numbers = sum(kind.layers * kind.mixer.state_numbers for kind in self.layer_kinds)
+        return BYTES_PER_NUMBER * numbers
 
     @property
     def weight_bytes(self) -> int:
-        """Bytes of all weights, whole model."""
-        return self.parameters * BYTES_PER_NUMBER
+        """Bytes of all weights, whole model. Embeddings, routers, norms and biases take 2 bytes."""
+        linear = routed = 0
+        for kind in self.layer_kinds:
+            mlp = kind.mlp
+            each_token = kind.mixer.parameters + mlp.dense_parameters + mlp.shared_parameters
+            linear += kind.layers * each_token
+            routed += kind.layers * mlp.routed_parameters
+        saved = linear * (BYTES_PER_NUMBER - self.linear_bytes)
+        saved += routed * (BYTES_PER_NUMBER - self.expert_bytes)
+        return self.parameters * BYTES_PER_NUMBER - round(saved)
 
     @property
     def expert_parameters(self) -> int:
@@ -71,21 +144,64 @@ class ModelFacts:
         return (3 if self.gated_mlp else 2) * self.hidden_size * self.intermediate_size
 
     @property
-    def layer_matmul_parameters(self) -> int:
-        """Sizes of the matrices one token meets in a layer.
+    def matmul_parameters(self) -> int:
+        """Sizes of the matrices of all layers that one token meets.
 
         Of a mixture, only the experts a token is sent to, and the router.
         """
-        idle = (self.experts - self.experts_per_token) * self.expert_parameters
-        return self.layer_parameters - idle
+        return sum(
+            kind.layers * (kind.matrix_parameters - kind.mlp.idle_parameters)
+            for kind in self.layer_kinds
+        )
+
+    @property
+    def layer_matmul_parameters(self) -> int:
+        """`matmul_parameters` of the mean layer."""
+        return self.matmul_parameters // self.layers
 
     @property
     def layer_parameters(self) -> int:
-        """Sizes of all matrices of a layer that are multiplied: `c` of arXiv 2503.16893 eq. 1-2."""
-        heads = 2 * self.attention_heads + 2 * self.kv_heads
-        attention = self.hidden_size * heads * self.head_dim
-        router = self.hidden_size * self.experts if self.experts > 1 else 0
-        return attention + router + self.experts * self.expert_parameters
+        """Matrices of the mean layer that are multiplied: `c` of arXiv 2503.16893 eq. 1-2."""
+        total = sum(kind.layers * kind.matrix_parameters for kind in self.layer_kinds)
+        return total // self.layers
+
+    @property
+    def attended_width(self) -> float:
+        """Width of attention (`Mixer.attended_width`) in all layers, windows as stated.
+
+        Of the pairs of tokens of a prompt, a window that holds the share r of it keeps r (2 - r).
+        """
+        total = 0.0
+        for kind in self.layer_kinds:
+            share = kind.mixer.kept_tokens(self.window_at_tokens) / self.window_at_tokens
+            total += kind.layers * kind.mixer.attended_width * share * (2.0 - share)
+        return total
+
+    @property
+    def layer_attended_width(self) -> int:
+        """`attended_width` of the mean layer: `h` of arXiv 2503.16893 eq. 1-2."""
+        return int(self.attended_width) // self.layers
+
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        """What costs and KV of the model assume, in sentences."""
+        windows = sum(kind.layers for kind in self.kinds if kind.mixer.window_tokens)
+        states = sum(kind.layers for kind in self.kinds if kind.mixer.state_numbers)
+        found = list(self.stated)
+        if windows:
+            tokens = sorted({kind.mixer.window_tokens for kind in self.kinds} - {0})
+            found.append(
+                f"{windows} of {self.layers} layers keep KV of the last "
+                f"{' or '.join(f'{each:,}' for each in tokens)} tokens; KV, its reading and "
+                f"attention are counted as in requests of {self.window_at_tokens:,} tokens "
+                "(hardware.window_at_tokens)"
+            )
+        if states:
+            found.append(
+                f"the state of {states} state-space layers, {self.state_bytes / 1e6:.1f} MB a "
+                "request, is not counted in KV, nor its update in the seconds"
+            )
+        return tuple(found)
 
     def prefill_flops(self, requests: ArrayLike, longest_tokens: ArrayLike) -> NDArray[np.float64]:
         """FLOPs of a padded prefill by arXiv 2503.16893 eq. 1, summed over its shards.
@@ -94,7 +210,7 @@ class ModelFacts:
         """
         count = np.asarray(requests, np.float64)
         longest = np.asarray(longest_tokens, np.float64)
-        attention = 2 * count * self.hidden_size * longest**2
+        attention = 2 * count * self.layer_attended_width * longest**2
         return self.layers * (self.layer_matmul_parameters * count * longest + attention)
 
     def decode_flops(self, requests: ArrayLike, context_tokens: ArrayLike) -> NDArray[np.float64]:
@@ -103,13 +219,8 @@ class ModelFacts:
         `context_tokens` is the total over the requests. Counted and shaped as in `prefill_flops`.
         """
         count = np.asarray(requests, np.float64)
-        attention = 2 * self.hidden_size * np.asarray(context_tokens, np.float64)
+        attention = 2 * self.layer_attended_width * np.asarray(context_tokens, np.float64)
         return self.layers * (self.layer_matmul_parameters * count + attention)
-
-    def kv_bytes_per_gpu(self, tensor_parallel: int) -> int:
-        """KV bytes of one token on each GPU of a group; heads too few to split are repeated."""
-        heads = max(1, self.kv_heads // tensor_parallel)
-        return self.kv_bytes_per_token // self.kv_heads * heads
 
 
 @cache
@@ -143,12 +254,7 @@ def model_facts(service: str) -> ModelFacts:
 def _of_config(name: str) -> ModelFacts:
     """Facts from a config; nobody has measured such a model, so its costs are the roofline's."""
     stated = config_facts(name)
-    where = str(stated["name"])
-    facts = fits({**stated, "parameters": 1}, ModelFacts, where)
-    matrices = facts.layers * facts.layer_parameters
-    embedded = facts.embeddings * facts.vocab_size * facts.hidden_size
-    counted = matrices + embedded + norm_parameters(stated)
-    return fits({**stated, "parameters": counted}, ModelFacts, where)
+    return fits(stated, ModelFacts, str(stated["name"]))
 
 
 def unknown_name(kind: str, name: str, known: Mapping[str, object]) -> str:

@@ -51,7 +51,9 @@ class Profile:
     iterations were not measured, as `load_s` and `kv_blocks` are None. `step_s` along
     `step_knots_tokens` is `IterationTable.prefill_step_s`, part of the forward pass. `valid` holds
     the smallest and largest measured value of each quantity, `error` the relative errors.
-    `sm_shares` is None where iterations were measured on all SMs only.
+    `sm_shares` is None where iterations were measured on all SMs only. `experts_s`, along
+    `step_knots_tokens`, is what so many tokens read of experts beyond those of one token: prefill
+    and decode of one iteration read them once; empty where there are none or it was not measured.
     """
 
     model: str
@@ -72,6 +74,7 @@ class Profile:
     valid: Mapping[str, tuple[int, int]]
     error: Mapping[str, float]
     sm_shares: SmShares | None = None
+    experts_s: tuple[float, ...] = ()
 
 
 class _Share(Schema):

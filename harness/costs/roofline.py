@@ -111,6 +111,11 @@ def roofline_profile(
         for phase in ("prefill", "decode")
     }
     overheads = at_size(calibration.overheads, tensor_parallel)
+    experts_s: tuple[float, ...] = ()
+    if any(kind.mlp.experts for kind in model.layer_kinds):
+        tokens = np.asarray(STEP_KNOTS_TOKENS, np.float64)
+        read_s = floor_s(model, gpu, tensor_parallel, calibration, tokens)
+        experts_s = _rounded(min(slow.values()) * (read_s - read_s[0]))
     return Profile(
         model=model.name,
         gpu=gpu.name,
@@ -129,6 +134,7 @@ def roofline_profile(
         block_tokens=calibration.block_tokens,
         valid={},
         error=calibration.error,
+        experts_s=experts_s,
     )
 
 
@@ -168,7 +174,7 @@ def compute_s_per_token(
     model: ModelFacts, gpu: GpuFacts, tensor_parallel: int, calibration: Calibration
 ) -> float:
     """Seconds of one token's matrix multiplications; a multiply-add is two FLOPs."""
-    flops = 2.0 * model.layers * model.layer_matmul_parameters / tensor_parallel
+    flops = 2.0 * model.matmul_parameters / tensor_parallel
     return flops / (gpu.fp16_flops_per_s * calibration.flops_efficiency)
 
 
@@ -212,17 +218,26 @@ def floor_s(
 
 def touched_bytes(model: ModelFacts, tokens: Floats) -> Floats:
     """Bytes of weights a forward pass of so many tokens reads, whole model."""
-    missed = (1.0 - model.experts_per_token / model.experts) ** tokens
-    unread = model.layers * model.experts * model.expert_parameters * missed
-    return (model.parameters - unread) * BYTES_PER_NUMBER
+    unread_bytes = np.zeros(len(tokens))
+    for kind in model.layer_kinds:
+        if kind.mlp.experts:
+            missed = (1.0 - kind.mlp.experts_per_token / kind.mlp.experts) ** tokens
+            unread_bytes += kind.layers * kind.mlp.routed_parameters * missed * model.expert_bytes
+    return model.weight_bytes - unread_bytes
 
 
 def context_s_per_token(
     model: ModelFacts, gpu: GpuFacts, tensor_parallel: int, calibration: Calibration
 ) -> float:
-    """Seconds of reading one token's KV."""
-    group = query_group(model, tensor_parallel)
-    kv_bytes = model.kv_bytes_per_gpu(tensor_parallel) * group**calibration.kv_group_exponent
+    """Seconds of reading one token's KV, windows as the facts state them."""
+    numbers = 0.0
+    for kind in model.layer_kinds:
+        mixer = kind.mixer
+        kept = kind.layers * mixer.kv_heads_per_gpu(tensor_parallel) * mixer.kv_numbers_per_head
+        share = mixer.kept_tokens(model.window_at_tokens) / model.window_at_tokens
+        group = mixer.query_group(tensor_parallel)
+        numbers += kept * share * group**calibration.kv_group_exponent
+    kv_bytes = model.kv_number_bytes * numbers
     return float(kv_bytes / (gpu.memory_bytes_per_s * calibration.kv_efficiency))
 
 
@@ -236,7 +251,7 @@ def attended_s(
     model: ModelFacts, gpu: GpuFacts, tensor_parallel: int, calibration: Calibration
 ) -> float:
     """Seconds per attended pair of prompt tokens (the s^2 of arXiv 2503.16893 eq. 1)."""
-    flops = 4.0 * model.layers * model.hidden_size / tensor_parallel
+    flops = 4.0 * model.attended_width / tensor_parallel
     return calibration.attended_factor * flops / gpu.fp16_flops_per_s
 
 

@@ -231,7 +231,7 @@ class Forecaster:
         for rows in logs:
             if self.counted.needed_only:
                 rows[:, LOG_WORK : LOG_WORK + WORKS] = 0.0
-            add_flops(rows, facts.layers, per_token, facts.hidden_size, grid_s, done)
+            add_flops(rows, facts.layers, per_token, facts.layer_attended_width, grid_s, done)
         if self.counted.needed_only:
             done = self._needed(facts, load, done, arrays.first_token_s, grid_s)
         done *= self.counted.scale.get(service, 1.0)
@@ -255,7 +255,7 @@ class Forecaster:
         What is decoded leaves out tokens that came of reading a prompt again: it grows as it does,
         to what all of them need.
         """
-        per_token, width = self.counted.per_token(facts), 2 * facts.hidden_size
+        per_token, width = self.counted.per_token(facts), 2 * facts.layer_attended_width
         prompt, first = load.prompt_tokens.astype(np.float64), np.maximum(load.generated_tokens, 1)
         count = load.output_tokens - first
         contexts = count * (prompt + (load.output_tokens - 1 + first) / 2)

@@ -172,6 +172,7 @@ def _costs(hardware: Mapping[str, Any]) -> ProfileCosts:
         weights_bytes_per_s=hardware["weights_bytes_per_s"],
         kv_bytes=hardware["kv_bytes"],
         block_tokens=hardware["block_tokens"],
+        window_at_tokens=hardware["window_at_tokens"],
     )
 
 

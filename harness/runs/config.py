@@ -46,6 +46,8 @@ class HardwareConfig:
     """Bytes of each GPU for KV; null: what `memory_share` leaves beside the weights."""
     block_tokens: int | None = MISSING
     """Tokens of a KV block; null: as on the engine that the profile was measured on."""
+    window_at_tokens: int = MISSING
+    """Tokens of the requests at which a model's sliding windows count, in KV and in seconds."""
     host_kv_bytes: int = MISSING
     """Bytes of host memory for the KV of preempted requests, of each GPU."""
     pcie_bytes_per_s: float | None = MISSING
@@ -163,6 +165,7 @@ MOST = {
     "hardware.nvlink_island": 65_536,
     "hardware.replica_start_s": 1e6,
     "hardware.engine_start_s": 1e6,
+    "hardware.window_at_tokens": 2**31,
     "expected_minutes": 1e6,
 }
 """Beyond these a run would not end, or could not be counted."""

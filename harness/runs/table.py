@@ -1,6 +1,7 @@
 """The table a scenario prints: one row per setting, means over seeds, against a reference."""
 
 from collections.abc import Hashable, Mapping, Sequence
+from pathlib import Path
 from typing import Literal
 
 import numpy as np
@@ -125,7 +126,19 @@ def basis(rows: pd.DataFrame) -> str:
         f"{len(sources.columns) - len(other)} of {len(sources.columns)} pairs of model and "
         f"tensor parallelism measured{''.join(f'; {note}' for note in outside_note(rows))}); "
         "extra s: planning, measured wall-clock on the machine that ran it"
+        f"{''.join(f'; {note}' for note in _assumed(sources))}"
     )
+
+
+def _assumed(sources: pd.DataFrame) -> list[str]:
+    """What the facts of models assume, which follows the source of their costs."""
+    found = set()
+    for column in sources:
+        service = str(column).removeprefix("costs.source.").rpartition(" ")[0]
+        for source in sources[column].dropna():
+            if assumed := source.partition("; ")[2]:
+                found.add(f"assumed of {Path(service).name}: {assumed}")
+    return sorted(found)
 
 
 def as_table(

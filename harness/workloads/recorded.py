@@ -27,7 +27,9 @@ TOO_LONG = ("refuse", "cut", "drop")
 
 
 class Trace:
-    """The requests of a file (`trace_file` says of which columns), the same for every seed.
+    """The requests of a file, the same for every seed.
+
+    `trace_file` says of which columns, or `columns` does (`trace_file.format_by`).
 
     A request goes to the `model`, or where that is None to the service its row names: a model's
     name, or a key of `services`, whose value is one. What a policy may know of an answer's length
@@ -43,6 +45,7 @@ class Trace:
         self,
         *,
         file: str,
+        columns: Mapping[str, str] | None,
         model: str | None,
         services: Mapping[str, str],
         requests: int | None,
@@ -71,7 +74,7 @@ class Trace:
             raise ValueError(f"workload.file={file} is no file")
         self._window, self._scale = _window(window), rate_scale
         self._requests, self._limit, self._too_long = requests, max_output_tokens, too_long
-        self._model, self._services = model, dict(services)
+        self._model, self._services, self._columns = model, dict(services), columns
         self.files: Mapping[str, str] = inputs.digests([WORDS, self._path])
         rows = self._rows()
         called = self._called(rows)
@@ -120,7 +123,7 @@ class Trace:
 
     def _rows(self) -> pd.DataFrame:
         """Those of the file that are asked for."""
-        rows = read_trace(self._path)
+        rows = read_trace(self._path, self._columns)
         begin_s, end_s = self._window
         inside = rows[(rows[ARRIVAL] >= begin_s) & (rows[ARRIVAL] < end_s)]
         if inside.empty:

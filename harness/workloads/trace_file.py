@@ -1,13 +1,14 @@
 """Files of requests with their times: our own columns, or those of published traces as they are.
 
-A trace is recognised by its columns. All become our own: `arrival_s`, `prompt_tokens` and
+A trace is recognised by its columns, all of which must be understood; others are read as
+`workload.columns` says. All become our own: `arrival_s`, `prompt_tokens` and
 `output_tokens`, and where the file has them `service`, `tenant`, `app`, `deadline_s`,
 `predicted_tokens`, the text `prompt`, and `hash_ids` of blocks of `HASH_TOKENS` tokens of a prompt
 that others may begin with. What is damaged is refused with file and row.
 """
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -28,6 +29,11 @@ HASH_TOKENS = 512
 """Tokens of a block that has a hash (github.com/kvcache-ai/Mooncake)."""
 CSV = frozenset({".csv"})
 IDS = ("id", "request_id")
+BATCH_SIZE = "batch_size"
+HINT = (
+    "workload.columns={arrival_s:COLUMN,prompt_tokens:COLUMN,output_tokens:COLUMN,unit:ms} says "
+    "which columns to read, and leaves out the others"
+)
 NAME = (str, int, float, np.number)
 """What may name a service, a tenant or an application."""
 
@@ -38,7 +44,8 @@ class Format:
 
     `to_s` makes seconds of its column of times; where there is none all requests come at once.
     Times from the `first` request on count from there. Requests that were never answered are
-    listed with 0 tokens where it says so, and left out.
+    listed with 0 tokens where it says so, and left out. `unused` are columns that it may have and
+    that change no request; with `others` those are any. `marks` are columns that it must have.
     """
 
     name: str
@@ -46,13 +53,21 @@ class Format:
     to_s: Callable[["pd.Series[float]"], "pd.Series[float]"] = lambda times: times
     first: bool = False
     lists_failed: bool = False
+    unused: frozenset[str] = frozenset()
+    others: bool = False
+    marks: frozenset[str] = frozenset()
     needed: frozenset[str] = field(init=False)
 
     def __post_init__(self) -> None:
         """What a file must have to be of this kind."""
         must = (ARRIVAL, PROMPT_TOKENS, OUTPUT_TOKENS)
         kept = frozenset(theirs for ours, theirs in self.columns.items() if ours in must)
-        object.__setattr__(self, "needed", kept)
+        object.__setattr__(self, "needed", kept | self.marks)
+
+    def not_understood(self, there: Collection[str]) -> list[str]:
+        """Columns of a file that this kind knows nothing of, in the file's order."""
+        known = {*self.columns.values(), *self.unused, *self.marks}
+        return [] if self.others else [column for column in there if column not in known]
 
 
 def _clock_s(times: "pd.Series[float]") -> "pd.Series[float]":
@@ -61,19 +76,29 @@ def _clock_s(times: "pd.Series[float]") -> "pd.Series[float]":
     return (dates - dates.min()) / pd.Timedelta(1, "s")
 
 
-def _milliseconds(times: "pd.Series[float]") -> "pd.Series[float]":
-    return times / 1000.0
+def _in_units(per_s: float) -> Callable[["pd.Series[float]"], "pd.Series[float]"]:
+    """Seconds of times of which so many are one."""
+    return lambda times: times / per_s
 
 
-OWN = Format("own", {name: name for name in (ARRIVAL, PROMPT_TOKENS, OUTPUT_TOKENS, *OPTIONAL)})
-TEXTS = Format("own, with texts", {name: name for name in (ARRIVAL, OUTPUT_TOKENS, *OPTIONAL)})
+UNITS = {
+    "s": _in_units(1.0),
+    "ms": _in_units(1e3),
+    "us": _in_units(1e6),
+    "ns": _in_units(1e9),
+    "date": _clock_s,
+}
+"""What `workload.columns` may call the unit of a time."""
+
+OWN_COLUMNS = (ARRIVAL, PROMPT_TOKENS, OUTPUT_TOKENS, *OPTIONAL)
 FORMATS = (
-    OWN,
-    Format(  # github.com/Azure/AzurePublicDataset: AzureLLMInferenceTrace_*.csv of 2023 and 2024
+    Format("own", {name: name for name in OWN_COLUMNS}, unused=frozenset(IDS)),
+    Format(  # github.com/Azure/AzurePublicDataset: AzureLLMInferenceTrace_*.csv of 2023 to 2025
         "Azure LLM",
         {ARRIVAL: "TIMESTAMP", PROMPT_TOKENS: "ContextTokens", OUTPUT_TOKENS: "GeneratedTokens"},
         to_s=_clock_s,
         first=True,
+        unused=frozenset(["NumImages"]),
     ),
     Format(  # github.com/kvcache-ai/Mooncake: *_trace.jsonl, milliseconds
         "Mooncake",
@@ -83,7 +108,39 @@ FORMATS = (
             OUTPUT_TOKENS: "output_length",
             "hash_ids": "hash_ids",
         },
-        to_s=_milliseconds,
+        to_s=UNITS["ms"],
+    ),
+    Format(  # github.com/alibaba-edu/qwen-bailian-usagetraces-anon: qwen_trace*.jsonl, seconds
+        "Qwen-Bailian",
+        {ARRIVAL: "timestamp", PROMPT_TOKENS: "input_length", OUTPUT_TOKENS: "output_length"},
+        unused=frozenset(["type", "turn", "hash_ids"]),
+        marks=frozenset(["chat_id", "parent_chat_id"]),
+    ),
+    Format(  # github.com/ai-dynamo/aiperf: its Mooncake format with texts, milliseconds
+        "AIPerf, with texts",
+        {ARRIVAL: "timestamp", "prompt": "text_input", OUTPUT_TOKENS: "output_length"},
+        to_s=UNITS["ms"],
+        marks=frozenset(["text_input"]),
+    ),
+    Format(  # github.com/microsoft/vidur: data/processed_traces with arrivals
+        "Vidur",
+        {
+            ARRIVAL: "arrived_at",
+            PROMPT_TOKENS: "num_prefill_tokens",
+            OUTPUT_TOKENS: "num_decode_tokens",
+        },
+        unused=frozenset(["num_total_tokens", "pd_ratio"]),
+    ),
+    Format(  # github.com/Mutinifni/splitwise-sim: traces/*.csv
+        "Splitwise",
+        {ARRIVAL: "arrival_timestamp", PROMPT_TOKENS: "prompt_size", OUTPUT_TOKENS: "token_size"},
+        unused=frozenset(["request_id", "request_type", "application_id", BATCH_SIZE]),
+    ),
+    Format(  # github.com/casys-kaist/LLMServingSim: dataset/*.jsonl
+        "LLMServingSim",
+        {ARRIVAL: "arrival_time_ns", PROMPT_TOKENS: "input_toks", OUTPUT_TOKENS: "output_toks"},
+        to_s=UNITS["ns"],
+        unused=frozenset(["input_tok_ids", "output_tok_ids"]),
     ),
     Format(  # github.com/HPMLL/BurstGPT: BurstGPT_*.csv; answers of 0 tokens are failures
         "BurstGPT",
@@ -95,10 +152,12 @@ FORMATS = (
         },
         first=True,
         lists_failed=True,
+        unused=frozenset(["Session ID", "Elapsed time", "Total tokens", "Log Type"]),
     ),
     Format(  # github.com/alibaba/ServeGen: what its save_requests_to_csv writes
         "ServeGen",
         {ARRIVAL: "timestamp", PROMPT_TOKENS: "input_tokens", OUTPUT_TOKENS: "output_tokens"},
+        unused=frozenset(["request_id"]),
     ),
     Format(  # the same with the times in our column, as its authors' tables are often kept
         "tokens in and out",
@@ -108,48 +167,77 @@ FORMATS = (
             OUTPUT_TOKENS: OUTPUT_TOKENS,
             "tenant": "client",
         },
+        unused=frozenset([*IDS, "prompt_blocks_512", "prefix_hit_blocks"]),
     ),
     Format(  # ServeGen, data/offline/trace_d to _f.jsonl: submitted as one batch
         "ServeGen, offline",
         {PROMPT_TOKENS: "input_length", OUTPUT_TOKENS: "output_length"},
+        unused=frozenset(["request_id", "type", "duration"]),
     ),
-    TEXTS,
+    Format(
+        "own, with texts",
+        {name: name for name in OWN_COLUMNS if name != PROMPT_TOKENS},
+        unused=frozenset(IDS),
+        marks=frozenset(["prompt"]),
+    ),
 )
 
 
-def read_trace(path: Path) -> pd.DataFrame:
+def format_by(columns: Mapping[str, str]) -> Format:
+    """The kind of trace that `workload.columns` describes: our names to those of the file.
+
+    `unit` is that of the times. Columns that are not named are left out. Raises ValueError for
+    names that are not known and where times or lengths are missing.
+    """
+    named, unit = dict(columns), columns.get("unit", "s")
+    named.pop("unit", None)
+    unknown = [name for name in named if name not in OWN_COLUMNS]
+    if unknown:
+        raise ValueError(
+            f"workload.columns has {unknown[0]}, it may have unit, {', '.join(OWN_COLUMNS)}"
+        )
+    if unit not in UNITS:
+        raise ValueError(f"workload.columns.unit={unit} is not one of {', '.join(UNITS)}")
+    if not {ARRIVAL, OUTPUT_TOKENS} <= set(named) or not {PROMPT_TOKENS, "prompt"} & set(named):
+        raise ValueError(
+            f"workload.columns must have {ARRIVAL}, {OUTPUT_TOKENS}, and {PROMPT_TOKENS} or prompt"
+        )
+    is_date = unit == "date"
+    marks = frozenset(named.values())
+    return Format("given", named, to_s=UNITS[unit], first=is_date, others=True, marks=marks)
+
+
+def read_trace(path: Path, columns: Mapping[str, str] | None = None) -> pd.DataFrame:
     """The requests of a file, in our columns, by arrival; a row's number is in the index, from 1.
+
+    `columns` are those of `format_by`, where the file is of no known kind.
 
     Raises ValueError with file and row for a time, a length or a number that is missing, negative
     or none, for rows out of order and for an id that is there twice; with the columns for a file of
     no known kind.
     """
-    return _read(path, inputs.sha256(path))
+    named = tuple(sorted(columns.items())) if columns else ()
+    return _read(path, inputs.sha256(path), named)
 
 
 @lru_cache(maxsize=4)  # the cells of a matrix mostly read the same one
-def _read(path: Path, digest: str) -> pd.DataFrame:
+def _read(path: Path, digest: str, named_columns: tuple[tuple[str, str], ...]) -> pd.DataFrame:
     rows = read_rows(path)
     if rows.empty:
         raise ValueError(f"{path} has no rows")
     rows.index = pd.RangeIndex(1, len(rows) + 1)
-    kind = format_of(path, rows)
     _refuse_twice(path, rows)
-    if kind.lists_failed:
-        rows = rows[rows[kind.columns[OUTPUT_TOKENS]] != 0]
-        if rows.empty:
-            raise ValueError(
-                f"{path} has failed requests alone, of 0 {kind.columns[OUTPUT_TOKENS]}"
-            )
+    kind = format_of(path, rows, [format_by(dict(named_columns))] if named_columns else FORMATS)
+    rows = _answered(path, kind, rows)
     found = {ours: rows[theirs] for ours, theirs in kind.columns.items() if theirs in rows}
     named = {ours: kind.columns[ours] for ours in found}
     out = pd.DataFrame(index=rows.index)
     out[ARRIVAL] = _arrivals(path, kind, found.get(ARRIVAL), rows)
-    out[PROMPT_TOKENS] = (
-        _tokens(path, found[PROMPT_TOKENS], named[PROMPT_TOKENS])
-        if PROMPT_TOKENS in found
-        else token_counts(str(path), rows[["prompt"]].reset_index(drop=True))
-    )
+    if PROMPT_TOKENS in found:
+        out[PROMPT_TOKENS] = _tokens(path, found[PROMPT_TOKENS], named[PROMPT_TOKENS])
+    else:
+        texts = found["prompt"].rename("prompt").reset_index(drop=True)
+        out[PROMPT_TOKENS] = token_counts(str(path), texts.to_frame())
     out[OUTPUT_TOKENS] = _tokens(path, found[OUTPUT_TOKENS], named[OUTPUT_TOKENS])
     for name in ("deadline_s", "predicted_tokens"):
         if name in found:
@@ -169,16 +257,37 @@ def _read(path: Path, digest: str) -> pd.DataFrame:
     return out
 
 
-def format_of(path: Path, rows: pd.DataFrame) -> Format:
-    """The first kind all whose columns a file has. Raises ValueError for none."""
-    there = set(map(str, rows.columns))
-    for kind in FORMATS:
-        if kind.needed <= there and (kind is not TEXTS or "prompt" in there):
+def _answered(path: Path, kind: Format, rows: pd.DataFrame) -> pd.DataFrame:
+    """Rows of requests that were answered. Raises ValueError for none, and for rows of several."""
+    if BATCH_SIZE in kind.unused and BATCH_SIZE in rows:
+        more = (rows[BATCH_SIZE] != 1).to_numpy()
+        _refuse(path, rows[BATCH_SIZE], more, BATCH_SIZE, "is not 1, and a row is one request")
+    if not kind.lists_failed:
+        return rows
+    answered = rows[rows[kind.columns[OUTPUT_TOKENS]] != 0]
+    if answered.empty:
+        raise ValueError(f"{path} has failed requests alone, of 0 {kind.columns[OUTPUT_TOKENS]}")
+    return answered
+
+
+def format_of(path: Path, rows: pd.DataFrame, formats: Sequence[Format] = FORMATS) -> Format:
+    """The first kind that has all columns that a file needs and understands all that it has.
+
+    Raises ValueError for none, with the columns that the closest kind does not understand.
+    """
+    there = list(map(str, rows.columns))
+    close = [kind for kind in formats if kind.needed <= set(there)]
+    for kind in close:
+        if not kind.not_understood(there):
             return kind
-    kinds = "; ".join(f"{it.name}: {', '.join(sorted(it.needed))}" for it in FORMATS[:-1])
-    raise ValueError(
-        f"{path} has the columns {', '.join(map(str, rows.columns))}, those of no trace ({kinds})"
-    )
+    if close:
+        kind = min(close, key=lambda each: len(each.not_understood(there)))
+        odd = ", ".join(kind.not_understood(there))
+        said = f"looks like a trace of the kind {kind.name}, which has no columns {odd}"
+    else:
+        kinds = "; ".join(f"{it.name}: {', '.join(sorted(it.needed))}" for it in formats)
+        said = f"has the columns {', '.join(there)}, those of no trace ({kinds})"
+    raise ValueError(f"{path} {said}; {HINT}")
 
 
 def _arrivals(

@@ -123,3 +123,20 @@ def test_roofline_profiles_are_labelled_and_complete() -> None:
     assert profile.kind == "roofline"
     assert profile.error == CALIBRATION.error
     assert expand(profile, PARTS).decode_base_s[1] > 0.0
+
+
+def test_prefill_and_decode_of_one_iteration_read_each_expert_once() -> None:
+    """64 decodes and a chunk of 2048 both hit all of 8 experts; 2 decodes and 1 token hit 2."""
+    reading = replace(IDEAL, request_share=0.0)
+    table = expand(roofline_profile(MIXTRAL, A100, 1, reading), ("forward",))
+    chunk = (1, 2048, 2048, 0.0)
+    alone_s = iteration_seconds(table, *chunk, 0, 0, 0)
+    decodes_s = iteration_seconds(table, 0, 0, 0, 0.0, 64, 0, 0)
+    weights_s = MIXTRAL.weight_bytes / A100.memory_bytes_per_s
+    both_s = iteration_seconds(table, *chunk, 64, 0, 0)
+    assert alone_s + decodes_s - both_s == pytest.approx(weights_s, rel=1e-4)
+    one_s = floor_s(MIXTRAL, A100, 1, IDEAL, np.ones(1))[0]
+    few_s = iteration_seconds(table, 1, 1, 1, 0.0, 2, 0, 0)
+    apart_s = iteration_seconds(table, 1, 1, 1, 0.0, 0, 0, 0)
+    apart_s += iteration_seconds(table, 0, 0, 0, 0.0, 2, 0, 0)
+    assert apart_s - few_s == pytest.approx(one_s, rel=1e-3)

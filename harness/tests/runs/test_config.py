@@ -31,6 +31,7 @@ def plain(**changes: Any) -> dict[str, Any]:
             "engine_start_s": None,
             "weights_bytes_per_s": None,
             "cost_draw": 0,
+            "window_at_tokens": 4096,
         },
         "record": {},
         "slo": {},

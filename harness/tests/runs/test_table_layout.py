@@ -55,6 +55,15 @@ def test_what_the_seconds_rest_on() -> None:
     )
 
 
+def test_what_the_facts_of_a_model_assume_is_said_once() -> None:
+    costs = {
+        f"costs.source./models/gemma.json tp{size}": "roofline; 5 of 6 layers; no images"
+        for size in (1, 2)
+    }
+    said = basis(pd.DataFrame([row("ours", 1.0, costs)]))
+    assert said.endswith("that ran it; assumed of gemma.json: 5 of 6 layers; no images")
+
+
 def test_several_profiles_give_a_range_of_errors() -> None:
     costs = {"costs.profile": "h100", "costs.fit_error": 0.05, "costs.source.m2": "measured"}
     said = basis(pd.DataFrame([row("ours", 1.0), row("ours", 1.0, costs)]))

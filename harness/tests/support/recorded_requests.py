@@ -12,6 +12,7 @@ HEADER = "arrival_s,prompt_tokens,output_tokens"
 def trace(file: Path, **changes: Any) -> Trace:
     """The workload of a file, with settings that change nothing unless they are given."""
     settings: dict[str, Any] = {
+        "columns": None,
         "model": MODEL,
         "services": {},
         "requests": None,

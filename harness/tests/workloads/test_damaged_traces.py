@@ -73,6 +73,23 @@ def test_a_damaged_row_is_one_sentence_with_file_and_row(
             "has failed requests alone, of 0 Response tokens",
         ),
         ("a.parquet", "junk", "cannot be read"),
+        (
+            "a.jsonl",
+            '{"request_id": 1, "arrival_ms": 5, "input_length": 1, "output_length": 1}',
+            "looks like a trace of the kind ServeGen, offline, which has no columns arrival_ms; "
+            "workload.columns=",
+        ),
+        (
+            "a.jsonl",
+            '{"timestamp": 5, "input_length": 1, "output_length": 1, "session_id": 3, "delay": 1}',
+            "of the kind Mooncake, which has no columns session_id, delay; workload.columns=",
+        ),
+        ("a.csv", f"{HEADER},priority\n0,1,1,1\n", "kind own, which has no columns priority;"),
+        (
+            "a.csv",
+            "arrival_timestamp,batch_size,prompt_size,token_size\n0,2,1,1\n",
+            "row 1: batch_size 2 is not 1, and a row is one request",
+        ),
     ],
 )
 def test_what_is_no_trace_says_so(
@@ -89,6 +106,22 @@ def test_what_is_no_trace_says_so(
     [
         ({"model": None}, "names no service: say workload.model=NAME"),
         ({"model": "vicuna-14b"}, "No model is called 'vicuna-14b'"),
+        (
+            {"columns": {"arrival": "a"}},
+            "workload.columns has arrival, it may have unit, arrival_s",
+        ),
+        (
+            {"columns": {"arrival_s": "a"}},
+            "workload.columns must have arrival_s, output_tokens, and",
+        ),
+        (
+            {"columns": {name: name for name in HEADER.split(",")} | {"unit": "h"}},
+            "workload.columns.unit=h is not one of s, ms, us, ns, date",
+        ),
+        (
+            {"columns": {name: "a" for name in HEADER.split(",")}},
+            "has the columns .*, those of no trace [(]given: a",
+        ),
         ({"window": [5, 6]}, r"workload.window=\[5, 6\] has no request of .* at 0 to 0 s"),
         ({"window": [3, 1]}, "workload.window=.* must be two seconds"),
         ({"requests": 2}, "has 1 requests in the window, workload.requests=2"),

@@ -37,6 +37,23 @@ PUBLISHED = {
     "servegen.csv": (
         "request_id,timestamp,input_tokens,output_tokens\n0,0.0,374,44\n1,4.314579,396,109\n"
     ),
+    "qwen.jsonl": (
+        '{"chat_id": 0, "parent_chat_id": -1, "timestamp": 0, "input_length": 374, '
+        '"output_length": 44, "type": "text", "turn": 1, "hash_ids": [0]}\n'
+        '{"chat_id": 1, "parent_chat_id": 0, "timestamp": 4.314579, "input_length": 396, '
+        '"output_length": 109, "type": "text", "turn": 2, "hash_ids": [0]}\n'
+    ),
+    "vidur.csv": (
+        "arrived_at,num_prefill_tokens,num_decode_tokens\n0.0,374,44\n4.314579,396,109\n"
+    ),
+    "splitwise.csv": (
+        "request_id,request_type,application_id,arrival_timestamp,batch_size,prompt_size,token_size"
+        "\n0,2,0,0,1,374,44\n1,2,0,4.314579,1,396,109\n"
+    ),
+    "llmservingsim.jsonl": (
+        '{"input_toks": 374, "output_toks": 44, "arrival_time_ns": 0, "input_tok_ids": [1]}\n'
+        '{"input_toks": 396, "output_toks": 109, "arrival_time_ns": 4314579000}\n'
+    ),
     "own.csv": f"{HEADER}\n0,374,44\n4.314579,396,109\n",
 }
 
@@ -50,6 +67,24 @@ def test_published_traces_are_read_as_they_are(
     assert load.prompt_tokens.tolist() == [374, 396]
     assert load.output_tokens.tolist() == [44, 109]
     assert str(trace(written(name, PUBLISHED[name]))._path) in load.datasets
+
+
+def test_named_columns_are_read_in_their_unit(written: Callable[[str, str], Path]) -> None:
+    """Others are left out."""
+    text = '{"at_ms": 0, "input_length": 374, "out": 44, "extra": 1}\n'
+    text += '{"at_ms": 4314.579, "input_length": 396, "out": 109, "extra": 2}\n'
+    columns = {"arrival_s": "at_ms", "prompt_tokens": "input_length", "output_tokens": "out"}
+    load = trace(written("a.jsonl", text), columns={**columns, "unit": "ms"}).build(0)
+    assert load.arrival_s == pytest.approx([0.0, 4.314579], abs=1e-9)
+    assert load.prompt_tokens.tolist() == [374, 396]
+    assert load.output_tokens.tolist() == [44, 109]
+
+
+def test_texts_of_aiperf_come_in_milliseconds(written: Callable[[str, str], Path]) -> None:
+    row = '{"timestamp": %d, "text_input": "a b c d e", "output_length": 9}\n'
+    load = trace(written("a.jsonl", row % 0 + row % 1500)).build(0)
+    assert load.arrival_s.tolist() == [0.0, 1.5]
+    assert load.texts == ("a b c d e",) * 2
 
 
 def test_a_batch_of_servegen_comes_at_once(written: Callable[[str, str], Path]) -> None:

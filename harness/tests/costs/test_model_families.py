@@ -1,0 +1,44 @@
+"""Configs of every family against the classes of `transformers`, built without memory."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.costs.model_config import FAMILIES
+from harness.costs.model_facts import model_facts
+
+CONFIGS: dict[str, dict[str, Any]] = json.loads(
+    Path(__file__).with_name("configs.json").read_text(encoding="utf-8")
+)
+WINDOWS = {"sliding_attention", "chunked_attention"}
+
+
+def test_every_family_has_a_config() -> None:
+    assert {config["model_type"] for config in CONFIGS.values()} == set(FAMILIES)
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_parameters_and_windows_are_those_of_the_class(name: str, tmp_path: Path) -> None:
+    transformers = pytest.importorskip("transformers", reason="the reference is not installed")
+    torch = pytest.importorskip("torch", reason="the reference is not installed")
+    config = CONFIGS[name]
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(config), encoding="utf-8")
+    facts = model_facts(str(path))
+    if not hasattr(transformers, "CONFIG_MAPPING") or config["model_type"] not in (
+        transformers.CONFIG_MAPPING
+    ):
+        pytest.skip(f"this version of transformers has no {config['model_type']}")
+    reference = transformers.CONFIG_MAPPING[config["model_type"]].from_dict(config)
+    with torch.device("meta"):
+        model = transformers.AutoModelForCausalLM.from_config(reference)
+    assert facts.parameters == sum(each.numel() for each in model.parameters())
+    # As the class itself would write it, with every key that it knows.
+    path.write_text(reference.to_json_string(use_diff=False), encoding="utf-8")
+    assert model_facts(str(path)).kinds == facts.kinds
+    types = getattr(reference, "layer_types", None) or []
+    if WINDOWS & set(types):
+        windowed = sum(kind.layers for kind in facts.kinds if kind.mixer.window_tokens)
+        assert windowed == sum(each in WINDOWS for each in types)
