@@ -12,6 +12,7 @@ from harness.costs.model_facts import model_facts
 from harness.engines.recorder import Recorder
 from harness.engines.simulator.host_memory import HostMemory
 from harness.engines.simulator.loop import Simulator
+from harness.interface.apps import OUTSIDE
 from harness.interface.entities import Cluster, GpuId, Service, ServiceId
 from harness.interface.policies import (
     Capability,
@@ -85,7 +86,7 @@ def serve_s(
         max_num_batched_tokens=65536,
         host_memory=reference_host_memory(),
     )
-    each = replicas // len(load.services)
+    each = replicas // sum(service.id != OUTSIDE for service in load.services)
     placement = placement or FixedPlacement(data_parallel=each, tensor_parallel=1, costs=costs)
     is_told = Capability.PREDICTIONS in policy.requires
     predictor = Oracle().of(load, SEED) if is_told else None
