@@ -33,14 +33,11 @@ def request_frame(workload: Workload, arrays: RequestArrays) -> pd.DataFrame:
 
     A request waits until it starts, runs in iterations (`gpu_s`), is preempted, or pauses, holding
     KV: these seconds add up to its completion time. Of the preemptions, `swaps` sent its KV to host
-    memory; `swapped_bytes` were copied there and back in `swap_s`, hidden or not. Of the prompt,
-    `cached_tokens` were found cached when the request began, where prefixes are cached. Columns are
-    not copied: there may be millions of rows.
+    memory; `swapped_bytes` were copied there and back in `swap_s`, hidden or not. `cached_tokens`
+    of a prompt were cached as it began. Columns are not copied: there may be millions of rows.
     """
     count, waiting_s = len(workload), arrays.started_s - arrays.arrival_s
-    paused_s = arrays.finished_s - arrays.arrival_s
-    for spent_s in (waiting_s, arrays.gpu_s, arrays.preempted_s):
-        paused_s -= spent_s
+    paused_s = arrays.finished_s - arrays.arrival_s - waiting_s - arrays.gpu_s - arrays.preempted_s
     # What rounding leaves is no pause.
     np.multiply(paused_s, 0.0, out=paused_s, where=np.abs(paused_s) <= 1e-9)
     swap = arrays.swap if len(arrays.swap) else np.zeros((count, arrays.swap.shape[1]))
@@ -66,8 +63,8 @@ def request_frame(workload: Workload, arrays: RequestArrays) -> pd.DataFrame:
             "swaps": swap[:, SWAPS].astype(np.int64),
             "swapped_bytes": swap[:, SWAP_BYTES].astype(np.int64),
             "swap_s": swap[:, SWAP_S],
-            **({"cached_tokens": arrays.cached} if len(arrays.cached) else {}),
-        },
+        }
+        | ({"cached_tokens": arrays.cached} if len(arrays.cached) else {}),
         copy=False,
     )
 

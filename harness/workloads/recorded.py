@@ -213,7 +213,7 @@ class Trace:
 
 
 def _prefixes(rows: pd.DataFrame) -> tuple[Ints, Ints]:
-    """What prompts have in common, where their blocks have hashes."""
+    """What prompts have in common, where their blocks have hashes; else no columns."""
     if "hash_ids" not in rows:
         return np.zeros(0, np.int64), np.zeros(0, np.int64)
     prompts = rows[PROMPT_TOKENS].to_numpy(np.int64)

@@ -231,14 +231,7 @@ class PolicyScheduler(LedScheduler):
             self._begin(served, start_s, decided_s, all_decode=True)
             return output
         tokens = dict(decision.launch[0].tokens) if decision.launch else {}
-        late, before = [], ran_before(decision)
-        for request in decision.preempt:
-            peer = self._peers[served.requests[request].facts.service]
-            if self.knows_cached and before[request]:
-                late.append((before[request], peer._requests[request]))
-            else:
-                peer.preempt(peer._requests[request])
-            peer._lost.add(peer._requests[request].request_id)
+        late = self._preempt_decided(served, decision)
         preempted, self._lost = self._lost, set()
         held = {r: self._requests[r].num_computed_tokens for r in tokens}
         planned = {self._requests[r].request_id: n for r, n in tokens.items()}
@@ -258,6 +251,18 @@ class PolicyScheduler(LedScheduler):
         if tokens:
             self._begin(served, start_s, decided_s, all_decode=False)
         return output
+
+    def _preempt_decided(self, served: ServedGroup, decision: Decision) -> list[tuple[int, Any]]:
+        """Preempt what was decided; where hits depend on it, those are left whose turn is later."""
+        late, before = [], ran_before(decision)
+        for request in decision.preempt:
+            peer = self._peers[served.requests[request].facts.service]
+            if self.knows_cached and before[request]:
+                late.append((before[request], peer._requests[request]))
+            else:
+                peer.preempt(peer._requests[request])
+            peer._lost.add(peer._requests[request].request_id)
+        return late
 
     def _refuse_other_hits(self, served: ServedGroup, tokens: Iterable[RequestId]) -> None:
         """Raise RuntimeError where vLLM has found more or less cached than was decided by."""
