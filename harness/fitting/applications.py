@@ -71,7 +71,7 @@ MADE_UP: Json = {
             "service": LLM,
             "prompt_tokens": [1500, 2000, 2500],
             "output_tokens": [20, 30, 40],
-            "then": {"": 1.0},
+            "then": {"end": 1.0},
         },
     ],
 }

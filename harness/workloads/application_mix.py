@@ -13,7 +13,7 @@ from harness.interface.policies import CostModel
 from harness.workloads.applications import Application, Kind, Run, UnitRun, stored_application
 from harness.workloads.arrivals import Arrivals
 from harness.workloads.call_ids import with_apps
-from harness.workloads.settings import require_positive
+from harness.workloads.settings import require_between, require_positive
 from harness.workloads.workload import Floats, Ints, Workload
 
 TENANTS = ("kind", "application")
@@ -62,7 +62,7 @@ class ApplicationMix:
         if tenant not in TENANTS:
             raise ValueError(f"workload.tenant={tenant} is none of {', '.join(TENANTS)}")
         self._kinds = _kinds(mix, declared)
-        self._weights = np.array(list(mix.values())) / sum(mix.values())
+        self._weights = np.array([mix[kind.name] for kind in self._kinds]) / sum(mix.values())
         self._applications, self._arrivals = applications, arrivals
         self._scales, self._tenant = tuple(deadline_scales), tenant
         self._services = _Services(self._kinds, services, context_tokens, max_output_tokens)
@@ -138,12 +138,12 @@ class ApplicationMix:
 
 
 def _kinds(mix: Mapping[str, float], declared: Sequence[Application]) -> list[Kind]:
-    """Declared or stored. Raises ValueError for unknown ones and weights that are not positive."""
-    if not mix:
-        raise ValueError("workload.mix names no application")
-    require_positive("workload.mix", **mix)
+    """Those with a weight, declared or stored. Raises ValueError for unknown ones and no weight."""
+    require_between("workload.mix", 0, 1e9, **mix)
+    if not any(mix.values()):
+        raise ValueError(f"workload.mix={dict(mix)} gives no application a weight")
     own = {application.name: application for application in declared}
-    return [own.get(name) or stored_application(name) for name in mix]
+    return [own.get(name) or stored_application(name) for name, weight in mix.items() if weight]
 
 
 class _Services:

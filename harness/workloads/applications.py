@@ -35,8 +35,8 @@ from harness.paths import PROFILES
 from harness.schema import Schema, Seconds, Share, Tokens, read_json
 from harness.workloads.settings import require_between
 
-END = ""
-"""Comes after the last unit of an application."""
+END = "end"
+"""Comes after the last unit of an application; no unit has this name."""
 LLM = "llm"
 """The service that units of stored applications call."""
 TABLES = PROFILES / "applications"
@@ -157,8 +157,8 @@ class Application:
         self.files: Mapping[str, str] = {}
         self.services = frozenset(unit.service for unit in units if unit.service)
         self.has_outside = any(not unit.service for unit in units)
-        if len(self._units) < len(units):
-            raise ValueError(f"application {name!r} has two units of one name")
+        if len(self._units) < len(units) or END in self._units:
+            raise ValueError(f"application {name!r} has two units of one name, or one named {END}")
         for next_unit in (first, *(then for unit in units for then in unit.then if then != END)):
             if next_unit not in self._units:
                 raise ValueError(f"application {name!r} has no unit {next_unit!r}")

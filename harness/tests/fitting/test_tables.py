@@ -7,6 +7,7 @@ import pytest
 from harness.costs.iteration import expand, iteration_seconds
 from harness.costs.model import PARTS
 from harness.costs.profiles import read_profiles
+from harness.fitting.applications import application_files
 from harness.fitting.components import FOLDER, profile_files
 from harness.fitting.lengths import length_files, thinned
 from harness.fitting.predictors import MEASURED_HERE
@@ -16,6 +17,7 @@ from harness.fitting.tables import as_text, check, main
 from harness.paths import PROFILES
 from harness.tests.support.data import DATA, ITERATIONS, needs_data
 
+APPLICATIONS = PROFILES / "applications"
 MEASURED = [key for key, p in read_profiles(PROFILES / FOLDER).items() if p.decode]
 
 
@@ -54,6 +56,13 @@ def test_two_models_are_reproduced_byte_for_byte() -> None:
     for name, content in profile_files(DATA, frozenset({"gpt-j-6b", "Mixtral-8x7B-v0.1"})):
         kept = (PROFILES / FOLDER / name).read_text(encoding="utf-8")
         assert as_text(content) == kept
+
+
+@needs_data
+def test_applications_are_reproduced_byte_for_byte() -> None:
+    made = {name: as_text(content) for name, content in application_files(DATA)}
+    kept = {path.name: path.read_text(encoding="utf-8") for path in APPLICATIONS.iterdir()}
+    assert made == kept
 
 
 @needs_data

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from harness.build import build
 from harness.interface.apps import OUTSIDE
 from harness.interface.entities import ServiceId
 from harness.planning.application_history import UnitRun as KnownRun
@@ -130,7 +131,7 @@ REFUSED: dict[str, tuple[Any, str]] = {
     ),
     "shares": (
         lambda: Unit(name="u", **LLM, then={END: 0.5}),
-        "unit 'u' goes on by {'': 0.5}, not shares of 1",
+        "unit 'u' goes on by {'end': 0.5}, not shares of 1",
     ),
     "empty prompt": (
         lambda: Unit(name="u", **LLM | {"prompt_tokens": [0]}),
@@ -162,6 +163,10 @@ REFUSED: dict[str, tuple[Any, str]] = {
         lambda: made(mix={"DMM": 1.0}),
         "No application is called 'DMM'; closest: DM.",
     ),
+    "no weight": (
+        lambda: made(mix={"code": 0.0}),
+        "workload.mix={'code': 0.0} gives no application a weight",
+    ),
     "tenant": (lambda: made(tenant="user"), "workload.tenant=user is none of kind, application"),
     "deadline": (
         lambda: made(deadline_scales=[-1.2]),
@@ -183,3 +188,25 @@ def test_refused_in_a_sentence(case: str) -> None:
     make, words = REFUSED[case]
     with pytest.raises(ValueError, match=re.escape(words)):
         make()
+
+
+def test_an_application_of_a_scenario_is_that_of_the_api() -> None:
+    """The node of a scenario has the same names as the constructor."""
+    kinds = "harness.workloads.applications"
+    write = {
+        "_target_": f"{kinds}.Unit",
+        "name": "write",
+        "calls": [2],
+        "then": {"run": 1.0},
+        **LLM,
+    }
+    run = {
+        "_target_": f"{kinds}.Unit",
+        "name": "run",
+        "seconds": [2.5],
+        "then": {"write": 0.25, "end": 0.75},
+    }
+    node = {"_target_": f"{kinds}.Application", "name": "code", "first": "write"}
+    built = build({**node, "units": [write, run]}, kind=Application)
+    draws = [one.draw(np.random.default_rng(7)) for one in (built, CODE)]
+    assert draws[0] == draws[1]
