@@ -30,6 +30,13 @@ def _nothing() -> None:
     """Where groups are never behind."""
 
 
+def _groups_asked(workload: Workload) -> Ints:
+    """The service of each call; a chain does not go on across calls outside any LLM."""
+    if workload.apps is None:
+        return workload.service
+    return np.where(workload.apps.outside, NOBODY, workload.service)
+
+
 class Lifecycle:
     """Requests by where they are in their lives.
 
@@ -57,11 +64,7 @@ class Lifecycle:
         show it. `catch_up` is called before somebody looks at what groups have computed.
         """
         self.workload, self.system = workload, system
-        asked = workload.service
-        if workload.apps is not None:
-            # A chain goes on in the group of its call before; calls outside any LLM have none.
-            asked = np.where(workload.apps.outside, NOBODY, asked)
-        self.graph = Graph(workload.edges, asked)
+        self.graph = Graph(workload.edges, _groups_asked(workload))
         self.roots: Ints = np.flatnonzero(self.graph.waits == 0)
         arrays = new_arrays(
             workload.prompt_tokens,

@@ -70,19 +70,15 @@ def write_run(
     Returns its row. `beside` may write more into the folder that it is given, which has all tables.
     Raises `RecordError` where the disk refuses; then nothing of the run is left behind.
     """
-    tables = {"requests": requests, "gpu": gpu, "iterations": iterations}
-    tables |= {"apps": apps, "units": units}
+    frames = (requests, gpu, iterations, apps, units)
+    tables = dict(zip(("requests", "gpu", "iterations", "apps", "units"), frames, strict=True))
     parts = (config, provenance, summary)
     try:
         with being_written(folder) as temporary:
             (temporary / "config.yaml").write_text(as_yaml(config))
             for name, table in tables.items():
                 if table is not None:
-                    # What `to_parquet` does, without the threads that it starts for every table.
-                    rows = pa.Table.from_pandas(table, preserve_index=False, nthreads=1)
-                    repeats = [it.name for it in rows.schema if pa.types.is_dictionary(it.type)]
-                    # Looking for what repeats among seconds takes as long again and finds nothing.
-                    pq.write_table(rows, temporary / f"{name}.parquet", use_dictionary=repeats)
+                    _write_table(temporary / f"{name}.parquet", table)
             (temporary / "provenance.json").write_text(_as_json(provenance))
             (temporary / "summary.json").write_text(_as_json(summary))
             if beside is not None:
@@ -94,6 +90,14 @@ def write_run(
         raise RecordError(f"could not write the run {folder}: {reason}") from error
     row = None if is_ours else _row(folder)
     return row if isinstance(row, Mapping) else _as_row(folder, *map(_plain, parts))
+
+
+def _write_table(path: Path, table: pd.DataFrame) -> None:
+    """What `to_parquet` does, without the threads that it starts for every table."""
+    rows = pa.Table.from_pandas(table, preserve_index=False, nthreads=1)
+    repeats = [it.name for it in rows.schema if pa.types.is_dictionary(it.type)]
+    # Looking for what repeats among seconds takes as long again and finds nothing.
+    pq.write_table(rows, path, use_dictionary=repeats)
 
 
 def _publish(temporary: Path, folder: Path) -> bool:

@@ -84,8 +84,7 @@ def together(parts: Sequence[Workload]) -> Workload:
     place = np.empty(len(order), np.int64)
     place[order] = np.arange(len(order))
     services = [len(part.services) for part in parts]
-    apps = [int(part.app.max(initial=-1)) + 1 for part in parts]
-    edges = [part.edges for part in parts]
+    apps, edges = [int(part.app.max(initial=-1)) + 1 for part in parts], [p.edges for p in parts]
     tenants = tuple(dict.fromkeys(name for part in parts for name in part.tenants))
     texts = [text for part in parts for text in part.texts or ("",) * len(part)]
     rows = [len(part) for part in parts]

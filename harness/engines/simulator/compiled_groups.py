@@ -2,15 +2,21 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from harness.costs.iteration import MAX_REQUESTS, TABLE, IterationTable, table_record
-from harness.engines.simulator.kernel import loop, renewal
+from harness.engines.simulator.kernel import loop
 from harness.engines.simulator.kernel.layout import BY_GPU_S, GROUP, NOTHING, RUN, Rule
-from harness.engines.simulator.kernel.world import NO_SECONDS, TURN_OF_KEY, World, empty_world
+from harness.engines.simulator.kernel.world import (
+    NO_SECONDS,
+    TURN_OF_KEY,
+    World,
+    empty_world,
+    longer,
+)
 from harness.engines.state import (
     END,
     HOST,
@@ -22,8 +28,6 @@ from harness.engines.state import (
     RequestArrays,
 )
 from harness.interface.tables import attained_s
-
-T = TypeVar("T", bound=np.generic)
 
 Facts = Mapping[int, tuple[int, int, float]]
 
@@ -268,6 +272,7 @@ class CompiledGroups:
         """
         places = {service: self._table(table) for service, table in tables.items()}
         group = self.world.groups[number]
+        group["services_end"] = max(facts) + 1
         for service, (block_bytes, spare_bytes, starves_after_s) in facts.items():
             group["tables"][service] = places[service]
             group["block_bytes"][service] = block_bytes
@@ -309,9 +314,9 @@ class CompiledGroups:
         self.write_down()
         state, world = self.state, self.world
         self.world = world._replace(
-            done=_longer(world.done, int(state["n_done"]) + MAX_REQUESTS),
-            instant=_longer(world.instant, int(state["n_instant"])),
-            outside=_longer(world.outside, int(state["n_outside"])),
+            done=longer(world.done, int(state["n_done"]) + MAX_REQUESTS),
+            instant=longer(world.instant, int(state["n_instant"])),
+            outside=longer(world.outside, int(state["n_outside"])),
         )
 
     def write_down(self) -> None:
@@ -397,21 +402,6 @@ class CompiledGroups:
             or self.world.groups["is_due"].any()
         )
 
-    def open_of(self, numbers: Sequence[int]) -> list[Ints]:
-        """Unfinished requests of each of these groups, ascending."""
-        groups, chosen = self.world.groups, np.array(numbers, np.int64)
-        counts = groups["n_waiting"][chosen]
-        counts = counts + groups["n_decoding"][chosen] + groups["n_partial"][chosen]
-        ids = np.zeros(int(counts.sum()), np.int64)
-        renewal.collect_open(self.world, chosen, ids)
-        ids = ids[np.lexsort((ids, np.repeat(np.arange(len(chosen)), counts)))]
-        ends = np.cumsum(counts).tolist()
-        return [ids[begin:end] for begin, end in zip([0, *ends], ends, strict=False)]
-
-    def sort_anew(self, numbers: Sequence[int]) -> None:
-        """Put the waiting requests of groups in order of the keys that were told anew."""
-        renewal.sort_anew(self.world, np.array(numbers, np.int64))
-
     def open_ids(self, number: int) -> Ints:
         """Unfinished requests in a group, in no order."""
         group = self.world.groups[number]
@@ -453,9 +443,8 @@ class CompiledGroups:
     ) -> Ints:
         """Take out the requests that hold no KV, or all of them; their KV is dropped.
 
-        Of a group of several services, those of some only, where `services` are given.
-
-        A request with KV in host memory holds it: there is its only copy.
+        Of a group of several services, those of some only, where `services` are given. A request
+        with KV in host memory holds it: there is its only copy.
         """
         group, requests = self.world.groups[number], self.requests
         waiting = self._waiting(group)
@@ -505,10 +494,3 @@ class CompiledGroups:
         group["seats"][: len(seats)] = seats
         group["n_seated"] = len(seats)
         return taken
-
-
-def _longer(array: NDArray[T], used: int) -> NDArray[T]:
-    """The array, or one of twice the length where more than half of it is used."""
-    if 2 * used < len(array):
-        return array
-    return np.concatenate([array, np.zeros_like(array, shape=max(len(array), used))])

@@ -170,9 +170,8 @@ class _Run:
         factory = GroupFactory(self.state, self.lifecycle.services, engine, self.compiled, prefixes)
         self.lifecycle.home_of = factory.home_of
         self.deployer = self._deployer(factory)
-        self.drained: list[ServiceId] = []
+        self.drained, self.wakes = list[ServiceId](), 0
         self.wake_s: float | None = -1.0
-        self.wakes = 0
         self.units = Units.of(self.lifecycle, self.timeline, self.compiled, self.told)
         self.arrivals = self._arrivals()
         self.orders = self._orders(factory)

@@ -15,6 +15,7 @@ from harness.engines.simulator.deciding import Deciding
 from harness.engines.simulator.group import GroupFactory, LiveGroup
 from harness.engines.simulator.kernel import world
 from harness.engines.simulator.kernel.layout import Rule
+from harness.engines.simulator.kernel.renewal import open_requests, sort_by_new_keys
 from harness.engines.simulator.rules import open_group, order_rule, reserves, tell_keys
 from harness.engines.simulator.stepping import Stepper
 from harness.engines.simulator.timeline import Kind
@@ -254,7 +255,7 @@ class Orders:
         if not fresh and not any(stale):
             return
         asked: dict[int, Ints] = {}
-        open_ids = self.compiled.open_of([live.number for live in lives])
+        open_ids = open_requests(self.compiled.world, [live.number for live in lives])
         for live, is_stale, ids in zip(lives, stale, open_ids, strict=True):
             if live.priority_order is not None and is_stale and len(ids):
                 self._note_asked(live, live.priority_order)
@@ -269,7 +270,7 @@ class Orders:
         for number, ids in asked.items():
             self._key([self.by_number[number]], ids, table.of(slice(first, first + len(ids))))
             first += len(ids)
-        self.compiled.sort_anew(list(asked))
+        sort_by_new_keys(self.compiled.world, np.array(list(asked), np.int64))
 
     def _note_asked(self, live: LiveGroup, order: PriorityOrder) -> None:
         """The keys of all requests of a group are asked now, and again at `renew_s`."""

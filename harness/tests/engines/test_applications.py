@@ -42,6 +42,25 @@ class Foreseeing(Guess):
 
 UNITS: list[type[Event]] = [AppArrived, UnitStarted, UnitFinished, AppFinished]
 
+TOLD = [
+    ("AppArrived", 0.0),
+    ("UnitStarted", 0.0),
+    ("Arrived", 0.0),
+    ("Deployed", 0.0),
+    ("Finished", 1.0),
+    ("UnitFinished", 1.0),
+    ("UnitStarted", 1.0),
+    ("UnitFinished", 2.0),
+    ("UnitStarted", 2.0),
+    ("UnitFinished", 4.0),
+    ("UnitStarted", 4.0),
+    ("Arrived", 4.0),
+    ("Finished", 5.0),
+    ("UnitFinished", 5.0),
+    ("AppFinished", 5.0),
+    ("ServiceDrained", 5.0),
+]
+
 
 @pytest.mark.parametrize("fast_forward", [True, False])
 @pytest.mark.parametrize("keeps", [True, False])
@@ -66,28 +85,7 @@ def test_two_units_outside_between_two_calls_by_hand(fast_forward: bool, keeps: 
     assert recorder.units["started_s"].tolist() == [0.0, 1.0, 2.0, 4.0]
     assert recorder.units["outside"].tolist() == [False, True, True, False]
     told = [(type(event).__name__, event.now_s) for event in recorder.events]
-    assert told == (
-        [
-            ("AppArrived", 0.0),
-            ("UnitStarted", 0.0),
-            ("Arrived", 0.0),
-            ("Deployed", 0.0),
-            ("Finished", 1.0),
-            ("UnitFinished", 1.0),
-            ("UnitStarted", 1.0),
-            ("UnitFinished", 2.0),
-            ("UnitStarted", 2.0),
-            ("UnitFinished", 4.0),
-            ("UnitStarted", 4.0),
-            ("Arrived", 4.0),
-            ("Finished", 5.0),
-            ("UnitFinished", 5.0),
-            ("AppFinished", 5.0),
-            ("ServiceDrained", 5.0),
-        ]
-        if keeps
-        else []
-    )
+    assert told == (TOLD if keeps else [])
 
 
 @given(

@@ -133,6 +133,7 @@ STATE = [
     ("slack_bytes", np.int64),  # by which seated requests may grow and keep their seats
     # By service, where any may starve: after how long, when its last batch ended, and when it will
     ("may_starve", np.bool_),
+    ("services_end", np.int64),  # above the number of each
     ("starves_after_s", np.float64, (MAX_SERVICES,)),
     ("ran_s", np.float64, (MAX_SERVICES,)),
     ("starves_at_s", np.float64, (MAX_SERVICES,)),

@@ -10,7 +10,6 @@ from harness.costs.compiled import compiled
 from harness.engines.simulator.kernel.layout import (
     BEGUN,
     DECODES,
-    MAX_SERVICES,
     PAUSE,
     PROMPTS,
     UNADMITTED,
@@ -69,7 +68,7 @@ def begin_shared(
 @compiled
 def _note_starved(requests: Records, group: Group, queue: Ints) -> None:
     """Note when services are starved if they do not run, and which ones are now."""
-    for service in range(MAX_SERVICES):
+    for service in range(group.services_end):
         group.starves_at_s[service] = np.inf
     for i in range(group.n_waiting):
         request = queue[group.queue_at + i]
@@ -78,7 +77,7 @@ def _note_starved(requests: Records, group: Group, queue: Ints) -> None:
         at_s = since_s + group.starves_after_s[service] - TIE_S
         group.starves_at_s[service] = min(group.starves_at_s[service], at_s)
     group.starved = 0
-    for service in range(MAX_SERVICES):
+    for service in range(group.services_end):
         if group.starves_at_s[service] <= group.clock_s:
             group.starved |= 1 << service
 
@@ -293,7 +292,7 @@ def _iterations_unstarved(table: Group, requests: Records, group: Group, most: i
     service, at_s = requests[group.partial[0]].service, np.inf
     if (group.starved >> service) & 1:
         return 1
-    for other in range(MAX_SERVICES):
+    for other in range(group.services_end):
         if other != service and not (group.starved >> other) & 1:
             at_s = min(at_s, group.starves_at_s[other])
     if at_s == np.inf:

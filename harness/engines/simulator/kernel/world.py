@@ -1,12 +1,15 @@
 """Everything that the loop over all groups reads and writes."""
 
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from harness.costs.iteration import TABLE
 from harness.engines.simulator.kernel.layout import GROUP, RUN, Records
 from harness.engines.state import LOG_COLUMNS, Floats, Ints, RequestArrays
+
+T = TypeVar("T", bound=np.generic)
 
 ROWS = 1 << 14
 """Rows of the log, and stretches, that compiled code writes before they are recorded."""
@@ -91,3 +94,10 @@ def empty_world(requests: RequestArrays, services: int) -> World:
     )
     world.services[:, REMAINING] = 1 << 62
     return world
+
+
+def longer(array: NDArray[T], used: int) -> NDArray[T]:
+    """The array, or one of twice the length where more than half of it is used."""
+    if 2 * used < len(array):
+        return array
+    return np.concatenate([array, np.zeros_like(array, shape=max(len(array), used))])
