@@ -48,6 +48,7 @@ BY_APPLICATION: Sides = {
 }
 WITH_DEADLINES: Sides = {
     "LSTF": (SLACK, style.BLUE),
+    "by mean slack, late last": ({"policy": "hermes_mean_slack"}, style.SKY),
     "EDF": (EDF, style.PURPLE),
     **{name: of for name, of in POLICIES.items() if name != "Hermes"},
 }

@@ -10,6 +10,7 @@ Json = dict[str, Any]
 
 SOURCE = "artefact of arXiv 2506.14851 @3894339, Datasets/{file}: numbers of 70% of the runs"
 LLM = "llm"
+TOKENS = ("prompt_tokens", "output_tokens")
 APPLICATIONS = {
     "DM": ("second", "document merging, graph of thoughts", "got/doc_merge/atry_new.json"),
     "MRS": (
@@ -94,26 +95,27 @@ def recorded(rows: pd.DataFrame) -> Json:
     seconds of its calls outside any LLM. An execution whose seconds were lost has the median.
     """
     units = list(dict.fromkeys(rows["unit"]))
+    backend = dict(zip(rows["unit"], rows["backend"], strict=True))
     outside_s = rows["external_exec_s"].fillna(rows["external_exec_s"].median())
-    rows = rows.assign(external_exec_s=outside_s, place=rows["unit"].map(units.index))
-    backends = rows.groupby("unit")["backend"].first()
+    columns = (rows[name].tolist() for name in ("run", "step", "unit", *TOKENS))
+    runs: dict[int, dict[int, dict[str, list[Any]]]] = {}
+    for run, step, unit, prompt, output, seconds in zip(*columns, outside_s, strict=True):
+        is_llm = backend[unit] == "none"
+        call = (int(prompt), int(output)) if is_llm else (float(f"{seconds:.4g}"),)
+        runs.setdefault(run, {}).setdefault(step, {}).setdefault(unit, []).append(call)
     return {
         "units": [
-            {"name": unit, "backend": LLM if backends[unit] == "none" else backends[unit]}
+            {"name": unit, "backend": LLM if backend[unit] == "none" else backend[unit]}
             for unit in units
         ],
         "runs": [
             [
-                [_unit_run(place, calls) for place, calls in step.groupby("place", sort=False)]
-                for _, step in run.groupby("step")
+                [
+                    [units.index(unit), *map(list, zip(*calls, strict=True))]
+                    for unit, calls in steps[number].items()
+                ]
+                for number in sorted(steps)
             ]
-            for _, run in rows.groupby("run")
+            for _, steps in sorted(runs.items())
         ],
     }
-
-
-def _unit_run(place: Any, calls: pd.DataFrame) -> list[Any]:
-    if (calls["backend"] == "none").all():
-        tokens = calls[["prompt_tokens", "output_tokens"]].astype(int)
-        return [int(place), *(tokens[column].tolist() for column in tokens)]
-    return [int(place), [float(f"{seconds:.4g}") for seconds in calls["external_exec_s"]]]

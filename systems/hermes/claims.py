@@ -129,10 +129,8 @@ paper = Paper(
     variations={
         "policy.rule.watermark=0.01": "a watermark of 1%",
         "workload.arrivals.windows=353": "arrivals of the trace's whole hour",
-        "duration_s=1800": "3,000 applications in 30 minutes",
-        "duration_s=900": "3,000 applications in 15 minutes",
-        "late_last=true": "applications past their deadline last",
-        "objective=mean_slack": "slack by the mean demand",
+        "workload.arrivals.duration_s=1800": "3,000 applications in 30 minutes",
+        "workload.arrivals.duration_s=900": "3,000 applications in 15 minutes",
     },
 )
 
