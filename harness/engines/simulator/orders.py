@@ -13,9 +13,8 @@ from harness.engines.simulator.arriving import Arrivals
 from harness.engines.simulator.compiled_groups import CompiledGroups
 from harness.engines.simulator.deciding import Deciding
 from harness.engines.simulator.group import GroupFactory, LiveGroup
-from harness.engines.simulator.kernel import world
+from harness.engines.simulator.kernel import renewal, world
 from harness.engines.simulator.kernel.layout import Rule
-from harness.engines.simulator.kernel.renewal import open_requests, sort_by_new_keys
 from harness.engines.simulator.rules import open_group, order_rule, reserves, tell_keys
 from harness.engines.simulator.stepping import Stepper
 from harness.engines.simulator.timeline import Kind
@@ -255,7 +254,7 @@ class Orders:
         if not fresh and not any(stale):
             return
         asked: dict[int, Ints] = {}
-        open_ids = open_requests(self.compiled.world, [live.number for live in lives])
+        open_ids = _open_ids(self.compiled, [live.number for live in lives])
         for live, is_stale, ids in zip(lives, stale, open_ids, strict=True):
             if live.priority_order is not None and is_stale and len(ids):
                 self._note_asked(live, live.priority_order)
@@ -270,7 +269,7 @@ class Orders:
         for number, ids in asked.items():
             self._key([self.by_number[number]], ids, table.of(slice(first, first + len(ids))))
             first += len(ids)
-        sort_by_new_keys(self.compiled.world, np.array(list(asked), np.int64))
+        renewal.sort_anew(self.compiled.world, np.array(list(asked), np.int64))
 
     def _note_asked(self, live: LiveGroup, order: PriorityOrder) -> None:
         """The keys of all requests of a group are asked now, and again at `renew_s`."""
@@ -317,6 +316,18 @@ class Orders:
             return
         at_s = np.array([foretold[request].now_s for request in known.tolist()])
         self.compiled.add_turns(at_s, known, key)
+
+
+def _open_ids(compiled: CompiledGroups, numbers: Sequence[int]) -> list[Ints]:
+    """Unfinished requests of each of these groups, ascending."""
+    groups, chosen = compiled.world.groups, np.array(numbers, np.int64)
+    most = sum(int(groups[n][chosen].sum()) for n in ("n_waiting", "n_decoding", "n_partial"))
+    ids, counts = np.zeros(most, np.int64), np.zeros(len(chosen), np.int64)
+    renewal.collect_open(compiled.world, chosen, ids, counts)
+    ends = np.cumsum(counts).tolist()
+    ids = ids[: ends[-1]]
+    ids = ids[np.lexsort((ids, np.repeat(np.arange(len(chosen)), counts)))]
+    return [ids[begin:end] for begin, end in zip([0, *ends], ends, strict=False)]
 
 
 def _goes_by_arrival(order: PriorityOrder) -> bool:

@@ -1,9 +1,5 @@
 """Requests of groups whose keys are told anew, and their new order."""
 
-from collections.abc import Sequence
-
-import numpy as np
-
 from harness.costs.compiled import compiled
 from harness.engines.simulator.kernel.iterations import cut, next_event_s
 from harness.engines.simulator.kernel.layout import NOTHING, Group
@@ -12,29 +8,19 @@ from harness.engines.simulator.kernel.world import World
 from harness.engines.state import Ints
 
 
-def open_requests(world: World, numbers: Sequence[int]) -> list[Ints]:
-    """Unfinished requests of each of these groups, ascending."""
-    groups, chosen = world.groups, np.array(numbers, np.int64)
-    counts = groups["n_waiting"][chosen]
-    counts = counts + groups["n_decoding"][chosen] + groups["n_partial"][chosen]
-    ids = np.zeros(int(counts.sum()), np.int64)
-    _collect_open(world, chosen, ids)
-    ids = ids[np.lexsort((ids, np.repeat(np.arange(len(chosen)), counts)))]
-    ends = np.cumsum(counts).tolist()
-    return [ids[begin:end] for begin, end in zip([0, *ends], ends, strict=False)]
-
-
 @compiled
-def _collect_open(world: World, numbers: Ints, ids: Ints) -> None:
-    """Write down the unfinished requests of groups, group by group, each in no order."""
+def collect_open(world: World, numbers: Ints, ids: Ints, counts: Ints) -> None:
+    """Write down the unfinished requests of groups, group by group, and how many each has."""
     count = 0
     for n in range(len(numbers)):
         group = world.groups[numbers[n]]
+        counts[n] = group.n_waiting
         for k in range(group.n_waiting):
             ids[count] = world.queue[group.queue_at + k]
             count += 1
         if group.is_shared:
             continue
+        counts[n] += group.n_decoding + group.n_partial
         for k in range(group.n_decoding):
             ids[count] = group.decoding[k]
             count += 1
@@ -44,7 +30,7 @@ def _collect_open(world: World, numbers: Ints, ids: Ints) -> None:
 
 
 @compiled
-def sort_by_new_keys(world: World, numbers: Ints) -> None:
+def sort_anew(world: World, numbers: Ints) -> None:
     """Put the waiting requests of groups in the order of their new keys.
 
     Requests that have a seat and nothing else wait again. A run of iterations that was planned as
