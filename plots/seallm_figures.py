@@ -229,7 +229,7 @@ def noise(inputs: Inputs) -> Figure:
 def search(inputs: Inputs) -> Figure:
     """Figure 14."""
     sides = {name: SYSTEMS[name] for name in ("SeaLLM", "AlpaServe")}
-    panels: Panels = (("seconds of a search", placement_s, False),)
+    panels: Panels = (("seconds of all searches of a run", placement_s, False),)
     more = "Measured wall-clock of one core; the paper has at most 60 s."
     return _panels(inputs, "seallm_density", sides, GPUS, panels, more)
 

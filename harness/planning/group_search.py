@@ -57,8 +57,8 @@ class GroupSearch:
 
     Forecasts follow the order of `scheduling`, and a request goes to the group of its service that
     has the fewest requests. A request is late after `slo_scale` times the seconds that it takes
-    alone; forecasts end when the last request, unanswered, is late. With `unplaced_first` services
-    without a group are placed before others get a second one.
+    alone; forecasts end when the last request, unanswered, is late. With `unplaced_first`, each
+    group prefers services that have none yet.
     """
 
     def __init__(
