@@ -30,6 +30,11 @@ def _nothing() -> None:
     """Where groups are never behind."""
 
 
+def _served(workload: Workload) -> dict[ServiceId, Service]:
+    """The services that groups may have."""
+    return {service.id: service for service in workload.services if service.id != OUTSIDE}
+
+
 def _groups_asked(workload: Workload) -> Ints:
     """The service of each call; a chain does not go on across calls outside any LLM."""
     if workload.apps is None:
@@ -74,9 +79,7 @@ class Lifecycle:
             workload.service,
         )
         self.state = LiveState(workload, cluster, arrays, self.graph.waits.copy())
-        self.services: Mapping[ServiceId, Service] = {
-            s.id: s for s in workload.services if s.id != OUTSIDE
-        }
+        self.services: Mapping[ServiceId, Service] = _served(workload)
         self.view = LiveCluster(self.state, self.services, groups)
         self.remaining = {
             s.id: int((workload.service == i).sum()) for i, s in enumerate(workload.services)

@@ -24,10 +24,8 @@ from harness.interface.filling import (
     whole_prompts,
 )
 from harness.interface.seating import take_seats
+from harness.interface.tables import TIE_S
 from harness.interface.views import RequestView, missing_tokens
-
-TIE_S = 1e-6
-"""So long before its time a service is starved: sums of seconds differ less between engines."""
 
 
 def has_phases(services: Collection[ServiceId], order: PriorityOrder) -> bool:

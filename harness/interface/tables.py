@@ -14,6 +14,9 @@ Bools = NDArray[np.bool_]
 PER_S = 2.0**20
 """Steps of a second in which attained GPU time counts for an order."""
 
+TIE_S = 1e-6
+"""So long before its time a service is starved: sums of seconds differ less between engines."""
+
 
 def attained_s(gpu_s: Floats) -> Floats:
     """GPU seconds in whole steps: two that only rounding in another order tells apart are equal."""

@@ -97,7 +97,7 @@ def request_figures(requests: pd.DataFrame, *, horizon_s: float) -> dict[str, fl
     `itl_s_mean` is the mean gap between two tokens of an answer: that of requests, `tpot_s_mean`,
     with each counted as often as it has gaps. A request that would have come after the horizon, or
     waits for others then, is only unfinished. Where prefixes are cached, `prefix_hit_ratio` is the
-    part of the prompts of those that have begun which they found cached.
+    part of the prompts of those that have begun which they found cached, else NaN.
     """
     return _figures(_columns(requests), horizon_s=horizon_s)
 
@@ -124,6 +124,7 @@ def _figures(requests: Mapping[str, Floats], *, horizon_s: float) -> dict[str, f
     figures["waiting_s_max"] = float(np.nanmax(waiting_s)) if len(waiting_s) else np.nan
     for name in SUMMED:
         figures[name] = float(requests[name].sum())
+    figures["cached_tokens"] = figures["prefix_hit_ratio"] = np.nan
     if "cached_tokens" in requests:
         begun = ~np.isnan(requests["started_s"])
         prompts, cached = (float(requests[name][begun].sum()) for name in CACHED)

@@ -32,7 +32,7 @@ from harness.engines.simulator.kernel.work import (
     work_s,
 )
 from harness.engines.state import BRIEF, Floats, Ints
-from harness.interface.shared_filling import TIE_S
+from harness.interface.tables import TIE_S
 
 
 @compiled

@@ -43,10 +43,9 @@ def test_settings_under_which_decisions_would_not_hold_are_refused(
         ("{_target_: baselines.fcfs.Fcfs}", "holds no policy: rule is missing, Fcfs needs it"),
         (
             "{_target_: baselines.fcfs.Fcfs, rule: {_target_: harness.decisions.BatchRule}}",
-            "holds no policy: rule._target_: there is no harness.decisions.BatchRule; it is now "
-            "harness.interface.decisions.ContinuousBatching",
+            "holds no policy: rule._target_=harness.decisions.BatchRule names no class",
         ),
-        ("{_target_: baselines.srtf.Srtf, seats: 4}", "there is no seats; it is now max_num_seqs"),
+        ("{_target_: baselines.srtf.Srtf, seats: 4}", "seats=4 is not an option of Srtf"),
         ("[1, 2]", "holds no policy: the node has no _target_"),
         ("{_target_: [", "holds no policy"),
         ("", "holds no policy"),
