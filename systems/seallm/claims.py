@@ -170,7 +170,6 @@ paper = Paper(
     variations={
         "policy.rule.prompts_first=false": "phases apart, as printed",
         "policy.starved_after=null": "no service starves",
-        "policy.starved_after=20.0": "a service starves after four times its SLO",
         "workload=shared_services_two_70b": "two services of 70B",
         "workload=shared_services_no_70b": "no service of 70B",
     },
