@@ -101,8 +101,7 @@ def _savings(axes: Axes, inputs: Inputs, cells: Cells, at: Mapping[str, Any]) ->
 
 def _finish(figure: Figure, cells: Cells, more: str = "") -> Figure:
     """Legend and footer."""
-    handles, labels = figure.axes[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside upper center", ncols=len(labels))
+    style.add_legend(figure)
     style.add_footer(
         figure,
         f"Simulated: cost profile {cost_basis(cells)}. {cells[SEED].nunique()} seeds, 95% "

@@ -127,8 +127,7 @@ def _gains(axes: Axes, inputs: Inputs, cells: Cells, kind: str, ids: Mapping[str
 
 def _finish(figure: Figure, cells: Cells, more: str = "") -> Figure:
     """Legend and footer."""
-    handles, labels = figure.axes[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside upper center", ncols=len(labels))
+    style.add_legend(figure)
     style.add_footer(
         figure,
         f"Simulated: cost profile {cost_basis(cells)}. Lines: {cells[SEED].nunique()} seeds, "

@@ -238,8 +238,7 @@ def draw(panels: tuple[Panel, ...], runs: Mapping[str, pd.DataFrame], printed: C
     for axes, panel in zip(grid.flat, panels, strict=True):
         _fill(axes, panel, runs[panel.scenario], printed)
         axes.yaxis.set_tick_params(labelleft=True)
-    handles, labels = grid[0][0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside upper center", ncols=len(labels))
+    style.add_legend(figure)
     used = pd.concat([runs[name] for name in dict.fromkeys(panel.scenario for panel in panels)])
     style.add_footer(
         figure,

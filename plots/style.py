@@ -40,6 +40,12 @@ def new_figure(width_pixels: int, height_pixels: int) -> Figure:
     return Figure(figsize=inches, dpi=DOTS_PER_INCH, layout="constrained")
 
 
+def add_legend(figure: Figure) -> None:
+    """The legend of the first panel, in one line above all panels."""
+    handles, labels = figure.axes[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside upper center", ncols=len(labels))
+
+
 def add_footer(figure: Figure, text: str) -> None:
     """What the figure is: measured or simulated, on what, over how many seeds."""
     width = int(figure.get_size_inches()[0] * DOTS_PER_INCH / FOOTER_PIXELS)

@@ -11,7 +11,6 @@ from harness.engines.state import SWAP, Floats, Ints, RequestArrays, request_tab
 from harness.interface.apps import OUTSIDE
 from harness.interface.decisions import Deployment
 from harness.interface.entities import (
-    AppId,
     Cluster,
     GroupId,
     LengthPrediction,
@@ -22,7 +21,7 @@ from harness.interface.entities import (
 )
 from harness.interface.graph import Edges
 from harness.interface.tables import CallTable, RequestTable
-from harness.interface.views import AppView, GroupView
+from harness.interface.views import GroupView
 from harness.workloads.workload import Workload
 
 
@@ -203,11 +202,6 @@ class LiveCluster:
             return np.zeros(len(state.workload), np.bool_)
         known: NDArray[np.bool_] = state.workload.arrival_s <= state.now_s
         return known & (state.arrays.arrival_s > state.now_s)
-
-    @property
-    def apps(self) -> Mapping[AppId, AppView]:
-        """None: this engine serves single requests."""
-        return {}
 
     @property
     def warm(self) -> frozenset[ResourceId]:

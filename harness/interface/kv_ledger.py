@@ -231,7 +231,7 @@ class KvLedger:
         return 0
 
     def awaits(self, request: RequestId) -> int:
-        """Whose own is the first block that a request which holds none would not find cached."""
+        """The request that owns the first block that a request without KV does not find cached."""
         return request
 
     def newcomer_blocks(self, request: RequestId, tokens: int) -> int:

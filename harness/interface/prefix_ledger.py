@@ -13,7 +13,7 @@ from harness.interface.entities import Request, RequestId, Service, ServiceId
 from harness.interface.kv_ledger import KvLedger
 
 Content = tuple[int, int]
-"""Name of a full block: the request whose own its last token is, and its number there."""
+"""Name of a full block: the request to which its last token belongs, and its number."""
 
 Contents = Callable[[RequestId, int], Content]
 """Names of full blocks by request and number: equal where the contexts are, up to their end."""
@@ -54,7 +54,7 @@ class PrefixLedger(KvLedger):
         self._shared = 0
         self._next = 0
         # Full blocks of each request, requests that hold each block, what is in it, which blocks
-        # have a content (oldest first), and blocks that nobody holds (least recently used first).
+        # have a content (oldest first), and blocks without a holder (least recently used first).
         self._tables: dict[RequestId, list[int]] = {}
         self._users: dict[int, int] = {}
         self._content: dict[int, Content] = {}
@@ -80,7 +80,7 @@ class PrefixLedger(KvLedger):
         return 0 if self.holding(request) else len(self._hits(request)) * self.block_tokens
 
     def awaits(self, request: RequestId) -> int:
-        """Whose own is the first block that a request which holds none would not find cached."""
+        """The request that owns the first block that a request without KV does not find cached."""
         return self._contents(request, len(self._hits(request)))[0]
 
     def newcomer_blocks(self, request: RequestId, tokens: int) -> int:
@@ -148,7 +148,7 @@ class PrefixLedger(KvLedger):
             raise ValueError(f"r{request} is promised KV, which is not done where it is cached")
 
     def problems(self) -> list[str]:
-        """Empty when all fits; counted anew from what each request holds."""
+        """Empty when all fits; counted again from what each request holds."""
         users: dict[int, int] = dict.fromkeys(self._users, 0)
         for block in (block for table in self._tables.values() for block in table):
             users[block] += 1

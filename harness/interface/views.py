@@ -1,11 +1,10 @@
 """Read-only windows on live engine state. Both engines implement them; policies only read."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Protocol
 
 from harness.interface.decisions import Batch, Deployment, Reservation
 from harness.interface.entities import (
-    AppId,
     Cluster,
     Group,
     GroupId,
@@ -118,34 +117,6 @@ class GroupView(Protocol):
         """Fraction of SMs not used by batches in flight, 0..1."""
 
 
-class AppView(Protocol):
-    """One unfinished application."""
-
-    @property
-    def id(self) -> AppId:
-        """Its number."""
-
-    @property
-    def kind(self) -> str:
-        """Name of its graph."""
-
-    @property
-    def arrival_s(self) -> float:
-        """When it came in."""
-
-    @property
-    def deadline_s(self) -> float | None:
-        """When it should be done."""
-
-    @property
-    def running_units(self) -> Iterable[str]:
-        """Functional units under way."""
-
-    @property
-    def attained_s(self) -> float:
-        """GPU time its requests have had."""
-
-
 class ClusterView(Protocol):
     """What dispatch, placement and prewarming may see."""
 
@@ -192,11 +163,7 @@ class ClusterView(Protocol):
 
     @property
     def edges(self) -> Edges:
-        """Who waits for whom: pairs whose parent is not answered yet."""
-
-    @property
-    def apps(self) -> Mapping[AppId, AppView]:
-        """Unfinished applications."""
+        """Pairs of calls of which the parent is not answered yet."""
 
     @property
     def warm(self) -> frozenset[ResourceId]:

@@ -1,4 +1,4 @@
-"""Whose tokens a context begins with: what requests of a workload have in common."""
+"""Prefixes that the contexts of requests have in common."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -14,8 +14,8 @@ Content = tuple[int, int]
 class Prefixes:
     """Contexts of a workload as its columns `prefix` and `prefix_tokens` declare them.
 
-    Every token is named after the request whose own it is: the first one in the chain of declared
-    prefixes that has it behind the part that it shares.
+    A token belongs to one request: going back through declared prefixes, the first request of which
+    the token is not in the prefix. Equal tokens of two contexts belong to the same request.
     """
 
     _prefix: list[int] = field(default_factory=list)
@@ -27,7 +27,7 @@ class Prefixes:
         return cls(workload.prefix.tolist(), workload.prefix_tokens.tolist())
 
     def owner(self, request: int, end: int) -> int:
-        """Whose own the last of the first `end` tokens of a request's context is."""
+        """The request to which token number `end` (from 1) of a context belongs."""
         if self._tokens:
             while end <= self._tokens[request]:
                 request = self._prefix[request]
@@ -38,7 +38,7 @@ class Prefixes:
         return lambda request, number: (self.owner(request, (number + 1) * block_tokens), number)
 
     def token_owners(self, request: int, count: int) -> list[int]:
-        """Whose own each of the first `count` tokens of a context is."""
+        """The request to which each of the first `count` tokens of a context belongs."""
         parts, end = [], count
         while end:
             begin = min(end, self._tokens[request]) if self._tokens else 0
@@ -55,7 +55,7 @@ def prefixes_of_hashes(
     A prompt begins with the longest run of blocks that an earlier one begins with, too.
     """
     prefix, tokens = np.full(len(hashes), -1), np.zeros(len(hashes), np.int64)
-    # For a run of blocks, by its number, and the hash of the next: the longer run, and who had it.
+    # For a run of blocks, by its number, and the hash of the next: its longer run and request.
     runs: dict[tuple[int, int], tuple[int, int]] = {}
     for row, blocks in enumerate(hashes):
         run = 0

@@ -73,7 +73,7 @@ class CompiledGroups:
         self.world = self.world._replace(first_child=first_child)
 
     def stop_at_units(self, instance: Ints, left: Ints) -> None:
-        """Begin and end of every unit are for others to see to, who count what is `left` of it."""
+        """Stop where a unit begins or ends; `left` counts the calls that each still has."""
         self.state["stops_at_units"], self._left = True, left
         self.world = self.world._replace(instance=instance, left=left.copy())
 

@@ -13,7 +13,7 @@ from harness.interface.apps import Apps
 
 @dataclass(slots=True, kw_only=True)
 class Units:
-    """Calls outside any LLM, and who hears of units and applications.
+    """Calls outside any LLM, and events of units and applications.
 
     Compiled code ends these calls where it releases those that wait for them, else the timeline.
     `applications` counts where anything of units and applications is heard.

@@ -381,7 +381,7 @@ class VllmGroup:
         return tuple(gone)
 
     def change(self, settings: tuple[EngineSettings, ...]) -> None:
-        """Have engines of these settings from now on, then `use` them; nobody may be unanswered."""
+        """Load engines of these settings, then `use` them; every request must be answered."""
         self.engines = new_engines(settings, zip(self.settings, self.engines, strict=True))
         self.settings = settings
 

@@ -270,7 +270,7 @@ class Groups:
         left.stop()
 
     def lose(self, served: RayGroup, error: GroupLost) -> None:
-        """A process has died: what it has reported counts, whom it has answered are answered."""
+        """A process has died: tokens and answers that it has reported count."""
         self.account(served.group, served.report())
         served.leaving.clear()
         if served in self.leaving:

@@ -196,7 +196,7 @@ class LedScheduler(Scheduler):  # type: ignore[misc]
         return self._planned[request.request_id] - spared
 
     def _preempt_late(self, scheduled: int | None) -> None:
-        """Preempt those whose turn it is when so many have their KV; None for all."""
+        """Preempt the requests that are due after so many have their KV; None for all."""
         while self._late and (scheduled is None or self._late[0][0] <= scheduled):
             _, request = self._late.pop(0)
             self._preempt_request(request, time.monotonic())

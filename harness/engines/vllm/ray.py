@@ -237,7 +237,7 @@ class RayGroup:
     def change(
         self, settings: tuple[EngineSettings, ...], *, group: Group, services: Sequence[Service]
     ) -> None:
-        """Serve these services in the same process, which has nobody left to answer.
+        """Serve these services in the same process, which has no request left.
 
         Engines that fit stay loaded. It has loaded when all have.
         """

@@ -181,7 +181,7 @@ class Run:
             self._hand_out(service)
 
     def _lost(self, died: RayGroup, error: GroupLost) -> None:
-        """A process has died: give up, count its requests as lost, or have them served anew.
+        """A process has died: fail, count its requests as lost, or serve them again.
 
         Raises ValueError where the run is to give up.
         """

@@ -253,7 +253,7 @@ class PolicyScheduler(LedScheduler):
         return output
 
     def _preempt_decided(self, served: ServedGroup, decision: Decision) -> list[tuple[int, Any]]:
-        """Preempt what was decided; where hits depend on it, those are left whose turn is later."""
+        """Preempt what was decided; where hits depend on the order, the rest is preempted later."""
         late, before = [], ran_before(decision)
         for request in decision.preempt:
             peer = self._peers[served.requests[request].facts.service]

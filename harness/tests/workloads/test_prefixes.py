@@ -1,4 +1,4 @@
-"""Whose tokens contexts begin with, by hand."""
+"""Prefixes of contexts, by hand."""
 
 from dataclasses import replace
 

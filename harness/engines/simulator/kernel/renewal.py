@@ -1,4 +1,4 @@
-"""Requests of groups whose keys are told anew, and their new order."""
+"""Requests of groups of which all keys are asked again, and their new order."""
 
 from harness.costs.compiled import compiled
 from harness.engines.simulator.kernel.iterations import cut, next_event_s

@@ -49,7 +49,7 @@ AFTER = (frozenset({M0}), frozenset({M0, M1}))
 
 @dataclass
 class Waiting:
-    """First come first served; who has so many tokens waits until requests have moved."""
+    """First come first served; requests with so many tokens wait until requests have moved."""
 
     requires: ClassVar[frozenset[Capability]] = frozenset({Capability.SHARED_GROUP})
     subscribes: ClassVar[frozenset[type[Event]]] = frozenset({Moved})
@@ -60,7 +60,7 @@ class Waiting:
         self.have_moved = True
 
     def schedule(self, view: GroupView) -> Decision:
-        """Who need not wait."""
+        """Requests that need not wait."""
         draft, requests = Draft(view), list(view.requests.values())
         if self.have_moved:
             continuous_batch(draft, requests, victims=requests[::-1])
