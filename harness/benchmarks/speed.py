@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
+from typing import ClassVar
 
 from harness.benchmarks.draft_policies import DraftFcfs, DraftSrpt
 from harness.benchmarks.moving_policies import allocating, moving, moving_every_token, static
@@ -20,9 +21,12 @@ from harness.benchmarks.reference_load import (
 )
 from harness.build import build
 from harness.engines.recorder import Recorder
-from harness.interface.decisions import ContinuousBatching, StaticBatching
+from harness.interface.decisions import ContinuousBatching, Decision, PriorityOrder, StaticBatching
+from harness.interface.events import Event
 from harness.interface.policies import SchedulingPolicy
+from harness.interface.views import GroupView
 from harness.paths import ROOT
+from harness.workloads.workload import Workload
 from harness.yaml_files import policy_files, read_policy
 
 REPEATS = 5
@@ -62,8 +66,9 @@ def policies(offered: Mapping[str, object] | None = None) -> dict[str, Schedulin
 def kinds() -> dict[str, dict[str, SchedulingPolicy]]:
     """Policies by what an engine must do for them, those of the tree and some made up.
 
-    Orders that stand still, that move with progress, that batch whole requests or set KV aside,
-    decisions written in the open, and those of them that preempt more often than requests arrive.
+    Orders that stand still, that move with progress, of which the keys are asked again, that batch
+    whole requests or set KV aside, decisions written as drafts, and policies among those that
+    preempt more often than requests arrive.
     """
     rules = {path.stem: _rule(path) for path in policy_files()}
     tree: dict[str, dict[str, SchedulingPolicy]] = {}
@@ -86,19 +91,44 @@ def kinds() -> dict[str, dict[str, SchedulingPolicy]]:
             "draft_srpt": DraftSrpt(max_num_seqs=SEATS),
             **tree["draft"],
         },
-        **({"thrashing": tree["thrashing"]} if "thrashing" in tree else {}),
+        **{kind: tree[kind] for kind in ("renewed", "thrashing") if kind in tree},
     }
 
 
 def _kind(policy: SchedulingPolicy, rule: object) -> str:
-    """What its file has as rule; `draft` or `thrashing` if it decides again and again."""
+    """What its file has as rule; `renewed`, `draft` or `thrashing` if it is asked again and again.
+
+    The keys of a `renewed` order are asked again at events or as time passes.
+    """
     recorder, load = Recorder(), w1(50, 1)
-    serve_s(policy, load, 1, recorder)
+    orders = _orders(policy, load, recorder)
+    if any(order.renews for order in orders):
+        return "renewed"
     if rule is not None and len(recorder.decision_s["schedule"]) <= len(load) / 10:
         return type(rule).__name__
     # A run of more preemptions than requests is mostly those: its seconds say little about policies
     # that sort or scan all requests in each iteration, which the kind of drafts is to show.
     return "thrashing" if recorder.requests["preemptions"].sum() > len(load) else "draft"
+
+
+def _orders(policy: SchedulingPolicy, load: Workload, recorder: Recorder) -> list[PriorityOrder]:
+    """Serve a load under a policy; returns the orders that it has decided on."""
+    orders: list[PriorityOrder] = []
+
+    class Listed:
+        subscribes: ClassVar[frozenset[type[Event]]] = policy.subscribes
+        requires = policy.requires
+
+        def observe(self, event: Event) -> None:
+            policy.observe(event)
+
+        def schedule(self, view: GroupView) -> Decision:
+            decision = policy.schedule(view)
+            orders.extend(filter(None, [decision.priority_order]))
+            return decision
+
+    serve_s(Listed(), load, 1, recorder)
+    return orders
 
 
 def _rule(path: Path) -> object:

@@ -52,13 +52,14 @@ TOKENS = 65536
 FOLLOWED = {
     name: (kind, policy)
     for kind, members in kinds().items()
-    if kind != "draft"
+    if kind not in ("draft", "renewed")
     for name, policy in members.items()
     if Capability.SWAP not in policy.requires and name != "shared_skip_join"
 }
 """Policies that are a priority order and need no host memory: of the tree, and of benchmarks.
 
-Not that whose key asks the costs of a real model.
+Left out are orders of which keys are asked again, which forecasts do not do, and the policy of
+which the key asks the costs of a real model.
 """
 BLOCKS = {"allocation": [600]}
 """Of KV; an order that sets aside a whole context never fits less."""
