@@ -20,12 +20,12 @@ MARKS = {Word.AGREES: "", Word.DIFFERS: " **differs**", Word.INCONCLUSIVE: " ?"}
 
 
 def fidelity_vllm_part(root: Path) -> str:
-    """Pooled bias by policy, then error and noise of every figure by model, policy and load."""
+    """Pooled bias by policy and model, then the error of figures by model, policy and load."""
     tables = []
     for content in _measured(root):
         machine, lines = content["machine"], pd.DataFrame(content["rows"])
         rows = [
-            (*key, *(_with_noise(part[part["figure"] == name]) for name in FIGURES))
+            (*key, *(_marked(part[part["figure"] == name]) for name in FIGURES))
             for key, part in lines.groupby(["model", "policy", "load"], sort=False)
         ]
         where = f"{content['engine']}: {machine['cpu']}, {machine['cores']} cores"
@@ -48,11 +48,16 @@ def fidelity_headline_part(root: Path) -> str:
             f"{FIGURES[name]} {bias_text(pooled_bias(rows, name))}"
             for name in ("makespan_s", "jct_s_mean", "ttft_s_mean")
         )
+        by_model = ", ".join(
+            f"{model} {pooled_bias(part, 'jct_s_mean').value:+.1%}"
+            for model, part in _parts(rows, "model").items()
+        )
         sentences.append(
             f"Simulated against *measured* on {content['engine']} ({content['machine']['cpu']}), "
-            f"bias pooled over settings, with its 95% interval: {biases}; {counts_text(rows)}."
+            f"bias pooled over settings, with its 95% interval: {biases} (mean JCT by "
+            f"model: {by_model}); {counts_text(rows)}."
         )
-    return "\n".join(sentences)
+    return " ".join(sentences)
 
 
 def _measured(root: Path) -> Iterator[Any]:
@@ -61,9 +66,8 @@ def _measured(root: Path) -> Iterator[Any]:
 
 
 def _biases(rows: list[dict[str, Any]]) -> str:
-    """Pooled over all settings, and over those of each policy."""
-    policies = list(dict.fromkeys(row["policy"] for row in rows))
-    parts = {"all": rows} | {p: [row for row in rows if row["policy"] == p] for p in policies}
+    """Pooled over all settings, and over those of each policy and of each model."""
+    parts = {"all": rows} | _parts(rows, "policy") | _parts(rows, "model")
     return table(
         ("bias, pooled over", *FIGURES.values()),
         [
@@ -73,6 +77,12 @@ def _biases(rows: list[dict[str, Any]]) -> str:
     )
 
 
-def _with_noise(rows: pd.DataFrame) -> str:
+def _parts(rows: list[dict[str, Any]], column: str) -> dict[str, list[dict[str, Any]]]:
+    """Rows by the values of a column."""
+    names = dict.fromkeys(str(row[column]) for row in rows)
+    return {name: [row for row in rows if row[column] == name] for name in names}
+
+
+def _marked(rows: pd.DataFrame) -> str:
     row = {str(name): value for name, value in rows.iloc[0].items()}
-    return f"{row['error']:+.1%} ({row['noise']:.1%}){MARKS[word_for(row)]}"
+    return f"{row['error']:+.1%}{MARKS[word_for(row)]}"
