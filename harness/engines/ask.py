@@ -6,7 +6,13 @@ from time import perf_counter
 
 from harness.engines.recorder import Recorder
 from harness.interface.checks import IllegalDecision, check
-from harness.interface.decisions import Decision, Deployment, PriorityOrder, StaticBatching
+from harness.interface.decisions import (
+    Decision,
+    Deployment,
+    Prewarm,
+    PriorityOrder,
+    StaticBatching,
+)
 from harness.interface.draft import Draft
 from harness.interface.entities import Cluster, RequestId, ServiceId
 from harness.interface.filling import (
@@ -18,6 +24,7 @@ from harness.interface.policies import (
     Capability,
     HasCounts,
     PlacementPolicy,
+    PrewarmPolicy,
     SchedulingPolicy,
 )
 from harness.interface.shared_filling import fill_by_phase, has_phases
@@ -112,6 +119,21 @@ def ask_deployment(policy: PlacementPolicy, view: ClusterView, recorder: Recorde
             f"{type(policy).__name__}: wake_s {deployment.wake_s} s is not after now, {now_s} s"
         )
     return deployment
+
+
+def ask_prewarming(policy: PrewarmPolicy, view: ClusterView, recorder: Recorder) -> Prewarm:
+    """The policy's decision on backends; the wall-clock seconds it took are recorded.
+
+    Raises ValueError where it asks to be woken in the past.
+    """
+    now_s, started_s = view.now_s, perf_counter()
+    decision = policy.prewarm(view)
+    recorder.decided("prewarm", perf_counter() - started_s)
+    if decision.wake_s is not None and not decision.wake_s > now_s:
+        raise ValueError(
+            f"{type(policy).__name__}: wake_s {decision.wake_s} s is not after now, {now_s} s"
+        )
+    return decision
 
 
 def refuse_shared_groups(wanted: Deployment, supports: frozenset[Capability]) -> None:

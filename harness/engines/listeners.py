@@ -22,7 +22,8 @@ class Listeners:
     @property
     def subscribes(self) -> frozenset[type[Event]]:
         """What any policy hears."""
-        return self.system.scheduling.subscribes | self.system.placement.subscribes
+        every = (policy.subscribes for policy in self.system.listeners)
+        return frozenset().union(*every)
 
     def tell(self, event: Event) -> None:
         """Report an event."""

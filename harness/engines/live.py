@@ -7,6 +7,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from harness.engines.backends import Backends
 from harness.engines.state import SWAP, Floats, Ints, RequestArrays, request_table
 from harness.interface.apps import OUTSIDE
 from harness.interface.decisions import Deployment
@@ -40,6 +41,7 @@ class LiveState:
     predicted: dict[int, LengthPrediction] = field(default_factory=dict)
     deployment: Deployment = field(default_factory=lambda: Deployment(()))
     now_s: float = 0.0
+    backends: Backends | None = None
     _predicted_tokens: Floats = field(init=False)
     _services: tuple[ServiceId, ...] = field(init=False)
 
@@ -205,5 +207,6 @@ class LiveCluster:
 
     @property
     def warm(self) -> frozenset[ResourceId]:
-        """None: this engine has no other backends."""
-        return frozenset()
+        """Backends that are ready."""
+        backends = self._state.backends
+        return frozenset() if backends is None else backends.ready_ones

@@ -29,7 +29,7 @@ class Recorder:
     `counts` are the policy's own, by name, and `groups_lost` where processes of groups have died.
     `timed_iterations` is how many iterations the seconds of `schedule` in `decision_s` decided
     where all of them were timed, 0 otherwise.
-    `apps` and `units` are there where the workload has applications.
+    `apps` and `units` are there where the workload has applications, `backends` where these have.
     `cut_off_s` is when the run was ended with requests unfinished, None where all were answered.
     """
 
@@ -40,6 +40,7 @@ class Recorder:
     requests: pd.DataFrame = field(default_factory=pd.DataFrame)
     apps: pd.DataFrame | None = None
     units: pd.DataFrame | None = None
+    backends: pd.DataFrame | None = None
     events: list[Event] = field(default_factory=list)
     decision_s: dict[str, list[float]] = field(default_factory=dict)
     timed_iterations: int = 0

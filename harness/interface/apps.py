@@ -1,14 +1,38 @@
-"""Applications: which calls make a unit, and which calls run outside any LLM."""
+"""Applications: which calls make a unit, which run outside any LLM, and what these need."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 import numpy as np
 
-from harness.interface.entities import ServiceId
+from harness.interface.entities import AppId, ResourceId, ServiceId
 from harness.interface.tables import Bools, Floats, Ints
 
 OUTSIDE = ServiceId("outside")
 """The service of calls that run outside any LLM, the last of a workload's; no group serves it."""
+
+
+def _no_calls() -> Ints:
+    return np.zeros(0, np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class Backend:
+    """What a unit outside any LLM runs on: a container, a DNN.
+
+    Loading takes `load_s` seconds, and it takes `size` of its `pool` until it is stopped. One that
+    is `per_application` serves a single application and is stopped when that has finished.
+    """
+
+    name: str
+    pool: str
+    load_s: float
+    size: float = 1.0
+    per_application: bool = False
+
+    def of(self, app: AppId) -> ResourceId:
+        """The name of the one that serves an application."""
+        return ResourceId(f"{self.name} of {app}" if self.per_application else self.name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,7 +41,9 @@ class Apps:
 
     `kind` has one entry per application, an index of `kinds`; the others have one per call. `unit`
     indexes `units`; `instance` numbers the runs of units, of which all calls start together.
-    `external_s` are the seconds of a call outside any LLM, NaN for calls of an LLM.
+    `external_s` are the seconds of a call outside any LLM, NaN for calls of an LLM. `backend` is an
+    index of `backends`, -1 for calls that need none; `pools` has the capacity of each pool. Without
+    backends there is no such column.
     """
 
     kinds: tuple[str, ...]
@@ -26,6 +52,9 @@ class Apps:
     unit: Ints
     instance: Ints
     external_s: Floats
+    backends: tuple[Backend, ...] = ()
+    backend: Ints = field(default_factory=_no_calls)
+    pools: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def outside(self) -> Bools:

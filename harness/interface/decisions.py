@@ -316,7 +316,11 @@ class Deployment:
 
 @dataclass(frozen=True, slots=True)
 class Prewarm:
-    """Backends to start loading now (container, DNN, LoRA, prefix KV)."""
+    """Backends to start loading now, and idle ones to stop (containers, DNNs).
+
+    A backend for which its pool has no room is not started, and one in use is not stopped.
+    """
 
     start: tuple[ResourceId, ...] = ()
+    stop: tuple[ResourceId, ...] = ()
     wake_s: float | None = None

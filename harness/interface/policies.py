@@ -109,7 +109,7 @@ class PrewarmPolicy(Protocol):
         """Update own state."""
 
     def prewarm(self, view: ClusterView) -> Prewarm:
-        """Asked on application events and at `wake_s`."""
+        """Asked after events of applications and at `wake_s`."""
 
 
 class LengthPredictor(Protocol):
@@ -167,9 +167,7 @@ class System:
     predictor: LengthPredictor | None = None
 
     @property
-    def listeners(self) -> "tuple[SchedulingPolicy | PlacementPolicy, ...]":
-        """Those who observe events; an object in two roles is one of them, once."""
-        scheduling: object = self.scheduling
-        if scheduling is self.placement:
-            return (self.placement,)
-        return self.scheduling, self.placement
+    def listeners(self) -> "tuple[SchedulingPolicy | PlacementPolicy | PrewarmPolicy, ...]":
+        """Policies that observe events; an object in two roles is one of them, once."""
+        every = {id(it): it for it in (self.scheduling, self.placement, self.prewarm) if it}
+        return tuple(every.values())

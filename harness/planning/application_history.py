@@ -1,7 +1,9 @@
 """Recorded runs of applications: what profiling them has shown, before a run starts."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+from harness.interface.apps import Backend
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,10 +35,12 @@ class UnitRun:
 class ApplicationHistory:
     """Runs of each kind of application, oldest first: the units of a run in the order they started.
 
-    Raises ValueError for a kind without runs and for a run without units.
+    `backends` has what units outside any LLM run on, by kind and unit. Raises ValueError for a kind
+    without runs and for a run without units.
     """
 
     runs: Mapping[str, Sequence[Sequence[UnitRun]]]
+    backends: Mapping[str, Mapping[str, Backend]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Refuse kinds of which nothing is known."""

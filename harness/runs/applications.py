@@ -3,6 +3,7 @@
 import numpy as np
 import pandas as pd
 
+from harness.engines.backends import UNUSED, WARM
 from harness.runs.metrics import MOST_NAMES
 
 
@@ -38,4 +39,22 @@ def figures_by_kind(apps: pd.DataFrame | None, *, horizon_s: float) -> dict[str,
     return {
         str(kind): application_figures(rows, horizon_s=horizon_s)
         for kind, rows in apps.groupby("kind", observed=True)
+    }
+
+
+def backend_figures(uses: pd.DataFrame | None, apps: pd.DataFrame | None) -> dict[str, float]:
+    """Share of uses of backends that find them ready, and seconds per application.
+
+    `backend_wait_s_mean` are the seconds that calls of an application wait for backends,
+    `backend_idle_s_mean` those for which backends that were loaded ahead of need were ready and
+    unused. NaN where a workload has no backends.
+    """
+    names = ("backend_hits", "backend_wait_s_mean", "backend_idle_s_mean")
+    if uses is None or apps is None or not len(apps):
+        return dict.fromkeys(names, np.nan)
+    found = uses.loc[uses["found"] != UNUSED, "found"]
+    return {
+        "backend_hits": float((found == WARM).mean()) if len(found) else np.nan,
+        "backend_wait_s_mean": float(uses["waited_s"].sum()) / len(apps),
+        "backend_idle_s_mean": float(uses["idle_s"].sum()) / len(apps),
     }

@@ -13,12 +13,13 @@ from harness.costs.model import PARTS, ProfileCosts
 from harness.costs.uncertainty import DrawnCosts
 from harness.engines.engine import Engine
 from harness.engines.simulator.host_memory import HostMemory
-from harness.interface.apps import Apps
+from harness.interface.apps import Apps, Backend
 from harness.interface.entities import Cluster, GpuId
 from harness.interface.policies import (
     Capability,
     DispatchPolicy,
     PlacementPolicy,
+    PrewarmPolicy,
     SchedulingPolicy,
     System,
 )
@@ -83,10 +84,14 @@ def runs_of(past: Workload, apps: Apps) -> ApplicationHistory:
     Runs of units were numbered in the order in which they started.
     """
     of_app: list[list[UnitRun]] = [[] for _ in apps.kind]
+    backends: dict[str, dict[str, Backend]] = {kind: {} for kind in apps.kinds}
     order = np.argsort(apps.instance, kind="stable")
     ends = np.flatnonzero(np.diff(apps.instance[order])) + 1
     for calls in np.split(order, ends):
         name = apps.units[apps.unit[calls[0]]]
+        if apps.backends and apps.backend[calls[0]] >= 0:
+            kind = apps.kinds[apps.kind[past.app[calls[0]]]]
+            backends[kind][name] = apps.backends[apps.backend[calls[0]]]
         if apps.outside[calls[0]]:
             unit = UnitRun(name, external_s=float(apps.external_s[calls].sum()))
         else:
@@ -94,9 +99,9 @@ def runs_of(past: Workload, apps: Apps) -> ApplicationHistory:
             unit = UnitRun(name, tuple(prompts.tolist()), tuple(outputs.tolist()))
         of_app[past.app[calls[0]]].append(unit)
     runs: dict[str, list[list[UnitRun]]] = {kind: [] for kind in apps.kinds}
-    for kind, run in zip(apps.kind.tolist(), of_app, strict=True):
-        runs[apps.kinds[kind]].append(run)
-    return ApplicationHistory(runs)
+    for number, run in zip(apps.kind.tolist(), of_app, strict=True):
+        runs[apps.kinds[number]].append(run)
+    return ApplicationHistory(runs, backends)
 
 
 def cell_of(plain: Mapping[str, Any], place: Place, chosen: Mapping[str, str]) -> Cell:
@@ -241,7 +246,9 @@ def _serving(
                 ("scheduling", "policy", plain["policy"], SchedulingPolicy),
                 ("dispatch", "system.dispatch", system["dispatch"], DispatchPolicy),
                 ("placement", "system.placement", system["placement"], PlacementPolicy),
+                ("prewarm", "system.prewarm", system.get("prewarm"), PrewarmPolicy),
             )
+            if node is not None
         },
     )
 

@@ -20,7 +20,11 @@ from harness.engines.engine import Engine
 from harness.engines.recorder import GpuUse, Recorder
 from harness.interface.policies import LengthPredictor, System
 from harness.planning.solo import solo_seconds
-from harness.runs.applications import application_figures, figures_by_kind
+from harness.runs.applications import (
+    application_figures,
+    backend_figures,
+    figures_by_kind,
+)
 from harness.runs.fairness import fairness_figures, tenant_service
 from harness.runs.metrics import (
     class_figures,
@@ -106,6 +110,7 @@ class Computed:
     iterations: pd.DataFrame | None
     apps: pd.DataFrame | None
     units: pd.DataFrame | None
+    backends: pd.DataFrame | None
     summary: Mapping[str, object]
 
 
@@ -154,6 +159,7 @@ def _served(cell: Cell) -> Computed:
         iterations=iterations,
         apps=recorder.apps,
         units=recorder.units,
+        backends=recorder.backends,
         summary=figures,
     )
 
@@ -263,6 +269,7 @@ def _summary(
         **request_figures(recorder.requests, horizon_s=horizon_s),
         **objective_figures(met, horizon_s=horizon_s),
         **application_figures(recorder.apps, horizon_s=horizon_s),
+        **backend_figures(recorder.backends, recorder.apps),
         **fairness_figures(recorder.requests, horizon_s=horizon_s),
         **scheduling_figures(
             recorder.decision_s.get("schedule", ()),

@@ -142,7 +142,15 @@ KEYS = {
     "hardware": tuple(field.name for field in fields(HardwareConfig)),
     "record": tuple(field.name for field in fields(RecordConfig)),
     "slo": tuple(field.name for field in fields(SloConfig)),
-    "system": ("name", "dispatch", "placement", "planner_parts", "withheld_lengths", "by_variant"),
+    "system": (
+        "name",
+        "dispatch",
+        "placement",
+        "prewarm",
+        "planner_parts",
+        "withheld_lengths",
+        "by_variant",
+    ),
     "compare": ("axis", "reference"),
 }
 """What may stand where no constructor would refuse a key."""

@@ -24,6 +24,7 @@ FIGURES = (
     *("planned_inference_s", "planned_error", "load_s_min", "load_s_max", "kv_utilization"),
     *("scheduling_s_per_iteration", "scheduling_share"),
     *("applications", "applications_unfinished", "act_s_mean", "act_s_p95", "deadlines_met"),
+    *("backend_hits", "backend_wait_s_mean", "backend_idle_s_mean"),
 )
 """Every figure of a run's summary, but those of its classes, decisions and counts."""
 

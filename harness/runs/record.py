@@ -1,10 +1,10 @@
 """A run's folder: written whole or not at all, read back as one row.
 
 `results/<scenario>/<run>/` holds config.yaml (resolved), provenance.json, requests.parquet,
-gpu.parquet, apps.parquet and units.parquet (only of applications), iterations.parquet and
-trace.json (only where asked for), summary.json and, written last, manifest.json. `<run>` is a hash
-of what determines the result, so the same command finds its runs again and a changed one overwrites
-none. A folder that is not as it was written is set aside.
+gpu.parquet, of applications apps.parquet, units.parquet and, with backends, backends.parquet,
+iterations.parquet and trace.json (only where asked for), summary.json and, written last,
+manifest.json. `<run>` is a hash of what determines the result, so the same command finds its runs
+again and a changed one overwrites none. A folder that is not as it was written is set aside.
 """
 
 import json
@@ -63,6 +63,7 @@ def write_run(
     summary: Mapping[str, object],
     apps: pd.DataFrame | None = None,
     units: pd.DataFrame | None = None,
+    backends: pd.DataFrame | None = None,
     beside: Callable[[Path], object] | None = None,
 ) -> Row:
     """Write a run under a temporary name beside `folder`, then rename it; keep a finished one.
@@ -70,8 +71,9 @@ def write_run(
     Returns its row. `beside` may write more into the folder that it is given, which has all tables.
     Raises `RecordError` where the disk refuses; then nothing of the run is left behind.
     """
-    frames = (requests, gpu, iterations, apps, units)
-    tables = dict(zip(("requests", "gpu", "iterations", "apps", "units"), frames, strict=True))
+    frames = (requests, gpu, iterations, apps, units, backends)
+    names = ("requests", "gpu", "iterations", "apps", "units", "backends")
+    tables = dict(zip(names, frames, strict=True))
     parts = (config, provenance, summary)
     try:
         with being_written(folder) as temporary:

@@ -28,6 +28,7 @@ def keep(cell: Cell, computed: Computed) -> Row:
         iterations=computed.iterations,
         apps=computed.apps,
         units=computed.units,
+        backends=computed.backends,
         summary=computed.summary,
         beside=write_trace if cell.keep_trace else None,
     )

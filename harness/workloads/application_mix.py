@@ -2,11 +2,12 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
 from harness.costs.model_facts import model_facts
-from harness.interface.apps import OUTSIDE, Apps
+from harness.interface.apps import OUTSIDE, Apps, Backend
 from harness.interface.entities import Service, ServiceId, Work
 from harness.interface.graph import Edges
 from harness.interface.policies import CostModel
@@ -22,6 +23,10 @@ MOST_CONTEXT = 10**9
 
 class ApplicationMix:
     """Recipe of a workload of `applications` applications, of kinds drawn by the weights of `mix`.
+
+    Units outside any LLM run on `backends`, by name, that are loaded when the first call needs them
+    or a policy says so; units of other backends need no loading. `pools` has the capacity of each
+    pool of backends, in its own unit.
 
     Kinds are stored ones (profiles/applications) or those `declared`, by name. `history` are the
     runs that are known before any is served.
@@ -42,6 +47,8 @@ class ApplicationMix:
         arrivals: Arrivals,
         deadline_scales: Sequence[float],
         tenant: str,
+        backends: Mapping[str, Mapping[str, Any]],
+        pools: Mapping[str, float],
         context_tokens: int | None,
         max_output_tokens: int,
         tensor_parallel: int,
@@ -62,6 +69,8 @@ class ApplicationMix:
         if tenant not in TENANTS:
             raise ValueError(f"workload.tenant={tenant} is none of {', '.join(TENANTS)}")
         self._kinds = _kinds(mix, declared)
+        self._backends = tuple(_backend(name, facts, pools) for name, facts in backends.items())
+        self._pools = dict(pools)
         self._weights = np.array([mix[kind.name] for kind in self._kinds]) / sum(mix.values())
         self._applications, self._arrivals = applications, arrivals
         self._scales, self._tenant = tuple(deadline_scales), tenant
@@ -94,7 +103,7 @@ class ApplicationMix:
     def _built(
         self, kind: Ints, runs: Sequence[Run], arrival_s: Floats, deadline_s: Floats, seed: int
     ) -> Workload:
-        calls = _Calls()
+        calls = _Calls(self._backends)
         for app, run in enumerate(runs):
             calls.add(app, run, self._services.places)
         service, of = np.array(calls.service), np.array(calls.app)
@@ -115,7 +124,7 @@ class ApplicationMix:
             edges=calls.edges(),
             own_tokens=prompt_tokens,
         )
-        return with_apps(load, calls.apps(names, kind), seed)
+        return with_apps(load, calls.apps(names, kind, self._pools), seed)
 
     def _alone_s(self, kind: int) -> float:
         """Mean seconds of the known runs of a kind, each alone and with KV for all of its calls."""
@@ -144,6 +153,25 @@ def _kinds(mix: Mapping[str, float], declared: Sequence[Application]) -> list[Ki
         raise ValueError(f"workload.mix={dict(mix)} gives no application a weight")
     own = {application.name: application for application in declared}
     return [own.get(name) or stored_application(name) for name, weight in mix.items() if weight]
+
+
+def _backend(name: str, facts: Mapping[str, Any], pools: Mapping[str, float]) -> Backend:
+    """A backend of a scenario. ValueError for unknown keys, seconds below 0 and a missing pool."""
+    known = {"pool", "load_s", "size", "per_application"}
+    missing = {"pool", "load_s"} - set(facts)
+    if wrong := sorted(set(facts) - known) or sorted(missing):
+        raise ValueError(
+            f"workload.backends.{name} {'lacks' if missing else 'has'} {wrong[0]}; its keys are "
+            "pool, load_s, and where they differ size (1) and per_application (false)"
+        )
+    backend = Backend(name=name, **facts)
+    require_between(f"workload.backends.{name}", 0, 1e9, load_s=backend.load_s, size=backend.size)
+    if backend.size > pools.get(backend.pool, 0.0):
+        raise ValueError(
+            f"workload.backends.{name}.size is {backend.size:g}, and workload.pools gives "
+            f"{backend.pool} {pools.get(backend.pool, 0.0):g}"
+        )
+    return backend
 
 
 class _Services:
@@ -206,10 +234,12 @@ class _Services:
 class _Calls:
     """Columns of a workload, filled application by application."""
 
+    backends: tuple[Backend, ...]
     service: list[int] = field(default_factory=list)
     prompt_tokens: list[int] = field(default_factory=list)
     output_tokens: list[int] = field(default_factory=list)
     external_s: list[float] = field(default_factory=list)
+    backend: list[int] = field(default_factory=list)
     app: list[int] = field(default_factory=list)
     unit: list[int] = field(default_factory=list)
     instance: list[int] = field(default_factory=list)
@@ -235,8 +265,8 @@ class _Calls:
         parent, child = np.array(self.parent, np.int64), np.array(self.child, np.int64)
         return Edges(parent, child, np.zeros(len(parent), np.bool_))
 
-    def apps(self, kinds: tuple[str, ...], kind: Ints) -> Apps:
-        """Which calls make a unit, and their seconds outside any LLM."""
+    def apps(self, kinds: tuple[str, ...], kind: Ints, pools: Mapping[str, float]) -> Apps:
+        """Which calls make a unit, their seconds outside any LLM, and what they run on."""
         return Apps(
             kinds=kinds,
             kind=kind,
@@ -244,6 +274,9 @@ class _Calls:
             unit=np.array(self.unit),
             instance=np.array(self.instance),
             external_s=np.array(self.external_s),
+            backends=self.backends,
+            backend=np.array(self.backend if self.backends else [], np.int64),
+            pools=pools if self.backends else {},
         )
 
     def _add_unit(self, unit: UnitRun, app: int, places: Mapping[str, int]) -> None:
@@ -251,6 +284,9 @@ class _Calls:
         self.prompt_tokens += unit.prompt_tokens or [1] * count
         self.output_tokens += unit.output_tokens or [1] * count
         self.external_s += unit.external_s or [np.nan] * count
+        names = [backend.name for backend in self.backends]
+        number = names.index(unit.backend) if unit.backend in names else -1
+        self.backend += [number] * count
         self.service += [places[unit.service]] * count
         self.app += [app] * count
         self.unit += [self.units.setdefault(unit.unit, len(self.units))] * count

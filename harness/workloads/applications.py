@@ -49,13 +49,17 @@ _NO_BRANCH: Mapping[str, float] = {END: 1.0}
 
 @dataclass(frozen=True, slots=True)
 class UnitRun:
-    """The calls of one run of a unit, which start together: of a service, or outside any LLM."""
+    """The calls of one run of a unit, which start together: of a service, or outside any LLM.
+
+    A unit outside any LLM may name the `backend` that it runs on.
+    """
 
     unit: str
     service: str = ""
     prompt_tokens: tuple[int, ...] = ()
     output_tokens: tuple[int, ...] = ()
     external_s: tuple[float, ...] = ()
+    backend: str = ""
 
 
 Run = Sequence[Sequence[UnitRun]]
@@ -98,7 +102,8 @@ class Unit:
     """One functional unit. Its `calls` start together; afterwards one of `then` does.
 
     Either it calls a `service`, with so many tokens of prompt and answer a call, or it takes
-    `seconds` outside any LLM. `then` maps names of units, or END, to probabilities.
+    `seconds` outside any LLM, on a `backend` where it names one. `then` maps names of units, or
+    END, to probabilities.
     """
 
     name: str
@@ -107,6 +112,7 @@ class Unit:
     output_tokens: Samples = ()
     calls: Samples = (1,)
     seconds: Samples = ()
+    backend: str = ""
     then: Mapping[str, float] = field(default_factory=lambda: _NO_BRANCH)
 
     def __post_init__(self) -> None:
@@ -115,6 +121,8 @@ class Unit:
         if bool(self.service) == has_seconds:
             has = "both a service and" if has_seconds else "neither a service nor"
             raise ValueError(f"unit {self.name!r} names {has} seconds")
+        if self.backend and not has_seconds:
+            raise ValueError(f"unit {self.name!r} has backend {self.backend!r} and no seconds")
         for name in ("prompt_tokens", "output_tokens") if self.service else ("seconds",):
             _require_samples(self.name, name, getattr(self, name), 1 if self.service else 0)
         _require_samples(self.name, "calls", self.calls, 1)
@@ -125,7 +133,8 @@ class Unit:
         """Draw one run of it."""
         count = int(_drawn(self.calls, 1, rng)[0])
         if not self.service:
-            return UnitRun(self.name, external_s=tuple(_drawn(self.seconds, count, rng).tolist()))
+            seconds = tuple(_drawn(self.seconds, count, rng).tolist())
+            return UnitRun(self.name, external_s=seconds, backend=self.backend)
         prompts, outputs = (
             tuple(np.rint(_drawn(samples, count, rng)).astype(int).tolist())
             for samples in (self.prompt_tokens, self.output_tokens)
@@ -235,6 +244,7 @@ class _DeclaredUnit(Schema):
     output_tokens: tuple[Tokens, ...] = ()
     calls: tuple[Tokens, ...] = (1,)
     seconds: tuple[Seconds, ...] = ()
+    backend: str = ""
     then: Mapping[str, Share]
 
 
@@ -274,14 +284,14 @@ def stored_application(name: str) -> Kind:
         made.files = inputs.digests([path])
         return made
     table = read_json(path, _Runs)
-    names = [unit.name for unit in table.units]
-    runs = [[list(_unit_runs(step, names)) for step in run] for run in table.runs]
+    runs = [[list(_unit_runs(step, table.units)) for step in run] for run in table.runs]
     return Recorded(name, runs, inputs.digests([path]))
 
 
-def _unit_runs(step: Sequence[Any], names: Sequence[str]) -> Iterator[UnitRun]:
+def _unit_runs(step: Sequence[Any], units: Sequence[_RecordedUnit]) -> Iterator[UnitRun]:
     for place, *calls in step:
+        unit = units[place]
         if len(calls) == 1:
-            yield UnitRun(names[place], external_s=calls[0])
+            yield UnitRun(unit.name, external_s=calls[0], backend=unit.backend)
         else:
-            yield UnitRun(names[place], LLM, *calls)
+            yield UnitRun(unit.name, LLM, *calls)

@@ -38,6 +38,7 @@ def with_apps(load: Workload, apps: Apps, seed: int) -> Workload:
             unit=apps.unit[order],
             instance=apps.instance[order],
             external_s=apps.external_s[order],
+            backend=apps.backend[order] if apps.backends else apps.backend,
         ),
     )
 

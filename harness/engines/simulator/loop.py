@@ -31,7 +31,7 @@ from harness.engines.simulator.timeline import Kind, Timeline
 from harness.engines.simulator.units import Units
 from harness.engines.simulator.warm_up import warm_up
 from harness.engines.state import Floats, Ints
-from harness.interface.entities import Cluster, GroupId, ServiceId
+from harness.interface.entities import Cluster, GroupId, ResourceId, ServiceId
 from harness.interface.events import Finished, Iterated, Overran, Predicted, ServiceDrained
 from harness.interface.policies import Capability, System
 from harness.workloads.prefixes import Prefixes
@@ -172,7 +172,9 @@ class _Run:
         self.deployer = self._deployer(factory)
         self.drained, self.wakes = list[ServiceId](), 0
         self.wake_s: float | None = -1.0
-        self.units = Units.of(self.lifecycle, self.timeline, self.compiled, self.told)
+        self.units = Units.of(
+            self.lifecycle, self.timeline, self.compiled, self.told, self.recorder
+        )
         self.arrivals = self._arrivals()
         self.orders = self._orders(factory)
 
@@ -188,14 +190,16 @@ class _Run:
         )
 
     def _arrivals(self) -> Arrivals:
+        # Which calls begin when is not known ahead where they may wait for backends.
+        keeps = self.recorder.keep_events or self.state.backends is not None
         return Arrivals(
             lifecycle=self.lifecycle,
             groups=self.groups,
             timeline=self.timeline,
             compiled=self.compiled,
             fast_forward=self.engine.fast_forward,
-            are_heard=self.recorder.keep_events or bool(self.told.subscribes - {Overran}),
-            calls_are=self.recorder.keep_events or bool(self.told.subscribes - {Overran} - TOLD),
+            are_heard=keeps or bool(self.told.subscribes - {Overran}),
+            calls_are=keeps or bool(self.told.subscribes - {Overran} - TOLD),
             units=self.units,
             hand_over_s=self.engine.hand_over_s,
             tell=self.told.tell,
@@ -247,6 +251,7 @@ class _Run:
         """Until all is answered, or the horizon. ValueError when some never can be answered."""
         horizon_s = np.inf if self.engine.horizon_s is None else self.engine.horizon_s
         self._arrive()
+        self._prewarm()
         self._decide()
         while not self.lifecycle.is_over and self.state.now_s < horizon_s:
             next_s = min(self.timeline.next_s, self.arrivals.next_s, horizon_s)
@@ -264,19 +269,28 @@ class _Run:
             if self.units is not None:
                 self.units.tell_ended()
             self._arrive()
+            self._prewarm()
             if next_s < horizon_s:
                 self._decide()
         self.deployer.end()
+        if self.units is not None:
+            self.units.end()
         if not self.lifecycle.is_over:
             self.recorder.cut_off_s = self.state.now_s
             self.stepper.cut_off()
+
+    def _prewarm(self) -> None:
+        if self.units is not None:
+            self.units.prewarm()
 
     def _refuse_standstill(self, next_s: float) -> None:
         """Raise ValueError where nothing will ever happen again after the instant that is next."""
         if (
             self.compiled.is_working
             or self.arrivals.next_s < np.inf
-            or self.timeline.has(Kind.BATCH_ENDS, Kind.UNIT_ENDS, Kind.ARRIVAL, Kind.PREDICTION)
+            or self.timeline.has(
+                Kind.BATCH_ENDS, Kind.UNIT_ENDS, Kind.BACKEND_READY, Kind.ARRIVAL, Kind.PREDICTION
+            )
         ):
             self.wakes = 0
             return
@@ -313,6 +327,8 @@ class _Run:
         elif kind is Kind.UNIT_ENDS and isinstance(subject, int):
             self.state.arrays.finished_s[subject] = self.state.now_s
             self._finish(np.array([subject]))
+        elif kind is Kind.BACKEND_READY and self.units is not None and isinstance(subject, str):
+            self.units.loaded(ResourceId(subject))
         elif isinstance(subject, list):
             self.arrivals.released += subject
         elif isinstance(subject, LiveGroup):

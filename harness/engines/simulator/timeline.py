@@ -12,12 +12,14 @@ class Kind(IntEnum):
 
     BATCH_ENDS = 0
     UNIT_ENDS = 1
-    GROUP_STOPS = 2
-    GROUP_READY = 3
-    ARRIVAL = 4
-    PREDICTION = 5
-    GROUP_WAKES = 6
-    PLACEMENT_WAKES = 7
+    BACKEND_READY = 2
+    GROUP_STOPS = 3
+    GROUP_READY = 4
+    ARRIVAL = 5
+    PREDICTION = 6
+    GROUP_WAKES = 7
+    PLACEMENT_WAKES = 8
+    PREWARM_WAKES = 9
 
 
 @dataclass(slots=True)

@@ -1,22 +1,29 @@
 """Units outside any LLM on the virtual clock: each takes its seconds, any number at a time."""
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 
 from harness.engines.applications import TOLD, Applications
+from harness.engines.ask import ask_prewarming
+from harness.engines.backends import Backends
 from harness.engines.lifecycle import Lifecycle
 from harness.engines.listeners import Listeners
+from harness.engines.recorder import Recorder
 from harness.engines.simulator.compiled_groups import CompiledGroups
 from harness.engines.simulator.timeline import Kind, Timeline
 from harness.engines.state import Bools, Ints
 from harness.interface.apps import Apps
+from harness.interface.entities import ResourceId
+from harness.interface.events import AppFinished, Event, Warmed
 
 
 @dataclass(slots=True, kw_only=True)
 class Units:
-    """Calls outside any LLM, and events of units and applications.
+    """Calls outside any LLM with the backends that they need, and events of units and applications.
 
     Compiled code ends these calls where it releases those that wait for them, else the timeline.
-    `applications` counts where anything of units and applications is heard.
+    `applications` counts where anything of units and applications is heard, or backends end with
+    applications.
     """
 
     lifecycle: Lifecycle
@@ -24,27 +31,56 @@ class Units:
     compiled: CompiledGroups
     apps: Apps
     outside: Bools
-    applications: Applications | None
+    told: Listeners
+    recorder: Recorder
+    backends: Backends | None = None
+    applications: Applications | None = None
+    prewarming_is_due: bool = False
+    _wake_s: float | None = field(default=None, init=False)
 
     @classmethod
     def of(
-        cls, lifecycle: Lifecycle, timeline: Timeline, compiled: CompiledGroups, told: Listeners
+        cls,
+        lifecycle: Lifecycle,
+        timeline: Timeline,
+        compiled: CompiledGroups,
+        told: Listeners,
+        recorder: Recorder,
     ) -> "Units | None":
         """Those of a run; None where its workload has no applications."""
-        apps, counted = lifecycle.workload.apps, None
+        workload = lifecycle.workload
+        apps = workload.apps
         if apps is None:
             return None
-        if any(told.wants(kind) for kind in TOLD):
-            counted = Applications(lifecycle.workload, apps, told.tell)
-            compiled.stop_at_units(apps.instance, counted.left)
-        return cls(
+        units = cls(
             lifecycle=lifecycle,
             timeline=timeline,
             compiled=compiled,
             apps=apps,
             outside=apps.outside,
-            applications=counted,
+            told=told,
+            recorder=recorder,
         )
+        if apps.backends:
+            units.backends = lifecycle.state.backends = Backends(
+                apps,
+                workload.app,
+                start=lambda name, backend: timeline.add(
+                    lifecycle.state.now_s + backend.load_s, Kind.BACKEND_READY, name
+                ),
+                stop=lambda _: None,
+            )
+        if apps.backends or any(told.wants(kind) for kind in TOLD):
+            units.applications = Applications(workload, apps, units._tell)
+            compiled.stop_at_units(apps.instance, units.applications.left)
+        return units
+
+    def _tell(self, event: Event) -> None:
+        """Tell of an event; backends of an application end with it."""
+        self.told.tell(event)
+        self.prewarming_is_due = True
+        if self.backends is not None and isinstance(event, AppFinished):
+            self._start(self.backends.app_ended(event.app, self.lifecycle.state.now_s))
 
     def begin(self, calls: Ints) -> Ints:
         """Calls come now: begin those outside any LLM; returns the others."""
@@ -52,23 +88,64 @@ class Units:
         if self.applications is not None:
             self.applications.come(calls, now_s)
         outside = self.outside[calls]
-        arrays = self.lifecycle.state.arrays
         for call in calls[outside].tolist():
-            arrays.started_s[call] = now_s
+            backends = self.backends
+            if backends is None or not backends.needs(call) or backends.take(call, now_s):
+                self._start([call])
+        return calls[~outside]
+
+    def _start(self, calls: Iterable[int]) -> None:
+        """Begin calls that have what they need."""
+        state = self.lifecycle.state
+        for call in calls:
+            state.arrays.started_s[call] = state.now_s
             if self.compiled.releases:
                 self.compiled.add_external(call)
             else:
-                ends_s = float(arrays.arrival_s[call] + self.apps.external_s[call])
+                ends_s = float(state.now_s + self.apps.external_s[call])
                 self.timeline.add(ends_s, Kind.UNIT_ENDS, call)
-        return calls[~outside]
 
     def note(self, calls: Ints) -> Ints:
         """Note that calls are answered, or over; returns those of an LLM."""
         if self.applications is not None:
             self.applications.answered(calls)
-        return calls[~self.outside[calls]]
+        outside = self.outside[calls]
+        if self.backends is not None:
+            for call in calls[outside].tolist():
+                if self.backends.needs(call):
+                    self._start(self.backends.release(call, self.lifecycle.state.now_s))
+        return calls[~outside]
 
     def tell_ended(self) -> None:
         """Tell of the units and the applications that are over at this instant."""
         if self.applications is not None:
             self.applications.tell_ended(self.lifecycle.state.now_s)
+
+    def loaded(self, name: ResourceId) -> None:
+        """A backend has loaded."""
+        if self.backends is not None:
+            now_s = self.lifecycle.state.now_s
+            self._start(self.backends.ready(name, now_s))
+            if self.told.wants(Warmed):
+                self._tell(Warmed(now_s, name))
+
+    def prewarm(self) -> None:
+        """Ask which backends to load, after events and when it is time."""
+        policy, now_s = self.lifecycle.system.prewarm, self.lifecycle.state.now_s
+        if policy is None or self.backends is None:
+            return
+        is_time = self._wake_s is not None and self._wake_s <= now_s
+        if not (self.prewarming_is_due or is_time):
+            return
+        self.prewarming_is_due = False
+        decision = ask_prewarming(policy, self.lifecycle.view, self.recorder)
+        self.backends.prewarm(decision, now_s)
+        if decision.wake_s is not None and decision.wake_s != self._wake_s:
+            self.timeline.add(max(decision.wake_s, now_s), Kind.PREWARM_WAKES)
+        self._wake_s = decision.wake_s
+
+    def end(self) -> None:
+        """The run is over."""
+        if self.backends is not None:
+            self.backends.end(self.lifecycle.state.now_s)
+            self.recorder.backends = self.backends.frame()

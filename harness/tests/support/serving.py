@@ -22,6 +22,7 @@ from harness.interface.policies import (
     DispatchPolicy,
     LengthPredictor,
     PlacementPolicy,
+    PrewarmPolicy,
     SchedulingPolicy,
     System,
 )
@@ -243,6 +244,7 @@ def serve(
     host_memory: HostMemory = SOME_HOST_MEMORY,
     swap_overlaps: bool = False,
     prefix_caching: bool = False,
+    prewarm: PrewarmPolicy | None = None,
 ) -> Recorder:
     """Run a workload on the simulator and return what was recorded."""
     services = [str(s.id) for s in load.services if s.id != OUTSIDE]
@@ -262,6 +264,7 @@ def serve(
         scheduling or Fcfs(rule=rule()),
         dispatch or RoundRobin(),
         placement or Everywhere(*((name, (i,)) for i, name in enumerate(services))),
+        prewarm=prewarm,
         predictor=predictor,
     )
     engine.run(load, system, recorder := recorder or Recorder())

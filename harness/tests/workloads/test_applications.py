@@ -32,6 +32,8 @@ def made(**changes: Any) -> ApplicationMix:
         "arrivals": AtOnce(),
         "deadline_scales": [],
         "tenant": "kind",
+        "backends": {},
+        "pools": {},
         "context_tokens": 12000,
         "max_output_tokens": 4096,
         "tensor_parallel": 1,
