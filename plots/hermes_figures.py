@@ -22,6 +22,8 @@ from systems.hermes.claims import (
     BUCKETS,
     EDF,
     HERMES,
+    IDLE,
+    KNOB,
     LARGE,
     MET,
     ONCE,
@@ -29,6 +31,7 @@ from systems.hermes.claims import (
     SLACK,
     SMALL,
     TAIL,
+    WAIT,
     WINDOW,
 )
 from systems.hermes.measures import SCALES, met_at, policy_ms
@@ -205,3 +208,27 @@ def loads(inputs: Inputs) -> Figure:
         axes.set_title(title, loc="left", fontsize=11)
     more = f"Load 1: as fast as a backlog of all of them is served, in {backlog_s:.0f} s."
     return _finish(figure, cells, more)
+
+
+def prewarming(inputs: Inputs) -> Figure:
+    """Figure 14: seconds per application that calls wait for backends, and that these are idle."""
+    cells, reactive = inputs.runs["hermes_prewarming"], inputs.runs["hermes_on_demand"]
+    figure = style.new_figure(1000, 430)
+    for axes, measure, title in zip(
+        figure.subplots(1, 2),
+        (WAIT, IDLE),
+        ("seconds that calls wait for backends", "seconds that backends are loaded and unused"),
+        strict=True,
+    ):
+        for label, of, colour in (
+            ("code generation: a container", 1, style.BLUE),
+            ("plan and execution: a DNN", 0, style.ORANGE),
+        ):
+            _line(axes, cells, measure, {"CG": of}, KNOB, label, colour)
+            if measure == WAIT:
+                without_s = figures(reactive, measure, {"CG": of}).to_numpy(float).mean()
+                axes.axhline(without_s, color=colour, linestyle=":", lw=1.2)
+        axes.set_xlabel("K, the probability of being ready in time")
+        axes.set_ylim(bottom=0)
+        axes.set_title(title, loc="left", fontsize=11)
+    return _finish(figure, cells, "Per application. Dotted: loaded when first needed.")
