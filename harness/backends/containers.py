@@ -103,6 +103,8 @@ class Containers:
 
     def run(self, name: str, code: str) -> Ran:
         """Run code in a container that has started; killed after the seconds of its limit."""
+        if name not in self._running:
+            return Ran(None, f"container {name} is not running", 0.0)
         started_s = time.monotonic()
         command = ["timeout", "-s", "KILL", f"{self._limits.timeout_s:g}", *self._command, code]
         try:

@@ -82,6 +82,10 @@ class Backends:
         """Whether a call needs a backend."""
         return self._apps.backend.item(call) >= 0
 
+    def name_of(self, call: int) -> ResourceId:
+        """The backend that a call needs."""
+        return self._of(call)[0]
+
     def take(self, call: int, now_s: float) -> bool:
         """A call comes; whether it can begin now. Otherwise `ready` gives it later."""
         return self._take(call, now_s, since_s=now_s)

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from harness import inputs
 from harness.costs.model_config import is_config
@@ -32,6 +33,9 @@ class VllmOptions:
     as unfinished) or redo (they go to groups of their service with the tokens that have been
     reported; the process is started again if its group stays).
 
+    Backends of applications are waited for, not run; `containers` starts those of a `pool` with
+    docker: its other keys are those of `harness.backends.containers.Containers`.
+
     Prompts are random tokens of the workload's lengths, or the `texts` of a file, one a line, in
     turn, cut to those lengths by the model's own tokenizer. A run ends at `horizon_s`, if that is
     given, with whatever is unfinished then. Its clock starts when the first deployment begins to
@@ -56,6 +60,7 @@ class VllmOptions:
     on_loss: str
     texts: str | None
     forces_lengths: bool
+    containers: Mapping[str, Any] | None = None
     horizon_s: float | None = None
     loads_first: bool = False
     loaded: dict[tuple[EngineSettings, ...], VllmGroup] = field(default_factory=dict)

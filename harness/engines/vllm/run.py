@@ -12,8 +12,9 @@ from contextlib import ExitStack
 
 import numpy as np
 
+from harness.backends.containers import Containers
 from harness.costs.nvml import Sampler, open_nvml
-from harness.engines.ask import ask_deployment, counts_of
+from harness.engines.ask import ask_deployment, ask_prewarming, counts_of
 from harness.engines.lifecycle import Lifecycle
 from harness.engines.recorder import Recorder
 from harness.engines.vllm.client import Client
@@ -57,6 +58,7 @@ class Run:
         self._is_news = False
         self._place_due = False
         self.wake_s: float | None = None
+        self.prewarm_s: float | None = None
         self.prompts = Prompts(workload, options)
         self.epoch_s = time.monotonic()
         self.loader = self._loader()
@@ -96,8 +98,18 @@ class Run:
         apps = self.workload.apps
         if apps is None:
             return None
+        containers, pool = None, ""
+        if self.options.containers is not None:
+            about = dict(self.options.containers)
+            pool = about.pop("pool")
+            containers = Containers(**about)
         return Outside(
-            self.workload, apps, self.state.arrays, lambda event: self._tell([event]), self.clock
+            self.state,
+            apps,
+            lambda event: self._tell([event]),
+            self.clock,
+            containers=containers,
+            pool=pool,
         )
 
     def _loader(self) -> Loader:
@@ -153,6 +165,7 @@ class Run:
                 self.recorder.cut_off_s = horizon_s
                 return
             self._arrive()
+            self._prewarm()
             self._due()
             self._move()
             busy = [name for name, group in self.groups.live.items() if self._may_step(group)]
@@ -167,6 +180,19 @@ class Run:
                 self._account(served.group, served.report())
             if not busy:
                 self._idle()
+
+    def _prewarm(self) -> None:
+        """Ask which backends to load, after events and when it is time."""
+        policy, units = self.system.prewarm, self.units
+        if policy is None or units is None:
+            return
+        is_time = self.prewarm_s is not None and self.prewarm_s <= self.clock()
+        if units.prewarming_is_due or is_time:
+            units.prewarming_is_due = False
+            self.state.now_s = self.clock()
+            decision = ask_prewarming(policy, self.lifecycle.view, self.recorder)
+            self.prewarm_s = decision.wake_s
+            units.prewarm(decision)
 
     def _move(self) -> None:
         """Groups that come and go. ValueError where one does not start."""
@@ -321,6 +347,9 @@ class Run:
         if self.groups.dead:
             self.recorder.counts["groups_lost"] = len(self.groups.dead)
         self.measured.write(self.groups.lives, sampled, self.client.lag_s)
+        if self.units is not None and self.units.backends is not None:
+            self.recorder.backends = self.units.backends.frame()
+            self.recorder.counts["units_failed"] = self.units.failed
         if self.options.keep_answers:
             self.options.answers.clear()
             self.options.answers.update(self.prompts.answers)

@@ -1,7 +1,6 @@
 """Backends of units: pools, the least recently used, waits and idle seconds by hand."""
 
-from dataclasses import replace
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,14 +10,11 @@ from harness.engines.recorder import Recorder
 from harness.interface.apps import Apps, Backend
 from harness.interface.decisions import Prewarm
 from harness.interface.entities import AppId, ResourceId
-from harness.interface.events import AppArrived, Event
-from harness.interface.views import ClusterView
-from harness.tests.support.outside import LLM_S, applied
-from harness.tests.support.serving import FlatCosts, serve, workload
-from harness.workloads.workload import Workload
+from harness.tests.support.prewarming import CONTAINER as OWN
+from harness.tests.support.prewarming import AtArrival, with_container
+from harness.tests.support.serving import FlatCosts, serve
 
 A, B, C = (Backend(name, "gpu", 1.0) for name in "abc")
-OWN = Backend("docker", "containers", 1.0, per_application=True)
 
 
 def _pool(*backends: Backend, size: float = 2.0) -> tuple[Backends, list[tuple[str, str]]]:
@@ -97,50 +93,14 @@ def test_a_backend_that_its_pool_cannot_hold_is_refused() -> None:
         _pool(A, size=0.5)
 
 
-class Ahead:
-    """Loads the container of an application when it arrives."""
-
-    subscribes: ClassVar[frozenset[type[Event]]] = frozenset({AppArrived})
-
-    def __init__(self) -> None:
-        self._start: tuple[ResourceId, ...] = ()
-
-    def observe(self, event: Event) -> None:
-        """An application has arrived."""
-        assert isinstance(event, AppArrived)
-        self._start = (OWN.of(event.app),)
-
-    def prewarm(self, view: ClusterView) -> Prewarm:
-        """Once."""
-        start, self._start = self._start, ()
-        return Prewarm(start=start)
-
-
-def _with_container() -> Workload:
-    load = applied(
-        workload([10, 1, 10], [3, 1, 3]),
-        [(0, 1), (1, 2)],
-        app=[0] * 3,
-        external_s=[LLM_S, 2.0, LLM_S],
-    )
-    assert load.apps is not None
-    apps = replace(
-        load.apps,
-        backends=(OWN,),
-        backend=np.where(load.apps.outside, 0, -1),
-        pools={"containers": 1.0},
-    )
-    return replace(load, apps=apps)
-
-
 @pytest.mark.parametrize("fast_forward", [True, False])
-@pytest.mark.parametrize(("prewarm", "act_s"), [(None, 6.0), (Ahead, 5.0)])
+@pytest.mark.parametrize(("prewarm", "act_s"), [(None, 6.0), (AtArrival, 5.0)])
 def test_a_container_between_two_calls_by_hand(
     fast_forward: bool, prewarm: Any, act_s: float
 ) -> None:
     """The engine loads for 1 s, a call takes 1 s, a container loads for 1 s and runs for 2 s."""
     recorder: Recorder = serve(
-        _with_container(),
+        with_container([10, 1, 10], [3, 1, 3], seconds=2.0),
         costs=FlatCosts(),
         fast_forward=fast_forward,
         prewarm=None if prewarm is None else prewarm(),
