@@ -13,7 +13,7 @@ from harness.interface.events import (
     UnitFinished,
     UnitStarted,
 )
-from harness.interface.tables import Floats, RequestTable
+from harness.interface.tables import Floats, Ints, RequestTable
 
 OBSERVED: frozenset[type[Event]] = frozenset(
     {AppArrived, UnitStarted, Finished, UnitFinished, AppFinished}
@@ -25,13 +25,11 @@ OBSERVED: frozenset[type[Event]] = frozenset(
 class Application:
     """An unfinished application.
 
-    `since_s` is the service that it had had when its latest unit started; `upstream` the latest
-    unit that has ended and called an LLM.
+    `upstream` is the latest unit that has ended and called an LLM.
     """
 
     kind: str
     deadline_s: float | None
-    since_s: float = 0.0
     upstream: UnitFinished | None = None
 
 
@@ -47,7 +45,8 @@ class Attained:
         """Count a token of a prompt and of an answer as so many seconds."""
         self._prompt_token_s, self._output_token_s = prompt_token_s, output_token_s
         self.apps: dict[AppId, Application] = {}
-        self._ended_s: dict[AppId, float] = {}
+        # By application: service of ended calls, and what it was when the latest unit started.
+        self._ended_s, self._since_s = np.zeros(0), np.zeros(0)
         self._open: dict[GroupId, _OpenCalls] = {}
 
     def observe(self, event: Event) -> None:
@@ -55,9 +54,10 @@ class Attained:
         match event:
             case AppArrived():
                 self.apps[event.app] = Application(event.kind, event.deadline_s)
-                self._ended_s[event.app] = 0.0
+                self._ended_s = _grown(self._ended_s, event.app)
+                self._since_s = _grown(self._since_s, event.app)
             case UnitStarted():
-                self.apps[event.app].since_s = self._ended_s[event.app]
+                self._since_s[event.app] = self._ended_s[event.app]
             case Finished() if event.request.app in self.apps:
                 whole_s = event.request.prompt_tokens * self._prompt_token_s
                 whole_s += event.output_tokens * self._output_token_s
@@ -69,7 +69,7 @@ class Attained:
                 if not event.external_s:
                     self.apps[event.app].upstream = event
             case AppFinished():
-                del self.apps[event.app], self._ended_s[event.app]
+                del self.apps[event.app]
 
     def look(self, group: GroupId, table: RequestTable) -> None:
         """Count what these calls, which a group has, have been served so far."""
@@ -78,10 +78,18 @@ class Attained:
         served_s = np.where(table.generated_tokens > 0, whole_s, 0.0)
         self._open.setdefault(group, _OpenCalls()).look(table, served_s)
 
-    def attained_s(self, group: GroupId, app: AppId) -> float:
-        """Service of an application so far, as a group knows it."""
+    def attained_s(self, group: GroupId, apps: Ints, *, in_unit: bool = False) -> Floats:
+        """Service of each of these applications so far, as a group knows it.
+
+        With `in_unit` since the latest unit started. Applications that never came have none.
+        """
+        most = int(apps.max(initial=-1))
+        self._ended_s, self._since_s = _grown(self._ended_s, most), _grown(self._since_s, most)
+        attained_s = self._ended_s[apps]
+        if in_unit:
+            attained_s = attained_s - self._since_s[apps]
         calls = self._open.get(group)
-        return self._ended_s[app] + (0.0 if calls is None else calls.served_s(app))
+        return attained_s if calls is None else attained_s + calls.served_s(apps)
 
 
 class _OpenCalls:
@@ -103,9 +111,10 @@ class _OpenCalls:
             self._of_app[request.app] -= self._of_request[request.id]
             self._of_request[request.id] = 0.0
 
-    def served_s(self, app: AppId) -> float:
-        """Service of an application's."""
-        return float(self._of_app[app]) if app < len(self._of_app) else 0.0
+    def served_s(self, apps: Ints) -> Floats:
+        """Service of each application's."""
+        self._of_app = _grown(self._of_app, int(apps.max(initial=-1)))
+        return self._of_app[apps]
 
 
 def _grown(column: Floats, last: int) -> Floats:

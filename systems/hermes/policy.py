@@ -28,15 +28,15 @@ from typing import ClassVar
 import numpy as np
 
 from harness.interface.decisions import ContinuousBatching, Decision, Displaced, PriorityOrder
-from harness.interface.entities import AppId, GroupId
+from harness.interface.entities import GroupId
 from harness.interface.events import AppArrived, AppFinished, Event, UnitStarted
 from harness.interface.policies import Capability
-from harness.interface.tables import Floats, RequestTable
+from harness.interface.tables import Floats, Ints, RequestTable
 from harness.interface.views import GroupView
 from harness.planning.application_history import ApplicationHistory
-from harness.planning.attained import OBSERVED, Application, Attained
+from harness.planning.attained import OBSERVED, Attained
 from systems.hermes.pdgraph import NO_UPSTREAM, PdGraph, Settings, upstream_of
-from systems.hermes.rank import Demand
+from systems.hermes.rank import Demand, Demands
 
 _OBJECTIVES = ("gittins", "program", "mean", "slack", "mean_slack")
 _BEHIND = 1e9
@@ -79,7 +79,7 @@ class Hermes:
         runs = {} if applications is None else applications.runs
         self._graphs = {kind: PdGraph(runs[kind], graphs) for kind in runs}
         self._whole = {kind: self._demand(graph) for kind, graph in self._graphs.items()}
-        self._left: dict[AppId, Demand] = {}
+        self._left = Demands(buckets=graphs.buckets, is_program=objective == "program")
         self._order = PriorityOrder(None, rule, how, renews=True, renew_s=renew_s)
         self._decisions: dict[GroupId, Decision] = {}
 
@@ -93,16 +93,17 @@ class Hermes:
         if isinstance(event, AppArrived):
             if event.kind not in self._graphs:
                 raise ValueError(f"applications of kind {event.kind} have no recorded run")
-            self._left[event.app] = self._whole[event.kind]
+            self._left.add(event.app, event.deadline_s)
+            self._left.set(event.app, self._whole[event.kind])
         elif isinstance(event, UnitStarted) and self._refines:
             app = self._attained.apps[event.app]
             upstream = NO_UPSTREAM
             if app.upstream is not None:
                 upstream = upstream_of(app.upstream.prompt_tokens, app.upstream.output_tokens)
             left_s = self._graphs[app.kind].left_s(event.unit, event.prompt_tokens, upstream)
-            self._left[event.app] = Demand(left_s, buckets=self._buckets)
+            self._left.set(event.app, Demand(left_s, buckets=self._buckets))
         elif isinstance(event, AppFinished):
-            del self._left[event.app]
+            self._left.remove(event.app)
 
     def schedule(self, view: GroupView) -> Decision:
         """The priority order of each group, which stands."""
@@ -121,24 +122,21 @@ class Hermes:
     def _key(self, group: GroupId, table: RequestTable) -> Floats:
         """The rank of each request's application; requests of none are ordered by arrival."""
         self._attained.look(group, table)
-        names, rows = np.unique(table.app, return_inverse=True)
-        apps = self._attained.apps
-        known = [AppId(name) if AppId(name) in apps else None for name in names.tolist()]
-        ranks = np.array([np.nan if n is None else self._rank(n, apps[n], group) for n in known])
-        key: Floats = ranks[rows]
+        attained_s = self._attained.attained_s(group, table.app, in_unit=self._refines)
+        self._left.cover(int(table.app.max()))
+        key = self._ranks(table.app, attained_s)
         return np.where(np.isnan(key), table.arrival_s, key)
 
-    def _rank(self, name: AppId, app: Application, group: GroupId) -> float:
-        demand, attained_s = self._left[name], self._attained.attained_s(group, name)
-        if self._refines:
-            attained_s -= app.since_s
+    def _ranks(self, apps: Ints, attained_s: Floats) -> Floats:
+        left = self._left
         if self._objective == "mean":
-            return demand.mean_left_s(attained_s)
+            return left.mean_left_s(apps, attained_s)
+        ranks = left.gittins(apps, attained_s)
         if self._objective in ("gittins", "program"):
-            return demand.gittins(attained_s)
-        if app.deadline_s is None:
-            return _BEHIND + demand.gittins(attained_s)
-        if self._late_last and app.deadline_s < self._now_s:
-            return 2 * _BEHIND + app.deadline_s
-        # The same time now is left out of all: keys stand while it passes.
-        return demand.slack_s(app.deadline_s, attained_s, is_worst=self._objective == "slack")
+            return ranks
+        deadline_s = left.deadline_s(apps)
+        slack_s = left.slack_s(apps, attained_s, is_worst=self._objective == "slack")
+        found = np.where(np.isnan(deadline_s), _BEHIND + ranks, slack_s)
+        if self._late_last:
+            found = np.where(deadline_s < self._now_s, 2 * _BEHIND + deadline_s, found)
+        return found

@@ -5,8 +5,8 @@ Paper      Liu et al., Efficient Serving of LLM Applications with Probabilistic 
 Idea       The lowest rank is served first: that of Gittins weighs what serving on costs against the
            chance to end by then, slack is the time to the deadline less the work that is left.
 Map        3.3 eq. 1                   -> `gittins`; per bucket `Demand.gittins`
-           3.3 SRPT by the mean        -> `Demand.mean_left_s`
-           3.3 eq. 2                   -> `Demand.slack_s`
+           3.3 SRPT by the mean        -> `Demands.mean_left_s`
+           3.3 eq. 2                   -> `Demands.slack_s`
            its program                 -> `program_rank`
 Constants  buckets: 10 (section 5.1), from a scenario
 Differs    beyond the largest sample, where eq. 1 is not defined, the last rank stands
@@ -15,7 +15,7 @@ Checked    systems/tests/test_hermes_rank.py
 
 import numpy as np
 
-from harness.interface.tables import Floats
+from harness.interface.tables import Floats, Ints
 
 
 def gittins(samples_s: Floats, attained_s: float) -> float:
@@ -61,18 +61,18 @@ class Demand:
         self._samples_s, self._buckets = np.sort(samples_s), buckets
         self._is_program = is_program
         self.mean_s, self.worst_s = float(samples_s.mean()), float(self._samples_s[-1])
-        self._bucket_s = max(self.worst_s / buckets, 1e-9)
+        self.bucket_s = max(self.worst_s / buckets, 1e-9)
         self._ranks: dict[int, float] = {}
 
     def gittins(self, attained_s: float) -> float:
         """Gittins rank."""
-        place = int(attained_s / self._bucket_s)
+        place = int(attained_s / self.bucket_s)
         if place >= self._buckets:
             if self._is_program:
                 return 0.0
             place = self._buckets - 1
         if place not in self._ranks:
-            edge_s = place * self._bucket_s
+            edge_s = place * self.bucket_s
             self._ranks[place] = (
                 program_rank(self._samples_s, edge_s, self._buckets)
                 if self._is_program
@@ -80,11 +80,75 @@ class Demand:
             )
         return self._ranks[place]
 
-    def mean_left_s(self, attained_s: float) -> float:
-        """Mean demand less what is attained; below 0 once that is more."""
-        return self.mean_s - attained_s
 
-    def slack_s(self, deadline_s: float, attained_s: float, *, is_worst: bool) -> float:
-        """Eq. 2, with the largest sample or else the mean; `deadline_s` counts from any moment."""
-        demand_s = self.worst_s if is_worst else self.mean_s
-        return deadline_s - (demand_s - attained_s)
+class Demands:
+    """The demand that applications have left, as columns by their number.
+
+    Methods take numbers of applications, which may repeat, and give NaN for unknown ones.
+    """
+
+    def __init__(self, *, buckets: int, is_program: bool) -> None:
+        """Gittins ranks are those of `Demand`, in so many buckets."""
+        self._buckets, self._is_program = buckets, is_program
+        self._of: dict[int, Demand] = {}
+        self._bucket_s, self._mean_s, self._worst_s, self._deadline_s = np.full((4, 0), np.nan)
+        self._ranks = np.full((0, buckets), np.nan)
+
+    def add(self, app: int, deadline_s: float | None) -> None:
+        """An application comes, with its deadline."""
+        self.cover(app)
+        self._deadline_s[app] = np.nan if deadline_s is None else deadline_s
+
+    def cover(self, app: int) -> None:
+        """Have a row for this number, and for all below it."""
+        more = 2 * app + 1 - len(self._deadline_s)
+        if app >= len(self._deadline_s):
+            columns = (self._bucket_s, self._mean_s, self._worst_s, self._deadline_s)
+            self._bucket_s, self._mean_s, self._worst_s, self._deadline_s = (
+                np.concatenate([column, np.full(more, np.nan)]) for column in columns
+            )
+            self._ranks = np.vstack([self._ranks, np.full((more, self._buckets), np.nan)])
+
+    def set(self, app: int, demand: Demand) -> None:
+        """What an application has left is this from now on."""
+        self._of[app], self._ranks[app] = demand, np.nan
+        self._bucket_s[app] = demand.bucket_s
+        self._mean_s[app], self._worst_s[app] = demand.mean_s, demand.worst_s
+
+    def remove(self, app: int) -> None:
+        """An application has ended."""
+        del self._of[app]
+        self._bucket_s[app] = self._mean_s[app] = self._worst_s[app] = np.nan
+
+    def gittins(self, apps: Ints, attained_s: Floats) -> Floats:
+        """Gittins ranks."""
+        bucket_s = self._bucket_s[apps]
+        places = np.nan_to_num(attained_s / bucket_s).astype(np.int64)
+        inside = np.minimum(places, self._buckets - 1)
+        ranks: Floats = self._ranks[apps, inside]
+        missing = np.flatnonzero(np.isnan(ranks) & ~np.isnan(bucket_s))
+        for row in missing.tolist():
+            app, place = apps.item(row), inside.item(row)
+            if np.isnan(self._ranks[app, place]):
+                demand = self._of[app]
+                self._ranks[app, place] = demand.gittins(place * demand.bucket_s)
+        ranks[missing] = self._ranks[apps[missing], inside[missing]]
+        if self._is_program:
+            ranks[places >= self._buckets] = 0.0
+        return ranks
+
+    def mean_left_s(self, apps: Ints, attained_s: Floats) -> Floats:
+        """Mean demand less what is attained; below 0 once that is more."""
+        return np.asarray(self._mean_s[apps] - attained_s)
+
+    def slack_s(self, apps: Ints, attained_s: Floats, *, is_worst: bool) -> Floats:
+        """Eq. 2, with the largest sample or else the mean; NaN where there is no deadline.
+
+        The same time now is left out of all: keys stand while it passes.
+        """
+        demand_s = (self._worst_s if is_worst else self._mean_s)[apps]
+        return self._deadline_s[apps] - (demand_s - attained_s)
+
+    def deadline_s(self, apps: Ints) -> Floats:
+        """Deadlines, NaN where there is none."""
+        return self._deadline_s[apps]

@@ -147,21 +147,22 @@ def test_requests_of_no_application_are_ordered_by_arrival() -> None:
 def test_service_attained_by_hand() -> None:
     """Tokens of parallel calls add up, whichever of them a group asks about, and end with them."""
     book = Attained(prompt_token_s=0.5, output_token_s=1.0)
+    only_x = np.array([X])
     book.observe(AppArrived(0.0, X, "kind", None))
     book.observe(UnitStarted(0.0, X, "a", (RequestId(0), RequestId(1)), (10, 10)))
     first, second = (Call(i, X, generated=i + 1, admitted=True) for i in (0, 1))
     book.look(GROUP, table_of(first, second, Call(2, Y, generated=9)))
-    assert book.attained_s(GROUP, X) == 6.0 + 7.0
+    assert book.attained_s(GROUP, only_x) == [6.0 + 7.0]
     book.look(GROUP, table_of(Call(1, X, generated=4, admitted=True)))
     book.look(GROUP, table_of(Call(3, X)))
-    assert book.attained_s(GROUP, X) == 6.0 + 9.0
+    assert book.attained_s(GROUP, only_x) == [6.0 + 9.0]
     # Another group knows of it what events tell.
-    assert book.attained_s(GroupId("other"), X) == 0.0
+    assert book.attained_s(GroupId("other"), only_x) == [0.0]
     book.observe(Finished(1.0, first.facts, 5))
-    assert book.attained_s(GROUP, X) == 10.0 + 9.0
-    assert book.attained_s(GroupId("other"), X) == 10.0
+    assert book.attained_s(GROUP, only_x) == [10.0 + 9.0]
+    assert book.attained_s(GroupId("other"), only_x) == [10.0]
     book.observe(UnitFinished(2.0, X, "tool", (), (), 8.0))
-    assert book.attained_s(GROUP, X) == 27.0
+    assert book.attained_s(GROUP, only_x) == [27.0]
     assert book.apps[X].upstream is None
     book.observe(AppFinished(3.0, X))
     assert not book.apps

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.interface.tables import Floats
-from systems.hermes.rank import Demand, gittins, program_rank
+from systems.hermes.rank import Demand, Demands, gittins, program_rank
 
 Job = Mapping[int, int]
 """How many of equally likely samples are of each size."""
@@ -59,7 +59,7 @@ def by_gittins(jobs: Sequence[Job]) -> Order:
 
 def by_mean(jobs: Sequence[Job]) -> Order:
     demands = [Demand(samples(job), buckets=10) for job in jobs]
-    return lambda job, attained: demands[job].mean_left_s(attained)
+    return lambda job, attained: demands[job].mean_s - attained
 
 
 @pytest.mark.parametrize(
@@ -132,9 +132,15 @@ def test_a_rank_is_refreshed_when_a_bucket_is_used_up() -> None:
 def test_slack_by_hand() -> None:
     """At 40 s: deadline 100 s, worst case 50 s of which 10 s are attained, a mean of 30 s."""
     demand = Demand(np.array([10.0, 50.0]), buckets=10)
-    assert demand.slack_s(60.0, 10.0, is_worst=True) == 20.0
-    assert demand.slack_s(60.0, 10.0, is_worst=False) == 40.0
-    assert demand.slack_s(5.0, 0.0, is_worst=True) == -45.0
+    left = Demands(buckets=10, is_program=False)
+    for app, deadline_s in enumerate((60.0, 5.0, None)):
+        left.add(app, deadline_s)
+        left.set(app, demand)
+    apps, attained_s = np.arange(3), np.array([10.0, 0.0, 0.0])
+    worst_s = left.slack_s(apps, attained_s, is_worst=True)
+    assert worst_s[:2].tolist() == [20.0, -45.0]
+    assert np.isnan(worst_s[2])
+    assert left.slack_s(apps, attained_s, is_worst=False)[0] == 40.0
 
 
 def test_demand_without_samples_is_refused() -> None:
