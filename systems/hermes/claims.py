@@ -135,8 +135,8 @@ paper = Paper(
         "stretched to the window.",
         "Costs: roofline of A100-PCIe-40G and of H800; seconds outside the LLM as recorded.",
         "Context: 12,000 tokens as the program has it, beyond the 4,096 of Llama-2; 8,192 on H800.",
-        "Hermes, Parrot and EDF preempt and recompute, with a watermark of 20% of KV; vLLM and VTC "
-        "admit by arrival and by counter, with 1%.",
+        "Hermes and EDF preempt and recompute, with a watermark of 20% of KV; vLLM, Parrot and VTC "
+        "preempt only where KV is short, with 1%.",
         "VTC: each kind of application is a client; figure `loads` also has a client for each "
         "application.",
         "Deadlines: 1.2, 1.5 or 2 times the mean seconds that known runs of the kind take alone. "
