@@ -8,8 +8,9 @@ import numpy as np
 
 from harness.engines.state import Bools, Ints
 from harness.interface.apps import Apps
-from harness.interface.entities import AppId, RequestId
+from harness.interface.entities import AppId, DemandPrediction, RequestId
 from harness.interface.events import AppArrived, AppFinished, Event, UnitFinished, UnitStarted
+from harness.interface.policies import LengthPredictor, PredictsApplications
 from harness.workloads.workload import Workload
 
 TOLD: frozenset[type[Event]] = frozenset({AppArrived, UnitStarted, UnitFinished, AppFinished})
@@ -27,6 +28,7 @@ class Applications:
     workload: Workload
     apps: Apps
     tell: Callable[[Event], None]
+    predictor: LengthPredictor | None = None
     left: Ints = field(init=False)
     open: Ints = field(init=False)
     _answered: list[Ints] = field(default_factory=list)
@@ -51,11 +53,18 @@ class Applications:
                 self._has_come[app] = True
                 deadline_s = load.deadline_s.item(first[app])
                 known_s = None if math.isnan(deadline_s) else deadline_s
-                self.tell(AppArrived(now_s, AppId(app), apps.kinds[apps.kind[app]], known_s))
+                kind, predicted = apps.kinds[apps.kind[app]], self._predicted(AppId(app))
+                self.tell(AppArrived(now_s, AppId(app), kind, known_s, predicted))
         for instance in sorted(set(apps.instance[calls].tolist())):
             app, unit, own = self._unit(instance)
             ids = tuple(RequestId(call) for call in own.tolist())
             self.tell(UnitStarted(now_s, app, unit, ids, tuple(load.prompt_tokens[own].tolist())))
+
+    def _predicted(self, app: AppId) -> DemandPrediction | None:
+        """What a predictor of applications says of one."""
+        if isinstance(self.predictor, PredictsApplications):
+            return self.predictor.predict_application(app)
+        return None
 
     def _unit(self, instance: int) -> tuple[AppId, str, Ints]:
         """Application and name of a run of a unit, and its calls."""

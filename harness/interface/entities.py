@@ -66,6 +66,18 @@ class LengthPrediction:
 
 
 @dataclass(frozen=True, slots=True)
+class DemandPrediction:
+    """The predicted demand of a whole application.
+
+    Tokens of the prompts and answers of all its calls, and seconds outside any LLM.
+    """
+
+    prompt_tokens: int
+    output_tokens: int
+    external_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class Group:
     """GPUs that hold one tensor-parallel copy of every service sharing them."""
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from harness.interface.decisions import Batch, Deployment
 from harness.interface.entities import (
     AppId,
+    DemandPrediction,
     GroupId,
     LengthPrediction,
     Request,
@@ -78,12 +79,13 @@ class Finished:
 
 @dataclass(frozen=True, slots=True)
 class AppArrived:
-    """An application came in."""
+    """An application came in; `predicted` is None unless a predictor predicts applications."""
 
     now_s: float
     app: AppId
     kind: str
     deadline_s: float | None
+    predicted: DemandPrediction | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,15 @@ from enum import Enum
 from typing import ClassVar, Protocol, runtime_checkable
 
 from harness.interface.decisions import Decision, Deployment, Prewarm
-from harness.interface.entities import GroupId, LengthPrediction, Request, ServiceId, Work
+from harness.interface.entities import (
+    AppId,
+    DemandPrediction,
+    GroupId,
+    LengthPrediction,
+    Request,
+    ServiceId,
+    Work,
+)
 from harness.interface.events import Event
 from harness.interface.load_order import LoadOrder, TurnOrder
 from harness.interface.views import ClusterView, GroupView
@@ -123,6 +131,14 @@ class LengthPredictor(Protocol):
 
     def predict(self, request: Request) -> tuple[LengthPrediction, float]:
         """The prediction, and the seconds it takes; the engine delivers it that much later."""
+
+
+@runtime_checkable
+class PredictsApplications(Protocol):
+    """A predictor that also predicts what a whole application demands, at once."""
+
+    def predict_application(self, app: AppId) -> DemandPrediction:
+        """Asked when the application arrives."""
 
 
 class CostModel(Protocol):

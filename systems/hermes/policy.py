@@ -17,7 +17,8 @@ Differs    graphs come from the history alone, not from what is observed during 
            start says what is left. `program` ranks as its program does: by its formula and the
            recorded totals, without refinement. Without a deadline an application comes behind those
            that have one, by Gittins rank. With `late_last`, which the paper does not have,
-           applications past their deadline come behind all others: by eq. 2 they come first
+           applications past their deadline come behind all others: by eq. 2 they come first.
+           `oracle` ranks by the true demand left, which a predictor tells (section 5.3)
 Checked    systems/tests/test_hermes_policy.py
 """
 
@@ -38,7 +39,7 @@ from harness.planning.attained import OBSERVED, Attained
 from systems.hermes.pdgraph import NO_UPSTREAM, PdGraph, Settings, upstream_of
 from systems.hermes.rank import Demand, Demands
 
-_OBJECTIVES = ("gittins", "program", "mean", "slack", "mean_slack")
+_OBJECTIVES = ("gittins", "program", "mean", "slack", "mean_slack", "oracle")
 _BEHIND = 1e9
 """Added to keys that come behind others: more seconds than any run or rank has."""
 
@@ -60,7 +61,7 @@ class Hermes:
         renew_s: float | None,
         applications: ApplicationHistory | None = None,
     ) -> None:
-        """Rank by `objective`: gittins, program, mean, slack or mean_slack.
+        """Rank by `objective`: gittins, program, mean, slack, mean_slack or oracle.
 
         `displaces`: pause, recompute, swap, or None, where the order is one of admission. Keys are
         asked again every `renew_s`; None: on events alone. ValueError for another word.
@@ -70,9 +71,14 @@ class Hermes:
                 f"policy.objective is {objective}, not one of {', '.join(_OBJECTIVES)}"
             )
         self._objective, self._late_last, self._now_s = objective, late_last, 0.0
-        self._buckets, self._refines = graphs.buckets, graphs.refines and objective != "program"
+        self._settings = graphs
+        self._refines = graphs.refines and objective not in ("program", "oracle")
         how = None if displaces is None else Displaced(displaces)
-        self.requires = frozenset({Capability.SWAP} if how is Displaced.SWAP else ())
+        needs = {Capability.SWAP: how is Displaced.SWAP}
+        needs[Capability.PREDICTIONS] = objective == "oracle"
+        self.requires = frozenset(
+            capability for capability, is_needed in needs.items() if is_needed
+        )
         self._attained = Attained(
             prompt_token_s=graphs.prompt_token_s, output_token_s=graphs.output_token_s
         )
@@ -86,22 +92,21 @@ class Hermes:
     def observe(self, event: Event) -> None:
         """Estimate what an application has left when a unit of it starts.
 
-        Raises ValueError for a kind of application without recorded runs.
+        Raises ValueError for a kind of application without recorded runs, and for an oracle that
+        is not told what applications demand.
         """
         self._attained.observe(event)
         self._now_s = event.now_s
         if isinstance(event, AppArrived):
-            if event.kind not in self._graphs:
-                raise ValueError(f"applications of kind {event.kind} have no recorded run")
             self._left.add(event.app, event.deadline_s)
-            self._left.set(event.app, self._whole[event.kind])
+            self._left.set(event.app, self._demand_of(event))
         elif isinstance(event, UnitStarted) and self._refines:
             app = self._attained.apps[event.app]
             upstream = NO_UPSTREAM
             if app.upstream is not None:
                 upstream = upstream_of(app.upstream.prompt_tokens, app.upstream.output_tokens)
             left_s = self._graphs[app.kind].left_s(event.unit, event.prompt_tokens, upstream)
-            self._left.set(event.app, Demand(left_s, buckets=self._buckets))
+            self._left.set(event.app, Demand(left_s, buckets=self._settings.buckets))
         elif isinstance(event, AppFinished):
             self._left.remove(event.app)
 
@@ -113,11 +118,27 @@ class Hermes:
             self._decisions[group] = Decision(priority_order=order)
         return self._decisions[group]
 
+    def _demand_of(self, event: AppArrived) -> Demand:
+        """Of a whole application, which arrives."""
+        if self._objective != "oracle":
+            if event.kind not in self._graphs:
+                raise ValueError(f"applications of kind {event.kind} have no recorded run")
+            return self._whole[event.kind]
+        if event.predicted is None:
+            raise ValueError(
+                "policy.objective is oracle and no predictor says what applications demand; "
+                "predictor=application_oracle does"
+            )
+        prompts_s = event.predicted.prompt_tokens * self._settings.prompt_token_s
+        outputs_s = event.predicted.output_tokens * self._settings.output_token_s
+        total_s = prompts_s + outputs_s + event.predicted.external_s
+        return Demand(np.array([total_s]), buckets=self._settings.buckets)
+
     def _demand(self, graph: PdGraph) -> Demand:
-        """Of a whole application."""
+        """Of a whole application, by recorded runs."""
         is_program = self._objective == "program"
         samples_s = graph.recorded_s if is_program else graph.whole_s
-        return Demand(samples_s, buckets=self._buckets, is_program=is_program)
+        return Demand(samples_s, buckets=self._settings.buckets, is_program=is_program)
 
     def _key(self, group: GroupId, table: RequestTable) -> Floats:
         """The rank of each request's application; requests of none are ordered by arrival."""
@@ -129,7 +150,7 @@ class Hermes:
 
     def _ranks(self, apps: Ints, attained_s: Floats) -> Floats:
         left = self._left
-        if self._objective == "mean":
+        if self._objective in ("mean", "oracle"):
             return left.mean_left_s(apps, attained_s)
         ranks = left.gittins(apps, attained_s)
         if self._objective in ("gittins", "program"):

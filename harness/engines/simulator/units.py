@@ -71,7 +71,9 @@ class Units:
                 stop=lambda _: None,
             )
         if apps.backends or any(told.wants(kind) for kind in TOLD):
-            units.applications = Applications(workload, apps, units._tell)
+            units.applications = Applications(
+                workload, apps, units._tell, lifecycle.system.predictor
+            )
             compiled.stop_at_units(apps.instance, units.applications.left)
         return units
 

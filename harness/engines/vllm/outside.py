@@ -17,6 +17,7 @@ from harness.interface.apps import Apps, Backend
 from harness.interface.decisions import Prewarm
 from harness.interface.entities import ResourceId
 from harness.interface.events import AppFinished, Event, Warmed
+from harness.interface.policies import LengthPredictor
 
 MOST_THREADS = 64
 """Containers that start, run code or stop at one time."""
@@ -53,6 +54,7 @@ class Outside:
         apps: Apps,
         tell: Callable[[Event], None],
         clock: Callable[[], float],
+        predictor: LengthPredictor | None = None,
         *,
         containers: RunsCode | None = None,
         pool: str = "",
@@ -61,7 +63,7 @@ class Outside:
         workload = state.workload
         self._apps, self._arrays, self._clock, self._tell_of = apps, state.arrays, clock, tell
         self._outside = apps.outside
-        self._applications = Applications(workload, apps, self._tell)
+        self._applications = Applications(workload, apps, self._tell, predictor)
         self._posted: SimpleQueue[tuple[int | ResourceId, float]] = SimpleQueue()
         self._under_way: dict[int, Timer | None] = {}
         self._loading: dict[ResourceId, Timer] = {}

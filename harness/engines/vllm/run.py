@@ -108,6 +108,7 @@ class Run:
             apps,
             lambda event: self._tell([event]),
             self.clock,
+            self.system.predictor,
             containers=containers,
             pool=pool,
         )
