@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import isnan
 from typing import Any
 
 import numpy as np
@@ -35,6 +36,10 @@ class ApplicationMix:
     its kind take alone, on average, after arrival; on `costs` and `tensor_parallel` GPUs. Its own
     run has no part in it: a deadline by that would tell a policy what is to come. Where
     `context_tokens` is None, the context is that of each model.
+
+    A prompt begins with the context of the LLM call before it in its application (the first call of
+    the step before), as far as both are long enough: the most that can be shared. Prompts of the
+    first step have nothing in common.
     """
 
     def __init__(
@@ -123,6 +128,8 @@ class ApplicationMix:
             tenant=(kind if is_kind else np.arange(len(runs)))[of],
             edges=calls.edges(),
             own_tokens=prompt_tokens,
+            prefix=np.array(calls.prefix),
+            prefix_tokens=np.array(calls.prefix_tokens),
         )
         return with_apps(load, calls.apps(names, kind, self._pools), seed)
 
@@ -245,20 +252,35 @@ class _Calls:
     instance: list[int] = field(default_factory=list)
     parent: list[int] = field(default_factory=list)
     child: list[int] = field(default_factory=list)
+    prefix: list[int] = field(default_factory=list)
+    prefix_tokens: list[int] = field(default_factory=list)
     units: dict[str, int] = field(default_factory=dict)
     _instances: int = 0
 
     def add(self, app: int, run: Run, places: Mapping[str, int]) -> None:
         """Add the calls of a run; those of a step wait for all of the step before it."""
-        before = range(0)
+        before, earlier = range(0), -1
         for step in run:
             first = len(self.app)
             for unit in step:
                 self._add_unit(unit, app, places)
             these = range(first, len(self.app))
+            self._share(these, earlier)
+            earlier = next((call for call in these if self._is_llm(call)), earlier)
             self.parent += [parent for parent in before for _ in these]
             self.child += [child for _ in before for child in these]
             before = these
+
+    def _is_llm(self, call: int) -> bool:
+        return isnan(self.external_s[call])
+
+    def _share(self, calls: Sequence[int], earlier: int) -> None:
+        """Calls of an LLM begin with the context of an earlier call, of the same model."""
+        for call in calls:
+            is_shared = earlier >= 0 and self.service[call] == self.service[earlier]
+            context = self.prompt_tokens[earlier] + self.output_tokens[earlier] if is_shared else 0
+            self.prefix.append(earlier if is_shared else -1)
+            self.prefix_tokens.append(min(context, self.prompt_tokens[call]))
 
     def edges(self) -> Edges:
         """Which calls wait for which; prompts are whole from the start."""

@@ -59,6 +59,22 @@ def test_a_declared_application_by_hand() -> None:
     assert rounds.mean() == pytest.approx(4 / 3, abs=0.1)
 
 
+def test_a_prompt_begins_with_the_context_of_the_call_before_by_hand() -> None:
+    """Prompts of 100 tokens in two calls, a run outside, prompts of 100 again: all of them."""
+    load = made(applications=400).build(0)
+    apps = load.apps
+    assert apps is not None
+    units = [np.flatnonzero(apps.instance == instance) for instance in np.unique(apps.instance)]
+    for calls, tool, then in zip(units, units[1:], units[2:], strict=False):
+        is_round = not apps.outside[calls[0]] and load.app[calls[0]] == load.app[then[0]]
+        if is_round:
+            assert load.prefix[tool].tolist() == [-1]
+            assert load.prefix_tokens[then].tolist() == [100, 100]
+            assert set(load.prefix[then].tolist()) < set(calls.tolist())
+    assert (load.prefix_tokens[load.prefix < 0] == 0).all()
+    assert (load.prefix >= 0).sum() == 2 * (apps.outside.sum() - 400)
+
+
 def test_recorded_runs_are_either_known_or_served() -> None:
     runs = [[[UnitRun("write", "llm", (length,), (1,))]] for length in (10, 11, 12, 13)]
     kind = Recorded("own", runs, {})
