@@ -20,11 +20,13 @@ import pandas as pd
 
 from harness.costs.model_facts import unknown_name
 from harness.runs.compare import SEED, axes, compared, key_of, scenario_runs, selection
+from harness.runs.limits import unlike_limits
 from harness.runs.manifest import ASIDE, damage_of
 from harness.runs.published import RESULTS
 from harness.runs.record import read_summaries
 from harness.runs.stats import Estimate
 from harness.runs.table import FIGURES
+from harness.runs.trace_intervals import BLOCK, KEY
 
 
 def scenarios(results: Path, names: Sequence[str]) -> Iterator[Path]:
@@ -74,22 +76,40 @@ def compare(given: argparse.Namespace) -> int:
         other.select_dtypes("number").columns, sort=False
     )
     known = [name for name in map(str, numbers) if not name.startswith("config.")]
-    figures = given.figures or [name for name in FIGURES if name in known]
+    figures = given.figures or [
+        name for name in FIGURES if name in known and one[name].notna().any()
+    ]
     if absent := [name for name in figures if name not in known]:
         raise ValueError(unknown_name("figure of both", absent[0], dict.fromkeys(known)))
     found = compared(one, other, figures)
+    if limits := unlike_limits(pd.concat([one, other])):
+        print(limits)
     for name in ("A", "B"):
         found[name] = [f"{value:,.4g}" for value in found[name]]
-    found["A / B"] = [_ratio(ratio) for ratio in found["A / B"]]
+    is_trace = f"{KEY}.{BLOCK}" in one and bool(one[f"{KEY}.{BLOCK}"].notna().all())
+    found["A / B"] = [_ratio(ratio, is_trace=is_trace) for ratio in found["A / B"]]
     _print(found)
-    print("A / B: geometric mean over seeds of the ratio, with its 95% interval")
+    print(_about_ratios(one))
     for name, text, rows in (("A", given.a, one), ("B", given.b, other)):
         print(f"{name}: {text}, {len(rows)} runs, the newest of {str(rows['started'].max())[:19]}")
     return 0
 
 
-def _ratio(ratio: Estimate | None) -> str:
-    return "-" if ratio is None else ratio.text(3)
+def _about_ratios(rows: pd.DataFrame) -> str:
+    """What the intervals are of."""
+    block = rows.get(f"{KEY}.{BLOCK}", pd.Series(dtype=float)).dropna()
+    if block.empty:
+        return "A / B: geometric mean over seeds of the ratio, with its 95% interval"
+    if not block.max():
+        return "A / B: of one trace, which is too short for an interval"
+    return f"A / B: of one trace, with the 95% interval over blocks of {block.max():,.0f} requests"
+
+
+def _ratio(ratio: Estimate | None, *, is_trace: bool) -> str:
+    if ratio is None:
+        return "-"
+    has_none = is_trace and ratio.low is None
+    return f"{ratio.value:.3f} (1 trace)" if has_none else ratio.text(3)
 
 
 def _print(frame: pd.DataFrame) -> None:

@@ -204,6 +204,22 @@ class ProfileCosts:
         blocks, of_tokens = self._blocks_beside_weights(facts, service, tensor_parallel)
         return blocks * of_tokens // block_tokens
 
+    def unfit_because(self, service: ServiceId, tensor_parallel: int) -> str:
+        """Why a model has no KV on so many GPUs: heads, or the bytes it needs and those there."""
+        facts, gpus = self._model(service), tensor_parallel
+        if facts.attention_heads % gpus:
+            return f"its {facts.attention_heads} attention heads cannot be split over {gpus}"
+        each = facts.weight_bytes / gpus
+        kv = "KV of a block and more"
+        if self.given_kv_bytes is not None:
+            kv = f"{self.given_kv_bytes / 1e9:,.1f} GB of KV (hardware.kv_bytes)"
+        room = self.memory_bytes * (1.0 if self.given_kv_bytes is not None else self.memory_share)
+        return (
+            f"its weights of {facts.weight_bytes / 1e9:,.1f} GB take {each / 1e9:,.1f} GB of each "
+            f"GPU beside activations and {kv}, and there are {room / 1e9:,.1f} of "
+            f"{self.memory_bytes / 1e9:,.1f} GB (hardware.memory_share={self.memory_share:g})"
+        )
+
     def kv_bytes(self, services: Collection[ServiceId], tensor_parallel: int) -> int:
         """Bytes of KV of a whole group beside the weights of all these; 0 where they do not fit.
 

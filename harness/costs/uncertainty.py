@@ -70,6 +70,10 @@ class DrawnCosts:
         """KV blocks beside the weights."""
         return self._costs.kv_blocks(service, tensor_parallel)
 
+    def unfit_because(self, service: ServiceId, tensor_parallel: int) -> str:
+        """Why a model has no KV on so many GPUs."""
+        return self._costs.unfit_because(service, tensor_parallel)
+
     def kv_bytes(self, services: Collection[ServiceId], tensor_parallel: int) -> int:
         """Bytes of KV beside the weights of all these."""
         return self._costs.kv_bytes(services, tensor_parallel)

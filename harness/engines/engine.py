@@ -59,6 +59,15 @@ class Engine(Protocol):
         """
 
 
+WITH_PREFIX_CACHING = frozenset({Capability.REDEPLOY, Capability.PREDICTIONS})
+"""What policies may need of an engine that caches prefixes, as vLLM does."""
+
+
+def needs_of(system: System) -> frozenset[Capability]:
+    """What its policies need."""
+    return frozenset(system.scheduling.requires | system.placement.requires)
+
+
 def refuse_unmet_needs(engine: Engine, system: System) -> None:
     """Raise ValueError where a policy needs what engine and predictor do not offer."""
     offered = engine.supports

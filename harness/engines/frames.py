@@ -14,6 +14,7 @@ from harness.workloads.workload import Workload
 def record(workload: Workload, arrays: RequestArrays, recorder: Recorder) -> None:
     """Give the recorder what the run leaves of requests, applications and units."""
     recorder.requests = request_frame(workload, arrays)
+    recorder.gaps = arrays.gaps
     if (apps := workload.apps) is not None:
         recorder.requests = recorder.requests[~apps.outside].reset_index(drop=True)
         kind = apps.kind[recorder.requests["app"]]
@@ -33,13 +34,12 @@ def request_frame(workload: Workload, arrays: RequestArrays) -> pd.DataFrame:
 
     A request waits until it starts, runs in iterations (`gpu_s`), is preempted, or pauses, holding
     KV: these seconds add up to its completion time. Of the preemptions, `swaps` sent its KV to host
-    memory; `swapped_bytes` were copied there and back in `swap_s`, hidden or not. `cached_tokens`
-    of a prompt were cached as it began. Columns are not copied: there may be millions of rows.
+    memory; `swapped_bytes` were copied there and back in `swap_s`, hidden or not. `longest_gap_s`
+    is the longest time between two tokens of its answer, where they come one by one.
+    `cached_tokens` of a prompt were cached as it began. Columns are not copied: there may be
+    millions of rows.
     """
     count, waiting_s = len(workload), arrays.started_s - arrays.arrival_s
-    paused_s = arrays.finished_s - arrays.arrival_s - waiting_s - arrays.gpu_s - arrays.preempted_s
-    # What rounding leaves is no pause.
-    np.multiply(paused_s, 0.0, out=paused_s, where=np.abs(paused_s) <= 1e-9)
     swap = arrays.swap if len(arrays.swap) else np.zeros((count, arrays.swap.shape[1]))
     return pd.DataFrame(
         {
@@ -54,11 +54,12 @@ def request_frame(workload: Workload, arrays: RequestArrays) -> pd.DataFrame:
             "prompt_tokens": workload.prompt_tokens,
             "output_tokens": arrays.generated,
             "started_s": arrays.started_s,
+            "longest_gap_s": _longest_gap_s(arrays),
             "gpu_s": arrays.gpu_s,
             "prefill_s": arrays.prefill_s,
             "waiting_s": waiting_s,
             "preempted_s": arrays.preempted_s,
-            "paused_s": paused_s,
+            "paused_s": _paused_s(arrays),
             "preemptions": arrays.preemptions,
             "swaps": swap[:, SWAPS].astype(np.int64),
             "swapped_bytes": swap[:, SWAP_BYTES].astype(np.int64),
@@ -67,6 +68,20 @@ def request_frame(workload: Workload, arrays: RequestArrays) -> pd.DataFrame:
         | ({"cached_tokens": arrays.cached} if len(arrays.cached) else {}),
         copy=False,
     )
+
+
+def _paused_s(arrays: RequestArrays) -> Floats:
+    """Seconds from start to end in which a request neither ran nor was preempted."""
+    waiting_s = arrays.started_s - arrays.arrival_s
+    paused_s = arrays.finished_s - arrays.arrival_s - waiting_s - arrays.gpu_s - arrays.preempted_s
+    # What rounding leaves is no pause.
+    np.multiply(paused_s, 0.0, out=paused_s, where=np.abs(paused_s) <= 1e-9)
+    return paused_s
+
+
+def _longest_gap_s(arrays: RequestArrays) -> Floats:
+    """Longest time between two tokens of each request; NaN of none, and of what rounding leaves."""
+    return np.where(arrays.longest_gap_s > 1e-9, arrays.longest_gap_s, np.nan)
 
 
 def app_frame(workload: Workload, apps: Apps, arrays: RequestArrays) -> pd.DataFrame:

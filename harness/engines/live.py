@@ -82,6 +82,7 @@ class LiveState:
             service=self.workload.service[ids],
             services=self._services,
             app=self.workload.app[ids],
+            priority=self.workload.priority_of(ids),
         )
 
     def predict(self, request: int, length: LengthPrediction) -> None:

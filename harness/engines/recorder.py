@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from harness.engines.iteration_log import Row
 from harness.engines.state import BRIEF, LOG_COLUMNS
+from harness.engines.token_gaps import BINS
 from harness.interface.entities import Group, ServiceId
 from harness.interface.events import Event
 
@@ -30,6 +31,7 @@ class Recorder:
     `timed_iterations` is how many iterations the seconds of `schedule` in `decision_s` decided
     where all of them were timed, 0 otherwise.
     `apps` and `units` are there where the workload has applications, `backends` where these have.
+    `gaps` counts the gaps between tokens of all answers by length (`token_gaps`).
     `cut_off_s` is when the run was ended with requests unfinished, None where all were answered.
     """
 
@@ -37,6 +39,7 @@ class Recorder:
     briefly: bool = False
     keep_events: bool = False
     cut_off_s: float | None = None
+    gaps: NDArray[np.int64] = field(default_factory=lambda: np.zeros(BINS, np.int64))
     requests: pd.DataFrame = field(default_factory=pd.DataFrame)
     apps: pd.DataFrame | None = None
     units: pd.DataFrame | None = None

@@ -5,6 +5,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from harness.engines.token_gaps import BINS
 from harness.interface.entities import ServiceId
 from harness.interface.tables import RequestTable, attained_s
 
@@ -62,6 +63,8 @@ REQUEST = np.dtype(
         ("prefill_s", np.float64),
         ("preempted_at_s", np.float64),
         ("preempted_s", np.float64),
+        ("token_s", np.float64),
+        ("longest_gap_s", np.float64),
         ("weight", np.int64),
         ("preemptions", np.int32),
         ("place", np.int32),
@@ -93,6 +96,9 @@ class RequestArrays(NamedTuple):
     it joined the decoding requests, at which it ends, its position in a list, and the decode step
     from which it takes blocks beyond what is set aside. `pieces` has what a key that moves is made
     of: request, piece, and END, VALUE and SLOPE as in `MovingKey`; no rows where keys stand still.
+    `token_s` is when its last token came, and `longest_gap_s` the longest time between two of its
+    tokens; a decoding request of a compiled group has both there. `gaps` counts the gaps of all
+    requests by length (`token_gaps`).
     `swap` has the tokens with KV in host memory (HOST), how often it was sent there (SWAPS), and
     bytes and seconds copied there and back (SWAP_BYTES, SWAP_S); no rows where nothing is. `cached`
     are the tokens of a prompt found cached when its request first began; empty where none are kept.
@@ -113,6 +119,8 @@ class RequestArrays(NamedTuple):
     prefill_s: Floats
     preempted_at_s: Floats
     preempted_s: Floats
+    token_s: Floats
+    longest_gap_s: Floats
     reserved: Ints
     wanted: Ints
     weight: Ints
@@ -120,6 +128,11 @@ class RequestArrays(NamedTuple):
     pieces: Floats
     swap: Floats
     cached: Ints
+    gaps: Ints
+
+
+TIMES = ("first_token_s", "finished_s", "started_s", "preempted_at_s", "token_s")
+"""Fields of REQUEST that are NaN until they have happened."""
 
 
 def new_arrays(
@@ -128,7 +141,7 @@ def new_arrays(
     """Requests that hold nothing and have not run since they had generated so much."""
     rows = np.zeros(len(prompt), REQUEST)
     given = {"prompt": prompt, "output": output, "generated": generated, "arrival_s": arrival_s}
-    unknown = dict.fromkeys(("first_token_s", "finished_s", "started_s", "preempted_at_s"), np.nan)
+    unknown = dict.fromkeys(TIMES, np.nan)
     places = {"service": service, "group": UNDISPATCHED, "weight": UNWEIGHED}
     for name, values in {**given, **unknown, **places}.items():
         rows[name] = values
@@ -139,6 +152,7 @@ def new_arrays(
         pieces=np.zeros((0, 1, PIECE)),
         swap=np.zeros((0, SWAP)),
         cached=np.zeros(0, np.int64),
+        gaps=np.zeros(BINS, np.int64),
     )
 
 
@@ -153,6 +167,7 @@ def request_table(
     service: Ints,
     services: tuple[ServiceId, ...],
     app: Ints,
+    priority: Ints,
 ) -> RequestTable:
     """What policies may see of these rows where they are now, with the rest of it given by row."""
     return RequestTable(
@@ -168,4 +183,5 @@ def request_table(
         service=service,
         services=services,
         app=app,
+        priority=priority,
     )

@@ -28,7 +28,8 @@ class Service:
 class Request:
     """What is known of a request when it arrives; its true output length is not.
 
-    `unit` names the functional unit (the kind of call) of its application, if it is part of one.
+    `unit` names the functional unit (the kind of call) of its application, if it is part of one. A
+    lower `priority` is the more urgent one, as in vLLM.
     """
 
     id: RequestId
@@ -40,6 +41,7 @@ class Request:
     max_output_tokens: int
     deadline_s: float | None = None
     unit: str = ""
+    priority: int = 0
 
 
 @dataclass(frozen=True, slots=True)

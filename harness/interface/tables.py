@@ -30,7 +30,8 @@ class RequestTable:
 
     `gpu_s` is the GPU time attained, in steps of 2**-20 s. `predicted_mean_tokens` and `deadline_s`
     are NaN where there is none. `service` is the index of each request's service in `services`.
-    `app` is the application of each request; where it is not given, each is one of its own.
+    `app` is the application of each request; where it is not given, each is one of its own. A lower
+    `priority` is the more urgent one; all have 0 where it is not given.
     """
 
     id: Ints
@@ -45,9 +46,12 @@ class RequestTable:
     service: Ints
     services: tuple[ServiceId, ...]
     app: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
+    priority: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
 
     def __post_init__(self) -> None:
-        """Make each request an application of its own where none is given."""
+        """Make each request an application of its own, of priority 0, where none is given."""
+        if len(self.priority) != len(self.id):
+            object.__setattr__(self, "priority", np.zeros(len(self.id), np.int64))
         if len(self.app) != len(self.id):
             object.__setattr__(self, "app", self.id)
 

@@ -273,4 +273,5 @@ def _known(window: Window, arrays: RequestArrays, rows: Ints) -> RequestTable:
         service=of_all.service[rows],
         services=of_all.services,
         app=of_all.app[rows],
+        priority=of_all.priority[rows],
     )

@@ -1,20 +1,22 @@
 """A cell from its plain configuration: the system, the workload, the folder of the result."""
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, Protocol, runtime_checkable
 from zlib import crc32
 
 import numpy as np
 
 from harness import inputs
-from harness.build import build
+from harness.build import TARGET, build
 from harness.costs.gpu_facts import gpu_facts
 from harness.costs.model import PARTS, ProfileCosts
 from harness.costs.uncertainty import DrawnCosts
-from harness.engines.engine import Engine
+from harness.engines.engine import WITH_PREFIX_CACHING, Engine, needs_of
 from harness.engines.simulator.host_memory import HostMemory
 from harness.interface.apps import Apps, Backend
-from harness.interface.entities import Cluster, GpuId
+from harness.interface.decisions import StaticBatching
+from harness.interface.entities import Cluster, GpuId, ServiceId
 from harness.interface.policies import (
     Capability,
     DispatchPolicy,
@@ -45,9 +47,12 @@ DETERMINES = (
     "seed",
     "record",
     "slo",
+    "warm_up_s",
     "uncertainty_draws",
 )
 """Top-level keys that a result depends on."""
+
+_STATIC = f"{StaticBatching.__module__}.{StaticBatching.__qualname__}"
 
 
 @runtime_checkable
@@ -56,6 +61,15 @@ class HasHistory(Protocol):
 
     def history(self, seed: int) -> Workload:
         """Same seed, same requests, of the services of the workload of that seed."""
+
+
+@runtime_checkable
+class SharesPrefixes(Protocol):
+    """A recipe that knows whether its requests say which prompts begin alike."""
+
+    @property
+    def shares_prefixes(self) -> bool:
+        """Whether they do."""
 
 
 def window_of(past: Workload) -> Window:
@@ -119,13 +133,16 @@ def cell_of(plain: Mapping[str, Any], place: Place, chosen: Mapping[str, str]) -
 def _cell(plain: Mapping[str, Any], place: Place, chosen: Mapping[str, str]) -> Cell:
     hardware, record, seed = plain["hardware"], plain["record"], plain["seed"]
     costs = _costs(hardware)
+    offered = {"costs": costs, "kv_room": partial(_kv_room, plain, costs)}
     workload_factory: WorkloadFactory = build(
-        plain["workload"], path="workload", offered={"costs": costs}, kind=WorkloadFactory
+        plain["workload"], path="workload", offered=offered, kind=WorkloadFactory
     )
     models = workload_factory.models
     true = _drawn(costs, hardware["cost_draw"], seed)
     past = _past(workload_factory, seed)
-    engine, system = _serving(plain, models, past, believed=costs, true=true)
+    shares = isinstance(workload_factory, SharesPrefixes) and workload_factory.shares_prefixes
+    serving = partial(_serving, plain, models, past, believed=costs, shares=shares)
+    engine, system = serving(true=true)
     predictor_factory = _predictor_factory(plain["predictor"], system)
     determines = {key: plain[key] for key in DETERMINES}
     believed = length_files(models) if _plans(plain["system"]) else {}
@@ -148,11 +165,20 @@ def _cell(plain: Mapping[str, Any], place: Place, chosen: Mapping[str, str]) -> 
         seed=seed,
         keep_iterations=record["iterations"] or record["trace"],
         keep_trace=record["trace"],
-        drawn=tuple(
-            _serving(plain, models, past, believed=costs, true=_drawn(costs, draw, seed))
-            for draw in range(1, plain["uncertainty_draws"] + 1)
-        ),
+        drawn=tuple(serving(true=_drawn(costs, draw, seed)) for draw in _draws(plain)),
     )
+
+
+def _kv_room(plain: Mapping[str, Any], costs: ProfileCosts, model: str) -> tuple[int, int]:
+    """KV blocks of a group that serves a model alone, and tokens of a block; 0 blocks: unknown.
+
+    At the tensor parallelism of the placement, or else the largest that the GPUs allow.
+    """
+    service = ServiceId(model)
+    degree = plain["system"]["placement"].get("tensor_parallel")
+    degrees = [2**power for power in range(4) if 2**power <= plain["hardware"]["gpu_count"]]
+    asked = [degree] if isinstance(degree, int) else degrees
+    return max(costs.kv_blocks(service, it) for it in asked), costs.block_tokens(service)
 
 
 def _past(workload: WorkloadFactory, seed: int) -> dict[str, object]:
@@ -219,10 +245,12 @@ def _serving(
     *,
     believed: ProfileCosts,
     true: ProfileCosts | DrawnCosts,
+    shares: bool,
 ) -> tuple[Engine, System]:
     """Engine and system. Iterations take `true` seconds; policies and planners believe others.
 
-    `past` is what the workload offers of the time before it.
+    `past` is what the workload offers of the time before it. Where it `shares` prefixes they are
+    cached, unless the engine's file says otherwise or the policies need what goes without.
     """
     system = plain["system"]
     offered: dict[str, object] = {
@@ -232,13 +260,10 @@ def _serving(
         "host_memory": _host_memory(plain["hardware"]),
         **past,
     }
-    engine: Engine = build(
-        plain["engine"], path="engine", offered={**offered, "costs": true}, kind=Engine
-    )
     if _plans(system):
         offered["planner_costs"] = believed.with_parts(tuple(system["planner_parts"]))
         offered["lengths"] = _believed_lengths(models, system["withheld_lengths"], plain["seed"])
-    return engine, System(
+    built = System(
         name=system["name"],
         **{
             key: build(node, path=path, offered=offered, kind=kind)
@@ -251,6 +276,29 @@ def _serving(
             if node is not None
         },
     )
+    node = _engine_node(plain, built, shares=shares)
+    engine: Engine = build(node, path="engine", offered={**offered, "costs": true}, kind=Engine)
+    return engine, built
+
+
+def _draws(plain: Mapping[str, Any]) -> range:
+    """Numbers of the further runs with other costs."""
+    return range(1, plain["uncertainty_draws"] + 1)
+
+
+def _engine_node(plain: Mapping[str, Any], system: System, *, shares: bool) -> dict[str, Any]:
+    """The engine with prefix caching on or off where its file leaves that open."""
+    node = dict(plain["engine"])
+    if node.get("prefix_caching", False) is None:
+        fits = not needs_of(system) - WITH_PREFIX_CACHING and not _is_static(plain["policy"])
+        node["prefix_caching"] = shares and fits
+    return node
+
+
+def _is_static(policy: Mapping[str, Any]) -> bool:
+    """Whether a policy's batches run from start to end, which no prefix cache goes with."""
+    rule = policy.get("rule")
+    return isinstance(rule, Mapping) and rule.get(TARGET) == _STATIC
 
 
 def _plans(system: Mapping[str, Any]) -> bool:

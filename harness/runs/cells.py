@@ -29,9 +29,11 @@ from harness.runs.fairness import fairness_figures, tenant_service
 from harness.runs.metrics import (
     class_figures,
     decision_figures,
+    gap_figures,
     gpu_figures,
     inference_s,
     kv_utilization,
+    latencies,
     objective_figures,
     of_use,
     offline_figures,
@@ -41,6 +43,7 @@ from harness.runs.metrics import (
 from harness.runs.objectives import met_objectives
 from harness.runs.provenance import provenance
 from harness.runs.run_key import RunKey
+from harness.runs.trace_intervals import KEY, trace_intervals
 from harness.runs.validity import LOGGED_REQUESTS, outside_share
 from harness.workloads.workload import Workload
 
@@ -58,6 +61,15 @@ class WorkloadFactory(Protocol):
 
     def build(self, seed: int) -> Workload:
         """Same seed, same workload."""
+
+
+@runtime_checkable
+class MayReplay(Protocol):
+    """A recipe that knows whether all seeds have the same workload."""
+
+    @property
+    def is_replay(self) -> bool:
+        """Whether they have."""
 
 
 class PredictorFactory(Protocol):
@@ -137,7 +149,9 @@ def _served(cell: Cell) -> Computed:
     _run(cell, cell.engine, cell.system, workload, recorder)
     met, gpu = _met(cell, recorder), recorder.gpu_frame()
     figures: dict[str, object] = {**_summary(cell, cell.system, recorder, met, gpu)}
-    figures["by"] = _by_class(recorder, met)
+    figures["by"] = _by_class(cell, recorder, met)
+    if isinstance(cell.workload_factory, MayReplay) and cell.workload_factory.is_replay:
+        figures[KEY] = _intervals(cell, recorder, met, figures)
     figures["decisions"] = decision_figures(recorder.decision_s)
     figures["counts"] = dict(recorder.counts)
     log = recorder.iteration_frame()
@@ -152,6 +166,7 @@ def _served(cell: Cell) -> Computed:
             started_s=started_s,
             costs=_costs_of(cell.costs, recorder),
             datasets=workload.datasets,
+            notes=[*workload.notes, *_not_cached(cell, workload)],
             engine=cell.engine.about,
         ),
         requests=recorder.requests,
@@ -164,14 +179,46 @@ def _served(cell: Cell) -> Computed:
     )
 
 
+def _not_cached(cell: Cell, workload: Workload) -> list[str]:
+    """A sentence where prompts begin alike and nothing of them is used again."""
+    caches = bool(getattr(cell.engine, "prefix_caching", False))
+    if caches or not (workload.prefix_tokens > 0).any():
+        return []
+    return ["prompts begin alike, and no KV was used again (engine.prefix_caching)"]
+
+
+def _intervals(
+    cell: Cell,
+    recorder: Recorder,
+    met: "pd.Series[bool] | None",
+    figures: Mapping[str, object],
+) -> dict[str, float | dict[str, float]]:
+    """Intervals of the figures of counted requests, from blocks of the trace."""
+    counted = ~(recorder.requests["arrival_s"] < _begin_s(cell, recorder))
+    rows = recorder.requests[counted]
+    order = np.argsort(rows["arrival_s"].to_numpy(), kind="stable")
+    each = latencies(rows, horizon_s=_horizon_s(recorder)).iloc[order]
+    values = {str(name): each[name].to_numpy(np.float64) for name in each}
+    if met is not None:
+        values["slo_attainment"] = met[counted].to_numpy(np.float64)[order]
+    numbers = {name: value for name, value in figures.items() if isinstance(value, float)}
+    return trace_intervals(values, numbers)
+
+
 def _by_class(
-    recorder: Recorder, met: "pd.Series[bool] | None"
+    cell: Cell, recorder: Recorder, met: "pd.Series[bool] | None"
 ) -> dict[str, dict[str, dict[str, float]]]:
     """Figures of requests and applications by service, tenant and kind."""
-    requests, horizon_s = recorder.requests, _horizon_s(recorder)
-    found = class_figures(requests, met, horizon_s=horizon_s)
+    begin_s, horizon_s = _begin_s(cell, recorder), _horizon_s(recorder)
+    counted = ~(recorder.requests["arrival_s"] < begin_s)
+    found = class_figures(
+        recorder.requests[counted],
+        None if met is None else met[counted],
+        begin_s=begin_s,
+        horizon_s=horizon_s,
+    )
     more = {
-        "tenant": tenant_service(requests),
+        "tenant": tenant_service(recorder.requests),
         "kind": figures_by_kind(recorder.apps, horizon_s=horizon_s),
     }
     for column, by_name in more.items():
@@ -251,6 +298,22 @@ def _horizon_s(recorder: Recorder) -> float:
     return inference_s(recorder.requests, recorder.cut_off_s)
 
 
+def _gap_figures(cell: Cell, recorder: Recorder) -> dict[str, float]:
+    """Of all gaps between tokens; NaN where some requests are not counted."""
+    figures = gap_figures(recorder.gaps)
+    return dict.fromkeys(figures, np.nan) if cell.config.get("warm_up_s") else figures
+
+
+def _begin_s(cell: Cell, recorder: Recorder) -> float:
+    """When the first request that is counted may come. Raises ValueError where none does."""
+    arrival_s = recorder.requests["arrival_s"]
+    warm_up_s = cell.config.get("warm_up_s", 0.0)
+    begin_s = float(arrival_s.min()) + float(str(warm_up_s))
+    if not (arrival_s >= begin_s).any():
+        raise ValueError(f"warm_up_s={warm_up_s} leaves no request to count")
+    return begin_s
+
+
 def _summary(
     cell: Cell,
     system: System,
@@ -258,7 +321,8 @@ def _summary(
     met: "pd.Series[bool] | None",
     gpu: pd.DataFrame,
 ) -> dict[str, float]:
-    horizon_s = _horizon_s(recorder)
+    begin_s, horizon_s = _begin_s(cell, recorder), _horizon_s(recorder)
+    counted = ~(recorder.requests["arrival_s"] < begin_s)
     loads_s = [cell.costs.load_s(*it) for it in recorder.deployed()] or [np.nan]
     planned_s = (
         system.placement.planned_s if isinstance(system.placement, HasPlannedTime) else np.nan
@@ -266,8 +330,9 @@ def _summary(
     return {
         **offline_figures(recorder.requests, recorder.decision_s, recorder.cut_off_s),
         **gpu_figures(gpu, gpus=cell.gpus, horizon_s=horizon_s),
-        **request_figures(recorder.requests, horizon_s=horizon_s),
-        **objective_figures(met, horizon_s=horizon_s),
+        **request_figures(recorder.requests[counted], begin_s=begin_s, horizon_s=horizon_s),
+        **_gap_figures(cell, recorder),
+        **objective_figures(None if met is None else met[counted], span_s=horizon_s - begin_s),
         **application_figures(recorder.apps, horizon_s=horizon_s),
         **backend_figures(recorder.backends, recorder.apps),
         **fairness_figures(recorder.requests, horizon_s=horizon_s),

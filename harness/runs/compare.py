@@ -6,10 +6,13 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from harness.costs.model_facts import unknown_name
+from harness.runs.metrics import latencies
 from harness.runs.record import read_summaries
-from harness.runs.stats import paired_ratio
+from harness.runs.stats import Estimate, paired_ratio
+from harness.runs.trace_intervals import BLOCK, KEY, paired_interval
 
 SEED = "config.seed"
 CHOSEN = "config.chosen."
@@ -144,9 +147,32 @@ def compared(one: pd.DataFrame, other: pd.DataFrame, figures: Sequence[str]) -> 
             a, b = (pd.to_numeric(side[figure])[here].to_numpy(float) for side in (left, right))
             positive = bool(((a > 0) & (b > 0)).all())
             ratio = paired_ratio(a, b) if positive else None
+            if ratio is not None and _is_trace(left[here]) and _is_trace(right[here]):
+                ratio = _over_blocks(left[here].iloc[0], right[here].iloc[0], figure, ratio.value)
             shown = {"figure": figure, "A": a.mean(), "B": b.mean(), "A / B": ratio}
             lines.append({**named, **shown, "seeds": len(a)})
     return pd.DataFrame(lines)
+
+
+def _is_trace(rows: pd.DataFrame) -> bool:
+    """Whether runs replay a trace, of which seeds draw nothing."""
+    column = f"{KEY}.{BLOCK}"
+    return column in rows and bool(rows[column].notna().all())
+
+
+def _over_blocks(one: pd.Series, other: pd.Series, figure: str, ratio: float) -> Estimate:
+    """The ratio of two runs of a trace, with an interval over blocks of it where it has one."""
+    found = paired_interval(_values(one), _values(other), figure)
+    return found or Estimate(ratio, None, None, 1)
+
+
+def _values(run: pd.Series) -> dict[str, NDArray[np.float64]]:
+    """Latencies of the counted requests of a run, in order of arrival."""
+    requests = pd.read_parquet(Path(str(run["folder"])) / "requests.parquet")
+    begin_s = requests["arrival_s"].min() + float(run.get("config.warm_up_s") or 0.0)
+    rows = requests[~(requests["arrival_s"] < begin_s)].sort_values("request")
+    each = latencies(rows, horizon_s=float(run["inference_s"]))
+    return {str(name): each[name].to_numpy(np.float64) for name in each}
 
 
 def _is_the_difference(one: pd.DataFrame, other: pd.DataFrame, name: str) -> bool:

@@ -72,6 +72,8 @@ class SloConfig:
     """Seconds to the first token."""
     tpot_s: float | None = MISSING
     """Seconds per further token."""
+    itl_s: float | None = MISSING
+    """Seconds between any two tokens that follow each other."""
     jct_s: float | None = MISSING
     """Seconds to the last token."""
     scale: float | None = MISSING
@@ -129,6 +131,8 @@ class RunConfig:
     """Where cells run: `_target_` and its options."""
     uncertainty_draws: int = MISSING
     """Runs more with costs drawn from the error of their profile, for intervals; 0 for none."""
+    warm_up_s: float = MISSING
+    """Seconds from the first arrival whose requests are served and not counted in latencies."""
     slo: SloConfig = field(default_factory=SloConfig)
     """Service-level objectives; they change what is counted, not what is done."""
     record: RecordConfig = field(default_factory=RecordConfig)
@@ -160,6 +164,7 @@ LEAST = {
     "workers": 1,
     "seed": 0,
     "uncertainty_draws": 0,
+    "warm_up_s": 0,
     "hardware.cost_draw": 0,
     "hardware.weights_bytes_per_s": 1,
 }
@@ -168,6 +173,7 @@ MOST = {
     "workers": 1024,
     "seed": 2**63 - 1,
     "uncertainty_draws": 10_000,
+    "warm_up_s": 1e9,
     "hardware.cost_draw": 2**31,
     "hardware.gpu_count": 65_536,
     "hardware.nvlink_island": 65_536,
@@ -273,7 +279,9 @@ def _check_axes(matrix: Mapping[str, object], vary: Mapping[str, object]) -> Non
 def _check_matrix(matrix: Mapping[str, Any], compare: Mapping[str, Any]) -> None:
     for axis, values in matrix.items():
         if not isinstance(values, list) or not values:
-            raise ValueError(f"matrix.{axis}={values} is not a list of values")
+            raise ValueError(
+                f"matrix.{axis}={values} is not a list of values{_axis_as(axis, values)}"
+            )
     if compare and "reference" not in compare:
         raise ValueError("compare.reference is missing")
     if compare and compare.get("axis") not in matrix:
@@ -283,6 +291,18 @@ def _check_matrix(matrix: Mapping[str, Any], compare: Mapping[str, Any]) -> None
         raise ValueError(
             f"compare.reference={reference} is not one of matrix.{axis}={matrix[axis]}"
         )
+
+
+def _axis_as(axis: str, values: object) -> str:
+    """How a command line gives an axis that it has given in another way."""
+    while isinstance(values, Mapping) and len(values) == 1:
+        ((name, values),) = values.items()
+        axis = f"{axis}.{name}"
+    if isinstance(values, Mapping) or values == []:
+        return ""
+    listed = values if isinstance(values, list) else [values]
+    text = ",".join(map(str, listed))
+    return f"; it is given as '+matrix={{{axis}:[{text}]}}', several axes with commas between them"
 
 
 def _check_patterns(key: str, patterns: Sequence[object], matrix: Mapping[str, object]) -> None:

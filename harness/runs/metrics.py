@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from harness.costs.model_facts import unknown_name
 from harness.engines.recorder import GpuUse
+from harness.engines.token_gaps import gap_quantile
 
 Bools = NDArray[np.bool_]
 Codes = NDArray[np.intp]
@@ -16,10 +17,15 @@ Floats = NDArray[np.float64]
 FIGURES = (
     *("inference_s", "extra_s", "end_to_end_s"),
     *("load_s", "gpu_busy_s", "gpu_loading_s", "gpu_idle_s"),
-    *("requests", "unfinished", "jct_s_mean", "jct_s_p99", "ttft_s_mean", "ttft_s_p99"),
-    *("tpot_s_mean", "tpot_s_p99", "waiting_s_max", "output_tokens", "preemptions"),
+    *("requests", "unfinished", "waiting_s_max", "output_tokens", "preemptions"),
     *("swaps", "swapped_bytes", "swap_s", "cached_tokens", "prefix_hit_ratio"),
-    *("normalized_s_mean", "normalized_s_p99", "itl_s_mean", "slo_attainment", "goodput_per_s"),
+    *(
+        f"{latency}_{figure}"
+        for latency in ("jct_s", "ttft_s", "tpot_s", "normalized_s")
+        for figure in ("mean", "p50", "p90", "p95", "p99", "count")
+    ),
+    *("itl_s_mean", "itl_s_p50", "itl_s_p90", "itl_s_p95", "itl_s_p99", "itl_s_max", "itl_s_count"),
+    *("requests_per_s", "output_tokens_per_s", "tokens_per_s", "slo_attainment", "goodput_per_s"),
     *("service_difference_max", "fairness_jain", "outside_profile_share"),
     *("planned_inference_s", "planned_error", "load_s_min", "load_s_max", "kv_utilization"),
     *("scheduling_s_per_iteration", "scheduling_share"),
@@ -47,10 +53,14 @@ def span_of(figure: str) -> tuple[str, str]:
 
 LIVED = ("arrival_s", "first_token_s", "started_s", "finished_s", "output_tokens")
 """Columns of requests that latencies are made of."""
+GAP = "longest_gap_s"
+"""Column of the longest time between two tokens of a request."""
 SUMMED = ("output_tokens", "preemptions", "swaps", "swapped_bytes", "swap_s")
 """Columns of requests that are added up."""
 CACHED = ("prompt_tokens", "cached_tokens")
 """Columns of requests that a hit ratio is made of, where prefixes are cached."""
+PERCENTILES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
+"""Of latencies; one needs a sample beyond it: P99 a hundred, P95 twenty."""
 CLASSES = ("service", "tenant", "kind")
 """Columns of requests by which figures are told apart."""
 MOST_NAMES = 100
@@ -71,7 +81,7 @@ def latencies(requests: pd.DataFrame, *, horizon_s: float) -> pd.DataFrame:
 
 def _columns(requests: pd.DataFrame) -> dict[str, Floats]:
     """What figures of requests are made of: to take a table apart again and again is slow."""
-    names = dict.fromkeys((*LIVED, *SUMMED, *CACHED))
+    names = dict.fromkeys((*LIVED, *SUMMED, *CACHED, GAP))
     return {name: requests[name].to_numpy(np.float64) for name in names if name in requests}
 
 
@@ -92,18 +102,40 @@ def _latencies(requests: Mapping[str, Floats], *, horizon_s: float) -> dict[str,
     }
 
 
-def request_figures(requests: pd.DataFrame, *, horizon_s: float) -> dict[str, float]:
-    """Means and 99th percentiles of latencies, counts of requests, tokens, preemptions and swaps.
+def percentile(values: Floats, share: float) -> float:
+    """The quantile of values, in their unit; NaN of fewer than 1 / (1 - share) values."""
+    enough = len(values) * (1.0 - share) >= 1.0 - 1e-9
+    return float(np.quantile(values, share)) if enough else np.nan
+
+
+def spread(values: Floats) -> dict[str, float]:
+    """Mean, percentiles and count of values without NaN, by the names of figures."""
+    return {
+        "mean": float(values.mean()) if len(values) else np.nan,
+        **{name: percentile(values, share) for name, share in PERCENTILES.items()},
+        "count": float(len(values)),
+    }
+
+
+def request_figures(
+    requests: pd.DataFrame, *, horizon_s: float, begin_s: float | None = None
+) -> dict[str, float]:
+    """Means, percentiles and counts of latencies, throughput, tokens, preemptions and swaps.
 
     `itl_s_mean` is the mean gap between two tokens of an answer: that of requests, `tpot_s_mean`,
-    with each counted as often as it has gaps. A request that would have come after the horizon, or
-    waits for others then, is only unfinished. Where prefixes are cached, `prefix_hit_ratio` is the
-    part of the prompts of those that have begun which they found cached, else NaN.
+    with each counted as often as it has gaps; `itl_s_max` is the longest gap. A request that would
+    have come after the horizon, or waits for others then, is only unfinished. Throughput is of what
+    is finished, over the seconds from `begin_s` (None: the first arrival) to the horizon. Where
+    prefixes are cached, `prefix_hit_ratio` is the part of the prompts of those that have begun
+    which they found cached, else NaN.
     """
-    return _figures(_columns(requests), horizon_s=horizon_s)
+    begin_s = float(requests["arrival_s"].min()) if begin_s is None else begin_s
+    return _figures(_columns(requests), begin_s=begin_s, horizon_s=horizon_s)
 
 
-def _figures(requests: Mapping[str, Floats], *, horizon_s: float) -> dict[str, float]:
+def _figures(
+    requests: Mapping[str, Floats], *, begin_s: float, horizon_s: float
+) -> dict[str, float]:
     figures = {
         "requests": float(len(requests["finished_s"])),
         "unfinished": float(np.isnan(requests["finished_s"]).sum()),
@@ -113,18 +145,19 @@ def _figures(requests: Mapping[str, Floats], *, horizon_s: float) -> dict[str, f
         requests = {name: values[is_there] for name, values in requests.items()}
     each = _latencies(requests, horizon_s=horizon_s)
     for name in ("jct_s", "ttft_s", "tpot_s", "normalized_s"):
-        values = each[name][~np.isnan(each[name])]
-        figures[f"{name}_mean"] = float(values.mean()) if len(values) else np.nan
-        figures[f"{name}_p99"] = float(np.quantile(values, 0.99)) if len(values) else np.nan
+        found = spread(each[name][~np.isnan(each[name])])
+        figures |= {f"{name}_{figure}": value for figure, value in found.items()}
     tpot_s = each["tpot_s"]
     streams = ~np.isnan(tpot_s)
     gaps = requests["output_tokens"][streams] - 1
     count = float(gaps.sum())
     figures["itl_s_mean"] = float((tpot_s[streams] * gaps).sum()) / count if count else np.nan
+    figures["itl_s_max"] = longest(requests.get(GAP, np.zeros(0)))
     waiting_s = each["waiting_s"]
     figures["waiting_s_max"] = float(np.nanmax(waiting_s)) if len(waiting_s) else np.nan
     for name in SUMMED:
         figures[name] = float(requests[name].sum())
+    figures |= _throughput(requests, span_s=horizon_s - begin_s)
     figures["cached_tokens"] = figures["prefix_hit_ratio"] = np.nan
     if "cached_tokens" in requests:
         begun = ~np.isnan(requests["started_s"])
@@ -134,35 +167,78 @@ def _figures(requests: Mapping[str, Floats], *, horizon_s: float) -> dict[str, f
     return figures
 
 
+def longest(values: Floats) -> float:
+    """The largest value that is not NaN; NaN of none."""
+    there = values[~np.isnan(values)]
+    return float(there.max()) if len(there) else np.nan
+
+
+def gap_figures(gaps: NDArray[np.int64]) -> dict[str, float]:
+    """Percentiles and count of the single gaps between tokens of all answers (inter-token latency).
+
+    `gaps` are those of a whole run by length (`harness.engines.token_gaps`), to 1%.
+    """
+    count = int(gaps.sum())
+    return {
+        **{
+            f"itl_s_{name}": gap_quantile(gaps, share) if count * (1.0 - share) >= 1.0 else np.nan
+            for name, share in PERCENTILES.items()
+        },
+        "itl_s_count": float(count),
+    }
+
+
+def _throughput(requests: Mapping[str, Floats], *, span_s: float) -> dict[str, float]:
+    """Finished requests, their answers' tokens, and those with their prompts', a second."""
+    done = ~np.isnan(requests["finished_s"])
+    outputs = float(requests["output_tokens"][done].sum())
+    has_prompts = "prompt_tokens" in requests
+    prompts = float(requests["prompt_tokens"][done].sum()) if has_prompts else np.nan
+    totals = {"requests": done.sum(), "output_tokens": outputs, "tokens": outputs + prompts}
+    return {
+        f"{name}_per_s": float(total) / span_s if span_s > 0 else np.nan
+        for name, total in totals.items()
+    }
+
+
 def class_figures(
-    requests: pd.DataFrame, met: "pd.Series[bool] | None", *, horizon_s: float
+    requests: pd.DataFrame,
+    met: "pd.Series[bool] | None",
+    *,
+    horizon_s: float,
+    begin_s: float | None = None,
 ) -> dict[str, dict[str, dict[str, float]]]:
     """The figures of requests by service, tenant and kind, where a column has several names.
 
-    With `met`, whether each request met its objectives, those of objectives too.
+    With `met`, whether each request met its objectives, those of objectives too. Throughput and
+    goodput are over the same seconds for all classes.
     """
+    begin_s = float(requests["arrival_s"].min()) if begin_s is None else begin_s
+    span_s = horizon_s - begin_s
     found: dict[str, dict[str, dict[str, float]]] = {}
     numbers = _columns(requests)
     for column in CLASSES:
         if column in requests and 2 <= requests[column].nunique() <= MOST_NAMES:
             found[column] = {
-                str(name): _figures({n: of[rows] for n, of in numbers.items()}, horizon_s=horizon_s)
-                | ({} if met is None else objective_figures(met.iloc[rows], horizon_s=horizon_s))
+                str(name): _figures(
+                    {n: of[rows] for n, of in numbers.items()}, begin_s=begin_s, horizon_s=horizon_s
+                )
+                | ({} if met is None else objective_figures(met.iloc[rows], span_s=span_s))
                 for name, rows in requests.groupby(column, observed=True).indices.items()
             }
     return found
 
 
-def objective_figures(met: "pd.Series[bool] | None", *, horizon_s: float) -> dict[str, float]:
+def objective_figures(met: "pd.Series[bool] | None", *, span_s: float) -> dict[str, float]:
     """Share of requests that met their objectives, and how many of those a second (goodput).
 
-    NaN where there are no objectives.
+    The seconds are from the first arrival to the last answer. NaN where there are no objectives.
     """
     if met is None:
         return {"slo_attainment": np.nan, "goodput_per_s": np.nan}
     return {
         "slo_attainment": float(met.mean()) if len(met) else np.nan,
-        "goodput_per_s": float(met.sum() / horizon_s) if horizon_s > 0 else np.nan,
+        "goodput_per_s": float(met.sum() / span_s) if span_s > 0 else np.nan,
     }
 
 
@@ -188,7 +264,8 @@ def gpu_figures(intervals: pd.DataFrame, *, gpus: int, horizon_s: float) -> dict
         "load_s": float(begins_s.min()) if len(begins_s) else np.nan,
         "gpu_busy_s": _covered_s(codes[busy], start_s[busy], end_s[busy]),
         "gpu_loading_s": _covered_s(codes[loading], start_s[loading], end_s[loading]),
-        "gpu_idle_s": gpus * horizon_s - _covered_s(codes, start_s, end_s),
+        # What rounding leaves is no idle time.
+        "gpu_idle_s": max(0.0, gpus * horizon_s - _covered_s(codes, start_s, end_s)),
     }
 
 

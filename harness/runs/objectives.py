@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from harness.runs.metrics import latencies
+from harness.runs.metrics import GAP, latencies
 
 
 def met_objectives(
@@ -24,7 +24,8 @@ def met_objectives(
 ) -> "pd.Series[bool] | None":
     """Whether each request met all objectives; None where there are none.
 
-    `slo` has limits `ttft_s`, `tpot_s`, `jct_s` and the `scale` of `solo_s`, each may be None. A
+    `slo` has limits `ttft_s`, `tpot_s`, `itl_s` (of the longest gap between two tokens), `jct_s`
+    and the `scale` of `solo_s`, each may be None. A
     request without a time per output token has none that is too long; an unfinished one has not
     met anything. Deadlines count where requests have them.
     """
@@ -33,12 +34,14 @@ def met_objectives(
         "tpot_s": slo.get("tpot_s"),
         "jct_s": slo.get("jct_s"),
     }
-    scale = slo.get("scale")
+    scale, itl_s = slo.get("scale"), slo.get("itl_s")
     has_deadlines = "deadline_s" in requests and requests["deadline_s"].notna().any()
-    if not has_deadlines and all(limit is None for limit in (scale, *limits.values())):
+    if not has_deadlines and all(limit is None for limit in (scale, itl_s, *limits.values())):
         return None
     each = latencies(requests, horizon_s=horizon_s)
     rules = [~(each[name] > limit) for name, limit in limits.items() if limit is not None]
+    if itl_s is not None:
+        rules.append(~(requests[GAP] > itl_s))
     if scale is not None and solo_s is not None:
         rules.append(each["jct_s"] <= scale * solo_s)
     if has_deadlines:

@@ -6,7 +6,7 @@ import platform
 import shutil
 import subprocess
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
@@ -22,14 +22,15 @@ def provenance(
     costs: Mapping[str, object] | None = None,
     datasets: Mapping[str, str] | None = None,
     engine: str = "simulated",
+    notes: Sequence[str] = (),
 ) -> dict[str, object]:
     """What `provenance.json` holds, at the end of a run.
 
     `code` is the digest of the cell's source files; `started_s` is `time.time()` at its start.
     `costs` says what its seconds rest on: `profile` (name) and `fit_error` (relative, 0.05 = 5%).
     `datasets` maps names to SHA-256 digests; `engine` says whether its seconds are simulated or
-    measured, and on what. The commit, and what the run is named by, are added by the process that
-    writes it: a node of a cluster has no repository.
+    measured, and on what; `notes` what the workload assumed or left out. The commit, and what the
+    run is named by, are added by the process that writes it: a node of a cluster has no repository.
     """
     return {
         "code": code,
@@ -41,6 +42,7 @@ def provenance(
         "costs": dict(costs or {}),
         "datasets": dict(datasets or {}),
         "engine": engine,
+        "notes": list(notes),
     }
 
 

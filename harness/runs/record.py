@@ -39,6 +39,9 @@ _PARTS = re.compile(r"^(?=[^\s#-])", re.MULTILINE)
 RUN = re.compile(r"[0-9a-f]{12}")
 """Names of runs; see `run_id`."""
 
+NOTES = "notes"
+"""Of a run's provenance: what its workload assumed or left out."""
+
 Row = Mapping[str, object]
 """A run as `read_summaries` has it, by column."""
 
@@ -226,6 +229,8 @@ def _as_row(folder: Path, config: Row, provenance: Row, summary: Row) -> Row:
     origin = {name: provenance.get(name) for name in ("code", "started", "engine")}
     costs = {"costs": provenance.get("costs") or {}}
     origin["folder"] = str(folder)
+    notes = provenance.get(NOTES)
+    origin[NOTES] = "; ".join(map(str, notes)) if isinstance(notes, list) else ""
     return _flat({"config": config}) | origin | _flat(costs) | _flat(summary)
 
 

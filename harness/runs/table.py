@@ -12,7 +12,10 @@ from rich.measure import Measurement
 from rich.table import Table
 
 from harness.runs.basis import outside_note
+from harness.runs.limits import unlike_limits
 from harness.runs.metrics import span_of
+from harness.runs.record import NOTES
+from harness.runs.trace_intervals import BLOCK, KEY
 
 SYSTEM = "config.system.name"
 FAILED = "failed"
@@ -20,6 +23,10 @@ FAILED = "failed"
 
 UNFINISHED = "unfinished"
 """Summary column: requests that a run was cut off before it had answered."""
+
+COUNTS = ("requests", "unfinished", "output_tokens", "preemptions", "swaps", "cached_tokens")
+COUNT = "jct_s_count"
+"""Summary column: requests that latencies are of."""
 
 NAMES = {"system": SYSTEM}
 """Summary columns of axes that are config groups."""
@@ -37,10 +44,20 @@ FIGURES = {
     "ttft_s_p99": "P99 TTFT s",
     "tpot_s_mean": "mean TPOT s",
     "tpot_s_p99": "P99 TPOT s",
+    "itl_s_p99": "P99 gap s",
+    "itl_s_max": "longest gap s",
+    "requests_per_s": "requests /s",
+    "output_tokens_per_s": "output tokens /s",
+    "slo_attainment": "SLO attainment",
+    "goodput_per_s": "goodput /s",
 }
 """Headers of summary columns; any other stands under its own name."""
 
-DIGITS = {"extra_s": 2, "gpu_idle_s": 0, "gpu_loading_s": 0, "tpot_s_mean": 4, "tpot_s_p99": 4}
+DIGITS = {
+    **{"inference_s": 1, "extra_s": 2, "end_to_end_s": 1, "gpu_idle_s": 0, "gpu_loading_s": 0},
+    **{"tpot_s_mean": 4, "tpot_s_p99": 4},
+}
+"""Digits behind the point; other figures have as many as the smallest needs for three."""
 COMPARED = ("inference_s", "end_to_end_s", "jct_s_mean", "jct_s_p99")
 """Figures that are also shown as multiples of the reference's."""
 
@@ -70,6 +87,8 @@ def print_cells(
         table.padding = (0, 0)
         for column in table.columns:
             column.width = column.min_width
+    if limits := unlike_limits(_ran(rows)):
+        console.print(limits, highlight=False)
     console.print(basis(_ran(rows)), highlight=False)
     # What is wider than the terminal breaks there, nothing is left out.
     console.width = max(_width(table), console.width)
@@ -126,8 +145,13 @@ def basis(rows: pd.DataFrame) -> str:
         f"{len(sources.columns) - len(other)} of {len(sources.columns)} pairs of model and "
         f"tensor parallelism measured{''.join(f'; {note}' for note in outside_note(rows))}); "
         "extra s: planning, measured wall-clock on the machine that ran it"
-        f"{''.join(f'; {note}' for note in _assumed(sources))}"
+        f"{''.join(f'; {note}' for note in (*_assumed(sources), *_notes(rows)))}"
     )
+
+
+def _notes(rows: pd.DataFrame) -> list[str]:
+    """What workloads assumed or left out."""
+    return sorted(set(rows[NOTES]) - {""}) if NOTES in rows else []
 
 
 def _assumed(sources: pd.DataFrame) -> list[str]:
@@ -151,8 +175,9 @@ def as_table(
     axis = str(compare["axis"]) if compare else "system"
     places = _places(rows, settings, axis)
     keys = list(places.columns)
-    spans = [span for figure in shows for span in span_of(figure) if span in rows]
+    spans = [it for name in shows for it in (*span_of(name), *_blocks_of(name)) if it in rows]
     left = rows.get(UNFINISHED, pd.Series(0.0, index=rows.index)).rename(UNFINISHED)
+    shows, lacks = _there(rows, shows)
     figures = rows[[name for name in (*shows, *spans) if name != UNFINISHED]].join(left)
     frame = pd.concat([places, figures.astype(float), _failed(rows).rename(FAILED)], axis=1)
     grouped = frame.groupby(keys, sort=False, dropna=False)
@@ -163,6 +188,7 @@ def as_table(
     means = _ordered(means, keys, axis, reference)
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, caption_justify="left")
     table.caption = _caption(sorted(set(means["seeds"]) - {0}), axis, reference)
+    table.caption += _samples(rows, lacks)
     columns = [(_header(key, keys), [_text(value) for value in means[key]]) for key in keys]
     if means["seeds"].nunique() > 1:
         columns.append(("seeds", [_text(value) for value in means["seeds"]]))
@@ -219,9 +245,9 @@ def _figures(
     """
     columns = []
     for figure in shows:
-        digits = DIGITS.get(figure, 1)
+        digits = DIGITS.get(figure, _digits(figure, means[figure]))
         name = FIGURES.get(figure, figure.replace("_", " "))
-        columns.append((name, [_number(value, digits) for value in means[figure]]))
+        columns.append((name, _with_blocks(means, figure, digits)))
         if all(span in means for span in span_of(figure)):
             ends = zip(*(means[span] for span in span_of(figure)), strict=True)
             cells = [f"{_number(low, digits)} to {_number(high, digits)}" for low, high in ends]
@@ -229,6 +255,32 @@ def _figures(
         if reference is not None and figure in COMPARED:
             columns.append(("x", _times(means, figure, keys, axis, reference)))
     return columns
+
+
+def _blocks_of(figure: str) -> tuple[str, str]:
+    """Columns with the ends of a figure's interval over blocks of a trace."""
+    return f"{KEY}.{figure}.low", f"{KEY}.{figure}.high"
+
+
+def _with_blocks(means: pd.DataFrame, figure: str, digits: int) -> list[str]:
+    """Cells of a figure, with its interval over blocks of the trace where it has one."""
+    cells = [_number(value, digits) for value in means[figure]]
+    low, high = _blocks_of(figure)
+    if low not in means:
+        return cells
+    ends = zip(cells, means[low], means[high], strict=True)
+    return [
+        cell if np.isnan(a) else f"{cell} [{_number(a, digits)}, {_number(b, digits)}]"
+        for cell, a, b in ends
+    ]
+
+
+def _digits(figure: str, values: "pd.Series[float]") -> int:
+    """Digits behind the point with which the smallest value has three, one to four of them."""
+    if figure in COUNTS or figure.endswith("_count"):
+        return 0
+    sizes = values.abs()[values != 0].dropna()
+    return int(np.clip(2 - np.floor(np.log10(sizes.min())), 1, 4)) if len(sizes) else 1
 
 
 def _number(value: float, digits: int) -> str:
@@ -262,6 +314,30 @@ def _caption(seeds: Sequence[int], axis: str, reference: Hashable) -> str:
     if reference is not None:
         text += f"; x: times that of {_header(axis, [axis])} {reference}, in the same setting"
     return text
+
+
+def _there(rows: pd.DataFrame, shows: Sequence[str]) -> tuple[list[str], list[str]]:
+    """The figures that any run has, all where there are none, and the others."""
+    lacks = [name for name in shows if rows[name].isna().all()]
+    there = [name for name in shows if name not in lacks]
+    return (there, lacks) if there else (list(shows), [])
+
+
+def _samples(rows: pd.DataFrame, lacks: Sequence[str]) -> str:
+    """How many requests the figures are of, and which of them there are none of."""
+    block = rows.get(f"{KEY}.{BLOCK}", pd.Series(np.nan, rows.index))
+    said = ""
+    if (block > 0).any():
+        said = f"; [ ]: 95% over blocks of {block.max():,.0f} requests of the trace"
+    if block.notna().any():
+        said += "; a trace is one sample, of which seeds draw nothing"
+    if COUNT in rows and rows[COUNT].notna().any():
+        least, most = rows[COUNT].min(), rows[COUNT].max()
+        count = f"{least:,.0f}" if least == most else f"{least:,.0f} to {most:,.0f}"
+        said += f"; {count} requests a run"
+    if lacks:
+        said += f"; no value of {', '.join(FIGURES.get(name, name) for name in lacks)}"
+    return said
 
 
 def _header(axis: str, axes: Sequence[str]) -> str:

@@ -119,7 +119,7 @@ _KNOWN = (TOKENS_COLUMN, *TEXT_COLUMNS)
 
 
 def read_rows(path: Path) -> pd.DataFrame:
-    """Rows of a parquet, CSV or JSONL file. Raises ValueError for one that is damaged."""
+    """Rows of a parquet, CSV, JSON (an array) or JSONL file. ValueError for one that is damaged."""
     try:
         if path.suffix == ".parquet":
             return pd.read_parquet(BytesIO(inputs.read(path)))
@@ -130,13 +130,25 @@ def read_rows(path: Path) -> pd.DataFrame:
             return _read_csv(content)
         # Not splitlines: text may hold line separators that JSON does not escape.
         # Some editors begin a file with a mark of its byte order, which is no part of a row.
-        lines = inputs.read(path).decode("utf-8-sig").split("\n")
+        text = inputs.read(path).decode("utf-8-sig")
+        lines = _array(text) if path.suffix == ".json" else text.split("\n")
     # The last two: of a compressed file that ends early, or is damaged further in.
     except (OSError, ValueError, OverflowError, EOFError, zlib.error) as error:
         raise ValueError(f"{path} cannot be read: {error}") from error
     return pd.DataFrame(
         [_row_of(path, number, line) for number, line in enumerate(lines, 1) if line.strip()]
     )
+
+
+def _array(text: str) -> list[str]:
+    """The items of an array of JSON, a line each. ValueError for what is no array."""
+    try:
+        items = json.loads(text, object_pairs_hook=without_twice)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+    if not isinstance(items, list):
+        raise ValueError("it is no array of JSON")
+    return [json.dumps(item) for item in items]
 
 
 def _read_csv(content: bytes) -> pd.DataFrame:

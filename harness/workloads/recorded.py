@@ -1,35 +1,37 @@
 """Requests as somebody recorded them: your own load, or a published trace as it is."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from harness import inputs
 from harness.costs.model_config import is_config
 from harness.costs.model_facts import ModelFacts, model_facts
 from harness.interface.entities import Service, ServiceId
 from harness.ranges_of_units import MOST_SECONDS
+from harness.workloads.arrivals import Arrivals
 from harness.workloads.prefixes import prefixes_of_hashes
 from harness.workloads.prompts import WORDS
+from harness.workloads.sessions import accumulated, in_sessions
 from harness.workloads.settings import require_positive, require_start
-from harness.workloads.trace_file import (
-    ARRIVAL,
-    HASH_TOKENS,
-    OUTPUT_TOKENS,
-    PROMPT_TOKENS,
-    read_trace,
-)
+from harness.workloads.trace_file import HAS_TIMES, HASH_TOKENS, read_trace
+from harness.workloads.trace_formats import ARRIVAL, OUTPUT_TOKENS, PROMPT_TOKENS
+from harness.workloads.trace_kinds import DELAY, NOTES, SESSION, SHARED, SHARES
 from harness.workloads.workload import Floats, Ints, Workload
 
+KvRoom = Callable[[str], tuple[int, int]]
+_NO_INTS = np.zeros(0, np.int64)
 TOO_LONG = ("refuse", "cut", "drop")
 
 
 class Trace:
-    """The requests of a file, the same for every seed.
+    """The requests of a file, the same for every seed where `arrivals` is None.
 
-    `trace_file` says of which columns, or `columns` does (`trace_file.format_by`).
+    `trace_formats` says of which columns, or `columns` does (`format_by` there). `arrivals` draws
+    times in place of the file's, or where it has none.
 
     A request goes to the `model`, or where that is None to the service its row names: a model's
     name, or a key of `services`, whose value is one. What a policy may know of an answer's length
@@ -39,6 +41,10 @@ class Trace:
     Of the file, the `requests` first (None: all) whose arrival lies in `window`, [from, to) in
     seconds of its clock (None: from 0 on), come at `rate_scale` times its rate; from the window's
     beginning time counts anew, and a deadline stays as far from its arrival.
+
+    `too_long` says what becomes of prompts and answers that exceed context or limit: refuse, cut (a
+    prompt keeps its last tokens, an answer its first) or drop the request. Of a context counts what
+    the KV of a group has room for, `kv_room`: blocks by model, and tokens of a block.
     """
 
     def __init__(
@@ -46,6 +52,7 @@ class Trace:
         *,
         file: str,
         columns: Mapping[str, str] | None,
+        arrivals: Arrivals | None,
         model: str | None,
         services: Mapping[str, str],
         requests: int | None,
@@ -54,18 +61,13 @@ class Trace:
         max_output_tokens: int | None,
         too_long: str,
         starts_s: float,
+        kv_room: KvRoom | None = None,
     ) -> None:
-        """`too_long` says what becomes of prompts and answers that exceed context or limit.
-
-        refuse, cut (a prompt keeps its last tokens, an answer its first) or drop the request.
-        Raises ValueError for a file that is not there or damaged, unknown models and a window
-        without requests.
-        """
-        self._starts_s = require_start(starts_s)
-        require_positive("workload", rate_scale=rate_scale)
-        for name, value in (("requests", requests), ("max_output_tokens", max_output_tokens)):
-            if value is not None:
-                require_positive("workload", **{name: value})
+        """ValueError for a file that is not there or damaged, unknown models, an empty window."""
+        self._starts_s, self._kv_room = require_start(starts_s), kv_room
+        numbers = {"requests": requests, "max_output_tokens": max_output_tokens}
+        given = {name: value for name, value in numbers.items() if value is not None}
+        require_positive("workload", rate_scale=rate_scale, **given)
         if too_long not in TOO_LONG:
             raise ValueError(f"workload.too_long={too_long} is not one of {', '.join(TOO_LONG)}")
         # What is read must not depend on the folder that a worker process is in.
@@ -75,27 +77,41 @@ class Trace:
         self._window, self._scale = _window(window), rate_scale
         self._requests, self._limit, self._too_long = requests, max_output_tokens, too_long
         self._model, self._services, self._columns = model, dict(services), columns
-        self.files: Mapping[str, str] = inputs.digests([WORDS, self._path])
+        self._arrivals = arrivals
+        if arrivals is not None and window is not None:
+            raise ValueError("workload.window is of the file's times; arrivals replace them")
+        drawn = {} if arrivals is None else arrivals.files
+        self.files: Mapping[str, str] = {**inputs.digests([WORDS, self._path]), **drawn}
         rows = self._rows()
         called = self._called(rows)
         self.models = tuple(facts.name for facts in _asked(called))
         # What cannot be served is refused before anything runs.
-        self._arrivals_s(self._fitted(rows, _context_tokens(called))[0])
+        self._arrivals_s(self._fitted(rows, called)[0])
+
+    @property
+    def is_replay(self) -> bool:
+        """Whether every seed has the same workload: nothing of it is drawn."""
+        return self._arrivals is None
+
+    @property
+    def shares_prefixes(self) -> bool:
+        """Whether the file says which prompts begin alike."""
+        return bool({"hash_ids", SHARED, SESSION} & set(self._rows()))
 
     def build(self, seed: int) -> Workload:
-        """The same workload for every seed."""
+        """The same workload for every seed, but for `arrivals` that are drawn."""
         rows = self._rows()
         named = self._called(rows)
         asked = _asked(named)
         number = {facts.name: place for place, facts in enumerate(asked)}
         called = np.array([number[name] for name in named], np.int64)
-        rows, kept, limit = self._fitted(rows, _context_tokens(named))
-        arrival_s = self._arrivals_s(rows)
+        rows, kept, limit = self._fitted(rows, named)
         slack_s = _column(rows, "deadline_s") - rows[ARRIVAL].to_numpy()
-        tenants = tuple(dict.fromkeys(rows["tenant"].astype(str))) if "tenant" in rows else ("",)
+        arrival_s = self._come_s(rows, seed)
+        tenant = rows["tenant"].astype(str) if "tenant" in rows else pd.Series("", rows.index)
         prefix, prefix_tokens = _prefixes(rows)
         apps = rows["app"] if "app" in rows else pd.Series(np.arange(len(rows)))
-        return Workload(
+        load = Workload(
             services=tuple(
                 Service(ServiceId(it.name), it.kv_bytes_per_token, it.max_context_tokens)
                 for it in asked
@@ -108,22 +124,50 @@ class Trace:
             # Numbered as they first come: a number says nothing of later requests.
             app=pd.factorize(apps)[0].astype(np.int64),
             deadline_s=arrival_s + slack_s,
-            tenants=tenants,
-            tenant=(
-                pd.factorize(rows["tenant"].astype(str))[0].astype(np.int64)
-                if "tenant" in rows
-                else np.zeros(len(rows), np.int64)
-            ),
+            tenants=tuple(dict.fromkeys(tenant)),
+            tenant=pd.factorize(tenant)[0].astype(np.int64),
             datasets=self.files,
             texts=tuple(rows["prompt"]) if "prompt" in rows else (),
             predicted_tokens=_column(rows, "predicted_tokens"),
+            priority=rows["priority"].to_numpy(np.int64) if "priority" in rows else _NO_INTS,
             prefix=prefix,
             prefix_tokens=prefix_tokens,
-        ).later(self._starts_s)
+            notes=self._notes(rows),
+        )
+        if SESSION in rows:
+            load = in_sessions(load, rows[SESSION], rows[DELAY].to_numpy(), seed)
+        return load.later(self._starts_s)
+
+    def _come_s(self, rows: pd.DataFrame, seed: int) -> Floats:
+        """Arrivals, drawn or of the file."""
+        if self._arrivals is None:
+            return self._arrivals_s(rows)
+        return self._arrivals.draw(len(rows), np.random.default_rng([seed, 7])) / self._scale
+
+    def _notes(self, rows: pd.DataFrame) -> tuple[str, ...]:
+        """What the reader of results should know of the requests."""
+        name, asked = self._path.name, self._rows()
+        left = asked.index.difference(rows.index)
+        said = [f"{name}: {note}" for note in rows.attrs.get(NOTES, ())]
+        if len(left):
+            first = ", ".join(map(str, left[:5])) + (" ..." if len(left) > 5 else "")
+            said.append(f"{name}: {len(left)} of {len(asked)} requests are too long, rows {first}")
+        if not self.shares_prefixes:
+            said.append(f"{name} does not say which prompts begin alike: no reuse was assumed")
+        return tuple(said)
 
     def _rows(self) -> pd.DataFrame:
         """Those of the file that are asked for."""
         rows = read_trace(self._path, self._columns)
+        if self._arrivals is None and not rows.attrs[HAS_TIMES]:
+            raise ValueError(
+                f"{self._path} does not say when its requests come: say "
+                "workload/arrivals=gamma workload.arrivals.rate_per_s=RATE (or "
+                "workload/arrivals=at_once)"
+            )
+        if self._arrivals is not None and SESSION in rows:
+            raise ValueError(f"{self._path} has the times of its sessions: leave out arrivals")
+        rows = accumulated(rows) if SESSION in rows else rows
         begin_s, end_s = self._window
         inside = rows[(rows[ARRIVAL] >= begin_s) & (rows[ARRIVAL] < end_s)]
         if inside.empty:
@@ -176,10 +220,33 @@ class Trace:
             )
         return arrival_s
 
-    def _fitted(self, rows: pd.DataFrame, context: Ints) -> tuple[pd.DataFrame, Ints, Ints]:
+    def _context_tokens(self, called: Sequence[str]) -> Ints:
+        """The context that each request may have, by the model that it goes to and its KV."""
+        tokens = {}
+        for name in dict.fromkeys(called):
+            tokens[name] = model_facts(name).max_context_tokens
+            blocks, block_tokens = (0, 0) if self._kv_room is None else self._kv_room(name)
+            if blocks:
+                # The last token of an answer has no KV.
+                tokens[name] = min(tokens[name], blocks * block_tokens + 1)
+        return np.array([tokens[name] for name in called], np.int64)
+
+    def _why(self, model: str, tokens: int) -> str:
+        """What a request of so many tokens exceeds."""
+        facts = model_facts(model)
+        blocks, block_tokens = (0, 1) if self._kv_room is None else self._kv_room(model)
+        if not blocks or tokens <= blocks * block_tokens + 1 or tokens > facts.max_context_tokens:
+            limited = "" if self._limit is None else f", of which answers have {self._limit}"
+            return f"the context of {facts.max_context_tokens}{limited}"
+        needed = -(-(tokens - 1) // block_tokens)
+        there = f"{needed} blocks of {block_tokens} tokens, there are {blocks}"
+        return f"the KV of a group, of which they take {there}"
+
+    def _fitted(self, rows: pd.DataFrame, called: Sequence[str]) -> tuple[pd.DataFrame, Ints, Ints]:
         """Rows whose lengths a context and the limit hold, which they were, and their limits."""
         prompt = rows[PROMPT_TOKENS].to_numpy(np.int64)
         output = rows[OUTPUT_TOKENS].to_numpy(np.int64)
+        context = self._context_tokens(called)
         room = context - (1 if self._limit is None else self._limit)
         if (room < 1).any():
             raise ValueError(
@@ -191,44 +258,59 @@ class Trace:
         long = (prompt > room) | (output > limit)
         if long.any() and self._too_long == "refuse":
             place = int(np.argmax(long))
-            limited = "" if self._limit is None else f", of which answers have {self._limit}"
+            why = self._why(called[place], int(prompt[place] + output[place]))
             raise ValueError(
                 f"{self._path} row {rows.index[place]}: {prompt[place]} prompt and {output[place]} "
-                f"output tokens exceed the context of {context[place]}{limited}; "
+                f"output tokens exceed {why}; "
                 "workload.too_long=cut shortens such requests, drop leaves them out"
             )
+        if SESSION in rows and long.any():
+            long = self._whole_sessions(rows, long)
         kept = np.flatnonzero(~long) if self._too_long == "drop" else np.arange(len(rows))
         if not len(kept):
             raise ValueError(f"no request of {self._path} fits the context and the limit")
         fitted = rows.assign(
             **{PROMPT_TOKENS: short, OUTPUT_TOKENS: np.minimum(output, limit)}
         ).iloc[kept]
+        # Of a prompt that is cut the beginning is gone.
+        is_cut = (prompt > room)[kept]
         if "hash_ids" in rows:
-            # Of a prompt that is cut the beginning is gone.
-            is_cut = (prompt > room)[kept]
             fitted["hash_ids"] = [
                 [] if cut else ids for cut, ids in zip(is_cut, fitted["hash_ids"], strict=True)
             ]
+        if SHARED in rows:
+            fitted[SHARED] = fitted[SHARED].where(~is_cut, 0)
         return fitted, kept, limit[kept]
+
+    def _whole_sessions(self, rows: pd.DataFrame, long: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """All turns of the sessions of these. Raises ValueError where turns are to be cut."""
+        if self._too_long == "cut":
+            raise ValueError(
+                f"workload.too_long=cut cannot shorten the turns of a session ({self._path}); "
+                "drop leaves out sessions with a turn that is too long"
+            )
+        found: NDArray[np.bool_] = rows[SESSION].isin(rows[SESSION][long]).to_numpy()
+        return found
 
 
 def _prefixes(rows: pd.DataFrame) -> tuple[Ints, Ints]:
-    """What prompts have in common, where their blocks have hashes; else no columns."""
-    if "hash_ids" not in rows:
-        return np.zeros(0, np.int64), np.zeros(0, np.int64)
-    prompts = rows[PROMPT_TOKENS].to_numpy(np.int64)
-    return prefixes_of_hashes(rows["hash_ids"].tolist(), HASH_TOKENS, prompts)
+    """What prompts have in common, where the file says so; else no columns."""
+    if "hash_ids" in rows:
+        prompts, blocks = rows[PROMPT_TOKENS].to_numpy(np.int64), rows["hash_ids"].tolist()
+        return prefixes_of_hashes(blocks, rows.attrs[HASH_TOKENS], prompts)
+    if SHARED not in rows:
+        return _NO_INTS, _NO_INTS
+    place = pd.Series(np.arange(len(rows)), rows.index)
+    first = place.groupby(rows[SHARES]).transform("first")
+    is_later = ((rows[SHARES] != "") & (first < place)).to_numpy()
+    shared = rows[SHARED].clip(upper=rows[PROMPT_TOKENS]).to_numpy(np.int64)
+    tokens = np.minimum(shared, shared[first])
+    return np.where(is_later, first, -1), np.where(is_later, tokens, 0)
 
 
 def _asked(called: Sequence[str]) -> list[ModelFacts]:
     """Facts of every model that is asked, as they are first."""
     return [model_facts(name) for name in dict.fromkeys(called)]
-
-
-def _context_tokens(called: Sequence[str]) -> Ints:
-    """The context that each request has, by the model that it goes to."""
-    tokens = {name: model_facts(name).max_context_tokens for name in dict.fromkeys(called)}
-    return np.array([tokens[name] for name in called], np.int64)
 
 
 def _window(given: Sequence[float] | None) -> tuple[float, float]:

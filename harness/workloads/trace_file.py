@@ -1,15 +1,13 @@
 """Files of requests with their times: our own columns, or those of published traces as they are.
 
-A trace is recognised by its columns, all of which must be understood; others are read as
-`workload.columns` says. All become our own: `arrival_s`, `prompt_tokens` and
-`output_tokens`, and where the file has them `service`, `tenant`, `app`, `deadline_s`,
-`predicted_tokens`, the text `prompt`, and `hash_ids` of blocks of `HASH_TOKENS` tokens of a prompt
-that others may begin with. What is damaged is refused with file and row.
+All columns (`trace_formats`) become our own: `arrival_s`, `prompt_tokens` and `output_tokens`, and
+where the file has them `service`, `tenant`, `app`, `priority`, `deadline_s`, `predicted_tokens`,
+the text `prompt`, `hash_ids` of blocks of a prompt that others may begin with, and what
+`trace_kinds` adds. What is damaged is refused with file and row.
 """
 
 import sys
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -20,191 +18,27 @@ from numpy.typing import NDArray
 
 from harness import inputs
 from harness.workloads.prompts import MOST, read_rows, token_counts
-
-Floats = NDArray[np.float64]
-
-ARRIVAL, PROMPT_TOKENS, OUTPUT_TOKENS = "arrival_s", "prompt_tokens", "output_tokens"
-OPTIONAL = ("service", "tenant", "app", "deadline_s", "predicted_tokens", "prompt")
-HASH_TOKENS = 512
-"""Tokens of a block that has a hash (github.com/kvcache-ai/Mooncake)."""
-CSV = frozenset({".csv"})
-IDS = ("id", "request_id")
-BATCH_SIZE = "batch_size"
-HINT = (
-    "workload.columns={arrival_s:COLUMN,prompt_tokens:COLUMN,output_tokens:COLUMN,unit:ms} says "
-    "which columns to read, and leaves out the others"
+from harness.workloads.trace_formats import (
+    ARRIVAL,
+    BATCH_SIZE,
+    FORMATS,
+    IDS,
+    OUTPUT_TOKENS,
+    PROMPT_TOKENS,
+    Format,
+    clock_s,
+    format_by,
+    format_of,
 )
+from harness.workloads.trace_kinds import DELAY, NOTES, SESSION, SHARED, SHARES
+
+HASH_TOKENS = "hash_tokens"
+"""Of a trace's `attrs`: tokens of a block that has a hash."""
+HAS_TIMES = "has_times"
+"""Of a trace's `attrs`: whether the file says when its requests come."""
+CSV = frozenset({".csv"})
 NAME = (str, int, float, np.number)
 """What may name a service, a tenant or an application."""
-
-
-@dataclass(frozen=True, slots=True)
-class Format:
-    """A kind of trace: its column for each of ours, and what its times are.
-
-    `to_s` makes seconds of its column of times; where there is none all requests come at once.
-    Times from the `first` request on count from there. Requests that were never answered are
-    listed with 0 tokens where it says so, and left out. `unused` are columns that it may have and
-    that change no request; with `others` those are any. `marks` are columns that it must have.
-    """
-
-    name: str
-    columns: Mapping[str, str]
-    to_s: Callable[["pd.Series[float]"], "pd.Series[float]"] = lambda times: times
-    first: bool = False
-    lists_failed: bool = False
-    unused: frozenset[str] = frozenset()
-    others: bool = False
-    marks: frozenset[str] = frozenset()
-    needed: frozenset[str] = field(init=False)
-
-    def __post_init__(self) -> None:
-        """What a file must have to be of this kind."""
-        must = (ARRIVAL, PROMPT_TOKENS, OUTPUT_TOKENS)
-        kept = frozenset(theirs for ours, theirs in self.columns.items() if ours in must)
-        object.__setattr__(self, "needed", kept | self.marks)
-
-    def not_understood(self, there: Collection[str]) -> list[str]:
-        """Columns of a file that this kind knows nothing of, in the file's order."""
-        known = {*self.columns.values(), *self.unused, *self.marks}
-        return [] if self.others else [column for column in there if column not in known]
-
-
-def _clock_s(times: "pd.Series[float]") -> "pd.Series[float]":
-    """Seconds since the first of dates with times of day; NaN for what is none."""
-    dates = pd.to_datetime(times, errors="coerce", utc=True, format="ISO8601")
-    return (dates - dates.min()) / pd.Timedelta(1, "s")
-
-
-def _in_units(per_s: float) -> Callable[["pd.Series[float]"], "pd.Series[float]"]:
-    """Seconds of times of which so many are one."""
-    return lambda times: times / per_s
-
-
-UNITS = {
-    "s": _in_units(1.0),
-    "ms": _in_units(1e3),
-    "us": _in_units(1e6),
-    "ns": _in_units(1e9),
-    "date": _clock_s,
-}
-"""What `workload.columns` may call the unit of a time."""
-
-OWN_COLUMNS = (ARRIVAL, PROMPT_TOKENS, OUTPUT_TOKENS, *OPTIONAL)
-FORMATS = (
-    Format("own", {name: name for name in OWN_COLUMNS}, unused=frozenset(IDS)),
-    Format(  # github.com/Azure/AzurePublicDataset: AzureLLMInferenceTrace_*.csv of 2023 to 2025
-        "Azure LLM",
-        {ARRIVAL: "TIMESTAMP", PROMPT_TOKENS: "ContextTokens", OUTPUT_TOKENS: "GeneratedTokens"},
-        to_s=_clock_s,
-        first=True,
-        unused=frozenset(["NumImages"]),
-    ),
-    Format(  # github.com/kvcache-ai/Mooncake: *_trace.jsonl, milliseconds
-        "Mooncake",
-        {
-            ARRIVAL: "timestamp",
-            PROMPT_TOKENS: "input_length",
-            OUTPUT_TOKENS: "output_length",
-            "hash_ids": "hash_ids",
-        },
-        to_s=UNITS["ms"],
-    ),
-    Format(  # github.com/alibaba-edu/qwen-bailian-usagetraces-anon: qwen_trace*.jsonl, seconds
-        "Qwen-Bailian",
-        {ARRIVAL: "timestamp", PROMPT_TOKENS: "input_length", OUTPUT_TOKENS: "output_length"},
-        unused=frozenset(["type", "turn", "hash_ids"]),
-        marks=frozenset(["chat_id", "parent_chat_id"]),
-    ),
-    Format(  # github.com/ai-dynamo/aiperf: its Mooncake format with texts, milliseconds
-        "AIPerf, with texts",
-        {ARRIVAL: "timestamp", "prompt": "text_input", OUTPUT_TOKENS: "output_length"},
-        to_s=UNITS["ms"],
-        marks=frozenset(["text_input"]),
-    ),
-    Format(  # github.com/microsoft/vidur: data/processed_traces with arrivals
-        "Vidur",
-        {
-            ARRIVAL: "arrived_at",
-            PROMPT_TOKENS: "num_prefill_tokens",
-            OUTPUT_TOKENS: "num_decode_tokens",
-        },
-        unused=frozenset(["num_total_tokens", "pd_ratio"]),
-    ),
-    Format(  # github.com/Mutinifni/splitwise-sim: traces/*.csv
-        "Splitwise",
-        {ARRIVAL: "arrival_timestamp", PROMPT_TOKENS: "prompt_size", OUTPUT_TOKENS: "token_size"},
-        unused=frozenset(["request_id", "request_type", "application_id", BATCH_SIZE]),
-    ),
-    Format(  # github.com/casys-kaist/LLMServingSim: dataset/*.jsonl
-        "LLMServingSim",
-        {ARRIVAL: "arrival_time_ns", PROMPT_TOKENS: "input_toks", OUTPUT_TOKENS: "output_toks"},
-        to_s=UNITS["ns"],
-        unused=frozenset(["input_tok_ids", "output_tok_ids"]),
-    ),
-    Format(  # github.com/HPMLL/BurstGPT: BurstGPT_*.csv; answers of 0 tokens are failures
-        "BurstGPT",
-        {
-            ARRIVAL: "Timestamp",
-            PROMPT_TOKENS: "Request tokens",
-            OUTPUT_TOKENS: "Response tokens",
-            "service": "Model",
-        },
-        first=True,
-        lists_failed=True,
-        unused=frozenset(["Session ID", "Elapsed time", "Total tokens", "Log Type"]),
-    ),
-    Format(  # github.com/alibaba/ServeGen: what its save_requests_to_csv writes
-        "ServeGen",
-        {ARRIVAL: "timestamp", PROMPT_TOKENS: "input_tokens", OUTPUT_TOKENS: "output_tokens"},
-        unused=frozenset(["request_id"]),
-    ),
-    Format(  # the same with the times in our column, as its authors' tables are often kept
-        "tokens in and out",
-        {
-            ARRIVAL: ARRIVAL,
-            PROMPT_TOKENS: "input_tokens",
-            OUTPUT_TOKENS: OUTPUT_TOKENS,
-            "tenant": "client",
-        },
-        unused=frozenset([*IDS, "prompt_blocks_512", "prefix_hit_blocks"]),
-    ),
-    Format(  # ServeGen, data/offline/trace_d to _f.jsonl: submitted as one batch
-        "ServeGen, offline",
-        {PROMPT_TOKENS: "input_length", OUTPUT_TOKENS: "output_length"},
-        unused=frozenset(["request_id", "type", "duration"]),
-    ),
-    Format(
-        "own, with texts",
-        {name: name for name in OWN_COLUMNS if name != PROMPT_TOKENS},
-        unused=frozenset(IDS),
-        marks=frozenset(["prompt"]),
-    ),
-)
-
-
-def format_by(columns: Mapping[str, str]) -> Format:
-    """The kind of trace that `workload.columns` describes: our names to those of the file.
-
-    `unit` is that of the times. Columns that are not named are left out. Raises ValueError for
-    names that are not known and where times or lengths are missing.
-    """
-    named, unit = dict(columns), columns.get("unit", "s")
-    named.pop("unit", None)
-    unknown = [name for name in named if name not in OWN_COLUMNS]
-    if unknown:
-        raise ValueError(
-            f"workload.columns has {unknown[0]}, it may have unit, {', '.join(OWN_COLUMNS)}"
-        )
-    if unit not in UNITS:
-        raise ValueError(f"workload.columns.unit={unit} is not one of {', '.join(UNITS)}")
-    if not {ARRIVAL, OUTPUT_TOKENS} <= set(named) or not {PROMPT_TOKENS, "prompt"} & set(named):
-        raise ValueError(
-            f"workload.columns must have {ARRIVAL}, {OUTPUT_TOKENS}, and {PROMPT_TOKENS} or prompt"
-        )
-    is_date = unit == "date"
-    marks = frozenset(named.values())
-    return Format("given", named, to_s=UNITS[unit], first=is_date, others=True, marks=marks)
 
 
 def read_trace(path: Path, columns: Mapping[str, str] | None = None) -> pd.DataFrame:
@@ -229,9 +63,15 @@ def _read(path: Path, digest: str, named_columns: tuple[tuple[str, str], ...]) -
     _refuse_twice(path, rows)
     kind = format_of(path, rows, [format_by(dict(named_columns))] if named_columns else FORMATS)
     rows = _answered(path, kind, rows)
+    rows = rows if kind.reads is None else kind.reads(path, rows)
     found = {ours: rows[theirs] for ours, theirs in kind.columns.items() if theirs in rows}
     named = {ours: kind.columns[ours] for ours in found}
     out = pd.DataFrame(index=rows.index)
+    out.attrs = {
+        NOTES: rows.attrs.get(NOTES, ()),
+        HASH_TOKENS: kind.hash_tokens,
+        HAS_TIMES: ARRIVAL in found or kind.at_once,
+    }
     out[ARRIVAL] = _arrivals(path, kind, found.get(ARRIVAL), rows)
     if PROMPT_TOKENS in found:
         out[PROMPT_TOKENS] = _tokens(path, found[PROMPT_TOKENS], named[PROMPT_TOKENS])
@@ -239,12 +79,16 @@ def _read(path: Path, digest: str, named_columns: tuple[tuple[str, str], ...]) -
         texts = found["prompt"].rename("prompt").reset_index(drop=True)
         out[PROMPT_TOKENS] = token_counts(str(path), texts.to_frame())
     out[OUTPUT_TOKENS] = _tokens(path, found[OUTPUT_TOKENS], named[OUTPUT_TOKENS])
-    for name in ("deadline_s", "predicted_tokens"):
-        if name in found:
-            out[name] = _numbers(path, found[name], named[name], least=0.0, may_lack=True)
-    if "predicted_tokens" in out:
-        most = (out["predicted_tokens"] > MOST).to_numpy()
-        _refuse(path, found["predicted_tokens"], most, "predicted_tokens", f"is more than {MOST:,}")
+    _add_optional(path, out, found, named)
+    _check_deadlines(path, out)
+    return out
+
+
+def _add_optional(
+    path: Path, out: pd.DataFrame, found: Mapping[str, Any], named: Mapping[str, str]
+) -> None:
+    """Columns that a file may have, checked."""
+    _add_numbers(path, out, found, named)
     for name in ("service", "tenant", "app", "prompt"):
         if name in found:
             out[name] = found[name]
@@ -253,8 +97,28 @@ def _read(path: Path, digest: str, named_columns: tuple[tuple[str, str], ...]) -
         out["hash_ids"] = found["hash_ids"]
         odd = ~out["hash_ids"].map(_are_hashes).to_numpy(bool)
         _refuse(path, out["hash_ids"], odd, named["hash_ids"], "is no list of numbers")
-    _check_deadlines(path, out)
-    return out
+    for name in (SESSION, SHARES, SHARED):
+        if name in found:
+            out[name] = found[name]
+
+
+def _add_numbers(
+    path: Path, out: pd.DataFrame, found: Mapping[str, Any], named: Mapping[str, str]
+) -> None:
+    """Those of them that are numbers."""
+    for name, least in (("deadline_s", 0.0), ("predicted_tokens", 0.0), ("priority", -MOST)):
+        if name in found:
+            lacks = name != "priority"
+            out[name] = _numbers(path, found[name], named[name], least=least, may_lack=lacks)
+    for name in ("predicted_tokens", "priority"):
+        if name in out:
+            most = (out[name] > MOST).to_numpy()
+            _refuse(path, found[name], most, named[name], f"is more than {MOST:,}")
+    if "priority" in out:
+        odd = (out["priority"] % 1 != 0).to_numpy()
+        _refuse(path, found["priority"], odd, named["priority"], "is no whole number")
+    if DELAY in found:
+        out[DELAY] = _numbers(path, found[DELAY], "delay", least=0.0)
 
 
 def _answered(path: Path, kind: Format, rows: pd.DataFrame) -> pd.DataFrame:
@@ -270,26 +134,6 @@ def _answered(path: Path, kind: Format, rows: pd.DataFrame) -> pd.DataFrame:
     return answered
 
 
-def format_of(path: Path, rows: pd.DataFrame, formats: Sequence[Format] = FORMATS) -> Format:
-    """The first kind that has all columns that a file needs and understands all that it has.
-
-    Raises ValueError for none, with the columns that the closest kind does not understand.
-    """
-    there = list(map(str, rows.columns))
-    close = [kind for kind in formats if kind.needed <= set(there)]
-    for kind in close:
-        if not kind.not_understood(there):
-            return kind
-    if close:
-        kind = min(close, key=lambda each: len(each.not_understood(there)))
-        odd = ", ".join(kind.not_understood(there))
-        said = f"looks like a trace of the kind {kind.name}, which has no columns {odd}"
-    else:
-        kinds = "; ".join(f"{it.name}: {', '.join(sorted(it.needed))}" for it in formats)
-        said = f"has the columns {', '.join(there)}, those of no trace ({kinds})"
-    raise ValueError(f"{path} {said}; {HINT}")
-
-
 def _arrivals(
     path: Path, kind: Format, times: "pd.Series[float] | None", rows: pd.DataFrame
 ) -> "pd.Series[float]":
@@ -297,13 +141,15 @@ def _arrivals(
     if times is None:
         return pd.Series(0.0, rows.index)
     column = kind.columns[ARRIVAL]
-    is_clock = kind.to_s is _clock_s
+    is_clock = kind.to_s is clock_s
     given = times if is_clock else _numbers(path, times, column, least=0.0)
     arrival_s = kind.to_s(given).astype(float)
     _refuse(path, times, arrival_s.isna().to_numpy(), column, "is no time")
     if kind.first:
         arrival_s = arrival_s - arrival_s.iloc[0]
-    back = np.diff(arrival_s.to_numpy(), prepend=-np.inf) < 0
+    own = arrival_s[~rows[SESSION].duplicated()] if SESSION in rows else arrival_s
+    back = np.zeros(len(times), np.bool_)
+    back[arrival_s.index.get_indexer(own.index)] = np.diff(own.to_numpy(), prepend=-np.inf) < 0
     _refuse(path, times, back, column, "is before that of the row ahead: sort the file by it")
     return arrival_s
 

@@ -23,6 +23,7 @@ class Workload:
     is when its application comes in, and `own_tokens` the part of its prompt known by then. The
     rest of its prompt are the answers carried to it. Without edges `own_tokens` may be left out.
 
+    A lower `priority` is the more urgent one; without the column all have 0.
     `service` and `tenant` index `services` and `tenants`. `output_tokens` is the truth: engines
     and oracle predictors read it, `facts` does not. `deadline_s` is NaN where there is none.
     `datasets` names every file behind the arrays with its sha256. `texts` are the prompts where
@@ -33,6 +34,8 @@ class Workload:
     request `prefix`, an earlier row or -1; no column where nothing is in common. So are declared a
     system prompt (the first request that has it), what an application or a session has said so far
     (the call before), and blocks of a trace that have one hash.
+
+    `notes` say what was assumed or left out, for the reader of results.
 
     With `apps`, a call may run outside any LLM; it has one token of prompt and of answer, which
     mean nothing. The edges are then the path that each application takes, and policies see of it
@@ -55,9 +58,11 @@ class Workload:
     own_tokens: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
     texts: tuple[str, ...] = ()
     predicted_tokens: Floats = field(default_factory=lambda: np.zeros(0))
+    priority: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
     prefix: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
     prefix_tokens: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
     apps: Apps | None = None
+    notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         """Refuse rows that no engine could serve, by name."""
@@ -164,6 +169,7 @@ class Workload:
             self.prompt_tokens.item(request),
             self.max_output_tokens.item(request),
             self.deadline_s.item(request),
+            self.priority.item(request) if len(self.priority) else 0,
         )
 
     def facts_of(self, requests: Ints, arrival_s: Floats) -> Iterator[Request]:
@@ -178,8 +184,13 @@ class Workload:
             self.prompt_tokens[requests],
             self.max_output_tokens[requests],
             self.deadline_s[requests],
+            self.priority_of(requests),
         )
         return map(self._request, *(column.tolist() for column in columns))
+
+    def priority_of(self, requests: Ints) -> Ints:
+        """Priorities of several, the lower the more urgent."""
+        return self.priority[requests] if len(self.priority) else np.zeros(len(requests), np.int64)
 
     def _request(
         self,
@@ -191,6 +202,7 @@ class Workload:
         prompt_tokens: int,
         max_output_tokens: int,
         deadline_s: float,
+        priority: int,
     ) -> Request:
         """Of what the columns hold of it."""
         return Request(
@@ -202,6 +214,7 @@ class Workload:
             prompt_tokens=prompt_tokens,
             max_output_tokens=max_output_tokens,
             deadline_s=None if math.isnan(deadline_s) else deadline_s,
+            priority=priority,
             unit="" if self.apps is None else self.apps.units[self.apps.unit.item(request)],
         )
 

@@ -146,6 +146,8 @@ class CompiledGroups:
         group = self.world.groups[number]
         if group["busy_to_s"] > group["busy_from_s"]:
             self.record(number, np.array([[group["busy_from_s"], group["busy_to_s"]]]), _NO_ROWS)
+        self.requests.gaps[:] += group["gaps"]
+        group["gaps"] = 0
         group["is_live"], group["busy_from_s"], group["busy_to_s"] = False, 0.0, 0.0
         self.world.next_s[number] = np.inf
         self._free.append(number)
@@ -341,12 +343,14 @@ class CompiledGroups:
     def _refuse(self, number: int) -> None:
         group = self.world.groups[number]
         stuck = group["partial"][0] if group["n_partial"] else self.world.queue[group["queue_at"]]
-        memory = f"{group['capacity_blocks']} KV blocks of {group['block_tokens']} tokens, "
-        memory += f"{group['watermark_blocks']} kept free"
-        if group["is_shared"]:
-            memory = f"{group['capacity_blocks']} bytes of KV"
+        block_tokens, spare = group["block_tokens"], group["watermark_blocks"]
+        memory = f"{group['capacity_blocks']} KV blocks of {block_tokens} tokens, {spare} kept free"
+        memory = f"{group['capacity_blocks']} bytes of KV" if group["is_shared"] else memory
+        tokens = self.requests.prompt[stuck] + self.requests.generated[stuck]
+        blocks = f" in {-(-tokens // block_tokens)} KV blocks" * (not group["is_shared"])
         raise ValueError(
-            f"r{stuck} can never be admitted: {memory}, {group['max_tokens']} tokens a batch"
+            f"r{stuck} can never be admitted: {memory}, {group['max_tokens']} tokens a batch; "
+            f"it has {tokens} tokens{blocks}"
         )
 
     def settle(self) -> None:

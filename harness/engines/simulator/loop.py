@@ -52,8 +52,8 @@ class Simulator:
     clock starts when the first deployment begins to load, with `loads_first` when it has. Calls
     come `hand_over_s` after the last answer that they waited for. Preempted KV goes to
     `host_memory` and back; `swap_overlaps` says whether while the GPUs compute, or an iteration is
-    that much longer. With `prefix_caching` full blocks of KV are shared by requests that begin
-    alike, and kept while there is room; see `PrefixLedger`.
+    that much longer. With `prefix_caching` (None: without) full blocks of KV are shared by requests
+    that begin alike, and kept while there is room; see `PrefixLedger`.
     """
 
     cluster: Cluster
@@ -67,7 +67,7 @@ class Simulator:
     hand_over_s: float = 0.0
     host_memory: HostMemory = NO_HOST_MEMORY
     swap_overlaps: bool = False
-    prefix_caching: bool = False
+    prefix_caching: bool | None = False
 
     def __post_init__(self) -> None:
         """Raises ValueError for seconds that no run can have."""

@@ -163,7 +163,9 @@ class Orders:
             max_tokens=self.factory.engine.max_num_batched_tokens,
             decide_s=self.deciding.before_s(0.0, whole=True),
         )
-        rule = rule._replace(tells=rule.reserves and Overran in self.told.subscribes)
+        rule = rule._replace(
+            tells=rule.reserves and Overran in self.told.subscribes, keeps_gaps=True
+        )
         if order.displaces is not Displaced.SWAP:
             return rule
         (service,) = live.kv.services.values()

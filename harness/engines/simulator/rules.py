@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Mapping, Sequence
 from math import floor
-from typing import NamedTuple
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -23,6 +23,14 @@ from harness.interface.moving import MovingKey, Progress
 from harness.interface.policies import CostModel
 from harness.interface.shared_filling import has_phases
 from harness.interface.tables import RequestTable
+
+
+@runtime_checkable
+class ExplainsUnfit(Protocol):
+    """Costs that know the bytes that a model needs."""
+
+    def unfit_because(self, service: ServiceId, tensor_parallel: int) -> str:
+        """Why a model has no KV on so many GPUs."""
 
 
 class GroupKv(NamedTuple):
@@ -54,7 +62,10 @@ def refuse_unfit(costs: CostModel, services: Collection[ServiceId], tensor_paral
     """Raise ValueError where the GPUs of a group have no room for its weights and any KV."""
     for service in sorted(services):
         if costs.kv_blocks(service, tensor_parallel) <= 0:
-            raise ValueError(f"{service} does not fit {tensor_parallel} GPUs")
+            why = ""
+            if isinstance(costs, ExplainsUnfit):
+                why = f": {costs.unfit_because(service, tensor_parallel)}"
+            raise ValueError(f"{service} does not fit {tensor_parallel} GPUs{why}")
     if costs.kv_bytes(services, tensor_parallel) <= 0:
         names = ", ".join(sorted(services))
         raise ValueError(f"{names} do not fit {tensor_parallel} GPUs together")

@@ -15,6 +15,7 @@ from harness.engines.simulator.deciding import Deciding
 from harness.engines.simulator.flight import Flight, decodes_after, work_of
 from harness.engines.simulator.group import LiveGroup
 from harness.engines.simulator.timeline import Kind, Timeline
+from harness.engines.token_gaps import note_batch
 from harness.engines.told_keys import Heard
 from harness.interface.applied import after
 from harness.interface.decisions import Batch, Decision, PreemptionMode, PriorityOrder, Until
@@ -331,10 +332,22 @@ class Stepper:
         more, goes_on = iterations - flight.booked, iterations < flight.iterations
         seconds = (to_s - since_s) * batch.gpu_share
         made, answered = live.produce(batch, more, seconds, first_s, goes_on=goes_on)
+        if batch.until is not Until.ALL:
+            self._note_gaps(flight, made, more)
         flight.booked = iterations
         if Iterated in self.hears:
             self.tell(Iterated(to_s, live.group.id, batch, to_s - since_s, made, more))
         return made, answered
+
+    def _note_gaps(self, flight: Flight, made: Mapping[RequestId, int], more: int) -> None:
+        """Count the gaps between the tokens of so many further iterations of a flight."""
+        ids = np.array([request for request, tokens in made.items() if tokens], np.int64)
+        if not len(ids):
+            return
+        ends_s = [flight.span_s(flight.booked + count)[1] for count in (1, min(2, more), more)]
+        second_s = ends_s[1] - ends_s[0]
+        arrays = self.state.arrays
+        note_batch(arrays.rows, arrays.gaps, ids, ends_s[0], second_s, ends_s[2], more)
 
 
 def _stays(live: LiveGroup, order: PriorityOrder, decision: Decision) -> bool:

@@ -60,7 +60,7 @@ class VllmDry:
     charge_decisions: str | float = "none"
     loads_first: bool = False
     hand_over_s: float = 0.0
-    prefix_caching: bool = False
+    prefix_caching: bool | None = False
 
     def __post_init__(self) -> None:
         refuse_seconds(self.horizon_s, self.hand_over_s)
@@ -112,7 +112,7 @@ class VllmDry:
             charge_decisions=self.charge_decisions,
             loads_first=self.loads_first,
             hand_over_s=self.hand_over_s,
-            prefix_caching=self.prefix_caching,
+            prefix_caching=bool(self.prefix_caching),
         )
         stepper = partial(_DryStepper, engine=self, prefixes=Prefixes.of(workload))
         serve(clockwork, workload, system, recorder, stepper)

@@ -10,6 +10,7 @@ from harness.engines.frames import record
 from harness.engines.iteration_log import Row, row_of
 from harness.engines.recorder import GpuUse, Recorder
 from harness.engines.state import LOG_COLUMNS, RequestArrays
+from harness.engines.token_gaps import note_batch
 from harness.engines.vllm.step import Iteration
 from harness.interface.entities import Group, Work
 from harness.workloads.workload import Workload
@@ -129,6 +130,8 @@ class Measured:
             if made and arrays.generated[request] == 0:
                 arrays.first_token_s[request] = iteration.end_s
             arrays.generated[request] += made
+        making = np.array([request for request, made in iteration.made.items() if made], np.int64)
+        note_batch(arrays.rows, arrays.gaps, making, iteration.end_s, 0.0, iteration.end_s, 1)
         for request in iteration.finished:
             arrays.finished_s[request] = iteration.end_s
             arrays.kv[request] = 0

@@ -137,6 +137,7 @@ class ServedGroup:
             service=np.array([numbers[f.service] for f in facts], np.int64),
             services=tuple(self.services),
             app=np.array([f.app for f in facts], np.int64),
+            priority=np.array([f.priority for f in facts], np.int64),
         )
 
     def tell(self, event: Event) -> None:

@@ -45,6 +45,7 @@ def plain(**changes: Any) -> dict[str, Any]:
         "workers": None,
         "seed": 0,
         "uncertainty_draws": 0,
+        "warm_up_s": 0.0,
         "tracking": "none",
         "name": "n",
         "results": "results",

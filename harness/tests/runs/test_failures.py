@@ -50,7 +50,7 @@ def test_one_failing_cell_stops_no_other(
         ("10", "0", "2"),
         ("8,192", "2", "0"),
     ]
-    assert rows[1][4:] == ["-"] * 5
+    assert set(rows[1][4:]) == {"-"}
     *_, last = said.err.splitlines()
     place = "policy.rule.max_num_batched_tokens=10"
     assert last.startswith("failed: 2 of 6 cells (")

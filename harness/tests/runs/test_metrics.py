@@ -40,7 +40,9 @@ def test_request_figures_by_hand() -> None:
     """
     figures = request_figures(REQUESTS, horizon_s=10.0)
     assert figures["jct_s_mean"] == pytest.approx(16 / 3)
-    assert figures["jct_s_p99"] == pytest.approx(5 + 0.98 * 3)
+    assert figures["jct_s_p50"] == 5.0
+    assert np.isnan(figures["jct_s_p90"])
+    assert (figures["jct_s_count"], figures["tpot_s_count"]) == (3, 1)
     assert figures["ttft_s_mean"] == pytest.approx(12 / 3)
     assert figures["tpot_s_mean"] == pytest.approx(1.0)
     assert figures["waiting_s_max"] == pytest.approx(8.0)
@@ -159,7 +161,7 @@ def test_classes_are_told_apart_where_there_are_several() -> None:
 
 
 def test_goodput_is_what_met_its_objectives_a_second() -> None:
-    figures = objective_figures(pd.Series([True, True, False, True]), horizon_s=6.0)
+    figures = objective_figures(pd.Series([True, True, False, True]), span_s=6.0)
     assert figures == {"slo_attainment": 0.75, "goodput_per_s": 0.5}
 
 

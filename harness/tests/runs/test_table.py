@@ -121,8 +121,8 @@ def test_chosen_figures_are_shown_in_their_order() -> None:
     columns = re.split("  +", lines[header].strip())
     assert columns == ["system", "mean TPOT s", "mean JCT s", "x", "other share"]
     assert body(lines)[:2] == [
-        ["ours", "0.0123", "4.0", "1.00", "0.3"],
-        ["theirs", "1,234.5000", "10.0", "2.50", "0.5"],
+        ["ours", "0.0123", "4.00", "1.00", "0.260"],
+        ["theirs", "1,234.5000", "10.00", "2.50", "0.500"],
     ]
 
 

@@ -31,11 +31,14 @@ def waits_s(most: int) -> st.SearchStrategy[list[float]]:
 
 def assert_same_times(serve_it: Callable[[bool], Recorder]) -> Recorder:
     """Fast-forward on and off: the same counts, and times to 1e-9. Returns the former."""
-    fast = serve_it(True)
-    on, off = fast.requests, serve_it(False).requests
+    fast, slow = serve_it(True), serve_it(False)
+    on, off = fast.requests, slow.requests
     exact = ["output_tokens", "preemptions", "swaps", "swapped_bytes"]
     np.testing.assert_array_equal(on[exact], off[exact])
     times = ["started_s", "first_token_s", "finished_s"]
     times += ["gpu_s", "prefill_s", "preempted_s", "swap_s"]
     np.testing.assert_allclose(on[times], off[times], rtol=1e-9, atol=1e-9)
+    gaps_s = [it["longest_gap_s"].fillna(0.0).to_numpy() for it in (on, off)]
+    np.testing.assert_allclose(gaps_s[0], gaps_s[1], rtol=1e-9, atol=2e-9)
+    assert fast.gaps.sum() == slow.gaps.sum()
     return fast

@@ -13,6 +13,7 @@ def trace(file: Path, **changes: Any) -> Trace:
     """The workload of a file, with settings that change nothing unless they are given."""
     settings: dict[str, Any] = {
         "columns": None,
+        "arrivals": None,
         "model": MODEL,
         "services": {},
         "requests": None,

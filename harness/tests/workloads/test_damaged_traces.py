@@ -81,10 +81,11 @@ def test_a_damaged_row_is_one_sentence_with_file_and_row(
         ),
         (
             "a.jsonl",
-            '{"timestamp": 5, "input_length": 1, "output_length": 1, "session_id": 3, "delay": 1}',
-            "of the kind Mooncake, which has no columns session_id, delay; workload.columns=",
+            '{"timestamp": 5, "input_length": 1, "output_length": 1, "session": 3, "delay": 1}',
+            "of the kind Mooncake, which has no columns session, delay; workload.columns=",
         ),
-        ("a.csv", f"{HEADER},priority\n0,1,1,1\n", "kind own, which has no columns priority;"),
+        ("a.csv", f"{HEADER},urgency\n0,1,1,1\n", "kind own, which has no columns urgency;"),
+        ("a.csv", f"{HEADER},priority\n0,1,1,high\n", "row 1: priority 'high' is no number"),
         (
             "a.csv",
             "arrival_timestamp,batch_size,prompt_size,token_size\n0,2,1,1\n",

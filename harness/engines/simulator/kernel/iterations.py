@@ -28,6 +28,7 @@ from harness.engines.simulator.kernel.work import (
     add_work,
     decodes_s,
     decodes_within,
+    note_first,
     steps_until,
     work_s,
     write_log,
@@ -121,6 +122,7 @@ def _begin_decodes(
         most = _steps_in_order(table, requests, pieces, queue, group, most)
     group.iterations = 1 if group.preempted else running.iterations_that_fit(group, most)
     group.flight, group.flight_s = DECODES, decodes_s(table, group, group.iterations)
+    note_first(table, group)
 
 
 @compiled
@@ -173,6 +175,7 @@ def split(table: Group, requests: Records, group: Group, queue: Ints, ended: int
     group.clock_s += seconds
     group.iterations -= ended
     group.flight_s = decodes_s(table, group, group.iterations)
+    note_first(table, group)
 
 
 @compiled
@@ -201,6 +204,8 @@ def end(requests: Records, pieces: Floats, group: Group, queue: Ints) -> None:
 @compiled
 def _step_decodes(requests: Records, group: Group, iterations: int, duration_s: float) -> None:
     """Count tokens, blocks and attained time of so many decode steps."""
+    if group.keeps_gaps:
+        running.note_gaps(group, iterations, duration_s)
     running.take_blocks(group, iterations)
     group.steps += iterations
     if group.covered > 0 or group.tells:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from harness.costs.iteration import MAX_REQUESTS
 from harness.engines.state import BRIEF, LOG_COLUMNS
+from harness.engines.token_gaps import BINS
 
 Records = NDArray[np.void]
 Group = Any
@@ -73,6 +74,7 @@ class Rule(NamedTuple):
     swap_overlaps: bool = False
     is_shared: bool = False  # whether every batch is of one service and one phase
     prompts_first: bool = True
+    keeps_gaps: bool = False  # whether gaps between tokens are counted
 
 
 STATE = [
@@ -116,7 +118,12 @@ STATE = [
     ("work_tokens", np.int64),
     ("work_padded", np.int64),
     ("work_attended", np.float64),
+    ("first_gap_s", np.float64),  # of the first iteration of a run of decodes
+    ("gaps", np.int64, (BINS,)),
     ("decoding", *_LIST),
+    # By place in `decoding`: when the last token came, and the longest gap before it
+    ("token_s", np.float64, (MAX_REQUESTS + 1,)),
+    ("longest_gap_s", np.float64, (MAX_REQUESTS + 1,)),
     ("partial", *_LIST),  # in mid-prompt, or the static batch in flight
     ("chunk", *_LIST),  # tokens that each of `partial` computes in flight
     ("heap", *_LIST),  # decoding requests by their end

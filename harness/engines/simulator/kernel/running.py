@@ -16,6 +16,7 @@ from harness.engines.simulator.kernel.order import (
     take_end,
 )
 from harness.engines.state import END, Floats, Ints
+from harness.engines.token_gaps import add_gaps, add_run, note_tokens
 
 # Value of the field `grows` for a request that ends within what is set aside for it
 NEVER = 1 << 62
@@ -105,6 +106,8 @@ def join(requests: Records, group: Group, request: int) -> None:
     requests[request].ends = step + requests[request].output - requests[request].generated
     requests[request].place = group.n_decoding
     group.decoding[group.n_decoding] = request
+    group.token_s[group.n_decoding] = requests[request].token_s
+    group.longest_gap_s[group.n_decoding] = requests[request].longest_gap_s
     group.n_decoding += 1
     context = requests[request].prompt + requests[request].generated
     group.context += context
@@ -124,9 +127,16 @@ def leave(requests: Records, group: Group, request: int) -> None:
     context = context_of(requests, group, request, False)
     group.context -= context
     group.n_decoding -= 1
-    moved = group.decoding[group.n_decoding]
-    group.decoding[requests[request].place] = moved
-    requests[moved].place = requests[request].place
+    place, last = requests[request].place, group.n_decoding
+    requests[request].token_s = group.token_s[place]
+    requests[request].longest_gap_s = group.longest_gap_s[place]
+    moved = group.decoding[last]
+    group.decoding[place] = moved
+    group.token_s[place], group.longest_gap_s[place] = (
+        group.token_s[last],
+        group.longest_gap_s[last],
+    )
+    requests[moved].place = place
     end_growth(requests, group, request)
     if context - group.steps == group.longest:
         group.longest = -(1 << 62)
@@ -151,7 +161,32 @@ def write_back(requests: Records, group: Group) -> None:
         request = group.decoding[i]
         _bring_up(requests, group, request)
         requests[request].gpu_s += group.decoded_s
+        requests[request].token_s = group.token_s[i]
+        requests[request].longest_gap_s = group.longest_gap_s[i]
     group.decoded_s = 0.0
+
+
+@compiled
+def note_gaps(group: Group, iterations: int, duration_s: float) -> None:
+    """All decoding requests have produced a token in each of so many iterations."""
+    start_s = group.clock_s
+    end_s = start_s + duration_s
+    first_s = duration_s if iterations == 1 else float(group.first_gap_s)
+    in_run_s = add_run(group.gaps, first_s, duration_s, iterations, group.n_decoding)
+    alike = 0
+    for i in range(group.n_decoding):
+        gap_s = first_s
+        if group.token_s[i] == start_s:
+            alike += 1
+        elif not np.isnan(group.token_s[i]):
+            gap_s = start_s + first_s - group.token_s[i]
+            add_gaps(group.gaps, gap_s, 1)
+        else:
+            gap_s = 0.0
+        group.longest_gap_s[i] = max(group.longest_gap_s[i], max(gap_s, in_run_s))
+        group.token_s[i] = end_s
+    if alike > 0:
+        add_gaps(group.gaps, first_s, alike)
 
 
 @compiled
@@ -236,6 +271,8 @@ def produce(requests: Records, group: Group, request: int) -> None:
     """A request whose context is computed produces a token; it ends or goes on decoding."""
     if requests[request].generated == 0:
         requests[request].first_token_s = group.clock_s
+    if group.keeps_gaps:
+        note_tokens(requests, group.gaps, request, group.clock_s, group.clock_s, 0.0)
     requests[request].generated += 1
     group.generated += 1
     if requests[request].generated == requests[request].output:

@@ -28,10 +28,12 @@ from harness.engines.simulator.kernel.work import (
     add_work,
     decodes_s,
     decodes_within,
+    note_first,
     steps_until,
     work_s,
 )
 from harness.engines.state import BRIEF, Floats, Ints
+from harness.engines.token_gaps import add_run, note_tokens
 from harness.interface.tables import TIE_S
 
 
@@ -241,6 +243,7 @@ def _launch_decodes(
     if most > 1 and group.moves:
         most = _iterations_in_order(table, requests, pieces, group, queue, first, seated, most)
     group.flight, group.iterations, group.flight_s = DECODES, most, decodes_s(table, group, most)
+    note_first(table, group)
     _count_waiting(requests, group, queue)
 
 
@@ -353,6 +356,10 @@ def step_shared(
     The KV of the first has been taken. Where the run goes on, that of the next one is taken now.
     """
     more = iterations if goes_on else iterations - 1
+    first_s = seconds if iterations == 1 else float(group.first_gap_s)
+    longest_s = 0.0
+    if group.keeps_gaps:
+        longest_s = add_run(group.gaps, first_s, seconds, iterations, group.n_partial)
     for i in range(group.n_partial):
         request = group.partial[i]
         held = requests[request].kv + 1
@@ -362,6 +369,11 @@ def step_shared(
         requests[request].kv += iterations
         requests[request].generated += iterations
         requests[request].gpu_s += seconds
+        if group.keeps_gaps:
+            start_s = group.clock_s
+            note_tokens(
+                requests, group.gaps, request, start_s + first_s, start_s + seconds, longest_s
+            )
     group.generated += iterations * group.n_partial
     group.context += iterations * group.n_partial
     group.steps += iterations
@@ -388,6 +400,8 @@ def end_shared(
             requests[request].prefill_s += seconds
             if requests[request].generated == 0:
                 requests[request].first_token_s = group.clock_s
+            if group.keeps_gaps:
+                note_tokens(requests, group.gaps, request, group.clock_s, group.clock_s, 0.0)
             requests[request].generated += 1
             group.generated += 1
         if requests[request].generated == requests[request].output:

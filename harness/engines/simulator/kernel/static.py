@@ -21,6 +21,7 @@ from harness.engines.simulator.kernel.order import before, push_waiting, set_key
 from harness.engines.simulator.kernel.running import finish, missing, note_preempted, start, taken
 from harness.engines.simulator.kernel.work import no_work, pad_work, work_s, write_row, write_use
 from harness.engines.state import BRIEF, Floats, Ints
+from harness.engines.token_gaps import add_gaps, add_run, note_tokens
 
 
 @compiled
@@ -94,6 +95,7 @@ def begin_static(table: Group, requests: Records, group: Group, queue: Ints) -> 
     group.flight, group.flight_s = WHOLE, group.first_s
     sums = _sum_later(requests, group)
     group.flight_s += decode_run_seconds(table, group.n_partial, *sums, group.iterations - 1)
+    group.first_gap_s = decode_run_seconds(table, group.n_partial, *sums, 1)
     if group.log_columns > 0:
         write_row(group, group.clock_s, group.first_s, 1, True, decodes, context, longest)
         if group.log_columns > BRIEF:
@@ -180,6 +182,17 @@ def _write_later(requests: Records, group: Group) -> None:
 
 
 @compiled
+def _gaps_later(group: Group) -> float:
+    """Count the gaps of a batch from its first iteration's end on; the longest of them."""
+    count, seconds = group.iterations - 1, group.flight_s - group.first_s
+    if count == 0:
+        return 0.0
+    add_gaps(group.gaps, group.first_gap_s, group.n_partial)
+    in_run_s = add_run(group.gaps, group.first_gap_s, seconds, count, group.n_partial)
+    return max(float(group.first_gap_s), in_run_s)
+
+
+@compiled
 def end_static(requests: Records, pieces: Floats, group: Group, queue: Ints) -> None:
     """A batch is over: tokens for all of it, answers, and the others wait again."""
     start_s = group.clock_s
@@ -189,11 +202,15 @@ def end_static(requests: Records, pieces: Floats, group: Group, queue: Ints) -> 
     seconds = group.clock_s - start_s
     first_s = start_s + group.first_s if group.until == FIRST else group.clock_s
     batch = group.n_partial
+    streams = group.keeps_gaps and group.until == FIRST
+    longest_s = _gaps_later(group) if streams else 0.0
     group.n_partial = 0
     for i in range(batch):
         request = group.partial[i]
         tokens = min(group.iterations, requests[request].output - requests[request].generated)
         requests[request].gpu_s += seconds
+        if streams:
+            note_tokens(requests, group.gaps, request, first_s, group.clock_s, longest_s)
         if requests[request].kv == 0:
             requests[request].prefill_s += group.first_s
         if requests[request].generated == 0:

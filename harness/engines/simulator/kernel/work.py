@@ -71,6 +71,13 @@ def decodes_s(table: Group, group: Group, iterations: int) -> float:
 
 
 @compiled
+def note_first(table: Group, group: Group) -> None:
+    """Keep the seconds of the first of the decode iterations in flight, for gaps of tokens."""
+    if group.keeps_gaps and group.iterations > 1:
+        group.first_gap_s = decodes_s(table, group, 1)
+
+
+@compiled
 def decodes_within(table: Group, group: Group, seconds: float, most: int) -> int:
     """Fewest of their iterations that take at least so long; `most` if none do."""
     longest = group.longest + group.steps

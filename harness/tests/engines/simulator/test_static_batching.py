@@ -110,6 +110,8 @@ def test_every_token_is_made_whatever_the_rule(
         serve(load, policy, costs=FREE, fast_forward=fast, recorder=Recorder()).requests
         for fast in (True, False)
     )
+    gaps_s = [frame.pop("longest_gap_s").fillna(0.0).to_numpy() for frame in (fast, slow)]
+    np.testing.assert_allclose(gaps_s[0], gaps_s[1], atol=1e-9)
     assert fast.equals(slow)
     assert (fast["output_tokens"] == load.output_tokens).all()
     alone_s = 0.5 + 0.25 * (load.output_tokens - 1)
