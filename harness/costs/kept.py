@@ -36,6 +36,7 @@ SOURCES = (
     "harness/interface/tables.py",
     "harness/costs/",
     "harness/engines/state.py",
+    "harness/engines/token_gaps.py",
     "harness/engines/simulator/kernel/",
     "harness/verify/",
 )

@@ -50,11 +50,13 @@ def compare(
     """One row per figure of repeated runs at a `place`: measured mean, simulated, error, noise.
 
     The noise is how far one repetition is from the mean of the others, on average: nothing can be
-    predicted better.
+    predicted better. A percentile that so few requests do not have (NaN) gives no row.
     """
     rows = []
     for name, aim in AIMS.items():
         values = np.array([run[name] for run in runs])
+        if np.isnan([*values, guess[name]]).any():
+            continue
         others = (values.sum() - values) / (len(values) - 1)
         rows.append(
             {

@@ -220,7 +220,10 @@ def print_rows(rows: list[Any]) -> None:
     Console(width=None if Console().is_terminal else 120).print(table)
     print(counts_text(rows))
     for name in AIMS:
-        print(f"{name}, over all settings: off by {bias_text(pooled_bias(rows, name))}")
+        if any(row["figure"] == name for row in rows):
+            print(f"{name}, over all settings: off by {bias_text(pooled_bias(rows, name))}")
+        else:
+            print(f"{name}: no run has the requests that this percentile needs")
 
 
 def _options(arguments: list[str] | None) -> argparse.Namespace:

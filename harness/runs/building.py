@@ -249,8 +249,7 @@ def _serving(
 ) -> tuple[Engine, System]:
     """Engine and system. Iterations take `true` seconds; policies and planners believe others.
 
-    `past` is what the workload offers of the time before it. Where it `shares` prefixes they are
-    cached, unless the engine's file says otherwise or the policies need what goes without.
+    `past` is the workload's history; `_engine_node` says when prefixes that it `shares` are cached.
     """
     system = plain["system"]
     offered: dict[str, object] = {

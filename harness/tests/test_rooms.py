@@ -109,6 +109,7 @@ TOP = {
     "harness.fidelity",
     "harness.benchmarks",
     "harness.calibrate",
+    "harness.cold_starts",
     "harness.report",
     "harness.lanes",
     "harness.publish",

@@ -59,10 +59,9 @@ class ApplicationMix:
         tensor_parallel: int,
         costs: CostModel,
     ) -> None:
-        """`services` maps the services that units call to models.
+        """`services` maps the services of units to models; no `deadline_scales`: no deadlines.
 
-        Without `deadline_scales` there are no deadlines. A `tenant` is a kind or an application.
-        Raises ValueError for unknown kinds, services and models, and numbers out of range.
+        Raises ValueError for unknown kinds, services, tenants and models, and numbers out of range.
         """
         require_positive(
             "workload",
@@ -75,16 +74,14 @@ class ApplicationMix:
             raise ValueError(f"workload.tenant={tenant} is none of {', '.join(TENANTS)}")
         self._kinds = _kinds(mix, declared)
         self._backends = tuple(_backend(name, facts, pools) for name, facts in backends.items())
-        self._pools = dict(pools)
+        self._pools, self._scales = dict(pools), tuple(deadline_scales)
         self._weights = np.array([mix[kind.name] for kind in self._kinds]) / sum(mix.values())
-        self._applications, self._arrivals = applications, arrivals
-        self._scales, self._tenant = tuple(deadline_scales), tenant
+        self._applications, self._arrivals, self._tenant = applications, arrivals, tenant
         self._services = _Services(self._kinds, services, context_tokens, max_output_tokens)
         self._alone = (costs, tensor_parallel)
         self.models = self._services.models
-        self.files = dict(arrivals.files)
-        for one in self._kinds:
-            self.files |= one.files
+        sources = (arrivals, *self._kinds)
+        self.files = {name: file for one in sources for name, file in one.files.items()}
 
     def build(self, seed: int) -> Workload:
         """Same seed, same workload; another rate has the same applications."""

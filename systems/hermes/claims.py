@@ -186,7 +186,7 @@ paper.untested(
     quote="the typical warm-up time of a series of backend contents, which are up to 18x of the "
     "inference time of a typical inference task",
     because="needs hardware",
-    note="seconds are those of its server; `python -m harness.backends` measures containers here",
+    note="its server's seconds; `python -m harness.cold_starts` measures containers here",
 )
 paper.untested(
     "fig3.stability",

@@ -172,9 +172,7 @@ class _Run:
         self.deployer = self._deployer(factory)
         self.drained, self.wakes = list[ServiceId](), 0
         self.wake_s: float | None = -1.0
-        self.units = Units.of(
-            self.lifecycle, self.timeline, self.compiled, self.told, self.recorder
-        )
+        self.units = Units.of(self.lifecycle, self.timeline, self.compiled, self.told, recorder)
         self.arrivals = self._arrivals()
         self.orders = self._orders(factory)
 

@@ -34,7 +34,7 @@ class VllmOptions:
     reported; the process is started again if its group stays).
 
     Backends of applications are waited for, not run; `containers` starts those of a `pool` with
-    docker: its other keys are those of `harness.backends.containers.Containers`.
+    docker: its other keys are those of `harness.engines.containers.Containers`.
 
     Prompts are random tokens of the workload's lengths, or the `texts` of a file, one a line, in
     turn, cut to those lengths by the model's own tokenizer. A run ends at `horizon_s`, if that is

@@ -8,9 +8,9 @@ from typing import Protocol
 
 import numpy as np
 
-from harness.backends.containers import Ran
 from harness.engines.applications import Applications
 from harness.engines.backends import Backends
+from harness.engines.containers import Ran
 from harness.engines.live import LiveState
 from harness.engines.state import Ints
 from harness.interface.apps import Apps, Backend
@@ -24,7 +24,7 @@ MOST_THREADS = 64
 
 
 class RunsCode(Protocol):
-    """Backends that really run: `harness.backends.containers.Containers`."""
+    """Backends that really run: `harness.engines.containers.Containers`."""
 
     def start(self, name: str) -> None:
         """Start one; RuntimeError where that fails."""

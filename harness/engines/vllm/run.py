@@ -12,9 +12,9 @@ from contextlib import ExitStack
 
 import numpy as np
 
-from harness.backends.containers import Containers
 from harness.costs.nvml import Sampler, open_nvml
 from harness.engines.ask import ask_deployment, ask_prewarming, counts_of
+from harness.engines.containers import Containers
 from harness.engines.lifecycle import Lifecycle
 from harness.engines.recorder import Recorder
 from harness.engines.vllm.client import Client

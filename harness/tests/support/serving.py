@@ -259,13 +259,8 @@ def serve(
         swap_overlaps=swap_overlaps,
         prefix_caching=prefix_caching,
     )
-    system = System(
-        "test",
-        scheduling or Fcfs(rule=rule()),
-        dispatch or RoundRobin(),
-        placement or Everywhere(*((name, (i,)) for i, name in enumerate(services))),
-        prewarm=prewarm,
-        predictor=predictor,
-    )
+    everywhere = Everywhere(*((name, (i,)) for i, name in enumerate(services)))
+    policies = scheduling or Fcfs(rule=rule()), dispatch or RoundRobin(), placement or everywhere
+    system = System("test", *policies, prewarm=prewarm, predictor=predictor)
     engine.run(load, system, recorder := recorder or Recorder())
     return recorder

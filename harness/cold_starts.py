@@ -1,4 +1,4 @@
-"""How long backends of applications take to start here: `python -m harness.backends --image IMAGE`.
+"""How long backends of applications start: `python -m harness.cold_starts --image IMAGE`.
 
 Containers of an image, and a vision transformer of random weights that is read from a file where
 PyTorch is installed; beside each the seconds over those of a call of 1,000 prompt and 100 answer
@@ -16,8 +16,8 @@ from statistics import median
 from rich.console import Console
 from rich.table import Table
 
-from harness.backends.containers import Containers
 from harness.costs.model import PARTS, ProfileCosts
+from harness.engines.containers import Containers
 from harness.interface.entities import ServiceId
 from harness.workloads.application_mix import batch_s
 
@@ -68,14 +68,14 @@ def _seconds(step: Callable[[], object]) -> float:
 
 
 def call_seconds() -> float:
-    """Seconds of the call that the paper of Hermes compares with (figure 2)."""
+    """Seconds of a call of 1,000 prompt and 100 answer tokens on a batch of its own."""
     costs = ProfileCosts(gpu="A100-40G-PCIe", profile_dir="roofline", memory_share=0.9, parts=PARTS)
     return batch_s(costs, ServiceId("Llama-2-7b-hf"), 1, [CALL])
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Command line; returns the exit status."""
-    parser = argparse.ArgumentParser(prog="python -m harness.backends", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m harness.cold_starts", description=__doc__)
     parser.add_argument("--image", default="python:3.10-slim", help="with sh, sleep and timeout")
     parser.add_argument("--url", help="of the docker daemon; as docker finds it if left out")
     options = parser.parse_args(arguments)
@@ -99,7 +99,6 @@ def main(arguments: list[str] | None = None) -> int:
         table.add_row(what, f"{seconds:.3f}", f"{seconds / alone_s:.2f}x")
     table.add_row("a call of 1,000 and 100 tokens", f"{alone_s:.3f}", "1x")
     Console().print(table)
-    print("Paper of Hermes, figure 2: up to 18x.")
     return 0
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from harness.backends.__main__ import call_seconds, dnn_seconds, main
+from harness.cold_starts import call_seconds, dnn_seconds, main
 
 
 def test_a_missing_daemon_is_one_sentence(capsys: pytest.CaptureFixture[str]) -> None:

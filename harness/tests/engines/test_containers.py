@@ -11,7 +11,7 @@ from pathlib import Path
 import docker
 import pytest
 
-from harness.backends.containers import Containers, Limits, remove_leftovers
+from harness.engines.containers import Containers, Limits, remove_leftovers
 from harness.tests.support.docker_daemon import IMAGE, Daemon, NoDaemonError, daemon, unpacked
 
 pytestmark = pytest.mark.slow
@@ -89,7 +89,7 @@ def test_stopping_removes_also_a_busy_container(running: Daemon, containers: Con
 
 def test_containers_of_a_process_that_has_ended_are_removed(running: Daemon) -> None:
     code = (
-        "from harness.backends.containers import Containers; import os, signal\n"
+        "from harness.engines.containers import Containers; import os, signal\n"
         f"Containers(image={IMAGE!r}, url={running.url!r}).start('left')\n"
         "os.kill(os.getpid(), signal.SIGKILL)"
     )
