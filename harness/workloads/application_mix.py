@@ -80,8 +80,8 @@ class ApplicationMix:
         self._services = _Services(self._kinds, services, context_tokens, max_output_tokens)
         self._alone = (costs, tensor_parallel)
         self.models = self._services.models
-        sources = (arrivals, *self._kinds)
-        self.files = {name: file for one in sources for name, file in one.files.items()}
+        of_kinds = {name: file for one in self._kinds for name, file in one.files.items()}
+        self.files = {**arrivals.files, **of_kinds}
 
     def build(self, seed: int) -> Workload:
         """Same seed, same workload; another rate has the same applications."""
@@ -100,7 +100,7 @@ class ApplicationMix:
         past = [(number, run) for number, one in enumerate(self._kinds) for run in one.past()]
         kind = np.array([number for number, _ in past])
         nothing = np.zeros(len(past))
-        return self._built(kind, [run for _, run in past], nothing, nothing + np.nan, seed)
+        return self._built(kind, [run for _, run in past], nothing, nothing + np.nan, seed=0)
 
     def _built(
         self, kind: Ints, runs: Sequence[Run], arrival_s: Floats, deadline_s: Floats, seed: int

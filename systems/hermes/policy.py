@@ -36,7 +36,7 @@ from harness.interface.tables import Floats, Ints, RequestTable
 from harness.interface.views import GroupView
 from harness.planning.application_history import ApplicationHistory
 from harness.planning.attained import OBSERVED, Attained
-from systems.hermes.pdgraph import NO_UPSTREAM, PdGraph, Settings, upstream_of
+from systems.hermes.pdgraph import NO_UPSTREAM, PdGraph, Settings, graph_of, upstream_of
 from systems.hermes.rank import Demand, Demands
 
 _OBJECTIVES = ("gittins", "program", "mean", "slack", "mean_slack", "oracle")
@@ -83,7 +83,7 @@ class Hermes:
             prompt_token_s=graphs.prompt_token_s, output_token_s=graphs.output_token_s
         )
         runs = {} if applications is None else applications.runs
-        self._graphs = {kind: PdGraph(runs[kind], graphs) for kind in runs}
+        self._graphs = {kind: graph_of(tuple(map(tuple, runs[kind])), graphs) for kind in runs}
         self._whole = {kind: self._demand(graph) for kind, graph in self._graphs.items()}
         self._left = Demands(buckets=graphs.buckets, is_program=objective == "program")
         self._order = PriorityOrder(None, rule, how, renews=True, renew_s=renew_s)

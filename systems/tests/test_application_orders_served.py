@@ -36,7 +36,7 @@ def hermes(
     return Hermes(
         rule=ONE_SEAT,
         objective=objective,
-        graphs=Settings(0.0, 1.0, refines=True, buckets=9, min_correlation=0.5, seed=0),
+        graphs=Settings(0.0, 1.0, refines=True, buckets=9, min_correlation=0.5),
         displaces=displaces,
         late_last=False,
         renew_s=1.0,

@@ -13,7 +13,7 @@ NOTHING = (np.nan, np.nan, np.nan)
 
 def graph(runs: Sequence[Sequence[UnitRun]], *, refines: bool = True) -> PdGraph:
     """A second for a token of an answer, and a hundredth for one of a prompt."""
-    return PdGraph(runs, Settings(0.01, 1.0, refines, buckets=10, min_correlation=0.5, seed=0))
+    return PdGraph(runs, Settings(0.01, 1.0, refines, buckets=10, min_correlation=0.5))
 
 
 def llm(unit: str, prompt_tokens: int, *output_tokens: int) -> UnitRun:

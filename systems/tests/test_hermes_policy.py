@@ -52,7 +52,7 @@ def hermes(
     return Hermes(
         rule=rule(),
         objective=objective,
-        graphs=Settings(0.0, 1.0, refines, buckets=9, min_correlation=0.5, seed=0),
+        graphs=Settings(0.0, 1.0, refines, buckets=9, min_correlation=0.5),
         displaces=None,
         late_last=late_last,
         renew_s=1.0,
@@ -180,7 +180,7 @@ def test_graphs_that_cannot_be_are_refused(
     prompt_token_s: float, output_token_s: float, buckets: int, sentence: str
 ) -> None:
     with pytest.raises(ValueError, match=re.escape(sentence)):
-        Settings(prompt_token_s, output_token_s, True, buckets, 0.5, 0)
+        Settings(prompt_token_s, output_token_s, True, buckets, 0.5)
 
 
 def test_another_objective_is_refused() -> None:
