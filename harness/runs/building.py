@@ -204,6 +204,7 @@ def _costs(hardware: Mapping[str, Any]) -> ProfileCosts:
         kv_bytes=hardware["kv_bytes"],
         block_tokens=hardware["block_tokens"],
         window_at_tokens=hardware["window_at_tokens"],
+        sm_share_profile=hardware["sm_share_profile"],
     )
 
 

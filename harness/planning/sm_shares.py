@@ -1,0 +1,101 @@
+"""What services need of a group's SMs and KV when they run side by side on shares of the SMs."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import partial
+
+import numpy as np
+
+from harness.interface.entities import ServiceId, Work
+from harness.interface.policies import CostModel
+from harness.planning.forecast import Window
+
+SHARES = tuple(tenths / 10 for tenths in range(3, 10))
+"""Shares that a decode may get: those that were measured, but for all SMs."""
+BATCHES = tuple(2**power for power in range(9))
+"""Requests of a decode that are looked at."""
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """Requests a second of a service, and the mean tokens of their prompts and answers."""
+
+    rate_per_s: float
+    prompt_tokens: int
+    output_tokens: int
+
+
+def demands(history: Window) -> dict[ServiceId, Demand]:
+    """Of every service with requests in a history, over the seconds that this spans."""
+    table, found = history.table, {}
+    span_s = max(float(table.arrival_s[-1] - table.arrival_s[0]), 1e-9) if len(table.id) else 1.0
+    for index, service in enumerate(table.services):
+        rows = np.flatnonzero(table.service == index)
+        if len(rows):
+            found[service] = Demand(
+                len(rows) / span_s,
+                max(1, int(table.prompt_tokens[rows].mean())),
+                max(1, int(history.output_tokens[rows].mean())),
+            )
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class ShareEstimates:
+    """Seconds and throughputs of services on shares of the SMs, each worked out once."""
+
+    costs: CostModel
+    demands: Mapping[ServiceId, Demand]
+    _known: dict[tuple[object, ...], float] = field(default_factory=dict)
+
+    def prefill_s(self, service: ServiceId, tensor_parallel: int, requests: int) -> float:
+        """Seconds of a prefill of mean prompts on all SMs."""
+        tokens = requests * self.demands[service].prompt_tokens
+        attended = float(tokens * self.demands[service].prompt_tokens)
+        work = Work(requests, tokens, tokens, attended)
+        return self._once(
+            (service, tensor_parallel, requests),
+            partial(self.costs.iteration_s, service, tensor_parallel, work),
+        )
+
+    def decode_s(
+        self, service: ServiceId, tensor_parallel: int, requests: int, share: float
+    ) -> float:
+        """Seconds of a decode of requests whose answers are half there, on a share of the SMs."""
+        demand = self.demands[service]
+        context = demand.prompt_tokens + demand.output_tokens // 2
+        work = Work(
+            decode_requests=requests, context_tokens=requests * context, longest_tokens=context
+        )
+        return self._once(
+            (service, tensor_parallel, requests, share),
+            partial(self.costs.iteration_s, service, tensor_parallel, work, gpu_share=share),
+        )
+
+    def rate_per_s(
+        self, service: ServiceId, tensor_parallel: int, requests: int, share: float
+    ) -> float:
+        """Requests a second of batches of so many: one prefill each, and all decodes of answers."""
+        prefill_s = self.prefill_s(service, tensor_parallel, requests)
+        decode_s = self.decode_s(service, tensor_parallel, requests, share)
+        return requests / (self.demands[service].output_tokens * decode_s + prefill_s)
+
+    def decode_share(self, service: ServiceId, tensor_parallel: int) -> float:
+        """The least share on which decodes keep up with the requests; else the one that does most.
+
+        A service without requests gets the least.
+        """
+        demand = self.demands.get(service)
+        if demand is None:
+            return SHARES[0]
+        most = [
+            max(self.rate_per_s(service, tensor_parallel, count, share) for count in BATCHES)
+            for share in SHARES
+        ]
+        enough = [s for s, rate in zip(SHARES, most, strict=True) if rate >= demand.rate_per_s]
+        return enough[0] if enough else SHARES[int(np.argmax(most))]
+
+    def _once(self, key: tuple[object, ...], seconds: "partial[float]") -> float:
+        if key not in self._known:
+            self._known[key] = seconds()
+        return self._known[key]
