@@ -26,7 +26,7 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import ClassVar
 
-from harness.interface.decisions import ContinuousBatching, Decision, PreemptionMode
+from harness.interface.decisions import Batch, ContinuousBatching, Decision, PreemptionMode
 from harness.interface.draft import Draft
 from harness.interface.entities import GroupId, ServiceId
 from harness.interface.events import Event
@@ -37,7 +37,8 @@ from harness.planning.forecast import Window
 from harness.planning.sm_shares import ShareEstimates, demands
 
 FULL, NEARLY_FULL, STEP = 0.9, 0.95, 0.1
-"""Of the program: who has used so much of a quota takes; up to so much is kept; by so much."""
+"""Of the program: a service that has used so much of its quota takes more; others keep so much
+beyond what they hold; a step is so much of what is held."""
 
 _Own = Mapping[ServiceId, Sequence[RequestView]]
 """Requests of each service, by arrival."""
@@ -102,9 +103,9 @@ class MuxServe:
             group.adapts_s = view.now_s + self._adapts_after_s
         draft = Draft(view)
         waits = self._prefill(draft, group, prompts, decodes, held)
-        prefills = not draft.is_empty or any(map(_is_prefill(view), view.in_flight))
+        prefills = not draft.is_empty or any(map(_is_prefill, view.in_flight))
         if not waits or prefills:
-            self._decode(draft, group, decodes)
+            self._decode(draft, group, prompts, decodes)
         wake_s = group.adapts_s if prompts else None
         return draft.decision(steady=not waits and not prefills, wake_s=wake_s)
 
@@ -169,17 +170,18 @@ class MuxServe:
                 return prompts[:place]
         return prompts
 
-    def _decode(self, draft: Draft, group: _Group, decodes: _Own) -> None:
+    def _decode(self, draft: Draft, group: _Group, prompts: _Own, decodes: _Own) -> None:
         """Launch decodes of services in turn, as long as there are SMs for them."""
-        view = draft.view
-        busy = {batch.service for batch in view.in_flight}
+        busy = {batch.service for batch in draft.view.in_flight}
+        busy |= {service for service, own in prompts.items() if any(map(draft.runs, own))}
         for service in _in_turn(decodes, group.decoded):
             share = group.decode_shares[service]
-            if service in busy or draft.share_left < share - 1e-9 or _is_open(draft, service):
+            if service in busy or draft.share_left < share - 1e-9:
                 continue
             idle = (r for own in decodes.values() for r in own if not r.is_running)
             victims = [r for r in idle if not draft.runs(r) and not draft.preempts(r)]
-            first = [r for r in decodes[service] if not draft.preempts(r)][: self._most()]
+            first = [r for r in decodes[service] if not draft.preempts(r)]
+            first = first[: self._rule.max_num_seqs]
             if not first:
                 continue
             draft.open_batch(service, share)
@@ -191,9 +193,6 @@ class MuxServe:
                 victims=sorted(victims, key=lambda request: request.facts.id),
             )
             _took_turn(service, group.decoded)
-
-    def _most(self) -> int:
-        return self._rule.max_num_seqs
 
 
 def adapted(
@@ -230,8 +229,25 @@ def held_bytes(view: GroupView) -> dict[ServiceId, int]:
     return held
 
 
+def _is_prefill(batch: Batch) -> bool:
+    """Whether a batch computes prompts: a decode has a token of each request."""
+    return max(batch.tokens.values()) > 1
+
+
+def _in_turn(services: Iterable[ServiceId], served: Sequence[ServiceId]) -> list[ServiceId]:
+    """Services without a turn so far by name, then those whose last turn is longest ago."""
+    return sorted(services, key=lambda it: (served.index(it) if it in served else -1, it))
+
+
+def _took_turn(service: ServiceId, served: list[ServiceId]) -> None:
+    """A service goes to the end of the round."""
+    if service in served:
+        served.remove(service)
+    served.append(service)
+
+
 def _by_phase(view: GroupView) -> tuple[_Own, _Own]:
-    """Requests that have no KV, and those that hold some and are not in flight."""
+    """Requests that have no KV, and those that hold some."""
     prompts: dict[ServiceId, list[RequestView]] = {}
     decodes: dict[ServiceId, list[RequestView]] = {}
     for request in view.requests.values():

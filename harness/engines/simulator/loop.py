@@ -59,9 +59,9 @@ class Simulator:
     come `hand_over_s` after the last answer that they waited for. Preempted KV goes to
     `host_memory` and back; `swap_overlaps` says whether while the GPUs compute, or an iteration is
     that much longer. With `prefix_caching` (None: without) full blocks are shared by requests that
-    begin alike, and kept while there is room; see `PrefixLedger`. Shares of the SMs of a group's batches
-    add up to `most_gpu_share`; above 1 `oversubscription_slows` says whether a batch takes as many
-    times longer as the shares in flight exceed 1 when it starts, or no longer. Either is a choice.
+    begin alike, and kept while there is room; see `PrefixLedger`. Shares of the SMs of a group's
+    batches add up to `most_gpu_share`; above 1 `oversubscription_slows` says whether a batch takes
+    as many times longer as the shares in flight exceed 1 when it starts, or no longer.
     """
 
     cluster: Cluster
