@@ -94,6 +94,12 @@ class ShareEstimates:
 
         A service without requests gets the least.
         """
+        return self._once(
+            ("decode share", service, tensor_parallel),
+            partial(self._decode_share, service, tensor_parallel),
+        )
+
+    def _decode_share(self, service: ServiceId, tensor_parallel: int) -> float:
         demand = self.demands.get(service)
         if demand is None:
             return SHARES[0]
@@ -148,7 +154,7 @@ class ShareEstimates:
         demand = self.demands[service]
         return demand.prompt_tokens + demand.output_tokens // 2
 
-    def _once(self, key: tuple[object, ...], seconds: "partial[float]") -> float:
+    def _once(self, key: tuple[object, ...], value: "partial[float]") -> float:
         if key not in self._known:
-            self._known[key] = seconds()
+            self._known[key] = value()
         return self._known[key]
