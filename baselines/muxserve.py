@@ -29,7 +29,7 @@ from typing import ClassVar
 from harness.interface.decisions import Batch, ContinuousBatching, Decision, PreemptionMode
 from harness.interface.draft import Draft
 from harness.interface.entities import GroupId, ServiceId
-from harness.interface.events import Event
+from harness.interface.events import Event, Iterated
 from harness.interface.filling import NOTHING_RESERVED, admit_prompts, run_holders
 from harness.interface.policies import Capability, CostModel
 from harness.interface.views import GroupView, RequestView, missing_tokens
@@ -46,7 +46,7 @@ _Own = Mapping[ServiceId, Sequence[RequestView]]
 
 @dataclass(slots=True)
 class _Group:
-    """Of one group: shares of the SMs by service, quotas in bytes, and whose turn it is."""
+    """Of one group: shares of the SMs by service, quotas in bytes, and services by last turn."""
 
     prefill_share: float
     decode_shares: Mapping[ServiceId, float]
@@ -62,7 +62,7 @@ class MuxServe:
     requires: ClassVar[frozenset[Capability]] = frozenset(
         {Capability.SHARED_GROUP, Capability.GPU_SHARE}
     )
-    subscribes: ClassVar[frozenset[type[Event]]] = frozenset()
+    subscribes: ClassVar[frozenset[type[Event]]] = frozenset({Iterated})
 
     def __init__(
         self,
@@ -89,7 +89,9 @@ class MuxServe:
         self._groups: dict[GroupId, _Group] = {}
 
     def observe(self, event: Event) -> None:
-        """Nothing to learn: services run only by its decisions."""
+        """A decode has ended: the turn of the other services of its group comes first."""
+        if isinstance(event, Iterated) and not _is_prefill(event.batch):
+            _took_turn(event.batch.service, self._groups[event.group].decoded)
 
     def schedule(self, view: GroupView) -> Decision:
         """Prefills in turn, then decodes in turn; no new decodes while a prefill waits for SMs."""
@@ -192,7 +194,6 @@ class MuxServe:
                 PreemptionMode.RECOMPUTE,
                 victims=sorted(victims, key=lambda request: request.facts.id),
             )
-            _took_turn(service, group.decoded)
 
 
 def adapted(

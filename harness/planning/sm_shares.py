@@ -32,7 +32,7 @@ class Demand:
 
 def _power_of_two(number: float) -> int:
     """The next one that is not smaller."""
-    return 1 << max(0, ceil(log2(number)))
+    return 1 << max(0, ceil(log2(max(number, 1.0))))
 
 
 def demands(history: Window) -> dict[ServiceId, Demand]:
@@ -127,7 +127,7 @@ class ShareEstimates:
 
         Prefills of all services follow one another, decodes run side by side, each service's on its
         share of the SMs. In the best of many rounds every service takes the requests of as many
-        seconds, to the next power of two, while their KV fits.
+        seconds, to the next power of two and at most 256, while their KV fits.
         """
         token_bytes = {it.id: it.kv_bytes_per_token for it in services}
         asked = [service for service in token_bytes if service in self.demands]
@@ -136,7 +136,8 @@ class ShareEstimates:
         }
         best = 0.0
         for span_s in _SPANS_S:
-            batches = {s: _power_of_two(self.demands[s].rate_per_s * span_s) for s in asked}
+            wanted = {s: _power_of_two(self.demands[s].rate_per_s * span_s) for s in asked}
+            batches = {s: min(BATCHES[-1], many) for s, many in wanted.items()}
             tokens = {s: many * self._held_tokens(s) for s, many in batches.items()}
             if sum(tokens[s] * token_bytes[s] for s in asked) > kv_bytes:
                 break

@@ -172,8 +172,8 @@ paper = Paper(
         "Replacement: first interval 120 s, on SLO attainment; an engine that changes one service "
         "reads its weights only and goes on serving.",
         "Figures 11 to 14: 20 requests a second.",
-        "MuxServe: shares of the SMs as its program measured them for llama-7b, 13b and 65b, which "
-        "stand for Llama-2-7b, 13b and 70b (other degrees of tensor parallelism: 1 / share); shares "
+        "MuxServe: shares of the SMs as its program measured them for llama-7b, 13b and 65b, that "
+        "stand for Llama-2-7b, 13b and 70b (elsewhere: 1 / share as long); shares "
         "add up to 1; four seeds.",
     ),
     variations={
