@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import NullLocator
 
 from harness.claims.effects import SEED, Cells, figures, reduction
 from harness.claims.effects import Figure as Measure
@@ -201,7 +202,7 @@ def loads(inputs: Inputs) -> Figure:
     """Mean and P95 of ACT against load: seconds of all applications at once over the window."""
     cells, backlog = inputs.runs["hermes_loads"], inputs.runs["hermes_capacity"]
     backlog_s = float((backlog["inference_s"] - backlog["load_s"]).astype(float).mean())
-    against = cells.assign(load=backlog_s / cells[WINDOW].astype(float))
+    against = cells.copy().assign(load=backlog_s / cells[WINDOW].astype(float))
     figure = style.new_figure(1000, 450)
     for axes, measure, title in zip(
         figure.subplots(1, 2), (ACT, TAIL), ("mean ACT in s", "P95 of ACT in s"), strict=True
@@ -210,6 +211,9 @@ def loads(inputs: Inputs) -> Figure:
             _line(axes, against, measure, at, "load", label, colour)
         axes.set_yscale("log")
         axes.set_xscale("log")
+        ticks = sorted(against["load"].unique())[1::2]
+        axes.set_xticks(ticks, [f"{load:.2f}" for load in ticks])
+        axes.xaxis.set_minor_locator(NullLocator())
         axes.set_xlabel("load over capacity")
         axes.set_title(title, loc="left", fontsize=11)
     more = f"Load 1: as fast as a backlog of all of them is served, in {backlog_s:.0f} s."
