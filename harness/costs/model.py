@@ -77,7 +77,7 @@ class ProfileCosts:
         window_at_tokens: int = WINDOW_AT_TOKENS,
         sm_share_profile: str | None = None,
     ) -> None:
-        _require_at_least(0, engine_start_s=engine_start_s)
+        _require_at_least(0, engine_start_s=engine_start_s, replica_start_s=replica_start_s)
         _require_at_least(
             1,
             kv_bytes=kv_bytes,
@@ -85,8 +85,6 @@ class ProfileCosts:
             window_at_tokens=window_at_tokens,
             weights_bytes_per_s=weights_bytes_per_s,
         )
-        if not replica_start_s >= 0.0:
-            raise ValueError(f"hardware.replica_start_s is {replica_start_s}, it must be 0 or more")
         if not 0.0 < memory_share <= 1.0:
             raise ValueError(f"A memory share lies between 0 and 1, not {memory_share}.")
         require_roofline(PROFILES / profile_dir, profile_dir)
@@ -98,8 +96,7 @@ class ProfileCosts:
         self.window_at_tokens, self.sm_share_profile = window_at_tokens, sm_share_profile
         self._facts: GpuFacts = gpu_facts(gpu, self._folder)
         self._iterations: dict[tuple[str, int], Profile] = {}
-        self._tables: dict[tuple[str, int], IterationTable] = {}
-        """By model: services of one model share them."""
+        self._tables: dict[tuple[str, int], IterationTable] = {}  # services of a model share them
         self._profiles = read_profiles(self._folder)
         self._shares: dict[tuple[str, int], SmShares | None] = {}
         self._calibration: Calibration = read_calibration(self._folder)

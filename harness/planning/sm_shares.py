@@ -123,7 +123,7 @@ class ShareEstimates:
     def throughput_per_s(
         self, services: Sequence[Service], tensor_parallel: int, kv_bytes: int
     ) -> float:
-        """Requests a second of services that share a group (MuxServe, eq. 3), at most their rates.
+        """Requests a second of services that share a group, at most their rates.
 
         Prefills of all services follow one another, decodes run side by side, each service's on its
         share of the SMs. In the best of many rounds every service takes the requests of as many

@@ -112,8 +112,7 @@ class Stepper:
         if not self._has_room(live) or not (live.members or live.inbox):
             return None
         self.stirred.discard(id(live))
-        if live.in_flight:
-            self._book_ended(self.under_way(live))
+        self._book_ended(self.under_way(live))
         if (promised := self.promises.take(live)) is not None:
             self.apply(live, promised, pads=False, seconds=0.0)
             return None
@@ -122,8 +121,7 @@ class Stepper:
         # A group that has been stepped stays so: what it has begun is not compiled.
         stands = decision.wake_s is None and not live.is_stepped
         if priority_order is not None:
-            # Compiled code has no host memory for holders that give way and no cache of prefixes,
-            # and tells no iterations.
+            # Compiled code swaps no holders that give way, caches no prefix, tells no iterations.
             stands &= priority_order.gives_way is PreemptionMode.RECOMPUTE and not live.kv.caches
             stands &= not (priority_order.renews and Iterated in self.policy.subscribes)
         if priority_order is not None and stands and self.fast_forward:
