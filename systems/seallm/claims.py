@@ -172,8 +172,8 @@ paper = Paper(
         "Replacement: first interval 120 s, on SLO attainment; an engine that changes one service "
         "reads its weights only and goes on serving.",
         "Figures 11 to 14: 20 requests a second.",
-        "MuxServe: shares of the SMs as its program measured them for llama-7b, 13b and 65b, that "
-        "stand for Llama-2-7b, 13b and 70b (elsewhere: 1 / share as long); shares "
+        "MuxServe: seconds on shares of the SMs as its program measured them for llama-7b and 13b, "
+        "that stand for Llama-2-7b and 13b; of the others nothing is measured (1 / share); shares "
         "add up to 1; four seeds.",
     ),
     variations={
