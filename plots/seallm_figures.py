@@ -21,12 +21,15 @@ from plots.inputs import Inputs
 from systems.seallm.claims import (
     ALPASERVE,
     BASELINES,
+    BUDGET,
     DEGREE,
     ERROR,
+    FCFS,
     FIXED,
     GPUS,
     LONG,
     MEASURES,
+    MUXSERVE,
     RATE,
     SCALES,
     SEALLM,
@@ -60,9 +63,20 @@ SYSTEMS: Sides = {
     "vLLM, TP 2": (VLLM, style.ORANGE),
     "vLLM, TP 1": (VLLM_TP1, style.RED),
     "AlpaServe": (ALPASERVE, style.GREEN),
+    "MuxServe": (MUXSERVE, style.PURPLE),
 }
 DRAWN = {name: of for name, of in SYSTEMS.items() if name != "vLLM, TP 1"}
 """Of figures 11 to 13."""
+MOST_SHARE, SLOWS = "most_gpu_share", "oversubscription_slows"
+ON_ONE: Sides = {
+    "doubling budget": ({"policy": BUDGET, MOST_SHARE: 1.0}, style.BLUE),
+    "FCFS": ({"policy": FCFS, MOST_SHARE: 1.0}, style.ORANGE),
+    "round robin": ({"policy": "service_round_robin", MOST_SHARE: 1.0}, style.GREEN),
+    "side by side": ({"policy": "muxserve", MOST_SHARE: 1.0}, style.PURPLE),
+    "1.2 of the SMs, slower": ({"policy": "muxserve", MOST_SHARE: 1.2, SLOWS: True}, style.RED),
+    "1.2, not slower": ({"policy": "muxserve", MOST_SHARE: 1.2, SLOWS: False}, style.INK),
+}
+"""Orders of a group of two services on one GPU; the last three are MuxServe's."""
 PARTS: Sides = {
     "SeaLLM": (SEALLM, style.BLUE),
     "FCFS (-F)": (WITH_FCFS, style.ORANGE),
@@ -155,7 +169,7 @@ def rates(inputs: Inputs) -> Figure:
     for axes, (title, measure, log) in zip(grid[0], panels, strict=True):
         _lines(axes, cells, measure, SYSTEMS, RATE, log=log)
         axes.set_title(title, loc="left", fontsize=11)
-    names = dict(zip(BASELINES, list(SYSTEMS)[1:], strict=True))
+    names = dict(zip((*BASELINES, "muxserve"), list(SYSTEMS)[1:], strict=True))
     for axes, kind in zip(grid[1], MEASURES, strict=True):
         _gains(axes, inputs, cells, kind, {f"fig6.{kind}-{it}": name for it, name in names.items()})
     return _finish(figure, cells)
@@ -201,7 +215,7 @@ def tokens(inputs: Inputs) -> Figure:
         ("mean TTFT in s", TTFT, True),
         ("mean TPOT in s", TPOT, False),
     )
-    return _panels(inputs, "seallm_rates", SYSTEMS, RATE, panels, "MuxServe is not built yet.")
+    return _panels(inputs, "seallm_rates", SYSTEMS, RATE, panels)
 
 
 def scales(inputs: Inputs) -> Figure:
@@ -222,15 +236,27 @@ def skew(inputs: Inputs) -> Figure:
 
 def noise(inputs: Inputs) -> Figure:
     """Figure 13."""
-    return _panels(inputs, "seallm_noise", DRAWN, ERROR, _BOTH)
+    sides = {name: of for name, of in DRAWN.items() if name != "MuxServe"}
+    return _panels(inputs, "seallm_noise", sides, ERROR, _BOTH)
 
 
 def search(inputs: Inputs) -> Figure:
     """Figure 14."""
-    sides = {name: SYSTEMS[name] for name in ("SeaLLM", "AlpaServe")}
+    sides = {name: SYSTEMS[name] for name in ("SeaLLM", "AlpaServe", "MuxServe")}
     panels: Panels = (("seconds of all searches of a run", placement_s, False),)
     more = "Measured wall-clock of one core; the paper has at most 60 s."
     return _panels(inputs, "seallm_density", sides, GPUS, panels, more)
+
+
+def sharing(inputs: Inputs) -> Figure:
+    """Two services on one GPU."""
+    panels: Panels = (
+        (LATENCY, normalized_latency, True),
+        ("mean TTFT in s", TTFT, True),
+        ("mean TPOT in s", TPOT, False),
+    )
+    more = "Llama-2-7b and 13b on one A100; the last three: MuxServe."
+    return _panels(inputs, "seallm_sharing", ON_ONE, RATE, panels, more)
 
 
 def degrees(inputs: Inputs) -> Figure:

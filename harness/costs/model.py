@@ -57,7 +57,9 @@ class ProfileCosts:
     reads weights and the rate at which it reads them, in the place of the measured ones. `kv_bytes`
     of each GPU for KV, if given, come in the place of what `memory_share` leaves,
     and `block_tokens` in the place of the measured engine's. Sliding windows count as in requests
-    of `window_at_tokens`. Raises ValueError for unknown names and for negative seconds.
+    of `window_at_tokens`. What shares of the SMs cost is measured in `sm_share_profile`, a folder
+    like `profile_dir` and for the same GPU, where that has nothing of it. Raises ValueError for
+    unknown names and for negative seconds.
     """
 
     def __init__(
@@ -73,8 +75,9 @@ class ProfileCosts:
         kv_bytes: int | None = None,
         block_tokens: int | None = None,
         window_at_tokens: int = WINDOW_AT_TOKENS,
+        sm_share_profile: str | None = None,
     ) -> None:
-        _require_at_least(0, engine_start_s=engine_start_s)
+        _require_at_least(0, engine_start_s=engine_start_s, replica_start_s=replica_start_s)
         _require_at_least(
             1,
             kv_bytes=kv_bytes,
@@ -82,8 +85,6 @@ class ProfileCosts:
             window_at_tokens=window_at_tokens,
             weights_bytes_per_s=weights_bytes_per_s,
         )
-        if not replica_start_s >= 0.0:
-            raise ValueError(f"hardware.replica_start_s is {replica_start_s}, it must be 0 or more")
         if not 0.0 < memory_share <= 1.0:
             raise ValueError(f"A memory share lies between 0 and 1, not {memory_share}.")
         require_roofline(PROFILES / profile_dir, profile_dir)
@@ -92,12 +93,12 @@ class ProfileCosts:
         self.replica_start_s = replica_start_s
         self.given_start_s, self.given_weights_bytes_per_s = engine_start_s, weights_bytes_per_s
         self.given_kv_bytes, self.given_block_tokens = kv_bytes, block_tokens
-        self.window_at_tokens = window_at_tokens
+        self.window_at_tokens, self.sm_share_profile = window_at_tokens, sm_share_profile
         self._facts: GpuFacts = gpu_facts(gpu, self._folder)
         self._iterations: dict[tuple[str, int], Profile] = {}
-        self._tables: dict[tuple[str, int], IterationTable] = {}
-        """By model: services of one model share them."""
+        self._tables: dict[tuple[str, int], IterationTable] = {}  # services of a model share them
         self._profiles = read_profiles(self._folder)
+        self._shares: dict[tuple[str, int], SmShares | None] = {}
         self._calibration: Calibration = read_calibration(self._folder)
         self._refuse_names()
 
@@ -126,7 +127,10 @@ class ProfileCosts:
     @property
     def files(self) -> dict[str, str]:
         """The folder's files and the facts of models and GPUs, by name, with their sha256."""
-        return inputs.digests([MODELS, GPUS, *self._folder.glob("*.json")])
+        folders = [self._folder]
+        if self.sm_share_profile is not None:
+            folders.append(PROFILES / self.sm_share_profile)
+        return inputs.digests([MODELS, GPUS, *(file for f in folders for file in f.glob("*.json"))])
 
     def with_parts(self, parts: tuple[str, ...]) -> "ProfileCosts":
         """The same profiles with other components in an iteration."""
@@ -154,10 +158,28 @@ class ProfileCosts:
         seconds = work_seconds(table, work)
         if gpu_share == 1.0:
             return seconds
-        if (measured := self._iteration(service, tensor_parallel).sm_shares) is not None:
+        if (measured := self.sm_shares(service, tensor_parallel)) is not None:
             return _on_share(measured, table, work, gpu_share)
         fixed_s = min(seconds, float(table.shared_s[0]))
         return fixed_s + (seconds - fixed_s) / gpu_share
+
+    def sm_shares(self, service: str, tensor_parallel: int) -> SmShares | None:
+        """What shares of the SMs cost, as measured on the model or one of its shape; else None."""
+        key = model_of(service), tensor_parallel
+        if key not in self._shares:
+            own = self._iteration(*key).sm_shares
+            self._shares[key] = self._find_shares(*key) if own is None else own
+        return self._shares[key]
+
+    def _find_shares(self, model: str, tensor_parallel: int) -> SmShares | None:
+        if self.sm_share_profile is None:
+            return None
+        shape = _shape(model_facts(model))
+        for (name, size), profile in read_profiles(PROFILES / self.sm_share_profile).items():
+            is_like = size == tensor_parallel and profile.gpu == self.gpu
+            if profile.sm_shares is not None and is_like and _shape(model_facts(name)) == shape:
+                return profile.sm_shares
+        return None
 
     def load_s(self, service: ServiceId, tensor_parallel: int, *, replicas: int = 1) -> float:
         """Seconds to load the weights and set up communication, of each of so many replicas."""
@@ -324,6 +346,7 @@ class ProfileCosts:
             "kv_bytes": self.given_kv_bytes,
             "block_tokens": self.given_block_tokens,
             "window_at_tokens": self.window_at_tokens,
+            "sm_share_profile": self.sm_share_profile,
         }
 
     @property
@@ -364,6 +387,17 @@ def _require_at_least(least: int, **settings: float | None) -> None:
             raise ValueError(f"hardware.{name} is {value}, it must be at least {least}, or null")
 
 
+def _shape(facts: ModelFacts) -> tuple[object, ...]:
+    """What two models have in common whose iterations cost the same."""
+    return (
+        facts.layers,
+        facts.hidden_size,
+        facts.attention_heads,
+        facts.kv_heads,
+        facts.weight_bytes,
+    )
+
+
 def _on_share(measured: SmShares, table: IterationTable, work: Work, share: float) -> float:
     """Seconds of an iteration on a share of the SMs: those of each phase, as much longer."""
     decodes = Work(
@@ -374,7 +408,7 @@ def _on_share(measured: SmShares, table: IterationTable, work: Work, share: floa
     decode_s = work_seconds(table, decodes)
     prefill_s = work_seconds(table, work) - decode_s
     if work.prefill_requests:
-        prefill_s *= measured.at("prefill", work.prefill_requests, share)
+        prefill_s *= measured.at("prefill", work.prefill_tokens, share)
     if work.decode_requests:
         decode_s *= measured.at("decode", work.decode_requests, share)
     return prefill_s + decode_s

@@ -78,10 +78,11 @@ class Profile:
 
 
 class _Share(Schema):
-    """How much longer iterations take on a share of the SMs, a row along the requests."""
+    """How much longer a share of the SMs takes: prefills along tokens, decodes along requests."""
 
-    requests: tuple[Count, ...]
+    tokens: tuple[Count, ...]
     prefill: tuple[Factor, ...]
+    requests: tuple[Count, ...]
     decode: tuple[Factor, ...]
 
 
@@ -137,8 +138,9 @@ class _File(Schema):
             _require_no_time_back(place, entry)
             for percent, share in entry.sm_share.items():
                 place = f"tensor_parallel.{size}.sm_share.{percent}"
+                require_ascending(f"{place}.tokens", share.tokens, least=1)
                 require_ascending(f"{place}.requests", share.requests, least=1)
-                require_length(f"{place}.prefill", share.prefill, len(share.requests))
+                require_length(f"{place}.prefill", share.prefill, len(share.tokens))
                 require_length(f"{place}.decode", share.decode, len(share.requests))
         return self
 
@@ -237,7 +239,7 @@ def profile_from(
         block_tokens=shared["block_tokens"],
         valid={name: (low, high) for name, (low, high) in entry.get("valid", {}).items()},
         error=entry.get("error", {}),
-        sm_shares=sm_shares_from(entry.get("sm_share", {})),
+        sm_shares=sm_shares_from(shared["model"], entry.get("sm_share", {})),
     )
 
 

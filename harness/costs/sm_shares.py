@@ -9,46 +9,51 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 
+COUNTED = {"prefill": "tokens", "decode": "requests"}
+"""What the slowdown of each phase goes by."""
+
 
 @dataclass(frozen=True, slots=True)
 class SmShares:
-    """Seconds over those on all SMs, by phase: a row per share, a column per number of requests.
+    """Seconds over those on all SMs, by phase: a row per share, a column per count.
 
-    `shares` (0..1) and `requests` ascend; the last share is 1, whose row is of ones.
+    `counts` are prompt tokens of a prefill and requests of a decode. They and the `shares` (0..1)
+    ascend; the last share is 1, whose row is of ones. `model` is the one that was measured.
     """
 
+    model: str
     shares: Floats
-    requests: Floats
+    counts: Mapping[str, Floats]
     slowdown: Mapping[str, Floats]
 
-    def at(self, phase: str, requests: int, share: float) -> float:
-        """Of prefill or decode, linear between what was measured, in the log of the requests.
+    def at(self, phase: str, count: int, share: float) -> float:
+        """Of prefill or decode, linear between what was measured, in the log of the count.
 
         Below the least share measured, so much longer as there are fewer SMs: our choice.
         """
-        of_share = [
-            np.interp(np.log(requests), np.log(self.requests), row) for row in self.slowdown[phase]
-        ]
+        measured = np.log(self.counts[phase])
+        of_share = [np.interp(np.log(count), measured, row) for row in self.slowdown[phase]]
         least = float(self.shares[0])
         return float(np.interp(share, self.shares, of_share)) * max(1.0, least / share)
 
 
-def sm_shares_from(raw: Mapping[str, Any]) -> SmShares | None:
+def sm_shares_from(model: str, raw: Mapping[str, Any]) -> SmShares | None:
     """What a profile stores under `sm_share`, by percent of the SMs; None where it has nothing."""
     if not raw:
         return None
     percents = sorted(raw, key=int)
-    # Not every number of requests was measured on every share.
-    requests = sorted(set.intersection(*(set(raw[percent]["requests"]) for percent in percents)))
-    rows: dict[str, list[list[float]]] = {"prefill": [], "decode": []}
-    for percent in percents:
-        entry = raw[percent]
-        columns = [entry["requests"].index(count) for count in requests]
-        for phase, found in rows.items():
-            found.append([entry[phase][column] for column in columns])
-    all_sms = [[1.0] * len(requests)]
-    return SmShares(
-        np.array([*(int(percent) / 100 for percent in percents), 1.0]),
-        np.array(requests, np.float64),
-        {phase: np.array(found + all_sms) for phase, found in rows.items()},
-    )
+    counts, slowdown = {}, {}
+    for phase, counted in COUNTED.items():
+        # Not every count was measured on every share.
+        common = sorted(set.intersection(*(set(raw[percent][counted]) for percent in percents)))
+        rows = [_at(raw[percent][counted], raw[percent][phase], common) for percent in percents]
+        counts[phase] = np.array(common, np.float64)
+        slowdown[phase] = np.array([*rows, [1.0] * len(common)])
+    shares = np.array([*(int(percent) / 100 for percent in percents), 1.0])
+    return SmShares(model, shares, counts, slowdown)
+
+
+def _at(counts: list[int], row: list[float], wanted: list[int]) -> list[float]:
+    """The entries of a row at some of its counts."""
+    by_count = dict(zip(counts, row, strict=True))
+    return [by_count[count] for count in wanted]

@@ -95,7 +95,20 @@ def refuse_idling(policy: SchedulingPolicy, group: GroupView, decision: Decision
     if not decision.launch and decision.wake_s is None:
         waiting = len(group.requests)
         problem = f"{waiting} requests wait, nothing runs and no time to wake is given"
-        _refuse(policy, group, [problem])
+        oldest = next(iter(group.requests.values()), None)
+        _refuse(policy, group, [problem] if oldest is None else [problem, _needs(oldest, group)])
+
+
+def _needs(request: RequestView, group: GroupView) -> str:
+    """What a request takes beside what its group has."""
+    service, kv = request.facts.service, group.kv
+    blocks, of_bytes = kv.blocks(request.context_tokens, service), kv.block_bytes(service)
+    return (
+        f"r{request.facts.id} has {request.context_tokens} tokens in {blocks} KV blocks "
+        f"({blocks * of_bytes:,} bytes); there are {kv.capacity_blocks(service)} blocks "
+        f"({kv.capacity_bytes:,} bytes), {kv.free_blocks(service)} of them free, and "
+        f"{group.max_num_batched_tokens} tokens a batch, or fewer by the policy's own rule"
+    )
 
 
 def _refuse(policy: SchedulingPolicy, group: GroupView, problems: list[str]) -> None:

@@ -20,6 +20,8 @@ STARTS_S = 120.0
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 _ANSWERS_S = 10.0
 _ASKS_S = "2"
+_PRIORITY = {"RAY_worker_niceness": "0"}
+"""Of engine processes: at Ray's own 15 whatever else runs on the machine delays them by minutes."""
 _SILENT: Mapping[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
 
 
@@ -130,7 +132,7 @@ def _noticed(others: Collection[int]) -> Iterator[None]:
 
     services.get_node = get_node
     try:
-        with _variables({"RAY_raylet_start_wait_time_s": _ASKS_S}):
+        with _variables({"RAY_raylet_start_wait_time_s": _ASKS_S, **_PRIORITY}):
             yield
     finally:
         services.get_node = asked

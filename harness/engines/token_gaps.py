@@ -24,10 +24,15 @@ _RAMP = 16
 
 
 @compiled
+def _place(seconds: float) -> int:
+    """The class of a length."""
+    return min(int(np.log(max(seconds, LEAST_S) / LEAST_S) / _STEP), BINS - 1)
+
+
+@compiled
 def add_gaps(gaps: Ints, seconds: float, count: int) -> None:
     """Count so many gaps of a length."""
-    place = int(np.log(max(seconds, LEAST_S) / LEAST_S) / _STEP)
-    gaps[min(place, BINS - 1)] += count
+    gaps[_place(seconds)] += count
 
 
 @compiled
@@ -42,13 +47,18 @@ def add_run(gaps: Ints, first_s: float, total_s: float, iterations: int, request
     others = iterations - 1
     mean_s = (total_s - first_s) / others
     slope_s = 2.0 * (mean_s - first_s) / iterations
+    last_s = first_s + slope_s * others
+    place = _place(first_s + slope_s)
+    if place == _place(last_s):
+        gaps[place] += others * requests
+        return max(mean_s, last_s)
     done, parts = 0, min(others, _RAMP)
     for part in range(parts):
         behind = others * (part + 1) // parts
         middle = (done + 1 + behind) / 2.0
         add_gaps(gaps, first_s + slope_s * middle, (behind - done) * requests)
         done = behind
-    return max(mean_s, first_s + slope_s * others)
+    return max(mean_s, last_s)
 
 
 @compiled

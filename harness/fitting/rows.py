@@ -241,9 +241,10 @@ def _valid(rows: pd.DataFrame) -> Json:
 
 
 def share_table(raw: pd.DataFrame) -> Json:
-    """Seconds on a share of the SMs over those on all, per phase and number of requests.
+    """Seconds on a share of the SMs over those on all: prefills by tokens, decodes by requests.
 
-    Medians over the sequence lengths; `costs.sm_shares` reads them.
+    Medians over the shapes of a number of tokens, and over the sequence lengths of a number of
+    requests; `costs.sm_shares` reads them.
     """
     keys = ["batch_size", "seq_len"]
     whole = raw[raw["sm_percent"] == ALL_SMS].set_index(keys)
@@ -255,11 +256,14 @@ def share_table(raw: pd.DataFrame) -> Json:
             at_share.loc[both, ["prefill_ms", "decode_ms"]]
             / whole.loc[both, ["prefill_ms", "decode_ms"]]
         )
-        by_size = ratios.groupby(level="batch_size").median()
+        tokens = both.get_level_values("batch_size") * both.get_level_values("seq_len")
+        prefill = ratios["prefill_ms"].groupby(tokens.to_numpy()).median()
+        decode = ratios["decode_ms"].groupby(level="batch_size").median()
         found[str(percent)] = {
-            "requests": [int(size) for size in by_size.index],
-            "prefill": [rounded(value) for value in by_size["prefill_ms"]],
-            "decode": [rounded(value) for value in by_size["decode_ms"]],
+            "tokens": [int(count) for count in prefill.index],
+            "prefill": [rounded(value) for value in prefill],
+            "requests": [int(count) for count in decode.index],
+            "decode": [rounded(value) for value in decode],
         }
     return found
 

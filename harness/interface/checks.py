@@ -227,6 +227,11 @@ def _not_supported(
     )
     if shared and Capability.GPU_SHARE not in supports:
         yield f"a batch on share {shared[0]:g} of the SMs, which the engine does not support"
+    if shared and (whole or swaps(decision) or decision.reserve):
+        yield (
+            f"a batch on share {shared[0]:g} of the SMs with requests that run until answered, are"
+            " swapped or reserve KV, which is not modelled"
+        )
     if whole and Capability.TO_COMPLETION not in supports:
         yield f"{whole} batches run until answers are there, which the engine does not support"
     if is_whole and Capability.TO_COMPLETION not in supports:
@@ -260,7 +265,7 @@ def _wrong_batches(decision: Decision, view: GroupView) -> Iterator[str]:
             yield f"a batch of {batch.service}, which is not loaded here"
         if not batch.tokens:
             yield f"a batch of {batch.service} with 0 requests"
-        if not batch.gpu_share > 0:
+        if not 0 < batch.gpu_share <= 1:
             yield f"a batch of {batch.service} on share {batch.gpu_share:g} of the SMs"
         for name, tokens in batch.tokens.items():
             if name in seen:

@@ -169,7 +169,7 @@ class Draft:
     def _open_tokens(self, service: ServiceId) -> dict[RequestId, int]:
         """What the open batch computes, to be written; the first batch is opened here."""
         if not self._batches:
-            self.open_batch(service, self.share_left)
+            self.open_batch(service, min(1.0, self.share_left))
         self._launch = None
         return self._batches[-1][2]
 

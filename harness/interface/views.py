@@ -114,7 +114,7 @@ class GroupView(Protocol):
 
     @property
     def free_share(self) -> float:
-        """Fraction of SMs not used by batches in flight, 0..1."""
+        """Shares of the SMs that batches in flight leave; above 1 where SMs may be given twice."""
 
 
 class ClusterView(Protocol):

@@ -172,13 +172,18 @@ def _cell(plain: Mapping[str, Any], place: Place, chosen: Mapping[str, str]) -> 
 def _kv_room(plain: Mapping[str, Any], costs: ProfileCosts, model: str) -> tuple[int, int]:
     """KV blocks of a group that serves a model alone, and tokens of a block; 0 blocks: unknown.
 
-    At the tensor parallelism of the placement, or else the largest that the GPUs allow.
+    At the tensor parallelism of the placement, or else the largest that the GPUs allow. Raises
+    ValueError for a model that fits none of these.
     """
     service = ServiceId(model)
     degree = plain["system"]["placement"].get("tensor_parallel")
     degrees = [2**power for power in range(4) if 2**power <= plain["hardware"]["gpu_count"]]
     asked = [degree] if isinstance(degree, int) else degrees
-    return max(costs.kv_blocks(service, it) for it in asked), costs.block_tokens(service)
+    blocks = max(costs.kv_blocks(service, it) for it in asked)
+    if not blocks and (isinstance(degree, int) or plain["hardware"]["gpu_count"] <= asked[-1]):
+        why = costs.unfit_because(service, asked[-1])
+        raise ValueError(f"{model} does not fit {asked[-1]} GPUs: {why}")
+    return blocks, costs.block_tokens(service)
 
 
 def _past(workload: WorkloadFactory, seed: int) -> dict[str, object]:
@@ -204,6 +209,7 @@ def _costs(hardware: Mapping[str, Any]) -> ProfileCosts:
         kv_bytes=hardware["kv_bytes"],
         block_tokens=hardware["block_tokens"],
         window_at_tokens=hardware["window_at_tokens"],
+        sm_share_profile=hardware["sm_share_profile"],
     )
 
 

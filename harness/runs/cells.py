@@ -15,10 +15,11 @@ import pandas as pd
 
 from harness import inputs
 from harness.costs.model import ProfileCosts
+from harness.costs.model_facts import model_of
 from harness.costs.uncertainty import intervals
-from harness.engines.engine import Engine
+from harness.engines.engine import Engine, needs_of
 from harness.engines.recorder import GpuUse, Recorder
-from harness.interface.policies import LengthPredictor, System
+from harness.interface.policies import Capability, LengthPredictor, System
 from harness.planning.solo import solo_seconds
 from harness.runs.applications import (
     application_figures,
@@ -166,7 +167,11 @@ def _served(cell: Cell) -> Computed:
             started_s=started_s,
             costs=_costs_of(cell.costs, recorder),
             datasets=workload.datasets,
-            notes=[*workload.notes, *_not_cached(cell, workload)],
+            notes=[
+                *workload.notes,
+                *_not_cached(cell, workload),
+                *_shares_not_measured(cell, recorder),
+            ],
             engine=cell.engine.about,
         ),
         requests=recorder.requests,
@@ -185,6 +190,20 @@ def _not_cached(cell: Cell, workload: Workload) -> list[str]:
     if caches or not (workload.prefix_tokens > 0).any():
         return []
     return ["prompts begin alike, and no KV was used again (engine.prefix_caching)"]
+
+
+def _shares_not_measured(cell: Cell, recorder: Recorder) -> list[str]:
+    """A sentence where batches run on shares of the SMs of which nothing was measured."""
+    if Capability.GPU_SHARE not in needs_of(cell.system):
+        return []
+    found = {name for name, degree in recorder.deployed() if not cell.costs.sm_shares(name, degree)}
+    if not found:
+        return []
+    models = ", ".join(sorted({model_of(name) for name in found}))
+    return [
+        f"no measured shares of the SMs of {models}: there an iteration on a share takes 1 / share"
+        " as long"
+    ]
 
 
 def _intervals(

@@ -48,6 +48,8 @@ class HardwareConfig:
     """Tokens of a KV block; null: as on the engine that the profile was measured on."""
     window_at_tokens: int = MISSING
     """Tokens of the requests at which a model's sliding windows count, in KV and in seconds."""
+    sm_share_profile: str | None = MISSING
+    """Folder of profiles whose shares of the SMs stand in where `profile` has none; null: none."""
     host_kv_bytes: int = MISSING
     """Bytes of host memory for the KV of preempted requests, of each GPU."""
     pcie_bytes_per_s: float | None = MISSING

@@ -90,8 +90,8 @@ class Deployer:
         now_s = self.state.now_s
         loaded = live.ready_s <= now_s
         self.stepper.interrupt(live)
-        flight = self.stepper.flights.get(id(live))
-        live.stop_s = now_s if flight is None else flight.ends_s
+        ends_s = [flight.ends_s for flight in self.stepper.under_way(live)]
+        live.stop_s = max(ends_s, default=now_s)
         if live.is_compiled:
             live.stop_s = max(now_s, self.compiled.stop(live.number))
         if not loaded:

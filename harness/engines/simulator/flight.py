@@ -21,8 +21,8 @@ class Flight:
 
     All are alike, or those after the first compute `then`. `prompts` are the requests of the batch
     that do not decode at first. Deciding, and waiting for KV to be copied, take `before_s` before
-    the first. What the first `booked` of them have produced is known already. `use` is there if the
-    log is kept.
+    the first. What the first `booked` of them have produced is known already. All take `slows`
+    times as long as on all SMs, alone. `use` is there if the log is kept.
     """
 
     live: LiveGroup
@@ -36,6 +36,7 @@ class Flight:
     then: Work | None = None
     before_s: float = 0.0
     booked: int = 0
+    slows: float = 1.0
     use: Use | None = None
 
     def seconds(self, iterations: int) -> float:
@@ -43,11 +44,11 @@ class Flight:
         work, then = self.work, self.then
         if then is None and work.prefill_requests == 0:
             return self.before_s + self._decodes_s(work, iterations)
-        first_s = self.before_s + work_seconds(self.table, work)
+        first_s = self.before_s + self.slows * work_seconds(self.table, work)
         return first_s if then is None else first_s + self._decodes_s(then, iterations - 1)
 
     def _decodes_s(self, first: Work, iterations: int) -> float:
-        return float(
+        return self.slows * float(
             decode_run_seconds(
                 self.table,
                 first.decode_requests,
@@ -78,7 +79,7 @@ class Flight:
                 work.decode_requests,
                 work.context_tokens,
                 work.longest_tokens,
-                seconds - self.before_s,
+                (seconds - self.before_s) / self.slows,
                 self.iterations,
             )
         )

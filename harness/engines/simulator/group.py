@@ -32,6 +32,9 @@ from harness.workloads.prefixes import Prefixes
 if TYPE_CHECKING:
     from harness.engines.simulator.loop import Simulator
 
+LEAST_SHARE = 1e-9
+"""Less of the SMs than this is rounding."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LiveRequest:
@@ -92,8 +95,9 @@ class LiveGroup:
 
     Requests land in `inbox`. Stepped decision by decision, they become `members`; under a priority
     order they go into the arrays of compiled code, where the group has the `number`; views are
-    built when something looks. `is_stepped` says that it has been, `wake_s` when its policy asked
-    last to be asked again; `told` has the keys of its requests under the order that it follows.
+    built when something looks. Until `busy_until_s` what it has computed is recorded. `is_stepped`
+    says that it has been, `wake_s` when its policy asked last to be asked again; `told` has the
+    keys of its requests under the order that it follows.
     """
 
     group: Group
@@ -101,6 +105,7 @@ class LiveGroup:
     kv: KvLedger
     max_num_seqs: int
     max_num_batched_tokens: int
+    most_share: float
     state: LiveState
     host: GroupHost
     compiled: CompiledGroups
@@ -109,6 +114,7 @@ class LiveGroup:
     ready_s: float = np.inf
     stop_s: float = np.inf
     wake_s: float | None = None
+    busy_until_s: float = 0.0
     is_stepped: bool = False
     inbox: list[int] = field(default_factory=list)
     members: dict[RequestId, LiveRequest] = field(default_factory=dict)
@@ -124,8 +130,9 @@ class LiveGroup:
 
     @property
     def free_share(self) -> float:
-        """All of the SMs or none: this engine runs one batch at a time."""
-        return 0.0 if self.in_flight else 1.0
+        """What batches in flight leave of the shares of the SMs that may be given out."""
+        used = sum(batch.gpu_share for batch in self.in_flight)
+        return self.most_share - used if used < self.most_share - LEAST_SHARE else 0.0
 
     @property
     def used_host_bytes(self) -> int:
@@ -380,7 +387,7 @@ class GroupWindow:
 
     @property
     def free_share(self) -> float:
-        """All of the SMs or none."""
+        """Shares of the SMs that batches in flight leave."""
         return self._live.free_share
 
 
@@ -407,6 +414,7 @@ class GroupFactory:
             kv=self.ledger(group),
             max_num_seqs=engine.max_num_seqs,
             max_num_batched_tokens=engine.max_num_batched_tokens,
+            most_share=engine.most_gpu_share,
             state=self.state,
             compiled=self.compiled,
             number=self.compiled.reserve(),

@@ -38,7 +38,13 @@ from harness.workloads.prefixes import Prefixes
 from harness.workloads.workload import Workload
 
 SUPPORTS = frozenset(
-    {Capability.REDEPLOY, Capability.TO_COMPLETION, Capability.SHARED_GROUP, Capability.SWAP}
+    {
+        Capability.REDEPLOY,
+        Capability.TO_COMPLETION,
+        Capability.SHARED_GROUP,
+        Capability.SWAP,
+        Capability.GPU_SHARE,
+    }
 )
 """What policies may need of the simulator where prefixes are not cached."""
 
@@ -52,8 +58,10 @@ class Simulator:
     clock starts when the first deployment begins to load, with `loads_first` when it has. Calls
     come `hand_over_s` after the last answer that they waited for. Preempted KV goes to
     `host_memory` and back; `swap_overlaps` says whether while the GPUs compute, or an iteration is
-    that much longer. With `prefix_caching` (None: without) full blocks of KV are shared by requests
-    that begin alike, and kept while there is room; see `PrefixLedger`.
+    that much longer. With `prefix_caching` (None: without) full blocks are shared by requests that
+    begin alike, and kept while there is room; see `PrefixLedger`. Shares of the SMs of a group's
+    batches add up to `most_gpu_share`; above 1 `oversubscription_slows` says whether a batch takes
+    as many times longer as the shares in flight exceed 1 when it starts, or no longer.
     """
 
     cluster: Cluster
@@ -68,10 +76,22 @@ class Simulator:
     host_memory: HostMemory = NO_HOST_MEMORY
     swap_overlaps: bool = False
     prefix_caching: bool | None = False
+    most_gpu_share: float = 1.0
+    oversubscription_slows: bool | None = None
 
     def __post_init__(self) -> None:
-        """Raises ValueError for seconds that no run can have."""
+        """Raises ValueError for seconds and for shares of the SMs that no run can have."""
         refuse_seconds(self.horizon_s, self.hand_over_s)
+        if not 1.0 <= self.most_gpu_share <= 2.0:
+            raise ValueError(
+                f"engine.most_gpu_share is {self.most_gpu_share}, it must be between 1 and 2"
+            )
+        if self.most_gpu_share > 1.0 and self.oversubscription_slows is None:
+            raise ValueError(
+                f"engine.most_gpu_share is {self.most_gpu_share:g}, above 1, and"
+                " engine.oversubscription_slows does not say whether (true) or not (false) batches"
+                " on SMs that are given twice take longer"
+            )
 
     @property
     def supports(self) -> frozenset[Capability]:
@@ -223,6 +243,8 @@ class _Run:
             supports=self.engine.supports,
             fast_forward=self.engine.fast_forward and not self.deciding.is_timed,
             deciding=self.deciding,
+            costs=self.engine.costs,
+            slows_beyond_all=bool(self.engine.oversubscription_slows),
             hears=self.told.subscribes,
             heard=self.told.heard,
             tell=self.told.tell,

@@ -1,6 +1,6 @@
 """Groups stepped decision by decision: ask the policy, apply its decision, end its batch."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from time import perf_counter
 
@@ -19,10 +19,10 @@ from harness.engines.token_gaps import note_batch
 from harness.engines.told_keys import Heard
 from harness.interface.applied import after
 from harness.interface.decisions import Batch, Decision, PreemptionMode, PriorityOrder, Until
-from harness.interface.entities import RequestId
+from harness.interface.entities import RequestId, Work
 from harness.interface.events import Event, Iterated, Overran
 from harness.interface.filling import is_decode
-from harness.interface.policies import Capability, SchedulingPolicy
+from harness.interface.policies import Capability, CostModel, SchedulingPolicy
 
 
 @dataclass(slots=True)
@@ -62,6 +62,9 @@ class Stepper:
 
     `hears` are the events that anybody learns from, `heard` counts those of the scheduling policy.
     `flights` is by `id` of the live group: a stopping one and its successor may share a name.
+    `stirred` has those with batches in flight in which something has happened since they were asked
+    last. A batch takes longer on a share of the SMs by `costs`; `slows_beyond_all` says whether it
+    does where the shares in flight exceed 1.
     """
 
     state: LiveState
@@ -71,22 +74,45 @@ class Stepper:
     supports: frozenset[Capability]
     fast_forward: bool
     deciding: Deciding
+    costs: CostModel
+    slows_beyond_all: bool
     hears: frozenset[type[Event]]
     heard: Heard
     tell: Callable[[Event], None]
     finish: Callable[[int], None]
-    flights: dict[int, Flight] = field(default_factory=dict)
+    flights: dict[int, list[Flight]] = field(default_factory=dict)
+    stirred: set[int] = field(default_factory=set)
     promises: Promises = field(default_factory=Promises)
 
+    def under_way(self, live: LiveGroup) -> Sequence[Flight]:
+        """The batches of a group that are being computed."""
+        return self.flights.get(id(live), ())
+
+    def is_under_way(self, flight: Flight) -> bool:
+        """Whether no shorter one has replaced it."""
+        return any(one is flight for one in self.under_way(flight.live))
+
+    def _has_room(self, live: LiveGroup) -> bool:
+        """Whether a group may begin something: it is idle, or has SMs to share and was stirred."""
+        if not live.in_flight:
+            return True
+        return (
+            id(live) in self.stirred
+            and live.free_share > 0
+            and Capability.GPU_SHARE in self.policy.requires
+        )
+
     def ask(self, live: LiveGroup) -> Decision | None:
-        """Ask about an idle group and apply the answer; returns one that holds a priority order.
+        """Ask about a group with free SMs and apply the answer; returns one that holds an order.
 
         Raises IllegalDecision when the policy breaks a rule.
         """
         if live.in_flight:
             self.keep_told(live)
-        if live.in_flight or not (live.members or live.inbox):
+        if not self._has_room(live) or not (live.members or live.inbox):
             return None
+        self.stirred.discard(id(live))
+        self._book_ended(self.under_way(live))
         if (promised := self.promises.take(live)) is not None:
             self.apply(live, promised, pads=False, seconds=0.0)
             return None
@@ -95,8 +121,7 @@ class Stepper:
         # A group that has been stepped stays so: what it has begun is not compiled.
         stands = decision.wake_s is None and not live.is_stepped
         if priority_order is not None:
-            # Compiled code has no host memory for holders that give way and no cache of prefixes,
-            # and tells no iterations.
+            # Compiled code swaps no holders that give way, caches no prefix, tells no iterations.
             stands &= priority_order.gives_way is PreemptionMode.RECOMPUTE and not live.kv.caches
             stands &= not (priority_order.renews and Iterated in self.policy.subscribes)
         if priority_order is not None and stands and self.fast_forward:
@@ -165,10 +190,13 @@ class Stepper:
         for batch in decision.launch:
             flight = self._flight(live, batch, pads=pads, seconds=seconds)
             self._launch(flight, decision)
+        if decision.preempt and self.under_way(live):
+            self._cut(live)
         live.wake_s, live.is_stepped = decision.wake_s, True
         if decision.wake_s is not None:
             self.timeline.add(decision.wake_s, Kind.GROUP_WAKES, live)
-        refuse_idling(self.policy, live, decision)
+        if not live.in_flight:
+            refuse_idling(self.policy, live, decision)
 
     def _find_cached(self, live: LiveGroup, decision: Decision) -> None:
         """Requests that begin hold what is cached of their contexts, beside what they compute."""
@@ -185,6 +213,7 @@ class Stepper:
         whole = batch.until is not Until.ITERATION
         table = self.deciding.record(service, tp, whole=whole)
         flight = Flight(live, batch, work, prompts, table, live.now_s, 1, 0.0)
+        flight.slows = self._slows(live, batch, work)
         longer_s = live.host.longer_s(live.now_s, flight.seconds(1))
         flight.before_s = longer_s + self.deciding.before_s(seconds, whole=whole)
         if whole:
@@ -193,11 +222,27 @@ class Stepper:
             flight.iterations = min(left) if batch.until is Until.FIRST else max(left)
         return flight
 
+    def _slows(self, live: LiveGroup, batch: Batch, work: Work) -> float:
+        """How many times longer its share of the SMs makes a batch, and what others have of them.
+
+        Those in flight do not become slower by one that starts after them.
+        """
+        share, slows = batch.gpu_share, 1.0
+        if share < 1.0:
+            place = batch.service, live.group.tensor_parallel
+            slows = self.costs.iteration_s(*place, work, gpu_share=share)
+            slows /= self.costs.iteration_s(*place, work)
+        if self.slows_beyond_all:
+            slows *= max(1.0, share + sum(other.gpu_share for other in live.in_flight))
+        return slows
+
     def _launch(self, flight: Flight, decision: Decision) -> None:
         live, batch, prompts = flight.live, flight.batch, flight.prompts
+        if live.in_flight and (prompts or not live.kv.fits(self._to_grow(live))):
+            self._cut(live)
         if decision.steady and self.fast_forward and not prompts and flight.then is None:
             flight.iterations = self._steady_iterations(flight, decision)
-        elif decision.steady and self.fast_forward and flight.then is None:
+        elif decision.steady and self.fast_forward and flight.then is None and batch.gpu_share == 1:
             self.promises.note(live, decision, prompts)
         if self.deciding.is_timed:
             self.recorder.timed_iterations += flight.iterations
@@ -207,8 +252,8 @@ class Stepper:
             self._pass_over(live, batch)
         for request in prompts:
             self._start(request)
-        live.in_flight = (batch,)
-        self.flights[id(live)] = flight
+        live.in_flight = (*live.in_flight, batch)
+        self.flights.setdefault(id(live), []).append(flight)
         flight.ends_s = live.now_s + flight.seconds(flight.iterations)
         self.timeline.add(flight.ends_s, Kind.BATCH_ENDS, flight)
 
@@ -240,45 +285,57 @@ class Stepper:
         if decision.wake_s is not None:
             most = flight.iterations_within(decision.wake_s - live.now_s)
         # The KV of the first one is in the ledger already.
-        kv, requests = live.kv, batch.tokens.keys()
+        kv, requests, others = live.kv, batch.tokens.keys(), self._to_grow(live)
         if Overran in self.hears:
             views = [live.members[request] for request in requests]
             most = flight.iterations = within_promises(views, kv, most)
-        if kv.fits(dict.fromkeys(requests, most - 1)):
+        if kv.fits({**others, **dict.fromkeys(requests, most - 1)}):
             return most
         fits = 1
         while fits + 1 < most:
             tried = (fits + most) // 2
-            if kv.fits(dict.fromkeys(requests, tried - 1)):
+            if kv.fits({**others, **dict.fromkeys(requests, tried - 1)}):
                 fits = tried
             else:
                 most = tried
         return fits
 
+    def _to_grow(self, live: LiveGroup) -> dict[RequestId, int]:
+        """Tokens that batches in flight will add to those of which the ledger knows."""
+        return {
+            request: flight.iterations - 1 - flight.booked
+            for flight in self.under_way(live)
+            for request in flight.batch.tokens
+        }
+
     def interrupt(self, live: LiveGroup) -> None:
-        """Something happened to a group: its run of iterations ends at the next boundary."""
+        """Something happened to a group: its runs of iterations end at their next boundaries."""
         self.promises.end(live)
-        flight = self.flights.get(id(live))
-        if flight is None or flight.iterations == 1 or flight.then is not None:
-            return
-        iterations = flight.iterations_within(self.state.now_s - flight.start_s)
-        if iterations < flight.iterations:
-            cut = replace(flight, iterations=iterations)
-            cut.ends_s = flight.start_s + cut.seconds(iterations)
-            self.flights[id(live)] = cut
-            self.timeline.add(cut.ends_s, Kind.BATCH_ENDS, cut)
+        self._cut(live)
+        if self.under_way(live):
+            self.stirred.add(id(live))
+
+    def _cut(self, live: LiveGroup) -> None:
+        """End runs of iterations at their next boundaries."""
+        flights = self.under_way(live)
+        for place, flight in enumerate(flights):
+            if flight.iterations == 1 or flight.then is not None:
+                continue
+            iterations = flight.iterations_within(self.state.now_s - flight.start_s)
+            if iterations < flight.iterations:
+                cut = replace(flight, iterations=iterations)
+                cut.ends_s = flight.start_s + cut.seconds(iterations)
+                self.flights[id(live)][place] = cut
+                self.timeline.add(cut.ends_s, Kind.BATCH_ENDS, cut)
 
     def end(self, flight: Flight) -> bool:
         """A batch is done: grow, produce, finish. False if a shorter flight replaced it."""
         live, batch = flight.live, flight.batch
-        if self.flights.get(id(live)) is not flight:
+        if not self.is_under_way(flight):
             return False
-        del self.flights[id(live)]
-        live.in_flight = ()
+        self._record_busy(live, flight.ends_s)
+        self._land(flight)
         live.told.ran_s[batch.service] = flight.ends_s
-        self.recorder.intervals(
-            live.group, GpuUse.BUSY, np.array([[flight.start_s, flight.ends_s]])
-        )
         for row in flight.rows():
             self.recorder.iteration(live.group, row)
         arrays = self.state.arrays
@@ -287,6 +344,8 @@ class Stepper:
             alone_s = prefill_s if flight.then is None else flight.seconds(1)
             arrays.prefill_s[flight.prompts] += alone_s * batch.gpu_share
         made, answered = self._book(flight, flight.iterations)
+        if (answered or flight.prompts) and live.in_flight:
+            self._cut(live)
         for request in answered:
             self.promises.end(live)
             arrays.finished_s[request] = flight.ends_s
@@ -298,13 +357,38 @@ class Stepper:
                 self.tell(event)
         return True
 
+    def _record_busy(self, live: LiveGroup, until_s: float) -> None:
+        """A group has computed since its batches in flight began; what is recorded is not again."""
+        begun_s = min(flight.start_s for flight in self.under_way(live))
+        span_s = np.array([[max(begun_s, live.busy_until_s), until_s]])
+        live.busy_until_s = until_s
+        self.recorder.intervals(live.group, GpuUse.BUSY, span_s)
+
+    def _land(self, flight: Flight) -> None:
+        """A batch is no longer in flight; others of its group may be."""
+        live = flight.live
+        others = [one for one in self.under_way(live) if one is not flight]
+        live.in_flight = tuple(other.batch for other in others)
+        if others:
+            self.flights[id(live)] = others
+            self.stirred.add(id(live))
+        else:
+            del self.flights[id(live)]
+            self.stirred.discard(id(live))
+
+    def _all_under_way(self) -> list[Flight]:
+        return [flight for flights in self.flights.values() for flight in flights]
+
     def catch_up(self) -> None:
         """Book the iterations that have ended: who is told or asked next knows of them.
 
         The last of a run is booked by `end`.
         """
+        self._book_ended(self._all_under_way())
+
+    def _book_ended(self, flights: Sequence[Flight]) -> None:
         now_s = self.state.now_s
-        ended = [(flight, flight.ended_by(now_s)) for flight in self.flights.values()]
+        ended = [(flight, flight.ended_by(now_s)) for flight in flights]
         due = [(flight, count) for flight, count in ended if count > flight.booked]
         for flight, count in sorted(due, key=lambda one: one[0].span_s(one[1])[1]):
             self._book(flight, count)
@@ -313,9 +397,9 @@ class Stepper:
         """The run ends now: what is in flight has been computed up to here."""
         self.catch_up()
         now_s = self.state.now_s
-        for flight in self.flights.values():
-            span_s = np.array([[flight.start_s, min(flight.ends_s, now_s)]])
-            self.recorder.intervals(flight.live.group, GpuUse.BUSY, span_s)
+        for flights in self.flights.values():
+            ends_s = max(flight.ends_s for flight in flights)
+            self._record_busy(flights[0].live, min(ends_s, now_s))
 
     def _book(
         self, flight: Flight, iterations: int

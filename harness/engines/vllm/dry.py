@@ -217,7 +217,7 @@ class _DryStepper(Stepper):
     def end(self, flight: Flight) -> bool:
         """An iteration is over: vLLM counts, and must have counted the same."""
         group, live = self.groups[id(flight.live)], flight.live
-        if self.flights.get(id(live)) is not flight:
+        if not self.is_under_way(flight):
             return False
         account_for(group.turn, group.output)
         ended = super().end(flight)

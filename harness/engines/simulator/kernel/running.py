@@ -173,18 +173,20 @@ def note_gaps(group: Group, iterations: int, duration_s: float) -> None:
     end_s = start_s + duration_s
     first_s = duration_s if iterations == 1 else float(group.first_gap_s)
     in_run_s = add_run(group.gaps, first_s, duration_s, iterations, group.n_decoding)
-    alike = 0
+    longest_s, alike = max(first_s, in_run_s), 0
+    token_s, kept_s = group.token_s, group.longest_gap_s
     for i in range(group.n_decoding):
-        gap_s = first_s
-        if group.token_s[i] == start_s:
+        gap_s = longest_s
+        if token_s[i] == start_s:
             alike += 1
-        elif not np.isnan(group.token_s[i]):
-            gap_s = start_s + first_s - group.token_s[i]
-            add_gaps(group.gaps, gap_s, 1)
+        elif not np.isnan(token_s[i]):
+            add_gaps(group.gaps, start_s + first_s - token_s[i], 1)
+            gap_s = max(start_s + first_s - token_s[i], in_run_s)
         else:
-            gap_s = 0.0
-        group.longest_gap_s[i] = max(group.longest_gap_s[i], max(gap_s, in_run_s))
-        group.token_s[i] = end_s
+            gap_s = in_run_s
+        if gap_s > kept_s[i]:
+            kept_s[i] = gap_s
+        token_s[i] = end_s
     if alike > 0:
         add_gaps(group.gaps, first_s, alike)
 

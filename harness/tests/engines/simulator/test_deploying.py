@@ -47,7 +47,7 @@ def _deployer(load: Workload) -> Deployer:
         ledger = KvLedger(capacity_bytes=10**6, services=services)
         host = NO_HOST_MEMORY.of_group(1, overlaps=False)
         number = compiled.reserve()
-        return LiveGroup(group, services, ledger, 8, 256, life.state, host, compiled, number)
+        return LiveGroup(group, services, ledger, 8, 256, 1.0, life.state, host, compiled, number)
 
     deployer = Deployer(
         lifecycle=life,

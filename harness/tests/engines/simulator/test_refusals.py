@@ -98,7 +98,10 @@ class Forgetful(Scripted):
     [
         (
             Scripted,
-            r"^Scripted in m@0 at 1.000 s: 1 requests wait, nothing runs and no time",
+            r"^Scripted in m@0 at 1.000 s: 1 requests wait, nothing runs and no time to wake is "
+            r"given; r0 has 9 tokens in 1 KV blocks \(1,600 bytes\); there are \d+ blocks "
+            r"\([\d,]+ bytes\), \d+ of them free, and \d+ tokens a batch, "
+            r"or fewer by the policy's own rule$",
         ),
         (Greedy, r"^Greedy in m@0 at 1.000 s: r0 would compute 10 tokens but misses only 9"),
         (Forgetful, r"^Forgetful in m@0 at 1.000 s: wake_s 0.0 s is not after now, 1.0 s"),
