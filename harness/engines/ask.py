@@ -12,6 +12,7 @@ from harness.interface.decisions import (
     Prewarm,
     PriorityOrder,
     StaticBatching,
+    Until,
 )
 from harness.interface.draft import Draft
 from harness.interface.entities import Cluster, RequestId, ServiceId
@@ -20,6 +21,7 @@ from harness.interface.filling import (
     fill_continuous,
     fill_displacing,
 )
+from harness.interface.kv_checks import swaps
 from harness.interface.policies import (
     Capability,
     HasCounts,
@@ -97,6 +99,18 @@ def refuse_idling(policy: SchedulingPolicy, group: GroupView, decision: Decision
         problem = f"{waiting} requests wait, nothing runs and no time to wake is given"
         oldest = next(iter(group.requests.values()), None)
         _refuse(policy, group, [problem] if oldest is None else [problem, _needs(oldest, group)])
+
+
+def refuse_shares(policy: SchedulingPolicy, group: GroupView, decision: Decision) -> None:
+    """Raise IllegalDecision for what is not modelled of batches on shares of the SMs."""
+    shares = [batch.gpu_share for batch in decision.launch if batch.gpu_share < 1]
+    whole = any(batch.until is not Until.ITERATION for batch in decision.launch)
+    if shares and (whole or swaps(decision) or decision.reserve):
+        problem = (
+            f"a batch on share {shares[0]:g} of the SMs with requests that run until answered, are"
+            " swapped or reserve KV is not modelled"
+        )
+        _refuse(policy, group, [problem])
 
 
 def _needs(request: RequestView, group: GroupView) -> str:

@@ -6,7 +6,7 @@ from time import perf_counter
 
 import numpy as np
 
-from harness.engines.ask import ask_schedule, refuse_idling
+from harness.engines.ask import ask_schedule, refuse_idling, refuse_shares
 from harness.engines.iteration_log import use_of
 from harness.engines.live import LiveState
 from harness.engines.overruns import overruns, within_promises
@@ -179,6 +179,7 @@ class Stepper:
 
     def apply(self, live: LiveGroup, decision: Decision, *, pads: bool, seconds: float) -> None:
         """Preempt, swap in, reserve, launch what was decided in so many seconds."""
+        refuse_shares(self.policy, live, decision)
         for request, how in decision.preempt.items():
             live.preempt(request, how)
         live.kv = after(decision, live.kv, live.members)
