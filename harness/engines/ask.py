@@ -65,7 +65,7 @@ def one_batch(
     ran_s: Mapping[ServiceId, float],
     moves: bool = False,
 ) -> Decision:
-    """What a priority order means now: the batch of those who come first in it and fit.
+    """What a priority order means now: the batch of the first requests in it that fit.
 
     `reserved` has the context tokens to set KV aside for when a request is admitted, `ran_s` when
     the last batch of each service ended, `moves` says whether keys move with progress. The policy
@@ -176,7 +176,7 @@ def refuse_shared_groups(wanted: Deployment, supports: frozenset[Capability]) ->
 def refuse_standstill(
     unfinished: Mapping[ServiceId, int], *, wakes: int | None, now_s: float
 ) -> None:
-    """Raise ValueError where timers end and nobody is served, `wakes` of them in a row so far.
+    """Raise ValueError where timers end and no request is served, `wakes` of them in a row so far.
 
     None where there are no timers either, and nothing else will happen.
     """
@@ -188,7 +188,7 @@ def refuse_standstill(
     if wakes > MOST_WAKES:
         raise ValueError(
             f"requests wait for ever: {waiting} unfinished and {wakes} wake-ups in a row, the last"
-            f" at {now_s:.3f} s, have served nobody; engine.horizon_s ends a run at a given time"
+            f" at {now_s:.3f} s, have served no request; engine.horizon_s ends a run at a time"
         )
 
 

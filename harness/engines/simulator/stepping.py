@@ -268,7 +268,7 @@ class Stepper:
             arrays.preempted_at_s[request] = np.nan
 
     def _pass_over(self, live: LiveGroup, batch: Batch) -> None:
-        """Who has begun and is not in the next of these batches is preempted, and keeps its KV."""
+        """Preempt requests that have begun and are not in the next batch; they keep their KV."""
         arrays, now_s = self.state.arrays, self.state.now_s
         for request, view in live.members.items():
             if request in batch.tokens:
@@ -381,7 +381,7 @@ class Stepper:
         return [flight for flights in self.flights.values() for flight in flights]
 
     def catch_up(self) -> None:
-        """Book the iterations that have ended: who is told or asked next knows of them.
+        """Book the iterations that have ended, before policies are told or asked.
 
         The last of a run is booked by `end`.
         """
@@ -407,7 +407,7 @@ class Stepper:
     ) -> tuple[Mapping[RequestId, int], list[RequestId]]:
         """Iterations of a flight are over: tokens and time up to there.
 
-        Returns the tokens that each has produced, and who is answered.
+        Returns the tokens that each has produced, and which are answered.
         """
         live, batch = flight.live, flight.batch
         since_s, to_s = flight.span_s(iterations)
