@@ -160,7 +160,9 @@ def test_batches_of_whole_requests_are_refused(path: Path) -> None:
         _serve(dry, _load(7, timed=False), _small(path))
 
 
-@pytest.mark.parametrize("path", filter(_is_lacking, POLICIES), ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "path", [p for p in POLICIES if _is_lacking(p)], ids=lambda path: path.stem
+)
 def test_what_vllm_lacks_is_refused(path: Path) -> None:
     _, dry = _engines(blocks=90)
     needs = r"preempted KV kept in host|batches side by side on fractions"
