@@ -7,7 +7,7 @@ Idea       The request whose deadline, or that of its application, is the earlie
            much service it needs does not count.
 Map        -                              -> `_key`
 Constants  `displaces` and the batch rule: of the scenario, scenarios/policy/edf.yaml
-Differs    requests without a deadline come behind those that have one, by arrival
+Differs    requests without a deadline come behind the ones that have one, by arrival
 Checked    baselines/tests/test_edf.py::test_the_earliest_deadline_runs_first_by_hand
 """
 

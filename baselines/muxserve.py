@@ -248,7 +248,7 @@ def _took_turn(service: ServiceId, served: list[ServiceId]) -> None:
 
 
 def _by_phase(view: GroupView) -> tuple[_Own, _Own]:
-    """Requests that have no KV, and those that hold some."""
+    """Requests that have no KV, and requests that hold some."""
     prompts: dict[ServiceId, list[RequestView]] = {}
     decodes: dict[ServiceId, list[RequestView]] = {}
     for request in view.requests.values():

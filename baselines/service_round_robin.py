@@ -4,8 +4,8 @@ Paper      Duan et al., MuxServe: Flexible Spatial-Temporal Multiplexing for Mul
            ICML 2024; as Zhao et al., SeaLLM: Service-Aware and Latency-Optimized Resource Sharing
            for Large Language Model Inference, sections 2.2 and 4.2, compare with it.
 Idea       An iteration is of one service. Of the services with a prompt that can be admitted, the
-           one whose prompts ran longest ago is next; where there is none, of those that decode, the
-           one whose turn began longest ago. In a service, first come first served.
+           one whose prompts ran longest ago is next; where there is none, of services that decode,
+           the one whose turn began longest ago. In a service, first come first served.
 Map        round robin for the prefill phase -> `_prefill`
            time shared by decodes            -> `_decode`
 Constants  `quantum_s`, how long a service decodes before the next one does: chosen by us; `rule`:

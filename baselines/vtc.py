@@ -5,7 +5,7 @@ Paper      Sheng et al., Fairness in Serving Large Language Models, OSDI 2024, a
 Idea       A counter per client grows by the prompts that are admitted for it and the tokens that
            are generated for it. The earliest request of the client with the lowest counter is
            admitted next. A client that had nothing in the queue does not use up what it has not
-           asked for: its counter is lifted to the lowest of those that wait.
+           asked for: its counter is lifted to the lowest of waiting tenants.
 Map        4.1 Algorithm 2, execution stream  -> `_Counters.charge`, `_Counters.key`
            4.1 Algorithm 2, counter lift      -> `_Counters.lift`
 Constants  prices 1 of a prompt's token and 2 of an answer's, of its program; `renew_s`: its program
@@ -128,7 +128,7 @@ class _Counters:
     with the price of each prompt."""
     client: dict[int, int] = field(default_factory=dict)
     charged: dict[int, float] = field(default_factory=dict)
-    """By request that is here; prices that have been counted of those that were admitted."""
+    """By request that is here; prices that have been counted of admitted requests."""
     departed: int | None = None
 
     def arrive(self, request: Request, client: int) -> None:

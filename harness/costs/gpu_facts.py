@@ -42,7 +42,7 @@ def load_gpus() -> Mapping[str, GpuFacts]:
 
 
 def gpu_facts(name: str, folder: Path | None = None) -> GpuFacts:
-    """Facts of one GPU, those that a profile folder keeps first.
+    """Facts of one GPU, the facts of a profile folder first.
 
     Raises ValueError, with the closest names, if it is unknown.
     """

@@ -74,14 +74,14 @@ def _bases() -> Iterator[Path]:
         yield Path(given)
     try:
         users = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    except RuntimeError:  # nobody's home
+    except RuntimeError:  # no home folder
         users = Path("/nonexistent")
     yield users / "llm-scheduler-bench"
     yield Path(tempfile.gettempdir()) / f"llm-scheduler-bench-{os.getuid()}"
 
 
 def _is_ours(place: Path) -> bool:
-    """Whether a folder is there, can be written, and by nobody else: what is in it is executed."""
+    """Whether a folder is there, can be written, by no other user: its content is executed."""
     try:
         if not place.is_dir():
             place.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -96,7 +96,7 @@ def _is_ours(place: Path) -> bool:
 
 
 def _remove_unused(base: Path) -> None:
-    """Remove the folders of programs that nobody has run for long."""
+    """Remove the folders of programs that were not run for long."""
     for other in base.iterdir():
         is_one = len(other.name) == 12 and set(other.name) <= set("0123456789abcdef")
         if is_one and time.time() - other.stat().st_mtime > UNUSED_DAYS * DAY_S:

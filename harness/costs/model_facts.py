@@ -252,7 +252,7 @@ def model_facts(service: str) -> ModelFacts:
 
 @cache
 def _of_config(name: str) -> ModelFacts:
-    """Facts from a config; nobody has measured such a model, so its costs are the roofline's."""
+    """Facts from a config; such a model was not measured, so its costs are the roofline's."""
     stated = config_facts(name)
     return fits(stated, ModelFacts, str(stated["name"]))
 

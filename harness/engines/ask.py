@@ -12,6 +12,7 @@ from harness.interface.decisions import (
     Prewarm,
     PriorityOrder,
     StaticBatching,
+    Until,
 )
 from harness.interface.draft import Draft
 from harness.interface.entities import Cluster, RequestId, ServiceId
@@ -20,6 +21,7 @@ from harness.interface.filling import (
     fill_continuous,
     fill_displacing,
 )
+from harness.interface.kv_checks import swaps
 from harness.interface.policies import (
     Capability,
     HasCounts,
@@ -63,7 +65,7 @@ def one_batch(
     ran_s: Mapping[ServiceId, float],
     moves: bool = False,
 ) -> Decision:
-    """What a priority order means now: the batch of those who come first in it and fit.
+    """What a priority order means now: the batch of the first requests in it that fit.
 
     `reserved` has the context tokens to set KV aside for when a request is admitted, `ran_s` when
     the last batch of each service ended, `moves` says whether keys move with progress. The policy
@@ -97,6 +99,18 @@ def refuse_idling(policy: SchedulingPolicy, group: GroupView, decision: Decision
         problem = f"{waiting} requests wait, nothing runs and no time to wake is given"
         oldest = next(iter(group.requests.values()), None)
         _refuse(policy, group, [problem] if oldest is None else [problem, _needs(oldest, group)])
+
+
+def refuse_shares(policy: SchedulingPolicy, group: GroupView, decision: Decision) -> None:
+    """Raise IllegalDecision for what is not modelled of batches on shares of the SMs."""
+    shares = [batch.gpu_share for batch in decision.launch if batch.gpu_share < 1]
+    whole = any(batch.until is not Until.ITERATION for batch in decision.launch)
+    if shares and (whole or swaps(decision) or decision.reserve):
+        problem = (
+            f"a batch on share {shares[0]:g} of the SMs with requests that run until answered, are"
+            " swapped or reserve KV is not modelled"
+        )
+        _refuse(policy, group, [problem])
 
 
 def _needs(request: RequestView, group: GroupView) -> str:
@@ -162,7 +176,7 @@ def refuse_shared_groups(wanted: Deployment, supports: frozenset[Capability]) ->
 def refuse_standstill(
     unfinished: Mapping[ServiceId, int], *, wakes: int | None, now_s: float
 ) -> None:
-    """Raise ValueError where timers end and nobody is served, `wakes` of them in a row so far.
+    """Raise ValueError where timers end and no request is served, `wakes` of them in a row so far.
 
     None where there are no timers either, and nothing else will happen.
     """
@@ -174,7 +188,7 @@ def refuse_standstill(
     if wakes > MOST_WAKES:
         raise ValueError(
             f"requests wait for ever: {waiting} unfinished and {wakes} wake-ups in a row, the last"
-            f" at {now_s:.3f} s, have served nobody; engine.horizon_s ends a run at a given time"
+            f" at {now_s:.3f} s, have served no request; engine.horizon_s ends a run at a time"
         )
 
 

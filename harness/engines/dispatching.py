@@ -102,14 +102,14 @@ class Dispatching:
             )
 
     def _standing(self, service: ServiceId, homes: list[GroupId]) -> LoadOrder | TurnOrder | None:
-        """The order of a service while its groups are those that it was given for."""
+        """The order of a service while its groups are the ones that it was given for."""
         order, groups = self.orders.get(service, (None, homes))
         return order if groups == homes else None
 
     def _stand(
         self, service: ServiceId, homes: list[GroupId], order: LoadOrder | TurnOrder
     ) -> None:
-        """An order holds from now on, for those that are there already, too."""
+        """An order holds from now on, for requests that are there already, too."""
         self.orders[service] = order, homes
         self.changed.add(service)
         if isinstance(order, LoadOrder):

@@ -14,7 +14,7 @@ from harness.workloads.workload import Workload
 class Slots:
     """What a run takes of the node of a cluster that it is on.
 
-    `cpus` is None for all of them, so that nobody else runs there, and 0 where a run asks the
+    `cpus` is None for all of them, so that no other run is there, and 0 where a run asks the
     cluster itself for what it needs.
     """
 

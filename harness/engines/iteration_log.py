@@ -1,4 +1,4 @@
-"""Rows of the log of iterations: what one computed, who held how much KV, who did not run."""
+"""Rows of the log of iterations: what one computed, which requests held KV, which did not run."""
 
 from collections.abc import Collection
 from dataclasses import dataclass, replace
@@ -14,8 +14,8 @@ class Use:
     """KV of a group, in tokens, and its requests that do not run, while an iteration does.
 
     Held includes what the iteration computes; promised are the own parts of reservations, whether
-    held or not, lent their loans; free is neither held nor promised, in whole blocks. Who waits has
-    no KV, who pauses has some.
+    held or not, lent their loans; free is neither held nor promised, in whole blocks. A
+    waiting request has no KV, a paused one has some.
     """
 
     held_tokens: int

@@ -1,7 +1,7 @@
 """The life of every request of a run, the same on both engines.
 
 It arrives, or waits for the answers of others; it is predicted, dispatched to a group of its
-service, perhaps moved to another, and answered, which releases those that waited for it alone and
+service, perhaps moved to another, and answered, which releases calls that waited for it alone and
 may drain its service. An engine says when; what then follows is decided here.
 """
 
@@ -21,7 +21,7 @@ from harness.interface.entities import (
     Service,
     ServiceId,
 )
-from harness.interface.graph import NOBODY, Graph
+from harness.interface.graph import NO_CALL, Graph
 from harness.interface.policies import LengthPredictor, System
 from harness.workloads.workload import Workload
 
@@ -39,13 +39,13 @@ def _groups_asked(workload: Workload) -> Ints:
     """The service of each call; a chain does not go on across calls outside any LLM."""
     if workload.apps is None:
         return workload.service
-    return np.where(workload.apps.outside, NOBODY, workload.service)
+    return np.where(workload.apps.outside, NO_CALL, workload.service)
 
 
 class Lifecycle:
     """Requests by where they are in their lives.
 
-    `roots` are the requests that wait for nobody; `remaining` counts the unanswered of each
+    `roots` are the requests that wait for no other; `remaining` counts the unanswered of each
     service, those to come included; `held_back` has the requests that have come and are in no
     group. `reading` has the services that a group is yet to load while it serves others, of which
     it takes no requests. `deliver` takes requests with the group of each; `home_of` gives the group
@@ -63,7 +63,7 @@ class Lifecycle:
         unanswered: Callable[[GroupId], Ints] | None = None,
         catch_up: Callable[[], None] = _nothing,
     ) -> None:
-        """Nobody has arrived. `groups` are those that policies see, as they come and go.
+        """No request has arrived. `groups` are the groups that policies see, as they come and go.
 
         `unanswered` has the requests that have come to a group, ascending, where `groups` do not
         show it. `catch_up` is called before somebody looks at what groups have computed.
@@ -150,7 +150,7 @@ class Lifecycle:
     def predict(
         self, predictor: LengthPredictor, requests: Ints
     ) -> Iterator[tuple[RequestId, LengthPrediction, float]]:
-        """For each of these in turn who it is, its length, and the seconds until that is known."""
+        """For each of these in turn its id, its length, and the seconds until that is known."""
         for facts in self.state.facts_of(requests):
             length, seconds = predictor.predict(facts)
             yield facts.id, length, seconds
@@ -178,7 +178,7 @@ class Lifecycle:
         for request in answered.tolist():
             for call in self.graph.children(request):
                 waits[call] -= 1
-                if self.graph.chain[request] != NOBODY:
+                if self.graph.chain[request] != NO_CALL:
                     # The next call of a chain belongs where its predecessor was.
                     is_known = request in self._home
                     home = self._home.pop(request) if is_known else self.home_of(request)

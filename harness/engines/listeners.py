@@ -1,4 +1,4 @@
-"""Who is told of what happens."""
+"""Which policies are told of which events."""
 
 from dataclasses import dataclass, field
 

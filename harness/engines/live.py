@@ -31,7 +31,7 @@ class LiveState:
     """Everything about requests that all groups share.
 
     `waits` counts the answers that each request still waits for. `arrays.arrival_s` is infinite for
-    those that wait.
+    waiting ones.
     """
 
     workload: Workload

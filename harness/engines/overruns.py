@@ -1,4 +1,4 @@
-"""Who has outgrown the KV promised to it, the same on both engines."""
+"""Requests that have outgrown the KV promised to them, the same on both engines."""
 
 from collections.abc import Iterable, Iterator, Mapping
 

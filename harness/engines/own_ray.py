@@ -37,7 +37,7 @@ def joined_ray(address: str, runtime_env: Mapping[str, Any]) -> Iterator[None]:
         try:
             with _quiet(), _loopback() if host in _LOOPBACK else nullcontext():
                 _ray().init(address=address, runtime_env=dict(runtime_env), **_SILENT)
-        except Exception as error:  # of many kinds: no address, nobody there, another version
+        except Exception as error:  # of many kinds: no address, no answer, another version
             said = (str(error).splitlines() or [type(error).__name__])[0]
             raise ValueError(f"cluster.address={address}: no Ray cluster answers: {said}") from None
         yield
@@ -48,7 +48,7 @@ def joined_ray(address: str, runtime_env: Mapping[str, Any]) -> Iterator[None]:
 def _knocked(address: str) -> str:
     """The host of HOST:PORT, "" where the address is none. Ray would try for minutes.
 
-    Raises ValueError where nobody answers there.
+    Raises ValueError where no server answers there.
     """
     host, _, port = address.removeprefix("ray://").rpartition(":")
     if not port.isdecimal():
@@ -61,20 +61,20 @@ def _knocked(address: str) -> str:
 
 
 def _ray() -> Any:
-    import ray  # takes a second, which who needs none need not pay
+    import ray  # takes a second, which simulated runs need not pay
 
     return ray
 
 
 def _shut_down() -> None:
-    """End Ray, where it was imported: whoever was told to end meanwhile has half of it."""
+    """End Ray, where it was imported: a command that was told to end meanwhile has half of it."""
     ray = sys.modules.get("ray")
     if ray is not None and hasattr(ray, "shutdown"):
         ray.shutdown()
 
 
 def start_ray(slots: int, **settings: Any) -> None:
-    """Ray with so many CPU slots, which nobody else reaches. Raises RayLost.
+    """Ray with so many CPU slots, which no other process reaches. Raises RayLost.
 
     Ends the process where Ray neither starts nor fails in `STARTS_S`.
     """
@@ -145,7 +145,7 @@ def _children() -> list[int]:
 
 
 def _is_dead(child: int) -> bool:
-    """Whether it has ended and nobody has asked how."""
+    """Whether it has ended and its status was not read."""
     try:
         # The name, in brackets, may hold anything; the state is the first word behind it.
         return Path(f"/proc/{child}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
@@ -185,7 +185,7 @@ def _quiet() -> Iterator[None]:
 
     It tells of every dead worker on standard output, where the table goes; we record those. It
     would take SIGTERM for itself and leave without a word; its compiled part prints a stack of C++,
-    so that who had it before gets it back.
+    so that the handler from before gets it back.
     """
     private, handler = _ray()._private, signal.getsignal(signal.SIGTERM)
     worker, utils = private.worker, private.utils

@@ -26,7 +26,7 @@ class GpuUse(Enum):
 class Recorder:
     """One run. `keep_iterations` and `keep_events` are off by default: they can be large.
 
-    With `briefly` who held KV and who waited need not be kept of iterations.
+    With `briefly` requests that held KV or waited need not be kept of iterations.
     `counts` are the policy's own, by name, and `groups_lost` where processes of groups have died.
     `timed_iterations` is how many iterations the seconds of `schedule` in `decision_s` decided
     where all of them were timed, 0 otherwise.

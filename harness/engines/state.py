@@ -40,7 +40,7 @@ LOG_COLUMNS = (
 """Columns of the log of iterations, one row per run of equal ones; see `Work` and `Use`."""
 
 BRIEF = LOG_COLUMNS.index("held_tokens")
-"""How many of them, the first, say what was computed and when; the others who held KV or waited."""
+"""How many of them, the first, say what was computed and when; the others: held KV, waits."""
 
 
 REQUEST = np.dtype(

@@ -227,11 +227,6 @@ def _not_supported(
     )
     if shared and Capability.GPU_SHARE not in supports:
         yield f"a batch on share {shared[0]:g} of the SMs, which the engine does not support"
-    if shared and (whole or swaps(decision) or decision.reserve):
-        yield (
-            f"a batch on share {shared[0]:g} of the SMs with requests that run until answered, are"
-            " swapped or reserve KV, which is not modelled"
-        )
     if whole and Capability.TO_COMPLETION not in supports:
         yield f"{whole} batches run until answers are there, which the engine does not support"
     if is_whole and Capability.TO_COMPLETION not in supports:

@@ -78,8 +78,8 @@ class ContinuousBatching:
     is left of `max_num_batched_tokens`; otherwise an iteration holds whole prompts only, whenever
     one can be admitted, else decodes only. With `pads_prompts`, every prompt of an iteration counts
     and costs as much as the longest; `max_padding_tokens` bounds that waste. A request is admitted
-    only if `watermark` (0..1) of the KV blocks then stays free. Everybody who runs computes a token
-    at least, so there is a token for each.
+    only if `watermark` (0..1) of the KV blocks then stays free. Every request that runs computes a
+    token at least, so there is a token for each.
 
     Without `prompts_first`, an iteration is of the phase of the first request in the order: prompts
     if that one holds no KV and can be admitted, else decodes.
@@ -106,7 +106,7 @@ class ContinuousBatching:
         if self.max_num_batched_tokens < self.max_num_seqs:
             raise ValueError(
                 f"rule.max_num_batched_tokens is {self.max_num_batched_tokens}, it must be at least"
-                f" rule.max_num_seqs, {self.max_num_seqs}: everybody who decodes computes a token"
+                f" rule.max_num_seqs, {self.max_num_seqs}: every decode computes a token"
             )
         if self.chunked_prefill and not self.prompts_first:
             raise ValueError(
@@ -150,7 +150,7 @@ class Displaced(Enum):
 
     `PAUSE`: it does not run and keeps its KV while there is room. `RECOMPUTE`: it is preempted.
     `SWAP`: it is preempted and its KV kept in host memory, where that has room for it when it is
-    its turn in the order; who has a seat gets it back.
+    its turn in the order; a request with a seat gets it back.
     """
 
     PAUSE = "pause"
@@ -178,8 +178,8 @@ class PriorityOrder:
     Without `displaces`, none is preempted to admit another but where a `StaticBatching` refills,
     and the order is one of admission and of giving way when KV is short. With it, those run that
     come first: as many as `rule.max_num_seqs` and KV for the whole context of each allow, the
-    watermark kept before newcomers. Who holds KV and is not among them is displaced; the paused are
-    preempted from the end of the order where KV is short.
+    watermark kept before newcomers. A request that holds KV and is not among them is displaced; the
+    paused are preempted from the end of the order where KV is short.
 
     `reserve_tokens` is the context that KV is set aside for when a request is admitted: one number
     for all, or one per request by a pure function of facts and predictions. NaN or None: nothing,

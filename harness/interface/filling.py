@@ -51,10 +51,10 @@ def continuous_batch(
     """Run requests in order, best first; when KV is short, preempt from the end of the order.
 
     Where `victims` are given, those are preempted instead, the last one first, wherever they are in
-    the order; they may be nobody. `budget` bounds the tokens added here. A non-preemptive policy
-    puts requests that hold KV first: a newcomer then has none behind it to preempt, and waits.
-    Requests of another service than the open batch's are passed over, but may be preempted. Who is
-    to be swapped out and finds no room in host memory is recomputed.
+    the order; there may be no victim. `budget` bounds the tokens added here. A non-preemptive
+    policy puts requests that hold KV first: a newcomer then has none behind it to preempt, and
+    waits. Requests of another service than the open batch's are passed over, but may be preempted.
+    A request to be swapped out that finds no room in host memory is recomputed.
     """
     left = draft.tokens_left if budget is None else budget
     if draft.try_run_all(order, left):
@@ -145,7 +145,7 @@ def fill_continuous(
     """Fill one iteration by a rule of continuous batching, preempting as said if KV is short.
 
     `order` has all requests of the group that are not running, best first. Holders of KV are
-    preempted from its end; under chunked prefill those that decode come before those in mid-prompt.
+    preempted from its end; under chunked prefill decodes come before requests in mid-prompt.
     Admission is head-of-line: it ends at the first newcomer that does not fit. Requests whose
     KV is in host memory are admitted after the holders, and no newcomer while there are any.
     `reserved` has the context tokens to set KV aside for when a request is admitted.
@@ -176,7 +176,7 @@ def fill_displacing(
     how: Displaced,
     reserved: Mapping[RequestId, int] = NOTHING_RESERVED,
 ) -> None:
-    """Fill one iteration with those who come first in the order, displacing who is behind them.
+    """Fill one iteration with the first requests of the order, displacing requests behind them.
 
     Arguments as of `fill_continuous`. Those with seats that decode all run, and prompts share what
     they leave of the budget; without chunked prefill, whole prompts run alone first.
@@ -211,7 +211,7 @@ def run_holders(
     *,
     victims: Sequence[RequestView] | None = None,
 ) -> tuple[int, int]:
-    """Run those that hold KV in order, preempting from the end where KV is short.
+    """Run requests that hold KV in order, preempting from the end where KV is short.
 
     That is the end of `victims`, if given: the holders and others, in order. Returns what is left
     of the token budget, and how many of those have not been preempted.

@@ -7,7 +7,7 @@ import numpy as np
 
 from harness.interface.tables import Bools, Ints
 
-NOBODY = -1
+NO_CALL = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ def no_edges() -> Edges:
 class Graph:
     """The edges of `count` calls, ready to be followed; `service` gives each call's service.
 
-    A call of service NOBODY is in no chain.
+    A call of service NO_CALL is in no chain.
     """
 
     edges: Edges
@@ -79,19 +79,19 @@ class Graph:
     def chain(self) -> Ints:
         """The only call that waits for each, if it waits for no other and asks the same service.
 
-        NOBODY where there is none.
+        NO_CALL where there is none.
         """
         parent, child = self.edges.parent, self.edges.child
         alone = (np.diff(self._first)[parent] == 1) & (self.waits[child] == 1)
-        same = (self.service[parent] == self.service[child]) & (self.service[parent] != NOBODY)
-        follower = np.full(len(self.service), NOBODY)
+        same = (self.service[parent] == self.service[child]) & (self.service[parent] != NO_CALL)
+        follower = np.full(len(self.service), NO_CALL)
         follower[parent[alone & same]] = child[alone & same]
         return follower
 
     @cached_property
     def predecessor(self) -> Ints:
-        """The call before each in its chain; NOBODY where there is none."""
-        found = np.full(len(self.service), NOBODY)
-        parents = np.flatnonzero(self.chain != NOBODY)
+        """The call before each in its chain; NO_CALL where there is none."""
+        found = np.full(len(self.service), NO_CALL)
+        parents = np.flatnonzero(self.chain != NO_CALL)
         found[self.chain[parents]] = parents
         return found

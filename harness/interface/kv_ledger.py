@@ -1,4 +1,4 @@
-"""KV-cache accounting: who holds how many tokens, what is promised, who lends to whom.
+"""KV-cache accounting: tokens held by each request, tokens promised, and loans between requests.
 
 Pure bookkeeping in whole blocks; knows nothing of engines, physical blocks or time. Who has neither
 a promise nor a loan is an entry in a dictionary; the others have an account (`kv_loans`). A change

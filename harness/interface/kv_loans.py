@@ -86,7 +86,7 @@ class Account:
         return found
 
 
-# Stands for the account of whoever has none.
+# Stands for the account of a request without one.
 _PLAIN = Account(ServiceId(""))
 
 
@@ -196,7 +196,7 @@ class Loans:
         lending = self._writable(lender)
         lending.borrowers ^= {name}
         self._pass_up(lender, sign * account.overflow_blocks, sign * account.loan_blocks)
-        # Without blocks nothing is passed up, but whoever has a borrower has rules to keep.
+        # Without blocks nothing is passed up, but a lender has rules to keep.
         self._note(lender, lending)
 
     def _pass_up(self, name: RequestId | None, used_blocks: int, lent_blocks: int) -> None:

@@ -16,10 +16,10 @@ class LoadOrder:
     """A load order: the engine gives each request of a service to its group with the least load.
 
     Equally loaded groups come in the order of the deployment. The load of a group is what its
-    unanswered requests weigh: those that it was given and has not answered, whatever it does with
-    them. `weight` is a pure function of facts and predictions as they are when a request comes (or
-    the order does, if that is later), a whole number per row of the table; None weighs each as one.
-    With `adds_generated` the tokens that each has generated so far count, too.
+    unanswered requests weigh: the requests that it was given and has not answered, whatever it does
+    with them. `weight` is a pure function of facts and predictions as they are when a request comes
+    (or the order does, if that is later), a whole number per row of the table; None weighs each as
+    one. With `adds_generated` the tokens that each has generated so far count, too.
 
     So stands it for a service until the service's groups change; then the policy is asked again.
     """

@@ -84,7 +84,7 @@ class DispatchPolicy(Protocol):
         Called with all requests of a service that arrive at one instant, or with its whole backlog
         when its groups change; while an order stands, not at all. For the requests of a service
         it names groups throughout a run, or never. Groups of the service are in
-        `view.deployment`; one that is reading it while it serves others takes none of its requests.
+        `view.deployment`; one that is reading it while it serves others takes no request of it.
         """
 
 
@@ -173,7 +173,7 @@ class CostModel(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class System:
-    """One serving system: who decides what."""
+    """One serving system: its policies."""
 
     name: str
     scheduling: SchedulingPolicy

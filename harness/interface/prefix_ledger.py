@@ -1,8 +1,8 @@
 """KV accounting with a prefix cache, as vLLM V1 has it.
 
 A full block has a content, which its tokens and those before them decide. Requests that begin alike
-share blocks; a block that nobody holds any more stays until its space is needed, the least recently
-used first.
+share blocks; a block that no request holds any more stays until its space is needed, the least
+recently used first.
 """
 
 from collections.abc import Callable, Mapping
@@ -198,7 +198,7 @@ class PrefixLedger(KvLedger):
         return len(found) * self.block_tokens
 
     def _hold(self, request: RequestId, before: int, after: int) -> None:
-        """Take blocks for more tokens, evicting what is cached, and cache those that are full."""
+        """Take blocks for more tokens, evicting what is cached, and cache the full ones."""
         for _ in range(self.blocks(after) - self.blocks(before)):
             if self._blank <= 0 and self._unused:
                 self._evict()

@@ -1,4 +1,4 @@
-"""Who runs under a priority order that displaces: those who come first and fit.
+"""Which requests run under a priority order that displaces: the first ones that fit.
 
 Nothing but the order, the contexts and the promises decides, so whoever knows them knows who has a
 seat; that is what lets an engine follow such an order through many iterations at once.
@@ -28,8 +28,8 @@ def take_seats(
     """Return the front of the order that has seats, and preempt of the rest as `how` says.
 
     A seat takes KV for the whole context or what is reserved, whichever is more. The front ends
-    at the first that finds no seat; before a newcomer, or who comes back from host memory, the
-    rule's watermark must stay free. Whose KV is there gets it back with the seat.
+    at the first that finds no seat; before a newcomer, or a request that comes back from host
+    memory, the rule's watermark must stay free. Whose KV is there gets it back with the seat.
     `reserved` has the context tokens to set aside for newcomers.
     """
     kv = draft.kv
@@ -60,7 +60,7 @@ def take_seats(
 
 
 def preempt_by(draft: Draft, request: RequestView, how: PreemptionMode) -> None:
-    """Preempt; who is to be swapped out and finds no room in host memory is recomputed."""
+    """Preempt; a request to be swapped out that finds no room in host memory is recomputed."""
     swaps = how is PreemptionMode.SWAP and draft.can_swap_out(request)
     draft.preempt(request, how if swaps else PreemptionMode.RECOMPUTE)
 
@@ -78,7 +78,7 @@ def _bring_back(
 def renew_promises(
     draft: Draft, order: Sequence[RequestView], reserved: Mapping[RequestId, int]
 ) -> None:
-    """Promise those that have just outgrown what was set aside for them what now would be.
+    """Promise requests that have just outgrown what was set aside for them what now would be.
 
     If that is more and there is room, in this order; else they grow block by block.
     """

@@ -70,7 +70,7 @@ def fill_by_phase(
 ) -> float:
     """Fill one iteration with requests of the first service in order that can run something.
 
-    `order` has all requests of the group, none of which runs, best first; where the order
+    `order` has all requests of the group, of which no one runs, best first; where the order
     displaces and no service starves, requests without KV behind the first `max_num_seqs` may be
     missing. `ran_s` has when the last batch of each service ended, `moves` says whether keys move
     with progress. Returns until when the next iterations run the same requests, if nothing happens

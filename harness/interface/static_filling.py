@@ -10,7 +10,7 @@ from harness.interface.views import RequestView, missing_tokens
 def fill_static(draft: Draft, order: Sequence[RequestView], rule: StaticBatching) -> float | None:
     """Fill one batch by a rule of static batching, best first.
 
-    `order` has all requests of the group, none of which runs. Returns when (seconds) to ask again
+    `order` has all requests of the group, of which no one runs. Returns when (seconds) to ask again
     if the batch should wait for more requests, else None. A batch in which some hold KV, because
     they have run before, does not wait.
     """
@@ -20,7 +20,7 @@ def fill_static(draft: Draft, order: Sequence[RequestView], rule: StaticBatching
         if draft.view.now_s < due_s:
             return due_s
     if not _run_whole(draft, order, rule):
-        # The first in order is a newcomer that does not fit beside those that hold KV.
+        # The first in order is a newcomer that does not fit beside requests that hold KV.
         _run_whole(draft, holders, rule)
     return None
 

@@ -21,7 +21,7 @@ from harness.engines.simulator.rules import continuous_rule
 from harness.engines.state import BRIEF, RequestArrays, new_arrays
 from harness.interface.decisions import ContinuousBatching
 from harness.interface.entities import ServiceId
-from harness.interface.graph import NOBODY, Edges, Graph
+from harness.interface.graph import NO_CALL, Edges, Graph
 from harness.interface.tables import CallTable, Floats, Ints, RequestTable
 from harness.interface.views import ClusterView
 from harness.planning.plans import Load, Plan
@@ -130,7 +130,7 @@ def _carry(
 
 
 def _chains(edges: Edges, service_of: Ints) -> Ints:
-    """The call that follows each within its service, or NOBODY."""
+    """The call that follows each within its service, or NO_CALL."""
     chain = Graph(edges, service_of).chain
     within = service_of[edges.parent] == service_of[edges.child]
     if (loose := within & (chain[edges.parent] != edges.child)).any():
@@ -144,7 +144,7 @@ def _chains(edges: Edges, service_of: Ints) -> Ints:
 
 def _load(ids: Ints, prompt: Ints, generated: Ints, answer: Ints, following: Ints) -> Load:
     """The load of one service; ids ascend."""
-    row = np.full(len(prompt) + 1, NOBODY)
+    row = np.full(len(prompt) + 1, NO_CALL)
     row[ids] = np.arange(len(ids))
     return Load(
         id=ids,
@@ -251,9 +251,9 @@ class Forecaster:
     ) -> Floats:
         """Operations of every token once, by each time: `decoded`, and prompts when they are read.
 
-        A token of a prompt sees those before it. Who has generated anything has been read before.
-        What is decoded leaves out tokens that came of reading a prompt again: it grows as it does,
-        to what all of them need.
+        A token of a prompt sees the tokens before it. A request that has generated tokens has been
+        read. What is decoded leaves out tokens that came of reading a prompt again: it grows as it
+        does, to what all of them need.
         """
         per_token, width = self.counted.per_token(facts), 2 * facts.layer_attended_width
         prompt, first = load.prompt_tokens.astype(np.float64), np.maximum(load.generated_tokens, 1)
@@ -283,7 +283,7 @@ class Forecaster:
         )
         arrays.key[:] = load.ready_s
         follows = np.zeros(len(load), np.bool_)
-        follows[load.next[load.next != NOBODY]] = True
+        follows[load.next[load.next != NO_CALL]] = True
         first_come = np.argsort(load.ready_s, kind="stable")
         heads = first_come[~follows[first_come]]
         logs: dict[int, list[Floats]] = {}
@@ -296,7 +296,7 @@ class Forecaster:
         for number in numbers:
             compiled.open(number, table, rule, 0.0)
         if follows.any():
-            has_next = load.next != NOBODY
+            has_next = load.next != NO_CALL
             first_child = np.concatenate([[0], np.cumsum(has_next)])
             compiled.release_calls(
                 first_child, load.next[has_next], follows.astype(np.int64), load.next, 0.0

@@ -154,9 +154,10 @@ class GroupForecaster:
     ) -> GroupForecast:
         """Serve a window in a placement, up to `until_s`.
 
-        Requests are dispatched at arrival among all groups of their service, also those that have
-        not loaded yet; those of a service without a group stay unfinished. Raises ValueError where
-        the services of a group do not fit its GPUs, or a request, named by its row, never fits.
+        Requests are dispatched at arrival among all groups of their service, also the groups that
+        have not loaded yet; those of a service without a group stay unfinished. Raises ValueError
+        where the services of a group do not fit its GPUs, or a request, named by its row, never
+        fits.
         """
         table = window.table
         placed = frozenset[ServiceId]().union(*(group.services for group in groups))

@@ -129,7 +129,7 @@ def _unions(size: int, islands: Sequence[Gpus]) -> Iterator[Gpus]:
 
 
 def _without(islands: Sequence[Gpus], groups: Sequence[Group]) -> list[tuple[Gpus, Gpus]]:
-    """Each island and its GPUs that none of the groups has."""
+    """Each island and its GPUs that are in no group."""
     taken = {gpu for group in groups for gpu in group.gpus}
     return [(island, tuple(gpu for gpu in island if gpu not in taken)) for island in islands]
 

@@ -78,7 +78,7 @@ def partition(islands: Sequence[int], size: int, memory: GroupMemory) -> list[in
 def _without_place(
     sizes: Sequence[int], least: Mapping[ServiceId, int], memory: GroupMemory
 ) -> ServiceId | None:
-    """The first service that finds no place in such groups, those that need most GPUs first."""
+    """The first service, by GPUs needed, that finds no place in such groups."""
     groups = [(size, Services()) for size in sorted(sizes)]
     for service in sorted(least, key=lambda name: (-least[name], name)):
         for at, (size, names) in enumerate(groups):

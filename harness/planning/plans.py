@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.interface.entities import ServiceId
-from harness.interface.graph import NOBODY
+from harness.interface.graph import NO_CALL
 from harness.interface.tables import Floats, Ints
 
 
@@ -34,7 +34,7 @@ class Load:
 
     `id` ascends; `output_tokens` is what a request will have produced in the end. `ready_s` is when
     it can begin. `next` is the row of the request that follows it in its group once it is
-    answered, or NOBODY; the `ready_s` of followers does not count.
+    answered, or NO_CALL; the `ready_s` of followers does not count.
     """
 
     id: Ints
@@ -51,7 +51,7 @@ class Load:
     def rest(self, unfinished: NDArray[np.bool_], generated_tokens: Ints) -> "Load":
         """Those still unfinished, having generated so much (one entry per row of this load)."""
         rows = np.flatnonzero(unfinished)
-        place = np.full(len(self) + 1, NOBODY)
+        place = np.full(len(self) + 1, NO_CALL)
         place[rows] = np.arange(len(rows))
         return Load(
             id=self.id[rows],
@@ -64,7 +64,7 @@ class Load:
 
 
 def ready_load(prompt_tokens: Ints, generated_tokens: Ints, output_tokens: Ints) -> Load:
-    """Requests that all can begin at once and wait for nobody; ids count from 0."""
+    """Requests that all can begin at once and wait for no other; ids count from 0."""
     count = len(prompt_tokens)
     return Load(
         id=np.arange(count),
@@ -72,5 +72,5 @@ def ready_load(prompt_tokens: Ints, generated_tokens: Ints, output_tokens: Ints)
         generated_tokens=generated_tokens,
         output_tokens=output_tokens,
         ready_s=np.zeros(count),
-        next=np.full(count, NOBODY),
+        next=np.full(count, NO_CALL),
     )

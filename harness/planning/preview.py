@@ -41,8 +41,8 @@ class StagePreview:
     A service that keeps its plan goes on as forecast; any other plan loads first and recomputes.
     One that waits for answers of others is forecast beside their plans in the same stage, from the
     times at which these answers would be there; where it keeps its plan it is forecast anew in each
-    stage, from what it has left, or with `fed_goes_on` goes on as forecast while those who feed it
-    keep theirs. The paper says neither.
+    stage, from what it has left, or with `fed_goes_on` goes on as forecast while the services that
+    feed it keep theirs. The paper says neither.
 
     Without `preemption` a service that has begun keeps its plan until it ends: `held` (sec. 5.5).
     """
@@ -61,7 +61,7 @@ class StagePreview:
         """Nothing runs. `tensor_parallel` lists the degrees that plans may use.
 
         `edges` has a row (id, id of one that waits for it) for each pair of requests of different
-        services; None where nobody waits. Raises ValueError for a degree below 1.
+        services; None where no request waits. Raises ValueError for a degree below 1.
         """
         if not tensor_parallel or min(tensor_parallel) < 1:
             raise ValueError(f"tensor_parallel={list(tensor_parallel)} must list degrees from 1 up")
@@ -173,7 +173,7 @@ class StagePreview:
         for service, left in self._left.items():
             plan = stage.get(service)
             if plan is None:
-                # What was forecast still holds where it neither ran nor waits for those who did.
+                # What was forecast still holds where it neither ran nor waits for one that did.
                 holds = left.running is None and not self._feeds[service]
                 after[service] = left if holds else _Outstanding(left.load)
                 continue

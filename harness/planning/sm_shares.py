@@ -12,7 +12,7 @@ from harness.interface.policies import CostModel
 from harness.planning.forecast import Window
 
 SHARES = tuple(tenths / 10 for tenths in range(3, 10))
-"""Shares that a decode may get: those that were measured, but for all SMs."""
+"""Shares that a decode may get: the measured ones, but for all SMs."""
 _DECODES = 32
 """Requests of a decode when groups are compared by how busy they are."""
 _SPANS_S = tuple(2.0**power for power in range(-4, 9))

@@ -324,7 +324,7 @@ def _there(rows: pd.DataFrame, shows: Sequence[str]) -> tuple[list[str], list[st
 
 
 def _samples(rows: pd.DataFrame, lacks: Sequence[str]) -> str:
-    """How many requests the figures are of, and which of them there are none of."""
+    """How many requests the figures are of, and which have no value."""
     block = rows.get(f"{KEY}.{BLOCK}", pd.Series(np.nan, rows.index))
     said = ""
     if (block > 0).any():

@@ -95,7 +95,7 @@ def shortest_remaining(
     response_s: Floats,
     work_s: Floats,
 ) -> None:
-    """Preemptive: whoever has the least left runs. `order` holds what each has left.
+    """Preemptive: the request with the least left runs. `order` holds what each has left.
 
     `response_s` holds minus the arrival time until a request ends.
     """

@@ -13,7 +13,7 @@ def with_apps(load: Workload, apps: Apps, seed: int) -> Workload:
     """The workload with applications; its calls and the columns of `apps` in an order of ids.
 
     Calls that wait for none come first, by arrival; then those of all applications that wait for
-    these, in random order; then those that wait for the latter; and so on.
+    these, in random order; then calls that wait for the latter; and so on.
     """
     depth, count = _depth(load), len(load)
     drawn = np.random.default_rng([seed, count]).random(count)

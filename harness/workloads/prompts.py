@@ -48,7 +48,7 @@ class PromptSource:
     NAME@REVISION, split `hub_split`, through Hugging Face datasets) or the path of a parquet, CSV
     or JSONL file. Rows of a dataset have `prompt_tokens`, or text in `prompt` or in `instruction`
     and `input`; text is counted as words x the shipped ratio of tokens to words. `files` are
-    those that are read.
+    the ones that are read.
     """
 
     def __init__(self, *, source: str, profile: str, hub_dataset: str, hub_split: str) -> None:

@@ -27,7 +27,7 @@ class TextPrompts:
     A row has `prompt`, a text or the list of the turns of a conversation (previous prompts and
     answers, then the new prompt), and `response_tokens`, at least 1, which ends at
     `max_output_tokens`. Prompt tokens are `prompt_tokens` where the file has them, else words x the
-    shipped ratio. `files` are those that are read.
+    shipped ratio. `files` are the ones that are read.
     """
 
     def __init__(

@@ -24,7 +24,7 @@ Differs    Services without a group come before all others and a plan that leave
            lengthen the interval; one without requests leaves it. A request of the interval that is
            not answered counts as long as the mean answer of its service. The plan stays if the new
            one would not have served the interval better; by counts_loading also if its groups, but
-           for those that are there, had loaded at its beginning
+           for the ones that are there, had loaded at its beginning
 Checked    systems/tests/test_seallm_placement.py::test_algorithm_1_by_hand
 """
 

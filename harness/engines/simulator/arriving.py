@@ -161,7 +161,7 @@ class Arrivals:
         self.compiled.add_coming(later, group)
 
     def _predict_all(self, requests: Ints, *, ahead: bool) -> None:
-        """Predict requests that come, or `ahead` those that will."""
+        """Predict requests that come, or `ahead` requests that will."""
         predictor = self.lifecycle.system.predictor
         if predictor is None:
             return
@@ -199,7 +199,7 @@ class Arrivals:
             del self.foretold[request]
 
     def tell_later(self, request: int) -> None:
-        """A prediction that was foretold comes as one that nobody has seen ahead."""
+        """A prediction that was foretold comes as one that was not seen ahead."""
         event = self.foretold.pop(request)
         self.timeline.add(event.now_s, Kind.PREDICTION, event)
 

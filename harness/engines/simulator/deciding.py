@@ -16,9 +16,9 @@ TIMED = ("timed", "measured")
 class Deciding:
     """Seconds that are added to what a decision launches.
 
-    None; those that were measured of the decision and of the filling that it left to the engine,
-    before the first iteration that it decides; or so many before every iteration, whether the
-    policy was asked about it or had promised to decide the same, and before every request-level
+    None; the seconds that were measured of the decision and of the filling that it left to the
+    engine, before the first iteration that it decides; or so many before every iteration, whether
+    the policy was asked about it or had promised to decide the same, and before every request-level
     batch. Where decisions are timed, charged or not, a policy is asked about every batch: orders
     are not compiled and steady decisions are not repeated, so that policies can be compared.
     """

@@ -126,6 +126,6 @@ def work_of(live: LiveGroup, batch: Batch, *, pads: bool) -> tuple[Work, list[Re
 
 
 def decodes_after(live: LiveGroup, batch: Batch) -> Work:
-    """What each iteration after the first computes of a batch that nobody joins or leaves."""
+    """What each iteration after the first computes of a batch that no request joins or leaves."""
     contexts = [live.members[request].context_tokens + 1 for request in batch.tokens]
     return Work(0, 0, 0, 0.0, len(contexts), sum(contexts), max(contexts))

@@ -208,7 +208,7 @@ class LiveGroup:
     def preempt(self, request: RequestId, how: PreemptionMode = PreemptionMode.RECOMPUTE) -> None:
         """A member's KV is dropped or swapped out; the ledger is told by the decision as a whole.
 
-        Who is preempted already loses what it has in host memory.
+        A request that is preempted already loses what it has in host memory.
         """
         arrays, view = self.state.arrays, self.members[request]
         if view.swapped_tokens:
@@ -274,7 +274,7 @@ class LiveGroup:
     ) -> tuple[dict[RequestId, int], list[RequestId]]:
         """A batch of members ends now, computed so many times; first tokens came at `first_s`.
 
-        Returns the tokens that each has produced, and who is answered: those whose answer needs
+        Returns the tokens that each has produced, and which are answered: those whose answer needs
         fewer iterations have gone on as padding. The KV of the first iteration is in the ledger
         since the launch; where the batch `goes_on`, that of the next one enters it now.
         """

@@ -27,7 +27,7 @@ from harness.interface.decisions import (
 )
 from harness.interface.entities import RequestId, ServiceId
 from harness.interface.events import Overran
-from harness.interface.graph import NOBODY
+from harness.interface.graph import NO_CALL
 from harness.interface.load_order import LoadOrder, TurnOrder
 from harness.interface.moving import MovingKey
 from harness.interface.tables import RequestTable
@@ -210,7 +210,7 @@ class Orders:
     def _meant_for(self, request: int) -> int:
         """Number of the group that a request was named for, or of its predecessor in a chain."""
         group, predecessor = self.lifecycle.state.arrays.group, self.lifecycle.graph.predecessor
-        if group[request] < 0 and predecessor[request] != NOBODY:
+        if group[request] < 0 and predecessor[request] != NO_CALL:
             return int(group[predecessor[request]])
         return int(group[request])
 

@@ -6,7 +6,7 @@ from time import perf_counter
 
 import numpy as np
 
-from harness.engines.ask import ask_schedule, refuse_idling
+from harness.engines.ask import ask_schedule, refuse_idling, refuse_shares
 from harness.engines.iteration_log import use_of
 from harness.engines.live import LiveState
 from harness.engines.overruns import overruns, within_promises
@@ -179,6 +179,7 @@ class Stepper:
 
     def apply(self, live: LiveGroup, decision: Decision, *, pads: bool, seconds: float) -> None:
         """Preempt, swap in, reserve, launch what was decided in so many seconds."""
+        refuse_shares(self.policy, live, decision)
         for request, how in decision.preempt.items():
             live.preempt(request, how)
         live.kv = after(decision, live.kv, live.members)
@@ -267,7 +268,7 @@ class Stepper:
             arrays.preempted_at_s[request] = np.nan
 
     def _pass_over(self, live: LiveGroup, batch: Batch) -> None:
-        """Who has begun and is not in the next of these batches is preempted, and keeps its KV."""
+        """Preempt requests that have begun and are not in the next batch; they keep their KV."""
         arrays, now_s = self.state.arrays, self.state.now_s
         for request, view in live.members.items():
             if request in batch.tokens:
@@ -380,7 +381,7 @@ class Stepper:
         return [flight for flights in self.flights.values() for flight in flights]
 
     def catch_up(self) -> None:
-        """Book the iterations that have ended: who is told or asked next knows of them.
+        """Book the iterations that have ended, before policies are told or asked.
 
         The last of a run is booked by `end`.
         """
@@ -406,7 +407,7 @@ class Stepper:
     ) -> tuple[Mapping[RequestId, int], list[RequestId]]:
         """Iterations of a flight are over: tokens and time up to there.
 
-        Returns the tokens that each has produced, and who is answered.
+        Returns the tokens that each has produced, and which are answered.
         """
         live, batch = flight.live, flight.batch
         since_s, to_s = flight.span_s(iterations)

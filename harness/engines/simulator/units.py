@@ -21,7 +21,7 @@ from harness.interface.events import AppFinished, Event, Warmed
 class Units:
     """Calls outside any LLM with the backends that they need, and events of units and applications.
 
-    Compiled code ends these calls where it releases those that wait for them, else the timeline.
+    Compiled code ends these calls where it releases calls that wait for them, else the timeline.
     `applications` counts where anything of units and applications is heard, or backends end with
     applications.
     """

@@ -11,13 +11,13 @@ from harness.workloads.workload import Workload
 
 
 class Client:
-    """Hands over every request that waits for nobody, from a thread of its own.
+    """Hands over every request that waits for no other, from a thread of its own.
 
     `lag_s` is how late each request was handed over.
     """
 
     def __init__(self, workload: Workload, roots: Ints, clock: Callable[[], float]) -> None:
-        """It has not begun. `roots` are those that wait for nobody."""
+        """It has not begun. `roots` are the requests that wait for no other."""
         self.lag_s: Floats = np.full(len(workload), np.nan)
         self._arrival_s, self._roots, self._clock = workload.arrival_s, roots, clock
         self._handed: SimpleQueue[tuple[float, list[int]]] = SimpleQueue()
@@ -51,7 +51,7 @@ class Client:
             yield self._taken(*self._handed.get())
 
     def wait(self, seconds: float) -> list[int]:
-        """What is handed over next; nobody where that is later than so many seconds from now."""
+        """What is handed over next; none where that is later than so many seconds from now."""
         try:
             return self._taken(*self._handed.get(timeout=seconds))
         except Empty:

@@ -88,7 +88,7 @@ class VllmDry:
 
     @property
     def computed_by(self) -> tuple[str, ...]:
-        """Whoever fills the batches."""
+        """What fills the batches."""
         return ("vllm", "torch")
 
     def files(self, services: Sequence[str]) -> Mapping[str, str]:

@@ -1,4 +1,4 @@
-"""One group on real vLLM: engines in this process that are stepped by whoever owns it."""
+"""One group on real vLLM: engines in this process that are stepped by its owner."""
 
 import gc
 import sys
@@ -116,8 +116,8 @@ def new_engines(
     """vLLM engines in this process; where there are several, their KV is in one buffer.
 
     Blocks have as many tokens as make their bytes equal, at least `block_tokens`. Of engines that
-    are `loaded` and idle, those that fit are taken and the others stopped. ValueError where blocks
-    would have too many tokens.
+    are `loaded` and idle, the ones that fit are taken and the others stopped. ValueError where
+    blocks would have too many tokens.
     """
     configs = [_config(each) for each in settings]
     if len(settings) == 1:
@@ -259,7 +259,7 @@ class VllmGroup:
         clock: Callable[[], float] = time.monotonic,
         heard: Heard | None = None,
     ) -> None:
-        """Decide by this policy from now on; nobody may be unanswered. Times are of `clock`.
+        """Decide by this policy from now on; no request may be unanswered. Times are of `clock`.
 
         The services are in the order of the engines. `heard` is shared with the other groups of
         this policy object.
@@ -368,7 +368,7 @@ class VllmGroup:
         return made
 
     def withdraw(self, *, everything: bool) -> tuple[RequestId, ...]:
-        """Give up all requests, or those that hold no KV yet; who they are.
+        """Give up all requests, or the ones that hold no KV yet; returns their ids.
 
         Between two iterations. They may come in again elsewhere, with the tokens they have.
         """

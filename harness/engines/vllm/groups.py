@@ -131,7 +131,7 @@ class Groups:
             life.ready_s = life.ended_s = self.clock()
 
     def _relieve(self, group: Group) -> None:
-        """A service has other groups too from now on: who has not begun may go there."""
+        """A service has other groups too from now on: requests that have not begun may go there."""
         self.give_back(self.waiting[group.id])
         self.waiting[group.id] = []
         served = self.live.get(group.id)
@@ -167,7 +167,7 @@ class Groups:
         return np.array(sorted(given), np.int64)
 
     def advance(self) -> bool:
-        """Note who has left and loaded, load where GPUs are free. Whether anything happened."""
+        """Note groups that left or loaded, load where GPUs are free. Whether anything happened."""
         happened = False
         relieved = [s for s in self.live.values() if isinstance(s, RayGroup) and s.leaving]
         for served in (*self.leaving, *relieved):
@@ -297,7 +297,7 @@ class Groups:
         self.advance()
 
     def stop(self, keep: Callable[[Served], bool]) -> None:
-        """End all but those that are kept."""
+        """End all groups that are not kept."""
         for served in (*self.live.values(), *self.loading.values(), *self.leaving):
             if not keep(served):
                 served.stop()

@@ -17,10 +17,11 @@ from harness.interface.events import Event
 from harness.interface.policies import SchedulingPolicy
 
 POLL_S = 0.002
-DEAD_S = 1.0  # how often somebody who waits looks whether the engine has stopped
+DEAD_S = 1.0  # how often a waiting caller looks whether the engine has stopped
 
 
-# Two calls may wait for the thread of the engine, a report and who leaves; all else passes them.
+# Two calls may wait for the thread of the engine, a report and leaving requests; all else passes
+# them.
 @ray.remote(max_concurrency=3, max_restarts=0)
 class Host:
     """The process of one group: one thread owns the engines, others pass it what is asked.
@@ -130,7 +131,7 @@ class Host:
         return report
 
     def withdraw(self, number: int, everything: bool) -> tuple[tuple[RequestId, ...], Report]:
-        """Give up requests; who they are, and what has been done since the last report."""
+        """Give up requests; their ids, and what has been done since the last report."""
 
         def withdraw() -> tuple[tuple[RequestId, ...], Report]:
             gone = self._served.withdraw(everything=everything)

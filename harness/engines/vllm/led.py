@@ -1,7 +1,7 @@
 """vLLM's scheduler, led to exactly the batch that it is told.
 
-vLLM's own `schedule()` is kept. Who is to run stands in `running`, who is to be admitted is all
-that the waiting queue offers, who pauses is held out of sight, and the size of each chunk comes
+vLLM's own `schedule()` is kept. Requests to run stand in `running`, requests to admit are all
+that the waiting queue offers, paused ones are held out of sight, and the size of each chunk comes
 from the hook that aligns chunks of hybrid models. This file and `scheduler.py` are the only ones
 that touch vLLM's internals.
 """
@@ -30,7 +30,7 @@ READY_CHECK = next(
 
 
 class LedScheduler(Scheduler):  # type: ignore[misc]
-    """Computes the batches of a plan; whoever derives from it makes the plan."""
+    """Computes the batches of a plan; a subclass makes the plan."""
 
     running: list[Any]
     block_size: int
@@ -106,7 +106,7 @@ class LedScheduler(Scheduler):  # type: ignore[misc]
             kind.block_pool, kind._null_block = pool, pool.null_block
 
     def _enqueue_waiting_request(self, request: Any) -> None:
-        """One queue for all: whom it shows is planned."""
+        """One queue for all: the requests that it shows are planned."""
         self.waiting.add_request(request)
 
     def is_ready(self, request: Any) -> bool:
@@ -115,11 +115,11 @@ class LedScheduler(Scheduler):  # type: ignore[misc]
 
     @property
     def runs_as_planned(self) -> bool:
-        """Whether exactly those run who were planned last."""
+        """Whether exactly the requests planned last run."""
         return len(self.running) == len(self._planned)
 
     def schedule_again(self, args: tuple[Any, ...]) -> Any:
-        """The batch of the step before once more: `running` has it, each decodes, nobody else is.
+        """The batch of the step before once more: `running` has it, each decodes, no other is.
 
         Left to itself vLLM does just that, so it need not be led.
         """
@@ -178,7 +178,7 @@ class LedScheduler(Scheduler):  # type: ignore[misc]
         """Let requests that begin with a part of their prompt compute it, cached or not.
 
         What was decided is how far a request gets, and that much KV is counted; a cached prefix
-        may reach further. Whoever begins with its whole context is spared what is cached.
+        may reach further. A request that begins with its whole context is spared what is cached.
         """
         cut = [r for r in admitted if planned[r.request_id] < r.num_tokens]
         changed = [request for request in cut if not request.skip_reading_prefix_cache]
@@ -189,7 +189,7 @@ class LedScheduler(Scheduler):  # type: ignore[misc]
     def _mamba_block_aligned_split(
         self, request: Any, num_new_tokens: int, num_new_local_computed_tokens: int = 0, *_: int
     ) -> int:
-        """Tokens that the plan has for a request, less those that a cached prefix saves."""
+        """Tokens that the plan has for a request, less the tokens that a cached prefix saves."""
         self._preempt_late(self._scheduled)
         self._scheduled += 1
         spared = 0 if self.knows_cached else num_new_local_computed_tokens
@@ -216,5 +216,5 @@ class LedScheduler(Scheduler):  # type: ignore[misc]
         gone = set(output.preempted_req_ids or ())
         if other := gone - preempted:
             raise RuntimeError(f"vLLM preempts {min(other)}, which was not decided")
-        # Older versions list only those that their own loop has preempted.
+        # Older versions list only requests that their own loop has preempted.
         output.preempted_req_ids = gone | preempted

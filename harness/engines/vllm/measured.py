@@ -37,7 +37,7 @@ class _Account:
 
 
 class Measured:
-    """Keeps iterations while a run goes on, and works them out when nobody waits any more.
+    """Keeps iterations while a run goes on, and works them out when no reader waits any more.
 
     With `at_once` they are worked out as they come: the arrays are always up to date.
     """

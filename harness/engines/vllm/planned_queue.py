@@ -1,11 +1,11 @@
-"""The waiting queue of an engine that is told whom to admit. Knows requests by their name only."""
+"""The waiting queue of an engine that is told which requests to admit, by their names."""
 
 from collections.abc import Iterable, Iterator
 from typing import Any
 
 
 class PlannedQueue:
-    """All waiting requests; while a step is scheduled, only those that it admits, in order.
+    """All waiting requests; while a step is scheduled, only the ones that it admits, in order.
 
     Does what vLLM asks of a `RequestQueue`.
     """
@@ -38,7 +38,7 @@ class PlannedQueue:
         if self._offered is not None:
             return self._offered[-1]
         if not self._waiting:
-            raise IndexError("nobody waits")
+            raise IndexError("no request waits")
         return next(iter(self._waiting.values()))
 
     def pop_request(self) -> Any:

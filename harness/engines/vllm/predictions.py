@@ -10,7 +10,7 @@ from harness.interface.policies import LengthPredictor
 
 
 class Predictions:
-    """What a predictor has said and nobody has been told yet.
+    """What a predictor has said and policies have not been told yet.
 
     A prediction is ready so many seconds after it was asked for, and not before the predictor has
     answered: one that computes has taken these seconds by then, one that draws them has not.
@@ -35,7 +35,7 @@ class Predictions:
             asked_s = self._clock()
 
     def ready(self) -> Iterator[tuple[RequestId, LengthPrediction]]:
-        """Those that are ready now, each once."""
+        """The ones that are ready now, each once."""
         now_s = self._clock()
         due = [one for one in self._waiting if one[0] <= now_s]
         for one in due:

@@ -1,4 +1,4 @@
-"""What vLLM computes on here. Whoever starts an engine imports this before vLLM."""
+"""What vLLM computes on here. A module that starts an engine imports this before vLLM."""
 
 import os
 

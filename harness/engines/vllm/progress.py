@@ -28,7 +28,7 @@ class Progress:
     wakes: int = 0
 
     def check(self, *, has_timer: bool) -> None:
-        """A timer has ended, or there is none. ValueError where nobody will serve who is left."""
+        """A timer has ended, or there is none. ValueError where no group serves what is left."""
         waits = not self.client.is_through or self.predictions.are_awaited
         waits |= self.units is not None and self.units.is_working
         if waits or self.groups.have_work or self.horizon_s is not None:

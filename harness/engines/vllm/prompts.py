@@ -36,7 +36,7 @@ class Prompts:
     def __init__(self, workload: Workload, options: VllmOptions) -> None:
         """The options of the engine say which models, texts and lengths.
 
-        Raises ValueError where answers are carried whose lengths nobody knows ahead.
+        Raises ValueError where answers are carried whose lengths are not known ahead.
         """
         self._workload, self._seed, self._model_of = workload, options.seed, options.model_path
         self._forces_lengths = options.forces_lengths

@@ -1,6 +1,6 @@
 """A group as a Ray actor in a placement group: a CPU slot or GPU per shard, a process of its own.
 
-The actor (`host`) steps its engine by itself; whoever owns the group sends requests and takes
+The actor (`host`) steps its engine by itself; the owner of the group sends requests and takes
 reports. Ray calls an actor of several threads in any order, so what is sent to one is numbered.
 """
 
@@ -213,7 +213,7 @@ class RayGroup:
         return report
 
     def leave(self, *, everything: bool) -> None:
-        """Ask it to give up its requests, or those that hold no KV yet; see `left`."""
+        """Ask it to give up its requests, or the ones that hold no KV yet; see `left`."""
         self.leaving.append(self._ask("withdraw", everything))
 
     def left(self) -> tuple[Submission, ...] | None:

@@ -1,4 +1,4 @@
-"""One run on real vLLM: the clock, the client, and who waits for whom.
+"""One run on real vLLM: the clock, the client, and which calls wait for which.
 
 Groups live in this process and are stepped in turn, or each in a process of its own; only those in
 processes of their own may come and go. A client thread hands requests over at their time; how late
@@ -285,7 +285,7 @@ class Run:
             self._is_news = True
 
     def _account(self, group: Group, report: Report) -> None:
-        """Write down what a group has done, and release who waited for it."""
+        """Write down what a group has done, and release calls that waited for it."""
         self._tell(report.events, by=group.id)
         self.measured.keep(group, report.iterations)
         if self.options.ray:
@@ -317,7 +317,7 @@ class Run:
             self.groups.hear(told, but=by)
 
     def _finished(self, calls: list[int]) -> None:
-        """Calls are answered, or over: tell of what ends with them, and take those that come."""
+        """Calls are answered, or over: tell of what ends with them, and take calls that come."""
         self.state.now_s = self.clock()
         answered = np.array(calls, np.int64)
         if self.units is not None:

@@ -46,7 +46,7 @@ def _untold(event: Event) -> None:
 
 
 def _unkept(iteration: Iteration) -> None:
-    """For a scheduler whose steps nobody times."""
+    """For a scheduler whose steps are not timed."""
 
 
 class PolicyScheduler(LedScheduler):
@@ -72,13 +72,13 @@ class PolicyScheduler(LedScheduler):
         self.decided = Decision()
         # What `decide` has left for the next `schedule`, with the times before and after.
         self._next: tuple[Decision, float, float] | None = None
-        # The schedulers of the group, by service: this one, and those that share its blocks.
+        # The schedulers of the group, by service: this one, and the ones that share its blocks.
         self._peers: Mapping[ServiceId, PolicyScheduler] = {}
         self._served_before = 0
         if path := os.environ.get(POLICY_FILE):
             self.attach(policy=policy_of(path))
         elif current_process().name.startswith("EngineCore"):
-            # vLLM has given the engine a process of its own, where nobody could attach one later.
+            # vLLM has given the engine a process of its own, where none can be attached later.
             self._who_decides()
 
     def attach(
@@ -195,7 +195,7 @@ class PolicyScheduler(LedScheduler):
         )
 
     def _open_ready(self) -> None:
-        """Open the requests that have become ready, forget those that have gone."""
+        """Open the requests that have become ready, forget the ones that have gone."""
         waiting = [request for request in self._unready if not request.is_finished()]
         ready = [request for request in waiting if self.is_ready(request)]
         self._unready = [request for request in waiting if request not in ready]
@@ -238,7 +238,7 @@ class PolicyScheduler(LedScheduler):
         output = self.schedule_planned(planned, args, late)
         self.verify(output, preempted)
         if self.caches and tokens and not self.knows_cached:
-            # The ledger counts a cached prefix as held by everybody who uses it.
+            # The ledger counts a cached prefix as held by every request that uses it.
             gained = {r: self._requests[r].num_computed_tokens - kv for r, kv in held.items()}
             if gained != tokens:
                 decision = replace(decision, launch=(replace(decision.launch[0], tokens=gained),))
@@ -345,7 +345,7 @@ class PolicyScheduler(LedScheduler):
     def _close_aborted(self) -> None:
         """Between two iterations: requests that ended from outside hold nothing any more.
 
-        Who gave the group's facts knows why; a server's policy is told that they have ended.
+        The giver of the group's facts knows why; a server's policy is told that they have ended.
         """
         served = self._who_decides()
         for number in sorted(self._aborted & self._requests.keys()):
@@ -355,7 +355,7 @@ class PolicyScheduler(LedScheduler):
         self._aborted.clear()
 
     def reset_prefix_cache(self, *args: Any, **kwargs: Any) -> bool:
-        """Forget cached prefixes, and the KV of those that run if asked to. See vLLM's own."""
+        """Forget cached prefixes, and the KV of running requests if asked to. See vLLM's own."""
         held = {n: r for n, r in self._requests.items() if r.num_computed_tokens > 0}
         done: bool = super().reset_prefix_cache(*args, **kwargs)
         for number, request in held.items():

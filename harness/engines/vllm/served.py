@@ -48,8 +48,8 @@ REPEATS = 4
 class _Repeat:
     """A decision that holds for `left` more iterations, if nothing happens before `wake_s`.
 
-    It was filled from the keys of a `version`. `unpaid` has the seconds of those that have ended
-    but are not yet in ledger and attained time, `begun` counts those that have begun likewise.
+    It was filled from the keys of a `version`. `unpaid` has the seconds of batches that have ended
+    but are not yet in ledger and attained time, `begun` counts batches that have begun likewise.
     """
 
     decision: Decision
@@ -64,7 +64,7 @@ class _Repeat:
 class ServedGroup:
     """One group; asks its policy and keeps the ledger of KV.
 
-    `tell` receives every event, whoever else wants it; the policy gets those it hears. `told` has
+    `tell` receives every event, for other listeners too; the policy gets those it hears. `told` has
     the keys of its priority order; the order by keys of a version is kept while they do not move.
     `wake_s` is when the policy wants to be asked again if nothing happens; None while a batch runs.
     """
@@ -244,7 +244,7 @@ class ServedGroup:
         """Remember a decision that will be the same for some iterations if nothing happens.
 
         Steady ones are by promise. So are those of a priority order when all that hold KV decode
-        and nobody gives way: they have a block each as often as the ledger says, the newcomers'
+        and no request gives way: they have a block each as often as the ledger says, the newcomers'
         order, slots and budget stay, and the KV that they lack only gets scarcer.
         """
         before, self._repeat = self._repeat, None

@@ -61,7 +61,7 @@ class Step:
         }
 
     def finished(self, requests: Mapping[RequestId, Any], running: int) -> tuple[RequestId, ...]:
-        """Requests that are answered: who is has left the `running`."""
+        """Requests that are answered: these have left the `running`."""
         if running == self.running:
             return ()
         return tuple(r for r in self.batch.tokens if r in requests and requests[r].is_finished())
@@ -70,7 +70,7 @@ class Step:
 def prompts_of(
     batch: Batch, requests: Mapping[RequestId, Any], views: Mapping[RequestId, RequestView]
 ) -> frozenset[RequestId]:
-    """Who of a batch does not decode; the engine has counted the batch as computed already."""
+    """Requests of a batch that do not decode; the engine counts the batch as computed."""
     return frozenset(
         r
         for r, n in batch.tokens.items()

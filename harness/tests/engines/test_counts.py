@@ -14,12 +14,12 @@ from harness.tests.support.serving import serve, workload
 
 
 class Counting:
-    """Counts the decisions about two requests; needs fractions of the SMs where it is told to."""
+    """Counts the decisions about two requests; needs predictions where it is told to."""
 
     subscribes: ClassVar[frozenset[type[Event]]] = frozenset()
 
-    def __init__(self, *, shares: bool = False) -> None:
-        self.requires = frozenset({Capability.GPU_SHARE} if shares else ())
+    def __init__(self, *, predicts: bool = False) -> None:
+        self.requires = frozenset({Capability.PREDICTIONS} if predicts else ())
         self._inner, self._pairs = SteadyFcfs(rotates=False), 0
 
     def observe(self, event: Event) -> None:
@@ -42,5 +42,5 @@ def test_counts_are_recorded() -> None:
 
 
 def test_needs_of_a_setting_are_checked_before_the_run() -> None:
-    with pytest.raises(ValueError, match="Simulator lacks what Counting needs: batches side by"):
-        serve(workload([9], [4]), Counting(shares=True))
+    with pytest.raises(ValueError, match="Simulator lacks what Counting needs: predicted lengths"):
+        serve(workload([9], [4]), Counting(predicts=True))

@@ -64,7 +64,7 @@ def policies() -> Iterator[Any]:
     Each with how many requests it is given.
     """
     for path in POLICIES:
-        if path not in WHOLE and not _swaps(path):
+        if path not in WHOLE and not _is_lacking(path):
             yield pytest.param(lambda path=path: _small(path), REQUESTS, id=path.stem)
     by_prompt = PriorityOrder(
         lambda table: -table.prompt_tokens.astype(np.float64), rule(chunked_prefill=True)
@@ -95,9 +95,12 @@ def _small(path: Path) -> SchedulingPolicy:
     return policy
 
 
-def _swaps(path: Path) -> bool:
-    """Whether the policy of a file keeps KV in host memory, which vLLM does not."""
-    return Capability.SWAP in _small(path).requires
+LACKS = {Capability.SWAP, Capability.GPU_SHARE}
+"""What policies need and vLLM does not offer."""
+
+
+def _is_lacking(path: Path) -> bool:
+    return bool(LACKS & _small(path).requires)
 
 
 def _load(seed: int, *, timed: bool, count: int = REQUESTS, services: int = 1) -> Workload:
@@ -157,10 +160,13 @@ def test_batches_of_whole_requests_are_refused(path: Path) -> None:
         _serve(dry, _load(7, timed=False), _small(path))
 
 
-@pytest.mark.parametrize("path", [p for p in POLICIES if _swaps(p)], ids=lambda path: path.stem)
-def test_kv_in_host_memory_is_refused(path: Path) -> None:
+@pytest.mark.parametrize(
+    "path", [p for p in POLICIES if _is_lacking(p)], ids=lambda path: path.stem
+)
+def test_what_vllm_lacks_is_refused(path: Path) -> None:
     _, dry = _engines(blocks=90)
-    with pytest.raises(ValueError, match=r"VllmDry lacks what .* needs: preempted KV kept in host"):
+    needs = r"preempted KV kept in host|batches side by side on fractions"
+    with pytest.raises(ValueError, match=rf"VllmDry lacks what .* needs: ({needs})"):
         _serve(dry, _load(7, timed=False), _small(path))
 
 

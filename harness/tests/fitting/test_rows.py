@@ -209,7 +209,8 @@ def test_shares_of_the_sms_are_ratios_to_the_whole() -> None:
             "decode_ms": [10.0, 11.0, 10.0, 12.0],
         }
     )
-    expected = {"requests": [1, 2], "prefill": [1.8, 2.0], "decode": [1.1, 1.2]}
+    counts = {"tokens": [32, 64], "requests": [1, 2]}
+    expected = {**counts, "prefill": [1.8, 2.0], "decode": [1.1, 1.2]}
     assert share_table(rows) == {"50": expected}
 
 

@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from harness.build import build
-from harness.interface.graph import NOBODY, Graph
+from harness.interface.graph import NO_CALL, Graph
 from harness.workloads.chain_summary import ChainSummary
 
 NODE = yaml.safe_load(
@@ -37,7 +37,20 @@ def test_a_smaller_sample_is_the_start_of_a_larger_one() -> None:
 def test_calls_of_a_document_follow_each_other_and_the_last_is_judged() -> None:
     load = workload_factory(documents=4, evaluations=3, median_chunks=3, chunks_sigma=0).build(0)
     graph = Graph(load.edges, load.service)
-    assert graph.chain[:12].tolist() == [1, 2, NOBODY, 4, 5, NOBODY, 7, 8, NOBODY, 10, 11, NOBODY]
+    assert graph.chain[:12].tolist() == [
+        1,
+        2,
+        NO_CALL,
+        4,
+        5,
+        NO_CALL,
+        7,
+        8,
+        NO_CALL,
+        10,
+        11,
+        NO_CALL,
+    ]
     assert [graph.children(call) for call in (2, 11)] == [[12, 13, 14], [21, 22, 23]]
     assert load.app[:12].tolist() == [0, 0, 0, 1, 1, 1, 2, 2, 2, 3, 3, 3]
     assert load.app[12:].tolist() == [0, 0, 0, 1, 1, 1, 2, 2, 2, 3, 3, 3]
