@@ -174,7 +174,7 @@ paper = Paper(
         "Figures 11 to 14: 20 requests a second.",
         "MuxServe: seconds on shares of the SMs as its program measured them for llama-7b and 13b, "
         "that stand for Llama-2-7b and 13b; of the others nothing is measured (1 / share); shares "
-        "add up to 1; four seeds.",
+        "add up to 1; eight seeds of figures 6, 7 and 10, four of others.",
     ),
     variations={
         "policy.rule.prompts_first=false": "phases apart, as printed",
