@@ -319,7 +319,10 @@ def _check_patterns(key: str, patterns: Sequence[object], matrix: Mapping[str, o
             if not isinstance(values, list) or not values:
                 raise ValueError(f"{key}.{axis}={values} is not a list of values")
             there = matrix[axis]
-            if isinstance(there, list) and (lost := [one for one in values if one not in there]):
+            lost = [one for one in values if isinstance(there, list) and one not in there]
+            # A matrix may be given fewer seeds or loads than its scenario has patterns for.
+            is_none_left = len(lost) == len(values) and key == "vary_at"
+            if lost and (is_none_left or any(isinstance(one, str) for one in lost)):
                 raise ValueError(f"{key}.{axis}={values}: the matrix has no {axis}={lost[0]}")
 
 

@@ -12,8 +12,9 @@ Map        3.2 backend consumption, next unit  -> `Unit.samples`, `Unit.after`
 Constants  1,000 samples (section 3.2); 10 buckets, correlation 0.5 (section 5.1) from a scenario;
            50 units of a walk, of its program; 5 samples that a condition must leave, chosen by us
 Differs    prompts of the unit that starts are known and taken as they are, where the paper draws
-           them. Walks draw every later unit, too, by what they have drawn before it. A loop ends
-           with the frequency of its end, whatever the number of turns so far
+           them; units after it are walked from recorded samples like it, not from its own prompts.
+           Walks draw every later unit, too, by what they have drawn before it. A loop ends with the
+           frequency of its end, whatever the number of turns so far
 Checked    systems/tests/test_hermes_pdgraph.py
 """
 
@@ -81,9 +82,11 @@ class Unit:
             name: _correlation(self.samples[:, y], self.samples[:, x]) > self.min_correlation
             for name, (y, x) in _PAIRS.items()
         }
-        present = np.nan_to_num(self.samples)
-        self._least = present.min(axis=0)
-        self._width = (present.max(axis=0) - self._least) / self.buckets
+        known = ~np.isnan(self.samples)
+        least = self.samples.min(axis=0, where=known, initial=np.inf)
+        most = self.samples.max(axis=0, where=known, initial=-np.inf)
+        self._least = np.where(known.any(axis=0), least, 0.0)
+        self._width = (np.where(known.any(axis=0), most, 0.0) - self._least) / self.buckets
         self._bucket = np.stack([self._buckets_of(c, self.samples[:, c]) for c in range(7)], axis=1)
         self.start = np.arange(_MOST_SAMPLES) % len(self.samples)
 

@@ -67,10 +67,12 @@ class Demand:
     def gittins(self, attained_s: float) -> float:
         """Gittins rank."""
         place = int(attained_s / self.bucket_s)
-        if place >= self._buckets:
-            if self._is_program:
-                return 0.0
-            place = self._buckets - 1
+        if place >= self._buckets and self._is_program:
+            return 0.0
+        return self.in_bucket(min(place, self._buckets - 1))
+
+    def in_bucket(self, place: int) -> float:
+        """Gittins rank at the lower edge of a bucket, from 0 on."""
         if place not in self._ranks:
             edge_s = place * self.bucket_s
             self._ranks[place] = (
@@ -130,8 +132,7 @@ class Demands:
         for row in missing.tolist():
             app, place = apps.item(row), inside.item(row)
             if np.isnan(self._ranks[app, place]):
-                demand = self._of[app]
-                self._ranks[app, place] = demand.gittins(place * demand.bucket_s)
+                self._ranks[app, place] = self._of[app].in_bucket(place)
         ranks[missing] = self._ranks[apps[missing], inside[missing]]
         if self._is_program:
             ranks[places >= self._buckets] = 0.0
