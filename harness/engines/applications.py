@@ -46,7 +46,7 @@ class Applications:
 
     def come(self, calls: Ints, now_s: float) -> None:
         """Tell of the applications and the units that begin with these calls, which come now."""
-        load, apps = self.workload, self.apps
+        load, apps, outside = self.workload, self.apps, self.apps.outside
         first = dict(zip(load.app[calls].tolist(), calls.tolist(), strict=True))
         for app in sorted(first):
             if not self._has_come[app]:
@@ -54,11 +54,14 @@ class Applications:
                 deadline_s = load.deadline_s.item(first[app])
                 known_s = None if math.isnan(deadline_s) else deadline_s
                 kind, predicted = apps.kinds[apps.kind[app]], self._predicted(AppId(app))
-                self.tell(AppArrived(now_s, AppId(app), kind, known_s, predicted))
+                cache = apps.host_cache
+                content = None if cache is None else cache.names[cache.content[app]]
+                self.tell(AppArrived(now_s, AppId(app), kind, known_s, predicted, content))
         for instance in sorted(set(apps.instance[calls].tolist())):
             app, unit, own = self._unit(instance)
             ids = tuple(RequestId(call) for call in own.tolist())
-            self.tell(UnitStarted(now_s, app, unit, ids, tuple(load.prompt_tokens[own].tolist())))
+            prompts, is_outside = tuple(load.prompt_tokens[own].tolist()), bool(outside[own[0]])
+            self.tell(UnitStarted(now_s, app, unit, ids, prompts, is_outside))
 
     def _predicted(self, app: AppId) -> DemandPrediction | None:
         """What a predictor of applications says of one."""

@@ -35,6 +35,27 @@ class Backend:
         return ResourceId(f"{self.name} of {app}" if self.per_application else self.name)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostCache:
+    """What LLM calls of an application read when they begin, on disk and partly in host memory.
+
+    `content` is the place in `names` of what each application reads: its LoRA adapter, or the KV of
+    its context, which then `grows` with every answer, and is computed where it is not in memory.
+    `size` is that of each content at first, in adapters or tokens, `reads` how much of its content
+    each call reads, `capacity` what host memory holds. Loading from disk takes `load_s` and copying
+    to the GPU `copy_s` for each unit of size.
+    """
+
+    names: tuple[ResourceId, ...]
+    content: Ints
+    size: Floats
+    reads: Ints
+    capacity: float
+    load_s: float
+    copy_s: float
+    grows: bool
+
+
 @dataclass(frozen=True, slots=True)
 class Apps:
     """The applications of a workload, as columns.
@@ -43,7 +64,7 @@ class Apps:
     indexes `units`; `instance` numbers the runs of units, of which all calls start together.
     `external_s` are the seconds of a call outside any LLM, NaN for calls of an LLM. `backend` is an
     index of `backends`, -1 for calls that need none; `pools` has the capacity of each pool. Without
-    backends there is no such column.
+    backends there is no such column. `host_cache` has what calls of an LLM read.
     """
 
     kinds: tuple[str, ...]
@@ -55,6 +76,7 @@ class Apps:
     backends: tuple[Backend, ...] = ()
     backend: Ints = field(default_factory=_no_calls)
     pools: Mapping[str, float] = field(default_factory=dict)
+    host_cache: HostCache | None = None
 
     @property
     def outside(self) -> Bools:

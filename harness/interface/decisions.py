@@ -319,8 +319,13 @@ class Prewarm:
     """Backends to start loading now, and idle ones to stop (containers, DNNs).
 
     A backend for which its pool has no room is not started, and one in use is not stopped.
+    `wanted` are adapters or contexts to have in host memory, the most wanted first; with
+    `wants_queue` followed by what unfinished calls read, in the order of their groups. They are
+    loaded one after the other, and the others make room for them.
     """
 
     start: tuple[ResourceId, ...] = ()
     stop: tuple[ResourceId, ...] = ()
+    wanted: tuple[ResourceId, ...] = ()
+    wants_queue: bool = False
     wake_s: float | None = None

@@ -79,24 +79,32 @@ class Finished:
 
 @dataclass(frozen=True, slots=True)
 class AppArrived:
-    """An application came in; `predicted` is None unless a predictor predicts applications."""
+    """An application came in; `predicted` is None unless a predictor predicts applications.
+
+    `content` is the adapter or context that its calls read; None without a cache in host memory.
+    """
 
     now_s: float
     app: AppId
     kind: str
     deadline_s: float | None
     predicted: DemandPrediction | None = None
+    content: ResourceId | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class UnitStarted:
-    """One functional unit of an application begins: all its calls have arrived."""
+    """One functional unit of an application begins: all its calls have arrived.
+
+    `is_outside` says whether they run outside any LLM.
+    """
 
     now_s: float
     app: AppId
     unit: str
     calls: tuple[RequestId, ...]
     prompt_tokens: tuple[int, ...]
+    is_outside: bool = False
 
 
 @dataclass(frozen=True, slots=True)

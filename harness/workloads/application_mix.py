@@ -1,15 +1,15 @@
 """LLM applications of several kinds that arrive over time, each along the path of one run."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import isnan
 from typing import Any
 
 import numpy as np
 
 from harness.costs.model_facts import model_facts
-from harness.interface.apps import OUTSIDE, Apps, Backend
-from harness.interface.entities import Service, ServiceId, Work
+from harness.interface.apps import OUTSIDE, Apps, Backend, HostCache
+from harness.interface.entities import ResourceId, Service, ServiceId, Work
 from harness.interface.graph import Edges
 from harness.interface.policies import CostModel
 from harness.workloads.applications import Application, Kind, Run, UnitRun, stored_application
@@ -37,6 +37,11 @@ class ApplicationMix:
     run has no part in it: a deadline by that would tell a policy what is to come. Where
     `context_tokens` is None, the context is that of each model.
 
+    With `adapters`, each application reads one of so many (`count`) drawn at random; with
+    `contexts`, the KV of its own context. Host memory has room for `capacity` adapters, or
+    `capacity_bytes` of contexts; one is loaded from disk in `load_s` (by token: `load_token_s`) and
+    copied to the GPU in `copy_s` (`copy_token_s`).
+
     A prompt begins with the context of the LLM call before it in its application (the first call of
     the step before), as far as both are long enough: the most that can be shared. Prompts of the
     first step have nothing in common.
@@ -58,6 +63,8 @@ class ApplicationMix:
         max_output_tokens: int,
         tensor_parallel: int,
         costs: CostModel,
+        adapters: Mapping[str, float] | None = None,
+        contexts: Mapping[str, float] | None = None,
     ) -> None:
         """`services` maps the services of units to models; no `deadline_scales`: no deadlines.
 
@@ -80,6 +87,13 @@ class ApplicationMix:
         self._services = _Services(self._kinds, services, context_tokens, max_output_tokens)
         self._alone = (costs, tensor_parallel)
         self.models = self._services.models
+        self._adapters = _settings("adapters", adapters, ("count", "capacity", "load_s", "copy_s"))
+        keys = ("capacity_bytes", "load_token_s", "copy_token_s")
+        self._contexts = _settings("contexts", contexts, keys)
+        if self._adapters and self._contexts:
+            raise ValueError("workload.adapters and workload.contexts: a run has one of them")
+        if self._contexts and len(self.models) != 1:
+            raise ValueError(f"workload.contexts needs one model, not {len(self.models)}")
         of_kinds = {name: file for one in self._kinds for name, file in one.files.items()}
         self.files = {**arrivals.files, **of_kinds}
 
@@ -128,7 +142,38 @@ class ApplicationMix:
             prefix=np.array(calls.prefix),
             prefix_tokens=np.array(calls.prefix_tokens),
         )
-        return with_apps(load, calls.apps(names, kind, self._pools), seed)
+        apps = calls.apps(names, kind, self._pools)
+        return with_apps(load, replace(apps, host_cache=self._host_cache(load, apps, seed)), seed)
+
+    def _host_cache(self, load: Workload, apps: Apps, seed: int) -> HostCache | None:
+        """What calls of these applications read, as they are numbered here."""
+        count, is_llm = len(apps.kind), ~apps.outside
+        if self._adapters:
+            adapters = int(self._adapters["count"])
+            content = np.random.default_rng([seed, 31, 3]).integers(adapters, size=count)
+            return HostCache(
+                names=tuple(ResourceId(f"adapter {number}") for number in range(adapters)),
+                content=content,
+                size=np.ones(adapters),
+                reads=is_llm.astype(np.int64),
+                capacity=self._adapters["capacity"],
+                load_s=self._adapters["load_s"],
+                copy_s=self._adapters["copy_s"],
+                grows=False,
+            )
+        if not self._contexts:
+            return None
+        token_bytes = load.services[0].kv_bytes_per_token
+        return HostCache(
+            names=tuple(ResourceId(f"context of {app}") for app in range(count)),
+            content=np.arange(count),
+            size=np.zeros(count),
+            reads=np.where(is_llm & (load.prefix >= 0), load.prefix_tokens, 0),
+            capacity=float(self._contexts["capacity_bytes"] // token_bytes),
+            load_s=self._contexts["load_token_s"],
+            copy_s=self._contexts["copy_token_s"],
+            grows=True,
+        )
 
     def _alone_s(self, kind: int) -> float:
         """Mean seconds of the known runs of a kind, each alone and with KV for all of its calls."""
@@ -157,6 +202,18 @@ def _kinds(mix: Mapping[str, float], declared: Sequence[Application]) -> list[Ki
         raise ValueError(f"workload.mix={dict(mix)} gives no application a weight")
     own = {application.name: application for application in declared}
     return [own.get(name) or stored_application(name) for name, weight in mix.items() if weight]
+
+
+def _settings(
+    name: str, given: Mapping[str, float] | None, keys: Sequence[str]
+) -> Mapping[str, float]:
+    """Settings of a scenario, none where none are given. ValueError for other keys and numbers."""
+    if not given:
+        return {}
+    if set(given) != set(keys):
+        raise ValueError(f"workload.{name} has {', '.join(given)}; its keys are {', '.join(keys)}")
+    require_between(f"workload.{name}", 0, 1e15, **given)
+    return given
 
 
 def _backend(name: str, facts: Mapping[str, Any], pools: Mapping[str, float]) -> Backend:

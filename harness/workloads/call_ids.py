@@ -27,7 +27,7 @@ def with_apps(load: Workload, apps: Apps, seed: int) -> Workload:
     }
     if len(load.prefix):
         columns["prefix"] = np.where(load.prefix < 0, -1, place[load.prefix])[order]
-    edges = load.edges
+    edges, cache = load.edges, apps.host_cache
     return replace(
         load,
         **columns,
@@ -39,6 +39,7 @@ def with_apps(load: Workload, apps: Apps, seed: int) -> Workload:
             instance=apps.instance[order],
             external_s=apps.external_s[order],
             backend=apps.backend[order] if apps.backends else apps.backend,
+            host_cache=cache and replace(cache, reads=cache.reads[order]),
         ),
     )
 

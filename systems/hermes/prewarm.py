@@ -24,7 +24,6 @@ from typing import ClassVar
 
 import numpy as np
 
-from harness.interface.apps import Backend
 from harness.interface.decisions import Prewarm
 from harness.interface.entities import AppId, ResourceId
 from harness.interface.events import AppArrived, AppFinished, Event, UnitFinished, UnitStarted
@@ -76,7 +75,7 @@ class Prewarming:
             case UnitStarted():
                 unit = (event.app, event.unit)
                 self._started_s[unit] = event.now_s
-                self._due[unit] = self._planned(event)
+                self._due[unit] = list(self._planned(event))
             case UnitFinished():
                 unit = (event.app, event.unit)
                 kind = self._kinds[event.app]
@@ -98,7 +97,7 @@ class Prewarming:
         times_s = [at_s for plans in self._due.values() for at_s, _ in plans]
         return Prewarm(start=tuple(dict.fromkeys(start)), wake_s=min(times_s, default=None))
 
-    def _planned(self, event: UnitStarted) -> list[tuple[float, ResourceId]]:
+    def _planned(self, event: UnitStarted) -> Sequence[tuple[float, ResourceId]]:
         """When to load which backends while a unit runs. A kind without recorded runs has none."""
         kind = self._kinds[event.app]
         backends = self._backends.get(kind, {})
@@ -106,17 +105,17 @@ class Prewarming:
         for name, share in self._after.get(kind, {}).get(event.unit, {}).items():
             if name in backends and share >= self._effectiveness:
                 taken_s = self._taken_s(kind, event.unit)
-                after_s = self._starts_after_s(taken_s, share, backends[name])
+                after_s = self._starts_after_s(taken_s, share, backends[name].load_s)
                 plans.append((event.now_s + max(0.0, after_s), backends[name].of(event.app)))
         return plans
 
-    def _starts_after_s(self, taken_s: Sequence[float], share: float, backend: Backend) -> float:
+    def _starts_after_s(self, taken_s: Sequence[float], share: float, load_s: float) -> float:
         """Seconds from the start of a unit; below 0 where that is too late to be ready in time."""
         part = self._effectiveness / share
         if self._reading == "printed":
             part = 1.0 - part
         completion_s = float(np.quantile(taken_s, part, method="inverted_cdf"))
-        return completion_s - backend.load_s
+        return completion_s - load_s
 
     def _taken_s(self, kind: str, unit: str) -> Sequence[float]:
         """Samples of the seconds that a unit takes."""

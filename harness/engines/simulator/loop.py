@@ -33,6 +33,7 @@ from harness.engines.simulator.warm_up import warm_up
 from harness.engines.state import Floats, Ints
 from harness.interface.entities import Cluster, GroupId, ResourceId, ServiceId
 from harness.interface.events import Finished, Iterated, Overran, Predicted, ServiceDrained
+from harness.interface.moving import MovingKey
 from harness.interface.policies import Capability, System
 from harness.workloads.prefixes import Prefixes
 from harness.workloads.workload import Workload
@@ -192,7 +193,10 @@ class _Run:
         self.deployer = self._deployer(factory)
         self.drained, self.wakes = list[ServiceId](), 0
         self.wake_s: float | None = -1.0
-        self.units = Units.of(self.lifecycle, self.timeline, self.compiled, self.told, recorder)
+        self.units = Units.of(
+            self.lifecycle, self.timeline, self.compiled, self.told, recorder, self._in_order
+        )
+        self.stepper.contents = None if self.units is None else self.units.contents
         self.arrivals = self._arrivals()
         self.orders = self._orders(factory)
 
@@ -227,6 +231,21 @@ class _Run:
         """A policy is going to look at what groups have computed."""
         self.stepper.catch_up()
         self.compiled.settle()
+
+    def _in_order(self) -> Ints:
+        """Unfinished requests, those of each group by the keys that its order has now."""
+        self._catch_up()
+        found = [np.zeros(0, np.int64)]
+        for live in self.groups.values():
+            ids, order = live.open_ids(), live.told.order
+            if order is not None and len(ids):
+                table = self.state.table(ids)
+                key = order.keys(table)
+                if isinstance(key, MovingKey):
+                    key = key.at(table, np.arange(len(ids)))
+                ids = ids[np.lexsort((ids, key))]
+            found.append(ids)
+        return np.concatenate(found)
 
     def _record(self, number: int, busy_s: Floats, rows: Floats) -> None:
         """What a compiled group has done."""

@@ -10,6 +10,7 @@ from harness.engines.lifecycle import Lifecycle
 from harness.engines.listeners import Listeners
 from harness.engines.recorder import Recorder
 from harness.engines.simulator.arriving import Arrivals
+from harness.engines.simulator.cached_contents import NEEDS_WHOLE_PROMPTS
 from harness.engines.simulator.compiled_groups import CompiledGroups
 from harness.engines.simulator.deciding import Deciding
 from harness.engines.simulator.group import GroupFactory, LiveGroup
@@ -163,6 +164,9 @@ class Orders:
             max_tokens=self.factory.engine.max_num_batched_tokens,
             decide_s=self.deciding.before_s(0.0, whole=True),
         )
+        is_whole = not (rule.chunked_prefill or rule.pads or rule.until or rule.is_shared)
+        if len(self.compiled.world.held.cache) and not is_whole:
+            raise ValueError(NEEDS_WHOLE_PROMPTS)
         rule = rule._replace(
             tells=rule.reserves and Overran in self.told.subscribes, keeps_gaps=True
         )

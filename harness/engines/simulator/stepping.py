@@ -11,6 +11,7 @@ from harness.engines.iteration_log import use_of
 from harness.engines.live import LiveState
 from harness.engines.overruns import overruns, within_promises
 from harness.engines.recorder import GpuUse, Recorder
+from harness.engines.simulator.cached_contents import NEEDS_WHOLE_PROMPTS, CachedContents
 from harness.engines.simulator.deciding import Deciding
 from harness.engines.simulator.flight import Flight, decodes_after, work_of
 from harness.engines.simulator.group import LiveGroup
@@ -64,7 +65,7 @@ class Stepper:
     `flights` is by `id` of the live group: a stopping one and its successor may share a name.
     `stirred` has those with batches in flight in which something has happened since they were asked
     last. A batch takes longer on a share of the SMs by `costs`; `slows_beyond_all` says whether it
-    does where the shares in flight exceed 1.
+    does where the shares in flight exceed 1. `contents` are what calls read as they begin.
     """
 
     state: LiveState
@@ -83,6 +84,7 @@ class Stepper:
     flights: dict[int, list[Flight]] = field(default_factory=dict)
     stirred: set[int] = field(default_factory=set)
     promises: Promises = field(default_factory=Promises)
+    contents: CachedContents | None = None
 
     def under_way(self, live: LiveGroup) -> Sequence[Flight]:
         """The batches of a group that are being computed."""
@@ -210,12 +212,19 @@ class Stepper:
     def _flight(self, live: LiveGroup, batch: Batch, *, pads: bool, seconds: float) -> Flight:
         """A batch of one iteration, or of as many as answers need."""
         work, prompts = work_of(live, batch, pads=pads)
+        read_s = 0.0
+        if self.contents is not None and prompts:
+            tokens = {request: batch.tokens[request] for request in prompts}
+            is_cut = any(live.members[it].context_tokens != count for it, count in tokens.items())
+            if pads or is_cut or batch.until is not Until.ITERATION:
+                raise ValueError(NEEDS_WHOLE_PROMPTS)
+            work, read_s = self.contents.read(tokens, work, live.now_s)
         service, tp = batch.service, live.group.tensor_parallel
         whole = batch.until is not Until.ITERATION
         table = self.deciding.record(service, tp, whole=whole)
         flight = Flight(live, batch, work, prompts, table, live.now_s, 1, 0.0)
         flight.slows = self._slows(live, batch, work)
-        longer_s = live.host.longer_s(live.now_s, flight.seconds(1))
+        longer_s = read_s + live.host.longer_s(live.now_s, flight.seconds(1))
         flight.before_s = longer_s + self.deciding.before_s(seconds, whole=whole)
         if whole:
             flight.then = decodes_after(live, batch)
@@ -347,6 +356,9 @@ class Stepper:
         made, answered = self._book(flight, flight.iterations)
         if (answered or flight.prompts) and live.in_flight:
             self._cut(live)
+        if self.contents is not None:
+            for request in sorted(answered):
+                self.contents.store(request, live.members[request].context_tokens, flight.ends_s)
         for request in answered:
             self.promises.end(live)
             arrays.finished_s[request] = flight.ends_s

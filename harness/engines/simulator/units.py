@@ -1,7 +1,10 @@
 """Units outside any LLM on the virtual clock: each takes its seconds, any number at a time."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+
+import numpy as np
+import pandas as pd
 
 from harness.engines.applications import TOLD, Applications
 from harness.engines.ask import ask_prewarming
@@ -9,6 +12,7 @@ from harness.engines.backends import Backends
 from harness.engines.lifecycle import Lifecycle
 from harness.engines.listeners import Listeners
 from harness.engines.recorder import Recorder
+from harness.engines.simulator.cached_contents import CachedContents
 from harness.engines.simulator.compiled_groups import CompiledGroups
 from harness.engines.simulator.timeline import Kind, Timeline
 from harness.engines.state import Bools, Ints
@@ -23,7 +27,7 @@ class Units:
 
     Compiled code ends these calls where it releases calls that wait for them, else the timeline.
     `applications` counts where anything of units and applications is heard, or backends end with
-    applications.
+    applications. `in_order` returns the unfinished calls of an LLM in the order of their groups.
     """
 
     lifecycle: Lifecycle
@@ -33,7 +37,9 @@ class Units:
     outside: Bools
     told: Listeners
     recorder: Recorder
+    in_order: Callable[[], Ints]
     backends: Backends | None = None
+    contents: CachedContents | None = None
     applications: Applications | None = None
     prewarming_is_due: bool = False
     _wake_s: float | None = field(default=None, init=False)
@@ -46,6 +52,7 @@ class Units:
         compiled: CompiledGroups,
         told: Listeners,
         recorder: Recorder,
+        in_order: Callable[[], Ints],
     ) -> "Units | None":
         """Those of a run; None where its workload has no applications."""
         workload = lifecycle.workload
@@ -60,6 +67,7 @@ class Units:
             outside=apps.outside,
             told=told,
             recorder=recorder,
+            in_order=in_order,
         )
         if apps.backends:
             units.backends = lifecycle.state.backends = Backends(
@@ -70,6 +78,9 @@ class Units:
                 ),
                 stop=lambda _: None,
             )
+        units.contents = CachedContents.of(apps, workload.app)
+        if units.contents is not None:
+            compiled.read_contents(units.contents.held)
         if apps.backends or any(told.wants(kind) for kind in TOLD):
             units.applications = Applications(
                 workload, apps, units._tell, lifecycle.system.predictor
@@ -124,24 +135,32 @@ class Units:
             self.applications.tell_ended(self.lifecycle.state.now_s)
 
     def loaded(self, name: ResourceId) -> None:
-        """A backend has loaded."""
+        """A backend has loaded, an adapter or a context."""
+        now_s = self.lifecycle.state.now_s
         if self.backends is not None:
-            now_s = self.lifecycle.state.now_s
             self._start(self.backends.ready(name, now_s))
-            if self.told.wants(Warmed):
-                self._tell(Warmed(now_s, name))
+        # The next content can be loaded now.
+        self.prewarming_is_due |= self.contents is not None
+        if self.told.wants(Warmed):
+            self._tell(Warmed(now_s, name))
 
     def prewarm(self) -> None:
         """Ask which backends to load, after events and when it is time."""
         policy, now_s = self.lifecycle.system.prewarm, self.lifecycle.state.now_s
-        if policy is None or self.backends is None:
+        if policy is None or (self.backends is None and self.contents is None):
             return
         is_time = self._wake_s is not None and self._wake_s <= now_s
         if not (self.prewarming_is_due or is_time):
             return
         self.prewarming_is_due = False
         decision = ask_prewarming(policy, self.lifecycle.view, self.recorder)
-        self.backends.prewarm(decision, now_s)
+        if self.backends is not None:
+            self.backends.prewarm(decision, now_s)
+        if self.contents is not None:
+            queue = self.in_order() if decision.wants_queue else np.zeros(0, np.int64)
+            loads = self.contents.want(decision.wanted, queue, now_s)
+            if loads is not None:
+                self.timeline.add(loads[1], Kind.BACKEND_READY, loads[0])
         if decision.wake_s is not None and decision.wake_s != self._wake_s:
             self.timeline.add(max(decision.wake_s, now_s), Kind.PREWARM_WAKES)
         self._wake_s = decision.wake_s
@@ -151,3 +170,6 @@ class Units:
         if self.backends is not None:
             self.backends.end(self.lifecycle.state.now_s)
             self.recorder.backends = self.backends.frame()
+        if self.contents is not None:
+            frames = [self.contents.frame(), self.recorder.backends]
+            self.recorder.backends = pd.concat([one for one in frames if one is not None])

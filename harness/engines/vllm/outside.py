@@ -61,6 +61,10 @@ class Outside:
     ) -> None:
         """Nothing has come."""
         workload = state.workload
+        if apps.host_cache is not None:
+            raise ValueError(
+                "workload.adapters and workload.contexts are modelled by engine=simulator alone"
+            )
         self._apps, self._arrays, self._clock, self._tell_of = apps, state.arrays, clock, tell
         self._outside = apps.outside
         self._applications = Applications(workload, apps, self._tell, predictor)

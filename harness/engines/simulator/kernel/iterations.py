@@ -9,6 +9,7 @@ import numpy as np
 
 from harness.costs.compiled import compiled
 from harness.engines.simulator.kernel import admission, running
+from harness.engines.simulator.kernel.host_cache import Contents, read_all
 from harness.engines.simulator.kernel.layout import (
     ASKED,
     BEGUN,
@@ -38,7 +39,13 @@ from harness.engines.state import Floats, Ints
 
 @compiled
 def begin(
-    tables: Records, requests: Records, pieces: Floats, swap: Floats, group: Group, queue: Ints
+    tables: Records,
+    requests: Records,
+    pieces: Floats,
+    swap: Floats,
+    group: Group,
+    queue: Ints,
+    held: Contents,
 ) -> int:
     """Begin the next flight of a group; UNADMITTED or ASKED where it cannot."""
     group.preempted = False
@@ -53,7 +60,7 @@ def begin(
         running.renew_reservations(requests, pieces, group, queue)
     if group.displaces:
         admission.take_seats(requests, pieces, swap, group, queue)
-    if _begin_prompts(table, requests, pieces, group, queue):
+    if _begin_prompts(table, requests, pieces, group, queue, held):
         return BEGUN
     if group.n_decoding > 0:
         group.n_waited = group.n_waiting
@@ -65,7 +72,7 @@ def begin(
 
 @compiled
 def _begin_prompts(
-    table: Group, requests: Records, pieces: Floats, group: Group, queue: Ints
+    table: Group, requests: Records, pieces: Floats, group: Group, queue: Ints, held: Contents
 ) -> bool:
     """Begin an iteration that computes prompts, or chunks beside decodes, if there are any."""
     if group.chunked_prefill:
@@ -89,6 +96,8 @@ def _begin_prompts(
         if not group.displaces:
             running.make_room_to_decode(requests, pieces, group, queue)
         return False
+    if len(held.cache) > 0:
+        read_all(held, requests, group)
     _launch(group, PROMPTS, work_s(table, group, 0, 0, 0))
     return True
 

@@ -7,6 +7,7 @@ ahead of the clock: what an instant changes in a group cuts its run of iteration
 import numpy as np
 
 from harness.costs.compiled import compiled, inlined
+from harness.engines.simulator.kernel.host_cache import store
 from harness.engines.simulator.kernel.iterations import (
     begin,
     cut,
@@ -101,7 +102,7 @@ def _begin(world: World, state: Group, group: Group, i: int) -> int:
     group.clock_s = state.now_s
     if group.n_waiting + group.n_decoding + group.n_partial > 0:
         requests, pieces, swap = world.requests, world.pieces, world.swap
-        status = begin(world.tables, requests, pieces, swap, group, world.queue)
+        status = begin(world.tables, requests, pieces, swap, group, world.queue, world.held)
         state.subject = i
     if status == BEGUN:
         group.is_due = False
@@ -143,12 +144,21 @@ def _end_all(world: World, state: Group) -> bool:
         _note_busy(world.busy, state, group, i, group.clock_s, group.clock_s + group.flight_s)
         end(world.requests, world.pieces, group, world.queue)
         _take_rows(world.log, state, group, i)
-        for k in range(group.n_finished):
-            _note_answered(world, state, group.finished[k])
-        group.n_finished = 0
+        _note_finished(world, state, group)
         if group.n_over > 0:
             state.is_stopped = True
     return True
+
+
+@inlined
+def _note_finished(world: World, state: Group, group: Group) -> None:
+    """The requests that have finished with a flight of a group are answered."""
+    if len(world.held.cache) > 0:
+        # By number, as groups that are stepped store their contexts.
+        _sort(group.finished, group.n_finished)
+    for k in range(group.n_finished):
+        _note_answered(world, state, group.finished[k])
+    group.n_finished = 0
 
 
 @inlined
@@ -169,6 +179,9 @@ def _note_answered(world: World, state: Group, request: int) -> None:
         world.left[world.instance[request]] -= 1
         if world.left[world.instance[request]] == 0:
             state.is_stopped = True
+    if len(world.held.cache) > 0:
+        context = requests[request].prompt + requests[request].generated
+        store(world.held, request, context, state.now_s)
     if state.stops_at_parents and first_child[request] < first_child[request + 1]:
         state.is_stopped = True
     if state.releases:

@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.costs.iteration import TABLE
+from harness.engines.simulator.kernel.host_cache import Contents
 from harness.engines.simulator.kernel.layout import GROUP, RUN, Records
 from harness.engines.state import LOG_COLUMNS, Floats, Ints, RequestArrays
 
@@ -42,7 +43,7 @@ class World(NamedTuple):
     `instance` is the run of a unit that each call is of, `left` the unanswered calls of each.
     `done`, `busy` and `log` (first
     column: the group) are what has happened and has not been taken, `outside` the requests that
-    have come and are for others to dispatch.
+    have come and are for others to dispatch. `held` is what is kept in host memory.
     """
 
     requests: Records
@@ -71,6 +72,7 @@ class World(NamedTuple):
     external: Ints = _NONE
     instance: Ints = _NONE
     left: Ints = _NONE
+    held: Contents = Contents()
 
 
 def empty_world(requests: RequestArrays, services: int) -> World:

@@ -1,0 +1,34 @@
+"""Evict and prefetch by the waiting queue: contents that waiting calls read come first.
+
+Paper      Gao et al., Cost-Efficient Large Language Model Serving for Multi-turn Conversations with
+           CachedAttention, USENIX ATC 2024, arXiv 2403.19708 (scheduler-aware fetching and
+           eviction); as the baseline EPWQ of Hermes, arXiv 2506.14851 section 5.4
+Idea       What a call in the queue reads is loaded from disk to host memory while the call waits,
+           in the order of the queue. What no call in the queue reads is evicted first, by the time
+           of its last use; then what is read by the calls at the end of the queue.
+Map        section 3.3.1 scheduler-aware fetching -> `Epwq.prewarm`, first to last
+           section 3.3.2 scheduler-aware eviction -> `Epwq.prewarm`: what is not named goes first
+Constants  none; the windows of the paper follow from the capacity of host memory
+Differs    a call that runs counts as one of the queue until it is answered, as in the program of
+           Hermes
+Checked    baselines/tests/test_epwq.py
+"""
+
+from typing import ClassVar
+
+from harness.interface.decisions import Prewarm
+from harness.interface.events import Event, UnitFinished, UnitStarted
+from harness.interface.views import ClusterView
+
+
+class Epwq:
+    """Wants what the calls read that have come and are not answered."""
+
+    subscribes: ClassVar[frozenset[type[Event]]] = frozenset({UnitStarted, UnitFinished})
+
+    def observe(self, event: Event) -> None:
+        """The queue has changed; the engine knows it."""
+
+    def prewarm(self, view: ClusterView) -> Prewarm:
+        """What is read in the order of the queue."""
+        return Prewarm(wants_queue=True)
