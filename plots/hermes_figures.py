@@ -21,9 +21,12 @@ from systems.hermes.claims import (
     ACT,
     BASELINES,
     BUCKETS,
+    CACHED,
+    CAPACITY,
     EDF,
     FULL,
     HERMES,
+    HITS,
     IDLE,
     KNOB,
     LARGE,
@@ -66,6 +69,11 @@ PARTS: Sides = {
     "neither": ({**FULL, "policy": "hermes_mean", REFINES: False}, style.GREEN),
     "mean, refined": ({**FULL, "policy": "hermes_mean"}, style.PURPLE),
     "true demand": (ORACLE, style.RED),
+}
+CACHES: Sides = {
+    "Hermes": (CACHED, style.BLUE),
+    "EPWQ": ({"system": "caching_epwq"}, style.ORANGE),
+    "LRU": ({"system": "caching_lru"}, style.GREEN),
 }
 Group = tuple[str, Mapping[str, Any], Measure]
 """A group of bars: its name, where, and what is measured."""
@@ -218,6 +226,23 @@ def loads(inputs: Inputs) -> Figure:
         axes.set_title(title, loc="left", fontsize=11)
     more = f"Load 1: as fast as a backlog of all of them is served, in {backlog_s:.0f} s."
     return _finish(figure, cells, more)
+
+
+def caches(inputs: Inputs) -> Figure:
+    """Figure 13: hit ratios of contexts and of adapters, and ACT with contexts, by policy."""
+    contexts, adapters = inputs.runs["hermes_contexts"], inputs.runs["hermes_adapters"]
+    figure = style.new_figure(1150, 430)
+    grid = figure.subplots(1, 3)
+    sizes = {f"{size / 1e9:.0f} GB": {CAPACITY: size} for size in (8e9, 16e9, 32e9)}
+    for axes, measure, title in (
+        (grid[0], HITS, "share of calls that find their context"),
+        (grid[1], ACT, "mean ACT in s, contexts"),
+    ):
+        _bars(axes, contexts, [(n, at, measure) for n, at in sizes.items()], CACHES, title)
+    of_adapters = {**CACHES, "Hermes": ({"system": "caching_hermes_adapters"}, style.BLUE)}
+    hits: list[Group] = [("20 of 200", {}, HITS)]
+    _bars(grid[2], adapters, hits, of_adapters, "share of calls that find their adapter")
+    return _finish(figure, contexts, "In host memory, when a call begins to run.")
 
 
 def prewarming(inputs: Inputs) -> Figure:

@@ -187,6 +187,8 @@ def _served(cell: Cell) -> Computed:
 def _not_cached(cell: Cell, workload: Workload) -> list[str]:
     """A sentence where prompts begin alike and nothing of them is used again."""
     caches = bool(getattr(cell.engine, "prefix_caching", False))
+    if workload.apps is not None and workload.apps.host_cache is not None:
+        caches |= workload.apps.host_cache.grows
     if caches or not (workload.prefix_tokens > 0).any():
         return []
     return ["prompts begin alike, and no KV was used again (engine.prefix_caching)"]

@@ -172,10 +172,8 @@ def test_compiled_as_stepped(
         for fast_forward in (True, False)
     ]
     fast, slow = runs
-    assert fast.requests is not None
-    assert fast.backends is not None
-    pd.testing.assert_frame_equal(fast.requests, slow.requests, rtol=1e-9)
-    pd.testing.assert_frame_equal(fast.backends, slow.backends, rtol=1e-9)
+    for name in ("requests", "backends"):
+        pd.testing.assert_frame_equal(getattr(fast, name), getattr(slow, name), rtol=1e-9)
 
 
 @pytest.mark.parametrize("fast_forward", [True, False])
