@@ -74,8 +74,8 @@ def headline(judged: Mapping[str, "Judged"]) -> str:
         f"{saved('fig10.act-parrot')} (39.1%), {saved('fig10.act-vtc')} (50.3%). Without "
         f"refinement it takes {times('fig12.no-refinement')} as long (1.15x), without Gittins too "
         f"{times('fig12.no-gittins')} (1.48x); LSTF meets {times('fig11.deadline')} as many "
-        f"deadlines as EDF (2x). Its cache hits adapters {times('fig13.lora-hit-epwq')} as often as "
-        "one by the waiting queue (1.21x)."
+        f"deadlines as EDF (2x). Its cache has adapters {times('fig13.lora-hit-epwq')} as often "
+        "as one by the waiting queue (1.21x)."
     )
 
 
@@ -169,7 +169,7 @@ paper = Paper(
         "cached whole in host memory. A call that misses its adapter waits for the disk, and so do "
         "all of its iteration, as in vLLM; a context that is missed is computed: by its program's "
         "measurements reading it from disk takes 60 times as long. Adapters of a batch are not "
-        "limited (10 in the paper) and cost an iteration nothing. Mix, disk and slack: its program.",
+        "limited (10 in the paper) and cost an iteration nothing. Mix and disk: its program.",
         "The oracle ranks by the true demand that is left: tokens and seconds outside the LLM.",
     ),
     variations={

@@ -58,7 +58,7 @@ def test_a_context_is_wanted_in_time_by_hand() -> None:
 def test_an_application_that_may_end_is_less_likely(
     effectiveness: float, wake_s: float | None
 ) -> None:
-    """p = 0.4: K = 0.4 asks for the longest of ten searches, 10 s, K = 0.1 for the quartile, 4 s."""
+    """p = 0.4: K = 0.4 asks for the longest of the searches, 10 s, K = 0.1 for a quartile, 4 s."""
     policy = _search(_policy(effectiveness, ends=6))
     assert _asked(policy, 100.0).wake_s == (None if wake_s is None else pytest.approx(wake_s))
 
