@@ -234,7 +234,8 @@ class Run:
             self._receive(requests)
         else:
             self._is_news = False
-            if self.wake_s is None and not self._place_due:
+            # The last call may have been one outside any LLM, which `_arrive` has taken.
+            if self.wake_s is None and not self._place_due and not self.lifecycle.is_over:
                 self.progress.check(has_timer=False)
 
     def _arrive(self) -> None:
