@@ -1,8 +1,10 @@
-"""What was run: `python -m harness.results verify | list | compare A B`.
+"""What was run: `python -m harness.results verify | list | index | compare A B`.
 
     verify [SCENARIO ...]      every run folder against its manifest; exit code 1 where one is not
                                as it was written
     list [SCENARIO ...]        scenario, run, setting, engine, program and date
+    index [SCENARIO ...]       write RESULTS/index.parquet: a row per run with its configuration, its
+                               figures and where they come from, as Weights & Biases has them
     compare A B                figures of A over those of B, paired by seed, with 95% intervals
 
 A and B are PLACE or PLACE:KEY=VALUE,...: the folder of a scenario or of a run, or its name below
@@ -69,6 +71,23 @@ def listed(given: argparse.Namespace) -> int:
     return 0
 
 
+def index(given: argparse.Namespace) -> int:
+    """Write one table of all runs; columns of one type: numbers, else texts."""
+    parts = [
+        read_summaries(scenario).rename_axis("run").reset_index().assign(scenario=scenario.name)
+        for scenario in scenarios(given.results, given.scenarios)
+    ]
+    if not parts:
+        raise ValueError(f"there are no runs below {given.results}")
+    rows = pd.concat(parts, ignore_index=True)
+    for name in rows.select_dtypes(exclude="number"):
+        rows[name] = [None if it is None or it != it else str(it) for it in rows[name]]
+    path = given.results / "index.parquet"
+    rows.set_index(["scenario", "run"]).to_parquet(path)
+    print(f"wrote {path}: {len(rows)} runs of {len(parts)} scenarios")
+    return 0
+
+
 def compare(given: argparse.Namespace) -> int:
     """Print the figures of one selection over those of another."""
     one, other = (selection(text, given.results).rows() for text in (given.a, given.b))
@@ -129,6 +148,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     actions: dict[str, Callable[[argparse.Namespace], int]] = {
         "verify": verify,
         "list": listed,
+        "index": index,
         "compare": compare,
     }
     for name in actions:

@@ -100,6 +100,15 @@ def test_list_says_what_every_run_is(results: Path, capsys: pytest.CaptureFixtur
     ]
 
 
+def test_index_has_a_row_per_run(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert said(results, capsys, "index").endswith("12 runs of 1 scenarios\n")
+    rows = pd.read_parquet(results / "index.parquet")
+    assert len(rows) == 12
+    assert rows.index.names == ["scenario", "run"]
+    assert rows.loc[("toy", "ours10"), "config.seed"] == 0
+    assert rows["engine"].unique().tolist() == ["simulated"]
+
+
 def test_what_a_choice_brings_along_is_not_named_beside_it(results: Path) -> None:
     found = axes(read_summaries(results / "toy"))
     assert found == ["config.workload.requests", "config.chosen.policy"]
