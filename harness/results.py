@@ -3,8 +3,8 @@
     verify [SCENARIO ...]      every run folder against its manifest; exit code 1 where one is not
                                as it was written
     list [SCENARIO ...]        scenario, run, setting, engine, program and date
-    index [SCENARIO ...]       write RESULTS/index.parquet: a row per run with its configuration, its
-                               figures and where they come from, as Weights & Biases has them
+    index [SCENARIO ...]       write RESULTS/index.parquet: a row per run with its configuration,
+                               figures and provenance, which Weights & Biases has, too
     compare A B                figures of A over those of B, paired by seed, with 95% intervals
 
 A and B are PLACE or PLACE:KEY=VALUE,...: the folder of a scenario or of a run, or its name below
