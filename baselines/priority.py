@@ -27,6 +27,7 @@ class Priority:
     """Scheduling policy: a priority order by the priorities that requests come with."""
 
     requires: ClassVar[frozenset[Capability]] = frozenset()
+    reads_priorities: ClassVar[bool] = True
     subscribes: ClassVar[frozenset[type[Event]]] = frozenset()
 
     def __init__(self, *, rule: ContinuousBatching) -> None:

@@ -75,6 +75,7 @@ from harness.runs.composed_cells import Matrix, as_plain
 from harness.runs.composing import Files, no_key
 from harness.runs.config import RunConfig
 from harness.runs.ending import by_sigterm, terminate
+from harness.runs.limits import loose_limits
 from harness.runs.metrics import check_shown
 from harness.runs.progress import Progress
 from harness.runs.record import RecordError, read_summaries
@@ -183,6 +184,8 @@ def _report(plain: Mapping[str, Any], sweep: Sweep) -> None:
         shown = shown.loc[[run for run in own if run in shown.index]]
         print_cells(shown, own, plain["compare"], shows=plain["shows"])
         may_vary = plain["vary"] if plain["variant"] == "paper" and not plain["variations"] else ()
+        for said in loose_limits(shown, {*_given(), *plain["matrix"]}):
+            print(said)
         print_varied(
             [place.varied for place in sweep.places.values() if place.varied],
             left_out=[key for key in may_vary if key not in _given()],

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 from harness import inputs
 from harness.costs.gpu_facts import GPUS, GpuFacts, gpu_facts
 from harness.costs.iteration import MAX_REQUESTS, IterationTable, expand, work_seconds
+from harness.costs.model_config import is_config
 from harness.costs.model_facts import (
     MODELS,
     WINDOW_AT_TOKENS,
@@ -359,8 +360,16 @@ class ProfileCosts:
         return replace(facts, window_at_tokens=self.window_at_tokens) if facts.kinds else facts
 
     def _measured(self, service: str, tensor_parallel: int) -> Iterator[Profile]:
-        """Profiles of this GPU that may stand for the service, its own first."""
-        for name in (model_of(service), self._model(service).same_architecture_as):
+        """Profiles of this GPU that may stand for the service, its own first.
+
+        For a model that is known by its config alone, those of models with equal matrices.
+        """
+        own, facts = model_of(service), self._model(service)
+        names = [own, facts.same_architecture_as]
+        if is_config(own):
+            matrices, known = _matrices(facts), sorted({name for name, _ in self._profiles})
+            names += [name for name in known if _matrices(self._model(name)) == matrices]
+        for name in names:
             profile = self._profiles.get((name, tensor_parallel))
             if profile is not None and profile.gpu == self.gpu:
                 yield profile
@@ -385,6 +394,18 @@ def _require_at_least(least: int, **settings: float | None) -> None:
     for name, value in settings.items():
         if value is not None and not least <= value < math.inf:
             raise ValueError(f"hardware.{name} is {value}, it must be at least {least}, or null")
+
+
+def _matrices(facts: ModelFacts) -> tuple[object, ...]:
+    """The matrices of a model, by which its iterations take their time; norms are left out."""
+    return (
+        tuple(replace(kind, norm_parameters=0) for kind in facts.layer_kinds),
+        facts.hidden_size,
+        facts.vocab_size,
+        facts.linear_bytes,
+        facts.expert_bytes,
+        facts.kv_number_bytes,
+    )
 
 
 def _shape(facts: ModelFacts) -> tuple[object, ...]:

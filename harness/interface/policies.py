@@ -55,6 +55,13 @@ class SchedulingPolicy(Protocol):
 
 
 @runtime_checkable
+class ReadsPriorities(Protocol):
+    """A scheduling policy that orders by the priorities that requests come with."""
+
+    reads_priorities: ClassVar[bool]
+
+
+@runtime_checkable
 class HasCounts(Protocol):
     """A scheduling policy that counts what it decides: loans, recalls, promotions."""
 

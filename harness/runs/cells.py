@@ -19,7 +19,7 @@ from harness.costs.model_facts import model_of
 from harness.costs.uncertainty import intervals
 from harness.engines.engine import Engine, needs_of
 from harness.engines.recorder import GpuUse, Recorder
-from harness.interface.policies import Capability, LengthPredictor, System
+from harness.interface.policies import Capability, LengthPredictor, ReadsPriorities, System
 from harness.planning.solo import solo_seconds
 from harness.runs.applications import (
     application_figures,
@@ -170,6 +170,7 @@ def _served(cell: Cell) -> Computed:
             notes=[
                 *workload.notes,
                 *_not_cached(cell, workload),
+                *_no_priorities(cell, workload),
                 *_shares_not_measured(cell, recorder),
             ],
             engine=cell.engine.about,
@@ -192,6 +193,13 @@ def _not_cached(cell: Cell, workload: Workload) -> list[str]:
     if caches or not (workload.prefix_tokens > 0).any():
         return []
     return ["prompts begin alike, and no KV was used again (engine.prefix_caching)"]
+
+
+def _no_priorities(cell: Cell, workload: Workload) -> list[str]:
+    """A sentence where a policy orders by priorities and requests have none."""
+    if not isinstance(cell.system.scheduling, ReadsPriorities) or len(workload.priority):
+        return []
+    return ["a policy goes by priorities, and requests have none: all are alike to it"]
 
 
 def _shares_not_measured(cell: Cell, recorder: Recorder) -> list[str]:

@@ -1,6 +1,6 @@
 """Limits of an engine that runs are compared under: slots and tokens of an iteration."""
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 
 import pandas as pd
 
@@ -18,6 +18,25 @@ def unlike_limits(rows: pd.DataFrame) -> str | None:
         if column in rows and len(values := _values(rows[column])) > 1:
             said.append(f"{limit} of {', '.join(values[:-1])} and {values[-1]}")
     return f"compared under unlike limits: {'; '.join(said)}" if said else None
+
+
+def loose_limits(rows: pd.DataFrame, given: Container[str]) -> list[str]:
+    """Sentences on limits of the engine that are `given` and no batch reaches.
+
+    The engine's are the most that policies may ask for; a policy's own rule may stay below.
+    """
+    said = []
+    for limit in LIMITS:
+        own, rule = f"config.engine.{limit}", f"config.policy.rule.{limit}"
+        if f"engine.{limit}" in given and own in rows and rule in rows:
+            numbers = rows[[own, rule]].apply(pd.to_numeric, errors="coerce")
+            tighter = _values(numbers[rule][numbers[rule] < numbers[own]])
+            if tighter:
+                said.append(
+                    f"engine.{limit} is the most that a policy may ask for; batches here have at "
+                    f"most {' and '.join(tighter)} (policy.rule.{limit})"
+                )
+    return said
 
 
 def _values(column: "pd.Series[float]") -> Sequence[str]:

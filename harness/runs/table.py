@@ -143,10 +143,19 @@ def basis(rows: pd.DataFrame) -> str:
     return (
         f"simulated seconds, profile {profiles} (median error of a decode iteration: {error}; "
         f"{len(sources.columns) - len(other)} of {len(sources.columns)} pairs of model and "
-        f"tensor parallelism measured{''.join(f'; {note}' for note in outside_note(rows))}); "
+        f"tensor parallelism measured{_stand_ins(sources)}"
+        f"{''.join(f'; {note}' for note in outside_note(rows))}); "
         "extra s: planning, measured wall-clock on the machine that ran it"
         f"{''.join(f'; {note}' for note in (*_assumed(sources), *_notes(rows)))}"
     )
+
+
+def _stand_ins(sources: pd.DataFrame) -> str:
+    """Which models were measured in place of others that have the same matrices."""
+    labels = {str(label) for name in sources for label in sources[name].dropna()}
+    start = "measured on "
+    found = sorted(label.removeprefix(start) for label in labels if label.startswith(start))
+    return f", others on {' and '.join(found)}, which has the same matrices" if found else ""
 
 
 def _notes(rows: pd.DataFrame) -> list[str]:

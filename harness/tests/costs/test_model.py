@@ -1,5 +1,7 @@
+import json
 import pickle
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -240,3 +242,32 @@ def test_every_profile_states_source_and_error() -> None:
     for profile in profiles.values():
         assert profile.source.startswith("puddingfjz/vllm@de1677d")
         assert not profile.decode or set(profile.error) >= {"decode_median", "prefill_p95"}
+
+
+def test_a_config_of_measured_matrices_has_measured_costs(tmp_path: Path) -> None:
+    """The published config of Llama-2-7B, and one of a layer less."""
+    config = {
+        "architectures": ["LlamaForCausalLM"],
+        "model_type": "llama",
+        "hidden_size": 4096,
+        "intermediate_size": 11008,
+        "num_hidden_layers": 32,
+        "num_attention_heads": 32,
+        "num_key_value_heads": 32,
+        "vocab_size": 32000,
+        "max_position_embeddings": 4096,
+        "hidden_act": "silu",
+        "torch_dtype": "float16",
+        "tie_word_embeddings": False,
+    }
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(config), encoding="utf-8")
+    work = Work(decode_requests=8, context_tokens=8 * 300, longest_tokens=400)
+    assert COSTS.label(str(path), 1) == "measured on Llama-2-7b-chat-hf"
+    assert COSTS.iteration_s(ServiceId(str(path)), 1, work) == COSTS.iteration_s(
+        ServiceId("Llama-2-7b-chat-hf"), 1, work
+    )
+    other = tmp_path / "other" / "config.json"
+    other.parent.mkdir()
+    other.write_text(json.dumps(config | {"num_hidden_layers": 31}), encoding="utf-8")
+    assert COSTS.label(str(other), 1) == "roofline"

@@ -115,7 +115,7 @@ def test_other_families_are_read_by_their_own_words(
 
 
 def test_costs_are_those_of_the_roofline_and_say_so(written: Callable[[object], str]) -> None:
-    name = model_facts(written(LLAMA)).name
+    name = model_facts(written(LLAMA | {"num_hidden_layers": 31})).name
     costs = ProfileCosts(
         gpu="A100-80G", profile_dir="a100_80g_vllm_0_3", memory_share=0.9, parts=PARTS
     )

@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from harness.runs.limits import unlike_limits
+from harness.runs.limits import loose_limits, unlike_limits
 from harness.runs.trace_intervals import (
     BLOCK,
     block_requests,
@@ -65,3 +65,18 @@ def test_unlike_limits_are_said() -> None:
     rows = pd.DataFrame({"config.policy.rule.max_num_seqs": [256, 4, 256]})
     assert unlike_limits(rows) == "compared under unlike limits: max_num_seqs of 4 and 256"
     assert unlike_limits(rows.iloc[[0, 2]]) is None
+
+
+def test_a_limit_of_the_engine_that_no_batch_reaches_is_said() -> None:
+    rows = pd.DataFrame(
+        {
+            "config.engine.max_num_batched_tokens": [2048, 65536],
+            "config.policy.rule.max_num_batched_tokens": [2048, 2048],
+        }
+    )
+    assert loose_limits(rows, {"engine.max_num_batched_tokens"}) == [
+        "engine.max_num_batched_tokens is the most that a policy may ask for; batches here have at "
+        "most 2,048 (policy.rule.max_num_batched_tokens)"
+    ]
+    assert loose_limits(rows, ()) == []
+    assert loose_limits(rows.iloc[[0]], {"engine.max_num_batched_tokens"}) == []
