@@ -172,7 +172,8 @@ def _sampled(history: Floats, holders: Sequence[RequestView], shares: Floats) ->
         return np.where(place == 0, done, np.where(np.isinf(past), limits, past))
 
     low, high = at(place), at(place + 1)
-    return np.minimum(np.rint(low + (high - low) * (way - place)), limits)
+    drawn: Floats = np.minimum(np.rint(low + (high - low) * (way - place)), limits)
+    return drawn
 
 
 def _held_and_left(requests: Sequence[RequestView], lengths: Floats) -> tuple[Ints, Ints]:
