@@ -9,6 +9,7 @@ from harness.runs.building import cell_of
 from harness.runs.cells import Cell
 from harness.runs.config import KEYS, check, check_variant
 from harness.runs.failures import Failure
+from harness.runs.limits import with_limits
 from harness.runs.matrix import Place, places
 from harness.runs.resolved import Resolved, plain_of, plainly, value_at
 
@@ -72,7 +73,7 @@ class Matrix:
             was = self._groups[key] if is_group else value_at(self._at(axes), key, otherwise=value)
             if was == value:
                 return None
-        plain = self._at(place.setting)
+        plain = with_limits(self._at(place.setting))
         check(plain)
         return plain
 

@@ -86,6 +86,14 @@ class SloConfig:
 
 
 @dataclass
+class LimitsConfig:
+    """Limits under which policies are compared; null: each has its own."""
+
+    max_num_seqs: int | None = MISSING
+    max_num_batched_tokens: int | None = MISSING
+
+
+@dataclass
 class RunConfig:
     """One cell, or with `matrix` many."""
 
@@ -99,6 +107,8 @@ class RunConfig:
     """Scheduling policy: `_target_` and its constants."""
     predictor: dict[str, Any] = field(default_factory=dict)
     """The predictor of output lengths: a name, with `_target_` and options."""
+    limits: LimitsConfig = field(default_factory=LimitsConfig)
+    """Slots and tokens of an iteration of every policy, in place of its own."""
     system: dict[str, Any] = field(default_factory=dict)
     """Name, dispatch and placement policy."""
     variant: str = MISSING
@@ -148,6 +158,7 @@ KEYS = {
     "hardware": tuple(field.name for field in fields(HardwareConfig)),
     "record": tuple(field.name for field in fields(RecordConfig)),
     "slo": tuple(field.name for field in fields(SloConfig)),
+    "limits": tuple(field.name for field in fields(LimitsConfig)),
     "system": (
         "name",
         "dispatch",
@@ -168,6 +179,8 @@ LEAST = {
     "uncertainty_draws": 0,
     "warm_up_s": 0,
     "hardware.cost_draw": 0,
+    "limits.max_num_seqs": 1,
+    "limits.max_num_batched_tokens": 1,
     "hardware.weights_bytes_per_s": 1,
 }
 
@@ -177,6 +190,8 @@ MOST = {
     "uncertainty_draws": 10_000,
     "warm_up_s": 1e9,
     "hardware.cost_draw": 2**31,
+    "limits.max_num_seqs": 65_536,
+    "limits.max_num_batched_tokens": 2**31,
     "hardware.gpu_count": 65_536,
     "hardware.nvlink_island": 65_536,
     "hardware.replica_start_s": 1e6,

@@ -1,10 +1,24 @@
 """Limits of an engine that runs are compared under: slots and tokens of an iteration."""
 
-from collections.abc import Container, Sequence
+from collections.abc import Container, Mapping, Sequence
+from typing import Any
 
 import pandas as pd
 
 LIMITS = ("max_num_seqs", "max_num_batched_tokens")
+
+
+def with_limits(plain: dict[str, Any]) -> dict[str, Any]:
+    """The configuration of a cell with its `limits`, where given, in place of its policy's."""
+    limits = {limit: value for limit, value in plain["limits"].items() if value is not None}
+    return plain | {"policy": _limited(plain["policy"], limits)}
+
+
+def _limited(node: Any, limits: Mapping[str, int]) -> Any:
+    """A part of a configuration with these values wherever it has their keys."""
+    if isinstance(node, dict):
+        return {key: limits.get(key, _limited(value, limits)) for key, value in node.items()}
+    return node
 
 
 def unlike_limits(rows: pd.DataFrame) -> str | None:

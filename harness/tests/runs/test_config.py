@@ -46,6 +46,7 @@ def plain(**changes: Any) -> dict[str, Any]:
         "seed": 0,
         "uncertainty_draws": 0,
         "warm_up_s": 0.0,
+        "limits": {"max_num_seqs": None, "max_num_batched_tokens": None},
         "tracking": "none",
         "name": "n",
         "results": "results",
