@@ -103,7 +103,12 @@ class Slai:
                 group.last_us.pop(event.request.id, None)
 
     def schedule(self, view: GroupView) -> Decision:
-        """Critical decodes, prompts that have begun, admissions, other decodes."""
+        """Critical decodes, prompts that have begun, admissions, other decodes.
+
+        ValueError for a group of several services.
+        """
+        if len(view.services) > 1:
+            raise ValueError(f"slai serves one service, {view.group.id} has {len(view.services)}")
         group = self._groups[view.group.id]
         self._time_decodes(view, group)
         holders = [request for request in view.requests.values() if request.kv_tokens > 0]
