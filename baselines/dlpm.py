@@ -90,7 +90,12 @@ class Dlpm:
                     del counters.counted[event.request.id]
 
     def schedule(self, view: GroupView) -> Decision:
-        """Decodes, then prompts that have begun, then admissions."""
+        """Decodes, then prompts that have begun, then admissions.
+
+        ValueError for a group of several services.
+        """
+        if len(view.services) > 1:
+            raise ValueError(f"dlpm serves one service, {view.group.id} has {len(view.services)}")
         counters = self._counters[view.group.id]
         holders = [request for request in view.requests.values() if request.kv_tokens > 0]
         waiting = [request for request in view.requests.values() if request.kv_tokens <= 0]

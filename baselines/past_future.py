@@ -89,7 +89,14 @@ class PastFuture:
             self._finished += 1
 
     def schedule(self, view: GroupView) -> Decision:
-        """Run prompts of admitted requests, whole and alone; else decodes."""
+        """Run prompts of admitted requests, whole and alone; else decodes.
+
+        ValueError for a group of several services.
+        """
+        if len(view.services) > 1:
+            raise ValueError(
+                f"past_future serves one service, {view.group.id} has {len(view.services)}"
+            )
         draft = Draft(view)
         holders = [request for request in view.requests.values() if request.kv_tokens > 0]
         waiting = [request for request in view.requests.values() if request.kv_tokens <= 0]

@@ -103,7 +103,12 @@ class Slai:
                 group.last_us.pop(event.request.id, None)
 
     def schedule(self, view: GroupView) -> Decision:
-        """Critical decodes, prompts that have begun, admissions, other decodes."""
+        """Critical decodes, prompts that have begun, admissions, other decodes.
+
+        ValueError for a group of several services.
+        """
+        if len(view.services) > 1:
+            raise ValueError(f"slai serves one service, {view.group.id} has {len(view.services)}")
         group = self._groups[view.group.id]
         self._time_decodes(view, group)
         holders = [request for request in view.requests.values() if request.kv_tokens > 0]
@@ -120,7 +125,7 @@ class Slai:
             left -= _run_chunk(draft, request, left)
         left -= self._admit(draft, waiting, prompts, left, self._max_num_seqs - len(holders))
         self._decode(draft, decodes, prompts, left, self._max_decodes - decoded)
-        return draft.decision()
+        return _holders_first(view, draft.decision()) if view.kv.caches else draft.decision()
 
     def _time_decodes(self, view: GroupView, group: _Group) -> None:
         """Last schedulable times of the requests that the last iteration gave a token."""
@@ -195,6 +200,18 @@ class Slai:
         is_relaxed = self._strict_first and facts.priority > 0
         length = facts.prompt_tokens if self._shortest_first else 0
         return is_relaxed, length, facts.id
+
+
+def _holders_first(view: GroupView, decision: Decision) -> Decision:
+    """The same batch with newcomers last, as vLLM gives them blocks where prefixes are cached."""
+    draft = Draft(view)
+    for name in decision.preempt:
+        draft.preempt(view.requests[name])
+    for batch in decision.launch:
+        runs = [(view.requests[name], tokens) for name, tokens in batch.tokens.items()]
+        for request, tokens in sorted(runs, key=lambda run: run[0].kv_tokens <= 0):
+            draft.try_run(request, tokens)
+    return draft.decision()
 
 
 def _run_chunk(draft: Draft, request: RequestView, left: int) -> int:
