@@ -86,27 +86,33 @@ def compare(
     """
     place = f"system.placement.tensor_parallel={tensor_parallel}"
     gpus = (f"hardware.gpu_count={tensor_parallel}", f"hardware.nvlink_island={tensor_parallel}")
-    load = (f"workload.file={Path(trace).resolve()}", f"workload.model={model}")
+    file = str(Path(trace).resolve())
+    load = (f"workload.file={file}", f"workload.model={model}")
     kept = ("workload.too_long=drop", f"results={results}")
     words = [f"+scenario={SCENARIO}", f"hardware={gpu}", *gpus, place, *load, *kept, *more]
-    backlog = _run(
-        [*words, f"policy={reference}", f"workload.rate_scale={_ALL_AT_ONCE:g}"], results
-    )
+    at_once = f"workload.rate_scale={_ALL_AT_ONCE:g}"
+    backlog = run_words([*words, f"policy={reference}", at_once], results, SCENARIO)
+    backlog = backlog[backlog["config.workload.file"] == file]
     count, capacity_per_s, own_per_s = _rates(backlog, requests)
     scales = [1.0, *(share * capacity_per_s / own_per_s for share in SHARES)]
     axes = f"workload.rate_scale:{scales},hardware.cost_draw:{list(range(DRAWS + 1))}"
     chosen = f",policy:[{','.join({reference: 0, **dict.fromkeys(policies)})}]" if policies else ""
     skip = f"[{{workload.rate_scale:{scales[1:]},hardware.cost_draw:{list(range(1, DRAWS + 1))}}}]"
     first = f"workload.requests={count}"
-    rows = _run([*words, first, f"++matrix={{{axes}{chosen}}}", f"skip={skip}"], results)
+    given = [*words, first, f"++matrix={{{axes}{chosen}}}", f"skip={skip}"]
+    rows = run_words(given, results, SCENARIO)
+    rows = rows[rows["config.workload.file"] == file]
     rows = rows[rows[RATE].isin(scales) & (rows["config.workload.requests"] == count)]
     loads = rows[RATE].astype(float) * own_per_s / capacity_per_s
     rows = rows.assign(load=loads.round(4))
     return _found(rows, reference, capacity_per_s, round(own_per_s / capacity_per_s, 4))
 
 
-def _run(words: Sequence[str], results: Path) -> pd.DataFrame:
-    """The rows of runs of a command, by what it says of itself. ValueError where it fails."""
+def run_words(words: Sequence[str], results: Path, scenario: str) -> pd.DataFrame:
+    """The rows of a scenario's runs after `harness/run.py` with these words.
+
+    Raises ValueError, with its sentence, where the command fails.
+    """
     ran = subprocess.run(
         [sys.executable, str(ROOT / "harness" / "run.py"), *words, "tracking=none"],
         stdout=subprocess.DEVNULL,
@@ -117,9 +123,7 @@ def _run(words: Sequence[str], results: Path) -> pd.DataFrame:
     said = [line for line in ran.stderr.splitlines() if line.startswith("error: ")]
     if ran.returncode:
         raise ValueError(said[0].removeprefix("error: ") if said else ran.stderr.strip()[-500:])
-    rows = read_summaries(ROOT / results / SCENARIO)
-    key = next(word for word in words if word.startswith("workload.file=")).partition("=")[2]
-    return rows[rows["config.workload.file"] == key]
+    return read_summaries(ROOT / results / scenario)
 
 
 def _rates(rows: pd.DataFrame, most: int) -> tuple[int, float, float]:
@@ -219,7 +223,9 @@ def shown(found: Comparison, console: Console) -> None:
     names = [str(name) for name in own["figure"].unique()]
     for heading in ("policy", *(FIGURES[name] for name in names)):
         table.add_column(heading)
-    for policy, rows in own.groupby("policy", sort=False):
+    order = sorted(own["policy"].unique(), key=lambda name: name != found.reference)
+    for policy in order:
+        rows = own[own["policy"] == policy]
         by_name = rows.set_index("figure")
         table.add_row(str(policy), *(_cell(dict(by_name.loc[name])) for name in names))
     console.print(table)
@@ -236,22 +242,26 @@ def _cell(row: Mapping[Any, Any]) -> str:
 def _answer(found: Comparison, figure: str) -> str:
     """Which policy is best at the own rate, by how much, how sure, and where that turns."""
     best = found.best[found.best["figure"] == figure].set_index("load")
-    here = best.loc[found.own_load]
     ratios = found.ratios[found.ratios["figure"] == figure].set_index(["load", "policy"])
+    words = {}
+    for load, row in best.iterrows():
+        is_alike = found.reference in (row["policy"], *str(row["alike"]).split())
+        words[load] = f"nothing beats {found.reference}" if is_alike else str(row["policy"])
+    here = best.loc[found.own_load]
     row = ratios.loc[[(found.own_load, str(here["policy"]))]].iloc[0]
     interval = "" if np.isnan(row["low"]) else f" [{row['low']:.2f}, {row['high']:.2f}]"
-    size = f"{row['ratio']:.2f}x{interval} of {found.reference}'s"
-    costs = f", {row['costs_low']:.2f} to {row['costs_high']:.2f}x as costs may be off"
-    alike = f"; not told apart: {here['alike'].replace(' ', ', ')}" if here["alike"] else ""
-    others = [
-        f"{row['policy']} at {load:.2f}"
-        for load, row in best.iterrows()
-        if row["policy"] != here["policy"] and here["policy"] not in str(row["alike"]).split()
-    ]
-    turns = f". It turns: {', '.join(others)}" if others else ". So at all loads tried"
-    if here["policy"] == found.reference:
-        return f"{here['policy']}{alike}{turns}"
-    return f"{here['policy']}, {size}{costs}{alike}{turns}"
+    size = (
+        f"{row['ratio']:.2f}x{interval} of {found.reference}'s, {row['costs_low']:.2f} to "
+        f"{row['costs_high']:.2f}x as costs may be off"
+    )
+    answer = f"{words[found.own_load]} ({here['policy']}: {size})"
+    if found.reference == here["policy"]:
+        answer = words[found.own_load]
+    alike = [name for name in str(here["alike"]).split() if name != found.reference]
+    if alike and words[found.own_load] == here["policy"]:
+        answer += f"; not told apart from it: {', '.join(alike)}"
+    others = [f"{word} at {load:.2f}" for load, word in words.items() if load != found.own_load]
+    return f"{answer}. At other loads: {'; '.join(others)}"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -32,6 +32,24 @@ SUMMARY_MODEL = "Llama-2-7b-chat"
 SUMMARY_SOURCE = (
     "zai-org/LongBench, lengths and predictions of Llama-2-7b-chat (arXiv 2308.14508, MIT)"
 )
+TRACES = {
+    "azure_llm_conv": (
+        "azure_llm_2023/conv.csv.gz",
+        "19,366 requests to Azure's LLM service for conversations, 2023",
+        "Azure/AzurePublicDataset @b469a11, AzureLLMInferenceTrace_conv.csv (CC BY 4.0)",
+    ),
+    "azure_llm_code": (
+        "azure_llm_2023/code.csv.gz",
+        "8,819 requests to Azure's LLM service for code, 2023",
+        "Azure/AzurePublicDataset @b469a11, AzureLLMInferenceTrace_code.csv (CC BY 4.0)",
+    ),
+    "mooncake_conversation": (
+        "mooncake/conversation.csv.gz",
+        "12,031 requests of Kimi's conversations, 2024",
+        "kvcache-ai/Mooncake @3b5a594, FAST25-release/traces/conversation_trace.jsonl (Apache-2.0)",
+    ),
+}
+"""By table: the file, what it has, and its source."""
 ARENA_SOURCE = (
     "artifact of arXiv 2401.00588 @192c2e2, fair_bench/real_trace.pkl: a log of Chatbot Arena"
 )
@@ -58,6 +76,9 @@ def pair_files(data: Path) -> Iterator[tuple[str, Json]]:
     rows = _within(turns.assign(input_tokens=turns["new_input_tokens"]), TURN_RANGES)
     kind = f"ShareGPT turns without their history, {_cut(TURN_RANGES)}"
     yield "sharegpt_turns.json", _content(kind, CHAT_SOURCE, {"all": part(rows)})
+    for name, (path, kind, source) in TRACES.items():
+        rows = pd.read_csv(data / path)
+        yield f"{name}.json", _content(kind, source, {"all": part(rows)})
     tasks = pd.read_parquet(data / "longbench" / "lengths.parquet")
     kind = (
         f"LongBench tasks in English: words of a prompt times {TOKENS_PER_WORD}, and the answer of "

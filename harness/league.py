@@ -1,0 +1,223 @@
+"""Every scheduler of one engine on the same loads: `python -m harness.league [LOAD ...]`.
+
+The policies, their limits and objectives are those of `scenarios/scenario/compare.yaml`. Each load
+is served at shares of what the reference can serve of it, which is measured first, with the KV that
+the GPU has, and at one share with room for a few requests only. Writes league.csv: a row per load,
+share, KV, policy and figure, with its mean over seeds, its regret - how much worse than the best -
+and its rank: 1 and the number of policies that are better beyond noise, paired by seed. With
+--publish below results/league, else below results/local. Draws plots.league:plot and writes a page.
+"""
+
+import argparse
+import os
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from harness.compare import POLICY, run_words
+from harness.paths import ROOT
+from harness.report.markdown import table
+from harness.runs.published import RESULTS
+from harness.runs.stats import paired_ratio
+from harness.runs.table import FIGURES, basis
+
+LOADS: Mapping[str, Sequence[str]] = {
+    "azure_conv": ("workload/lengths=azure_llm_conv", "workload/arrivals=azure_llm_conv"),
+    "azure_code": ("workload/lengths=azure_llm_code", "workload/arrivals=azure_llm_code"),
+    "servegen": ("workload/lengths=sharegpt", "workload/arrivals=servegen"),
+    "mooncake": ("workload/lengths=mooncake_conversation", "workload/arrivals=gamma"),
+    "sharegpt": ("workload/lengths=sharegpt", "workload/arrivals=gamma"),
+    "sharegpt_bursty": (
+        *("workload/lengths=sharegpt", "workload/arrivals=gamma"),
+        "workload.arrivals.burstiness=4",
+    ),
+    "lmsys": ("workload/lengths=lmsys", "workload/arrivals=gamma"),
+}
+"""By name, lengths and arrivals."""
+SHARES = (0.5, 0.8, 0.95, 1.2)
+SHORT_AT = 0.95
+"""The share that is tried with short KV, too."""
+SHORT_REQUESTS = 16
+"""Requests of mean length for which short KV has room."""
+REFERENCE = "vllm"
+REQUESTS, SEEDS = 300, (0, 1, 2)
+AMPLE, SHORT = "ample", "short"
+SEED = "config.seed"
+RATE = "config.workload.arrivals.rate_per_s"
+BETTER_HIGH = frozenset({"slo_attainment", "goodput_per_s"})
+JUDGED = (
+    *("jct_s_mean", "jct_s_p99", "ttft_s_mean", "ttft_s_p99", "tpot_s_mean", "itl_s_p99"),
+    *("slo_attainment", "goodput_per_s"),
+)
+ALSO = ("preemptions", "schedule_s_p99")
+"""Figures that are listed without a rank."""
+MODEL = ROOT / "scenarios" / "models" / "llama-3.1-8b-16k" / "config.json"
+BLOCK_TOKENS = 16
+
+
+def league(
+    names: Iterable[str],
+    *,
+    policies: Sequence[str] = (),
+    results: Path = RESULTS,
+    more: Sequence[str] = (),
+) -> tuple[pd.DataFrame, str]:
+    """The table of these loads, and what its seconds rest on. ValueError where a run fails."""
+    parts, about = [], ""
+    for name in names:
+        words = [*_words(name, results), *more]
+        ample_per_s, tokens = _backlog(name, words, results, kv="null")
+        kv_bytes = str(int(tokens * SHORT_REQUESTS) * _token_bytes())
+        short_per_s, _ = _backlog(name, words, results, kv=kv_bytes)
+        cases = [(AMPLE, "null", share, share * ample_per_s) for share in SHARES]
+        cases.append((SHORT, kv_bytes, SHORT_AT, SHORT_AT * short_per_s))
+        for kv in (AMPLE, SHORT):
+            rates = {rate: share for one, _, share, rate in cases if one == kv}
+            memory = next(given for one, given, *_ in cases if one == kv)
+            axes = f"workload.arrivals.rate_per_s:{[*rates]},seed:{list(SEEDS)}"
+            chosen = f",policy:[{','.join(policies)}]" if policies else ""
+            given = [*words, f"hardware.kv_bytes={memory}", f"++matrix={{{axes}{chosen}}}"]
+            rows = run_words(given, results, f"league_{name}")
+            rows = rows[rows[RATE].isin(rates) & _has_kv(rows, memory)]
+            about = basis(rows)
+            parts.append(_ranked(rows.assign(share=rows[RATE].map(rates)), name, kv))
+        print(f"{name}: {ample_per_s:.2f} requests/s, with short KV {short_per_s:.2f}", flush=True)
+    return pd.concat(parts, ignore_index=True), about
+
+
+def _words(name: str, results: Path) -> list[str]:
+    """What a load is, on one GPU."""
+    return [
+        *("+scenario=compare", f"name=league_{name}", "workload=chats", *LOADS[name]),
+        *(f"workload.model={MODEL}", f"workload.requests={REQUESTS}"),
+        *("workload.max_output_tokens=1024", f"results={results}"),
+    ]
+
+
+def _backlog(name: str, words: Sequence[str], results: Path, *, kv: str) -> tuple[float, float]:
+    """Requests that the reference serves per second of a backlog, and their mean tokens."""
+    rest = [word for word in words if not word.startswith("workload/arrivals=")]
+    rest = [word for word in rest if not word.startswith("workload.arrivals.")]
+    memory = f"hardware.kv_bytes={kv}"
+    axes = f"++matrix={{policy:[{REFERENCE}],seed:[0]}}"
+    rows = run_words([*rest, "workload/arrivals=at_once", memory, axes], results, f"league_{name}")
+    at_once = rows["config.workload.arrivals._target_"].str.endswith("AtOnce")
+    row = rows[at_once & _has_kv(rows, kv)].sort_values("started").iloc[-1]
+    served = float(row["requests"]) / (float(row["inference_s"]) - float(row["load_s"]))
+    requests = pd.read_parquet(Path(str(row["folder"])) / "requests.parquet")
+    tokens = requests["prompt_tokens"] + requests["output_tokens"]
+    return served, float(tokens.mean())
+
+
+def _has_kv(rows: pd.DataFrame, kv: str) -> "pd.Series[bool]":
+    column = pd.to_numeric(rows["config.hardware.kv_bytes"], errors="coerce")
+    return column.isna() if kv == "null" else column == float(kv)
+
+
+def _token_bytes() -> int:
+    """KV bytes of a token of the model."""
+    from harness.costs.model_facts import model_facts
+
+    return model_facts(str(MODEL)).kv_bytes_per_token
+
+
+def _ranked(rows: pd.DataFrame, name: str, kv: str) -> pd.DataFrame:
+    """Mean, regret and rank of every policy at every share of a load."""
+    newest = rows.sort_values("started").drop_duplicates(["share", POLICY, SEED], keep="last")
+    lines = []
+    for share, at in newest.groupby("share"):
+        for figure in (*JUDGED, *(name for name in ALSO if name in at)):
+            values = at.pivot(index=SEED, columns=POLICY, values=figure).astype(float)
+            means = values.mean()
+            sign = -1.0 if figure in BETTER_HIGH else 1.0
+            best = float((sign * means).min()) * sign
+            for policy, mean in means.items():
+                regret, rank = np.nan, np.nan
+                if figure in JUDGED and best > 0:
+                    regret = best / mean - 1 if figure in BETTER_HIGH and mean else mean / best - 1
+                    rank = 1 + sum(
+                        _is_better(values[other], values[policy], sign) for other in values
+                    )
+                place = {"load": name, "share": share, "kv": kv, "policy": policy}
+                lines.append(
+                    {**place, "figure": figure, "value": mean, "regret": regret, "rank": rank}
+                )
+    return pd.DataFrame(lines)
+
+
+def _is_better(one: "pd.Series[float]", other: "pd.Series[float]", sign: float) -> bool:
+    """Whether a policy is better than another beyond noise, paired by seed."""
+    if not ((one > 0) & (other > 0)).all() or (one == other).all():
+        return bool((sign * one < sign * other).all())
+    ratio = paired_ratio(one.to_numpy(float), other.to_numpy(float))
+    if ratio.low is None or ratio.high is None:
+        return False
+    return ratio.high < 1.0 if sign > 0 else ratio.low > 1.0
+
+
+def page(found: pd.DataFrame, about: str) -> str:
+    """The table of a league as a page."""
+    judged = found[found["figure"].isin(JUDGED)]
+    order = judged.groupby("policy")["regret"].median().sort_values()
+    lines = [
+        ("policy", "median regret", "first in", *(FIGURES[name] for name in JUDGED)),
+    ]
+    for policy, regret in order.items():
+        own = judged[judged["policy"] == policy]
+        firsts = f"{(own['rank'] == 1).mean():.0%}"
+        each = own.groupby("figure")["regret"].median()
+        cells = (f"{each[name]:+.0%}" for name in JUDGED)
+        lines.append((str(policy), f"{regret:+.0%}", firsts, *cells))
+    shares = ", ".join(f"{share:g}" for share in SHARES)
+    return "\n".join(
+        [
+            "# League: schedulers of one engine at equal limits",
+            "",
+            f"{about[0].upper()}{about[1:]}.",
+            "",
+            f"Llama-3.1-8B with a context of 16,384 tokens on one H100. {REQUESTS} requests of {', '.join(LOADS)} at {shares} of what {REFERENCE} can serve "
+            f"of them, with the KV of the GPU, and at {SHORT_AT:g} with KV for {SHORT_REQUESTS} "
+            f"requests; {len(SEEDS)} seeds. Regret: how much worse than the best policy there, the "
+            "median over loads. First in: the share of loads and figures in which no policy is "
+            "better beyond noise. Orders by length were given true lengths.",
+            "",
+            table(lines[0], lines[1:]),
+            "",
+        ]
+    )
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Command line; returns the exit status."""
+    parser = argparse.ArgumentParser(prog="python -m harness.league", description=__doc__)
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.add_argument("loads", nargs="*", help=f"of {', '.join(LOADS)}; all where none is named")
+    parser.add_argument("--publish", action="store_true", help="write what git tracks")
+    given = parser.parse_args(arguments)
+    if unknown := [name for name in given.loads if name not in LOADS]:
+        print(f"error: {unknown[0]} is no load; there are {', '.join(LOADS)}", file=sys.stderr)
+        return 2
+    folder = RESULTS if given.publish else RESULTS / "local"
+    try:
+        found, about = league(given.loads or LOADS)
+    except ValueError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    os.environ.setdefault("MPLBACKEND", "agg")
+    from plots.league import plot
+
+    for place in ("league", "figures", "pages"):
+        (folder / place).mkdir(parents=True, exist_ok=True)
+    found.round(6).to_csv(folder / "league" / "league.csv", index=False)
+    plot(found, about).savefig(folder / "figures" / "league.png")
+    text = page(found, about)
+    (folder / "pages" / "league.md").write_text(text, encoding="utf-8")
+    print(text)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
