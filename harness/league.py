@@ -178,11 +178,12 @@ def page(found: pd.DataFrame, about: str) -> str:
             "",
             f"{about[0].upper()}{about[1:]}.",
             "",
-            f"Llama-3.1-8B with a context of 16,384 tokens on one H100. {REQUESTS} requests of {', '.join(LOADS)} at {shares} of what {REFERENCE} can serve "
-            f"of them, with the KV of the GPU, and at {SHORT_AT:g} with KV for {SHORT_REQUESTS} "
-            f"requests; {len(SEEDS)} seeds. Regret: how much worse than the best policy there, the "
-            "median over loads. First in: the share of loads and figures in which no policy is "
-            "better beyond noise. Orders by length were given true lengths.",
+            f"Llama-3.1-8B with a context of 16,384 tokens on one H100. {REQUESTS} requests of "
+            f"{', '.join(LOADS)} at {shares} of what {REFERENCE} can serve of them, with the KV of "
+            f"the GPU, and at {SHORT_AT:g} with KV for {SHORT_REQUESTS} requests; {len(SEEDS)} "
+            "seeds. Regret: how much worse than the best policy there, the median over loads. "
+            "First in: the share of loads and figures in which no policy is better beyond noise. "
+            "Orders by length were given true lengths.",
             "",
             table(lines[0], lines[1:]),
             "",

@@ -4,6 +4,7 @@ YAML can hold more than a configuration: tags that name classes, keys that are t
 lines that unfold to billions of values. What a file may not say is one sentence with its line.
 """
 
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -206,7 +207,13 @@ def read_policy(path: Path) -> Any:
         raise ValueError(f"{path}: {in_one_line(error)}") from None
 
 
+FURTHER_POLICY = "HARNESS_POLICY"
+"""Environment variable with the file of a policy outside the tree that tests take in, too."""
+
+
 def policy_files() -> list[Path]:
     """Files of scenarios/policy that name a class; the others are presets that extend one."""
     found = sorted((ROOT / "scenarios" / "policy").glob("*.yaml"))
+    if further := os.environ.get(FURTHER_POLICY):
+        found.append(Path(further))
     return [path for path in found if "\n_target_:" in "\n" + path.read_text(encoding="utf-8")]
