@@ -10,7 +10,7 @@ Map        Algorithm 1, waiting queue    -> `_admit`
            Algorithm 1, execution stream -> `_charge_output`
 Constants  `prompt_price` 1 and `output_price` 2, as VTC's (arXiv 2401.00588); `quantum`: our
            choice; see scenarios/policy/dlpm.yaml
-Differs    written from descriptions of the paper, not its text and a public implementation of a third party; the
+Differs    written from descriptions of the paper and a public implementation of a third party; the
            authors' program is not public. Without `engine.prefix_caching` nothing is cached, and
            the order is that of arrival among clients with a positive counter. What is claimed of
            fairness and locality in one group can be tested here; D2LPM, which also dispatches, is

@@ -9,8 +9,8 @@ Idea       What a call in the queue reads is loaded from disk to host memory whi
 Map        section 3.3.1 scheduler-aware fetching -> `Epwq.prewarm`, first to last
            section 3.3.2 scheduler-aware eviction -> `Epwq.prewarm`: what is not named goes first
 Constants  none; the windows of the paper follow from the capacity of host memory
-Differs    a call that runs counts as one of the queue until it is answered, as in the program of
-           Hermes
+Differs    what a call reads that runs is on the GPU, and is not wanted any more; in the program of
+           Hermes it is, and its batches have at most half as many adapters as host memory holds
 Checked    baselines/tests/test_epwq.py
 """
 
@@ -22,7 +22,7 @@ from harness.interface.views import ClusterView
 
 
 class Epwq:
-    """Wants what the calls read that have come and are not answered."""
+    """Wants what the calls read that wait."""
 
     subscribes: ClassVar[frozenset[type[Event]]] = frozenset({UnitStarted, UnitFinished})
 

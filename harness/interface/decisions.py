@@ -320,7 +320,7 @@ class Prewarm:
 
     A backend for which its pool has no room is not started, and one in use is not stopped.
     `wanted` are adapters or contexts to have in host memory, the most wanted first; with
-    `wants_queue` followed by what unfinished calls read, in the order of their groups. They are
+    `wants_queue` followed by what calls read that wait, in the order of their groups. They are
     loaded one after the other, and the others make room for them.
     """
 

@@ -20,6 +20,7 @@ from harness.workloads.workload import Floats, Ints, Workload
 
 TENANTS = ("kind", "application")
 MOST_CONTEXT = 10**9
+MOST_ADAPTERS = 10**5
 
 
 class ApplicationMix:
@@ -90,6 +91,15 @@ class ApplicationMix:
         self._adapters = _settings("adapters", adapters, ("count", "capacity", "load_s", "copy_s"))
         keys = ("capacity_bytes", "load_token_s", "copy_token_s")
         self._contexts = _settings("contexts", contexts, keys)
+        if self._adapters and not 1 <= self._adapters["count"] <= MOST_ADAPTERS:
+            raise ValueError(
+                f"workload.adapters.count={self._adapters['count']:g}, it must be between 1 and "
+                f"{MOST_ADAPTERS:,}"
+            )
+        if self._adapters and self._adapters["count"] != int(self._adapters["count"]):
+            raise ValueError(
+                f"workload.adapters.count={self._adapters['count']:g} is no whole number"
+            )
         if self._adapters and self._contexts:
             raise ValueError("workload.adapters and workload.contexts: a run has one of them")
         if self._contexts and len(self.models) != 1:

@@ -10,7 +10,8 @@ Map        3.4 knob K, eq. 3         -> `Prewarming._starts_after_s`, of the ada
 Constants  K = 0.5 (section 5.1; its program: 0.1, in scenarios as a variation). `ahead_s`: seconds
            that loading is taken to last, of its program: 1 for contexts, 0.3 for adapters
 Differs    applications whose calls are expected come before the queue, the earliest first; its
-           program has both in the order of their ranks. The reading of eq. 3 is that of prewarm.py
+           program has both in the order of their ranks, and stops wanting an adapter when the call
+           is late. The reading of eq. 3 is that of prewarm.py
 Checked    systems/tests/test_hermes_caching.py
 """
 

@@ -75,7 +75,7 @@ def headline(judged: Mapping[str, "Judged"]) -> str:
         f"refinement it takes {times('fig12.no-refinement')} as long (1.15x), without Gittins too "
         f"{times('fig12.no-gittins')} (1.48x); LSTF meets {times('fig11.deadline')} as many "
         f"deadlines as EDF (2x). Its cache has adapters {times('fig13.lora-hit-epwq')} as often "
-        "as one by the waiting queue (1.21x)."
+        "as that of EPWQ (1.21x)."
     )
 
 

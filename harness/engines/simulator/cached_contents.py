@@ -60,7 +60,7 @@ class CachedContents:
         """
         tokens, attended, read_s = work.prefill_tokens, work.prefill_attended, 0.0
         for request, prompt_tokens in prompts.items():
-            found_tokens, seconds = host_cache.read(self.held, request, now_s)
+            found_tokens, seconds = host_cache.read(self.held, request, now_s, read_s)
             spared = min(int(found_tokens), prompt_tokens - 1)
             tokens, attended, read_s = tokens - spared, attended - spared**2, read_s + seconds
         less = replace(
@@ -86,10 +86,11 @@ class CachedContents:
                 raise ValueError(f"a policy wants {name}, which no call of this workload reads")
         ranked = [*(places[name] for name in names), *self.held.content[queue].tolist()]
         order = np.array(list(dict.fromkeys(ranked)), np.int64)
-        contents = self.held.contents
-        loads = bool(np.any((contents["ready_s"] > now_s) & np.isfinite(contents["ready_s"])))
-        place = int(host_cache.want(self.held, order, not loads, now_s))
-        return None if place < 0 else (self.facts.names[place], float(contents["ready_s"][place]))
+        place, ready_s = (
+            int(host_cache.want(self.held, order, now_s)),
+            self.held.contents["ready_s"],
+        )
+        return None if place < 0 else (self.facts.names[place], float(ready_s[place]))
 
     def frame(self) -> pd.DataFrame:
         """One row per call that has read something, as `Backends.frame` has them."""

@@ -197,6 +197,11 @@ class _Run:
             self.lifecycle, self.timeline, self.compiled, self.told, recorder, self._in_order
         )
         self.stepper.contents = None if self.units is None else self.units.contents
+        if self.stepper.contents is not None and engine.prefix_caching:
+            raise ValueError(
+                "engine.prefix_caching=true beside workload.adapters or workload.contexts: a run "
+                "has one cache"
+            )
         self.arrivals = self._arrivals()
         self.orders = self._orders(factory)
 
@@ -233,11 +238,12 @@ class _Run:
         self.compiled.settle()
 
     def _in_order(self) -> Ints:
-        """Unfinished requests, those of each group by the keys that its order has now."""
+        """Requests that wait for their KV, those of each group by the keys of its order now."""
         self._catch_up()
         found = [np.zeros(0, np.int64)]
         for live in self.groups.values():
             ids, order = live.open_ids(), live.told.order
+            ids = ids[self.state.arrays.kv[ids] == 0]
             if order is not None and len(ids):
                 table = self.state.table(ids)
                 key = order.keys(table)

@@ -27,7 +27,7 @@ class Units:
 
     Compiled code ends these calls where it releases calls that wait for them, else the timeline.
     `applications` counts where anything of units and applications is heard, or backends end with
-    applications. `in_order` returns the unfinished calls of an LLM in the order of their groups.
+    applications. `in_order` returns the calls of an LLM that wait, in the order of their groups.
     """
 
     lifecycle: Lifecycle

@@ -63,7 +63,8 @@ class Outside:
         workload = state.workload
         if apps.host_cache is not None:
             raise ValueError(
-                "workload.adapters and workload.contexts are modelled by engine=simulator alone"
+                "workload.adapters and workload.contexts are modelled in simulated seconds alone:"
+                " engine=simulator"
             )
         self._apps, self._arrays, self._clock, self._tell_of = apps, state.arrays, clock, tell
         self._outside = apps.outside

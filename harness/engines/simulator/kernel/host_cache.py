@@ -35,6 +35,7 @@ CACHE = np.dtype(
         ("load_s", np.float64),  # from disk, by unit of size
         ("copy_s", np.float64),  # to the GPU, by unit of what is read
         ("grows", np.bool_),  # whether a content is a context, which grows and can be computed
+        ("loads_until_s", np.float64),  # the load that `want` has begun
     ],
     align=True,
 )
@@ -92,10 +93,12 @@ def _make_room(held: Contents, size: float, wanted: int, used_s: float, now_s: f
 
 
 @compiled
-def read(held: Contents, request: int, now_s: float) -> tuple[int, float]:
+def read(held: Contents, request: int, now_s: float, waited_s: float) -> tuple[int, float]:
     """A call begins: tokens of its prompt that need not be computed, and seconds to get them.
 
-    An adapter is waited for, a context that is not in host memory is computed.
+    An adapter is waited for, a context that is not in host memory is computed. Other calls of the
+    iteration have waited for `waited_s` already: adapters are loaded one after the other, and one
+    that several calls read is loaded once.
     """
     cache, number = held.cache[0], held.content[request]
     if number < 0 or held.reads[request] == 0:
@@ -103,17 +106,16 @@ def read(held: Contents, request: int, now_s: float) -> tuple[int, float]:
     content, reads = held.contents[number], held.reads[request]
     found = WARM if content.ready_s <= now_s else LOADING if content.ready_s < np.inf else COLD
     content.used_s = now_s
-    seconds, spared = 0.0, 0
-    if found == WARM or not cache.grows:
-        seconds = reads * cache.copy_s
-        spared = reads if cache.grows else 0
+    seconds, spared, at_s = 0.0, 0, now_s + waited_s
     if found == LOADING and not cache.grows:
-        seconds += content.ready_s - now_s
+        seconds = max(0.0, content.ready_s - at_s)
     elif found == COLD and not cache.grows:
-        loaded_s = content.size * cache.load_s
-        seconds += loaded_s
+        seconds = content.size * cache.load_s
         if _make_room(held, content.size, -1, now_s, now_s):
-            content.ready_s = now_s + loaded_s
+            content.ready_s = at_s + seconds
+    if found == WARM or not cache.grows:
+        seconds += reads * cache.copy_s
+        spared = reads if cache.grows else 0
     if held.found[request] == NOT_BEGUN:
         held.found[request], held.waited_s[request] = found, seconds
     return spared, seconds
@@ -122,15 +124,17 @@ def read(held: Contents, request: int, now_s: float) -> tuple[int, float]:
 @compiled
 def read_all(held: Contents, requests: Records, group: Group) -> None:
     """The whole prompts in `partial` begin: the work that is summed up is less what is cached."""
+    waited_s = 0.0
     for i in range(group.n_partial):
         request = group.partial[i]
         if group.chunk[i] > 0:
-            spared, seconds = read(held, request, group.clock_s)
+            spared, seconds = read(held, request, group.clock_s, waited_s)
+            waited_s += seconds
             spared = min(spared, group.chunk[i] - 1)
             group.work_tokens -= spared
             group.work_padded -= spared
             group.work_attended -= float(spared) * spared
-            group.swapping_s += seconds
+    group.swapping_s += waited_s
 
 
 @compiled
@@ -150,11 +154,12 @@ def store(held: Contents, request: int, tokens: int, now_s: float) -> None:
 
 
 @compiled
-def want(held: Contents, order: Ints, may_load: bool, now_s: float) -> int:
+def want(held: Contents, order: Ints, now_s: float) -> int:
     """Rank contents as wanted in this order, the others not at all.
 
     Returns the first that is not in host memory, of those that fit there together, when it begins
-    to load; -1 where there is none, no room, or none `may_load`.
+    to load; -1 where there is none, no room, or the one before still loads. What calls wait for is
+    loaded beside it, and neither slows the other down.
     """
     cache, contents = held.cache[0], held.contents
     for i in range(len(contents)):
@@ -167,9 +172,9 @@ def want(held: Contents, order: Ints, may_load: bool, now_s: float) -> int:
         total += content.size
         if total > cache.capacity:
             return -1
-        if content.size > 0 and content.ready_s == np.inf and may_load:
+        if content.size > 0 and content.ready_s == np.inf and cache.loads_until_s <= now_s:
             if not _make_room(held, content.size, rank, now_s, now_s):
                 return -1
-            content.ready_s = now_s + content.size * cache.load_s
+            content.ready_s = cache.loads_until_s = now_s + content.size * cache.load_s
             return int(order[rank])
     return -1
