@@ -2,7 +2,7 @@
 .DEFAULT_GOAL := help
 # What is made shares one .venv.
 .NOTPARALLEL:
-.PHONY: help compare setup setup-vllm setup-train train-predictor check test lint lock audit run reproduce-fig7 ssjf-real ecoserve-real hermes-real seallm-real applications-real fidelity verify bench peer publish report smoke smoke-gpu newcomer calibrate fidelity-vllm clean
+.PHONY: help compare league rank setup setup-vllm setup-train train-predictor check test lint lock audit run reproduce-fig7 ssjf-real ecoserve-real hermes-real seallm-real applications-real fidelity verify bench peer publish report smoke smoke-gpu newcomer calibrate fidelity-vllm clean
 
 PYTHON := $(shell for it in python3.11 python3; do $$it -c '' 2>&- && echo $$it && break; done)
 BIN := .venv/bin
@@ -89,6 +89,12 @@ seallm-real: setup-vllm  ## two services on one pool of KV, real vLLM and simula
 compare: setup  ## which scheduler for a recorded load: make compare TRACE=my.jsonl MODEL=config.json GPU=h100_80g_8 POLICIES=vllm,srtf
 	$(BIN)/python -m harness.compare $(or $(TRACE),$(error name a trace: make compare TRACE=...)) --model $(or $(MODEL),$(error name a model: MODEL=...)) \
 		$(if $(GPU),--gpu $(GPU)) $(if $(POLICIES),--policies $(POLICIES))
+
+league: setup  ## every scheduler of one engine on the same loads: about 15 minutes; LOADS="sharegpt lmsys" for some
+	$(BIN)/python -m harness.league $(LOADS)
+
+rank: .venv/dev  ## where a policy of your own stands: make rank POLICY=path/to/mine.py LOADS=sharegpt
+	$(BIN)/python -m harness.rank $(or $(POLICY),$(error name a policy: make rank POLICY=path/to/mine.py)) $(LOADS)
 
 run: setup  ## any scenario: make run SCENARIO=ensembling
 	$(BIN)/python harness/run.py +scenario=$(or $(SCENARIO),$(error name one: make run SCENARIO=...))

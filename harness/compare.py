@@ -36,6 +36,8 @@ SHARES = (0.5, 0.8, 0.95, 1.2)
 """Of the reference's capacity."""
 DRAWS = 3
 """Costs that the error of the profile allows, beside those that it has."""
+LEAST_BATCH_TOKENS = 8192
+"""vLLM's limit on GPUs of this size."""
 JUDGED = ("ttft_s_mean", "ttft_s_p99", "tpot_s_mean", "jct_s_mean", "jct_s_p99", "slo_attainment")
 RATE, DRAW, POLICY = (
     "config.workload.rate_scale",
@@ -84,25 +86,24 @@ def compare(
     `more` are further words of `harness/run.py`. Raises ValueError, in one sentence, for bad input
     and where a run fails.
     """
-    place = f"system.placement.tensor_parallel={tensor_parallel}"
-    gpus = (f"hardware.gpu_count={tensor_parallel}", f"hardware.nvlink_island={tensor_parallel}")
     file = str(Path(trace).resolve())
-    load = (f"workload.file={file}", f"workload.model={model}")
-    kept = ("workload.too_long=drop", f"results={results}")
-    words = [f"+scenario={SCENARIO}", f"hardware={gpu}", *gpus, place, *load, *kept, *more]
+    gpus = (f"hardware.gpu_count={tensor_parallel}", f"hardware.nvlink_island={tensor_parallel}")
+    words = [
+        *(f"+scenario={SCENARIO}", f"hardware={gpu}", *gpus),
+        f"system.placement.tensor_parallel={tensor_parallel}",
+        *(f"workload.file={file}", f"workload.model={model}", "workload.too_long=drop"),
+        *(f"results={results}", *more),
+    ]
     at_once = f"workload.rate_scale={_ALL_AT_ONCE:g}"
     backlog = run_words([*words, f"policy={reference}", at_once], results, SCENARIO)
     backlog = backlog[backlog["config.workload.file"] == file]
-    count, capacity_per_s, own_per_s = _rates(backlog, requests)
+    count, longest, capacity_per_s, own_per_s = _facts(backlog, requests)
     scales = [1.0, *(share * capacity_per_s / own_per_s for share in SHARES)]
-    axes = f"workload.rate_scale:{scales},hardware.cost_draw:{list(range(DRAWS + 1))}"
-    chosen = f",policy:[{','.join({reference: 0, **dict.fromkeys(policies)})}]" if policies else ""
-    skip = f"[{{workload.rate_scale:{scales[1:]},hardware.cost_draw:{list(range(1, DRAWS + 1))}}}]"
-    first = f"workload.requests={count}"
-    given = [*words, first, f"++matrix={{{axes}{chosen}}}", f"skip={skip}"]
-    rows = run_words(given, results, SCENARIO)
-    rows = rows[rows["config.workload.file"] == file]
-    rows = rows[rows[RATE].isin(scales) & (rows["config.workload.requests"] == count)]
+    words += [f"workload.requests={count}", f"limits.max_num_batched_tokens={longest}"]
+    words += _axes(scales, [reference, *policies] if policies else [])
+    rows = run_words(words, results, SCENARIO)
+    is_own = (rows["config.workload.file"] == file) & rows[RATE].isin(scales)
+    rows = rows[is_own & (rows["config.workload.requests"] == count)]
     loads = rows[RATE].astype(float) * own_per_s / capacity_per_s
     rows = rows.assign(load=loads.round(4))
     return _found(rows, reference, capacity_per_s, round(own_per_s / capacity_per_s, 4))
@@ -126,19 +127,31 @@ def run_words(words: Sequence[str], results: Path, scenario: str) -> pd.DataFram
     return read_summaries(ROOT / results / scenario)
 
 
-def _rates(rows: pd.DataFrame, most: int) -> tuple[int, float, float]:
-    """How many of a trace's requests are compared: the first, at most so many.
+def _axes(scales: Sequence[float], policies: Sequence[str]) -> list[str]:
+    """Words for every policy at every rate, and on other costs at the trace's own, the first."""
+    draws = list(range(DRAWS + 1))
+    axes = f"workload.rate_scale:{[*scales]},hardware.cost_draw:{draws}"
+    chosen = f",policy:[{','.join(dict.fromkeys(policies))}]" if policies else ""
+    skip = f"[{{workload.rate_scale:{[*scales[1:]]},hardware.cost_draw:{draws[1:]}}}]"
+    return [f"++matrix={{{axes}{chosen}}}", f"skip={skip}"]
+
+
+def _facts(rows: pd.DataFrame, most: int) -> tuple[int, int, float, float]:
+    """How many of a trace's requests are compared (the first), and tokens that a batch may have.
 
     With them requests per second that its backlog was served at, and at which these come.
     """
     row = rows[rows[RATE] == _ALL_AT_ONCE].sort_values("started").iloc[-1]
-    arrival_s = pd.read_parquet(Path(str(row["folder"])) / "requests.parquet")["arrival_s"]
-    count = min(most, len(arrival_s))
-    span_s = float(np.ptp(arrival_s.sort_values()[:count])) * _ALL_AT_ONCE
+    requests = pd.read_parquet(Path(str(row["folder"])) / "requests.parquet")
+    requests = requests.sort_values("arrival_s")
+    count = min(most, len(requests))
+    span_s = float(np.ptp(requests["arrival_s"][:count])) * _ALL_AT_ONCE
     if not span_s:
         raise ValueError(f"{row['config.workload.file']} has requests of one instant: no rate")
     served = float(row["requests"]) / (float(row["inference_s"]) - float(row["load_s"]))
-    return count, served, (count - 1) / span_s
+    # Some policies never cut a prompt: a batch has room for the longest.
+    longest = 1 << (int(requests["prompt_tokens"].max()) - 1).bit_length()
+    return count, max(LEAST_BATCH_TOKENS, longest), served, (count - 1) / span_s
 
 
 def _found(rows: pd.DataFrame, reference: str, capacity: float, own: float) -> Comparison:

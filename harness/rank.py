@@ -28,7 +28,6 @@ from rich.table import Table
 
 from harness.league import JUDGED, LOADS, league
 from harness.paths import ROOT
-from harness.runs.published import RESULTS
 from harness.runs.table import FIGURES
 from harness.trust import TRUSTED_PACKAGES
 from harness.yaml_files import FURTHER_POLICY

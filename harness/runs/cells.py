@@ -167,12 +167,7 @@ def _served(cell: Cell) -> Computed:
             started_s=started_s,
             costs=_costs_of(cell.costs, recorder),
             datasets=workload.datasets,
-            notes=[
-                *workload.notes,
-                *_not_cached(cell, workload),
-                *_no_priorities(cell, workload),
-                *_shares_not_measured(cell, recorder),
-            ],
+            notes=_notes(cell, workload, recorder),
             engine=cell.engine.about,
         ),
         requests=recorder.requests,
@@ -183,6 +178,12 @@ def _served(cell: Cell) -> Computed:
         backends=recorder.backends,
         summary=figures,
     )
+
+
+def _notes(cell: Cell, workload: Workload, recorder: Recorder) -> list[str]:
+    """What was assumed or left out."""
+    said = (_not_cached(cell, workload), _no_priorities(cell, workload))
+    return [*workload.notes, *said[0], *said[1], *_shares_not_measured(cell, recorder)]
 
 
 def _not_cached(cell: Cell, workload: Workload) -> list[str]:

@@ -71,13 +71,9 @@ class ApplicationMix:
 
         Raises ValueError for unknown kinds, services, tenants and models, and numbers out of range.
         """
-        require_positive(
-            "workload",
-            applications=applications,
-            max_output_tokens=max_output_tokens,
-            tensor_parallel=tensor_parallel,
-            **{f"deadline_scales[{nth}]": scale for nth, scale in enumerate(deadline_scales)},
-        )
+        scales = {f"deadline_scales[{nth}]": scale for nth, scale in enumerate(deadline_scales)}
+        counts = {"applications": applications, "max_output_tokens": max_output_tokens}
+        require_positive("workload", tensor_parallel=tensor_parallel, **counts, **scales)
         if tenant not in TENANTS:
             raise ValueError(f"workload.tenant={tenant} is none of {', '.join(TENANTS)}")
         self._kinds = _kinds(mix, declared)
@@ -88,22 +84,7 @@ class ApplicationMix:
         self._services = _Services(self._kinds, services, context_tokens, max_output_tokens)
         self._alone = (costs, tensor_parallel)
         self.models = self._services.models
-        self._adapters = _settings("adapters", adapters, ("count", "capacity", "load_s", "copy_s"))
-        keys = ("capacity_bytes", "load_token_s", "copy_token_s")
-        self._contexts = _settings("contexts", contexts, keys)
-        if self._adapters and not 1 <= self._adapters["count"] <= MOST_ADAPTERS:
-            raise ValueError(
-                f"workload.adapters.count={self._adapters['count']:g}, it must be between 1 and "
-                f"{MOST_ADAPTERS:,}"
-            )
-        if self._adapters and self._adapters["count"] != int(self._adapters["count"]):
-            raise ValueError(
-                f"workload.adapters.count={self._adapters['count']:g} is no whole number"
-            )
-        if self._adapters and self._contexts:
-            raise ValueError("workload.adapters and workload.contexts: a run has one of them")
-        if self._contexts and len(self.models) != 1:
-            raise ValueError(f"workload.contexts needs one model, not {len(self.models)}")
+        self._adapters, self._contexts = _contents(adapters, contexts, len(self.models))
         of_kinds = {name: file for one in self._kinds for name, file in one.files.items()}
         self.files = {**arrivals.files, **of_kinds}
 
@@ -224,6 +205,27 @@ def _settings(
         raise ValueError(f"workload.{name} has {', '.join(given)}; its keys are {', '.join(keys)}")
     require_between(f"workload.{name}", 0, 1e15, **given)
     return given
+
+
+def _contents(
+    adapters: Mapping[str, float] | None, contexts: Mapping[str, float] | None, models: int
+) -> tuple[Mapping[str, float], Mapping[str, float]]:
+    """Settings of what calls read from host memory. ValueError for what cannot be."""
+    of_adapters = _settings("adapters", adapters, ("count", "capacity", "load_s", "copy_s"))
+    keys = ("capacity_bytes", "load_token_s", "copy_token_s")
+    of_contexts = _settings("contexts", contexts, keys)
+    if of_adapters:
+        count = of_adapters["count"]
+        if count != int(count) or not 1 <= count <= MOST_ADAPTERS:
+            raise ValueError(
+                f"workload.adapters.count={count:g} is no whole number between 1 and "
+                f"{MOST_ADAPTERS:,}"
+            )
+    if of_adapters and of_contexts:
+        raise ValueError("workload.adapters and workload.contexts: a run has one of them")
+    if of_contexts and models != 1:
+        raise ValueError(f"workload.contexts needs one model, not {models}")
+    return of_adapters, of_contexts
 
 
 def _backend(name: str, facts: Mapping[str, Any], pools: Mapping[str, float]) -> Backend:

@@ -9,7 +9,6 @@ from numpy.typing import NDArray
 
 from harness.costs.iteration import MAX_REQUESTS, TABLE, IterationTable, table_record
 from harness.engines.simulator.kernel import loop
-from harness.engines.simulator.kernel.host_cache import Contents
 from harness.engines.simulator.kernel.layout import BY_GPU_S, GROUP, NOTHING, RUN, Rule
 from harness.engines.simulator.kernel.world import (
     NO_SECONDS,
@@ -77,10 +76,6 @@ class CompiledGroups:
         """Stop where a unit begins or ends; `left` counts the calls that each still has."""
         self.state["stops_at_units"], self._left = True, left
         self.world = self.world._replace(instance=instance, left=left.copy())
-
-    def read_contents(self, held: Contents) -> None:
-        """Calls read adapters or contexts that are kept in host memory."""
-        self.world = self.world._replace(held=held)
 
     def add_external(self, call: int) -> None:
         """A call outside any LLM has come; it ends by itself."""

@@ -193,17 +193,24 @@ class _Run:
         self.deployer = self._deployer(factory)
         self.drained, self.wakes = list[ServiceId](), 0
         self.wake_s: float | None = -1.0
-        self.units = Units.of(
-            self.lifecycle, self.timeline, self.compiled, self.told, recorder, self._in_order
-        )
-        self.stepper.contents = None if self.units is None else self.units.contents
-        if self.stepper.contents is not None and engine.prefix_caching:
+        self.units = self._units()
+        self.arrivals = self._arrivals()
+        self.orders = self._orders(factory)
+
+    def _units(self) -> Units | None:
+        """Of applications; stepped groups read what compiled ones do.
+
+        Raises ValueError where KV would be cached twice.
+        """
+        parts = self.lifecycle, self.timeline, self.compiled, self.told, self.recorder
+        units = Units.of(*parts, self._in_order)
+        self.stepper.contents = None if units is None else units.contents
+        if self.stepper.contents is not None and self.engine.prefix_caching:
             raise ValueError(
                 "engine.prefix_caching=true beside workload.adapters or workload.contexts: a run "
                 "has one cache"
             )
-        self.arrivals = self._arrivals()
-        self.orders = self._orders(factory)
+        return units
 
     def _orders(self, factory: GroupFactory) -> Orders:
         return Orders(

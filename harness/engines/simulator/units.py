@@ -16,7 +16,7 @@ from harness.engines.simulator.cached_contents import CachedContents
 from harness.engines.simulator.compiled_groups import CompiledGroups
 from harness.engines.simulator.timeline import Kind, Timeline
 from harness.engines.state import Bools, Ints
-from harness.interface.apps import Apps
+from harness.interface.apps import Apps, Backend
 from harness.interface.entities import ResourceId
 from harness.interface.events import AppFinished, Event, Warmed
 
@@ -70,23 +70,25 @@ class Units:
             in_order=in_order,
         )
         if apps.backends:
-            units.backends = lifecycle.state.backends = Backends(
-                apps,
-                workload.app,
-                start=lambda name, backend: timeline.add(
-                    lifecycle.state.now_s + backend.load_s, Kind.BACKEND_READY, name
-                ),
-                stop=lambda _: None,
-            )
+            units.backends = lifecycle.state.backends = units._backends(workload.app)
         units.contents = CachedContents.of(apps, workload.app)
         if units.contents is not None:
-            compiled.read_contents(units.contents.held)
+            compiled.world = compiled.world._replace(held=units.contents.held)
         if apps.backends or any(told.wants(kind) for kind in TOLD):
             units.applications = Applications(
                 workload, apps, units._tell, lifecycle.system.predictor
             )
             compiled.stop_at_units(apps.instance, units.applications.left)
         return units
+
+    def _backends(self, app: Ints) -> Backends:
+        """Pools of backends, of which each takes its seconds to load."""
+
+        def start(name: ResourceId, backend: Backend) -> None:
+            ready_s = self.lifecycle.state.now_s + backend.load_s
+            self.timeline.add(ready_s, Kind.BACKEND_READY, name)
+
+        return Backends(self.apps, app, start=start, stop=lambda _: None)
 
     def _tell(self, event: Event) -> None:
         """Tell of an event; backends of an application end with it."""
