@@ -1,0 +1,67 @@
+"""A policy outside the tree, as `make rank` takes it in."""
+
+import sys
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import yaml
+from rich.console import Console
+
+from harness.build import build
+from harness.rank import main, shown, written
+from harness.tests.support.serving import serve, workload
+from harness.trust import TRUSTED_PACKAGES
+
+MINE = Path(__file__).parent / "data" / "policies" / "mine.py"
+
+
+def test_a_python_file_is_named_with_the_usual_rule(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = written(MINE, "", tmp_path)
+    assert file == tmp_path / "conf" / "policy" / "mine.yaml"
+    node = yaml.safe_load(file.read_text(encoding="utf-8"))
+    assert node["_target_"] == "mine.ShortestPrompt"
+    monkeypatch.setenv(TRUSTED_PACKAGES, "mine")
+    monkeypatch.setitem(sys.modules, "mine", sys.modules["mine"])
+    policy = build(node, offered={})
+    requests = serve(workload([90, 50, 10], [4, 4, 4]), policy, gpus=1).requests
+    assert requests["finished_s"].notna().all()
+
+
+def test_a_constructor_with_constants_of_its_own_needs_a_yaml_file(tmp_path: Path) -> None:
+    text = MINE.read_text(encoding="utf-8").replace("rule: Con", "quantum_s: float, rule: Con")
+    own = tmp_path / "quanta.py"
+    own.write_text(text, encoding="utf-8")
+    with pytest.raises(ValueError, match="ShortestPrompt wants quantum_s: give it a default"):
+        written(own, "", tmp_path / "out")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["nosuch.py"], "nosuch.py is no file"),
+        ([str(MINE), "nosuch"], "nosuch is no load; there are azure_conv"),
+        ([f"{MINE}:Other"], "has policies ShortestPrompt; name one as mine.py:CLASS"),
+    ],
+)
+def test_bad_input_is_one_sentence(
+    words: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(words) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_a_place_is_a_median_and_a_count(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [
+        {"load": load, "policy": policy, "figure": "jct_s_mean", "regret": regret, "rank": rank}
+        for load in ("a", "b")
+        for policy, regret, rank in (("mine", 0.5, 2), ("other", 0.0, 1))
+    ]
+    shown(pd.DataFrame(rows), "mine", Console(width=120))
+    printed = capsys.readouterr().out
+    assert "mine among 2 policies" in printed
+    assert "+50%" in printed
+    assert "+0% (other)" in printed
+    assert "0 of 2" in printed
