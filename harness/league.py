@@ -186,7 +186,10 @@ def page(found: pd.DataFrame, about: str) -> str:
             f"{len(SEEDS)} seeds. Regret: how much worse than the best policy there, the median "
             "over loads. "
             "First in: the share of loads and figures in which no policy is better beyond noise. "
-            "Orders by length were given true lengths.",
+            "Orders by length were given true lengths. All requests are of one client: what is fair "
+            "between clients (VTC, DLPM) orders them as its base does.",
+            "",
+            "![Regret by load and policy](../figures/league.png)",
             "",
             table(lines[0], lines[1:]),
             "",
