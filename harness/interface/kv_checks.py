@@ -72,10 +72,14 @@ def _wrong_in(decision: Decision, view: GroupView) -> Iterator[str]:
             yield f"r{name} is preempted and swapped in by one decision"
 
 
+def _is_order_alone(decision: Decision) -> bool:
+    """Whether it moves no KV: the engine need not make views of requests, nor copy the ledger."""
+    return not (decision.preempt or decision.swap_in or decision.reserve or decision.launch)
+
+
 def wrong_kv(decision: Decision, view: GroupView) -> Iterator[str]:
     """Apply the decision to a copy of the ledger; what is wrong in itself is told elsewhere."""
-    if not (decision.preempt or decision.swap_in or decision.reserve or decision.launch):
-        # An order alone: its engine need not make views of the requests that it may never show.
+    if _is_order_alone(decision):
         yield from view.kv.shortages()
         return
     kv, requests = view.kv.copy(), view.requests
@@ -98,6 +102,9 @@ def wrong_kv(decision: Decision, view: GroupView) -> Iterator[str]:
 
 def wrong_cached_kv(decision: Decision, view: GroupView) -> Iterator[str]:
     """The same where prefixes are cached: nothing is promised, and what is cached not computed."""
+    if _is_order_alone(decision):
+        yield from view.kv.shortages()
+        return
     if decision.reserve:
         yield f"{len(decision.reserve)} promises of KV, not made where prefixes are cached"
     named = decision.preempt.keys() | {r for batch in decision.launch for r in batch.tokens}

@@ -5,6 +5,7 @@ share blocks; a block that no request holds any more stays until its space is ne
 recently used first.
 """
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import ClassVar, Self
 
@@ -53,13 +54,13 @@ class PrefixLedger(KvLedger):
         self._spare_bytes = capacity_bytes - self._blank * self._block_bytes[self._service_id]
         self._shared = 0
         self._next = 0
-        # Full blocks of each request, requests that hold each block, what is in it, which blocks
-        # have a content (oldest first), and blocks without a holder (least recently used first).
+        # Full blocks of each request, how many requests hold each block that is held, which blocks
+        # have a content (oldest first), and what is in blocks without a holder (least recently used
+        # first). Few and small: a draft of every iteration begins with copies of them.
         self._tables: dict[RequestId, list[int]] = {}
         self._users: dict[int, int] = {}
-        self._content: dict[int, Content] = {}
         self._blocks: dict[Content, tuple[int, ...]] = {}
-        self._unused: dict[int, None] = {}
+        self._unused: dict[int, Content] = {}
         # Most tokens that each request may find cached: all but the last of its context.
         self._findable: dict[RequestId, int] = {}
         # The last request that was looked up, with what it would find: nothing has changed since.
@@ -85,7 +86,7 @@ class PrefixLedger(KvLedger):
 
     def newcomer_blocks(self, request: RequestId, tokens: int) -> int:
         """Free blocks that a request which holds none takes: what others hold is there already."""
-        held = sum(self._users[block] > 0 for block in self._hits(request))
+        held = sum(block in self._users for block in self._hits(request))
         return self.blocks(tokens) - held
 
     @property
@@ -133,12 +134,15 @@ class PrefixLedger(KvLedger):
         self._held.pop(request, None)
         self._findable[request] = max(self._findable[request], held)
         self._blank += held % self.block_tokens > 0
-        for block in reversed(self._tables.pop(request, [])):
-            self._users[block] -= 1
-            if self._users[block]:
+        table = self._tables.pop(request, [])
+        for number in reversed(range(len(table))):
+            block = table[number]
+            if self._users[block] > 1:
+                self._users[block] -= 1
                 self._shared -= 1
             else:
-                self._unused[block] = None
+                del self._users[block]
+                self._unused[block] = self._contents(request, number)
         self._found = None
         self._count()
 
@@ -149,18 +153,17 @@ class PrefixLedger(KvLedger):
 
     def problems(self) -> list[str]:
         """Empty when all fits; counted again from what each request holds."""
-        users: dict[int, int] = dict.fromkeys(self._users, 0)
-        for block in (block for table in self._tables.values() for block in table):
-            users[block] += 1
+        users = Counter(block for table in self._tables.values() for block in table)
         partial = sum(held % self.block_tokens > 0 for held in self._held.values())
-        held_blocks = sum(count > 0 for count in users.values()) + partial
+        held_blocks = len(users) + partial
         free = self.capacity_bytes - held_blocks * self._block_bytes[self._service_id]
         found = [self._over_capacity(free)] if free < 0 else []
         if free != self._free_bytes:
             found.append(f"free space is kept as {self._free_bytes} bytes but is {free}")
-        wrong = [block for block, count in users.items() if self._users[block] != count]
-        found += [f"block {b} is kept as held {self._users[b]} times" for b in wrong]
-        unused = {block for block, count in users.items() if not count}
+        wrong = [block for block, count in users.items() if self._users.get(block) != count]
+        found += [f"block {b} is kept as held {self._users.get(b)} times" for b in wrong]
+        cached = {block for blocks in self._blocks.values() for block in blocks}
+        unused = cached - users.keys()
         if unused != self._unused.keys():
             found.append(f"{len(self._unused)} blocks are kept as unused but {len(unused)} are")
         return found
@@ -189,11 +192,12 @@ class PrefixLedger(KvLedger):
         """Hold what is cached; returns its tokens."""
         found = self._hits(request)
         for block in found:
-            if self._users[block]:
+            if block in self._users:
                 self._shared += 1
+                self._users[block] += 1
             else:
                 del self._unused[block]
-            self._users[block] += 1
+                self._users[block] = 1
         self._tables[request], self._found = list(found), None
         return len(found) * self.block_tokens
 
@@ -210,15 +214,14 @@ class PrefixLedger(KvLedger):
                 block, content = self._next, self._contents(request, number)
                 self._next += 1
                 table.append(block)
-                self._users[block], self._content[block] = 1, content
+                self._users[block] = 1
                 self._blocks[content] = (*self._blocks.get(content, ()), block)
         self._held[request], self._found = after, None
 
     def _evict(self) -> None:
         """Empty the block that has been unused for longest."""
         block = next(iter(self._unused))
-        del self._unused[block], self._users[block]
-        content = self._content.pop(block)
+        content = self._unused.pop(block)
         left = tuple(other for other in self._blocks.pop(content) if other != block)
         if left:
             self._blocks[content] = left
@@ -232,6 +235,6 @@ class PrefixLedger(KvLedger):
     def _become(self, other: Self) -> None:
         super()._become(other)
         self._tables = {request: list(table) for request, table in other._tables.items()}
-        self._users, self._content = other._users.copy(), other._content.copy()
-        self._blocks, self._unused = other._blocks.copy(), other._unused.copy()
+        self._users, self._blocks = other._users.copy(), other._blocks.copy()
+        self._unused = other._unused.copy()
         self._findable, self._found = other._findable.copy(), None
