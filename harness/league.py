@@ -186,8 +186,8 @@ def page(found: pd.DataFrame, about: str) -> str:
             f"{len(SEEDS)} seeds. Regret: how much worse than the best policy there, the median "
             "over loads. "
             "First in: the share of loads and figures in which no policy is better beyond noise. "
-            "Orders by length were given true lengths. All requests are of one client: what is fair "
-            "between clients (VTC, DLPM) orders them as its base does.",
+            "Orders by length were given true lengths. All requests are of one client: policies "
+            "that are fair between clients order them as their bases do.",
             "",
             "![Regret by load and policy](../figures/league.png)",
             "",

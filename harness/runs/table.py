@@ -25,6 +25,8 @@ UNFINISHED = "unfinished"
 """Summary column: requests that a run was cut off before it had answered."""
 
 COUNTS = ("requests", "unfinished", "output_tokens", "preemptions", "swaps", "cached_tokens")
+HIT_RATIO = "prefix_hit_ratio"
+"""Summary column, shown wherever a run has it: the share of prompt tokens found in a cache."""
 COUNT = "jct_s_count"
 """Summary column: requests that latencies are of."""
 
@@ -160,7 +162,9 @@ def _stand_ins(sources: pd.DataFrame) -> str:
 
 def _notes(rows: pd.DataFrame) -> list[str]:
     """What workloads assumed or left out."""
-    return sorted(set(rows[NOTES]) - {""}) if NOTES in rows else []
+    if NOTES not in rows:
+        return []
+    return sorted({note for said in rows[NOTES] for note in said.split("; ")} - {""})
 
 
 def _assumed(sources: pd.DataFrame) -> list[str]:
@@ -327,6 +331,8 @@ def _caption(seeds: Sequence[int], axis: str, reference: Hashable) -> str:
 
 def _there(rows: pd.DataFrame, shows: Sequence[str]) -> tuple[list[str], list[str]]:
     """The figures that any run has, all where there are none, and the others."""
+    if HIT_RATIO in rows and rows[HIT_RATIO].notna().any():
+        shows = list(dict.fromkeys((*shows, HIT_RATIO)))
     lacks = [name for name in shows if rows[name].isna().all()]
     there = [name for name in shows if name not in lacks]
     return (there, lacks) if there else (list(shows), [])
