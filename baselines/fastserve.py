@@ -81,7 +81,10 @@ class FastServe:
         """A row per request: GPU seconds at the last decision, second of the last progress, GPU
         seconds at the last promotion, and number of that (0: none)."""
         self._promotions = 0
-        self.requires = frozenset({Capability.SWAP} if self._displaces is Displaced.SWAP else ())
+        swaps = self._displaces is Displaced.SWAP
+        self.requires = frozenset(
+            {Capability.PROMISED_KV} | ({Capability.SWAP} if swaps else set())
+        )
 
     def observe(self, event: Event) -> None:
         """Nothing to learn: GPU time attained is in the view."""

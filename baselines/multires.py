@@ -30,7 +30,9 @@ from harness.interface.views import GroupView, RequestView, missing_tokens
 class MultiRes:
     """Scheduling policy: decides whenever a request comes, ends or outgrows its allocation."""
 
-    requires: ClassVar[frozenset[Capability]] = frozenset({Capability.PREDICTIONS})
+    requires: ClassVar[frozenset[Capability]] = frozenset(
+        {Capability.PREDICTIONS, Capability.PROMISED_KV}
+    )
     subscribes: ClassVar[frozenset[type[Event]]] = frozenset({Overran})
 
     def __init__(self, *, target_tokens: int, max_num_seqs: int, padding: float) -> None:

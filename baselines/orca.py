@@ -29,7 +29,7 @@ LONGEST = ("context", "limit")
 class Orca:
     """Scheduling policy: a priority order by arrival with max-allocation."""
 
-    requires: ClassVar[frozenset[Capability]] = frozenset()
+    requires: ClassVar[frozenset[Capability]] = frozenset({Capability.PROMISED_KV})
     subscribes: ClassVar[frozenset[type[Event]]] = frozenset()
 
     def __init__(self, *, rule: ContinuousBatching, longest: str) -> None:

@@ -33,7 +33,7 @@ class SrtfMax:
     def __init__(self, *, rule: ContinuousBatching, displaces: str) -> None:
         """`displaces`: pause, recompute or swap. ValueError for another word."""
         self._rule, self._displaces = rule, Displaced(displaces)
-        needs = {Capability.PREDICTIONS}
+        needs = {Capability.PREDICTIONS, Capability.PROMISED_KV}
         if self._displaces is Displaced.SWAP:
             needs.add(Capability.SWAP)
         self.requires = frozenset(needs)

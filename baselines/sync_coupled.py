@@ -89,7 +89,7 @@ class _Replica:
 class SyncCoupled:
     """Scheduling policy: decides when a length group ends, or a request comes and nothing waits."""
 
-    requires: ClassVar[frozenset[Capability]] = frozenset({Capability.PREDICTIONS})
+    requires: frozenset[Capability]
     subscribes: ClassVar[frozenset[type[Event]]] = frozenset({Arrived, Moved, Predicted})
 
     def __init__(self, *, rule: ContinuousBatching, allocates: str, padding: float) -> None:
@@ -103,6 +103,8 @@ class SyncCoupled:
         if not rule.chunked_prefill or rule.pads_prompts:
             raise ValueError("policy.rule must have chunked_prefill and not pads_prompts")
         self._rule, self._exact, self._padding = rule, allocates == "exact", padding
+        needs = {Capability.PREDICTIONS} | ({Capability.PROMISED_KV} if self._exact else set())
+        self.requires = frozenset(needs)
         self._replicas: dict[GroupId, _Replica] = {}
         sized = [f"{kind}_of_{n}" for n in _SIZES for kind in ("groups", "requests_in_groups")]
         self._counts = Counter(dict.fromkeys(["groups", "placed", "preempted", *sized], 0))

@@ -30,6 +30,7 @@ class Capability(Enum):
     REDEPLOY = "groups loaded and unloaded during a run"
     PREWARM = "backends other than LLMs"
     PREDICTIONS = "predicted lengths"
+    PROMISED_KV = "KV that is promised to a request"
 
 
 class SchedulingPolicy(Protocol):

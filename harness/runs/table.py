@@ -30,6 +30,9 @@ HIT_RATIO = "prefix_hit_ratio"
 COUNT = "jct_s_count"
 """Summary column: requests that latencies are of."""
 
+POLICY = "config.chosen.policy"
+"""Column of `read_summaries`: the name of the policy's file."""
+
 NAMES = {"system": SYSTEM}
 """Summary columns of axes that are config groups."""
 
@@ -161,10 +164,19 @@ def _stand_ins(sources: pd.DataFrame) -> str:
 
 
 def _notes(rows: pd.DataFrame) -> list[str]:
-    """What workloads assumed or left out."""
+    """What was assumed or left out, with the policies of the runs that it is about where few."""
     if NOTES not in rows:
         return []
-    return sorted({note for said in rows[NOTES] for note in said.split("; ")} - {""})
+    policies = rows[POLICY].astype(str) if POLICY in rows else pd.Series("", rows.index)
+    about: dict[str, set[str]] = {}
+    for policy, said in zip(policies, rows[NOTES], strict=True):
+        for note in filter(None, said.split("; ")):
+            about.setdefault(note, set()).add(policy)
+    every = set(policies)
+    return [
+        note if about[note] == every else f"{note}: {', '.join(sorted(about[note]))}"
+        for note in sorted(about)
+    ]
 
 
 def _assumed(sources: pd.DataFrame) -> list[str]:

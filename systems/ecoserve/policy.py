@@ -152,9 +152,10 @@ class EcoServe:
 
     @property
     def requires(self) -> frozenset[Capability]:
-        """Predictions; host memory where overdue guests are moved there."""
+        """Predictions, promises of KV; host memory where overdue guests are moved there."""
         swaps = self._pipelined and self._overdue is PreemptionMode.SWAP
-        return frozenset({Capability.PREDICTIONS} | ({Capability.SWAP} if swaps else set()))
+        needs = {Capability.PREDICTIONS, Capability.PROMISED_KV}
+        return frozenset(needs | ({Capability.SWAP} if swaps else set()))
 
     def counts(self) -> Mapping[str, int]:
         """Length groups by size, requests placed, loans, recalls, overruns, preemptions."""

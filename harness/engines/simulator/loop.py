@@ -45,6 +45,7 @@ SUPPORTS = frozenset(
         Capability.SHARED_GROUP,
         Capability.SWAP,
         Capability.GPU_SHARE,
+        Capability.PROMISED_KV,
     }
 )
 """What policies may need of the simulator where prefixes are not cached."""

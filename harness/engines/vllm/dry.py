@@ -68,8 +68,8 @@ class VllmDry:
     @property
     def supports(self) -> frozenset[Capability]:
         """Equal tokens of two models are not equal KV: no caching where services share it."""
-        shared = frozenset() if self.prefix_caching else frozenset({Capability.SHARED_GROUP})
-        return frozenset({Capability.REDEPLOY}) | shared
+        whole = {Capability.SHARED_GROUP, Capability.PROMISED_KV}
+        return frozenset({Capability.REDEPLOY} | (set() if self.prefix_caching else whole))
 
     @property
     def about(self) -> str:

@@ -24,7 +24,8 @@ class Vllm(VllmOptions):
     def supports(self) -> frozenset[Capability]:
         """Groups come and go in processes of their own only: one that loads holds up no other."""
         comes = {Capability.REDEPLOY} if self.ray else set()
-        return frozenset({Capability.SHARED_GROUP, *comes})
+        promised = set() if self.prefix_caching else {Capability.PROMISED_KV}
+        return frozenset({Capability.SHARED_GROUP, *comes, *promised})
 
     @property
     def about(self) -> str:

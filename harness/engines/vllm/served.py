@@ -34,7 +34,7 @@ from harness.interface.shared_filling import has_phases
 from harness.interface.tables import RequestTable, attained_s
 from harness.interface.views import RequestView
 
-SUPPORTS: frozenset[Capability] = frozenset({Capability.PREDICTIONS, Capability.SHARED_GROUP})
+SUPPORTS = frozenset({Capability.PREDICTIONS, Capability.SHARED_GROUP, Capability.PROMISED_KV})
 """Whole SMs, preempted KV dropped, iteration-level batches.
 
 Whether anybody predicts is known to the system, not here."""
