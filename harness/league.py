@@ -1,6 +1,7 @@
 """Every scheduler of one engine on the same loads: `python -m harness.league [LOAD ...]`.
 
-The policies, their limits and objectives are those of `scenarios/scenario/compare.yaml`. Each load
+The policies, their limits and objectives are those of `scenarios/scenario/compare.yaml`, for
+applications of `compare_applications.yaml`. Each load
 is served at shares of what the reference can serve of it, which is measured first, with the KV that
 the GPU has, and at one share with room for a few requests only. Writes league.csv: a row per load,
 share, KV, policy and figure, with its mean over seeds, its regret - how much worse than the best -
@@ -12,50 +13,85 @@ import argparse
 import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
 from harness.compare import POLICY, run_words
-from harness.paths import ROOT
+from harness.paths import PROFILES, ROOT
 from harness.report.markdown import table
 from harness.runs.published import RESULTS
 from harness.runs.stats import paired_ratio
 from harness.runs.table import FIGURES, basis
 
-LOADS: Mapping[str, Sequence[str]] = {
-    "azure_conv": ("workload/lengths=azure_llm_conv", "workload/arrivals=azure_llm_conv"),
-    "azure_code": ("workload/lengths=azure_llm_code", "workload/arrivals=azure_llm_code"),
-    "servegen": ("workload/lengths=sharegpt", "workload/arrivals=servegen"),
-    "mooncake": ("workload/lengths=mooncake_conversation", "workload/arrivals=gamma"),
-    "sharegpt": ("workload/lengths=sharegpt", "workload/arrivals=gamma"),
-    "sharegpt_bursty": (
-        *("workload/lengths=sharegpt", "workload/arrivals=gamma"),
-        "workload.arrivals.burstiness=4",
+MODEL = ROOT / "scenarios" / "models" / "llama-3.1-8b-16k" / "config.json"
+CONTEXT_TOKENS = 16_384
+REQUESTS, APPLICATIONS, SEEDS = 300, 60, (0, 1, 2)
+OF_REQUESTS = (
+    *("jct_s_mean", "jct_s_p99", "ttft_s_mean", "ttft_s_p99", "tpot_s_mean", "itl_s_p99"),
+    *("slo_attainment", "goodput_per_s"),
+)
+OF_APPLICATIONS = ("act_s_mean", "act_s_p95", "ttft_s_mean", "tpot_s_mean", "itl_s_p99")
+ALSO = ("preemptions", "schedule_s_p99", "prefix_hit_ratio", "fairness_jain")
+"""Figures that are listed without a rank."""
+BETTER_HIGH = frozenset({"slo_attainment", "goodput_per_s"})
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """One load: the words that say it, on which scenario, and the figures that are ranked."""
+
+    words: Sequence[str]
+    scenario: str = "compare"
+    judged: Sequence[str] = OF_REQUESTS
+
+
+def _chats(*words: str) -> Load:
+    lengths, arrivals, *rest = words
+    return Load(
+        [
+            *("workload=chats", f"workload/lengths={lengths}", f"workload/arrivals={arrivals}"),
+            *(f"workload.model={MODEL}", f"workload.requests={REQUESTS}", *rest),
+            "workload.max_output_tokens=1024",
+        ]
+    )
+
+
+LOADS: Mapping[str, Load] = {
+    "azure_conv": _chats("azure_llm_conv", "azure_llm_conv"),
+    "azure_code": _chats("azure_llm_code", "azure_llm_code"),
+    "servegen": _chats("sharegpt", "servegen"),
+    "mooncake": Load(
+        [
+            f"workload.file={PROFILES / 'traces' / 'mooncake_conversation.jsonl'}",
+            *("workload/arrivals=gamma", f"workload.model={MODEL}"),
+            *(f"workload.requests={REQUESTS}", "workload.max_output_tokens=1024"),
+        ]
     ),
-    "lmsys": ("workload/lengths=lmsys", "workload/arrivals=gamma"),
+    "sharegpt": _chats("sharegpt", "gamma"),
+    "sharegpt_bursty": _chats("sharegpt", "gamma", "workload.arrivals.burstiness=4"),
+    "lmsys": _chats("lmsys", "gamma"),
+    "agents": Load(
+        [
+            *("workload/arrivals=gamma", f"workload.services.llm={MODEL}"),
+            *(f"workload.applications={APPLICATIONS}", "workload.context_tokens=null"),
+        ],
+        "compare_applications",
+        OF_APPLICATIONS,
+    ),
 }
-"""By name, lengths and arrivals."""
+"""By name. Prompts of `mooncake` and `agents` begin alike, and policies reuse KV where they can."""
 SHARES = (0.5, 0.8, 0.95, 1.2)
 SHORT_AT = 0.95
 """The share that is tried with short KV, too."""
 SHORT_REQUESTS = 16
 """Requests of mean length for which short KV has room."""
 REFERENCE = "vllm"
-REQUESTS, SEEDS = 300, (0, 1, 2)
 AMPLE, SHORT = "ample", "short"
 SEED = "config.seed"
 RATE = "config.workload.arrivals.rate_per_s"
-BETTER_HIGH = frozenset({"slo_attainment", "goodput_per_s"})
-JUDGED = (
-    *("jct_s_mean", "jct_s_p99", "ttft_s_mean", "ttft_s_p99", "tpot_s_mean", "itl_s_p99"),
-    *("slo_attainment", "goodput_per_s"),
-)
-ALSO = ("preemptions", "schedule_s_p99")
-"""Figures that are listed without a rank."""
-CONTEXT_TOKENS = 16_384
-MODEL = ROOT / "scenarios" / "models" / "llama-3.1-8b-16k" / "config.json"
 
 
 def league(
@@ -84,23 +120,22 @@ def league(
             rows = rows[rows[RATE].isin(rates) & _has_kv(rows, memory)]
             about = basis(rows)
             parts.append(_ranked(rows.assign(share=rows[RATE].map(rates)), name, kv))
-        print(f"{name}: {ample_per_s:.2f} requests/s, with short KV {short_per_s:.2f}", flush=True)
+        print(f"{name}: {ample_per_s:.3g}/s, with short KV {short_per_s:.3g}/s", flush=True)
     return pd.concat(parts, ignore_index=True), about
 
 
 def _words(name: str, results: Path) -> list[str]:
     """What a load is, on one GPU."""
+    load = LOADS[name]
     return [
-        *("+scenario=compare", f"name=league_{name}", "workload=chats", *LOADS[name]),
-        *(f"workload.model={MODEL}", f"workload.requests={REQUESTS}"),
-        *("workload.max_output_tokens=1024", f"results={results}"),
+        *(f"+scenario={load.scenario}", f"name=league_{name}", *load.words, f"results={results}"),
         # Some policies never cut a prompt: a batch has room for the longest.
         f"limits.max_num_batched_tokens={CONTEXT_TOKENS}",
     ]
 
 
 def _backlog(name: str, words: Sequence[str], results: Path, *, kv: str) -> tuple[float, float]:
-    """Requests that the reference serves per second of a backlog, and their mean tokens."""
+    """What the reference serves of a backlog per busy second, and mean tokens of its requests."""
     rest = [word for word in words if not word.startswith("workload/arrivals=")]
     rest = [word for word in rest if not word.startswith("workload.arrivals.")]
     memory = f"hardware.kv_bytes={kv}"
@@ -108,10 +143,10 @@ def _backlog(name: str, words: Sequence[str], results: Path, *, kv: str) -> tupl
     rows = run_words([*rest, "workload/arrivals=at_once", memory, axes], results, f"league_{name}")
     at_once = rows["config.workload.arrivals._target_"].str.endswith("AtOnce")
     row = rows[at_once & _has_kv(rows, kv)].sort_values("started").iloc[-1]
-    served = float(row["requests"]) / (float(row["inference_s"]) - float(row["load_s"]))
+    count = row["applications"] if pd.notna(row["applications"]) else row["requests"]
     requests = pd.read_parquet(Path(str(row["folder"])) / "requests.parquet")
     tokens = requests["prompt_tokens"] + requests["output_tokens"]
-    return served, float(tokens.mean())
+    return float(count) / float(row["gpu_busy_s"]), float(tokens.mean())
 
 
 def _has_kv(rows: pd.DataFrame, kv: str) -> "pd.Series[bool]":
@@ -129,16 +164,16 @@ def _token_bytes() -> int:
 def _ranked(rows: pd.DataFrame, name: str, kv: str) -> pd.DataFrame:
     """Mean, regret and rank of every policy at every share of a load."""
     newest = rows.sort_values("started").drop_duplicates(["share", POLICY, SEED], keep="last")
-    lines = []
+    judged, lines = LOADS[name].judged, []
     for share, at in newest.groupby("share"):
-        for figure in (*JUDGED, *(name for name in ALSO if name in at)):
+        for figure in (*judged, *(name for name in ALSO if name in at)):
             values = at.pivot(index=SEED, columns=POLICY, values=figure).astype(float)
             means = values.mean()
             sign = -1.0 if figure in BETTER_HIGH else 1.0
             best = float((sign * means).min()) * sign
             for policy, mean in means.items():
                 regret, rank = np.nan, np.nan
-                if figure in JUDGED and best > 0:
+                if figure in judged and best > 0:
                     regret = best / mean - 1 if figure in BETTER_HIGH and mean else mean / best - 1
                     rank = 1 + sum(
                         _is_better(values[other], values[policy], sign) for other in values
@@ -161,40 +196,44 @@ def _is_better(one: "pd.Series[float]", other: "pd.Series[float]", sign: float) 
 
 
 def page(found: pd.DataFrame, about: str) -> str:
-    """The table of a league as a page."""
-    judged = found[found["figure"].isin(JUDGED)]
-    order = judged.groupby("policy")["regret"].median().sort_values()
-    lines = [
-        ("policy", "median regret", "first in", *(FIGURES[name] for name in JUDGED)),
-    ]
-    for policy, regret in order.items():
-        own = judged[judged["policy"] == policy]
-        firsts = f"{(own['rank'] == 1).mean():.0%}"
-        each = own.groupby("figure")["regret"].median()
-        cells = (f"{each[name]:+.0%}" for name in JUDGED)
-        lines.append((str(policy), f"{regret:+.0%}", firsts, *cells))
+    """The tables of a league as a page: loads of requests, and of applications."""
     shares = ", ".join(f"{share:g}" for share in SHARES)
-    return "\n".join(
-        [
-            "# League: schedulers of one engine at equal limits",
-            "",
-            f"{about[0].upper()}{about[1:]}.",
-            "",
-            f"Llama-3.1-8B with a context of {CONTEXT_TOKENS:,} tokens on one H100. {REQUESTS} "
-            f"requests of {', '.join(LOADS)} at {shares} of what {REFERENCE} can serve of them, "
-            f"with the KV of the GPU, and at {SHORT_AT:g} with KV for {SHORT_REQUESTS} requests; "
-            f"{len(SEEDS)} seeds. Regret: how much worse than the best policy there, the median "
-            "over loads. "
-            "First in: the share of loads and figures in which no policy is better beyond noise. "
-            "Orders by length were given true lengths. All requests are of one client: policies "
-            "that are fair between clients order them as their bases do.",
-            "",
-            "![Regret by load and policy](../figures/league.png)",
-            "",
-            table(lines[0], lines[1:]),
-            "",
-        ]
-    )
+    parts = [
+        "# League: schedulers of one engine at equal limits",
+        f"{about[0].upper()}{about[1:]}.",
+        f"Llama-3.1-8B, context of {CONTEXT_TOKENS:,} tokens, one H100, at {shares} of what "
+        f"{REFERENCE} can serve of each load, with the KV of the GPU, and at {SHORT_AT:g} with KV "
+        f"for {SHORT_REQUESTS} requests; {len(SEEDS)} seeds. Regret: how much worse than the best "
+        "policy there, the median over loads. First in: the share of loads and figures in which no "
+        "policy is better beyond noise. Orders by length were given true lengths, so that the best "
+        "of them is an oracle. Requests are of one client: policies that are fair between clients "
+        "order them as their bases do; clients of applications are their kinds.",
+        "![Regret by load and policy](../figures/league.png)",
+    ]
+    for judged, what in (
+        (OF_REQUESTS, f"{REQUESTS} requests"),
+        (OF_APPLICATIONS, f"{APPLICATIONS} applications"),
+    ):
+        names = [name for name in LOADS if LOADS[name].judged is judged]
+        rows = found[found["load"].isin(names) & found["figure"].isin(judged)]
+        if len(rows):
+            there = [name for name in names if (rows["load"] == name).any()]
+            parts.append(f"{what[0].upper()}{what[1:]} of {', '.join(there)}:")
+            parts.append(_table(rows, judged))
+    return "\n\n".join(parts) + "\n"
+
+
+def _table(rows: pd.DataFrame, judged: Sequence[str]) -> str:
+    """Policies by their median regret, and that of each figure."""
+    lines = []
+    for policy, regret in rows.groupby("policy")["regret"].median().sort_values().items():
+        own = rows[rows["policy"] == policy]
+        each = own.groupby("figure")["regret"].median()
+        cells = ("-" if np.isnan(each[name]) else f"{each[name]:+.0%}" for name in judged)
+        firsts = f"{(own['rank'] == 1).mean():.0%}"
+        lines.append((str(policy), f"{regret:+.0%}", firsts, *cells))
+    names = [FIGURES.get(name, name) for name in judged]
+    return table(("policy", "median regret", "first in", *names), lines)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -26,7 +26,7 @@ import yaml
 from rich.console import Console
 from rich.table import Table
 
-from harness.league import JUDGED, LOADS, league
+from harness.league import LOADS, OF_APPLICATIONS, OF_REQUESTS, league
 from harness.paths import ROOT
 from harness.runs.table import FIGURES
 from harness.trust import TRUSTED_PACKAGES
@@ -117,7 +117,7 @@ def checked(policy: Path) -> tuple[int, list[str]]:
 
 def shown(found: pd.DataFrame, name: str, console: Console) -> None:
     """Print where a policy stands: its median regret and rank by figure, beside the best."""
-    judged = found[found["figure"].isin(JUDGED)]
+    judged = found[found["figure"].isin({*OF_REQUESTS, *OF_APPLICATIONS})]
     count = judged["policy"].nunique()
     table = Table(title=f"{name} among {count} policies; over loads and shares of capacity")
     for heading in ("figure", "median regret", "best median regret", "first or not beaten"):

@@ -8,20 +8,24 @@ from matplotlib.figure import Figure
 from harness.runs.table import FIGURES
 from plots import style
 
-DRAWN = ("jct_s_mean", "ttft_s_p99")
+DRAWN = (("jct_s_mean", "ttft_s_p99"), ("act_s_mean", "act_s_p95"))
+"""Of requests, and of applications."""
 WORST = 1.0
 """Regret from which the colour does not change."""
 
 
 def plot(found: pd.DataFrame, about: str) -> Figure:
-    """Two heat maps; a dot where no policy is better beyond noise."""
-    figure = style.new_figure(1500, 900)
-    order = (
-        found[found["figure"].isin(DRAWN)].groupby("policy")["regret"].median().sort_values().index
-    )
-    for axes, name in zip(figure.subplots(2, 1), DRAWN, strict=True):
-        _map(axes, found[found["figure"] == name], [str(policy) for policy in order])
-        axes.set_title(f"{FIGURES[name]}: worse than the best by", loc="left", fontsize=11)
+    """Heat maps, those of applications on the right; a dot: no policy is better beyond noise."""
+    figure = style.new_figure(1700, 900)
+    drawn = [names for names in DRAWN if found["figure"].isin(names).any()]
+    widths = [found[found["figure"] == name]["load"].nunique() + 1 for name, _ in drawn]
+    grid = figure.subplots(2, len(drawn), squeeze=False, width_ratios=widths)
+    for column, names in enumerate(drawn):
+        rows = found[found["figure"].isin(names)]
+        order = rows.groupby("policy")["regret"].median().sort_values().index
+        for axes, name in zip(grid[:, column], names, strict=True):
+            _map(axes, rows[rows["figure"] == name], [str(policy) for policy in order])
+            axes.set_title(f"{FIGURES[name]}: % worse than the best", loc="left", fontsize=11)
     style.add_footer(
         figure,
         f"{about[0].upper()}{about[1:]}. A dot: no policy is better beyond noise. Columns: shares "

@@ -42,6 +42,8 @@ FIGURES = {
     "end_to_end_s": "end to end s",
     "gpu_idle_s": "GPU idle s",
     "gpu_loading_s": "GPU loading s",
+    "act_s_mean": "mean ACT s",
+    "act_s_p95": "P95 ACT s",
     "jct_s_mean": "mean JCT s",
     "jct_s_p99": "P99 JCT s",
     "waiting_s_max": "longest wait s",
