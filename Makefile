@@ -111,7 +111,7 @@ peer:  ## install the peer that make bench measures beside, in an environment of
 publish: setup  ## all that git tracks of what runs give: figures, verdicts, pages, README; about 25 minutes on 2 cores
 	$(BIN)/python -m harness.publish
 
-report: setup  ## write the pages below results/pages and the generated parts of README.md
+report: setup  ## the pages below results/pages, generated parts of README.md, and all of it as results/report.html
 	$(BIN)/python -m harness.report
 
 verify: setup  ## known queues on the simulator within 0.1% of their closed forms: minutes

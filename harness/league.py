@@ -223,17 +223,31 @@ def page(found: pd.DataFrame, about: str) -> str:
     return "\n\n".join(parts) + "\n"
 
 
+def summary(rows: pd.DataFrame, judged: Sequence[str]) -> pd.DataFrame:
+    """Of every policy the median regret, how often it is first, and the regret of each figure.
+
+    Rows are those of `league` for loads that are `judged` by these figures; the best comes first.
+    """
+    policies = rows.groupby("policy")
+    each = rows.groupby(["policy", "figure"])["regret"].median().unstack("figure")
+    found = pd.DataFrame({"median regret": policies["regret"].median()})
+    found["first in"] = rows.assign(first=rows["rank"] == 1).groupby("policy")["first"].mean()
+    return found.join(each.reindex(columns=list(judged))).sort_values("median regret")
+
+
 def _table(rows: pd.DataFrame, judged: Sequence[str]) -> str:
-    """Policies by their median regret, and that of each figure."""
-    lines = []
-    for policy, regret in rows.groupby("policy")["regret"].median().sort_values().items():
-        own = rows[rows["policy"] == policy]
-        each = own.groupby("figure")["regret"].median()
-        cells = ("-" if np.isnan(each[name]) else f"{each[name]:+.0%}" for name in judged)
-        firsts = f"{(own['rank'] == 1).mean():.0%}"
-        lines.append((str(policy), f"{regret:+.0%}", firsts, *cells))
-    names = [FIGURES.get(name, name) for name in judged]
-    return table(("policy", "median regret", "first in", *names), lines)
+    """The summary as Markdown."""
+    found = summary(rows, judged)
+    lines = [
+        (policy, f"{regret:+.0%}", f"{first:.0%}", *(_percent(value) for value in each))
+        for policy, regret, first, *each in found.itertuples(name=None)
+    ]
+    names = [FIGURES.get(str(name), str(name)) for name in found]
+    return table(("policy", *names), lines)
+
+
+def _percent(value: float) -> str:
+    return "-" if np.isnan(value) else f"{value:+.0%}"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -1,7 +1,15 @@
-"""The command `python -m harness.report`."""
+"""The command `python -m harness.report`: the pages, then the report as one HTML file."""
 
 import sys
 
-from harness.report.readme import main
+from harness.paths import ROOT
+from harness.report import html, readme
 
-sys.exit(main())
+if status := readme.main():
+    sys.exit(status)
+if "--check" not in sys.argv:
+    try:
+        print(html.write(ROOT, ROOT / "results" / "report.html"))
+    except ValueError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(2)

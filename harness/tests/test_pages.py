@@ -13,7 +13,7 @@ PATH = re.compile(r"`((?:\w[\w.-]*/)+[\w.-]*\.?\w*)`")
 """A folder or a file, told by its slash; one with a word in capitals stands for many."""
 EXAMPLE = re.compile(r"[A-Z]{4,}|\bsjf\.|_sjf\.")
 """What a reader is to write: in capitals, or the policy that a page makes up."""
-WRITTEN_BY_RUNS = ("results/local", "results/<", "results/index.parquet")
+WRITTEN_BY_RUNS = ("results/local", "results/<", "results/index.parquet", "results/report.html")
 FOLDERS = {path.name for path in ROOT.iterdir() if path.is_dir()}
 
 
