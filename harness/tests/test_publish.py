@@ -23,6 +23,8 @@ def test_every_scenario_then_every_paper_then_pages(monkeypatch: pytest.MonkeyPa
         told.append(words)
         return 0
 
+    jobs = publish.scenarios()
+    monkeypatch.setattr(publish, "scenarios", lambda: jobs)
     monkeypatch.setattr(publish, "run_all", run_all)
     monkeypatch.setattr("harness.reproduce.main", say)
     monkeypatch.setattr("harness.report.readme.main", say)

@@ -52,8 +52,8 @@ def test_profiles_predict_random_measured_rows() -> None:
 
 @needs_data
 @pytest.mark.slow
-def test_two_models_are_reproduced_byte_for_byte() -> None:
-    for name, content in profile_files(DATA, frozenset({"gpt-j-6b", "Mixtral-8x7B-v0.1"})):
+def test_a_model_is_reproduced_byte_for_byte() -> None:
+    for name, content in profile_files(DATA, frozenset({"gpt-j-6b"})):
         kept = (PROFILES / FOLDER / name).read_text(encoding="utf-8")
         assert as_text(content) == kept
 
