@@ -82,7 +82,7 @@ LOADS: Mapping[str, Load] = {
         OF_APPLICATIONS,
     ),
 }
-"""By name. Prompts of `mooncake` and `agents` begin alike, and policies reuse KV where they can."""
+"""By name. Of `mooncake` prompts begin alike, and KV is used again where a policy allows that."""
 SHARES = (0.5, 0.8, 0.95, 1.2)
 SHORT_AT = 0.95
 """The share that is tried with short KV, too."""
@@ -118,7 +118,7 @@ def league(
             given = [*words, f"hardware.kv_bytes={memory}", f"++matrix={{{axes}{chosen}}}"]
             rows = run_words(given, results, f"league_{name}")
             rows = rows[rows[RATE].isin(rates) & _has_kv(rows, memory)]
-            about = basis(rows)
+            about = about or basis(rows)
             parts.append(_ranked(rows.assign(share=rows[RATE].map(rates)), name, kv))
         print(f"{name}: {ample_per_s:.3g}/s, with short KV {short_per_s:.3g}/s", flush=True)
     return pd.concat(parts, ignore_index=True), about
@@ -206,8 +206,9 @@ def page(found: pd.DataFrame, about: str) -> str:
         f"for {SHORT_REQUESTS} requests; {len(SEEDS)} seeds. Regret: how much worse than the best "
         "policy there, the median over loads. First in: the share of loads and figures in which no "
         "policy is better beyond noise. Orders by length were given true lengths, so that the best "
-        "of them is an oracle. Requests are of one client: policies that are fair between clients "
-        "order them as their bases do; clients of applications are their kinds.",
+        "of them is an oracle. Prompts of mooncake begin alike: their KV is used again, but for "
+        "policies that promise or swap KV. Requests are of one client: policies that are fair "
+        "between clients order them as their bases do; clients of applications are their kinds.",
         "![Regret by load and policy](../figures/league.png)",
     ]
     for judged, what in (
