@@ -2,7 +2,7 @@
 .DEFAULT_GOAL := help
 # What is made shares one .venv.
 .NOTPARALLEL:
-.PHONY: help compare league rank setup setup-vllm setup-train train-predictor check test lint lock audit run reproduce-fig7 ssjf-real ecoserve-real hermes-real seallm-real applications-real fidelity verify bench peer publish report smoke smoke-gpu newcomer calibrate fidelity-vllm clean
+.PHONY: help compare league rank setup setup-vllm setup-train train-predictor check test lint lock audit run reproduce-fig7 ssjf-real ecoserve-real hermes-real seallm-real league-real applications-real fidelity verify bench peer publish report smoke smoke-gpu newcomer calibrate fidelity-vllm clean
 
 PYTHON := $(shell for it in python3.11 python3; do $$it -c '' 2>&- && echo $$it && break; done)
 BIN := .venv/bin
@@ -79,6 +79,11 @@ ECOSERVE_FIGURES := requests_per_s jct_s_mean itl_s_mean kv_utilization
 
 ecoserve-real: setup-vllm  ## EcoServe's variants, ORCA, FastGen and vLLM on real vLLM and simulated: about 10 minutes
 	$(ALONE) harness/run.py +scenario=ecoserve_real && $(ALONE) -m harness.fidelity.real_runs ecoserve_real --reference vllm --figures $(ECOSERVE_FIGURES)
+
+league-real: setup-vllm  ## the league at small scale on real vLLM and simulated: rank correlation of the orders; about 12 minutes
+	$(ALONE) harness/run.py +scenario=league_real && $(ALONE) -m harness.fidelity.real_runs league_real --figures $(LEAGUE_FIGURES)
+
+LEAGUE_FIGURES := jct_s_mean ttft_s_mean tpot_s_mean itl_s_mean
 
 hermes-real: setup-vllm  ## Hermes, vLLM, Parrot and VTC on real vLLM and simulated, small applications: about 8 minutes
 	$(ALONE) harness/run.py +scenario=hermes_real && $(ALONE) -m harness.fidelity.real_runs hermes_real --figures act_s_mean act_s_p95

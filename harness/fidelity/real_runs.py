@@ -5,7 +5,8 @@
 For scenarios with engines on an axis. Prints, and writes fidelity_runs/<scenario>.json: for
 every system (or, where that is the same for all, every policy) the figures on real engines and on
 the simulator, means over seeds, and the error. With `--reference NAME` also how much of its mean
-JCT every other one saves, with a 95% interval over seeds. Where runs kept their iterations
+JCT every other one saves, with a 95% interval over seeds. Of four systems or
+more also the rank correlation of their order on both engines. Where runs kept their iterations
 (`record.iterations`), also whether both engines ran the same batches.
 """
 
@@ -16,6 +17,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 from rich.console import Console
 from rich.table import Table
@@ -32,6 +34,9 @@ SYSTEM, POLICY = "config.system.name", "config.chosen.policy"
 JCT = "jct_s_mean"
 THROUGHPUT = "requests_per_s"
 """Requests over the seconds to the last answer, beside the figures of a run's summary."""
+LEAST_RANKED = 4
+"""Systems of which an order says something."""
+DRAWS, ENDS = 1000, (0.025, 0.975)
 FIGURES = ("inference_s", JCT, "jct_s_p99", "gpu_busy_s", "gpu_loading_s", "gpu_idle_s")
 
 
@@ -115,6 +120,52 @@ def saving_text(row: Mapping[str, Any]) -> str:
     )
 
 
+def order_agreement(rows: pd.DataFrame, figures: Sequence[str]) -> list[dict[str, object]]:
+    """Spearman's rank correlation of the systems' means on both engines, for each figure.
+
+    The 95% interval is a bootstrap over seeds. Empty for fewer systems than `LEAST_RANKED`.
+    """
+    name, is_measured = named_by(rows), rows["engine"].str.startswith("measured")
+    if rows[name].nunique() < LEAST_RANKED:
+        return []
+    found: list[dict[str, object]] = []
+    rng = np.random.default_rng(0)
+    for figure in figures:
+        sides = [
+            part.pivot(index=SEED, columns=name, values=figure).astype(float)
+            for part in (rows[is_measured], rows[~is_measured])
+        ]
+        seeds = sides[0].index.intersection(sides[1].index)
+        drawn = (rng.choice(seeds, len(seeds)) for _ in range(DRAWS if len(seeds) > 1 else 0))
+        low, high = np.quantile([_rank_correlation(sides, one) for one in drawn] or [np.nan], ENDS)
+        found.append(
+            {
+                "figure": figure,
+                "systems": int(sides[0].shape[1]),
+                "seeds": len(seeds),
+                "rank_correlation": _rounded(_rank_correlation(sides, seeds)),
+                "low": None if np.isnan(low) else _rounded(float(low)),
+                "high": None if np.isnan(high) else _rounded(float(high)),
+            }
+        )
+    return found
+
+
+def _rank_correlation(sides: Sequence[pd.DataFrame], seeds: Any) -> float:
+    """Of the means over these seeds."""
+    first, second = (side.loc[seeds].mean().rank() for side in sides)
+    return float(np.corrcoef(first, second)[0, 1])
+
+
+def order_text(row: Mapping[str, Any]) -> str:
+    """One rank correlation as a sentence."""
+    ends = "" if row["low"] is None else f" [{row['low']:.2f}, {row['high']:.2f}]"
+    return (
+        f"order of {row['systems']} systems by {row['figure']}, measured and simulated: rank "
+        f"correlation {row['rank_correlation']:.2f}{ends} ({row['seeds']} seeds)"
+    )
+
+
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(description="Measured runs beside simulated ones.")
@@ -127,6 +178,25 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
+def _print(content: Mapping[str, Any]) -> None:
+    """The table, then savings, orders and batches as sentences."""
+    table = Table(title=f"{content['engine']}, beside simulated; means over seeds")
+    for name in ("system", "seeds", "figure", "measured", "simulated", "error"):
+        table.add_column(name, justify="left" if name in ("system", "figure") else "right")
+    for row in content["rows"]:
+        off = "-" if row["error"] is None else f"{row['error']:+.1%}"
+        cells = (row[n] for n in ("system", "seeds", "figure", "measured", "simulated"))
+        table.add_row(*map(str, cells), off)
+    console = Console(width=None if Console().is_terminal else 120)
+    console.print(table)
+    for row in content["savings"]:
+        console.print(saving_text(row))
+    for row in content["order"]:
+        console.print(order_text(row), highlight=False)
+    for row in content["batches"]:
+        console.print(same_batches_text(row))
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print and write the comparison; the exit status."""
     given = _options(arguments)
@@ -137,6 +207,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         found = compared(rows, given.figures)
         saved = savings(rows, given.reference) if given.reference else []
         batches = compared_batches(rows, named_by(rows))
+        order = order_agreement(rows, [it for it in given.figures if it in rows])
     except ValueError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
@@ -147,20 +218,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "rows": found,
         "savings": saved,
         "batches": batches,
+        "order": order,
     }
-    table = Table(title=f"{content['engine']}, beside simulated; means over seeds")
-    for name in ("system", "seeds", "figure", "measured", "simulated", "error"):
-        table.add_column(name, justify="left" if name in ("system", "figure") else "right")
-    for row in found:
-        off = "-" if row["error"] is None else f"{row['error']:+.1%}"
-        cells = (row[n] for n in ("system", "seeds", "figure", "measured", "simulated"))
-        table.add_row(*map(str, cells), off)
-    console = Console(width=None if Console().is_terminal else 120)
-    console.print(table)
-    for row in saved:
-        console.print(saving_text(row))
-    for row in batches:
-        console.print(same_batches_text(row))
+    _print(content)
     folder = published.place("fidelity_runs", publish=given.publish, results=given.results)
     published.write(folder / f"{given.scenario}.json", json.dumps(content, indent=1) + "\n")
     return 0

@@ -9,7 +9,7 @@ import pandas as pd
 from harness.benchmarks.peer import policies_over_peer
 from harness.costs.profiles import read_profiles
 from harness.fidelity.batch_logs import same_batches_text
-from harness.fidelity.real_runs import saving_text
+from harness.fidelity.real_runs import order_text, saving_text
 from harness.paths import PROFILES
 from harness.report.markdown import read_json, table
 
@@ -163,6 +163,7 @@ def fidelity_runs_part(root: Path) -> str:
         where = f"{content['engine']}: {machine['cpu']}, {machine['cores']} cores; {seeds} seeds."
         shown = table(("system", "figure", "measured", "simulated", "error"), rows)
         saved = "".join(f"\n\n{saving_text(row)}." for row in content.get("savings", ()))
+        saved += "".join(f"\n\n{order_text(row)}." for row in content.get("order", ()))
         same = "\n".join(f"- {same_batches_text(row)}" for row in content.get("batches", ()))
         tables.append(f"`{path.stem}`, {where}\n\n{shown}{saved}\n\n{same}".rstrip())
     return "\n\n".join(tables)

@@ -7,7 +7,13 @@ import pandas as pd
 import pytest
 
 from harness.fidelity import real_runs as fidelity_runs
-from harness.fidelity.real_runs import FIGURES, compared, saving_text, savings
+from harness.fidelity.real_runs import (
+    FIGURES,
+    compared,
+    order_agreement,
+    saving_text,
+    savings,
+)
 from harness.runs.cell_lists import ScenarioCells
 
 
@@ -39,6 +45,19 @@ def test_throughput_is_requests_over_the_seconds_to_the_last_answer() -> None:
     (entry,) = compared(rows(measured=1, simulated=1), ["requests_per_s"])
     assert (entry["measured"], entry["simulated"]) == (2.0, 2.2222)
     assert (entry["low"], entry["high"]) == (None, None)
+
+
+def test_orders_are_compared_by_rank() -> None:
+    """Measured 1, 2, 3, 4 s, simulated 1, 2, 4, 3 s: 1 - 6 * (1 + 1) / (4 * 15) = 0.8."""
+    found = pd.DataFrame(
+        {"engine": engine, "config.system.name": name, "config.seed": seed, "jct_s_mean": value}
+        for engine, values in (("measured on x", (1, 2, 3, 4)), ("simulated", (1, 2, 4, 3)))
+        for name, value in zip("abcd", values, strict=True)
+        for seed in (0, 1)
+    )
+    (row,) = order_agreement(found, ["jct_s_mean"])
+    assert (row["rank_correlation"], row["low"], row["high"]) == pytest.approx((0.8, 0.8, 0.8))
+    assert order_agreement(found[found["config.system.name"] < "d"], ["jct_s_mean"]) == []
 
 
 def test_a_figure_that_no_run_has_is_named() -> None:
