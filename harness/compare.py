@@ -14,6 +14,7 @@ From Python, `compare(...)` returns the same as data frames.
 import argparse
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -242,9 +243,46 @@ def shown(found: Comparison, console: Console) -> None:
         by_name = rows.set_index("figure")
         table.add_row(str(policy), *(_cell(dict(by_name.loc[name])) for name in names))
     console.print(table)
+    for line in advice(found):
+        console.print(line, highlight=False)
     for name in names:
         console.print(f"[b]{FIGURES[name]}[/b]: {_answer(found, name)}", highlight=False)
     console.print("Not told by the trace: " + "; ".join(found.notes), highlight=False)
+
+
+def advice(found: Comparison) -> list[str]:
+    """A sentence per load: the policy that is beaten in the fewest figures, and at what price."""
+    lines = []
+    for load in found.best["load"].unique().tolist():
+        best = found.best[found.best["load"] == load]
+        unbeaten = Counter(
+            name
+            for row in best.to_dict("records")
+            for name in {str(row["policy"]), *str(row["alike"]).split()}
+        )
+        most = max(unbeaten.values())
+        tied = [name for name in unbeaten if unbeaten[name] == most]
+        at = found.ratios[found.ratios["load"] == load].pivot(
+            index="policy", columns="figure", values="ratio"
+        )
+        at = at.assign(**{name: 1 / at[name] for name in at if name == "slo_attainment"})
+        policy = min(tied, key=lambda name: (name != found.reference, at.loc[name].mean(), name))
+        where = "the trace's own rate, " if load == found.own_load else ""
+        line = f"At {where}load {load:.2f}: {policy}, beaten beyond noise in "
+        line += f"{len(best) - most} of {len(best)} figures"
+        if policy != found.reference:
+            gain, loss = str(at.loc[policy].idxmin()), str(at.loc[policy].idxmax())
+            line += f"; {_times(found, load, policy, gain)}, {_times(found, load, policy, loss)}"
+        lines.append(line)
+    return lines
+
+
+def _times(found: Comparison, load: float, policy: str, figure: str) -> str:
+    """A figure of a policy as a multiple of the reference's."""
+    rows = found.ratios[(found.ratios["load"] == load) & (found.ratios["policy"] == policy)]
+    row = rows.set_index("figure").loc[figure]
+    interval = "" if np.isnan(row["low"]) else f" [{row['low']:.2f}, {row['high']:.2f}]"
+    return f"{FIGURES[figure]} {row['ratio']:.2f}x{interval} of {found.reference}'s"
 
 
 def _cell(row: Mapping[Any, Any]) -> str:
@@ -267,13 +305,19 @@ def _answer(found: Comparison, figure: str) -> str:
         f"{row['ratio']:.2f}x{interval} of {found.reference}'s, {row['costs_low']:.2f} to "
         f"{row['costs_high']:.2f}x as costs may be off"
     )
-    answer = f"{words[found.own_load]} ({here['policy']}: {size})"
+    answer = f"{words[found.own_load]}, {size}"
+    if words[found.own_load] != here["policy"]:
+        answer = f"{words[found.own_load]} ({here['policy']}: {size})"
     if found.reference == here["policy"]:
         answer = words[found.own_load]
     alike = [name for name in str(here["alike"]).split() if name != found.reference]
     if alike and words[found.own_load] == here["policy"]:
         answer += f"; not told apart from it: {', '.join(alike)}"
-    others = [f"{word} at {load:.2f}" for load, word in words.items() if load != found.own_load]
+    loads: dict[str, list[str]] = {}
+    for load, word in words.items():
+        if load != found.own_load:
+            loads.setdefault(word, []).append(f"{load:.2f}")
+    others = [f"{word} at {', '.join(at)}" for word, at in loads.items()]
     return f"{answer}. At other loads: {'; '.join(others)}"
 
 
