@@ -126,8 +126,8 @@ def test_services_of_a_group_by_hand(displaces: str | None, fast: bool) -> None:
 
 
 def test_swapping_is_required_where_it_is_chosen() -> None:
-    assert fastserve().requires == frozenset()
-    assert fastserve(displaces="swap").requires == {Capability.SWAP}
+    assert fastserve().requires == {Capability.PROMISED_KV}
+    assert fastserve(displaces="swap").requires == {Capability.PROMISED_KV, Capability.SWAP}
 
 
 @pytest.mark.parametrize(

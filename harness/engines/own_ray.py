@@ -1,5 +1,6 @@
 """Ray of this machine alone, for the engine processes of a run, or a cluster that is there."""
 
+import os
 import signal
 import socket
 import sys
@@ -35,6 +36,8 @@ def joined_ray(address: str, runtime_env: Mapping[str, Any]) -> Iterator[None]:
 
 def start_ray(slots: int, **settings: Any) -> None:
     """A local Ray with so many CPU slots, on the loopback interface. Raises RayLost."""
+    # At Ray's own 15 whatever else runs on the machine delays an engine by minutes.
+    os.environ.setdefault("RAY_worker_niceness", "0")
     try:
         _init(
             address="local",

@@ -3,13 +3,13 @@
 import sys
 
 from harness.paths import ROOT
-from harness.report import html, readme
+from harness.report import html_page, readme
 
 if status := readme.main():
     sys.exit(status)
 if "--check" not in sys.argv:
     try:
-        print(html.write(ROOT, ROOT / "results" / "report.html"))
+        print(html_page.write(ROOT, ROOT / "results" / "report.html"))
     except ValueError as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(2)

@@ -203,7 +203,7 @@ MOST = {
 
 TAKEN = (
     *("bench", "claims", "figures", "fidelity", "fidelity_runs", "fidelity_vllm", "local"),
-    *("measured", "pages", "predictors", "starting", "verify", "wandb"),
+    *("league", "measured", "pages", "predictors", "starting", "verify", "wandb"),
 )
 """Folders below results/ that hold no runs."""
 

@@ -9,15 +9,15 @@ import pytest
 
 from harness.claims.paper import load_paper, papers
 from harness.paths import ROOT
-from harness.report import html
+from harness.report import html_page
 
 
 @pytest.fixture(scope="module")
 def text(tmp_path_factory: pytest.TempPathFactory) -> str:
     """The report of this checkout, with one run whose configuration would end a script."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(html, "_newest", lambda root: [_run(tmp_path_factory.mktemp("runs"))])
-        place = html.write(ROOT, tmp_path_factory.mktemp("report") / "report.html")
+        patch.setattr(html_page, "_newest", lambda root: [_run(tmp_path_factory.mktemp("runs"))])
+        place = html_page.write(ROOT, tmp_path_factory.mktemp("report") / "report.html")
     assert place.stat().st_size <= 10_000_000
     return place.read_text(encoding="utf-8")
 
@@ -66,4 +66,4 @@ def test_verdicts_of_other_claims_are_refused(tmp_path: Path) -> None:
         path.parent.mkdir(parents=True)
         path.write_text(content or "claim,setting,verdict\na,reference,holds\n")
     with pytest.raises(ValueError, match=r"ssjf\.csv and the claims of ssjf differ in a$"):
-        html.paper_part(tmp_path, load_paper("ssjf"))
+        html_page.paper_part(tmp_path, load_paper("ssjf"))
