@@ -114,7 +114,8 @@ def league(
             rates = {rate: share for one, _, share, rate in cases if one == kv}
             memory = next(given for one, given, *_ in cases if one == kv)
             axes = f"workload.arrivals.rate_per_s:{[*rates]},seed:{list(SEEDS)}"
-            chosen = f",policy:[{','.join(policies)}]" if policies else ""
+            some = ",".join(dict.fromkeys((REFERENCE, *policies)))
+            chosen = f",policy:[{some}]" if policies else ""
             given = [*words, f"hardware.kv_bytes={memory}", f"++matrix={{{axes}{chosen}}}"]
             rows = run_words(given, results, f"league_{name}")
             rows = rows[rows[RATE].isin(rates) & _has_kv(rows, memory)]
