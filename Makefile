@@ -54,9 +54,12 @@ check: .venv/dev  ## tests that take no more than a second each
 # Beside each other: tests would wait a minute and a half for the compiler, packages are unpacked.
 EXTRAS = $(MAKE) -k --no-print-directory setup-vllm setup-train
 
+# Tests of real engines and killed processes wait a third of their time: one more than cores.
+WORKERS := $(shell echo $$(($$(nproc) + 1)))
+
 test: .venv/dev  ## everything: ruff, mypy and all tests; those of vLLM and of training are skipped where it cannot be installed
 	@$(COMPILE) & $(EXTRAS) & $(MAKE) --no-print-directory lint; said=$$?; wait; exit $$said
-	OMP_NUM_THREADS=1 $(BIN)/pytest -q -m 'not gpu and not network' -n auto --dist worksteal
+	OMP_NUM_THREADS=1 $(BIN)/pytest -q -m 'not gpu and not network' -n $(WORKERS) --dist worksteal
 
 reproduce-fig7: reproduce-samullm-fig7  ## figure 7 of SamuLLM at the reference setting, and which of its claims hold
 
