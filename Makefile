@@ -55,7 +55,7 @@ check: .venv/dev  ## tests that take no more than a second each
 EXTRAS = $(MAKE) -k --no-print-directory setup-vllm setup-train
 
 # Tests of real engines and killed processes wait a third of their time: one more than cores.
-WORKERS := $(shell echo $$(($$(nproc) + 1)))
+WORKERS = $(shell echo $$(($$(nproc) + 1)))
 
 test: .venv/dev  ## everything: ruff, mypy and all tests; those of vLLM and of training are skipped where it cannot be installed
 	@$(COMPILE) & $(EXTRAS) & $(MAKE) --no-print-directory lint; said=$$?; wait; exit $$said
