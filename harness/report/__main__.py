@@ -9,7 +9,7 @@ if status := readme.main():
     sys.exit(status)
 if "--check" not in sys.argv:
     try:
-        print(html_page.write(ROOT, ROOT / "results" / "report.html"))
-    except ValueError as error:
+        html_page.write(ROOT, ROOT / "results" / "report.html")
+    except (ValueError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(2)

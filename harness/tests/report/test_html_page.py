@@ -1,63 +1,183 @@
-"""The report: every paper and figure, nothing from elsewhere, hostile texts are texts."""
+"""The report: every paper, figure and claim, nothing from elsewhere, hostile texts are texts."""
 
 import json
 import re
+import sys
+from collections.abc import Iterator
+from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
 
-from harness.claims.paper import load_paper, papers
+from harness.claims.effects import Kind
+from harness.claims.judge import Judged, write_csv
+from harness.claims.paper import Claim, FigureSpec, Paper, load_paper, papers
+from harness.claims.verdicts import Verdict, Word
 from harness.paths import ROOT
-from harness.report import html_page
+from harness.report import html_page, html_papers, html_runs
+from harness.report.paper_page import page_of
+from harness.tests.support.browser import PROGRAMS, Browser, browser, program
+from harness.tests.support.run_folders import write_two_requests
+
+HOSTILE = "</script><script>alert(1)</script>\"'><img src=x onerror=alert(1)> & {{ 7 * 7 }}"
+MOST_BYTES = 10_000_000
+
+
+class Tags(HTMLParser):
+    """Elements with their attributes, and the text of each kind of element."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.found: list[tuple[str, dict[str, str | None]]] = []
+        self.texts: dict[str, str] = {}
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found.append((tag, dict(attrs)))
+
+    def handle_data(self, data: str) -> None:
+        last = self.found[-1][0] if self.found else ""
+        self.texts[last] = self.texts.get(last, "") + data
 
 
 @pytest.fixture(scope="module")
-def text(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The report of this checkout, with one run whose configuration would end a script."""
+def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The report of this checkout, with one hostile run."""
+    run = write_two_requests(tmp_path_factory.mktemp("runs") / "chats" / "0123456789ab")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(html_page, "_newest", lambda root: [_run(tmp_path_factory.mktemp("runs"))])
-        place = html_page.write(ROOT, tmp_path_factory.mktemp("report") / "report.html")
-    assert place.stat().st_size <= 10_000_000
-    return place.read_text(encoding="utf-8")
+        patch.setattr(html_runs, "newest", lambda results: [run])
+        return html_page.write(ROOT, tmp_path_factory.mktemp("report") / "report.html")
 
 
-def _run(folder: Path) -> Path:
-    run = folder / "chats" / "0123456789ab"
-    run.mkdir(parents=True)
-    (run / "config.yaml").write_text("name: </script><b>\n")
-    (run / "provenance.json").write_text('{"engine": "simulated"}')
-    (run / "summary.json").write_text('{"requests": 2.0, "jct_s_mean": 2.5}')
-    columns = ("finished_s", "waiting_s", "preempted_s", "prefill_s", "gpu_s", "paused_s")
-    rows = [(3.0, 0.5, 0.0, 0.5, 2.0, 0.5), (2.0, 0.0, 0.0, 0.5, 2.0, 0.0)]
-    pd.DataFrame(rows, columns=list(columns)).assign(request=[0, 1]).to_parquet(
-        run / "requests.parquet"
-    )
-    return run
+@pytest.fixture(scope="module")
+def text(report: Path) -> str:
+    """What is in the report."""
+    return report.read_text(encoding="utf-8")
 
 
-def test_every_figure_with_claims_is_there(text: str) -> None:
-    for name in papers():
-        paper = load_paper(name)
-        assert f'id="{name}"' in text
-        for figure in {claim.figure for claim in paper.claims.values()}:
-            assert f'id="{name}-{figure}"' in text
-
-
-def test_nothing_is_loaded(text: str) -> None:
-    assert not re.findall(r"(?:src|href)=\"(?!data:|#)[^\"]*\"", text)
-    assert not re.findall(r"fetch\(|import\(|url\(", text)
-
-
-def test_a_request_is_split_into_its_parts(text: str) -> None:
+def data_of(text: str) -> Any:
+    """What the script of a report reads."""
     found = re.search(r'<script type="application/json" id="data">(.*?)</script>', text, re.DOTALL)
     assert found is not None
-    data = json.loads(found[1])
+    return json.loads(found[1])
+
+
+@pytest.mark.slow
+def test_the_report_is_small(report: Path) -> None:
+    assert report.stat().st_size <= MOST_BYTES
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", papers())
+def test_every_figure_and_claim_of_a_paper_is_there(text: str, name: str) -> None:
+    paper, ids = load_paper(name), {str(it.get("id")) for _, it in Tags(text).found}
+    drawn = {
+        figure.name
+        for figure in paper.figures
+        if (ROOT / "results" / "figures" / f"{name}_{figure.name}.png").is_file()
+    }
+    claimed = {claim.figure for claim in paper.claims.values()}
+    assert {name, *(f"{name}-{figure}" for figure in drawn | claimed)} <= ids
+    assert data_of(text)["claims"][name].keys() == paper.claims.keys()
+
+
+@pytest.mark.slow
+def test_nothing_is_loaded(text: str) -> None:
+    """Every address is inside the file; styles and script name none."""
+    tags = Tags(text)
+    addresses = [it[name] or "" for _, it in tags.found for name in ("src", "href") if name in it]
+    assert len(addresses) > 100
+    assert [one for one in addresses if not one.startswith(("#", "data:image/png;base64,"))] == []
+    assert {tag for tag, _ in tags.found} & {"link", "iframe", "object", "base", "form"} == set()
+    for tag in ("style", "script"):
+        assert not re.search(r"url\(|@import|fetch\(|import\(|https?://", tags.texts[tag])
+
+
+@pytest.mark.slow
+def test_a_request_is_split_into_its_parts(text: str) -> None:
+    data = data_of(text)
     (run,) = data["runs"]
     assert data["parts"] == ["waiting", "preempted", "prefill", "decode", "paused"]
-    # 0.5 s waiting, 0.5 s of prompt, 2.0 - 0.5 s of answer, 0.5 s paused.
-    assert run["requests"][0] == [0, 0.5, 0.0, 0.5, 1.5, 0.5]
-    assert run["config"] == "name: </script><b>\n"
+    # Arrived at 1 s, 10 and 7 tokens, no preemption, first service; 0.5 s waiting, 0.5 s of
+    # prompt, 2.0 - 0.5 s of answer, 0.5 s paused.
+    assert run["requests"][0] == [0, 1.0, 10.0, 7.0, 0.0, 0, 0.5, 0.0, 0.5, 1.5, 0.5]
+    assert run["medians"] == [[0.25, 0.0, 0.5, 1.5, 0.25]]
+    assert run["config"].startswith("name: </script><b>\n")
+    assert run["setting"] == "simulated: policy=<i>mine</i> seed=0"
+
+
+def hostile_paper() -> tuple[Paper, list[Judged]]:
+    """A paper all of whose texts are hostile, and its verdicts."""
+    paper = Paper(
+        name="evil",
+        title=HOSTILE,
+        citation=HOSTILE,
+        figures=(FigureSpec(name="fig1", shows=HOSTILE, plot="p:q"),),
+        headline=lambda judged: f"**{HOSTILE}** {HOSTILE}",
+        chosen=(HOSTILE,),
+        program=HOSTILE,
+    )
+    claim = Claim(id="a", figure="fig1", where=HOSTILE, says=HOSTILE, quote=HOSTILE, paper=2.0)
+    paper.claims["a"] = claim
+    found = Verdict(Word.PARTLY, 1.5, 1.4, 1.6, 0.5, seeds=3, reason=HOSTILE)
+    return paper, [Judged(claim, found, {HOSTILE: found}, kind=Kind.RATIO)]
+
+
+def test_hostile_texts_stay_texts(tmp_path: Path) -> None:
+    paper, judged = hostile_paper()
+    (tmp_path / "results" / "pages").mkdir(parents=True)
+    page = tmp_path / "results" / "pages" / "evil.md"
+    page.write_text(page_of(paper, judged, basis=HOSTILE))
+    write_csv(tmp_path / "results" / "claims" / "evil.csv", judged)
+    part = html_papers.paper_part(tmp_path, paper)
+    run = html_runs.run_of(write_two_requests(tmp_path / "chats" / "0123456789ab"))
+    table = {"title": HOSTILE, "columns": [HOSTILE], "rows": [(HOSTILE, 0.5)]}
+    league = {"said": [HOSTILE], "picture": None, "tables": [table]}
+    found = {"papers": [part], "counts": part["figures"][0]["counts"], "fidelity": HOSTILE}
+    text = html_page.rendered({**found, "league": league, "runs": [run]})
+    tags = Tags(text)
+    kinds = [tag for tag, _ in tags.found]
+    assert (kinds.count("script"), kinds.count("img"), kinds.count("i")) == (2, 0, 1)
+    assert not any(name.startswith("on") for _, it in tags.found for name in it)
+    assert "{{ 7 * 7 }}" in tags.texts["h2"]
+    (claim,) = data_of(text)["claims"]["evil"].values()
+    assert claim["quote"] == f"{HOSTILE}: {HOSTILE}"
+    assert claim["settings"] == [[HOSTILE, "1.50", "[1.40, 1.60]", "partly", HOSTILE]]
+
+
+@pytest.mark.parametrize(
+    ("joined", "units", "each"),
+    [
+        ("1.8 / 1.5x", "xx", ["1.8x", "1.5x"]),
+        ("1.1-2.0 / 1.5-1.6x", "xx", ["1.1-2.0x", "1.5-1.6x"]),
+        ("30.8% [26.7, 34.7] / -", "%%", ["30.8% [26.7, 34.7]", "-"]),
+        ("9 of 10 seeds / 8 of 10 seeds", "xx", ["9 of 10 seeds", "8 of 10 seeds"]),
+        ("4 of 4 seeds", "xx", ["4 of 4 seeds", "4 of 4 seeds"]),
+        ("1 / 2 / 3", "xx", ["1 / 2 / 3", "1 / 2 / 3"]),
+    ],
+)
+def test_a_group_of_claims_is_split(joined: str, units: str, each: list[str]) -> None:
+    assert html_papers.each_of(joined, units) == each
+
+
+@pytest.mark.parametrize(
+    ("group", "says", "label"),
+    [
+        ("", "faster", "faster"),
+        ("JCT saved (none / all)", "JCT saved, none", "JCT saved, none"),
+        ("speedup", "over A", "speedup: over A"),
+        (
+            "padding with least JCT, ours",
+            "padding with least JCT, a",
+            "padding with least JCT, ours: a",
+        ),
+    ],
+)
+def test_a_claim_has_words_of_its_own(group: str, says: str, label: str) -> None:
+    claim = Claim(id="a", figure="fig1", where="", says=says, quote="", group=group)
+    assert html_papers.label_of(claim) == label
 
 
 def test_verdicts_of_other_claims_are_refused(tmp_path: Path) -> None:
@@ -66,4 +186,156 @@ def test_verdicts_of_other_claims_are_refused(tmp_path: Path) -> None:
         path.parent.mkdir(parents=True)
         path.write_text(content or "claim,setting,verdict\na,reference,holds\n")
     with pytest.raises(ValueError, match=r"ssjf\.csv and the claims of ssjf differ in a$"):
-        html_page.paper_part(tmp_path, load_paper("ssjf"))
+        html_papers.paper_part(tmp_path, load_paper("ssjf"))
+
+
+def test_without_verdicts_and_league_the_commands_are_named(tmp_path: Path) -> None:
+    part = html_papers.paper_part(tmp_path, load_paper("ssjf"))
+    page = {"papers": [part], "counts": [], "fidelity": "", "league": None, "runs": []}
+    text = html_page.rendered(page)
+    assert "No verdicts are published: <code>make reproduce-ssjf</code>" in text
+    assert "No league was run on this machine: <code>make league</code>" in text
+
+
+def test_a_league_of_this_machine_is_shown_by_load(tmp_path: Path) -> None:
+    folder = tmp_path / "results" / "local" / "league"
+    folder.mkdir(parents=True)
+    rows = [
+        (load, 0.5, "ample", policy, "jct_s_mean", 1.0, regret, 1)
+        for load in ("lmsys", "sharegpt")
+        for policy, regret in (("a", 0.25), ("b", 0.0))
+    ]
+    names = ["load", "share", "kv", "policy", "figure", "value", "regret", "rank"]
+    pd.DataFrame(rows, columns=names).to_csv(folder / "league.csv", index=False)
+    part = html_page.league_part(tmp_path)
+    assert part is not None
+    titles = [one["title"] for one in part["tables"]]
+    assert titles == ["all of sharegpt, lmsys", "sharegpt", "lmsys"]
+    assert part["tables"][0]["rows"][0][:4] == ("b", 0.0, 1.0, 0.0)
+    assert part["tables"][0]["columns"][:3] == ["median regret", "first in", "mean JCT s"]
+
+
+def test_the_newest_whole_runs_are_shown(tmp_path: Path) -> None:
+    runs = [("0123456789ab", "a"), ("1123456789ab", "b"), ("2123456789ab", "b")]
+    for name, policy in runs:
+        write_two_requests(tmp_path / "chats" / name, policy=policy)
+    damaged = write_two_requests(tmp_path / "other" / "3123456789ab")
+    (damaged / "summary.json").write_text("{}")
+    found = [str(run.relative_to(tmp_path)) for run in html_runs.newest(tmp_path)]
+    assert found == ["chats/2123456789ab", "chats/0123456789ab"]
+
+
+@pytest.mark.slow
+def test_without_runs_an_example_is_simulated(tmp_path: Path) -> None:
+    (tmp_path / "results").mkdir()
+    (run,) = html_runs.runs_part(tmp_path)
+    assert run["name"].startswith("example/")
+    assert run["count"] == len(run["requests"]) == 60
+    assert sum(run["requests"][0][6:]) > 0
+
+
+def test_an_example_that_fails_is_one_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "executable", "/bin/false")
+    with pytest.raises(ValueError, match="failed: no message"):
+        html_runs.simulate_example(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def shown(report: Path) -> Iterator[Browser]:
+    """A browser that has the report open."""
+    if program() is None:
+        pytest.skip(f"no browser: none of {', '.join(PROGRAMS)} is installed")
+    with browser() as page:
+        page.size(1440, 900)
+        page.open(report)
+        yield page
+
+
+def press_text(page: Browser, text: str) -> None:
+    """Empty the filter, focus it by key and type."""
+    for key in ("Escape", "/"):
+        page.press(key)
+    page.type(text)
+
+
+@pytest.mark.slow
+def test_the_filter_is_typed_and_cleared_by_keys(shown: Browser) -> None:
+    count = "[...document.querySelectorAll('tr.entry')].filter(it => !it.hidden).length"
+    every = shown.run(count)
+    press_text(shown, "lmsys")
+    assert shown.run("document.activeElement.id") == "filter"
+    assert 0 < shown.run(count) < every / 4
+    assert shown.run("document.getElementById('found').textContent").endswith("rows match")
+    press_text(shown, "no-row-has-this")
+    assert shown.run(count) == 0
+    shown.press("Escape")
+    assert shown.run(count) == every
+    assert shown.run("document.querySelectorAll('details.figure[open]').length") == 0
+
+
+@pytest.mark.slow
+def test_a_column_is_sorted_both_ways_by_the_keyboard(shown: Browser) -> None:
+    values = "[...document.querySelectorAll('.league:not([hidden]) tbody tr')]"
+    values += ".map(it => Number(it.cells[3].dataset.value))"
+    header = "document.querySelectorAll('.league:not([hidden]) thead th')[3]"
+    shown.run(f"{header}.firstElementChild.focus()")
+    for order, falls in (("ascending", False), ("descending", True)):
+        shown.press("Enter")
+        assert shown.run(f"{header}.ariaSort") == order
+        found = shown.run(values)
+        assert len(found) > 5
+        assert found == sorted(found, reverse=falls)
+
+
+@pytest.mark.slow
+def test_a_claim_shows_its_quotation_and_settings(shown: Browser) -> None:
+    figure = "document.querySelector('details.figure:has(button.more)')"
+    shown.run(f"{figure}.open = true; {figure}.querySelector('button.more').focus()")
+    shown.press("Enter")
+    assert shown.run(f"{figure}.querySelectorAll('tr.detail').length") == 1
+    assert shown.run(f"{figure}.querySelector('tr.detail p').textContent.length") > 20
+    shown.press("Enter")
+    assert shown.run(f"{figure}.querySelectorAll('tr.detail').length") == 0
+
+
+@pytest.mark.slow
+def test_a_run_leads_to_a_request_and_its_parts(shown: Browser) -> None:
+    shown.run("document.querySelector('button.run').focus()")
+    shown.press("Enter")
+    assert shown.run("document.activeElement.id") == "run"
+    shown.run("document.querySelector('#run tbody button').focus()")
+    shown.press("Enter")
+    title = shown.run("document.querySelector('#request h4').textContent")
+    assert title.startswith("Request 0 of <img src=x onerror=alert(1)>: 3.000 s")
+    cells = "[...document.querySelectorAll('#request tbody tr')].map(it => it.innerText)"
+    split = dict(line.split("\t", 1) for line in shown.run(cells))
+    assert split["decode"].split() == ["1.500", "50%", "1.500"]
+
+
+@pytest.mark.slow
+def test_colours_follow_the_system_and_the_button(shown: Browser) -> None:
+    ground = "getComputedStyle(document.body).backgroundColor"
+    light = shown.run(ground)
+    shown.size(390, 800, scheme="dark")
+    dark = shown.run(ground)
+    assert dark != light
+    assert shown.run("document.documentElement.scrollWidth") == 390
+    shown.run("document.getElementById('theme').click()")
+    assert shown.run(ground) == light
+    shown.run("document.getElementById('theme').click()")
+    shown.size(800, 800, scheme="dark", media="print")
+    assert shown.run(ground) == light
+    shown.run("document.documentElement.removeAttribute('data-theme')")
+    shown.size(1440, 900)
+
+
+@pytest.mark.slow
+def test_it_opens_fast_and_asks_for_nothing(shown: Browser, report: Path) -> None:
+    shown.open(report)
+    took_ms = shown.run("performance.getEntriesByType('navigation')[0].duration")
+    assert took_ms < 5_000  # a fifth of a second on an idle machine
+    asked = {one for one in shown.requested if not one.startswith("data:")}
+    assert asked == {report.as_uri()}
+    assert shown.problems == []

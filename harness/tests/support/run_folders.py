@@ -4,6 +4,8 @@ from pathlib import Path
 
 import pandas as pd
 
+from harness.runs.record import write_run
+
 
 def write_chain_run(folder: Path) -> Path:
     """Summaries on one GPU, then on two, beside an ensemble that ends at 4 s."""
@@ -36,4 +38,38 @@ def write_chain_run(folder: Path) -> Path:
             "output_tokens": [10, 20, 10, 5],
         }
     ).to_parquet(folder / "requests.parquet")
+    return folder
+
+
+def write_two_requests(folder: Path, *, policy: str = "<i>mine</i>") -> Path:
+    """A whole run of two requests, whose texts would end a script and begin an element."""
+    write_run(
+        folder,
+        config={"name": "</script><b>", "seed": 0, "chosen": {"policy": policy}},
+        provenance={
+            "code": "c",
+            "started": "2024-01-01T00:00:00",
+            "engine": "simulated",
+            "costs": {"profile": "p", "fit_error": 0.1, "source": {"<img> tp1": "measured"}},
+        },
+        requests=pd.DataFrame(
+            {
+                "request": [0, 1],
+                "service": "<img src=x onerror=alert(1)>",
+                "arrival_s": [1.0, 2.0],
+                "finished_s": [4.0, 4.0],
+                "waiting_s": [0.5, 0.0],
+                "preempted_s": 0.0,
+                "prefill_s": 0.5,
+                "gpu_s": 2.0,
+                "paused_s": [0.5, 0.0],
+                "prompt_tokens": 10,
+                "output_tokens": [7, 5],
+                "preemptions": 0,
+            }
+        ),
+        gpu=pd.DataFrame({"gpu": [0], "use": "busy", "start_s": 0.0, "end_s": 4.0}),
+        iterations=None,
+        summary={"requests": 2.0, "jct_s_mean": 2.5, "slo_attainment": None},
+    )
     return folder
