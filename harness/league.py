@@ -175,7 +175,10 @@ def _ranked(rows: pd.DataFrame, name: str, kv: str) -> pd.DataFrame:
             for policy, mean in means.items():
                 regret, rank = np.nan, np.nan
                 if figure in judged and best > 0:
-                    regret = best / mean - 1 if figure in BETTER_HIGH and mean else mean / best - 1
+                    if figure in BETTER_HIGH:
+                        regret = best / mean - 1 if mean else np.inf
+                    else:
+                        regret = mean / best - 1
                     rank = 1 + sum(
                         _is_better(values[other], values[policy], sign) for other in values
                     )
