@@ -8,7 +8,7 @@ import numba
 from numba.core import types
 from numba.core.dispatcher import Dispatcher
 
-from harness.costs.kept import Kept
+from harness.costs.compile_cache import CompileCache
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -29,7 +29,7 @@ def compiled(function: F) -> F:
     dispatcher = numba.njit(**_OPTIONS)(function)
     if isinstance(dispatcher, Dispatcher):
         _take_constants_as_numbers(dispatcher)
-    return _kept(function, dispatcher)
+    return _cached(function, dispatcher)
 
 
 def _take_constants_as_numbers(dispatcher: Any) -> None:
@@ -45,10 +45,10 @@ def _take_constants_as_numbers(dispatcher: Any) -> None:
 
 def inlined(function: F) -> F:
     """Compile as part of every compiled caller."""
-    return _kept(function, numba.njit(inline="always", **_OPTIONS)(function))
+    return _cached(function, numba.njit(inline="always", **_OPTIONS)(function))
 
 
-def _kept(function: F, dispatcher: Any) -> F:
+def _cached(function: F, dispatcher: Any) -> F:
     if isinstance(dispatcher, Dispatcher):  # not where numba is told to compile nothing
-        dispatcher._cache = Kept(function)
+        dispatcher._cache = CompileCache(function)
     return cast(F, dispatcher)

@@ -1,14 +1,14 @@
 """vLLM's own scheduler and KV manager on the virtual clock: no weights, seconds from costs.
 
 Arrivals, dispatch, deployments and times are the simulator's; what runs in an iteration is what
-vLLM's scheduler says after the policy has led it, and what is then finished is what vLLM has
+vLLM's scheduler says after it ran the policy's batch, and what is then finished is what vLLM has
 counted. The simulator's own account is kept beside it, and any difference is an error.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, partial
-from typing import Any
+from typing import Any, ClassVar
 
 from harness import inputs
 from harness.costs.model import TableCosts
@@ -21,12 +21,14 @@ from harness.engines.simulator.loop import Simulator, serve
 from harness.engines.simulator.stepping import Stepper
 from harness.engines.simulator.warm_up import warm_up
 from harness.engines.vllm.carried import extra_args_of
-from harness.engines.vllm.deaf import Deaf
 from harness.engines.vllm.scheduler import PolicyScheduler
 from harness.engines.vllm.served import ServedGroup
 from harness.engines.vllm.shared_blocks import common_blocks
+from harness.interface.decisions import Decision
 from harness.interface.entities import Cluster, Request, RequestId, ServiceId
-from harness.interface.policies import Capability, System
+from harness.interface.events import Event
+from harness.interface.policies import Capability, SchedulingPolicy, System
+from harness.interface.views import GroupView
 from harness.paths import ROOT
 from harness.workloads.prefixes import Prefixes
 from harness.workloads.workload import Workload
@@ -46,6 +48,23 @@ from vllm.v1.request import RequestStatus  # isort: skip
 from vllm.v1.structured_output import StructuredOutputManager  # isort: skip
 
 MODEL = ROOT / "scenarios" / "models" / "tiny"
+
+
+class _WithoutEvents:
+    """A policy inside vLLM's scheduler whose events come from the simulator's loop."""
+
+    requires: ClassVar[frozenset[Capability]] = frozenset()
+    subscribes: ClassVar[frozenset[type[Event]]] = frozenset()
+
+    def __init__(self, inner: SchedulingPolicy) -> None:
+        self._inner = inner
+
+    def schedule(self, view: GroupView) -> Decision:
+        """As the policy does."""
+        return self._inner.schedule(view)
+
+    def observe(self, event: Event) -> None:
+        """Nothing: the loop tells the policy itself."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,7 +199,7 @@ class _DryStepper(Stepper):
         first = next(iter(schedulers.values()))
         first.attach_with(
             schedulers,
-            policy=Deaf(self.policy),
+            policy=_WithoutEvents(self.policy),
             group=live.group,
             services=live.services,
             kv=kv.emptied(),

@@ -29,7 +29,7 @@ from vllm.v1.request import Request as EngineRequest  # noqa: E402
 from vllm.v1.request import RequestStatus  # noqa: E402
 from vllm.v1.worker import gpu_model_runner  # noqa: E402
 
-from harness.engines.vllm import led as vllm_led  # noqa: E402
+from harness.engines.vllm import planned_scheduler  # noqa: E402
 from harness.engines.vllm.planned_queue import PlannedQueue  # noqa: E402
 from harness.tests.support.scheduler_bench import Bench, Ranked  # noqa: E402
 
@@ -62,12 +62,12 @@ def test_what_is_touched_of_vllm_is_there() -> None:
             "num_new_local_computed_tokens",
         ],
         Scheduler._enqueue_waiting_request: ["request"],
-        getattr(Scheduler, vllm_led.READY_CHECK, None): ["request"],
+        getattr(Scheduler, planned_scheduler.READY_CHECK, None): ["request"],
         Scheduler.finish_requests: ["request_ids", "finished_status"],
         Scheduler.update_from_output: ["scheduler_output", "model_runner_output"],
     }
     for function, names in parameters.items():
-        assert function is not None, vllm_led.READY_CHECK
+        assert function is not None, planned_scheduler.READY_CHECK
         has = list(inspect.signature(function).parameters)[1:]
         assert has[: len(names)] == names, function.__qualname__
     bench = Bench(Ranked())

@@ -1,4 +1,4 @@
-"""vLLM's scheduler, led to exactly the batch that it is told.
+"""vLLM's scheduler, which runs exactly the batch of a plan.
 
 vLLM's own `schedule()` is kept. Requests to run stand in `running`, requests to admit are all
 that the waiting queue offers, paused ones are held out of sight, and the size of each chunk comes
@@ -29,7 +29,7 @@ READY_CHECK = next(
 """What vLLM calls the check whether a request that was not ready is now: since 0.32, before."""
 
 
-class LedScheduler(Scheduler):  # type: ignore[misc]
+class PlannedScheduler(Scheduler):  # type: ignore[misc]
     """Computes the batches of a plan; a subclass makes the plan."""
 
     running: list[Any]
@@ -95,7 +95,7 @@ class LedScheduler(Scheduler):  # type: ignore[misc]
         page: int = sum(len(g.layer_names) * g.kv_cache_spec.page_size_bytes for g in groups)
         return max(1, page // self.block_size)
 
-    def share_blocks(self, other: "LedScheduler") -> None:
+    def share_blocks(self, other: "PlannedScheduler") -> None:
         """Give out KV blocks of the pool of another scheduler, whose blocks have as many bytes.
 
         Neither may cache prefixes: equal tokens of two models are not equal KV.
@@ -121,7 +121,7 @@ class LedScheduler(Scheduler):  # type: ignore[misc]
     def schedule_again(self, args: tuple[Any, ...]) -> Any:
         """The batch of the step before once more: `running` has it, each decodes, no other is.
 
-        Left to itself vLLM does just that, so it need not be led.
+        Left to itself vLLM does just that, so it needs no plan.
         """
         self.waiting.offer([])
         try:
