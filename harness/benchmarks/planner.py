@@ -11,7 +11,7 @@ from harness.build import build
 from harness.costs.model import PARTS, ProfileCosts
 from harness.paths import ROOT
 from harness.planning.estimate import Forecaster
-from harness.planning.follow import StagePlanner
+from harness.planning.plan_tracking import StagePlanner
 from harness.planning.plans import ready_load
 from harness.planning.preview import StagePreview
 from harness.predictors.ecdf import load_lengths, output_lengths

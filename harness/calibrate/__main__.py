@@ -11,7 +11,7 @@ import json
 import sys
 from pathlib import Path
 
-from harness.calibrate.kept import Kept
+from harness.calibrate.checkpoint import Checkpoint
 from harness.calibrate.stored import profile, residuals
 from harness.calibrate.sweep import ARRIVALS, REQUESTS, Sweep, measure
 from harness.costs.asked_gpu import GIVEN, facts_of, keep_facts
@@ -39,7 +39,7 @@ def calibrate(
     stem = Path(model).resolve().parent.name if is_config(model) else model
     (settings,) = engine.settings([service], group)
     sweep = Sweep(settings, service)
-    kept = Kept(
+    kept = Checkpoint(
         out / f".{stem}.measured.jsonl",
         {
             "model": facts.name,

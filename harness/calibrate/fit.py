@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import nnls
 
-from harness.calibrate.kept import Sample
+from harness.calibrate.checkpoint import Sample
 
 Floats = NDArray[np.float64]
 

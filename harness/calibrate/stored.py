@@ -8,8 +8,8 @@ import numpy as np
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
+from harness.calibrate.checkpoint import Sample
 from harness.calibrate.fit import TOKEN_KNOTS, features, fit, knots_of, phases
-from harness.calibrate.kept import Sample
 from harness.engines.vllm.processor import engine_name
 
 Floats = NDArray[np.float64]

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from baselines.fcfs import Fcfs
-from harness.calibrate.kept import Kept, Sample
+from harness.calibrate.checkpoint import Checkpoint, Sample
 from harness.engines.vllm.group import EngineSettings, Submission, VllmGroup, new_engines
 from harness.engines.vllm.processor import has_gpus
 from harness.engines.vllm.ray import RayGroup, slots_of_ray
@@ -186,7 +186,7 @@ class Measurable(Protocol):
 
 
 def measure(
-    sweep: Measurable, repeats: int, most_requests: int, kept: Kept
+    sweep: Measurable, repeats: int, most_requests: int, kept: Checkpoint
 ) -> tuple[list[Sample], NDArray[np.float64]]:
     """Every iteration of the design, and its seconds (repetition, iteration, part).
 
@@ -210,7 +210,9 @@ def measure(
     return found[0], np.array([[s.seconds for s in samples] for samples in found])
 
 
-def _repetition(sweep: Measurable, runs: list[Designed], number: int, kept: Kept) -> list[Sample]:
+def _repetition(
+    sweep: Measurable, runs: list[Designed], number: int, kept: Checkpoint
+) -> list[Sample]:
     """All runs of one repetition."""
     every: list[Sample] = []
     for place, designed in enumerate(runs):

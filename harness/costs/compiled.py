@@ -8,7 +8,7 @@ import numba
 from numba.core import types
 from numba.core.dispatcher import Dispatcher
 
-from harness.costs.compile_cache import CompileCache
+from harness.costs.numba_cache import NumbaCache
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -50,5 +50,5 @@ def inlined(function: F) -> F:
 
 def _cached(function: F, dispatcher: Any) -> F:
     if isinstance(dispatcher, Dispatcher):  # not where numba is told to compile nothing
-        dispatcher._cache = CompileCache(function)
+        dispatcher._cache = NumbaCache(function)
     return cast(F, dispatcher)

@@ -17,7 +17,7 @@ from harness.engines.simulator.loop import Simulator
 from harness.fidelity.lines import AUTHORS, SIMULATED, Line, line, sources
 from harness.interface.entities import Cluster, GpuId, ServiceId
 from harness.interface.policies import System
-from harness.planning.follow import StagedPlacement
+from harness.planning.plan_tracking import StagedPlacement
 from harness.predictors.ecdf import load_lengths
 from harness.runs.choices import read_choice
 

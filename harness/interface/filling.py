@@ -22,7 +22,7 @@ from harness.interface.decisions import (
 )
 from harness.interface.draft import Draft
 from harness.interface.entities import RequestId
-from harness.interface.seating import preempt_by, renew_promises, take_seats
+from harness.interface.preemptive_admission import preempt_by, renew_promises, take_seats
 from harness.interface.tables import Floats, RequestTable
 from harness.interface.views import GroupView, RequestView
 

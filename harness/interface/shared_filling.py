@@ -23,7 +23,7 @@ from harness.interface.filling import (
     run_holders,
     whole_prompts,
 )
-from harness.interface.seating import take_seats
+from harness.interface.preemptive_admission import take_seats
 from harness.interface.tables import TIE_S
 from harness.interface.views import RequestView, missing_tokens
 

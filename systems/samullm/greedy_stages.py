@@ -9,7 +9,7 @@ Map        2, 4.1 sampler, simulator      -> harness.planning: estimate, preview
            3 throughput of a stage        -> StagePreview.throughput, FLOPs (eq. 1-2) over duration
            Algorithm 1 lines 4-23         -> best_stage; line 5 is StagePreview.startable
            Algorithm 1 lines 2-26         -> GreedyStages.plan
-           4.3 dynamic scheduler          -> harness.planning.follow.StageFollower
+           4.3 dynamic scheduler          -> harness.planning.plan_tracking.StageFollower
            4.3 least reloading, NVLink    -> harness.planning.gpu_assignment.assign
            5.5 no preemption             -> StagePreview.held
 Constants  none

@@ -50,7 +50,7 @@ from vllm.v1.structured_output import StructuredOutputManager  # isort: skip
 MODEL = ROOT / "scenarios" / "models" / "tiny"
 
 
-class _WithoutEvents:
+class _EventlessPolicy:
     """A policy inside vLLM's scheduler whose events come from the simulator's loop."""
 
     requires: ClassVar[frozenset[Capability]] = frozenset()
@@ -199,7 +199,7 @@ class _DryStepper(Stepper):
         first = next(iter(schedulers.values()))
         first.attach_with(
             schedulers,
-            policy=_WithoutEvents(self.policy),
+            policy=_EventlessPolicy(self.policy),
             group=live.group,
             services=live.services,
             kv=kv.emptied(),

@@ -29,7 +29,7 @@ READY_CHECK = next(
 """What vLLM calls the check whether a request that was not ready is now: since 0.32, before."""
 
 
-class PlannedScheduler(Scheduler):  # type: ignore[misc]
+class PlannedBatchScheduler(Scheduler):  # type: ignore[misc]
     """Computes the batches of a plan; a subclass makes the plan."""
 
     running: list[Any]
@@ -95,7 +95,7 @@ class PlannedScheduler(Scheduler):  # type: ignore[misc]
         page: int = sum(len(g.layer_names) * g.kv_cache_spec.page_size_bytes for g in groups)
         return max(1, page // self.block_size)
 
-    def share_blocks(self, other: "PlannedScheduler") -> None:
+    def share_blocks(self, other: "PlannedBatchScheduler") -> None:
         """Give out KV blocks of the pool of another scheduler, whose blocks have as many bytes.
 
         Neither may cache prefixes: equal tokens of two models are not equal KV.

@@ -15,7 +15,7 @@ from typing import Any
 from harness.engines.iteration_log import use_of
 from harness.engines.told_keys import Heard
 from harness.engines.vllm.carried import carried, own_facts, predicted_tokens, seen_facts
-from harness.engines.vllm.planned_scheduler import PlannedScheduler
+from harness.engines.vllm.planned_scheduler import PlannedBatchScheduler
 from harness.engines.vllm.policy_file import POLICY_FILE, policy_of
 from harness.engines.vllm.served import ServedGroup
 from harness.engines.vllm.shared_blocks import ledger_of
@@ -49,7 +49,7 @@ def _unkept(iteration: Iteration) -> None:
     """For a scheduler whose steps are not timed."""
 
 
-class PolicyScheduler(PlannedScheduler):
+class PolicyScheduler(PlannedBatchScheduler):
     """vLLM's scheduler under a policy; see the module."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:

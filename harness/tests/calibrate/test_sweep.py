@@ -6,7 +6,7 @@ import pytest
 pytest.importorskip("vllm", reason="vLLM is not installed: make setup-vllm")
 pytestmark = pytest.mark.vllm
 
-from harness.calibrate.kept import Kept, Sample  # noqa: E402
+from harness.calibrate.checkpoint import Checkpoint, Sample  # noqa: E402
 from harness.calibrate.sweep import Designed, design, measure  # noqa: E402
 
 
@@ -35,8 +35,8 @@ class Machine:
         return [Sample(1, it, it**2, 0, 0, 0, (it / 7, 0.1, 0.2)) for it in designed.prompts]
 
 
-def kept(folder: Path, about: str = "this") -> Kept:
-    return Kept(folder / "measured.jsonl", {"model": about})
+def kept(folder: Path, about: str = "this") -> Checkpoint:
+    return Checkpoint(folder / "measured.jsonl", {"model": about})
 
 
 def test_an_interrupted_calibration_goes_on_where_it_was(tmp_path: Path) -> None:

@@ -118,7 +118,7 @@ class FairCounter:
         return draft.decision(steady=all(map(is_decode, order)))
 
 
-class WithoutEvents(FairCounter):
+class Eventless(FairCounter):
     """Counts nothing: first come first served, and not woken."""
 
     subscribes: ClassVar[frozenset[type[Event]]] = frozenset()
@@ -171,7 +171,7 @@ def test_dispatch_and_placement_see_what_has_been_computed(seed: int, period_s: 
 def test_a_look_by_hand() -> None:
     """A prompt takes half a second, each further token a quarter: at 3.1 s there are eleven."""
     load, to = workload([10, 10], [60, 5], [0.0, 3.1]), FewestTokens()
-    serve(load, WithoutEvents(), Looking(100.0), costs=FlatCosts(load=0.0), dispatch=to)
+    serve(load, Eventless(), Looking(100.0), costs=FlatCosts(load=0.0), dispatch=to)
     now_s, tokens, seconds = to.seen[1]
     assert now_s == 3.1
     assert (0, 11, 20) in tokens

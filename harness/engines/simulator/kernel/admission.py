@@ -1,7 +1,7 @@
 """Which requests begin or go on: admitted ones, or under an order that displaces, seated ones.
 
 Of them an iteration computes whole prompts or chunks of them (`interface.filling`,
-`interface.seating`).
+`interface.preemptive_admission`).
 """
 
 from harness.costs.compiled import compiled

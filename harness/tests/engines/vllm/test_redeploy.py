@@ -25,7 +25,7 @@ from harness.interface.entities import (
 )
 from harness.interface.graph import Edges
 from harness.interface.policies import System
-from harness.planning.follow import StagedPlacement
+from harness.planning.plan_tracking import StagedPlacement
 from harness.planning.plans import Plan, Stage
 from harness.planning.preview import StagePreview
 from harness.predictors.ecdf import load_lengths

@@ -28,7 +28,7 @@ pytestmark = [pytest.mark.vllm, pytest.mark.slow]
 from harness.engines.vllm import group as vllm_group  # noqa: E402
 from harness.engines.vllm.engine import Vllm  # noqa: E402
 from harness.engines.vllm.group import VllmGroup  # noqa: E402
-from harness.engines.vllm.planned_scheduler import PlannedScheduler  # noqa: E402
+from harness.engines.vllm.planned_scheduler import PlannedBatchScheduler  # noqa: E402
 from harness.engines.vllm.prompts import Prompts  # noqa: E402
 from harness.tests.support.real_engine import (  # noqa: E402
     BLOCK,
@@ -133,7 +133,7 @@ def test_separate_pools_over_the_same_bytes_change_answers(
     weighted: Vllm, alone: dict[int, list[int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The control: where each engine gives out blocks of its own, KV is overwritten."""
-    monkeypatch.setattr(PlannedScheduler, "share_blocks", lambda self, other: None)
+    monkeypatch.setattr(PlannedBatchScheduler, "share_blocks", lambda self, other: None)
     built = replace(weighted, keep_loaded=False, loaded={}, answers={})
     serve(built, load(), POLICIES["arrival"](), Together())
     same = np.array([built.answers[r] == alone[r] for r in range(len(load()))])

@@ -8,7 +8,7 @@ from pathlib import Path
 import numba
 import pytest
 
-from harness.costs import compile_cache
+from harness.costs import numba_cache
 from harness.inputs import PROGRAM
 from harness.paths import ROOT
 from harness.tests.support.checkouts import python
@@ -44,7 +44,7 @@ def checkout(tmp_path: Path) -> Path:
         "inputs",
         "costs/__init__",
         "costs/compiled",
-        "costs/compile_cache",
+        "costs/numba_cache",
     )
     for name in names:
         (root / "harness" / f"{name}.py").write_bytes((ROOT / f"harness/{name}.py").read_bytes())
@@ -107,7 +107,7 @@ def test_where_nothing_can_be_written_it_runs_all_the_same(checkout: Path, tmp_p
     nowhere.touch()
     none = {name: str(nowhere / "x") for name in ("NUMBA_CACHE_DIR", "XDG_CACHE_HOME", "TMPDIR")}
     program = f"import tempfile; tempfile.tempdir = {str(nowhere)!r}; {ASK}"
-    program += "; from harness.costs.compile_cache import folder; print(folder())"
+    program += "; from harness.costs.numba_cache import folder; print(folder())"
     assert python(checkout, program, **none).split() == ["20.0", "None"]
 
 
@@ -122,7 +122,7 @@ def bases(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def found() -> Path:
     """Where code is kept, looked for anew."""
-    folder = compile_cache.folder.__wrapped__()
+    folder = numba_cache.folder.__wrapped__()
     assert folder is not None
     return folder
 
@@ -160,13 +160,13 @@ def test_code_of_programs_that_nobody_runs_is_removed(bases: Path) -> None:
     names = ("0123456789ab", "ba9876543210", "notes", "0123456789ag")
     for name in names:
         (bases / "given" / name).mkdir(parents=True)
-        os.utime(bases / "given" / name, (0, time.time() - 31 * compile_cache.DAY_S))
-    os.utime(bases / "given" / names[1], (0, time.time() - 29 * compile_cache.DAY_S))
+        os.utime(bases / "given" / name, (0, time.time() - 31 * numba_cache.DAY_S))
+    os.utime(bases / "given" / names[1], (0, time.time() - 29 * numba_cache.DAY_S))
     folder = found()
     there = {path.name for path in (bases / "given").iterdir()}
     assert there == {*names[1:], folder.name}
-    os.utime(folder, (0, time.time() - 20 * compile_cache.DAY_S))
-    assert time.time() - found().stat().st_mtime < compile_cache.DAY_S
+    os.utime(folder, (0, time.time() - 20 * numba_cache.DAY_S))
+    assert time.time() - found().stat().st_mtime < numba_cache.DAY_S
 
 
 def test_the_folders_name_covers_all_that_compiled_code_may_consist_of() -> None:
@@ -180,5 +180,5 @@ def test_the_folders_name_covers_all_that_compiled_code_may_consist_of() -> None
         if name in files and name not in seen:
             seen.add(name)
             to_do += own_imports(files[name])
-    assert {relative(files[name]) for name in seen} - set(compile_cache.sources()) == set()
-    assert set(compile_cache.sources()) < set(PROGRAM)
+    assert {relative(files[name]) for name in seen} - set(numba_cache.sources()) == set()
+    assert set(numba_cache.sources()) < set(PROGRAM)

@@ -103,7 +103,7 @@ def _remove_unused(base: Path) -> None:
             shutil.rmtree(other, ignore_errors=True)
 
 
-class CompileCache(_Cache):  # type: ignore[misc]
+class NumbaCache(_Cache):  # type: ignore[misc]
     """The compiled forms of one function, a file each: the sha256 of what follows, and that."""
 
     def __init__(self, function: Callable[..., Any]) -> None:

@@ -26,7 +26,7 @@ def _sample(row: list[Any]) -> Sample:
     return Sample(*(*counts, tuple(seconds)))
 
 
-class Kept:
+class Checkpoint:
     """Measured runs of a sweep by repetition and place, a line each below one that says of what.
 
     A file about anything else (another model, engine, machine or design) is begun anew; a line that

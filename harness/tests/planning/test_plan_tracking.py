@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.interface.entities import ServiceId
-from harness.planning.follow import StageFollower
+from harness.planning.plan_tracking import StageFollower
 from harness.planning.plans import Plan, Stage
 
 M1, M2, M3, M4 = (ServiceId(f"M{i}") for i in range(1, 5))
