@@ -67,7 +67,7 @@ from harness import scratch
 from harness.build import build
 from harness.costs.local_hardware import here
 from harness.costs.model_facts import unknown_name
-from harness.engines.own_ray import RayLost
+from harness.engines.ray_session import RayLost
 from harness.runs import failures
 from harness.runs.cell_lists import as_it_stands, write_cells
 from harness.runs.command_words import options_first, refuse_nowhere, refuse_words, several, unread

@@ -24,7 +24,7 @@ from signal import SIG_BLOCK, SIG_SETMASK, SIGINT, pthread_sigmask
 from types import ModuleType
 from typing import Any
 
-from harness.engines.own_ray import RayLost, joined_ray
+from harness.engines.ray_session import RayLost, joined_ray
 from harness.paths import ROOT
 from harness.runs.cells import Cell, Computed
 from harness.runs.failures import Failure, attempt

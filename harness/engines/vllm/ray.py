@@ -14,7 +14,7 @@ import ray
 from ray.util.placement_group import placement_group, remove_placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-from harness.engines import own_ray
+from harness.engines import ray_session
 from harness.engines.vllm.group import EngineSettings, Report, Submission
 from harness.engines.vllm.host import Host
 from harness.interface.entities import Group, LengthPrediction, RequestId, Service
@@ -51,7 +51,7 @@ def slots_of_ray(slots: int) -> Iterator[None]:
     if ray.is_initialized():
         yield
         return
-    with temporary_folder(own_ray.PREFIX) as folder:
+    with temporary_folder(ray_session.PREFIX) as folder:
         variables = {
             "PYTHONPATH": str(ROOT),
             "OMP_NUM_THREADS": "1",
@@ -60,7 +60,7 @@ def slots_of_ray(slots: int) -> Iterator[None]:
             "TMPDIR": str(folder),
         }
         try:
-            own_ray.start_ray(slots, runtime_env={"env_vars": variables}, _temp_dir=str(folder))
+            ray_session.start_ray(slots, runtime_env={"env_vars": variables}, _temp_dir=str(folder))
             yield
         finally:
             ray.shutdown()

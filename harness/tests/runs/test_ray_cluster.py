@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from harness import run
-from harness.engines.own_ray import joined_ray
+from harness.engines.ray_session import joined_ray
 from harness.runs.cells import Cell, Computed
 from harness.runs.cluster import JoinedRay
 from harness.runs.failures import Failure
