@@ -30,7 +30,7 @@ from harness.runs.compare import compared
 from harness.runs.published import RESULTS
 from harness.runs.record import read_summaries
 from harness.runs.stats import Estimate
-from harness.runs.table import FIGURES, basis
+from harness.runs.table import FIGURES, POLICY, basis, notes_of
 
 SCENARIO = "compare"
 SHARES = (0.5, 0.8, 0.95, 1.2)
@@ -40,11 +40,7 @@ DRAWS = 3
 LEAST_BATCH_TOKENS = 8192
 """vLLM's limit on GPUs of this size."""
 JUDGED = ("ttft_s_mean", "ttft_s_p99", "tpot_s_mean", "jct_s_mean", "jct_s_p99", "slo_attainment")
-RATE, DRAW, POLICY = (
-    "config.workload.rate_scale",
-    "config.hardware.cost_draw",
-    "config.chosen.policy",
-)
+RATE, DRAW = "config.workload.rate_scale", "config.hardware.cost_draw"
 _ALL_AT_ONCE = 1e9
 
 
@@ -221,10 +217,8 @@ def _best(at: pd.DataFrame, figure: str) -> dict[str, str]:
 
 def _not_told(rows: pd.DataFrame) -> tuple[str, ...]:
     """What the trace does not tell, and what each would change."""
-    notes = [note for text in rows["notes"].dropna().unique() for note in str(text).split("; ")]
-    said = [note for note in dict.fromkeys(notes) if note]
-    said.append("orders by length were given true lengths, the most that a predictor could do")
-    return tuple(said)
+    given = "orders by length were given true lengths, the most that a predictor could do"
+    return *notes_of(rows), given
 
 
 def shown(found: Comparison, console: Console) -> None:

@@ -19,12 +19,13 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from harness.compare import POLICY, run_words
+from harness.compare import run_words
+from harness.costs.model_facts import model_facts
 from harness.paths import PROFILES, ROOT
 from harness.report.markdown import table
 from harness.runs.published import RESULTS
 from harness.runs.stats import paired_ratio
-from harness.runs.table import FIGURES, basis
+from harness.runs.table import FIGURES, POLICY, basis
 
 MODEL = ROOT / "scenarios" / "models" / "llama-3.1-8b-16k" / "config.json"
 CONTEXT_TOKENS = 16_384
@@ -157,8 +158,6 @@ def _has_kv(rows: pd.DataFrame, kv: str) -> "pd.Series[bool]":
 
 def _token_bytes() -> int:
     """KV bytes of a token of the model."""
-    from harness.costs.model_facts import model_facts
-
     return model_facts(str(MODEL)).kv_bytes_per_token
 
 

@@ -22,7 +22,7 @@ class RayLost(RuntimeError):  # noqa: N818 - it says what has happened
 @contextmanager
 def joined_ray(address: str, runtime_env: Mapping[str, Any]) -> Iterator[None]:
     """The cluster at an address. Raises ValueError where none answers."""
-    _refuse_silent(address)
+    _refuse_unreachable(address)
     try:
         try:
             _init(address=address, runtime_env=dict(runtime_env))
@@ -53,7 +53,7 @@ def start_ray(slots: int, **settings: Any) -> None:
 
 
 def _init(**settings: Any) -> None:
-    """`ray.init`, after which SIGTERM is handled as before: Ray would end the process by itself."""
+    """`ray.init`, after which SIGTERM is handled as before: Ray's own handler ends the process."""
     import ray  # takes a second, which simulated runs need not pay
 
     handler = signal.getsignal(signal.SIGTERM)
@@ -64,7 +64,7 @@ def _init(**settings: Any) -> None:
             signal.signal(signal.SIGTERM, handler)
 
 
-def _refuse_silent(address: str) -> None:
+def _refuse_unreachable(address: str) -> None:
     """Raise ValueError where no server answers at HOST:PORT: Ray would try for minutes."""
     host, _, port = address.removeprefix("ray://").rpartition(":")
     if not port.isdecimal():

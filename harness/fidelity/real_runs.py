@@ -29,8 +29,8 @@ from harness.runs import published
 from harness.runs.cell_lists import read_cells
 from harness.runs.provenance import machine
 from harness.runs.stats import mean_of, paired_ratio
+from harness.runs.table import POLICY, SYSTEM
 
-SYSTEM, POLICY = "config.system.name", "config.chosen.policy"
 JCT = "jct_s_mean"
 THROUGHPUT = "requests_per_s"
 """Requests over the seconds to the last answer, beside the figures of a run's summary."""

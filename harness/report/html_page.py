@@ -3,7 +3,8 @@
 Per paper: its headline, the verdicts by figure, and of each figure plot, claims and command. Then
 the league, and the newest runs below results/, down to where the time of a request went. What is
 published comes from results/claims, pages, figures and league; where no run is on this machine one
-small example is simulated. The file asks for nothing: styles, script and plots are inside.
+small example is simulated. The file makes no network request: styles,
+script and plots are embedded.
 """
 
 import json

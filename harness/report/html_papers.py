@@ -170,11 +170,11 @@ def _figure(root: Path, paper: Paper, figure: FigureSpec, rows: Sequence[Page], 
     """A figure with its plot, its rows and what its seconds rest on."""
     own = [row for row in rows if row["figure"] == figure.name]
     runs = [*figure.scenarios, *figure.also]
-    is_told = bool(figure.plot) or any(row["word"] != Word.UNTESTED.value for row in own)
+    has_result = bool(figure.plot) or any(row["word"] != Word.UNTESTED.value for row in own)
     engine = "Not tested here: no run."
     if runs:
         engine = f"{basis} Scenarios: {', '.join(runs)}."
-    elif is_told:
+    elif has_result:
         engine = "No run: from stored measurements and published lengths."
     for module, measured in figure.needs.items():
         engine += f" {', '.join(measured)} runs in {module}."
@@ -184,7 +184,7 @@ def _figure(root: Path, paper: Paper, figure: FigureSpec, rows: Sequence[Page], 
         "rows": own,
         "counts": counts_of(own),
         "picture": picture(root, f"{paper.name}_{figure.name}"),
-        "command": f"make reproduce-{paper.name}-{figure.name}" if runs or is_told else "",
+        "command": f"make reproduce-{paper.name}-{figure.name}" if runs or has_result else "",
         "engine": engine,
     }
 

@@ -153,7 +153,7 @@ def basis(rows: pd.DataFrame) -> str:
         f"tensor parallelism measured{_stand_ins(sources)}"
         f"{''.join(f'; {note}' for note in outside_note(rows))}); "
         "extra s: planning, measured wall-clock on the machine that ran it"
-        f"{''.join(f'; {note}' for note in (*_assumed(sources), *_notes(rows)))}"
+        f"{''.join(f'; {note}' for note in (*_assumed(sources), *notes_of(rows)))}"
     )
 
 
@@ -165,7 +165,7 @@ def _stand_ins(sources: pd.DataFrame) -> str:
     return f", others on {' and '.join(found)}, which has the same matrices" if found else ""
 
 
-def _notes(rows: pd.DataFrame) -> list[str]:
+def notes_of(rows: pd.DataFrame) -> list[str]:
     """What was assumed or left out, with the policies of the runs that it is about where few."""
     if NOTES not in rows:
         return []
