@@ -20,6 +20,7 @@ from harness.interface.filling import (
     NOTHING_RESERVED,
     fill_continuous,
     fill_displacing,
+    fill_static,
 )
 from harness.interface.kv_checks import swaps
 from harness.interface.policies import (
@@ -30,7 +31,6 @@ from harness.interface.policies import (
     SchedulingPolicy,
 )
 from harness.interface.shared_filling import fill_by_phase, has_phases
-from harness.interface.static_filling import fill_static
 from harness.interface.views import ClusterView, GroupView, RequestView
 
 MOST_WAKES = 10_000

@@ -1,7 +1,7 @@
 """Ways to fill a batch from an order of requests.
 
 `continuous_batch` is for policies that write a `Draft` every iteration; `fill_continuous`,
-`fill_displacing`, `fill_by_phase` (in `shared_filling`) and `fill_static` (in `static_filling`) are
+`fill_displacing`, `fill_by_phase` (in `shared_filling`) and `fill_static` are
 what a `PriorityOrder` means, rule by rule.
 """
 
@@ -24,7 +24,7 @@ from harness.interface.draft import Draft
 from harness.interface.entities import RequestId
 from harness.interface.preemptive_admission import preempt_by, renew_promises, take_seats
 from harness.interface.tables import Floats, RequestTable
-from harness.interface.views import GroupView, RequestView
+from harness.interface.views import GroupView, RequestView, missing_tokens
 
 NOTHING_RESERVED: Mapping[RequestId, int] = MappingProxyType({})
 
@@ -317,3 +317,35 @@ def _leaves_watermark(
     spare = floor(rule.watermark * kv.capacity_blocks(service))
     tokens = max(request.context_tokens, reserved.get(request.facts.id, 0))
     return kv.free_blocks(service) - kv.newcomer_blocks(request.facts.id, tokens) >= spare
+
+
+def fill_static(draft: Draft, order: Sequence[RequestView], rule: StaticBatching) -> float | None:
+    """Fill one batch by a rule of static batching, best first.
+
+    `order` has all requests of the group, of which no one runs. Returns when (seconds) to ask again
+    if the batch should wait for more requests, else None. A batch in which some hold KV, because
+    they have run before, does not wait.
+    """
+    holders = [request for request in order if request.kv_tokens > 0]
+    if order and not holders and len(order) < rule.max_num_seqs:
+        due_s = min(request.facts.arrival_s for request in order) + rule.max_wait_s
+        if draft.view.now_s < due_s:
+            return due_s
+    if not _run_whole(draft, order, rule):
+        # The first in order is a newcomer that does not fit beside requests that hold KV.
+        _run_whole(draft, holders, rule)
+    return None
+
+
+def _run_whole(draft: Draft, order: Sequence[RequestView], rule: StaticBatching) -> int:
+    """Run requests in order, each with KV for its longest answer, and return how many fit."""
+    for place, request in enumerate(order[: rule.max_num_seqs]):
+        facts, missing = request.facts, missing_tokens(request)
+        longest = Reservation(facts.prompt_tokens + facts.max_output_tokens)
+        if (
+            not draft.has_room(request, missing)
+            or (request.reservation != longest and not draft.try_reserve(request, longest))
+            or not draft.try_run(request, missing)
+        ):
+            return place
+    return min(len(order), rule.max_num_seqs)

@@ -5,19 +5,42 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
-from queue import Empty
-from typing import Any
+from queue import Empty, SimpleQueue
+from typing import Any, Generic, TypeVar
 
 import ray
 
 from harness.engines.vllm.group import EngineSettings, Report, Submission, VllmGroup, new_engines
-from harness.engines.vllm.in_turn import InTurn
 from harness.interface.entities import Group, LengthPrediction, RequestId, Service
 from harness.interface.events import Event
 from harness.interface.policies import SchedulingPolicy
 
 POLL_S = 0.002
 DEAD_S = 1.0  # how often a waiting caller looks whether the engine has stopped
+
+
+T = TypeVar("T")
+
+
+class InTurn(Generic[T]):
+    """A queue from which things come in the order of their numbers, from 0, however they came."""
+
+    def __init__(self) -> None:
+        self._early: dict[int, T] = {}
+        self._next, self._lock = 0, threading.Lock()
+        self._ready: SimpleQueue[T] = SimpleQueue()
+
+    def put(self, number: int, thing: T) -> None:
+        """Keep it until all before it are there."""
+        with self._lock:
+            self._early[number] = thing
+            while self._next in self._early:
+                self._ready.put(self._early.pop(self._next))
+                self._next += 1
+
+    def get(self, wait_s: float) -> T:
+        """The next one. Raises `Empty` where it does not come within this time."""
+        return self._ready.get(timeout=wait_s) if wait_s else self._ready.get(False)
 
 
 # Two calls may wait for the thread of the engine, a report and leaving requests; all else passes

@@ -7,10 +7,8 @@ that touch vLLM's internals.
 """
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
-
-from harness.engines.vllm.planned_queue import PlannedQueue
 
 try:
     from vllm.v1.core.sched.scheduler import Scheduler
@@ -218,3 +216,66 @@ class PlannedBatchScheduler(Scheduler):  # type: ignore[misc]
             raise RuntimeError(f"vLLM preempts {min(other)}, which was not decided")
         # Older versions list only requests that their own loop has preempted.
         output.preempted_req_ids = gone | preempted
+
+
+class PlannedQueue:
+    """All waiting requests; while a step is scheduled, only the ones that it admits, in order.
+
+    Does what vLLM asks of a `RequestQueue`.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: dict[str, Any] = {}
+        self._offered: list[Any] | None = None
+
+    def offer(self, requests: list[Any]) -> None:
+        """Show only these until `close`."""
+        self._offered = requests[::-1]
+
+    def close(self) -> None:
+        """Show all again."""
+        self._offered = None
+
+    def add_request(self, request: Any) -> None:
+        """One more."""
+        self._waiting[request.request_id] = request
+
+    prepend_request = add_request
+
+    def prepend_requests(self, requests: Iterable[Any]) -> None:
+        """Several more."""
+        for request in requests:
+            self.add_request(request)
+
+    def peek_request(self) -> Any:
+        """The first one shown. IndexError if there is none."""
+        if self._offered is not None:
+            return self._offered[-1]
+        if not self._waiting:
+            raise IndexError("no request waits")
+        return next(iter(self._waiting.values()))
+
+    def pop_request(self) -> Any:
+        """Remove the first one shown."""
+        request = self.peek_request()
+        if self._offered is not None:
+            self._offered.pop()
+        return self._waiting.pop(request.request_id)
+
+    def remove_request(self, request: Any) -> None:
+        """Remove one."""
+        del self._waiting[request.request_id]
+
+    def remove_requests(self, requests: Iterable[Any]) -> None:
+        """Remove those of them that wait."""
+        for request in requests:
+            self._waiting.pop(request.request_id, None)
+
+    def __bool__(self) -> bool:
+        return bool(self._waiting if self._offered is None else self._offered)
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(list(self._waiting.values()))

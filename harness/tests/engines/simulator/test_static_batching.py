@@ -9,7 +9,7 @@ from baselines.fcfs import Fcfs
 from harness.engines.recorder import Recorder
 from harness.interface.decisions import Decision, PriorityOrder, StaticBatching
 from harness.interface.draft import Draft
-from harness.interface.static_filling import fill_static
+from harness.interface.filling import fill_static
 from harness.tests.support.fakes import FakeScene, launched
 from harness.tests.support.serving import FlatCosts, serve, workload
 

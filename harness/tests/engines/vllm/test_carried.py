@@ -14,7 +14,7 @@ from harness.engines.vllm.carried import (
     predicted_tokens,
     seen_facts,
 )
-from harness.engines.vllm.planned_queue import PlannedQueue
+from harness.engines.vllm.planned_scheduler import PlannedQueue
 from harness.interface.entities import AppId, Request, RequestId, ServiceId, TenantId
 
 CHAT = ServiceId("chat")

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.engines.vllm.in_turn import InTurn
+from harness.engines.vllm.host import InTurn
 
 
 @given(st.permutations(range(8)), st.integers(0, 8))

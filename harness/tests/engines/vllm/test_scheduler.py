@@ -30,7 +30,7 @@ from vllm.v1.request import RequestStatus  # noqa: E402
 from vllm.v1.worker import gpu_model_runner  # noqa: E402
 
 from harness.engines.vllm import planned_scheduler  # noqa: E402
-from harness.engines.vllm.planned_queue import PlannedQueue  # noqa: E402
+from harness.engines.vllm.planned_scheduler import PlannedQueue  # noqa: E402
 from harness.tests.support.scheduler_bench import Bench, Ranked  # noqa: E402
 
 ATTRIBUTES = (
