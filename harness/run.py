@@ -7,8 +7,8 @@
 The only file that imports Hydra. Bad input ends in one sentence and exit code 2.
 """
 
-import copy
 import os
+import re
 import signal
 import sys
 from pathlib import Path
@@ -43,17 +43,13 @@ from typing import Any, NoReturn
 
 import hydra
 import pandas as pd
-from hydra._internal.core_plugins.file_config_source import FileConfigSource
-from hydra._internal.sources_registry import SourcesRegistry
 from hydra.core.config_store import ConfigStore
 from hydra.core.hydra_config import HydraConfig
-from hydra.core.plugins import Plugins
 from hydra.errors import (
     HydraException,
     MissingConfigException,
     OverrideParseException,
 )
-from hydra.plugins.config_source import ConfigResult
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import (
     ConfigAttributeError,
@@ -62,6 +58,7 @@ from omegaconf.errors import (
     OmegaConfBaseException,
     ValidationError,
 )
+from yaml import YAMLError
 
 from harness import scratch
 from harness.build import build
@@ -70,10 +67,8 @@ from harness.costs.model_facts import unknown_name
 from harness.engines.ray_session import RayLost
 from harness.runs import failures
 from harness.runs.cell_lists import as_it_stands, write_cells
-from harness.runs.command_words import options_first, refuse_nowhere, refuse_words, several, unread
 from harness.runs.composed_cells import Matrix, as_plain
-from harness.runs.composing import Files, no_key
-from harness.runs.config import RunConfig
+from harness.runs.config import KEYS, RunConfig
 from harness.runs.ending import by_sigterm, terminate
 from harness.runs.limits import loose_limits
 from harness.runs.metrics import check_shown
@@ -83,13 +78,20 @@ from harness.runs.sweep import Sweep
 from harness.runs.table import print_cells, print_varied
 from harness.runs.tracking import log_scenario
 from harness.trust import without_trust
+from harness.yaml_files import yaml_sentence
 
 FAILED = 1
 """Exit code where a cell has failed, or what runs cells or keeps results."""
 REFUSED = 2
 """Exit code of bad input, found before anything has run."""
 
-_BAD_INPUT = (HydraException, OmegaConfBaseException, ValueError, MemoryError, RecursionError)
+BAD_INPUT = (HydraException, OmegaConfBaseException, YAMLError, ValueError, RecursionError)
+"""Errors that say what is wrong with the input."""
+_COMPOSING = re.compile(
+    r"In '(?P<file>[^']+)': \w+ raised while composing config:\n(?P<said>.+)"
+    r"(?:\n\s+full_key: (?P<key>.*))?"
+)
+"""What Hydra says of a file that does not fit: the file below scenarios/, and the key in it."""
 
 OmegaConf.register_new_resolver("own_folder", lambda: str(scratch.own_folder()), replace=True)
 OmegaConf.register_new_resolver("local", lambda name: here()[name], replace=True)
@@ -98,26 +100,6 @@ ConfigStore.instance().store(name="schema", node=RunConfig)
 ConfigStore.instance().store(
     name="scratch", package="hydra.sweep", node={"dir": "${own_folder:}/sweep", "subdir": "."}
 )
-
-FILES = Files()
-_READ: dict[Path, ConfigResult] = {}
-"""What Hydra has made of each."""
-
-
-class _Looked(FileConfigSource):  # type: ignore[misc]
-    """Hydra's reader of files, after a look at what they hold."""
-
-    def load_config(self, config_path: str) -> ConfigResult:
-        path = Path(self.path).resolve() / self._normalize_file_name(config_path)
-        # A matrix over files composes twenty times and more of nearly the same ones.
-        if FILES.take(path) or path not in _READ:
-            _READ[path] = super().load_config(config_path)
-        return copy.deepcopy(_READ[path])
-
-
-# Hydra has a place for readers of other schemes than file:// alone.
-Plugins.instance()
-SourcesRegistry.instance().types["file"] = _Looked
 
 
 def matrix_of(config: DictConfig) -> Matrix:
@@ -208,24 +190,50 @@ def sentence(error: BaseException) -> str:
     """One line that names what is wrong, without the frame Hydra puts around it."""
     while error.__cause__ is not None and isinstance(error, HydraException):
         if isinstance(error, OverrideParseException):
-            break  # it alone knows the word
+            break  # only this error has the word
         error = error.__cause__
+    if isinstance(error, YAMLError):
+        return yaml_sentence(error, getattr(getattr(error, "problem_mark", None), "name", "YAML"))
     if isinstance(error, MissingConfigException) and error.missing_cfg_file and error.options:
         group, _, name = error.missing_cfg_file.rpartition("/")
         return unknown_name(group, name, dict.fromkeys(error.options))
     if isinstance(error, ConfigKeyError | ConfigAttributeError) and error.full_key:
-        return no_key(str(error.full_key), tuple(map(str, error.parent_node or ())))
+        return _no_key(str(error.full_key), tuple(map(str, error.parent_node or ())))
     if isinstance(error, RecursionError):
-        return f"{FILES.latest}: nested too deeply, or its defaults lead back to it"
-    if said := FILES.sentence(str(error)):
-        return said
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    first = lines[0] if lines else type(error).__name__
+        return "the configuration is nested too deeply, or the defaults of a file lead back to it"
+    if found := _COMPOSING.match(str(error)):
+        return _of_file(found["file"], found["key"] or "", found["said"].strip())
+    return _first_line(error)
+
+
+def _first_line(error: BaseException) -> str:
+    """The first line of an error's text, behind the key or the word that it is about."""
+    first = next((it.strip() for it in str(error).splitlines() if it.strip()), type(error).__name__)
     if isinstance(error, ValidationError | InterpolationResolutionError) and error.full_key:
         return f"{error.full_key}: {first}"
     if isinstance(error, OverrideParseException):
-        return unread(str(error.override), str(error))
-    return several(first) or first
+        return f"{error.override}: not KEY=VALUE as Hydra reads it: {first}"
+    if first.startswith("Ambiguous value"):
+        return f"{first}: give -m for a run of each value, or a list in [ ]"
+    return first
+
+
+def _no_key(key: str, beside: tuple[str, ...]) -> str:
+    """There is no such key; a mapping that may hold anything wants it added."""
+    if not beside:
+        return f"{key} is not in the configuration; it can be added as +{key}"
+    path = key.rpartition(".")[0]
+    known = dict.fromkeys(f"{path}.{name}".lstrip(".") for name in beside)
+    return unknown_name("configuration key", key, known)
+
+
+def _of_file(file: str, key: str, said: str) -> str:
+    """What does not fit in a file, with the nearest known key where a key is unknown."""
+    if re.match(r"Key '[^']*' not in '\w+'", said):
+        below = key.rpartition(".")[0]
+        known = dict.fromkeys(f"{below}.{name}".lstrip(".") for name in KEYS.get(below, ()))
+        said = unknown_name("configuration key", key, known)
+    return f"{file}.yaml: {key}: {said}" if key else f"{file}.yaml: {said}"
 
 
 def main() -> int:
@@ -238,13 +246,11 @@ def main() -> int:
         codes.append(_job(config))
 
     try:
-        sys.argv[1:] = options_first(without_trust(sys.argv[1:]))
-        refuse_words(sys.argv[1:])
-        refuse_nowhere()
+        sys.argv[1:] = without_trust(sys.argv[1:])
         hydra.main(config_path="../scenarios", config_name="run", version_base="1.3")(job)()
         if not codes and _SWEEP.issuperset(word for word in sys.argv[1:] if word[:1] == "-"):
             codes.append(_refused(ValueError("there is nothing to run: a range of -m is empty")))
-    except _BAD_INPUT as error:
+    except BAD_INPUT as error:
         codes.append(_refused(error))
     except KeyboardInterrupt as interrupt:
         codes = [TERMINATED if by_sigterm(interrupt) else INTERRUPTED]
@@ -278,7 +284,7 @@ def _job(config: DictConfig) -> int:
     except (RecordError, RayLost, OSError) as error:
         _refused(error)
         return FAILED
-    except _BAD_INPUT as error:
+    except BAD_INPUT as error:
         return _refused(error)
 
 

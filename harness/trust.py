@@ -1,10 +1,12 @@
-"""Whose classes a configuration may name: the project's, and those of packages that a user trusts.
+"""Packages whose classes a configuration may name: the project's, and packages that a user trusts.
 
-To build a class is to run its code, and importing its module too. So a file that somebody else
-wrote can choose among our classes and no others, unless the command says otherwise:
+Building a class runs its code, and so does importing its module. `_target_` of a configuration can
+therefore name classes of the project alone, unless the command trusts another package:
 
     python harness/run.py --trust mylab policy=ours     # mylab, and every module inside it
     TRUSTED_PACKAGES=mylab vllm serve ...               # where there is no command line of ours
+
+Hydra's own keys (`hydra.*`) are not covered: a scenario file of another author that has them is code.
 """
 
 import os

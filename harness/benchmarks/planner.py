@@ -15,7 +15,7 @@ from harness.planning.plan_tracking import StagePlanner
 from harness.planning.plans import ready_load
 from harness.planning.preview import StagePreview
 from harness.predictors.ecdf import load_lengths, output_lengths
-from harness.runs.choices import read_choice
+from harness.yaml_files import read_choice
 
 REPEATS = 3
 POLICY = "policy/vllm_0_3"

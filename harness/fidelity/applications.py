@@ -19,7 +19,7 @@ from harness.interface.entities import Cluster, GpuId, ServiceId
 from harness.interface.policies import System
 from harness.planning.plan_tracking import StagedPlacement
 from harness.predictors.ecdf import load_lengths
-from harness.runs.choices import read_choice
+from harness.yaml_files import read_choice
 
 Json = dict[str, Any]
 SETTING = ["n_gpu", "summariser", "n_evaluators", "n_documents", "max_output"]

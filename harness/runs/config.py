@@ -4,12 +4,10 @@ Group contents (`engine`, `hardware`, `workload`, `policy`, `predictor`, `system
 the constructors they name. No field has a default here: values live in the YAML files.
 """
 
-import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, is_dataclass
 from math import inf
-from pathlib import Path
 from typing import Any
 
 from omegaconf import MISSING
@@ -20,33 +18,38 @@ from harness.paths import ROOT
 from harness.runs.tracking import MODES
 
 
+def within(*, least: float = -inf, most: float = inf) -> Any:
+    """A field that its YAML file gives: a number in this range, beyond which no run would end."""
+    return field(default=MISSING, metadata={"range": (least, most)})
+
+
 @dataclass
 class HardwareConfig:
     """A machine."""
 
     gpu: str = MISSING
     """GPU name in harness/profiles/gpus.json."""
-    gpu_count: int = MISSING
+    gpu_count: int = within(most=65_536)
     """Number of GPUs."""
-    nvlink_island: int = MISSING
+    nvlink_island: int = within(most=65_536)
     """Consecutive GPUs joined by NVLink."""
     memory_share: float = MISSING
     """Share of GPU memory for weights and KV, 0..1."""
     profile: str = MISSING
     """Folder of fitted cost profiles under harness/profiles."""
-    cost_draw: int = MISSING
+    cost_draw: int = within(least=0, most=2**31)
     """Which possible true costs of its seed a run has, 1 and up; 0: those of the profile."""
-    replica_start_s: float = MISSING
+    replica_start_s: float = within(most=1e6)
     """Seconds longer that a replica loads for every other of its service that starts with it."""
-    engine_start_s: float | None = MISSING
+    engine_start_s: float | None = within(most=1e6)
     """Seconds of a load before weights are read; null: as the profile has it."""
-    weights_bytes_per_s: float | None = MISSING
+    weights_bytes_per_s: float | None = within(least=1)
     """Rate at which an engine reads weights; null: as the profile has it."""
     kv_bytes: int | None = MISSING
     """Bytes of each GPU for KV; null: what `memory_share` leaves beside the weights."""
     block_tokens: int | None = MISSING
     """Tokens of a KV block; null: as on the engine that the profile was measured on."""
-    window_at_tokens: int = MISSING
+    window_at_tokens: int = within(most=2**31)
     """Tokens of the requests at which a model's sliding windows count, in KV and in seconds."""
     sm_share_profile: str | None = MISSING
     """Folder of profiles whose shares of the SMs stand in where `profile` has none; null: none."""
@@ -89,8 +92,8 @@ class SloConfig:
 class LimitsConfig:
     """Limits under which policies are compared; null: each has its own."""
 
-    max_num_seqs: int | None = MISSING
-    max_num_batched_tokens: int | None = MISSING
+    max_num_seqs: int | None = within(least=1, most=65_536)
+    max_num_batched_tokens: int | None = within(least=1, most=2**31)
 
 
 @dataclass
@@ -115,7 +118,7 @@ class RunConfig:
     """paper | code: what its paper says of a system, or what its authors' program does instead."""
     name: str = MISSING
     """Folder of the results, and name of the run."""
-    seed: int = MISSING
+    seed: int = within(least=0, most=2**63 - 1)
     """Of the workload and of the planner."""
     matrix: dict[str, Any] = field(default_factory=dict)
     """Axis -> values; an axis is a config group or a dotted key. Cells are the product."""
@@ -131,19 +134,19 @@ class RunConfig:
     """`axis` and the `reference` value on it that the printed table normalises by."""
     shows: list[str] = field(default_factory=list)
     """Figures of a run (columns of its summary) that the printed table has."""
-    expected_minutes: float = MISSING
+    expected_minutes: float = within(most=1e6)
     """On 2 cores."""
     tracking: str = MISSING
     """wandb | none."""
     results: str = MISSING
     """Folder for run folders; relative to the project, not to where the command is given."""
-    workers: int | None = MISSING
+    workers: int | None = within(least=1, most=1024)
     """Cells that run at the same time on this machine; null: one per usable core, at most 8."""
     cluster: dict[str, Any] = field(default_factory=dict)
     """Where cells run: `_target_` and its options."""
-    uncertainty_draws: int = MISSING
+    uncertainty_draws: int = within(least=0, most=10_000)
     """Runs more with costs drawn from the error of their profile, for intervals; 0 for none."""
-    warm_up_s: float = MISSING
+    warm_up_s: float = within(least=0, most=1e9)
     """Seconds from the first arrival whose requests are served and not counted in latencies."""
     slo: SloConfig = field(default_factory=SloConfig)
     """Service-level objectives; they change what is counted, not what is done."""
@@ -173,34 +176,6 @@ KEYS = {
 """What may stand where no constructor would refuse a key."""
 
 
-LEAST = {
-    "workers": 1,
-    "seed": 0,
-    "uncertainty_draws": 0,
-    "warm_up_s": 0,
-    "hardware.cost_draw": 0,
-    "limits.max_num_seqs": 1,
-    "limits.max_num_batched_tokens": 1,
-    "hardware.weights_bytes_per_s": 1,
-}
-
-MOST = {
-    "workers": 1024,
-    "seed": 2**63 - 1,
-    "uncertainty_draws": 10_000,
-    "warm_up_s": 1e9,
-    "hardware.cost_draw": 2**31,
-    "limits.max_num_seqs": 65_536,
-    "limits.max_num_batched_tokens": 2**31,
-    "hardware.gpu_count": 65_536,
-    "hardware.nvlink_island": 65_536,
-    "hardware.replica_start_s": 1e6,
-    "hardware.engine_start_s": 1e6,
-    "hardware.window_at_tokens": 2**31,
-    "expected_minutes": 1e6,
-}
-"""Beyond these a run would not end, or could not be counted."""
-
 TAKEN = (
     *("bench", "claims", "figures", "fidelity", "fidelity_runs", "fidelity_vllm", "local"),
     *("league", "measured", "pages", "predictors", "starting", "verify", "wandb"),
@@ -223,22 +198,11 @@ def check_variant(variant: str) -> None:
         raise ValueError(f"variant={variant} is not one of {', '.join(VARIANTS)}")
 
 
-def _at(plain: Mapping[str, Any], key: str) -> Any:
-    """The value of a key, dotted where it is in a group."""
-    place, _, name = key.rpartition(".")
-    return (plain[place] if place else plain)[name]
-
-
 def check(plain: Mapping[str, Any]) -> None:
     """Raise ValueError for what a configuration may not say; `plain` is resolved and typed."""
     _check_keys(plain)
     _check_system(plain["system"])
-    for key, least in LEAST.items():
-        if (value := _at(plain, key)) is not None and value < least:
-            raise ValueError(f"{key}={value}, it must be at least {least}")
-    for key, most in MOST.items():
-        if (value := _at(plain, key)) is not None and value > most:
-            raise ValueError(f"{key}={value}, it must be at most {most:,}")
+    _check_ranges("", RunConfig, plain)
     for key, limit in plain["slo"].items():
         if limit is not None and not 0 < limit < inf:
             raise ValueError(f"slo.{key}={limit}, it must be positive, or null for none")
@@ -250,6 +214,18 @@ def check(plain: Mapping[str, Any]) -> None:
     _check_vary(plain["vary"], plain["matrix"])
     _check_patterns("skip", plain["skip"], {**plain["matrix"], **plain["vary"]})
     _check_patterns("vary_at", plain["vary_at"], plain["matrix"])
+
+
+def _check_ranges(path: str, kind: type, values: Mapping[str, Any]) -> None:
+    """Raise ValueError for a number out of the range of its field; null is in every range."""
+    for it in fields(kind):
+        key, value = f"{path}{it.name}", values[it.name]
+        if is_dataclass(it.default_factory):
+            _check_ranges(f"{key}.", it.default_factory, value)
+        least, most = it.metadata.get("range", (-inf, inf))
+        if value is not None and "range" in it.metadata and not least <= value <= most:
+            bound = f"at least {least}" if value < least else f"at most {most:,}"
+            raise ValueError(f"{key}={value}, it must be {bound}")
 
 
 def _check_keys(plain: Mapping[str, Any]) -> None:
@@ -277,11 +253,9 @@ def _check_place(folder: str, name: str) -> None:
         raise ValueError(f"name={name:.120} cannot be the name of a folder of results")
     if name in TAKEN:
         raise ValueError(f"name={name} is a folder of results that holds other things")
-    long = any(len(part.encode(errors="replace")) > 255 for part in Path(folder).parts)
-    if not folder.strip() or not folder.isprintable() or long:
-        raise ValueError(f"results={folder[:120]!r} cannot be the name of a folder")
-    # Unlike Path.resolve, it lets a link to itself be: nothing can be written there.
-    place = Path(os.path.realpath(ROOT / folder))
+    if not folder.strip():
+        raise ValueError(f"results={folder!r} cannot be the name of a folder")
+    place = (ROOT / folder).resolve()
     if place in (ROOT, *ROOT.parents) or any(place.is_relative_to(ROOT / top) for top in OWN):
         raise ValueError(f"results={folder} is where the project is; results=results is below it")
 

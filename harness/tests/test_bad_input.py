@@ -60,8 +60,6 @@ BAD_LINES = (
     ("hardware", "5"),
     ("matrix", "5"),
     ("hardwear", "{gpu_count: 1}"),
-    ("shows", "[" * 3000 + "]" * 3000),
-    ("matrix", "&loop {seed: *loop}"),
     ("defaults", "[case]"),
     ("seed", "${no.such.key}"),
     ("seed", "!!python/object/apply:os.getpid []"),

@@ -13,9 +13,9 @@ from omegaconf import OmegaConf
 
 from harness.paths import ROOT
 from harness.predictors.proxy_card import CARD, ENCODER, FIELDS, TOKENIZER, WEIGHTS, sha256
-from harness.runs.choices import read_choice
 from harness.runs.config import KEYS, VARIANTS
 from harness.tests.support.configured import composed, first_cell_of
+from harness.yaml_files import read_choice
 
 SCENARIOS = ROOT / "scenarios"
 GROUPS = ("engine", "hardware", "workload", "policy", "predictor", "system")

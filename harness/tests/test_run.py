@@ -55,10 +55,8 @@ def test_a_sweep_runs_every_job_and_leaves_only_runs(tmp_path: Path, elsewhere: 
     [
         (("workload.requests=abc",), "workload.requests='abc' is not a whole number"),
         (("~compare",), "compare is missing\n"),
-        (("--experimental-re", "x"), "--experimental-re: a pickled file is not read; "),
         (("-m", "system=max_heuristic,nope"), "No system is called 'nope'; known: "),
         (("-m", "seed=range(0,0)"), "there is nothing to run: a range of -m is empty"),
-        (("seed=1", "-m", "system=fixed,nope"), "No system is called 'nope'; known: "),
     ],
 )
 def test_bad_input_is_one_line_and_exit_code_2(
@@ -70,23 +68,6 @@ def test_bad_input_is_one_line_and_exit_code_2(
     assert done.stderr.startswith(f"error: {said}")
     assert done.stderr.count("\n") == 1
     assert not results.exists()
-
-
-@pytest.mark.slow
-def test_the_folder_of_the_command_is_off_the_path(elsewhere: Path) -> None:
-    harness = str(COMMAND.parent)
-    code = f"""
-import runpy, sys
-sys.path.insert(0, {harness!r})
-sys.argv = ["run.py", "--version"]
-try:
-    runpy.run_path({str(COMMAND)!r}, run_name="__main__")
-finally:
-    print({harness!r} in sys.path, {str(ROOT)!r} in sys.path)
-"""
-    words = [sys.executable, "-c", code]
-    done = subprocess.run(words, cwd=elsewhere, capture_output=True, text=True, timeout=60)
-    assert done.stdout.splitlines()[-1] == "False True"
 
 
 def modules() -> Iterator[str]:
@@ -105,26 +86,6 @@ def test_results_that_cannot_be_written_are_a_sentence() -> None:
     """Before anything is computed."""
     said = refused(*SMALL, "results=/dev/null/x")
     assert said == "runs cannot be written to /dev/null/x/adhoc: Not a directory"
-
-
-def test_results_below_a_link_to_itself_are_a_sentence(tmp_path: Path) -> None:
-    link = tmp_path / "link"
-    link.symlink_to(link)
-    said = f"runs cannot be written to {link}/adhoc: Too many levels of symbolic links"
-    assert refused(*SMALL, f"results={link}") == said
-
-
-def test_a_folder_that_is_gone_is_a_sentence(
-    elsewhere: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(elsewhere)
-    elsewhere.rmdir()
-    monkeypatch.setattr("sys.argv", ["run.py"])
-    assert run.main() == run.REFUSED
-    said = (
-        "error: the folder that the command is given in cannot be told: No such file or directory"
-    )
-    assert capsys.readouterr().err == f"{said}\n"
 
 
 @pytest.mark.slow

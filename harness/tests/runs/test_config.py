@@ -2,12 +2,16 @@
 
 import math
 import re
+from collections.abc import Mapping
+from functools import cache
 from typing import Any
 
 import pytest
 
 from harness.paths import ROOT
+from harness.runs.composed_cells import as_plain
 from harness.runs.config import TAKEN, VARIANTS, check, check_variant
+from harness.tests.support.configured import composed
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
@@ -21,46 +25,30 @@ def test_an_unknown_variant_is_refused(variant: str) -> None:
         check_variant(variant)
 
 
+@cache
+def usual() -> Mapping[str, Any]:
+    """What the command has without a word."""
+    with composed() as config:
+        return as_plain(config)
+
+
 def plain(**changes: Any) -> dict[str, Any]:
-    """The least that is checked, resolved, with changes."""
-    usual: dict[str, Any] = {
-        "hardware": {
-            "gpu_count": 1,
-            "nvlink_island": 1,
-            "replica_start_s": 0.0,
-            "engine_start_s": None,
-            "weights_bytes_per_s": None,
-            "cost_draw": 0,
-            "window_at_tokens": 4096,
-        },
-        "record": {},
-        "slo": {},
-        "system": {"name": "s", "dispatch": {}, "placement": {}},
-        "compare": {},
+    """A configuration, resolved, with a matrix and with changes."""
+    axes = {
         "matrix": {"seed": [0, 1], "policy": ["a", "b"]},
         "skip": [{"policy": ["a"], "seed": [1]}],
         "vary": {"policy.slots": [1]},
         "vary_at": [{"seed": [0]}],
-        "variations": False,
-        "workers": None,
-        "seed": 0,
-        "uncertainty_draws": 0,
-        "warm_up_s": 0.0,
-        "limits": {"max_num_seqs": None, "max_num_batched_tokens": None},
-        "tracking": "none",
-        "name": "n",
-        "results": "results",
-        "expected_minutes": 1.0,
     }
-    return usual | changes
+    return {**usual(), **axes, **changes}
 
 
 def test_objectives_are_positive_or_none() -> None:
-    check(plain(slo={"ttft_s": 0.5, "scale": None}))
+    check(plain(slo={**usual()["slo"], "ttft_s": 0.5}))
     for limit in (0.0, math.inf, math.nan):
         said = rf"slo.ttft_s={limit}, it must be positive, or null for none"
         with pytest.raises(ValueError, match=said):
-            check(plain(slo={"ttft_s": limit}))
+            check(plain(slo={**usual()["slo"], "ttft_s": limit}))
 
 
 def test_cells_that_can_be_skipped_pass() -> None:

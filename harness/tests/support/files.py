@@ -11,9 +11,9 @@ from harness.engines.recorder import Recorder
 from harness.interface.entities import Cluster
 from harness.interface.events import Finished
 from harness.paths import ROOT
-from harness.runs.choices import read_choice
 from harness.tests.support.serving import SOME_HOST_MEMORY
 from harness.workloads.workload import Workload
+from harness.yaml_files import read_choice
 
 SCENARIOS = ROOT / "scenarios"
 
