@@ -6,7 +6,7 @@ therefore name classes of the project alone, unless the command trusts another p
     python harness/run.py --trust mylab policy=ours     # mylab, and every module inside it
     TRUSTED_PACKAGES=mylab vllm serve ...               # where there is no command line of ours
 
-Hydra's own keys (`hydra.*`) are not covered: a scenario file of another author that has them is code.
+Keys of Hydra itself (`hydra.*`) are not covered: a scenario file that has them is code.
 """
 
 import os
