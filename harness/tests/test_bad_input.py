@@ -79,7 +79,7 @@ def _drawn_keys() -> st.SearchStrategy[tuple[str, ...]]:
     )
 
 
-@settings(max_examples=25, deadline=None, derandomize=True)
+@settings(max_examples=12, deadline=None, derandomize=True)
 @given(words=_drawn_keys())
 def test_a_number_that_a_key_cannot_have_is_refused(words: tuple[str, ...]) -> None:
     said = refused(*BASE, *words)
@@ -99,7 +99,7 @@ def test_a_scenario_with_a_bad_line_is_refused(key: str, value: str, tmp_path: P
 
 
 @settings(
-    max_examples=15,
+    max_examples=8,
     deadline=None,
     derandomize=True,
     suppress_health_check=[HealthCheck.function_scoped_fixture],

@@ -53,7 +53,6 @@ def test_a_sweep_runs_every_job_and_leaves_only_runs(tmp_path: Path, elsewhere: 
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("workload.requests=abc",), "workload.requests='abc' is not a whole number"),
         (("~compare",), "compare is missing\n"),
         (("-m", "system=max_heuristic,nope"), "No system is called 'nope'; known: "),
         (("-m", "seed=range(0,0)"), "there is nothing to run: a range of -m is empty"),

@@ -1,7 +1,8 @@
 """A system that is wrong: no claim of any paper holds."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -28,11 +29,11 @@ SEEDS = 10
 Decorator = Callable[[ClaimFunction], Claim]
 
 
-def effects_of(name: str) -> Iterator[tuple[Claim, Effect]]:
+@cache
+def effects_of(name: str) -> Sequence[tuple[Claim, Effect]]:
     """The claims of a paper that have an effect, and their effects where no cell differs."""
-    for claim in load_paper(name).claims.values():
-        if claim.effect is not None:
-            yield claim, claim.effect(probes(claim.scenarios))
+    claims = load_paper(name).claims.values()
+    return [(it, it.effect(probes(it.scenarios))) for it in claims if it.effect is not None]
 
 
 def as_printed(claim: Claim, effect: Effect) -> Effect:
@@ -70,16 +71,14 @@ def swapped(effect: Effect) -> Effect:
     return replace(effect, samples=samples)
 
 
-@pytest.mark.parametrize("name", papers())
-def test_what_is_printed_holds_and_fails_when_swapped(name: str) -> None:
+def what_is_printed_holds_and_fails_when_swapped(name: str) -> None:
     for claim, effect in effects_of(name):
         printed = as_printed(claim, effect)
         assert verdict_of(printed, claim.paper).word is Word.HOLDS, claim.id
         assert verdict_of(swapped(printed), claim.paper).word is Word.FAILS, claim.id
 
 
-@pytest.mark.parametrize("name", papers())
-def test_no_change_holds_where_only_seeds_differ(name: str) -> None:
+def no_change_holds_where_only_seeds_differ(name: str) -> None:
     """Figures are lognormal by seed: they differ, but no system and no setting has an effect."""
     by_seed = np.random.default_rng(0).lognormal(0.0, 0.5, 100)
     for claim, effect in effects_of(name):
@@ -94,8 +93,7 @@ def test_no_change_holds_where_only_seeds_differ(name: str) -> None:
         assert found.word is not Word.HOLDS, claim.id
 
 
-@pytest.mark.parametrize("name", papers())
-def test_a_faster_system_moves_an_effect_to_where_the_paper_claims_it(name: str) -> None:
+def a_faster_system_moves_an_effect_to_where_the_paper_claims_it(name: str) -> None:
     """Only seconds of the paper's own system change; a claim may read other figures."""
     seconds = [figure for figure in FIGURES if "_s" in figure.replace("_share", "")]
     moved = 0
@@ -120,8 +118,12 @@ def test_a_faster_system_moves_an_effect_to_where_the_paper_claims_it(name: str)
 
 
 @pytest.mark.parametrize("name", papers())
-def test_what_a_claims_file_names_is_there(name: str) -> None:
+def test_claims_of_a_paper(name: str) -> None:
+    """In one test: the cells of a paper's scenarios are listed once."""
     check(load_paper(name))
+    what_is_printed_holds_and_fails_when_swapped(name)
+    no_change_holds_where_only_seeds_differ(name)
+    a_faster_system_moves_an_effect_to_where_the_paper_claims_it(name)
 
 
 TINY = """\

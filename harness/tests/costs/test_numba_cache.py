@@ -78,30 +78,6 @@ def test_code_of_another_file_is_never_stale(checkout: Path, tmp_path: Path) -> 
 
 
 @pytest.mark.slow
-def test_equal_checkouts_share_what_is_compiled(checkout: Path, tmp_path: Path) -> None:
-    cache = tmp_path / "cache"
-    python(checkout, ASK, NUMBA_CACHE_DIR=str(cache))
-    first = files_below(cache)
-    assert python(checkout.rename(tmp_path / "moved"), ASK, NUMBA_CACHE_DIR=str(cache)) == "20.0"
-    assert files_below(cache) == first
-
-
-@pytest.mark.slow
-def test_damaged_code_is_compiled_again(checkout: Path, tmp_path: Path) -> None:
-    """Cut short, one bit turned, and something else altogether."""
-    cache = tmp_path / "cache"
-    python(checkout, ASK, NUMBA_CACHE_DIR=str(cache))
-    (path,) = (path for path in files_below(cache) if "outer" in path.name)
-    whole = path.read_bytes()
-    turned = whole[:-100] + bytes([whole[-100] ^ 1]) + whole[-99:]
-    for damaged in (whole[: len(whole) // 2], turned, b"cos\nsystem\n(S'false'\ntR."):
-        path.write_bytes(damaged)
-        assert python(checkout, ASK, NUMBA_CACHE_DIR=str(cache)) == "20.0"
-        assert len(path.read_bytes()) > len(whole) // 2
-        assert path.read_bytes() != damaged
-
-
-@pytest.mark.slow
 def test_where_nothing_can_be_written_it_runs_all_the_same(checkout: Path, tmp_path: Path) -> None:
     nowhere = tmp_path / "file"
     nowhere.touch()

@@ -98,7 +98,7 @@ def test_two_units_outside_between_two_calls_by_hand(fast_forward: bool, keeps: 
     key=st.sampled_from([None, scattered]),
     predictor=st.sampled_from([Guess(), Foreseeing(0.0), Foreseeing(0.0)]),
 )
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 def test_compiled_as_stepped_whatever_is_learnt(
     seed: int,
     kinds: frozenset[type[Event]],

@@ -139,13 +139,12 @@ def _serve(engine: Engine, load: Workload, policy: SchedulingPolicy) -> tuple[li
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("policy", "count"), list(policies()))
-@pytest.mark.parametrize("timed", [False, True])
 def test_simulator_and_vllm_run_the_same_batches(
-    policy: Callable[[], SchedulingPolicy], count: int, timed: bool
+    policy: Callable[[], SchedulingPolicy], count: int
 ) -> None:
     """Two services, each with KV for about eight requests: it binds all the time."""
     simulator, dry = _engines(blocks=90)
-    load = _load(7, timed=timed, services=2, count=count)
+    load = _load(7, timed=True, services=2, count=count)
     ours, frame = _serve(simulator, load, policy())
     theirs, counted = _serve(dry, load, policy())
     assert_same(ours, theirs)

@@ -31,7 +31,7 @@ from harness.tests.support.serving import (
 
 @pytest.mark.parametrize("batch_rule", RULES)
 @given(load=loads(), blocks=st.sampled_from([12, 17, 30, 200]))
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=6, deadline=None)
 def test_same_times_with_and_without(
     batch_rule: ContinuousBatching, load: Load, blocks: int
 ) -> None:
@@ -52,7 +52,7 @@ def test_same_times_with_and_without(
     seed=st.integers(0, 999),
     waits_s=st.lists(st.sampled_from([0.0113, 0.2719, 1.6449, 3.1137]), max_size=5),
 )
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=6, deadline=None)
 def test_same_times_when_groups_come_and_go(
     batch_rule: ContinuousBatching, load: Load, blocks: int, seed: int, waits_s: list[float]
 ) -> None:
@@ -75,7 +75,7 @@ def test_same_times_when_groups_come_and_go(
     seed=st.integers(0, 999),
     waits_s=st.lists(st.sampled_from([0.2719, 1.6449]), max_size=2),
 )
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=7, deadline=None)
 def test_same_times_under_steady_decisions(
     rotates: bool, blocks: int, load: Load, seed: int, waits_s: list[float]
 ) -> None:
@@ -157,7 +157,7 @@ def _expanded(log: pd.DataFrame, costs: LinearCosts) -> NDArray[np.float64]:
 
 @pytest.mark.parametrize("batch_rule", RULES)
 @given(load=loads(), blocks=st.sampled_from([12, 17, 200]))
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=7, deadline=None)
 def test_the_log_is_the_sequence_of_batches(
     batch_rule: ContinuousBatching, load: Load, blocks: int
 ) -> None:

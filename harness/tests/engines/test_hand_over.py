@@ -33,7 +33,7 @@ def test_a_chain_is_longer_by_every_hand_over() -> None:
 
 
 @given(load=applications(), after_s=st.sampled_from([0.0, 0.003, 0.4]))
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=20)
 def test_calls_come_so_long_after_their_last_answer(load: Workload, after_s: float) -> None:
     frame = assert_served_as_stepped(
         load, lambda fast: serve(load, gpus=3, hand_over_s=after_s, fast_forward=fast), after_s
@@ -60,7 +60,7 @@ def chains(draw: st.DrawFn) -> Workload:
     seed=st.integers(0, 999),
     waits_s=st.lists(st.sampled_from([0.0113, 0.0719, 0.2719]), max_size=5),
 )
-@settings(deadline=None, max_examples=80)
+@settings(deadline=None, max_examples=26)
 def test_groups_may_go_while_an_answer_is_on_its_way(
     load: Workload, after_s: float, seed: int, waits_s: list[float]
 ) -> None:

@@ -144,7 +144,7 @@ class Ahead:
         return Prewarm(wanted=tuple(self._first[:2]), wants_queue=True)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=15)
 @given(
     seed=st.integers(0, 10**6),
     grows=st.booleans(),

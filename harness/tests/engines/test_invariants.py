@@ -162,7 +162,7 @@ def _assert_work_conserving(recorder: Recorder) -> None:
 
 @EVERY
 @given(load=loads(24, 60), blocks=st.sampled_from([12, 17, 30, 200]))
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=5, deadline=None)
 def test_a_run_in_the_open(name: str, load: Load, blocks: int) -> None:
     """KV, tokens and seconds add up batch by batch."""
     wanted, witness = workload(*load), _witness(_policy(name))
@@ -186,7 +186,7 @@ def test_a_run_in_the_open(name: str, load: Load, blocks: int) -> None:
 
 @EVERY
 @given(load=loads(24, 60), blocks=st.sampled_from([12, 17, 30, 200]))
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=5, deadline=None)
 def test_a_run_with_fast_forward(name: str, load: Load, blocks: int) -> None:
     """The same from outside: events, request table, busy intervals and log of iterations."""
     wanted, witness = workload(*load), _witness(_policy(name))

@@ -71,7 +71,7 @@ def _places(*groups: int) -> Everywhere:
     policy=st.sampled_from(POLICIES),
     groups=st.sampled_from([(4, 2), (3, 1, 2), (1, 1), (5,)]),
 )
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=6, deadline=None)
 def test_the_same_groups_compiled_and_stepped(
     order: LoadOrder, load: Load, blocks: int, policy: SchedulingPolicy, groups: tuple[int, ...]
 ) -> None:
@@ -118,7 +118,7 @@ def _longest(table: RequestTable) -> Floats:
 @pytest.mark.slow
 @pytest.mark.parametrize("policy", [ByGroup(), SteadyFcfs(rotates=True), Fcfs(rule=CHUNKS)])
 @given(load=loads(), order=st.sampled_from(LOAD_ORDERS))
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=5, deadline=None)
 def test_the_same_where_groups_differ(
     policy: SchedulingPolicy, load: Load, order: LoadOrder
 ) -> None:
@@ -141,7 +141,7 @@ def test_the_same_where_groups_differ(
 
 @pytest.mark.slow
 @given(load=applications(), order=st.sampled_from(LOAD_ORDERS))
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=7, deadline=None)
 def test_the_same_where_calls_wait_for_calls(load: Workload, order: LoadOrder) -> None:
     assert_same_groups(
         lambda fast: serve(
@@ -163,7 +163,7 @@ def test_the_same_where_calls_wait_for_calls(load: Workload, order: LoadOrder) -
     seed=st.integers(0, 999),
     waits_s=waits_s(4),
 )
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=5, deadline=None)
 def test_the_same_where_groups_come_and_go(
     load: Load, order: LoadOrder, seed: int, waits_s: list[float]
 ) -> None:

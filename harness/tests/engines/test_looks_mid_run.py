@@ -155,7 +155,7 @@ def _serve(load: Workload, *, fast: bool, looks: Looking, to: FewestTokens) -> R
 
 
 @given(seed=st.integers(0, 999), period_s=st.sampled_from([0.0713, 0.3137]))
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=7, deadline=None)
 def test_dispatch_and_placement_see_what_has_been_computed(seed: int, period_s: float) -> None:
     runs = []
     for fast in (True, False):
@@ -179,7 +179,7 @@ def test_a_look_by_hand() -> None:
 
 
 @given(seed=st.integers(0, 999))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=12, deadline=None)
 def test_counters_by_events_decide_the_same(seed: int) -> None:
     """Whatever is told of arrivals and ends, the tokens until then have been told before."""
     on, off = FairCounter(), FairCounter()

@@ -96,7 +96,7 @@ def _some(table: RequestTable) -> Floats:
     load_s=st.sampled_from([0.0, 0.7]),
     swap_overlaps=st.booleans(),
 )
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=5, deadline=None)
 def test_same_times_with_and_without(
     key: str,
     displaces: Displaced | PreemptionMode | None,
@@ -133,7 +133,7 @@ def test_same_times_with_and_without(
     blocks=st.sampled_from([12, 17, 30, 200]),
     late_s=st.sampled_from(LATENCIES_S),
 )
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=5, deadline=None)
 def test_same_times_in_batches_of_whole_requests(
     key: object,
     refills: bool,
@@ -176,7 +176,7 @@ STATIC = StaticBatching(max_num_seqs=3, max_wait_s=0.05, refills=True, pads_prom
     seed=st.integers(0, 999),
     waits_s=waits_s(4),
 )
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=5, deadline=None)
 def test_same_times_when_groups_come_and_go(
     order: PriorityOrder, load: Load, seed: int, waits_s: list[float]
 ) -> None:

@@ -37,7 +37,7 @@ from harness.tests.support.serving import (
     late_s=st.sampled_from([0.0, 0.0131, 0.1317]),
     services=st.sampled_from([1, 2]),
 )
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=6, deadline=None)
 def test_same_overruns_and_what_is_learnt_of_them(
     displaces: Displaced | None,
     load: Load,

@@ -216,7 +216,7 @@ RENEWALS = st.sampled_from(
     late_s=st.sampled_from([0.0, 0.0131, 0.1317]),
     services=st.sampled_from([1, 2]),
 )
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=5, deadline=None)
 def test_same_times_whatever_is_learnt(
     key: str,
     gives_way: Displaced | PreemptionMode | None,
@@ -252,7 +252,7 @@ def test_same_times_whatever_is_learnt(
     refills=st.booleans(),
     late_s=st.sampled_from([0.0, 0.0131, 0.1317]),
 )
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=6, deadline=None)
 def test_same_times_in_batches_of_whole_requests(
     key: str,
     load: Load,
@@ -282,7 +282,7 @@ def test_same_times_in_batches_of_whole_requests(
     seed=st.integers(0, 999),
     waits_s=waits_s(4),
 )
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=5, deadline=None)
 def test_same_times_when_groups_come_and_go(
     displaces: Displaced | None,
     load: Load,
@@ -314,7 +314,7 @@ def test_same_times_when_groups_come_and_go(
     displaces=st.sampled_from([None, *Displaced]),
     after_s=st.sampled_from([0.0, 0.003, 0.4]),
 )
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=6, deadline=None)
 def test_same_times_of_applications(
     key: str,
     load: Workload,
@@ -352,7 +352,7 @@ def test_same_times_of_applications(
     aside=st.sampled_from([None, some_aside]),
     late_s=st.sampled_from([0.0, 0.0131, 0.1317]),
 )
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=5, deadline=None)
 def test_vllm_runs_the_same_batches_whatever_is_learnt(
     key: str,
     displaces: Displaced | None,

@@ -106,7 +106,7 @@ def _served(load: Load, policy: SchedulingPolicy, blocks: int, *, fast: bool) ->
 
 @pytest.mark.parametrize("name", POLICIES)
 @given(load=loads(24, 60), blocks=st.sampled_from([12, 17, 200]))
-@settings(max_examples=7, deadline=None)
+@settings(max_examples=5, deadline=None)
 def test_seconds_add_up_to_the_completion_time(name: str, load: Load, blocks: int) -> None:
     """As a witness counts them who is asked at every iteration; fast-forward changes none."""
     witness = Witness(POLICIES[name]())
@@ -123,7 +123,7 @@ def test_seconds_add_up_to_the_completion_time(name: str, load: Load, blocks: in
 
 @pytest.mark.parametrize("name", POLICIES)
 @given(load=loads(24, 60), blocks=st.sampled_from([12, 17, 200]))
-@settings(max_examples=7, deadline=None)
+@settings(max_examples=5, deadline=None)
 def test_kv_and_requests_of_every_iteration(name: str, load: Load, blocks: int) -> None:
     """Compiled runs begin with what the iteration in the open has at that time."""
     on, off = (

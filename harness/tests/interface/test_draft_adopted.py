@@ -24,7 +24,7 @@ def _content(kv: KvLedger, view: FakeGroup) -> list[object]:
     return [*each, *(kv.free_blocks(service) for service in view.services), kv.problems()]
 
 
-@settings(max_examples=400, deadline=None, derandomize=True)
+@settings(max_examples=200, deadline=None, derandomize=True)
 @given(scenes(promises=True), st.data())
 def test_the_ledger_of_a_draft_is_the_one_that_its_decision_leads_to(
     view: FakeGroup, data: st.DataObject

@@ -145,7 +145,7 @@ def _check(frame: pd.DataFrame, load: Workload) -> None:
     seed=st.integers(0, 99),
     waits_s=waits_s(3),
 )
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=6, deadline=None)
 def test_same_times_with_and_without(
     batch_rule: ContinuousBatching,
     who: str,

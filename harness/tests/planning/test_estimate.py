@@ -72,7 +72,7 @@ class Spread(Everywhere):
     blocks=st.sampled_from([12, 17, 200]),
     share=st.floats(0.01, 0.99),
 )
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 def test_a_forecast_is_the_simulators_run(
     batch_rule: ContinuousBatching, seed: int, count: int, plan: Plan, blocks: int, share: float
 ) -> None:
@@ -121,7 +121,7 @@ def test_operations_do_not_depend_on_tensor_parallelism() -> None:
 
 
 @given(seed=st.integers(0, 10**6), plan=st.sampled_from(PLANS))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=12, deadline=None)
 def test_operations_grow_to_the_total(seed: int, plan: Plan) -> None:
     forecast = _forecast(load_of(*_random(seed, 30)), plan)
     times_s = np.linspace(-1.0, 1.2 * forecast.finish_s, 200)
@@ -133,7 +133,7 @@ def test_operations_grow_to_the_total(seed: int, plan: Plan) -> None:
 
 
 @given(seed=st.integers(0, 10**6), plan=st.sampled_from(PLANS), blocks=st.sampled_from([12, 200]))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=12, deadline=None)
 def test_load_after_conserves_tokens(seed: int, plan: Plan, blocks: int) -> None:
     """Requests keep what they generate and are gone only when complete; in the end none is left."""
     load = load_of(*_random(seed, 30))
@@ -163,7 +163,7 @@ def test_load_after_can_be_asked_in_any_order() -> None:
 
 @pytest.mark.parametrize("batch_rule", RULES)
 @given(seed=st.integers(0, 10**6), blocks=st.sampled_from([12, 200]))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=12, deadline=None)
 def test_what_was_forecast_before_leaves_nothing_behind(
     batch_rule: ContinuousBatching, seed: int, blocks: int
 ) -> None:

@@ -9,10 +9,12 @@ from typing import Any
 import pandas as pd
 import pytest
 
+from harness import run
 from harness.runs.cell_lists import ScenarioCells, as_it_stands, read_cells, write_cells
 from harness.runs.matrix import Place
 from harness.runs.record import write_run
-from harness.tests.support.command import command, runs_below
+from harness.tests.support.command import runs_below
+from harness.tests.support.configured import composed
 
 
 @pytest.mark.parametrize(
@@ -39,10 +41,10 @@ def listed(
 ) -> ScenarioCells:
     """Runs a, b and so on at these settings, and `more` of a variation, as they are read."""
     places = {**{run: Place(it) for run, it in zip("abcd", settings, strict=False)}, **(more or {})}
-    for run in places:
+    for name in places:
         write_run(
-            folder / run,
-            config={"name": run},
+            folder / name,
+            config={"name": name},
             provenance={"code": "c", "started": "2026-01-01", "engine": "simulated"},
             requests=pd.DataFrame({"id": [0]}),
             gpu=pd.DataFrame({"gpu": [0]}),
@@ -143,11 +145,11 @@ def test_what_was_tried_by_hand_is_none_of_them(tmp_path: Path) -> None:
     scenarios = tmp_path / "conf" / "scenario"
     scenarios.mkdir(parents=True)
     (scenarios / "toy.yaml").write_text(SCENARIO)
-    results, here = tmp_path / "results", tmp_path / "here"
-    here.mkdir()
+    results = tmp_path / "results"
     words = (f"hydra.searchpath=[file://{tmp_path}/conf]", "+scenario=toy", f"results={results}")
     for more, seen in (("seed=7", []), ("workers=1", [0, 1]), ("workload.requests=3", [0, 1])):
-        assert command(*words, more, folder=here).returncode == 0
+        with composed(*words, more, "tracking=none") as config:
+            assert run.run(config) == 0
         rows = read_cells(results / "toy", "paper").reference
         assert (sorted(rows["seed"]) if seen else [*rows.index]) == seen
     assert len(runs_below(results)) == 5

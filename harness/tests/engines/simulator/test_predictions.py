@@ -95,7 +95,7 @@ def _on_and_off(
 
 @pytest.mark.parametrize("chunked_prefill", [True, False])
 @given(seed=st.integers(0, 10**6), seconds=st.sampled_from([0.0, 0.0123, 0.371]))
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=10, deadline=None)
 def test_predicted_order_is_the_same_in_the_open(
     chunked_prefill: bool, seed: int, seconds: float
 ) -> None:
@@ -116,7 +116,7 @@ class ByPrediction(ShortestFirst):
 
 @pytest.mark.parametrize("chunked_prefill", [True, False])
 @given(seed=st.integers(0, 999), seconds=st.sampled_from([0.0713, 0.9137, 1e9]))
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=7, deadline=None)
 def test_a_key_that_is_not_known_yet(chunked_prefill: bool, seed: int, seconds: float) -> None:
     """Compiled and in the open: who is not predicted comes last, by id."""
     policy = ByPrediction(chunked_prefill=chunked_prefill, max_num_seqs=3)

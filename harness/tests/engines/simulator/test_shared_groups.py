@@ -342,7 +342,7 @@ class Witness:
     blocks=st.sampled_from([33, 45, 200]),
     services=st.integers(1, 2),
 )
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=5, deadline=None)
 def test_random_loads_are_served_and_alike_with_every_iteration_asked(
     maker: str,
     displaces: Displaced | None,
@@ -373,7 +373,7 @@ def test_random_loads_are_served_and_alike_with_every_iteration_asked(
 @pytest.mark.parametrize("displaces", DISPLACES)
 @pytest.mark.parametrize("maker", ORDERS)
 @given(load=loads(most=20), batch_rule=RULES, blocks=st.sampled_from([12, 33, 200]))
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=5, deadline=None)
 def test_a_group_whose_requests_are_of_one_service_is_like_one_of_that_service(
     maker: str, displaces: Displaced | None, load: Load, batch_rule: ContinuousBatching, blocks: int
 ) -> None:

@@ -268,7 +268,7 @@ class LatestFirst(Scripted):
 
 
 @given(load=loads(most=20), overlaps=st.booleans())
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=10, deadline=None)
 def test_host_memory_is_never_exceeded_and_nothing_is_lost_in_it(
     load: Load, overlaps: bool
 ) -> None:
@@ -338,7 +338,7 @@ class Observed(Ordered):
 
 @pytest.mark.parametrize("batch_rule", RULES)
 @given(load=loads(most=20), overlaps=st.booleans(), aside=st.sampled_from([None, 165]))
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=5, deadline=None)
 def test_orders_that_give_way_by_swapping_keep_to_host_memory(
     batch_rule: ContinuousBatching, load: Load, overlaps: bool, aside: int | None
 ) -> None:

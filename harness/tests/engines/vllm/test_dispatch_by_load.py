@@ -41,7 +41,7 @@ def _groups(
 
 @pytest.mark.parametrize("order", LOAD_ORDERS, ids=["requests", "prompts", "tokens"])
 @given(load=loads(most=20))
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=5, deadline=None)
 def test_the_simulators_choices_on_vllms_scheduler(order: LoadOrder, load: Load) -> None:
     about: dict[str, Any] = {
         "cluster": cluster(4),

@@ -93,11 +93,10 @@ class AfterTheOther:
         return {"begun": self.begun}
 
 
-@pytest.mark.parametrize("in_processes", [False, True])
-def test_a_policy_knows_what_has_happened_in_all_groups(in_processes: bool) -> None:
+def test_a_policy_knows_what_has_happened_in_all_groups() -> None:
     recorder = Recorder()
     placement = Everywhere(("m0", (0,)), ("m1", (1,)))
-    engine(ray=in_processes, horizon_s=60.0).run(
+    engine(ray=True, horizon_s=60.0).run(
         workload([9, 9], [6, 6], services=2, max_context_tokens=256),
         System("test", AfterTheOther(), RoundRobin(), placement),
         recorder,

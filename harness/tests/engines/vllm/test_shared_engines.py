@@ -43,7 +43,7 @@ RULE = rule(max_num_seqs=8, tokens=TOKENS)
 APART = Everywhere(("m0", (0,)), ("m1", (1,)))
 
 
-def load(count: int = 60) -> Workload:
+def load(count: int = 40) -> Workload:
     """Requests of two services, all there at once."""
     rng = np.random.default_rng(3)
     prompts, outputs = rng.integers(4, 90, count), rng.integers(1, 60, count)
@@ -75,7 +75,6 @@ def other_first(table: RequestTable) -> Floats:
 
 POLICIES: dict[str, Callable[[], SchedulingPolicy]] = {
     "arrival": lambda: Ordered(PriorityOrder(None, RULE)),
-    "decodes first": lambda: Ordered(PriorityOrder(None, replace(RULE, prompts_first=False))),
     "service": lambda: Ordered(PriorityOrder(other_first, RULE, Displaced.RECOMPUTE)),
     "turns": lambda: Ordered(PriorityOrder(turns, RULE, Displaced.PAUSE)),
     "counts events": LeastServed,
