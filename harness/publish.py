@@ -11,26 +11,23 @@ import sys
 from harness import reproduce
 from harness.claims.judge import check
 from harness.claims.paper import load_paper, papers
-from harness.lanes import Job, run_all
 from harness.report import readme
 from harness.runs import published
-from harness.runs.pool_worker import cores_here
 
 
-def scenarios() -> list[Job]:
+def scenarios() -> list[str]:
     """The scenarios of all papers, once each. Raises ValueError for a wrong claims file."""
-    found: dict[str, Job] = {}
+    found: dict[str, None] = {}
     for name in papers():
         paper = load_paper(name)
         check(paper)
-        for job in reproduce.jobs_of(paper.figures, published.RESULTS, sensitivity=True):
-            found.setdefault(job.name, job)
-    return list(found.values())
+        found |= dict.fromkeys(reproduce.runs_of(paper.figures, sensitivity=True))
+    return list(found)
 
 
 def main() -> int:
     """Run, draw, judge and write the pages; the exit status."""
-    failed = run_all(scenarios(), lanes=cores_here(), goes_on=reproduce.goes_on)
+    failed = reproduce.run_scenarios(scenarios(), published.RESULTS)
     if not reproduce.goes_on(failed):
         return failed
     for name in papers():

@@ -9,7 +9,9 @@ prints the figures. Bad input and missing runs end in one sentence and exit code
 """
 
 import argparse
+import os
 import signal
+import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
@@ -23,25 +25,26 @@ from rich.table import Table
 
 from harness.claims.judge import Judged, Source, check, judge, write_csv
 from harness.claims.paper import FigureSpec, Paper, load_paper
-from harness.lanes import FAILED, Job, run_all, scenario_job
+from harness.paths import ROOT
 from harness.report.paper_page import page_of, table_of
 from harness.runs import published
 from harness.runs.basis import cost_basis
 from harness.runs.ending import by_sigterm, terminate
-from harness.runs.pool_worker import cores_here
+from harness.runs.pool_worker import end_with_parent
 from plots import forest, style
 from plots.inputs import Inputs
 
 INTERRUPTED = 130
 """Exit code after Ctrl-C, as shells have it."""
 TERMINATED = 128 + signal.SIGTERM
+FAILED = 1
+"""Exit code where some cells have failed, or where a signal has ended a scenario."""
 VARIATIONS = "variations=true"
 
 
-def jobs_of(figures: Sequence[FigureSpec], results: Path, *, sensitivity: bool) -> list[Job]:
-    """The scenarios of these figures, once each; those on real engines run alone."""
+def runs_of(figures: Sequence[FigureSpec], *, sensitivity: bool) -> list[str]:
+    """The scenarios of these figures, once each, with other words of harness/run.py."""
     varied = {run for figure in figures for run in figure.scenarios} if sensitivity else set()
-    measured = {run for figure in figures for runs in figure.needs.values() for run in runs}
     missing = {run for figure in figures for run in _not_installed(figure)}
     runs = dict.fromkeys(
         run
@@ -49,12 +52,49 @@ def jobs_of(figures: Sequence[FigureSpec], results: Path, *, sensitivity: bool) 
         for run in (*figure.scenarios, *(figure.code if sensitivity else ()), *figure.also)
         if run not in missing
     )
-    return [
-        scenario_job(
-            f"{run} {VARIATIONS}" if run in varied else run, results, alone=run in measured
-        )
-        for run in runs
-    ]
+    return [f"{run} {VARIATIONS}" if run in varied else run for run in runs]
+
+
+def run_scenarios(runs: Sequence[str], results: Path) -> int:
+    """Run scenarios one after the other, each on all cores; the worst exit status.
+
+    After a status other than 0 and FAILED no further scenario is started. Sentences and progress
+    of a scenario are shown, its table is not.
+    """
+    worst = 0
+    for run in runs:
+        words = ["harness/run.py", *f"+scenario={run}".split()]
+        if results != published.RESULTS:
+            quoted = str(results.resolve()).replace("\\", "\\\\").replace("'", "\\'")
+            words.append(f"results='{quoted}'")
+        if (status := _status_of(words)) < 0:
+            print(f"error: {run} was ended by signal {-status}", file=sys.stderr)
+            status = FAILED
+        if not goes_on(status):
+            return status
+        worst = max(worst, status)
+    return worst
+
+
+def _status_of(words: Sequence[str]) -> int:
+    """Run a command of Python; its exit status. An interrupt is raised when the command has ended.
+
+    Ctrl-C on a terminal reaches the command as well; SIGTERM is passed on to it.
+    """
+    child = subprocess.Popen(
+        [sys.executable, *words],
+        cwd=ROOT,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+        stdout=subprocess.DEVNULL,
+        preexec_fn=end_with_parent,
+    )
+    try:
+        return child.wait()
+    except KeyboardInterrupt as interrupt:
+        if by_sigterm(interrupt):
+            child.terminate()
+        child.wait()
+        raise
 
 
 def _not_installed(figure: FigureSpec) -> set[str]:
@@ -143,8 +183,8 @@ def reproduce(given: argparse.Namespace) -> int:
             plot_of(figure)
     failed = 0
     if not given.no_runs:
-        jobs = jobs_of(chosen, given.results, sensitivity=given.sensitivity)
-        failed = run_all(jobs, lanes=cores_here(), goes_on=goes_on)
+        runs = runs_of(chosen, sensitivity=given.sensitivity)
+        failed = run_scenarios(runs, given.results)
         if not goes_on(failed):
             return failed
     source = Source(given.results, sensitivity=given.sensitivity or given.publish)

@@ -1,6 +1,5 @@
 """Progress over the cells of a scenario: a bar on a terminal, else a line every ten seconds."""
 
-import os
 import sys
 import time
 from types import TracebackType
@@ -17,8 +16,6 @@ from rich.progress import Progress as RichProgress
 
 EVERY_S = 10.0
 """Between two lines where the output is no terminal."""
-SILENT = "HARNESS_NO_PROGRESS"
-"""Environment variable of a command whose parent reports the progress of several."""
 
 
 class Progress:
@@ -71,7 +68,7 @@ class Progress:
         self._done += 1
         self._bar.advance(self._task)
         now_s = time.monotonic()
-        if self._is_plain and SILENT not in os.environ and now_s >= self._printed_s + EVERY_S:
+        if self._is_plain and now_s >= self._printed_s + EVERY_S:
             self._printed_s, elapsed_s = now_s, now_s - self._started_s
             left_s = elapsed_s / self._done * (self._cells - self._done)
             print(

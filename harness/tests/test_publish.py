@@ -1,13 +1,13 @@
 """What is tracked is written by one command, and by others only where they are told to."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from harness import publish
 from harness.claims.paper import papers
-from harness.lanes import FAILED, Job
+from harness.reproduce import FAILED
 from harness.runs import published
 
 
@@ -15,17 +15,17 @@ def test_every_scenario_then_every_paper_then_pages(monkeypatch: pytest.MonkeyPa
     told: list[list[str]] = []
     gives = [0]
 
-    def run_all(jobs: Sequence[Job], *, lanes: int, goes_on: Callable[[int], bool]) -> int:
-        told.append([job.name for job in jobs])
+    def run_scenarios(runs: Sequence[str], results: Path) -> int:
+        told.append(list(runs))
         return gives[0]
 
     def say(words: list[str]) -> int:
         told.append(words)
         return 0
 
-    jobs = publish.scenarios()
-    monkeypatch.setattr(publish, "scenarios", lambda: jobs)
-    monkeypatch.setattr(publish, "run_all", run_all)
+    runs = publish.scenarios()
+    monkeypatch.setattr(publish, "scenarios", lambda: runs)
+    monkeypatch.setattr("harness.reproduce.run_scenarios", run_scenarios)
     monkeypatch.setattr("harness.reproduce.main", say)
     monkeypatch.setattr("harness.report.readme.main", say)
     assert publish.main() == 0

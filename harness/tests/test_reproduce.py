@@ -1,6 +1,6 @@
 """One command runs a figure's scenarios, draws it and judges its paper's claims."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import pandas as pd
@@ -10,7 +10,6 @@ from matplotlib.figure import Figure
 from harness import reproduce
 from harness.claims.effects import Cells, Effect, ratio
 from harness.claims.paper import FigureSpec, Paper
-from harness.lanes import Job
 from harness.runs.cell_lists import write_cells
 from harness.runs.matrix import Place
 from harness.runs.record import write_run
@@ -68,15 +67,13 @@ def ran(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What harness/run.py is told, which here writes runs."""
     told: list[str] = []
 
-    def run_all(jobs: Sequence[Job], *, lanes: int, goes_on: Callable[[int], bool]) -> int:
-        told.extend(job.name for job in jobs)
-        for job in jobs:
-            words = [word for word in job.words_with(1) if word.startswith("results=")]
-            variant = "code" if "variant=code" in job.name else "paper"
-            write_runs(Path(words[0].removeprefix("results=").strip("'")), variant)
+    def run_scenarios(runs: Sequence[str], results: Path) -> int:
+        told.extend(runs)
+        for run in runs:
+            write_runs(results, "code" if "variant=code" in run else "paper")
         return 0
 
-    monkeypatch.setattr(reproduce, "run_all", run_all)
+    monkeypatch.setattr(reproduce, "run_scenarios", run_scenarios)
     monkeypatch.setattr(reproduce, "load_paper", lambda name: made_up())
     HANDED.clear()
     return told
@@ -196,3 +193,20 @@ def test_the_list_names_every_figure(
     said = capsys.readouterr().out
     assert all(name in said for name in ("drawn", "again", "lost", SCENARIO))
     assert ran == []
+
+
+def test_scenarios_run_until_one_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    told, gives = list[list[str]](), iter([0, -9, 2])
+
+    def status_of(words: list[str]) -> int:
+        told.append(words)
+        return next(gives)
+
+    monkeypatch.setattr(reproduce, "_status_of", status_of)
+    runs = ["a", "b variant=code", "c", "d"]
+    assert reproduce.run_scenarios(runs, tmp_path) == 2
+    said = [f"+scenario={run}".split() for run in runs[:3]]
+    assert told == [["harness/run.py", *words, f"results='{tmp_path}'"] for words in said]
+    assert capsys.readouterr().err == "error: b variant=code was ended by signal 9\n"

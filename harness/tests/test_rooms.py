@@ -114,7 +114,6 @@ TOP = {
     "harness.league",
     "harness.rank",
     "harness.report",
-    "harness.lanes",
     "harness.publish",
     "harness.reproduce",
     "harness.results",

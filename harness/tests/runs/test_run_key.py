@@ -240,7 +240,7 @@ def test_a_run_is_named_by_the_source_files_that_its_cell_imports(checkout: Path
 
 
 PRESENTATION = (
-    "benchmarks claims fidelity lanes report reproduce run results "
+    "benchmarks claims fidelity report reproduce run results "
     "runs.failures runs.perfetto runs.progress runs.record runs.sweep runs.table runs.tracking"
 )
 
