@@ -43,7 +43,7 @@ RULE = rule(max_num_seqs=8, tokens=TOKENS)
 APART = Everywhere(("m0", (0,)), ("m1", (1,)))
 
 
-def load(count: int = 40) -> Workload:
+def load(count: int = 60) -> Workload:
     """Requests of two services, all there at once."""
     rng = np.random.default_rng(3)
     prompts, outputs = rng.integers(4, 90, count), rng.integers(1, 60, count)
