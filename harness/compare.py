@@ -31,6 +31,7 @@ from harness.runs.published import RESULTS
 from harness.runs.record import read_summaries
 from harness.runs.stats import Estimate
 from harness.runs.table import FIGURES, POLICY, basis, notes_of
+from harness.runs.trace_intervals import LEAST_REQUESTS
 
 SCENARIO = "compare"
 SHARES = (0.5, 0.8, 0.95, 1.2)
@@ -247,6 +248,10 @@ def shown(found: Comparison, console: Console) -> None:
 def advice(found: Comparison) -> list[str]:
     """A sentence per load: the policy that is beaten in the fewest figures, and at what price."""
     lines = []
+    if found.ratios["low"].isna().all():
+        return [
+            f"Fewer than {LEAST_REQUESTS} requests: no intervals, no policy is told from another"
+        ]
     for load in found.best["load"].unique().tolist():
         best = found.best[found.best["load"] == load]
         unbeaten = Counter(
@@ -291,7 +296,8 @@ def _answer(found: Comparison, figure: str) -> str:
     words = {}
     for load, row in best.iterrows():
         is_alike = found.reference in (row["policy"], *str(row["alike"]).split())
-        words[load] = f"nothing beats {found.reference}" if is_alike else str(row["policy"])
+        beaten = f"no policy beats {found.reference} beyond noise"
+        words[load] = beaten if is_alike else str(row["policy"])
     here = best.loc[found.own_load]
     row = ratios.loc[[(found.own_load, str(here["policy"]))]].iloc[0]
     interval = "" if np.isnan(row["low"]) else f" [{row['low']:.2f}, {row['high']:.2f}]"
