@@ -1,4 +1,4 @@
-"""Temporary folders that end with their process, or are found by the next."""
+"""Temporary folders that end with their process."""
 
 import subprocess
 import sys
