@@ -90,8 +90,8 @@ def _status_of(words: Sequence[str]) -> int:
     )
     try:
         return child.wait()
-    except KeyboardInterrupt as interrupt:
-        if by_sigterm(interrupt):
+    except KeyboardInterrupt:
+        if by_sigterm.is_set():
             child.terminate()
         child.wait()
         raise
@@ -228,8 +228,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except OSError as error:
         print(f"error: {error}", file=sys.stderr)
         return FAILED
-    except KeyboardInterrupt as interrupt:
-        return TERMINATED if by_sigterm(interrupt) else INTERRUPTED
+    except KeyboardInterrupt:
+        return TERMINATED if by_sigterm.is_set() else INTERRUPTED
     finally:
         signal.signal(signal.SIGTERM, before)
 

@@ -23,9 +23,8 @@ import pandas as pd
 from harness.costs.model_facts import unknown_name
 from harness.runs.compare import SEED, axes, compared, key_of, scenario_runs, selection
 from harness.runs.limits import unlike_limits
-from harness.runs.manifest import ASIDE, damage_of
 from harness.runs.published import RESULTS
-from harness.runs.record import read_summaries
+from harness.runs.record import damage_of, read_summaries
 from harness.runs.stats import Estimate
 from harness.runs.table import FIGURES
 from harness.runs.trace_intervals import BLOCK, KEY
@@ -44,16 +43,15 @@ def scenarios(results: Path, names: Sequence[str]) -> Iterator[Path]:
 
 def verify(given: argparse.Namespace) -> int:
     """Hold every run against its manifest; 1 where one is damaged."""
-    whole = damaged = aside = 0
+    whole = damaged = 0
     for scenario in scenarios(given.results, given.scenarios):
-        aside += len(list(scenario.glob(f"{ASIDE}*")))
         for folder in scenario_runs(scenario):
             if damage := damage_of(folder):
                 print(f"{scenario.name}/{folder.name} {damage}")
                 damaged += 1
             else:
                 whole += 1
-    print(f"{whole} runs are as they were written, {damaged} are not; {aside} were set aside")
+    print(f"{whole} runs are as they were written, {damaged} are not")
     return 1 if damaged else 0
 
 

@@ -158,8 +158,8 @@ def run(config: DictConfig) -> int:
 def _report(plain: Mapping[str, Any], sweep: Sweep) -> None:
     """Print and mirror what has run; the last line names what has failed."""
     failed = {cell.run for cell in sweep.failed}
-    rows = read_summaries(sweep.folder, sweep.rows)
-    rows = rows.loc[[run for run in sweep.places if run in rows.index and run not in failed]]
+    rows = read_summaries(sweep.folder, only=sweep.places.keys() - failed)
+    rows = rows.loc[[run for run in sweep.places if run in rows.index]]
     if not rows.empty:
         shown = pd.concat([rows, failures.as_rows(sweep.failed)])
         own = {run: place.setting for run, place in sweep.places.items() if not place.varied}
@@ -172,13 +172,8 @@ def _report(plain: Mapping[str, Any], sweep: Sweep) -> None:
             [place.varied for place in sweep.places.values() if place.varied],
             left_out=[key for key in may_vary if key not in _given()],
         )
-        log_scenario(
-            plain["tracking"],
-            scenario=plain["name"],
-            rows=rows,
-            figures=(),
-            folder=sweep.folder.parent,
-        )
+        if plain["tracking"] == "wandb":
+            log_scenario(plain["name"], rows, folder=sweep.folder.parent)
     if sweep.failed:
         sweep.failed.sort(key=lambda cell: [*sweep.places].index(cell.run))
         sys.stdout.flush()
@@ -252,8 +247,8 @@ def main() -> int:
             codes.append(_refused(ValueError("there is nothing to run: a range of -m is empty")))
     except BAD_INPUT as error:
         codes.append(_refused(error))
-    except KeyboardInterrupt as interrupt:
-        codes = [TERMINATED if by_sigterm(interrupt) else INTERRUPTED]
+    except KeyboardInterrupt:
+        codes = [TERMINATED if by_sigterm.is_set() else INTERRUPTED]
     code = _code_of(codes)
     if code in _LAST:
         print(_said_last(code), end="", file=sys.stderr)

@@ -15,7 +15,6 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-from harness.runs.manifest import refuse_damaged
 from plots import style
 
 Colours = Mapping[str, tuple[float, float, float, float]]
@@ -81,11 +80,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     if not (given.folder / "gpu.parquet").is_file():
         print(f"error: {given.folder} is no run folder: it has no gpu.parquet", file=sys.stderr)
-        return 2
-    try:
-        refuse_damaged(given.folder)
-    except ValueError as error:
-        print(f"error: {error}", file=sys.stderr)
         return 2
     costs = json.loads((given.folder / "provenance.json").read_text())["costs"]
     gpu = pd.read_parquet(given.folder / "gpu.parquet")

@@ -10,7 +10,6 @@ import pandas as pd
 
 from harness.results import scenarios
 from harness.runs.compare import CHOSEN, SEED, scenario_runs
-from harness.runs.manifest import damage_of
 from harness.runs.record import Row, config_of, read_rows
 from harness.runs.table import FIGURES, basis
 from harness.why import PARTS, parts
@@ -57,7 +56,7 @@ def runs_part(root: Path) -> list[Run]:
 
 
 def newest(results: Path) -> list[Path]:
-    """Folders of the newest runs, of a scenario each of another policy or engine; none damaged."""
+    """Folders of the newest runs, of a scenario each of another policy or engine."""
     every = [run for folder in scenarios(results, []) for run in scenario_runs(folder)]
     whole = [run for run in every if (run / "summary.json").is_file()]
     whole.sort(key=lambda run: (run / "summary.json").stat().st_mtime, reverse=True)
@@ -67,7 +66,7 @@ def newest(results: Path) -> list[Path]:
         if len(found) == RUNS:
             break
         seen = kinds.setdefault(run.parent.name, set())
-        if len(seen) < OF_SCENARIO and damage_of(run) is None:
+        if len(seen) < OF_SCENARIO:
             chosen = config_of(run).get("chosen") or {}
             kind = tuple(chosen.get(key) for key in ("engine", "system", "policy"))
             found += [run] * (kind not in seen)

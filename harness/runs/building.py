@@ -124,9 +124,9 @@ def cell_of(plain: Mapping[str, Any], place: Place, chosen: Mapping[str, str]) -
     `place` is where it stands in the scenario, `chosen` the file that each group was taken from.
     Raises ValueError for what does not fit together.
     """
-    with inputs.profiles_read() as read:
-        cell = _cell(plain, place, chosen)
-    cell.named.refuse_unnamed(read)
+    before = len(inputs.READ)
+    cell = _cell(plain, place, chosen)
+    cell.named.refuse_unnamed(before)
     return cell
 
 

@@ -7,19 +7,20 @@ the same folder and is in no list.
 
 import json
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
 from harness.runs.config import HOW
-from harness.runs.leftovers import write_whole
 from harness.runs.matrix import Place
-from harness.runs.record import Row, as_frame, read_rows
+from harness.runs.record import Row, read_rows
+from harness.scratch import write_whole
 
-_KEPT = ("engine",)
+_KEPT = ["engine"]
 """Columns of `read_summaries` that stay as they are where an axis has the same name."""
 
 
@@ -98,18 +99,10 @@ def _read(path: Path) -> dict[str, Any]:
     if not path.is_file():
         return {}
     try:
-        found = json.loads(path.read_bytes())
-        axes = {*found["axes"]}
-        settings = [it for part in _parts(found) for it in part.values()]
-        whole = all(isinstance(it, str) for it in axes) and all(
-            it.keys() == axes for it in settings
-        )
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
-        whole = False
-    if not whole:
-        raise ValueError(f"{path} is no list of cells; remove it and run the scenario again")
-    content: dict[str, Any] = found
-    return content
+        found: dict[str, Any] = json.loads(path.read_bytes())
+    except ValueError as error:
+        raise ValueError(f"{path} is no list of cells, remove it: {error}") from None
+    return found
 
 
 def _parts(listed: Mapping[str, Any]) -> list[Mapping[str, Mapping[str, object]]]:
@@ -117,15 +110,12 @@ def _parts(listed: Mapping[str, Any]) -> list[Mapping[str, Mapping[str, object]]
     return [listed["reference"], *listed["variations"].values()]
 
 
-def _names(axes: Iterable[str]) -> dict[str, str]:
+def _names(axes: Sequence[str]) -> dict[str, str]:
     """The column of each axis. Raises ValueError where two have one."""
-    names: dict[str, str] = {}
-    for axis in axes:
-        name = column_of(axis)
-        if name in names.values():
-            other = next(one for one in names if names[one] == name)
-            raise ValueError(f"the axes {other} and {axis} would both be the column {name}")
-        names[axis] = name
+    names = {axis: column_of(axis) for axis in axes}
+    for one, other in combinations(axes, 2):
+        if names[one] == names[other]:
+            raise ValueError(f"the axes {one} and {other} would both be the column {names[one]}")
     return names
 
 
@@ -139,16 +129,12 @@ def _frame(
 ) -> pd.DataFrame:
     """The rows of these runs and their values on the axes."""
     there = {run: setting for run, setting in listed.items() if run in rows}
-    frame = as_frame({run: rows[run] for run in there})
+    frame = pd.DataFrame.from_dict({run: rows[run] for run in there}, orient="index")
     if frame.empty:
         return frame
-    columns = {
-        name: [_plain(setting[axis]) for setting in there.values()]
-        for axis, name in names.items()
-        if name not in _KEPT
-    }
-    own = frame.drop(columns=[name for name in columns if name in frame])
-    return pd.concat([own, pd.DataFrame(columns, index=frame.index)], axis=1)
+    settings = pd.DataFrame.from_dict(there, orient="index").rename(columns=names)
+    settings = settings.drop(columns=_KEPT, errors="ignore")
+    return pd.concat([frame.drop(columns=settings, errors="ignore"), settings.map(_plain)], axis=1)
 
 
 def _plain(value: object) -> object:

@@ -74,7 +74,7 @@ def selection(text: str, results: Path) -> Selection:
 
 
 def scenario_runs(folder: Path) -> list[Path]:
-    """Folders of runs in the folder of a scenario, whole or not; those set aside are left out."""
+    """Folders of runs in the folder of a scenario, whole or not."""
     return [
         path
         for path in sorted(folder.glob("[!.]*"))

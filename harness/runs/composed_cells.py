@@ -3,7 +3,7 @@
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 
 from harness.runs.building import cell_of
 from harness.runs.cells import Cell
@@ -11,7 +11,6 @@ from harness.runs.config import KEYS, check, check_variant
 from harness.runs.failures import Failure
 from harness.runs.limits import with_limits
 from harness.runs.matrix import Place, places
-from harness.runs.resolved import Resolved, plain_of, plainly, value_at
 
 CHECKED = 500
 """Cells that are built before the first one runs."""
@@ -28,9 +27,25 @@ def as_plain(config: DictConfig) -> dict[str, Any]:
     if missing := [key for key in KEYS[""] if key not in there]:
         raise ValueError(f"{missing[0]} is missing")
     check_variant(config.variant)
-    plain = plain_of(config)
+    plain = _plain_of(config)
     check(plain)
     return plain
+
+
+def _plain_of(config: DictConfig) -> dict[str, Any]:
+    """A configuration as plain values, resolved. Raises OmegaConf's errors, as for missing ones."""
+    plain = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
+    assert isinstance(plain, dict)
+    return {str(key): value for key, value in plain.items()}
+
+
+def _value_at(plain: Mapping[str, Any], key: str, *, otherwise: object) -> object:
+    """What a plain configuration has at a dotted key."""
+    *path, name = key.split(".")
+    node: Any = plain
+    for part in path:
+        node = node.get(part) if isinstance(node, Mapping) else None
+    return node.get(name, otherwise) if isinstance(node, Mapping) else otherwise
 
 
 def _but(mapping: Mapping[Any, Any], keys: Collection[str]) -> dict[str, Any]:
@@ -56,13 +71,14 @@ class Matrix:
         given: Collection[str],
     ) -> None:
         self._compose, self._groups = compose, groups
-        self._composed: dict[tuple[str, ...], Resolved] = {}
+        self._composed: dict[tuple[str, ...], DictConfig] = {}
+        self._in_use: dict[tuple[str, ...], DictConfig] = {}
+        plain = _plain_of(config)
         # The program of a paper's authors leaves nothing open.
-        may_vary = config.vary if config.variations and config.variant == "paper" else {}
-        matrix, self._vary = (_but(plainly(node), given) for node in (config.matrix, may_vary))
-        skip = plainly(config.skip)
-        vary_at = [_but(pattern, given) for pattern in plainly(config.vary_at)]
-        self.places = list(places(matrix, skip=skip, vary=self._vary, vary_at=vary_at))
+        may_vary = plain["vary"] if plain["variations"] and plain["variant"] == "paper" else {}
+        matrix, self._vary = (_but(it, given) for it in (plain["matrix"], may_vary))
+        vary_at = [_but(pattern, given) for pattern in plain["vary_at"]]
+        self.places = list(places(matrix, skip=plain["skip"], vary=self._vary, vary_at=vary_at))
 
     def config_at(self, place: Place) -> dict[str, Any] | None:
         """The configuration of a cell, resolved and checked; None where the place is no cell."""
@@ -70,7 +86,7 @@ class Matrix:
         if key:
             axes = _but(place.setting, {key})
             is_group = key in self._groups
-            was = self._groups[key] if is_group else value_at(self._at(axes), key, otherwise=value)
+            was = self._groups[key] if is_group else _value_at(self._at(axes), key, otherwise=value)
             if was == value:
                 return None
         plain = with_limits(self._at(place.setting))
@@ -90,13 +106,18 @@ class Matrix:
     def _at(self, setting: Mapping[str, object]) -> dict[str, Any]:
         """The configuration with a value on every axis, resolved."""
         picks = tuple(f"{axis}={value}" for axis, value in setting.items() if axis in self._groups)
+        axes = _but(setting, self._groups)
         if picks not in self._composed:
-            config = _one_cell(self._compose(picks))
-            check_variant(config.variant)
-            self._composed[picks] = Resolved(config)
-        if "variant" in setting:
-            check_variant(str(setting["variant"]))
-        return self._composed[picks].at(_but(setting, self._groups))
+            self._composed[picks] = _one_cell(self._compose(picks))
+        # To copy a configuration takes longer than to resolve it: cells of the same axes share one.
+        shared = (*picks, *axes)
+        config = self._in_use.get(shared)
+        if config is None or any(isinstance(value, Mapping) for value in axes.values()):
+            config = self._in_use[shared] = self._composed[picks].copy()
+        for axis, value in axes.items():
+            OmegaConf.update(config, axis, value, force_add=False)
+        check_variant(config.variant)
+        return _plain_of(config)
 
     def checked(self, tick: Callable[[], None]) -> dict[int, Cell | None]:
         """The cells that are built before any runs, by their place.

@@ -8,8 +8,8 @@ import gc
 import json
 import os
 import shutil
-import time
 import traceback
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -20,11 +20,9 @@ from typing import Any
 import pandas as pd
 
 from harness.runs.cells import Cell, Computed, compute
-from harness.runs.leftovers import TRIES, being_written
 from harness.runs.matrix import Place
-from harness.runs.plain import as_plain
 from harness.runs.record import RecordError, as_yaml
-from harness.runs.run_key import run_id
+from harness.runs.run_key import as_plain, run_id
 from harness.runs.table import FAILED, SYSTEM
 
 FOLDER = ".failed"
@@ -42,11 +40,11 @@ class Failure:
     @classmethod
     def of(cls, error: BaseException) -> "Failure":
         """What an error says; the name of its kind where it says nothing."""
-        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
         kind = type(error).__name__
+        said = next((line.strip() for line in str(error).splitlines() if line.strip()), kind)
         # A sentence from elsewhere may be as short as a key's name.
-        said = lines[0] if lines else kind
-        sentence = said if isinstance(error, ValueError) else f"{kind}: {said}" if lines else kind
+        is_ours = isinstance(error, ValueError) or said == kind
+        sentence = said if is_ours else f"{kind}: {said}"
         return cls(sentence, kind, "".join(traceback.format_exception(error)))
 
 
@@ -101,32 +99,15 @@ def record(folder: Path, failed: FailedCell) -> None:
         "kind": failed.failure.kind,
         "setting": {axis: str(value) for axis, value in failed.place.setting.items()},
         "varied": failed.place.varied,
-        "ended": datetime.fromtimestamp(time.time(), UTC).isoformat(),
+        "ended": datetime.now(UTC).isoformat(),
     }
     try:
-        with being_written(place) as temporary:
-            written = temporary / "new"
-            written.mkdir()
-            (written / "config.yaml").write_text(as_yaml(failed.config))
-            (written / "error.json").write_text(json.dumps(said, indent=2) + "\n")
-            (written / "log.txt").write_text(failed.failure.log)
-            _put(written, place, temporary)
+        place.mkdir(parents=True, exist_ok=True)
+        (place / "config.yaml").write_text(as_yaml(failed.config))
+        (place / "error.json").write_text(json.dumps(said, indent=2) + "\n")
+        (place / "log.txt").write_text(failed.failure.log)
     except OSError as error:
         raise RecordError(f"could not write {place}: {error.strerror or error}") from error
-
-
-def _put(written: Path, place: Path, temporary: Path) -> None:
-    """Give a folder its place, what was there going with `temporary`. Raises OSError.
-
-    Another command may record the same cell at the same time: the last record stays.
-    """
-    for number in range(TRIES):
-        with suppress(FileNotFoundError):
-            place.rename(temporary / f"before-{number}")
-        with suppress(OSError):
-            written.rename(place)
-            return
-    written.rename(place)
 
 
 def forget(folder: Path, run: str) -> None:
@@ -138,18 +119,17 @@ def forget(folder: Path, run: str) -> None:
 
 def as_rows(failed: Sequence[FailedCell]) -> pd.DataFrame:
     """A row for each, as `read_summaries` has them of runs, `failed` and without figures."""
-    names = {cell.run: cell.config.get("system") for cell in failed}
-    rows: dict[str, dict[str, object]] = {
-        run: {FAILED: True, SYSTEM: name.get("name") if isinstance(name, Mapping) else name}
-        for run, name in names.items()
-    }
+    rows: dict[str, dict[str, object]] = {}
+    for cell in failed:
+        system = cell.config.get("system")
+        name = system.get("name") if isinstance(system, Mapping) else system
+        rows[cell.run] = {FAILED: True, SYSTEM: name}
     return pd.DataFrame.from_dict(rows, orient="index")
 
 
 def sentences(failed: Sequence[FailedCell]) -> list[str]:
     """Why cells failed: a line for each reason, with how many cells had it."""
-    reasons = [cell.failure.sentence for cell in failed]
-    counts = {reason: reasons.count(reason) for reason in dict.fromkeys(reasons)}
+    counts = Counter(cell.failure.sentence for cell in failed)
     return [
         f"error: {reason}" + (f" ({count} cells)" if count > 1 else "")
         for reason, count in counts.items()

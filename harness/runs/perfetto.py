@@ -13,9 +13,6 @@ from pathlib import Path
 
 import pandas as pd
 
-from harness.runs.leftovers import write_whole
-from harness.runs.manifest import is_written, refuse_damaged
-
 TRACE = "trace.json"
 MOST_REQUESTS = 5_000
 _US = 1e6  # the format counts in microseconds
@@ -26,7 +23,7 @@ Event = dict[str, object]
 def events(
     gpu: pd.DataFrame, requests: pd.DataFrame, iterations: pd.DataFrame | None
 ) -> Iterator[Event]:
-    """Trace events of a run's tables (see `harness.runs.record`)."""
+    """Trace events of a run's tables."""
     yield from _gpu_events(gpu)
     if iterations is not None:
         yield from _iteration_events(iterations)
@@ -94,36 +91,25 @@ def numbered(named: Iterator[Event]) -> list[Event]:
         pid = processes.setdefault(event["pid"], len(processes) + 1)
         tid = tracks.setdefault((event["pid"], event["tid"]), len(tracks) + 1)
         found.append({**event, "pid": pid, "tid": tid})
+    places = [("process_name", pid, 0, name) for name, pid in processes.items()]
+    places += [("thread_name", processes[it], tid, name) for (it, name), tid in tracks.items()]
     names: list[Event] = [
-        {"ph": "M", "name": "process_name", "pid": pid, "tid": 0, "args": {"name": name}}
-        for name, pid in processes.items()
-    ]
-    names += [
-        {
-            "ph": "M",
-            "name": "thread_name",
-            "pid": processes[process],
-            "tid": tid,
-            "args": {"name": name},
-        }
-        for (process, name), tid in tracks.items()
+        {"ph": "M", "name": kind, "pid": pid, "tid": tid, "args": {"name": name}}
+        for kind, pid, tid, name in places
     ]
     return names + found
 
 
 def write_trace(folder: Path) -> Path:
-    """Write trace.json into a run folder, whole or not at all; returns its path.
-
-    Raises ValueError where the folder holds no run.
-    """
-    tables = {name: folder / f"{name}.parquet" for name in ("gpu", "requests", "iterations")}
-    if not tables["gpu"].is_file() or not tables["requests"].is_file():
-        raise ValueError(f"{folder} is no run folder: gpu.parquet or requests.parquet is missing")
-    kept = pd.read_parquet(tables["iterations"]) if tables["iterations"].is_file() else None
-    tables_of = (pd.read_parquet(tables["gpu"]), pd.read_parquet(tables["requests"]))
-    found = numbered(events(*tables_of, kept))
+    """Write trace.json into a run folder; returns its path. Raises OSError without tables."""
+    iterations = folder / "iterations.parquet"
+    found = events(
+        pd.read_parquet(folder / "gpu.parquet"),
+        pd.read_parquet(folder / "requests.parquet"),
+        pd.read_parquet(iterations) if iterations.is_file() else None,
+    )
     path = folder / TRACE
-    write_whole(path, json.dumps({"traceEvents": found, "displayTimeUnit": "ms"}))
+    path.write_text(json.dumps({"traceEvents": numbered(found), "displayTimeUnit": "ms"}))
     return path
 
 
@@ -133,11 +119,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("folder", type=Path)
     given = parser.parse_args(arguments)
     try:
-        refuse_damaged(given.folder)
-        there = is_written(given.folder, TRACE)
-        print(given.folder / TRACE if there else write_trace(given.folder))
-    except ValueError as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(write_trace(given.folder))
+    except OSError as error:
+        print(f"error: {given.folder} is no run folder: {error}", file=sys.stderr)
         return 2
     return 0
 

@@ -9,10 +9,11 @@ import time
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from functools import cache
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import PackageNotFoundError, distributions, version
+
+from packaging.utils import canonicalize_name
 
 from harness.paths import ROOT
-from harness.runs.installed import installed
 
 
 def provenance(
@@ -35,7 +36,7 @@ def provenance(
     return {
         "code": code,
         "packages": _packages(),
-        "installed": installed(),
+        "installed": _installed(),
         "machine": machine(),
         "started": datetime.fromtimestamp(started_s, UTC).isoformat(),
         "wall_s": time.time() - started_s,
@@ -77,6 +78,14 @@ def _packages() -> dict[str, str | None]:
     """Version of every package the project asks for by name; None where it is not installed."""
     listed = (ROOT / "requirements" / "base.in").read_text().split()
     return {name: package_version(name) for name in listed}
+
+
+@cache
+def _installed() -> dict[str, str]:
+    """`packages`, every package as name==version in order, as pip takes it, and its `sha256`."""
+    pins = {f"{canonicalize_name(it.name)}=={it.version}" for it in distributions() if it.name}
+    packages = " ".join(sorted(pins))
+    return {"sha256": hashlib.sha256(packages.encode()).hexdigest(), "packages": packages}
 
 
 @cache

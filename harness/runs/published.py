@@ -9,7 +9,7 @@ import argparse
 from pathlib import Path
 
 from harness.paths import ROOT
-from harness.runs.leftovers import write_whole
+from harness.scratch import write_whole
 
 RESULTS = ROOT / "results"
 LOCAL = "local"

@@ -3,17 +3,16 @@
 `results/<scenario>/<run>/` holds config.yaml (resolved), provenance.json, requests.parquet,
 gpu.parquet, of applications apps.parquet, units.parquet and, with backends, backends.parquet,
 iterations.parquet and trace.json (only where asked for), summary.json and, written last,
-manifest.json. `<run>` is a hash of what determines the result, so the same command finds its runs
-again and a changed one overwrites none. A folder that is not as it was written is set aside.
+manifest.json with the sha256 of every file. `<run>` is a hash of what determines the result, so the
+same command finds its runs again and a changed one overwrites none.
 """
 
 import json
-import os
 import re
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Container, Mapping
 from functools import lru_cache
 from pathlib import Path
-from types import MappingProxyType
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pandas as pd
@@ -21,23 +20,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import yaml
 
-from harness.runs.leftovers import being_written
-from harness.runs.manifest import (
-    MANIFEST,
-    NEEDED,
-    damage_of,
-    set_aside,
-    sync,
-    write_manifest,
-)
-from harness.runs.plain import as_plain
+from harness.inputs import sha256
+from harness.runs.perfetto import write_trace
+from harness.runs.run_key import as_plain
+from harness.scratch import TEMPORARY
 from harness.yaml_files import DUMPER, Loader
+
+MANIFEST = "manifest.json"
 
 _PARTS = re.compile(r"^(?=[^\s#-])", re.MULTILINE)
 """Between the keys at the top of what `as_yaml` writes."""
-
-RUN = re.compile(r"[0-9a-f]{12}")
-"""Names of runs; see `run_id`."""
 
 NOTES = "notes"
 """Of a run's provenance: what its workload assumed or left out."""
@@ -51,8 +43,8 @@ class RecordError(ValueError):
 
 
 def is_finished(folder: Path) -> bool:
-    """Whether the folder holds a whole run, as it was written."""
-    return damage_of(folder) is None and all((folder / name).is_file() for name in NEEDED)
+    """Whether the folder holds a run: its manifest is written last."""
+    return (folder / MANIFEST).is_file()
 
 
 def write_run(
@@ -67,34 +59,34 @@ def write_run(
     apps: pd.DataFrame | None = None,
     units: pd.DataFrame | None = None,
     backends: pd.DataFrame | None = None,
-    beside: Callable[[Path], object] | None = None,
-) -> Row:
-    """Write a run under a temporary name beside `folder`, then rename it; keep a finished one.
+    trace: bool = False,
+) -> None:
+    """Write a run into a temporary folder beside `folder`, then rename it; keep a finished one.
 
-    Returns its row. `beside` may write more into the folder that it is given, which has all tables.
     Raises `RecordError` where the disk refuses; then nothing of the run is left behind.
     """
     frames = (requests, gpu, iterations, apps, units, backends)
     names = ("requests", "gpu", "iterations", "apps", "units", "backends")
-    tables = dict(zip(names, frames, strict=True))
-    parts = (config, provenance, summary)
     try:
-        with being_written(folder) as temporary:
-            (temporary / "config.yaml").write_text(as_yaml(config))
-            for name, table in tables.items():
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with TemporaryDirectory(prefix=TEMPORARY, dir=folder.parent) as temporary:
+            made = Path(temporary, folder.name)
+            made.mkdir()
+            (made / "config.yaml").write_text(as_yaml(config))
+            for name, table in zip(names, frames, strict=True):
                 if table is not None:
-                    _write_table(temporary / f"{name}.parquet", table)
-            (temporary / "provenance.json").write_text(_as_json(provenance))
-            (temporary / "summary.json").write_text(_as_json(summary))
-            if beside is not None:
-                beside(temporary)
-            write_manifest(temporary, folder.name)
-            is_ours = _publish(temporary, folder)
+                    _write_table(made / f"{name}.parquet", table)
+            (made / "provenance.json").write_text(_as_json(provenance))
+            (made / "summary.json").write_text(_as_json(summary))
+            if trace:
+                write_trace(made)
+            files = {path.name: sha256(path) for path in sorted(made.iterdir())}
+            (made / MANIFEST).write_text(_as_json({"run": folder.name, "sha256": files}))
+            made.rename(folder)
     except OSError as error:
-        reason = error.strerror or str(error)
-        raise RecordError(f"could not write the run {folder}: {reason}") from error
-    row = None if is_ours else _row(folder)
-    return row if isinstance(row, Mapping) else _as_row(folder, *map(_plain, parts))
+        if not is_finished(folder):  # another process may have written the same run meanwhile
+            reason = error.strerror or str(error)
+            raise RecordError(f"could not write the run {folder}: {reason}") from error
 
 
 def _write_table(path: Path, table: pd.DataFrame) -> None:
@@ -105,80 +97,47 @@ def _write_table(path: Path, table: pd.DataFrame) -> None:
     pq.write_table(rows, path, use_dictionary=repeats)
 
 
-def _publish(temporary: Path, folder: Path) -> bool:
-    """Give the folder its name; False where another process has finished the same run meanwhile."""
-    if is_finished(folder):
-        return False
-    if os.path.lexists(folder):
-        set_aside(folder, damage_of(folder) or "is not whole")
+def damage_of(folder: Path) -> str | None:
+    """What differs from the manifest of a run folder, to be read behind its name; None for nothing.
+
+    Files that were added later are not checked: no figure comes from them.
+    """
     try:
-        temporary.rename(folder)
-        sync(folder.parent)
-    except OSError:
-        if not is_finished(folder):
-            raise
-        return False
-    return True
+        written = json.loads((folder / MANIFEST).read_bytes())
+        if written.get("run", folder.name) != folder.name:
+            return f"is the run {written['run']} under another name"
+        for name, digest in written["sha256"].items():
+            if sha256(folder / name) != digest:
+                return f"has another {name} than was written"
+    except FileNotFoundError as error:
+        return f"has no {Path(error.filename).name}"
+    except (OSError, ValueError, KeyError, AttributeError) as error:
+        return f"has a {MANIFEST} or files that cannot be read: {error}"
+    return None
 
 
 def _as_json(value: Mapping[str, object]) -> str:
     return json.dumps(as_plain(value), indent=2, allow_nan=False) + "\n"
 
 
-def read_summaries(
-    scenario_dir: Path, known: Mapping[str, Row] = MappingProxyType({})
-) -> pd.DataFrame:
-    """One row per finished run, by name, the index; `known` are not read.
+def read_summaries(scenario_dir: Path, *, only: Container[str] | None = None) -> pd.DataFrame:
+    """One row per finished run, by name, the index; of all runs or of these `only`.
 
     Columns: `config.x.y` for every leaf of the configuration, the summary's own keys (nested ones
     joined by dots), from the provenance `code`, `started`, `engine` and `costs.*`, and `folder`. A
-    list is a text, its items joined by +. No runs, no rows. A folder that is not as it was written
-    is set aside, with a sentence on stderr, and is no run; one without a manifest, or with neither
-    the name of a run nor any of its files, never was one.
+    list is a text, its items joined by +. No runs, no rows. Raises `RecordError` for a run that
+    cannot be read; `python -m harness.results verify` compares runs with their manifests.
     """
-    return as_frame(read_rows(scenario_dir, known))
+    return pd.DataFrame.from_dict(read_rows(scenario_dir, only=only), orient="index")
 
 
-def read_rows(
-    scenario_dir: Path,
-    known: Mapping[str, Row] = MappingProxyType({}),
-    *,
-    only: Container[str] | None = None,
-) -> dict[str, Row]:
-    """The rows of `read_summaries` by run, of all or of these `only`."""
-    rows: dict[str, Row] = {}
-    for folder in sorted(scenario_dir.glob("[!.]*")):
-        if only is not None and folder.name not in only:
-            continue
-        if folder.name in known:
-            rows[folder.name] = known[folder.name]
-            continue
-        if not (folder / MANIFEST).is_file() or not _is_ours(folder):
-            continue
-        row = _row(folder)
-        if isinstance(row, str):
-            set_aside(folder, row)
-        else:
-            rows[folder.name] = row
-    return rows
-
-
-def as_frame(rows: dict[str, Row]) -> pd.DataFrame:
-    """Rows as a table."""
-    return pd.DataFrame.from_dict(rows, orient="index")
-
-
-def _is_ours(folder: Path) -> bool:
-    """Whether a folder with a manifest was written as a run, whatever has become of it."""
-    has_tables = any((folder / name).is_file() for name in NEEDED if name != MANIFEST)
-    return RUN.fullmatch(folder.name) is not None or has_tables
-
-
-def current(summaries: pd.DataFrame, variant: str = "paper") -> pd.DataFrame:
-    """The rows of a variant."""
-    if "config.variant" in summaries:
-        summaries = summaries[summaries["config.variant"] == variant]
-    return summaries
+def read_rows(scenario_dir: Path, *, only: Container[str] | None = None) -> dict[str, Row]:
+    """The rows of `read_summaries` by run."""
+    return {
+        folder.name: _row(folder)
+        for folder in sorted(scenario_dir.glob("[!.]*"))
+        if (only is None or folder.name in only) and is_finished(folder)
+    }
 
 
 def as_yaml(config: Mapping[str, object]) -> str:
@@ -194,7 +153,7 @@ def config_of(folder: Path) -> Any:
     """
     text = (folder / "config.yaml").read_text(encoding="utf-8")
     parts = [_part(part) for part in _PARTS.split(text) if part]
-    if not all(isinstance(part, dict) for part in parts):
+    if not parts or not all(isinstance(part, dict) for part in parts):
         raise ValueError(f"{folder / 'config.yaml'} is no mapping")
     return {key: value for part in parts for key, value in part.items()}
 
@@ -210,32 +169,18 @@ def summary_of(folder: Path) -> Any:
     return json.loads((folder / "summary.json").read_bytes())
 
 
-def _row(folder: Path) -> Row | str:
-    """A run's row, or what is wrong with its folder."""
-    if damage := damage_of(folder):
-        return damage
+def _row(folder: Path) -> Row:
+    """A run's row."""
     try:
         config, summary = config_of(folder), summary_of(folder)
         provenance = json.loads((folder / "provenance.json").read_bytes())
-    except (OSError, ValueError, yaml.YAMLError) as error:
-        return f"cannot be read: {error}"
-    if not all(isinstance(part, dict) and part for part in (config, provenance, summary)):
-        return "holds an empty configuration, provenance or summary"
-    return _as_row(folder, config, provenance, summary)
-
-
-def _as_row(folder: Path, config: Row, provenance: Row, summary: Row) -> Row:
-    """The row of what a run's files hold."""
-    origin = {name: provenance.get(name) for name in ("code", "started", "engine")}
-    costs = {"costs": provenance.get("costs") or {}}
-    origin["folder"] = str(folder)
-    notes = provenance.get(NOTES)
-    origin[NOTES] = "; ".join(map(str, notes)) if isinstance(notes, list) else ""
-    return _flat({"config": config}) | origin | _flat(costs) | _flat(summary)
-
-
-def _plain(row: Row) -> dict[str, object]:
-    return {str(key): as_plain(value) for key, value in row.items()}
+        origin = {name: provenance.get(name) for name in ("code", "started", "engine")}
+        origin |= {"folder": str(folder), NOTES: "; ".join(provenance.get(NOTES) or ())}
+        costs = {"costs": provenance.get("costs") or {}}
+        return _flat({"config": config}) | origin | _flat(costs) | _flat(summary)
+    except (OSError, ValueError, AttributeError, yaml.YAMLError) as error:
+        said = " ".join(str(error).split())
+        raise RecordError(f"the run {folder} cannot be read, remove it: {said}") from None
 
 
 def _flat(tree: Mapping[str, object], prefix: str = "") -> dict[str, object]:

@@ -2,17 +2,21 @@
 
 import hashlib
 import json
+import math
 import platform
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import import_module
+from itertools import islice
+from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from harness import inputs
 from harness.costs.model import ProfileCosts
 from harness.costs.model_config import config_files
 from harness.engines.engine import Engine
-from harness.runs.plain import as_plain
 from harness.runs.provenance import machine, package_version
 from harness.runs.source_files import sources_of, targets
 
@@ -72,16 +76,17 @@ class RunKey:
                 f"{_listed(versions_of(self.versions))}"
             )
 
-    def refuse_unnamed(self, profiles: Sequence[str]) -> None:
-        """Raise ValueError where one of these profile files, which the cell has read, is missing.
+    def refuse_unnamed(self, before: int) -> None:
+        """Raise ValueError for a profile that is not among `files` and was read for this cell.
 
-        Its content would then not be in the name of the run.
+        `before` is how many files this process had read by then.
         """
-        if unnamed := [name for name in profiles if name not in self.files]:
-            raise ValueError(
-                f"the cell has read {unnamed[0]}, which is not among the files that its run is "
-                "named by: the class that reads it must list it in `files`"
-            )
+        for name in islice(inputs.READ, before, None):
+            if name.startswith("harness/profiles/") and name not in self.files:
+                raise ValueError(
+                    f"the cell has read {name}, which is not among the files that its run is "
+                    "named by: the class that reads it must list it in `files`"
+                )
 
 
 def run_id(config: Mapping[str, object], code: str) -> str:
@@ -90,6 +95,26 @@ def run_id(config: Mapping[str, object], code: str) -> str:
         {"config": as_plain(config), "code": code}, sort_keys=True, separators=(",", ":")
     )
     return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def as_plain(value: object) -> object:
+    """`value` as JSON can hold it: plain containers and numbers, NaN and infinities as None.
+
+    Raises `TypeError` for anything else, so that nothing is recorded as a Python repr.
+    """
+    if isinstance(value, Mapping):
+        return {str(key): as_plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple | np.ndarray):
+        return [as_plain(item) for item in value]
+    if isinstance(value, np.generic):
+        return as_plain(value.item())
+    if isinstance(value, Path):
+        return str(value)
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if value is None or isinstance(value, str | int | float):
+        return value
+    raise TypeError(f"a run cannot record a {type(value).__name__}: {value!r}")
 
 
 def _listed(versions: Mapping[str, str]) -> str:

@@ -2,9 +2,9 @@
 
 import ast
 import sys
-import sysconfig
 from collections.abc import Iterator, Mapping
 from functools import cache
+from importlib.machinery import all_suffixes
 from importlib.util import find_spec, resolve_name
 from pathlib import Path
 from pydoc import locate
@@ -12,7 +12,6 @@ from typing import NamedTuple
 
 from harness import inputs
 from harness.build import TARGET
-from harness.paths import ROOT
 
 ROOTS = ("harness.runs.building", "harness.runs.cells")
 """Modules that build and compute every cell."""
@@ -75,33 +74,20 @@ def _modules_of(name: str) -> tuple[str, ...]:
 
 @cache
 def _file_of(module: str) -> Path | None:
-    """The file of a module; None for the standard library, and where there is no file."""
-    loaded, top = sys.modules.get(module), module.partition(".")[0]
-    if top in inputs.TOPS:
-        return _program_file(module.replace(".", "/"))
-    if loaded is None and top != module and top not in sys.modules:
-        top_path = _file_of(top)
-        if top_path is None or _is_installed(top_path):
-            return None  # find_spec would import a library that the cell does not use
-    try:
-        spec = loaded.__spec__ if loaded is not None else find_spec(module)
-    except (ImportError, AttributeError, ValueError):
+    """The file of a module, found without importing it; None for one of the standard library."""
+    top, *inner = module.split(".")
+    if top in sys.stdlib_module_names:
         return None
-    if spec is None or not spec.has_location or not spec.origin:
-        return None
-    path = Path(spec.origin).resolve()
-    return None if path.is_relative_to(_STANDARD) and not _is_installed(path) else path
-
-
-def _program_file(base: str) -> Path | None:
-    """The file of a module of the project, found without importing anything."""
-    for name in (f"{base}/__init__.py", f"{base}.py"):
-        if name in inputs.PROGRAM or (ROOT / name).is_file():
-            return ROOT / name
+    spec = find_spec(top)
+    if spec is None or spec.submodule_search_locations is None:
+        return Path(spec.origin).resolve() if spec and spec.origin and not inner else None
+    for folder in spec.submodule_search_locations:
+        place = Path(folder, *inner)
+        for suffix in all_suffixes():
+            for path in (place / f"__init__{suffix}", place.parent / f"{place.name}{suffix}"):
+                if path.is_file():
+                    return path.resolve()
     return None
-
-
-_STANDARD = Path(sysconfig.get_paths()["stdlib"]).resolve()
 
 
 def _is_installed(path: Path) -> bool:

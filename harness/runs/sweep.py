@@ -4,20 +4,20 @@ A cell that fails is a result too: it is recorded, and the others go on.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Protocol
 
 from harness.runs import failures
 from harness.runs.cells import Cell, Computed
 from harness.runs.composed_cells import Matrix
 from harness.runs.failures import FailedCell, Failure
-from harness.runs.leftovers import being_written, remove_leftovers
 from harness.runs.matrix import Place
 from harness.runs.progress import Progress
-from harness.runs.record import RecordError, Row, is_finished
-from harness.runs.run_folder import keep
+from harness.runs.provenance import git_state
+from harness.runs.record import RecordError, is_finished, write_run
+from harness.scratch import TEMPORARY
 
 Settle = Callable[[Cell, Computed | Failure], None]
 """Called by a cluster with each cell and what it gave, in the order in which cells end."""
@@ -36,15 +36,11 @@ class Cluster(Protocol):
 
 @dataclass(slots=True)
 class Sweep:
-    """What became of a scenario's cells: where each run has its place, and which failed.
-
-    `rows` has those that were run, as `read_summaries` would read them.
-    """
+    """What became of a scenario's cells: where each run has its place, and which failed."""
 
     folder: Path
     places: dict[str, Place] = field(default_factory=dict)
     failed: list[FailedCell] = field(default_factory=list)
-    rows: dict[str, Row] = field(default_factory=dict)
 
     def run(self, matrix: Matrix, cluster: Cluster, progress: Progress) -> None:
         """Run what is missing.
@@ -57,25 +53,13 @@ class Sweep:
         cells = [cell for cell in built.values() if cell is not None]
         if not cells:
             raise ValueError("skip leaves no cell of the matrix")
-        was_there = self.folder.is_dir()
         check_writable(self.folder)
-        self._remove_leftovers()
         progress.says(self.folder.name)
-        try:
-            cluster.run(
-                self._missing(matrix.cells(built), progress),
-                lambda cell, gave: self._settle(cell, gave, progress),
-                samples=cells,
-            )
-        finally:
-            self._remove_leftovers()
-            if not was_there:
-                with suppress(OSError):
-                    self.folder.rmdir()
-
-    def _remove_leftovers(self) -> None:
-        for folder in (self.folder, self.folder / failures.FOLDER):
-            remove_leftovers(folder)
+        cluster.run(
+            self._missing(matrix.cells(built), progress),
+            lambda cell, gave: self._settle(cell, gave, progress),
+            samples=cells,
+        )
 
     def _missing(
         self, cells: Iterator[tuple[Place, Cell | Failure | None]], progress: Progress
@@ -97,13 +81,18 @@ class Sweep:
                     yield cell
 
     def _settle(self, cell: Cell, gave: Computed | Failure, progress: Progress) -> None:
-        """Keep what a cell gave."""
+        """Keep what a cell gave. Raises RecordError."""
         run = cell.folder.name
-        kept = _kept(cell, gave) if isinstance(gave, Computed) else gave
-        if isinstance(kept, Failure):
-            self._fail(FailedCell(run, self.places[run], cell.config, kept))
+        if isinstance(gave, Computed):
+            try:
+                keep(cell, gave)
+            except RecordError:
+                raise
+            except Exception as error:  # what cannot be recorded
+                gave = Failure.of(error)
+        if isinstance(gave, Failure):
+            self._fail(FailedCell(run, self.places[run], cell.config, gave))
         else:
-            self.rows[run] = kept
             failures.forget(self.folder, run)
         progress.done()
 
@@ -112,21 +101,33 @@ class Sweep:
         self.failed.append(failed)
 
 
-def _kept(cell: Cell, computed: Computed) -> Row | Failure:
-    """The row of what has been written; a Failure for what cannot be. Raises RecordError."""
-    try:
-        return keep(cell, computed)
-    except RecordError:
-        raise
-    except Exception as error:  # what cannot be recorded
-        return Failure.of(error)
+def keep(cell: Cell, computed: Computed) -> None:
+    """Write the cell's folder. Raises `RecordError` where the disk refuses.
+
+    A node of a cluster has the program's files alone: what the run follows from and the commit are
+    known here.
+    """
+    here = {"inputs": cell.named.inputs(), "git": git_state()}
+    write_run(
+        cell.folder,
+        config=cell.config,
+        provenance={**here, **computed.provenance},
+        requests=computed.requests,
+        gpu=computed.gpu,
+        iterations=computed.iterations,
+        apps=computed.apps,
+        units=computed.units,
+        backends=computed.backends,
+        summary=computed.summary,
+        trace=cell.keep_trace,
+    )
 
 
 def check_writable(folder: Path) -> None:
     """Raise ValueError where no run could be written below a folder; makes the folder."""
     try:
-        with being_written(folder / "probe"):
-            pass
+        folder.mkdir(parents=True, exist_ok=True)
+        TemporaryDirectory(prefix=TEMPORARY, dir=folder).cleanup()
     except OSError as error:
         reason = error.strerror or str(error)
         raise ValueError(f"runs cannot be written to {folder}: {reason}") from None

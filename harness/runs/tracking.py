@@ -1,12 +1,10 @@
-"""Weights & Biases mirror of a scenario: one run with its configuration, table and figures.
+"""Weights & Biases mirror of a scenario: one run with its configuration and table.
 
 A mirror only: the run folders hold the result, so whatever fails here is a warning.
 """
 
-import json
 import os
 import warnings
-from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,21 +16,15 @@ MODES = ("wandb", "none")
 PROJECT = "llm-scheduler-bench"
 
 
-def log_scenario(
-    mode: str, *, scenario: str, rows: pd.DataFrame, figures: Sequence[Path], folder: Path
-) -> None:
+def log_scenario(scenario: str, rows: pd.DataFrame, *, folder: Path) -> None:
     """Mirror one invocation of a scenario: `rows` as `record.read_summaries` returns them.
 
-    `mode` is `wandb` or `none`. Written below `folder`/wandb and sent nowhere, unless the user has
-    set WANDB_MODE or WANDB_API_KEY. Raises `ValueError` for another mode; warns where W&B fails.
+    Written below `folder`/wandb and sent nowhere, unless the user has set WANDB_MODE or
+    WANDB_API_KEY. Warns where W&B fails.
     """
-    if mode not in MODES:
-        raise ValueError(f"tracking is one of {', '.join(MODES)}, not {mode}")
-    if mode == "none":
-        return
     try:
         with temporary_files():
-            _mirror(scenario, rows, figures, folder)
+            _mirror(scenario, rows, folder)
     except Exception as error:  # a lost mirror must never cost a result
         reason = str(error).partition("\n")[0]
         warnings.warn(f"{scenario} is not mirrored to Weights & Biases: {reason}", stacklevel=2)
@@ -44,7 +36,7 @@ def wandb_mode() -> str:
     return os.environ.get("WANDB_MODE") or default
 
 
-def _mirror(scenario: str, rows: pd.DataFrame, figures: Sequence[Path], folder: Path) -> None:
+def _mirror(scenario: str, rows: pd.DataFrame, folder: Path) -> None:
     target = folder / "wandb"
     target.mkdir(parents=True, exist_ok=True)
     # W&B stages copies of artefacts; they belong beside the run, not in the home folder.
@@ -62,19 +54,15 @@ def _mirror(scenario: str, rows: pd.DataFrame, figures: Sequence[Path], folder: 
         "disable_code": True,
         "x_disable_stats": True,
     }
-    shared = _shared(rows)
+    plain = rows.astype(object).where(rows.notna(), None)
+    shared, differing = _shared(plain), plain.rename_axis("run").reset_index()
     config = shared | {"scenario": scenario, "runs": len(rows)}
     run = wandb.init(project=PROJECT, name=scenario, config=config, dir=folder, settings=settings)
     try:
         # What all have in common is the run's configuration; W&B types each cell of a table.
-        differing = rows.drop(columns=list(shared))
-        table = wandb.Table(columns=["run", *differing.columns], data=_cells(differing))
+        differing = differing.drop(columns=list(shared))
+        table = wandb.Table(columns=[*differing], data=differing.to_numpy().tolist())
         run.log({"summary": table})
-        if figures:
-            artefact = wandb.Artifact(f"{scenario}-figures", type="figure")
-            for figure in figures:
-                artefact.add_file(str(figure))
-            run.log_artifact(artefact)
     finally:
         run.finish()
 
@@ -82,19 +70,4 @@ def _mirror(scenario: str, rows: pd.DataFrame, figures: Sequence[Path], folder: 
 def _shared(rows: pd.DataFrame) -> dict[str, Any]:
     """Configuration that every row has in common."""
     columns = [name for name in rows.columns if name.startswith("config.")]
-    texts = {name: rows[name].map(_cell) for name in columns}
-    return {name: text.iloc[0] for name, text in texts.items() if text.nunique(dropna=False) == 1}
-
-
-def _cells(rows: pd.DataFrame) -> list[Iterable[Any]]:
-    return [
-        [str(name), *map(_cell, row)]
-        for name, row in zip(rows.index, rows.to_numpy(dtype=object).tolist(), strict=True)
-    ]
-
-
-def _cell(value: object) -> object:
-    """What a W&B table can hold: lists as JSON text, missing values as None."""
-    if isinstance(value, list | dict):
-        return json.dumps(value)
-    return None if value is None or value != value else value
+    return {name: rows[name].iloc[0] for name in columns if rows[name].nunique(dropna=False) == 1}

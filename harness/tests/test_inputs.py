@@ -1,7 +1,6 @@
 """Of every file a process has one version, and knows when the disk has another."""
 
 import os
-from collections import defaultdict
 from pathlib import Path
 
 import pytest
@@ -43,20 +42,10 @@ def test_what_was_read_in_another_version_has_changed_whatever_the_disk_holds(pa
     assert inputs.changed(known) == [str(path)]
 
 
-def test_a_module_stays_what_it_was_when_it_was_loaded(path: Path) -> None:
-    first = inputs.sha256_imported(path)
-    path.write_text('{"a": 2}')
-    assert inputs.sha256_imported(path) == first != inputs.sha256(path)
-    assert inputs.changed({str(path): first}) == [str(path)]
-    assert inputs.changed({str(path): inputs.sha256(path)}) == [str(path)]
-
-
 def test_files_of_the_project_are_named_from_its_folder(path: Path) -> None:
     assert inputs.name_of(ROOT / "harness" / "paths.py") == "harness/paths.py"
     assert inputs.name_of(ROOT / "harness" / ".." / "README.md") == "README.md"
     assert inputs.name_of(path) == str(path)
-    for name in ("harness/paths.py", str(path)):
-        assert inputs.name_of(inputs.path_of(name)) == name
 
 
 def test_the_program_is_what_is_on_the_disk(tmp_path: Path) -> None:
@@ -67,15 +56,3 @@ def test_the_program_is_what_is_on_the_disk(tmp_path: Path) -> None:
         (tmp_path / place).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / place).write_text("1")
     assert [*inputs.digests_of(tmp_path)] == ["harness/runs/a.py"]
-
-
-def test_profiles_are_listed_when_they_are_read_first(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(inputs, "_had", defaultdict(set))
-    name = "harness/profiles/linear_100ms_20ms_per_token/roofline.json"
-    for first in ([name], []):
-        with inputs.profiles_read() as read:
-            inputs.read(path)
-            inputs.read(inputs.path_of(name))
-        assert read == first

@@ -6,7 +6,6 @@ import sys
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from threading import Event
 
 import pytest
 
@@ -41,7 +40,7 @@ def test_an_interrupt_has_its_own_code_and_line(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr(ending, "_told", Event())
+    ending.by_sigterm.clear()
     monkeypatch.setattr("hydra.main", lambda **_: ends())
     monkeypatch.setattr("sys.argv", ["run.py"])
     assert run.main() == code

@@ -1,4 +1,4 @@
-"""Temporary folders that end with their process, or are found by the next."""
+"""Temporary folders that end with their process."""
 
 import subprocess
 import sys
@@ -38,26 +38,6 @@ def test_a_folder_goes_when_it_is_left(place: Path) -> None:
         assert folder.parent == place
         assert list(place.glob(f"{PREFIX}*")) == [folder]
     assert list(place.iterdir()) == []
-
-
-def test_the_folder_of_a_killed_process_is_removed_and_that_of_a_living_one_stays(
-    place: Path,
-) -> None:
-    hold = (
-        "import sys; from harness.scratch import temporary_folder\n"
-        f"with temporary_folder({PREFIX!r}) as it: print(it, flush=True); sys.stdin.read()"
-    )
-    with in_process(hold, place) as dead, in_process(hold, place) as alive:
-        assert dead.stdout is not None
-        assert alive.stdout is not None
-        left, kept = Path(dead.stdout.readline().strip()), Path(alive.stdout.readline().strip())
-        dead.kill()
-        dead.wait()
-        assert left.is_dir()
-        with scratch.temporary_folder(PREFIX):
-            assert not left.exists()
-            assert kept.is_dir()
-        alive.communicate("")
 
 
 @pytest.mark.parametrize("end", ["", "scratch.remove(); import os; os._exit(0)"])

@@ -64,7 +64,7 @@ def test_a_class_of_others_is_not_built_at_any_depth(tmp_path: Path, depth: int)
     "name",
     [
         "os.system",
-        "harness.runs.record.os.system",
+        "harness.runs.failures.os.system",
         "harness.runs.cells.Path",
         "harness.claims.__main__.main",
         "builtins.eval",

@@ -1,6 +1,5 @@
 """A result is kept only where nothing that names it has changed since the command began."""
 
-from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -13,10 +12,10 @@ from harness import inputs
 from harness.engines.engine import Engine
 from harness.paths import PROFILES
 from harness.runs.cells import Cell
-from harness.runs.run_folder import run_cell
 from harness.runs.run_key import Changed, RunKey
 from harness.tests.support.checkouts import copy_of_the_project, python
 from harness.tests.support.configured import first_cell_of
+from harness.tests.support.run_folders import run_cell
 from harness.tests.support.traces import SMALL, asking, write_prompts
 from harness.workloads.workload import Workload
 
@@ -85,7 +84,7 @@ def test_a_program_that_changes_meanwhile_fails_the_cell_and_tells_which_file(
     program = f"""
 from pathlib import Path
 from harness.tests.support.configured import first_cell_of
-from harness.runs.run_folder import run_cell
+from harness.tests.support.run_folders import run_cell
 from harness.runs.run_key import Changed
 cell = first_cell_of(*{[*SMALL, f"results={tmp_path / 'results'}"]})
 with Path("harness/runs/table.py").open("a") as unused:
@@ -115,7 +114,7 @@ def test_a_profile_that_is_read_and_not_named_fails_the_cell(
         inputs.read(PROFILES / "capacity.json")
         return build(self, seed)
 
-    monkeypatch.setattr(inputs, "_had", defaultdict(set))
+    monkeypatch.setattr(inputs, "READ", {})
     monkeypatch.setattr(type(cell.workload_factory), "build", reads)
     with pytest.raises(ValueError, match=r"has read harness/profiles/capacity\.json, which is not"):
         run_cell(cell)
@@ -127,4 +126,4 @@ def test_a_parquet_trace_is_read_and_hashed_once(tmp_path: Path) -> None:
     pd.DataFrame({"prompt_tokens": range(10, 30)}).to_parquet(path)
     cell = asking(path, f"results={tmp_path / 'results'}")
     run_cell(cell)
-    assert inputs._had[str(path)] == {cell.named.files[str(path)]}
+    assert inputs.READ[str(path)] == {cell.named.files[str(path)]}

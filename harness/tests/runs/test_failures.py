@@ -10,8 +10,7 @@ import yaml
 from harness import run
 from harness.engines.simulator.loop import Simulator
 from harness.runs import composed_cells
-from harness.runs.failures import FOLDER, FailedCell, Failure, attempt, record
-from harness.runs.matrix import Place
+from harness.runs.failures import FOLDER, Failure, attempt
 from harness.runs.record import read_summaries
 from harness.tests.support.command import command, runs_below
 from harness.tests.support.configured import composed, first_cell_of
@@ -68,29 +67,6 @@ def test_what_is_known_of_a_failure_is_kept(tmp_path: Path) -> None:
     assert config["policy"]["rule"]["max_num_batched_tokens"] == 10
     assert (folder / "log.txt").read_text().startswith("Traceback")
     assert read_summaries(tmp_path / "adhoc").empty
-
-
-def test_two_commands_may_record_the_same_failure(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The other is there a moment before this one; nothing half-written is left of either."""
-    place = tmp_path / FOLDER / "abc"
-    others: list[Path] = []
-    rename = Path.rename
-
-    def late(self: Path, target: Path) -> Path:
-        if target == place and len(others) < 2:
-            place.mkdir(parents=True)
-            others.append(place)
-            (place / "error.json").write_text("the other's")
-        return rename(self, target)
-
-    monkeypatch.setattr(Path, "rename", late)
-    failed = FailedCell("abc", Place({"seed": 0}), {"seed": 0}, Failure("why", "ValueError", "log"))
-    record(tmp_path, failed)
-    assert len(others) == 2
-    assert json.loads((place / "error.json").read_text())["error"] == "why"
-    assert [path.name for path in (tmp_path / FOLDER).iterdir()] == ["abc"]
 
 
 def test_failed_cells_alone_are_tried_again_and_a_success_is_no_failure(

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from harness.runs import provenance
-from harness.runs.plain import as_plain
+from harness.runs.run_key import as_plain
 
 
 def test_provenance_says_what_ran_where() -> None:

@@ -16,10 +16,10 @@ from harness.predictors.proxy import Proxy
 from harness.predictors.proxy_card import CARD, ENCODER, FIELDS, TOKENIZER, WEIGHTS
 from harness.runs import run_key
 from harness.runs.provenance import package_version
-from harness.runs.run_folder import run_cell
 from harness.runs.source_files import sources_of
 from harness.tests.support.checkouts import copy_of_the_project, python
 from harness.tests.support.configured import first_cell_of
+from harness.tests.support.run_folders import run_cell
 from harness.tests.support.traces import ASKING, SMALL, asking, write_prompts
 
 INSTALLED = "harness.runs.run_key.package_version"
@@ -276,14 +276,6 @@ def test_packages_on_the_way_and_imports_in_functions_count(
     assert {"baselines/srtf.py", "baselines/__init__.py"} <= found.program.keys()
     for module in [name for name in sys.modules if name.partition(".")[0] == "brought"]:
         del sys.modules[module]
-
-
-def test_every_profile_that_a_cell_reads_must_be_named() -> None:
-    key = first_cell_of(*SMALL).named
-    named = [name for name in key.files if name.startswith("harness/profiles/")]
-    key.refuse_unnamed(named)
-    with pytest.raises(ValueError, match="has read harness/profiles/pairs/x, which is not"):
-        key.refuse_unnamed([*named, "harness/profiles/pairs/x"])
 
 
 def test_what_cannot_change_a_result_is_not_in_the_name(tmp_path: Path) -> None:

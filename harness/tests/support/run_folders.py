@@ -4,7 +4,15 @@ from pathlib import Path
 
 import pandas as pd
 
-from harness.runs.record import write_run
+from harness.runs.cells import Cell, compute
+from harness.runs.record import is_finished, write_run
+from harness.runs.sweep import keep
+
+
+def run_cell(cell: Cell) -> None:
+    """Serve the cell's workload and write its folder; a finished one is kept."""
+    if not is_finished(cell.folder):
+        keep(cell, compute(cell))
 
 
 def write_chain_run(folder: Path) -> Path:
