@@ -2,12 +2,11 @@
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
 
-Json = dict[str, Any]
+from harness.fitting.stored import Json, rounded
 
 BINS = 40  # of as many requests by true length
 LATENCIES = 101
@@ -22,16 +21,9 @@ SOURCE = (
 def predictor_files(data: Path) -> Iterator[tuple[str, Json]]:
     """File name and content of every table."""
     measured = pd.read_parquet(data / "lmsys_vicuna13b" / "predictions.parquet")
-    yield (
-        "lmsys_vicuna13b_class5.json",
-        table(
-            measured["output_tokens"],
-            measured["pred_class5"],
-            measured["predictor_s_class5"],
-            kind="measured classes of a BERT predictor, answers of vicuna-13b of 2 to 511 tokens",
-            source=SOURCE,
-        ),
-    )
+    columns = (measured[name] for name in ("output_tokens", "pred_class5", "predictor_s_class5"))
+    kind = "measured classes of a BERT predictor, answers of vicuna-13b of 2 to 511 tokens"
+    yield "lmsys_vicuna13b_class5.json", table(*columns, kind=kind, source=SOURCE)
 
 
 def table(
@@ -50,15 +42,13 @@ def table(
     ends = np.unique(np.quantile(length, np.linspace(0, 1, BINS + 1)[1:], method="higher"))
     row = np.searchsorted(ends, length, side="left")
     counts = pd.crosstab(row, predicted).to_numpy(np.float64)
-    share = counts / counts.sum(axis=1, keepdims=True)
-    return {
+    content = {
         "kind": kind,
         "source": source,
         "count": len(length),
-        "length_tokens": [int(end) for end in ends],
-        "class_share": [[float(f"{value:.5g}") for value in line] for line in share],
-        "class_tokens": [int(value) for value in length.groupby(predicted).median()],
-        "latency_s": [
-            float(f"{value:.6g}") for value in np.quantile(seconds, np.linspace(0, 1, LATENCIES))
-        ],
+        "length_tokens": ends.astype(int),
+        "class_share": rounded(counts / counts.sum(axis=1, keepdims=True), digits=5),
+        "class_tokens": length.groupby(predicted).median().astype(int),
+        "latency_s": np.quantile(seconds, np.linspace(0, 1, LATENCIES)),
     }
+    return rounded(content)  # type: ignore[no-any-return]

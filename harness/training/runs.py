@@ -13,7 +13,7 @@ import pandas as pd
 import torch
 
 from harness.fitting.predictors import MEASURED_HERE, table
-from harness.fitting.tables import as_text
+from harness.fitting.stored import as_text
 from harness.predictors.proxy_heads import HEADS, Lengths, lengths_of
 from harness.predictors.proxy_model import ProxyModel, load, save, states_of
 from harness.predictors.proxy_text import ids_of

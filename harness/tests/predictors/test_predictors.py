@@ -8,7 +8,7 @@ import pytest
 from scipy.stats import spearmanr
 
 from harness.fitting.predictors import predictor_files, table
-from harness.fitting.tables import as_text
+from harness.fitting.stored import as_text
 from harness.interface.policies import LengthPredictor
 from harness.paths import PROFILES
 from harness.predictors.empirical import Empirical
