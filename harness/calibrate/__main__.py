@@ -2,8 +2,7 @@
 
 Runs a designed sweep several times over, in turn, after a warm-up; the least seconds of each
 iteration over the repetitions are fitted, since what a shared machine adds is never negative. How
-much slower a typical repetition was than its least is kept as `slowdown`, and multiplied in. One
-that is interrupted goes on where it was when it is called again.
+much slower a typical repetition was than its least is kept as `slowdown`, and multiplied in.
 """
 
 import argparse
@@ -11,7 +10,6 @@ import json
 import sys
 from pathlib import Path
 
-from harness.calibrate.checkpoint import Checkpoint
 from harness.calibrate.stored import profile, residuals
 from harness.calibrate.sweep import ARRIVALS, REQUESTS, Sweep, measure
 from harness.costs.asked_gpu import GIVEN, facts_of, keep_facts
@@ -23,7 +21,6 @@ from harness.engines.vllm.engine import Vllm
 from harness.engines.vllm.processor import engine_name, has_gpus
 from harness.interface.entities import Cluster, GpuId, Group, GroupId, Service, ServiceId
 from harness.paths import PROFILES
-from harness.runs.provenance import machine
 
 
 def calibrate(
@@ -39,19 +36,8 @@ def calibrate(
     stem = Path(model).resolve().parent.name if is_config(model) else model
     (settings,) = engine.settings([service], group)
     sweep = Sweep(settings, service)
-    kept = Checkpoint(
-        out / f".{stem}.measured.jsonl",
-        {
-            "model": facts.name,
-            "gpu": gpu,
-            "engine": engine_name(),
-            "machine": machine(),
-            "kv": [sweep.kv_blocks, sweep.block_tokens],
-            "most_requests": most_requests,
-        },
-    )
     try:
-        samples, seconds = measure(sweep, repeats, most_requests, kept)
+        samples, seconds = measure(sweep, repeats, most_requests)
     finally:
         sweep.stop()
     content = profile(facts.name, gpu, samples, seconds, sweep)
@@ -63,7 +49,6 @@ def calibrate(
     text = json.dumps(roofline, sort_keys=True, indent=1) + "\n"
     (out / CALIBRATION).write_text(text, encoding="utf-8")
     residuals(samples, seconds, f"{stem}, {engine_name()}").savefig(out / f"{stem}.png", dpi=110)
-    kept.discard()
     return path
 
 

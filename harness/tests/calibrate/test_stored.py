@@ -11,9 +11,7 @@ from harness.interface.entities import Work
 pytest.importorskip("vllm", reason="vLLM is not installed: make setup-vllm")
 pytestmark = pytest.mark.vllm
 
-from harness.calibrate.checkpoint import Sample  # noqa: E402
-from harness.calibrate.fit import knots_of  # noqa: E402
-from harness.calibrate.stored import profile, residuals  # noqa: E402
+from harness.calibrate.stored import Sample, knots_of, profile, residuals  # noqa: E402
 
 
 def seconds_of(sample: Sample) -> float:
