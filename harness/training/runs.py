@@ -15,8 +15,7 @@ import torch
 from harness.fitting.predictors import MEASURED_HERE, table
 from harness.fitting.stored import as_text
 from harness.predictors.proxy_heads import HEADS, Lengths, lengths_of
-from harness.predictors.proxy_model import ProxyModel, load, save, states_of
-from harness.predictors.proxy_text import ids_of
+from harness.predictors.proxy_model import ProxyModel, ids_of, load, save, states_of
 from harness.runs.provenance import machine
 from harness.training.bases import Base, base_of
 from harness.training.data import Splits, texts

@@ -16,8 +16,7 @@ import torch
 from numpy.typing import NDArray
 
 from harness.predictors.proxy_heads import HEADS, Lengths, Reference, loss, new_layers
-from harness.predictors.proxy_model import first_states, states_of
-from harness.predictors.proxy_text import Frame, padded
+from harness.predictors.proxy_model import Frame, first_states, padded, states_of
 
 Ints = NDArray[np.int64]
 

@@ -16,8 +16,11 @@ for needed in ("transformers", "sklearn"):
 from harness.predictors.empirical import Empirical  # noqa: E402
 from harness.predictors.proxy_card import CARD, FIELDS  # noqa: E402
 from harness.predictors.proxy_heads import lengths_of  # noqa: E402
-from harness.predictors.proxy_model import load, states_of  # noqa: E402
-from harness.predictors.proxy_text import ids_of  # noqa: E402
+from harness.predictors.proxy_model import (  # noqa: E402
+    ids_of,
+    load,
+    states_of,
+)
 from harness.training import __main__ as command  # noqa: E402
 from harness.training import training  # noqa: E402
 from harness.training.baselines import baselines  # noqa: E402
