@@ -1,7 +1,6 @@
 """One training run: data to checkpoints, cards, tables of errors and a summary."""
 
 import copy
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -61,13 +60,9 @@ def _group(
 ) -> Iterator[Json]:
     """Heads on one encoder."""
     encoder, tokenizer, frame = base
-    rows = {
-        name: ids_of(tokenizer, frame, texts(part))
-        for name, part in (("train", splits.train), ("validation", splits.validation))
-    }
-    parts = (
-        Part.of(rows["train"], splits.train["tokens"].to_numpy()),
-        Part.of(rows["validation"], splits.validation["tokens"].to_numpy()),
+    parts = tuple(
+        Part.of(ids_of(tokenizer, frame, texts(part)), part["tokens"].to_numpy())
+        for part in (splits.train, splits.validation)
     )
     trained = train(encoder, frame, heads, parts, lengths, plan.settings)
     encoder.eval()
@@ -76,7 +71,7 @@ def _group(
         layers = trained.layers[name].eval()
         reference = None
         if HEADS[name].learns == "order":
-            first = rows["train"][:REFERENCES]
+            first = parts[0].rows[:REFERENCES]
             reference = reference_of(layers, states_of(encoder, frame, first), parts[0].tokens)
         model = ProxyModel(name, encoder, layers, tokenizer, frame, lengths, reference)
         yield _judged(splits, plan, model, states, trained, shared=len(heads) > 1)
@@ -150,8 +145,3 @@ def _write_table(
     plan.profiles.mkdir(parents=True, exist_ok=True)
     path = plan.profiles / f"{MEASURED_HERE}{model.head}.json"
     path.write_text(as_text(content), encoding="utf-8")
-
-
-def minutes_since(started_s: float) -> float:
-    """Since a time of the monotonic clock."""
-    return round((time.monotonic() - started_s) / 60, 2)

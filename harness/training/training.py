@@ -33,18 +33,19 @@ class Settings:
 
     Rates of the first phase fall linearly to its end. Early stopping: a phase ends after `patience`
     epochs without a smaller validation loss, and the first also after `most_s` seconds, towards
-    which its rates fall if that comes sooner. The weights of the best epoch are kept.
+    which its rates fall if that comes sooner. The weights of the best epoch are kept. The rates and
+    sizes are our choice, for a few hundred steps; the paper states none.
     """
 
     epochs: int
-    head_epochs: int
-    encoder_rate: float
-    head_rate: float
-    second_rate: float
-    batch: int
-    patience: int
     most_s: float
     seed: int
+    head_epochs: int = 30
+    encoder_rate: float = 1e-4
+    head_rate: float = 5e-4
+    second_rate: float = 1e-3
+    batch: int = 32
+    patience: int = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +73,7 @@ def train(
     encoder: Any,
     frame: Frame,
     heads: Sequence[str],
-    parts: tuple[Part, Part],
+    parts: Sequence[Part],
     lengths: Lengths,
     settings: Settings,
 ) -> Trained:
@@ -102,7 +103,7 @@ def _all_weights(
     encoder: Any,
     frame: Frame,
     layers: Mapping[str, Any],
-    parts: tuple[Part, Part],
+    parts: Sequence[Part],
     lengths: Lengths,
     settings: Settings,
 ) -> list[float]:
@@ -166,7 +167,7 @@ def _head_only(
     name: str,
     layers: Any,
     states: Sequence[Any],
-    parts: tuple[Part, Part],
+    parts: Sequence[Part],
     lengths: Lengths,
     settings: Settings,
 ) -> list[float]:
