@@ -84,16 +84,6 @@ class GroupForecast:
     first_token_s: Floats
     finished_s: Floats
 
-    @property
-    def unfinished(self) -> int:
-        """Requests not answered."""
-        return int(np.isnan(self.finished_s).sum())
-
-    @property
-    def normalized_s(self) -> Floats:
-        """Seconds from arrival to answer per output token; NaN for requests not answered."""
-        return (self.finished_s - self.window.table.arrival_s) / self.window.output_tokens
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForecastGroup:
