@@ -23,13 +23,12 @@ from harness.interface.entities import Cluster, GpuId, Group, GroupId, Service, 
 from harness.paths import PROFILES
 
 
-def calibrate(
-    model: str, out: Path, *, gpu: str, engine: Vllm, repeats: int, most_requests: int
-) -> Path:
-    """Measure one model and write its profile and residual plot below `out`.
+def calibrate(model: str, options: argparse.Namespace, engine: Vllm) -> Path:
+    """Measure one model and write its profile and residual plot below `options.out`.
 
     Beside it goes the roofline that stands for whatever was not measured, in blocks of this engine.
     """
+    out: Path = options.out
     facts = model_facts(model)
     service = Service(ServiceId(facts.name), facts.kv_bytes_per_token, facts.max_context_tokens)
     group = Group(GroupId("calibrated"), frozenset({service.id}), (GpuId(0),))
@@ -37,10 +36,10 @@ def calibrate(
     (settings,) = engine.settings([service], group)
     sweep = Sweep(settings, service)
     try:
-        samples, seconds = measure(sweep, repeats, most_requests)
+        samples, seconds = measure(sweep, options.repeats, options.most_requests)
     finally:
         sweep.stop()
-    content = profile(facts.name, gpu, samples, seconds, sweep)
+    content = profile(facts.name, options.gpu, samples, seconds, sweep)
     out.mkdir(parents=True, exist_ok=True)
     path = out / f"{stem}.json"
     path.write_text(json.dumps(content, sort_keys=True, indent=1) + "\n", encoding="utf-8")
@@ -53,7 +52,6 @@ def calibrate(
 
 
 def _options(arguments: list[str] | None) -> argparse.Namespace:
-    """The command line."""
     parser = argparse.ArgumentParser(prog="python -m harness.calibrate", description=__doc__)
     parser.add_argument("--model", nargs="+", default=["tiny"], help="names, or configs")
     parser.add_argument("--gpu", default="CPU", help="what it runs on; in gpus.json or any name")
@@ -99,15 +97,7 @@ def main(arguments: list[str] | None = None) -> int:
         said = {fact: getattr(options, f"gpu_{fact}") for fact in GIVEN}
         facts = facts_of(options.gpu, said, open_nvml())
         for model in options.model:
-            path = calibrate(
-                model,
-                options.out,
-                gpu=options.gpu,
-                engine=engine,
-                repeats=options.repeats,
-                most_requests=options.most_requests,
-            )
-            print(f"wrote {path}")
+            print(f"wrote {calibrate(model, options, engine)}")
         keep_facts(options.out, facts)
     except ValueError as error:
         print(error, file=sys.stderr)

@@ -7,7 +7,7 @@ import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -16,6 +16,9 @@ from scipy.optimize import nnls
 
 from harness.engines.vllm.processor import engine_name
 from harness.fitting.stored import Json, rounded
+
+if TYPE_CHECKING:
+    from harness.calibrate.sweep import Sweep
 
 Floats = NDArray[np.float64]
 
@@ -37,15 +40,7 @@ class Sample:
     seconds: tuple[float, ...]
 
 
-class Engine(Protocol):
-    """What is stored of the engine that was measured."""
-
-    load_s: float
-    kv_blocks: int
-    block_tokens: int
-
-
-def profile(model: str, gpu: str, samples: list[Sample], seconds: Floats, engine: Engine) -> Json:
+def profile(model: str, gpu: str, samples: list[Sample], seconds: Floats, engine: "Sweep") -> Json:
     """What is stored: coefficients, their errors, and what the machine added.
 
     `seconds` has the axes repetition, iteration and part.

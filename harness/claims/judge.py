@@ -119,7 +119,6 @@ def _together(frames: Mapping[str, Cells]) -> Cells:
 
 
 def _varied_in(cells: ScenarioCells) -> list[str]:
-    """Variations that have runs."""
     return [name for name, varied in cells.variations.items() if not varied.empty]
 
 

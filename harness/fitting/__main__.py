@@ -8,18 +8,16 @@ measured nowhere follows the rooflines of `harness.fitting.roofline` and of
 
 import argparse
 import sys
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from harness.costs.profiles import CALIBRATION
-from harness.fitting.applications import MADE_UP, application_files
+from harness.fitting.applications import application_files
 from harness.fitting.arrivals import arrival_files
 from harness.fitting.components import FOLDER, profile_files
-from harness.fitting.lengths import length_files, words_file
+from harness.fitting.lengths import length_files, predictor_files, words_file
 from harness.fitting.pairs import pair_files
-from harness.fitting.predictors import MEASURED_HERE, predictor_files
 from harness.fitting.roofline import calibration_file
 from harness.fitting.roofline_across import FOLDER as ACROSS
 from harness.fitting.roofline_across import across_file
@@ -42,14 +40,14 @@ LINEAR = "linear_100ms_20ms_per_token"
 
 
 def write_all(data: Path, out: Path) -> list[Path]:
-    """Write every derived profile below `out`; returns the paths relative to it."""
+    """Write every derived profile below `out`; returns their paths."""
     written = []
 
     def write(folder: str, name: str, content: Mapping[str, Any]) -> None:
         target = out / folder / name
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_text(as_text(content), encoding="utf-8")
-        written.append(Path(folder) / name)
+        written.append(target)
 
     for name, content in profile_files(data):
         write(FOLDER, name, content)
@@ -68,39 +66,15 @@ def write_all(data: Path, out: Path) -> list[Path]:
     return written
 
 
-def check(data: Path, kept: Path) -> list[str]:
-    """Sentences on the derived files that differ from the kept ones; empty if none do."""
-    found = []
-    with tempfile.TemporaryDirectory() as scratch:
-        fresh = write_all(data, Path(scratch))
-        for path in fresh:
-            if not (kept / path).is_file():
-                found.append(f"{path} is missing.")
-            elif (kept / path).read_bytes() != (Path(scratch) / path).read_bytes():
-                found.append(f"{path} differs from what the data give.")
-    folders = [FOLDER, ACROSS, *(source.folder for source in profile_sources()), *DERIVED]
-    there = {path.relative_to(kept) for name in folders for path in (kept / name).glob("*")}
-    return found + [
-        f"{path} is not derived from the data."
-        for path in sorted(there.difference(fresh))
-        if not path.name.startswith((MEASURED_HERE, MADE_UP))
-    ]
-
-
 def main(arguments: list[str] | None = None) -> int:
     """Command line; returns the exit status."""
     parser = argparse.ArgumentParser(prog="python -m harness.fitting", description=__doc__)
     parser.add_argument("--data", type=Path, default=Path("../shared/data"), help="measurements")
     parser.add_argument("--out", type=Path, default=PROFILES, help="folder of the profiles")
-    parser.add_argument("--check", action="store_true", help="compare only; 1 on a difference")
     options = parser.parse_args(arguments)
     if not (options.data / "samullm" / "iteration_latency.parquet").is_file():
         print(f"There are no measurements in {str(options.data)!r}.", file=sys.stderr)
         return 2
-    if options.check:
-        differences = check(options.data, options.out)
-        print("\n".join(differences) or "Every derived profile is as the data give it.")
-        return 1 if differences else 0
     print(f"Wrote {len(write_all(options.data, options.out))} files below {options.out}.")
     return 0
 

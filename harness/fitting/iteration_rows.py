@@ -103,7 +103,6 @@ def iteration_rows(source: MeasuredSource, data: Path) -> pd.DataFrame:
 def _both(
     rows: pd.DataFrame, prompt: Column, context: Column, prefill_s: Column, decode_s: Column
 ) -> pd.DataFrame:
-    """Both phases of wide rows."""
     phases = (("prefill", prompt, prefill_s), ("decode", context, decode_s))
     return pd.concat(
         rows.assign(phase=phase, requests=rows["batch_size"], length=length, seconds=seconds)

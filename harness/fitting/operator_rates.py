@@ -41,12 +41,15 @@ SOURCE = (
 
 def from_operators(base: Calibration, data: Path) -> Calibration:
     """The calibration with what operators reach in place of what one engine and machine did."""
+    rows = pd.read_csv(data / OPERATORS / "cpu_overheads_a100.csv.gz")
+    # the CPU side of a decode of another engine over that of the calibrated one
+    ratio = (measured_overheads(rows) / calibrated_overheads(rows, base)).median()
     return replace(
         base,
         memory_efficiency=memory_efficiency(data),
         link_efficiency=link_efficiency(data),
         pcie_efficiency=pcie_efficiency(data),
-        overheads=scaled(base.overheads, _overhead_ratio(data, base)),
+        overheads=scaled(base.overheads, float(ratio)),
     )
 
 
@@ -95,12 +98,6 @@ def _ring_rate(
 ) -> "pd.Series[float]":
     """Bytes per second that each GPU of a ring sends."""
     return 2.0 * message_bytes * (1.0 - 1.0 / gpus) / (ms / 1e3)
-
-
-def _overhead_ratio(data: Path, base: Calibration) -> float:
-    """CPU side of a decode of another engine over that of the calibrated one; median."""
-    rows = pd.read_csv(data / OPERATORS / "cpu_overheads_a100.csv.gz")
-    return float((measured_overheads(rows) / calibrated_overheads(rows, base)).median())
 
 
 def measured_overheads(rows: pd.DataFrame) -> "pd.Series[float]":

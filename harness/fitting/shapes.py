@@ -18,7 +18,7 @@ from harness.costs.iteration import decode_run_seconds, expand, iteration_second
 from harness.costs.model import PARTS as PARTS_OF_COSTS
 from harness.costs.model_facts import model_facts
 from harness.costs.roofline import read_calibration, roofline_profile
-from harness.fitting.predictors import SOURCE
+from harness.fitting.lengths import PREDICTIONS_SOURCE
 from harness.fitting.stored import Json, rounded
 
 Floats = NDArray[np.float64]
@@ -91,7 +91,7 @@ def predictions(data: Path) -> Json:
     }
     return {
         "about": f"{len(measured):,} requests to vicuna-13b whose answers have 2 to 511 tokens",
-        "source": SOURCE,
+        "source": PREDICTIONS_SOURCE,
         "rows": [rounded(row, digits=4)],
     }
 

@@ -15,15 +15,7 @@ from tokenizers import Tokenizer
 from transformers import AutoConfig, AutoModel
 
 from harness import inputs
-from harness.predictors.proxy_card import (
-    CARD,
-    ENCODER,
-    TOKENIZER,
-    WEIGHTS,
-    Json,
-    read_card,
-    sha256,
-)
+from harness.predictors.proxy_card import CARD, ENCODER, TOKENIZER, WEIGHTS, Json, read_card, sha256
 from harness.predictors.proxy_heads import HEADS, Lengths, Reference, decoded, new_layers
 
 Ints = NDArray[np.int64]

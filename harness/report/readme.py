@@ -13,18 +13,8 @@ from pathlib import Path
 from harness.claims.judge import REFERENCE
 from harness.claims.verdicts import Word
 from harness.paths import ROOT
-from harness.report.measured import (
-    bench_part,
-    costs_part,
-    fidelity_part,
-    fidelity_runs_part,
-    overhead_part,
-    predictor_part,
-    starting_part,
-    verify_part,
-)
+from harness.report import measured, real_vllm
 from harness.report.paper_page import counts_text
-from harness.report.real_vllm import fidelity_headline_part, fidelity_vllm_part
 
 MARK = re.compile(r"<!-- generated: ([\w-]+) -->\n(.*?)<!-- end: \1 -->", re.DOTALL)
 
@@ -48,16 +38,16 @@ def _of_paper(root: Path, path: Path) -> str:
 
 PARTS: Mapping[str, Callable[[Path], str]] = {
     "holds": holds_part,
-    "costs": costs_part,
-    "predictor": predictor_part,
-    "verify": verify_part,
-    "bench": bench_part,
-    "fidelity": fidelity_part,
-    "fidelity-vllm": fidelity_vllm_part,
-    "fidelity-headline": fidelity_headline_part,
-    "fidelity-runs": fidelity_runs_part,
-    "overhead": overhead_part,
-    "starting": starting_part,
+    "costs": measured.costs_part,
+    "predictor": measured.predictor_part,
+    "verify": measured.verify_part,
+    "bench": measured.bench_part,
+    "fidelity": measured.fidelity_part,
+    "fidelity-vllm": real_vllm.fidelity_vllm_part,
+    "fidelity-headline": real_vllm.fidelity_headline_part,
+    "fidelity-runs": measured.fidelity_runs_part,
+    "overhead": measured.overhead_part,
+    "starting": measured.starting_part,
 }
 """By name."""
 

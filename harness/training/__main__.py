@@ -30,8 +30,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from harness.fitting.lengths import counted
-from harness.fitting.predictors import MEASURED_HERE
+from harness.fitting.lengths import MEASURED_HERE, counted
 from harness.paths import PROFILES
 from harness.predictors.proxy_card import LIBRARIES, require
 from harness.runs import published
@@ -167,7 +166,6 @@ def lengths_table(splits: "Splits") -> dict[str, Any]:
 
 
 def _show(content: dict[str, Any]) -> None:
-    """One table of all."""
     rows = pd.json_normalize([*content["heads"], *content["baselines"]]).set_index("name")
     names = ["classes", "accuracy", "macro_f1", "mae_tokens", "spearman"]
     print(f"{content['split']['test']} test prompts, {content['minutes']} minutes")

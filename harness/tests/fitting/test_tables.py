@@ -7,11 +7,10 @@ import pytest
 from harness.costs.iteration import expand, iteration_seconds
 from harness.costs.model import PARTS
 from harness.costs.profiles import read_profiles
-from harness.fitting.__main__ import check, main
+from harness.fitting.__main__ import main
 from harness.fitting.applications import MADE_UP, application_files
 from harness.fitting.components import FOLDER, profile_files
-from harness.fitting.lengths import length_files, thinned
-from harness.fitting.predictors import MEASURED_HERE
+from harness.fitting.lengths import MEASURED_HERE, length_files, thinned
 from harness.fitting.robust import fit_relative, hats, ramps
 from harness.fitting.roofline import calibration_file
 from harness.fitting.stored import as_text
@@ -88,29 +87,6 @@ def test_missing_measurements_are_one_sentence_and_status_2(
 ) -> None:
     assert main(["--data", str(tmp_path)]) == 2
     assert capsys.readouterr().err == f"There are no measurements in {str(tmp_path)!r}.\n"
-
-
-def test_check_names_files_that_differ_are_missing_or_are_too_many(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def write_two(data: Path, out: Path) -> list[Path]:
-        (out / FOLDER).mkdir()
-        for name in ("a.json", "b.json"):
-            (out / FOLDER / name).write_text("1\n")
-        return [Path(FOLDER) / "a.json", Path(FOLDER) / "b.json"]
-
-    monkeypatch.setattr("harness.fitting.__main__.write_all", write_two)
-    (tmp_path / FOLDER).mkdir()
-    (tmp_path / FOLDER / "a.json").write_text("2\n")
-    (tmp_path / FOLDER / "c.json").write_text("1\n")
-    (tmp_path / "predictors").mkdir()
-    # What training measured is nothing that data give again.
-    (tmp_path / "predictors" / f"{MEASURED_HERE}cls.json").write_text("1\n")
-    assert check(Path(), tmp_path) == [
-        f"{FOLDER}/a.json differs from what the data give.",
-        f"{FOLDER}/b.json is missing.",
-        f"{FOLDER}/c.json is not derived from the data.",
-    ]
 
 
 def test_sparse_outliers_do_not_move_a_fit() -> None:

@@ -71,7 +71,7 @@ def tiny(splits: Splits) -> tuple[Any, Any, Any]:
 
 def trained(
     heads: list[str], count: int = 60, **changes: Any
-) -> tuple[Any, training.Trained, tuple[Part, Part]]:
+) -> tuple[Any, tuple[dict[str, Any], dict[str, list[float]]], tuple[Part, Part]]:
     """Encoder and layers after a short training."""
     splits = split_rows(rows(count), {}, seed=0, most_rows=None)
     encoder, tokenizer, frame = tiny(splits)
@@ -131,9 +131,9 @@ def test_the_second_phase_leaves_the_encoder_as_it_is(monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(training, "_head_only", noting)
     monkeypatch.setattr(training, "_all_weights", first)
-    encoder, made, _ = trained(["reg_mse"], epochs=1)
+    encoder, (layers, _), _ = trained(["reg_mse"], epochs=1)
     assert all(torch.equal(v, before[k]) for k, v in encoder.state_dict().items())
-    after = made.layers["reg_mse"].state_dict()
+    after = layers["reg_mse"].state_dict()
     assert any(not torch.equal(v, heads[0][k]) for k, v in after.items())
     assert not any(weight.requires_grad for weight in encoder.parameters())
 
@@ -145,15 +145,15 @@ def test_same_seed_same_weights() -> None:
     for first, second in zip(one[0].parameters(), two[0].parameters(), strict=True):
         assert torch.equal(first, second)
     for name in ("reg_l1", "pair"):
-        pairs = zip(one[1].layers[name].parameters(), two[1].layers[name].parameters(), strict=True)
+        pairs = zip(one[1][0][name].parameters(), two[1][0][name].parameters(), strict=True)
         assert all(torch.equal(a, b) for a, b in pairs)
     pairs = zip(one[0].parameters(), other[0].parameters(), strict=True)
     assert not all(torch.equal(a, b) for a, b in pairs)
 
 
 def test_the_time_limit_ends_the_first_phase() -> None:
-    _, made, _ = trained(["reg_l1"], epochs=1000, most_s=1e-6)
-    assert len(made.epochs["all"]) == 1
+    _, (_, history), _ = trained(["reg_l1"], epochs=1000, most_s=1e-6)
+    assert len(history["all"]) == 1
 
 
 def test_scores_by_hand() -> None:
