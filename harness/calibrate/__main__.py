@@ -2,8 +2,7 @@
 
 Runs a designed sweep several times over, in turn, after a warm-up; the least seconds of each
 iteration over the repetitions are fitted, since what a shared machine adds is never negative. How
-much slower a typical repetition was than its least is kept as `slowdown`, and multiplied in. One
-that is interrupted goes on where it was when it is called again.
+much slower a typical repetition was than its least is kept as `slowdown`, and multiplied in.
 """
 
 import argparse
@@ -11,7 +10,6 @@ import json
 import sys
 from pathlib import Path
 
-from harness.calibrate.checkpoint import Checkpoint
 from harness.calibrate.stored import profile, residuals
 from harness.calibrate.sweep import ARRIVALS, REQUESTS, Sweep, measure
 from harness.costs.asked_gpu import GIVEN, facts_of, keep_facts
@@ -23,38 +21,25 @@ from harness.engines.vllm.engine import Vllm
 from harness.engines.vllm.processor import engine_name, has_gpus
 from harness.interface.entities import Cluster, GpuId, Group, GroupId, Service, ServiceId
 from harness.paths import PROFILES
-from harness.runs.provenance import machine
 
 
-def calibrate(
-    model: str, out: Path, *, gpu: str, engine: Vllm, repeats: int, most_requests: int
-) -> Path:
-    """Measure one model and write its profile and residual plot below `out`.
+def calibrate(model: str, options: argparse.Namespace, engine: Vllm) -> Path:
+    """Measure one model and write its profile and residual plot below `options.out`.
 
     Beside it goes the roofline that stands for whatever was not measured, in blocks of this engine.
     """
+    out: Path = options.out
     facts = model_facts(model)
     service = Service(ServiceId(facts.name), facts.kv_bytes_per_token, facts.max_context_tokens)
     group = Group(GroupId("calibrated"), frozenset({service.id}), (GpuId(0),))
     stem = Path(model).resolve().parent.name if is_config(model) else model
     (settings,) = engine.settings([service], group)
     sweep = Sweep(settings, service)
-    kept = Checkpoint(
-        out / f".{stem}.measured.jsonl",
-        {
-            "model": facts.name,
-            "gpu": gpu,
-            "engine": engine_name(),
-            "machine": machine(),
-            "kv": [sweep.kv_blocks, sweep.block_tokens],
-            "most_requests": most_requests,
-        },
-    )
     try:
-        samples, seconds = measure(sweep, repeats, most_requests, kept)
+        samples, seconds = measure(sweep, options.repeats, options.most_requests)
     finally:
         sweep.stop()
-    content = profile(facts.name, gpu, samples, seconds, sweep)
+    content = profile(facts.name, options.gpu, samples, seconds, sweep)
     out.mkdir(parents=True, exist_ok=True)
     path = out / f"{stem}.json"
     path.write_text(json.dumps(content, sort_keys=True, indent=1) + "\n", encoding="utf-8")
@@ -63,12 +48,10 @@ def calibrate(
     text = json.dumps(roofline, sort_keys=True, indent=1) + "\n"
     (out / CALIBRATION).write_text(text, encoding="utf-8")
     residuals(samples, seconds, f"{stem}, {engine_name()}").savefig(out / f"{stem}.png", dpi=110)
-    kept.discard()
     return path
 
 
 def _options(arguments: list[str] | None) -> argparse.Namespace:
-    """The command line."""
     parser = argparse.ArgumentParser(prog="python -m harness.calibrate", description=__doc__)
     parser.add_argument("--model", nargs="+", default=["tiny"], help="names, or configs")
     parser.add_argument("--gpu", default="CPU", help="what it runs on; in gpus.json or any name")
@@ -114,15 +97,7 @@ def main(arguments: list[str] | None = None) -> int:
         said = {fact: getattr(options, f"gpu_{fact}") for fact in GIVEN}
         facts = facts_of(options.gpu, said, open_nvml())
         for model in options.model:
-            path = calibrate(
-                model,
-                options.out,
-                gpu=options.gpu,
-                engine=engine,
-                repeats=options.repeats,
-                most_requests=options.most_requests,
-            )
-            print(f"wrote {path}")
+            print(f"wrote {calibrate(model, options, engine)}")
         keep_facts(options.out, facts)
     except ValueError as error:
         print(error, file=sys.stderr)

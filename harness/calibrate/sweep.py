@@ -2,13 +2,12 @@
 
 import time
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from baselines.fcfs import Fcfs
-from harness.calibrate.checkpoint import Checkpoint, Sample
+from harness.calibrate.stored import Sample
 from harness.engines.vllm.group import EngineSettings, Submission, VllmGroup, new_engines
 from harness.engines.vllm.processor import has_gpus
 from harness.engines.vllm.ray import RayGroup, slots_of_ray
@@ -175,50 +174,19 @@ def _sample(iteration: Iteration, kv: dict[int, int], began_s: float, ended_s: f
     )
 
 
-class Measurable(Protocol):
-    """What designed runs go through."""
-
-    kv_blocks: int
-    block_tokens: int
-
-    def run(self, designed: Designed) -> list[Sample]:
-        """The iterations of one run."""
-
-
 def measure(
-    sweep: Measurable, repeats: int, most_requests: int, kept: Checkpoint
+    sweep: Sweep, repeats: int, most_requests: int
 ) -> tuple[list[Sample], NDArray[np.float64]]:
-    """Every iteration of the design, and its seconds (repetition, iteration, part).
-
-    Runs that were kept before are not made again.
-    """
+    """Every iteration of the design, and its seconds (repetition, iteration, part)."""
     runs = design(sweep.kv_blocks * sweep.block_tokens, most_requests)
-    if kept:
-        print(f"goes on behind {len(kept)} of {len(runs) * repeats} runs", flush=True)
-    if len(kept) < len(runs) * repeats:
-        for designed in runs[:: max(1, len(runs) // 8)]:
-            sweep.run(designed)
+    for designed in runs[:: max(1, len(runs) // 8)]:
+        sweep.run(designed)
     found: list[list[Sample]] = []
-    started_s, before = time.monotonic(), len(kept) // len(runs)
+    started_s = time.monotonic()
     while len(found) < repeats:
-        found.append(_repetition(sweep, runs, len(found), kept))
+        found.append([sample for designed in runs for sample in sweep.run(designed)])
         spent_s = time.monotonic() - started_s
         print(f"repetition {len(found)}: {len(found[-1])} iterations, {spent_s:.0f} s", flush=True)
-        here = max(1, len(found) - before)
-        if len(found) >= LEAST_REPEATS and spent_s * (1 + 1 / here) > MOST_S:
+        if len(found) >= LEAST_REPEATS and spent_s * (1 + 1 / len(found)) > MOST_S:
             break
     return found[0], np.array([[s.seconds for s in samples] for samples in found])
-
-
-def _repetition(
-    sweep: Measurable, runs: list[Designed], number: int, kept: Checkpoint
-) -> list[Sample]:
-    """All runs of one repetition."""
-    every: list[Sample] = []
-    for place, designed in enumerate(runs):
-        samples = kept.get(number, place)
-        if samples is None:
-            samples = sweep.run(designed)
-            kept.add(number, place, samples)
-        every += samples
-    return every

@@ -16,7 +16,7 @@ import pandas as pd
 
 from harness.claims.effects import PROBE, SEED, Cells, ClaimError, Effect, Kind, name_of
 from harness.claims.paper import Claim, Paper
-from harness.claims.verdicts import Verdict, Word, told, verdict_of, with_variations
+from harness.claims.verdicts import Verdict, Word, verdict_of, with_variations
 from harness.costs.model_facts import unknown_name
 from harness.paths import ROOT
 from harness.runs.cell_lists import ScenarioCells, column_of, read_cells
@@ -43,13 +43,6 @@ class Judged:
     code: Verdict | None = None
     settings: Mapping[str, Verdict] = field(default_factory=dict)
     """Of a claim over several settings, each by itself."""
-
-    @property
-    def told(self) -> str:
-        """How many variations are not too noisy: `6 of 7 variations told`."""
-        if not self.variations:
-            return ""
-        return f"{told(self.variations)} of {len(self.variations)} variations told"
 
 
 class Source:
@@ -126,7 +119,6 @@ def _together(frames: Mapping[str, Cells]) -> Cells:
 
 
 def _varied_in(cells: ScenarioCells) -> list[str]:
-    """Variations that have runs."""
     return [name for name, varied in cells.variations.items() if not varied.empty]
 
 

@@ -25,13 +25,7 @@ if TYPE_CHECKING:
 
 ClaimFunction = Callable[[Cells], Effect]
 
-UNTESTED_FOR = (
-    "needs data",
-    "needs hardware",
-    "fed in",
-    "true by construction",
-    "not built",
-)
+UNTESTED_FOR = ("needs data", "needs hardware", "fed in", "true by construction", "not built")
 """Why a claim may be untested, beside noise."""
 
 
@@ -112,11 +106,7 @@ class Paper:
 
     def claim(self, id: str, *, figure: str, **facts: Any) -> Callable[[ClaimFunction], Claim]:
         """Decorate the function that computes a claim's effect."""
-
-        def add(effect: ClaimFunction) -> Claim:
-            return self._add(id, figure=figure, effect=effect, **facts)
-
-        return add
+        return lambda effect: self._add(id, figure=figure, effect=effect, **facts)
 
     def untested(self, id: str, *, figure: str, because: str, note: str, **facts: Any) -> Claim:
         """A claim that is not tested here; `because` is one of UNTESTED_FOR."""

@@ -1,7 +1,83 @@
-"""The command `python -m harness.fitting`."""
+"""Makes every stored profile that is derived from measurements: `python -m harness.fitting`.
 
+Logged iterations become profiles, component by component, in `harness.fitting.components`; what
+other authors measured as whole iterations becomes profiles in `harness.fitting.rows`; what was
+measured nowhere follows the rooflines of `harness.fitting.roofline` and of
+`harness.fitting.roofline_across`.
+"""
+
+import argparse
 import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
 
-from harness.fitting.tables import main
+from harness.costs.profiles import CALIBRATION
+from harness.fitting.applications import application_files
+from harness.fitting.arrivals import arrival_files
+from harness.fitting.components import FOLDER, profile_files
+from harness.fitting.lengths import length_files, predictor_files, words_file
+from harness.fitting.pairs import pair_files
+from harness.fitting.roofline import calibration_file
+from harness.fitting.roofline_across import FOLDER as ACROSS
+from harness.fitting.roofline_across import across_file
+from harness.fitting.rows import measured_files, profile_sources
+from harness.fitting.shapes import QUERY_LATENCY, query_latency, shape_files
+from harness.fitting.stored import as_text
+from harness.paths import PROFILES
 
-sys.exit(main())
+DERIVED = {
+    "lengths": length_files,
+    "predictors": predictor_files,
+    "derived": shape_files,
+    "arrivals": arrival_files,
+    "pairs": pair_files,
+    "applications": application_files,
+}
+"""Folders of tables, each made from the data alone."""
+LINEAR = "linear_100ms_20ms_per_token"
+"""A profile that a program assumes, kept as it is; other models beside it follow the roofline."""
+
+
+def write_all(data: Path, out: Path) -> list[Path]:
+    """Write every derived profile below `out`; returns their paths."""
+    written = []
+
+    def write(folder: str, name: str, content: Mapping[str, Any]) -> None:
+        target = out / folder / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(as_text(content), encoding="utf-8")
+        written.append(target)
+
+    for name, content in profile_files(data):
+        write(FOLDER, name, content)
+    write(FOLDER, CALIBRATION, calibration_file(out / FOLDER))
+    across = across_file(data, out / FOLDER)
+    for folder in (ACROSS, LINEAR, *(source.folder for source in profile_sources())):
+        write(folder, CALIBRATION, across)
+    for source in profile_sources():
+        for name, content in measured_files(source, data):
+            write(source.folder, name, content)
+    for folder, made in DERIVED.items():
+        for name, content in made(data):
+            write(folder, name, content)
+    write("derived", QUERY_LATENCY, query_latency(out / ACROSS))
+    write("", "tokens_per_word.json", words_file(data))
+    return written
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Command line; returns the exit status."""
+    parser = argparse.ArgumentParser(prog="python -m harness.fitting", description=__doc__)
+    parser.add_argument("--data", type=Path, default=Path("../shared/data"), help="measurements")
+    parser.add_argument("--out", type=Path, default=PROFILES, help="folder of the profiles")
+    options = parser.parse_args(arguments)
+    if not (options.data / "samullm" / "iteration_latency.parquet").is_file():
+        print(f"There are no measurements in {str(options.data)!r}.", file=sys.stderr)
+        return 2
+    print(f"Wrote {len(write_all(options.data, options.out))} files below {options.out}.")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -8,14 +8,15 @@ at these rates have the measured variance-to-mean ratio (`index_of_dispersion`) 
 import math
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
+from scipy.optimize import brentq
+
+from harness.fitting.stored import Json, rounded
 
 Floats = NDArray[np.float64]
-Json = dict[str, Any]
 
 LLM_WINDOW_S = 10
 MINUTE_S = 60
@@ -38,27 +39,26 @@ CLIENTS_SOURCE = "alibaba/ServeGen@f891d11 data/*/{name}/chunk-*-trace.csv (arXi
 
 def arrival_files(data: Path) -> Iterator[tuple[str, Json]]:
     """File name and content of every table."""
+    for name, content in _tables(data):
+        yield f"{name}.json", rounded(content)
+
+
+def _tables(data: Path) -> Iterator[tuple[str, Json]]:
     for name in ("conv", "code"):
-        trace = pd.read_csv(data / "azure_llm_2023" / f"{name}.csv.gz")
-        source = LLM_SOURCE.format(name=name)
-        yield f"azure_llm_2023_{name}.json", windows_table(trace["arrival_s"].to_numpy(), source)
-    yield "mooncake_conversation.json", windows_table(_mooncake_s(data), MOONCAKE_SOURCE)
+        trace_s = pd.read_csv(data / "azure_llm_2023" / f"{name}.csv.gz")["arrival_s"].to_numpy()
+        yield f"azure_llm_2023_{name}", windows_table(trace_s, LLM_SOURCE.format(name=name))
+    # rounded down to ticks: uniform within each
+    tick_s = pd.read_csv(data / "mooncake" / "conversation.csv.gz")["arrival_s"].to_numpy()
+    arrival_s = np.sort(tick_s + MOONCAKE_TICK_S * np.random.default_rng(0).random(len(tick_s)))
+    yield "mooncake_conversation", windows_table(arrival_s, MOONCAKE_SOURCE)
     counts = function_counts(data)
-    yield "azure_functions_2019.json", functions_table(counts)
-    yield "azure_functions_2019_minutes.json", minutes_table(counts)
+    yield "azure_functions_2019", functions_table(counts)
+    yield "azure_functions_2019_minutes", minutes_table(counts)
     clients = pd.read_parquet(data / "servegen" / "clients.parquet")
     for name in SERVICES:
         windows = pd.read_parquet(data / "servegen" / f"{name}_arrivals.parquet")
-        of_service = clients[clients["model"] == name]
-        source = CLIENTS_SOURCE.format(name=name)
-        yield f"servegen_{name}.json", clients_table(of_service, windows, source)
-
-
-def _mooncake_s(data: Path) -> Floats:
-    """Arrivals of a trace that rounds them down to ticks, uniform within each."""
-    trace = pd.read_csv(data / "mooncake" / "conversation.csv.gz")
-    tick_s = trace["arrival_s"].to_numpy()
-    return np.sort(tick_s + MOONCAKE_TICK_S * np.random.default_rng(0).random(len(tick_s)))
+        of_service, source = clients[clients["model"] == name], CLIENTS_SOURCE.format(name=name)
+        yield f"servegen_{name}", clients_table(of_service, windows, source)
 
 
 def windows_table(arrival_s: Floats, source: str) -> Json:
@@ -73,12 +73,12 @@ def windows_table(arrival_s: Floats, source: str) -> Json:
         "source": source,
         "window_s": LLM_WINDOW_S,
         "measured": {
-            "rate_per_s": _short(len(gaps_s) / (arrival_s[-1] - arrival_s[0])),
-            "cv_of_gaps": _short(gaps_s.std() / gaps_s.mean()),
-            "index_of_dispersion_10_s": _short(dispersion(counts)),
-            "index_of_dispersion_60_s": _short(dispersion(_counts(arrival_s, MINUTE_S))),
+            "rate_per_s": len(gaps_s) / (arrival_s[-1] - arrival_s[0]),
+            "cv_of_gaps": gaps_s.std() / gaps_s.mean(),
+            "index_of_dispersion_10_s": dispersion(counts),
+            "index_of_dispersion_60_s": dispersion(_counts(arrival_s, MINUTE_S)),
         },
-        "relative_rate": _list(relative_rates(counts)),
+        "relative_rate": relative_rates(counts),
     }
 
 
@@ -133,7 +133,7 @@ def minutes_table(counts: Floats) -> Json:
         "kind": f"invocations by minute of {len(counts)} functions, dealt out to {STREAMS} streams",
         "source": FUNCTIONS_SOURCE,
         "window_s": MINUTE_S,
-        "stream_counts": [[int(value) for value in stream] for stream in dealt],
+        "stream_counts": [stream.astype(int) for stream in dealt],
     }
 
 
@@ -155,15 +155,15 @@ def functions_table(counts: Floats) -> Json:
         "source": FUNCTIONS_SOURCE,
         "window_s": MINUTE_S,
         "measured": {
-            "rate_per_s": _short(total.mean() / MINUTE_S),
-            "cv_of_minutes": _short(total.std() / total.mean()),
-            "index_of_dispersion_60_s": _short(dispersion(total)),
-            "median_cv_of_a_function": _short(float(np.median(np.sqrt(own) / mean))),
+            "rate_per_s": total.mean() / MINUTE_S,
+            "cv_of_minutes": total.std() / total.mean(),
+            "index_of_dispersion_60_s": dispersion(total),
+            "median_cv_of_a_function": float(np.median(np.sqrt(own) / mean)),
         },
-        "relative_rate": _list(relative_rates(total)),
-        "shared_rate": _list(shared),
-        "function_rate": _list(mean[order]),
-        "function_variation": _list(variation[order]),
+        "relative_rate": relative_rates(total),
+        "shared_rate": shared,
+        "function_rate": mean[order],
+        "function_variation": variation[order],
     }
 
 
@@ -176,45 +176,37 @@ def clients_table(clients: pd.DataFrame, windows: pd.DataFrame, source: str) -> 
     coefficient.
     """
     fitted = windows.groupby(["client", "family"])["rate"].sum().unstack(fill_value=0)
-    usual = str(fitted.sum().idxmax())
-    own = {client: str(family) for client, family in fitted.idxmax(axis=1).items()}
     ranked = clients.sort_values("mean_rate", ascending=False, kind="stable")
     rate, cv = ranked["mean_rate"], ranked["mean_cv"]
     kept = ranked[rate.cumsum() - rate < LOAD_KEPT * rate.sum()]
     share = kept["mean_rate"] / kept["mean_rate"].sum()
+    usual, own = fitted.sum().idxmax(), fitted.idxmax(axis=1).to_dict()
+    families = [str(own.get(client, usual)).lower() for client in kept["client"]]
     return {
         "kind": f"share of the load, and gaps, of the clients that carry {LOAD_KEPT:.0%} of it",
         "source": source,
         "measured": {
-            "cv_weighted_by_rate": _short((rate * cv).sum() / rate.sum()),
+            "cv_weighted_by_rate": (rate * cv).sum() / rate.sum(),
             "clients": len(ranked),
-            "load_kept": _short(kept["mean_rate"].sum() / rate.sum()),
+            "load_kept": kept["mean_rate"].sum() / rate.sum(),
         },
         "clients": [
-            _client(part, one, own.get(name, usual).lower())
-            for name, part, one in zip(kept["client"], share, kept["mean_cv"], strict=True)
+            {
+                "share": part,
+                "cv": cv,
+                "family": family,
+                "shape": 1.0 / cv**2 if family == "gamma" else weibull_shape(cv),
+            }
+            for part, cv, family in zip(share, kept["mean_cv"], families, strict=True)
         ],
     }
 
 
-def _client(share: float, cv: float, family: str) -> Json:
-    shape = 1.0 / cv**2 if family == "gamma" else weibull_shape(cv)
-    return {"share": _short(share), "cv": _short(cv), "family": family, "shape": _short(shape)}
-
-
 def weibull_shape(cv: float) -> float:
-    """Shape of the Weibull distribution with a coefficient of variation (bisection)."""
-    low, high = 0.05, 50.0
-    for _ in range(80):
-        shape = math.sqrt(low * high)
-        square = math.exp(math.lgamma(1.0 + 2.0 / shape) - 2.0 * math.lgamma(1.0 + 1.0 / shape))
-        low, high = (shape, high) if square - 1.0 > cv**2 else (low, shape)
-    return shape
+    """Shape of the Weibull distribution with a coefficient of variation."""
 
+    def excess(shape: float) -> float:
+        square = math.lgamma(1.0 + 2.0 / shape) - 2.0 * math.lgamma(1.0 + 1.0 / shape)
+        return math.exp(square) - 1.0 - cv**2
 
-def _list(values: Floats) -> list[float]:
-    return [_short(value) for value in values]
-
-
-def _short(value: float) -> float:
-    return float(f"{value:.6g}")
+    return float(brentq(excess, 0.05, 50.0, xtol=1e-14))

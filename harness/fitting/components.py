@@ -11,7 +11,6 @@ ordinary length.
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -19,10 +18,11 @@ from numpy.typing import NDArray
 
 from harness.costs.model import PARTS
 from harness.costs.profiles import LATER_MACHINE
+from harness.fitting.iteration_rows import by_pair
 from harness.fitting.robust import fit_relative, hats, ramps
+from harness.fitting.stored import Json, ranges, rounded
 
 Floats = NDArray[np.float64]
-Json = dict[str, Any]
 
 FOLDER = "a100_80g_vllm_0_3"
 GPU = "A100-80G"
@@ -54,17 +54,18 @@ class Rows:
 
     def __init__(self, rows: pd.DataFrame, phase: str) -> None:
         self.phase = phase
-        self.requests: Floats = rows["n_seqs"].to_numpy(np.float64)
-        self.longest: Floats = rows["max_len"].to_numpy(np.float64)
-        self.tokens: Floats = rows["context_tokens"].to_numpy(np.float64)
+        names = ("n_seqs", "max_len", "context_tokens", "iter_s")
+        columns = (rows[name].to_numpy(np.float64) for name in names)
+        self.requests, self.longest, self.tokens, self.whole_s = columns
         self.padded: Floats = self.requests * self.longest
-        self.whole_s: Floats = rows["iter_s"].to_numpy(np.float64)
-        self.part_s: dict[str, Floats] = {
-            part: rows[f"{part}_s"].to_numpy(np.float64) for part in PARTS[:3]
-        }
+        self.part_s = {part: rows[f"{part}_s"].to_numpy(np.float64) for part in PARTS[:3]}
         # what the logs do not count among the three: scheduling and output processing
         self.part_s["other"] = self.whole_s - sum(self.part_s.values())
-        self.tile_knots = _tile_knots(self.padded)
+        # Tiles up to 1024, then the longest prompts: those fill the model's context or, if it does
+        # not divide evenly, lie up to 512 above it.
+        long = self.padded[self.padded > TILE_KNOTS[-1]]
+        ends = long.min() + np.array([0.0, 1.0, 256.0, 257.0, 512.0]) if len(long) else []
+        self.tile_knots = np.concatenate([TILE_KNOTS, ends])
 
     def columns(self, part: str) -> Floats:
         """Design matrix of a component."""
@@ -73,14 +74,11 @@ class Rows:
             attended = (self.padded * self.longest)[:, None]
             return np.hstack([*constant, ramps(self.padded, self.tile_knots), attended])
         slopes = hats(self.requests, SLOPE_KNOTS)
-        along = {"per_padded_token_s": self.padded, "per_padded_s": self.padded}
-        return np.hstack(
-            constant
-            + [
-                slopes * along.get(name, self.tokens)[:, None]
-                for name in GROWS_WITH[self.phase, part]
-            ]
-        )
+        along = [
+            self.padded if "padded" in name else self.tokens
+            for name in GROWS_WITH[self.phase, part]
+        ]
+        return np.hstack(constant + [slopes * column[:, None] for column in along])
 
     def held_out_errors(self) -> Floats:
         """Relative error of each whole iteration, predicted without its number of requests.
@@ -98,119 +96,80 @@ class Rows:
                 predicted_s[~seen] += columns[~seen] @ found
         return np.asarray(np.abs(predicted_s / self.whole_s - 1.0))
 
+    def fitted(self, part: str) -> dict[str, Floats]:
+        """Coefficients of one component along `KNOTS`, fitted on all rows.
 
-def _tile_knots(padded: Floats) -> Floats:
-    """Knots of a prefill's padded tokens: tiles up to 1024, then the longest prompts.
-
-    Those fill the model's context or, if it does not divide evenly, lie up to 512 above it.
-    """
-    long = padded[padded > TILE_KNOTS[-1]]
-    ends = long.min() + np.array([0.0, 1.0, 256.0, 257.0, 512.0]) if len(long) else []
-    return np.concatenate([TILE_KNOTS, ends])
-
-
-def fit_component(rows: Rows, part: str) -> dict[str, Floats]:
-    """Coefficients of one component along `KNOTS`, fitted on all rows."""
-    found = fit_relative(rows.columns(part), rows.part_s[part], rows.whole_s)
-    fitted: dict[str, Floats] = {"base_s": np.cumsum(found[: len(KNOTS)])}
-    rest = found[len(KNOTS) :]
-    if (rows.phase, part) == ("prefill", "forward"):
-        return fitted | _prefill_curve(rows.tile_knots, rest)
-    for name in GROWS_WITH[rows.phase, part]:
-        fitted[name] = np.interp(KNOTS, SLOPE_KNOTS, rest[: len(SLOPE_KNOTS)])
-        rest = rest[len(SLOPE_KNOTS) :]
-    return fitted
-
-
-def _prefill_curve(tile_knots: Floats, found: Floats) -> dict[str, Floats]:
-    """The curve in padded tokens as its slope for long prompts and the step beside that slope."""
-    curve_s = np.concatenate([[0.0], np.cumsum(found[:-1])])
-    long = len(TILE_KNOTS) - 1
-    slope = (curve_s[-1] - curve_s[long]) / (tile_knots[-1] - tile_knots[long])
-    return {
-        "per_padded_token_s": np.full(len(KNOTS), slope),
-        "per_attended_s": np.full(len(KNOTS), found[-1]),
-        "step_s": curve_s - slope * tile_knots,
-    }
+        A prefill's forward pass is a curve in padded tokens: its slope for long prompts, and the
+        step beside that slope.
+        """
+        found = fit_relative(self.columns(part), self.part_s[part], self.whole_s)
+        coefficients: dict[str, Floats] = {"base_s": np.cumsum(found[: len(KNOTS)])}
+        rest = found[len(KNOTS) :]
+        if (self.phase, part) == ("prefill", "forward"):
+            curve_s = np.concatenate([[0.0], np.cumsum(rest[:-1])])
+            long, knots = len(TILE_KNOTS) - 1, self.tile_knots
+            slope = (curve_s[-1] - curve_s[long]) / (knots[-1] - knots[long])
+            coefficients["per_padded_token_s"] = np.full(len(KNOTS), slope)
+            coefficients["per_attended_s"] = np.full(len(KNOTS), rest[-1])
+            coefficients["step_s"] = curve_s - slope * knots
+            return coefficients
+        names = GROWS_WITH[self.phase, part]
+        for name, slopes in zip(names, np.split(rest, len(names)), strict=True):
+            coefficients[name] = np.interp(KNOTS, SLOPE_KNOTS, slopes)
+        return coefficients
 
 
 def fit_pair(rows: pd.DataFrame) -> Json:
     """The part of a profile that is fitted on the iterations of one (model, size)."""
-    entry: Json = {"rows": len(rows), "error": {}, "valid": _valid(rows)}
+    is_prefill, tokens = rows["is_prefill"], rows["context_tokens"]
+    valid = ranges(
+        requests=rows["n_seqs"],
+        prefill_tokens=tokens[is_prefill],
+        context_tokens=tokens[~is_prefill],
+        longest=rows["max_len"],
+    )
+    entry: Json = {"rows": len(rows), "error": {}, "valid": valid}
     for phase in ("prefill", "decode"):
-        of_phase = Rows(rows[rows["is_prefill"] == (phase == "prefill")], phase)
-        errors = of_phase.held_out_errors()
-        entry["error"][f"{phase}_median"] = _rounded(np.median(errors))
-        entry["error"][f"{phase}_p95"] = _rounded(np.quantile(errors, 0.95))
-        entry[phase] = {}
-        for part in PARTS:
-            fitted = {name: _rounded(x) for name, x in fit_component(of_phase, part).items()}
-            if "step_s" in fitted:
-                entry["step_s"] = fitted.pop("step_s")
-                entry["step_knots_tokens"] = [int(knot) for knot in of_phase.tile_knots]
-            entry[phase][part] = fitted
-    return entry
-
-
-def _valid(rows: pd.DataFrame) -> Json:
-    """Smallest and largest measured value of what an iteration depends on."""
-    prefill, decode = rows[rows["is_prefill"]], rows[~rows["is_prefill"]]
-    ranges = {
-        "requests": rows["n_seqs"],
-        "prefill_tokens": prefill["context_tokens"],
-        "context_tokens": decode["context_tokens"],
-        "longest": rows["max_len"],
-    }
-    return {name: [int(column.min()), int(column.max())] for name, column in ranges.items()}
-
-
-def _rounded(values: Any) -> Any:
-    """Six significant digits: beyond the noise, and stable across linear algebra libraries."""
-    if np.ndim(values) == 0:
-        return float(f"{values:.6g}")
-    return [float(f"{value:.6g}") for value in values]
+        of_phase = Rows(rows[is_prefill == (phase == "prefill")], phase)
+        median, p95 = np.quantile(of_phase.held_out_errors(), (0.5, 0.95))
+        entry["error"] |= {f"{phase}_median": median, f"{phase}_p95": p95}
+        entry[phase] = {part: of_phase.fitted(part) for part in PARTS}
+        if phase == "prefill":
+            entry["step_s"] = entry[phase]["forward"].pop("step_s")
+            entry["step_knots_tokens"] = of_phase.tile_knots.astype(int)
+    return rounded(entry)  # type: ignore[no-any-return]
 
 
 def profile_files(data: Path, models: frozenset[str] | None = None) -> Iterator[tuple[str, Json]]:
     """File name and content of every model's profile; only of some models if they are named."""
     rows = pd.read_parquet(data / "samullm" / "iteration_latency.parquet")
-    entries: dict[tuple[str, int], Json] = {
-        (str(model), int(pair["tp"].iloc[0])): fit_pair(pair)
-        for (model, _), pair in rows.groupby(["model", "tp"])
-        if models is None or model in models
+    entries: dict[str, dict[str, Json]] = {}
+    for model, size, pair in by_pair(rows):
+        if models is None or model in models:
+            entries.setdefault(model, {})[str(size)] = fit_pair(pair)
+    for model, size, facts in _measured_facts(data):
+        if models is None or model in models:
+            entries.setdefault(model, {}).setdefault(str(size), {}).update(facts)
+    shared = {
+        "gpu": GPU,
+        "engine": ENGINE,
+        "kind": "measured",
+        "source": SOURCE,
+        "block_tokens": BLOCK_TOKENS,
+        "knots_requests": KNOTS.astype(int).tolist(),
     }
-    for key, facts in _measured_facts(data):
-        if models is None or key[0] in models:
-            entries.setdefault(key, {}).update(facts)
-    for model in sorted({model for model, _ in entries}):
-        yield (
-            f"{model}.json",
-            {
-                "model": model,
-                "gpu": GPU,
-                "engine": ENGINE,
-                "kind": "measured",
-                "source": SOURCE,
-                "block_tokens": BLOCK_TOKENS,
-                "knots_requests": [int(knot) for knot in KNOTS],
-                "tensor_parallel": {
-                    str(size): entry for (name, size), entry in entries.items() if name == model
-                },
-            },
-        )
+    for model, sizes in sorted(entries.items()):
+        yield f"{model}.json", {**shared, "model": model, "tensor_parallel": sizes}
 
 
-def _measured_facts(data: Path) -> Iterator[tuple[tuple[str, int], Json]]:
+def _measured_facts(data: Path) -> Iterator[tuple[str, int, Json]]:
     """KV blocks and loading times by model and size, taken over as they are."""
     for row in pd.read_csv(data / "samullm" / "kv_capacity.csv.gz").to_dict("records"):
-        yield (row["model"], int(row["tp"])), {"kv_blocks": int(row["kv_blocks"])}
+        yield row["model"], row["tp"], {"kv_blocks": row["kv_blocks"]}
     loads = pd.read_csv(data / "samullm" / "model_load_seconds.csv.gz")
     # the paper's experiments ran on the second machine, and its last record is the final one
     loads["later"] = loads["machine"] == LATER_MACHINE
     last = loads.sort_values(["later", "record"], kind="stable").groupby(["model", "tp"]).tail(1)
     for row in last.to_dict("records"):
         source = f"{row['machine']}, record {row['record']}"
-        yield (
-            (row["model"], int(row["tp"])),
-            {"load_s": _rounded(row["load_s"]), "load_source": source},
-        )
+        yield row["model"], row["tp"], {"load_s": rounded(row["load_s"]), "load_source": source}

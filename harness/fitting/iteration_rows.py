@@ -10,11 +10,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import TypeAlias
 
 import pandas as pd
 
 from harness.costs.iteration import MAX_REQUESTS
 from harness.paths import PROFILES
+
+Column: TypeAlias = "pd.Series[float]"
 
 ALL_SMS = 100
 COLUMNS = ("model", "tp", "phase", "requests", "length", "seconds")
@@ -76,35 +79,38 @@ def by_pair(rows: pd.DataFrame) -> Iterator[tuple[str, int, pd.DataFrame]]:
 def iteration_rows(source: MeasuredSource, data: Path) -> pd.DataFrame:
     """The measured iterations with `COLUMNS`, up to `MAX_REQUESTS` requests."""
     rows = raw_rows(source, data)
-    readers = {
-        "grid": _grid,
-        "means": _means,
-        "batches": _batches,
-        "list": _list,
-        "coefficients": _coefficients,
-    }
-    found = readers[source.kind](rows, source)
+    match source.kind:
+        case "grid":  # at all of the SMs, both phases of every batch size and sequence length
+            rows = rows[rows["sm_percent"] == ALL_SMS]
+            length = rows["seq_len"]
+            found = _both(rows, length, length, rows["prefill_ms"] / 1e3, rows["decode_ms"] / 1e3)
+        case "means":
+            found = _means(rows)
+        case "batches":  # batches served to their end: seconds of the prompts, ms of a mean decode
+            prompt, seconds = rows["input_len"], rows["decode_step_ms"] / 1e3
+            context = prompt + rows["output_len"] / 2
+            found = _both(rows, prompt, context, rows["prefill_batch_s"], seconds)
+        case "list":  # a row per batch: single prompts, and decodes of one known context
+            length = rows["num_tokens"].where(rows["phase"] == "prefill", source.decode_context)
+            requests = rows["batch_size"].astype(int)
+            found = rows.assign(requests=requests, length=length, seconds=rows["batch_s"])
+        case _:
+            found = _coefficients(rows, source)
     found = found[found["requests"] <= MAX_REQUESTS]
     return found[list(COLUMNS)].reset_index(drop=True)
 
 
-def _phase(
-    rows: pd.DataFrame, phase: str, length: "pd.Series[float]", seconds: "pd.Series[float]"
+def _both(
+    rows: pd.DataFrame, prompt: Column, context: Column, prefill_s: Column, decode_s: Column
 ) -> pd.DataFrame:
-    """One phase of wide rows; `length` and `seconds` are aligned with them."""
-    return rows.assign(phase=phase, requests=rows["batch_size"], length=length, seconds=seconds)
-
-
-def _grid(rows: pd.DataFrame, source: MeasuredSource) -> pd.DataFrame:
-    """Both phases of every batch size and sequence length, in ms, at all of the SMs."""
-    rows = rows[rows["sm_percent"] == ALL_SMS]
+    phases = (("prefill", prompt, prefill_s), ("decode", context, decode_s))
     return pd.concat(
-        _phase(rows, phase, rows["seq_len"], rows[f"{phase}_ms"] / 1e3)
-        for phase in ("prefill", "decode")
+        rows.assign(phase=phase, requests=rows["batch_size"], length=length, seconds=seconds)
+        for phase, length, seconds in phases
     )
 
 
-def _means(rows: pd.DataFrame, source: MeasuredSource) -> pd.DataFrame:
+def _means(rows: pd.DataFrame) -> pd.DataFrame:
     """Repeated runs, in ms: the prompt's iteration and the mean of the decodes.
 
     A prompt time below that of fewer equal prompts is no iteration of the whole batch (it did not
@@ -114,31 +120,8 @@ def _means(rows: pd.DataFrame, source: MeasuredSource) -> pd.DataFrame:
     rows = rows.groupby(keys)[["prompt_ms", "token_ms"]].median().reset_index()
     equal = rows.groupby(["model", "tp", "prompt_size", "token_size"])["prompt_ms"]
     rows = rows[rows["prompt_ms"] >= equal.cummax()]
-    context = rows["prompt_size"] + rows["token_size"] / 2
-    return pd.concat(
-        [
-            _phase(rows, "prefill", rows["prompt_size"], rows["prompt_ms"] / 1e3),
-            _phase(rows, "decode", context, rows["token_ms"] / 1e3),
-        ]
-    )
-
-
-def _batches(rows: pd.DataFrame, source: MeasuredSource) -> pd.DataFrame:
-    """Batches served to their end: seconds of the prompts, ms of the mean decode."""
-    context = rows["input_len"] + rows["output_len"] / 2
-    return pd.concat(
-        [
-            _phase(rows, "prefill", rows["input_len"], rows["prefill_batch_s"]),
-            _phase(rows, "decode", context, rows["decode_step_ms"] / 1e3),
-        ]
-    )
-
-
-def _list(rows: pd.DataFrame, source: MeasuredSource) -> pd.DataFrame:
-    """One row per batch, in seconds: single prompts, and decodes of one known context."""
-    length = rows["num_tokens"].where(rows["phase"] == "prefill", source.decode_context)
-    requests = rows["batch_size"].astype(int)
-    return rows.assign(requests=requests, length=length, seconds=rows["batch_s"])
+    prompt, context = rows["prompt_size"], rows["prompt_size"] + rows["token_size"] / 2
+    return _both(rows, prompt, context, rows["prompt_ms"] / 1e3, rows["token_ms"] / 1e3)
 
 
 def coefficients(pair: pd.DataFrame) -> dict[str, tuple[float, float, float]]:

@@ -1,16 +1,17 @@
-"""Makes the stored length tables, and the ratio of tokens to words, from measured lengths."""
+"""Makes the stored tables of lengths, of tokens per word and of predictors of lengths."""
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
+from scipy.optimize import brentq
+
+from harness.fitting.stored import Json, rounded
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
-Json = dict[str, Any]
 
 POINTS = 400  # equal steps of the share at which a long table is kept
 TAIL_POINTS = 7  # and halvings of its last step, down to about one in 50,000
@@ -36,10 +37,6 @@ PROMPTS = "mixinstruct_prompts"
 SUMMARIES = "Mixtral-8x7B-Instruct-v0.1_book_summaries"
 SUMMARY_SOURCE = "lilakk/BooookScore@094bf69 summaries"
 ANSWERS = "lmsys_vicuna13b"
-ANSWERS_SOURCE = (
-    "James-QiuHaoran/LLM-serving-with-proxy-models@4b86686 "
-    "model-serving/prediction/final/predictions_warmup_multi_cls_1000K.csv"
-)
 MOST_CHAT = 1024  # tokens
 CHAT_PROMPTS = "sharegpt_prompts"
 CHAT_SOURCE = (
@@ -55,6 +52,14 @@ WORDS_KIND = (
     "Alpaca prompts: tokens over words between white space, both summed over all prompts; "
     "tokens of the vocabulary of Mistral-7B v0.1"
 )
+BINS = 40  # of as many requests by true length
+LATENCIES = 101
+MEASURED_HERE = "proxy_"
+"""How tables begin that `harness.training` measures: no two runs of it give the same."""
+PREDICTIONS_SOURCE = (
+    "James-QiuHaoran/LLM-serving-with-proxy-models@4b86686 "
+    "model-serving/prediction/final/predictions_warmup_multi_cls_1000K.csv"
+)
 
 
 def length_files(data: Path) -> Iterator[tuple[str, Json]]:
@@ -64,60 +69,34 @@ def length_files(data: Path) -> Iterator[tuple[str, Json]]:
     for model, rows in measured.groupby("model"):
         record = int(rows["record"].max())
         last = rows[rows["record"] == record].sort_values("output_tokens", kind="stable")
-        tokens = last["output_tokens"].to_numpy(np.int64)
         share = last["probability"].to_numpy(np.float64)
-        latest[str(model)] = tokens, share / share.sum()
+        latest[str(model)] = last["output_tokens"].to_numpy(np.int64), share / share.sum()
         kind = "measured on No Robots prompts"
         yield f"{model}.json", table(*latest[str(model)], kind=kind, record=record, source=SOURCE)
     kind = f"pooled over {', '.join(ENSEMBLE)}, not measured"
-    pooled = _pooled([latest[model] for model in ENSEMBLE])
-    yield f"{POOLED}.json", table(*pooled, kind=kind, record=None, source=SOURCE)
+    tokens, share = (np.concatenate([latest[m][part] for m in ENSEMBLE]) for part in (0, 1))
+    yield f"{POOLED}.json", table(*_merged(tokens, share / len(ENSEMBLE)), kind=kind, source=SOURCE)
     for name, like in LIKENESS.items():
         kind = f"those of {like} over {SHRUNK}, for a model with random weights"
-        shrunk = _shrunk(*latest[like])
-        yield f"{name}.json", table(*shrunk, kind=kind, record=None, source=SOURCE)
+        tokens, share = latest[like]
+        yield f"{name}.json", table(*_merged(-(-tokens // SHRUNK), share), kind=kind, source=SOURCE)
     yield f"{PROMPTS}.json", _prompts(data)
-    yield f"{CHAT_PROMPTS}.json", _chat_prompts(data)
-    yield f"{SUMMARIES}.json", _summaries(data)
-    yield f"{ANSWERS}.json", _answers(data)
-
-
-def _shrunk(tokens: Ints, share: Floats) -> tuple[Ints, Floats]:
-    """Lengths a fraction as long, at least 1."""
-    distinct, position = np.unique(-(-tokens // SHRUNK), return_inverse=True)
-    return distinct, np.bincount(position, weights=share).astype(np.float64)
-
-
-def _chat_prompts(data: Path) -> Json:
-    """First messages of conversations."""
-    measured = pd.read_csv(data / "sharegpt" / "lengths.csv.gz")
-    first = measured[measured["turn"] == measured["turn"].min()]
-    kept = first.query(
+    chats = pd.read_csv(data / "sharegpt" / "lengths.csv.gz")
+    chats = chats[chats["turn"] == chats["turn"].min()].query(
         f"input_tokens <= {MOST_CHAT} and input_tokens + output_tokens <= {2 * MOST_CHAT}"
     )
-    tokens, count = np.unique(kept["input_tokens"].to_numpy(np.int64), return_counts=True)
     kind = (
         f"measured first messages of ShareGPT conversations, those of at most {MOST_CHAT} tokens "
         f"and {2 * MOST_CHAT} with their answer, as vLLM's benchmark keeps them"
     )
-    return table(tokens, count / count.sum(), kind=kind, record=None, source=CHAT_SOURCE)
-
-
-def _summaries(data: Path) -> Json:
-    """Final summaries of books that one model updated chunk by chunk."""
-    measured = pd.read_csv(data / "booookscore" / "final_summaries.csv.gz")
-    kept = measured.query("model == 'mixtral' and chunk_tokens == 2048 and method == 'inc'")
-    tokens, count = np.unique(kept["summary_tokens"].to_numpy(np.int64), return_counts=True)
+    yield f"{CHAT_PROMPTS}.json", counted(chats["input_tokens"], kind, CHAT_SOURCE)
+    books = pd.read_csv(data / "booookscore" / "final_summaries.csv.gz")
+    books = books.query("model == 'mixtral' and chunk_tokens == 2048 and method == 'inc'")
     kind = "measured final summaries of 100 books, chunks of 2048 tokens, limit 900, incremental"
-    return table(tokens, count / count.sum(), kind=kind, record=None, source=SUMMARY_SOURCE)
-
-
-def _answers(data: Path) -> Json:
-    """Answers of one model to its users."""
-    measured = pd.read_parquet(data / "lmsys_vicuna13b" / "predictions.parquet")["output_tokens"]
-    tokens, count = np.unique(measured.to_numpy(np.int64), return_counts=True)
+    yield f"{SUMMARIES}.json", counted(books["summary_tokens"], kind, SUMMARY_SOURCE)
+    answers = pd.read_parquet(data / "lmsys_vicuna13b" / "predictions.parquet")["output_tokens"]
     kind = "measured answers of vicuna-13b in LMSYS-Chat-1M, those of 2 to 511 tokens"
-    return table(tokens, count / count.sum(), kind=kind, record=None, source=ANSWERS_SOURCE)
+    yield f"{ANSWERS}.json", counted(answers, kind, PREDICTIONS_SOURCE)
 
 
 def words_file(data: Path) -> Json:
@@ -132,28 +111,34 @@ def tokens_per_word(words: Ints, tokens: Ints) -> Json:
     """Total of tokens over total of words, and the median relative error of a prompt counted so."""
     ratio = tokens.sum() / words.sum()
     error = np.median(np.abs(words * ratio / tokens - 1.0))
-    return {
-        "tokens_per_word": float(f"{ratio:.6g}"),
-        "error_median": float(f"{error:.6g}"),
-        "count": len(words),
-    }
+    found = {"tokens_per_word": ratio, "error_median": error, "count": len(words)}
+    return rounded(found)  # type: ignore[no-any-return]
 
 
-def table(tokens: Ints, share: Floats, *, kind: str, record: int | None, source: str) -> Json:
+def counted(lengths: "pd.Series[int]", kind: str, source: str) -> Json:
+    """The table of measured lengths."""
+    tokens, count = np.unique(lengths.to_numpy(np.int64), return_counts=True)
+    return table(tokens.astype(np.int64), count / count.sum(), kind=kind, source=source)
+
+
+def table(
+    tokens: Ints, share: Floats, *, kind: str, source: str, record: int | None = None
+) -> Json:
     """A length table: tokens, and the share of lengths that do not exceed them.
 
     `mean` and `cap` are those of the distribution given, not of the thinned table.
     """
     at, cumulative = thinned(tokens, np.cumsum(share))
-    return {
+    content = {
         "kind": kind,
         "record": record,
         "source": source,
-        "mean_tokens": float(f"{tokens @ share:.6g}"),
-        "cap_tokens": int(tokens[-1]),
-        "tokens": [int(value) for value in at],
-        "cumulative": [float(f"{value:.6g}") for value in cumulative],
+        "mean_tokens": tokens @ share,
+        "cap_tokens": tokens[-1],
+        "tokens": at,
+        "cumulative": cumulative,
     }
+    return rounded(content)  # type: ignore[no-any-return]
 
 
 def thinned(tokens: Ints, cumulative: Floats, *, points: int = POINTS) -> tuple[Ints, Floats]:
@@ -177,12 +162,10 @@ def thinned(tokens: Ints, cumulative: Floats, *, points: int = POINTS) -> tuple[
     return lengths[chosen], share[chosen]
 
 
-def _pooled(distributions: list[tuple[Ints, Floats]]) -> tuple[Ints, Floats]:
-    """The equal mixture of several distributions."""
-    tokens = np.concatenate([found[0] for found in distributions])
-    share = np.concatenate([found[1] for found in distributions]) / len(distributions)
+def _merged(tokens: Ints, share: Floats) -> tuple[Ints, Floats]:
+    """A distribution with every length once."""
     distinct, position = np.unique(tokens, return_inverse=True)
-    return distinct.astype(np.int64), np.bincount(position, weights=share).astype(np.float64)
+    return distinct, np.bincount(position, weights=share).astype(np.float64)
 
 
 def _prompts(data: Path) -> Json:
@@ -190,21 +173,51 @@ def _prompts(data: Path) -> Json:
     measured = pd.read_parquet(data / "alpaca" / "prompts.parquet")["prompt_tokens"]
     inside = measured[measured.between(*PROMPT_RANGE)].to_numpy(np.int64)
     tokens, count = np.unique(inside, return_counts=True)
-    share, rate = tilted(tokens, count / count.sum(), PROMPT_MEAN)
+
+    def share(rate: float) -> Floats:
+        weight = count * np.exp(rate * (tokens - tokens[0]))
+        return np.asarray(weight / weight.sum())
+
+    rate = brentq(lambda rate: share(rate) @ tokens - PROMPT_MEAN, -0.1, 0.1, xtol=1e-15)
     kind = (
         f"Alpaca prompts of {PROMPT_RANGE[0]} to {PROMPT_RANGE[1]} tokens (mean "
         f"{inside.mean():.2f}), each length's share multiplied by exp({rate:.6f} tokens) and "
         f"normalised, which makes the mean {PROMPT_MEAN:g}; MixInstruct itself not measured"
     )
-    return table(tokens, share, kind=kind, record=None, source=PROMPT_SOURCE)
+    return table(tokens, share(rate), kind=kind, source=PROMPT_SOURCE)
 
 
-def tilted(tokens: Ints, share: Floats, mean: float) -> tuple[Floats, float]:
-    """Shares multiplied by exp(rate x tokens), and the rate that gives the mean (bisection)."""
-    low, high = -0.1, 0.1
-    for _ in range(60):
-        rate = (low + high) / 2.0
-        weight = share * np.exp(rate * (tokens - tokens[0]))
-        weight /= weight.sum()
-        low, high = (rate, high) if weight @ tokens < mean else (low, rate)
-    return weight, rate
+def predictor_files(data: Path) -> Iterator[tuple[str, Json]]:
+    """File name and content of every table."""
+    measured = pd.read_parquet(data / "lmsys_vicuna13b" / "predictions.parquet")
+    columns = (measured[name] for name in ("output_tokens", "pred_class5", "predictor_s_class5"))
+    kind = "measured classes of a BERT predictor, answers of vicuna-13b of 2 to 511 tokens"
+    yield "lmsys_vicuna13b_class5.json", class_table(*columns, kind=kind, source=PREDICTIONS_SOURCE)
+
+
+def class_table(
+    length: "pd.Series[int]",
+    predicted: "pd.Series[int]",
+    seconds: "pd.Series[float]",
+    *,
+    kind: str,
+    source: str,
+) -> Json:
+    """Share of every predicted class by true length, its median true length, and the latency.
+
+    Row i of `class_share` is for true lengths above `length_tokens[i - 1]` up to
+    `length_tokens[i]`; longer ones go by the last. `latency_s` are quantiles at equal shares.
+    """
+    ends = np.unique(np.quantile(length, np.linspace(0, 1, BINS + 1)[1:], method="higher"))
+    row = np.searchsorted(ends, length, side="left")
+    counts = pd.crosstab(row, predicted).to_numpy(np.float64)
+    content = {
+        "kind": kind,
+        "source": source,
+        "count": len(length),
+        "length_tokens": ends.astype(int),
+        "class_share": rounded(counts / counts.sum(axis=1, keepdims=True), digits=5),
+        "class_tokens": length.groupby(predicted).median().astype(int),
+        "latency_s": np.quantile(seconds, np.linspace(0, 1, LATENCIES)),
+    }
+    return rounded(content)  # type: ignore[no-any-return]

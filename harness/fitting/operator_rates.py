@@ -3,13 +3,13 @@
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from harness.costs.gpu_facts import gpu_facts
 from harness.costs.model_facts import BYTES_PER_NUMBER
-from harness.costs.profiles import Phase
 from harness.costs.roofline import Calibration, at_size
 
 KERNELS = "vllm_kernels"
@@ -33,22 +33,23 @@ OVERHEADS: Mapping[str, tuple[str, ...]] = {
 """Our components of an iteration and the steps, in ms, that another engine was timed by."""
 
 
-def source_of_operators() -> str:
-    """Where the numbers below come from."""
-    return (
-        "reading matrices and all-reduces: ai-dynamo/aiconfigurator@095f58a a100_sxm, vLLM 0.14.0; "
-        "size of the CPU side and PCIe: microsoft/vidur@7d47513 data/profiling"
-    )
+SOURCE = (
+    "reading matrices and all-reduces: ai-dynamo/aiconfigurator@095f58a a100_sxm, vLLM 0.14.0; "
+    "size of the CPU side and PCIe: microsoft/vidur@7d47513 data/profiling"
+)
 
 
 def from_operators(base: Calibration, data: Path) -> Calibration:
     """The calibration with what operators reach in place of what one engine and machine did."""
+    rows = pd.read_csv(data / OPERATORS / "cpu_overheads_a100.csv.gz")
+    # the CPU side of a decode of another engine over that of the calibrated one
+    ratio = (measured_overheads(rows) / calibrated_overheads(rows, base)).median()
     return replace(
         base,
         memory_efficiency=memory_efficiency(data),
         link_efficiency=link_efficiency(data),
         pcie_efficiency=pcie_efficiency(data),
-        overheads=scaled(base.overheads, overhead_ratio(data, base)),
+        overheads=scaled(base.overheads, float(ratio)),
     )
 
 
@@ -61,24 +62,22 @@ def memory_efficiency(data: Path) -> float:
         & rows["n"].between(*MATRIX_SIDES)
         & rows["k"].between(*MATRIX_SIDES)
     ]
-    read_bytes = 1.0 * BYTES_PER_NUMBER * rows["n"] * rows["k"]
-    rates = read_bytes / (rows["latency_ms"] / 1e3)
+    rates = BYTES_PER_NUMBER * rows["n"] * rows["k"] / (rows["latency_ms"] / 1e3)
     return float(rates.median()) / gpu_facts(GPU).memory_bytes_per_s
 
 
 def link_efficiency(data: Path) -> dict[int, float]:
     """Share of the NVLink rate that all-reduces of large messages reach, by number of GPUs."""
     rows = pd.read_parquet(data / KERNELS / "allreduce_bf16.parquet")
-    message_bytes = rows["message_elements"] * BYTES_PER_NUMBER
-    rates = _ring_rate(message_bytes, rows["num_gpus"], rows["latency_ms"])
-    chosen = (
-        (rows["device"] == DEVICE) & (rows["backend"] == EAGER) & (message_bytes >= LARGE_BYTES)
-    )
-    full = gpu_facts(GPU).nvlink_bytes_per_s
-    return {
-        int(gpus): float(rates[chosen & (rows["num_gpus"] == gpus)].median()) / full
-        for gpus in rows["num_gpus"].unique()
-    }
+    rows = rows.assign(size_bytes=rows["message_elements"] * BYTES_PER_NUMBER)
+    rows = rows[
+        (rows["device"] == DEVICE)
+        & (rows["backend"] == EAGER)
+        & (rows["size_bytes"] >= LARGE_BYTES)
+    ]
+    rates = _ring_rate(rows["size_bytes"], rows["num_gpus"], rows["latency_ms"])
+    medians = rates.groupby(rows["num_gpus"]).median() / gpu_facts(GPU).nvlink_bytes_per_s
+    return dict(zip(medians.index.tolist(), medians.tolist(), strict=True))
 
 
 def pcie_efficiency(data: Path) -> float:
@@ -101,12 +100,6 @@ def _ring_rate(
     return 2.0 * message_bytes * (1.0 - 1.0 / gpus) / (ms / 1e3)
 
 
-def overhead_ratio(data: Path, base: Calibration) -> float:
-    """CPU side of a decode of another engine over that of the calibrated one; median."""
-    rows = pd.read_csv(data / OPERATORS / "cpu_overheads_a100.csv.gz")
-    return float((measured_overheads(rows) / calibrated_overheads(rows, base)).median())
-
-
 def measured_overheads(rows: pd.DataFrame) -> "pd.Series[float]":
     """Seconds of the CPU side of a decode, by row."""
     return rows[[name for names in OVERHEADS.values() for name in names]].sum(axis=1) / 1e3
@@ -124,17 +117,8 @@ def calibrated_overheads(rows: pd.DataFrame, found: Calibration) -> "pd.Series[f
     return seconds
 
 
-def scaled(
-    overheads: Mapping[int, Mapping[str, Phase]], ratio: float
-) -> Mapping[int, Mapping[str, Phase]]:
+def scaled(overheads: Any, ratio: float) -> Any:
     """All components multiplied."""
-    return {
-        size: {
-            phase: {
-                part: {name: tuple(ratio * v for v in values) for name, values in found.items()}
-                for part, found in parts.items()
-            }
-            for phase, parts in phases.items()
-        }
-        for size, phases in overheads.items()
-    }
+    if isinstance(overheads, Mapping):
+        return {key: scaled(entry, ratio) for key, entry in overheads.items()}
+    return tuple(ratio * value for value in overheads)

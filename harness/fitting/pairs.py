@@ -2,16 +2,15 @@
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
 from harness.fitting.lengths import CHAT_SOURCE, PROMPT_SOURCE, thinned
+from harness.fitting.stored import Json, rounded
 
 Ints = NDArray[np.int64]
-Json = dict[str, Any]
 Ranges = tuple[tuple[int, int], tuple[int, int]]
 
 BINS = 8  # of as many prompts each, by their length
@@ -33,6 +32,11 @@ SUMMARY_SOURCE = (
     "zai-org/LongBench, lengths and predictions of Llama-2-7b-chat (arXiv 2308.14508, MIT)"
 )
 TRACES = {
+    "lmsys_arena": (
+        "lmsys_arena/trace.csv.gz",
+        "1,500 requests to Chatbot Arena: prompt and answer",
+        "artifact of arXiv 2401.00588 @192c2e2, fair_bench/real_trace.pkl: a log of Chatbot Arena",
+    ),
     "azure_llm_conv": (
         "azure_llm_2023/conv.csv.gz",
         "19,366 requests to Azure's LLM service for conversations, 2023",
@@ -50,16 +54,10 @@ TRACES = {
     ),
 }
 """By table: the file, what it has, and its source."""
-ARENA_SOURCE = (
-    "artifact of arXiv 2401.00588 @192c2e2, fair_bench/real_trace.pkl: a log of Chatbot Arena"
-)
 
 
 def pair_files(data: Path) -> Iterator[tuple[str, Json]]:
     """File name and content of every table."""
-    arena = pd.read_csv(data / "lmsys_arena" / "trace.csv.gz")
-    kind = "1,500 requests to Chatbot Arena: prompt and answer"
-    yield "lmsys_arena.json", _content(kind, ARENA_SOURCE, {"all": part(arena)})
     turns = pd.read_csv(data / "sharegpt" / "lengths.csv.gz")
     rounds = turns["turn"].clip(upper=LAST_ROUND)
     kind = (
@@ -67,41 +65,36 @@ def pair_files(data: Path) -> Iterator[tuple[str, Json]]:
         f"{LAST_ROUND} with all that follow; conversations cut at 8K tokens, answers at 1,024"
     )
     parts = {str(number): part(rows) for number, rows in turns.groupby(rounds)}
-    yield "sharegpt_rounds.json", _content(kind, CHAT_SOURCE, parts)
+    yield "sharegpt_rounds.json", {"kind": kind, "source": CHAT_SOURCE, "parts": parts}
+    for name, kind, source, rows in _tables(data, turns):
+        yield f"{name}.json", {"kind": kind, "source": source, "parts": {"all": part(rows)}}
+
+
+def _tables(data: Path, turns: pd.DataFrame) -> Iterator[tuple[str, str, str, pd.DataFrame]]:
+    """Name, kind, source and pairs of every table of one part."""
+    for name, (path, kind, source) in TRACES.items():
+        yield name, kind, source, pd.read_csv(data / path)
     names = {"prompt_tokens": "input_tokens", "response_tokens": "output_tokens"}
     alpaca = pd.read_parquet(data / "alpaca" / "prompts.parquet").rename(columns=names)
     kind = f"Alpaca, {_cut(ALPACA_RANGES)}"
-    rows = _within(alpaca, ALPACA_RANGES)
-    yield "alpaca.json", _content(kind, PROMPT_SOURCE, {"all": part(rows)})
-    rows = _within(turns.assign(input_tokens=turns["new_input_tokens"]), TURN_RANGES)
+    yield "alpaca", kind, PROMPT_SOURCE, _within(alpaca, ALPACA_RANGES)
+    turns = turns.assign(input_tokens=turns["new_input_tokens"])
     kind = f"ShareGPT turns without their history, {_cut(TURN_RANGES)}"
-    yield "sharegpt_turns.json", _content(kind, CHAT_SOURCE, {"all": part(rows)})
-    for name, (path, kind, source) in TRACES.items():
-        rows = pd.read_csv(data / path)
-        yield f"{name}.json", _content(kind, source, {"all": part(rows)})
-    tasks = pd.read_parquet(data / "longbench" / "lengths.parquet")
+    yield "sharegpt_turns", kind, CHAT_SOURCE, _within(turns, TURN_RANGES)
+    tasks = pd.read_parquet(data / "longbench" / "lengths.parquet").query("language == 'en'")
+    words, answers = tasks["input_units"], tasks["out_llama2_7b_chat"].clip(lower=1)
+    tasks = tasks.assign(input_tokens=(words * TOKENS_PER_WORD).round(), output_tokens=answers)
     kind = (
         f"LongBench tasks in English: words of a prompt times {TOKENS_PER_WORD}, and the answer of "
         f"{SUMMARY_MODEL}"
     )
-    yield "longbench.json", _content(kind, SUMMARY_SOURCE, {"all": part(_long_prompts(tasks))})
+    yield "longbench", kind, SUMMARY_SOURCE, tasks
     kind = (
         "BookCorpus made up from published statistics, not measured: prompts lognormal of mean "
         f"{BOOK_MEANS[0]} and sigma {BOOK_SIGMA:g}, in chunks of {MOST_CONTEXT} tokens; answers "
         f"beta of mean {BOOK_MEANS[1]}, independent of prompts; {_cut(BOOK_RANGES)}"
     )
-    yield "bookcorpus.json", _content(kind, "arXiv 2411.06364 table 2", {"all": part(_books())})
-
-
-def _long_prompts(tasks: pd.DataFrame) -> pd.DataFrame:
-    """Prompt and answer tokens of the English tasks."""
-    rows = tasks[tasks["language"] == "en"]
-    return pd.DataFrame(
-        {
-            "input_tokens": (rows["input_units"] * TOKENS_PER_WORD).round().astype(np.int64),
-            "output_tokens": rows["out_llama2_7b_chat"].clip(lower=1).astype(np.int64),
-        }
-    )
+    yield "bookcorpus", kind, "arXiv 2411.06364 table 2", _books()
 
 
 def _cut(ranges: Ranges) -> str:
@@ -141,10 +134,6 @@ def _books() -> pd.DataFrame:
     return _within(rows, BOOK_RANGES)
 
 
-def _content(kind: str, source: str, parts: Json) -> Json:
-    return {"kind": kind, "source": source, "parts": parts}
-
-
 def part(rows: pd.DataFrame) -> Json:
     """Prompts of the rows, and answers by bin; a bin ends at a length, so they differ a little."""
     prompts = rows["input_tokens"].to_numpy(np.int64)
@@ -165,8 +154,5 @@ def table(lengths: Ints, points: int) -> Json:
     """Some of the lengths with the share that does not exceed them; the mean is of all."""
     tokens, count = np.unique(lengths, return_counts=True)
     at, cumulative = thinned(tokens, np.cumsum(count / count.sum()), points=points)
-    return {
-        "mean_tokens": float(f"{lengths.mean():.6g}"),
-        "tokens": [int(value) for value in at],
-        "cumulative": [float(f"{value:.6g}") for value in cumulative],
-    }
+    found = {"mean_tokens": lengths.mean(), "tokens": at, "cumulative": cumulative}
+    return rounded(found)  # type: ignore[no-any-return]

@@ -2,6 +2,7 @@
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.optimize import nnls
 
 Floats = NDArray[np.float64]
 
@@ -38,34 +39,7 @@ def fit_relative(columns: Floats, times_s: Floats, whole_s: Floats) -> Floats:
     for _ in range(ROUNDS):
         weighted = scaled * weight[:, None]
         ridge = RIDGE * weight.sum() * np.eye(columns.shape[1])
-        found = nonnegative(weighted.T @ scaled + ridge, weighted.T @ target)
+        root = np.linalg.cholesky(weighted.T @ scaled + ridge)
+        found, _ = nnls(root.T, np.linalg.solve(root, weighted.T @ target))
         weight = SMALL_ERROR / np.maximum(np.abs(scaled @ found - target), SMALL_ERROR)
     return np.asarray(found / scale)
-
-
-def nonnegative(gram: Floats, moment: Floats) -> Floats:
-    """The x >= 0 that minimises x'Gx/2 - m'x for positive definite G (Lawson and Hanson 1974)."""
-    found = np.zeros(len(moment))
-    free = np.zeros(len(moment), dtype=bool)
-    for _ in range(3 * len(moment)):
-        pull = np.where(free, -np.inf, moment - gram @ found)
-        candidate = int(np.argmax(pull))
-        if pull[candidate] <= 1e-10 * np.abs(moment).max():
-            break
-        free[candidate] = True
-        found = _free_minimum(gram, moment, found, free)
-    return found
-
-
-def _free_minimum(gram: Floats, moment: Floats, start: Floats, free: NDArray[np.bool_]) -> Floats:
-    """Minimum over the free variables; variables that would turn negative leave `free`, at 0."""
-    while True:
-        aim = np.zeros(len(moment))
-        aim[free] = np.linalg.solve(gram[np.ix_(free, free)], moment[free])
-        blocked = free & (aim <= 0.0)
-        if not blocked.any():
-            return aim
-        step = np.min(start[blocked] / (start[blocked] - aim[blocked]))
-        start = start + step * (aim - start)
-        free &= start > 1e-14
-        start[~free] = 0.0

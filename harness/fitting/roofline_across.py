@@ -22,9 +22,10 @@ from harness.costs.model_facts import model_facts
 from harness.costs.profiles import Profile, read_profiles
 from harness.costs.roofline import Calibration, at_size, read_calibration, roofline_profile
 from harness.fitting.iteration_rows import by_pair, iteration_rows, measured_sources
-from harness.fitting.operator_rates import from_operators, source_of_operators
-from harness.fitting.roofline import DECODES, PREFILLS, as_json, as_rounded
+from harness.fitting.operator_rates import SOURCE, from_operators
+from harness.fitting.roofline import DECODES, PREFILLS, as_json
 from harness.fitting.rows import predicted_seconds
+from harness.fitting.stored import rounded
 
 Floats = NDArray[np.float64]
 
@@ -103,29 +104,19 @@ def _compared(
     plain = replace(found, slowdown={})
     profile = roofline_profile(model_facts(model), gpu_facts(about[1]), size, plain)
     for phase, of_phase in rows.groupby("phase"):
-        whole_s = predicted_seconds(profile, of_phase)
         forward_s = predicted_seconds(profile, of_phase, parts=("forward",))
+        overhead_s = predicted_seconds(profile, of_phase) - forward_s
         measured_s = of_phase["seconds"].to_numpy(np.float64)
-        yield Compared(
-            *about, model, size, str(phase), measured_s, forward_s, whole_s - forward_s
-        )  # fmt: skip
+        yield Compared(*about, model, size, str(phase), measured_s, forward_s, overhead_s)
 
 
 def slowdown_of(pairs: Iterable[Compared]) -> dict[str, dict[int, float]]:
     """Median ratio per phase and size: over groups of authors, and in a group over its pairs."""
-    pairs = tuple(pairs)
-    found: dict[str, dict[int, float]] = {}
-    for phase in PHASES:
-        found[phase] = {}
-        for size in SIZES:
-            of_family: dict[str, list[float]] = {}
-            for pair in pairs:
-                if pair.phase == phase and pair.size == size:
-                    of_family.setdefault(pair.family, []).append(pair.ratio)
-            if of_family:
-                medians = [np.median(ratios) for ratios in of_family.values()]
-                found[phase][size] = float(np.median(medians))
-    return found
+    keys = ["phase", "size", "family"]
+    ratios = pd.DataFrame([{name: getattr(p, name) for name in (*keys, "ratio")} for p in pairs])
+    of_family = ratios.groupby(keys)["ratio"].median()
+    of_size = of_family.groupby(level=keys[:2]).median()
+    return {phase: of_size[phase].to_dict() for phase in of_size.index.unique("phase")}
 
 
 def left_out(pairs: Iterable[Compared]) -> dict[str, dict[str, dict[int, float]]]:
@@ -147,20 +138,14 @@ def across_errors(
     """
     pairs = tuple(pairs)
     judged_by = left_out(pairs)
-    found = {}
-    for phase in PHASES:
-        of_family: dict[str, list[Floats]] = {}
-        for pair in pairs:
-            if pair.phase == phase and pair.family != but_for:
-                errors = np.abs(pair.errors(judged_by[pair.family] if corrected else {}))
-                of_family.setdefault(pair.family, []).append(errors)
-        for name, share in (("median", 0.5), ("p95", 0.95)):
-            per_family = [
-                np.median([np.quantile(errors, share) for errors in of_pairs])
-                for of_pairs in of_family.values()
-            ]
-            found[f"{phase}_{name}"] = float(np.median(per_family))
-    return found
+    rows = []
+    for pair in pairs:
+        errors = np.abs(pair.errors(judged_by[pair.family] if corrected else {}))
+        rows.append((pair.phase, pair.family, *np.quantile(errors, (0.5, 0.95))))
+    every = pd.DataFrame(rows, columns=["phase", "family", "median", "p95"])
+    judged = every[every["family"] != but_for].groupby(["phase", "family"]).median()
+    of_phase = judged.groupby("phase").median().to_dict("index").items()
+    return {f"{phase}_{name}": value for phase, row in of_phase for name, value in row.items()}
 
 
 def across_file(data: Path, calibrated: Path) -> dict[str, Any]:
@@ -175,20 +160,19 @@ def across_file(data: Path, calibrated: Path) -> dict[str, Any]:
     everyone = compare_profiles(profiles, operators) + compare(data, operators)
     made = replace(
         operators,
-        source=f"{base.source}; {source_of_operators()}; slowdown: median over "
+        source=f"{base.source}; {SOURCE}; slowdown: median over "
         + ", ".join(sorted({pair.family for pair in everyone})),
         engine=f"any (from {base.engine})",
         slowdown=slowdown_of(everyone),
         error={**base.error, **across_errors(everyone, corrected=True)},
     )
     tried = {
-        "1 roofline of one engine": (before, False),
-        "2 with measured operators": (everyone, False),
-        "3 with a slowdown instead": (before, True),
-        "4 with both": (everyone, True),
-    }
-    errors = {
         name: across_errors(pairs, corrected=corrected, but_for=base.engine)
-        for name, (pairs, corrected) in tried.items()
+        for name, pairs, corrected in (
+            ("1 roofline of one engine", before, False),
+            ("2 with measured operators", everyone, False),
+            ("3 with a slowdown instead", before, True),
+            ("4 with both", everyone, True),
+        )
     }
-    return {**as_json(made), "tried": as_rounded(errors), "choice": CHOICE}
+    return {**as_json(made), "tried": rounded(tried), "choice": CHOICE}

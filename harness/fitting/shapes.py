@@ -7,17 +7,21 @@ Derived from measured rows, so that figures and claims need no data set. Each fi
 import itertools
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 from scipy.stats import ks_2samp
 
-from harness.fitting.predictors import SOURCE
+from harness.costs.gpu_facts import gpu_facts
+from harness.costs.iteration import decode_run_seconds, expand, iteration_seconds
+from harness.costs.model import PARTS as PARTS_OF_COSTS
+from harness.costs.model_facts import model_facts
+from harness.costs.roofline import read_calibration, roofline_profile
+from harness.fitting.lengths import PREDICTIONS_SOURCE
+from harness.fitting.stored import Json, rounded
 
 Floats = NDArray[np.float64]
-Json = dict[str, Any]
 
 REGIONS = 4  # prompt lengths are cut into so many regions of as many requests
 CLASS_ENDS = (42, 141, 294, 503)  # of the classes of the published predictor, in tokens
@@ -26,6 +30,14 @@ ANSWERS_OF = "vicuna-13b-v1.5"
 LATENCY_OF, LATENCY_TP = "Llama-2-7b-chat-hf", 1
 PARTS = {"forward_s": "tflop", "prepare_s": "padded_tokens", "sample_s": "context_tokens"}
 """Component of an iteration, and what it is said to be linear in at a fixed number of requests."""
+QUERY_LATENCY = "query_latency_v100.json"
+LATENCY_GPU = "V100-16G"
+LATENCY_TOKENS = 512
+SHORT_PROMPT_TOKENS = 16  # our choice; a prompt of 128 changes an answer's time by less than 1%
+LATENCY_MODELS = (
+    *("opt-1.3b", "opt-2.7b", "gpt2-large", "gpt2-xl", "codegen-350M-mono", "codegen-2B-mono"),
+    *("bloom-1b1", "bloom-3b", "switch-base-16", "switch-base-32"),
+)
 
 
 def shape_files(data: Path) -> Iterator[tuple[str, Json]]:
@@ -65,46 +77,43 @@ def predictions(data: Path) -> Json:
     """
     measured = pd.read_parquet(data / "lmsys_vicuna13b" / "predictions.parquet")
     truth = np.digitize(measured["output_tokens"], CLASS_ENDS)
-    named = measured["pred_class5"].to_numpy()
-    both = np.array([((truth == c) & (named == c)).sum() for c in range(len(CLASS_ENDS) + 1)])
-    either = np.array([(truth == c).sum() + (named == c).sum() for c in range(len(CLASS_ENDS) + 1)])
-    share = np.bincount(truth, minlength=len(CLASS_ENDS) + 1) / len(truth)
+    counts = pd.crosstab(truth, measured["pred_class5"]).to_numpy()
+    right, true, named = counts.diagonal(), counts.sum(axis=1), counts.sum(axis=0)
+    f1 = 2 * right / (true + named)
     milliseconds = 1e3 * measured["predictor_s_class5"]
     row = {
         "predictor": "five classes",
-        "accuracy": float(f"{(truth == named).mean():.4g}"),
-        "macro_f1": float(f"{(2 * both / either).mean():.4g}"),
-        "weighted_f1": float(f"{(share * 2 * both / either).sum():.4g}"),
-        "mean_ms": float(f"{milliseconds.mean():.4g}"),
-        "max_ms": float(f"{milliseconds.max():.4g}"),
+        "accuracy": right.sum() / len(truth),
+        "macro_f1": f1.mean(),
+        "weighted_f1": f1 @ true / len(truth),
+        "mean_ms": milliseconds.mean(),
+        "max_ms": milliseconds.max(),
     }
     return {
         "about": f"{len(measured):,} requests to vicuna-13b whose answers have 2 to 511 tokens",
-        "source": SOURCE,
-        "rows": [row],
+        "source": PREDICTIONS_SOURCE,
+        "rows": [rounded(row, digits=4)],
     }
 
 
 def _groups(answers: pd.DataFrame, kind: str) -> list[Json]:
-    names = list(dict.fromkeys(answers.sort_values("prompt_tokens", kind="stable")[kind]))
-    share = np.linspace(0.0, 1.0, POINTS)
-    rows = []
+    names = answers.sort_values("prompt_tokens", kind="stable")[kind].unique()
+    tokens, rows = answers["output_tokens"].astype(float), []
     for name in names:
-        inside = answers["output_tokens"][answers[kind] == name].to_numpy(np.float64)
-        others = answers["output_tokens"][answers[kind] != name].to_numpy(np.float64)
+        inside, others = tokens[answers[kind] == name], tokens[answers[kind] != name]
         found = ks_2samp(inside, others)
         rows.append(
             {
                 "kind": kind,
                 "group": name,
                 "count": len(inside),
-                "mean_over_all": _short(inside.mean() / answers["output_tokens"].mean()),
-                "distance": _short(found.statistic),
-                "p_adjusted": _short(min(1.0, float(found.pvalue) * len(names))),
-                "tokens": [_short(value) for value in np.quantile(inside, share)],
+                "mean_over_all": inside.mean() / tokens.mean(),
+                "distance": found.statistic,
+                "p_adjusted": min(1.0, found.pvalue * len(names)),
+                "tokens": np.quantile(inside, np.linspace(0.0, 1.0, POINTS)),
             }
         )
-    return rows
+    return rounded(rows)  # type: ignore[no-any-return]
 
 
 def linear_latency(data: Path) -> Json:
@@ -120,15 +129,20 @@ def linear_latency(data: Path) -> Json:
     mine = measured[(measured["model"] == LATENCY_OF) & (measured["tp"] == LATENCY_TP)]
     mine = mine.assign(padded_tokens=mine["n_seqs"] * mine["max_len"])
     rows = []
-    for phase, part in itertools.product(("prefill", "decode"), PARTS):
-        lines = _lines(mine[mine["is_prefill"] == (phase == "prefill")], part)
-        medians = {
-            f"{name}_median": _short(float(np.median([line[name] for line in lines.values()])))
-            for name in ("explained", "residual")
+    for phase, (part, x) in itertools.product(("prefill", "decode"), PARTS.items()):
+        of_phase = mine[mine["is_prefill"] == (phase == "prefill")]
+        least = of_phase.groupby(["n_seqs", x])[part].min().reset_index(x)
+        lines = {
+            count: line(points[x].to_numpy(float), points[part].to_numpy(float))
+            for count in least.index.unique().tolist()
+            if len(points := least.loc[[count]]) > 2
         }
+        medians = pd.DataFrame(lines.values())[["explained", "residual"]].median()
         rows += [
-            {"phase": phase, "part": part, "requests": count} | medians | line
-            for count, line in lines.items()
+            {"phase": phase, "part": part, "requests": count}
+            | rounded(medians.add_suffix("_median").to_dict())
+            | found
+            for count, found in lines.items()
             if count.bit_count() == 1
         ]
     return {
@@ -138,31 +152,44 @@ def linear_latency(data: Path) -> Json:
     }
 
 
-def _lines(measured: pd.DataFrame, part: str) -> dict[int, Json]:
-    """The line of a component for every number of requests with more than two points."""
-    lines = {}
-    for requests in sorted(set(measured["n_seqs"].tolist())):
-        points = measured[measured["n_seqs"] == requests]
-        least = points.groupby(PARTS[part])[part].min()
-        if len(least) > 2:
-            lines[requests] = _line(least.index.to_numpy(np.float64), least.to_numpy(np.float64))
-    return lines
-
-
-def _line(x: Floats, seconds: Floats) -> Json:
+def line(x: Floats, seconds: Floats) -> Json:
+    """The line through some points, and how well it goes through them."""
     slope, base_s = np.polyfit(x, seconds, 1)
     rest = ((seconds - base_s - slope * x) ** 2).sum()
     total = ((seconds - seconds.mean()) ** 2).sum()
-    return {
+    found = {
         "count": len(x),
-        "low": _short(x.min()),
-        "high": _short(x.max()),
-        "base_s": _short(base_s),
-        "per_x_s": _short(slope),
-        "explained": _short(1.0 - rest / total) if total > 0 else 1.0,
-        "residual": _short(np.sqrt(rest / len(x)) / seconds.mean()),
+        "low": x.min(),
+        "high": x.max(),
+        "base_s": base_s,
+        "per_x_s": slope,
+        "explained": 1.0 - rest / total if total > 0 else 1.0,
+        "residual": np.sqrt(rest / len(x)) / seconds.mean(),
     }
+    return rounded(found)  # type: ignore[no-any-return]
 
 
-def _short(value: float) -> float:
-    return float(f"{value:.6g}")
+def query_latency(calibrated: Path) -> Json:
+    """Latency of one request by model, by the calibration in the folder `calibrated`.
+
+    `prompt_ms` is one forward pass over a prompt, `generate_ms` an answer of as many tokens to a
+    short prompt, whose pass brings the answer's first token; each alone on the GPU at fp16.
+    """
+    calibration, gpu, rows = read_calibration(calibrated), gpu_facts(LATENCY_GPU), []
+    for model in LATENCY_MODELS:
+        table = expand(roofline_profile(model_facts(model), gpu, 1, calibration), PARTS_OF_COSTS)
+        prompt_s, first_s = (
+            iteration_seconds(table, 1, tokens, tokens, float(tokens**2), 0, 0, 0)
+            for tokens in (LATENCY_TOKENS, SHORT_PROMPT_TOKENS)
+        )
+        context = SHORT_PROMPT_TOKENS + 1
+        decode_s = decode_run_seconds(table, 1, context, context, LATENCY_TOKENS - 1)
+        generate_ms = (first_s + decode_s) * 1e3
+        row = {"model": model, "tokens": LATENCY_TOKENS, "prompt_ms": prompt_s * 1e3}
+        rows.append(rounded(row | {"generate_ms": generate_ms}))
+    return {
+        "kind": "by the roofline",
+        "about": f"one request of {LATENCY_TOKENS} tokens alone on one {LATENCY_GPU}, fp16",
+        "source": f"{gpu.source}; {calibration.source}",
+        "rows": rows,
+    }

@@ -19,7 +19,6 @@ class UnitRun:
     external_s: float = 0.0
 
     def __post_init__(self) -> None:
-        """Refuse what no unit can have done."""
         prompts, outputs = len(self.prompt_tokens), len(self.output_tokens)
         if prompts != outputs:
             raise ValueError(f"unit {self.unit} has {prompts} prompts and {outputs} answers")
@@ -43,7 +42,6 @@ class ApplicationHistory:
     backends: Mapping[str, Mapping[str, Backend]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Refuse kinds of which nothing is known."""
         for kind, runs in self.runs.items():
             if not runs:
                 raise ValueError(f"applications of kind {kind} have no recorded run")

@@ -143,7 +143,6 @@ def _chains(edges: Edges, service_of: Ints) -> Ints:
 
 
 def _load(ids: Ints, prompt: Ints, generated: Ints, answer: Ints, following: Ints) -> Load:
-    """The load of one service; ids ascend."""
     row = np.full(len(prompt) + 1, NO_CALL)
     row[ids] = np.arange(len(ids))
     return Load(

@@ -43,7 +43,6 @@ class Window:
     output_tokens: Ints
 
     def __post_init__(self) -> None:
-        """Refuse rows that no group could serve."""
         count, arrival_s = len(self.table.id), self.table.arrival_s
         if len(self.output_tokens) != count:
             raise ValueError(f"{len(self.output_tokens)} answers of {count} requests")
@@ -55,7 +54,6 @@ class Window:
             raise ValueError(f"r{self.table.id[row]} has {self.output_tokens[row]} output tokens")
 
     def __len__(self) -> int:
-        """Number of requests."""
         return len(self.table.id)
 
 
@@ -80,19 +78,8 @@ def observed_window(table: RequestTable, output_tokens: Ints) -> Window:
 class GroupForecast:
     """When each request of a window would have its first token and its answer; NaN: not by then."""
 
-    window: Window
     first_token_s: Floats
     finished_s: Floats
-
-    @property
-    def unfinished(self) -> int:
-        """Requests not answered."""
-        return int(np.isnan(self.finished_s).sum())
-
-    @property
-    def normalized_s(self) -> Floats:
-        """Seconds from arrival to answer per output token; NaN for requests not answered."""
-        return (self.finished_s - self.window.table.arrival_s) / self.window.output_tokens
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -196,7 +183,7 @@ class GroupForecaster:
             compiled.set_homes(index, homes)
         compiled.add_coming(every[facts[asked, HOMES] > 0])
         compiled.run(until_s)
-        return GroupForecast(window, arrays.first_token_s, arrays.finished_s)
+        return GroupForecast(arrays.first_token_s, arrays.finished_s)
 
     def _reset(self, arrays: RequestArrays, services: int) -> CompiledGroups:
         """Groups of another run, in the same memory if that has room for as many services."""

@@ -168,7 +168,6 @@ class WindowForecast:
         )
 
     def _sums(self, values: Floats | Bools) -> Floats:
-        """Totals by service."""
         totals = np.bincount(self._service, values, minlength=len(self.services))
         return totals.astype(np.float64)
 
@@ -182,13 +181,11 @@ class _Filling:
     sizes: Sequence[int]
     need: Callable[[Estimate], Floats]
     unplaced_first: bool
-    groups: list[frozenset[ServiceId]] = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.groups = [frozenset()] * len(self.sizes)
+    groups: list[frozenset[ServiceId]] = field(default_factory=list)
 
     def filled(self) -> Estimate:
         """What the groups are filled with, and what becomes of it."""
+        self.groups = [frozenset()] * len(self.sizes)
         while True:
             estimate = self.forecast.of(
                 [

@@ -45,7 +45,6 @@ class Load:
     next: Ints
 
     def __len__(self) -> int:
-        """Number of requests."""
         return len(self.prompt_tokens)
 
     def rest(self, unfinished: NDArray[np.bool_], generated_tokens: Ints) -> "Load":

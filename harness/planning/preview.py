@@ -190,11 +190,6 @@ class StagePreview:
             after[service].forecasts[key] = forecast, begun_s
         return duration_s
 
-    def _load_s(self, service: ServiceId, plan: Plan) -> float:
-        """Seconds to load all its replicas, which start at the same time."""
-        costs, replicas = self._forecaster.costs, plan.data_parallel
-        return costs.load_s(service, plan.tensor_parallel, replicas=replicas)
-
     def _forecast(self, service: ServiceId, plan: Plan, beside: Stage) -> tuple[Forecast, float]:
         """A forecast and when, from the start of the stage, its time 0 is.
 
@@ -205,7 +200,10 @@ class StagePreview:
             raise ValueError(f"{service} waits for {min(missing)}, which the stage does not run")
         key = (plan, self._feeding(service, beside) if feeds else ())
         if key not in left.forecasts:
-            begins_s = 0.0 if plan == left.running else self._load_s(service, plan)
+            begins_s = 0.0
+            if plan != left.running:  # all its replicas start at the same time
+                size, replicas = plan.tensor_parallel, plan.data_parallel
+                begins_s = self._forecaster.costs.load_s(service, size, replicas=replicas)
             load = left.load
             if feeds:
                 ready_s = self._inputs_s(service, beside) - begins_s

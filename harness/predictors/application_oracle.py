@@ -1,14 +1,14 @@
 """What applications truly demand, known when they arrive: the bound that no estimate passes."""
 
-from typing import ClassVar, Protocol
+from typing import Protocol
 
 import numpy as np
 
 from harness.interface.apps import Apps
-from harness.interface.entities import AppId, DemandPrediction, LengthPrediction, Request
+from harness.interface.entities import AppId, DemandPrediction
 from harness.interface.policies import LengthPredictor
 from harness.interface.tables import Ints
-from harness.predictors.ground_truth import GroundTruth
+from harness.predictors.ground_truth import GroundTruth, Known
 
 
 class ApplicationTruth(GroundTruth, Protocol):
@@ -40,12 +40,10 @@ class ApplicationOracle:
         return _Knowing(workload, workload.apps)
 
 
-class _Knowing:
-    foresees: ClassVar[bool] = False
-
+class _Knowing(Known):
     def __init__(self, workload: ApplicationTruth, apps: Apps) -> None:
         is_llm = ~apps.outside
-        self._output_tokens = workload.output_tokens
+        super().__init__(workload.output_tokens)
         self._prompts, self._outputs, self._external_s = (
             np.bincount(workload.app, np.where(is_counted, column, 0.0))
             for is_counted, column in (
@@ -54,10 +52,6 @@ class _Knowing:
                 (~is_llm, apps.external_s),
             )
         )
-
-    def predict(self, request: Request) -> tuple[LengthPrediction, float]:
-        """The true length, in no time."""
-        return LengthPrediction((int(self._output_tokens[request.id]),)), 0.0
 
     def predict_application(self, app: AppId) -> DemandPrediction:
         """The true demand."""

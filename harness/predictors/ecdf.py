@@ -1,6 +1,7 @@
 """Lengths drawn from an empirical distribution (arXiv 2503.16893 sec. 4.1)."""
 
 from collections.abc import Iterable
+from dataclasses import KW_ONLY, dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -20,8 +21,6 @@ LENGTHS = PROFILES / "lengths"
 
 
 class _Stored(Schema):
-    """A file of lengths."""
-
     tokens: tuple[Tokens, ...]
     cumulative: tuple[Share, ...]
     mean_tokens: NotNegative
@@ -34,6 +33,7 @@ class _Stored(Schema):
 LENGTH_SAMPLES = 10_000  # answers behind the lengths of a model (arXiv 2503.16893 sec. 2)
 
 
+@dataclass(eq=False)
 class Ecdf:
     """A distribution of lengths: the share of lengths that do not exceed `tokens`.
 
@@ -42,22 +42,17 @@ class Ecdf:
     `cap_tokens` are the mean and largest length of the original.
     """
 
-    def __init__(
-        self,
-        tokens: ArrayLike,
-        cumulative: ArrayLike,
-        *,
-        mean_tokens: float,
-        cap_tokens: int,
-        kind: str,
-        source: str,
-    ) -> None:
-        self.tokens: Ints = np.asarray(tokens, np.int64)
-        self.cumulative: Floats = np.asarray(cumulative, np.float64)
-        self.mean_tokens = mean_tokens
-        self.cap_tokens = cap_tokens
-        self.kind = kind
-        self.source = source
+    tokens: Ints
+    cumulative: Floats
+    _: KW_ONLY
+    mean_tokens: float
+    cap_tokens: int
+    kind: str
+    source: str
+
+    def __post_init__(self) -> None:
+        self.tokens = np.asarray(self.tokens, np.int64)
+        self.cumulative = np.asarray(self.cumulative, np.float64)
         if self.tokens.shape != self.cumulative.shape or len(self.tokens) < 2:
             raise ValueError(
                 f"A length table pairs at least 2 lengths with shares, not {len(self.tokens)} "

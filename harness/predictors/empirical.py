@@ -2,22 +2,17 @@
 
 from functools import cache
 from itertools import pairwise
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import model_validator
 
 from harness import inputs
 from harness.costs.model_facts import unknown_name
-from harness.interface.entities import LengthPrediction, Request
 from harness.interface.policies import LengthPredictor
 from harness.paths import PROFILES
-from harness.predictors.ground_truth import GroundTruth
+from harness.predictors.ground_truth import GroundTruth, Known
 from harness.schema import Count, Schema, Seconds, Share, Tokens, read_json
-
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
 
 PREDICTORS = PROFILES / "predictors"
 
@@ -66,19 +61,7 @@ class Empirical:
         tokens = np.asarray(table["class_tokens"], np.int64)[classes.clip(max=shares.shape[1] - 1)]
         quantiles = np.asarray(table["latency_s"])
         at = np.linspace(0.0, 1.0, len(quantiles))
-        return _Drawn(tokens, np.interp(rng.random(len(workload)), at, quantiles))
-
-
-class _Drawn:
-    foresees: ClassVar[bool] = False
-
-    def __init__(self, tokens: Ints, seconds: Floats) -> None:
-        self._tokens, self._seconds = tokens, seconds
-
-    def predict(self, request: Request) -> tuple[LengthPrediction, float]:
-        """The middle of the class, after as long as the measured predictor took."""
-        tokens = int(self._tokens[request.id])
-        return LengthPrediction((tokens,)), float(self._seconds[request.id])
+        return Known(tokens, np.interp(rng.random(len(workload)), at, quantiles))
 
 
 @cache

@@ -2,16 +2,14 @@
 
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import brentq
 from scipy.stats import rankdata
 
-from harness.interface.entities import LengthPrediction, Request
 from harness.interface.policies import LengthPredictor
-from harness.predictors.ground_truth import GroundTruth
+from harness.predictors.ground_truth import GroundTruth, Known
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -52,7 +50,7 @@ class Noisy:
         truth, bounds = workload.output_tokens.tobytes(), tuple(self._bounds.tolist())
         limit = int(workload.max_output_tokens.max(initial=1))
         known = _predicted(truth, limit, bounds, seed, self._accuracy, self._correlation)
-        return _Known(known, self._latency_s)
+        return Known(known, self._latency_s)
 
 
 @lru_cache(maxsize=32)
@@ -141,14 +139,3 @@ class _Noise:
 def _rank_correlation(first: Ints, second: Ints) -> float:
     """Spearman's: that of the ranks, of which equal values share theirs."""
     return float(np.corrcoef(rankdata(first), rankdata(second))[0, 1])
-
-
-class _Known:
-    foresees: ClassVar[bool] = False
-
-    def __init__(self, tokens: Ints, latency_s: float) -> None:
-        self._tokens, self._latency_s = tokens, latency_s
-
-    def predict(self, request: Request) -> tuple[LengthPrediction, float]:
-        """The length drawn for it."""
-        return LengthPrediction((int(self._tokens[request.id]),)), self._latency_s

@@ -2,9 +2,8 @@
 
 from typing import ClassVar
 
-from harness.interface.entities import LengthPrediction, Request
 from harness.interface.policies import LengthPredictor
-from harness.predictors.ground_truth import GroundTruth
+from harness.predictors.ground_truth import GroundTruth, Known
 
 
 class Oracle:
@@ -12,15 +11,8 @@ class Oracle:
 
     def of(self, workload: GroundTruth, seed: int) -> LengthPredictor:
         """Reads the true lengths of these requests."""
-        return _Knowing(workload)
+        return _Foreseen(workload.output_tokens)
 
 
-class _Knowing:
+class _Foreseen(Known):
     foresees: ClassVar[bool] = True
-
-    def __init__(self, workload: GroundTruth) -> None:
-        self._workload = workload
-
-    def predict(self, request: Request) -> tuple[LengthPrediction, float]:
-        """The true length, in no time."""
-        return LengthPrediction((int(self._workload.output_tokens[request.id]),)), 0.0

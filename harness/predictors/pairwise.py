@@ -12,10 +12,11 @@ from scipy.special import ndtr
 
 from harness.interface.entities import LengthPrediction, Request
 from harness.interface.policies import LengthPredictor
-from harness.predictors.ecdf import Ecdf, length_files, load_lengths
+from harness.predictors.ecdf import length_files, load_lengths
 from harness.predictors.ground_truth import GroundTruth
 
 Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
 
 ERRORS = ("alike", "by_gap")
 PAIRED = 300  # requests, all pairs of which say how often a comparison is right
@@ -51,8 +52,8 @@ class Pairwise:
             raise ValueError(f"predictor.latency_s is {latency_s}, it cannot be negative")
         if window < 1:
             raise ValueError(f"predictor.window is {window}, it must be at least 1")
-        self._accuracy, self._latency_s, self._window = accuracy, latency_s, window
-        self._errors, self._lengths = errors, load_lengths(lengths)
+        self.accuracy, self.latency_s, self.window = accuracy, latency_s, window
+        self._errors, self.lengths = errors, load_lengths(lengths)
         self.files = length_files([lengths])
 
     def of(self, workload: GroundTruth, seed: int) -> LengthPredictor:
@@ -60,35 +61,8 @@ class Pairwise:
         rng = np.random.default_rng([seed, 10])
         spread = None
         if self._errors == "by_gap":
-            spread = _spread(workload.output_tokens, self._accuracy)
-        comparer = _Comparer(workload, self._accuracy, spread, rng)
-        return _Placed(comparer, self._latency_s, self._window, self._lengths)
-
-
-class _Comparer:
-    """Which of two answers is the longer, by the truth or, as often as it errs, against it.
-
-    With a `spread` it is right the more often the more the answers differ; see `_right_by_gap`.
-    """
-
-    def __init__(
-        self,
-        workload: GroundTruth,
-        accuracy: float,
-        spread: float | None,
-        rng: np.random.Generator,
-    ) -> None:
-        self._tokens, self._accuracy = workload.output_tokens, accuracy
-        self._spread, self._rng = spread, rng
-
-    def is_longer(self, one: int, other: int) -> bool:
-        """Belief that `one` is answered at greater length."""
-        tokens, accuracy = self._tokens, self._accuracy
-        truth = bool(tokens[one] > tokens[other])
-        if self._spread is not None:
-            gap = abs(math.log(tokens[one] / tokens[other]))
-            accuracy = float(_right_by_gap(np.array([gap]), self._spread)[0])
-        return truth if self._rng.random() < accuracy else not truth
+            spread = _spread(workload.output_tokens, self.accuracy)
+        return _Placed(self, workload.output_tokens, spread, rng)
 
 
 def _right_by_gap(gap: Floats, spread: float) -> Floats:
@@ -99,7 +73,7 @@ def _right_by_gap(gap: Floats, spread: float) -> Floats:
     return np.asarray(ndtr(gap / spread), np.float64)
 
 
-def _spread(tokens: NDArray[np.int64], accuracy: float) -> float:
+def _spread(tokens: Ints, accuracy: float) -> float:
     """The noise with which so many comparisons of these answers are right."""
     logs = np.log(tokens[:PAIRED])
     gaps = np.abs(logs[:, None] - logs[None, :])[~np.eye(len(logs), dtype=bool)]
@@ -117,9 +91,11 @@ def _spread(tokens: NDArray[np.int64], accuracy: float) -> float:
 class _Placed:
     foresees: ClassVar[bool] = False
 
-    def __init__(self, comparer: _Comparer, latency_s: float, window: int, lengths: Ecdf) -> None:
-        self._comparer, self._latency_s, self._lengths = comparer, latency_s, lengths
-        self._latest: deque[int] = deque(maxlen=window)
+    def __init__(
+        self, maker: Pairwise, tokens: Ints, spread: float | None, rng: np.random.Generator
+    ) -> None:
+        self._maker, self._tokens, self._spread, self._rng = maker, tokens, spread, rng
+        self._latest: deque[int] = deque(maxlen=maker.window)
         self._sorted: list[int] = []
 
     def predict(self, request: Request) -> tuple[LengthPrediction, float]:
@@ -129,12 +105,22 @@ class _Placed:
         comparisons = math.ceil(math.log2(len(self._sorted) + 1))
         # The search goes on behind shorter answers.
         place = bisect_left(
-            self._sorted,
-            True,
-            key=lambda other: not self._comparer.is_longer(request.id, other),
+            self._sorted, True, key=lambda other: not self._is_longer(request.id, other)
         )
         self._sorted.insert(place, request.id)
         self._latest.append(request.id)
         share = (place + 0.5) / len(self._sorted)
-        length = LengthPrediction((int(self._lengths.at_share(share)),))
-        return length, comparisons * self._latency_s
+        length = LengthPrediction((int(self._maker.lengths.at_share(share)),))
+        return length, comparisons * self._maker.latency_s
+
+    def _is_longer(self, one: int, other: int) -> bool:
+        """Belief that `one` is answered at greater length: as often as it errs, against the truth.
+
+        With a spread it is right the more often the more the answers differ; see `_right_by_gap`.
+        """
+        tokens, accuracy = self._tokens, self._maker.accuracy
+        truth = bool(tokens[one] > tokens[other])
+        if self._spread is not None:
+            gap = abs(math.log(tokens[one] / tokens[other]))
+            accuracy = float(_right_by_gap(np.array([gap]), self._spread)[0])
+        return truth if self._rng.random() < accuracy else not truth

@@ -14,20 +14,8 @@ WEIGHTS = "model.safetensors"
 TOKENIZER = "tokenizer.json"
 ENCODER = "encoder.json"
 FIELDS = (
-    "head",
-    "base",
-    "shared_encoder",
-    "data",
-    "split",
-    "lengths",
-    "frame",
-    "metrics",
-    "latency_s",
-    "seed",
-    "epochs",
-    "versions",
-    "machine",
-    "weights_sha256",
+    *("head", "base", "shared_encoder", "data", "split", "lengths", "frame", "metrics"),
+    *("latency_s", "seed", "epochs", "versions", "machine", "weights_sha256"),
 )
 LIBRARIES = ("torch", "transformers", "tokenizers", "safetensors")
 

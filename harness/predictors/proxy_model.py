@@ -15,20 +15,42 @@ from tokenizers import Tokenizer
 from transformers import AutoConfig, AutoModel
 
 from harness import inputs
-from harness.predictors.proxy_card import (
-    CARD,
-    ENCODER,
-    TOKENIZER,
-    WEIGHTS,
-    Json,
-    read_card,
-    sha256,
-)
+from harness.predictors.proxy_card import CARD, ENCODER, TOKENIZER, WEIGHTS, Json, read_card, sha256
 from harness.predictors.proxy_heads import HEADS, Lengths, Reference, decoded, new_layers
-from harness.predictors.proxy_text import Frame, ids_of, padded
 
 Ints = NDArray[np.int64]
 BATCH = 64  # texts at a time where no request waits for a single one
+WINDOW_TOKENS = 512
+"""Texts are read to their last 512 tokens, framed (arXiv 2404.08509 sec. 3.1)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """Ids of what stands before and after every text (CLS and SEP), and of padding."""
+
+    first: int
+    last: int
+    pad: int
+
+
+def ids_of(
+    tokenizer: Any, frame: Frame, texts: Sequence[str], window_tokens: int = WINDOW_TOKENS
+) -> list[list[int]]:
+    """Token ids of every text: its end, so that with the frame there are at most so many."""
+    room = window_tokens - 2
+    encoded = tokenizer.encode_batch(list(texts), add_special_tokens=False)
+    return [[frame.first, *one.ids[-room:], frame.last] for one in encoded]
+
+
+def padded(rows: Sequence[Sequence[int]], pad: int) -> tuple[Any, Any]:
+    """Ids and attention mask of a batch, as long as its longest row."""
+    width = max(map(len, rows))
+    ids = torch.full((len(rows), width), pad, dtype=torch.long)
+    mask = torch.zeros((len(rows), width), dtype=torch.long)
+    for place, row in enumerate(rows):
+        ids[place, : len(row)] = torch.tensor(row)
+        mask[place, : len(row)] = 1
+    return ids, mask
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,12 +1,12 @@
 """The predictions that a trace brings along, known at once."""
 
-from typing import ClassVar, Protocol
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.interface.entities import LengthPrediction, Request
 from harness.interface.policies import LengthPredictor
+from harness.predictors.ground_truth import Known
 
 
 class Predicted(Protocol):
@@ -26,15 +26,4 @@ class Recorded:
         if not len(lacks) or lacks.any():
             row = f"; request {int(np.argmax(lacks))} is the first" if (~lacks).any() else ""
             raise ValueError(f"predictor=recorded: the workload lacks predicted_tokens{row}")
-        return _Recorded(workload.predicted_tokens)
-
-
-class _Recorded:
-    foresees: ClassVar[bool] = False
-
-    def __init__(self, tokens: NDArray[np.float64]) -> None:
-        self._tokens = np.maximum(1, np.rint(tokens)).astype(np.int64)
-
-    def predict(self, request: Request) -> tuple[LengthPrediction, float]:
-        """What was recorded of it, in no time."""
-        return LengthPrediction((int(self._tokens[request.id]),)), 0.0
+        return Known(np.maximum(1, np.rint(workload.predicted_tokens)).astype(np.int64))

@@ -5,11 +5,9 @@ import sys
 from harness.paths import ROOT
 from harness.report import html_page, readme
 
-if status := readme.main():
-    sys.exit(status)
-if "--check" not in sys.argv:
-    try:
-        html_page.write(ROOT, ROOT / "results" / "report.html")
-    except (ValueError, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(2)
+try:
+    readme.write_pages()
+    html_page.write(ROOT, ROOT / "results" / "report.html")
+except (ValueError, OSError) as error:
+    print(f"error: {error}", file=sys.stderr)
+    sys.exit(2)

@@ -18,7 +18,7 @@ from PIL import Image
 from harness.claims.judge import CODE, REFERENCE, Judged
 from harness.claims.paper import Claim, FigureSpec, Paper
 from harness.claims.verdicts import Verdict, Word
-from harness.report.paper_page import NONE, number, printed, reason_of, rows_of, words_of
+from harness.report.paper_page import NONE, PLURALS, number, printed, reason_of, rows_of, words_of
 
 COLOURS = 64
 """Of a plot in the file: lines and letters need no more."""
@@ -71,10 +71,9 @@ def _lines(path: Path) -> dict[str, list[Line]]:
     found: dict[str, list[Line]] = {}
     with path.open(newline="", encoding="utf-8") as file:
         for line in csv.DictReader(file):
+            if line["claim"] not in found and line["setting"] != REFERENCE:
+                raise ValueError(f"{path} has no {REFERENCE} of {line['claim']} first")
             found.setdefault(line["claim"], []).append(line)
-    for claim, lines in found.items():
-        if lines[0]["setting"] != REFERENCE:
-            raise ValueError(f"{path} has no {REFERENCE} of {claim} first")
     return found
 
 
@@ -88,17 +87,16 @@ def claim_rows(paper: Paper, page: str, lines: Mapping[str, Sequence[Line]]) -> 
     cells = [line[2:-2].split(" | ") for line in table[2].splitlines()] if table else []
     ours = {line[0]: line[header.index("ours")] for line in cells}
     found = []
-    for row in rows_of([_judged(one, lines[one.id][0]) for one in paper.claims.values()]):
+    judged = []
+    for claim, (line, *_) in ((it, lines[it.id]) for it in paper.claims.values()):
+        judged.append(Judged(claim, Verdict(Word(line["verdict"]), reason=line["reason"])))
+    for row in rows_of(judged):
         words = words_of(row).replace("|", "/")
         if words not in ours:
             raise ValueError(f"the page of {paper.name} has no row {words!r}")
         texts = each_of(ours[words], [one.claim.unit for one in row])
         found += [_row(one, text) for one, text in zip(row, texts, strict=True)]
     return found
-
-
-def _judged(claim: Claim, line: Line) -> Judged:
-    return Judged(claim, Verdict(Word(line["verdict"]), reason=line["reason"]))
 
 
 def each_of(joined: str, units: Sequence[str]) -> list[str]:
@@ -142,28 +140,20 @@ def _more(claim: Claim, lines: Sequence[Line]) -> Page:
     unit = "%" if claim.unit == "%" else ""
     settings = []
     for line in lines[1:]:
-        ours, low, high = (_scaled(line[name], claim.unit) for name in ("ours", "low", "high"))
-        settings.append(
-            [
-                "the authors' program" if line["setting"] == CODE else line["setting"],
-                ours + unit if ours else NONE,
-                f"[{low}, {high}]" if low else "",
-                *(line["verdict"], line["reason"]),
-            ]
+        ours, low, high = (
+            line[name] and number(float(line[name]), claim.unit) for name in ("ours", "low", "high")
         )
+        said = "the authors' program" if line["setting"] == CODE else line["setting"]
+        shown = ours + unit if ours else NONE
+        interval = f"[{low}, {high}]" if low else ""
+        settings.append([said, shown, interval, line["verdict"], line["reason"]])
     return {"quote": f"{claim.where}: {claim.quote}", "settings": settings}
-
-
-def _scaled(value: str, unit: str) -> str:
-    """A number of the CSV file as pages have it; nothing for nothing."""
-    return number(float(value), unit) if value else ""
 
 
 def counts_of(rows: Sequence[Page]) -> list[tuple[str, str]]:
     """Every word that rows have, and how many have it, such as ("holds", "2 hold")."""
     count = Counter(Word(row["word"]) for row in rows)
-    said = {Word.HOLDS: "hold", Word.FAILS: "fail"}
-    return [(it.value, f"{count[it]} {said.get(it, it)}") for it in Word if count[it]]
+    return [(it.value, f"{count[it]} {PLURALS.get(it, it)}") for it in Word if count[it]]
 
 
 def _figure(root: Path, paper: Paper, figure: FigureSpec, rows: Sequence[Page], basis: str) -> Page:

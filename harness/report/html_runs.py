@@ -123,20 +123,12 @@ def run_of(folder: Path) -> Run:
 
 def _setting(row: Row) -> str:
     """The engine of a run, what it was composed of, its rate where it has one, and its seed."""
-    chosen = {
-        name.removeprefix(CHOSEN): value for name, value in row.items() if name.startswith(CHOSEN)
-    }
-    said = [
-        f"{key}={value}"
-        for key, value in chosen.items()
-        if key not in ("scenario", "engine") and value not in (None, "None", "none")
-    ]
-    rate = row.get(f"config.{RATE}")
-    said = [f"{row['engine']}:", *said]
-    return " ".join(
-        [
-            *said,
-            *([f"{RATE}={rate:.4g}"] if isinstance(rate, float | int) else []),
-            f"seed={row.get(SEED)}",
-        ]
-    )
+    said = [f"{row['engine']}:"]
+    for name, value in row.items():
+        key = name.removeprefix(CHOSEN)
+        is_said = name.startswith(CHOSEN) and key not in ("scenario", "engine")
+        if is_said and value not in (None, "None", "none"):
+            said.append(f"{key}={value}")
+    if isinstance(rate := row.get(f"config.{RATE}"), float | int):
+        said.append(f"{RATE}={rate:.4g}")
+    return " ".join([*said, f"seed={row.get(SEED)}"])

@@ -130,18 +130,8 @@ def fidelity_part(root: Path) -> str:
         )
         for key, part in kept.groupby(["basis", "source", "gpu", "what"], sort=True)
     ]
-    header = (
-        "basis",
-        "source",
-        "GPU",
-        "what",
-        "lines",
-        "rows",
-        "median error",
-        "worst line",
-        "P95",
-    )
-    return table(header, rows)
+    counts, errors = ("lines", "rows"), ("median error", "worst line", "P95")
+    return table(("basis", "source", "GPU", "what", *counts, *errors), rows)
 
 
 def fidelity_runs_part(root: Path) -> str:
@@ -205,7 +195,6 @@ def starting_part(root: Path) -> str:
         for count, seconds in found["seconds"].items()
     ]
     rows.append(("each further replica", f"{found['further_replica_s']:.1f} s", ""))
-    what = (
-        f"engines of {found['model']}, {found['machine']['cpu']}, {found['machine']['cores']} cores"
-    )
+    machine = found["machine"]
+    what = f"engines of {found['model']}, {machine['cpu']}, {machine['cores']} cores"
     return table((what, "measured", "every start"), rows)

@@ -19,6 +19,7 @@ from harness.report.markdown import table
 
 REASON_WORDS = 20
 NONE = "-"
+PLURALS = {Word.HOLDS: "hold", Word.FAILS: "fail"}
 LEGEND = (
     "Ours is *simulated* at the reference setting, with the 95% interval over seeds; of a range, "
     "the least and the most over its settings. In brackets: variations that are not too noisy to "
@@ -99,8 +100,7 @@ def words_of(row: Sequence[Judged]) -> str:
 
 def counts_text(found: Mapping[Word, int]) -> str:
     """Such as "18 hold, 16 partly, 0 fail, 10 untested"."""
-    said = {Word.HOLDS: "hold", Word.FAILS: "fail"}
-    return ", ".join(f"{found.get(word, 0)} {said.get(word, word)}" for word in Word)
+    return ", ".join(f"{found.get(word, 0)} {PLURALS.get(word, word)}" for word in Word)
 
 
 def number(value: float, unit: str = "") -> str:

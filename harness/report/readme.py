@@ -1,44 +1,53 @@
 """Writes the generated parts of README.md and of the pages below results/pages.
 
 `python -m harness.report` rewrites what stands between `<!-- generated: NAME -->` and
-`<!-- end: NAME -->`; the text around it is written by hand. `--check` changes nothing and names the
-files that it would change (exit code 1 if any).
+`<!-- end: NAME -->`; the text around it is written by hand.
 """
 
-import argparse
+import csv
 import re
-import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from harness.claims.judge import REFERENCE
+from harness.claims.verdicts import Word
 from harness.paths import ROOT
-from harness.report.claims import holds_part
-from harness.report.measured import (
-    bench_part,
-    costs_part,
-    fidelity_part,
-    fidelity_runs_part,
-    overhead_part,
-    predictor_part,
-    starting_part,
-    verify_part,
-)
-from harness.report.real_vllm import fidelity_headline_part, fidelity_vllm_part
+from harness.report import measured, real_vllm
+from harness.report.paper_page import counts_text
 
 MARK = re.compile(r"<!-- generated: ([\w-]+) -->\n(.*?)<!-- end: \1 -->", re.DOTALL)
 
+
+def holds_part(root: Path) -> str:
+    """Of every paper with verdicts: the first paragraph of its page's headline, and the counts."""
+    parts = [_of_paper(root, path) for path in sorted((root / "results" / "claims").glob("*.csv"))]
+    return "\n\n".join(parts) or "No verdicts are published yet."
+
+
+def _of_paper(root: Path, path: Path) -> str:
+    with path.open(newline="", encoding="utf-8") as file:
+        rows = [row for row in csv.DictReader(file) if row["setting"] == REFERENCE]
+    found = Counter(Word(row["verdict"]) for row in rows)
+    page = Path("results") / "pages" / f"{path.stem}.md"
+    text = (root / page).read_text(encoding="utf-8")
+    quoted = [line[1:].strip() for line in text.splitlines() if line.startswith(">")]
+    headline = " ".join(quoted[: quoted.index("")])
+    return f"{headline} {counts_text(found)}: [{path.stem}]({page})."
+
+
 PARTS: Mapping[str, Callable[[Path], str]] = {
     "holds": holds_part,
-    "costs": costs_part,
-    "predictor": predictor_part,
-    "verify": verify_part,
-    "bench": bench_part,
-    "fidelity": fidelity_part,
-    "fidelity-vllm": fidelity_vllm_part,
-    "fidelity-headline": fidelity_headline_part,
-    "fidelity-runs": fidelity_runs_part,
-    "overhead": overhead_part,
-    "starting": starting_part,
+    "costs": measured.costs_part,
+    "predictor": measured.predictor_part,
+    "verify": measured.verify_part,
+    "bench": measured.bench_part,
+    "fidelity": measured.fidelity_part,
+    "fidelity-vllm": real_vllm.fidelity_vllm_part,
+    "fidelity-headline": real_vllm.fidelity_headline_part,
+    "fidelity-runs": measured.fidelity_runs_part,
+    "overhead": measured.overhead_part,
+    "starting": measured.starting_part,
 }
 """By name."""
 
@@ -63,24 +72,7 @@ def pages(root: Path) -> list[Path]:
     return [root / "README.md", *sorted((root / "results" / "pages").glob("*.md"))]
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Rewrite the pages, or check them; the exit status."""
-    parser = argparse.ArgumentParser(description="Write the generated parts of the pages.")
-    parser.add_argument("--check", action="store_true", help="change nothing, exit 1 if it would")
-    given = parser.parse_args(arguments)
-    stale = 0
+def write_pages() -> None:
+    """Rewrite the generated parts."""
     for page in pages(ROOT):
-        text = page.read_text(encoding="utf-8")
-        new = rewritten(text, ROOT)
-        if new == text:
-            continue
-        stale += 1
-        if given.check:
-            print(f"{page.relative_to(ROOT)} is not up to date", file=sys.stderr)
-        else:
-            page.write_text(new, encoding="utf-8")
-    return int(given.check and stale > 0)
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+        page.write_text(rewritten(page.read_text(encoding="utf-8"), ROOT), encoding="utf-8")

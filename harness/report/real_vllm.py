@@ -78,7 +78,6 @@ def _biases(rows: list[dict[str, Any]]) -> str:
 
 
 def _parts(rows: list[dict[str, Any]], column: str) -> dict[str, list[dict[str, Any]]]:
-    """Rows by the values of a column."""
     names = dict.fromkeys(str(row[column]) for row in rows)
     return {name: [row for row in rows if row[column] == name] for name in names}
 

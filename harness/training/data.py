@@ -33,11 +33,7 @@ class Splits:
     @property
     def sizes(self) -> dict[str, int]:
         """Rows of each."""
-        return {
-            "train": len(self.train),
-            "validation": len(self.validation),
-            "test": len(self.test),
-        }
+        return {name: len(getattr(self, name)) for name in ("train", "validation", "test")}
 
 
 def read_rows(data: Path) -> tuple[pd.DataFrame, dict[str, str]]:

@@ -1,7 +1,6 @@
 """One training run: data to checkpoints, cards, tables of errors and a summary."""
 
 import copy
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -12,23 +11,15 @@ import numpy as np
 import pandas as pd
 import torch
 
-from harness.fitting.predictors import MEASURED_HERE, table
-from harness.fitting.tables import as_text
+from harness.fitting.lengths import MEASURED_HERE, class_table
+from harness.fitting.stored import as_text, rounded
 from harness.predictors.proxy_heads import HEADS, Lengths, lengths_of
-from harness.predictors.proxy_model import ProxyModel, load, save, states_of
-from harness.predictors.proxy_text import ids_of
+from harness.predictors.proxy_model import ProxyModel, ids_of, load, save, states_of
 from harness.runs.provenance import machine
 from harness.training.bases import Base, base_of
 from harness.training.data import Splits, texts
 from harness.training.scores import Json, latency, scores, timed
-from harness.training.training import (
-    REFERENCES,
-    Part,
-    Settings,
-    Trained,
-    reference_of,
-    train,
-)
+from harness.training.training import REFERENCES, Part, Settings, reference_of, train
 
 LIBRARIES = ("torch", "transformers", "tokenizers", "safetensors", "scikit-learn", "numpy")
 TIMED = 300  # test prompts whose predictions are timed
@@ -60,31 +51,27 @@ def run(splits: Splits, plan: Plan) -> Iterator[Json]:
 def _group(
     splits: Splits, plan: Plan, heads: Sequence[str], base: Base, lengths: Lengths
 ) -> Iterator[Json]:
-    """Heads on one encoder."""
     encoder, tokenizer, frame = base
-    rows = {
-        name: ids_of(tokenizer, frame, texts(part))
-        for name, part in (("train", splits.train), ("validation", splits.validation))
-    }
-    parts = (
-        Part.of(rows["train"], splits.train["tokens"].to_numpy()),
-        Part.of(rows["validation"], splits.validation["tokens"].to_numpy()),
+    parts = tuple(
+        Part.of(ids_of(tokenizer, frame, texts(part)), part["tokens"].to_numpy())
+        for part in (splits.train, splits.validation)
     )
-    trained = train(encoder, frame, heads, parts, lengths, plan.settings)
+    every, history = train(encoder, frame, heads, parts, lengths, plan.settings)
     encoder.eval()
     states = states_of(encoder, frame, ids_of(tokenizer, frame, texts(splits.test)))
     for name in heads:
-        layers = trained.layers[name].eval()
+        layers = every[name].eval()
         reference = None
         if HEADS[name].learns == "order":
-            first = rows["train"][:REFERENCES]
+            first = parts[0].rows[:REFERENCES]
             reference = reference_of(layers, states_of(encoder, frame, first), parts[0].tokens)
         model = ProxyModel(name, encoder, layers, tokenizer, frame, lengths, reference)
-        yield _judged(splits, plan, model, states, trained, shared=len(heads) > 1)
+        losses = {phase: history[phase] for phase in ("all", name)}
+        yield _judged(splits, plan, model, states, losses, shared=len(heads) > 1)
 
 
 def _judged(
-    splits: Splits, plan: Plan, model: ProxyModel, states: Any, trained: Trained, *, shared: bool
+    splits: Splits, plan: Plan, model: ProxyModel, states: Any, losses: Json, *, shared: bool
 ) -> Json:
     """Keep one head with its card and table; its row of the summary."""
     predicted = model.tokens_of(states)
@@ -97,10 +84,7 @@ def _judged(
         "split": splits.sizes,
         "metrics": metrics,
         "seed": plan.settings.seed,
-        "epochs": {
-            phase: [float(f"{v:.5g}") for v in trained.epochs[phase]]
-            for phase in ("all", model.head)
-        },
+        "epochs": rounded(losses, digits=5),
         "versions": {name: version(name) for name in LIBRARIES},
         "machine": machine(),
         "threads": torch.get_num_threads(),
@@ -138,7 +122,7 @@ def _write_table(
     else:
         ends = np.unique(np.quantile(predicted, np.linspace(0, 1, TENTHS + 1)[1:-1]))
         classes = np.searchsorted(ends, predicted, side="left")
-    content = table(
+    content = class_table(
         splits.test["tokens"],
         pd.Series(classes),
         pd.Series(seconds),
@@ -151,8 +135,3 @@ def _write_table(
     plan.profiles.mkdir(parents=True, exist_ok=True)
     path = plan.profiles / f"{MEASURED_HERE}{model.head}.json"
     path.write_text(as_text(content), encoding="utf-8")
-
-
-def minutes_since(started_s: float) -> float:
-    """Since a time of the monotonic clock."""
-    return round((time.monotonic() - started_s) / 60, 2)

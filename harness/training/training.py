@@ -16,8 +16,7 @@ import torch
 from numpy.typing import NDArray
 
 from harness.predictors.proxy_heads import HEADS, Lengths, Reference, loss, new_layers
-from harness.predictors.proxy_model import first_states, states_of
-from harness.predictors.proxy_text import Frame, padded
+from harness.predictors.proxy_model import Frame, first_states, padded, states_of
 
 Ints = NDArray[np.int64]
 
@@ -34,18 +33,19 @@ class Settings:
 
     Rates of the first phase fall linearly to its end. Early stopping: a phase ends after `patience`
     epochs without a smaller validation loss, and the first also after `most_s` seconds, towards
-    which its rates fall if that comes sooner. The weights of the best epoch are kept.
+    which its rates fall if that comes sooner. The weights of the best epoch are kept. The rates and
+    sizes are our choice, for a few hundred steps; the paper states none.
     """
 
     epochs: int
-    head_epochs: int
-    encoder_rate: float
-    head_rate: float
-    second_rate: float
-    batch: int
-    patience: int
     most_s: float
     seed: int
+    head_epochs: int = 30
+    encoder_rate: float = 1e-4
+    head_rate: float = 5e-4
+    second_rate: float = 1e-3
+    batch: int = 32
+    patience: int = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,24 +61,17 @@ class Part:
         return cls(rows, torch.from_numpy(np.array(tokens, np.int64)))
 
 
-@dataclass(frozen=True, slots=True)
-class Trained:
-    """Layers per head, and what was done: epochs of both phases, validation loss after each."""
-
-    layers: Mapping[str, Any]
-    epochs: Mapping[str, Sequence[float]]
-
-
 def train(
     encoder: Any,
     frame: Frame,
     heads: Sequence[str],
-    parts: tuple[Part, Part],
+    parts: Sequence[Part],
     lengths: Lengths,
     settings: Settings,
-) -> Trained:
+) -> tuple[dict[str, Any], dict[str, list[float]]]:
     """Train `encoder` in place and new layers for every head; same seed, same weights.
 
+    Returns the layers per head, and the validation loss after each epoch of both phases.
     `parts` are training and validation. Only the time limit of the first phase may make two runs
     differ.
     """
@@ -89,7 +82,7 @@ def train(
     states = tuple(states_of(encoder, frame, part.rows).clone() for part in parts)
     for name in heads:
         history[name] = _head_only(name, layers[name], states, parts, lengths, settings)
-    return Trained(layers, history)
+    return layers, history
 
 
 def reference_of(layers: Any, states: Any, tokens: Any) -> Reference:
@@ -103,7 +96,7 @@ def _all_weights(
     encoder: Any,
     frame: Frame,
     layers: Mapping[str, Any],
-    parts: tuple[Part, Part],
+    parts: Sequence[Part],
     lengths: Lengths,
     settings: Settings,
 ) -> list[float]:
@@ -111,7 +104,9 @@ def _all_weights(
     train, validation = parts
     rows = [[row[0], *row[1:][-LEARNED_TOKENS:]] for row in train.rows]
     whole = torch.nn.ModuleDict({"encoder": encoder, **layers})
-    optimizer = _whole_optimizer(encoder, layers, settings)
+    head_weights = [p for part in layers.values() for p in part.parameters()]
+    rates = (encoder.parameters(), settings.encoder_rate), (head_weights, settings.head_rate)
+    optimizer = torch.optim.AdamW([{"params": list(p), "lr": rate} for p, rate in rates])
     pace = _Pace(settings, -(-len(train.rows) // settings.batch))
     decay = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda _: pace.rate())
     kept = _Best(whole, settings.patience)
@@ -133,16 +128,6 @@ def _all_weights(
             break
     kept.restore()
     return kept.losses
-
-
-def _whole_optimizer(encoder: Any, layers: Mapping[str, Any], settings: Settings) -> Any:
-    head_weights = [p for part in layers.values() for p in part.parameters()]
-    return torch.optim.AdamW(
-        [
-            {"params": list(encoder.parameters()), "lr": settings.encoder_rate},
-            {"params": head_weights, "lr": settings.head_rate},
-        ]
-    )
 
 
 class _Pace:
@@ -167,7 +152,7 @@ def _head_only(
     name: str,
     layers: Any,
     states: Sequence[Any],
-    parts: tuple[Part, Part],
+    parts: Sequence[Part],
     lengths: Lengths,
     settings: Settings,
 ) -> list[float]:
@@ -199,7 +184,6 @@ def _step(
 
 
 def _together(layers: Mapping[str, Any], states: Any, tokens: Any, lengths: Lengths) -> Any:
-    """Sum of the losses of all heads."""
     losses = [loss(HEADS[name], part(states), tokens, lengths) for name, part in layers.items()]
     return sum(losses[1:], losses[0])
 

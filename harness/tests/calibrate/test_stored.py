@@ -11,9 +11,8 @@ from harness.interface.entities import Work
 pytest.importorskip("vllm", reason="vLLM is not installed: make setup-vllm")
 pytestmark = pytest.mark.vllm
 
-from harness.calibrate.checkpoint import Sample  # noqa: E402
-from harness.calibrate.fit import knots_of  # noqa: E402
-from harness.calibrate.stored import profile, residuals  # noqa: E402
+from harness.calibrate.stored import Sample, knots_of, profile, residuals  # noqa: E402
+from harness.calibrate.sweep import Sweep  # noqa: E402
 
 
 def seconds_of(sample: Sample) -> float:
@@ -45,10 +44,11 @@ def samples(count: int = 400) -> list[Sample]:
     return made
 
 
-class Swept:
+class Swept(Sweep):
     """What a sweep leaves behind."""
 
-    load_s, kv_blocks, block_tokens = 3.0, 400, 32
+    def __init__(self) -> None:
+        self.load_s, self.kv_blocks, self.block_tokens = 3.0, 400, 32
 
 
 def stored(slower: float = 1.0) -> dict[str, Any]:

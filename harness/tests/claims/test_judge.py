@@ -12,7 +12,7 @@ import pytest
 from harness.claims.effects import Cells, ClaimError, Effect, over_settings, ratio
 from harness.claims.judge import COLUMNS, Judged, Source, check, counts, judge, probes, write_csv
 from harness.claims.paper import FigureSpec, Paper, load_paper
-from harness.claims.verdicts import Verdict, Word
+from harness.claims.verdicts import Verdict, Word, told
 from harness.runs.cell_lists import ScenarioCells
 from harness.tests.support.claims import cells_of
 
@@ -78,7 +78,7 @@ BOTH = {1000: 2.0, 10000: 2.0}
 def test_the_reference_decides() -> None:
     found = judged_by(Written(chatglm_scaling=(frame(BOTH), {})), made_up())
     assert (found.verdict.word, found.verdict.ours, found.verdict.seeds) == (Word.HOLDS, 2.0, 3)
-    assert (found.variations, found.code, found.told) == ({}, None, "")
+    assert (found.variations, found.code) == ({}, None)
     assert counts([found]) == {word: int(word is Word.HOLDS) for word in Word}
 
 
@@ -96,7 +96,7 @@ def test_a_variation_takes_the_place_of_the_cells_that_it_has() -> None:
     assert (lost.seeds, lost.word) == (2, Word.FAILS)
     assert (found.verdict.word, found.verdict.ours) == (Word.PARTLY, 2.0)
     assert found.verdict.reason == "lost or reversed with eight slots"
-    assert found.told == "2 of 2 variations told"
+    assert told(found.variations) == len(found.variations) == 2
 
 
 def test_variations_count_only_where_asked_for_and_where_they_have_run() -> None:
@@ -113,7 +113,7 @@ def test_variations_count_only_where_asked_for_and_where_they_have_run() -> None
 def test_a_variation_with_one_seed_is_counted_and_decides_nothing() -> None:
     turned = {"policy.slots=8": frame({1000: 0.5, 10000: 0.5}, seeds=1)}
     found = judged_by(Written(chatglm_scaling=(frame(BOTH), turned)), made_up())
-    assert (found.verdict.word, found.told) == (Word.HOLDS, "0 of 1 variations told")
+    assert (found.verdict.word, told(found.variations)) == (Word.HOLDS, 0)
 
 
 def test_the_program_of_the_authors_is_read_under_the_names_of_the_reference() -> None:

@@ -30,7 +30,7 @@ from harness.fitting.roofline_across import (
     left_out,
     slowdown_of,
 )
-from harness.fitting.tables import as_text
+from harness.fitting.stored import as_text
 from harness.paths import PROFILES
 from harness.tests.support.data import DATA
 

@@ -25,7 +25,7 @@ from harness.fitting.rows import (
     profile_sources,
     share_table,
 )
-from harness.fitting.tables import as_text
+from harness.fitting.stored import as_text
 from harness.paths import PROFILES
 from harness.tests.support.data import DATA
 

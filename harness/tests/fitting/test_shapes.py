@@ -3,18 +3,18 @@
 import numpy as np
 import pytest
 
-from harness.fitting.shapes import _line, shape_files
-from harness.fitting.tables import as_text
+from harness.fitting.shapes import line, shape_files
+from harness.fitting.stored import as_text
 from harness.paths import PROFILES
 from harness.tests.support.data import DATA
 
 
 def test_a_line_explains_what_is_on_it_and_not_what_is_not() -> None:
     x = np.arange(6, dtype=np.float64)
-    exact = _line(x, 2.0 + 3.0 * x)
+    exact = line(x, 2.0 + 3.0 * x)
     assert (exact["base_s"], exact["per_x_s"]) == pytest.approx((2.0, 3.0))
     assert exact["explained"] == pytest.approx(1.0)
-    assert _line(x, np.array([0.0, 1.0, 0.0, 0.0, 1.0, 0.0]))["explained"] < 0.01
+    assert line(x, np.array([0.0, 1.0, 0.0, 0.0, 1.0, 0.0]))["explained"] < 0.01
 
 
 @pytest.mark.skipif(not DATA.is_dir(), reason="the measurements are not on this machine")

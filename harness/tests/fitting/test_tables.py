@@ -7,13 +7,13 @@ import pytest
 from harness.costs.iteration import expand, iteration_seconds
 from harness.costs.model import PARTS
 from harness.costs.profiles import read_profiles
-from harness.fitting.applications import application_files
+from harness.fitting.__main__ import main
+from harness.fitting.applications import MADE_UP, application_files
 from harness.fitting.components import FOLDER, profile_files
-from harness.fitting.lengths import length_files, thinned
-from harness.fitting.predictors import MEASURED_HERE
-from harness.fitting.robust import fit_relative, hats, nonnegative, ramps
+from harness.fitting.lengths import MEASURED_HERE, length_files, thinned
+from harness.fitting.robust import fit_relative, hats, ramps
 from harness.fitting.roofline import calibration_file
-from harness.fitting.tables import as_text, check, main
+from harness.fitting.stored import as_text
 from harness.paths import PROFILES
 from harness.tests.support.data import DATA, ITERATIONS, needs_data
 
@@ -62,6 +62,7 @@ def test_a_model_is_reproduced_byte_for_byte() -> None:
 def test_applications_are_reproduced_byte_for_byte() -> None:
     made = {name: as_text(content) for name, content in application_files(DATA)}
     kept = {path.name: path.read_text(encoding="utf-8") for path in APPLICATIONS.iterdir()}
+    del kept[MADE_UP]
     assert made == kept
 
 
@@ -86,48 +87,6 @@ def test_missing_measurements_are_one_sentence_and_status_2(
 ) -> None:
     assert main(["--data", str(tmp_path)]) == 2
     assert capsys.readouterr().err == f"There are no measurements in {str(tmp_path)!r}.\n"
-
-
-def test_check_names_files_that_differ_are_missing_or_are_too_many(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def write_two(data: Path, out: Path) -> list[Path]:
-        (out / FOLDER).mkdir()
-        for name in ("a.json", "b.json"):
-            (out / FOLDER / name).write_text("1\n")
-        return [Path(FOLDER) / "a.json", Path(FOLDER) / "b.json"]
-
-    monkeypatch.setattr("harness.fitting.tables.write_all", write_two)
-    (tmp_path / FOLDER).mkdir()
-    (tmp_path / FOLDER / "a.json").write_text("2\n")
-    (tmp_path / FOLDER / "c.json").write_text("1\n")
-    (tmp_path / "predictors").mkdir()
-    # What training measured is nothing that data give again.
-    (tmp_path / "predictors" / f"{MEASURED_HERE}cls.json").write_text("1\n")
-    assert check(Path(), tmp_path) == [
-        f"{FOLDER}/a.json differs from what the data give.",
-        f"{FOLDER}/b.json is missing.",
-        f"{FOLDER}/c.json is not derived from the data.",
-    ]
-
-
-def test_nonnegative_least_squares_by_hand() -> None:
-    """Columns (1, 1) and (0, 1), target (1, 0): unbounded (1, -1), bounded (0.5, 0)."""
-    columns, target = np.array([[1.0, 0.0], [1.0, 1.0]]), np.array([1.0, 0.0])
-    found = nonnegative(columns.T @ columns, columns.T @ target)
-    assert found == pytest.approx([0.5, 0.0])
-
-
-def test_nonnegative_least_squares_meets_its_optimality_conditions() -> None:
-    rng = np.random.default_rng(0)
-    for _ in range(50):
-        columns, target = rng.normal(size=(30, 8)), rng.normal(size=30)
-        gram, moment = columns.T @ columns, columns.T @ target
-        found = nonnegative(gram, moment)
-        pull = moment - gram @ found
-        assert (found >= 0).all()
-        assert np.abs(pull[found > 0]).max(initial=0) < 1e-9
-        assert pull.max() < 1e-6
 
 
 def test_sparse_outliers_do_not_move_a_fit() -> None:

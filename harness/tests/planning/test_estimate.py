@@ -213,7 +213,14 @@ def test_what_never_fits_is_told() -> None:
 
 def test_estimated_loads_are_the_unfinished_requests_with_sampled_lengths() -> None:
     """All lengths are 40: cut to a request's limit, and never below what it has generated."""
-    forty = Ecdf([39, 40], [0.0, 1.0], mean_tokens=40.0, cap_tokens=40, kind="", source="")
+    forty = Ecdf(
+        np.array([39, 40]),
+        np.array([0.0, 1.0]),
+        mean_tokens=40.0,
+        cap_tokens=40,
+        kind="",
+        source="",
+    )
     seen: list[tuple[float, Load]] = []
 
     class Estimating(Everywhere):
@@ -241,7 +248,14 @@ def test_estimated_loads_are_the_unfinished_requests_with_sampled_lengths() -> N
 
 def test_predicted_lengths_are_taken_instead_of_sampled_ones() -> None:
     """An oracle knows all; estimated is the truth, but for the limit."""
-    forty = Ecdf([39, 40], [0.0, 1.0], mean_tokens=40.0, cap_tokens=40, kind="", source="")
+    forty = Ecdf(
+        np.array([39, 40]),
+        np.array([0.0, 1.0]),
+        mean_tokens=40.0,
+        cap_tokens=40,
+        kind="",
+        source="",
+    )
     seen: list[list[int]] = []
 
     class Estimating(Everywhere):
@@ -258,7 +272,9 @@ def test_predicted_lengths_are_taken_instead_of_sampled_ones() -> None:
 
 def test_one_seed_makes_the_lengths_of_all_services_long_and_short_together() -> None:
     """The n-th requests of two services with one distribution have the same length, or not."""
-    spread = Ecdf([0, 20], [0.0, 1.0], mean_tokens=10.5, cap_tokens=20, kind="", source="")
+    spread = Ecdf(
+        np.array([0, 20]), np.array([0.0, 1.0]), mean_tokens=10.5, cap_tokens=20, kind="", source=""
+    )
     names = [ServiceId("m0"), ServiceId("m1")]
     seen: list[list[list[int]]] = []
 

@@ -9,9 +9,8 @@ NAMES = sorted(path.stem for path in LENGTHS.glob("*.json"))
 
 
 def _ecdf(tokens: list[int], cumulative: list[float]) -> Ecdf:
-    return Ecdf(
-        tokens, cumulative, mean_tokens=1.0, cap_tokens=tokens[-1], kind="made up", source="none"
-    )
+    columns = np.array(tokens), np.array(cumulative)
+    return Ecdf(*columns, mean_tokens=1.0, cap_tokens=tokens[-1], kind="made up", source="none")
 
 
 THREE = _ecdf([0, 1, 9, 10], [0.0, 0.25, 0.25, 1.0])  # 1 with 0.25, 10 with 0.75

@@ -7,8 +7,8 @@ import pandas as pd
 import pytest
 from scipy.stats import spearmanr
 
-from harness.fitting.predictors import predictor_files, table
-from harness.fitting.tables import as_text
+from harness.fitting.lengths import class_table, predictor_files
+from harness.fitting.stored import as_text
 from harness.interface.policies import LengthPredictor
 from harness.paths import PROFILES
 from harness.predictors.empirical import Empirical
@@ -101,7 +101,7 @@ def test_a_table_by_hand() -> None:
     """Two lengths of each: the short ones are always class 0, the long ones half the time."""
     length = pd.Series([10, 10, 90, 90])
     classes, seconds = pd.Series([0, 0, 0, 1]), pd.Series([0.1, 0.1, 0.3, 0.3])
-    made = table(length, classes, seconds, kind="by hand", source="here")
+    made = class_table(length, classes, seconds, kind="by hand", source="here")
     assert (made["kind"], made["source"]) == ("by hand", "here")
     assert made["length_tokens"] == [10, 90]
     assert made["class_share"] == [[1.0, 0.0], [0.5, 0.5]]

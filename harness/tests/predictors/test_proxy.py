@@ -22,8 +22,7 @@ from harness.predictors.proxy_heads import (  # noqa: E402
     loss,
     new_layers,
 )
-from harness.predictors.proxy_model import ProxyModel, load, save, states_of  # noqa: E402
-from harness.predictors.proxy_text import Frame, ids_of, padded  # noqa: E402
+from harness.predictors.proxy_model import Frame, ProxyModel, ids_of, load, padded, save, states_of  # noqa: E402  # noqa: E402
 from harness.tests.support.serving import serve, workload  # noqa: E402
 from harness.training.bases import base_of, scratch  # noqa: E402
 from harness.workloads.workload import Workload  # noqa: E402

@@ -7,7 +7,7 @@ import pytest
 from numpy.typing import NDArray
 
 from harness.fitting.arrivals import arrival_files, dispersion, weibull_shape
-from harness.fitting.tables import as_text
+from harness.fitting.stored import as_text
 from harness.tests.support.data import DATA, needs_data
 from harness.workloads.arrival_tables import TABLES, arrival_table
 from harness.workloads.arrivals import (

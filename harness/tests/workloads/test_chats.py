@@ -5,7 +5,7 @@ import pytest
 from scipy.stats import spearmanr
 
 from harness.fitting.pairs import pair_files
-from harness.fitting.tables import as_text
+from harness.fitting.stored import as_text
 from harness.paths import ROOT
 from harness.tests.support.configured import cells_of
 from harness.tests.support.data import DATA, needs_data

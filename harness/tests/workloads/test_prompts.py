@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 from harness.fitting.lengths import tokens_per_word, words_file
-from harness.fitting.tables import as_text
+from harness.fitting.stored import as_text
 from harness.predictors.ecdf import LENGTHS
 from harness.tests.support.data import DATA
 from harness.workloads.prompts import Prompts, PromptSource, read_rows
