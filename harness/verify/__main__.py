@@ -8,10 +8,10 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import asdict
 from itertools import count, repeat
+from typing import Any
 
 from rich import box
 from rich.console import Console
@@ -19,26 +19,14 @@ from rich.progress import track
 from rich.table import Table
 
 from harness.runs import published
-from harness.verify.estimates import Effort, Line, verify
+from harness.verify.estimates import Effort, verify
 from harness.verify.laws import Law
 from harness.verify.queues import Discipline, Queue
 
 LOADS = (0.3, 0.5, 0.8)
 MAX_NUM_SEQS = (2, 4, 8)
-QUICK = Effort(
-    recursion_runs=200,
-    recursion_requests=20_000,
-    engine_runs=1,
-    engine_requests=1_000,
-    bound=0.005,
-)
-FULL = Effort(
-    recursion_runs=5_000,
-    recursion_requests=20_000,
-    engine_runs=3,
-    engine_requests=20_000,
-    bound=0.001,
-)
+QUICK = Effort(recursion_runs=200, engine_runs=1, engine_requests=1_000, bound=0.005)
+FULL = Effort(recursion_runs=5_000, engine_runs=3, engine_requests=20_000, bound=0.001)
 
 
 def queues() -> list[Queue]:
@@ -72,14 +60,15 @@ def main() -> int:
     console.width = max(console.width, 150)
     console.print(as_table(lines))
     for line in lines:
-        for problem in line.problems:
-            print(f"{line.queue}, {line.law}, load {line.load}: {problem}")
+        for problem in line["problems"]:
+            print(f"{line['queue']}, {line['law']}, load {line['load']}: {problem}")
+    content = {"lines": lines, "took_s": round(time.perf_counter() - started_s, 1)}
     folder = published.place("verify", publish=given.publish)
-    published.write(folder / "summary.json", _as_json(lines, time.perf_counter() - started_s))
-    return 0 if all(line.holds for line in lines) else 1
+    published.write(folder / "summary.json", json.dumps(content, indent=1) + "\n")
+    return 0 if all(line["holds"] for line in lines) else 1
 
 
-def as_table(lines: Sequence[Line]) -> Table:
+def as_table(lines: Sequence[Mapping[str, Any]]) -> Table:
     """One row per queue; all differences are relative to the closed form."""
     table = Table(
         box=box.SIMPLE_HEAD,
@@ -97,22 +86,19 @@ def as_table(lines: Sequence[Line]) -> Table:
     for name in (*right, "holds"):
         table.add_column(name, justify="right", no_wrap=True)
     for line in lines:
+        expected_s, alone, alone_error = (
+            line[name] for name in ("expected_s", "engine_alone", "engine_alone_error")
+        )
         table.add_row(
-            *(line.queue, line.law, f"{line.load:g}", line.figure),
-            *(f"{line.expected_s:.6f}", f"{line.estimate_s:.6f}", f"{line.difference:+.4%}"),
-            *(f"{line.standard_error_s / line.expected_s:.4%}", f"{line.max_gap_s:.0e}"),
-            "-" if line.engine_alone is None else f"{line.engine_alone:+.2%}",
-            "-" if line.engine_alone_error is None else f"{line.engine_alone_error:.2%}",
-            *(f"{line.engine_requests:,}", f"{line.recursion_requests:.0e}"),
-            "yes" if line.holds else "NO",
+            *(line["queue"], line["law"], f"{line['load']:g}", line["figure"]),
+            *(f"{expected_s:.6f}", f"{line['estimate_s']:.6f}", f"{line['difference']:+.4%}"),
+            *(f"{line['standard_error_s'] / expected_s:.4%}", f"{line['max_gap_s']:.0e}"),
+            "-" if alone is None else f"{alone:+.2%}",
+            "-" if alone_error is None else f"{alone_error:.2%}",
+            *(f"{line['engine_requests']:,}", f"{line['recursion_requests']:.0e}"),
+            "yes" if line["holds"] else "NO",
         )
     return table
-
-
-def _as_json(lines: Sequence[Line], took_s: float) -> str:
-    rows = [asdict(line) | {"difference": line.difference, "holds": line.holds} for line in lines]
-    content = {"lines": rows, "took_s": round(took_s, 1)}
-    return json.dumps(content, indent=1) + "\n"
 
 
 if __name__ == "__main__":

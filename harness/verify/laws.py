@@ -18,12 +18,7 @@ class Law(Enum):
     HYPEREXPONENTIAL = "hyperexponential"
 
 
-SQUARED_VARIATION = {
-    Law.EXPONENTIAL: 1.0,
-    Law.DETERMINISTIC: 0.0,
-    Law.LOGNORMAL: 2.0,
-    Law.HYPEREXPONENTIAL: 4.0,
-}
+SQUARED_VARIATION = dict(zip(Law, (1.0, 0.0, 2.0, 4.0), strict=True))
 """Variance over squared mean; for the last two our choice."""
 
 
@@ -42,18 +37,16 @@ def draw_s(law: Law, requests: int, rng: np.random.Generator) -> Floats:
     if law is Law.LOGNORMAL:
         log_variance = np.log1p(variation)
         return np.asarray(rng.lognormal(-log_variance / 2, np.sqrt(log_variance), requests))
-    return _balanced_hyperexponential(variation, requests, rng)
-
-
-def _balanced_hyperexponential(variation: float, requests: int, rng: np.random.Generator) -> Floats:
-    """Two exponential phases, either of which does half of the work (balanced means).
-
-    Allen, Probability, Statistics, and Queueing Theory.
-    """
+    # Two exponential phases, either of which does half of the work (balanced means): Allen,
+    # Probability, Statistics, and Queueing Theory.
     share = 0.5 * (1 + np.sqrt((variation - 1) / (variation + 1)))
     short = rng.random(requests) < share
     mean_s = np.where(short, 0.5 / share, 0.5 / (1 - share))
     return np.asarray(rng.exponential(mean_s))
+
+
+TICK_S = 2.0**-20
+"""The grid: float64 adds its multiples without rounding, and a request has a million of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,30 +55,20 @@ class Sample:
 
     gap_ticks: NDArray[np.int64]
     service_ticks: NDArray[np.int64]
-    tick_s: float
 
     @property
     def gap_s(self) -> Floats:
         """Seconds since the arrival before."""
-        return np.asarray(self.gap_ticks * self.tick_s, np.float64)
+        return np.asarray(self.gap_ticks * TICK_S, np.float64)
 
     @property
     def service_s(self) -> Floats:
         """Seconds of work."""
-        return np.asarray(self.service_ticks * self.tick_s, np.float64)
-
-    @property
-    def arrival_s(self) -> Floats:
-        """Times of arrival."""
-        return np.asarray(self.gap_ticks.cumsum() * self.tick_s, np.float64)
-
-
-TICK_S = 2.0**-20
-"""The grid: float64 adds its multiples without rounding, and a request has a million of them."""
+        return np.asarray(self.service_ticks * TICK_S, np.float64)
 
 
 def draw_sample(law: Law, rate_per_s: float, requests: int, rng: np.random.Generator) -> Sample:
     """Poisson arrivals and service times, rounded to ticks; every request has at least one."""
     service_ticks = np.rint(draw_s(law, requests, rng) / TICK_S).astype(np.int64)
     gap_ticks = np.rint(rng.exponential(1.0 / rate_per_s, requests) / TICK_S).astype(np.int64)
-    return Sample(gap_ticks, np.maximum(1, service_ticks), TICK_S)
+    return Sample(gap_ticks, np.maximum(1, service_ticks))
