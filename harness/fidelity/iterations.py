@@ -1,4 +1,4 @@
-"""Whole iterations: stored profiles on rows they had not seen, and the rooflines."""
+"""Whole iterations: stored profiles on rows they had not seen, shares of the SMs, the rooflines."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -7,6 +7,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from harness.costs.iteration import MAX_REQUESTS
+from harness.costs.model import PARTS, ProfileCosts
 from harness.costs.profiles import Profile, read_profiles
 from harness.costs.roofline import Calibration, read_calibration
 from harness.fidelity.lines import (
@@ -21,15 +23,21 @@ from harness.fidelity.lines import (
     line,
     sources,
 )
-from harness.fitting.iteration_rows import MeasuredSource, by_pair, iteration_rows, measured_sources
+from harness.fitting.iteration_rows import (
+    ALL_SMS,
+    MeasuredSource,
+    by_pair,
+    iteration_rows,
+    measured_sources,
+    raw_rows,
+)
 from harness.fitting.operator_rates import from_operators
 from harness.fitting.roofline_across import PHASES, Compared, compare, compare_profiles, left_out
 from harness.fitting.rows import held_out_seconds, predicted_seconds
+from harness.interface.entities import ServiceId, Work
 from harness.paths import PROFILES
 
 Floats = NDArray[np.float64]
-
-ALL = "all"
 
 
 def logged_lines(data: Path) -> Iterator[Line]:
@@ -52,11 +60,9 @@ def logged_lines(data: Path) -> Iterator[Line]:
                 tensor_parallel=size,
                 what=f"{phase} iteration",
                 basis=HELD_OUT,
-                seen=False,
                 rows=len(of_phase),
                 median_error=profile.error[f"{phase}_median"],
                 p95_error=profile.error[f"{phase}_p95"],
-                bias=None,
                 low_s=float(of_phase["iter_s"].min()),
                 high_s=float(of_phase["iter_s"].max()),
             )
@@ -72,17 +78,12 @@ def _calibration_lines(calibration: Calibration, example: Profile, pairs: int) -
             source=sources()["logged"]["name"],
             gpu=example.gpu,
             engine=example.engine,
-            model=ALL,
-            tensor_parallel=None,
+            model="all",
             what=f"{what} iteration" if what in PHASES else what.replace("_", " "),
             basis=UNSEEN_ARCHITECTURE,
-            seen=False,
             rows=pairs,
             median_error=calibration.error[f"{what}_median"],
             p95_error=calibration.error[f"{what}_p95"],
-            bias=None,
-            low_s=None,
-            high_s=None,
             note="rows: pairs of model and size",
         )
 
@@ -125,6 +126,57 @@ def _pair_lines(
             )
 
 
+def share_lines(data: Path) -> Iterator[Line]:
+    """One line per model, size and phase over all shares below 1.
+
+    Seconds at all of the SMs are fitted; how much longer a share takes is the median of the very
+    rows that it is held against, over lengths of sequence: the line says how far those differ.
+    """
+    for source in measured_sources():
+        if source.folder not in sources()["shares"]:
+            continue
+        costs = ProfileCosts(
+            gpu=source.gpu, profile_dir=source.folder, memory_share=1.0, parts=PARTS
+        )
+        rows = raw_rows(source, data)
+        rows = rows[(rows["sm_percent"] < ALL_SMS) & (rows["batch_size"] <= MAX_REQUESTS)]
+        for model, size, pair in by_pair(rows):
+            for phase in PHASES:
+                predicted_s = [
+                    costs.iteration_s(
+                        ServiceId(model),
+                        size,
+                        _work(phase, row["batch_size"], row["seq_len"]),
+                        gpu_share=row["sm_percent"] / ALL_SMS,
+                    )
+                    for row in pair.to_dict("records")
+                ]
+                yield line(
+                    pair[f"{phase}_ms"].to_numpy(np.float64) / 1e3,
+                    predicted_s,
+                    source=source.family,
+                    gpu=source.gpu,
+                    engine=source.engine,
+                    model=model,
+                    tensor_parallel=size,
+                    what=f"{phase} on a share of the SMs",
+                    basis=SAME_ROWS,
+                    seen=True,
+                )
+
+
+def _work(phase: str, requests: int, length: int) -> Work:
+    tokens = requests * length
+    if phase == "decode":
+        return Work(decode_requests=requests, context_tokens=tokens, longest_tokens=length)
+    return Work(
+        prefill_requests=requests,
+        prefill_tokens=tokens,
+        prefill_padded_tokens=tokens,
+        prefill_attended=float(tokens * length),
+    )
+
+
 def roofline_lines(data: Path) -> Iterator[Line]:
     """The roofline of the logged engine on what others measured; the corrected one on everything.
 
@@ -157,6 +209,5 @@ def _roofline_line(pair: Compared, errors: Floats, basis: str) -> Line:
         tensor_parallel=pair.tensor_parallel,
         what=f"{pair.phase} iteration",
         basis=basis,
-        seen=False,
         note="; ".join(note for note in (of_rows, SELECTED if basis == ACROSS else "") if note),
     )

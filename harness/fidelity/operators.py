@@ -5,11 +5,10 @@ Small kernels, whose time is their launch, are left out (`least_ms`).
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from harness.costs.gpu_facts import GpuFacts, gpu_facts
 from harness.costs.model_facts import BYTES_PER_NUMBER
@@ -25,31 +24,28 @@ from harness.fitting.operator_rates import (
 from harness.fitting.roofline_across import FOLDER
 from harness.paths import PROFILES
 
-Floats = NDArray[np.float64]
-Seconds = Callable[[pd.DataFrame, GpuFacts, Calibration], Floats]
+Column: TypeAlias = "pd.Series[float]"
+Seconds = Callable[[pd.DataFrame, GpuFacts, Calibration], Column]
 
 LAYER = ["attn_pre_proj_ms", "attn_post_proj_ms", "mlp_up_proj_ms", "mlp_down_proj_ms"]
 
 
 def operator_lines(data: Path) -> Iterator[Line]:
     """Lines of both collections of kernel measurements."""
-    for basis, folder in (
-        (ONE_ENGINE, sources()["logged"]["folder"]),
-        (CORRECTED, FOLDER),
-    ):
+    for basis, folder in ((ONE_ENGINE, sources()["logged"]["folder"]), (CORRECTED, FOLDER)):
         found = read_calibration(PROFILES / folder)
         yield from _kernel_lines(data, found, basis)
         yield from _profiled_lines(data, found, basis)
 
 
-def gemm_seconds(rows: Floats, weights: Floats, gpu: GpuFacts, found: Calibration) -> Floats:
+def gemm_seconds(rows: Column, weights: Column, gpu: GpuFacts, found: Calibration) -> Column:
     """Seconds of products of `rows` by matrices of so many weights, each read once."""
     read_s = weights * BYTES_PER_NUMBER / (gpu.memory_bytes_per_s * found.memory_efficiency)
     compute_s = 2.0 * rows * weights / (gpu.fp16_flops_per_s * found.flops_efficiency)
-    return np.asarray(np.hypot(read_s, compute_s))
+    return (read_s**2 + compute_s**2) ** 0.5
 
 
-def ring_seconds(message_bytes: Floats, gpus: Floats, gpu: GpuFacts, found: Calibration) -> Floats:
+def ring_seconds(message_bytes: Column, gpus: Column, gpu: GpuFacts, found: Calibration) -> Column:
     """Seconds of ring all-reduces."""
     rate = [
         gpu.nvlink_bytes_per_s * at_size(found.link_efficiency, int(size))
@@ -57,45 +53,46 @@ def ring_seconds(message_bytes: Floats, gpus: Floats, gpu: GpuFacts, found: Cali
         else gpu.pcie_bytes_per_s * found.pcie_efficiency
         for size in gpus
     ]
-    return np.asarray(message_bytes * 2.0 * (gpus - 1) / gpus / np.array(rate))
+    return message_bytes * 2.0 * (gpus - 1) / gpus / pd.Series(rate, gpus.index)
 
 
-def _column(rows: pd.DataFrame, name: str) -> Floats:
-    return rows[name].to_numpy(np.float64)
+def _gemm(rows: pd.DataFrame, gpu: GpuFacts, found: Calibration) -> Column:
+    return gemm_seconds(rows["m"], rows["n"] * rows["k"], gpu, found)
 
 
-def _gemm(rows: pd.DataFrame, gpu: GpuFacts, found: Calibration) -> Floats:
-    weights = _column(rows, "n") * _column(rows, "k")
-    return gemm_seconds(_column(rows, "m"), weights, gpu, found)
-
-
-def _decode_attention(rows: pd.DataFrame, gpu: GpuFacts, found: Calibration) -> Floats:
+def _decode_attention(rows: pd.DataFrame, gpu: GpuFacts, found: Calibration) -> Column:
     """Reading the KV, more often where several heads share it."""
-    width = _column(rows, "num_kv_heads") * _column(rows, "head_dim")
-    tokens = _column(rows, "batch_size") * _column(rows, "context_len")
-    group = _column(rows, "num_heads") / _column(rows, "num_kv_heads")
+    width, tokens = (
+        rows["num_kv_heads"] * rows["head_dim"],
+        rows["batch_size"] * rows["context_len"],
+    )
+    group = rows["num_heads"] / rows["num_kv_heads"]
     read_bytes = 2.0 * BYTES_PER_NUMBER * width * tokens * group**found.kv_group_exponent
-    return np.asarray(read_bytes / (gpu.memory_bytes_per_s * found.kv_efficiency))
+    return read_bytes / (gpu.memory_bytes_per_s * found.kv_efficiency)
 
 
-def _prompt_attention(rows: pd.DataFrame, gpu: GpuFacts, found: Calibration) -> Floats:
-    width = _column(rows, "num_heads") * _column(rows, "head_dim")
-    pairs = _column(rows, "batch_size") * _column(rows, "input_len") ** 2
+def _prompt_attention(rows: pd.DataFrame, gpu: GpuFacts, found: Calibration) -> Column:
+    width = rows["num_heads"] * rows["head_dim"]
+    pairs = rows["batch_size"] * rows["input_len"] ** 2
     return found.attended_factor * 4.0 * pairs * width / gpu.fp16_flops_per_s
 
 
-def _all_reduce(rows: pd.DataFrame, gpu: GpuFacts, found: Calibration) -> Floats:
-    message_bytes = _column(rows, "message_elements") * BYTES_PER_NUMBER
-    return ring_seconds(message_bytes, _column(rows, "num_gpus"), gpu, found)
+def _all_reduce(rows: pd.DataFrame, gpu: GpuFacts, found: Calibration) -> Column:
+    message_bytes = rows["message_elements"] * BYTES_PER_NUMBER
+    return ring_seconds(message_bytes, rows["num_gpus"], gpu, found)
 
 
-def _layer(rows: pd.DataFrame, gpu: GpuFacts, found: Calibration) -> Floats:
+def _layer(rows: pd.DataFrame, gpu: GpuFacts, found: Calibration) -> Column:
     """The four matrix products of a layer's shard, of a gated MLP."""
-    hidden, wide = _column(rows, "n_embd"), _column(rows, "n_expanded_embd")
-    heads = 1.0 + 2.0 * _column(rows, "n_kv_head") / _column(rows, "n_head")
-    tokens, size = _column(rows, "num_tokens"), _column(rows, "tp")
+    hidden, wide = rows["n_embd"], rows["n_expanded_embd"]
+    heads = 1.0 + 2.0 * rows["n_kv_head"] / rows["n_head"]
     matrices = (hidden * hidden * heads, hidden * hidden, 2.0 * hidden * wide, hidden * wide)
-    return np.asarray(sum(gemm_seconds(tokens, matrix / size, gpu, found) for matrix in matrices))
+    parts = [gemm_seconds(rows["num_tokens"], it / rows["tp"], gpu, found) for it in matrices]
+    return pd.concat(parts, axis=1).sum(axis=1)
+
+
+def _overheads(rows: pd.DataFrame, _: GpuFacts, found: Calibration) -> Column:
+    return calibrated_overheads(rows, found)
 
 
 # file, what, its seconds, and whether the corrected roofline took a number from rows of these
@@ -142,24 +139,19 @@ def _profiled_lines(data: Path, found: Calibration, basis: str) -> Iterator[Line
     yield _line(about, GPU, "CPU side of a decode", rows, "ms", (_overheads, found), basis, seen)
 
 
-def _overheads(rows: pd.DataFrame, gpu: GpuFacts, found: Calibration) -> Floats:
-    return np.asarray(calibrated_overheads(rows, found), np.float64)
-
-
 def _line(
     about: Any, gpu: str, what: str, rows: pd.DataFrame, ms: str,
     predictor: tuple[Seconds, Calibration], basis: str, seen: bool,
 ) -> Line:  # fmt: skip
     seconds, found = predictor
-    rows = rows[rows[ms] >= about["least_ms"]]
+    rows = rows[rows[ms] >= about["least_ms"]].select_dtypes("number").astype(np.float64)
     return line(
-        _column(rows, ms) / 1e3,
+        rows[ms] / 1e3,
         seconds(rows, gpu_facts(gpu), found),
         source=about["name"],
         gpu=gpu,
         engine="kernels",
         model="",
-        tensor_parallel=None,
         what=what,
         basis=basis,
         seen=seen,

@@ -5,7 +5,7 @@ from pathlib import Path
 import pandas as pd
 
 from harness.engines.state import LOG_COLUMNS
-from harness.fidelity.batch_logs import (
+from harness.fidelity.real_runs import (
     COMPARED,
     compared_batches,
     every_iteration,
