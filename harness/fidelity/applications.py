@@ -5,7 +5,6 @@ mean: single requests depend on the rest of the batch.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ import numpy as np
 import pandas as pd
 from omegaconf import OmegaConf
 
+from harness.benchmarks.reference_load import vllm_rule
 from harness.build import build
 from harness.costs.gpu_facts import gpu_facts
 from harness.costs.iteration import expand
@@ -25,11 +25,10 @@ from harness.engines.simulator.loop import Simulator
 from harness.engines.simulator.rules import continuous_rule
 from harness.engines.state import RequestArrays, new_arrays
 from harness.fidelity.lines import AUTHORS, SIMULATED, Line, line, sources
-from harness.fitting.iteration_rows import MeasuredSource, measured_sources
+from harness.fitting.iteration_rows import measured_sources
 from harness.interface.entities import Cluster, GpuId, ServiceId
 from harness.interface.policies import System
 from harness.paths import PROFILES
-from harness.planning.plan_tracking import StagedPlacement
 from harness.predictors.ecdf import load_lengths
 from harness.yaml_files import read_choice
 
@@ -45,6 +44,7 @@ def request_lines(data: Path) -> Iterator[Line]:
     """
     about = sources()["requests"]
     folder = data / about["folder"]
+    (engine,) = (s.engine for s in measured_sources() if s.folder == about["profile"])
     runs = pd.read_csv(folder / "experiments.csv.gz")
     requests = pd.read_parquet(folder / "requests.parquet")
     runs = runs[(runs["scheduler"] == about["scheduler"]) & runs["hardware"].str.contains("A10G")]
@@ -61,7 +61,7 @@ def request_lines(data: Path) -> Iterator[Line]:
             yield Line(
                 source=about["name"],
                 gpu=about["gpu"],
-                engine=_source(about).engine,
+                engine=engine,
                 model=about["model"],
                 tensor_parallel=SIZE,
                 what=f"mean {what} latency, {run['suite']}",
@@ -75,23 +75,13 @@ def request_lines(data: Path) -> Iterator[Line]:
             )
 
 
-def _source(about: Json) -> MeasuredSource:
-    (source,) = (s for s in measured_sources() if s.folder == about["profile"])
-    return source
-
-
 def serve(recorded: pd.DataFrame) -> RequestArrays:
     """Simulate one GPU serving the recorded requests in the order of their arrival."""
     about = sources()["requests"]
-    source = _source(about)
-    profile = read_profiles(PROFILES / source.folder)[about["model"], SIZE]
-    tokens = int(source.kv_tokens or 0)
-    rule = replace(
-        build(_yaml("policy", "vllm")["rule"]),
-        chunked_prefill=False,
-        max_num_seqs=about["max_num_seqs"],
-        max_num_batched_tokens=tokens,
-    )
+    profile = read_profiles(PROFILES / about["profile"])[about["model"], SIZE]
+    (tokens,) = (int(s.kv_tokens or 0) for s in measured_sources() if s.folder == about["profile"])
+    words = {"max_num_seqs": about["max_num_seqs"], "max_num_batched_tokens": tokens}
+    rule = vllm_rule(chunked_prefill=False, **words)
     arrival_s = recorded["req_time_s"].to_numpy(np.float64)
     prompt, output = (recorded[name].to_numpy(np.int64) for name in ("prompt_len", "output_len"))
     arrays = new_arrays(prompt, output, np.zeros_like(prompt), arrival_s)
@@ -117,12 +107,8 @@ def application_lines(data: Path) -> Iterator[Line]:
         rows = runs.groupby([*SETTING, "planner"], as_index=False)[["measured_s", "predicted_s"]]
         mean = rows.mean()
         for (gpus, model), part in mean.groupby(["n_gpu", "summariser"]):
-            shared = {
-                "source": about["name"],
-                "gpu": about["gpu"],
-                "engine": about["engine"],
-                "model": model,
-            }
+            shared = {"source": about["name"], "gpu": about["gpu"], "engine": about["engine"]}
+            shared["model"] = model
             what = f"application time, {model} on {gpus} GPUs"
             yield line(part["measured_s"], part["predicted_s"], basis=AUTHORS, what=what, **shared)
             for case in _cases(about, str(model)):
@@ -188,25 +174,25 @@ def _system(
     about: Json, planner: str, costs: ProfileCosts, models: Sequence[str], seed: int
 ) -> System:
     """The system of a planner as its paper describes it."""
-    named, policy = _yaml("system", about["systems"][planner]), _yaml("policy", about["policy"])
-    variant = named["by_variant"]["paper"]
-    placement = StagedPlacement(
-        planner=build(variant["planner"]),
-        planner_costs=costs.with_parts(tuple(named["planner_parts"])),
-        lengths={ServiceId(model): load_lengths(model) for model in models},
-        rule=build(policy["rule"]),
-        tensor_parallel=about["tensor_parallel"],
-        keep_replicas=named["placement"]["keep_replicas"],
-        preemption=named["placement"]["preemption"],
-        one_seed=variant["one_seed"],
-        every_expert=named["placement"]["every_expert"],
-        needed_only=variant["needed_only"],
-        flops_scale=named["placement"]["flops_scale"],
-        scaled_service=named["placement"]["scaled_service"],
-        fed_goes_on=named["placement"]["fed_goes_on"],
-        seed=seed,
-    )
-    return System(named["name"], build(policy), build(named["dispatch"]), placement)
+    found = paper_system(about["systems"][planner], about["policy"])
+    named = found["system"]
+    offered = {
+        "planner_costs": costs.with_parts(tuple(named["planner_parts"])),
+        "lengths": {ServiceId(model): load_lengths(model) for model in models},
+        "seed": seed,
+    }
+    node = named["placement"] | {"tensor_parallel": about["tensor_parallel"]}
+    placement = build(node, offered=offered)
+    return System(named["name"], build(found["policy"]), build(named["dispatch"]), placement)
+
+
+@cache
+def paper_system(system: str, policy: str) -> Json:
+    """The files of a system, under its paper's method, and of a policy, references resolved."""
+    chosen = {"policy": read_choice("policy", policy), "system": read_choice("system", system)}
+    whole = OmegaConf.create({"variant": "paper", **chosen})
+    plain: Any = OmegaConf.to_container(whole, resolve=True)
+    return dict(plain)
 
 
 @cache
