@@ -28,8 +28,8 @@ import numpy as np
 
 from harness.engines.recorder import Recorder
 from harness.interface.events import Arrived, Finished
-from harness.verify.laws import Floats, Sample, draw_sample, second_moment_s2
 from harness.verify.queues import Discipline, Queue
+from harness.verify.samples import Floats, Sample, draw_sample, second_moment_s2
 
 EXACT = 1e-9
 """What rounding may do: absolute for response times in seconds, relative for sums."""

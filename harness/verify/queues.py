@@ -21,17 +21,26 @@ from numpy.typing import NDArray
 from baselines.fcfs import Fcfs
 from baselines.fixed_placement import FixedPlacement
 from baselines.round_robin import RoundRobin
+from harness.benchmarks.reference_load import vllm_rule
 from harness.costs.iteration import MAX_REQUESTS, IterationTable
 from harness.engines.recorder import Recorder
 from harness.engines.simulator.loop import Simulator
-from harness.interface.decisions import ContinuousBatching, Decision
+from harness.interface.decisions import Decision
 from harness.interface.draft import Draft
 from harness.interface.entities import Cluster, GpuId, RequestId, Service, ServiceId, Work
 from harness.interface.events import Event
 from harness.interface.policies import Capability, SchedulingPolicy, System
 from harness.interface.views import GroupView
-from harness.verify.laws import TICK_S, Floats, Law, Sample, second_moment_s2
-from harness.verify.recursions import ROOM, by_rest, first_come
+from harness.verify.samples import (
+    ROOM,
+    TICK_S,
+    Floats,
+    Law,
+    Sample,
+    by_rest,
+    first_come,
+    second_moment_s2,
+)
 from harness.workloads.workload import Workload
 
 SERVICE = ServiceId("queue")
@@ -224,15 +233,8 @@ class Queue:
         if self.discipline is Discipline.SHORTEST_REMAINING:
             return ShortestRemaining(load.output_tokens)
         slots = self.max_num_seqs if self.discipline is Discipline.FIRST_COME else MAX_REQUESTS
-        rule = ContinuousBatching(
-            chunked_prefill=False,
-            pads_prompts=False,
-            max_num_seqs=slots,
-            max_num_batched_tokens=MAX_REQUESTS,
-            max_padding_tokens=0,
-            watermark=0.0,
-        )
-        return Fcfs(rule=rule)
+        words = {"max_num_seqs": slots, "max_num_batched_tokens": MAX_REQUESTS}
+        return Fcfs(rule=vllm_rule(chunked_prefill=False, **words))
 
 
 def as_workload(sample: Sample) -> Workload:

@@ -12,7 +12,6 @@ from harness.engines.recorder import Recorder
 from harness.verify import queues as closed_forms
 from harness.verify.__main__ import QUICK, queues
 from harness.verify.estimates import fit_controls, run_means, verify
-from harness.verify.laws import Law, Sample, draw_s, draw_sample, second_moment_s2
 from harness.verify.queues import (
     Discipline,
     Queue,
@@ -20,6 +19,7 @@ from harness.verify.queues import (
     pollaczek_khinchine_wait_s,
     shortest_remaining_response_s,
 )
+from harness.verify.samples import Law, Sample, draw_s, draw_sample, second_moment_s2
 
 MM1 = Queue(discipline=Discipline.FIRST_COME, law=Law.EXPONENTIAL, load=0.8)
 SMALL = replace(QUICK, recursion_runs=60, engine_requests=200)
