@@ -9,7 +9,6 @@ import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -36,46 +35,44 @@ def all_lines(data: Path) -> Iterator[Line]:
 
 def as_json(lines: Iterable[Line]) -> str:
     """The file: one object per line, numbers with four significant digits."""
-    content = [{name: _short(value) for name, value in asdict(entry).items()} for entry in lines]
-    return '{"lines": [\n' + ",\n".join(json.dumps(entry) for entry in content) + "\n]}\n"
-
-
-def _short(value: Any) -> Any:
-    return float(f"{value:.4g}") if isinstance(value, float) else value
+    content = (
+        {name: float(f"{it:.4g}") if isinstance(it, float) else it for name, it in entry.items()}
+        for entry in map(asdict, lines)
+    )
+    return '{"lines": [\n' + ",\n".join(map(json.dumps, content)) + "\n]}\n"
 
 
 def pooled(lines: Iterable[Line]) -> pd.DataFrame:
     """Lines that differ in model and size only, as one: medians of their errors, all their rows."""
-    frame = pd.DataFrame([asdict(entry) for entry in lines])
-    grouped = frame.groupby(PRINTED, sort=False)
-    found = grouped.agg(
-        pairs=("rows", "size"),
-        rows=("rows", "sum"),
-        median_error=("median_error", "median"),
-        worst_median=("median_error", "max"),
-        p95_error=("p95_error", "median"),
-        bias=("bias", "median"),
-        low_s=("low_s", "min"),
-        high_s=("high_s", "max"),
+    return (
+        pd.DataFrame(map(asdict, lines))
+        .groupby(PRINTED, sort=False, as_index=False)
+        .agg(
+            pairs=("rows", "size"),
+            rows=("rows", "sum"),
+            median_error=("median_error", "median"),
+            worst_median=("median_error", "max"),
+            p95_error=("p95_error", "median"),
+            bias=("bias", "median"),
+            low_s=("low_s", "min"),
+            high_s=("high_s", "max"),
+        )
     )
-    return found.reset_index()
 
 
 def print_table(lines: list[Line]) -> None:
     """The pooled lines, and the notes below."""
-    table = Table(title="predicted against measured seconds, relative errors")
-    for name in ("source", "GPU", "engine", "what", "predicted by", "saw the rows"):
-        table.add_column(name)
+    table = Table("source", "GPU", "engine", "what", "predicted by", "saw the rows")
+    table.title = "predicted against measured seconds, relative errors"
     for name in ("lines", "rows", "median", "worst", "P95", "bias", "measured s"):
         table.add_column(name, justify="right")
     for row in pooled(lines).to_dict("records"):
-        shares = [_percent(row[name]) for name in ("median_error", "worst_median", "p95_error")]
         table.add_row(
             *(row[name] for name in PRINTED[:-1]),
             "yes" if row["seen"] else "no",
             str(row["pairs"]),
             f"{row['rows']:,}",
-            *shares,
+            *(_percent(row[name]) for name in ("median_error", "worst_median", "p95_error")),
             _percent(row["bias"], "+"),
             _range(row["low_s"], row["high_s"]),
         )

@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from harness.costs.iteration import MAX_REQUESTS
 from harness.costs.model import PARTS, ProfileCosts
-from harness.costs.profiles import Profile, read_profiles
-from harness.costs.roofline import Calibration, read_calibration
+from harness.costs.profiles import read_profiles
+from harness.costs.roofline import read_calibration
 from harness.fidelity.lines import (
     ACROSS,
     HELD_OUT,
@@ -25,7 +25,6 @@ from harness.fidelity.lines import (
 )
 from harness.fitting.iteration_rows import (
     ALL_SMS,
-    MeasuredSource,
     by_pair,
     iteration_rows,
     measured_sources,
@@ -48,42 +47,35 @@ def logged_lines(data: Path) -> Iterator[Line]:
     logged = sources()["logged"]
     profiles = read_profiles(PROFILES / logged["folder"])
     rows = pd.read_parquet(data / logged["file"])
+    example = next(iter(profiles.values()))
+    about = {"source": logged["name"], "gpu": example.gpu, "engine": example.engine}
     for model, size, pair in by_pair(rows):
-        profile = profiles[model, size]
+        error = profiles[model, size].error
         for phase in PHASES:
             of_phase = pair[pair["is_prefill"] == (phase == "prefill")]
             yield Line(
-                source=logged["name"],
-                gpu=profile.gpu,
-                engine=profile.engine,
+                **about,
                 model=model,
                 tensor_parallel=size,
                 what=f"{phase} iteration",
                 basis=HELD_OUT,
                 rows=len(of_phase),
-                median_error=profile.error[f"{phase}_median"],
-                p95_error=profile.error[f"{phase}_p95"],
+                median_error=error[f"{phase}_median"],
+                p95_error=error[f"{phase}_p95"],
                 low_s=float(of_phase["iter_s"].min()),
                 high_s=float(of_phase["iter_s"].max()),
             )
-    yield from _calibration_lines(
-        read_calibration(PROFILES / logged["folder"]), next(iter(profiles.values())), len(profiles)
-    )
-
-
-def _calibration_lines(calibration: Calibration, example: Profile, pairs: int) -> Iterator[Line]:
-    """What the roofline said of architectures it was not calibrated on, same engine and GPU."""
+    # What the roofline said of architectures it was not calibrated on.
+    error = read_calibration(PROFILES / logged["folder"]).error
     for what in (*PHASES, "load", "kv_blocks"):
         yield Line(
-            source=sources()["logged"]["name"],
-            gpu=example.gpu,
-            engine=example.engine,
+            **about,
             model="all",
             what=f"{what} iteration" if what in PHASES else what.replace("_", " "),
             basis=UNSEEN_ARCHITECTURE,
-            rows=pairs,
-            median_error=calibration.error[f"{what}_median"],
-            p95_error=calibration.error[f"{what}_p95"],
+            rows=len(profiles),
+            median_error=error[f"{what}_median"],
+            p95_error=error[f"{what}_p95"],
             note="rows: pairs of model and size",
         )
 
@@ -95,35 +87,27 @@ def measured_lines(data: Path) -> Iterator[Line]:
             continue
         profiles = read_profiles(PROFILES / source.folder)
         for model, size, pair in by_pair(iteration_rows(source, data)):
-            profile = profiles[model, size]
-            if source.kind == "coefficients":
-                yield from _pair_lines(
-                    source, pair, predicted_seconds(profile, pair), SAME_ROWS, source.note
-                )
+            if seen := source.kind == "coefficients":
+                seconds = predicted_seconds(profiles[model, size], pair)
             else:
                 kept, seconds = held_out_seconds(pair)
-                yield from _pair_lines(source, pair[kept], seconds, HELD_OUT, INNER_SIZES)
-
-
-def _pair_lines(
-    source: MeasuredSource, pair: pd.DataFrame, seconds: Floats, basis: str, note: str
-) -> Iterator[Line]:
-    for phase in PHASES:
-        chosen = (pair["phase"] == phase).to_numpy()
-        if chosen.any():
-            yield line(
-                pair["seconds"].to_numpy()[chosen],
-                seconds[chosen],
-                source=source.family,
-                gpu=source.gpu,
-                engine=source.engine,
-                model=str(pair["model"].iloc[0]),
-                tensor_parallel=int(pair["tp"].iloc[0]),
-                what=f"{phase} iteration",
-                basis=basis,
-                seen=basis == SAME_ROWS,
-                note=note,
-            )
+                pair = pair[kept]
+            for phase in PHASES:
+                chosen = (pair["phase"] == phase).to_numpy()
+                if chosen.any():
+                    yield line(
+                        pair["seconds"].to_numpy()[chosen],
+                        seconds[chosen],
+                        source=source.family,
+                        gpu=source.gpu,
+                        engine=source.engine,
+                        model=model,
+                        tensor_parallel=size,
+                        what=f"{phase} iteration",
+                        basis=SAME_ROWS if seen else HELD_OUT,
+                        seen=seen,
+                        note=source.note if seen else INNER_SIZES,
+                    )
 
 
 def share_lines(data: Path) -> Iterator[Line]:

@@ -34,8 +34,21 @@ def operator_lines(data: Path) -> Iterator[Line]:
     """Lines of both collections of kernel measurements."""
     for basis, folder in ((ONE_ENGINE, sources()["logged"]["folder"]), (CORRECTED, FOLDER)):
         found = read_calibration(PROFILES / folder)
-        yield from _kernel_lines(data, found, basis)
-        yield from _profiled_lines(data, found, basis)
+        for about, gpu, what, measured, ms, seconds, used in (*_kernels(data), *_profiled(data)):
+            large = measured[measured[ms] >= about["least_ms"]]
+            rows = large.select_dtypes("number").astype(np.float64)
+            yield line(
+                rows[ms] / 1e3,
+                seconds(rows, gpu_facts(gpu), found),
+                source=about["name"],
+                gpu=gpu,
+                engine="kernels",
+                model="",
+                what=what,
+                basis=basis,
+                seen=used and basis == CORRECTED,
+                note=f"kernels of at least {about['least_ms']:g} ms",
+            )
 
 
 def gemm_seconds(rows: Column, weights: Column, gpu: GpuFacts, found: Calibration) -> Column:
@@ -95,7 +108,12 @@ def _overheads(rows: pd.DataFrame, _: GpuFacts, found: Calibration) -> Column:
     return calibrated_overheads(rows, found)
 
 
-# file, what, its seconds, and whether the corrected roofline took a number from rows of these
+Measured: TypeAlias = tuple[Any, str, str, pd.DataFrame, str, Seconds, bool]
+"""About the source, GPU, what, rows, their column of ms, and the seconds of the rooflines.
+
+At last whether the corrected one took a number from these rows.
+"""
+
 KERNELS: tuple[tuple[str, str, Seconds, bool], ...] = (
     ("gemm", "matrix products", _gemm, True),
     ("generation_attention", "decode attention", _decode_attention, False),
@@ -104,7 +122,7 @@ KERNELS: tuple[tuple[str, str, Seconds, bool], ...] = (
 )
 
 
-def _kernel_lines(data: Path, found: Calibration, basis: str) -> Iterator[Line]:
+def _kernels(data: Path) -> Iterator[Measured]:
     about = sources()["kernels"]
     for file, what, seconds, used in KERNELS:
         rows = pd.read_parquet(data / about["folder"] / f"{file}_bf16.parquet")
@@ -112,48 +130,23 @@ def _kernel_lines(data: Path, found: Calibration, basis: str) -> Iterator[Line]:
             rows = rows[rows["backend"] == EAGER]
         for device, name in about["gpus"].items():
             of_device = rows[rows["device"] == device]
-            seen = used and name == GPU and basis == CORRECTED
-            yield _line(about, name, what, of_device, "latency_ms", (seconds, found), basis, seen)
+            yield about, name, what, of_device, "latency_ms", seconds, used and name == GPU
 
 
-def _profiled_lines(data: Path, found: Calibration, basis: str) -> Iterator[Line]:
+def _profiled(data: Path) -> Iterator[Measured]:
     about = sources()["operators"]
     folder = data / about["folder"]
     rows = pd.read_parquet(folder / "mlp.parquet")
     rows["ms"] = rows[LAYER].sum(axis=1)
     for device, name in about["gpus"].items():
         of_device = rows[rows["device"] == device]
-        what = "matrix products of a layer"
-        yield _line(about, name, what, of_device, "ms", (_layer, found), basis, False)
+        yield about, name, "matrix products of a layer", of_device, "ms", _layer, False
     rows = pd.read_parquet(folder / "network.parquet").rename(columns={"num_workers": "num_gpus"})
     rows = rows[(rows["op"] == "all_reduce") & (rows["num_gpus"] == rows["devices_per_node"])]
     rows["message_elements"] = rows["size_bytes"] / BYTES_PER_NUMBER
     for network, name in about["networks"].items():
-        of_network = rows[rows["network"] == network]
-        seen = name == PCIE_GPU and basis == CORRECTED
-        what = f"all-reduce, {network}"
-        yield _line(about, name, what, of_network, "median_ms", (_all_reduce, found), basis, seen)
+        of_network, what = rows[rows["network"] == network], f"all-reduce, {network}"
+        yield about, name, what, of_network, "median_ms", _all_reduce, name == PCIE_GPU
     rows = pd.read_csv(folder / "cpu_overheads_a100.csv.gz")
     rows["ms"] = 1e3 * measured_overheads(rows)
-    seen = basis == CORRECTED
-    yield _line(about, GPU, "CPU side of a decode", rows, "ms", (_overheads, found), basis, seen)
-
-
-def _line(
-    about: Any, gpu: str, what: str, rows: pd.DataFrame, ms: str,
-    predictor: tuple[Seconds, Calibration], basis: str, seen: bool,
-) -> Line:  # fmt: skip
-    seconds, found = predictor
-    rows = rows[rows[ms] >= about["least_ms"]].select_dtypes("number").astype(np.float64)
-    return line(
-        rows[ms] / 1e3,
-        seconds(rows, gpu_facts(gpu), found),
-        source=about["name"],
-        gpu=gpu,
-        engine="kernels",
-        model="",
-        what=what,
-        basis=basis,
-        seen=seen,
-        note=f"kernels of at least {about['least_ms']:g} ms",
-    )
+    yield about, GPU, "CPU side of a decode", rows, "ms", _overheads, True

@@ -47,7 +47,6 @@ from harness.predictors.oracle import Oracle
 from harness.runs import published
 from harness.runs.metrics import request_figures
 from harness.runs.provenance import machine
-from harness.workloads.synthetic import Synthetic
 from harness.yaml_files import read_policy, read_yaml
 
 # Arrivals as a share of what the engine can serve, and the coefficient of variation of the gaps.
@@ -75,25 +74,15 @@ class Setting:
     rate_per_s: float | None
     burstiness: float
 
-    @property
-    def place(self) -> dict[str, str]:
-        """Where a row of figures belongs."""
-        return {"model": self.model, "policy": self.policy, "load": self.load}
-
-    def workload_factory(self) -> Synthetic:
-        """Its workload."""
-        names = ("model", "requests", "rate_per_s", "burstiness")
-        own = {name: getattr(self, name) for name in names}
-        workload: Synthetic = build(read_yaml(ROOT / "scenarios/workload/synthetic.yaml") | own)
-        return workload
-
 
 def served(engine: Engine, setting: Setting, costs: CostModel) -> pd.DataFrame:
     """The requests, served by one group; policies that need predictions get true lengths."""
     node = read_policy(ROOT / f"scenarios/policy/{setting.policy}.yaml")
     if "max_num_seqs" in node:
         node["max_num_seqs"] = 12  # fewer than run at once here, so that requests are preempted
-    workload = setting.workload_factory().build(SEED)
+    names = ("model", "requests", "rate_per_s", "burstiness")
+    own = {name: getattr(setting, name) for name in names}
+    workload = build(read_yaml(ROOT / "scenarios/workload/synthetic.yaml") | own).build(SEED)
     placement = FixedPlacement(data_parallel=1, tensor_parallel=1, costs=costs)
     predictor = Oracle().of(workload, SEED)
     policy = build(node, offered={"costs": costs, "seed": SEED, "host_memory": NO_HOST_MEMORY})
@@ -162,7 +151,8 @@ def run(models: dict[str, int], options: argparse.Namespace) -> list[Any]:
                 runs[setting].append(probed(once))
             print(f"{model}: repetition {repetition + 1} of {options.repeats}", flush=True)
         for setting, those in steady(runs).items():
-            rows += compare(setting.place, those, simulated(setting, costs, engine))
+            place = {name: getattr(setting, name) for name in ("model", "policy", "load")}
+            rows += compare(place, those, simulated(setting, costs, engine))
         for group in engine.loaded.values():
             group.stop()
     return rows
@@ -190,11 +180,8 @@ def print_rows(rows: list[Any]) -> None:
     for row in rows:
         table.add_row(
             *(row[name] for name in ("model", "policy", "load", "figure")),
-            f"{row['measured']:.4g}",
-            f"{row['simulated']:.4g}",
-            f"{row['error']:+.1%}",
-            f"{row['noise']:.1%}",
-            word_for(row),
+            *(f"{row[name]:.4g}" for name in ("measured", "simulated")),
+            *(f"{row['error']:+.1%}", f"{row['noise']:.1%}", word_for(row)),
         )
     Console(width=None if Console().is_terminal else 120).print(table)
     print(counts_text(rows))
@@ -206,9 +193,7 @@ def print_rows(rows: list[Any]) -> None:
 
 
 def _options(arguments: list[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="python -m harness.fidelity.real_engine", description=__doc__
-    )
+    parser = argparse.ArgumentParser(description=__doc__)
     add, models = parser.add_argument, ["tiny:100", "small:80", "m100:30"]
     add("--models", nargs="+", default=models, help="name:requests")
     add("--policies", nargs="+", default=POLICIES, help="files below scenarios/policy")

@@ -138,10 +138,7 @@ def order_agreement(rows: pd.DataFrame, figures: Sequence[str]) -> list[dict[str
     found: list[dict[str, object]] = []
     rng = np.random.default_rng(0)
     for figure in figures:
-        sides = [
-            part.pivot(index=SEED, columns=name, values=figure).astype(float)
-            for part in _sides(rows)
-        ]
+        sides = [it.pivot(index=SEED, columns=name, values=figure) for it in _sides(rows)]
         seeds = sides[0].index.intersection(sides[1].index)
         drawn = (rng.choice(seeds, len(seeds)) for _ in range(DRAWS if len(seeds) > 1 else 0))
         low, high = np.quantile([_rank_correlation(sides, one) for one in drawn] or [np.nan], ENDS)
@@ -187,18 +184,13 @@ def compared_batches(rows: pd.DataFrame, name: str) -> list[dict[str, object]]:
         if not all((folder / LOG).is_file() for pair in pairs for folder in pair):
             continue
         logs = [[every_iteration(pd.read_parquet(it / LOG)) for it in pair] for pair in pairs]
-        untils = [first_difference(one, other) for one, other in logs]
-        lengths = [len(one) for one, _ in logs]
-        same = [n if it is None else it for n, it in zip(lengths, untils, strict=True)]
         entries.append(
             {
                 **{"system": str(system), "seeds": len(pairs)},
-                "equal": sum(until is None for until in untils),
-                "iterations": sum(lengths),
-                "until": sum(same),
-                "exact": all(
-                    np.array_equal(_answers(one), _answers(other)) for one, other in pairs
-                ),
+                "equal": sum(np.array_equal(one, other) for one, other in logs),
+                "iterations": sum(len(one) for one, _ in logs),
+                "until": sum(first_difference(*log) for log in logs),
+                "exact": all(_answers(one).equals(_answers(other)) for one, other in pairs),
             }
         )
     return entries
@@ -214,13 +206,11 @@ def same_batches_text(row: Mapping[str, Any]) -> str:
     )
 
 
-def first_difference(one: NDArray[np.int64], other: NDArray[np.int64]) -> int | None:
-    """The number of the first iteration that differs, None where all are the same."""
+def first_difference(one: NDArray[np.int64], other: NDArray[np.int64]) -> int:
+    """The number of the first iteration that differs, or that only one has."""
     count = min(len(one), len(other))
     differ = np.flatnonzero((one[:count] != other[:count]).any(axis=1))
-    if len(differ):
-        return int(differ[0])
-    return None if len(one) == len(other) else count
+    return int(differ[0]) if len(differ) else count
 
 
 def every_iteration(log: pd.DataFrame) -> NDArray[np.int64]:
@@ -238,9 +228,9 @@ def every_iteration(log: pd.DataFrame) -> NDArray[np.int64]:
     return rows.to_numpy()
 
 
-def _answers(folder: Path) -> NDArray[np.int64]:
+def _answers(folder: Path) -> pd.Series:
     requests = pd.read_parquet(folder / "requests.parquet", columns=["request", "output_tokens"])
-    return requests.sort_values("request")["output_tokens"].to_numpy(np.int64)
+    return requests.sort_values("request", ignore_index=True)["output_tokens"].astype(np.int64)
 
 
 def _print(content: Mapping[str, Any]) -> None:
