@@ -7,14 +7,22 @@ import numpy as np
 
 from baselines.least_loaded import LeastLoaded
 from baselines.round_robin import RoundRobin
-from harness.benchmarks.reference_load import SEED, capacity_per_s, serve_s, w1
-from harness.benchmarks.speed import SLOW_S, policies
+from harness.benchmarks.moving_policies import Unaware
+from harness.benchmarks.reference_load import (
+    SEED,
+    best_s,
+    capacity_per_s,
+    serve_s,
+    vllm_policy,
+    vllm_rule,
+    w1,
+)
 from harness.interface.apps import OUTSIDE, Apps
 from harness.interface.decisions import ContinuousBatching, Decision, PriorityOrder
 from harness.interface.entities import Service
 from harness.interface.events import Event, UnitFinished
 from harness.interface.graph import Edges
-from harness.interface.policies import Capability, DispatchPolicy, SchedulingPolicy
+from harness.interface.policies import DispatchPolicy, SchedulingPolicy
 from harness.interface.tables import Floats, RequestTable
 from harness.interface.views import GroupView
 from harness.workloads.call_ids import with_apps
@@ -28,13 +36,12 @@ OUTSIDE_SHARE, OUTSIDE_S = 1 / 3, 5.0
 
 
 @dataclass(slots=True)
-class LeastServed:
+class LeastServed(Unaware):
     """Applications that have had the fewest tokens first, renewed when a unit is over."""
 
     rule: ContinuousBatching
     tokens: Floats = field(default_factory=lambda: np.zeros(APPLICATIONS))
     subscribes: ClassVar[frozenset[type[Event]]] = frozenset({UnitFinished})
-    requires: ClassVar[frozenset[Capability]] = frozenset()
 
     def observe(self, event: Event) -> None:
         """Count the tokens of a unit."""
@@ -50,42 +57,25 @@ class LeastServed:
 
 
 def measure() -> dict[str, float]:
-    """First come first served; the best of several repetitions, of a slow engine the only one."""
-    load = applications(APPLICATIONS)
-    by_load_s = _best_s(load, LeastLoaded(counts="requests"))
-    in_turn_s = _best_s(load, RoundRobin())
+    """First come first served; the best of several repetitions."""
+    load, by_load, vllm = applications(APPLICATIONS), LeastLoaded(counts="requests"), vllm_policy()
     outside = with_units_outside(load)
-    rule = ContinuousBatching(
-        chunked_prefill=True,
-        pads_prompts=False,
-        max_num_seqs=256,
-        max_num_batched_tokens=8192,
-        max_padding_tokens=0,
-        watermark=0.01,
-    )
+    by_load_s, in_turn_s = _best_s(load, by_load, vllm), _best_s(load, RoundRobin(), vllm)
+    renewed = LeastServed(vllm_rule(max_num_batched_tokens=8192, watermark=0.01))
+    name = f"applications_{APPLICATIONS}"
     return {
-        f"applications_{APPLICATIONS}_s": by_load_s,
+        f"{name}_s": by_load_s,
         "applications_calls_per_s": len(load) / by_load_s,
-        f"applications_{APPLICATIONS}_in_turn_s": in_turn_s,
+        f"{name}_in_turn_s": in_turn_s,
         "applications_in_turn_calls_per_s": len(load) / in_turn_s,
-        f"applications_{APPLICATIONS}_units_outside_s": _best_s(
-            outside, LeastLoaded(counts="requests")
-        ),
-        f"applications_{APPLICATIONS}_renewed_s": _best_s(
-            outside, LeastLoaded(counts="requests"), LeastServed(rule)
-        ),
+        f"{name}_units_outside_s": _best_s(outside, by_load, vllm),
+        f"{name}_renewed_s": _best_s(outside, by_load, renewed),
     }
 
 
-def _best_s(
-    load: Workload, dispatch: DispatchPolicy, policy: SchedulingPolicy | None = None
-) -> float:
-    policy = policy or policies()["vllm"]
+def _best_s(load: Workload, dispatch: DispatchPolicy, policy: SchedulingPolicy) -> float:
     serve_s(policy, applications(REPLICAS), REPLICAS, dispatch=dispatch)
-    best_s = serve_s(policy, load, REPLICAS, dispatch=dispatch)
-    for _ in range(REPEATS - 1 if best_s < SLOW_S else 0):
-        best_s = min(best_s, serve_s(policy, load, REPLICAS, dispatch=dispatch))
-    return best_s
+    return best_s(lambda: serve_s(policy, load, REPLICAS, dispatch=dispatch), REPEATS)
 
 
 def applications(count: int) -> Workload:
@@ -96,12 +86,8 @@ def applications(count: int) -> Workload:
     rng = np.random.default_rng(SEED)
     calls = rng.integers(CALLS[0], CALLS[1] + 1, count)
     first = np.cumsum(calls) - calls
-    pairs = np.concatenate(
-        [
-            start + (_chain(size) if number % 2 else _split_and_join(size))
-            for number, (start, size) in enumerate(zip(first, calls, strict=True))
-        ]
-    )
+    each = enumerate(zip(first, calls, strict=True))
+    pairs = np.concatenate([start + _pairs(size, number) for number, (start, size) in each])
     total = int(calls.sum())
     output_tokens = rng.integers(20, 301, total)
     alone = replace(
@@ -112,7 +98,7 @@ def applications(count: int) -> Workload:
         max_output_tokens=output_tokens,
         app=np.repeat(np.arange(count), calls),
     )
-    per_s = LOAD * REPLICAS * capacity_per_s(policies()["vllm"], alone) * count / total
+    per_s = LOAD * REPLICAS * capacity_per_s(vllm_policy(), alone) * count / total
     return replace(
         alone,
         arrival_s=np.repeat(rng.exponential(1 / per_s, count).cumsum(), calls),
@@ -152,13 +138,10 @@ def with_units_outside(load: Workload) -> Workload:
     return with_apps(alone, apps, SEED)
 
 
-def _chain(calls: int) -> np.ndarray:
-    """(parent, child) of calls that follow each other."""
-    return np.stack([np.arange(calls - 1), np.arange(1, calls)], axis=1)
-
-
-def _split_and_join(calls: int) -> np.ndarray:
-    """(parent, child) of a first call, calls that wait for it, and a last that waits for these."""
-    middle = np.arange(1, calls - 1)
-    split = np.stack([np.zeros_like(middle), middle], axis=1)
-    return np.concatenate([split, np.stack([middle, np.full_like(middle, calls - 1)], axis=1)])
+def _pairs(calls: int, number: int) -> np.ndarray:
+    """(parent, child) of calls that follow each other, or wait for the first before the last."""
+    if number % 2:
+        return np.stack([np.arange(calls - 1), np.arange(1, calls)], axis=1)
+    middle, ends = np.arange(1, calls - 1), np.zeros(calls - 2, np.int64)
+    split, join = np.stack([ends, middle], axis=1), np.stack([middle, ends + calls - 1], axis=1)
+    return np.concatenate([split, join])

@@ -3,7 +3,7 @@
 The scenario serves backlogs: requests that are all there at once. Capacity is their number over the
 seconds from the first iteration to the last answer, averaged over seeds, for every setting of the
 scenario. Loads (`harness.workloads.load`) are fractions of it. Writes
-harness/profiles/capacity.json, or with --check says whether it differs from what is there.
+harness/profiles/capacity.json.
 """
 
 import argparse
@@ -47,24 +47,16 @@ def capacities(rows: pd.DataFrame, scenario: str) -> dict[str, Any]:
     arrivals = sorted(set(rows["config.workload.arrivals._target_"].astype(str)))
     if arrivals != ["harness.workloads.arrivals.AtOnce"]:
         raise ValueError(f"{scenario} serves no backlogs: its requests come by {arrivals[0]}")
-    served = rows["requests"] / (rows["inference_s"] - rows["load_s"])
-    known = [_setting(row) for row in rows.to_dict("records")]
-    texts = [json.dumps(setting) for setting in known]
-    found = {
-        text: [rate for one, rate in zip(texts, served, strict=True) if one == text]
-        for text in sorted(set(texts))
-    }
+    texts = [json.dumps(_setting(row)) for row in rows.to_dict("records")]
+    rates = (rows["requests"] / (rows["inference_s"] - rows["load_s"])).groupby(texts)
     return {
         "about": f"{int(rows['requests'].min())} requests at once, first come first served",
         "kind": "simulated",
         "source": f"python -m harness.benchmarks.capacity {scenario}",
-        "seeds": min(map(len, found.values())),
+        "seeds": int(rates.count().min()),
         "rows": [
-            {
-                "setting": json.loads(text),
-                "requests_per_s": float(f"{sum(rates) / len(rates):.5g}"),
-            }
-            for text, rates in found.items()
+            {"setting": json.loads(str(text)), "requests_per_s": float(f"{rate:.5g}")}
+            for text, rate in rates.mean().items()
         ],
     }
 
@@ -81,38 +73,23 @@ def _setting(row: dict[Any, Any]) -> dict[str, object]:
     return plain
 
 
-def measured(scenario: str, results: Path) -> dict[str, Any]:
-    """Run the scenario into a folder, but for what is there; the table."""
-    command = [sys.executable, str(ROOT / "harness" / "run.py"), f"+scenario={scenario}"]
-    command += [f"results={results.resolve()}", "tracking=none"]
-    if subprocess.run(command, cwd=ROOT, check=False).returncode:
-        raise ValueError(f"{scenario} was not run to its end")
-    return capacities(read_summaries(results / scenario), scenario)
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure, and write or compare; the exit status."""
-    parser = argparse.ArgumentParser(
-        prog="python -m harness.benchmarks.capacity",
-        description="Measure what first come first served can serve of a backlog.",
-    )
+    """Measure and write; the exit status."""
+    parser = argparse.ArgumentParser(description="What first come first served can serve.")
     parser.add_argument("scenario", help="a file of scenarios/scenario, without .yaml")
-    parser.add_argument("--check", action="store_true", help="compare only; 1 on a difference")
-    given = parser.parse_args(arguments)
-    try:
-        with tempfile.TemporaryDirectory() as folder:
-            content = measured(given.scenario, Path(folder))
-    except ValueError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    text = json.dumps(content, indent=1) + "\n"
-    if not given.check:
-        CAPACITIES.write_text(text, encoding="utf-8")
-        print(f"Wrote {len(content['rows'])} capacities to {CAPACITIES}.")
-        return 0
-    same = CAPACITIES.is_file() and CAPACITIES.read_text(encoding="utf-8") == text
-    print(f"{CAPACITIES.name} {'is' if same else 'differs from'} what {given.scenario} gives.")
-    return int(not same)
+    scenario = parser.parse_args(arguments).scenario
+    with tempfile.TemporaryDirectory() as folder:
+        command = [sys.executable, "harness/run.py", f"+scenario={scenario}", "tracking=none"]
+        if status := subprocess.run([*command, f"results={folder}"], cwd=ROOT).returncode:
+            return status
+        try:
+            content = capacities(read_summaries(Path(folder) / scenario), scenario)
+        except ValueError as error:
+            print(f"error: {error}", file=sys.stderr)
+            return 2
+    CAPACITIES.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+    print(f"Wrote {len(content['rows'])} capacities to {CAPACITIES}.")
+    return 0
 
 
 if __name__ == "__main__":

@@ -7,7 +7,6 @@ memory, that of the modules included; nothing else runs in it.
 import argparse
 import json
 import resource
-import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
@@ -19,11 +18,11 @@ from harness.benchmarks.reference_load import (
     PROMPT_TOKENS,
     SEED,
     capacity_per_s,
+    printed,
     serve_s,
+    vllm_policy,
     w1,
 )
-from harness.benchmarks.speed import policies
-from harness.paths import ROOT
 from harness.workloads.workload import Floats, Workload
 
 REQUESTS = 10_000_000
@@ -47,10 +46,15 @@ def trace(requests: int, arrival_s: Floats) -> Workload:
 
 def measure() -> dict[str, float]:
     """Wall-clock seconds to serve the whole trace under vLLM's order, and the peak of memory."""
-    command = [sys.executable, "-m", "harness.benchmarks.long_trace"]
-    out = subprocess.run(command, check=True, capture_output=True, text=True, cwd=ROOT)
-    seconds, peak_bytes = json.loads(out.stdout)
+    seconds, peak_bytes = printed(["-m", "harness.benchmarks.long_trace"])
     return {"trace_10m_s": seconds, "trace_10m_peak_bytes": peak_bytes}
+
+
+def print_served(load: Workload) -> None:
+    """Serve a load after a warm-up; prints [seconds, peak bytes]."""
+    serve_s(vllm_policy(), w1(1000, 1), 1)
+    seconds = serve_s(vllm_policy(), load, 1)
+    print(json.dumps([seconds, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024]))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -60,12 +64,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     if given.requests < 1:
         parser.error(f"--requests is {given.requests}, it must be 1 or more")
-    policy, rng = policies()["vllm"], np.random.default_rng(SEED)
+    policy, rng = vllm_policy(), np.random.default_rng(SEED)
     per_s = LOAD * capacity_per_s(policy, trace(BACKLOG, np.zeros(BACKLOG)))
     gaps_s = rng.exponential(1 / per_s, given.requests)
-    seconds = serve_s(policy, trace(given.requests, gaps_s.cumsum(out=gaps_s)), 1)
-    peak_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    print(json.dumps([seconds, peak_bytes]))
+    print_served(trace(given.requests, gaps_s.cumsum(out=gaps_s)))
     return 0
 
 

@@ -1,5 +1,10 @@
-"""Priority orders that move with progress, that hold requests together, or that set KV aside."""
+"""Policies made up for benchmarks and tests.
 
+Priority orders that move with progress, that hold requests together, or that set KV aside, and
+plain policies that decide every iteration through a `Draft`.
+"""
+
+from dataclasses import replace
 from typing import ClassVar
 
 import numpy as np
@@ -11,24 +16,30 @@ from harness.interface.decisions import (
     PriorityOrder,
     StaticBatching,
 )
+from harness.interface.draft import Draft
 from harness.interface.events import Event, Overran
+from harness.interface.filling import continuous_batch
 from harness.interface.moving import MovingKey, Progress
 from harness.interface.policies import Capability
 from harness.interface.tables import Floats, RequestTable
-from harness.interface.views import GroupView
+from harness.interface.views import GroupView, RequestView
 
 
-class Ordered:
-    """A scheduling policy that is a priority order and nothing else."""
+class Unaware:
+    """A policy that observes nothing."""
 
     requires: ClassVar[frozenset[Capability]] = frozenset()
     subscribes: ClassVar[frozenset[type[Event]]] = frozenset()
 
-    def __init__(self, priority_order: PriorityOrder) -> None:
-        self._decision = Decision(priority_order=priority_order)
-
     def observe(self, event: Event) -> None:
         """Nothing to learn."""
+
+
+class Ordered(Unaware):
+    """A scheduling policy that is a priority order and nothing else."""
+
+    def __init__(self, priority_order: PriorityOrder) -> None:
+        self._decision = Decision(priority_order=priority_order)
 
     def schedule(self, view: GroupView) -> Decision:
         """The order."""
@@ -39,6 +50,46 @@ class OrderedByPrediction(Ordered):
     """One that rests on predicted lengths."""
 
     requires: ClassVar[frozenset[Capability]] = frozenset({Capability.PREDICTIONS})
+
+
+class DraftFcfs(Unaware):
+    """First come, first served; holders of KV keep their places."""
+
+    def schedule(self, view: GroupView) -> Decision:
+        """Holders, then newcomers, both in order of arrival; the same again while all run."""
+        draft = Draft(view)
+        requests = view.requests.values()
+        holders = [request for request in requests if request.kv_tokens > 0]
+        newcomers = [request for request in requests if request.kv_tokens == 0]
+        continuous_batch(draft, holders + newcomers)
+        return draft.decision(steady=draft.runs_all)
+
+
+class DraftSrpt(Unaware):
+    """Shortest predicted remainder first; only the first `max_num_seqs` keep their KV (recompute).
+
+    Predictions are made up, as uneven over equal requests as those of a poor predictor: newcomers
+    overtake and preempt.
+    """
+
+    def __init__(self, max_num_seqs: int) -> None:
+        self._max_num_seqs = max_num_seqs
+
+    def schedule(self, view: GroupView) -> Decision:
+        """Sort all requests, preempt those without a slot, run the others."""
+        draft = Draft(view)
+        order = sorted(view.requests.values(), key=_remaining_tokens)
+        for request in order[self._max_num_seqs :]:
+            if request.kv_tokens > 0:
+                draft.preempt(request)
+        continuous_batch(draft, order[: self._max_num_seqs])
+        return draft.decision()
+
+
+def _remaining_tokens(request: RequestView) -> int:
+    """Predicted output, by a hash of the id between nothing and twice the limit, less the done."""
+    facts = request.facts
+    return facts.id * 7919 % 97 * 2 * facts.max_output_tokens // 97 - request.generated_tokens
 
 
 def predicted_tokens(table: RequestTable) -> Floats:
@@ -192,14 +243,11 @@ def allocating(rule: ContinuousBatching, max_context_tokens: int) -> dict[str, O
 
 def static(max_num_seqs: int) -> dict[str, Ordered]:
     """Policies of batches of whole requests."""
-    rules = {
-        refills: StaticBatching(
-            max_num_seqs=max_num_seqs, max_wait_s=0.0, refills=refills, pads_prompts=True
-        )
-        for refills in (False, True)
-    }
+    rule = StaticBatching(
+        max_num_seqs=max_num_seqs, max_wait_s=0.0, refills=False, pads_prompts=True
+    )
     return {
-        "static": Ordered(PriorityOrder(None, rules[False])),
-        "static_refilled": Ordered(PriorityOrder(None, rules[True])),
-        "static_by_prediction": OrderedByPrediction(PriorityOrder(predicted_tokens, rules[False])),
+        "static": Ordered(PriorityOrder(None, rule)),
+        "static_refilled": Ordered(PriorityOrder(None, replace(rule, refills=True))),
+        "static_by_prediction": OrderedByPrediction(PriorityOrder(predicted_tokens, rule)),
     }

@@ -30,21 +30,18 @@ def over_peer(figures: Mapping[str, float]) -> dict[str, float]:
 
     Nothing where the peer is not installed.
     """
-    peer = figures.get(PEER)
-    compared = {
-        match[2]: rate
-        for name, rate in figures.items()
-        if (match := re.fullmatch("(slowest|w1)_(.*)_requests_per_s", name))
-        and (match[1] == "slowest" or match[2] in ALONE)
-    }
-    return {f"{kind}_over_peer": rate / peer for kind, rate in compared.items()} if peer else {}
+    compared = f"(?:slowest|w1(?=_(?:{'|'.join(ALONE)})_requests))_(.*)_requests_per_s"
+    return {f"{kind}_over_peer": ratio for kind, ratio in _over_peer(figures, compared).items()}
 
 
 def policies_over_peer(figures: Mapping[str, float]) -> dict[str, float]:
     """By figure, requests per second of each policy on W1 over the peer's."""
-    peer = figures.get(PEER)
-    names = [name for name in figures if re.fullmatch("w1_.*_requests_per_s", name)]
-    return {name: figures[name] / peer for name in names} if peer else {}
+    return _over_peer(figures, "(w1_.*_requests_per_s)")
+
+
+def _over_peer(figures: Mapping[str, float], pattern: str) -> dict[str, float]:
+    peer, found = figures.get(PEER), ((re.fullmatch(pattern, it), it) for it in figures)
+    return {match[1]: figures[name] / peer for match, name in found if match and peer}
 
 
 def measure() -> dict[str, float]:

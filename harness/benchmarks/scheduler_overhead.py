@@ -8,17 +8,16 @@ so that whatever else the machine does meets both.
 import argparse
 import gc
 import json
-import os
 import statistics
-import subprocess
 import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from importlib.util import find_spec
 from typing import Any
 
-from harness.build import build
+from harness.benchmarks.reference_load import printed, vllm_policy
 from harness.paths import ROOT
 from harness.runs import published
 from harness.runs.provenance import machine
@@ -29,11 +28,7 @@ PROMPT_TOKENS, OUTPUT_TOKENS = 16, 400
 TURN_STEPS, TURNS, WARM_UP_STEPS = 10, 30, 20
 OURS = "harness.engines.vllm.scheduler.PolicyScheduler"
 
-_COMPARE = """
-import json
-from harness.benchmarks.scheduler_overhead import compare
-print(json.dumps(compare()))
-"""
+_COMPARE = "from harness.benchmarks import scheduler_overhead as it; it.print_compared()"
 
 
 @dataclass
@@ -45,20 +40,17 @@ class _Stepped:
     schedule_s: list[float] = field(default_factory=list)
     _asked_s: float = 0.0
 
-    def watch(self) -> None:
+    def __post_init__(self) -> None:
         """Time the two calls of the scheduler in every step."""
         scheduler = self.engine.engine_core.engine_core.scheduler
         for name in ("schedule", "update_from_output"):
-            setattr(scheduler, name, self._timed(getattr(scheduler, name)))
+            setattr(scheduler, name, partial(self._timed, getattr(scheduler, name)))
 
-    def _timed(self, call: Any) -> Any:
-        def timed(*args: Any) -> Any:
-            started_s = time.perf_counter()
-            result = call(*args)
-            self._asked_s += time.perf_counter() - started_s
-            return result
-
-        return timed
+    def _timed(self, call: Any, *args: Any) -> Any:
+        started_s = time.perf_counter()
+        result = call(*args)
+        self._asked_s += time.perf_counter() - started_s
+        return result
 
     def turn(self, steps: int) -> None:
         """Some steps, in which no request may finish."""
@@ -74,24 +66,12 @@ def measure() -> dict[str, float]:
     if find_spec("vllm") is None:
         return {}
     # Set before Python starts: threads that wait for each other would be what is measured.
-    settings = {
-        "OMP_NUM_THREADS": "1",
-        "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
-        "VLLM_LOGGING_LEVEL": "ERROR",
-    }
-    out = subprocess.run(
-        [sys.executable, "-c", _COMPARE],
-        check=True,
-        stdout=subprocess.PIPE,
-        text=True,
-        cwd=ROOT,
-        env={**os.environ, **settings},
-    )
-    figures: dict[str, float] = json.loads(out.stdout.splitlines()[-1])
+    settings = {"OMP_NUM_THREADS": "1", "VLLM_ENABLE_V1_MULTIPROCESSING": "0"}
+    figures: dict[str, float] = printed(["-c", _COMPARE], VLLM_LOGGING_LEVEL="ERROR", **settings)
     return figures
 
 
-def compare() -> dict[str, float]:
+def print_compared() -> None:
     """The two engines in this process, in turns."""
     own, ours = _engine(None), _engine(OURS)
     for engine in (own, ours):
@@ -102,18 +82,19 @@ def compare() -> dict[str, float]:
     for turn in range(TURNS):
         for engine in (own, ours) if turn % 2 else (ours, own):
             engine.turn(TURN_STEPS)
-    gc.enable()
-    return {
-        "vllm_own_step_s": statistics.median(own.step_s),
-        "vllm_policy_step_s": statistics.median(ours.step_s),
-        "vllm_policy_step_ratio": statistics.median(ours.step_s) / statistics.median(own.step_s),
+    own_s, ours_s = statistics.median(own.step_s), statistics.median(ours.step_s)
+    own_asked_s, asked_s = statistics.median(own.schedule_s), statistics.median(ours.schedule_s)
+    figures = {
+        "vllm_own_step_s": own_s,
+        "vllm_policy_step_s": ours_s,
+        "vllm_policy_step_ratio": ours_s / own_s,
         "vllm_policy_step_ratio_of_minima": min(ours.step_s) / min(own.step_s),
-        "vllm_own_scheduling_s": statistics.median(own.schedule_s),
-        "vllm_policy_scheduling_s": statistics.median(ours.schedule_s),
-        "vllm_policy_added_s": statistics.median(ours.schedule_s)
-        - statistics.median(own.schedule_s),
+        "vllm_own_scheduling_s": own_asked_s,
+        "vllm_policy_scheduling_s": asked_s,
+        "vllm_policy_added_s": asked_s - own_asked_s,
         "vllm_policy_added_s_of_minima": min(ours.schedule_s) - min(own.schedule_s),
     }
+    print(json.dumps(figures))
 
 
 def _engine(scheduler: str | None) -> _Stepped:
@@ -146,21 +127,12 @@ def _engine(scheduler: str | None) -> _Stepped:
         multiprocess_mode=False,
     )
     if scheduler is not None:
-        engine.engine_core.engine_core.scheduler.attach(policy=_first_come())
+        engine.engine_core.engine_core.scheduler.attach(policy=vllm_policy())
     parameters = SamplingParams(max_tokens=OUTPUT_TOKENS, ignore_eos=True, detokenize=False)
     for number in range(RUNNING):
         prompt = [3 + (number + place) % 900 for place in range(PROMPT_TOKENS)]
         engine.add_request(f"r{number}", {"prompt_token_ids": prompt}, parameters)
-    stepped = _Stepped(engine)
-    stepped.watch()
-    return stepped
-
-
-def _first_come() -> Any:
-    """The policy of the tree that schedules as vLLM does."""
-    import yaml
-
-    return build(yaml.safe_load((ROOT / "scenarios" / "policy" / "vllm.yaml").read_text()))
+    return _Stepped(engine)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -1,30 +1,22 @@
-"""Requests simulated per second where groups hold several services, under a doubling budget."""
+"""Requests simulated per second where groups are chosen among by load, or hold several services."""
 
 import sys
 from collections.abc import Sequence
 from typing import ClassVar
 
-from baselines.least_loaded import LeastLoaded
-from harness.benchmarks.moving_policies import Ordered, doubling_budget_s
-from harness.benchmarks.reference_load import serve_s, w1
-from harness.benchmarks.speed import SLOW_S
+from baselines.least_loaded import ORDERS, LeastLoaded
+from harness.benchmarks.moving_policies import Ordered, Unaware, doubling_budget_s
+from harness.benchmarks.reference_load import best_s, serve_s, vllm_policy, vllm_rule, w1
 from harness.interface.checks import IllegalDecision
-from harness.interface.decisions import ContinuousBatching, Deployment, Displaced, PriorityOrder
+from harness.interface.decisions import Deployment, Displaced, PriorityOrder
 from harness.interface.entities import GpuId, Group, GroupId, Service
-from harness.interface.events import Event
 from harness.interface.policies import Capability
 from harness.interface.views import ClusterView
 from harness.workloads.workload import Workload
 
 GROUPS, SERVICES, REQUESTS, REPEATS = 32, 16, 15_000, 3
-RULE = ContinuousBatching(
-    chunked_prefill=False,
-    pads_prompts=False,
-    max_num_seqs=256,
-    max_num_batched_tokens=4096,
-    max_padding_tokens=0,
-    watermark=0.0,
-)
+DISPATCHED = 64_000
+RULE = vllm_rule(chunked_prefill=False, max_num_batched_tokens=4096)
 
 
 class SharedOrder(Ordered):
@@ -33,38 +25,46 @@ class SharedOrder(Ordered):
     requires: ClassVar[frozenset[Capability]] = frozenset({Capability.SHARED_GROUP})
 
 
-class Unchanged:
+class Unchanged(Unaware):
     """Placement policy: the same deployment at all times."""
 
     requires: ClassVar[frozenset[Capability]] = frozenset({Capability.SHARED_GROUP})
-    subscribes: ClassVar[frozenset[type[Event]]] = frozenset()
 
     def __init__(self, deployment: Deployment) -> None:
         self._deployment = deployment
-
-    def observe(self, event: Event) -> None:
-        """Nothing to learn."""
 
     def place(self, view: ClusterView) -> Deployment:
         """The deployment."""
         return self._deployment
 
 
+def measure_dispatch() -> dict[str, float]:
+    """Two groups for each of 16 services, W1 on each group; the slower way to count.
+
+    The best of several repetitions after a warm-up.
+    """
+    load, policy = w1(DISPATCHED, GROUPS, SERVICES), vllm_policy()
+    name, figures = f"groups{GROUPS}_services{SERVICES}", {}
+    for counts in ORDERS:
+        dispatch = LeastLoaded(counts=counts)
+        seconds = [serve_s(policy, load, GROUPS, dispatch=dispatch) for _ in range(1 + REPEATS)]
+        figures[f"{name}_by_{counts}_requests_per_s"] = len(load) / min(seconds[1:])
+    return figures | {f"{name}_requests_per_s": min(figures.values())}
+
+
 def measure() -> dict[str, float]:
     """Requests per second by load, W1 on each group; nothing where the engine refuses the order.
 
-    The best of several repetitions after a warm-up, of a slow engine the only one.
+    The best of several repetitions after a warm-up.
     """
     load = w1(REQUESTS, GROUPS, SERVICES)
     try:
         shared_s(w1(GROUPS, GROUPS, SERVICES))
-        best_s = shared_s(load)
+        seconds = best_s(lambda: shared_s(load), REPEATS)
     except IllegalDecision as refused:
         print(f"no figure for shared groups: {refused}", file=sys.stderr)
         return {}
-    for _ in range(REPEATS - 1 if best_s < SLOW_S else 0):
-        best_s = min(best_s, shared_s(load))
-    return {"shared_groups_requests_per_s": len(load) / best_s}
+    return {"shared_groups_requests_per_s": len(load) / seconds}
 
 
 def shared_s(load: Workload) -> float:
@@ -82,13 +82,6 @@ def shared_s(load: Workload) -> float:
 def pairs(services: Sequence[Service], gpus: int) -> Deployment:
     """On each GPU a service and the one after it; after the last comes the first."""
     names, count = [service.id for service in services], len(services)
-    return Deployment(
-        tuple(
-            Group(
-                GroupId(f"group{gpu}"),
-                frozenset({names[gpu % count], names[(gpu + 1) % count]}),
-                (GpuId(gpu),),
-            )
-            for gpu in range(gpus)
-        )
-    )
+    held = [frozenset({names[gpu % count], names[(gpu + 1) % count]}) for gpu in range(gpus)]
+    groups = (Group(GroupId(f"group{gpu}"), it, (GpuId(gpu),)) for gpu, it in enumerate(held))
+    return Deployment(tuple(groups))

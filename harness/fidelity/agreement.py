@@ -6,11 +6,18 @@ inconclusive  the noise is above the aim, and the figure is not off by more than
 
 A criterion that noise satisfies is none, so what is inconclusive counts for nothing; the headline
 is the bias pooled over settings, with its sign, whose interval says how much is known.
+
+Machines that others share drift by tens of per cent within minutes. So a fixed piece of work is
+timed before and after a run, whose seconds are divided by how much longer than usual these probes
+took, which leaves what the engine does. Below capacity waiting grows by more than that, so what is
+divided out there is the least of it.
 """
 
-from collections.abc import Mapping, Sequence
+import statistics
+import time
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from enum import StrEnum
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -25,7 +32,14 @@ AIMS = {
 }
 """Figures of a run, and the relative errors to stay below."""
 
+SIZE = 384
+PRODUCTS, ADDITIONS = 24, 400_000
+"""About as long in products of matrices, as a model's layers, as in Python, as its scheduler."""
+
 Row = Mapping[str, Any]
+Probed = tuple[Mapping[str, float], float]
+"""What a run took, by figure, and the mean of the probes before and after it."""
+K = TypeVar("K", bound=Hashable)
 
 
 class Word(StrEnum):
@@ -97,3 +111,38 @@ def counts_text(rows: Sequence[Row]) -> str:
     words = [word_for(row) for row in rows]
     counts = ", ".join(f"{words.count(word)} {word}" for word in Word)
     return f"of {len(rows)} figures: {counts}"
+
+
+def probe_s() -> float:
+    """Seconds of the piece of work, on one thread."""
+    rng = np.random.default_rng(0)
+    left, right = (rng.random((SIZE, SIZE), np.float32) for _ in range(2))
+    started_s, total = time.perf_counter(), 0
+    for _ in range(PRODUCTS):
+        left = left @ right
+        left /= left.max()
+    for number in range(ADDITIONS):
+        total += number
+    return time.perf_counter() - started_s
+
+
+def probed(run: Callable[[], Mapping[str, float]]) -> Probed:
+    """The run between two probes."""
+    before_s = probe_s()
+    seconds = run()
+    return seconds, (before_s + probe_s()) / 2
+
+
+def steady(runs: Mapping[K, Sequence[Probed]]) -> dict[K, list[dict[str, float]]]:
+    """The seconds of all runs as if the machine had always been as fast as usual.
+
+    Usual is the median of all their probes.
+    """
+    usual_s = statistics.median(each_s for those in runs.values() for _, each_s in those)
+    return {
+        key: [
+            {name: value * usual_s / each_s for name, value in seconds.items()}
+            for seconds, each_s in those
+        ]
+        for key, those in runs.items()
+    }

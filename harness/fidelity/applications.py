@@ -1,4 +1,8 @@
-"""Whole applications: simulated running times against recorded ones, and their order."""
+"""Recorded requests, and whole applications: simulated against recorded seconds, and their order.
+
+Requests are served first come first served by the compiled engine. Of them the error is that of the
+mean: single requests depend on the rest of the batch.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
@@ -9,20 +13,86 @@ import numpy as np
 import pandas as pd
 from omegaconf import OmegaConf
 
+from harness.benchmarks.reference_load import vllm_rule
 from harness.build import build
 from harness.costs.gpu_facts import gpu_facts
+from harness.costs.iteration import expand
 from harness.costs.model import PARTS, ProfileCosts
+from harness.costs.profiles import read_profiles
 from harness.engines.recorder import Recorder
+from harness.engines.simulator.compiled_groups import CompiledGroups
 from harness.engines.simulator.loop import Simulator
+from harness.engines.simulator.rules import continuous_rule
+from harness.engines.state import RequestArrays, new_arrays
 from harness.fidelity.lines import AUTHORS, SIMULATED, Line, line, sources
+from harness.fitting.iteration_rows import measured_sources
 from harness.interface.entities import Cluster, GpuId, ServiceId
 from harness.interface.policies import System
-from harness.planning.plan_tracking import StagedPlacement
+from harness.paths import PROFILES
 from harness.predictors.ecdf import load_lengths
 from harness.yaml_files import read_choice
 
 Json = dict[str, Any]
+SIZE = 1  # tensor parallel of recorded requests
 SETTING = ["n_gpu", "summariser", "n_evaluators", "n_documents", "max_output"]
+
+
+def request_lines(data: Path) -> Iterator[Line]:
+    """Mean latencies of every recorded run of the scheduler that the sources name.
+
+    The profile was fitted on the engine's own cost profile, not on these runs.
+    """
+    about = sources()["requests"]
+    folder = data / about["folder"]
+    (engine,) = (s.engine for s in measured_sources() if s.folder == about["profile"])
+    runs = pd.read_csv(folder / "experiments.csv.gz")
+    requests = pd.read_parquet(folder / "requests.parquet")
+    runs = runs[(runs["scheduler"] == about["scheduler"]) & runs["hardware"].str.contains("A10G")]
+    for run in runs.to_dict("records"):
+        recorded = requests[requests["experiment"] == run["experiment"]].sort_values("req_time_s")
+        served = serve(recorded)
+        arrival_s = recorded["req_time_s"].to_numpy(np.float64)
+        for what, column, at_s in (
+            ("first token", "first_token_latency_s", served.first_token_s),
+            ("request", "latency_s", served.finished_s),
+        ):
+            measured_s = recorded[column].to_numpy(np.float64)
+            bias = float(np.mean(at_s - arrival_s) / np.mean(measured_s) - 1.0)
+            yield Line(
+                source=about["name"],
+                gpu=about["gpu"],
+                engine=engine,
+                model=about["model"],
+                tensor_parallel=SIZE,
+                what=f"mean {what} latency, {run['suite']}",
+                basis=SIMULATED,
+                rows=len(measured_s),
+                median_error=abs(bias),
+                bias=bias,
+                low_s=float(measured_s.min()),
+                high_s=float(measured_s.max()),
+                note=about["note"],
+            )
+
+
+def serve(recorded: pd.DataFrame) -> RequestArrays:
+    """Simulate one GPU serving the recorded requests in the order of their arrival."""
+    about = sources()["requests"]
+    profile = read_profiles(PROFILES / about["profile"])[about["model"], SIZE]
+    (tokens,) = (int(s.kv_tokens or 0) for s in measured_sources() if s.folder == about["profile"])
+    words = {"max_num_seqs": about["max_num_seqs"], "max_num_batched_tokens": tokens}
+    rule = vllm_rule(chunked_prefill=False, **words)
+    arrival_s = recorded["req_time_s"].to_numpy(np.float64)
+    prompt, output = (recorded[name].to_numpy(np.int64) for name in ("prompt_len", "output_len"))
+    arrays = new_arrays(prompt, output, np.zeros_like(prompt), arrival_s)
+    arrays.key[:] = arrival_s
+    compiled = CompiledGroups(arrays, 1)
+    number = compiled.reserve()
+    in_numbers = continuous_rule(rule, capacity_blocks=tokens, block_tokens=1, log_columns=0)
+    compiled.open(number, expand(profile, PARTS), in_numbers, 0.0)
+    compiled.add_coming(np.arange(len(recorded)), number)
+    compiled.run(np.inf)
+    return arrays
 
 
 def application_lines(data: Path) -> Iterator[Line]:
@@ -37,26 +107,21 @@ def application_lines(data: Path) -> Iterator[Line]:
         rows = runs.groupby([*SETTING, "planner"], as_index=False)[["measured_s", "predicted_s"]]
         mean = rows.mean()
         for (gpus, model), part in mean.groupby(["n_gpu", "summariser"]):
-            shared = {
-                "source": about["name"],
-                "gpu": about["gpu"],
-                "engine": about["engine"],
-                "model": model,
-                "tensor_parallel": None,
-                "seen": False,
-            }
+            shared = {"source": about["name"], "gpu": about["gpu"], "engine": about["engine"]}
+            shared["model"] = model
             what = f"application time, {model} on {gpus} GPUs"
             yield line(part["measured_s"], part["predicted_s"], basis=AUTHORS, what=what, **shared)
             for case in _cases(about, str(model)):
+                answers = ", published answers" if "true_lengths" in case else ""
                 predicted_s = [
-                    simulate(about, {str(k): v for k, v in row.items()}, case)
+                    np.mean([_simulated_s(about, row, case, seed) for seed in about["seeds"]])
                     for row in part.to_dict("records")
                 ]
                 yield line(
                     part["measured_s"],
                     predicted_s,
                     basis=SIMULATED,
-                    what=f"{what}, {_named(case)}",
+                    what=f"{what}, sigma {case['chunks_sigma']}{answers}",
                     note=f"{about['note']}. {_order(part.assign(simulated_s=predicted_s))}",
                     **shared,
                 )
@@ -71,18 +136,8 @@ def _cases(about: Json, model: str) -> Iterator[Json]:
         yield {"chunks_sigma": middle, "true_lengths": {model: about["answers"][model]}}
 
 
-def _named(case: Json) -> str:
-    answers = ", published answers" if "true_lengths" in case else ""
-    return f"sigma {case['chunks_sigma']}{answers}"
-
-
-def simulate(about: Json, row: Mapping[str, Any], case: Json) -> float:
-    """Seconds of one setting under one planner, loading included, mean over the seeds."""
-    seconds = [_simulate_once(about, row, case, seed) for seed in about["seeds"]]
-    return float(np.mean(seconds))
-
-
-def _simulate_once(about: Json, row: Mapping[str, Any], case: Json, seed: int) -> float:
+def _simulated_s(about: Json, row: Mapping[Any, Any], case: Json, seed: int) -> float:
+    """Seconds of one setting under one planner, loading included."""
     hardware, limits = _yaml("hardware", about["hardware"]), _yaml("engine", "simulator")
     costs = ProfileCosts(
         gpu=hardware["gpu"],
@@ -100,8 +155,11 @@ def _simulate_once(about: Json, row: Mapping[str, Any], case: Json, seed: int) -
         }
         | case
     )
+    # NVLink within islands of neighbours.
+    gpus, size = tuple(GpuId(i) for i in range(row["n_gpu"])), about["nvlink_island"]
+    islands = tuple(frozenset(gpus[i : i + size]) for i in range(0, len(gpus), size))
     engine = Simulator(
-        cluster=_cluster(row["n_gpu"], about["nvlink_island"], hardware["gpu"]),
+        cluster=Cluster(gpus, islands, gpu_facts(hardware["gpu"]).memory_bytes),
         costs=costs,
         max_num_seqs=limits["max_num_seqs"],
         max_num_batched_tokens=limits["max_num_batched_tokens"],
@@ -116,40 +174,32 @@ def _system(
     about: Json, planner: str, costs: ProfileCosts, models: Sequence[str], seed: int
 ) -> System:
     """The system of a planner as its paper describes it."""
-    named, policy = _yaml("system", about["systems"][planner]), _yaml("policy", about["policy"])
-    variant = named["by_variant"]["paper"]
-    placement = StagedPlacement(
-        planner=build(variant["planner"]),
-        planner_costs=costs.with_parts(tuple(named["planner_parts"])),
-        lengths={ServiceId(model): load_lengths(model) for model in models},
-        rule=build(policy["rule"]),
-        tensor_parallel=about["tensor_parallel"],
-        keep_replicas=named["placement"]["keep_replicas"],
-        preemption=named["placement"]["preemption"],
-        one_seed=variant["one_seed"],
-        every_expert=named["placement"]["every_expert"],
-        needed_only=variant["needed_only"],
-        flops_scale=named["placement"]["flops_scale"],
-        scaled_service=named["placement"]["scaled_service"],
-        fed_goes_on=named["placement"]["fed_goes_on"],
-        seed=seed,
-    )
-    return System(named["name"], build(policy), build(named["dispatch"]), placement)
+    found = paper_system(about["systems"][planner], about["policy"])
+    named = found["system"]
+    offered = {
+        "planner_costs": costs.with_parts(tuple(named["planner_parts"])),
+        "lengths": {ServiceId(model): load_lengths(model) for model in models},
+        "seed": seed,
+    }
+    node = named["placement"] | {"tensor_parallel": about["tensor_parallel"]}
+    placement = build(node, offered=offered)
+    return System(named["name"], build(found["policy"]), build(named["dispatch"]), placement)
 
 
-def _cluster(count: int, island: int, gpu: str) -> Cluster:
-    """So many GPUs, NVLink within islands of `island` neighbours."""
-    gpus = tuple(GpuId(i) for i in range(count))
-    islands = tuple(frozenset(gpus[i : i + island]) for i in range(0, len(gpus), island))
-    return Cluster(gpus, islands, gpu_facts(gpu).memory_bytes)
+@cache
+def paper_system(system: str, policy: str) -> Json:
+    """The files of a system, under its paper's method, and of a policy, references resolved."""
+    chosen = {"policy": read_choice("policy", policy), "system": read_choice("system", system)}
+    whole = OmegaConf.create({"variant": "paper", **chosen})
+    plain: Any = OmegaConf.to_container(whole, resolve=True)
+    return dict(plain)
 
 
 @cache
 def _yaml(group: str, name: str) -> Json:
     """What a file of scenarios/ says, read once for thousands of runs; not to be written to."""
-    node = OmegaConf.to_container(read_choice(group, name))
-    assert isinstance(node, dict)
-    return {str(key): value for key, value in node.items()}
+    node: Any = OmegaConf.to_container(read_choice(group, name))
+    return dict(node)
 
 
 def _order(rows: pd.DataFrame) -> str:

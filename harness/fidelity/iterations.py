@@ -1,4 +1,4 @@
-"""Whole iterations: stored profiles on rows they had not seen, and the rooflines."""
+"""Whole iterations: stored profiles on rows they had not seen, shares of the SMs, the rooflines."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -7,8 +7,10 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from harness.costs.profiles import Profile, read_profiles
-from harness.costs.roofline import Calibration, read_calibration
+from harness.costs.iteration import MAX_REQUESTS
+from harness.costs.model import PARTS, ProfileCosts
+from harness.costs.profiles import read_profiles
+from harness.costs.roofline import read_calibration
 from harness.fidelity.lines import (
     ACROSS,
     HELD_OUT,
@@ -21,15 +23,20 @@ from harness.fidelity.lines import (
     line,
     sources,
 )
-from harness.fitting.iteration_rows import MeasuredSource, by_pair, iteration_rows, measured_sources
+from harness.fitting.iteration_rows import (
+    ALL_SMS,
+    by_pair,
+    iteration_rows,
+    measured_sources,
+    raw_rows,
+)
 from harness.fitting.operator_rates import from_operators
 from harness.fitting.roofline_across import PHASES, Compared, compare, compare_profiles, left_out
 from harness.fitting.rows import held_out_seconds, predicted_seconds
+from harness.interface.entities import ServiceId, Work
 from harness.paths import PROFILES
 
 Floats = NDArray[np.float64]
-
-ALL = "all"
 
 
 def logged_lines(data: Path) -> Iterator[Line]:
@@ -40,49 +47,35 @@ def logged_lines(data: Path) -> Iterator[Line]:
     logged = sources()["logged"]
     profiles = read_profiles(PROFILES / logged["folder"])
     rows = pd.read_parquet(data / logged["file"])
+    example = next(iter(profiles.values()))
+    about = {"source": logged["name"], "gpu": example.gpu, "engine": example.engine}
     for model, size, pair in by_pair(rows):
-        profile = profiles[model, size]
+        error = profiles[model, size].error
         for phase in PHASES:
             of_phase = pair[pair["is_prefill"] == (phase == "prefill")]
             yield Line(
-                source=logged["name"],
-                gpu=profile.gpu,
-                engine=profile.engine,
+                **about,
                 model=model,
                 tensor_parallel=size,
                 what=f"{phase} iteration",
                 basis=HELD_OUT,
-                seen=False,
                 rows=len(of_phase),
-                median_error=profile.error[f"{phase}_median"],
-                p95_error=profile.error[f"{phase}_p95"],
-                bias=None,
+                median_error=error[f"{phase}_median"],
+                p95_error=error[f"{phase}_p95"],
                 low_s=float(of_phase["iter_s"].min()),
                 high_s=float(of_phase["iter_s"].max()),
             )
-    yield from _calibration_lines(
-        read_calibration(PROFILES / logged["folder"]), next(iter(profiles.values())), len(profiles)
-    )
-
-
-def _calibration_lines(calibration: Calibration, example: Profile, pairs: int) -> Iterator[Line]:
-    """What the roofline said of architectures it was not calibrated on, same engine and GPU."""
+    # What the roofline said of architectures it was not calibrated on.
+    error = read_calibration(PROFILES / logged["folder"]).error
     for what in (*PHASES, "load", "kv_blocks"):
         yield Line(
-            source=sources()["logged"]["name"],
-            gpu=example.gpu,
-            engine=example.engine,
-            model=ALL,
-            tensor_parallel=None,
+            **about,
+            model="all",
             what=f"{what} iteration" if what in PHASES else what.replace("_", " "),
             basis=UNSEEN_ARCHITECTURE,
-            seen=False,
-            rows=pairs,
-            median_error=calibration.error[f"{what}_median"],
-            p95_error=calibration.error[f"{what}_p95"],
-            bias=None,
-            low_s=None,
-            high_s=None,
+            rows=len(profiles),
+            median_error=error[f"{what}_median"],
+            p95_error=error[f"{what}_p95"],
             note="rows: pairs of model and size",
         )
 
@@ -94,35 +87,78 @@ def measured_lines(data: Path) -> Iterator[Line]:
             continue
         profiles = read_profiles(PROFILES / source.folder)
         for model, size, pair in by_pair(iteration_rows(source, data)):
-            profile = profiles[model, size]
-            if source.kind == "coefficients":
-                yield from _pair_lines(
-                    source, pair, predicted_seconds(profile, pair), SAME_ROWS, source.note
-                )
+            if seen := source.kind == "coefficients":
+                seconds = predicted_seconds(profiles[model, size], pair)
             else:
                 kept, seconds = held_out_seconds(pair)
-                yield from _pair_lines(source, pair[kept], seconds, HELD_OUT, INNER_SIZES)
+                pair = pair[kept]
+            for phase in PHASES:
+                chosen = (pair["phase"] == phase).to_numpy()
+                if chosen.any():
+                    yield line(
+                        pair["seconds"].to_numpy()[chosen],
+                        seconds[chosen],
+                        source=source.family,
+                        gpu=source.gpu,
+                        engine=source.engine,
+                        model=model,
+                        tensor_parallel=size,
+                        what=f"{phase} iteration",
+                        basis=SAME_ROWS if seen else HELD_OUT,
+                        seen=seen,
+                        note=source.note if seen else INNER_SIZES,
+                    )
 
 
-def _pair_lines(
-    source: MeasuredSource, pair: pd.DataFrame, seconds: Floats, basis: str, note: str
-) -> Iterator[Line]:
-    for phase in PHASES:
-        chosen = (pair["phase"] == phase).to_numpy()
-        if chosen.any():
-            yield line(
-                pair["seconds"].to_numpy()[chosen],
-                seconds[chosen],
-                source=source.family,
-                gpu=source.gpu,
-                engine=source.engine,
-                model=str(pair["model"].iloc[0]),
-                tensor_parallel=int(pair["tp"].iloc[0]),
-                what=f"{phase} iteration",
-                basis=basis,
-                seen=basis == SAME_ROWS,
-                note=note,
-            )
+def share_lines(data: Path) -> Iterator[Line]:
+    """One line per model, size and phase over all shares below 1.
+
+    Seconds at all of the SMs are fitted; how much longer a share takes is the median of the very
+    rows that it is held against, over lengths of sequence: the line says how far those differ.
+    """
+    for source in measured_sources():
+        if source.folder not in sources()["shares"]:
+            continue
+        costs = ProfileCosts(
+            gpu=source.gpu, profile_dir=source.folder, memory_share=1.0, parts=PARTS
+        )
+        rows = raw_rows(source, data)
+        rows = rows[(rows["sm_percent"] < ALL_SMS) & (rows["batch_size"] <= MAX_REQUESTS)]
+        for model, size, pair in by_pair(rows):
+            for phase in PHASES:
+                predicted_s = [
+                    costs.iteration_s(
+                        ServiceId(model),
+                        size,
+                        _work(phase, row["batch_size"], row["seq_len"]),
+                        gpu_share=row["sm_percent"] / ALL_SMS,
+                    )
+                    for row in pair.to_dict("records")
+                ]
+                yield line(
+                    pair[f"{phase}_ms"].to_numpy(np.float64) / 1e3,
+                    predicted_s,
+                    source=source.family,
+                    gpu=source.gpu,
+                    engine=source.engine,
+                    model=model,
+                    tensor_parallel=size,
+                    what=f"{phase} on a share of the SMs",
+                    basis=SAME_ROWS,
+                    seen=True,
+                )
+
+
+def _work(phase: str, requests: int, length: int) -> Work:
+    tokens = requests * length
+    if phase == "decode":
+        return Work(decode_requests=requests, context_tokens=tokens, longest_tokens=length)
+    return Work(
+        prefill_requests=requests,
+        prefill_tokens=tokens,
+        prefill_padded_tokens=tokens,
+        prefill_attended=float(tokens * length),
+    )
 
 
 def roofline_lines(data: Path) -> Iterator[Line]:
@@ -157,6 +193,5 @@ def _roofline_line(pair: Compared, errors: Floats, basis: str) -> Line:
         tensor_parallel=pair.tensor_parallel,
         what=f"{pair.phase} iteration",
         basis=basis,
-        seen=False,
         note="; ".join(note for note in (of_rows, SELECTED if basis == ACROSS else "") if note),
     )

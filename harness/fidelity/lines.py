@@ -37,16 +37,16 @@ class Line:
     gpu: str
     engine: str
     model: str
-    tensor_parallel: int | None
+    tensor_parallel: int | None = None
     what: str
     basis: str
-    seen: bool
+    seen: bool = False
     rows: int
     median_error: float | None
-    p95_error: float | None
-    bias: float | None
-    low_s: float | None
-    high_s: float | None
+    p95_error: float | None = None
+    bias: float | None = None
+    low_s: float | None = None
+    high_s: float | None = None
     note: str = ""
 
 

@@ -5,11 +5,10 @@ Small kernels, whose time is their launch, are left out (`least_ms`).
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from harness.costs.gpu_facts import GpuFacts, gpu_facts
 from harness.costs.model_facts import BYTES_PER_NUMBER
@@ -25,31 +24,41 @@ from harness.fitting.operator_rates import (
 from harness.fitting.roofline_across import FOLDER
 from harness.paths import PROFILES
 
-Floats = NDArray[np.float64]
-Seconds = Callable[[pd.DataFrame, GpuFacts, Calibration], Floats]
+Column: TypeAlias = "pd.Series[float]"
+Seconds = Callable[[pd.DataFrame, GpuFacts, Calibration], Column]
 
 LAYER = ["attn_pre_proj_ms", "attn_post_proj_ms", "mlp_up_proj_ms", "mlp_down_proj_ms"]
 
 
 def operator_lines(data: Path) -> Iterator[Line]:
     """Lines of both collections of kernel measurements."""
-    for basis, folder in (
-        (ONE_ENGINE, sources()["logged"]["folder"]),
-        (CORRECTED, FOLDER),
-    ):
+    for basis, folder in ((ONE_ENGINE, sources()["logged"]["folder"]), (CORRECTED, FOLDER)):
         found = read_calibration(PROFILES / folder)
-        yield from _kernel_lines(data, found, basis)
-        yield from _profiled_lines(data, found, basis)
+        for about, gpu, what, measured, ms, seconds, used in (*_kernels(data), *_profiled(data)):
+            large = measured[measured[ms] >= about["least_ms"]]
+            rows = large.select_dtypes("number").astype(np.float64)
+            yield line(
+                rows[ms] / 1e3,
+                seconds(rows, gpu_facts(gpu), found),
+                source=about["name"],
+                gpu=gpu,
+                engine="kernels",
+                model="",
+                what=what,
+                basis=basis,
+                seen=used and basis == CORRECTED,
+                note=f"kernels of at least {about['least_ms']:g} ms",
+            )
 
 
-def gemm_seconds(rows: Floats, weights: Floats, gpu: GpuFacts, found: Calibration) -> Floats:
+def gemm_seconds(rows: Column, weights: Column, gpu: GpuFacts, found: Calibration) -> Column:
     """Seconds of products of `rows` by matrices of so many weights, each read once."""
     read_s = weights * BYTES_PER_NUMBER / (gpu.memory_bytes_per_s * found.memory_efficiency)
     compute_s = 2.0 * rows * weights / (gpu.fp16_flops_per_s * found.flops_efficiency)
-    return np.asarray(np.hypot(read_s, compute_s))
+    return (read_s**2 + compute_s**2) ** 0.5
 
 
-def ring_seconds(message_bytes: Floats, gpus: Floats, gpu: GpuFacts, found: Calibration) -> Floats:
+def ring_seconds(message_bytes: Column, gpus: Column, gpu: GpuFacts, found: Calibration) -> Column:
     """Seconds of ring all-reduces."""
     rate = [
         gpu.nvlink_bytes_per_s * at_size(found.link_efficiency, int(size))
@@ -57,48 +66,54 @@ def ring_seconds(message_bytes: Floats, gpus: Floats, gpu: GpuFacts, found: Cali
         else gpu.pcie_bytes_per_s * found.pcie_efficiency
         for size in gpus
     ]
-    return np.asarray(message_bytes * 2.0 * (gpus - 1) / gpus / np.array(rate))
+    return message_bytes * 2.0 * (gpus - 1) / gpus / pd.Series(rate, gpus.index)
 
 
-def _column(rows: pd.DataFrame, name: str) -> Floats:
-    return rows[name].to_numpy(np.float64)
+def _gemm(rows: pd.DataFrame, gpu: GpuFacts, found: Calibration) -> Column:
+    return gemm_seconds(rows["m"], rows["n"] * rows["k"], gpu, found)
 
 
-def _gemm(rows: pd.DataFrame, gpu: GpuFacts, found: Calibration) -> Floats:
-    weights = _column(rows, "n") * _column(rows, "k")
-    return gemm_seconds(_column(rows, "m"), weights, gpu, found)
-
-
-def _decode_attention(rows: pd.DataFrame, gpu: GpuFacts, found: Calibration) -> Floats:
+def _decode_attention(rows: pd.DataFrame, gpu: GpuFacts, found: Calibration) -> Column:
     """Reading the KV, more often where several heads share it."""
-    width = _column(rows, "num_kv_heads") * _column(rows, "head_dim")
-    tokens = _column(rows, "batch_size") * _column(rows, "context_len")
-    group = _column(rows, "num_heads") / _column(rows, "num_kv_heads")
+    width, tokens = (
+        rows["num_kv_heads"] * rows["head_dim"],
+        rows["batch_size"] * rows["context_len"],
+    )
+    group = rows["num_heads"] / rows["num_kv_heads"]
     read_bytes = 2.0 * BYTES_PER_NUMBER * width * tokens * group**found.kv_group_exponent
-    return np.asarray(read_bytes / (gpu.memory_bytes_per_s * found.kv_efficiency))
+    return read_bytes / (gpu.memory_bytes_per_s * found.kv_efficiency)
 
 
-def _prompt_attention(rows: pd.DataFrame, gpu: GpuFacts, found: Calibration) -> Floats:
-    width = _column(rows, "num_heads") * _column(rows, "head_dim")
-    pairs = _column(rows, "batch_size") * _column(rows, "input_len") ** 2
+def _prompt_attention(rows: pd.DataFrame, gpu: GpuFacts, found: Calibration) -> Column:
+    width = rows["num_heads"] * rows["head_dim"]
+    pairs = rows["batch_size"] * rows["input_len"] ** 2
     return found.attended_factor * 4.0 * pairs * width / gpu.fp16_flops_per_s
 
 
-def _all_reduce(rows: pd.DataFrame, gpu: GpuFacts, found: Calibration) -> Floats:
-    message_bytes = _column(rows, "message_elements") * BYTES_PER_NUMBER
-    return ring_seconds(message_bytes, _column(rows, "num_gpus"), gpu, found)
+def _all_reduce(rows: pd.DataFrame, gpu: GpuFacts, found: Calibration) -> Column:
+    message_bytes = rows["message_elements"] * BYTES_PER_NUMBER
+    return ring_seconds(message_bytes, rows["num_gpus"], gpu, found)
 
 
-def _layer(rows: pd.DataFrame, gpu: GpuFacts, found: Calibration) -> Floats:
+def _layer(rows: pd.DataFrame, gpu: GpuFacts, found: Calibration) -> Column:
     """The four matrix products of a layer's shard, of a gated MLP."""
-    hidden, wide = _column(rows, "n_embd"), _column(rows, "n_expanded_embd")
-    heads = 1.0 + 2.0 * _column(rows, "n_kv_head") / _column(rows, "n_head")
-    tokens, size = _column(rows, "num_tokens"), _column(rows, "tp")
+    hidden, wide = rows["n_embd"], rows["n_expanded_embd"]
+    heads = 1.0 + 2.0 * rows["n_kv_head"] / rows["n_head"]
     matrices = (hidden * hidden * heads, hidden * hidden, 2.0 * hidden * wide, hidden * wide)
-    return np.asarray(sum(gemm_seconds(tokens, matrix / size, gpu, found) for matrix in matrices))
+    parts = [gemm_seconds(rows["num_tokens"], it / rows["tp"], gpu, found) for it in matrices]
+    return pd.concat(parts, axis=1).sum(axis=1)
 
 
-# file, what, its seconds, and whether the corrected roofline took a number from rows of these
+def _overheads(rows: pd.DataFrame, _: GpuFacts, found: Calibration) -> Column:
+    return calibrated_overheads(rows, found)
+
+
+Measured: TypeAlias = tuple[Any, str, str, pd.DataFrame, str, Seconds, bool]
+"""About the source, GPU, what, rows, their column of ms, and the seconds of the rooflines.
+
+At last whether the corrected one took a number from these rows.
+"""
+
 KERNELS: tuple[tuple[str, str, Seconds, bool], ...] = (
     ("gemm", "matrix products", _gemm, True),
     ("generation_attention", "decode attention", _decode_attention, False),
@@ -107,7 +122,7 @@ KERNELS: tuple[tuple[str, str, Seconds, bool], ...] = (
 )
 
 
-def _kernel_lines(data: Path, found: Calibration, basis: str) -> Iterator[Line]:
+def _kernels(data: Path) -> Iterator[Measured]:
     about = sources()["kernels"]
     for file, what, seconds, used in KERNELS:
         rows = pd.read_parquet(data / about["folder"] / f"{file}_bf16.parquet")
@@ -115,53 +130,23 @@ def _kernel_lines(data: Path, found: Calibration, basis: str) -> Iterator[Line]:
             rows = rows[rows["backend"] == EAGER]
         for device, name in about["gpus"].items():
             of_device = rows[rows["device"] == device]
-            seen = used and name == GPU and basis == CORRECTED
-            yield _line(about, name, what, of_device, "latency_ms", (seconds, found), basis, seen)
+            yield about, name, what, of_device, "latency_ms", seconds, used and name == GPU
 
 
-def _profiled_lines(data: Path, found: Calibration, basis: str) -> Iterator[Line]:
+def _profiled(data: Path) -> Iterator[Measured]:
     about = sources()["operators"]
     folder = data / about["folder"]
     rows = pd.read_parquet(folder / "mlp.parquet")
     rows["ms"] = rows[LAYER].sum(axis=1)
     for device, name in about["gpus"].items():
         of_device = rows[rows["device"] == device]
-        what = "matrix products of a layer"
-        yield _line(about, name, what, of_device, "ms", (_layer, found), basis, False)
+        yield about, name, "matrix products of a layer", of_device, "ms", _layer, False
     rows = pd.read_parquet(folder / "network.parquet").rename(columns={"num_workers": "num_gpus"})
     rows = rows[(rows["op"] == "all_reduce") & (rows["num_gpus"] == rows["devices_per_node"])]
     rows["message_elements"] = rows["size_bytes"] / BYTES_PER_NUMBER
     for network, name in about["networks"].items():
-        of_network = rows[rows["network"] == network]
-        seen = name == PCIE_GPU and basis == CORRECTED
-        what = f"all-reduce, {network}"
-        yield _line(about, name, what, of_network, "median_ms", (_all_reduce, found), basis, seen)
+        of_network, what = rows[rows["network"] == network], f"all-reduce, {network}"
+        yield about, name, what, of_network, "median_ms", _all_reduce, name == PCIE_GPU
     rows = pd.read_csv(folder / "cpu_overheads_a100.csv.gz")
     rows["ms"] = 1e3 * measured_overheads(rows)
-    seen = basis == CORRECTED
-    yield _line(about, GPU, "CPU side of a decode", rows, "ms", (_overheads, found), basis, seen)
-
-
-def _overheads(rows: pd.DataFrame, gpu: GpuFacts, found: Calibration) -> Floats:
-    return np.asarray(calibrated_overheads(rows, found), np.float64)
-
-
-def _line(
-    about: Any, gpu: str, what: str, rows: pd.DataFrame, ms: str,
-    predictor: tuple[Seconds, Calibration], basis: str, seen: bool,
-) -> Line:  # fmt: skip
-    seconds, found = predictor
-    rows = rows[rows[ms] >= about["least_ms"]]
-    return line(
-        _column(rows, ms) / 1e3,
-        seconds(rows, gpu_facts(gpu), found),
-        source=about["name"],
-        gpu=gpu,
-        engine="kernels",
-        model="",
-        tensor_parallel=None,
-        what=what,
-        basis=basis,
-        seen=seen,
-        note=f"kernels of at least {about['least_ms']:g} ms",
-    )
+    yield about, GPU, "CPU side of a decode", rows, "ms", _overheads, True

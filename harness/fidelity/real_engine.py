@@ -3,7 +3,7 @@
 Workloads that the profile never saw, from half of what the engine can serve to more than that,
 under the order of arrival, the shortest predicted answer first, and an order that preempts.
 Repetitions of all settings are interleaved; each figure is a mean over them, of seconds divided by
-how much slower than usual the machine was (`drift`). What is said of it: `agreement`.
+how much slower than usual the machine was. Both, and what is said of it: `agreement`.
 """
 
 import argparse
@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import yaml
+import pandas as pd
 from rich.console import Console
 from rich.table import Table
 
@@ -23,6 +23,7 @@ from baselines.fixed_placement import FixedPlacement
 from baselines.round_robin import RoundRobin
 from harness.build import build
 from harness.costs.model import PARTS, ProfileCosts
+from harness.engines.engine import Engine
 from harness.engines.recorder import Recorder
 from harness.engines.simulator.host_memory import NO_HOST_MEMORY
 from harness.engines.simulator.loop import Simulator
@@ -30,13 +31,15 @@ from harness.engines.vllm.engine import Vllm
 from harness.engines.vllm.processor import engine_name, has_gpus
 from harness.fidelity.agreement import (
     AIMS,
+    Probed,
     bias_text,
     compare,
     counts_text,
     pooled_bias,
+    probed,
+    steady,
     word_for,
 )
-from harness.fidelity.drift import Probed, probed, steady
 from harness.interface.entities import Cluster, GpuId, ServiceId
 from harness.interface.policies import CostModel, System
 from harness.paths import ROOT
@@ -44,8 +47,7 @@ from harness.predictors.oracle import Oracle
 from harness.runs import published
 from harness.runs.metrics import request_figures
 from harness.runs.provenance import machine
-from harness.workloads.synthetic import Synthetic
-from harness.yaml_files import read_policy
+from harness.yaml_files import read_policy, read_yaml
 
 # Arrivals as a share of what the engine can serve, and the coefficient of variation of the gaps.
 LOADS = {
@@ -72,47 +74,32 @@ class Setting:
     rate_per_s: float | None
     burstiness: float
 
-    @property
-    def place(self) -> dict[str, str]:
-        """Where a row of figures belongs."""
-        return {"model": self.model, "policy": self.policy, "load": self.load}
 
-    def workload_factory(self) -> Synthetic:
-        """Its workload."""
-        node = yaml.safe_load((ROOT / "scenarios/workload/synthetic.yaml").read_text("utf-8"))
-        del node["_target_"]
-        return Synthetic(
-            **node
-            | {
-                "model": self.model,
-                "requests": self.requests,
-                "rate_per_s": self.rate_per_s,
-                "burstiness": self.burstiness,
-            }
-        )
-
-
-def system(policy: str, costs: CostModel, setting: Setting, seed: int) -> System:
-    """One group under the policy of a file; policies that need predictions get true lengths."""
-    node = read_policy(ROOT / f"scenarios/policy/{policy}.yaml")
+def served(engine: Engine, setting: Setting, costs: CostModel) -> pd.DataFrame:
+    """The requests, served by one group; policies that need predictions get true lengths."""
+    node = read_policy(ROOT / f"scenarios/policy/{setting.policy}.yaml")
     if "max_num_seqs" in node:
         node["max_num_seqs"] = 12  # fewer than run at once here, so that requests are preempted
-    workload = setting.workload_factory().build(seed)
+    names = ("model", "requests", "rate_per_s", "burstiness")
+    own = {name: getattr(setting, name) for name in names}
+    workload = build(read_yaml(ROOT / "scenarios/workload/synthetic.yaml") | own).build(SEED)
     placement = FixedPlacement(data_parallel=1, tensor_parallel=1, costs=costs)
-    predictor = Oracle().of(workload, seed)
-    offered = {"costs": costs, "seed": seed, "host_memory": NO_HOST_MEMORY}
-    scheduling = build(node, offered=offered)
-    return System(policy, scheduling, RoundRobin(), placement, predictor=predictor)
+    predictor = Oracle().of(workload, SEED)
+    policy = build(node, offered={"costs": costs, "seed": SEED, "host_memory": NO_HOST_MEMORY})
+    recorder = Recorder()
+    system = System(setting.policy, policy, RoundRobin(), placement, predictor=predictor)
+    engine.run(workload, system, recorder)
+    return recorder.requests
 
 
-def figures(requests: Any) -> dict[str, float]:
+def figures(requests: pd.DataFrame) -> dict[str, float]:
     """What is compared."""
     horizon_s = float(requests["finished_s"].max())
     found = request_figures(requests, horizon_s=horizon_s) | {"makespan_s": horizon_s}
     return {name: found[name] for name in AIMS}
 
 
-def simulated(setting: Setting, costs: ProfileCosts, engine: Vllm, seed: int) -> dict[str, float]:
+def simulated(setting: Setting, costs: ProfileCosts, engine: Vllm) -> dict[str, float]:
     """The run on the simulator."""
     clockwork = Simulator(
         cluster=engine.cluster,
@@ -121,21 +108,15 @@ def simulated(setting: Setting, costs: ProfileCosts, engine: Vllm, seed: int) ->
         max_num_batched_tokens=engine.max_num_batched_tokens,
         loads_first=True,
     )
-    recorder = Recorder()
-    workload = setting.workload_factory().build(seed)
-    clockwork.run(workload, system(setting.policy, costs, setting, seed), recorder)
-    return figures(recorder.requests)
+    return figures(served(clockwork, setting, costs))
 
 
 def measured(
     setting: Setting, costs: ProfileCosts, engine: Vllm, *, most_lag: float
 ) -> dict[str, float]:
     """The run on vLLM. ValueError where its client was too late for it to count."""
-    recorder = Recorder()
-    workload = setting.workload_factory().build(SEED)
-    engine.run(workload, system(setting.policy, costs, setting, SEED), recorder)
-    found, frame = figures(recorder.requests), recorder.requests
-    lag_s = float(frame["lag_s"].mean())
+    requests = served(engine, setting, costs)
+    found, lag_s = figures(requests), float(requests["lag_s"].mean())
     if lag_s > most_lag * found["jct_s_mean"]:
         raise ValueError(f"{setting}: requests came {lag_s * 1e3:.1f} ms late on average")
     return found
@@ -146,37 +127,32 @@ def settings_of(
 ) -> Iterator[Setting]:
     """Every policy and load of a model; rates are shares of the simulated offline throughput."""
     offline = Setting(model, "vllm", "offline", requests, None, 1.0)
-    capacity = requests / simulated(offline, costs, engine, SEED)["makespan_s"]
+    capacity = requests / simulated(offline, costs, engine)["makespan_s"]
     for policy in policies:
         for load, (share, burstiness) in LOADS.items():
             rate = None if share is None else share * capacity
             yield Setting(model, policy, load, requests, rate, burstiness)
 
 
-def run(
-    models: dict[str, int],
-    policies: Sequence[str],
-    *,
-    repeats: int,
-    profile: str,
-    gpu: str,
-    most_lag: float,
-) -> list[Any]:
+def run(models: dict[str, int], options: argparse.Namespace) -> list[Any]:
     """All rows, with so many requests for each model. Repetitions of settings are interleaved."""
-    costs = ProfileCosts(gpu=gpu, profile_dir=profile, memory_share=0.9, parts=PARTS)
+    costs = ProfileCosts(
+        gpu=options.gpu, profile_dir=options.profile, memory_share=0.9, parts=PARTS
+    )
     rows = []
     for model, requests in models.items():
         engine = engine_for(costs, model)
-        settings = list(settings_of(model, requests, policies, costs, engine))
+        settings = list(settings_of(model, requests, options.policies, costs, engine))
         runs: dict[Setting, list[Probed]] = {setting: [] for setting in settings}
-        measured(settings[0], costs, engine, most_lag=most_lag)
-        for repetition in range(repeats):
+        measured(settings[0], costs, engine, most_lag=options.most_lag)
+        for repetition in range(options.repeats):
             for setting in settings:
-                once = partial(measured, setting, costs, engine, most_lag=most_lag)
+                once = partial(measured, setting, costs, engine, most_lag=options.most_lag)
                 runs[setting].append(probed(once))
-            print(f"{model}: repetition {repetition + 1} of {repeats}", flush=True)
+            print(f"{model}: repetition {repetition + 1} of {options.repeats}", flush=True)
         for setting, those in steady(runs).items():
-            rows += compare(setting.place, those, simulated(setting, costs, engine, SEED))
+            place = {name: getattr(setting, name) for name in ("model", "policy", "load")}
+            rows += compare(place, those, simulated(setting, costs, engine))
         for group in engine.loaded.values():
             group.stop()
     return rows
@@ -184,38 +160,28 @@ def run(
 
 def engine_for(costs: ProfileCosts, model: str) -> Vllm:
     """An engine with as many KV blocks as the profile counted."""
-    node = yaml.safe_load((ROOT / "scenarios/engine/vllm.yaml").read_text("utf-8"))
-    del node["_target_"]
-    is_cpu = not has_gpus()
-    return Vllm(
-        cluster=Cluster((GpuId(0),), (), 0),
-        seed=0,
-        **node
-        | {
-            "kv_blocks": costs.kv_blocks(ServiceId(model), 1),
-            "block_tokens": costs.block_tokens(ServiceId(model)),
-            "eager": is_cpu,
-            "keep_loaded": True,
-            "loads_first": True,
-        },
-    )
+    node = read_yaml(ROOT / "scenarios/engine/vllm.yaml") | {
+        "kv_blocks": costs.kv_blocks(ServiceId(model), 1),
+        "block_tokens": costs.block_tokens(ServiceId(model)),
+        "eager": not has_gpus(),
+        "keep_loaded": True,
+        "loads_first": True,
+    }
+    engine: Vllm = build(node, offered={"cluster": Cluster((GpuId(0),), (), 0), "seed": 0})
+    return engine
 
 
 def print_rows(rows: list[Any]) -> None:
     """The table."""
-    table = Table(title="simulated against measured on vLLM, mean over repetitions")
-    for name in ("model", "policy", "load", "figure"):
-        table.add_column(name)
+    table = Table("model", "policy", "load", "figure")
+    table.title = "simulated against measured on vLLM, mean over repetitions"
     for name in ("measured", "simulated", "error", "noise", ""):
         table.add_column(name, justify="right")
     for row in rows:
         table.add_row(
             *(row[name] for name in ("model", "policy", "load", "figure")),
-            f"{row['measured']:.4g}",
-            f"{row['simulated']:.4g}",
-            f"{row['error']:+.1%}",
-            f"{row['noise']:.1%}",
-            word_for(row),
+            *(f"{row[name]:.4g}" for name in ("measured", "simulated")),
+            *(f"{row['error']:+.1%}", f"{row['noise']:.1%}", word_for(row)),
         )
     Console(width=None if Console().is_terminal else 120).print(table)
     print(counts_text(rows))
@@ -227,26 +193,16 @@ def print_rows(rows: list[Any]) -> None:
 
 
 def _options(arguments: list[str] | None) -> argparse.Namespace:
-    """The command line."""
-    parser = argparse.ArgumentParser(
-        prog="python -m harness.fidelity.real_engine", description=__doc__
-    )
-    parser.add_argument(
-        "--models", nargs="+", default=["tiny:100", "small:80", "m100:30"], help="name:requests"
-    )
-    parser.add_argument(
-        "--policies", nargs="+", default=POLICIES, help="files below scenarios/policy"
-    )
-    parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--profile", default="cpu_vllm", help="folder under harness/profiles")
-    parser.add_argument("--gpu", default="CPU", help="the GPU of that profile")
-    parser.add_argument(
-        "--most-lag",
-        type=float,
-        default=INVALID_LAG,
-        help="how late requests may come on average, of the mean completion time",
-    )
-    parser.add_argument("--out", type=Path, help="a file, instead of fidelity_vllm/GPU.json")
+    parser = argparse.ArgumentParser(description=__doc__)
+    add, models = parser.add_argument, ["tiny:100", "small:80", "m100:30"]
+    add("--models", nargs="+", default=models, help="name:requests")
+    add("--policies", nargs="+", default=POLICIES, help="files below scenarios/policy")
+    add("--repeats", type=int, default=5)
+    add("--profile", default="cpu_vllm", help="folder under harness/profiles")
+    add("--gpu", default="CPU", help="the GPU of that profile")
+    said = "how late requests may come on average, of the mean completion time"
+    add("--most-lag", type=float, default=INVALID_LAG, help=said)
+    add("--out", type=Path, help="a file, instead of fidelity_vllm/GPU.json")
     published.add_publish(parser)
     return parser.parse_args(arguments)
 
@@ -259,14 +215,7 @@ def main(arguments: list[str] | None = None) -> int:
         return 2
     try:
         models = {name: int(count) for name, _, count in (m.partition(":") for m in options.models)}
-        rows = run(
-            models,
-            options.policies,
-            repeats=options.repeats,
-            profile=options.profile,
-            gpu=options.gpu,
-            most_lag=options.most_lag,
-        )
+        rows = run(models, options)
     except ValueError as error:
         print(error, file=sys.stderr)
         return 2

@@ -19,18 +19,23 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
 from harness.costs.model_facts import unknown_name
-from harness.fidelity.batch_logs import SEED, compared_batches, same_batches_text
-from harness.paths import ROOT
 from harness.runs import published
 from harness.runs.cell_lists import read_cells
 from harness.runs.provenance import machine
 from harness.runs.stats import mean_of, paired_ratio
 from harness.runs.table import POLICY, SYSTEM
 
+LOG, SEED = "iterations.parquet", "config.seed"
+COMPARED = (
+    *("prefill_requests", "prefill_tokens", "prefill_attended"),
+    *("decode_requests", "context_tokens", "longest_tokens", "held_tokens"),
+)
+"""Columns of the log that say what an iteration computed and how much KV requests held."""
 JCT = "jct_s_mean"
 THROUGHPUT = "requests_per_s"
 """Requests over the seconds to the last answer, beside the figures of a run's summary."""
@@ -49,31 +54,33 @@ def compared(rows: pd.DataFrame, figures: Sequence[str] = FIGURES) -> list[dict[
     rows = rows.assign(**{THROUGHPUT: rows["requests"] / rows["inference_s"]})
     if unknown := [name for name in figures if name not in rows]:
         raise ValueError(unknown_name("figure of a run", unknown[0], dict.fromkeys(map(str, rows))))
-    is_measured = rows["engine"].str.startswith("measured")
     found: list[dict[str, object]] = []
     for system, part in rows.groupby(named_by(rows), sort=True):
-        real, simulated = part[is_measured[part.index]], part[~is_measured[part.index]]
+        real, simulated = _sides(part)
         seeds = sorted(real[SEED])
         if not seeds or seeds != sorted(simulated[SEED]):
             raise ValueError(
                 f"{system} has {len(real)} measured and {len(simulated)} simulated runs"
             )
         for figure in figures:
-            ours, found_real = float(simulated[figure].mean()), mean_of(real[figure])
-            truth = found_real.value
+            ours, truth = float(simulated[figure].mean()), mean_of(real[figure])
             found.append(
                 {
-                    "system": str(system),
-                    "seeds": len(seeds),
-                    "figure": figure,
-                    "measured": _rounded(truth),
-                    "low": _rounded(found_real.low),
-                    "high": _rounded(found_real.high),
+                    **{"system": str(system), "seeds": len(seeds), "figure": figure},
+                    "measured": _rounded(truth.value),
+                    "low": _rounded(truth.low),
+                    "high": _rounded(truth.high),
                     "simulated": _rounded(ours),
-                    "error": round(ours / truth - 1.0, 4) if truth else None,
+                    "error": round(ours / truth.value - 1.0, 4) if truth.value else None,
                 }
             )
     return found
+
+
+def _sides(rows: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Measured and simulated runs."""
+    is_measured = rows["engine"].str.startswith("measured")
+    return rows[is_measured], rows[~is_measured]
 
 
 def _rounded(value: float | None) -> float | None:
@@ -91,13 +98,13 @@ def savings(rows: pd.DataFrame, reference: str) -> list[dict[str, object]]:
 
     Raises ValueError for a reference that was not run.
     """
-    name, is_measured = named_by(rows), rows["engine"].str.startswith("measured")
+    name = named_by(rows)
     if reference not in set(rows[name]):
         raise ValueError(f"no run of {reference}, only of {', '.join(sorted(set(rows[name])))}")
     found: list[dict[str, object]] = []
     for other in sorted(set(rows[name]) - {reference}):
         entry: dict[str, object] = {"system": other, "over": reference}
-        for kind, part in (("measured", rows[is_measured]), ("simulated", rows[~is_measured])):
+        for kind, part in zip(("measured", "simulated"), _sides(rows), strict=True):
             jct_s = part.set_index([name, SEED])[JCT]
             left = paired_ratio(*(jct_s[one].sort_index() for one in (other, reference)))
             ends = (None if end is None else 1.0 - end for end in (left.high, left.low))
@@ -108,7 +115,7 @@ def savings(rows: pd.DataFrame, reference: str) -> list[dict[str, object]]:
 
 
 def saving_text(row: Mapping[str, Any]) -> str:
-    """One saving as a sentence."""
+    """As a sentence."""
     kinds = (
         f"{kind} {value:.1%}" + ("" if low is None else f" [{low:.1%}, {high:.1%}]")
         for kind in ("measured", "simulated")
@@ -125,24 +132,19 @@ def order_agreement(rows: pd.DataFrame, figures: Sequence[str]) -> list[dict[str
 
     The 95% interval is a bootstrap over seeds. Empty for fewer systems than `LEAST_RANKED`.
     """
-    name, is_measured = named_by(rows), rows["engine"].str.startswith("measured")
+    name = named_by(rows)
     if rows[name].nunique() < LEAST_RANKED:
         return []
     found: list[dict[str, object]] = []
     rng = np.random.default_rng(0)
     for figure in figures:
-        sides = [
-            part.pivot(index=SEED, columns=name, values=figure).astype(float)
-            for part in (rows[is_measured], rows[~is_measured])
-        ]
+        sides = [it.pivot(index=SEED, columns=name, values=figure) for it in _sides(rows)]
         seeds = sides[0].index.intersection(sides[1].index)
         drawn = (rng.choice(seeds, len(seeds)) for _ in range(DRAWS if len(seeds) > 1 else 0))
         low, high = np.quantile([_rank_correlation(sides, one) for one in drawn] or [np.nan], ENDS)
         found.append(
             {
-                "figure": figure,
-                "systems": int(sides[0].shape[1]),
-                "seeds": len(seeds),
+                **{"figure": figure, "systems": int(sides[0].shape[1]), "seeds": len(seeds)},
                 "rank_correlation": _rounded(_rank_correlation(sides, seeds)),
                 "low": None if np.isnan(low) else _rounded(float(low)),
                 "high": None if np.isnan(high) else _rounded(float(high)),
@@ -152,13 +154,12 @@ def order_agreement(rows: pd.DataFrame, figures: Sequence[str]) -> list[dict[str
 
 
 def _rank_correlation(sides: Sequence[pd.DataFrame], seeds: Any) -> float:
-    """Of the means over these seeds."""
-    first, second = (side.loc[seeds].mean().rank() for side in sides)
-    return float(np.corrcoef(first, second)[0, 1])
+    first, second = (side.loc[seeds].mean() for side in sides)
+    return float(first.corr(second, method="spearman"))
 
 
 def order_text(row: Mapping[str, Any]) -> str:
-    """One rank correlation as a sentence."""
+    """As a sentence."""
     ends = "" if row["low"] is None else f" [{row['low']:.2f}, {row['high']:.2f}]"
     return (
         f"order of {row['systems']} systems by {row['figure']}, measured and simulated: rank "
@@ -166,16 +167,70 @@ def order_text(row: Mapping[str, Any]) -> str:
     )
 
 
-def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
-    """The command line."""
-    parser = argparse.ArgumentParser(description="Measured runs beside simulated ones.")
-    parser.add_argument("scenario", help="a folder of results")
-    parser.add_argument("--results", type=Path, default=ROOT / "results", help="where the runs are")
-    published.add_publish(parser)
-    parser.add_argument("--reference", help="whose mean JCT the others are held against")
-    said = f"of a run's summary, or {THROUGHPUT}"
-    parser.add_argument("--figures", nargs="+", default=FIGURES, help=said)
-    return parser.parse_args(arguments)
+def compared_batches(rows: pd.DataFrame, name: str) -> list[dict[str, object]]:
+    """One entry per value of the column `name`, over the seeds of its runs with both logs.
+
+    `equal` counts the seeds with the same iterations from the first to the last, `iterations` those
+    measured and `until` those before the first that differs, over all seeds; `exact` is whether
+    every request has the same number of answer tokens on both engines.
+    """
+    entries: list[dict[str, object]] = []
+    for system, part in rows.groupby(name, sort=True):
+        real, simulated = (
+            {seed: Path(folder) for seed, folder in zip(some[SEED], some["folder"], strict=True)}
+            for some in _sides(part)
+        )
+        pairs = [(real[seed], simulated[seed]) for seed in sorted(real)]
+        if not all((folder / LOG).is_file() for pair in pairs for folder in pair):
+            continue
+        logs = [[every_iteration(pd.read_parquet(it / LOG)) for it in pair] for pair in pairs]
+        entries.append(
+            {
+                **{"system": str(system), "seeds": len(pairs)},
+                "equal": sum(np.array_equal(one, other) for one, other in logs),
+                "iterations": sum(len(one) for one, _ in logs),
+                "until": sum(first_difference(*log) for log in logs),
+                "exact": all(_answers(one).equals(_answers(other)) for one, other in pairs),
+            }
+        )
+    return entries
+
+
+def same_batches_text(row: Mapping[str, Any]) -> str:
+    """As a sentence."""
+    tokens = "the same" if row["exact"] else "different"
+    return (
+        f"{row['system']} runs the same batches in {row['equal']} of {row['seeds']} seeds, in "
+        f"{row['until']:,} of {row['iterations']:,} iterations up to the first that differs; "
+        f"{tokens} answer lengths"
+    )
+
+
+def first_difference(one: NDArray[np.int64], other: NDArray[np.int64]) -> int:
+    """The number of the first iteration that differs, or that only one has."""
+    count = min(len(one), len(other))
+    differ = np.flatnonzero((one[:count] != other[:count]).any(axis=1))
+    return int(differ[0]) if len(differ) else count
+
+
+def every_iteration(log: pd.DataFrame) -> NDArray[np.int64]:
+    """Columns `COMPARED`, a row per iteration; a row of the log is a run of equal iterations.
+
+    In such a run each decoding request grows by a token per iteration.
+    """
+    count = log["iterations"].to_numpy(np.int64)
+    later = np.arange(count.sum()) - np.repeat(count.cumsum() - count, count)
+    rows = log.loc[log.index.repeat(count), list(COMPARED)].astype(np.int64)
+    decodes = rows["decode_requests"].to_numpy()
+    for column in ("context_tokens", "held_tokens"):
+        rows[column] += later * decodes
+    rows["longest_tokens"] += later * (decodes > 0)
+    return rows.to_numpy()
+
+
+def _answers(folder: Path) -> pd.Series:
+    requests = pd.read_parquet(folder / "requests.parquet", columns=["request", "output_tokens"])
+    return requests.sort_values("request", ignore_index=True)["output_tokens"].astype(np.int64)
 
 
 def _print(content: Mapping[str, Any]) -> None:
@@ -197,31 +252,38 @@ def _print(content: Mapping[str, Any]) -> None:
         console.print(same_batches_text(row))
 
 
+def _content(rows: pd.DataFrame, figures: Sequence[str], reference: str | None) -> dict[str, Any]:
+    """What is written. Raises ValueError where runs or figures are missing."""
+    engines = sorted(e for e in set(rows["engine"]) if e.startswith("measured"))
+    return {
+        "engine": "; ".join(engines),
+        "machine": machine(),
+        "rows": compared(rows, figures),
+        "savings": savings(rows, reference) if reference else [],
+        "batches": compared_batches(rows, named_by(rows)),
+        "order": order_agreement(rows, [it for it in figures if it in rows]),
+    }
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print and write the comparison; the exit status."""
-    given = _options(arguments)
+    parser = argparse.ArgumentParser(description="Measured runs beside simulated ones.")
+    parser.add_argument("scenario", help="a folder of results")
+    published.add_publish(parser)
+    parser.add_argument("--reference", help="whose mean JCT the others are held against")
+    said = f"of a run's summary, or {THROUGHPUT}"
+    parser.add_argument("--figures", nargs="+", default=FIGURES, help=said)
+    given = parser.parse_args(arguments)
     try:
-        rows = read_cells(given.results / given.scenario, "paper").reference
+        rows = read_cells(published.RESULTS / given.scenario, "paper").reference
         if rows.empty:
             raise ValueError(f"no run of {given.scenario} is there; run it first")
-        found = compared(rows, given.figures)
-        saved = savings(rows, given.reference) if given.reference else []
-        batches = compared_batches(rows, named_by(rows))
-        order = order_agreement(rows, [it for it in given.figures if it in rows])
+        content = _content(rows, given.figures, given.reference)
     except ValueError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
-    engines = sorted(e for e in set(rows["engine"]) if e.startswith("measured"))
-    content = {
-        "engine": "; ".join(engines),
-        "machine": machine(),
-        "rows": found,
-        "savings": saved,
-        "batches": batches,
-        "order": order,
-    }
     _print(content)
-    folder = published.place("fidelity_runs", publish=given.publish, results=given.results)
+    folder = published.place("fidelity_runs", publish=given.publish, results=published.RESULTS)
     published.write(folder / f"{given.scenario}.json", json.dumps(content, indent=1) + "\n")
     return 0
 

@@ -12,7 +12,6 @@ import json
 import statistics
 import sys
 import time
-from collections.abc import Sequence
 from importlib.util import find_spec
 from typing import Any
 
@@ -31,34 +30,44 @@ REPEATS = 3
 CONTEXT_TOKENS = 512
 
 
-def measure(repeats: int) -> dict[str, list[float]]:
+SERVICE = Service(ServiceId(MODEL), load_models()[MODEL].kv_bytes_per_token, CONTEXT_TOKENS)
+
+
+def measure() -> dict[str, list[float]]:
     """Seconds of every start, by how many started at once."""
     from harness.engines.vllm.ray import slots_of_ray
 
     with slots_of_ray(max(AT_ONCE)):
         _seconds(1)  # what the first one reads from disk stays in memory
         found: dict[str, list[float]] = {str(count): [] for count in AT_ONCE}
-        for _ in range(repeats):
+        for _ in range(REPEATS):
             for count in AT_ONCE:
                 found[str(count)].append(_seconds(count))
         return found
 
 
 def _seconds(count: int) -> float:
-    """Start so many engines at one moment; seconds until the last has loaded."""
+    """Start so many engines of `engine=vllm_ray` at one moment; seconds until all have loaded."""
+    from harness.engines.vllm.options import VllmOptions
     from harness.engines.vllm.ray import RayGroup
 
     began_s = time.perf_counter()
+    gpus = tuple(map(GpuId, range(max(AT_ONCE))))
+    words: Any = OmegaConf.to_container(read_choice("engine", "vllm_ray"))
+    del words["_target_"]
+    options = VllmOptions(cluster=Cluster(gpus, (), 0), seed=0, **words)
+    placed = [Group(GroupId(f"g{gpu}"), frozenset({SERVICE.id}), (gpu,)) for gpu in gpus[:count]]
     groups = [
         RayGroup.start(
-            _settings(),
-            group=Group(GroupId(f"g{number}"), frozenset({SERVICE.id}), (GpuId(number),)),
+            options.settings([SERVICE], placed[0]),
+            group=group,
             services=[SERVICE],
-            policy=_policy(),
+            # Any: nothing is asked of these engines.
+            policy=build(OmegaConf.to_container(read_choice("policy", "vllm"))),
             keep_answers=False,
             on_gpus=False,
         )
-        for number in range(count)
+        for group in placed
     ]
     try:
         for group in groups:
@@ -69,59 +78,29 @@ def _seconds(count: int) -> float:
             group.stop()
 
 
-def _engines() -> Any:
-    """How the engines of `engine=vllm_ray` are built."""
-    from harness.engines.vllm.options import VllmOptions
-
-    words: Any = OmegaConf.to_container(read_choice("engine", "vllm_ray"))
-    del words["_target_"]
-    gpus = tuple(map(GpuId, range(max(AT_ONCE))))
-    return VllmOptions(cluster=Cluster(gpus, (), 0), seed=0, **words)
-
-
-def _settings() -> Any:
-    group = Group(GroupId("g0"), frozenset({SERVICE.id}), (GpuId(0),))
-    return _engines().settings([SERVICE], group)
-
-
-def _policy() -> Any:
-    """Any policy: nothing is asked of these engines."""
-    return build(OmegaConf.to_container(read_choice("policy", "vllm")))
-
-
-SERVICE = Service(ServiceId(MODEL), load_models()[MODEL].kv_bytes_per_token, CONTEXT_TOKENS)
-
-
 def summary(found: dict[str, list[float]]) -> dict[str, object]:
     """Means, and how much longer the second of two takes, [seconds]."""
     means = {count: statistics.fmean(seconds) for count, seconds in found.items()}
-    alone = means[str(AT_ONCE[0])]
-    further = {count: (means[str(count)] - alone) / (count - 1) for count in AT_ONCE if count > 1}
     return {
         "model": MODEL,
         "seconds": found,
         "mean_s": means,
-        "further_replica_s": further[max(AT_ONCE)],
+        "further_replica_s": means["2"] - means["1"],
         "machine": machine(),
     }
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def main() -> int:
     """Measure, print and write; the exit status."""
     parser = argparse.ArgumentParser(description="What engines started beside each other cost.")
-    parser.add_argument("--repeats", type=int, default=REPEATS, help="of each, in turns")
     published.add_publish(parser)
-    given = parser.parse_args(arguments)
-    if given.repeats < 1:
-        print(f"error: --repeats={given.repeats} must be at least 1", file=sys.stderr)
-        return 2
+    given = parser.parse_args()
     if find_spec("vllm") is None:
         print("error: this needs vLLM: make setup-vllm", file=sys.stderr)
         return 2
-    content = summary(measure(given.repeats))
-    print(json.dumps(content, indent=1))
-    folder = published.place("starting", publish=given.publish)
-    published.write(folder / "cpu.json", json.dumps(content, indent=1) + "\n")
+    text = json.dumps(summary(measure()), indent=1) + "\n"
+    print(text, end="")
+    published.write(published.place("starting", publish=given.publish) / "cpu.json", text)
     return 0
 
 

@@ -8,8 +8,7 @@ import pandas as pd
 
 from harness.benchmarks.peer import policies_over_peer
 from harness.costs.profiles import read_profiles
-from harness.fidelity.batch_logs import same_batches_text
-from harness.fidelity.real_runs import order_text, saving_text
+from harness.fidelity.real_runs import order_text, same_batches_text, saving_text
 from harness.paths import PROFILES
 from harness.report.markdown import read_json, table
 

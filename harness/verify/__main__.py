@@ -8,10 +8,11 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import asdict
+from dataclasses import replace
 from itertools import count, repeat
+from typing import Any
 
 from rich import box
 from rich.console import Console
@@ -19,40 +20,25 @@ from rich.progress import track
 from rich.table import Table
 
 from harness.runs import published
-from harness.verify.estimates import Effort, Line, verify
-from harness.verify.laws import Law
+from harness.verify.estimates import Effort, verify
 from harness.verify.queues import Discipline, Queue
+from harness.verify.samples import Law
 
 LOADS = (0.3, 0.5, 0.8)
 MAX_NUM_SEQS = (2, 4, 8)
-QUICK = Effort(
-    recursion_runs=200,
-    recursion_requests=20_000,
-    engine_runs=1,
-    engine_requests=1_000,
-    bound=0.005,
-)
-FULL = Effort(
-    recursion_runs=5_000,
-    recursion_requests=20_000,
-    engine_runs=3,
-    engine_requests=20_000,
-    bound=0.001,
-)
+QUICK = Effort(recursion_runs=200, engine_runs=1, engine_requests=1_000, bound=0.005)
+FULL = Effort(recursion_runs=5_000, engine_runs=3, engine_requests=20_000, bound=0.001)
 
 
 def queues() -> list[Queue]:
     """Every line of the table; the place of a line is its seed."""
-    first_come, shared, shortest = Discipline
+    *both, shortest = Discipline
     found = []
     for load in LOADS:
-        found += [Queue(discipline=first_come, law=law, load=load) for law in Law]
-        found += [
-            Queue(discipline=first_come, law=Law.EXPONENTIAL, load=load, max_num_seqs=max_num_seqs)
-            for max_num_seqs in MAX_NUM_SEQS
-        ]
-        found += [Queue(discipline=shared, law=law, load=load) for law in Law]
-        found.append(Queue(discipline=shortest, law=Law.EXPONENTIAL, load=load))
+        plain = Queue(discipline=both[0], law=Law.EXPONENTIAL, load=load)
+        found += [replace(plain, law=law, discipline=it) for law in Law for it in both]
+        found += [replace(plain, max_num_seqs=slots) for slots in MAX_NUM_SEQS]
+        found.append(replace(plain, discipline=shortest))
     return sorted(found, key=lambda q: (q.discipline.value, q.max_num_seqs, list(Law).index(q.law)))
 
 
@@ -72,14 +58,15 @@ def main() -> int:
     console.width = max(console.width, 150)
     console.print(as_table(lines))
     for line in lines:
-        for problem in line.problems:
-            print(f"{line.queue}, {line.law}, load {line.load}: {problem}")
+        for problem in line["problems"]:
+            print(f"{line['queue']}, {line['law']}, load {line['load']}: {problem}")
+    content = {"lines": lines, "took_s": round(time.perf_counter() - started_s, 1)}
     folder = published.place("verify", publish=given.publish)
-    published.write(folder / "summary.json", _as_json(lines, time.perf_counter() - started_s))
-    return 0 if all(line.holds for line in lines) else 1
+    published.write(folder / "summary.json", json.dumps(content, indent=1) + "\n")
+    return 0 if all(line["holds"] for line in lines) else 1
 
 
-def as_table(lines: Sequence[Line]) -> Table:
+def as_table(lines: Sequence[Mapping[str, Any]]) -> Table:
     """One row per queue; all differences are relative to the closed form."""
     table = Table(
         box=box.SIMPLE_HEAD,
@@ -90,29 +77,23 @@ def as_table(lines: Sequence[Line]) -> Table:
         caption="+- : standard error. |gap|: largest difference of a response time from the "
         "recursion on the same sample. Alone: engine requests only.",
     )
-    left = ("queue", "lengths", "load", "mean")
-    right = ("closed form s", "estimate s", "off", "+-", "|gap| s", "alone", "+-", "engine", "all")
-    for name in left:
+    for name in ("queue", "lengths", "load", "mean"):
         table.add_column(name, no_wrap=True)
+    right = ("closed form s", "estimate s", "off", "+-", "|gap| s", "alone", "+-", "engine", "all")
     for name in (*right, "holds"):
         table.add_column(name, justify="right", no_wrap=True)
     for line in lines:
+        expected_s, alone = line["expected_s"], line["engine_alone"]
         table.add_row(
-            *(line.queue, line.law, f"{line.load:g}", line.figure),
-            *(f"{line.expected_s:.6f}", f"{line.estimate_s:.6f}", f"{line.difference:+.4%}"),
-            *(f"{line.standard_error_s / line.expected_s:.4%}", f"{line.max_gap_s:.0e}"),
-            "-" if line.engine_alone is None else f"{line.engine_alone:+.2%}",
-            "-" if line.engine_alone_error is None else f"{line.engine_alone_error:.2%}",
-            *(f"{line.engine_requests:,}", f"{line.recursion_requests:.0e}"),
-            "yes" if line.holds else "NO",
+            *(line["queue"], line["law"], f"{line['load']:g}", line["figure"]),
+            *(f"{expected_s:.6f}", f"{line['estimate_s']:.6f}", f"{line['difference']:+.4%}"),
+            *(f"{line['standard_error_s'] / expected_s:.4%}", f"{line['max_gap_s']:.0e}"),
+            "-" if alone is None else f"{alone:+.2%}",
+            "-" if alone is None else f"{line['engine_alone_error']:.2%}",
+            *(f"{line['engine_requests']:,}", f"{line['recursion_requests']:.0e}"),
+            "yes" if line["holds"] else "NO",
         )
     return table
-
-
-def _as_json(lines: Sequence[Line], took_s: float) -> str:
-    rows = [asdict(line) | {"difference": line.difference, "holds": line.holds} for line in lines]
-    content = {"lines": rows, "took_s": round(took_s, 1)}
-    return json.dumps(content, indent=1) + "\n"
 
 
 if __name__ == "__main__":

@@ -21,14 +21,15 @@ why so little noise is left.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from harness.engines.recorder import Recorder
 from harness.interface.events import Arrived, Finished
-from harness.verify.laws import Floats, Sample, draw_sample, second_moment_s2
 from harness.verify.queues import Discipline, Queue
+from harness.verify.samples import Floats, Sample, draw_sample, second_moment_s2
 
 EXACT = 1e-9
 """What rounding may do: absolute for response times in seconds, relative for sums."""
@@ -39,112 +40,63 @@ class Effort:
     """How many requests, and what difference is allowed (relative)."""
 
     recursion_runs: int
-    recursion_requests: int
+    recursion_requests: int = 20_000
     engine_runs: int
     engine_requests: int
     bound: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
-    """One queue against its closed form; `max_gap_s` is the largest |engine - recursion|.
+def verify(queue: Queue, effort: Effort, seed: int) -> dict[str, Any]:
+    """Run a queue; the same line of the table for the same seed.
 
-    `engine_alone` is the relative difference by the engine's requests only, with the same control
-    variates, and its standard error; None where its runs are shorter than the recursion's, as noise
-    and transients are then others. `problems` are broken identities, in sentences.
+    `max_gap_s` is the largest |engine - recursion|. `engine_alone` is the relative difference by
+    the engine's requests only, with the same control variates, and its standard error; None where
+    its runs are shorter than the recursion's, as noise and transients are then others. `problems`
+    are broken identities, in sentences.
     """
-
-    queue: str
-    law: str
-    load: float
-    figure: str
-    expected_s: float
-    estimate_s: float
-    standard_error_s: float
-    engine_requests: int
-    recursion_requests: int
-    max_gap_s: float
-    engine_alone: float | None
-    engine_alone_error: float | None
-    bound: float
-    problems: tuple[str, ...]
-
-    @property
-    def difference(self) -> float:
-        """Relative to the closed form."""
-        return self.estimate_s / self.expected_s - 1
-
-    @property
-    def holds(self) -> bool:
-        """Within the bound, and every identity kept."""
-        return abs(self.difference) <= self.bound and not self.problems
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Fit:
-    """Least squares of run means on control variates: what they explain, and the noise left.
-
-    `noise_s` is the standard deviation left in the mean of one run.
-    """
-
-    coefficients: Floats
-    mean_s: float
-    standard_error_s: float
-    noise_s: float
-
-
-@dataclass(slots=True)
-class EngineRuns:
-    """What the engine did: its difference from the recursion, its own means, its faults."""
-
-    gaps_s: list[float] = field(default_factory=list)
-    means: list[Floats] = field(default_factory=list)
-    max_gap_s: float = 0.0
-    problems: list[str] = field(default_factory=list)
-
-
-def verify(queue: Queue, effort: Effort, seed: int) -> Line:
-    """Run a queue; the same line for the same seed."""
-    streams = np.random.SeedSequence(seed).spawn(effort.engine_runs + effort.recursion_runs)
-    engine = _run_engine(queue, effort.engine_requests, streams[: effort.engine_runs])
-    samples = _samples(queue, effort.recursion_requests, streams[effort.engine_runs :])
-    fit = fit_controls(np.array([run_means(queue, s, *queue.recursion_s(s)) for s in samples]))
-    means = np.array(engine.means)
-    alone_s = float((means[:, 0] - means[:, 1:] @ fit.coefficients).mean())
-    alone_error_s = fit.noise_s / float(np.sqrt(effort.engine_runs))
+    runs, expected_s = effort.engine_runs, queue.expected_s
+    streams = np.random.SeedSequence(seed).spawn(runs + effort.recursion_runs)
+    gaps_s, means, max_gap_s, problems = _run_engine(queue, effort.engine_requests, streams[:runs])
+    samples = _samples(queue, effort.recursion_requests, streams[runs:])
+    fitted = fit_controls(np.array([run_means(queue, s, *queue.recursion_s(s)) for s in samples]))
+    coefficients, mean_s, error_s, noise_s = fitted
+    alone_s = float((means[:, 0] - means[:, 1:] @ coefficients).mean())
     alike = effort.engine_requests == effort.recursion_requests
-    return Line(
-        queue=queue.name,
-        law=queue.law.value,
-        load=queue.load,
-        figure="wait" if queue.is_wait else "response",
-        expected_s=queue.expected_s,
-        estimate_s=fit.mean_s + float(np.mean(engine.gaps_s)),
-        standard_error_s=float(np.hypot(fit.standard_error_s, _error_of_mean(engine.gaps_s))),
-        engine_requests=effort.engine_runs * effort.engine_requests,
-        recursion_requests=effort.recursion_runs * effort.recursion_requests,
-        max_gap_s=engine.max_gap_s,
-        engine_alone=alone_s / queue.expected_s - 1 if alike else None,
-        engine_alone_error=alone_error_s / queue.expected_s if alike else None,
-        bound=effort.bound,
-        problems=tuple(engine.problems),
-    )
+    gap_error_s = float(np.std(gaps_s, ddof=1) / np.sqrt(runs)) if runs > 1 else 0.0
+    estimate_s = mean_s + float(np.mean(gaps_s))
+    difference = estimate_s / expected_s - 1
+    return {
+        **{"queue": queue.name, "law": queue.law.value, "load": queue.load},
+        "figure": "wait" if queue.is_wait else "response",
+        "expected_s": expected_s,
+        "estimate_s": estimate_s,
+        "standard_error_s": float(np.hypot(error_s, gap_error_s)),
+        "engine_requests": runs * effort.engine_requests,
+        "recursion_requests": effort.recursion_runs * effort.recursion_requests,
+        "max_gap_s": max_gap_s,
+        "engine_alone": alone_s / expected_s - 1 if alike else None,
+        "engine_alone_error": noise_s / float(np.sqrt(runs)) / expected_s if alike else None,
+        **{"bound": effort.bound, "problems": problems, "difference": difference},
+        "holds": abs(difference) <= effort.bound and not problems,
+    }
 
 
-def _run_engine(queue: Queue, requests: int, streams: list[np.random.SeedSequence]) -> EngineRuns:
-    """The simulator and the recursion on the same samples."""
-    runs = EngineRuns()
+def _run_engine(
+    queue: Queue, requests: int, streams: list[np.random.SeedSequence]
+) -> tuple[list[float], Floats, float, list[str]]:
+    """Mean gaps of the simulator to the recursion, its means, the largest gap, and its faults."""
+    means, gaps_s, max_gap_s, problems = [], [], 0.0, []
     for sample in _samples(queue, requests, streams):
         recorder = queue.serve(sample)
         response_s, work_s = queue.recursion_s(sample)
         served_s = (recorder.requests["finished_s"] - recorder.requests["arrival_s"]).to_numpy()
-        runs.gaps_s.append(float((served_s - response_s).mean()))
-        runs.max_gap_s = max(runs.max_gap_s, float(np.abs(served_s - response_s).max()))
-        runs.means.append(run_means(queue, sample, served_s, work_s))
-        runs.problems += broken_identities(queue, recorder, sample)
-    if queue.discipline is not Discipline.SHARED and not runs.max_gap_s <= EXACT:
-        runs.problems.append(f"a response time is {runs.max_gap_s:g} s off the recursion")
-    return runs
+        gaps_s.append(float((served_s - response_s).mean()))
+        max_gap_s = max(max_gap_s, float(np.abs(served_s - response_s).max()))
+        means.append(run_means(queue, sample, served_s, work_s))
+        problems += broken_identities(queue, recorder, sample)
+    if queue.discipline is not Discipline.SHARED and not max_gap_s <= EXACT:
+        problems.append(f"a response time is {max_gap_s:g} s off the recursion")
+    return gaps_s, np.array(means), max_gap_s, problems
 
 
 def broken_identities(queue: Queue, recorder: Recorder, sample: Sample) -> list[str]:
@@ -217,8 +169,11 @@ def run_means(queue: Queue, sample: Sample, response_s: Floats, work_s: Floats) 
     return np.array([column.mean() for column in columns])
 
 
-def fit_controls(means: Floats) -> Fit:
-    """Regress the first column, one row per run, on the others, whose true means are zero."""
+def fit_controls(means: Floats) -> tuple[Floats, float, float, float]:
+    """Regress the first column, one row per run, on the others, whose true means are zero.
+
+    Coefficients, mean, its standard error, and the standard deviation left in the mean of one run.
+    """
     scale = means[:, 1:].std(axis=0)
     scale[scale == 0] = 1.0
     design = np.column_stack([np.ones(len(means)), means[:, 1:] / scale])
@@ -227,14 +182,5 @@ def fit_controls(means: Floats) -> Fit:
     left = means[:, 0] - design @ found
     freedom = len(means) - np.linalg.matrix_rank(design, tol=1e-9 * len(means))
     noise_s = float(np.sqrt((left**2).sum() / freedom))
-    return Fit(
-        coefficients=found[1:] / scale,
-        mean_s=float(found[0]),
-        standard_error_s=noise_s * float(np.linalg.norm(inverse[0])),
-        noise_s=noise_s,
-    )
-
-
-def _error_of_mean(values: list[float]) -> float:
-    """Standard error; zero for a single value, which says nothing of it."""
-    return float(np.std(values, ddof=1) / np.sqrt(len(values))) if len(values) > 1 else 0.0
+    error_s = noise_s * float(np.linalg.norm(inverse[0]))
+    return found[1:] / scale, float(found[0]), error_s, noise_s

@@ -10,9 +10,9 @@ import pytest
 
 from harness.benchmarks import shared_groups
 from harness.benchmarks.applications import CALLS, LOAD, REPLICAS, applications
-from harness.benchmarks.compile_time import seconds_from_empty_cache
-from harness.benchmarks.forecasts import REQUESTS, SERVICES, history
+from harness.benchmarks.commands import seconds_from_empty_cache
 from harness.benchmarks.long_trace import main, trace
+from harness.benchmarks.planning import REQUESTS, SERVICES, history
 from harness.benchmarks.reference_load import (
     OUTPUT_TOKENS,
     PROMPT_TOKENS,

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from baselines.fcfs import Fcfs
 from baselines.round_robin import RoundRobin
-from harness.benchmarks.draft_policies import DraftFcfs
-from harness.benchmarks.moving_policies import Ordered
+from harness.benchmarks.moving_policies import DraftFcfs, Ordered
 from harness.engines.recorder import Recorder
 from harness.engines.simulator.loop import Simulator
 from harness.interface.decisions import Displaced, PriorityOrder

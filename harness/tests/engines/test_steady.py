@@ -21,7 +21,7 @@ from harness.predictors.oracle import Oracle
 from harness.tests.support.audit import BrokenPromise, audited
 from harness.tests.support.files import name_of, offered_to_all, read_nodes
 from harness.tests.support.serving import LinearCosts, cluster, serve, workload
-from harness.verify.shortest_remaining import ShortestRemaining
+from harness.verify.queues import ShortestRemaining
 from harness.yaml_files import policy_files
 
 POLICIES = policy_files()

@@ -14,6 +14,7 @@ from harness.fidelity.real_runs import (
     saving_text,
     savings,
 )
+from harness.runs import published
 from harness.runs.cell_lists import ScenarioCells
 
 
@@ -70,8 +71,11 @@ def test_runs_that_are_missing_are_named() -> None:
         compared(rows(simulated=1))
 
 
-def test_no_runs_is_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert fidelity_runs.main(["none", "--results", str(tmp_path)]) == 2
+def test_no_runs_is_one_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(published, "RESULTS", tmp_path)
+    assert fidelity_runs.main(["none"]) == 2
     assert capsys.readouterr().err == "error: no run of none is there; run it first\n"
     assert list(tmp_path.iterdir()) == []
 
@@ -80,7 +84,8 @@ def test_what_is_written_is_the_table(tmp_path: Path, monkeypatch: pytest.Monkey
     there = rows().assign(folder=str(tmp_path / "none"))
     found = ScenarioCells(axes=(), reference=there, variations={})
     monkeypatch.setattr(fidelity_runs, "read_cells", lambda *_: found)
-    assert fidelity_runs.main(["toy", "--results", str(tmp_path)]) == 0
+    monkeypatch.setattr(published, "RESULTS", tmp_path)
+    assert fidelity_runs.main(["toy"]) == 0
     content = json.loads((tmp_path / "local" / "fidelity_runs" / "toy.json").read_text())
     assert content["rows"] == compared(rows())
     assert content["engine"] == "measured on x"
