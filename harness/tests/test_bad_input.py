@@ -7,7 +7,6 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -43,30 +42,6 @@ NUMBERS: Sequence[tuple[str, Sequence[str]]] = (
 )
 """A word that brings keys, and those keys that hold a number of 0 or more."""
 
-SCENARIO = {
-    "defaults": "[override /workload: chats]",
-    "name": "tried",
-    "policy": "{rule: {max_num_seqs: 8}}",
-    "matrix": "{seed: [0, 1]}",
-    "shows": "[inference_s]",
-    "expected_minutes": "0.1",
-}
-BAD_LINES = (
-    ("name", "\ttab\n\tname: x"),
-    ("seed", "1\nseed: 2"),
-    ("name", "[open"),
-    ("shows", "!tag x"),
-    ("hardware", "{gpu_count: x}"),
-    ("hardware", "5"),
-    ("matrix", "5"),
-    ("hardwear", "{gpu_count: 1}"),
-    ("defaults", "[case]"),
-    ("seed", "${no.such.key}"),
-    ("seed", "!!python/object/apply:os.getpid []"),
-    ("workload", "{_target_: os.system}"),
-    ("workload", f"{{prompt_tokens: {CODE.replace(',', ', ').replace(':', ': ')}}}"),
-)
-"""Keys of a scenario file with what they cannot hold."""
 
 BAD_COUNTS = (-1, 0, 1.5, "x", None, 1e300, [1], {"a": 1}, True, 10**30, float("nan"))
 BAD_FILES = ("", "\n\n", "5\n", '{"prompt_tokens": 5\n', '{"other": 5}\n', "[" * 100_000)
@@ -87,15 +62,6 @@ def test_a_number_that_a_key_cannot_have_is_refused(words: tuple[str, ...]) -> N
     assert "Traceback" not in said
     assert not Path("written_by_a_key").exists()
     assert not (ROOT / "written_by_a_key").exists()
-
-
-@pytest.mark.parametrize(("key", "value"), BAD_LINES)
-def test_a_scenario_with_a_bad_line_is_refused(key: str, value: str, tmp_path: Path) -> None:
-    lines = [f"{name}: {text}" for name, text in SCENARIO.items() if name != key]
-    path = tmp_path / "scenario" / "case.yaml"
-    path.parent.mkdir()
-    path.write_text("\n".join(["# @package _global_", *lines, f"{key}: {value}", ""]))
-    assert refused(*BASE, f"hydra.searchpath=[file://{tmp_path}]", "+scenario=case")
 
 
 @settings(

@@ -4,10 +4,6 @@ from pathlib import Path
 
 import pytest
 
-from harness.benchmarks.reference_load import reference_host_memory
-from harness.benchmarks.speed import policies
-from harness.tests.support.files import offered_to_all
-from harness.tests.support.serving import LinearCosts, cluster
 from harness.yaml_files import read_policy
 
 TEXT = """
@@ -26,9 +22,3 @@ def test_a_policy_refers_to_itself(tmp_path: Path) -> None:
         ValueError, match=r"policy.yaml: Interpolation key 'policy.seats' not found"
     ):
         read_policy(path)
-
-
-def test_benchmarks_build_every_policy_with_what_a_caller_offers() -> None:
-    offered = offered_to_all(LinearCosts(), cluster())
-    assert policies().keys() == policies(offered).keys()
-    assert reference_host_memory().kv_bytes == 4 * 2**30

@@ -105,28 +105,6 @@ def test_whiskers_reach_from_the_fastest_to_the_slowest_seed(tmp_path: Path) -> 
     assert heights == pytest.approx([100 / 105, 110 / 105])
 
 
-def test_one_seed_has_no_whiskers_and_says_so(tmp_path: Path) -> None:
-    write(tmp_path, seeds=1)
-    figure = figure_of(tmp_path)
-    assert not figure.axes[0].collections
-    assert "1 seed, so no whiskers" in figure.get_supxlabel()
-
-
-def test_the_footer_says_what_the_figure_is(tmp_path: Path) -> None:
-    write(tmp_path)
-    text = figure_of(tmp_path).get_supxlabel()
-    assert text.startswith("Simulated: ")
-    for part in ("toy_gpu (fit error 7.1%)", "mean of 2 seeds", "wall-clock time of the planner"):
-        assert part in text
-
-
-def test_the_axis_names_requests_and_seconds(tmp_path: Path) -> None:
-    write(tmp_path)
-    figure = figure_of(tmp_path)
-    assert ticks(figure) == ["1,000\n105 s", "3,000\n105 s", "paper"]
-    assert [panel.get_title("left")[-3:] for panel in figure.axes] == ["256", "512"]
-
-
 def test_a_missing_baseline_leaves_a_gap_and_a_missing_samullm_no_group(tmp_path: Path) -> None:
     write(tmp_path)
     rows = record.read_summaries(tmp_path / "ensembling")
@@ -135,13 +113,6 @@ def test_a_missing_baseline_leaves_a_gap_and_a_missing_samullm_no_group(tmp_path
     assert texts(figure)[:4] == ["1.00", "1.00", "1.25", "1.15"]
     figure = fig7.draw(rows[~(at_1000 & (rows[fig7.NAME] == "samullm"))], RANGES)
     assert ticks(figure) == ["3,000\n105 s", "paper"]
-
-
-def test_several_runs_of_one_cell_are_not_averaged(tmp_path: Path) -> None:
-    write(tmp_path)
-    rows = record.read_summaries(tmp_path / "ensembling")
-    with pytest.raises(ValueError, match="several runs of max_heuristic, limit 256, 1000 requests"):
-        fig7.draw(pd.concat([rows, rows.iloc[:1]]), RANGES)
 
 
 def test_without_runs_it_is_one_sentence() -> None:

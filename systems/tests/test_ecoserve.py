@@ -7,12 +7,11 @@ import pandas as pd
 import pytest
 
 from baselines.round_robin import RoundRobin
-from harness.build import build
 from harness.engines.engine import Engine
 from harness.engines.recorder import Recorder
 from harness.engines.simulator.loop import Simulator
 from harness.interface.entities import LengthPrediction, Request, RequestId
-from harness.interface.policies import Capability, System
+from harness.interface.policies import System
 from harness.tests.support.batches import Step, assert_same, watched
 from harness.tests.support.serving import (
     Everywhere,
@@ -28,7 +27,6 @@ from systems.ecoserve.ordering import PromptQueue, Ranking
 from systems.ecoserve.policy import EcoServe
 
 FILES = Path(__file__).parents[2] / "scenarios" / "policy"
-VARIANTS = ["d", "sd", "sdo", "full"]
 BY_LENGTH = Ranking(
     prompt_s=0.05,
     token_s=0.04,
@@ -172,16 +170,6 @@ def test_length_groups_are_counted() -> None:
     counts = eco.counts()
     assert (counts["groups"], counts["groups_of_4"], counts["groups_of_12"]) == (2, 1, 0)
     assert (counts["placed"], counts["requests_in_groups_of_2"]) == (5, 4)
-
-
-def test_swapping_is_required_where_it_is_used() -> None:
-    assert Capability.SWAP in policy("full", overdue="swap").requires
-    assert Capability.SWAP not in policy("sdo", overdue="swap").requires
-
-
-@pytest.mark.parametrize("variant", VARIANTS)
-def test_files_build(variant: str) -> None:
-    assert isinstance(build(read_policy(FILES / f"ecoserve_{variant}.yaml")), EcoServe)
 
 
 @pytest.mark.parametrize(

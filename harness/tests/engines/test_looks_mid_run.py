@@ -19,7 +19,7 @@ from harness.interface.filling import continuous_batch, is_decode
 from harness.interface.policies import Capability
 from harness.interface.views import ClusterView, GroupView, RequestView
 from harness.tests.support.policies import SteadyFcfs
-from harness.tests.support.serving import FlatCosts, LinearCosts, a_group, serve, workload
+from harness.tests.support.serving import LinearCosts, a_group, serve, workload
 from harness.workloads.workload import Workload
 
 Seen = tuple[float, tuple[tuple[int, ...], ...], tuple[float, ...]]
@@ -118,12 +118,6 @@ class FairCounter:
         return draft.decision(steady=all(map(is_decode, order)))
 
 
-class Eventless(FairCounter):
-    """Counts nothing: first come first served, and not woken."""
-
-    subscribes: ClassVar[frozenset[type[Event]]] = frozenset()
-
-
 def _load(seed: int) -> Workload:
     rng = np.random.default_rng(seed)
     load = workload(
@@ -166,16 +160,6 @@ def test_dispatch_and_placement_see_what_has_been_computed(seed: int, period_s: 
     _assert_same_seen(on[0], off[0])
     _assert_same_seen(on[1], off[1])
     np.testing.assert_allclose(on[2], off[2], rtol=1e-9)
-
-
-def test_a_look_by_hand() -> None:
-    """A prompt takes half a second, each further token a quarter: at 3.1 s there are eleven."""
-    load, to = workload([10, 10], [60, 5], [0.0, 3.1]), FewestTokens()
-    serve(load, Eventless(), Looking(100.0), costs=FlatCosts(load=0.0), dispatch=to)
-    now_s, tokens, seconds = to.seen[1]
-    assert now_s == 3.1
-    assert (0, 11, 20) in tokens
-    assert seconds == (3.0,)
 
 
 @given(seed=st.integers(0, 999))

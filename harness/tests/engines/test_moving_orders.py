@@ -22,7 +22,6 @@ from harness.engines.recorder import Recorder
 from harness.engines.state import LOG_COLUMNS
 from harness.interface.decisions import (
     ContinuousBatching,
-    Decision,
     Displaced,
     PreemptionMode,
     PriorityOrder,
@@ -30,7 +29,6 @@ from harness.interface.decisions import (
 )
 from harness.interface.moving import MovingKey
 from harness.interface.tables import Floats, RequestTable
-from harness.interface.views import GroupView
 from harness.tests.support.loads import Load, assert_same_times, loads, waits_s
 from harness.tests.support.policies import RULES, Restless
 from harness.tests.support.predictors import Guess
@@ -236,32 +234,6 @@ def test_what_is_set_aside_bounds_who_is_admitted_by_hand() -> None:
         workload([10, 10, 10], [3, 5, 1]), Ordered(order), costs=FlatCosts(blocks=64, load=0.0)
     ).requests
     assert frame["started_s"].tolist() == pytest.approx([0.0, 0.0, 1.0])
-
-
-class Counted(Ordered):
-    """Counts how often it is asked."""
-
-    asked = 0
-
-    def schedule(self, view: GroupView) -> Decision:
-        """The order."""
-        self.asked += 1
-        return super().schedule(view)
-
-
-@pytest.mark.parametrize(
-    "order",
-    [
-        PriorityOrder(queue_of_five, RULES[3], Displaced.PAUSE, 165),
-        PriorityOrder(attained_quanta, RULES[1], Displaced.RECOMPUTE),
-        PriorityOrder(None, STATIC),
-    ],
-    ids=["pauses", "recomputes", "static"],
-)
-def test_a_policy_is_asked_once_whatever_moves(order: PriorityOrder) -> None:
-    policy = Counted(order)
-    serve(workload([20] * 9, [60] * 9), policy, costs=LinearCosts())
-    assert policy.asked == 1
 
 
 @pytest.mark.parametrize(

@@ -50,17 +50,6 @@ class InTurn:
         return draft.decision(steady=self.steady, at_most=left)
 
 
-class AllRun(InTurn):
-    """Everybody, for all that it misses."""
-
-    def schedule(self, view: GroupView) -> Decision:
-        """Promises to go on so."""
-        self.asked += 1
-        draft = Draft(view)
-        assert draft.try_run_all(list(view.requests.values()), view.max_num_batched_tokens)
-        return draft.decision(steady=draft.runs_all)
-
-
 @pytest.mark.parametrize("path", POLICIES, ids=name_of)
 def test_a_policy_keeps_its_promises(path: Path) -> None:
     rng = np.random.default_rng(11)
@@ -100,15 +89,6 @@ def test_a_promise_of_so_many_iterations_is_kept_and_followed() -> None:
         asked.append(turns.asked)
     np.testing.assert_allclose(ended[0], ended[1], rtol=1e-9)
     assert asked[0] < asked[1] / 5
-
-
-def test_what_follows_whole_prompts_is_not_asked_for() -> None:
-    """r0's prompt and decodes are one promise; r1, which comes in between, ends it."""
-    for load, most in ((workload([5], [90]), 1), (workload([5, 7], [90, 9], [0.0, 1.3]), 3)):
-        policy = AllRun()
-        serve(load, policy)
-        assert policy.asked == most
-        serve(load, audited(AllRun()), fast_forward=False)
 
 
 def test_shortest_remaining_keeps_its_promises() -> None:

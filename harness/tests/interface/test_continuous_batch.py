@@ -1,10 +1,9 @@
 """Filling a draft from an order, by hand, and that it looks at every request but a few times."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from harness.interface.decisions import (
     Batch,
-    Decision,
     PreemptionMode,
 )
 from harness.interface.draft import Draft
@@ -15,19 +14,9 @@ from harness.interface.filling import (
 from harness.tests.support.fakes import (
     CHAT,
     CODE,
-    FakeRequest,
     FakeScene,
     launched,
 )
-
-
-def test_holders_first_means_a_newcomer_waits() -> None:
-    """3 of 4 blocks are held; the newcomer needs 2 and has nobody behind it."""
-    scene = FakeScene(capacity_blocks=4)
-    holder, newcomer = scene.decoding(40), scene.add(20)
-    draft = Draft(scene.view())
-    continuous_batch(draft, [holder, newcomer])
-    assert draft.decision() == Decision(launch=(Batch(CHAT, {RequestId(1): 1}),))
 
 
 def test_a_preemptive_order_preempts_from_behind() -> None:
@@ -71,28 +60,3 @@ def test_other_services_and_running_requests_are_passed_over() -> None:
     draft = Draft(replace(view, free_share=0.5))
     continuous_batch(draft, order)
     assert launched(draft.decision()) == {1: 8, 4: 8}
-
-
-@dataclass
-class CountedRequest(FakeRequest):
-    """Counts how often it is asked for its context."""
-
-    asked: int = 0
-
-    @property
-    def context_tokens(self) -> int:
-        self.asked += 1
-        return self.facts.prompt_tokens + self.generated_tokens
-
-
-def test_every_request_is_looked_at_a_few_times_however_many_there_are() -> None:
-    scene = FakeScene(capacity_blocks=400)
-    for _ in range(400):
-        facts = scene.decoding(16).facts
-        scene.requests[facts.id] = CountedRequest(facts, kv_tokens=16, generated_tokens=1)
-    draft = Draft(scene.view())
-    order = list(scene.requests.values())
-    continuous_batch(draft, order)
-    decision = draft.decision()
-    assert (len(launched(decision)), len(decision.preempt)) == (200, 200)
-    assert all(r.asked <= 5 for r in order if isinstance(r, CountedRequest))

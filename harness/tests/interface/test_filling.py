@@ -14,10 +14,8 @@ from harness.interface.decisions import (
     PriorityOrder,
 )
 from harness.interface.draft import Draft
-from harness.interface.entities import RequestId
 from harness.interface.filling import (
     fill_continuous,
-    is_decode,
 )
 from harness.tests.support.fakes import (
     ALL,
@@ -85,12 +83,6 @@ def test_holders_and_admitted_share_the_request_limit() -> None:
     assert launched(filled(scene, PROMPTS_FIRST)) == {7: 4, 8: 4}
 
 
-def test_a_preempted_request_is_computed_whole_again() -> None:
-    scene = FakeScene(capacity_blocks=20)
-    scene.add(20, generated=5)
-    assert launched(filled(scene, PROMPTS_FIRST)) == {1: 25}
-
-
 def test_padded_tokens_are_counted_against_the_batch() -> None:
     """30 + 34 + 33 are 97 tokens, but 3 x 34 padded ones are more than 100."""
     scene = FakeScene(capacity_blocks=20)
@@ -120,12 +112,6 @@ def test_admission_leaves_the_watermark_free(rule: ContinuousBatching) -> None:
     assert launched(filled(scene, watermark)) == {1: 64, 2: 49}
 
 
-def test_decodes_may_use_the_watermark() -> None:
-    scene = FakeScene(capacity_blocks=2)
-    scene.decoding(16)
-    assert launched(filled(scene, replace(PROMPTS_FIRST, watermark=1.0))) == {1: 1}
-
-
 def test_the_last_holder_gives_way() -> None:
     """3 blocks, all full: r1 takes r3's, r2 can only give way to itself."""
     scene = FakeScene(capacity_blocks=3)
@@ -147,13 +133,6 @@ def test_a_holder_with_room_in_its_block_runs_behind_a_preemption() -> None:
     decision = filled(scene, PROMPTS_FIRST)
     assert launched(decision) == {1: 1, 2: 1, 3: 1}
     assert set(decision.preempt) == {4}
-
-
-def test_a_lone_holder_that_cannot_grow_is_preempted() -> None:
-    scene = FakeScene(capacity_blocks=1)
-    scene.decoding(16)
-    decision = filled(scene, PROMPTS_FIRST)
-    assert decision == Decision(preempt={RequestId(1): PreemptionMode.RECOMPUTE})
 
 
 # ---- chunked prefill ----
@@ -187,15 +166,6 @@ def test_who_is_in_mid_prompt_gives_way_to_who_decodes() -> None:
     assert set(decision.preempt) == {1}
 
 
-def test_decoding_means_that_only_the_last_output_token_is_missing() -> None:
-    scene = FakeScene(capacity_blocks=9)
-    assert is_decode(scene.decoding(16))
-    assert is_decode(scene.add(16, 18, generated=3))
-    assert not is_decode(scene.add(17, 16))
-    assert not is_decode(scene.add(16, 16, generated=2))
-    assert not is_decode(scene.add(16))
-
-
 def test_newcomers_wait_while_somebody_is_preempted() -> None:
     """r2 gives way to r1; afterwards a block is free, but the newcomer r3 is not admitted."""
     scene = FakeScene(capacity_blocks=4)
@@ -218,34 +188,12 @@ def test_a_newcomer_must_fit_whole_even_if_only_a_chunk_runs() -> None:
     assert launched(filled(scene, CHUNKED)) == {1: 40}
 
 
-def test_chunked_batches_respect_the_request_limit() -> None:
-    scene = FakeScene(capacity_blocks=20)
-    for _ in range(7):
-        scene.decoding(4)
-    scene.add(2)
-    scene.add(2)
-    assert launched(filled(scene, CHUNKED)) == {**dict.fromkeys(range(1, 8), 1), 8: 2}
-
-
 def test_a_chunked_rule_that_pads_is_refused() -> None:
     with pytest.raises(ValueError, match="a chunked-prefill batch does not pad its prompts"):
         filled(FakeScene(capacity_blocks=1), replace(CHUNKED, pads_prompts=True))
 
 
-def test_filling_nothing_is_nothing() -> None:
-    assert filled(FakeScene(capacity_blocks=1), CHUNKED) == Decision()
-
-
 # ---- priority orders ----
-
-
-def test_a_priority_order_sorts_by_key_then_id_and_leaves_out_the_running() -> None:
-    scene = FakeScene(capacity_blocks=9)
-    for prompt_tokens in (30, 10, 20, 10):
-        scene.add(prompt_tokens)
-    scene.requests[RequestId(3)].is_running = True
-    shortest = PriorityOrder(lambda table: table.prompt_tokens.astype(np.float64), CHUNKED)
-    assert numbers(ToldKeys().ordered(scene.view(), shortest, Heard())) == [2, 4, 1]
 
 
 def test_a_key_must_give_one_number_per_request() -> None:

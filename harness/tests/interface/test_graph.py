@@ -61,14 +61,6 @@ def test_the_next_call_of_a_chain_stays_in_its_group() -> None:
     assert len({groups[call] for call in range(4)}) == 2
 
 
-def test_chains_are_those_of_one_service_without_branches() -> None:
-    edges = Edges(np.array([0, 1, 2, 2, 3, 4]), np.array([1, 2, 3, 4, 5, 5]), np.ones(6, np.bool_))
-    graph = Graph(edges, np.array([0, 0, 1, 1, 1, 1]))
-    assert graph.chain.tolist() == [1, -1, -1, -1, -1, -1]
-    assert graph.waits.tolist() == [0, 1, 1, 1, 1, 2]
-    assert graph.children(2) == [3, 4]
-
-
 @pytest.mark.parametrize(
     ("pair", "own", "prompt", "said"),
     [

@@ -17,9 +17,8 @@ from harness.interface.decisions import (
 )
 from harness.interface.draft import Draft
 from harness.interface.entities import RequestId
-from harness.interface.filling import continuous_batch, is_decode
+from harness.interface.filling import continuous_batch
 from harness.interface.policies import Capability
-from harness.interface.views import missing_tokens
 from harness.tests.support.fakes import ALL, CHAT, FakeGroup, FakeScene, by_id, launched
 from harness.tests.support.serving import rule
 
@@ -38,12 +37,6 @@ def a_view(*, free_host_bytes: int = 40, capacity_blocks: int = 6) -> FakeGroup:
     return view
 
 
-def test_who_has_its_kv_in_host_memory_misses_only_the_rest() -> None:
-    r2 = a_view().requests[R2]
-    assert missing_tokens(r2) == 1
-    assert is_decode(r2)
-
-
 def test_kv_comes_back_whole_with_what_runs() -> None:
     """r1 takes 3 of the 6 blocks for 33 tokens, r2 the other 3 for 41; then none is left for r3."""
     draft = Draft(view := a_view())
@@ -55,30 +48,6 @@ def test_kv_comes_back_whole_with_what_runs() -> None:
     decision = draft.decision()
     assert (launched(decision), decision.swap_in) == ({1: 1, 2: 1}, {2})
     assert draft.kv.holding(R2) == 41
-    assert check(decision, view, supports=ALL) == []
-
-
-def test_what_finds_no_blocks_stays_where_it_is() -> None:
-    """r3 and r1 take 5 of the 6 blocks; r2 needs 3."""
-    draft = Draft(view := a_view())
-    r1, r2, r3 = by_id(view)
-    assert draft.try_run(r3, 20)
-    assert draft.try_run(r1, 1)
-    assert not draft.try_run(r2, 1)
-    assert not draft.try_swap_in(r2)
-    assert draft.kv.holding(R2) == 0
-    assert draft.decision().swap_in == frozenset()
-
-
-def test_kv_may_come_back_ahead_of_its_turn() -> None:
-    draft = Draft(view := a_view())
-    r1, r2, _ = by_id(view)
-    assert draft.try_swap_in(r2)
-    assert not draft.try_swap_in(r2)
-    assert not draft.try_swap_in(r1)
-    assert draft.try_run(r1, 1)
-    decision = draft.decision()
-    assert (launched(decision), decision.swap_in) == ({1: 1}, {2})
     assert check(decision, view, supports=ALL) == []
 
 

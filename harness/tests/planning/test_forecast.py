@@ -1,6 +1,5 @@
 """What groups would make of a window of requests is what the engine makes of them."""
 
-import pickle
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 
@@ -30,7 +29,6 @@ from harness.interface.entities import (
 )
 from harness.interface.load_order import LoadOrder, TurnOrder
 from harness.interface.policies import Capability, SchedulingPolicy
-from harness.interface.tables import RequestTable
 from harness.planning.forecast import ForecastGroup, GroupForecaster, Window
 from harness.runs.building import window_of
 from harness.tests.support.dispatches import LOAD_ORDERS, ByLoad
@@ -144,28 +142,6 @@ def test_one_after_the_other_by_hand() -> None:
     assert np.isnan(cut.normalized_s).tolist() == [False, True, True]
 
 
-def test_columns_may_be_read_only_and_every_other_row() -> None:
-    whole = _window(workload([8, 9] * 4, [3, 4] * 4, [0.5 * i for i in range(8)]))
-    table = whole.table
-    names = [name for name in table.__slots__ if name != "services"]
-    columns = {name: getattr(table, name)[::2] for name in names}
-    for column in columns.values():
-        column.flags.writeable = False
-    half = Window(replace(table, **columns), whole.output_tokens[::2])
-    copies = {name: column.copy() for name, column in columns.items()}
-    copied = Window(replace(table, **copies), half.output_tokens)
-    ends = [_forecaster().forecast(SERVICE, 1, w).finished_s.tolist() for w in (half, copied)]
-    assert ends[0] == ends[1]
-    assert len(ends[0]) == 4
-
-
-def test_an_empty_window_is_served() -> None:
-    none = _window(workload([8], [1])).table
-    table = RequestTable(**{name: getattr(none, name)[:0] for name in none.__slots__})
-    found = _forecaster().forecast(SERVICE, 1, Window(table, np.zeros(0, np.int64)))
-    assert found.unfinished == len(found.finished_s) == 0
-
-
 COSTS = TwoSizes(blocks=45, load=0.7)
 APART = (("m0", 1), ("m0", 2), ("m1", 1), ("m1", 1))
 TOGETHER = (("m0 m1", 1), ("m1", 1), ("m0 m1", 2))
@@ -270,11 +246,6 @@ def test_services_without_a_group_stay_unfinished() -> None:
     assert np.isnan(_placed([])).all()
 
 
-def test_a_group_of_several_services_by_hand() -> None:
-    """r0 comes first: its prompt to 0.5 s and two tokens to 1 s; then r1, to 1.5 s and 1.75."""
-    assert _placed([BOTH]) == [1.0, 1.75]
-
-
 def test_placements_that_cannot_be_are_refused() -> None:
     chunks = PriorityOrder(None, rule(chunked_prefill=True))
     with pytest.raises(ValueError, match=r"^group 0 has no services$"):
@@ -335,10 +306,3 @@ def test_what_never_fits_is_refused() -> None:
         _forecaster(blocks=0).forecast(SERVICE, 1, window)
     with pytest.raises(ValueError, match=r"^r0 can never be admitted: 2 KV blocks of 16 tokens"):
         _forecaster(blocks=2).forecast(SERVICE, 1, window)
-
-
-def test_a_forecaster_that_has_not_served_can_be_sent_to_another_process() -> None:
-    """As part of the placement policy of a cell."""
-    forecaster = _forecaster()
-    known = pickle.loads(pickle.dumps(forecaster))
-    assert known.max_num_batched_tokens == forecaster.max_num_batched_tokens

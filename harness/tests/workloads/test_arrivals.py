@@ -1,4 +1,3 @@
-import json
 import re
 from typing import Any
 
@@ -12,7 +11,6 @@ from harness.tests.support.data import DATA, needs_data
 from harness.workloads.arrival_tables import TABLES, arrival_table
 from harness.workloads.arrivals import (
     Arrivals,
-    AtOnce,
     Clients,
     Functions,
     Gamma,
@@ -96,10 +94,6 @@ def test_requests_of_a_second_share_its_time() -> None:
     arrival_s = drawn(processes(8.0)["whole"], 8000)
     assert (arrival_s % 1.0 == 0.0).all()
     assert dispersion_of(arrival_s, 1.0) == pytest.approx(1.0, rel=0.15)
-
-
-def test_all_at_once_is_at_0() -> None:
-    assert drawn(AtOnce(), 4).tolist() == [0.0] * 4
 
 
 @pytest.mark.parametrize(("table", "stated"), [*zip(LLM, (4.0, 71.3), strict=True)])
@@ -237,30 +231,6 @@ def test_bad_settings_are_named(name: str, change: dict[str, Any], said: str) ->
 def test_tables_are_reproduced_byte_for_byte() -> None:
     made = {name: as_text(content) for name, content in arrival_files(DATA)}
     assert made == {path.name: path.read_text(encoding="utf-8") for path in TABLES.iterdir()}
-
-
-def test_every_table_says_where_it_comes_from() -> None:
-    for path in TABLES.glob("*.json"):
-        assert json.loads(path.read_text(encoding="utf-8"))["source"], path.name
-
-
-def test_seldom_whole_seconds_are_as_often_as_the_others() -> None:
-    """Just below the rate at which seconds are counted one by one, and just above."""
-    spans = []
-    for rate_per_s in (0.999e-3, 1.001e-3):
-        arrivals = WholeSeconds(rate_per_s=rate_per_s).draw(20_000, np.random.default_rng(5))
-        assert (arrivals == np.floor(arrivals)).all()
-        assert (np.diff(arrivals) >= 0).all()
-        spans.append(arrivals[-1] * rate_per_s / 20_000)
-        assert (np.diff(arrivals) == 0).mean() == pytest.approx(rate_per_s / 2, rel=0.95)
-    assert spans == pytest.approx([1.0, 1.0], rel=0.03)
-
-
-@pytest.mark.parametrize("rate_per_s", [1e-9, 1e-6])
-def test_arrivals_that_are_years_apart_are_drawn_at_once(rate_per_s: float) -> None:
-    """They were counted second by second, or asked for more memory than there is."""
-    arrivals = WholeSeconds(rate_per_s=rate_per_s).draw(2000, np.random.default_rng(1))
-    assert arrivals[-1] * rate_per_s == pytest.approx(2000, rel=0.1)
 
 
 @pytest.mark.parametrize(

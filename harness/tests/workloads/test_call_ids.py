@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from harness.interface.graph import Edges
-from harness.tests.support.outside import LLM_S, applied, random_applications
+from harness.tests.support.outside import LLM_S, applied
 from harness.tests.support.serving import workload
 from harness.workloads.workload import Workload
 
@@ -72,10 +72,3 @@ def test_a_call_that_waits_for_none_after_one_that_waits_is_refused() -> None:
     edges = Edges(np.array([0]), np.array([1]), np.array([False]))
     with pytest.raises(ValueError, match="ids would tell the number of calls"):
         replace(alone, edges=edges)
-
-
-def test_random_applications_are_not_all_alike() -> None:
-    load = random_applications(0)
-    assert load.apps is not None
-    assert 0 < load.apps.outside.sum() < len(load)
-    assert len(np.unique(load.apps.instance)) < len(load)

@@ -33,17 +33,6 @@ def test_counts_and_published_lengths() -> None:
     assert (load.max_output_tokens == np.minimum(4096, _context(load) - load.prompt_tokens)).all()
 
 
-def test_the_same_seed_gives_the_same_workload_and_another_does_not() -> None:
-    workload_factory = Routing(**ABOUT)
-    one, again, other = (
-        workload_factory.build(0),
-        workload_factory.build(0),
-        workload_factory.build(1),
-    )
-    assert (one.output_tokens == again.output_tokens).all()
-    assert (one.output_tokens != other.output_tokens).any()
-
-
 def test_own_lengths_differ_by_model_and_scale() -> None:
     load = Routing(**ABOUT | {"answers": "own"}).build(0)
     means = [load.output_tokens[load.service == i].mean() for i in (0, 1)]

@@ -1,6 +1,5 @@
 """KV that goes to host memory and comes back, against what a hand adds up."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -19,12 +18,11 @@ from harness.interface.decisions import (
     PriorityOrder,
 )
 from harness.interface.draft import Draft
-from harness.interface.entities import GroupId, RequestId, ServiceId
+from harness.interface.entities import RequestId
 from harness.interface.filling import continuous_batch
 from harness.interface.policies import Capability
-from harness.interface.views import ClusterView, GroupView
+from harness.interface.views import GroupView
 from harness.runs.metrics import request_figures
-from harness.tests.support.dispatches import NamedTurns
 from harness.tests.support.loads import Load, assert_same_times, loads
 from harness.tests.support.policies import RULES, Scripted
 from harness.tests.support.serving import FlatCosts, LinearCosts, rule, serve, workload
@@ -176,38 +174,6 @@ def test_who_finds_no_room_in_host_memory_is_recomputed_by_hand(fast: bool) -> N
     ).requests
     assert frame["finished_s"].tolist() == pytest.approx([11.25, 9.0])
     assert frame[["swaps", "preemptions"]].to_numpy().tolist() == [[0, 1], [0, 0]]
-
-
-class Looking(NamedTurns):
-    """Sees, whenever a request comes, how much host memory its group has left."""
-
-    reads_load: ClassVar[bool] = True
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.seen: list[int] = []
-
-    def dispatch(
-        self, requests: Sequence[int], service: ServiceId, view: ClusterView
-    ) -> Sequence[GroupId]:
-        """The only group."""
-        self.seen += [group.free_host_bytes for group in view.groups.values()]
-        return super().dispatch(requests, service, view)
-
-
-def test_free_host_memory_is_seen_alike_of_groups_under_an_order() -> None:
-    """r0 is away with 41 tokens from 8.25 s until r1 has ended, at 9.41 s."""
-    for fast in (True, False):
-        looking = Looking()
-        serve(
-            workload([10, 10, 9, 9], [40, 2, 1, 1], [0.0, 0.1, 9.0, 30.0]),
-            Ordered(PriorityOrder(attained_quanta, ONE_SEAT, Displaced.SWAP)),
-            costs=FlatCosts(load=0.0),
-            fast_forward=fast,
-            host_memory=SLOW,
-            dispatch=looking,
-        )
-        assert looking.seen[-2:] == [20_000 - 4_100, 20_000]
 
 
 class Bold(Scripted):
