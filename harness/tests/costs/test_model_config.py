@@ -69,16 +69,11 @@ def test_a_config_is_known_by_its_path_and_content(written: Callable[[object], s
     ("change", "said"),
     [
         ({"hidden_size": None}, "has none of the keys hidden_size"),
-        ({"num_hidden_layers": 0}, "num_hidden_layers is 0, it must be a whole number"),
         ({"num_hidden_layers": 10**6}, "1000000 layers, at most 10000 can be costed"),
-        ({"vocab_size": "many"}, "vocab_size is 'many', it must be a whole number"),
         ({"kv_lora_rank": 512}, "kv_lora_rank is not known for model_type llama; sizes are read"),
         ({"num_key_value_head": 8}, "num_key_value_head is not .*; closest: num_key_value_heads"),
         ({"model_type": "t5"}, "model_type is 't5', which cannot be costed; supported: bloom, "),
-        ({"model_type": "gemma3", "text_config": 5}, "text_config is 5, it must be keys"),
         ({"architectures": ["LlamaForSequenceClassification"]}, "which generates no text"),
-        ({"is_encoder_decoder": True}, "is_encoder_decoder is True, it must be false; others"),
-        ({"torch_dtype": "int8"}, "torch_dtype is 'int8', it must be float16, bfloat16 or"),
         ({"quantization_config": {"quant_method": "gguf"}}, "quant_method is 'gguf', it must be"),
         (
             {"quantization_config": {"quant_method": "fp8", "rotated": 1}},
@@ -88,7 +83,6 @@ def test_a_config_is_known_by_its_path_and_content(written: Callable[[object], s
             {"quantization_config": {"quant_method": "fp8", "ignored_layers": ["x.q_proj"]}},
             "ignored_layers holds 'x.q_proj'; only embeddings",
         ),
-        ({"head_dim": 0}, "head_dim is 0, it must be a whole number from 1 on"),
         (
             {"num_attention_heads": 8192},
             "8192 heads cannot share hidden_size 4096, nor is head_dim",
@@ -100,7 +94,6 @@ def test_a_config_is_known_by_its_path_and_content(written: Callable[[object], s
         ),
         ({"hidden_size": 32 * 10**30}, "hidden_size is 3200.*, it must be at most 109951"),
         ({"tie_word_embeddings": "yes"}, "tie_word_embeddings is 'yes', it must be true or false"),
-        ({"model_type": [1]}, r"model_type is \[1\], it must be a text"),
     ],
 )
 def test_a_config_that_cannot_be_costed_is_one_sentence(

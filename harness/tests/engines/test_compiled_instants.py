@@ -46,8 +46,10 @@ def test_turns_go_on_where_more_wait_than_a_queue_has_room_for() -> None:
     )
 
 
-@pytest.mark.parametrize("kinds", list(permutations(KINDS, 2)), ids=" then ".join)
-@pytest.mark.parametrize("displaces", [None, Displaced.PAUSE])
+@pytest.mark.parametrize(
+    ("kinds", "displaces"),
+    zip(permutations(KINDS, 2), [None, Displaced.PAUSE] * 3, strict=True),
+)
 def test_a_renewed_key_may_be_of_another_kind(
     kinds: tuple[str, str], displaces: Displaced | None
 ) -> None:

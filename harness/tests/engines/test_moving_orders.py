@@ -83,8 +83,12 @@ def _some(table: RequestTable) -> Floats:
     return np.where(third == 0, np.nan, table.prompt_tokens + (third - 1.5) * 40.0)
 
 
-@pytest.mark.parametrize("displaces", [None, *Displaced, PreemptionMode.SWAP])
-@pytest.mark.parametrize("key", KEYS)
+WAYS = (None, *Displaced, PreemptionMode.SWAP)
+
+
+@pytest.mark.parametrize(
+    ("key", "displaces"), [(key, WAYS[at % len(WAYS)]) for at, key in enumerate(KEYS)]
+)
 @given(
     load=loads(most=20),
     batch_rule=st.sampled_from(RULES),
@@ -94,7 +98,7 @@ def _some(table: RequestTable) -> Floats:
     load_s=st.sampled_from([0.0, 0.7]),
     swap_overlaps=st.booleans(),
 )
-@settings(max_examples=5, deadline=None)
+@settings(max_examples=8, deadline=None)
 def test_same_times_with_and_without(
     key: str,
     displaces: Displaced | PreemptionMode | None,
@@ -121,10 +125,10 @@ def test_same_times_with_and_without(
     )
 
 
-@pytest.mark.parametrize("refills", [False, True])
 @pytest.mark.parametrize("key", [None, longest_prompt, queue_of_five, predicted_tokens])
 @given(
     load=loads(most=20),
+    refills=st.booleans(),
     max_num_seqs=st.sampled_from([1, 3, 6]),
     max_wait_s=st.sampled_from([0.0, 0.05, 0.4]),
     pads=st.booleans(),
@@ -134,8 +138,8 @@ def test_same_times_with_and_without(
 @settings(max_examples=5, deadline=None)
 def test_same_times_in_batches_of_whole_requests(
     key: object,
-    refills: bool,
     load: Load,
+    refills: bool,
     max_num_seqs: int,
     max_wait_s: float,
     pads: bool,

@@ -129,9 +129,9 @@ def _check(frame: pd.DataFrame, load: Workload) -> None:
     assert (frame["started_s"][waits] >= due_s[waits]).all()
 
 
-@pytest.mark.parametrize("batch_rule", [RULES[0], RULES[1], RULES[3]])
 @pytest.mark.parametrize("who", ["arrival", "prompt", "draft", "predicted", "heard"])
 @given(
+    batch_rule=st.sampled_from([RULES[0], RULES[1], RULES[3]]),
     load=applications(),
     blocks=st.sampled_from([12, 40]),
     seed=st.integers(0, 99),
@@ -139,8 +139,8 @@ def _check(frame: pd.DataFrame, load: Workload) -> None:
 )
 @settings(max_examples=6, deadline=None)
 def test_same_times_with_and_without(
-    batch_rule: ContinuousBatching,
     who: str,
+    batch_rule: ContinuousBatching,
     load: Workload,
     blocks: int,
     seed: int,

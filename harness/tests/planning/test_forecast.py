@@ -93,7 +93,7 @@ def _order(policy: SchedulingPolicy, blocks: int) -> PriorityOrder:
     load_s=st.sampled_from([0.0, 0.7]),
     share=st.floats(0, 1),
 )
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=5, deadline=None)
 def test_a_forecast_is_the_engines_run(
     name: str, data: st.DataObject, load: Load, load_s: float, share: float
 ) -> None:
@@ -175,16 +175,16 @@ def _placement(shapes: Sequence[tuple[str, int]]) -> tuple[list[ForecastGroup], 
     return groups, Deployment(tuple(deployed))
 
 
-@pytest.mark.parametrize("dispatch", DISPATCH)
 @pytest.mark.parametrize("key", PLACED_KEYS)
 @given(
+    dispatch=st.sampled_from(sorted(DISPATCH)),
     load=loads(most=30),
     shapes=st.sampled_from([APART, TOGETHER]),
     displaces=st.sampled_from([None, Displaced.PAUSE, Displaced.RECOMPUTE]),
     prompts_first=st.booleans(),
     starves_after_s=st.sampled_from([None, {"m0": 0.1, "m1": 0.3}.__getitem__]),
 )
-@settings(max_examples=5, deadline=None)
+@settings(max_examples=8, deadline=None)
 def test_a_forecast_of_a_placement_is_the_engines_run(
     key: str,
     dispatch: str,

@@ -47,7 +47,6 @@ def test_ids_of_second_calls_do_not_tell_how_long_a_chain_is() -> None:
     ("changes", "said"),
     [
         ({"external_s": [LLM_S, 0.0] + [LLM_S] * 3}, "takes 0.0 s outside any LLM, it must be"),
-        ({"external_s": [LLM_S, np.inf] + [LLM_S] * 3}, "takes inf s outside any LLM, it must be"),
         ({"instance": [0, 1, 2, 1, 3]}, "is of run 1 of a unit, with another application"),
         ({"instance": [0, 0, 1, 2, 3]}, "is of run 0 of a unit, with another number of calls"),
         ({"instance": [0, 1, 2, 3, 5]}, "run of a unit 4 has no call"),

@@ -81,9 +81,7 @@ def test_true_answers_may_come_from_other_lengths() -> None:
     ("change", "said"),
     [
         ({"documents": 0}, "workload.documents is 0"),
-        ({"evaluation_max_output_tokens": 0}, "workload.evaluation_max_output_tokens is 0"),
         ({"evaluations": -1}, "workload.evaluations is -1"),
-        ({"chunks_sigma": -0.1}, "workload.chunks_sigma is -0.1"),
         ({"summariser": "vicuna"}, "vicuna"),
     ],
 )

@@ -44,11 +44,9 @@ def test_own_lengths_differ_by_model_and_scale() -> None:
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"requests": {}}, "must give each model at least 1"),
         ({"requests": {"Mistral-7B-Instruct-v0.2": 0}}, "must give each model at least 1"),
         ({"requests": {"unknown": 1}}, "No model is called 'unknown'"),
         ({"answers": "guessed"}, "answers=guessed is not one of own, published"),
-        ({"max_output_tokens": 0}, "max_output_tokens is 0"),
         ({"prompt_tokens": {"least": 9}}, "prompt_tokens has"),
         ({"answer_tokens": {"least": 3, "mean": 2, "most": 9, "sigma": 1.0}}, "no distribution"),
         (

@@ -302,9 +302,13 @@ class Observed(Ordered):
         return super().schedule(view)
 
 
-@pytest.mark.parametrize("batch_rule", RULES)
-@given(load=loads(most=20), overlaps=st.booleans(), aside=st.sampled_from([None, 165]))
-@settings(max_examples=5, deadline=None)
+@given(
+    batch_rule=st.sampled_from(RULES),
+    load=loads(most=20),
+    overlaps=st.booleans(),
+    aside=st.sampled_from([None, 165]),
+)
+@settings(max_examples=10, deadline=None)
 def test_orders_that_give_way_by_swapping_keep_to_host_memory(
     batch_rule: ContinuousBatching, load: Load, overlaps: bool, aside: int | None
 ) -> None:

@@ -20,7 +20,18 @@ from harness.paths import ROOT
 pytest.importorskip("vllm", reason="vLLM is not installed: make setup-vllm")
 pytestmark = [pytest.mark.vllm, pytest.mark.slow]
 
-POLICY = "{_target_: harness.tests.support.deadline_policy.OneByDeadline, max_num_seqs: 1}\n"
+POLICY = """
+_target_: baselines.edf.Edf
+displaces: null
+rule:
+  _target_: harness.interface.decisions.ContinuousBatching
+  chunked_prefill: true
+  pads_prompts: false
+  max_num_seqs: 1
+  max_num_batched_tokens: 512
+  max_padding_tokens: 0
+  watermark: 0.0
+"""
 STARTS_WITHIN_S = 300
 WORDS = 900
 JSON = {"Content-Type": "application/json"}
