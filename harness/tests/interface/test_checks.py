@@ -1,6 +1,7 @@
 """Every rule broken once; each sentence names who and how many."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from math import nan
 
 import numpy as np
@@ -175,14 +176,7 @@ def test_a_priority_order_stands_alone(
 def test_a_priority_order_cannot_pad_chunked_batches() -> None:
     view = a_view()
     view.in_flight = ()
-    padding = ContinuousBatching(
-        chunked_prefill=True,
-        pads_prompts=True,
-        max_num_seqs=4,
-        max_num_batched_tokens=64,
-        max_padding_tokens=0,
-        watermark=0.0,
-    )
+    padding = replace(RULE, pads_prompts=True)
     decision = Decision(priority_order=PriorityOrder(BY_ARRIVAL.key, padding))
     assert check(decision, view, supports=ALL) == [
         "a priority order pads the prompts of chunked-prefill batches"

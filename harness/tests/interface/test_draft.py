@@ -51,22 +51,6 @@ def test_tokens_max_num_seqs_and_kv_bound_a_batch() -> None:
     assert view.kv.holding(RequestId(2)) == 0
 
 
-def test_batches_in_flight_count_in_max_num_seqs_and_share() -> None:
-    scene = FakeScene(capacity_blocks=9)
-    scene.decoding(16).is_running = True
-    newcomer, other = scene.add(5), scene.add(5)
-    view = scene.view()
-    view.in_flight = (Batch(CHAT, {RequestId(1): 1}, 0.6),)
-    view.free_share = 0.4
-    view.max_num_seqs = 2
-    draft = Draft(view)
-    assert not draft.try_run(scene.requests[RequestId(1)], 1)
-    assert draft.try_run(newcomer, 5)
-    assert not draft.try_run(other, 5)
-    assert draft.decision().launch == (Batch(CHAT, {RequestId(2): 5}, 0.4),)
-    assert not Draft(replace(view, free_share=0.0)).try_run(newcomer, 5)
-
-
 def test_two_services_share_the_sms_in_two_batches() -> None:
     scene = FakeScene(capacity_blocks=9, services=(CHAT, CODE))
     chat, code = scene.add(16), scene.add(16, service=CODE)
@@ -87,17 +71,6 @@ def test_two_services_share_the_sms_in_two_batches() -> None:
         wake_s=12.0,
         steady=True,
     )
-
-
-def test_a_promise_is_kept_against_later_runs() -> None:
-    scene = FakeScene(capacity_blocks=4)
-    promised, other = scene.add(16), scene.add(32)
-    draft = Draft(scene.view())
-    assert not draft.try_reserve(promised, Reservation(65))
-    assert draft.try_reserve(promised, Reservation(48))
-    assert not draft.try_run(other, 32)
-    assert draft.try_run(promised, 16)
-    assert draft.decision().reserve == {RequestId(1): Reservation(48)}
 
 
 def test_what_is_preempted_neither_runs_nor_keeps_its_promise() -> None:

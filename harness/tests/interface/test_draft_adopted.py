@@ -79,14 +79,6 @@ def test_what_the_draft_has_not_seen_to_is_checked(change: str) -> None:
     assert check(decision, view, supports=ALL) == expected
 
 
-def test_a_draft_written_on_does_not_stand_for_what_it_returned_before() -> None:
-    view = _two_decoding()
-    draft, decision = _written(view)
-    assert draft.try_reserve(view.requests[RequestId(1)], Reservation(64))
-    assert not draft.wrote(decision, view.kv)
-    assert draft.wrote(draft.decision(), view.kv)
-
-
 def test_a_promise_leaves_spare_blocks() -> None:
     scene = FakeScene(capacity_blocks=6)
     first, second, third = scene.add(16), scene.add(16), scene.add(16)

@@ -1,5 +1,6 @@
 """Orders that displace, keys that move, and KV that is set aside, each rule by hand."""
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -19,6 +20,7 @@ from harness.interface.decisions import (
 from harness.interface.moving import MovingKey, Progress
 from harness.interface.tables import Floats, RequestTable
 from harness.tests.support.fakes import ALL, FakeScene, launched
+from harness.tests.support.serving import SERVICE, rule
 
 CHUNKED = ContinuousBatching(
     chunked_prefill=True,
@@ -183,3 +185,31 @@ def test_an_order_that_cannot_be_followed_is_told(order: PriorityOrder, sentence
     view = FakeScene(capacity_blocks=9).view()
     (problem,) = check(Decision(priority_order=order), view, supports=ALL)
     assert problem.startswith(sentence)
+
+
+def test_a_piece_must_end_at_a_number() -> None:
+    one = np.zeros((3, 1))
+    with pytest.raises(ValueError, match="until must be numbers, inf for never"):
+        MovingKey(value=one, slope=one, until=one * np.nan)
+
+
+RESERVED: dict[str, Callable[[RequestTable], Floats]] = {
+    "reserve_tokens of shape": lambda table: table.arrival_s[:1],
+    "reserve_tokens of r1 are inf": lambda table: table.arrival_s + np.inf,
+    "reserve_tokens of r1 are 1e.18, not below": lambda table: table.arrival_s + 1e18,
+}
+
+
+@pytest.mark.parametrize("said", RESERVED)
+def test_what_is_set_aside_is_a_number_per_request(said: str) -> None:
+    order = PriorityOrder(None, rule(), reserve_tokens=RESERVED[said])
+    with pytest.raises(ValueError, match=said):
+        order.reserved_tokens(_table())
+
+
+def _table() -> RequestTable:
+    two = np.array([1, 2], np.int64)
+    none = np.zeros(2)
+    return RequestTable(
+        two, none, two, 0 * two, 0 * two, none, two, none, none, 0 * two, (SERVICE,)
+    )

@@ -93,20 +93,6 @@ def test_a_prompt_that_is_first_runs_with_those_behind_it(
     assert launched(filled(scene, order)) == {4: 30, 2: 40}
 
 
-@pytest.mark.parametrize("services", [(CHAT,), (CHAT, CODE)])
-def test_decodes_run_where_the_first_prompt_cannot_be_admitted(
-    services: tuple[ServiceId, ...],
-) -> None:
-    """r2 comes first and needs 3 of 2 free blocks."""
-    scene = FakeScene(4, services=services)
-    scene.decoding(20)
-    scene.add(40)
-    order = PriorityOrder(latest_first, DECODES_FIRST)
-    decision = filled(scene, order)
-    assert launched(decision) == {1: 1}
-    assert decision.preempt == {}
-
-
 # ---- without displacing ----
 
 

@@ -51,19 +51,6 @@ def test_kv_comes_back_whole_with_what_runs() -> None:
     assert check(decision, view, supports=ALL) == []
 
 
-def test_room_in_host_memory_is_seen_and_taken() -> None:
-    """32 of 40 bytes; what r2 leaves there is not free yet."""
-    draft = Draft(view := a_view())
-    r1, r2, _ = by_id(view)
-    assert draft.try_swap_in(r2)
-    assert draft.host_bytes_left == 40
-    assert draft.can_swap_out(r1)
-    assert not draft.can_swap_out(r2)
-    draft.preempt(r1, SWAP)
-    assert draft.host_bytes_left == 8
-    assert check(draft.decision(), view, supports=ALL) == []
-
-
 def test_no_room_in_host_memory_is_a_sentence() -> None:
     draft = Draft(view := a_view(free_host_bytes=31))
     with pytest.raises(ValueError, match="r1 with 32 bytes of KV cannot be swapped out: 31 bytes"):
@@ -174,6 +161,11 @@ def test_a_request_that_comes_back_has_its_allocation_set_aside_again() -> None:
     ("order", "supports", "sentence"),
     [
         (GIVES_WAY, ALL - {Capability.SWAP}, "gives way by swapping, which the engine does not su"),
+        (
+            PriorityOrder(None, rule(), Displaced.SWAP),
+            ALL - {Capability.SWAP},
+            "displaces by swapping, which the engine does not su",
+        ),
         (
             PriorityOrder(None, rule(), Displaced.SWAP, gives_way=SWAP),
             ALL,

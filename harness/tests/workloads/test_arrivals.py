@@ -127,41 +127,6 @@ def test_minutes_vary_as_those_of_the_functions(kind: str) -> None:
     assert measured["cv_of_minutes"] == pytest.approx(0.19, abs=0.03)
 
 
-def test_the_table_has_one_function_vary_from_minute_to_minute_as_measured() -> None:
-    """Median over functions of the CV of a minute's count; stated with timers, 1.90."""
-    measured = arrival_table(FUNCTIONS, "function_rate")
-    rng = np.random.default_rng(0)
-    rate = np.asarray(measured["function_rate"])
-    swing = np.asarray(measured["function_variation"])[:, None].clip(1e-9)
-    shared = np.asarray(measured["shared_rate"])
-    counts = rng.poisson(rate[:, None] * shared * rng.gamma(1 / swing, swing, (len(rate), 60)))
-    busy = counts[counts.sum(axis=1) > 0]
-    cv = float(np.median(busy.std(axis=1) / busy.mean(axis=1)))
-    # rare functions have a coefficient of their few counts, so only about
-    assert cv == pytest.approx(measured["measured"]["median_cv_of_a_function"], rel=0.25)
-    assert measured["measured"]["median_cv_of_a_function"] == pytest.approx(1.90, rel=0.1)
-
-
-def test_fewer_functions_are_burstier() -> None:
-    few, many = (
-        np.mean(
-            [
-                dispersion_of(
-                    drawn(
-                        Functions(table=FUNCTIONS, rate_per_s=2.0, functions=functions),
-                        4000,
-                        seed,
-                    ),
-                    60.0,
-                )
-                for seed in range(8)
-            ]
-        )
-        for functions in (5, 500)
-    )
-    assert few > 2.0 * many
-
-
 @pytest.mark.parametrize(("name", "stated"), [*SERVICES.items()])
 def test_clients_have_the_burstiness_of_the_service(name: str, stated: float) -> None:
     table = arrival_table(f"servegen_{name}", "clients")

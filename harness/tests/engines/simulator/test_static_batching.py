@@ -1,9 +1,6 @@
 """Batches of whole requests, by hand: half a second for prompts, a quarter for a decode."""
 
-import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from baselines.fcfs import Fcfs
 from harness.engines.recorder import Recorder
@@ -85,31 +82,6 @@ def test_the_longest_answers_are_promised_kv() -> None:
     ).requests
     assert frame["started_s"].tolist() == [0.0, 0.0, 2.75]
     assert frame["preemptions"].sum() == 0
-
-
-@settings(max_examples=20, deadline=None)
-@given(st.integers(0, 10_000), st.integers(1, 5), st.sampled_from([0.0, 0.7]), st.booleans())
-def test_every_token_is_made_whatever_the_rule(
-    seed: int, max_num_seqs: int, wait_s: float, refills: bool
-) -> None:
-    rng = np.random.default_rng(seed)
-    load = workload(
-        rng.integers(1, 40, 25).tolist(),
-        rng.integers(1, 30, 25).tolist(),
-        np.cumsum(rng.exponential(0.5, 25)).tolist(),
-    )
-    policy = Fcfs(rule=batches(max_num_seqs, wait_s=wait_s, refills=refills))
-    fast, slow = (
-        serve(load, policy, costs=FREE, fast_forward=fast, recorder=Recorder()).requests
-        for fast in (True, False)
-    )
-    gaps_s = [frame.pop("longest_gap_s").fillna(0.0).to_numpy() for frame in (fast, slow)]
-    np.testing.assert_allclose(gaps_s[0], gaps_s[1], atol=1e-9)
-    assert fast.equals(slow)
-    assert (fast["output_tokens"] == load.output_tokens).all()
-    alone_s = 0.5 + 0.25 * (load.output_tokens - 1)
-    assert (fast["finished_s"] - fast["started_s"] >= alone_s - 1e-9).all()
-    assert (fast["started_s"] >= fast["arrival_s"]).all()
 
 
 @pytest.mark.parametrize(

@@ -92,47 +92,6 @@ def test_a_request_that_makes_room_by_hand(
     assert policy.seen[-1] == ((0, 10, 2, 19_000) if steady else (12, 0, 4, 20_000))
 
 
-class Ahead(Scripted):
-    """Sends r0 away at its second token, computes r1, and has r0 come back a token before its turn.
-
-    Without anything to run, it sends r0 away and waits.
-    """
-
-    requires: ClassVar[frozenset[Capability]] = frozenset({Capability.SWAP})
-
-    def __init__(self) -> None:
-        self.away = False
-
-    def schedule(self, view: GroupView) -> Decision:
-        """r1 first."""
-        draft, r0 = Draft(view), view.requests[R0]
-        r1 = view.requests.get(R1)
-        if r0.generated_tokens == 2 and not self.away:
-            self.away = True
-            draft.preempt(r0, PreemptionMode.SWAP)
-            return draft.decision(wake_s=view.now_s + 0.05)
-        if r1 is not None and r1.generated_tokens == 1:
-            assert draft.try_swap_in(r0)
-            assert not draft.try_swap_in(r0)
-        continuous_batch(draft, [r0 if r1 is None else r1])
-        return draft.decision()
-
-
-def test_kv_may_leave_and_come_back_without_its_request_running_by_hand() -> None:
-    """r0's 10 tokens leave at 1.75 s, in 0.1 s. r1 begins at 1.78 s and waits until 1.85 s.
-
-    Its prompt ends at 1.85 + 0.5 s. With its second token r0 comes back: 0.1 s and 0.25 s, to
-    2.7 s. So r0 is preempted from 1.75 s to 2.35 s, pauses to 2.7 s, and ends in 0.25 s.
-    """
-    frame = serve(
-        workload([9, 20], [3, 2], [0.0, 1.78]), Ahead(), costs=FlatCosts(), host_memory=SLOW
-    ).requests
-    assert frame["finished_s"].tolist() == pytest.approx([2.95, 2.7])
-    assert frame["started_s"].tolist() == pytest.approx([1.0, 1.78])
-    assert frame["preempted_s"].tolist() == pytest.approx([0.6, 0.0])
-    assert frame["paused_s"].tolist() == pytest.approx([0.35, 0.0])
-
-
 ONE_SEAT = rule(max_num_seqs=1)
 
 
