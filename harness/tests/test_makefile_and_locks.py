@@ -137,8 +137,6 @@ def test_help_lists_every_target() -> None:
     [
         ("reproduce-fig7", "samullm fig7"),
         ("reproduce-samullm", "samullm"),
-        ("reproduce-samullm-fig8", "samullm fig8"),
-        ("reproduce-ssjf", "ssjf"),
         ("reproduce-ssjf-fig4", "ssjf fig4"),
     ],
 )

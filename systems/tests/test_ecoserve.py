@@ -13,6 +13,7 @@ from harness.engines.simulator.loop import Simulator
 from harness.interface.entities import LengthPrediction, Request, RequestId
 from harness.interface.policies import System
 from harness.tests.support.batches import Step, assert_same, watched
+from harness.tests.support.predictors import Truth
 from harness.tests.support.serving import (
     Everywhere,
     FlatCosts,
@@ -35,19 +36,6 @@ BY_LENGTH = Ranking(
     kv_range_tokens=128,
     length_range_tokens=1,
 )
-
-
-class Guess:
-    """Predicts a length for each request at once."""
-
-    foresees: ClassVar[bool] = False
-
-    def __init__(self, tokens: list[int]) -> None:
-        self._tokens = tokens
-
-    def predict(self, request: Request) -> tuple[LengthPrediction, float]:
-        """The length given for the request."""
-        return LengthPrediction((self._tokens[request.id],)), 0.0
 
 
 def policy(variant: str, **settings: Any) -> EcoServe:
@@ -74,7 +62,7 @@ def run(
     """Requests of 4 prompt tokens: 0.5 s for an iteration with prompts, 0.25 s for any other."""
     load = workload([4] * len(outputs), outputs, [0.0] * len(outputs), 1, max_context_tokens=80)
     costs = FlatCosts(blocks=kv_tokens, block=1, load=0.0)
-    return serve(load, served_by, costs=costs, predictor=Guess(predicted or outputs)).requests
+    return serve(load, served_by, costs=costs, predictor=Truth(predicted or outputs)).requests
 
 
 def test_loans_by_hand() -> None:

@@ -1,7 +1,6 @@
 """Calls that wait for the answers of others: by hand, and as properties of random applications."""
 
 from dataclasses import replace
-from typing import ClassVar
 
 import numpy as np
 import pandas as pd
@@ -10,16 +9,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from baselines.fcfs import Fcfs
+from harness.benchmarks.moving_policies import Ordered
 from harness.engines.recorder import Recorder
-from harness.interface.decisions import ContinuousBatching, Decision, PriorityOrder
-from harness.interface.entities import LengthPrediction, Request
-from harness.interface.events import Arrived, Event
+from harness.interface.decisions import ContinuousBatching, PriorityOrder
+from harness.interface.events import Arrived
 from harness.interface.graph import Edges, Graph
-from harness.interface.policies import Capability, SchedulingPolicy
-from harness.interface.views import GroupView
+from harness.interface.policies import SchedulingPolicy
 from harness.tests.support.applications import applications, arrives_s, linked, linked_pairs
 from harness.tests.support.loads import waits_s
 from harness.tests.support.policies import RULES, Restless, SteadyFcfs
+from harness.tests.support.predictors import Guess
 from harness.tests.support.serving import (
     Everywhere,
     FlatCosts,
@@ -90,36 +89,6 @@ def test_calls_of_an_application_come_in_together() -> None:
         linked(load, [(0, 1)])
 
 
-class ByPrompt:
-    """Shortest prompt first, as a priority order with a key."""
-
-    requires: ClassVar[frozenset[Capability]] = frozenset()
-    subscribes: ClassVar[frozenset[type[Event]]] = frozenset()
-
-    def __init__(self, batch_rule: ContinuousBatching) -> None:
-        priority_order = PriorityOrder(
-            lambda table: table.prompt_tokens.astype(np.float64), batch_rule
-        )
-        self._decision = Decision(priority_order=priority_order)
-
-    def observe(self, event: Event) -> None:
-        """Nothing to learn."""
-
-    def schedule(self, view: GroupView) -> Decision:
-        """The order."""
-        return self._decision
-
-
-class Late:
-    """Predicts ten tokens, a tenth of a second later."""
-
-    foresees: ClassVar[bool] = False
-
-    def predict(self, request: Request) -> tuple[LengthPrediction, float]:
-        """Belief, and seconds until it is ready."""
-        return LengthPrediction((10,)), 0.1
-
-
 def _check(frame: pd.DataFrame, load: Workload) -> None:
     """Everybody is answered in full, and arrives when the last of its inputs is there."""
     assert frame["finished_s"].notna().all()
@@ -151,7 +120,7 @@ def test_same_times_with_and_without(
     for fast in (True, False):
         recorder = Recorder(keep_events=who == "heard")
         policies: dict[str, SchedulingPolicy] = {
-            "prompt": ByPrompt(batch_rule),
+            "prompt": Ordered(PriorityOrder(lambda table: -table.arrival_s, batch_rule)),
             "draft": SteadyFcfs(rotates=False),
         }
         serve(
@@ -162,7 +131,7 @@ def test_same_times_with_and_without(
             fast_forward=fast,
             gpus=4,
             recorder=recorder,
-            predictor=Late() if who == "predicted" else None,
+            predictor=Guess(0.1) if who == "predicted" else None,
         )
         _check(recorder.requests, load)
         frames.append(recorder.requests)

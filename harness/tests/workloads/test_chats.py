@@ -169,9 +169,6 @@ def test_bad_lengths_are_named(change: dict[str, Any], said: str) -> None:
     [
         "workload/arrivals=" + ",".join(path.stem for path in ARRIVALS),
         "workload/lengths=lmsys,sharegpt_round,lognormal",
-        "workload.arrivals.rate_per_s=0.5,2.0",
-        "workload.lengths.part=all",
-        "workload.arrivals.burstiness=1.0,4.0",
     ],
 )
 def test_arrivals_and_lengths_are_axes_of_a_matrix(axis: str) -> None:
