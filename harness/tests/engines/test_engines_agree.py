@@ -118,13 +118,12 @@ def _load(seed: int, *, timed: bool, count: int = REQUESTS, services: int = 1) -
     return of_tenants(load, seed, slack_s=9.0)
 
 
-def _engines(blocks: int, charge: str = "none") -> tuple[Engine, Engine]:
+def _engines(blocks: int) -> tuple[Engine, Engine]:
     about: dict[str, Any] = {
         "cluster": cluster(2),
         "costs": LinearCosts(blocks=blocks, load=0.0),
         "max_num_seqs": MAX_NUM_SEQS,
         "max_num_batched_tokens": TOKENS,
-        "charge_decisions": charge,
     }
     return Simulator(**about, fast_forward=False), VllmDry(**about)
 
