@@ -1,6 +1,6 @@
-"""Values that a key cannot have, lines that a scenario cannot hold and rows that no trace has.
+"""Values that a key cannot have are refused in one sentence.
 
-Each is one sentence. Words are drawn, the same in every run; `test_refused.py` has the sentences.
+Words are drawn, the same in every run; `test_refused.py` has the sentences.
 """
 
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Locks hold pins with hashes and nothing else; make's recipes stay short, its help complete."""
+"""Locks hold pins with hashes and nothing else; make's help is complete."""
 
 import os
 import re

@@ -1,4 +1,4 @@
-"""Compiled groups equal stepped ones where queues grow, keys change kind and KV is told anew."""
+"""Compiled groups equal stepped ones where queues grow and keys change kind."""
 
 from collections.abc import Callable
 from itertools import permutations

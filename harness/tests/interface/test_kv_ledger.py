@@ -1,4 +1,4 @@
-"""The ledger by hand: blocks, promises, loans, orphaned reservations, and what it costs."""
+"""The ledger by hand: blocks, promises, loans, and what is refused."""
 
 from collections.abc import Callable
 

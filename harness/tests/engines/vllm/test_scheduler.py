@@ -1,4 +1,4 @@
-"""The scheduler that vLLM builds from ours: what it touches, tells, refuses and survives."""
+"""The scheduler that vLLM builds from ours: what it tells, and what it survives."""
 
 from types import SimpleNamespace
 
