@@ -7,7 +7,6 @@ import pytest
 from baselines.fastserve import FastServe
 from harness.costs.iteration import IterationTable
 from harness.interface.entities import ServiceId
-from harness.interface.policies import Capability
 from harness.interface.tables import RequestTable
 from harness.tests.support.serving import SERVICE, FlatCosts, rule, serve, workload
 from harness.tests.support.shared import UnitCosts, of_services, served
@@ -80,16 +79,6 @@ def test_a_starved_request_is_promoted_by_hand(
     assert policy.counts() == {"promotions": promotions}
 
 
-@pytest.mark.parametrize("fast", [True, False])
-def test_requests_may_come_during_an_iteration_after_a_promotion(fast: bool) -> None:
-    """As before, and eight more come at 2.1 s, while the promoted request decodes."""
-    arrivals_s = [0.0, 0.1, *[2.1] * 8]
-    load = workload([10] * 10, [8, 3, *[1] * 8], arrivals_s, max_context_tokens=64)
-    frame = serve(load, fastserve(promote_s=1.0), costs=COSTS, fast_forward=fast).requests
-    assert frame["finished_s"][1] == 2.5
-    assert not frame["finished_s"].isna().any()
-
-
 @dataclass(frozen=True)
 class SlowPrompts(UnitCosts):
     """Prompts of m0 take 0.5 s and those of m1 2 s, a decode 0.25 s."""
@@ -123,11 +112,6 @@ def test_services_of_a_group_by_hand(displaces: str | None, fast: bool) -> None:
     load = of_services(workload([9] * 3, [3, 2, 1], [0.0, 0.0, 1.0], services=2), "100")
     found = served(load, policy, costs, fast=fast).requests
     assert found["finished_s"].tolist() == [3.75, 0.75, 3.25]
-
-
-def test_swapping_is_required_where_it_is_chosen() -> None:
-    assert fastserve().requires == {Capability.PROMISED_KV}
-    assert fastserve(displaces="swap").requires == {Capability.PROMISED_KV, Capability.SWAP}
 
 
 @pytest.mark.parametrize(

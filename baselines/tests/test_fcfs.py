@@ -1,13 +1,11 @@
 """First come, first served, and which request gives way when the KV is full."""
 
-import numpy as np
 import pytest
 
 from baselines.fcfs import Fcfs
 from harness.engines.simulator.host_memory import HostMemory
-from harness.interface.decisions import ContinuousBatching
 from harness.interface.policies import Capability
-from harness.tests.support.serving import FlatCosts, LinearCosts, rule, serve, workload
+from harness.tests.support.serving import FlatCosts, rule, serve, workload
 
 SMALL = FlatCosts(blocks=4, block=4)
 """Four blocks of four tokens; half a second for prompts, a quarter for a decode, load 1 s."""
@@ -42,35 +40,6 @@ def test_prompts_come_before_decodes_and_the_latest_waits_for_a_seat() -> None:
     load = workload([4, 4, 4], [3, 2, 1], [0.0, 0.0, 1.1])
     frame = serve(load, Fcfs(rule=rule(max_num_seqs=2)), costs=FlatCosts()).requests
     assert frame["finished_s"].tolist() == [2.5, 1.75, 2.25]
-
-
-@pytest.mark.parametrize(
-    "batch_rule",
-    [
-        rule(max_num_seqs=3),
-        rule(chunked_prefill=True, max_num_seqs=3, tokens=24),
-        rule(pads=True, max_num_seqs=3),
-    ],
-)
-def test_first_tokens_come_in_the_order_of_arrival(batch_rule: ContinuousBatching) -> None:
-    rng = np.random.default_rng(4)
-    load = workload(
-        rng.integers(1, 90, 50).tolist(),
-        rng.integers(1, 50, 50).tolist(),
-        np.cumsum(rng.exponential(0.02, 50)).tolist(),
-    )
-    frame = serve(load, Fcfs(rule=batch_rule), costs=LinearCosts(blocks=20)).requests
-    assert (np.diff(frame["first_token_s"]) >= 0).all()
-    assert frame["preemptions"].sum() > 0
-
-
-def test_one_decision_for_every_group() -> None:
-    """The same priority order each time, by arrival."""
-    policy = Fcfs(rule=rule())
-    first, second = (policy.schedule(view=None) for _ in range(2))  # type: ignore[arg-type]
-    assert first is second
-    assert first.priority_order is not None
-    assert first.priority_order.rule == rule()
 
 
 @pytest.mark.parametrize("fast", [True, False])

@@ -4,7 +4,6 @@ import pytest
 
 from baselines.fcfs import Fcfs
 from baselines.fixed_placement import FixedPlacement
-from harness.interface.policies import Capability
 from harness.tests.support.serving import LinearCosts, rule, serve, workload
 
 
@@ -26,16 +25,6 @@ def test_two_copies_of_each_of_two_services() -> None:
 def test_tensor_parallel_groups_stay_on_their_nvlink_pair() -> None:
     assert _placed(2, 4, dp=1, tp=2) == {"m0": [0, 1], "m1": [2, 3]}
     assert _placed(1, 8, dp=2, tp=4) == {"m": [0, 1, 2, 3, 4, 5, 6, 7]}
-
-
-def test_it_decides_once() -> None:
-    """Each GPU loads once, though services drain one after the other."""
-    costs = LinearCosts()
-    placement = FixedPlacement(data_parallel=1, tensor_parallel=1, costs=costs)
-    load = workload([5] * 4, [4, 40, 4, 40], services=2)
-    recorder = serve(load, Fcfs(rule=rule()), placement, costs=costs)
-    assert recorder.gpu_frame().query("use == 'loading'")["gpu"].tolist() == [0, 1]
-    assert Capability.REDEPLOY not in placement.requires
 
 
 def test_too_few_gpus() -> None:

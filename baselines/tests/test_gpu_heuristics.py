@@ -46,12 +46,6 @@ def test_max_runs_one_model_at_a_time_under_its_fastest_plan() -> None:
     assert preview.passed_s == pytest.approx(90 / 9 + 180 / 6 + 270 / 10)
 
 
-def test_max_takes_what_a_model_can_use() -> None:
-    """Three GPUs, but the model needs two per copy: one copy, one GPU idle."""
-    preview = _preview({"A": {Plan(1, 2): 5.0}})
-    assert MaxStages().plan(preview, 3) == [{"A": Plan(1, 2)}]  # type: ignore[arg-type]
-
-
 def test_min_gives_four_models_two_gpus_each() -> None:
     """Eight GPUs; two by tensor parallelism are 5% faster than two copies."""
     preview = _preview({name: _scaling(10.0, 8) for name in "ABCD"})
@@ -87,22 +81,6 @@ def test_min_gives_a_model_that_needs_two_gpus_at_least_two(gpus: int) -> None:
     for stage in stages:
         assert sum(_gpus(stage).values()) <= gpus
         assert stage.get("big", Plan(1, 2)).tensor_parallel >= 2  # type: ignore[call-overload]
-
-
-def test_min_runs_fewer_where_not_all_fit() -> None:
-    """Three models on three GPUs, one of which needs two: two run, the slow one not among them."""
-    rates = {"A": _scaling(10.0, 4), "B": _scaling(11.0, 4), "big": _scaling(90.0, 4, smallest=2)}
-    stages = MinStages().plan(_preview(rates), 3)  # type: ignore[arg-type]
-    assert _gpus(stages[0]) == {"B": 1, "big": 2}
-
-
-def test_both_end_every_model() -> None:
-    rates = {name: _scaling(rate, 4) for name, rate in zip("ABCDEF", range(3, 9), strict=True)}
-    for planner in (MaxStages(), MinStages()):
-        preview = _preview(rates)
-        stages = planner.plan(preview, 4)  # type: ignore[arg-type]
-        assert preview.unfinished == ()
-        assert {service for stage in stages for service in stage} == set(rates)
 
 
 def test_min_without_preemption_splits_only_what_is_free() -> None:

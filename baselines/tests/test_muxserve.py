@@ -117,7 +117,7 @@ def test_quotas_adapt_by_hand() -> None:
     assert adapted(quotas, held, [B]) == quotas
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("most", [1.0, 1.5])
 def test_both_paths_agree_and_end_where_kv_is_short(seed: int, most: float) -> None:
     rng = np.random.default_rng(seed)

@@ -78,7 +78,7 @@ def test_the_oldest_request_keeps_its_kv_by_hand(fast: bool) -> None:
     assert found["preemptions"].tolist() == [0, 1]
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(2))
 def test_it_ends_where_each_service_could_take_the_kv_of_the_other(seed: int) -> None:
     """KV for little more than one request: no request is computed anew for ever."""
     rng = np.random.default_rng(seed)

@@ -19,14 +19,6 @@ def test_a_short_newcomer_takes_a_seat_by_hand() -> None:
     assert frame["preempted_s"].tolist() == [0.75, 0.0]
 
 
-def test_a_longer_newcomer_waits() -> None:
-    load = workload([10, 10], [9, 20], [0.0, 0.6])
-    costs = FlatCosts(load=0.0)
-    frame = serve(load, Srtf(max_num_seqs=1), costs=costs, predictor=Truth([9, 20])).requests
-    assert frame["preemptions"].sum() == 0
-    assert frame["finished_s"].tolist()[0] == 0.5 + 8 * 0.25
-
-
 def test_no_request_at_once_is_refused() -> None:
     with pytest.raises(ValueError, match="max_num_seqs is 0"):
         Srtf(max_num_seqs=0)

@@ -1,7 +1,6 @@
 import pytest
 
 from baselines.srtf_max import SrtfMax
-from harness.interface.policies import Capability
 from harness.tests.support.predictors import Truth
 from harness.tests.support.serving import FlatCosts, rule, serve, workload
 
@@ -21,11 +20,6 @@ def test_a_short_newcomer_takes_the_place_by_hand() -> None:
     frame = serve(load, srtf_max(), costs=costs, predictor=Truth([9, 2])).requests
     assert frame["preemptions"].tolist() == [1, 0]
     assert frame["finished_s"].tolist() == [1.5 + 0.5 + 6 * 0.25, 1.5]
-
-
-def test_swapping_is_required_where_it_is_chosen() -> None:
-    assert Capability.SWAP not in srtf_max().requires
-    assert Capability.SWAP in srtf_max("swap").requires
 
 
 def test_another_word_is_refused() -> None:

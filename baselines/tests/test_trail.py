@@ -33,13 +33,6 @@ def test_a_request_is_preempted_early_only_by_hand(
     assert frame["finished_s"].tolist() == pytest.approx(finished_s)
 
 
-def test_a_longer_newcomer_waits() -> None:
-    load = workload([10, 10], [10, 30], [0.0, 0.6])
-    policy = Trail(rule=rule(max_num_seqs=1), c=1.0)
-    frame = serve(load, policy, costs=FlatCosts(load=0.0), predictor=Truth([10, 30])).requests
-    assert frame["preemptions"].tolist() == [0, 0]
-
-
 def test_a_negative_share_is_refused() -> None:
     with pytest.raises(ValueError, match=r"policy\.c is -1, it must be at least 0"):
         Trail(rule=rule(), c=-1)

@@ -1,17 +1,14 @@
-"""Values that a key cannot have, lines that a scenario cannot hold and rows that no trace has.
+"""Values that a key cannot have are refused in one sentence.
 
-Each is one sentence. Words are drawn, the same in every run; `test_refused.py` has the sentences.
+Words are drawn, the same in every run; `test_refused.py` has the sentences.
 """
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 
-import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness import run
 from harness.paths import ROOT
 from harness.tests.support.command import refused
 
@@ -43,34 +40,6 @@ NUMBERS: Sequence[tuple[str, Sequence[str]]] = (
 )
 """A word that brings keys, and those keys that hold a number of 0 or more."""
 
-SCENARIO = {
-    "defaults": "[override /workload: chats]",
-    "name": "tried",
-    "policy": "{rule: {max_num_seqs: 8}}",
-    "matrix": "{seed: [0, 1]}",
-    "shows": "[inference_s]",
-    "expected_minutes": "0.1",
-}
-BAD_LINES = (
-    ("name", "\ttab\n\tname: x"),
-    ("seed", "1\nseed: 2"),
-    ("name", "[open"),
-    ("shows", "!tag x"),
-    ("hardware", "{gpu_count: x}"),
-    ("hardware", "5"),
-    ("matrix", "5"),
-    ("hardwear", "{gpu_count: 1}"),
-    ("defaults", "[case]"),
-    ("seed", "${no.such.key}"),
-    ("seed", "!!python/object/apply:os.getpid []"),
-    ("workload", "{_target_: os.system}"),
-    ("workload", f"{{prompt_tokens: {CODE.replace(',', ', ').replace(':', ': ')}}}"),
-)
-"""Keys of a scenario file with what they cannot hold."""
-
-BAD_COUNTS = (-1, 0, 1.5, "x", None, 1e300, [1], {"a": 1}, True, 10**30, float("nan"))
-BAD_FILES = ("", "\n\n", "5\n", '{"prompt_tokens": 5\n', '{"other": 5}\n', "[" * 100_000)
-
 
 def _drawn_keys() -> st.SearchStrategy[tuple[str, ...]]:
     key = st.sampled_from([(words, key) for words, keys in NUMBERS for key in keys])
@@ -87,39 +56,3 @@ def test_a_number_that_a_key_cannot_have_is_refused(words: tuple[str, ...]) -> N
     assert "Traceback" not in said
     assert not Path("written_by_a_key").exists()
     assert not (ROOT / "written_by_a_key").exists()
-
-
-@pytest.mark.parametrize(("key", "value"), BAD_LINES)
-def test_a_scenario_with_a_bad_line_is_refused(key: str, value: str, tmp_path: Path) -> None:
-    lines = [f"{name}: {text}" for name, text in SCENARIO.items() if name != key]
-    path = tmp_path / "scenario" / "case.yaml"
-    path.parent.mkdir()
-    path.write_text("\n".join(["# @package _global_", *lines, f"{key}: {value}", ""]))
-    assert refused(*BASE, f"hydra.searchpath=[file://{tmp_path}]", "+scenario=case")
-
-
-@settings(
-    max_examples=8,
-    deadline=None,
-    derandomize=True,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-)
-@given(
-    text=st.one_of(
-        st.sampled_from(BAD_FILES),
-        st.builds(
-            lambda row, count: "".join(
-                json.dumps({"prompt_tokens": count if at == row else 20, "response_tokens": 5})
-                + "\n"
-                for at in range(20)
-            ),
-            st.integers(0, 19),
-            st.sampled_from(BAD_COUNTS),
-        ),
-    )
-)
-def test_a_trace_with_a_bad_row_is_refused(text: str, tmp_path: Path) -> None:
-    path = tmp_path / "trace.jsonl"
-    path.write_text(text)
-    said = refused(*BASE, "workload=mixinstruct", f"workload.source={path}", "system=max_heuristic")
-    assert run.sentence(ValueError(said)) == said

@@ -1,7 +1,6 @@
 """Every file under scenarios/ composes and builds; a new one is covered by existing."""
 
 import json
-import re
 from collections.abc import Iterator
 from inspect import signature
 from math import prod
@@ -13,7 +12,7 @@ from omegaconf import OmegaConf
 
 from harness.paths import ROOT
 from harness.predictors.proxy_card import CARD, ENCODER, FIELDS, TOKENIZER, WEIGHTS, sha256
-from harness.runs.config import KEYS, VARIANTS
+from harness.runs.config import VARIANTS
 from harness.tests.support.configured import composed, first_cell_of
 from harness.yaml_files import read_choice
 
@@ -106,23 +105,3 @@ def test_a_system_reads_every_key_of_its_variants(variant: str) -> None:
     for name, key in found:
         text = OmegaConf.to_yaml(read_choice("system", name))
         assert f"${{system.by_variant.${{variant}}.{key}}}" in text, (name, key)
-
-
-READERS = [ROOT / "harness" / "run.py", *(ROOT / "harness" / "runs").glob("*.py")]
-UNREAD = {"expected_minutes", *KEYS["limits"]}  # said to a person; read as one mapping
-
-
-@pytest.mark.parametrize("key", sorted({key for keys in KEYS.values() for key in keys} - UNREAD))
-def test_the_program_reads_every_key_that_a_configuration_may_have(key: str) -> None:
-    """Beyond its declaration: as a value of a mapping, or of Hydra's object, or in a reference."""
-    texts = [path.read_text("utf-8") for path in READERS if path.name != "config.py"]
-    texts += [path.read_text("utf-8") for path in SCENARIOS.glob("system/**/*.yaml")]
-    ways = (
-        rf'\["{key}"\]',
-        rf'get\("{key}"',
-        rf"\bconfig\.{key}\b",
-        rf"\$\{{system\.{key}\b",
-        rf'^    "{key}",$',  # in DETERMINES
-    )
-    read = re.compile("|".join(ways), re.MULTILINE)
-    assert any(read.search(text) for text in texts)

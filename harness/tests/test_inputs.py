@@ -16,13 +16,6 @@ def path(tmp_path: Path) -> Path:
     return file
 
 
-def test_what_is_the_same_has_not_changed(path: Path) -> None:
-    known = inputs.digests([path])
-    assert inputs.read_json(path) == {"a": 1}
-    path.write_text('{"a": 1}')
-    assert inputs.changed(known) == []
-
-
 def test_what_was_written_or_removed_has_changed(path: Path) -> None:
     known = inputs.digests([path])
     stamp = path.stat().st_mtime_ns
@@ -40,12 +33,6 @@ def test_what_was_read_in_another_version_has_changed_whatever_the_disk_holds(pa
     assert inputs.read_json(path) == {"a": 2}
     path.write_text('{"a": 1}')
     assert inputs.changed(known) == [str(path)]
-
-
-def test_files_of_the_project_are_named_from_its_folder(path: Path) -> None:
-    assert inputs.name_of(ROOT / "harness" / "paths.py") == "harness/paths.py"
-    assert inputs.name_of(ROOT / "harness" / ".." / "README.md") == "README.md"
-    assert inputs.name_of(path) == str(path)
 
 
 def test_the_program_is_what_is_on_the_disk(tmp_path: Path) -> None:

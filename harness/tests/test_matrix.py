@@ -83,10 +83,6 @@ def test_a_key_is_varied_beside_the_matrix() -> None:
     assert len({cell.folder for cell in cells}) == 8
 
 
-def test_without_being_asked_for_no_variation_runs() -> None:
-    assert [cell.varied for cell in cells_of(*VARY[:-1], f"+vary={{{SLOTS}:[64]}}")] == [""] * 4
-
-
 def test_a_group_is_varied_and_the_file_that_was_chosen_is_known() -> None:
     *own, varied = cells_of("policy=vllm_0_3", VARIED, "+vary={predictor:[oracle]}")
     assert len(own) == 1

@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.paths import ROOT
-from harness.yaml_files import read_yaml
+from harness.yaml_files import read_policy, read_yaml
 
 
 @pytest.mark.parametrize(
@@ -35,13 +34,25 @@ def test_a_file_that_is_not_there_or_no_text_is_named(tmp_path: Path) -> None:
         read_yaml(tmp_path / "f.yaml")
 
 
-def test_all_scenario_files_are_read() -> None:
-    files = list((ROOT / "scenarios").rglob("*.yaml"))
-    assert len(files) >= 4
-    assert all(read_yaml(path) for path in files)
-
-
 def test_a_date_is_a_text(tmp_path: Path) -> None:
     path = tmp_path / "a.yaml"
     path.write_text("begins: 2026-01-01\n2026-01-02: ends\n")
     assert read_yaml(path) == {"begins": "2026-01-01", "2026-01-02": "ends"}
+
+
+POLICY = """
+_target_: baselines.srtf.Srtf
+max_num_seqs: 4
+more: {same: "${policy.max_num_seqs}"}
+"""
+
+
+def test_a_policy_refers_to_itself(tmp_path: Path) -> None:
+    path = tmp_path / "policy.yaml"
+    path.write_text(POLICY)
+    assert read_policy(path)["more"] == {"same": 4}
+    path.write_text(POLICY.replace("max_num_seqs}", "seats}"))
+    with pytest.raises(
+        ValueError, match=r"policy.yaml: Interpolation key 'policy.seats' not found"
+    ):
+        read_policy(path)

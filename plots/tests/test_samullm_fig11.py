@@ -62,11 +62,6 @@ def test_without_our_runs_there_is_no_figure() -> None:
         fig11.draw(rows().query("`config.system.name` != 'samullm'"), RANGES)
 
 
-def test_no_runs_are_said() -> None:
-    with pytest.raises(ValueError, match="needs runs of SamuLLM"):
-        fig11.plot(Inputs(name="fig11", runs={"chain_summary": pd.DataFrame()}, printed=PRINTED))
-
-
 def test_the_printed_ranges_reach_their_panels() -> None:
     figure = fig11.plot(Inputs(name="fig11", runs={"chain_summary": rows()}, printed=PRINTED))
     ranges = [((1.0, 1.3), (1.0, 1.4))] * 3 + [((0.9, 1.6), (1.1, 1.9))] * 3

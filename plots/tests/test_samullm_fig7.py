@@ -1,6 +1,5 @@
 """Figure 7 shows what the runs say: heights, labels, hatching, the paper's ranges, the footer."""
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -33,14 +32,12 @@ def run(name: str, count: int, limit: int, seed: int) -> dict[str, Any]:
     return {"config": config, "summary": summary}
 
 
-def write(results: Path, *, seeds: int = 2) -> None:
-    """Runs of every system at two request counts and two limits."""
+@pytest.fixture(scope="module")
+def rows(tmp_path_factory: pytest.TempPathFactory) -> pd.DataFrame:
+    """Runs of every system at two request counts and two limits, of two seeds."""
+    results = tmp_path_factory.mktemp("results")
     cells = [
-        (n, c, m, s)
-        for n in SECONDS
-        for c in (1000, 3000)
-        for m in (256, 512)
-        for s in range(seeds)
+        (n, c, m, s) for n in SECONDS for c in (1000, 3000) for m in (256, 512) for s in range(2)
     ]
     for cell in cells:
         costs = {"profile": "toy_gpu", "fit_error": 0.0712}
@@ -52,10 +49,7 @@ def write(results: Path, *, seeds: int = 2) -> None:
             iterations=None,
             **run(*cell),
         )
-
-
-def figure_of(results: Path) -> Figure:
-    return fig7.draw(record.read_summaries(results / "ensembling"), RANGES)
+    return record.read_summaries(results / "ensembling")
 
 
 def texts(figure: Figure) -> list[str]:
@@ -66,10 +60,9 @@ def ticks(figure: Figure) -> list[str]:
     return [label.get_text() for label in figure.axes[0].get_xticklabels()]
 
 
-def test_bars_stack_to_the_relative_end_to_end_time(tmp_path: Path) -> None:
+def test_bars_stack_to_the_relative_end_to_end_time(rows: pd.DataFrame) -> None:
     """84 + 21, 168 + 10.5 and 105 + 15.75 s on average, in units of SamuLLM's 105 s."""
-    write(tmp_path)
-    panel = figure_of(tmp_path).axes[0]
+    panel = fig7.draw(rows, RANGES).axes[0]
     bars = [patch for patch in panel.patches if isinstance(patch, Rectangle)]
     for place, (name, inference, extra) in enumerate(
         [("samullm", 0.8, 0.2), ("max_heuristic", 1.6, 0.1), ("min_heuristic", 1.0, 0.15)]
@@ -83,65 +76,31 @@ def test_bars_stack_to_the_relative_end_to_end_time(tmp_path: Path) -> None:
         assert to_rgb(lower.get_facecolor()) == to_rgb(fig7.COLOURS[name])
 
 
-def test_labels_are_the_papers_two_values(tmp_path: Path) -> None:
-    write(tmp_path)
+def test_labels_are_the_papers_two_values(rows: pd.DataFrame) -> None:
     per_group = ["1.00", "1.00", "2.00", "1.70", "1.25", "1.15"]  # inference, end-to-end
-    assert texts(figure_of(tmp_path)) == [*per_group, *per_group, "1.1", "2.4", "1.0", "1.6"]
+    assert texts(fig7.draw(rows, RANGES)) == [*per_group, *per_group, "1.1", "2.4", "1.0", "1.6"]
 
 
-def test_the_papers_ranges_are_drawn_where_they_lie(tmp_path: Path) -> None:
-    write(tmp_path)
-    panel = figure_of(tmp_path).axes[1]
+def test_the_papers_ranges_are_drawn_where_they_lie(rows: pd.DataFrame) -> None:
+    panel = fig7.draw(rows, RANGES).axes[1]
     bands = [p for p in panel.patches if isinstance(p, Rectangle)][-2:]
     spans = [(band.get_y(), band.get_y() + band.get_height()) for band in bands]
     assert spans == [pytest.approx(RANGES[name]) for name in RANGES]
 
 
-def test_whiskers_reach_from_the_fastest_to_the_slowest_seed(tmp_path: Path) -> None:
+def test_whiskers_reach_from_the_fastest_to_the_slowest_seed(rows: pd.DataFrame) -> None:
     """SamuLLM takes 100 and 110 s, 105 on average."""
-    write(tmp_path)
-    whisker = figure_of(tmp_path).axes[0].collections[0].get_paths()[0]
+    whisker = fig7.draw(rows, RANGES).axes[0].collections[0].get_paths()[0]
     heights = np.asarray(whisker.vertices, dtype=np.float64)[:, 1]
     assert heights == pytest.approx([100 / 105, 110 / 105])
 
 
-def test_one_seed_has_no_whiskers_and_says_so(tmp_path: Path) -> None:
-    write(tmp_path, seeds=1)
-    figure = figure_of(tmp_path)
-    assert not figure.axes[0].collections
-    assert "1 seed, so no whiskers" in figure.get_supxlabel()
-
-
-def test_the_footer_says_what_the_figure_is(tmp_path: Path) -> None:
-    write(tmp_path)
-    text = figure_of(tmp_path).get_supxlabel()
-    assert text.startswith("Simulated: ")
-    for part in ("toy_gpu (fit error 7.1%)", "mean of 2 seeds", "wall-clock time of the planner"):
-        assert part in text
-
-
-def test_the_axis_names_requests_and_seconds(tmp_path: Path) -> None:
-    write(tmp_path)
-    figure = figure_of(tmp_path)
-    assert ticks(figure) == ["1,000\n105 s", "3,000\n105 s", "paper"]
-    assert [panel.get_title("left")[-3:] for panel in figure.axes] == ["256", "512"]
-
-
-def test_a_missing_baseline_leaves_a_gap_and_a_missing_samullm_no_group(tmp_path: Path) -> None:
-    write(tmp_path)
-    rows = record.read_summaries(tmp_path / "ensembling")
+def test_a_missing_baseline_leaves_a_gap_and_a_missing_samullm_no_group(rows: pd.DataFrame) -> None:
     at_1000 = rows[fig7.REQUESTS] == 1000
     figure = fig7.draw(rows[~(at_1000 & (rows[fig7.NAME] == "max_heuristic"))], RANGES)
     assert texts(figure)[:4] == ["1.00", "1.00", "1.25", "1.15"]
     figure = fig7.draw(rows[~(at_1000 & (rows[fig7.NAME] == "samullm"))], RANGES)
     assert ticks(figure) == ["3,000\n105 s", "paper"]
-
-
-def test_several_runs_of_one_cell_are_not_averaged(tmp_path: Path) -> None:
-    write(tmp_path)
-    rows = record.read_summaries(tmp_path / "ensembling")
-    with pytest.raises(ValueError, match="several runs of max_heuristic, limit 256, 1000 requests"):
-        fig7.draw(pd.concat([rows, rows.iloc[:1]]), RANGES)
 
 
 def test_without_runs_it_is_one_sentence() -> None:

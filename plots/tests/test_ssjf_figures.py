@@ -98,19 +98,6 @@ def test_bands_are_intervals_of_paired_seeds(tmp_path: Path) -> None:
     assert [found["value"], found["low"], found["high"]] == pytest.approx(by_hand, rel=1e-5)
 
 
-def test_places_without_answers_are_left_out(tmp_path: Path) -> None:
-    """At 1 nothing is answered while requests come in."""
-    panel = next(one for one in FIGURES["fig7"] if one.reading == "while requests come in")
-    rows = pd.DataFrame(cells_of(panel, tmp_path))
-    late = tmp_path / "late"
-    late.mkdir()
-    pd.DataFrame({"arrival_s": [0.0, 1.0], "finished_s": [5.0, 6.0]}).to_parquet(
-        late / "requests.parquet"
-    )
-    rows.loc[rows[panel.along] == 1.0, "folder"] = str(late)
-    assert points(panel, panel.curves[0], rows).index.tolist() == [0.5, 5.0]
-
-
 def test_missing_runs_are_named(tmp_path: Path) -> None:
     inputs = inputs_of("fig5", tmp_path)
     rows = inputs.runs["ssjf_bursts"]

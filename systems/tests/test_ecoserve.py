@@ -7,13 +7,13 @@ import pandas as pd
 import pytest
 
 from baselines.round_robin import RoundRobin
-from harness.build import build
 from harness.engines.engine import Engine
 from harness.engines.recorder import Recorder
 from harness.engines.simulator.loop import Simulator
 from harness.interface.entities import LengthPrediction, Request, RequestId
-from harness.interface.policies import Capability, System
+from harness.interface.policies import System
 from harness.tests.support.batches import Step, assert_same, watched
+from harness.tests.support.predictors import Truth
 from harness.tests.support.serving import (
     Everywhere,
     FlatCosts,
@@ -28,7 +28,6 @@ from systems.ecoserve.ordering import PromptQueue, Ranking
 from systems.ecoserve.policy import EcoServe
 
 FILES = Path(__file__).parents[2] / "scenarios" / "policy"
-VARIANTS = ["d", "sd", "sdo", "full"]
 BY_LENGTH = Ranking(
     prompt_s=0.05,
     token_s=0.04,
@@ -37,19 +36,6 @@ BY_LENGTH = Ranking(
     kv_range_tokens=128,
     length_range_tokens=1,
 )
-
-
-class Guess:
-    """Predicts a length for each request at once."""
-
-    foresees: ClassVar[bool] = False
-
-    def __init__(self, tokens: list[int]) -> None:
-        self._tokens = tokens
-
-    def predict(self, request: Request) -> tuple[LengthPrediction, float]:
-        """The length given for the request."""
-        return LengthPrediction((self._tokens[request.id],)), 0.0
 
 
 def policy(variant: str, **settings: Any) -> EcoServe:
@@ -76,7 +62,7 @@ def run(
     """Requests of 4 prompt tokens: 0.5 s for an iteration with prompts, 0.25 s for any other."""
     load = workload([4] * len(outputs), outputs, [0.0] * len(outputs), 1, max_context_tokens=80)
     costs = FlatCosts(blocks=kv_tokens, block=1, load=0.0)
-    return serve(load, served_by, costs=costs, predictor=Guess(predicted or outputs)).requests
+    return serve(load, served_by, costs=costs, predictor=Truth(predicted or outputs)).requests
 
 
 def test_loans_by_hand() -> None:
@@ -172,16 +158,6 @@ def test_length_groups_are_counted() -> None:
     counts = eco.counts()
     assert (counts["groups"], counts["groups_of_4"], counts["groups_of_12"]) == (2, 1, 0)
     assert (counts["placed"], counts["requests_in_groups_of_2"]) == (5, 4)
-
-
-def test_swapping_is_required_where_it_is_used() -> None:
-    assert Capability.SWAP in policy("full", overdue="swap").requires
-    assert Capability.SWAP not in policy("sdo", overdue="swap").requires
-
-
-@pytest.mark.parametrize("variant", VARIANTS)
-def test_files_build(variant: str) -> None:
-    assert isinstance(build(read_policy(FILES / f"ecoserve_{variant}.yaml")), EcoServe)
 
 
 @pytest.mark.parametrize(

@@ -139,10 +139,7 @@ def loaded() -> Iterator[Vllm]:
     ("name", "by_deadline"),
     [
         ("orca", False),
-        ("fastgen", False),
-        ("ecoserve_d", False),
         ("ecoserve_sd", False),
-        ("ecoserve_sdo", True),
         ("ecoserve_full", True),
         ("ecoserve_full", False),
     ],

@@ -79,11 +79,6 @@ def test_few_samples_are_not_narrowed() -> None:
     assert known.left_s("write", (6,), upstream_of((2,), (2,))).max() > 900
 
 
-def test_the_latest_thousand_samples_count() -> None:
-    runs = [[llm("plan", 100, 9)]] * 30 + [[llm("plan", 100, 19)]] * 1000
-    np.testing.assert_allclose(graph(runs).whole_s, 20.0)
-
-
 @pytest.mark.parametrize(
     ("make", "sentence"),
     [

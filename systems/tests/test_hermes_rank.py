@@ -115,16 +115,6 @@ def test_gittins_is_the_best_order_of_one_server(jobs: list[Job]) -> None:
     assert served(jobs, by_gittins(jobs)) == pytest.approx(served(jobs, None))
 
 
-def test_edges_of_buckets_are_in_their_own_bucket() -> None:
-    """3 x 11.37 / 11.37 rounds to less than 3: the rank there is that of bucket 3, not of 2."""
-    samples_s = np.array([2.274, 113.7])
-    demands = Demands(buckets=10, is_program=False)
-    demands.add(0, None)
-    demands.set(0, Demand(samples_s, buckets=10))
-    found = demands.gittins(np.array([0]), np.array([34.2]))
-    assert found.item() == pytest.approx(113.7 - 3 * 11.37)
-
-
 def test_a_rank_is_refreshed_when_a_bucket_is_used_up() -> None:
     """Ten buckets of 1 s up to the largest sample; beyond it the last rank stands."""
     demand = Demand(np.array([10.0, 1.0]), buckets=10)

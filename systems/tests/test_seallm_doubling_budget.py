@@ -256,7 +256,7 @@ def least(instance: Instance, seconds: Sequence[int]) -> float:
     instance=st.lists(st.tuples(st.integers(0, 5), st.integers(0, 1)), min_size=2, max_size=4),
     seconds=st.tuples(st.integers(1, 5), st.integers(1, 5)),
 )
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=25, deadline=None)
 def test_the_order_is_optimal_for_two_services(
     instance: list[tuple[int, int]], seconds: tuple[int, int]
 ) -> None:

@@ -25,11 +25,6 @@ def test_answers_while_requests_come_in(tmp_path: Path) -> None:
     assert answered_per_s(run) == pytest.approx(3 / 10)
 
 
-def test_unanswered_requests_are_not_counted(tmp_path: Path) -> None:
-    run = run_of(tmp_path, [0.0, 4.0, 10.0], [5.0, NEVER, NEVER])
-    assert answered_per_s(run) == pytest.approx(1 / 10)
-
-
 def test_the_whole_run_ends_with_the_last_answer(tmp_path: Path) -> None:
     run = run_of(tmp_path, [60.0, 62.0, 64.0], [61.0, 80.0, NEVER])
     assert whole_per_s(run) == pytest.approx(2 / 20)
@@ -46,8 +41,3 @@ def test_a_quarter_between_two_answers_is_in_proportion(tmp_path: Path) -> None:
     """Of four, three quarters of the way from the first to the second: one in 5 s."""
     run = run_of(tmp_path, [0.0] * 4, [2.0, 6.0, 50.0, 60.0])
     assert quarter_per_s(run) == pytest.approx(1 / 5)
-
-
-def test_a_quarter_of_all_requests_answered_or_not(tmp_path: Path) -> None:
-    run = run_of(tmp_path, [0.0] * 5, [2.0, 8.0, 20.0, NEVER, NEVER])
-    assert quarter_per_s(run) == pytest.approx(2 / 8)

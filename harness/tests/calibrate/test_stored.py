@@ -11,7 +11,7 @@ from harness.interface.entities import Work
 pytest.importorskip("vllm", reason="vLLM is not installed: make setup-vllm")
 pytestmark = pytest.mark.vllm
 
-from harness.calibrate.stored import Sample, knots_of, profile, residuals  # noqa: E402
+from harness.calibrate.stored import Sample, knots_of, profile  # noqa: E402
 from harness.calibrate.sweep import Sweep  # noqa: E402
 
 
@@ -85,17 +85,6 @@ def test_what_the_machine_added_is_multiplied_in() -> None:
     assert stored(1.1)["measured"]["slowdown"] == pytest.approx(1.1)
 
 
-def test_a_profile_is_hashed() -> None:
-    assert stored()["sha256"] == stored()["sha256"] != stored(1.1)["sha256"]
-
-
 def test_knots_end_where_the_measurements_do() -> None:
     few = [s for s in samples() if s.decodes <= 40]
     assert knots_of(few) == (1, 2, 4, 8, 16, 32)
-
-
-def test_residuals_are_drawn() -> None:
-    every = samples(40)
-    least = np.array([[[seconds_of(s), 0.0, 0.0] for s in every]])
-    (axes,) = residuals(every, least, "title").axes
-    assert axes.get_title() == "title"

@@ -1,4 +1,3 @@
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -6,7 +5,7 @@ from typing import Any
 import pytest
 
 from harness.costs.asked_gpu import asked, facts_of, keep_facts
-from harness.costs.gpu_facts import OWN_FACTS, gpu_facts
+from harness.costs.gpu_facts import gpu_facts
 
 GIVEN = {
     "memory_bytes": 8e9,
@@ -61,10 +60,3 @@ def test_a_folder_keeps_the_facts_of_a_gpu_of_no_list(tmp_path: Path) -> None:
     assert gpu_facts("X", tmp_path) == facts
     with pytest.raises(ValueError, match="No GPU is called 'X'"):
         gpu_facts("X")
-
-
-def test_what_the_list_says_already_is_not_kept(tmp_path: Path) -> None:
-    keep_facts(tmp_path, gpu_facts("A100-80G"))
-    assert not (tmp_path / OWN_FACTS).exists()
-    keep_facts(tmp_path, replace(gpu_facts("A100-80G"), memory_bytes=9))
-    assert gpu_facts("A100-80G", tmp_path).memory_bytes == 9

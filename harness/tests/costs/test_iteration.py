@@ -75,7 +75,7 @@ SMALL = st.floats(0.0, 1e-4)
 COUNTS = st.integers(1, 3000)
 
 
-@settings(deadline=None)  # the first call compiles
+@settings(max_examples=25, deadline=None)  # the first call compiles
 @given(st.floats(1e-4, 1.0), SMALL, SMALL, st.integers(1, 512), COUNTS, st.integers(0, 300))
 def test_a_run_is_the_sum_of_its_iterations(
     base_s: float, context_s: float, padded_s: float, requests: int, longest: int, iterations: int
@@ -90,7 +90,7 @@ def test_a_run_is_the_sum_of_its_iterations(
     assert run_s == pytest.approx(summed, rel=1e-9)
 
 
-@settings(deadline=None)  # the first call compiles
+@settings(max_examples=25, deadline=None)  # the first call compiles
 @given(
     st.floats(1e-4, 1.0),
     st.one_of(st.just(0.0), SMALL),
@@ -114,14 +114,6 @@ def test_iterations_within_is_the_first_boundary_at_or_after(
     seconds = share * decode_run_seconds(*state, most)
     looped = next((n for n in range(1, most) if decode_run_seconds(*state, n) >= seconds), most)
     assert decode_iterations_within(*state, seconds, most) == looped
-
-
-@settings(deadline=None)
-@given(COUNTS, COUNTS)
-def test_iterations_within_is_exact_on_a_boundary(iterations: int, context: int) -> None:
-    state = (COSTS.table(VICUNA, 1), 7, 7 * context, context)
-    seconds = decode_run_seconds(*state, iterations)
-    assert decode_iterations_within(*state, seconds, 10_000) == iterations
 
 
 def _tiny_profile() -> Profile:

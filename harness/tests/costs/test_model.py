@@ -62,11 +62,6 @@ def test_labels_say_where_costs_come_from() -> None:
     assert elsewhere.label(VICUNA, 1) == "roofline"
 
 
-def test_costs_of_another_gpu_stand_for_none() -> None:
-    with pytest.raises(ValueError, match=r"holds costs of A100-80G, not of hardware.gpu=H100-80G"):
-        _costs(gpu="H100-80G")
-
-
 def test_a_load_of_its_own_comes_before_that_of_the_stand_in() -> None:
     assert COSTS.load_s(ServiceId("WizardLM-13B-V1.2"), 2) == 50.4923
     assert COSTS.load_s(ServiceId("Llama-2-13b-chat-hf"), 1) == 10.3878
@@ -202,16 +197,6 @@ def test_a_share_is_as_slow_as_it_was_measured() -> None:
     both = replace(decodes, prefill_requests=4, prefill_tokens=512, prefill_padded_tokens=512)
     assert slowdown(decodes, 0.3) < slowdown(both, 0.3) < slowdown(prompts, 0.3)
     assert shares.at("decode", 2**12, 1.0) == 1.0
-
-
-def test_pickles_are_small_and_predict_the_same() -> None:
-    costs = _costs().with_parts(("forward", "sample"))
-    costs.table(VICUNA, 1)
-    pickled = pickle.dumps(costs)
-    assert len(pickled) < 500
-    again: ProfileCosts = pickle.loads(pickled)
-    work = Work(prefill_requests=1, prefill_tokens=9, prefill_padded_tokens=9, prefill_attended=81)
-    assert again.iteration_s(VICUNA, 1, work) == costs.iteration_s(VICUNA, 1, work)
 
 
 def test_validity_names_the_first_quantity_outside() -> None:

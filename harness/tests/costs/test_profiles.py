@@ -41,7 +41,6 @@ def _one(content: Content) -> Content:
     ("change", "said"),
     [
         (lambda it: _one(it).update(load_s=-1.0), r"tensor_parallel\.1\.load_s=-1\.0: it must be"),
-        (lambda it: _one(it).update(load_s=float("nan")), r"load_s=nan: it must be a finite"),
         (lambda it: _one(it).update(loads_s=1.0), r"there is no key tensor_parallel\.1\.loads_s"),
         (
             lambda it: _one(it)["decode"]["forward"]["base_s"].__setitem__(3, -0.01),
@@ -54,8 +53,6 @@ def _one(content: Content) -> Content:
         (lambda it: _one(it)["decode"].pop("sample"), r"decode has no sample"),
         (lambda it: it["knots_requests"].reverse(), r"knots_requests=.* ascending"),
         (lambda it: it.pop("gpu"), r"gpu is missing"),
-        (lambda it: it.update(model="vicuna-14b"), r"No model is called 'vicuna-14b'; closest"),
-        (lambda it: it.update(block_tokens=0), r"block_tokens=0: it must be"),
         (lambda it: it.update(tensor_parallel={"x": {}}), r"tensor_parallel\.x"),
         (lambda it: _one(it)["step_s"].__setitem__(0, -9.0), r"takes below 0 s"),
         (lambda it: _one(it)["valid"].update(longest=[5, 1]), r"valid\.longest=\[5, 1\]"),
@@ -74,11 +71,9 @@ def test_a_profile_that_cannot_be_is_refused(
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (lambda it: it.update(memory_efficiency=-0.5), r"memory_efficiency=-0\.5: it must be"),
         (lambda it: it.update(memory_eficiency=0.5), r"there is no key memory_eficiency"),
         (lambda it: it["load_start_s"].pop("1"), r"load_start_s has no tensor parallel size 1"),
         (lambda it: it["knots_requests"].pop(), r"overheads\.1\.\w+\.\w+\.\w+ has 9 values for 8"),
-        (lambda it: it.pop("source"), r"source is missing"),
     ],
 )
 def test_a_calibration_that_cannot_be_is_refused(

@@ -5,18 +5,15 @@ import pytest
 
 from harness.costs.gpu_facts import gpu_facts
 from harness.costs.iteration import expand, iteration_seconds
-from harness.costs.model import PARTS
 from harness.costs.model_facts import model_facts
 from harness.costs.profiles import read_profiles
 from harness.costs.roofline import (
     allreduce_bytes_per_token,
-    at_size,
     compute_s_per_token,
     context_s_per_token,
     floor_s,
     read_calibration,
     roofline_kv_blocks,
-    roofline_load_s,
     roofline_profile,
     touched_bytes,
 )
@@ -84,20 +81,6 @@ def test_long_prompts_cost_their_computation() -> None:
     assert more[1] - more[0] == pytest.approx(1000 * per_token_s, rel=0.01)
 
 
-def test_loads_grow_with_the_weights() -> None:
-    loads = [
-        roofline_load_s(model_facts(name), 2, CALIBRATION)
-        for name in ("Llama-2-7b-hf", "Llama-2-13b-hf", "Llama-2-70b-chat-hf")
-    ]
-    assert loads == sorted(loads)
-    assert 11 < loads[0] < loads[2] < 71  # the range measured
-
-
-def test_a_size_never_measured_takes_the_next_smaller_one() -> None:
-    assert at_size({1: "a", 2: "b", 4: "d"}, 3) == "b"
-    assert at_size({1: "a", 2: "b", 4: "d"}, 8) == "d"
-
-
 def test_the_stored_error_bar_is_within_its_aim() -> None:
     """Left-out architectures; half of the batches within these."""
     assert CALIBRATION.error["decode_median"] < 0.08
@@ -116,13 +99,6 @@ def test_a_left_out_model_is_predicted() -> None:
     guessed = batch_seconds(roofline_profile(LLAMA, A100, 1, seen))
     for phase, limit in (("decode", 0.15), ("prefill", 0.25)):
         assert np.median(np.abs(guessed[phase] / measured[phase] - 1)) < limit
-
-
-def test_roofline_profiles_are_labelled_and_complete() -> None:
-    profile = roofline_profile(LLAMA, A100, 8, CALIBRATION)
-    assert profile.kind == "roofline"
-    assert profile.error == CALIBRATION.error
-    assert expand(profile, PARTS).decode_base_s[1] > 0.0
 
 
 def test_prefill_and_decode_of_one_iteration_read_each_expert_once() -> None:

@@ -26,7 +26,6 @@ from harness.tests.support.serving import (
     LinearCosts,
     cluster,
     rule,
-    serve,
     workload,
 )
 from harness.workloads.workload import Workload
@@ -107,15 +106,6 @@ class SlowKey(Scripted):
         return table.arrival_s
 
 
-@pytest.mark.parametrize("fast", [True, False])
-@pytest.mark.parametrize("batches", [None, STATIC])
-def test_filling_by_an_order_is_time_of_deciding(
-    batches: StaticBatching | None, fast: bool
-) -> None:
-    recorder = serve(workload([9], [4]), SlowKey(batches), fast_forward=fast)
-    assert max(recorder.decision_s["schedule"]) >= NAP_S
-
-
 def test_measured_seconds_pass_on_the_clock() -> None:
     """Four iterations in the open; the key of the request takes its time before the first."""
     free = _charged(workload([9], [4]), SlowKey(), "none")
@@ -151,34 +141,8 @@ def test_a_timed_policy_is_asked_at_every_iteration_however_it_is_written() -> N
         pd.testing.assert_frame_equal(recorder.requests, order.requests, rtol=1e-9)
 
 
-@pytest.mark.parametrize("policy", ["order", "static"])
-def test_timed_seconds_are_of_all_iterations_and_not_on_the_clock(policy: str) -> None:
-    """A request-level batch is decided once and has four iterations too."""
-    recorder = _charged(workload([9], [4]), POLICIES[policy](), "timed")
-    assert recorder.requests["finished_s"][0] == 1.25
-    assert recorder.timed_iterations == 4
-    assert len(recorder.decision_s["schedule"]) == (1 if policy == "static" else 4)
-
-
 @pytest.mark.parametrize("charge", ["some", -0.1, float("nan"), float("inf")])
 def test_what_deciding_may_cost(charge: str | float) -> None:
     sentence = r"engine.charge_decisions is .*, it must be none, timed, measured, or seconds"
     with pytest.raises(ValueError, match=sentence):
         _charged(workload([9], [4]), POLICIES["order"](), charge)
-
-
-def test_measured_seconds_are_those_of_a_machine_that_does_nothing_else() -> None:
-    """So a run is named by it, and computed alone."""
-
-    def engine(charge: str) -> Simulator:
-        return Simulator(
-            cluster=cluster(),
-            costs=LinearCosts(),
-            max_num_seqs=4,
-            max_num_batched_tokens=64,
-            charge_decisions=charge,
-        )
-
-    assert engine("measured").runs_alone
-    assert engine("timed").runs_alone
-    assert not engine("none").runs_alone

@@ -1,10 +1,7 @@
 """Real containers: code runs within its limits, and nothing is left behind."""
 
-import os
-import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -109,22 +106,3 @@ def test_a_missing_image_is_refused(running: Daemon, image: str) -> None:
 def test_without_a_daemon_there_is_a_sentence(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="no docker daemon answers at unix:"):
         Containers(image=IMAGE, url=f"unix://{tmp_path}/docker.sock")
-
-
-def test_a_daemon_that_dies_in_mid_run_leaves_nothing_behind(packages: Path) -> None:
-    """A daemon is killed while a container runs."""
-    with daemon(packages) as dying:
-        made = Containers(image=IMAGE, url=dying.url)
-        made.start("one")
-        pid = made._pids["one"]
-        os.kill(dying.process.pid, signal.SIGKILL)
-        dying.process.wait()
-        ran = made.run("one", "echo 42")
-        assert ran.status is None
-        made.close()
-    for _ in range(50):
-        if not Path(f"/proc/{pid}/exe").exists():
-            break
-        time.sleep(0.1)
-    with pytest.raises(OSError, match=r"No such (process|file)"):
-        os.readlink(f"/proc/{pid}/exe")

@@ -118,13 +118,12 @@ def _load(seed: int, *, timed: bool, count: int = REQUESTS, services: int = 1) -
     return of_tenants(load, seed, slack_s=9.0)
 
 
-def _engines(blocks: int, charge: str = "none") -> tuple[Engine, Engine]:
+def _engines(blocks: int) -> tuple[Engine, Engine]:
     about: dict[str, Any] = {
         "cluster": cluster(2),
         "costs": LinearCosts(blocks=blocks, load=0.0),
         "max_num_seqs": MAX_NUM_SEQS,
         "max_num_batched_tokens": TOKENS,
-        "charge_decisions": charge,
     }
     return Simulator(**about, fast_forward=False), VllmDry(**about)
 
@@ -329,17 +328,3 @@ def test_an_order_that_turns_runs_the_same_batches() -> None:
     load = _load(7, timed=True, count=FEW)
     ours, theirs = (_serve(engine, load, Promoting(0.5))[0] for engine in (simulator, dry))
     assert_same(ours, theirs)
-
-
-def test_timed_policies_are_asked_equally_often() -> None:
-    """Neither engine repeats the order's last batch."""
-    asked = []
-    for engine in _engines(blocks=90, charge="timed"):
-        recorder = Recorder()
-        policy = Fcfs(rule=rule(chunked_prefill=True, max_num_seqs=6, tokens=64))
-        placement = Everywhere((SERVICE, (0,)))
-        load = _load(7, timed=True, count=FEW)
-        engine.run(load, System("test", policy, RoundRobin(), placement), recorder)
-        asked.append((recorder.timed_iterations, len(recorder.decision_s["schedule"])))
-    assert asked[0] == asked[1]
-    assert asked[0][0] == asked[0][1]

@@ -1,6 +1,7 @@
 """What holds for every policy that a YAML file names. A new file is a new case."""
 
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import ClassVar
 
@@ -17,7 +18,6 @@ from harness.interface.policies import Capability, SchedulingPolicy
 from harness.interface.tables import Floats
 from harness.interface.views import GroupView
 from harness.tests.support.files import (
-    SCENARIOS,
     assert_conserved,
     assert_equal,
     name_of,
@@ -30,13 +30,15 @@ from harness.workloads.workload import Workload
 from harness.yaml_files import policy_files
 
 POLICIES = policy_files()
-SYSTEMS = sorted(SCENARIOS.glob("system/*.yaml"))
+
+
+_node = cache(read_nodes)
 
 
 def _policy(path: Path) -> SchedulingPolicy:
     """A fresh policy; skips where it needs what the simulator does not offer (all are told)."""
     policy: SchedulingPolicy = build(
-        read_nodes(path)["policy"], offered=offered_to_all(LinearCosts(), cluster())
+        _node(path)["policy"], offered=offered_to_all(LinearCosts(), cluster())
     )
     if missing := policy.requires - SUPPORTS - {Capability.PREDICTIONS}:
         pytest.skip(f"the simulator lacks {', '.join(sorted(c.value for c in missing))}")
@@ -144,53 +146,34 @@ def _serve(
     )
 
 
-def test_there_are_policies_and_systems() -> None:
-    assert len(POLICIES) >= 2
-    assert len(SYSTEMS) >= 3
-
-
 @pytest.mark.parametrize("kind", LOADS)
 @pytest.mark.parametrize("path", POLICIES, ids=name_of)
-def test_a_policy_drains_and_does_the_same_twice(path: Path, kind: str) -> None:
+def test_a_policy_only_looks_and_fast_forward_changes_nothing(path: Path, kind: str) -> None:
+    """Asked at every iteration, it drains, leaves every view as it was, and ends the same.
+
+    In a burst, from load to last finish, the GPU is busy, unless the policy asked to wait.
+    """
     load, costs = LOADS[kind]
+    policy = _checked(_policy(path))
+    asked = _serve(load, policy, costs, fast=False, recorder=Recorder(keep_events=True))
+    # Once for each batch of up to four whole requests, if not for each iteration.
+    assert policy.asked >= len(load) / 4
+    assert_conserved(load, asked)
+    on, off = _serve(load, _policy(path), costs).requests, asked.requests
+    np.testing.assert_array_equal(on["preemptions"], off["preemptions"])
+    times = ["first_token_s", "finished_s", "gpu_s"]
+    np.testing.assert_allclose(on[times], off[times], rtol=1e-9)
+    if kind == "burst" and not policy.waited:
+        busy = asked.gpu_frame().query(f"use == '{GpuUse.BUSY.value}'")
+        busy_s = (busy["end_s"] - busy["start_s"]).sum()
+        assert busy_s == pytest.approx(off["finished_s"].max() - costs.load, rel=1e-9)
+
+
+@pytest.mark.parametrize("path", POLICIES, ids=name_of)
+def test_a_policy_does_the_same_twice(path: Path) -> None:
+    load, costs = LOADS["tight"]
     one, other = (
         _serve(load, _policy(path), costs, recorder=Recorder(keep_events=True)) for _ in range(2)
     )
     assert_conserved(load, one)
     assert_equal(one, other)
-
-
-@pytest.mark.parametrize("kind", LOADS)
-@pytest.mark.parametrize("path", POLICIES, ids=name_of)
-def test_a_policy_only_looks(path: Path, kind: str) -> None:
-    """Asked at every iteration, it leaves every view as it was."""
-    load, costs = LOADS[kind]
-    policy = _checked(_policy(path))
-    _serve(load, policy, costs, fast=False)
-    # Once for each batch of up to four whole requests, if not for each iteration.
-    assert policy.asked >= len(load) / 4
-
-
-@pytest.mark.parametrize("path", POLICIES, ids=name_of)
-def test_a_policy_does_not_idle_with_work(path: Path) -> None:
-    """A burst: from load to last finish the GPU is busy, unless the policy asked to wait."""
-    load, costs = LOADS["burst"]
-    policy = _checked(_policy(path))
-    recorder = _serve(load, policy, costs, fast=False)
-    frame = recorder.gpu_frame()
-    busy = frame[frame["use"] == GpuUse.BUSY.value]
-    busy_s = (busy["end_s"] - busy["start_s"]).sum()
-    span_s = recorder.requests["finished_s"].max() - costs.load
-    assert policy.waited or busy_s == pytest.approx(span_s, rel=1e-9)
-
-
-@pytest.mark.parametrize("path", POLICIES, ids=name_of)
-def test_fast_forward_changes_nothing(path: Path) -> None:
-    for load, costs in LOADS.values():
-        on, off = (_serve(load, _policy(path), costs, fast=fast).requests for fast in (True, False))
-        np.testing.assert_array_equal(on["preemptions"], off["preemptions"])
-        times = ["first_token_s", "finished_s", "gpu_s"]
-        np.testing.assert_allclose(on[times], off[times], rtol=1e-9)
-
-
-# Systems: their placements with the measured costs

@@ -127,23 +127,18 @@ def _serve_system(path: Path, requests: int) -> tuple[Workload, Recorder, Checke
     return load, recorder, placement
 
 
-@pytest.mark.parametrize("requests", [1, 40])
 @pytest.mark.parametrize("path", SYSTEMS, ids=name_of)
-def test_a_system_drains_and_does_the_same_twice(path: Path, requests: int) -> None:
-    load, one, placement = _serve_system(path, requests)
-    _, other, _ = _serve_system(path, requests)
-    assert_conserved(load, one)
-    assert_equal(one, other)
-    assert placement.deployments >= 1
-
-
-@pytest.mark.parametrize("path", SYSTEMS, ids=name_of)
-def test_a_system_keeps_some_gpu_at_work(path: Path) -> None:
+def test_a_system_drains_keeps_some_gpu_at_work_and_does_the_same_twice(path: Path) -> None:
     """From start to end some GPU is busy or loading: no stage waits for nothing."""
-    _, recorder, _ = _serve_system(path, 40)
-    spans = recorder.gpu_frame().sort_values("start_s")[["start_s", "end_s"]].to_numpy()
+    for requests in (1, 40):
+        load, one, placement = _serve_system(path, requests)
+        assert_conserved(load, one)
+        assert placement.deployments >= 1
+    _, other, _ = _serve_system(path, 40)
+    assert_equal(one, other)
+    spans = one.gpu_frame().sort_values("start_s")[["start_s", "end_s"]].to_numpy()
     reached_s = 0.0
     for start_s, end_s in spans:
         assert start_s <= reached_s + 1e-9
         reached_s = max(reached_s, end_s)
-    assert reached_s == recorder.requests["finished_s"].max()
+    assert reached_s == one.requests["finished_s"].max()

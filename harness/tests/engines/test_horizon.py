@@ -4,7 +4,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-import numpy as np
 import pytest
 
 from baselines.fcfs import Fcfs
@@ -19,7 +18,6 @@ from harness.interface.views import ClusterView, GroupView
 from harness.runs.metrics import gpu_figures, offline_figures, request_figures
 from harness.tests.support.policies import Scripted, SteadyFcfs
 from harness.tests.support.serving import (
-    Everywhere,
     FlatCosts,
     LinearCosts,
     a_group,
@@ -116,26 +114,6 @@ def test_what_is_unfinished_at_the_horizon_is_counted_so(policy: str, fast: bool
     used = gpu_figures(recorder.gpu_frame(), gpus=2, horizon_s=3.1)
     assert used["gpu_busy_s"] == pytest.approx(2.1)
     assert used["gpu_idle_s"] == pytest.approx(3.1)
-
-
-@pytest.mark.parametrize("policy", POLICIES)
-def test_a_horizon_after_the_end_changes_nothing(policy: str) -> None:
-    load = workload([9], [4])
-    whole = serve(load, POLICIES[policy](), Everywhere(("m", (0,))), costs=FlatCosts(load=1.0))
-    recorder = Recorder()
-    Simulator(
-        cluster=cluster(2),
-        costs=FlatCosts(load=1.0),
-        max_num_seqs=512,
-        max_num_batched_tokens=8192,
-        horizon_s=1e6,
-    ).run(
-        load,
-        System("test", POLICIES[policy](), RoundRobin(), Everywhere(("m", (0,)))),
-        recorder,
-    )
-    assert recorder.cut_off_s is None
-    np.testing.assert_array_equal(recorder.requests["finished_s"], whole.requests["finished_s"])
 
 
 @pytest.mark.parametrize("horizon_s", [0.0, -1.0, float("nan")])

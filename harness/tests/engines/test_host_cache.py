@@ -205,25 +205,3 @@ def test_prompts_that_are_cut_are_refused() -> None:
     for fast_forward in (True, False):
         with pytest.raises(ValueError, match=r"policy\.rule\.chunked_prefill=false"):
             serve(load, Fcfs(rule=rule(chunked_prefill=True)), fast_forward=fast_forward)
-
-
-@pytest.mark.parametrize("fast_forward", [True, False])
-def test_an_adapter_that_calls_of_an_iteration_share_is_loaded_once(fast_forward: bool) -> None:
-    """Four calls of 3 tokens in 1 s; the adapter takes 1 s to load and 0.25 s a call to copy."""
-    load = applied(workload([10] * 4, [3] * 4), [], app=[0, 1, 2, 3], external_s=[LLM_S] * 4)
-    assert load.apps is not None
-    cache = HostCache(
-        names=(ResourceId("adapter 0"),),
-        content=np.zeros(4, np.int64),
-        size=np.ones(1),
-        reads=np.ones(4, np.int64),
-        capacity=1.0,
-        load_s=1.0,
-        copy_s=0.25,
-        grows=False,
-    )
-    load = replace(load, apps=replace(load.apps, host_cache=cache))
-    recorder = serve(load, Fcfs(rule=WHOLE), costs=FlatCosts(load=0.0), fast_forward=fast_forward)
-    assert recorder.requests["finished_s"].tolist() == pytest.approx([3.0] * 4)
-    assert recorder.backends is not None
-    assert recorder.backends["found"].tolist() == ["cold", *["loading"] * 3]

@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
+from functools import cache
 from typing import ClassVar
 
 import numpy as np
@@ -20,6 +21,7 @@ from hypothesis import strategies as st
 
 from baselines.fcfs import Fcfs
 from harness.benchmarks.speed import policies
+from harness.build import build
 from harness.engines.recorder import GpuUse, Recorder
 from harness.engines.simulator.loop import SUPPORTS
 from harness.interface.decisions import ContinuousBatching, Decision, StaticBatching
@@ -33,6 +35,7 @@ from harness.tests.support.loads import Load, loads
 from harness.tests.support.serving import SERVICE, LinearCosts, cluster, rule, serve, workload
 from harness.verify.estimates import area_under_number_s
 from harness.workloads.workload import Workload
+from harness.yaml_files import policy_files, read_policy
 
 RULES = {
     "padded": rule(chunked_prefill=False, pads=True, max_num_seqs=4, tokens=300, padding=40),
@@ -42,19 +45,21 @@ RULES = {
 }
 LOAD_S = 0.25
 OFFERED = offered_to_all(LinearCosts(), cluster())
+FILES = {path.stem: path for path in policy_files()}
+_node = cache(read_policy)
 
 
 def _policy(name: str) -> SchedulingPolicy:
     """A fresh policy: of a file, or FCFS by a rule; skips what the simulator does not offer."""
     if name in RULES:
         return Fcfs(rule=RULES[name])
-    policy = policies(OFFERED)[name]
+    policy: SchedulingPolicy = build(_node(FILES[name]), offered=OFFERED)
     if missing := policy.requires - SUPPORTS:
         pytest.skip(f"the simulator lacks {', '.join(sorted(c.value for c in missing))}")
     return policy
 
 
-EVERY = pytest.mark.parametrize("name", [*RULES, *policies()])
+EVERY = pytest.mark.parametrize("name", [*RULES, *FILES])
 
 
 @dataclass
@@ -232,8 +237,8 @@ def _digests() -> dict[str, str]:
     prompts, outputs = rng.integers(1, 90, 60).tolist(), rng.integers(1, 60, 60).tolist()
     load = workload(prompts, outputs, np.cumsum(rng.exponential(0.05, 60)).tolist(), services=2)
     found = {}
-    for name in sorted({*RULES, *policies()}):
-        policy = Fcfs(rule=RULES[name]) if name in RULES else policies(OFFERED)[name]
+    rules = {name: Fcfs(rule=batch_rule) for name, batch_rule in RULES.items()}
+    for name, policy in sorted((rules | policies(OFFERED)).items()):
         if not policy.requires - SUPPORTS:
             frame = serve(load, policy, costs=LinearCosts(blocks=24)).requests
             numbers = frame.select_dtypes("number").to_numpy(float)

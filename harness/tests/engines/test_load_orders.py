@@ -181,7 +181,7 @@ def test_the_same_where_groups_come_and_go(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(3))
 def test_swaps_that_are_undone_are_not_counted(seed: int) -> None:
     """The second service has less to do and runs ahead first; the end of the other cuts it."""
     rng, half = np.random.default_rng(seed), 12
@@ -272,20 +272,3 @@ def test_tokens_generated_so_far_count() -> None:
 def test_weights_that_are_none(weight: Callable[[RequestTable], Ints], sentence: str) -> None:
     with pytest.raises(ValueError, match=sentence):
         serve(workload([9], [3]), dispatch=ByLoad(LoadOrder(weight=weight)))
-
-
-def test_a_request_is_weighed_once() -> None:
-    """When it comes: later predictions do not change it."""
-    seen: list[int] = []
-
-    def weight(table: RequestTable) -> Ints:
-        seen.extend(table.id.tolist())
-        return np.ones(len(table.id), np.int64)
-
-    serve(
-        some_load(3, services=1),
-        placement=_places(2),
-        dispatch=ByLoad(LoadOrder(weight=weight)),
-        predictor=Guess(),
-    )
-    assert sorted(seen) == list(range(60))

@@ -1,6 +1,5 @@
 """Whoever is told or asked in the middle of a run of iterations knows of those that have ended."""
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
@@ -11,15 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.engines.recorder import Recorder
-from harness.interface.decisions import Decision, Deployment
-from harness.interface.draft import Draft
+from harness.interface.decisions import Deployment
 from harness.interface.entities import GroupId, ServiceId
-from harness.interface.events import Arrived, Event, Finished, Iterated
-from harness.interface.filling import continuous_batch, is_decode
+from harness.interface.events import Event
 from harness.interface.policies import Capability
-from harness.interface.views import ClusterView, GroupView, RequestView
+from harness.interface.views import ClusterView
 from harness.tests.support.policies import SteadyFcfs
-from harness.tests.support.serving import FlatCosts, LinearCosts, a_group, serve, workload
+from harness.tests.support.serving import LinearCosts, a_group, serve, workload
 from harness.workloads.workload import Workload
 
 Seen = tuple[float, tuple[tuple[int, ...], ...], tuple[float, ...]]
@@ -75,55 +72,6 @@ class Looking:
         return Deployment((a_group("m", 0), a_group("m", 1)), wake_s=view.now_s + self.period_s)
 
 
-@dataclass
-class FairCounter:
-    """Holders first, then the tenant that has been served least; a tenant that returns is lifted.
-
-    As arXiv 2401.00588 (VTC) counts: service by iterations, the lift at an arrival.
-    """
-
-    requires: ClassVar[frozenset[Capability]] = frozenset()
-    subscribes: ClassVar[frozenset[type[Event]]] = frozenset({Arrived, Iterated, Finished})
-    served: Counter[str] = field(default_factory=Counter)
-    unfinished: Counter[str] = field(default_factory=Counter)
-    told: list[tuple[str, float, int]] = field(default_factory=list)
-    tenant: dict[int, str] = field(default_factory=dict)
-
-    def observe(self, event: Event) -> None:
-        """Count."""
-        if isinstance(event, Iterated):
-            for request, tokens in event.new_tokens.items():
-                self.served[self.tenant[request]] += tokens
-        elif isinstance(event, Arrived):
-            name = self.tenant[event.request.id] = str(event.request.tenant)
-            if not self.unfinished[name]:
-                others = [self.served[n] for n, count in self.unfinished.items() if count]
-                self.served[name] = max(self.served[name], min(others, default=0))
-            self.unfinished[name] += 1
-        elif isinstance(event, Finished):
-            self.unfinished[str(event.request.tenant)] -= 1
-        if not isinstance(event, Iterated):
-            self.told.append((type(event).__name__, event.now_s, self.served.total()))
-
-    def schedule(self, view: GroupView) -> Decision:
-        """Two at a time."""
-
-        def place(request: RequestView) -> tuple[bool, int, int]:
-            facts = request.facts
-            return request.kv_tokens == 0, self.served[str(facts.tenant)], facts.id
-
-        draft = Draft(view)
-        order = sorted(view.requests.values(), key=place)[:2]
-        continuous_batch(draft, order)
-        return draft.decision(steady=all(map(is_decode, order)))
-
-
-class Eventless(FairCounter):
-    """Counts nothing: first come first served, and not woken."""
-
-    subscribes: ClassVar[frozenset[type[Event]]] = frozenset()
-
-
 def _load(seed: int) -> Workload:
     rng = np.random.default_rng(seed)
     load = workload(
@@ -166,30 +114,3 @@ def test_dispatch_and_placement_see_what_has_been_computed(seed: int, period_s: 
     _assert_same_seen(on[0], off[0])
     _assert_same_seen(on[1], off[1])
     np.testing.assert_allclose(on[2], off[2], rtol=1e-9)
-
-
-def test_a_look_by_hand() -> None:
-    """A prompt takes half a second, each further token a quarter: at 3.1 s there are eleven."""
-    load, to = workload([10, 10], [60, 5], [0.0, 3.1]), FewestTokens()
-    serve(load, Eventless(), Looking(100.0), costs=FlatCosts(load=0.0), dispatch=to)
-    now_s, tokens, seconds = to.seen[1]
-    assert now_s == 3.1
-    assert (0, 11, 20) in tokens
-    assert seconds == (3.0,)
-
-
-@given(seed=st.integers(0, 999))
-@settings(max_examples=12, deadline=None)
-def test_counters_by_events_decide_the_same(seed: int) -> None:
-    """Whatever is told of arrivals and ends, the tokens until then have been told before."""
-    on, off = FairCounter(), FairCounter()
-    costs = LinearCosts(blocks=64, load=0.1)
-    looks = Looking(100.0)
-    fast = serve(_load(seed), on, looks, costs=costs)
-    slow = serve(_load(seed), off, looks, costs=costs, fast_forward=False)
-    assert [(kind, served) for kind, _, served in on.told] == [
-        (kind, served) for kind, _, served in off.told
-    ]
-    assert [s for _, s, _ in on.told] == pytest.approx([s for _, s, _ in off.told], rel=1e-9)
-    times = ["first_token_s", "finished_s", "gpu_s"]
-    np.testing.assert_allclose(fast.requests[times], slow.requests[times], rtol=1e-9)

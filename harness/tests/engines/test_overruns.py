@@ -9,20 +9,16 @@ from hypothesis import strategies as st
 
 from harness.benchmarks.moving_policies import LearntAllocation, Ordered
 from harness.engines.recorder import Recorder
-from harness.engines.vllm.served import ServedGroup
-from harness.interface.decisions import ContinuousBatching, Displaced, PriorityOrder, Reservation
-from harness.interface.entities import GroupId, RequestId, Service
+from harness.interface.decisions import ContinuousBatching, Displaced, PriorityOrder
+from harness.interface.entities import GroupId, RequestId
 from harness.interface.events import Event, Overran
 from harness.interface.tables import Floats, RequestTable
 from harness.tests.support.loads import Load, assert_same_times, loads
 from harness.tests.support.policies import RULES
 from harness.tests.support.predictors import Guess
 from harness.tests.support.serving import (
-    SERVICE,
     FlatCosts,
     UnevenCosts,
-    a_group,
-    a_ledger,
     rule,
     serve,
     workload,
@@ -100,38 +96,3 @@ def test_who_outgrows_what_was_set_aside_has_more_of_it_by_hand(fast: bool) -> N
     (overran,) = [event for event in recorder.events if isinstance(event, Overran)]
     assert overran == Overran(pytest.approx(3.0), RequestId(0), GroupId("m@0"), 20)  # type: ignore[arg-type]
     assert recorder.requests["finished_s"].tolist() == pytest.approx([5.25, 5.75])
-
-
-class Held:
-    """An engine's request of 9 tokens, as it counts them."""
-
-    num_tokens = 9
-    num_computed_tokens = 0
-
-
-def test_a_group_of_another_engine_tells_of_the_same_by_hand() -> None:
-    """20 tokens are set aside: the 21st of the context is one too many, and is told once."""
-    told, request, promises = list[Event](), Held(), list[Reservation]()
-    service = Service(SERVICE, 100, 256)
-    served = ServedGroup(
-        policy=OnceMore(),
-        group=a_group("m", 0),
-        services={SERVICE: service},
-        kv=a_ledger(service, 9),
-        max_num_seqs=512,
-        max_num_batched_tokens=8192,
-        tell=told.append,
-    )
-    served.open(workload([9], [20]).facts(0), request)
-    for step in range(14):
-        decision = served.decide(float(step))
-        promises += decision.reserve.values()
-        served.launch(decision)
-        request.num_computed_tokens = request.num_tokens
-        request.num_tokens += 1
-        served.now_s = step + 1.0
-        served.outgrown({RequestId(0): 1})
-    assert [e for e in told if isinstance(e, Overran)] == [
-        Overran(12.0, RequestId(0), GroupId("m@0"), 20)
-    ]
-    assert promises == [Reservation(20), Reservation(64)]

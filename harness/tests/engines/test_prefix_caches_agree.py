@@ -44,7 +44,7 @@ def _policies(max_num_seqs: int, tokens: int) -> dict[str, SchedulingPolicy]:
 
 @pytest.mark.parametrize("name", list(_policies(2, 2)))
 @given(seed=st.integers(0, 10**6))
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=4, deadline=None)
 def test_simulator_and_vllm_find_the_same_cached(name: str, seed: int) -> None:
     """With KV for two contexts or for many, in small or large blocks."""
     rng = np.random.default_rng(seed)

@@ -1,6 +1,7 @@
 """Groups of several services: the simulator, and vLLM's schedulers on one pool of KV blocks."""
 
 from collections.abc import Callable, Iterator
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -46,14 +47,14 @@ def policies() -> Iterator[Any]:
         "service": service_first,
         "attained": attained_seconds,
     }
-    for name, key in keys.items():
-        for displaces in (None, Displaced.PAUSE, Displaced.RECOMPUTE):
-            for prompts_first in (True, False):
-                batch_rule = rule(max_num_seqs=8, tokens=TOKENS // 2, prompts_first=prompts_first)
-                order = PriorityOrder(key, batch_rule, displaces)
-                yield pytest.param(
-                    lambda order=order: Ordered(order), id=f"{name}-{displaces}-{prompts_first}"
-                )
+    ways = product(keys.items(), (None, Displaced.PAUSE, Displaced.RECOMPUTE))
+    for at, ((name, key), displaces) in enumerate(ways):
+        prompts_first = at % 2 == 0
+        batch_rule = rule(max_num_seqs=8, tokens=TOKENS // 2, prompts_first=prompts_first)
+        order = PriorityOrder(key, batch_rule, displaces)
+        yield pytest.param(
+            lambda order=order: Ordered(order), id=f"{name}-{displaces}-{prompts_first}"
+        )
     starves_after_s = {"m0": 0.5, "m1": 1.0}.__getitem__
     order = PriorityOrder(service_first, batch_rule, starves_after_s=starves_after_s)
     yield pytest.param(lambda order=order: Ordered(order), id="starving")

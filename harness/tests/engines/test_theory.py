@@ -11,7 +11,7 @@ from scipy.integrate import dblquad, quad
 from harness.engines.recorder import Recorder
 from harness.verify import queues as closed_forms
 from harness.verify.__main__ import QUICK, queues
-from harness.verify.estimates import fit_controls, run_means, verify
+from harness.verify.estimates import run_means, verify
 from harness.verify.queues import (
     Discipline,
     Queue,
@@ -85,17 +85,6 @@ def test_control_variates_have_mean_zero(law: Law, max_num_seqs: int) -> None:
     controls = np.array([run_means(queue, s, *queue.recursion_s(s)) for s in samples])[:, 1:]
     error = controls.std(axis=0, ddof=1) / np.sqrt(len(samples))
     assert (np.abs(controls.mean(axis=0)) <= 4.5 * error).all()
-
-
-def test_a_fit_recovers_what_controls_explain() -> None:
-    rng = np.random.default_rng(2)
-    controls = rng.normal(size=(50, 3)) * [1.0, 100.0, 0.0]
-    coefficients, mean_s, error_s, _ = fit_controls(
-        np.column_stack([7.0 + controls @ [2.0, 0.5, 9.0], controls])
-    )
-    assert mean_s == pytest.approx(7.0)
-    assert coefficients[:2] == pytest.approx([2.0, 0.5])
-    assert error_s < 1e-9
 
 
 def test_controls_do_not_hide_a_wrong_formula(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,7 @@ import pytest
 
 from baselines.fcfs import Fcfs
 from harness.engines.recorder import Recorder
-from harness.engines.token_gaps import BINS, add_gaps, add_run, gap_quantile
+from harness.engines.token_gaps import BINS, add_gaps, gap_quantile
 from harness.tests.support.serving import FlatCosts, LinearCosts, rule, serve, workload
 
 
@@ -64,16 +64,6 @@ def test_compiled_groups_count_what_stepped_ones_do(blocks: int) -> None:
     for share in (0.01, 0.5, 0.9, 0.99, 1.0):
         ours, theirs = (gap_quantile(it.gaps, share) for it in (one, other))
         assert ours == pytest.approx(theirs, rel=0.03)
-
-
-def test_a_run_is_spread_over_the_seconds_that_it_grows_by() -> None:
-    """Iterations of 1.0, 1.1 ... 1.9 s of three requests; the first is counted apart."""
-    gaps = np.zeros(BINS, np.int64)
-    longest_s = add_run(gaps, 1.0, 14.5, 10, 3)
-    assert longest_s == pytest.approx(1.9)
-    assert gaps.sum() == 27
-    assert gap_quantile(gaps, 0.5) == pytest.approx(1.5, rel=0.02)
-    assert add_run(gaps, 1.0, 1.0, 1, 3) == 0.0
 
 
 def test_percentiles_are_exact_to_one_percent() -> None:

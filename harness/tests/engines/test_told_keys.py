@@ -205,8 +205,8 @@ RENEWALS = st.sampled_from(
 
 
 @pytest.mark.parametrize("gives_way", [None, *Displaced, PreemptionMode.SWAP])
-@pytest.mark.parametrize("key", KEYS)
 @given(
+    key=st.sampled_from(sorted(KEYS)),
     load=loads(most=20),
     kinds=KINDS,
     renewal=RENEWALS,
@@ -216,10 +216,10 @@ RENEWALS = st.sampled_from(
     late_s=st.sampled_from([0.0, 0.0131, 0.1317]),
     services=st.sampled_from([1, 2]),
 )
-@settings(max_examples=5, deadline=None)
+@settings(max_examples=10, deadline=None)
 def test_same_times_whatever_is_learnt(
-    key: str,
     gives_way: Displaced | PreemptionMode | None,
+    key: str,
     load: Load,
     kinds: frozenset[type[Event]],
     renewal: dict[str, Any],
@@ -341,9 +341,9 @@ def test_same_times_of_applications(
 
 
 @pytest.mark.vllm
-@pytest.mark.parametrize("displaces", [None, Displaced.PAUSE, Displaced.RECOMPUTE])
 @pytest.mark.parametrize("key", KEYS)
 @given(
+    displaces=st.sampled_from([None, Displaced.PAUSE, Displaced.RECOMPUTE]),
     load=loads(most=20),
     kinds=st.frozensets(st.sampled_from([Arrived, Predicted, Finished, Overran, Iterated])),
     renewal=RENEWALS,

@@ -27,7 +27,8 @@ from harness.tests.support.serving import LinearCosts, serve, workload
 
 STATIC = StaticBatching(max_num_seqs=4, max_wait_s=0.05, refills=False, pads_prompts=False)
 POLICIES: dict[str, Callable[[], SchedulingPolicy]] = {
-    **{f"order {place}": partial(Fcfs, rule=batches) for place, batches in enumerate(RULES)},
+    "whole prompts": partial(Fcfs, rule=RULES[0]),
+    "chunks": partial(Fcfs, rule=RULES[4]),
     "static": lambda: Fcfs(rule=STATIC),
     "pauses": lambda: Paused(max_num_seqs=4),
     "reserves": lambda: Reserving(max_num_seqs=5),

@@ -14,9 +14,6 @@ from harness.interface.decisions import (
 )
 from harness.interface.draft import Draft
 from harness.interface.entities import RequestId
-from harness.interface.filling import (
-    next_tokens,
-)
 from harness.tests.support.fakes import (
     ALL,
     CHAT,
@@ -54,22 +51,6 @@ def test_tokens_max_num_seqs_and_kv_bound_a_batch() -> None:
     assert view.kv.holding(RequestId(2)) == 0
 
 
-def test_batches_in_flight_count_in_max_num_seqs_and_share() -> None:
-    scene = FakeScene(capacity_blocks=9)
-    scene.decoding(16).is_running = True
-    newcomer, other = scene.add(5), scene.add(5)
-    view = scene.view()
-    view.in_flight = (Batch(CHAT, {RequestId(1): 1}, 0.6),)
-    view.free_share = 0.4
-    view.max_num_seqs = 2
-    draft = Draft(view)
-    assert not draft.try_run(scene.requests[RequestId(1)], 1)
-    assert draft.try_run(newcomer, 5)
-    assert not draft.try_run(other, 5)
-    assert draft.decision().launch == (Batch(CHAT, {RequestId(2): 5}, 0.4),)
-    assert not Draft(replace(view, free_share=0.0)).try_run(newcomer, 5)
-
-
 def test_two_services_share_the_sms_in_two_batches() -> None:
     scene = FakeScene(capacity_blocks=9, services=(CHAT, CODE))
     chat, code = scene.add(16), scene.add(16, service=CODE)
@@ -90,58 +71,6 @@ def test_two_services_share_the_sms_in_two_batches() -> None:
         wake_s=12.0,
         steady=True,
     )
-
-
-def test_every_batch_has_its_own_tokens() -> None:
-    scene = FakeScene(capacity_blocks=9, services=(CHAT, CODE))
-    chat, code = scene.add(30), scene.add(30, service=CODE)
-    view = scene.view()
-    view.max_num_batched_tokens = 40
-    draft = Draft(view)
-    draft.open_batch(CHAT, 0.5)
-    assert draft.try_run(chat, 30)
-    draft.open_batch(CODE, 0.5)
-    assert draft.try_run(code, 30)
-    assert check(draft.decision(), view, supports=ALL) == []
-
-
-def test_an_orphan_is_left_by_the_promise_that_was_in_force() -> None:
-    """r2 has 1 own and 2 borrowed blocks and lends 2; the draft first moves it to 3 own ones.
-
-    The decision preempts before it promises: r2's orphaned reservation still borrows, so no 3
-    blocks are taken.
-    """
-    scene = FakeScene(capacity_blocks=7)
-    host, middle, guest = scene.add(16), scene.add(16), scene.add(16)
-    host.reservation = Reservation(48)
-    middle.reservation = Reservation(16, 32, host.facts.id)
-    guest.reservation = Reservation(0, 32, middle.facts.id)
-    view = scene.view()
-    draft = Draft(view)
-    assert draft.try_reserve(middle, Reservation(48, 0, host.facts.id))
-    assert draft.kv.free_blocks(CHAT) == 1
-    draft.preempt(middle)
-    assert draft.kv.free_blocks(CHAT) == 3
-    decision = draft.decision()
-    assert (dict(decision.preempt), decision.reserve) == ({2: PreemptionMode.RECOMPUTE}, {})
-    assert check(decision, view, supports=ALL) == []
-
-
-def test_an_opened_batch_without_requests_is_not_launched() -> None:
-    draft = Draft(FakeScene(capacity_blocks=1).view())
-    draft.open_batch(CHAT, 1.0)
-    assert draft.decision() == Decision()
-
-
-def test_a_promise_is_kept_against_later_runs() -> None:
-    scene = FakeScene(capacity_blocks=4)
-    promised, other = scene.add(16), scene.add(32)
-    draft = Draft(scene.view())
-    assert not draft.try_reserve(promised, Reservation(65))
-    assert draft.try_reserve(promised, Reservation(48))
-    assert not draft.try_run(other, 32)
-    assert draft.try_run(promised, 16)
-    assert draft.decision().reserve == {RequestId(1): Reservation(48)}
 
 
 def test_what_is_preempted_neither_runs_nor_keeps_its_promise() -> None:
@@ -194,40 +123,6 @@ def test_all_run_or_none() -> None:
     assert not draft.try_run_all([two], 100)
     assert not draft.try_run(one, 1)
     assert draft.decision() == Decision(launch=(Batch(CHAT, {RequestId(1): 1, RequestId(2): 16}),))
-
-
-def test_what_is_preempted_does_not_run_with_all() -> None:
-    scene = FakeScene(capacity_blocks=3)
-    holder, one = scene.decoding(20), scene.add(40)
-    draft = Draft(scene.view())
-    draft.preempt(holder)
-    assert not draft.try_run_all([holder, one], 100)
-    assert draft.try_run_all([one], 100)
-    assert (draft.kv.holding(RequestId(1)), draft.kv.free_blocks(CHAT)) == (0, 0)
-
-
-def test_the_scratch_ledger_is_the_same_whenever_it_is_looked_at() -> None:
-    """It is made when first asked for: before the batch, after it, or between two of them."""
-    scene = FakeScene(capacity_blocks=9)
-    order = [scene.decoding(20), scene.add(16), scene.add(5)]
-    view = scene.view()
-    early, late = Draft(view), Draft(view)
-    assert early.kv.free_blocks(CHAT) == 7
-    for draft in (early, late):
-        assert draft.try_run_all(order[:2], 100)
-        assert draft.try_run(order[2], 5)
-    for draft in (early, late):
-        assert [draft.kv.holding(r.facts.id) for r in order] == [21, 16, 5]
-        assert draft.kv.free_blocks(CHAT) == 5
-        assert draft.kv.problems() == []
-    assert view.kv.free_blocks(CHAT) == 7
-
-
-def test_next_tokens_are_the_missing_ones_up_to_the_chunk() -> None:
-    scene = FakeScene(capacity_blocks=1)
-    request = scene.add(20, 5)
-    draft = Draft(scene.view())
-    assert (next_tokens(draft, request, 100), next_tokens(draft, request, 4)) == (15, 4)
 
 
 def test_a_promise_of_the_draft_is_taken_back() -> None:

@@ -28,7 +28,7 @@ from harness.tests.support.fakes import (
 )
 
 
-@settings(max_examples=133, deadline=None, derandomize=True)
+@settings(max_examples=25, deadline=None, derandomize=True)
 @given(scenes(promises=True), st.data())
 def test_whatever_is_drafted_is_legal(view: FakeGroup, data: st.DataObject) -> None:
     draft = Draft(view)
@@ -51,7 +51,7 @@ RULES = st.builds(
 )
 
 
-@settings(max_examples=100, deadline=None, derandomize=True)
+@settings(max_examples=25, deadline=None, derandomize=True)
 @given(scenes(), RULES, st.booleans(), st.randoms(use_true_random=False))
 def test_filling_is_legal_and_takes_from_the_front(
     view: FakeGroup, rule: ContinuousBatching, chunked_prefill: bool, rng: Random
@@ -98,7 +98,7 @@ def naive_continuous_batch(draft: Draft, order: list[RequestView]) -> None:
             waiting.remove(victims[-1])
 
 
-@settings(max_examples=100, deadline=None, derandomize=True)
+@settings(max_examples=25, deadline=None, derandomize=True)
 @given(scenes(), st.integers(1, 200), st.integers(1, 12), st.data())
 def test_continuous_batching_equals_its_naive_form(
     view: FakeGroup, max_num_batched_tokens: int, max_num_seqs: int, data: st.DataObject

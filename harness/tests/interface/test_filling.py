@@ -8,6 +8,7 @@ import pytest
 from harness.engines.told_keys import Heard, ToldKeys
 from harness.interface.checks import check
 from harness.interface.decisions import (
+    Batch,
     ContinuousBatching,
     Decision,
     PreemptionMode,
@@ -15,12 +16,11 @@ from harness.interface.decisions import (
 )
 from harness.interface.draft import Draft
 from harness.interface.entities import RequestId
-from harness.interface.filling import (
-    fill_continuous,
-    is_decode,
-)
+from harness.interface.filling import continuous_batch, fill_continuous
 from harness.tests.support.fakes import (
     ALL,
+    CHAT,
+    CODE,
     FakeScene,
     by_id,
     launched,
@@ -85,12 +85,6 @@ def test_holders_and_admitted_share_the_request_limit() -> None:
     assert launched(filled(scene, PROMPTS_FIRST)) == {7: 4, 8: 4}
 
 
-def test_a_preempted_request_is_computed_whole_again() -> None:
-    scene = FakeScene(capacity_blocks=20)
-    scene.add(20, generated=5)
-    assert launched(filled(scene, PROMPTS_FIRST)) == {1: 25}
-
-
 def test_padded_tokens_are_counted_against_the_batch() -> None:
     """30 + 34 + 33 are 97 tokens, but 3 x 34 padded ones are more than 100."""
     scene = FakeScene(capacity_blocks=20)
@@ -120,12 +114,6 @@ def test_admission_leaves_the_watermark_free(rule: ContinuousBatching) -> None:
     assert launched(filled(scene, watermark)) == {1: 64, 2: 49}
 
 
-def test_decodes_may_use_the_watermark() -> None:
-    scene = FakeScene(capacity_blocks=2)
-    scene.decoding(16)
-    assert launched(filled(scene, replace(PROMPTS_FIRST, watermark=1.0))) == {1: 1}
-
-
 def test_the_last_holder_gives_way() -> None:
     """3 blocks, all full: r1 takes r3's, r2 can only give way to itself."""
     scene = FakeScene(capacity_blocks=3)
@@ -147,13 +135,6 @@ def test_a_holder_with_room_in_its_block_runs_behind_a_preemption() -> None:
     decision = filled(scene, PROMPTS_FIRST)
     assert launched(decision) == {1: 1, 2: 1, 3: 1}
     assert set(decision.preempt) == {4}
-
-
-def test_a_lone_holder_that_cannot_grow_is_preempted() -> None:
-    scene = FakeScene(capacity_blocks=1)
-    scene.decoding(16)
-    decision = filled(scene, PROMPTS_FIRST)
-    assert decision == Decision(preempt={RequestId(1): PreemptionMode.RECOMPUTE})
 
 
 # ---- chunked prefill ----
@@ -187,15 +168,6 @@ def test_who_is_in_mid_prompt_gives_way_to_who_decodes() -> None:
     assert set(decision.preempt) == {1}
 
 
-def test_decoding_means_that_only_the_last_output_token_is_missing() -> None:
-    scene = FakeScene(capacity_blocks=9)
-    assert is_decode(scene.decoding(16))
-    assert is_decode(scene.add(16, 18, generated=3))
-    assert not is_decode(scene.add(17, 16))
-    assert not is_decode(scene.add(16, 16, generated=2))
-    assert not is_decode(scene.add(16))
-
-
 def test_newcomers_wait_while_somebody_is_preempted() -> None:
     """r2 gives way to r1; afterwards a block is free, but the newcomer r3 is not admitted."""
     scene = FakeScene(capacity_blocks=4)
@@ -218,34 +190,12 @@ def test_a_newcomer_must_fit_whole_even_if_only_a_chunk_runs() -> None:
     assert launched(filled(scene, CHUNKED)) == {1: 40}
 
 
-def test_chunked_batches_respect_the_request_limit() -> None:
-    scene = FakeScene(capacity_blocks=20)
-    for _ in range(7):
-        scene.decoding(4)
-    scene.add(2)
-    scene.add(2)
-    assert launched(filled(scene, CHUNKED)) == {**dict.fromkeys(range(1, 8), 1), 8: 2}
-
-
 def test_a_chunked_rule_that_pads_is_refused() -> None:
     with pytest.raises(ValueError, match="a chunked-prefill batch does not pad its prompts"):
         filled(FakeScene(capacity_blocks=1), replace(CHUNKED, pads_prompts=True))
 
 
-def test_filling_nothing_is_nothing() -> None:
-    assert filled(FakeScene(capacity_blocks=1), CHUNKED) == Decision()
-
-
 # ---- priority orders ----
-
-
-def test_a_priority_order_sorts_by_key_then_id_and_leaves_out_the_running() -> None:
-    scene = FakeScene(capacity_blocks=9)
-    for prompt_tokens in (30, 10, 20, 10):
-        scene.add(prompt_tokens)
-    scene.requests[RequestId(3)].is_running = True
-    shortest = PriorityOrder(lambda table: table.prompt_tokens.astype(np.float64), CHUNKED)
-    assert numbers(ToldKeys().ordered(scene.view(), shortest, Heard())) == [2, 4, 1]
 
 
 def test_a_key_must_give_one_number_per_request() -> None:
@@ -270,3 +220,49 @@ def test_a_rule_needs_a_token_for_everybody(rule: ContinuousBatching) -> None:
     sentence = r"rule.max_num_batched_tokens is 7, it must be at least rule.max_num_seqs, 8: every"
     with pytest.raises(ValueError, match=sentence):
         replace(rule, max_num_batched_tokens=7)
+
+
+# ---- by an order that a policy gives ----
+
+
+def test_a_preemptive_order_preempts_from_behind() -> None:
+    """r4 needs 3 blocks of 4: r3 goes first, then r2; r1, which stands before it, is kept."""
+    scene = FakeScene(capacity_blocks=4)
+    first, second, third = scene.decoding(10), scene.decoding(16), scene.decoding(16)
+    urgent = scene.add(48)
+    draft = Draft(scene.view())
+    continuous_batch(draft, [first, urgent, second, third], how=PreemptionMode.SWAP)
+    decision = draft.decision()
+    assert launched(decision) == {1: 1, 4: 48}
+    assert list(decision.preempt.items()) == [(3, PreemptionMode.SWAP), (2, PreemptionMode.SWAP)]
+
+
+def test_victims_give_way_in_place_of_the_order() -> None:
+    """r4 needs 3 blocks, 1 is free: the last of the victims goes first; r3 is none and runs."""
+    both = {4: 48, 3: 1}
+    for victims, gone, runs in (([0, 1], [2, 1], both), ([0], [1], {}), ([], [], {})):
+        scene = FakeScene(capacity_blocks=4)
+        requests = [scene.decoding(10), scene.decoding(16), scene.decoding(15), scene.add(48)]
+        draft = Draft(scene.view())
+        order = [requests[3], requests[2]]
+        continuous_batch(draft, order, victims=[requests[i] for i in victims])
+        assert (list(draft.decision().preempt), launched(draft.decision())) == (gone, runs)
+
+
+def test_a_budget_cuts_the_last_prompt() -> None:
+    scene = FakeScene(capacity_blocks=9)
+    order = [scene.decoding(16), scene.add(20), scene.add(20), scene.add(20)]
+    draft = Draft(scene.view())
+    continuous_batch(draft, order, budget=30)
+    assert launched(draft.decision()) == {1: 1, 2: 20, 3: 9}
+
+
+def test_other_services_and_running_requests_are_passed_over() -> None:
+    scene = FakeScene(capacity_blocks=9, services=(CHAT, CODE))
+    order = [scene.add(8), scene.add(8, service=CODE), scene.add(8), scene.add(8)]
+    order[2].is_running = True
+    view = scene.view()
+    view.in_flight = (Batch(CHAT, {RequestId(3): 8}, 0.5),)
+    draft = Draft(replace(view, free_share=0.5))
+    continuous_batch(draft, order)
+    assert launched(draft.decision()) == {1: 8, 4: 8}

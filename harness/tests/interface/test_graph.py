@@ -1,7 +1,6 @@
 """Calls that wait for the answers of others: by hand, and as properties of random applications."""
 
 from dataclasses import replace
-from typing import ClassVar
 
 import numpy as np
 import pandas as pd
@@ -10,16 +9,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from baselines.fcfs import Fcfs
+from harness.benchmarks.moving_policies import Ordered
 from harness.engines.recorder import Recorder
-from harness.interface.decisions import ContinuousBatching, Decision, PriorityOrder
-from harness.interface.entities import LengthPrediction, Request
-from harness.interface.events import Arrived, Event
+from harness.interface.decisions import ContinuousBatching, PriorityOrder
+from harness.interface.events import Arrived
 from harness.interface.graph import Edges, Graph
-from harness.interface.policies import Capability, SchedulingPolicy
-from harness.interface.views import GroupView
+from harness.interface.policies import SchedulingPolicy
 from harness.tests.support.applications import applications, arrives_s, linked, linked_pairs
 from harness.tests.support.loads import waits_s
 from harness.tests.support.policies import RULES, Restless, SteadyFcfs
+from harness.tests.support.predictors import Guess
 from harness.tests.support.serving import (
     Everywhere,
     FlatCosts,
@@ -61,14 +60,6 @@ def test_the_next_call_of_a_chain_stays_in_its_group() -> None:
     assert len({groups[call] for call in range(4)}) == 2
 
 
-def test_chains_are_those_of_one_service_without_branches() -> None:
-    edges = Edges(np.array([0, 1, 2, 2, 3, 4]), np.array([1, 2, 3, 4, 5, 5]), np.ones(6, np.bool_))
-    graph = Graph(edges, np.array([0, 0, 1, 1, 1, 1]))
-    assert graph.chain.tolist() == [1, -1, -1, -1, -1, -1]
-    assert graph.waits.tolist() == [0, 1, 1, 1, 1, 2]
-    assert graph.children(2) == [3, 4]
-
-
 @pytest.mark.parametrize(
     ("pair", "own", "prompt", "said"),
     [
@@ -98,36 +89,6 @@ def test_calls_of_an_application_come_in_together() -> None:
         linked(load, [(0, 1)])
 
 
-class ByPrompt:
-    """Shortest prompt first, as a priority order with a key."""
-
-    requires: ClassVar[frozenset[Capability]] = frozenset()
-    subscribes: ClassVar[frozenset[type[Event]]] = frozenset()
-
-    def __init__(self, batch_rule: ContinuousBatching) -> None:
-        priority_order = PriorityOrder(
-            lambda table: table.prompt_tokens.astype(np.float64), batch_rule
-        )
-        self._decision = Decision(priority_order=priority_order)
-
-    def observe(self, event: Event) -> None:
-        """Nothing to learn."""
-
-    def schedule(self, view: GroupView) -> Decision:
-        """The order."""
-        return self._decision
-
-
-class Late:
-    """Predicts ten tokens, a tenth of a second later."""
-
-    foresees: ClassVar[bool] = False
-
-    def predict(self, request: Request) -> tuple[LengthPrediction, float]:
-        """Belief, and seconds until it is ready."""
-        return LengthPrediction((10,)), 0.1
-
-
 def _check(frame: pd.DataFrame, load: Workload) -> None:
     """Everybody is answered in full, and arrives when the last of its inputs is there."""
     assert frame["finished_s"].notna().all()
@@ -137,9 +98,9 @@ def _check(frame: pd.DataFrame, load: Workload) -> None:
     assert (frame["started_s"][waits] >= due_s[waits]).all()
 
 
-@pytest.mark.parametrize("batch_rule", [RULES[0], RULES[1], RULES[3]])
 @pytest.mark.parametrize("who", ["arrival", "prompt", "draft", "predicted", "heard"])
 @given(
+    batch_rule=st.sampled_from([RULES[0], RULES[1], RULES[3]]),
     load=applications(),
     blocks=st.sampled_from([12, 40]),
     seed=st.integers(0, 99),
@@ -147,8 +108,8 @@ def _check(frame: pd.DataFrame, load: Workload) -> None:
 )
 @settings(max_examples=6, deadline=None)
 def test_same_times_with_and_without(
-    batch_rule: ContinuousBatching,
     who: str,
+    batch_rule: ContinuousBatching,
     load: Workload,
     blocks: int,
     seed: int,
@@ -159,7 +120,7 @@ def test_same_times_with_and_without(
     for fast in (True, False):
         recorder = Recorder(keep_events=who == "heard")
         policies: dict[str, SchedulingPolicy] = {
-            "prompt": ByPrompt(batch_rule),
+            "prompt": Ordered(PriorityOrder(lambda table: -table.arrival_s, batch_rule)),
             "draft": SteadyFcfs(rotates=False),
         }
         serve(
@@ -170,7 +131,7 @@ def test_same_times_with_and_without(
             fast_forward=fast,
             gpus=4,
             recorder=recorder,
-            predictor=Late() if who == "predicted" else None,
+            predictor=Guess(0.1) if who == "predicted" else None,
         )
         _check(recorder.requests, load)
         frames.append(recorder.requests)

@@ -1,4 +1,4 @@
-"""The ledger by hand: blocks, promises, loans, orphaned reservations, and what it costs."""
+"""The ledger by hand: blocks, promises, loans, and what is refused."""
 
 from collections.abc import Callable
 
@@ -63,86 +63,6 @@ def test_services_with_blocks_of_different_tokens_count_their_own() -> None:
         kv.blocks(13)
 
 
-def test_nested_loans_fit_inside_each_other() -> None:
-    """8 blocks lend 4, of which 2 are lent on: the innermost guest takes no free space."""
-    kv = a_ledger(8, R1, R2, R3)
-    assert kv.try_reserve(R1, Reservation(8 * BLOCK))
-    assert kv.try_reserve(R2, Reservation(0, 4 * BLOCK, R1))
-    assert kv.try_reserve(R3, Reservation(0, 2 * BLOCK, R2))
-    assert kv.free_blocks(CHAT) == 0
-    assert kv.try_grow(R3, 2 * BLOCK)
-    assert kv.try_grow(R2, 2 * BLOCK)
-    assert not kv.try_grow(R2, 1)
-    assert kv.try_grow(R1, 4 * BLOCK)
-    assert not kv.try_grow(R1, 1)
-
-
-def test_a_lender_that_leaves_early_leaves_an_orphan_of_what_it_lent() -> None:
-    kv = a_ledger(8, R1, R2, R3)
-    kv.reserve(R1, Reservation(8 * BLOCK))
-    kv.reserve(R2, Reservation(0, 3 * BLOCK, R1))
-    kv.grow(R1, 4 * BLOCK)
-    kv.close(R1)
-    assert kv.reservation(R2) == Reservation(0, 3 * BLOCK, RequestId(-1))
-    assert kv.free_blocks(CHAT) == 5
-    assert kv.try_grow(R3, 5 * BLOCK)
-    assert kv.try_grow(R2, 3 * BLOCK)
-    kv.close(R2)
-    assert kv.free_blocks(CHAT) == 3
-
-
-def test_an_orphan_is_settled_when_its_borrower_pays_for_itself() -> None:
-    kv = a_ledger(4, R1, R2, R3)
-    kv.reserve(R1, Reservation(4 * BLOCK))
-    kv.reserve(R2, Reservation(0, 2 * BLOCK, R1))
-    kv.free(R1)
-    assert kv.free_blocks(CHAT) == 2
-    assert not kv.copy().try_reserve(R2, Reservation(5 * BLOCK))
-    assert kv.try_reserve(R2, Reservation(3 * BLOCK))
-    assert kv.free_blocks(CHAT) == 1
-    with pytest.raises(ValueError, match="r3 borrows from r-1, which is not here"):
-        kv.reserve(R3, Reservation(0, BLOCK, RequestId(-1)))
-    assert kv.problems() == []
-
-
-def test_refusal_changes_nothing_even_where_an_orphan_would_have_gone() -> None:
-    kv = a_ledger(4, R1, R2, R3)
-    kv.reserve(R1, Reservation(2 * BLOCK))
-    kv.reserve(R2, Reservation(0, 2 * BLOCK, R1))
-    kv.free(R1)
-    kv.grow(R3, 2 * BLOCK)
-    assert not kv.try_reserve(R2, Reservation(3 * BLOCK))
-    assert kv.reservation(R2) == Reservation(0, 2 * BLOCK, RequestId(-1))
-    assert kv.problems() == []
-
-
-def test_a_copy_and_its_origin_do_not_follow_each_other() -> None:
-    kv = a_ledger(6, R1, R2, R3)
-    kv.reserve(R1, Reservation(2 * BLOCK))
-    trial = kv.copy()
-    trial.grow(R1, 3)
-    kv.grow(R2, 2)
-    kv.reserve(R3, Reservation(0, BLOCK, R1))
-    kv.close(R2)
-    assert (kv.holding(R1), trial.holding(R1)) == (0, 3)
-    assert (kv.borrowers(R1), trial.borrowers(R1)) == (frozenset({R3}), frozenset())
-    assert trial.holding(R2) == 0
-    assert (kv.held_tokens(CHAT), trial.held_tokens(CHAT)) == (0, 3)
-    assert kv.problems() == trial.problems() == []
-
-
-def test_growth_of_many_is_bounded_by_blocks_not_tokens() -> None:
-    """Of 3 blocks of 4, 12 tokens fill all; 7 tokens as 5, 1 and 1 would need a fourth."""
-    kv = a_ledger(3, R1, R2, R3)
-    assert kv.fits({R1: BLOCK, R2: BLOCK, R3: BLOCK})
-    assert not kv.fits({R1: BLOCK + 1, R2: 1, R3: 1})
-    kv.grow_all({R1: BLOCK - 1, R2: 1, R3: 2})
-    assert kv.free_blocks(CHAT) == 0
-    assert kv.fits({R1: 1, R2: BLOCK - 1, R3: 2})
-    assert not kv.fits({R1: 2})
-    assert kv.problems() == []
-
-
 def test_errors_are_sentences() -> None:
     kv = a_ledger(4, R1, R2)
     kv.open(a_request(3, service=CODE))
@@ -178,50 +98,3 @@ def test_errors_are_sentences() -> None:
         with pytest.raises(ValueError, match=sentence):
             act()
     assert kv.reservation(R1) == Reservation(8, 4, R2)
-
-
-class CountingDict(dict):  # type: ignore[type-arg]
-    """Remembers what was looked up in it, and refuses to be scanned."""
-
-    looked_up: set[RequestId]
-
-    def __getitem__(self, key: RequestId) -> object:
-        self.looked_up.add(key)
-        return super().__getitem__(key)
-
-    def get(self, key: RequestId, default: object = None) -> object:
-        self.looked_up.add(key)
-        return super().get(key, default)
-
-    def __contains__(self, key: object) -> bool:
-        self.looked_up.add(key)  # type: ignore[arg-type]
-        return super().__contains__(key)
-
-    def __iter__(self) -> object:  # type: ignore[override]
-        raise AssertionError("all accounts are scanned")
-
-    keys = values = items = __iter__  # type: ignore[assignment]
-
-
-@pytest.mark.parametrize("on_copy", [True, False])
-def test_questions_touch_only_the_loan_chain(on_copy: bool) -> None:
-    """Of 300 requests, three in a chain of loans: those three are looked at and no other."""
-    kv = a_ledger(1000, *(RequestId(number) for number in range(300)))
-    kv.reserve(R1, Reservation(8 * BLOCK))
-    kv.reserve(R2, Reservation(0, 4 * BLOCK, R1))
-    kv.reserve(R3, Reservation(0, 2 * BLOCK, R2))
-    asked = kv.copy() if on_copy else kv
-    looked_up: set[RequestId] = set()
-    for owner, name in ((asked._loans, "accounts"), (asked, "_held"), (asked, "_services")):
-        counting = CountingDict(getattr(owner, name))
-        counting.looked_up = looked_up
-        setattr(owner, name, counting)
-    assert asked.try_grow(R3, 2 * BLOCK)
-    assert not asked.try_grow(R3, 1)
-    assert asked.try_reserve(R3, Reservation(BLOCK, 2 * BLOCK, R2))
-    assert looked_up == {R1, R2, R3}
-    looked_up.clear()
-    assert asked.try_grow(R4, 5 * BLOCK)
-    asked.free(R4)
-    assert asked.shortages() == []
-    assert looked_up == {R4}

@@ -148,7 +148,7 @@ class Story:
 
 @pytest.mark.parametrize("sound", [True, False])
 def test_running_sums_equal_the_naive_ledger(sound: bool) -> None:
-    @settings(max_examples=75, deadline=None, derandomize=True)
+    @settings(max_examples=25, deadline=None, derandomize=True)
     @given(st.data())
     def tell(data: st.DataObject) -> None:
         story = Story(data, sound=sound)
@@ -163,7 +163,7 @@ def test_running_sums_equal_the_naive_ledger(sound: bool) -> None:
     tell()
 
 
-@settings(max_examples=50, deadline=None, derandomize=True)
+@settings(max_examples=25, deadline=None, derandomize=True)
 @given(st.data())
 def test_a_copy_of_a_copy_lives_its_own_life(data: st.DataObject) -> None:
     story = Story(data, sound=True)

@@ -1,5 +1,6 @@
 """Orders that displace, keys that move, and KV that is set aside, each rule by hand."""
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -18,7 +19,8 @@ from harness.interface.decisions import (
 )
 from harness.interface.moving import MovingKey, Progress
 from harness.interface.tables import Floats, RequestTable
-from harness.tests.support.fakes import ALL, FakeScene, launched, numbers
+from harness.tests.support.fakes import ALL, FakeScene, launched
+from harness.tests.support.serving import SERVICE, rule
 
 CHUNKED = ContinuousBatching(
     chunked_prefill=True,
@@ -79,15 +81,6 @@ def test_the_paused_keep_their_kv_while_there_is_room() -> None:
     assert decision.preempt == {1: PreemptionMode.RECOMPUTE}
 
 
-def test_a_seat_ends_at_the_first_that_does_not_fit() -> None:
-    """r3 needs 4 of 3 blocks: nobody behind it runs, though r1 would fit."""
-    scene = FakeScene(capacity_blocks=3)
-    scene.decoding(20)
-    scene.add(60)
-    decision = filled(scene, PriorityOrder(latest_first, CHUNKED, Displaced.PAUSE))
-    assert decision == Decision()
-
-
 def test_the_watermark_stays_free_before_newcomers_alone() -> None:
     """Of 10 blocks floor(0.25 x 10) = 2 stay free: the decode of 8 blocks runs, no prompt of 1."""
     order = PriorityOrder(latest_first, replace(CHUNKED, watermark=0.25), Displaced.RECOMPUTE)
@@ -96,14 +89,6 @@ def test_the_watermark_stays_free_before_newcomers_alone() -> None:
     assert launched(filled(scene, order)) == {1: 1}
     scene.add(5)
     assert launched(filled(scene, PriorityOrder(None, order.rule, Displaced.RECOMPUTE))) == {1: 1}
-
-
-def test_whole_prompts_with_seats_run_before_decodes() -> None:
-    scene = FakeScene(capacity_blocks=20)
-    scene.decoding(20)
-    scene.add(60)
-    scene.add(50)
-    assert launched(filled(scene, PriorityOrder(None, WHOLE, Displaced.PAUSE))) == {2: 60}
 
 
 def test_chunks_share_what_decodes_leave_in_order() -> None:
@@ -157,19 +142,6 @@ def by_generated(table: RequestTable) -> MovingKey:
     return MovingKey(value=0.0 * one, slope=one, until=5.0 * one)
 
 
-def test_a_priority_order_sorts_by_where_keys_are_now() -> None:
-    scene = FakeScene(capacity_blocks=9)
-    for generated in (3, 1, 2):
-        scene.add(10, generated=generated)
-    assert numbers(
-        ToldKeys().ordered(scene.view(), PriorityOrder(by_generated, CHUNKED), Heard())
-    ) == [
-        2,
-        3,
-        1,
-    ]
-
-
 def test_a_key_that_has_ended_is_refused() -> None:
     scene = FakeScene(capacity_blocks=9)
     scene.add(10, generated=5)
@@ -213,3 +185,31 @@ def test_an_order_that_cannot_be_followed_is_told(order: PriorityOrder, sentence
     view = FakeScene(capacity_blocks=9).view()
     (problem,) = check(Decision(priority_order=order), view, supports=ALL)
     assert problem.startswith(sentence)
+
+
+def test_a_piece_must_end_at_a_number() -> None:
+    one = np.zeros((3, 1))
+    with pytest.raises(ValueError, match="until must be numbers, inf for never"):
+        MovingKey(value=one, slope=one, until=one * np.nan)
+
+
+RESERVED: dict[str, Callable[[RequestTable], Floats]] = {
+    "reserve_tokens of shape": lambda table: table.arrival_s[:1],
+    "reserve_tokens of r1 are inf": lambda table: table.arrival_s + np.inf,
+    "reserve_tokens of r1 are 1e.18, not below": lambda table: table.arrival_s + 1e18,
+}
+
+
+@pytest.mark.parametrize("said", RESERVED)
+def test_what_is_set_aside_is_a_number_per_request(said: str) -> None:
+    order = PriorityOrder(None, rule(), reserve_tokens=RESERVED[said])
+    with pytest.raises(ValueError, match=said):
+        order.reserved_tokens(_table())
+
+
+def _table() -> RequestTable:
+    two = np.array([1, 2], np.int64)
+    none = np.zeros(2)
+    return RequestTable(
+        two, none, two, 0 * two, 0 * two, none, two, none, none, 0 * two, (SERVICE,)
+    )

@@ -3,7 +3,6 @@
 KV is in bytes: a token of `chat` takes 1, of `code` 3, so that blocks of 16 tokens take 16 and 48.
 """
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -19,9 +18,8 @@ from harness.interface.decisions import (
     StaticBatching,
 )
 from harness.interface.entities import RequestId, ServiceId
-from harness.interface.moving import MovingKey, Progress
 from harness.interface.tables import Floats, RequestTable
-from harness.tests.support.fakes import ALL, CHAT, CODE, FakeScene, launched, numbers
+from harness.tests.support.fakes import ALL, CHAT, CODE, FakeScene, launched
 from harness.tests.support.serving import rule
 
 RULE = rule(max_num_seqs=4, tokens=100)
@@ -50,11 +48,6 @@ def latest_first(table: RequestTable) -> Floats:
 
 def code_first(table: RequestTable) -> Floats:
     return np.where(table.service == table.services.index(CODE), 0.0, 1.0)
-
-
-def attained(table: RequestTable) -> MovingKey:
-    one = np.ones((len(table.id), 1))
-    return MovingKey(value=0.0 * one, slope=one, until=np.inf * one, by=Progress.GPU_S)
 
 
 # ---- which service, which phase ----
@@ -100,32 +93,6 @@ def test_a_prompt_that_is_first_runs_with_those_behind_it(
     assert launched(filled(scene, order)) == {4: 30, 2: 40}
 
 
-@pytest.mark.parametrize("services", [(CHAT,), (CHAT, CODE)])
-def test_decodes_run_where_the_first_prompt_cannot_be_admitted(
-    services: tuple[ServiceId, ...],
-) -> None:
-    """r2 comes first and needs 3 of 2 free blocks."""
-    scene = FakeScene(4, services=services)
-    scene.decoding(20)
-    scene.add(40)
-    order = PriorityOrder(latest_first, DECODES_FIRST)
-    decision = filled(scene, order)
-    assert launched(decision) == {1: 1}
-    assert decision.preempt == {}
-
-
-def test_whole_prompts_end_at_the_token_budget() -> None:
-    """60 and 30 of 100 tokens; 20 more would not fit, and r5 behind it waits, too."""
-    scene = a_scene()
-    scene.add(60)
-    scene.add(50, service=CODE)
-    for tokens in (30, 20, 5):
-        scene.add(tokens)
-    for displaces in (None, *SEATS):
-        order = PriorityOrder(None, replace(RULE, max_num_seqs=5), displaces)
-        assert launched(filled(scene, order)) == {1: 60, 3: 30}
-
-
 # ---- without displacing ----
 
 
@@ -138,16 +105,6 @@ def test_a_service_that_can_run_nothing_is_passed_over() -> None:
     decision = filled(scene, PriorityOrder(None, RULE))
     assert launched(decision) == {2: 20}
     assert decision.preempt == {}
-
-
-def test_admission_ends_at_the_first_of_its_service_that_does_not_fit() -> None:
-    """112 bytes: r1 takes 2 x 48, r2 does not fit, and r4 (1 block of 16) not before it."""
-    scene = a_scene(blocks=7)
-    scene.add(20, service=CODE)
-    scene.add(20, service=CODE)
-    scene.add(5)
-    scene.add(5, service=CODE)
-    assert launched(filled(scene, PriorityOrder(None, RULE))) == {1: 20}
 
 
 @pytest.mark.parametrize(("tokens", "batch"), [(16, {1: 16}), (17, {2: 16})])
@@ -213,16 +170,6 @@ def test_each_service_has_max_num_seqs_holders() -> None:
     assert launched(filled(scene, PriorityOrder(code_first, two))) == {3: 20}
 
 
-def test_an_order_is_cut_only_where_seats_are_of_all_services() -> None:
-    scene = a_scene()
-    for service in (CHAT, CHAT, CODE):
-        scene.add(20, service=service)
-    view, one = scene.view(), replace(RULE, max_num_seqs=1)
-    for displaces, first in ((None, [1, 2, 3]), (Displaced.PAUSE, [1])):
-        order = PriorityOrder(None, one, displaces)
-        assert numbers(ToldKeys().ordered(view, order, Heard())) == first
-
-
 # ---- displacing ----
 
 
@@ -247,16 +194,6 @@ def test_seats_are_counted_in_bytes_over_all_services(
     assert (launched(decision), list(decision.preempt)) == ({2: 20}, preempted)
 
 
-def test_seats_are_as_many_as_max_num_seqs_over_all_services() -> None:
-    scene = a_scene()
-    scene.decoding(20)
-    scene.decoding(20, service=CODE)
-    scene.decoding(20)
-    order = PriorityOrder(None, replace(RULE, max_num_seqs=2), Displaced.RECOMPUTE)
-    decision = filled(scene, order)
-    assert (launched(decision), decision.preempt) == ({1: 1}, {3: RECOMPUTE})
-
-
 @pytest.mark.parametrize(
     ("service", "held", "tokens", "batch"),
     [(CHAT, 80, 16, {2: 16}), (CHAT, 80, 17, {1: 1}), (CODE, 20, 16, {2: 16})],
@@ -279,73 +216,6 @@ def two_decode(scene: FakeScene) -> None:
     """One of each service."""
     scene.decoding(20)
     scene.decoding(20, service=CODE)
-
-
-def one_decodes(scene: FakeScene) -> None:
-    """While newcomers of both services wait for KV."""
-    scene.decoding(20)
-    scene.add(150)
-    scene.add(150, service=CODE)
-
-
-def alone(scene: FakeScene) -> None:
-    """A newcomer of the same service waits for KV."""
-    scene.decoding(20)
-    scene.add(150)
-
-
-def all_decode(scene: FakeScene) -> None:
-    scene.decoding(20)
-    scene.decoding(20)
-
-
-@pytest.mark.parametrize(
-    ("fill", "steady"),
-    [
-        # By arrival without and with seats; by what is attained likewise, and without prompts first
-        (two_decode, (True, False, False, False, False)),
-        (one_decodes, (True, True, False, False, False)),
-        (alone, (True, True, True, False, False)),
-        (all_decode, (True, True, True, True, True)),
-    ],
-)
-def test_a_decision_is_steady_while_no_other_request_can_come_to_run(
-    fill: Callable[[FakeScene], None], steady: tuple[bool, ...]
-) -> None:
-    scene = a_scene(blocks=10)
-    fill(scene)
-    orders = (
-        PriorityOrder(None, RULE),
-        PriorityOrder(None, RULE, Displaced.PAUSE),
-        PriorityOrder(attained, RULE),
-        PriorityOrder(attained, RULE, Displaced.PAUSE),
-        PriorityOrder(attained, DECODES_FIRST),
-    )
-    assert tuple(filled(scene, order).steady for order in orders) == steady
-    assert not any(filled(scene, order, wake_s=11.0).steady for order in orders)
-
-
-def test_no_other_decision_is_steady() -> None:
-    """One that admits, one that preempts, one that completes a prompt, one that leaves some out."""
-    scene = a_scene(blocks=4)
-    scene.decoding(16)
-    scene.decoding(16, service=CODE)
-    decision = filled(scene, PriorityOrder(None, RULE))
-    assert (launched(decision), decision.preempt) == ({1: 1}, {2: RECOMPUTE})
-    assert not decision.steady
-    scene = a_scene()
-    scene.add(20)
-    assert not filled(scene, PriorityOrder(None, RULE)).steady
-    scene.requests[RequestId(1)].kv_tokens = 5
-    decision = filled(scene, PriorityOrder(None, RULE))
-    assert launched(decision) == {1: 15}
-    assert not decision.steady
-    scene = a_scene()
-    scene.decoding(20)
-    scene.decoding(20)
-    decision = filled(scene, PriorityOrder(None, replace(RULE, max_num_seqs=1)))
-    assert launched(decision) == {1: 1}
-    assert not decision.steady
 
 
 # ---- services that starve ----

@@ -17,9 +17,8 @@ from harness.interface.decisions import (
 )
 from harness.interface.draft import Draft
 from harness.interface.entities import RequestId
-from harness.interface.filling import continuous_batch, is_decode
+from harness.interface.filling import continuous_batch
 from harness.interface.policies import Capability
-from harness.interface.views import missing_tokens
 from harness.tests.support.fakes import ALL, CHAT, FakeGroup, FakeScene, by_id, launched
 from harness.tests.support.serving import rule
 
@@ -38,12 +37,6 @@ def a_view(*, free_host_bytes: int = 40, capacity_blocks: int = 6) -> FakeGroup:
     return view
 
 
-def test_who_has_its_kv_in_host_memory_misses_only_the_rest() -> None:
-    r2 = a_view().requests[R2]
-    assert missing_tokens(r2) == 1
-    assert is_decode(r2)
-
-
 def test_kv_comes_back_whole_with_what_runs() -> None:
     """r1 takes 3 of the 6 blocks for 33 tokens, r2 the other 3 for 41; then none is left for r3."""
     draft = Draft(view := a_view())
@@ -56,43 +49,6 @@ def test_kv_comes_back_whole_with_what_runs() -> None:
     assert (launched(decision), decision.swap_in) == ({1: 1, 2: 1}, {2})
     assert draft.kv.holding(R2) == 41
     assert check(decision, view, supports=ALL) == []
-
-
-def test_what_finds_no_blocks_stays_where_it_is() -> None:
-    """r3 and r1 take 5 of the 6 blocks; r2 needs 3."""
-    draft = Draft(view := a_view())
-    r1, r2, r3 = by_id(view)
-    assert draft.try_run(r3, 20)
-    assert draft.try_run(r1, 1)
-    assert not draft.try_run(r2, 1)
-    assert not draft.try_swap_in(r2)
-    assert draft.kv.holding(R2) == 0
-    assert draft.decision().swap_in == frozenset()
-
-
-def test_kv_may_come_back_ahead_of_its_turn() -> None:
-    draft = Draft(view := a_view())
-    r1, r2, _ = by_id(view)
-    assert draft.try_swap_in(r2)
-    assert not draft.try_swap_in(r2)
-    assert not draft.try_swap_in(r1)
-    assert draft.try_run(r1, 1)
-    decision = draft.decision()
-    assert (launched(decision), decision.swap_in) == ({1: 1}, {2})
-    assert check(decision, view, supports=ALL) == []
-
-
-def test_room_in_host_memory_is_seen_and_taken() -> None:
-    """32 of 40 bytes; what r2 leaves there is not free yet."""
-    draft = Draft(view := a_view())
-    r1, r2, _ = by_id(view)
-    assert draft.try_swap_in(r2)
-    assert draft.host_bytes_left == 40
-    assert draft.can_swap_out(r1)
-    assert not draft.can_swap_out(r2)
-    draft.preempt(r1, SWAP)
-    assert draft.host_bytes_left == 8
-    assert check(draft.decision(), view, supports=ALL) == []
 
 
 def test_no_room_in_host_memory_is_a_sentence() -> None:
@@ -205,6 +161,11 @@ def test_a_request_that_comes_back_has_its_allocation_set_aside_again() -> None:
     ("order", "supports", "sentence"),
     [
         (GIVES_WAY, ALL - {Capability.SWAP}, "gives way by swapping, which the engine does not su"),
+        (
+            PriorityOrder(None, rule(), Displaced.SWAP),
+            ALL - {Capability.SWAP},
+            "displaces by swapping, which the engine does not su",
+        ),
         (
             PriorityOrder(None, rule(), Displaced.SWAP, gives_way=SWAP),
             ALL,

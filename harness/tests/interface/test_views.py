@@ -61,7 +61,7 @@ class Suspicious:
         return draft.decision(steady=steady, wake_s=view.now_s + 0.7)
 
 
-@settings(max_examples=40, deadline=None, derandomize=True)
+@settings(max_examples=25, deadline=None, derandomize=True)
 @given(st.integers(0, 10**6), st.sampled_from([12, 20, 200]))
 def test_views_tables_and_ledger_tell_the_same(seed: int, blocks: int) -> None:
     """Requests hold their tokens as numbers of their own, through preemptions and long runs too."""

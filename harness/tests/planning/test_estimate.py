@@ -1,7 +1,5 @@
 """A forecast is the simulator's own run of estimated lengths, its operations those of eq. 1-2."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -113,13 +111,6 @@ def test_operations_of_a_padded_pair_by_hand() -> None:
     assert _forecast(load_of([2, 3], [2, 2]), Plan(2, 1)).flops == 576 + 304 + 912 + 320
 
 
-def test_operations_do_not_depend_on_tensor_parallelism() -> None:
-    load = load_of(*_random(1, 20))
-    one, two = _forecast(load, Plan(1, 1)), _forecast(load, Plan(1, 2))
-    assert one.flops == two.flops
-    assert two.finish_s < one.finish_s
-
-
 @given(seed=st.integers(0, 10**6), plan=st.sampled_from(PLANS))
 @settings(max_examples=12, deadline=None)
 def test_operations_grow_to_the_total(seed: int, plan: Plan) -> None:
@@ -149,60 +140,6 @@ def test_load_after_conserves_tokens(seed: int, plan: Plan, blocks: int) -> None
     assert len(forecast.load_after(forecast.finish_s)) == 0
     assert before == load.output_tokens.sum()
     assert forecast.load_after(0.0).id.tolist() == load.id.tolist()
-
-
-def test_load_after_can_be_asked_in_any_order() -> None:
-    forecast = _forecast(load_of(*_random(2, 30)), Plan(2, 1))
-    late = forecast.load_after(forecast.finish_s * 0.8)
-    early = forecast.load_after(forecast.finish_s * 0.2)
-    again = forecast.load_after(forecast.finish_s * 0.8)
-    assert len(late) < len(early)
-    np.testing.assert_array_equal(late.generated_tokens, again.generated_tokens)
-    assert forecast.load.generated_tokens.sum() == 0
-
-
-@pytest.mark.parametrize("batch_rule", RULES)
-@given(seed=st.integers(0, 10**6), blocks=st.sampled_from([12, 200]))
-@settings(max_examples=12, deadline=None)
-def test_what_was_forecast_before_leaves_nothing_behind(
-    batch_rule: ContinuousBatching, seed: int, blocks: int
-) -> None:
-    """One forecaster for many loads, some cut short, is as good as one for each of them."""
-    rng = np.random.default_rng(seed)
-    used = Forecaster(costs=LinearCosts(blocks=blocks), rule=batch_rule)
-    for _ in range(6):
-        load = load_of(*_random(int(rng.integers(10**6)), int(rng.integers(1, 40))))
-        load = replace(load, ready_s=rng.permutation(np.linspace(0.0, 9.0, len(load))))
-        plan = PLANS[rng.integers(len(PLANS))]
-        again = used.forecast(SERVICE, TINY, plan, load)
-        alone = _forecast(load, plan, batch_rule, blocks)
-        np.testing.assert_array_equal(again.finished_s, alone.finished_s)
-        assert (again.finish_s, again.flops) == (alone.finish_s, alone.flops)
-        at_s = float(rng.random()) * again.finish_s
-        found, wanted = (one.load_after(at_s) for one in (again, alone))
-        np.testing.assert_array_equal(found.generated_tokens, wanted.generated_tokens)
-
-
-def test_requests_are_dealt_to_groups_in_turn() -> None:
-    """Two groups: one has requests 0, 2, 4 ..., the other 1, 3, 5 ..."""
-    prompts, outputs = _random(3, 21)
-    halves = [_forecast(load_of(prompts[i::2], outputs[i::2]), Plan(1, 1)) for i in (0, 1)]
-    both = _forecast(load_of(prompts, outputs), Plan(2, 1))
-    assert both.finish_s == max(half.finish_s for half in halves)
-    assert both.flops == pytest.approx(sum(half.flops for half in halves), rel=1e-12)
-
-
-def test_a_group_without_a_request_does_nothing() -> None:
-    one, two = (_forecast(load_of([9], [5]), Plan(dp, 1)) for dp in (1, 2))
-    assert one.finish_s == two.finish_s
-    assert one.flops == two.flops
-
-
-def test_work_that_was_begun_goes_on() -> None:
-    """5 of 8 tokens are there: a prefill of 9 + 5 tokens gives the sixth, two decodes the rest."""
-    begun = load_of([9], [8], [5])
-    fresh = _forecast(load_of([14], [3]), Plan(1, 1))
-    assert _forecast(begun, Plan(1, 1)).finish_s == fresh.finish_s
 
 
 def test_what_never_fits_is_told() -> None:

@@ -1,7 +1,7 @@
 """GPUs for shared groups: what is loaded stays where it is."""
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.interface.entities import Cluster, GpuId, Group, ServiceId
@@ -66,6 +66,7 @@ def test_groups_that_do_not_fit_are_refused() -> None:
         _place(["a4", "b4"], _cluster(4, 2))
 
 
+@settings(max_examples=25)
 @given(
     data=st.data(), islands=st.lists(st.sampled_from([1, 2, 3, 4, 6, 8]), min_size=1, max_size=3)
 )

@@ -34,11 +34,6 @@ def test_needed_operations_by_hand() -> None:
     assert _forecast(load_of([3], [3], [1]), one).flops == pytest.approx(320 + 336)
 
 
-def test_nothing_to_do_needs_nothing() -> None:
-    assert _forecast(load_of([], []), Plan(1, 1)).flops == 0.0
-    assert _forecast(load_of([3], [1]), Plan(1, 1)).flops == pytest.approx(816)
-
-
 @given(seed=st.integers(0, 10**6), groups=st.integers(1, 3))
 @settings(max_examples=25, deadline=None)
 def test_what_is_needed_depends_on_no_plan_and_no_memory(seed: int, groups: int) -> None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from harness.interface.entities import Service, ServiceId
-from harness.planning.partition import GroupMemory, partition, powers_of_two
+from harness.planning.partition import GroupMemory, partition
 from harness.tests.support.serving import LinearCosts
 
 
@@ -72,12 +72,3 @@ def test_a_group_holds_weights_and_the_longest_requests() -> None:
     assert memory.least_size(m0, 8) == 1
     with pytest.raises(ValueError, match="m0 does not fit 2 GPUs, the most that a group may have"):
         _memory(500).least_size(m0, 2)
-
-
-def test_powers_of_two() -> None:
-    assert [list(powers_of_two(most)) for most in (0, 1, 7, 8)] == [
-        [],
-        [1],
-        [1, 2, 4],
-        [1, 2, 4, 8],
-    ]

@@ -27,11 +27,6 @@ def _follow(
     return shown
 
 
-def test_the_planned_order_follows_the_plan() -> None:
-    stages = [{M1: ONE, M2: ONE, M3: TWO}, {M2: TWO, M3: TWO}, {M3: FOUR}]
-    assert _follow(stages, [M1, M2, M3]) == [*stages, {}]
-
-
 def test_a_service_in_its_last_stage_and_an_unchanged_pair_keep_running() -> None:
     """E1 = (M1, M2, M3) should end with M1, but M2 ends first.
 
@@ -80,10 +75,6 @@ def test_gpus_of_a_service_that_ended_early_go_to_a_later_stage() -> None:
     assert _follow(stages, [M2])[1] == {M1: TWO, M3: ONE, M4: ONE}
 
 
-def test_nothing_to_follow() -> None:
-    assert StageFollower([], 4).next(set()) == {}
-
-
 @st.composite
 def plans(draw: st.DrawFn) -> tuple[list[dict[ServiceId, Plan]], int, list[int]]:
     """Random stages within the GPUs in which each of up to five services occurs; random choices."""
@@ -106,7 +97,7 @@ def plans(draw: st.DrawFn) -> tuple[list[dict[ServiceId, Plan]], int, list[int]]
 
 
 @given(plans())
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=25, deadline=None)
 def test_nobody_is_lost_whatever_ends_first(
     case: tuple[list[dict[ServiceId, Plan]], int, list[int]],
 ) -> None:
@@ -137,7 +128,7 @@ def _assert_none_passed(
 
 
 @given(plans())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=25, deadline=None)
 def test_a_service_in_its_last_stage_keeps_its_plan_until_it_ends(
     case: tuple[list[dict[ServiceId, Plan]], int, list[int]],
 ) -> None:

@@ -54,14 +54,6 @@ def test_a_stage_lasts_until_its_first_service_ends() -> None:
     assert preview.passed_s == ends_s[1]
 
 
-def test_throughput_is_operations_over_duration() -> None:
-    preview = _preview()
-    duration_s = preview.finish_s(B, ONE, {})
-    done = preview.flops_by(A, TWO, {}, duration_s) + preview.flops_by(B, ONE, {}, duration_s)
-    assert preview.throughput({A: TWO, B: ONE}) == pytest.approx(done / duration_s)
-    assert preview.throughput({}) == 0
-
-
 def test_a_kept_plan_goes_on_without_a_load() -> None:
     """A ends when it would have, and its operations go on from where they were."""
     preview = _preview()
@@ -106,49 +98,11 @@ def test_a_service_left_out_of_a_stage_must_load_again() -> None:
     assert preview.finish_s(A, ONE, {}) > goes_on_s + 0.9 * LOAD_S
 
 
-def test_kept_twice_is_kept_once() -> None:
-    """Two stages under one plan: elapsed time adds up."""
-    loads = {A: _load(60, 80), B: _load(10, 20), BIG: _load(20, 40)}
-    preview = StagePreview(_forecaster(), loads, 4, (1, 2))
-    ends_s = preview.finish_s(A, ONE, {})
-    passed_s = preview.pass_stage({A: ONE, B: ONE, BIG: ONE})
-    passed_s += preview.pass_stage({A: ONE, BIG: ONE})
-    assert preview.unfinished == (A,)
-    assert preview.finish_s(A, ONE, {}) == pytest.approx(ends_s - passed_s, rel=1e-12)
-
-
-def test_services_without_requests_are_not_there() -> None:
-    preview = StagePreview(_forecaster(), {A: _load(0, 1), B: _load(3, 5)}, 2, (1,))
-    assert preview.unfinished == (B,)
-
-
-def test_a_copy_goes_its_own_way() -> None:
-    preview = _preview()
-    twin = preview.copy()
-    first_s = twin.pass_stage({A: TWO, B: ONE})
-    assert preview.unfinished == (A, B)
-    assert preview.passed_s == 0
-    assert preview.running(A) is None
-    assert preview.copy().pass_stage({A: TWO, B: ONE}) == first_s
-    twin.copy().pass_stage({A: TWO})
-    assert twin.unfinished == (A,)
-
-
 def _measured() -> Forecaster:
     costs = ProfileCosts(
         gpu="A100-80G", profile_dir="a100_80g_vllm_0_3", memory_share=0.9, parts=PARTS
     )
     return Forecaster(costs=costs, rule=rule())
-
-
-def test_valid_plans_fit_the_memory_and_the_cluster() -> None:
-    """140 GB of weights do not fit one GPU of 80 GB; 12 GB do, up to four times."""
-    preview = StagePreview(_measured(), {BIG: _load(3, 5), SMALL: _load(3, 5)}, 4, (1, 2, 4))
-    assert {plan.tensor_parallel for plan in preview.plans(BIG)} <= {2, 4}
-    assert Plan(1, 4) in preview.plans(BIG)
-    wanted = [*(Plan(n, 1) for n in (1, 2, 3, 4)), Plan(1, 2), Plan(2, 2), Plan(1, 4)]
-    assert sorted(preview.plans(SMALL), key=str) == sorted(wanted, key=str)
-    assert all(plan.gpus <= 4 for plan in preview.plans(BIG))
 
 
 def test_a_model_without_a_valid_plan_is_named() -> None:

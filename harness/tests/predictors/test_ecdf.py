@@ -27,7 +27,7 @@ def test_cdf_by_hand() -> None:
     assert THREE.cdf([0, 1, 5, 9.9, 10, 99]).tolist() == [0.0, 0.25, 0.25, 0.25, 1.0, 1.0]
 
 
-@settings(deadline=None)  # the first call reads the tables
+@settings(max_examples=25, deadline=None)  # the first call reads the tables
 @given(st.floats(0.0, 1.0, exclude_min=True), st.sampled_from(NAMES))
 def test_a_drawn_length_is_the_smallest_that_the_share_does_not_exceed(
     share: float, name: str
@@ -75,14 +75,6 @@ def test_the_model_never_measured_is_pooled_and_says_so() -> None:
     assert pooled.cdf(300) == pytest.approx(np.mean(of), abs=0.005)
 
 
-def test_sampling_repeats_with_the_state_of_the_generator() -> None:
-    ecdf = load_lengths("vicuna-13b-v1.5")
-    first = ecdf.sample(50, np.random.default_rng(7))
-    assert first.dtype == np.int64
-    assert first.tolist() == ecdf.sample(50, np.random.default_rng(7)).tolist()
-    assert first.tolist() != ecdf.sample(50, np.random.default_rng(8)).tolist()
-
-
 def test_outputs_are_cut_by_the_limit_and_the_context() -> None:
     """min(X, y, l_max - l_in) with X = 10, y = 8, l_max = 12: prompts of 1, 6, 11 and 12."""
     ten = _ecdf([9, 10], [0.0, 1.0])
@@ -106,11 +98,6 @@ def test_tables_that_are_no_distribution_are_refused(
 ) -> None:
     with pytest.raises(ValueError, match=sentence):
         _ecdf(tokens, cumulative)
-
-
-def test_unknown_lengths_are_answered_with_close_ones() -> None:
-    with pytest.raises(ValueError, match=r"No length profile is called 'vicuna-7b'; .*vicuna-13b"):
-        load_lengths("vicuna-7b")
 
 
 def test_who_saw_some_samples_knows_about_the_same_distribution() -> None:

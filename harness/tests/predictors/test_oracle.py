@@ -9,16 +9,6 @@ from harness.predictors.oracle import Oracle
 from harness.tests.support.serving import Everywhere, serve, workload
 
 
-def test_it_knows_the_true_lengths_at_once() -> None:
-    load = workload([3, 4], [17, 5])
-    predictor = Oracle().of(load, 0)
-    guesses = [predictor.predict(load.facts(request)) for request in (0, 1)]
-    assert [(length.samples_tokens, seconds) for length, seconds in guesses] == [
-        ((17,), 0.0),
-        ((5,), 0.0),
-    ]
-
-
 def test_calls_that_wait_are_known_when_their_application_comes_in() -> None:
     """A planner asked at the start sees true lengths of calls to come; not without a predictor."""
     seen: list[list[float]] = []

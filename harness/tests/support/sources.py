@@ -46,14 +46,14 @@ def imports(path: Path, *, for_types: bool = True) -> Iterator[str]:
 
     Without `for_types`, imports below `if TYPE_CHECKING:` are left out.
     """
+    nodes = list(ast.walk(tree(path)))
     left_out = {
         inner
-        for node in ast.walk(tree(path))
+        for node in ([] if for_types else nodes)
         if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
         for inner in ast.walk(node)
-        if not for_types
     }
-    for node in ast.walk(tree(path)):
+    for node in nodes:
         if node in left_out:
             continue
         if isinstance(node, ast.Import):

@@ -6,7 +6,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from harness.build import build
 from harness.interface.apps import OUTSIDE
 from harness.interface.entities import ServiceId
 from harness.planning.application_history import UnitRun as KnownRun
@@ -206,25 +205,3 @@ def test_refused_in_a_sentence(case: str) -> None:
     make, words = REFUSED[case]
     with pytest.raises(ValueError, match=re.escape(words)):
         make()
-
-
-def test_an_application_of_a_scenario_is_that_of_the_api() -> None:
-    """The node of a scenario has the same names as the constructor."""
-    kinds = "harness.workloads.applications"
-    write = {
-        "_target_": f"{kinds}.Unit",
-        "name": "write",
-        "calls": [2],
-        "then": {"run": 1.0},
-        **LLM,
-    }
-    run = {
-        "_target_": f"{kinds}.Unit",
-        "name": "run",
-        "seconds": [2.5],
-        "then": {"write": 0.25, "end": 0.75},
-    }
-    node = {"_target_": f"{kinds}.Application", "name": "code", "first": "write"}
-    built = build({**node, "units": [write, run]}, kind=Application)
-    draws = [one.draw(np.random.default_rng(7)) for one in (built, CODE)]
-    assert draws[0] == draws[1]

@@ -1,4 +1,3 @@
-import json
 import re
 from typing import Any
 
@@ -12,7 +11,6 @@ from harness.tests.support.data import DATA, needs_data
 from harness.workloads.arrival_tables import TABLES, arrival_table
 from harness.workloads.arrivals import (
     Arrivals,
-    AtOnce,
     Clients,
     Functions,
     Gamma,
@@ -98,10 +96,6 @@ def test_requests_of_a_second_share_its_time() -> None:
     assert dispersion_of(arrival_s, 1.0) == pytest.approx(1.0, rel=0.15)
 
 
-def test_all_at_once_is_at_0() -> None:
-    assert drawn(AtOnce(), 4).tolist() == [0.0] * 4
-
-
 @pytest.mark.parametrize(("table", "stated"), [*zip(LLM, (4.0, 71.3), strict=True)])
 def test_windows_vary_as_those_of_the_trace(table: str, stated: float) -> None:
     """At the measured rate; 10 s windows are matched, so only the noise of a few hours is left."""
@@ -131,41 +125,6 @@ def test_minutes_vary_as_those_of_the_functions(kind: str) -> None:
     counts = np.concatenate([np.bincount((one // 60).astype(int))[:-1] for one in found])
     assert counts.std() / counts.mean() == pytest.approx(measured["cv_of_minutes"], rel=0.15)
     assert measured["cv_of_minutes"] == pytest.approx(0.19, abs=0.03)
-
-
-def test_the_table_has_one_function_vary_from_minute_to_minute_as_measured() -> None:
-    """Median over functions of the CV of a minute's count; stated with timers, 1.90."""
-    measured = arrival_table(FUNCTIONS, "function_rate")
-    rng = np.random.default_rng(0)
-    rate = np.asarray(measured["function_rate"])
-    swing = np.asarray(measured["function_variation"])[:, None].clip(1e-9)
-    shared = np.asarray(measured["shared_rate"])
-    counts = rng.poisson(rate[:, None] * shared * rng.gamma(1 / swing, swing, (len(rate), 60)))
-    busy = counts[counts.sum(axis=1) > 0]
-    cv = float(np.median(busy.std(axis=1) / busy.mean(axis=1)))
-    # rare functions have a coefficient of their few counts, so only about
-    assert cv == pytest.approx(measured["measured"]["median_cv_of_a_function"], rel=0.25)
-    assert measured["measured"]["median_cv_of_a_function"] == pytest.approx(1.90, rel=0.1)
-
-
-def test_fewer_functions_are_burstier() -> None:
-    few, many = (
-        np.mean(
-            [
-                dispersion_of(
-                    drawn(
-                        Functions(table=FUNCTIONS, rate_per_s=2.0, functions=functions),
-                        4000,
-                        seed,
-                    ),
-                    60.0,
-                )
-                for seed in range(8)
-            ]
-        )
-        for functions in (5, 500)
-    )
-    assert few > 2.0 * many
 
 
 @pytest.mark.parametrize(("name", "stated"), [*SERVICES.items()])
@@ -237,30 +196,6 @@ def test_bad_settings_are_named(name: str, change: dict[str, Any], said: str) ->
 def test_tables_are_reproduced_byte_for_byte() -> None:
     made = {name: as_text(content) for name, content in arrival_files(DATA)}
     assert made == {path.name: path.read_text(encoding="utf-8") for path in TABLES.iterdir()}
-
-
-def test_every_table_says_where_it_comes_from() -> None:
-    for path in TABLES.glob("*.json"):
-        assert json.loads(path.read_text(encoding="utf-8"))["source"], path.name
-
-
-def test_seldom_whole_seconds_are_as_often_as_the_others() -> None:
-    """Just below the rate at which seconds are counted one by one, and just above."""
-    spans = []
-    for rate_per_s in (0.999e-3, 1.001e-3):
-        arrivals = WholeSeconds(rate_per_s=rate_per_s).draw(20_000, np.random.default_rng(5))
-        assert (arrivals == np.floor(arrivals)).all()
-        assert (np.diff(arrivals) >= 0).all()
-        spans.append(arrivals[-1] * rate_per_s / 20_000)
-        assert (np.diff(arrivals) == 0).mean() == pytest.approx(rate_per_s / 2, rel=0.95)
-    assert spans == pytest.approx([1.0, 1.0], rel=0.03)
-
-
-@pytest.mark.parametrize("rate_per_s", [1e-9, 1e-6])
-def test_arrivals_that_are_years_apart_are_drawn_at_once(rate_per_s: float) -> None:
-    """They were counted second by second, or asked for more memory than there is."""
-    arrivals = WholeSeconds(rate_per_s=rate_per_s).draw(2000, np.random.default_rng(1))
-    assert arrivals[-1] * rate_per_s == pytest.approx(2000, rel=0.1)
 
 
 @pytest.mark.parametrize(

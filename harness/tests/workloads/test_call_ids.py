@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from harness.interface.graph import Edges
-from harness.tests.support.outside import LLM_S, applied, random_applications
+from harness.tests.support.outside import LLM_S, applied
 from harness.tests.support.serving import workload
 from harness.workloads.workload import Workload
 
@@ -47,7 +47,6 @@ def test_ids_of_second_calls_do_not_tell_how_long_a_chain_is() -> None:
     ("changes", "said"),
     [
         ({"external_s": [LLM_S, 0.0] + [LLM_S] * 3}, "takes 0.0 s outside any LLM, it must be"),
-        ({"external_s": [LLM_S, np.inf] + [LLM_S] * 3}, "takes inf s outside any LLM, it must be"),
         ({"instance": [0, 1, 2, 1, 3]}, "is of run 1 of a unit, with another application"),
         ({"instance": [0, 0, 1, 2, 3]}, "is of run 0 of a unit, with another number of calls"),
         ({"instance": [0, 1, 2, 3, 5]}, "run of a unit 4 has no call"),
@@ -72,10 +71,3 @@ def test_a_call_that_waits_for_none_after_one_that_waits_is_refused() -> None:
     edges = Edges(np.array([0]), np.array([1]), np.array([False]))
     with pytest.raises(ValueError, match="ids would tell the number of calls"):
         replace(alone, edges=edges)
-
-
-def test_random_applications_are_not_all_alike() -> None:
-    load = random_applications(0)
-    assert load.apps is not None
-    assert 0 < load.apps.outside.sum() < len(load)
-    assert len(np.unique(load.apps.instance)) < len(load)

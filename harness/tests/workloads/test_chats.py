@@ -9,11 +9,9 @@ from harness.fitting.stored import as_text
 from harness.paths import ROOT
 from harness.tests.support.configured import cells_of
 from harness.tests.support.data import DATA, needs_data
-from harness.tests.support.synthetic import SYNTHETIC
 from harness.workloads.arrivals import AtOnce, Gamma
 from harness.workloads.chats import Chats
-from harness.workloads.lengths import PAIRS, Drawn, Lengths, Lognormal, Paired
-from harness.workloads.synthetic import Synthetic
+from harness.workloads.lengths import PAIRS, Drawn, Lengths, Paired
 
 ARRIVALS = sorted(
     path
@@ -116,27 +114,6 @@ def test_same_seed_same_workload_and_lengths_do_not_depend_on_arrivals() -> None
     }
 
 
-def test_made_up_lengths_and_gaps_are_those_of_the_synthetic_workload() -> None:
-    synthetic = Synthetic(**SYNTHETIC).build(2)
-    names = (
-        "prompt_median_tokens",
-        "prompt_sigma",
-        "output_median_tokens",
-        "output_sigma",
-        "max_prompt_tokens",
-    )
-    chats = Chats(
-        model="tiny",
-        requests=SYNTHETIC["requests"],
-        arrivals=Gamma(rate_per_s=5.0, burstiness=1.0, sorted_gaps=False),
-        lengths=Lognormal(**{name: SYNTHETIC[name] for name in names}),
-        max_output_tokens=SYNTHETIC["max_output_tokens"],
-        starts_s=0.0,
-    ).build(2)
-    for column in ("arrival_s", "prompt_tokens", "output_tokens", "max_output_tokens"):
-        np.testing.assert_array_equal(getattr(chats, column), getattr(synthetic, column))
-
-
 def test_prompts_are_cut_to_a_short_context_and_counted() -> None:
     """GPT-2 has 1,024 tokens; beside answers of 512 there is room for as many."""
     workload_factory = Chats(
@@ -188,32 +165,10 @@ def test_bad_lengths_are_named(change: dict[str, Any], said: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        ({"prompt_median_tokens": 0}, "workload.lengths.prompt_median_tokens is 0"),
-        ({"output_sigma": -0.5}, "output_sigma is -0.5, it must be from 0 to 10"),
-    ],
-)
-def test_bad_made_up_lengths_are_named(change: dict[str, Any], said: str) -> None:
-    about = {
-        "prompt_median_tokens": 60,
-        "prompt_sigma": 0.8,
-        "output_median_tokens": 40,
-        "output_sigma": 0.8,
-        "max_prompt_tokens": 500,
-    }
-    with pytest.raises(ValueError, match=said):
-        Lognormal(**about | change)
-
-
-@pytest.mark.parametrize(
     "axis",
     [
         "workload/arrivals=" + ",".join(path.stem for path in ARRIVALS),
         "workload/lengths=lmsys,sharegpt_round,lognormal",
-        "workload.arrivals.rate_per_s=0.5,2.0",
-        "workload.lengths.part=all",
-        "workload.arrivals.burstiness=1.0,4.0",
     ],
 )
 def test_arrivals_and_lengths_are_axes_of_a_matrix(axis: str) -> None:

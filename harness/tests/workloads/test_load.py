@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from harness.tests.support.configured import composed, first_cell_of
+from harness.tests.support.configured import composed
 from harness.workloads import load
 from harness.workloads.arrivals import Gamma
 from harness.workloads.load import AtLoad, capacity_per_s
@@ -47,7 +47,6 @@ def test_every_batching_mode_has_its_own_capacity(monkeypatch: pytest.MonkeyPatc
     words = "workload=chats workload/arrivals=at_load hardware=v100_16g_8 workload.model=opt-2.7b"
     rates = []
     for policy in ("fcfs_none", "fcfs_dynamic", "fcfs_continuous"):
-        first_cell_of(*words.split(), f"policy={policy}", "system=fixed")
         with composed(*words.split(), f"policy={policy}", "system=fixed") as config:
             rates.append(capacity_per_s(dict(config.workload.arrivals.setting)))
     assert rates[0] < rates[1] < rates[2] <= 4 * rates[0] * 1.05

@@ -8,7 +8,6 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from harness import inputs
 from harness.predictors.recorded import Recorded
 from harness.tests.support.data import DATA
 from harness.tests.support.recorded_requests import HEADER, MODEL, trace
@@ -167,14 +166,6 @@ def test_what_is_too_long_is_refused_cut_or_dropped(own: Callable[..., Path]) ->
     assert lengths(cut) == [(10, 5), (3996, 5), (10, 100)]
     dropped = trace(file, max_output_tokens=100, too_long="drop").build(0)
     assert lengths(dropped) == [(10, 5)]
-
-
-def test_a_file_that_changes_meanwhile_is_noticed(own: Callable[..., Path]) -> None:
-    path = own({})
-    recipe = trace(path)
-    own({"prompt_tokens": 11})
-    recipe.build(0)
-    assert inputs.changed(recipe.files) == [str(path)]
 
 
 def test_a_predictor_of_what_was_not_predicted_is_refused(own: Callable[..., Path]) -> None:

@@ -78,13 +78,11 @@ def test_an_error_of_lengths_is_in_the_run_alone() -> None:
     ("changes", "words"),
     [
         ({"models": {"opt-6.7b": 0}}, "1 to 64 in all"),
-        ({"models": {"unknown": 1}}, "No model is called 'unknown'"),
         ({"lengths": [SAME]}, "1 different pairs of lengths for 8 services"),
         ({"rate_per_s": 1e-6}, "rate_per_s=1e-06 gives no request in 300 s of the run, seed 0"),
         ({"duration_s": 3600.0}, "take 62 minutes, table .* has 60"),
         ({"models": {"opt-6.7b": 40}}, "40 services, table .* 32 streams"),
         ({"max_output_tokens": 4000}, "opt-6.7b has a context of 2048"),
-        ({"consecutive": 0}, "workload.consecutive is 0"),
         ({"table": "azure_functions_2019"}, "has no stream_counts"),
     ],
 )

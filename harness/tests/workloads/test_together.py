@@ -5,7 +5,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from harness.costs.model_facts import model_facts, model_of
 from harness.interface.graph import Edges
 from harness.tests.support.serving import workload
 from harness.workloads.together import Together, together
@@ -58,15 +57,6 @@ def test_one_part_alone_is_itself() -> None:
     assert (load.edges.child == part.edges.child).all()
 
 
-def test_together_needs_no_edges() -> None:
-    part = workload([7], [3], [0.0])
-    other = replace(part, services=(replace(part.services[0], id=part.services[0].id),))
-    load = together([part, other])
-    assert len(load) == 2
-    assert not len(load.edges)
-    assert (load.own_tokens == load.prompt_tokens).all()
-
-
 def test_tenants_and_texts_stay_with_their_requests() -> None:
     """Tenants of one name are one; the part without texts has empty ones, and no predictions."""
     one = replace(
@@ -115,11 +105,6 @@ def test_two_parts_of_a_kind_are_asked_different_things() -> None:
 def test_unknown_parts_are_refused(only: list[str]) -> None:
     with pytest.raises(ValueError, match=r"workload\.only"):
         Together(parts={"a": Fixed(_chain())}, order=["a"], only=only)
-
-
-def test_a_tag_does_not_change_the_model() -> None:
-    assert model_of("vicuna-13b-v1.5~summary") == "vicuna-13b-v1.5"
-    assert model_facts("vicuna-13b-v1.5~summary") is model_facts("vicuna-13b-v1.5")
 
 
 def test_the_order_of_parts_is_that_of_their_services() -> None:

@@ -77,11 +77,3 @@ def test_lengths_are_read_where_times_are_drawn(name: str) -> None:
 def test_what_is_not_understood_is_named(name: str) -> None:
     with pytest.raises(ValueError, match=REFUSED[name]):
         _read(name)
-
-
-def test_sessions_are_chains_of_calls() -> None:
-    """The second turn of s1 has the first one's 300 and 40 tokens before its own 400."""
-    load = _read(SESSIONS)
-    assert load.apps is not None
-    assert sorted(load.prompt_tokens[~load.apps.outside]) == [200, 300, 740]
-    assert load.apps.external_s[load.apps.outside].tolist() == [2.0]

@@ -48,12 +48,6 @@ def test_facts_are_those_known_at_arrival() -> None:
     assert not hasattr(first, "output_tokens")
 
 
-def test_tenants_are_looked_up_by_row() -> None:
-    load = replace(GOOD, tenants=("a", "b"), tenant=np.array([1, 0]))
-    assert [load.facts(row).tenant for row in range(2)] == ["b", "a"]
-    assert GOOD.facts(1).tenant == ""
-
-
 def test_a_workload_later_keeps_its_gaps_and_how_far_deadlines_are() -> None:
     due = replace(GOOD, deadline_s=np.array([9.0, np.nan]))
     later = due.later(2.5)

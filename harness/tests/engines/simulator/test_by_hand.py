@@ -31,14 +31,6 @@ from harness.tests.support.serving import (
 ALONE = rule(max_num_seqs=1)
 
 
-@pytest.mark.parametrize("fast", [True, False])
-def test_nothing_is_computed_while_a_group_loads(fast: bool) -> None:
-    """Load 3 s, prefill 0.5 s: the first token at 3.5 s; two more decodes end it at 4.0 s."""
-    frame = serve(workload([9], [3]), costs=FlatCosts(load=3.0), fast_forward=fast).requests
-    assert frame["first_token_s"].tolist() == [3.5]
-    assert frame["finished_s"].tolist() == [4.0]
-
-
 def test_replicas_that_start_together_load_longer() -> None:
     """Each of m0's three loads 1 s and 2 x 0.5 s for the others; m1 loads alone beside them."""
     costs = FlatCosts(replica_start_s=0.5)

@@ -1,7 +1,6 @@
 """The simulator against conservation laws: tokens, GPU time, Little's law."""
 
 import numpy as np
-import pandas as pd
 import pytest
 
 from baselines.fcfs import Fcfs
@@ -21,8 +20,6 @@ from harness.tests.support.serving import (
     serve,
 )
 from harness.workloads.workload import Workload
-
-ALONE = rule(max_num_seqs=1)
 
 
 def _runs() -> list[tuple[str, Workload, Recorder]]:
@@ -76,37 +73,6 @@ def test_a_gpu_does_one_thing_at_a_time(recorder: Recorder) -> None:
     assert frame.loc[frame["use"] == GpuUse.BUSY.value, "end_s"].max() == horizon_s
     for _, rows in frame.groupby("gpu"):
         assert (rows["start_s"].to_numpy()[1:] >= rows["end_s"].to_numpy()[:-1] - 1e-12).all()
-
-
-def test_busy_time_is_what_the_requests_were_computed_in() -> None:
-    """A batch of one: the busy seconds of the GPU are the attained seconds of its requests."""
-    recorder = serve(some_load(1, services=1), Fcfs(rule=ALONE))
-    frame = recorder.gpu_frame()
-    busy = frame[frame["use"] == GpuUse.BUSY.value]
-    spent_s = (busy["end_s"] - busy["start_s"]).sum()
-    assert spent_s == pytest.approx(recorder.requests["gpu_s"].sum(), rel=1e-9)
-
-
-@pytest.mark.parametrize("moving", [False, True])
-def test_the_same_twice(moving: bool) -> None:
-    first, second = (
-        serve(
-            some_load(5),
-            Fcfs(rule=rule(chunked_prefill=True, tokens=40)),
-            Moving() if moving else None,
-            costs=UnevenCosts(blocks=17, load=0.11),
-            gpus=3,
-            recorder=Recorder(keep_events=True, keep_iterations=True),
-        )
-        for _ in range(2)
-    )
-    pd.testing.assert_frame_equal(first.requests, second.requests, check_exact=True)
-    pd.testing.assert_frame_equal(first.gpu_frame(), second.gpu_frame(), check_exact=True)
-    assert first.events == second.events
-    one, other = first.iteration_frame(), second.iteration_frame()
-    assert one is not None
-    assert other is not None
-    pd.testing.assert_frame_equal(one, other, check_exact=True)
 
 
 @pytest.mark.parametrize("recorder", [r[2] for r in RUNS], ids=[r[0] for r in RUNS])

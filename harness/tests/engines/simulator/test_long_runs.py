@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 
-import numpy as np
 import pandas as pd
 import pytest
 
@@ -41,13 +40,3 @@ def test_requests_ahead_of_time_are_dispatched_in_parts(monkeypatch: pytest.Monk
         asked.append(max(dispatch.asked))
     pd.testing.assert_frame_equal(runs[0], runs[1], check_exact=True)
     assert asked[0] > 7 >= asked[1]
-
-
-def test_the_table_of_a_run_is_no_copy_of_its_workload() -> None:
-    load = some_load(3, services=1)
-    frame = serve(load).requests
-    for name in ("arrival_s", "prompt_tokens", "deadline_s", "app"):
-        column = getattr(load, name)
-        np.testing.assert_array_equal(frame[name].to_numpy(), column)
-        is_copied = name == "arrival_s"  # calls that wait for others arrive later than their app
-        assert np.shares_memory(frame[name].to_numpy(), column) != is_copied

@@ -93,19 +93,6 @@ def _on_and_off(
     ]
 
 
-@pytest.mark.parametrize("chunked_prefill", [True, False])
-@given(seed=st.integers(0, 10**6), seconds=st.sampled_from([0.0, 0.0123, 0.371]))
-@settings(max_examples=10, deadline=None)
-def test_predicted_order_is_the_same_in_the_open(
-    chunked_prefill: bool, seed: int, seconds: float
-) -> None:
-    """Fast-forward on and off, while predictions reorder the queue."""
-    policy = ShortestFirst(chunked_prefill=chunked_prefill, max_num_seqs=4)
-    on, off = _on_and_off(seed, seconds, policy, blocks=20)
-    assert on["preemptions"].tolist() == off["preemptions"].tolist()
-    np.testing.assert_allclose(on["finished_s"], off["finished_s"], rtol=1e-9)
-
-
 class ByPrediction(ShortestFirst):
     """The predicted length itself is the key: none until it is predicted."""
 

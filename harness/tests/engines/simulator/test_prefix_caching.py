@@ -53,12 +53,6 @@ def test_the_next_prompt_of_a_session_finds_the_answer() -> None:
     assert _batches(load) == [{0: 10}, {0: 1}, {0: 1}, {1: 4}]
 
 
-def test_prefixes_of_prefixes_are_shared() -> None:
-    """The third begins as the second does, and so with what that has of the first."""
-    load = _load([8, 16, 20], [1, 1, 1], [0.0, 9.0, 19.0], (-1, 0), (0, 8), (1, 12))
-    assert _batches(load) == [{0: 8}, {1: 8}, {2: 8}]
-
-
 def test_the_next_request_of_a_batch_finds_what_the_one_before_it_computes() -> None:
     """As in vLLM, which caches a block when it is given out; both hold the two blocks at once."""
     load = _load([8, 12], [2, 2], [0.0, 0.0], (-1, 0), (0, 8))

@@ -18,7 +18,7 @@ from harness.interface.entities import (
     RequestId,
     ServiceId,
 )
-from harness.interface.policies import Capability, SchedulingPolicy
+from harness.interface.policies import SchedulingPolicy
 from harness.interface.views import ClusterView, GroupView
 from harness.tests.support.policies import Scripted
 from harness.tests.support.serving import (
@@ -112,14 +112,6 @@ def test_an_illegal_decision_names_the_policy(
 ) -> None:
     with pytest.raises(IllegalDecision, match=sentence):
         serve(workload([9], [3]), policy())
-
-
-def test_needs_that_the_engine_lacks() -> None:
-    class Fancy(Scripted):
-        requires = frozenset({Capability.PREWARM})
-
-    with pytest.raises(ValueError, match="Simulator lacks what Fancy needs: backends other"):
-        serve(workload([9], [3]), Fancy())
 
 
 def test_a_dispatch_to_a_group_of_another_service() -> None:

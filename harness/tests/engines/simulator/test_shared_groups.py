@@ -305,6 +305,11 @@ RULES = st.builds(
 DISPLACES = (None, Displaced.PAUSE, Displaced.RECOMPUTE)
 
 
+def in_turn(makers: dict[str, Maker]) -> list[tuple[str, Displaced | None]]:
+    """Each with one of the ways to displace."""
+    return [(name, DISPLACES[at % len(DISPLACES)]) for at, name in enumerate(makers)]
+
+
 class Witness:
     """A policy whose group has no more KV than there is, and whose batches are of one service."""
 
@@ -334,8 +339,7 @@ class Witness:
         return self._policy.schedule(view)
 
 
-@pytest.mark.parametrize("displaces", DISPLACES)
-@pytest.mark.parametrize("maker", MAKERS)
+@pytest.mark.parametrize(("maker", "displaces"), in_turn(MAKERS))
 @given(
     load=loads(most=20),
     batch_rule=RULES,
@@ -370,8 +374,7 @@ def test_random_loads_are_served_and_alike_with_every_iteration_asked(
     assert serve_it(True).requests.equals(found.requests)
 
 
-@pytest.mark.parametrize("displaces", DISPLACES)
-@pytest.mark.parametrize("maker", ORDERS)
+@pytest.mark.parametrize(("maker", "displaces"), in_turn(ORDERS))
 @given(load=loads(most=20), batch_rule=RULES, blocks=st.sampled_from([12, 33, 200]))
 @settings(max_examples=5, deadline=None)
 def test_a_group_whose_requests_are_of_one_service_is_like_one_of_that_service(

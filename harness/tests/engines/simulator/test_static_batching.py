@@ -1,16 +1,10 @@
 """Batches of whole requests, by hand: half a second for prompts, a quarter for a decode."""
 
-import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from baselines.fcfs import Fcfs
 from harness.engines.recorder import Recorder
 from harness.interface.decisions import Decision, PriorityOrder, StaticBatching
-from harness.interface.draft import Draft
-from harness.interface.filling import fill_static
-from harness.tests.support.fakes import FakeScene, launched
 from harness.tests.support.serving import FlatCosts, serve, workload
 
 FREE = FlatCosts(load=0.0)
@@ -35,10 +29,6 @@ def test_nobody_joins_and_all_return_with_the_longest() -> None:
     Prompts until 0.5 s, two decodes until 1 s; then r2 alone until 1.5 s.
     """
     assert finished_s(([3, 1, 1], [0.0, 0.0, 0.1]), batches(2)) == [1.0, 1.0, 1.5]
-
-
-def test_one_at_a_time_is_no_batching() -> None:
-    assert finished_s(([3, 1, 2], [0.0] * 3), batches(1)) == [1.0, 1.5, 2.25]
 
 
 def test_a_batch_waits_for_more_or_for_its_oldest() -> None:
@@ -92,41 +82,6 @@ def test_the_longest_answers_are_promised_kv() -> None:
     ).requests
     assert frame["started_s"].tolist() == [0.0, 0.0, 2.75]
     assert frame["preemptions"].sum() == 0
-
-
-@settings(max_examples=30, deadline=None)
-@given(st.integers(0, 10_000), st.integers(1, 5), st.sampled_from([0.0, 0.7]), st.booleans())
-def test_every_token_is_made_whatever_the_rule(
-    seed: int, max_num_seqs: int, wait_s: float, refills: bool
-) -> None:
-    rng = np.random.default_rng(seed)
-    load = workload(
-        rng.integers(1, 40, 25).tolist(),
-        rng.integers(1, 30, 25).tolist(),
-        np.cumsum(rng.exponential(0.5, 25)).tolist(),
-    )
-    policy = Fcfs(rule=batches(max_num_seqs, wait_s=wait_s, refills=refills))
-    fast, slow = (
-        serve(load, policy, costs=FREE, fast_forward=fast, recorder=Recorder()).requests
-        for fast in (True, False)
-    )
-    gaps_s = [frame.pop("longest_gap_s").fillna(0.0).to_numpy() for frame in (fast, slow)]
-    np.testing.assert_allclose(gaps_s[0], gaps_s[1], atol=1e-9)
-    assert fast.equals(slow)
-    assert (fast["output_tokens"] == load.output_tokens).all()
-    alone_s = 0.5 + 0.25 * (load.output_tokens - 1)
-    assert (fast["finished_s"] - fast["started_s"] >= alone_s - 1e-9).all()
-    assert (fast["started_s"] >= fast["arrival_s"]).all()
-
-
-def test_a_newcomer_that_does_not_fit_does_not_stop_those_that_hold_kv() -> None:
-    """r1 is best but may need 150 tokens, 10 blocks, and r2, which runs on, holds 2 of 11."""
-    scene = FakeScene(capacity_blocks=11)
-    newcomer, holder = scene.add(50), scene.decoding(20)
-    view = scene.view()
-    draft = Draft(view)
-    assert fill_static(draft, [newcomer, holder], batches(2, refills=True)) is None
-    assert launched(draft.decision()) == {2: 1}
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,6 @@
 """What policies may see: windows that tell nothing of what answers will be."""
 
 from dataclasses import replace
-from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -12,15 +11,10 @@ from harness.interface.decisions import (
     Decision,
     Deployment,
 )
-from harness.interface.draft import Draft
-from harness.interface.entities import (
-    LengthPrediction,
-    Request,
-)
-from harness.interface.filling import continuous_batch
 from harness.interface.policies import SchedulingPolicy
 from harness.interface.views import ClusterView, GroupView
-from harness.tests.support.policies import Moving, Scripted, ShortestFirst
+from harness.tests.support.policies import Moving, ShortestFirst, SteadyFcfs
+from harness.tests.support.predictors import Guess
 from harness.tests.support.serving import (
     UnevenCosts,
     rule,
@@ -47,31 +41,15 @@ class NosyPlacement(Moving):
         return replace(super().place(view), wake_s=view.now_s + 7.7)
 
 
-class SteadyFcfs(Scripted):
-    """Decides by `Draft`, steady when nobody waits."""
-
-    def schedule(self, view: GroupView) -> Decision:
-        """In order of arrival."""
-        draft = Draft(view)
-        continuous_batch(draft, list(view.requests.values()))
-        waits = any(r.generated_tokens == 0 for r in view.requests.values())
-        return draft.decision(steady=not waits)
-
-
 @pytest.mark.parametrize(
-    "inner", [Fcfs(rule=rule(tokens=4096)), SteadyFcfs(), ShortestFirst(max_num_seqs=2)]
+    "inner",
+    [Fcfs(rule=rule(tokens=4096)), SteadyFcfs(rotates=False), ShortestFirst(max_num_seqs=2)],
 )
 def test_no_view_tells_how_long_an_answer_will_be(inner: SchedulingPolicy) -> None:
     load = workload([1100] * 8, [TELLTALE] * 8, [0.0] * 4 + [0.7] * 4, services=3)
 
-    class Guess:
-        foresees: ClassVar[bool] = False
-
-        def predict(self, request: Request) -> tuple[LengthPrediction, float]:
-            return LengthPrediction((50, 70)), 0.4
-
     nosy, placement = Nosy(inner), NosyPlacement()
-    serve(load, nosy, placement, costs=UnevenCosts(load=0.11, blocks=4096), predictor=Guess())
+    serve(load, nosy, placement, costs=UnevenCosts(load=0.11, blocks=4096), predictor=Guess(0.4))
     assert nosy.visited > 200
     assert placement.visited > 200
 

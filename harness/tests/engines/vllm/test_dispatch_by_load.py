@@ -15,7 +15,7 @@ from harness.interface.entities import GroupId
 from harness.interface.events import Arrived
 from harness.interface.load_order import LoadOrder
 from harness.interface.policies import DispatchPolicy, System
-from harness.tests.support.dispatches import LOAD_ORDERS, ByLoad, LooksAtLoad, prompt_tokens
+from harness.tests.support.dispatches import LOAD_ORDERS, ByLoad, LooksAtLoad
 from harness.tests.support.loads import Load, loads
 from harness.tests.support.serving import Everywhere, UnevenCosts, cluster, rule, workload
 from harness.workloads.workload import Workload
@@ -62,22 +62,6 @@ def _load(count: int, *, gap_s: float) -> Workload:
     prompts, outputs = rng.integers(4, 90, count), rng.integers(20, 40, count)
     come_s = np.cumsum(rng.exponential(gap_s, count)) if gap_s else np.zeros(count)
     return workload(prompts.tolist(), outputs.tolist(), come_s.tolist(), max_context_tokens=1024)
-
-
-@pytest.mark.slow
-def test_real_groups_are_dealt_to_by_prompts() -> None:
-    """All come at once: the groups that adding up by hand gives, and everybody is answered."""
-    load = _load(24, gap_s=0.0)
-    order = LoadOrder(weight=prompt_tokens)
-    groups, recorder = _groups(engine(), load, ByLoad(order), ("m", (0,)), ("m", (1,)))
-    sums, by_hand = {"m@0": 0, "m@1": 0}, {}
-    for request, tokens in enumerate(load.prompt_tokens.tolist()):
-        by_hand[request] = min(sums, key=sums.__getitem__)
-        sums[by_hand[request]] += tokens
-    assert groups == by_hand
-    frame = recorder.requests
-    np.testing.assert_array_equal(frame["output_tokens"], load.output_tokens)
-    assert (frame["finished_s"] > frame["arrival_s"]).all()
 
 
 @pytest.mark.slow

@@ -42,6 +42,8 @@ from harness.tests.support.real_engine import (  # noqa: E402
     write_weights,
 )
 
+CHUNKS = rule(chunked_prefill=True, max_num_seqs=MAX_NUM_SEQS, tokens=TOKENS)
+
 
 class Timed(Watched):
     """Also keeps when every request came."""
@@ -120,19 +122,16 @@ def _stop(built: Vllm) -> None:
 
 
 @pytest.mark.parametrize(
-    "policy",
+    ("policy", "timed"),
     [
-        lambda: Fcfs(rule=rule(chunked_prefill=True, max_num_seqs=MAX_NUM_SEQS, tokens=TOKENS)),
-        lambda: Ssjf(
-            rule=rule(chunked_prefill=True, max_num_seqs=MAX_NUM_SEQS, tokens=TOKENS),
-            aging_tokens_per_s=0.0,
-        ),
-        lambda: Srtf(max_num_seqs=8),
-        lambda: Paused(max_num_seqs=12),
+        (lambda: Fcfs(rule=CHUNKS), False),
+        (lambda: Fcfs(rule=CHUNKS), True),
+        (lambda: Ssjf(rule=CHUNKS, aging_tokens_per_s=0.0), True),
+        (lambda: Srtf(max_num_seqs=8), True),
+        (lambda: Paused(max_num_seqs=12), True),
     ],
-    ids=["arrival", "shortest", "preempts", "pauses"],
+    ids=["backlog", "arrival", "shortest", "preempts", "pauses"],
 )
-@pytest.mark.parametrize("timed", [False, True])
 def test_the_real_engine_runs_the_simulators_batches(
     loaded: Vllm, policy: Callable[[], SchedulingPolicy], timed: bool
 ) -> None:
@@ -189,10 +188,7 @@ def test_order_and_preemption_never_change_an_answer(weighted: Vllm, caches: boo
     built = replace(weighted, prefix_caching=caches)
     work = load(40, timed=True)
     answers, preemptions = [], []
-    for policy in (
-        Fcfs(rule=rule(chunked_prefill=True, max_num_seqs=MAX_NUM_SEQS, tokens=TOKENS)),
-        Srtf(max_num_seqs=5),
-    ):
+    for policy in (_fcfs(), Srtf(max_num_seqs=5)):
         frame = serve(built, work, policy).requests
         answers.append(dict(built.answers))
         preemptions.append(frame["preemptions"].sum())
@@ -226,7 +222,7 @@ def test_texts_that_are_not_there_are_named(tmp_path: Path) -> None:
 
 
 def _fcfs() -> SchedulingPolicy:
-    return Fcfs(rule=rule(chunked_prefill=True, max_num_seqs=MAX_NUM_SEQS, tokens=TOKENS))
+    return Fcfs(rule=CHUNKS)
 
 
 def test_requests_of_a_killed_process_are_lost(

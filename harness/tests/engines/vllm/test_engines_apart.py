@@ -9,15 +9,14 @@ import pytest
 from baselines.fcfs import Fcfs
 from baselines.round_robin import RoundRobin
 from harness.engines.recorder import Recorder
-from harness.engines.vllm.served import ServedGroup
 from harness.interface.decisions import Decision
 from harness.interface.draft import Draft
 from harness.interface.entities import Request, Service, ServiceId
-from harness.interface.events import Arrived, Event, Finished, Moved
+from harness.interface.events import Event, Finished, Moved
 from harness.interface.filling import continuous_batch
 from harness.interface.policies import Capability, SchedulingPolicy, System
 from harness.interface.views import GroupView
-from harness.tests.support.serving import Everywhere, a_group, a_ledger, rule, workload
+from harness.tests.support.serving import Everywhere, a_group, rule, workload
 
 pytest.importorskip("vllm", reason="vLLM is not installed: make setup-vllm")
 pytestmark = [pytest.mark.vllm, pytest.mark.slow]
@@ -105,33 +104,3 @@ def test_a_policy_knows_what_has_happened_in_all_groups() -> None:
     first_s, second_s = recorder.requests["finished_s"]
     assert first_s < recorder.requests["started_s"][1] < second_s
     assert recorder.counts == {"begun": 2}
-
-
-class Held:
-    """An engine's request that has not run."""
-
-    num_tokens = 9
-    num_computed_tokens = 0
-
-
-def test_what_has_moved_is_told_as_moved_and_what_happened_elsewhere_is_heard() -> None:
-    policy, told = AfterTheOther(), list[Event]()
-    facts = workload([9, 9], [6, 6]).facts(0)
-    group = a_group("m", 0)
-    service = Service(ServiceId("m"), 100, 256)
-    served = ServedGroup(
-        policy=policy,
-        group=group,
-        services={service.id: service},
-        kv=a_ledger(service, 9),
-        max_num_seqs=4,
-        max_num_batched_tokens=64,
-        tell=told.append,
-    )
-    served.open(facts, Held(), moved=True)
-    assert told == policy.heard == [Moved(0.0, facts, group.id)]
-    elsewhere = Finished(1.0, facts, 6)
-    served.hear(elsewhere)
-    served.hear(Arrived(1.0, facts, group.id))
-    assert policy.heard[1:] == [elsewhere]
-    assert len(told) == 1

@@ -1,14 +1,12 @@
 """What an actor of Ray is asked, in the order in which it was sent."""
 
-from queue import Empty
-
-import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.engines.vllm.host import InTurn
 
 
+@settings(max_examples=25)
 @given(st.permutations(range(8)), st.integers(0, 8))
 def test_things_come_in_the_order_of_their_numbers(numbers: list[int], taken: int) -> None:
     """A group was asked for its report before it was told to begin, and hung for good."""
@@ -19,13 +17,3 @@ def test_things_come_in_the_order_of_their_numbers(numbers: list[int], taken: in
         while len(got) < min(there, taken):
             got.append(turns.get(0.0))
     assert got == [*range(taken)]
-
-
-def test_nothing_comes_before_what_was_sent_first() -> None:
-    turns = InTurn[str]()
-    turns.put(1, "submit")
-    for wait_s in (0.0, 0.01):
-        with pytest.raises(Empty):
-            turns.get(wait_s)
-    turns.put(0, "begin")
-    assert [turns.get(0.01), turns.get(0.0)] == ["begin", "submit"]

@@ -1,7 +1,7 @@
 """When a prediction is ready on a real clock, by hand."""
 
-from collections.abc import Iterator
 from typing import Any, ClassVar
+from unittest.mock import Mock
 
 from harness.engines.vllm.predictions import Predictions
 from harness.interface.entities import LengthPrediction
@@ -32,21 +32,11 @@ class Lasting:
         return LengthPrediction((request,)), 0.5
 
 
-class Asking:
-    """A life cycle of which only predictions are asked."""
-
-    def predict(
-        self, predictor: Any, requests: Any
-    ) -> Iterator[tuple[int, LengthPrediction, float]]:
-        """As `Lifecycle.predict`."""
-        for request in requests.tolist():
-            yield request, *predictor.predict(request)
-
-
 def ready_s(*, blocks: bool) -> dict[int, float]:
     """Ten quarters of a second: when r1 and r2, asked at 10 s, are ready."""
     clock = Clock()
-    predictions = Predictions(Asking(), clock)  # type: ignore[arg-type]
+    life = Mock(predict=lambda predictor, asked: ((r, *predictor.predict(r)) for r in asked))
+    predictions = Predictions(life, clock)
     predictions.ask(Lasting(clock, blocks=blocks), [1, 2])
     found: dict[int, float] = {}
     for _ in range(10):

@@ -18,7 +18,6 @@ from harness.interface.entities import (
     GpuId,
     Group,
     GroupId,
-    LengthPrediction,
     RequestId,
     Service,
     ServiceId,
@@ -183,48 +182,11 @@ def test_a_process_that_does_not_answer_is_lost(monkeypatch: pytest.MonkeyPatch)
         group.step()
 
 
-def test_what_is_given_up_twice_comes_in_its_order(monkeypatch: pytest.MonkeyPatch) -> None:
-    """After the report that was asked for before; meanwhile none is."""
-    monkeypatch.setattr(ray, "wait", lambda promised, timeout: (promised, []))
-    monkeypatch.setattr(ray, "get", lambda promised: promised)
-
-    def report(token: int) -> Report:
-        return Report((), (), {RequestId(0): [token]})
-
-    actor = Mock()
-    actor.report.remote.return_value = report(1)
-    actor.withdraw.remote.side_effect = [((RequestId(0),), report(2)), ((RequestId(1),), report(3))]
-    group = RayGroup(a_group("tiny", 0), Mock(), actor, Mock())
-    group.unanswered = {RequestId(number): Mock() for number in range(2)}
-    group.next_report = report(1)
-    group.leave(everything=False)
-    group.step()
-    group.step()
-    group.leave(everything=True)
-    given = tuple(group.unanswered.values())
-    assert group.left() == given
-    assert group.report().answers == {RequestId(0): [1, 2, 3]}
-    assert not group.unanswered
-    assert not actor.report.remote.called
-
-
 def _groups(**given: Any) -> Groups:
     """No groups yet, on one slot."""
     names = ("start", "change", "epoch_s", "account", "give_back", "lost")
     about: dict[str, Any] = {name: Mock() for name in names}
     return Groups(**about | {"cluster": cluster(1), "clock": time.monotonic} | given)
-
-
-def test_a_group_hears_of_predictions_that_were_ready_before() -> None:
-    """While it loaded, or while another had the request."""
-    served, group = Mock(group=a_group("tiny", 0)), a_group("tiny", 0)
-    first, second = (Mock(facts=Mock(id=RequestId(number))) for number in range(2))
-    groups = _groups(start=Mock(return_value=served))
-    groups.predict(RequestId(0), LengthPrediction((5,)))
-    groups.waiting[group.id] = [first, second]
-    groups.deploy(Deployment((group,)))
-    served.predict.assert_called_once_with(RequestId(0), LengthPrediction((5,)))
-    served.submit.assert_called_once_with([first, second])
 
 
 def test_what_a_process_has_reported_before_its_death_is_answered(

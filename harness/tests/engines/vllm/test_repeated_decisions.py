@@ -51,7 +51,7 @@ class Steady:
     chunked_prefill=st.booleans(),
     steady=st.booleans(),
 )
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 def test_a_decision_used_again_is_the_decision_that_would_be_made(
     sizes: list[tuple[int, int]], late: int, blocks: int, chunked_prefill: bool, steady: bool
 ) -> None:

@@ -20,7 +20,18 @@ from harness.paths import ROOT
 pytest.importorskip("vllm", reason="vLLM is not installed: make setup-vllm")
 pytestmark = [pytest.mark.vllm, pytest.mark.slow]
 
-POLICY = "{_target_: harness.tests.support.deadline_policy.OneByDeadline, max_num_seqs: 1}\n"
+POLICY = """
+_target_: baselines.edf.Edf
+displaces: null
+rule:
+  _target_: harness.interface.decisions.ContinuousBatching
+  chunked_prefill: true
+  pads_prompts: false
+  max_num_seqs: 1
+  max_num_batched_tokens: 512
+  max_padding_tokens: 0
+  watermark: 0.0
+"""
 STARTS_WITHIN_S = 300
 WORDS = 900
 JSON = {"Content-Type": "application/json"}
@@ -166,33 +177,24 @@ def test_answers_come_in_the_order_of_the_policy(port: int) -> None:
 BAD_BODIES = (
     b"{",
     b"",
-    b"[1, 2]",
-    b'{"model": "tiny", "prompt": 5}',
     b'{"model": "tiny", "prompt": "w1", "max_tokens": -3}',
     b'{"model": "tiny", "prompt": "w1", "max_tokens": 1e400}',
-    b'{"model": "tiny", "prompt": "w1", "vllm_xargs": "x"}',
     b'{"model": "tiny", "prompt": "w1", "vllm_xargs": {"tenant": {"a": 1}}}',
     b'{"model": "other", "prompt": "w1"}',
 )
 BAD_FIELDS: tuple[dict[str, object], ...] = (
     {"deadline_s": "soon"},
     {"deadline_s": -1e308},
-    {"deadline_s": [1, 2]},
     {"predicted_tokens": 0},
-    {"predicted_tokens": -5},
-    {"predicted_tokens": 10**15},
     {"predicted_tokens": 10**40},
     {"predicted_tokens": 3.5},
-    {"tenant": 17},
     {"app": "x", "unit": 3, "tenant": ""},
-    {"app": -(10**18)},
     {"id": -1, "arrival_s": "never", "prompt_tokens": 0, "max_output_tokens": -1},
     {"nobody_knows_this": "x" * 10000},
 )
 BAD_HEADERS: tuple[dict[str, str], ...] = (
     {"Content-Type": "text/plain"},
     {"Content-Type": "application/json", "X-Request-Id": "\xff\xfe'; drop" * 50},
-    {"Content-Type": "application/json", "X-data-parallel-rank": "many"},
     {"Content-Type": "application/json", "Authorization": "Bearer \x7f"},
 )
 
