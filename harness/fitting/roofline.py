@@ -65,7 +65,9 @@ def calibrate(profiles: Iterable[Profile]) -> Calibration:
     measured = [profile for profile in profiles if profile.decode]
     single = [pair for pair in measured if pair.tensor_parallel == 1]
     shared = [pair for pair in measured if _query_group(pair) > 1.0]
+    several = [pair for pair in measured if pair.tensor_parallel > 1]
     first, sizes = measured[0], {pair.tensor_parallel for pair in measured}
+    of_size = {s: [pair for pair in measured if pair.tensor_parallel == s] for s in sizes}
     found = Calibration(
         source="overheads and efficiencies: medians over the measured profiles of "
         f"{first.gpu}, {first.engine} ({first.source})",
@@ -80,13 +82,11 @@ def calibrate(profiles: Iterable[Profile]) -> Calibration:
         request_share=0.0,
         launch_s_per_layer=dict.fromkeys(sizes, 0.0),
         link_efficiency={},
-        overheads={s: _overheads([p for p in measured if p.tensor_parallel == s]) for s in sizes},
+        overheads={size: _overheads(pairs) for size, pairs in of_size.items()},
         **_loading(profiles),
         activation_bytes=_by_size(profiles, _activation_bytes),
         error={},
     )
-    several = [pair for pair in measured if pair.tensor_parallel > 1]
-    of_size = {s: [pair for pair in measured if pair.tensor_parallel == s] for s in sizes}
     found = replace(
         found,
         launch_s_per_layer={size: _launch_s(pairs, found) for size, pairs in of_size.items()},

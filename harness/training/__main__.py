@@ -111,19 +111,10 @@ def _trained(options: argparse.Namespace) -> dict[str, Any]:
     rows, files = read_prompts(own) if own else read_rows(options.data)
     splits = split_rows(rows, files, seed=options.seed, most_rows=options.rows)
     encoders = len(options.heads) if options.separate else 1
-    settings = Settings(
-        epochs=options.epochs,
-        most_s=options.minutes * 60 * FIRST_PHASE_SHARE / encoders,
-        seed=options.seed,
-    )
-    plan = Plan(
-        base=options.base,
-        heads=options.heads,
-        separate=options.separate,
-        settings=settings,
-        out=options.out,
-        profiles=options.profiles / "predictors",
-    )
+    most_s = options.minutes * 60 * FIRST_PHASE_SHARE / encoders
+    settings = Settings(epochs=options.epochs, most_s=most_s, seed=options.seed)
+    given = {name: getattr(options, name) for name in ("base", "heads", "separate", "out")}
+    plan = Plan(**given, settings=settings, profiles=options.profiles / "predictors")
     lengths = lengths_of(splits.train["tokens"].to_numpy())
     heads = list(run(splits, plan))
     _keep(options.profiles / "lengths" / f"{MEASURED_HERE}test.json", lengths_table(splits))
