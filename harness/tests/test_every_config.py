@@ -1,4 +1,7 @@
-"""Every file under scenarios/ composes and builds; a new one is covered by existing."""
+"""Every file under scenarios/ composes and builds; a new one is covered by existing.
+
+Policies are built and served in `engines/test_every_policy.py`.
+"""
 
 import json
 from collections.abc import Iterator
@@ -10,6 +13,7 @@ from pydoc import locate
 import pytest
 from omegaconf import OmegaConf
 
+from harness import run
 from harness.paths import ROOT
 from harness.predictors.proxy_card import CARD, ENCODER, FIELDS, TOKENIZER, WEIGHTS, sha256
 from harness.runs.config import VARIANTS
@@ -17,7 +21,7 @@ from harness.tests.support.configured import composed, first_cell_of
 from harness.yaml_files import read_choice
 
 SCENARIOS = ROOT / "scenarios"
-GROUPS = ("engine", "hardware", "workload", "policy", "predictor", "system")
+GROUPS = ("engine", "hardware", "workload", "predictor", "system")
 CHOICES = [(group, path.stem) for group in GROUPS for path in (SCENARIOS / group).glob("*.yaml")]
 # What no file of the project holds: a prompt file, a trained model.
 FILES = {
@@ -33,9 +37,7 @@ FIGURES = sorted(path.stem for path in (SCENARIOS / "scenario").glob("*.yaml"))
 def test_every_choice_builds_a_cell(group: str, choice: str, tmp_path: Path) -> None:
     if group == "engine" and choice.startswith("vllm"):
         pytest.importorskip("vllm", reason="vLLM is not installed: make setup-vllm")
-    plain = ["predictor=oracle"] if group == "policy" else []
-    if group == "system":
-        plain += _workload(choice)
+    plain = _workload(choice) if group == "system" else []
     if (group, choice) in MEASURE:
         plain.append("+engine.models={vicuna-13b-v1.5: tiny}")  # a hub's needs a revision
     if (group, choice) in FILES:
@@ -79,8 +81,9 @@ def test_every_scenario_builds_its_first_cell_at_several_places(
     chosen = [f"+scenario={scenario}"]
     if "override /workload: trace" in text:
         chosen += f"{FILES['workload', 'trace']}={_file(tmp_path, 'trace')}".split()
-    cell = first_cell_of(*chosen)
     with composed(*chosen) as config:
+        matrix = run.matrix_of(config)
+        cell = next(cell for place in matrix.places if (cell := matrix.cell_at(place)))
         assert config.name == scenario == cell.folder.parent.name
         if config.compare:
             assert config.compare.reference in config.matrix[config.compare.axis]
