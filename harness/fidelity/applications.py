@@ -13,7 +13,6 @@ import numpy as np
 import pandas as pd
 from omegaconf import OmegaConf
 
-from harness.benchmarks.reference_load import vllm_rule
 from harness.build import build
 from harness.costs.gpu_facts import gpu_facts
 from harness.costs.iteration import expand
@@ -81,7 +80,7 @@ def serve(recorded: pd.DataFrame) -> RequestArrays:
     profile = read_profiles(PROFILES / about["profile"])[about["model"], SIZE]
     (tokens,) = (int(s.kv_tokens or 0) for s in measured_sources() if s.folder == about["profile"])
     words = {"max_num_seqs": about["max_num_seqs"], "max_num_batched_tokens": tokens}
-    rule = vllm_rule(chunked_prefill=False, **words)
+    rule = build(_yaml("policy", "vllm")["rule"] | {"chunked_prefill": False} | words)
     arrival_s = recorded["req_time_s"].to_numpy(np.float64)
     prompt, output = (recorded[name].to_numpy(np.int64) for name in ("prompt_len", "output_len"))
     arrays = new_arrays(prompt, output, np.zeros_like(prompt), arrival_s)

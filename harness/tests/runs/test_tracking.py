@@ -5,7 +5,6 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 
 import pandas as pd
@@ -47,7 +46,6 @@ def test_mirrors_offline_without_a_connection(tmp_path: Path) -> None:
         trap = f"http://127.0.0.1:{server.getsockname()[1]}"
         proxies = dict.fromkeys(("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"), trap)
         clean = {k: v for k, v in os.environ.items() if not k.startswith("WANDB_")}
-        started = time.monotonic()
         done = subprocess.run(
             [sys.executable, "-W", "error::UserWarning", "-c", MIRROR, str(tmp_path)],
             cwd=ROOT,
@@ -56,14 +54,12 @@ def test_mirrors_offline_without_a_connection(tmp_path: Path) -> None:
             text=True,
             timeout=60,
         )
-        took_s = time.monotonic() - started
     assert done.returncode == 0, done.stderr
     assert (done.stdout, done.stderr) == ("", "")
     assert seen == []
     (run,) = (tmp_path / "wandb").glob("offline-run-*")
     (table,) = run.glob("files/media/table/*.json")
     assert '[["r0",0,null],["r1",1,2.5]]' in table.read_text()
-    assert took_s < 15
 
 
 def test_a_failing_mirror_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
