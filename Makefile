@@ -99,7 +99,7 @@ compare: setup  ## which scheduler for a recorded load: make compare TRACE=my.js
 		$(if $(GPU),--gpu $(GPU)) $(if $(POLICIES),--policies $(POLICIES))
 
 league: setup  ## every scheduler of one engine on the same loads: about 15 minutes; LOADS="sharegpt lmsys" for some
-	$(BIN)/python -m harness.league $(LOADS)
+	$(BIN)/python -m harness.report.league $(LOADS)
 
 rank: .venv/dev  ## where a policy of your own stands: make rank POLICY=path/to/mine.py LOADS=sharegpt
 	$(BIN)/python -m harness.rank $(or $(POLICY),$(error name a policy: make rank POLICY=path/to/mine.py)) $(LOADS)
@@ -117,7 +117,7 @@ peer:  ## install the peer that make bench measures beside, in an environment of
 	$(PYTHON) -m venv .venv-peer && .venv-peer/bin/pip install --quiet --require-hashes -r requirements/peer.txt
 
 publish: setup  ## all that git tracks of what runs give: figures, verdicts, pages, README; about 25 minutes on 2 cores
-	$(BIN)/python -m harness.publish
+	$(BIN)/python -m harness.reproduce all --publish
 
 report: setup  ## the pages below results/pages, generated parts of README.md, and all of it as results/report.html
 	$(BIN)/python -m harness.report
@@ -141,7 +141,7 @@ smoke: setup-vllm  ## three policies on real vLLM, on the CPU
 	$(ALONE) harness/run.py +scenario=smoke
 
 smoke-gpu: setup  ## the same on a GPU, its profile and how near the simulator comes; 3 without a GPU
-	$(BIN)/python -m harness.smoke_gpu
+	$(BIN)/python -m harness.fidelity.smoke_gpu
 
 newcomer:  ## the README's two commands, each twice, in a clone with an empty home: half an hour and more
 	harness/tests/first_ten_minutes.sh

@@ -1,3 +1,3 @@
 """The harness. Its program is hashed first, before anything of it is loaded."""
 
-import harness.inputs  # noqa: F401 - imported for its first line of work
+import harness.config.inputs  # noqa: F401 - imported for its first line of work

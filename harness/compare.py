@@ -25,7 +25,7 @@ import pandas as pd
 from rich.console import Console
 from rich.table import Table
 
-from harness.paths import ROOT
+from harness.config.paths import ROOT
 from harness.runs.compare import compared
 from harness.runs.published import RESULTS
 from harness.runs.record import read_summaries

@@ -26,11 +26,11 @@ import yaml
 from rich.console import Console
 from rich.table import Table
 
-from harness.league import LOADS, OF_APPLICATIONS, OF_REQUESTS, league
-from harness.paths import ROOT
+from harness.config.paths import ROOT
+from harness.config.trust import TRUSTED_PACKAGES
+from harness.config.yaml_files import FURTHER_POLICY
+from harness.report.league import LOADS, OF_APPLICATIONS, OF_REQUESTS, league
 from harness.runs.table import FIGURES
-from harness.trust import TRUSTED_PACKAGES
-from harness.yaml_files import FURTHER_POLICY
 
 TESTS = ("test_every_policy.py", "test_invariants.py", "test_engines_agree.py")
 """Of harness/tests/engines: what holds for every policy."""

@@ -6,6 +6,11 @@ it does so for all of them. `--sensitivity` adds the variations and the conditio
 program. Figures and verdicts are written below results/local/, or with `--publish`, for all figures
 together, where git tracks them. `--no-runs` draws and judges the runs that are there, `--list`
 prints the figures. Bad input and missing runs end in one sentence and exit code 2.
+
+`python -m harness.reproduce all --publish` runs the scenarios of every paper with their variations
+and the authors' programs, then writes all that is published of them: figures, verdicts, a page per
+paper, and the generated parts of README.md and results/pages. Finished cells stay, so the command
+can be given again. Measurements (bench, verify, fidelity ...) have commands of their own.
 """
 
 import argparse
@@ -24,8 +29,9 @@ from rich.console import Console
 from rich.table import Table
 
 from harness.claims.judge import Judged, Source, check, judge, write_csv
-from harness.claims.paper import FigureSpec, Paper, load_paper
-from harness.paths import ROOT
+from harness.claims.paper import FigureSpec, Paper, load_paper, papers
+from harness.config.paths import ROOT
+from harness.report import readme
 from harness.report.paper_page import page_of, table_of
 from harness.runs import published
 from harness.runs.basis import cost_basis
@@ -40,6 +46,8 @@ TERMINATED = 128 + signal.SIGTERM
 FAILED = 1
 """Exit code where some cells have failed, or where a signal has ended a scenario."""
 VARIATIONS = "variations=true"
+ALL = "all"
+"""In place of the name of a paper: every one."""
 
 
 def runs_of(figures: Sequence[FigureSpec], *, sensitivity: bool) -> list[str]:
@@ -204,10 +212,35 @@ def reproduce(given: argparse.Namespace) -> int:
     return failed
 
 
+def every_scenario() -> list[str]:
+    """The scenarios of all papers, once each. Raises ValueError for a wrong claims file."""
+    found: dict[str, None] = {}
+    for name in papers():
+        paper = load_paper(name)
+        check(paper)
+        found |= dict.fromkeys(runs_of(paper.figures, sensitivity=True))
+    return list(found)
+
+
+def publish() -> int:
+    """Run, draw, judge and write the pages of all papers; the exit status of the step that fails.
+
+    Raises ValueError for a wrong claims file.
+    """
+    failed = run_scenarios(every_scenario(), published.RESULTS)
+    if not goes_on(failed):
+        return failed
+    for name in papers():
+        if status := main([name, "--publish", "--no-runs"]):
+            return status
+    readme.write_pages()
+    return failed
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Parse the command line and follow it; the exit status."""
     parser = argparse.ArgumentParser(description="Reproduce a paper's figures.")
-    parser.add_argument("paper", help="a folder of systems/ with a claims.py")
+    parser.add_argument("paper", help="a folder of systems/ with a claims.py; all of them")
     parser.add_argument("figures", nargs="*", help="names of figures; all of them for none")
     parser.add_argument(
         "--sensitivity", action="store_true", help="run variations and the authors' program too"
@@ -221,6 +254,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     before = signal.signal(signal.SIGTERM, terminate)
     try:
+        if given.paper == ALL:
+            if not given.publish:
+                raise ValueError(f"{ALL} papers together are for --publish")
+            return publish()
         return reproduce(given)
     except ValueError as error:
         print(f"error: {error}", file=sys.stderr)

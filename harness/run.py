@@ -60,8 +60,10 @@ from omegaconf.errors import (
 )
 from yaml import YAMLError
 
-from harness import scratch
-from harness.build import build
+from harness.config import scratch
+from harness.config.build import build
+from harness.config.trust import without_trust
+from harness.config.yaml_files import yaml_sentence
 from harness.costs.local_hardware import here
 from harness.costs.model_facts import unknown_name
 from harness.engines.ray_session import RayLost
@@ -77,8 +79,6 @@ from harness.runs.record import RecordError, read_summaries
 from harness.runs.sweep import Sweep
 from harness.runs.table import print_cells, print_varied
 from harness.runs.tracking import log_scenario
-from harness.trust import without_trust
-from harness.yaml_files import yaml_sentence
 
 FAILED = 1
 """Exit code where a cell has failed, or what runs cells or keeps results."""

@@ -12,7 +12,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.figure import Figure
 
-from harness.paths import PROFILES
+from harness.config.paths import PROFILES
 from plots import style
 from plots.inputs import Inputs
 from systems.samullm.measures import chunks_of, iterations_s, running_requests

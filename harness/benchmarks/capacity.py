@@ -17,7 +17,7 @@ from typing import Any
 
 import pandas as pd
 
-from harness.paths import ROOT
+from harness.config.paths import ROOT
 from harness.runs.record import read_summaries
 from harness.workloads.load import CAPACITIES
 

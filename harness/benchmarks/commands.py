@@ -18,10 +18,10 @@ from harness.benchmarks.planning import measure_forecasts
 from harness.benchmarks.reference_load import seconds_of, serve_s, vllm_policy, w1
 from harness.benchmarks.shared_groups import GROUPS, SERVICES, shared_s
 from harness.benchmarks.speed import kinds
+from harness.config.paths import ROOT
 from harness.engines.simulator.warm_up import warm_up
 from harness.interface.checks import IllegalDecision
 from harness.interface.policies import DispatchPolicy
-from harness.paths import ROOT
 
 STARTS, SWEEPS = 3, 2
 FEW, MANY = 20, 500

@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from harness.paths import ROOT
+from harness.config.paths import ROOT
 
 PYTHON = ROOT / ".venv-peer" / "bin" / "python"
 PEER = "peer_dynamo_w1_requests_per_s"

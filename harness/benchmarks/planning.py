@@ -24,19 +24,19 @@ from harness.benchmarks.reference_load import (
     w1,
 )
 from harness.benchmarks.shared_groups import GROUPS, RULE, pairs
-from harness.build import build
+from harness.config.build import build
+from harness.config.paths import ROOT
+from harness.config.yaml_files import read_policy, read_yaml
 from harness.fidelity.applications import paper_system
 from harness.interface.decisions import Displaced, PriorityOrder
 from harness.interface.entities import ServiceId
 from harness.interface.load_order import LoadOrder
-from harness.paths import ROOT
 from harness.planning.estimate import Forecaster
 from harness.planning.forecast import ForecastGroup, GroupForecaster, Window
 from harness.planning.plans import ready_load
 from harness.planning.preview import StagePreview
 from harness.predictors.ecdf import load_lengths, output_lengths
 from harness.runs.building import window_of
-from harness.yaml_files import read_policy, read_yaml
 
 REQUESTS, SERVICES, DEGREES = 15_000, 16, (1, 2)
 FORECASTS, PLANS = 20, 3

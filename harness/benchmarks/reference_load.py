@@ -12,7 +12,9 @@ import numpy as np
 
 from baselines.fixed_placement import FixedPlacement
 from baselines.round_robin import RoundRobin
-from harness.build import build
+from harness.config.build import build
+from harness.config.paths import PROFILES, ROOT
+from harness.config.yaml_files import read_policy
 from harness.costs.gpu_facts import gpu_facts
 from harness.costs.model import PARTS, ProfileCosts
 from harness.costs.model_facts import model_facts
@@ -29,10 +31,8 @@ from harness.interface.policies import (
     SchedulingPolicy,
     System,
 )
-from harness.paths import PROFILES, ROOT
 from harness.predictors.oracle import Oracle
 from harness.workloads.workload import Workload
-from harness.yaml_files import read_policy
 
 GPU, PROFILE, MODEL = "A100-80G", "a100_80g_vllm_0_3", "Llama-2-7b-hf"
 PROMPT_TOKENS, OUTPUT_TOKENS, RATE_PER_S, SEED = 512, 128, 8.0, 42

@@ -18,7 +18,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from harness.benchmarks.reference_load import printed, vllm_policy
-from harness.paths import ROOT
+from harness.config.paths import ROOT
 from harness.runs import published
 from harness.runs.provenance import machine
 

@@ -25,13 +25,13 @@ from harness.benchmarks.reference_load import (
     vllm_rule,
     w1,
 )
-from harness.build import build
+from harness.config.build import build
+from harness.config.yaml_files import policy_files, read_policy
 from harness.engines.recorder import Recorder
 from harness.interface.decisions import ContinuousBatching, Decision, PriorityOrder, StaticBatching
 from harness.interface.policies import SchedulingPolicy
 from harness.interface.views import GroupView
 from harness.workloads.workload import Workload
-from harness.yaml_files import policy_files, read_policy
 
 REPEATS = 5
 SEATS = 28

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from harness.calibrate.stored import profile, residuals
 from harness.calibrate.sweep import ARRIVALS, REQUESTS, Sweep, measure
+from harness.config.paths import PROFILES
 from harness.costs.asked_gpu import GIVEN, facts_of, keep_facts
 from harness.costs.model_config import is_config
 from harness.costs.model_facts import model_facts
@@ -20,7 +21,6 @@ from harness.costs.profiles import CALIBRATION
 from harness.engines.vllm.engine import Vllm
 from harness.engines.vllm.processor import engine_name, has_gpus
 from harness.interface.entities import Cluster, GpuId, Group, GroupId, Service, ServiceId
-from harness.paths import PROFILES
 
 
 def calibrate(model: str, options: argparse.Namespace, engine: Vllm) -> Path:

@@ -17,12 +17,12 @@ import pandas as pd
 from harness.claims.effects import PROBE, SEED, Cells, ClaimError, Effect, Kind, name_of
 from harness.claims.paper import Claim, Paper
 from harness.claims.verdicts import Verdict, Word, verdict_of, with_variations
+from harness.config.paths import ROOT
+from harness.config.yaml_files import read_yaml
 from harness.costs.model_facts import unknown_name
-from harness.paths import ROOT
 from harness.runs.cell_lists import ScenarioCells, column_of, read_cells
 from harness.runs.matrix import places
 from harness.runs.metrics import FIGURES
-from harness.yaml_files import read_yaml
 
 COLUMNS = (
     *("claim", "setting", "paper", "ours", "low", "high"),

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from harness.claims.effects import Cells, ClaimError, Effect
+from harness.config.paths import ROOT
 from harness.costs.model_facts import unknown_name
-from harness.paths import ROOT
 
 if TYPE_CHECKING:
     from harness.claims.judge import Judged

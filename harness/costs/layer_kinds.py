@@ -8,7 +8,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from harness.schema import STRICT, Count
+from harness.config.schema import STRICT, Count
 
 Size = Annotated[int, Field(ge=0, le=2**62)]
 

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
+from harness.config.paths import PROFILES
 from harness.costs.gpu_facts import gpu_facts, load_gpus
 from harness.costs.nvml import gpu_memory_bytes, gpu_name, open_nvml
-from harness.paths import PROFILES
 
 CPU: Mapping[str, object] = {"gpu": "CPU", "nvlink_island": 1, "profile": "cpu_vllm"}
 

@@ -11,7 +11,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
-from harness import inputs
+from harness.config import inputs
+from harness.config.paths import PROFILES
 from harness.costs.gpu_facts import GPUS, GpuFacts, gpu_facts
 from harness.costs.iteration import MAX_REQUESTS, IterationTable, expand, work_seconds
 from harness.costs.model_config import is_config
@@ -33,7 +34,6 @@ from harness.costs.roofline import (
 from harness.costs.sm_shares import SmShares
 from harness.interface.entities import ServiceId, Work
 from harness.interface.policies import CostModel
-from harness.paths import PROFILES
 
 PARTS = ("forward", "prepare", "sample", "other")
 

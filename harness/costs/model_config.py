@@ -8,12 +8,12 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from harness import inputs
+from harness.config import inputs
+from harness.config.schema import read_json
 from harness.costs import dense_models, mixture_models
 from harness.costs.architectures import Architecture
 from harness.costs.config_reader import ConfigReader
 from harness.costs.quantization import quantized
-from harness.schema import read_json
 
 Json = Mapping[str, Any]
 

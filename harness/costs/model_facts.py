@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from pydantic import Field
 
+from harness.config.paths import PROFILES
+from harness.config.schema import STRICT, Count, Positive, fits, read_named
 from harness.costs.layer_kinds import LayerKind, Mixer, Mlp
 from harness.costs.model_config import config_facts, is_config
-from harness.paths import PROFILES
-from harness.schema import STRICT, Count, Positive, fits, read_named
 
 MODELS = PROFILES / "models.json"
 WINDOW_AT_TOKENS = 4096  # of a request, at which sliding windows count unless costs say otherwise

@@ -24,13 +24,13 @@ from numba.core.caching import _Cache
 from numba.core.compiler import CompileResult
 from numba.core.serialize import dumps
 
-from harness.inputs import PROGRAM, name_of, together
+from harness.config.inputs import PROGRAM, name_of, together
 
 SOURCES = (
-    "harness/paths.py",
-    "harness/inputs.py",
-    "harness/schema.py",
-    "harness/yaml_files.py",
+    "harness/config/paths.py",
+    "harness/config/inputs.py",
+    "harness/config/schema.py",
+    "harness/config/yaml_files.py",
     "harness/interface/entities.py",
     "harness/interface/graph.py",
     "harness/interface/tables.py",

@@ -9,10 +9,10 @@ from typing import Annotated, Any
 
 from pydantic import Field, model_validator
 
+from harness.config.schema import Count, NotNegative, Schema, Seconds, Tokens, one_of, read_json
 from harness.costs.gpu_facts import OWN_FACTS
 from harness.costs.model_facts import load_models, unknown_name
 from harness.costs.sm_shares import SmShares, sm_shares_from
-from harness.schema import Count, NotNegative, Schema, Seconds, Tokens, one_of, read_json
 
 Coefficients = Mapping[str, tuple[float, ...]]
 Phase = Mapping[str, Coefficients]

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from harness.config.schema import STRICT, Count, NotNegative, Positive, Seconds, fits, read_json
 from harness.costs.gpu_facts import GpuFacts
 from harness.costs.model_facts import BYTES_PER_NUMBER, ModelFacts
 from harness.costs.profiles import (
@@ -26,7 +27,6 @@ from harness.costs.profiles import (
     require_ascending,
     require_length,
 )
-from harness.schema import STRICT, Count, NotNegative, Positive, Seconds, fits, read_json
 
 Floats = NDArray[np.float64]
 Entry = TypeVar("Entry")

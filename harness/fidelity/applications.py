@@ -13,7 +13,9 @@ import numpy as np
 import pandas as pd
 from omegaconf import OmegaConf
 
-from harness.build import build
+from harness.config.build import build
+from harness.config.paths import PROFILES
+from harness.config.yaml_files import read_choice
 from harness.costs.gpu_facts import gpu_facts
 from harness.costs.iteration import expand
 from harness.costs.model import PARTS, ProfileCosts
@@ -27,9 +29,7 @@ from harness.fidelity.lines import AUTHORS, SIMULATED, Line, line, sources
 from harness.fitting.iteration_rows import measured_sources
 from harness.interface.entities import Cluster, GpuId, ServiceId
 from harness.interface.policies import System
-from harness.paths import PROFILES
 from harness.predictors.ecdf import load_lengths
-from harness.yaml_files import read_choice
 
 Json = dict[str, Any]
 SIZE = 1  # tensor parallel of recorded requests

@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from harness.config.paths import PROFILES
 from harness.costs.iteration import MAX_REQUESTS
 from harness.costs.model import PARTS, ProfileCosts
 from harness.costs.profiles import read_profiles
@@ -34,7 +35,6 @@ from harness.fitting.operator_rates import from_operators
 from harness.fitting.roofline_across import PHASES, Compared, compare, compare_profiles, left_out
 from harness.fitting.rows import held_out_seconds, predicted_seconds
 from harness.interface.entities import ServiceId, Work
-from harness.paths import PROFILES
 
 Floats = NDArray[np.float64]
 

@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import pandas as pd
 
+from harness.config.paths import PROFILES
 from harness.costs.gpu_facts import GpuFacts, gpu_facts
 from harness.costs.model_facts import BYTES_PER_NUMBER
 from harness.costs.roofline import Calibration, at_size, read_calibration
@@ -22,7 +23,6 @@ from harness.fitting.operator_rates import (
     measured_overheads,
 )
 from harness.fitting.roofline_across import FOLDER
-from harness.paths import PROFILES
 
 Column: TypeAlias = "pd.Series[float]"
 Seconds = Callable[[pd.DataFrame, GpuFacts, Calibration], Column]

@@ -21,7 +21,9 @@ from rich.table import Table
 
 from baselines.fixed_placement import FixedPlacement
 from baselines.round_robin import RoundRobin
-from harness.build import build
+from harness.config.build import build
+from harness.config.paths import ROOT
+from harness.config.yaml_files import read_policy, read_yaml
 from harness.costs.model import PARTS, ProfileCosts
 from harness.engines.engine import Engine
 from harness.engines.recorder import Recorder
@@ -42,12 +44,10 @@ from harness.fidelity.agreement import (
 )
 from harness.interface.entities import Cluster, GpuId, ServiceId
 from harness.interface.policies import CostModel, System
-from harness.paths import ROOT
 from harness.predictors.oracle import Oracle
 from harness.runs import published
 from harness.runs.metrics import request_figures
 from harness.runs.provenance import machine
-from harness.yaml_files import read_policy, read_yaml
 
 # Arrivals as a share of what the engine can serve, and the coefficient of variation of the gaps.
 LOADS = {

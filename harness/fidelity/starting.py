@@ -17,12 +17,12 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
-from harness.build import build
+from harness.config.build import build
+from harness.config.yaml_files import read_choice
 from harness.costs.model_facts import load_models
 from harness.interface.entities import Cluster, GpuId, Group, GroupId, Service, ServiceId
 from harness.runs import published
 from harness.runs.provenance import machine
-from harness.yaml_files import read_choice
 
 MODEL = "tiny"
 AT_ONCE = (1, 2)

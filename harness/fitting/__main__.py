@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from harness.config.paths import PROFILES
 from harness.costs.profiles import CALIBRATION
 from harness.fitting.applications import application_files
 from harness.fitting.arrivals import arrival_files
@@ -24,7 +25,6 @@ from harness.fitting.roofline_across import across_file
 from harness.fitting.rows import measured_files, profile_sources
 from harness.fitting.shapes import QUERY_LATENCY, query_latency, shape_files
 from harness.fitting.stored import as_text
-from harness.paths import PROFILES
 
 DERIVED = {
     "lengths": length_files,

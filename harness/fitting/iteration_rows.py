@@ -14,8 +14,8 @@ from typing import TypeAlias
 
 import pandas as pd
 
+from harness.config.paths import PROFILES
 from harness.costs.iteration import MAX_REQUESTS
-from harness.paths import PROFILES
 
 Column: TypeAlias = "pd.Series[float]"
 

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from harness import inputs
+from harness.config import inputs
+from harness.config.paths import PROFILES
+from harness.config.schema import NotNegative, Schema, Share, Tokens, read_json
 from harness.costs.model_facts import model_of, unknown_name
-from harness.paths import PROFILES
-from harness.schema import NotNegative, Schema, Share, Tokens, read_json
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]

@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 from pydantic import model_validator
 
-from harness import inputs
+from harness.config import inputs
+from harness.config.paths import PROFILES
+from harness.config.schema import Count, Schema, Seconds, Share, Tokens, read_json
 from harness.costs.model_facts import unknown_name
 from harness.interface.policies import LengthPredictor
-from harness.paths import PROFILES
 from harness.predictors.ground_truth import GroundTruth, Known
-from harness.schema import Count, Schema, Seconds, Share, Tokens, read_json
 
 PREDICTORS = PROFILES / "predictors"
 

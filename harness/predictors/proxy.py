@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
-from harness import inputs
+from harness.config import inputs
 from harness.interface.entities import LengthPrediction, Request
 from harness.interface.policies import LengthPredictor
 from harness.predictors.ground_truth import GroundTruth

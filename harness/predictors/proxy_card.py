@@ -5,7 +5,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from harness import inputs
+from harness.config import inputs
 
 Json = dict[str, Any]
 

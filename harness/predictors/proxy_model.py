@@ -14,7 +14,7 @@ from safetensors.torch import save_file
 from tokenizers import Tokenizer
 from transformers import AutoConfig, AutoModel
 
-from harness import inputs
+from harness.config import inputs
 from harness.predictors.proxy_card import CARD, ENCODER, TOKENIZER, WEIGHTS, Json, read_card, sha256
 from harness.predictors.proxy_heads import HEADS, Lengths, Reference, decoded, new_layers
 

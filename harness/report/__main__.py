@@ -2,7 +2,7 @@
 
 import sys
 
-from harness.paths import ROOT
+from harness.config.paths import ROOT
 from harness.report import html_page, readme
 
 try:

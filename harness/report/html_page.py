@@ -16,9 +16,9 @@ import pandas as pd
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from harness.claims.paper import load_paper, papers
-from harness.league import LOADS, summary
 from harness.report.html_papers import Page, counts_of, paper_part, picture, plain
 from harness.report.html_runs import FACTS, runs_part
+from harness.report.league import LOADS, summary
 from harness.report.real_vllm import fidelity_headline_part
 from harness.runs.published import write as write_file
 from harness.runs.table import FIGURES

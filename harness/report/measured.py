@@ -7,9 +7,9 @@ from typing import Any
 import pandas as pd
 
 from harness.benchmarks.peer import policies_over_peer
+from harness.config.paths import PROFILES
 from harness.costs.profiles import read_profiles
 from harness.fidelity.real_runs import order_text, same_batches_text, saving_text
-from harness.paths import PROFILES
 from harness.report.markdown import read_json, table
 
 Json = Mapping[str, Any]

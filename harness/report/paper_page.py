@@ -14,7 +14,7 @@ from harness.claims.effects import Kind
 from harness.claims.judge import Judged, counts
 from harness.claims.paper import Paper
 from harness.claims.verdicts import Verdict, Word, told
-from harness.paths import ROOT
+from harness.config.paths import ROOT
 from harness.report.markdown import table
 
 REASON_WORDS = 20

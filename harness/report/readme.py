@@ -12,7 +12,7 @@ from pathlib import Path
 
 from harness.claims.judge import REFERENCE
 from harness.claims.verdicts import Word
-from harness.paths import ROOT
+from harness.config.paths import ROOT
 from harness.report import measured, real_vllm
 from harness.report.paper_page import counts_text
 

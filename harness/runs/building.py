@@ -7,8 +7,10 @@ from zlib import crc32
 
 import numpy as np
 
-from harness import inputs
-from harness.build import TARGET, build
+from harness.config import inputs
+from harness.config.build import TARGET, build
+from harness.config.paths import PROFILES, ROOT
+from harness.config.ranges_of_units import check_range
 from harness.costs.gpu_facts import gpu_facts
 from harness.costs.model import PARTS, ProfileCosts
 from harness.costs.uncertainty import DrawnCosts
@@ -26,11 +28,9 @@ from harness.interface.policies import (
     System,
 )
 from harness.interface.tables import RequestTable
-from harness.paths import PROFILES, ROOT
 from harness.planning.application_history import ApplicationHistory, UnitRun
 from harness.planning.forecast import Window
 from harness.predictors.ecdf import LENGTH_SAMPLES, Ecdf, length_files, load_lengths
-from harness.ranges_of_units import check_range
 from harness.runs.cells import Cell, PredictorFactory, WorkloadFactory
 from harness.runs.matrix import Place
 from harness.runs.run_key import key_of, run_id

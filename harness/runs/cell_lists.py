@@ -15,10 +15,10 @@ from typing import Any
 
 import pandas as pd
 
+from harness.config.scratch import write_whole
 from harness.runs.config import HOW
 from harness.runs.matrix import Place
 from harness.runs.record import Row, read_rows
-from harness.scratch import write_whole
 
 _KEPT = ["engine"]
 """Columns of `read_summaries` that stay as they are where an axis has the same name."""

@@ -13,7 +13,7 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 import pandas as pd
 
-from harness import inputs
+from harness.config import inputs
 from harness.costs.model import ProfileCosts
 from harness.costs.model_facts import model_of
 from harness.costs.uncertainty import intervals

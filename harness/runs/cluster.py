@@ -24,8 +24,8 @@ from signal import SIG_BLOCK, SIG_SETMASK, SIGINT, pthread_sigmask
 from types import ModuleType
 from typing import Any
 
+from harness.config.paths import ROOT
 from harness.engines.ray_session import RayLost, joined_ray
-from harness.paths import ROOT
 from harness.runs.cells import Cell, Computed
 from harness.runs.failures import Failure, attempt
 from harness.runs.pool_worker import begin, cores_here, run_pickled

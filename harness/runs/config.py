@@ -12,9 +12,9 @@ from typing import Any
 
 from omegaconf import MISSING
 
+from harness.config.inputs import TOPS
+from harness.config.paths import ROOT
 from harness.costs.model_facts import unknown_name
-from harness.inputs import TOPS
-from harness.paths import ROOT
 from harness.runs.tracking import MODES
 
 

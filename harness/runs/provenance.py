@@ -13,7 +13,7 @@ from importlib.metadata import PackageNotFoundError, distributions, version
 
 from packaging.utils import canonicalize_name
 
-from harness.paths import ROOT
+from harness.config.paths import ROOT
 
 
 def provenance(

@@ -8,8 +8,8 @@ runs. What a run here makes goes below results/local, which git ignores.
 import argparse
 from pathlib import Path
 
-from harness.paths import ROOT
-from harness.scratch import write_whole
+from harness.config.paths import ROOT
+from harness.config.scratch import write_whole
 
 RESULTS = ROOT / "results"
 LOCAL = "local"

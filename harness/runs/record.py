@@ -20,11 +20,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import yaml
 
-from harness.inputs import sha256
+from harness.config.inputs import sha256
+from harness.config.scratch import TEMPORARY
+from harness.config.yaml_files import DUMPER, Loader
 from harness.runs.perfetto import write_trace
 from harness.runs.run_key import as_plain
-from harness.scratch import TEMPORARY
-from harness.yaml_files import DUMPER, Loader
 
 MANIFEST = "manifest.json"
 

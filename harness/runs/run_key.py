@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from harness import inputs
+from harness.config import inputs
 from harness.costs.model import ProfileCosts
 from harness.costs.model_config import config_files
 from harness.engines.engine import Engine

@@ -10,8 +10,8 @@ from pathlib import Path
 from pydoc import locate
 from typing import NamedTuple
 
-from harness import inputs
-from harness.build import TARGET
+from harness.config import inputs
+from harness.config.build import TARGET
 
 ROOTS = ("harness.runs.building", "harness.runs.cells")
 """Modules that build and compute every cell."""

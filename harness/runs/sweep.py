@@ -9,6 +9,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Protocol
 
+from harness.config.scratch import TEMPORARY
 from harness.runs import failures
 from harness.runs.cells import Cell, Computed
 from harness.runs.composed_cells import Matrix
@@ -17,7 +18,6 @@ from harness.runs.matrix import Place
 from harness.runs.progress import Progress
 from harness.runs.provenance import git_state
 from harness.runs.record import RecordError, is_finished, write_run
-from harness.scratch import TEMPORARY
 
 Settle = Callable[[Cell, Computed | Failure], None]
 """Called by a cluster with each cell and what it gave, in the order in which cells end."""

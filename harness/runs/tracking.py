@@ -10,7 +10,7 @@ from typing import Any
 
 import pandas as pd
 
-from harness.scratch import temporary_files
+from harness.config.scratch import temporary_files
 
 MODES = ("wandb", "none")
 PROJECT = "llm-scheduler-bench"

@@ -9,7 +9,7 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.paths import ROOT
+from harness.config.paths import ROOT
 from harness.tests.support.command import refused
 
 BASE = ("policy=fcfs_continuous", "hardware.gpu_count=1", "workload.requests=20", "tracking=none")

@@ -4,7 +4,7 @@ from typing import Any, Protocol
 
 import pytest
 
-from harness.build import build, checked
+from harness.config.build import build, checked
 
 HERE = __name__
 

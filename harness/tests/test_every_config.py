@@ -14,11 +14,11 @@ import pytest
 from omegaconf import OmegaConf
 
 from harness import run
-from harness.paths import ROOT
+from harness.config.paths import ROOT
+from harness.config.yaml_files import read_choice
 from harness.predictors.proxy_card import CARD, ENCODER, FIELDS, TOKENIZER, WEIGHTS, sha256
 from harness.runs.config import VARIANTS
 from harness.tests.support.configured import composed, first_cell_of
-from harness.yaml_files import read_choice
 
 SCENARIOS = ROOT / "scenarios"
 GROUPS = ("engine", "hardware", "workload", "predictor", "system")

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.paths import ROOT
+from harness.config.paths import ROOT
 
 SCRIPT = Path(__file__).with_name("first_ten_minutes.sh")
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from omegaconf import DictConfig, ListConfig, OmegaConf
 
-from harness.paths import ROOT
+from harness.config.paths import ROOT
 from harness.tests.support.sources import imports, is_test, module_of, python_files, relative, tree
 
 NAMES = re.compile(

@@ -3,7 +3,7 @@
 import huggingface_hub
 import pytest
 
-from harness.hub import model_folder, pinned
+from harness.config.hub import model_folder, pinned
 
 REVISION = "89abcdef01" * 4
 

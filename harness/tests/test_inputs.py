@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from harness import inputs
-from harness.paths import ROOT
+from harness.config import inputs
+from harness.config.paths import ROOT
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@
 import pandas as pd
 import pytest
 
-from harness.league import OF_REQUESTS, REFERENCE, _ranked, league, summary
+from harness.report.league import OF_REQUESTS, REFERENCE, _ranked, league, summary
 from harness.runs.table import POLICY
 
 
@@ -42,8 +42,8 @@ def test_a_policy_of_ones_own_is_run_beside_the_reference(monkeypatch: pytest.Mo
         told.extend(word for word in words if word.startswith("++matrix"))
         raise ValueError("enough")
 
-    monkeypatch.setattr("harness.league.run_words", run_words)
-    monkeypatch.setattr("harness.league._backlog", lambda *_, **__: (1.0, 100.0))
+    monkeypatch.setattr("harness.report.league.run_words", run_words)
+    monkeypatch.setattr("harness.report.league._backlog", lambda *_, **__: (1.0, 100.0))
     with pytest.raises(ValueError, match="enough"):
         league(["sharegpt"], policies=["mine"])
     assert f"policy:[{REFERENCE},mine]" in told[0]

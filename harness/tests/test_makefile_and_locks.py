@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.paths import ROOT
+from harness.config.paths import ROOT
 
 NAMES = ("base", "dev", "train", "vllm-cpu", "vllm-gpu", "tools", "peer")
 LOCKS = tuple(f"{it}.txt" for it in NAMES)

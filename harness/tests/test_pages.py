@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.paths import ROOT
+from harness.config.paths import ROOT
 
 PAGES = sorted(ROOT.glob("*.md"))
 MOST_LINES = 150

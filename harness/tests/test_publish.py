@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from harness import publish
+from harness import reproduce
 from harness.claims.paper import papers
 from harness.reproduce import FAILED
 from harness.runs import published
@@ -23,23 +23,23 @@ def test_every_scenario_then_every_paper_then_pages(monkeypatch: pytest.MonkeyPa
         told.append(words)
         return 0
 
-    runs = publish.scenarios()
-    monkeypatch.setattr(publish, "scenarios", lambda: runs)
+    runs = reproduce.every_scenario()
+    monkeypatch.setattr(reproduce, "every_scenario", lambda: runs)
     monkeypatch.setattr("harness.reproduce.run_scenarios", run_scenarios)
     monkeypatch.setattr("harness.reproduce.main", say)
     monkeypatch.setattr("harness.report.readme.write_pages", lambda: say([]))
-    assert publish.main() == 0
+    assert reproduce.publish() == 0
     ran, *then = told
     assert {"mixed variations=true", "mixed variant=code"} <= {*ran}
     assert len({*ran}) == len(ran) > 20
     assert then == [[paper, "--publish", "--no-runs"] for paper in papers()] + [[]]
     told.clear()
     gives[0] = FAILED  # some cells: the others count
-    assert publish.main() == FAILED
+    assert reproduce.publish() == FAILED
     assert told[-1] == []
     told.clear()
     gives[0] = 3
-    assert publish.main() == 3
+    assert reproduce.publish() == 3
     assert len(told) == 1
 
 

@@ -8,10 +8,10 @@ import pytest
 import yaml
 from rich.console import Console
 
-from harness.build import build
+from harness.config.build import build
+from harness.config.trust import TRUSTED_PACKAGES
 from harness.rank import main, shown, written
 from harness.tests.support.serving import serve, workload
-from harness.trust import TRUSTED_PACKAGES
 
 MINE = Path(__file__).parent / "data" / "policies" / "mine.py"
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.paths import ROOT
+from harness.config.paths import ROOT
 from harness.tests.support.sources import (
     imports,
     is_test,
@@ -17,22 +17,11 @@ from harness.tests.support.sources import (
     relative,
 )
 
-GROUND = {
-    "harness.paths",
-    "harness.inputs",
-    "harness.build",
-    "harness.ranges_of_units",
-    "harness.schema",
-    "harness.scratch",
-    "harness.trust",
-    "harness.yaml_files",
-    "harness.hub",
-}
-"""Where the project is, what was read and how, temporary folders, objects from YAML nodes, names of
-before and of a hub: anybody may import them, they nothing but each other."""
+CONFIG = "harness.config"
+"""Paths, input files, objects from YAML nodes: any room may import it, it imports none."""
 
 ROOMS: dict[str, set[str]] = {
-    **{name: set() for name in GROUND},
+    CONFIG: set(),
     "harness.interface": set(),
     "harness.costs": {"harness.interface"},
     "harness.fitting": {"harness.interface", "harness.costs"},
@@ -99,7 +88,7 @@ ROOMS: dict[str, set[str]] = {
         "systems.*.measures",
     },
 }
-"""Room -> rooms, or modules, that it may import besides itself and the ground."""
+"""Room -> rooms, or modules, that it may import besides itself and `harness.config`."""
 
 OF_A_PAPER = re.compile(r"systems\.\w+\.(claims|measures)$")
 
@@ -109,16 +98,12 @@ TOP = {
     "harness.fidelity",
     "harness.benchmarks",
     "harness.calibrate",
-    "harness.cold_starts",
     "harness.compare",
-    "harness.league",
     "harness.rank",
     "harness.report",
-    "harness.publish",
     "harness.reproduce",
     "harness.results",
     "harness.run",
-    "harness.smoke_gpu",
     "harness.why",
 }
 """Rooms that may import anything: why to believe a result, and what a person sees of it."""
@@ -145,7 +130,7 @@ def may_import(room: str, module: str) -> bool:
     target = room_of(module)
     return any(
         target == place if place in ROOMS else is_in(module, place)
-        for place in ROOMS[room] | GROUND | {room}
+        for place in ROOMS[room] | {CONFIG, room}
     )
 
 
@@ -177,7 +162,7 @@ def test_a_room_imports_only_what_stands_below_it() -> None:
         ("harness.engines.simulator", "harness.engines.recorder", True),
         ("harness.engines.simulator", "harness.engines.vllm.run", False),
         ("harness.engines", "harness.engines.simulator.loop", False),
-        ("harness.interface", "harness.paths", True),
+        ("harness.interface", "harness.config.paths", True),
         ("harness.interface", "harness.costs.model", False),
         ("harness.report", "plots.style", True),
         ("plots", "harness.claims.verdicts", True),
@@ -233,7 +218,7 @@ def test_what_serves_tests_alone_is_imported_by_tests_alone() -> None:
 @cache
 def _floor(room: str) -> int:
     below = {room_of(module) for module in ROOMS[room]} - {room, None}
-    return 0 if room in GROUND else 1 + max((_floor(str(name)) for name in below), default=0)
+    return 0 if room == CONFIG else 1 + max((_floor(str(name)) for name in below), default=0)
 
 
 def test_the_page_of_the_architecture_has_the_floors_that_hold() -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from harness import run
-from harness.paths import ROOT
+from harness.config.paths import ROOT
 from harness.runs.composed_cells import Matrix
 from harness.tests.support.command import COMMAND, ENSEMBLE, SMALL, command, refused, runs_below
 from harness.tests.support.configured import cells_of, composed, first_cell_of

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from harness import scratch
-from harness.paths import ROOT
+from harness.config import scratch
+from harness.config.paths import ROOT
 
 PREFIX = "scratch-test-"
 
@@ -43,7 +43,7 @@ def test_a_folder_goes_when_it_is_left(place: Path) -> None:
 @pytest.mark.parametrize("end", ["", "scratch.remove(); import os; os._exit(0)"])
 def test_what_libraries_leave_goes_with_the_process(place: Path, end: str) -> None:
     program = (
-        "import tempfile; from harness import scratch\n"
+        "import tempfile; from harness.config import scratch\n"
         "with scratch.temporary_files(): print(tempfile.mkstemp()[1])\n"
         "with scratch.temporary_files(): print(tempfile.mkstemp()[1])\n"
         f"print(tempfile.gettempdir(), flush=True)\n{end}"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.paths import ROOT
+from harness.config.paths import ROOT
 from harness.tests import conftest
 
 

@@ -5,10 +5,11 @@ from typing import Any
 
 import pytest
 
-from harness import run, smoke_gpu
+from harness import run
+from harness.config.paths import ROOT
 from harness.costs.local_hardware import called, known_gpu
 from harness.costs.model_facts import load_models
-from harness.paths import ROOT
+from harness.fidelity import smoke_gpu
 from harness.tests.support.configured import composed
 
 

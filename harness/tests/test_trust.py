@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from harness.build import build
+from harness.config.build import build
+from harness.config.trust import TRUSTED_PACKAGES, is_trusted, without_trust
 from harness.engines.vllm.policy_file import policy_of
 from harness.interface.policies import SchedulingPolicy
 from harness.runs.cells import PredictorFactory, WorkloadFactory
 from harness.tests.support.command import refused
-from harness.trust import TRUSTED_PACKAGES, is_trusted, without_trust
 
 WORKLOAD = {
     "_target_": "harness.workloads.routing.Routing",

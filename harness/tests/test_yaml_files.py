@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.yaml_files import read_policy, read_yaml
+from harness.config.yaml_files import read_policy, read_yaml
 
 
 @pytest.mark.parametrize(

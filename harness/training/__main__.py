@@ -30,8 +30,8 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
+from harness.config.paths import PROFILES
 from harness.fitting.lengths import MEASURED_HERE, counted
-from harness.paths import PROFILES
 from harness.predictors.proxy_card import LIBRARIES, require
 from harness.runs import published
 from harness.runs.provenance import machine

@@ -13,7 +13,7 @@ from tokenizers.normalizers import BertNormalizer
 from tokenizers.pre_tokenizers import BertPreTokenizer
 from transformers import AutoModel, AutoTokenizer, BertConfig, BertModel
 
-from harness.hub import model_folder
+from harness.config.hub import model_folder
 from harness.predictors.proxy_model import WINDOW_TOKENS, Frame, without_pooler
 
 PACKAGED = "minilm"

@@ -29,10 +29,10 @@ from typing import Annotated, Any, Protocol
 import numpy as np
 from pydantic import Field
 
-from harness import inputs
+from harness.config import inputs
+from harness.config.paths import PROFILES
+from harness.config.schema import Schema, Seconds, Share, Tokens, read_json
 from harness.costs.model_facts import unknown_name
-from harness.paths import PROFILES
-from harness.schema import Schema, Seconds, Share, Tokens, read_json
 from harness.workloads.settings import require_between
 
 END = "end"

@@ -6,10 +6,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from harness import inputs
+from harness.config import inputs
+from harness.config.paths import PROFILES
+from harness.config.schema import NotNegative, Schema, read_json
 from harness.costs.model_facts import unknown_name
-from harness.paths import PROFILES
-from harness.schema import NotNegative, Schema, read_json
 
 TABLES = PROFILES / "arrivals"
 

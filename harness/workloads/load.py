@@ -3,8 +3,8 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from harness import inputs
-from harness.paths import PROFILES
+from harness.config import inputs
+from harness.config.paths import PROFILES
 from harness.workloads.arrivals import Arrivals, Floats, Generator
 from harness.workloads.settings import require_positive
 

@@ -18,11 +18,11 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from harness import inputs
-from harness.hub import Pinned, pinned
-from harness.paths import PROFILES
+from harness.config import inputs
+from harness.config.hub import Pinned, pinned
+from harness.config.paths import PROFILES
+from harness.config.schema import without_twice
 from harness.predictors.ecdf import length_files, load_lengths
-from harness.schema import without_twice
 
 Ints = NDArray[np.int64]
 

@@ -7,11 +7,11 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from harness import inputs
+from harness.config import inputs
+from harness.config.ranges_of_units import MOST_SECONDS
 from harness.costs.model_config import is_config
 from harness.costs.model_facts import ModelFacts, model_facts
 from harness.interface.entities import Service, ServiceId
-from harness.ranges_of_units import MOST_SECONDS
 from harness.workloads.arrivals import Arrivals
 from harness.workloads.prefixes import prefixes_of_hashes
 from harness.workloads.prompts import WORDS

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from harness import inputs
+from harness.config import inputs
 from harness.costs.model_facts import model_facts
 from harness.interface.entities import Service, ServiceId
 from harness.workloads.arrivals import Arrivals

@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from harness import inputs
+from harness.config import inputs
 from harness.workloads.prompts import MOST, read_rows, token_counts
 from harness.workloads.trace_formats import (
     ARRIVAL,

@@ -212,7 +212,7 @@ paper.untested(
     quote="the typical warm-up time of a series of backend contents, which are up to 18x of the "
     "inference time of a typical inference task",
     because="needs hardware",
-    note="its server's seconds; `python -m harness.cold_starts` measures containers here",
+    note="its server's seconds; `python -m harness.fidelity.cold_starts` measures containers here",
 )
 paper.untested(
     "fig3.stability",

@@ -13,7 +13,7 @@ from harness.claims import effects
 from harness.claims.effects import ALL, Cells, Effect, Figure, Kind, joined, over_settings
 from harness.claims.judge import Judged
 from harness.claims.paper import ClaimFunction, FigureSpec, Paper
-from harness.paths import PROFILES
+from harness.config.paths import PROFILES
 from systems.samullm import measures
 
 OURS, MAX, MIN = {"system": "samullm"}, {"system": "max_heuristic"}, {"system": "min_heuristic"}

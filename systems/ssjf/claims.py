@@ -27,7 +27,7 @@ from harness.claims.effects import (
     trend,
 )
 from harness.claims.paper import FigureSpec, Paper
-from harness.paths import ROOT
+from harness.config.paths import ROOT
 from systems.ssjf.measures import quarter_per_s
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ import pytest
 
 from baselines.fcfs import Fcfs
 from baselines.parrot import Parrot
-from harness.build import build
+from harness.config.build import build
 from harness.interface.policies import SchedulingPolicy
 from harness.planning.application_history import ApplicationHistory, UnitRun
 from harness.tests.support.files import SCENARIOS, offered_to_all, read_nodes

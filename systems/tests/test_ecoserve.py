@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 
 from baselines.round_robin import RoundRobin
+from harness.config.yaml_files import read_policy
 from harness.engines.engine import Engine
 from harness.engines.recorder import Recorder
 from harness.engines.simulator.loop import Simulator
@@ -23,7 +24,6 @@ from harness.tests.support.serving import (
     workload,
 )
 from harness.workloads.workload import Workload
-from harness.yaml_files import read_policy
 from systems.ecoserve.ordering import PromptQueue, Ranking
 from systems.ecoserve.policy import EcoServe
 

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from baselines.round_robin import RoundRobin
-from harness.build import build
+from harness.config.build import build
+from harness.config.yaml_files import read_policy
 from harness.engines.ask import counts_of
 from harness.engines.engine import Engine
 from harness.engines.recorder import Recorder
@@ -22,7 +23,6 @@ from harness.interface.views import GroupView
 from harness.tests.support.batches import Watched, assert_same, watched
 from harness.tests.support.serving import Everywhere, LinearCosts, cluster, workload
 from harness.workloads.workload import Workload
-from harness.yaml_files import read_policy
 
 pytest.importorskip("vllm", reason="vLLM is not installed: make setup-vllm")
 pytestmark = [pytest.mark.vllm, pytest.mark.slow]

@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 from functools import cache, partial
 from typing import Any, ClassVar
 
-from harness import inputs
+from harness.config import inputs
+from harness.config.paths import ROOT
 from harness.costs.model import TableCosts
 from harness.engines.engine import Slots, refuse_seconds, refuse_unmet_needs
 from harness.engines.recorder import Recorder
@@ -29,7 +30,6 @@ from harness.interface.entities import Cluster, Request, RequestId, ServiceId
 from harness.interface.events import Event
 from harness.interface.policies import Capability, SchedulingPolicy, System
 from harness.interface.views import GroupView
-from harness.paths import ROOT
 from harness.workloads.prefixes import Prefixes
 from harness.workloads.workload import Workload
 

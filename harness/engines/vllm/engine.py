@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness import inputs
+from harness.config import inputs
 from harness.engines.engine import Slots, refuse_unmet_needs
 from harness.engines.recorder import Recorder
 from harness.engines.simulator.warm_up import warm_up

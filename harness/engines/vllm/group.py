@@ -11,6 +11,7 @@ from functools import cache
 from typing import Any
 from weakref import WeakKeyDictionary
 
+from harness.config.scratch import temporary_files
 from harness.engines.ask import counts_of
 from harness.engines.told_keys import Heard
 from harness.engines.vllm.carried import extra_args_of
@@ -28,7 +29,6 @@ from harness.interface.entities import (
 )
 from harness.interface.events import Event
 from harness.interface.policies import SchedulingPolicy
-from harness.scratch import temporary_files
 
 from vllm import SamplingParams  # isort: skip
 from transformers import AutoConfig, AutoTokenizer  # isort: skip

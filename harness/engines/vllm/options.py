@@ -5,15 +5,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from harness import inputs
+from harness.config import inputs
+from harness.config.hub import model_folder
+from harness.config.paths import ROOT
 from harness.costs.model_config import is_config
 from harness.costs.model_facts import model_of
 from harness.engines.engine import refuse_seconds
 from harness.engines.vllm.group import EngineSettings, VllmGroup
 from harness.engines.vllm.scheduler import PolicyScheduler
-from harness.hub import model_folder
 from harness.interface.entities import Cluster, Group, Service, ServiceId
-from harness.paths import ROOT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,17 +1,17 @@
 """The policy of a server, from a file: YAML as in scenarios/policy.
 
-Its classes are ours, or of a package in `TRUSTED_PACKAGES` (`harness.trust`). A constructor may ask
-for `seed` (0) and `host_memory` (none); `costs` and `cluster`, of which a server knows nothing, the
-file itself has to name.
+Its classes are ours, or of a package in `TRUSTED_PACKAGES` (`harness.config.trust`). A constructor
+may ask for `seed` (0) and `host_memory` (none); `costs` and `cluster`, of which a server knows
+nothing, the file itself has to name.
 """
 
 from collections.abc import Mapping
 from pathlib import Path
 
-from harness.build import build
+from harness.config.build import build
+from harness.config.yaml_files import read_policy
 from harness.engines.simulator.host_memory import NO_HOST_MEMORY
 from harness.interface.policies import SchedulingPolicy
-from harness.yaml_files import read_policy
 
 POLICY_FILE = "SCHEDULER_POLICY"
 """Environment variable that names the policy of a server."""

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
-from harness import inputs
+from harness.config import inputs
 from harness.engines.vllm.group import Submission, text_of, tokens_of, vocabulary_of
 from harness.engines.vllm.options import VllmOptions
 from harness.interface.entities import Request

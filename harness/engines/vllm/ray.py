@@ -14,14 +14,14 @@ import ray
 from ray.util.placement_group import placement_group, remove_placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
+from harness.config.paths import ROOT
+from harness.config.scratch import temporary_folder
 from harness.engines import ray_session
 from harness.engines.vllm.group import EngineSettings, Report, Submission
 from harness.engines.vllm.host import Host
 from harness.interface.entities import Group, LengthPrediction, RequestId, Service
 from harness.interface.events import Event
 from harness.interface.policies import SchedulingPolicy
-from harness.paths import ROOT
-from harness.scratch import temporary_folder
 
 POLL_S = 0.002
 START_S = 300.0  # within which an engine must have loaded

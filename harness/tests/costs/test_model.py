@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from harness.config.paths import PROFILES
 from harness.costs.iteration import (
     iteration_seconds,
 )
@@ -14,7 +15,6 @@ from harness.costs.model_facts import load_models
 from harness.costs.profiles import read_profiles
 from harness.fidelity.lines import sources
 from harness.interface.entities import ServiceId, Work
-from harness.paths import PROFILES
 
 (SHARED,) = sources()["shares"]  # the folder of what was measured on shares of the SMs
 VICUNA = ServiceId("vicuna-13b-v1.5")

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from harness import inputs
+from harness.config import inputs
+from harness.config.paths import ROOT
 from harness.costs.model import PARTS, ProfileCosts
 from harness.costs.model_config import config_files
 from harness.costs.model_facts import ModelFacts, load_models, model_facts
 from harness.interface.entities import ServiceId
-from harness.paths import ROOT
 
 OWN = ROOT / "scenarios" / "models"
 LLAMA = {

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from harness.config.inputs import PROGRAM
+from harness.config.paths import ROOT
 from harness.costs import numba_cache
-from harness.inputs import PROGRAM
-from harness.paths import ROOT
 from harness.tests.support.checkouts import python
 from harness.tests.support.sources import is_test, module_of, own_imports, python_files, relative
 
@@ -36,10 +36,12 @@ def checkout(tmp_path: Path) -> Path:
     root = tmp_path / "checkout"
     folder = root / "harness" / "costs"
     folder.mkdir(parents=True)
+    (root / "harness" / "config").mkdir()
     names = (
         "__init__",
-        "paths",
-        "inputs",
+        "config/__init__",
+        "config/paths",
+        "config/inputs",
         "costs/__init__",
         "costs/compiled",
         "costs/numba_cache",

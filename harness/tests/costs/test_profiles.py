@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from harness.config.paths import PROFILES
 from harness.costs.model import PARTS, ProfileCosts
 from harness.costs.profiles import CALIBRATION, read_profiles
 from harness.costs.roofline import read_calibration
-from harness.paths import PROFILES
 
 MODEL = "vicuna-13b-v1.5.json"
 Content = dict[str, Any]

@@ -3,6 +3,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from harness.config.paths import PROFILES
 from harness.costs.gpu_facts import gpu_facts
 from harness.costs.iteration import expand, iteration_seconds
 from harness.costs.model_facts import model_facts
@@ -18,7 +19,6 @@ from harness.costs.roofline import (
     touched_bytes,
 )
 from harness.fitting.roofline import batch_seconds, calibrate
-from harness.paths import PROFILES
 
 FOLDER = PROFILES / "a100_80g_vllm_0_3"
 CALIBRATION = read_calibration(FOLDER)

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from baselines.fcfs import Fcfs
 from baselines.round_robin import RoundRobin
 from harness.benchmarks.moving_policies import Ordered, allocating, moving, moving_every_token
-from harness.build import build
+from harness.config.build import build
+from harness.config.yaml_files import policy_files, read_policy
 from harness.engines.engine import Engine
 from harness.engines.recorder import Recorder
 from harness.engines.simulator.loop import Simulator
@@ -40,7 +41,6 @@ from harness.tests.support.serving import (
 )
 from harness.workloads.prefixes import Prefixes
 from harness.workloads.workload import Workload
-from harness.yaml_files import policy_files, read_policy
 
 pytest.importorskip("vllm", reason="vLLM is not installed: make setup-vllm")
 pytestmark = pytest.mark.vllm

@@ -8,7 +8,8 @@ from typing import ClassVar
 import numpy as np
 import pytest
 
-from harness.build import build
+from harness.config.build import build
+from harness.config.yaml_files import policy_files
 from harness.engines.recorder import GpuUse, Recorder
 from harness.engines.simulator.loop import SUPPORTS
 from harness.interface.decisions import Decision
@@ -27,7 +28,6 @@ from harness.tests.support.files import (
 from harness.tests.support.predictors import Guess
 from harness.tests.support.serving import LinearCosts, cluster, of_tenants, serve, workload
 from harness.workloads.workload import Workload
-from harness.yaml_files import policy_files
 
 POLICIES = policy_files()
 

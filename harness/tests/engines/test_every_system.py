@@ -6,7 +6,7 @@ from typing import ClassVar
 
 import pytest
 
-from harness.build import build
+from harness.config.build import build
 from harness.costs.gpu_facts import gpu_facts
 from harness.costs.model import PARTS, ProfileCosts
 from harness.engines.recorder import Recorder

@@ -21,7 +21,9 @@ from hypothesis import strategies as st
 
 from baselines.fcfs import Fcfs
 from harness.benchmarks.speed import policies
-from harness.build import build
+from harness.config.build import build
+from harness.config.paths import ROOT
+from harness.config.yaml_files import policy_files, read_policy
 from harness.engines.recorder import GpuUse, Recorder
 from harness.engines.simulator.loop import SUPPORTS
 from harness.interface.decisions import ContinuousBatching, Decision, StaticBatching
@@ -29,13 +31,11 @@ from harness.interface.entities import RequestId, Work
 from harness.interface.events import Arrived, Event, Finished, Iterated
 from harness.interface.policies import Capability, SchedulingPolicy
 from harness.interface.views import GroupView
-from harness.paths import ROOT
 from harness.tests.support.files import offered_to_all
 from harness.tests.support.loads import Load, loads
 from harness.tests.support.serving import SERVICE, LinearCosts, cluster, rule, serve, workload
 from harness.verify.estimates import area_under_number_s
 from harness.workloads.workload import Workload
-from harness.yaml_files import policy_files, read_policy
 
 RULES = {
     "padded": rule(chunked_prefill=False, pads=True, max_num_seqs=4, tokens=300, padding=40),

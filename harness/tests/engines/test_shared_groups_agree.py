@@ -11,7 +11,8 @@ import pytest
 
 from baselines.round_robin import RoundRobin
 from harness.benchmarks.moving_policies import Ordered, attained_seconds
-from harness.build import build
+from harness.config.build import build
+from harness.config.yaml_files import policy_files, read_policy
 from harness.engines.engine import Engine
 from harness.engines.recorder import Recorder
 from harness.engines.simulator.loop import Simulator
@@ -23,7 +24,6 @@ from harness.tests.support.files import offered_to_all
 from harness.tests.support.serving import LinearCosts, TwoSizes, cluster, rule, workload
 from harness.tests.support.shared import LeastServed, Together
 from harness.workloads.workload import Workload
-from harness.yaml_files import policy_files, read_policy
 
 pytest.importorskip("vllm", reason="vLLM is not installed: make setup-vllm")
 pytestmark = pytest.mark.vllm

@@ -12,7 +12,8 @@ from typing import ClassVar
 import numpy as np
 import pytest
 
-from harness.build import build
+from harness.config.build import build
+from harness.config.yaml_files import policy_files
 from harness.interface.checks import IllegalDecision
 from harness.interface.decisions import Decision
 from harness.interface.draft import Draft
@@ -24,7 +25,6 @@ from harness.predictors.oracle import Oracle
 from harness.tests.support.files import name_of, offered_to_all, read_nodes
 from harness.tests.support.serving import LinearCosts, cluster, serve, workload
 from harness.verify.queues import ShortestRemaining
-from harness.yaml_files import policy_files
 
 POLICIES = policy_files()
 UPSETTING: frozenset[type[Event]] = frozenset({Arrived, Moved, Predicted, Finished})

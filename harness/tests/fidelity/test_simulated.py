@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 import yaml
 
+from harness.config.paths import PROFILES
 from harness.costs.gpu_facts import gpu_facts, load_gpus
 from harness.costs.model import PARTS, ProfileCosts
 from harness.costs.model_facts import load_models, model_facts
@@ -24,7 +25,6 @@ from harness.fidelity.lines import (
 )
 from harness.fidelity.operators import gemm_seconds, ring_seconds
 from harness.interface.entities import ServiceId, Work
-from harness.paths import PROFILES
 from harness.runs.published import RESULTS
 from harness.tests.support.data import DATA, needs_data
 

@@ -1,5 +1,6 @@
 import pytest
 
+from harness.config.paths import PROFILES
 from harness.costs.model import ProfileCosts
 from harness.fitting.roofline_across import FOLDER as ACROSS
 from harness.fitting.shapes import (
@@ -10,7 +11,6 @@ from harness.fitting.shapes import (
 )
 from harness.fitting.stored import as_text
 from harness.interface.entities import ServiceId, Work
-from harness.paths import PROFILES
 from harness.tests.support.configured import first_cell_of
 
 

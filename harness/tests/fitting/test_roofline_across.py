@@ -5,6 +5,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from harness.config.paths import PROFILES
 from harness.costs.gpu_facts import gpu_facts
 from harness.costs.model_facts import model_facts
 from harness.costs.roofline import (
@@ -31,7 +32,6 @@ from harness.fitting.roofline_across import (
     slowdown_of,
 )
 from harness.fitting.stored import as_text
-from harness.paths import PROFILES
 from harness.tests.support.data import DATA
 
 ONE_ENGINE = read_calibration(PROFILES / LOGGED)

@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from harness.config.paths import PROFILES
 from harness.costs.model_facts import load_models
 from harness.costs.profiles import profile_from, read_profiles
 from harness.fitting.iteration_rows import (
@@ -26,7 +27,6 @@ from harness.fitting.rows import (
     share_table,
 )
 from harness.fitting.stored import as_text
-from harness.paths import PROFILES
 from harness.tests.support.data import DATA
 
 needs_data = pytest.mark.skipif(

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
+from harness.config.paths import PROFILES
 from harness.fitting.shapes import line, shape_files
 from harness.fitting.stored import as_text
-from harness.paths import PROFILES
 from harness.tests.support.data import DATA
 
 

@@ -4,6 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from harness.config.paths import PROFILES
 from harness.costs.iteration import expand, iteration_seconds
 from harness.costs.model import PARTS
 from harness.costs.profiles import read_profiles
@@ -14,7 +15,6 @@ from harness.fitting.lengths import MEASURED_HERE, length_files, thinned
 from harness.fitting.robust import fit_relative, hats, ramps
 from harness.fitting.roofline import calibration_file
 from harness.fitting.stored import as_text
-from harness.paths import PROFILES
 from harness.tests.support.data import DATA, ITERATIONS, needs_data
 
 APPLICATIONS = PROFILES / "applications"

@@ -7,10 +7,10 @@ import pandas as pd
 import pytest
 from scipy.stats import spearmanr
 
+from harness.config.paths import PROFILES
 from harness.fitting.lengths import class_table, predictor_files
 from harness.fitting.stored import as_text
 from harness.interface.policies import LengthPredictor
-from harness.paths import PROFILES
 from harness.predictors.empirical import Empirical
 from harness.predictors.noisy import Noisy
 from harness.tests.support.data import DATA

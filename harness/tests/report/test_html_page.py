@@ -15,7 +15,7 @@ from harness.claims.effects import Kind
 from harness.claims.judge import Judged, write_csv
 from harness.claims.paper import Claim, FigureSpec, Paper, load_paper, papers
 from harness.claims.verdicts import Verdict, Word
-from harness.paths import ROOT
+from harness.config.paths import ROOT
 from harness.report import html_page, html_papers, html_runs
 from harness.report.paper_page import page_of
 from harness.tests.support.browser import PROGRAMS, Browser, browser, program

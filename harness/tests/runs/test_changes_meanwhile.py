@@ -8,9 +8,9 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from harness import inputs
+from harness.config import inputs
+from harness.config.paths import PROFILES
 from harness.engines.engine import Engine
-from harness.paths import PROFILES
 from harness.runs.cells import Cell
 from harness.runs.run_key import Changed, RunKey
 from harness.tests.support.checkouts import copy_of_the_project, python

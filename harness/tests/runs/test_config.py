@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from harness.paths import ROOT
+from harness.config.paths import ROOT
 from harness.runs.composed_cells import as_plain
 from harness.runs.config import TAKEN, VARIANTS, check, check_variant
 from harness.tests.support.configured import composed

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 from harness import run
+from harness.config.trust import TRUSTED_PACKAGES
 from harness.engines.ray_session import joined_ray
 from harness.runs.cells import Cell, Computed
 from harness.runs.cluster import JoinedRay
 from harness.runs.failures import Failure
 from harness.tests.support.command import SMALL, runs_below
 from harness.tests.support.configured import cells_of, composed
-from harness.trust import TRUSTED_PACKAGES
 
 pytestmark = pytest.mark.slow
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from harness import inputs
+from harness.config import inputs
+from harness.config.paths import PROFILES, ROOT
 from harness.engines.simulator.loop import Simulator
-from harness.paths import PROFILES, ROOT
 from harness.predictors.proxy import Proxy
 from harness.predictors.proxy_card import CARD, ENCODER, FIELDS, TOKENIZER, WEIGHTS
 from harness.runs import run_key

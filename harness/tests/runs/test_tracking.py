@@ -10,7 +10,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from harness.paths import ROOT
+from harness.config.paths import ROOT
 from harness.runs import tracking
 
 ROWS = pd.DataFrame({"config.seed": [0, 1], "s": [1.5, None]}, index=["r0", "r1"])

@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from harness.paths import ROOT
+from harness.config.paths import ROOT
 
 PARTS = ("harness", "baselines", "systems", "scenarios", "requirements")
 

@@ -8,7 +8,7 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, open_dict
 
 from harness import run
-from harness.paths import ROOT
+from harness.config.paths import ROOT
 from harness.runs.cells import Cell
 
 

@@ -7,13 +7,13 @@ import numpy as np
 import pandas as pd
 from omegaconf import OmegaConf
 
+from harness.config.paths import ROOT
+from harness.config.yaml_files import read_choice
 from harness.engines.recorder import Recorder
 from harness.interface.entities import Cluster
 from harness.interface.events import Finished
-from harness.paths import ROOT
 from harness.tests.support.serving import SOME_HOST_MEMORY
 from harness.workloads.workload import Workload
-from harness.yaml_files import read_choice
 
 SCENARIOS = ROOT / "scenarios"
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-from harness.paths import ROOT
+from harness.config.paths import ROOT
 
 FOLDERS = ("harness", "baselines", "systems", "plots")
 

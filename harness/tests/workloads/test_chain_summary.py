@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import yaml
 
-from harness.build import build
+from harness.config.build import build
 from harness.interface.graph import NO_CALL, Graph
 from harness.workloads.chain_summary import ChainSummary
 

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from scipy.stats import spearmanr
 
+from harness.config.paths import ROOT
 from harness.fitting.pairs import pair_files
 from harness.fitting.stored import as_text
-from harness.paths import ROOT
 from harness.tests.support.configured import cells_of
 from harness.tests.support.data import DATA, needs_data
 from harness.workloads.arrivals import AtOnce, Gamma

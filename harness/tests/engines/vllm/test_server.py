@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from harness.paths import ROOT
+from harness.config.paths import ROOT
 
 pytest.importorskip("vllm", reason="vLLM is not installed: make setup-vllm")
 pytestmark = [pytest.mark.vllm, pytest.mark.slow]

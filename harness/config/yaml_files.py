@@ -8,8 +8,8 @@ import yaml
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from harness import inputs
-from harness.paths import ROOT
+from harness.config import inputs
+from harness.config.paths import ROOT
 
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _DATE = "tag:yaml.org,2002:timestamp"

@@ -1,4 +1,4 @@
-"""How long backends of applications start: `python -m harness.cold_starts --image IMAGE`.
+"""How long backends of applications start: `python -m harness.fidelity.cold_starts --image IMAGE`.
 
 Containers of an image, and a vision transformer of random weights that is read from a file where
 PyTorch is installed; beside each the seconds over those of a call of 1,000 prompt and 100 answer
@@ -75,7 +75,9 @@ def call_seconds() -> float:
 
 def main(arguments: list[str] | None = None) -> int:
     """Command line; returns the exit status."""
-    parser = argparse.ArgumentParser(prog="python -m harness.cold_starts", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m harness.fidelity.cold_starts", description=__doc__
+    )
     parser.add_argument("--image", default="python:3.10-slim", help="with sh, sleep and timeout")
     parser.add_argument("--url", help="of the docker daemon; as docker finds it if left out")
     options = parser.parse_args(arguments)

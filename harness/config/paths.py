@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 """The project's folder: `harness/`, `scenarios/` and `results/` are in it."""
 
 PROFILES = ROOT / "harness" / "profiles"

@@ -12,7 +12,7 @@ from typing import Annotated, Any, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
-from harness.yaml_files import text_of
+from harness.config.yaml_files import text_of
 
 STRICT = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False)
 """For `__pydantic_config__` of a dataclass: no unknown key, no number that is none, no guessing."""

@@ -13,9 +13,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from harness.config.paths import PROFILES, ROOT
 from harness.costs.local_hardware import called, measured_profile
 from harness.costs.nvml import gpu_memory_bytes, gpu_name, open_nvml
-from harness.paths import PROFILES, ROOT
 
 NO_GPU = 3
 MODELS = {"random-1b": 200, "random-7b": 120}  # requests of a fidelity run
@@ -102,7 +102,9 @@ def run(options: Options) -> int:
 
 def main(arguments: list[str] | None = None) -> int:
     """Command line; returns the exit status."""
-    parser = argparse.ArgumentParser(prog="python -m harness.smoke_gpu", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m harness.fidelity.smoke_gpu", description=__doc__
+    )
     parser.add_argument("--rehearse", action="store_true", help="on the CPU, a few minutes")
     if parser.parse_args(arguments).rehearse:
         with tempfile.TemporaryDirectory() as folder:

@@ -2,7 +2,7 @@
 
 A node is checked before anything is built: may its class be built, are its values what the
 constructor asks for? A file may come from another person, so it may name classes of the
-project alone, and of the packages that the user trusts (`harness.trust`).
+project alone, and of the packages that the user trusts (`harness.config.trust`).
 """
 
 import inspect
@@ -13,8 +13,8 @@ from pydoc import ErrorDuringImport, locate
 from types import MappingProxyType, NoneType, UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
-from harness.ranges_of_units import check_range
-from harness.trust import TRUST, is_trusted
+from harness.config.ranges_of_units import check_range
+from harness.config.trust import TRUST, is_trusted
 
 TARGET = "_target_"
 """Names the class of a node."""

@@ -14,7 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from harness.paths import ROOT
+from harness.config.paths import ROOT
 
 TOPS = ("harness", "baselines", "systems")
 """Folders of the project that hold its program."""

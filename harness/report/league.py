@@ -1,4 +1,4 @@
-"""Every scheduler of one engine on the same loads: `python -m harness.league [LOAD ...]`.
+"""Every scheduler of one engine on the same loads: `python -m harness.report.league [LOAD ...]`.
 
 The policies, their limits and objectives are those of `scenarios/scenario/compare.yaml`, for
 applications of `compare_applications.yaml`. Each load
@@ -20,8 +20,8 @@ import numpy as np
 import pandas as pd
 
 from harness.compare import run_words
+from harness.config.paths import PROFILES, ROOT
 from harness.costs.model_facts import model_facts
-from harness.paths import PROFILES, ROOT
 from harness.report.markdown import table
 from harness.runs.published import RESULTS
 from harness.runs.stats import paired_ratio
@@ -256,7 +256,7 @@ def _percent(value: float) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Command line; returns the exit status."""
-    parser = argparse.ArgumentParser(prog="python -m harness.league", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m harness.report.league", description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("loads", nargs="*", help=f"of {', '.join(LOADS)}; all where none is named")
     parser.add_argument("--publish", action="store_true", help="write what git tracks")

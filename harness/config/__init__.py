@@ -1,0 +1,1 @@
+"""Configuration files and what they name: paths, input files, and objects built from nodes."""
