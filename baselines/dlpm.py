@@ -43,7 +43,7 @@ class _Counters:
 
 
 class Dlpm:
-    """Scheduling policy: decides anew every iteration in which requests wait."""
+    """Scheduling policy: asked every iteration in which requests wait."""
 
     requires: ClassVar[frozenset[Capability]] = frozenset()
     subscribes: ClassVar[frozenset[type[Event]]] = frozenset({Finished})

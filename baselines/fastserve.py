@@ -152,7 +152,7 @@ class FastServe:
     def _key(self, table: RequestTable, prompts_s: Floats) -> MovingKey:
         """A piece per queue, from the entry queue on as long as its quantum; the last has no end.
 
-        Promoted requests enter the first queue anew, before all others, in order of promotion.
+        Promoted requests enter the first queue again, before all others, in order of promotion.
         """
         numbers = np.arange(len(self._quanta_s))
         entry = np.minimum(np.searchsorted(self._quanta_s, prompts_s), numbers[-1])

@@ -41,7 +41,7 @@ from harness.interface.views import GroupView, RequestView
 
 
 class PastFuture:
-    """Scheduling policy: decides anew every iteration in which requests wait."""
+    """Scheduling policy: asked every iteration in which requests wait."""
 
     requires: ClassVar[frozenset[Capability]] = frozenset()
     subscribes: ClassVar[frozenset[type[Event]]] = frozenset({Finished})

@@ -48,7 +48,7 @@ class _Group:
 
 
 class Slai:
-    """Scheduling policy: decides anew every iteration."""
+    """Scheduling policy: asked every iteration."""
 
     requires: ClassVar[frozenset[Capability]] = frozenset()
     subscribes: ClassVar[frozenset[type[Event]]] = frozenset({Iterated, Finished})

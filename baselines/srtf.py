@@ -22,7 +22,7 @@ from harness.interface.views import GroupView, RequestView
 
 
 class Srtf:
-    """Scheduling policy: decides anew every iteration."""
+    """Scheduling policy: asked every iteration."""
 
     requires: ClassVar[frozenset[Capability]] = frozenset({Capability.PREDICTIONS})
     subscribes: ClassVar[frozenset[type[Event]]] = frozenset()

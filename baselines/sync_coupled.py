@@ -110,7 +110,7 @@ class SyncCoupled:
         self._counts = Counter(dict.fromkeys(["groups", "placed", "preempted", *sized], 0))
 
     def observe(self, event: Event) -> None:
-        """Note what has come or is predicted anew; its length is read when a replica is asked."""
+        """Note arrivals and new predictions; a length is read when a replica is asked."""
         if isinstance(event, Arrived | Moved):
             if isinstance(event, Moved):
                 for replica in self._replicas.values():

@@ -14,7 +14,7 @@ PEER = "peer_dynamo_w1_requests_per_s"
 REQUESTS = 2000
 REPEATS = 5
 ALONE = ("doubling_budget", "learnt_allocation")
-"""Policies with bounds of their own: budgets of GPU seconds, and KV set aside anew."""
+"""Policies with bounds of their own: budgets of GPU seconds, and KV reserved again."""
 _ENGINE = (
     '{"block_size":16,"num_gpu_blocks":9000,"max_num_seqs":256,"max_num_batched_tokens":4096,'
     '"enable_prefix_caching":false,"enable_chunked_prefill":true}'

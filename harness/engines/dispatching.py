@@ -22,7 +22,7 @@ class Dispatching:
     """Asks the policy, and follows the load orders that it has given.
 
     `unanswered` has the requests of a group that have been given to it, ascending; `catch_up` is
-    called before somebody looks at what groups have computed. `orders` has the order of a service,
+    called before the computed state of groups is read. `orders` has the order of a service,
     with the groups for which it stands, `turns` how many of its requests have gone in turn,
     `changed` the services of which it is new. `named` has the services for whose requests the
     policy names groups.

@@ -66,7 +66,7 @@ class Lifecycle:
         """No request has arrived. `groups` are the groups that policies see, as they come and go.
 
         `unanswered` has the requests that have come to a group, ascending, where `groups` do not
-        show it. `catch_up` is called before somebody looks at what groups have computed.
+        show it. `catch_up` is called before the computed state of groups is read.
         """
         self.workload, self.system = workload, system
         self.graph = Graph(workload.edges, _groups_asked(workload))

@@ -43,7 +43,7 @@ class Heard:
         self.overruns += isinstance(event, Overran)
 
     def count(self, order: PriorityOrder) -> int:
-        """Events after which the keys of this order are asked anew."""
+        """Events after which the keys of this order are asked again."""
         return self.events if order.renews else self.overruns
 
 

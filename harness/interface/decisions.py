@@ -72,7 +72,7 @@ class Batch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContinuousBatching:
-    """Iteration-level batching: every iteration is filled anew from an order of requests.
+    """Iteration-level batching: every iteration is filled again from an order of requests.
 
     With `chunked_prefill`, decodes and prompts share an iteration, and a prompt may be cut to what
     is left of `max_num_batched_tokens`; otherwise an iteration holds whole prompts only, whenever

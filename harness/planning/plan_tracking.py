@@ -130,7 +130,7 @@ class StagedPlacement:
     ) -> None:
         """`lengths` samples output lengths per service; `rule` is how the engine fills batches.
 
-        A service whose plan changes is loaded anew as a whole, or with `keep_replicas` only where
+        A service whose plan changes is reloaded as a whole, or with `keep_replicas` only where
         it has no group of that size yet. Without `preemption` no service changes its plan. With
         `one_seed` every service draws the same random numbers, so that the lengths of the n-th
         request of all of them are long or short together. Which operations count is said in

@@ -40,7 +40,7 @@ class StagePreview:
 
     A service that keeps its plan goes on as forecast; any other plan loads first and recomputes.
     One that waits for answers of others is forecast beside their plans in the same stage, from the
-    times at which these answers would be there; where it keeps its plan it is forecast anew in each
+    times at which these answers would be there; with the same plan it is forecast again in each
     stage, from what it has left, or with `fed_goes_on` goes on as forecast while the services that
     feed it keep theirs. The paper says neither.
 

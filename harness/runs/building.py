@@ -312,7 +312,7 @@ def _plans(system: Mapping[str, Any]) -> bool:
 
 
 def _believed_lengths(models: Sequence[str], withheld: float, seed: int) -> dict[str, Ecdf]:
-    """What a planner knows of every model's answers: all samples but a share, drawn anew by seed.
+    """What a planner knows of every model's answers: all samples but a share, drawn for each seed.
 
     Raises ValueError for a share that leaves nothing.
     """

@@ -297,7 +297,7 @@ def _run(
 
 
 def _predicted(cell: Cell, system: System, workload: Workload) -> System:
-    """The system with the cell's predictor, made anew: a run may leave its marks on one."""
+    """The system with the cell's predictor, a new object for each run."""
     if cell.predictor_factory is None:
         return system
     return replace(system, predictor=cell.predictor_factory.of(workload, cell.seed))

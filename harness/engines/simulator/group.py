@@ -192,7 +192,7 @@ class LiveGroup:
     def absorb(self) -> None:
         """Requests of the inbox become members, with an empty account each.
 
-        Done only when somebody looks: a group under a priority order may never need it.
+        Done only when a view is read: a group under a priority order may never need it.
         """
         if self.is_compiled or not self.inbox:
             return

@@ -61,7 +61,7 @@ class Promises:
 class Stepper:
     """Runs one policy over all groups that are not compiled.
 
-    `hears` are the events that anybody learns from, `heard` counts those of the scheduling policy.
+    `hears` are the events that any policy observes, `heard` counts those of the scheduling policy.
     `flights` is by `id` of the live group: a stopping one and its successor may share a name.
     `stirred` has those with batches in flight in which something has happened since they were asked
     last. A batch takes longer on a share of the SMs by `costs`; `slows_beyond_all` says whether it

@@ -305,7 +305,7 @@ class VllmGroup:
 
     @property
     def has_work(self) -> bool:
-        """Whether anybody is unanswered."""
+        """Whether a request is unanswered."""
         return any(engine.has_unfinished_requests() for engine in self.engines)
 
     @property

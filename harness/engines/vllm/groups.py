@@ -40,7 +40,7 @@ class Served(Protocol):
 
     @property
     def has_work(self) -> bool:
-        """Whether anybody is unanswered."""
+        """Whether a request is unanswered."""
 
     @property
     def unanswered(self) -> Collection[RequestId]:
@@ -206,7 +206,7 @@ class Groups:
 
     @property
     def have_work(self) -> bool:
-        """Whether anybody waits in a group that is live."""
+        """Whether a request waits in a live group."""
         return any(served.has_work for served in self.live.values())
 
     @property

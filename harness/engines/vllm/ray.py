@@ -160,7 +160,7 @@ class RayGroup:
 
     @property
     def has_work(self) -> bool:
-        """Whether anybody is unanswered."""
+        """Whether a request is unanswered."""
         return bool(self.unanswered)
 
     @property

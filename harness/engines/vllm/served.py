@@ -37,7 +37,7 @@ from harness.interface.views import RequestView
 SUPPORTS = frozenset({Capability.PREDICTIONS, Capability.SHARED_GROUP, Capability.PROMISED_KV})
 """Whole SMs, preempted KV dropped, iteration-level batches.
 
-Whether anybody predicts is known to the system, not here."""
+Whether a length predictor exists is known to the system, not here."""
 
 
 REPEATS = 4
