@@ -106,8 +106,8 @@ class Dlpm:
         holders.sort(key=lambda request: not is_decode(request))
         left, kept = run_holders(draft, holders, budget, PreemptionMode.RECOMPUTE)
         if kept == len(holders):
-            seats = min(self._max_num_seqs, view.max_num_seqs) - kept
-            self._admit(draft, counters, waiting, left, seats)
+            slots = min(self._max_num_seqs, view.max_num_seqs) - kept
+            self._admit(draft, counters, waiting, left, slots)
         return draft.decision(steady=draft.runs_all)
 
     def _admit(
@@ -116,10 +116,10 @@ class Dlpm:
         counters: _Counters,
         waiting: Sequence[RequestView],
         left: int,
-        seats: int,
+        slots: int,
     ) -> None:
         """Admit by cached prefix while the next request fits; charge its prompt at once."""
-        if seats <= 0 or left <= 0 or not waiting:
+        if slots <= 0 or left <= 0 or not waiting:
             return
         cached = {request.facts.id: draft.kv.cached_tokens(request.facts.id) for request in waiting}
         order = sorted(waiting, key=lambda it: (-cached[it.facts.id], it.facts.id))
@@ -131,13 +131,13 @@ class Dlpm:
                     behind.append(request)
                     continue
                 missing = draft.missing_tokens(request)
-                if seats <= 0 or left <= 0 or not _has_room(draft, request):
+                if slots <= 0 or left <= 0 or not _has_room(draft, request):
                     return
                 if not draft.try_run(request, min(missing, left)):
                     return
                 counters.deficit[client] -= self._prompt_price * missing
                 counters.counted.setdefault(request.facts.id, 0)
-                left, seats = left - min(missing, left), seats - 1
+                left, slots = left - min(missing, left), slots - 1
             if len(behind) == len(order):
                 self._refill(counters)
             order = behind

@@ -123,8 +123,8 @@ class PastFuture:
         self, view: GroupView, holders: Sequence[RequestView], waiting: Sequence[RequestView]
     ) -> int:
         """How many waiting requests may be admitted, in order."""
-        seats = min(self._max_num_seqs, view.max_num_seqs) - len(holders)
-        waiting = waiting[: max(0, seats)]
+        slots = min(self._max_num_seqs, view.max_num_seqs) - len(holders)
+        waiting = waiting[: max(0, slots)]
         if not waiting:
             return 0
         service = waiting[0].facts.service

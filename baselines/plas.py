@@ -14,7 +14,7 @@ Constants  `quantum_s` of the first queue, `ratio` between two queues, `queues` 
            (beta): our choice, the paper states none; see scenarios/policy/plas.yaml
 Differs    written from the paper, the authors' program is not public. A queue's range of service is
            as wide as its quantum. The scheduler runs before every iteration, there every N. KV that
-           loses its seat is swapped out as a whole; cost and number of swaps are those of this
+           loses its slot is swapped out as a whole; cost and number of swaps are those of this
            engine, so that claims about its swap kernel cannot be tested. Its load balancer (4.3) is
            a dispatch policy and not built. As Algorithm 1 has it, the run time of a promoted call
            up to then does not count as service. No compiled code follows the order. What is

@@ -2,7 +2,7 @@
 
 Paper      none; vLLM's documentation of `SchedulerConfig.policy`: "priority" handles requests in
            the order of a given priority (the lower, the earlier), then of arrival
-Idea       Waiting requests are admitted by priority. A running request keeps its seat; when KV runs
+Idea       Waiting requests are admitted by priority. A running request keeps its slot; when KV runs
            out, the least urgent one, and of these the latest, is preempted and recomputed.
 Map        -                              -> `_key`
 Constants  the batch rule: of the scenario, scenarios/policy/priority.yaml

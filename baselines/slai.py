@@ -176,9 +176,9 @@ class Slai:
         waiting: Sequence[RequestView],
         prompts: Sequence[RequestView],
         left: int,
-        seats: int,
+        slots: int,
     ) -> int:
-        """Admit while there are seats, and KV for all that prompts miss; returns tokens run."""
+        """Admit while there are slots, and KV for all that prompts miss; returns tokens run."""
         before = left
         begun = [request for request in prompts if not draft.preempts(request)]
         reserve = sum(missing_tokens(request) for request in begun if not draft.runs(request))
@@ -186,12 +186,12 @@ class Slai:
             service = request.facts.service
             needed = draft.kv.newcomer_blocks(request.facts.id, request.context_tokens)
             needed += draft.kv.blocks(reserve, service)
-            if left <= 0 or seats <= 0 or needed > draft.kv.free_blocks(service):
+            if left <= 0 or slots <= 0 or needed > draft.kv.free_blocks(service):
                 break
             ran = _run_chunk(draft, request, left)
             if not ran:
                 break
-            left, seats = left - ran, seats - 1
+            left, slots = left - ran, slots - 1
         return before - left
 
     def _turn(self, request: RequestView) -> tuple[bool, int, int]:

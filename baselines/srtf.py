@@ -8,7 +8,7 @@ Map        -                              -> the order in `schedule`
 Constants  `max_num_seqs`: requests that run at once, from the scenario
 Differs    a prediction that is overrun counts as one token left, by how far among those; without
            a prediction the limit stands in for the length
-Checked    baselines/tests/test_srtf.py::test_a_short_newcomer_takes_a_seat_by_hand
+Checked    baselines/tests/test_srtf.py::test_a_short_newcomer_takes_a_slot_by_hand
 """
 
 from typing import ClassVar

@@ -184,7 +184,7 @@ class SyncCoupled:
         return False
 
     def _place(self, draft: Draft, replica: _Replica) -> bool:
-        """Add groups until KV or seats are full; False where the forward size ends it before."""
+        """Add groups until KV or slots are full; False where the forward size ends it before."""
         view, most = draft.view, self._rule.max_num_batched_tokens
         budget = min(most - (view.max_num_batched_tokens - draft.tokens_left), draft.tokens_left)
         replica.is_full = False
@@ -205,7 +205,7 @@ class SyncCoupled:
     def _try_start(
         self, draft: Draft, replica: _Replica, request: RequestView, tokens: int
     ) -> bool:
-        """Run a waiting request in its group if there are a seat and KV."""
+        """Run a waiting request in its group if there are a slot and KV."""
         name, service, kv = request.facts.id, request.facts.service, draft.view.kv
         length = replica.lengths[name]
         allocated = self._allocated_tokens(request, length)

@@ -12,7 +12,7 @@ from harness.workloads.workload import Workload
 
 
 def dlpm(**settings: object) -> Dlpm:
-    """One seat, prices 1 and 2."""
+    """One slot, prices 1 and 2."""
     given: dict[str, object] = {
         "max_num_seqs": 1,
         "max_num_batched_tokens": 256,

@@ -16,9 +16,9 @@ from harness.tests.support.serving import FlatCosts, rule, serve, workload
 def test_the_earliest_deadline_runs_first_by_hand(
     displaces: str | None, ends_s: list[float], fast: bool
 ) -> None:
-    """One seat from 1 s on; r0's three tokens take 1 s, the one of r1 and r2 half a second.
+    """One slot from 1 s on; r0's three tokens take 1 s, the one of r1 and r2 half a second.
 
-    r0 is due at 8 s, r1 never, and r2, which comes at 1.1 s, at 7 s: it takes r0's seat at 1.5 s
+    r0 is due at 8 s, r1 never, and r2, which comes at 1.1 s, at 7 s: it takes r0's slot at 1.5 s
     where the order displaces.
     """
     load = workload([10] * 3, [3, 1, 1], [0.0, 0.0, 1.1])

@@ -31,7 +31,7 @@ def test_order_and_preemption_by_hand(fast: bool) -> None:
     assert frame["preemptions"].tolist() == [0, 1, 0]
 
 
-def test_prompts_come_before_decodes_and_the_latest_waits_for_a_seat() -> None:
+def test_prompts_come_before_decodes_and_the_latest_waits_for_a_slot() -> None:
     """Two slots. r0 (3 tokens) and r1 (2) start; r2 (1), there since 1.1 s, waits for a slot.
 
     1.5 s first tokens of r0 and r1, 1.75 s r1 is done; r2's prompt goes before r0's last decode:

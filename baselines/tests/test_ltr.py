@@ -10,7 +10,7 @@ LENGTHS = [9, 2, 2, 2]
 
 
 def serve_one_by_one(starves_after: int | None, promoted_for: int) -> list[float]:
-    """Requests 1 to 3 come at 0.6 s; one seat, half a second a prefill, a quarter a decode."""
+    """Requests 1 to 3 come at 0.6 s; one slot, half a second a prefill, a quarter a decode."""
     load = workload([10] * 4, LENGTHS, [0.0, 0.6, 0.6, 0.6])
     policy = Ltr(rule=rule(max_num_seqs=1), starves_after=starves_after, promoted_for=promoted_for)
     served = serve(load, policy, costs=FlatCosts(load=0.0), predictor=Truth(LENGTHS))

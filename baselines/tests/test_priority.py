@@ -8,7 +8,7 @@ from harness.tests.support.serving import FlatCosts, rule, serve, workload
 
 
 def test_the_most_urgent_is_admitted_first_by_hand() -> None:
-    """One seat. The third request is the most urgent that waits, and takes no seat from the first.
+    """One slot. The third request is the most urgent that waits, and takes no slot from the first.
 
     A prompt takes 0.5 s, a further token 0.25 s: 1 s a request.
     """

@@ -5,7 +5,7 @@ from harness.tests.support.predictors import Truth
 from harness.tests.support.serving import FlatCosts, serve, workload
 
 
-def test_a_short_newcomer_takes_a_seat_by_hand() -> None:
+def test_a_short_newcomer_takes_a_slot_by_hand() -> None:
     """One slot, half a second a prefill, a quarter a decode.
 
     Request 0 (9 tokens) has prefilled by 0.5 and decoded at 0.75 when request 1 (2 tokens) comes at

@@ -25,7 +25,7 @@ LENGTHS = [10, 2]
 def test_a_request_is_preempted_early_only_by_hand(
     c: float, arrival_s: float, preemptions: list[int], finished_s: list[float]
 ) -> None:
-    """One seat, half a second a prefill, a quarter a decode."""
+    """One slot, half a second a prefill, a quarter a decode."""
     load = workload([10, 10], LENGTHS, [0.0, arrival_s])
     policy = Trail(rule=rule(max_num_seqs=1), c=c)
     frame = serve(load, policy, costs=FlatCosts(load=0.0), predictor=Truth(LENGTHS)).requests

@@ -34,7 +34,7 @@ from harness.interface.views import GroupView
 from harness.workloads.workload import Workload
 
 REPEATS = 5
-SEATS = 28
+SLOTS = 28
 """Of orders that move: fewer than W1 fills at times, so that they are contested."""
 ALLOCATED, CONTEXT_TOKENS = 8, 4096
 """Requests at once and context that KV is set aside for, as engines of fixed batches have it."""
@@ -67,20 +67,20 @@ def kinds() -> dict[str, dict[str, SchedulingPolicy]]:
     preempt more often than requests arrive.
     """
     tree: dict[str, dict[str, SchedulingPolicy]] = {}
-    tried, fresh, seats = policies(), policies(), vllm_rule(max_num_seqs=SEATS)
+    tried, fresh, slots = policies(), policies(), vllm_rule(max_num_seqs=SLOTS)
     for path in policy_files():
         kind = _kind(tried[path.stem], read_policy(path).get("rule"))
         tree.setdefault(kind, {})[path.stem] = fresh[path.stem]
-    moves: dict[str, SchedulingPolicy] = {**moving(seats)}
+    moves: dict[str, SchedulingPolicy] = {**moving(slots)}
     orders = tree[ContinuousBatching.__name__]
     return {
         # One of the tree that is made up, too, is of the kind of that.
         "standing": {name: policy for name, policy in orders.items() if name not in moves},
         "moving": moves,
-        "moving_every_token": {**moving_every_token(seats)},
+        "moving_every_token": {**moving_every_token(slots)},
         "request_batches": {**tree[StaticBatching.__name__], **static(2 * ALLOCATED)},
         "allocation": {**allocating(vllm_rule(max_num_seqs=ALLOCATED), CONTEXT_TOKENS)},
-        "draft": {"draft_fcfs": DraftFcfs(), "draft_srpt": DraftSrpt(SEATS), **tree["draft"]},
+        "draft": {"draft_fcfs": DraftFcfs(), "draft_srpt": DraftSrpt(SLOTS), **tree["draft"]},
         **{kind: tree[kind] for kind in ("renewed", "thrashing") if kind in tree},
     }
 

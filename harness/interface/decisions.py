@@ -150,7 +150,7 @@ class Displaced(Enum):
 
     `PAUSE`: it does not run and keeps its KV while there is room. `RECOMPUTE`: it is preempted.
     `SWAP`: it is preempted and its KV kept in host memory, where that has room for it when it is
-    its turn in the order; a request with a seat gets it back.
+    its turn in the order; a request with a slot gets it back.
     """
 
     PAUSE = "pause"
@@ -200,13 +200,13 @@ class PriorityOrder:
     holders of KV of each service, and a newcomer that cannot be admitted holds back only newcomers
     of its service. Where KV is short for a decode, holders of any service are preempted from the
     end of the order, up to the decode itself, and nothing is admitted in that iteration. With
-    `displaces`, seats are those of all services together. Seated requests of one service run; those
-    of the others keep their KV. A service is starved when requests of it are here and none has run
-    for `starves_after_s` of it, in seconds since the later of the end of its last batch in the
-    group and the arrival of the first of them: until it runs, its requests come before those of
-    services that are not, and by key among those of starved ones. Chunked prefill, padding, static
-    batching, `reserve_tokens` and swapping are refused there, as all but static batching are
-    without `rule.prompts_first`.
+    `displaces`, slots are those of all services together. Of the requests in slots those of one
+    service run, the others keep their KV. A service is starved when requests of it are here and
+    none has run for `starves_after_s` of it, in seconds since the later of the end of its last
+    batch in the group and the arrival of the first of them: until it runs, its requests come before
+    those of services that are not, and by key among those of starved ones. Chunked prefill,
+    padding, static batching, `reserve_tokens` and swapping are refused there, as all but static
+    batching are without `rule.prompts_first`.
 
     In terms of the plug-ins of vLLM's RFC #51608, `key` is the Score (here the lowest comes first),
     and what `rule`, `displaces` and `reserve_tokens` demand before a request runs is the Filter.

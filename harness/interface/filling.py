@@ -22,7 +22,7 @@ from harness.interface.decisions import (
 )
 from harness.interface.draft import Draft
 from harness.interface.entities import RequestId
-from harness.interface.preemptive_admission import preempt_by, renew_promises, take_seats
+from harness.interface.preemptive_admission import preempt_by, renew_promises, take_slots
 from harness.interface.tables import Floats, RequestTable
 from harness.interface.views import GroupView, RequestView, missing_tokens
 
@@ -178,13 +178,13 @@ def fill_displacing(
 ) -> None:
     """Fill one iteration with the first requests of the order, displacing requests behind them.
 
-    Arguments as of `fill_continuous`. Those with seats that decode all run, and prompts share what
+    Arguments as of `fill_continuous`. Those with slots that decode all run, and prompts share what
     they leave of the budget; without chunked prefill, whole prompts run alone first.
     """
     renew_promises(draft, order, reserved)
-    seated = take_seats(draft, order, rule, how, reserved)
-    decodes = list(filter(is_decode, seated))
-    prompts = [request for request in seated if not is_decode(request)]
+    in_slots = take_slots(draft, order, rule, how, reserved)
+    decodes = list(filter(is_decode, in_slots))
+    prompts = [request for request in in_slots if not is_decode(request)]
     if draft.kv.caches:
         # In the order in which vLLM takes KV: what is cached depends on it.
         prompts.sort(key=lambda request: request.kv_tokens <= 0)

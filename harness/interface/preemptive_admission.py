@@ -1,7 +1,7 @@
 """Which requests run under a priority order that displaces: the first ones that fit.
 
 Nothing but the order, the contexts and the promises decides, so whoever knows them knows who has a
-seat; that is what lets an engine follow such an order through many iterations at once.
+slot; that is what lets an engine follow such an order through many iterations at once.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,22 +18,22 @@ from harness.interface.entities import RequestId
 from harness.interface.views import RequestView
 
 
-def take_seats(
+def take_slots(
     draft: Draft,
     order: Sequence[RequestView],
     rule: ContinuousBatching,
     how: Displaced,
     reserved: Mapping[RequestId, int],
 ) -> list[RequestView]:
-    """Return the front of the order that has seats, and preempt of the rest as `how` says.
+    """Return the front of the order that has slots, and preempt of the rest as `how` says.
 
-    A seat takes KV for the whole context or what is reserved, whichever is more. The front ends
-    at the first that finds no seat; before a newcomer, or a request that comes back from host
-    memory, the rule's watermark must stay free. Whose KV is there gets it back with the seat.
+    A slot takes KV for the whole context or what is reserved, whichever is more. The front ends
+    at the first that finds no slot; before a newcomer, or a request that comes back from host
+    memory, the rule's watermark must stay free. Whose KV is there gets it back with the slot.
     `reserved` has the context tokens to set aside for newcomers.
     """
     kv = draft.kv
-    used_bytes, seats = 0, 0
+    used_bytes, slots = 0, 0
     for request in order[: rule.max_num_seqs]:
         service = request.facts.service
         is_new = request.kv_tokens <= 0
@@ -42,8 +42,8 @@ def take_seats(
         spare_bytes = spare_blocks * kv.block_bytes(service)
         if used_bytes + need_bytes + spare_bytes > kv.capacity_bytes:
             break
-        used_bytes, seats = used_bytes + need_bytes, seats + 1
-    displaced = [request for request in order[seats:] if request.kv_tokens > 0]
+        used_bytes, slots = used_bytes + need_bytes, slots + 1
+    displaced = [request for request in order[slots:] if request.kv_tokens > 0]
     kept = 0
     if how is Displaced.PAUSE:
         for request in displaced:
@@ -55,8 +55,8 @@ def take_seats(
     for request in displaced[kept:]:
         preempt_by(draft, request, by)
     if how is Displaced.SWAP:
-        _bring_back(draft, order[:seats], reserved)
-    return list(order[:seats])
+        _bring_back(draft, order[:slots], reserved)
+    return list(order[:slots])
 
 
 def preempt_by(draft: Draft, request: RequestView, how: PreemptionMode) -> None:
@@ -66,10 +66,10 @@ def preempt_by(draft: Draft, request: RequestView, how: PreemptionMode) -> None:
 
 
 def _bring_back(
-    draft: Draft, seated: Sequence[RequestView], reserved: Mapping[RequestId, int]
+    draft: Draft, in_slots: Sequence[RequestView], reserved: Mapping[RequestId, int]
 ) -> None:
-    """Those with seats get their KV back from host memory, and what is set aside for them."""
-    for request in seated:
+    """Those with slots get their KV back from host memory, and what is set aside for them."""
+    for request in in_slots:
         aside = reserved.get(request.facts.id, 0)
         if draft.try_swap_in(request) and aside > 0:
             draft.try_reserve(request, Reservation(aside))

@@ -23,7 +23,7 @@ from harness.interface.filling import (
     run_holders,
     whole_prompts,
 )
-from harness.interface.preemptive_admission import take_seats
+from harness.interface.preemptive_admission import take_slots
 from harness.interface.tables import TIE_S
 from harness.interface.views import RequestView, missing_tokens
 
@@ -109,13 +109,13 @@ def _fill(
     """
     rule, displaces = priority_order.rule, priority_order.displaces
     assert isinstance(rule, ContinuousBatching)
-    seated = order
+    in_slots = order
     if displaces is not None:
-        seated = take_seats(draft, order, rule, displaces, NOTHING_RESERVED)
-    holders = [request for request in seated if request.kv_tokens > 0]
+        in_slots = take_slots(draft, order, rule, displaces, NOTHING_RESERVED)
+    holders = [request for request in in_slots if request.kv_tokens > 0]
     kept = len(holders)
-    for service in dict.fromkeys(request.facts.service for request in seated):
-        own = [request for request in seated if request.facts.service == service]
+    for service in dict.fromkeys(request.facts.service for request in in_slots):
+        own = [request for request in in_slots if request.facts.service == service]
         decodes = [request for request in own if request.kv_tokens > 0]
         prompts = [request for request in own if request.kv_tokens <= 0]
         # Nothing is admitted beside a preemption.
@@ -133,14 +133,14 @@ def _fill(
             _, kept = run_holders(draft, first, budget, gives_way, victims=victims)
         if not draft.is_empty:
             return kept == len(holders) and _stays(
-                draft, seated, own, priority_order, rule, moves=moves
+                draft, in_slots, own, priority_order, rule, moves=moves
             )
     return False
 
 
 def _stays(
     draft: Draft,
-    seated: Sequence[RequestView],
+    in_slots: Sequence[RequestView],
     own: Sequence[RequestView],
     priority_order: PriorityOrder,
     rule: ContinuousBatching,
@@ -150,15 +150,15 @@ def _stays(
     """Whether the next batches are the same decodes of one service, whose requests are `own`.
 
     None has been preempted. Newcomers that cannot be admitted now cannot be with less free KV, and
-    growing contexts take seats only where KV is short.
+    growing contexts take slots only where KV is short.
     """
     if not all(draft.runs(r) and is_decode(r) for r in own if r.kv_tokens > 0):
         return False
     if draft.runs_all:
         return True
     displaces = priority_order.displaces
-    if displaces is not None and not all(map(draft.runs, seated)):
+    if displaces is not None and not all(map(draft.runs, in_slots)):
         return False
-    # Keys that move may change which service comes first, and which requests have seats.
-    is_alone = displaces is None and rule.prompts_first and len(own) == len(seated)
+    # Keys that move may change which service comes first, and which requests have slots.
+    is_alone = displaces is None and rule.prompts_first and len(own) == len(in_slots)
     return is_alone or not moves

@@ -2,7 +2,7 @@
 
 A request is prompt of one token, whose prefill takes no time, and then one decode per tick of its
 service time. First come first served: slots are servers, an iteration takes a tick whatever the
-batch. Processor sharing: everybody has a slot, an iteration takes a tick per request. Shortest
+batch. Processor sharing: every request has a slot, an iteration takes a tick per request. Shortest
 remaining: one request at a time, the others pause. A tick is 1e-6 of the mean service time, so the
 end of an iteration, for which arrivals wait, is as good as now.
 
@@ -61,8 +61,8 @@ def erlang_c(max_num_seqs: int, load: float) -> float:
     Kleinrock, Queueing Systems vol. 1, ch. 3 (Erlang's B and C formulas).
     """
     offered, blocked = max_num_seqs * load, 1.0
-    for seat in range(1, max_num_seqs + 1):
-        blocked = offered * blocked / (seat + offered * blocked)
+    for slot in range(1, max_num_seqs + 1):
+        blocked = offered * blocked / (slot + offered * blocked)
     return blocked / (1 - load * (1 - blocked))
 
 

@@ -93,9 +93,9 @@ def first_come(
     """
     for i in range(len(gap_s)):
         found = 0.0
-        for seat in range(len(busy_s)):
-            busy_s[seat] = max(0.0, busy_s[seat] - gap_s[i])
-            found += busy_s[seat]
+        for slot in range(len(busy_s)):
+            busy_s[slot] = max(0.0, busy_s[slot] - gap_s[i])
+            found += busy_s[slot]
         work_s[i] = found
         free_s = busy_s[0] + service_s[i]
         response_s[i] = free_s

@@ -21,7 +21,7 @@ from harness.workloads.workload import Workload
 from systems.hermes.pdgraph import Settings
 from systems.hermes.policy import Hermes
 
-ONE_SEAT = rule(max_num_seqs=1)
+ONE_SLOT = rule(max_num_seqs=1)
 
 
 def unit_calls(outputs: list[int], arrivals_s: list[float]) -> Workload:
@@ -34,7 +34,7 @@ def hermes(
     past: ApplicationHistory, *, objective: str = "gittins", displaces: str | None = "pause"
 ) -> Hermes:
     return Hermes(
-        rule=ONE_SEAT,
+        rule=ONE_SLOT,
         objective=objective,
         graphs=Settings(0.0, 1.0, refines=True, buckets=9, min_correlation=0.5),
         displaces=displaces,
@@ -48,14 +48,14 @@ def hermes(
 @pytest.mark.parametrize(
     ("policy", "act_s"),
     [
-        (partial(Fcfs, rule=ONE_SEAT), [15.0, 9.0]),
-        (partial(Parrot, rule=ONE_SEAT, order="arrival", displaces=None), [10.0, 14.0]),
+        (partial(Fcfs, rule=ONE_SLOT), [15.0, 9.0]),
+        (partial(Parrot, rule=ONE_SLOT, order="arrival", displaces=None), [10.0, 14.0]),
     ],
 )
 def test_an_application_that_has_begun_goes_on_by_hand(
     policy: Callable[[], SchedulingPolicy], act_s: list[float], fast: bool
 ) -> None:
-    """Calls of 5 s in one seat: two of X, which comes at 0 s, and one of Y, which comes at 1 s."""
+    """Calls of 5 s in one slot: two of X, which comes at 0 s, and one of Y, which comes at 1 s."""
     load = applied(
         unit_calls([5, 5, 5], [0.0, 0.0, 1.0]), [(0, 1)], app=[0, 0, 1], external_s=[LLM_S] * 3
     )

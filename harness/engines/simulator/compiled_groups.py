@@ -469,7 +469,7 @@ class CompiledGroups:
             requests.preemptions[holders] += 1
             requests.preempted_at_s[holders] = group["clock_s"]
             requests.kv[holders] = 0
-            for name in ("n_decoding", "n_partial", "n_seated", "paused_blocks", "n_heap"):
+            for name in ("n_decoding", "n_partial", "n_in_slots", "paused_blocks", "n_heap"):
                 group[name] = 0
             taken.append(holders)
         ids = np.sort(np.concatenate(taken))
@@ -483,7 +483,7 @@ class CompiledGroups:
         return ids
 
     def _withdraw_unbegun(self, group: Any, number: int) -> Ints:
-        """Take out requests that have a seat and nothing else."""
+        """Take out requests that have a slot and nothing else."""
         if group["is_shared"]:
             return np.zeros(0, np.int64)
         count = int(group["n_partial"])
@@ -493,8 +493,8 @@ class CompiledGroups:
         group["chunk"][:kept] = group["chunk"][:count][begun]
         group["partial"][:kept] = partial[begun]
         group["n_partial"] = kept
-        seats = group["seats"][: group["n_seated"]]
-        seats = seats[~np.isin(seats, taken)]
-        group["seats"][: len(seats)] = seats
-        group["n_seated"] = len(seats)
+        slots = group["slots"][: group["n_in_slots"]]
+        slots = slots[~np.isin(slots, taken)]
+        group["slots"][: len(slots)] = slots
+        group["n_in_slots"] = len(slots)
         return taken

@@ -146,12 +146,12 @@ class Stepper:
         return None
 
     def _steady(self, live: LiveGroup, order: PriorityOrder, decision: Decision) -> Decision:
-        """A decision that stays until something happens, or until seats or hits may change."""
+        """A decision that stays until something happens, or until slots or hits may change."""
         if not live.kv.caches:
             return replace(decision, steady=True)
         (batch,) = decision.launch
         if order.displaces is not None:
-            return replace(decision, steady=True, at_most=_seated_for(live, batch))
+            return replace(decision, steady=True, at_most=_slots_hold_for(live, batch))
         ordered = live.told.ordered(live, order, self.heard)
         newcomer = next((view for view in ordered if view.kv_tokens <= 0), None)
         # What it misses may be what a request of the batch is about to generate.
@@ -471,10 +471,10 @@ def _stays(live: LiveGroup, order: PriorityOrder, decision: Decision) -> bool:
     )
 
 
-def _seated_for(live: LiveGroup, batch: Batch) -> int:
-    """Iterations for which all of a batch that decodes keep their seats, if nothing happens.
+def _slots_hold_for(live: LiveGroup, batch: Batch) -> int:
+    """Iterations for which all of a batch that decodes keep their slots, if nothing happens.
 
-    As `take_seats` counts: whole contexts, whatever is shared. At least the first.
+    As `take_slots` counts: whole contexts, whatever is shared. At least the first.
     """
     contexts = np.array([live.members[request].context_tokens for request in batch.tokens])
     room, tokens = live.kv.capacity_blocks(batch.service), live.kv.block_tokens

@@ -202,7 +202,7 @@ def finished_s(order: PriorityOrder, load: Load) -> list[float]:
     return seconds
 
 
-ONE_SEAT = rule(chunked_prefill=False, max_num_seqs=1, tokens=256)
+ONE_SLOT = rule(chunked_prefill=False, max_num_seqs=1, tokens=256)
 
 
 def test_the_least_attained_by_quanta_takes_turns_by_hand() -> None:
@@ -210,7 +210,7 @@ def test_the_least_attained_by_quanta_takes_turns_by_hand() -> None:
 
     r1 takes 0.75 s; r0, which has kept its KV, the 8 tokens left.
     """
-    order = PriorityOrder(attained_quanta, ONE_SEAT, Displaced.PAUSE)
+    order = PriorityOrder(attained_quanta, ONE_SLOT, Displaced.PAUSE)
     assert finished_s(order, ([10, 10], [40, 2], [0.0, 0.1])) == pytest.approx([11.0, 9.0])
 
 
@@ -221,13 +221,13 @@ def test_a_budget_of_seconds_is_left_when_it_is_used_up_by_hand() -> None:
     1.05 s left. So r1 does the same, to 1.5 s. Of equals r0 comes first, and its budget only gets
     less: 5 decodes, to 2.75 s, use it up. r1 ends with 2 decodes, at 3.25 s, and r0 with 3.
     """
-    order = PriorityOrder(doubling_budget_s, ONE_SEAT, Displaced.PAUSE)
+    order = PriorityOrder(doubling_budget_s, ONE_SLOT, Displaced.PAUSE)
     assert finished_s(order, ([10, 10], [10, 4], [0.0, 0.1])) == pytest.approx([4.0, 3.25])
 
 
 def test_who_is_recomputed_begins_with_its_context_by_hand() -> None:
     """As above, but r0 computes its context again in half a second, which gives a token, too."""
-    order = PriorityOrder(attained_quanta, ONE_SEAT, Displaced.RECOMPUTE)
+    order = PriorityOrder(attained_quanta, ONE_SLOT, Displaced.RECOMPUTE)
     assert finished_s(order, ([10, 10], [40, 2], [0.0, 0.1])) == pytest.approx([11.25, 9.0])
 
 

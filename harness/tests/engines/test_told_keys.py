@@ -42,7 +42,7 @@ from harness.tests.support.serving import (
 )
 from harness.workloads.workload import Workload
 
-ONE_SEAT = rule(chunked_prefill=True, max_num_seqs=1, tokens=256)
+ONE_SLOT = rule(chunked_prefill=True, max_num_seqs=1, tokens=256)
 STATIC = StaticBatching(max_num_seqs=3, max_wait_s=0.05, refills=True, pads_prompts=True)
 
 
@@ -104,7 +104,7 @@ def test_keys_change_after_an_answer_only_where_the_order_renews_by_hand(
     the one of -20.
     """
     policy = learning(
-        frozenset({Finished}), key=shortest_until_one_ends, rule=ONE_SEAT, renews=renews
+        frozenset({Finished}), key=shortest_until_one_ends, rule=ONE_SLOT, renews=renews
     )
     load = ([30, 10, 20, 15], [2, 1, 1, 1], [0.0, 0.1, 0.1, 0.8])
     assert finished_s(engine, policy, load) == pytest.approx(seconds)
@@ -116,7 +116,7 @@ def test_keys_change_after_an_arrival_only_where_the_order_renews_by_hand(
     engine: str, renews: bool, seconds: list[float]
 ) -> None:
     """Of those that wait the last comes first, or with equal keys the first."""
-    policy = learning(frozenset({Arrived}), key=latest_first, rule=ONE_SEAT, renews=renews)
+    policy = learning(frozenset({Arrived}), key=latest_first, rule=ONE_SLOT, renews=renews)
     load = ([10, 10, 10], [1, 1, 1], [0.0, 0.1, 0.2])
     assert finished_s(engine, policy, load) == pytest.approx(seconds)
 
@@ -128,11 +128,11 @@ def test_keys_change_after_an_arrival_only_where_the_order_renews_by_hand(
 def test_keys_change_with_time_by_hand(
     engine: str, renew_s: float | None, seconds: list[float]
 ) -> None:
-    """At 0.9 s r0 has 2 tokens of 8 and r1 none: r1 takes the seat at 1.0 s for half a second."""
+    """At 0.9 s r0 has 2 tokens of 8 and r1 none: r1 takes the slot at 1.0 s for half a second."""
     policy = learning(
         frozenset({Overran}),
         key=generated,
-        rule=ONE_SEAT,
+        rule=ONE_SLOT,
         displaces=Displaced.PAUSE,
         renews=True,
         renew_s=renew_s,
@@ -144,7 +144,7 @@ def test_keys_change_with_time_by_hand(
 @pytest.mark.parametrize("engine", ENGINE)
 def test_a_key_is_asked_when_a_request_comes_and_is_predicted_by_hand(engine: str) -> None:
     """Also while a batch is computed; the prediction of r0 comes with it."""
-    policy = learning(frozenset({Finished}), key=latest_first, rule=ONE_SEAT)
+    policy = learning(frozenset({Finished}), key=latest_first, rule=ONE_SLOT)
     finished_s(engine, policy, ([10, 10, 10], [4, 1, 1], [0.0, 0.1, 0.2]))
     assert policy.asked == [[0], [1], [1], [2], [2]]
 
@@ -161,14 +161,14 @@ def test_a_key_is_asked_when_a_request_comes_and_is_predicted_by_hand(engine: st
 )
 def test_times_that_cannot_be_are_refused(renews: bool, renew_s: float, sentence: str) -> None:
     with pytest.raises(ValueError, match=sentence):
-        PriorityOrder(None, ONE_SEAT, renews=renews, renew_s=renew_s)
+        PriorityOrder(None, ONE_SLOT, renews=renews, renew_s=renew_s)
 
 
 def test_keys_that_become_pieces_are_refused() -> None:
     policy = learning(
         frozenset({Finished}),
         key=lambda table, learnt: pieces(table, learnt) if learnt else latest_first(table, learnt),
-        rule=ONE_SEAT,
+        rule=ONE_SLOT,
     )
     with pytest.raises(ValueError, match="gives a key of 2 pieces by tokens generated where it"):
         finished_s("stepped", policy, ([10, 10, 10], [2, 9, 1], [0.0, 0.0, 0.8]))

@@ -47,10 +47,10 @@ def filled(scene: FakeScene, order: PriorityOrder) -> Decision:
 
 @pytest.mark.parametrize("rule", [CHUNKED, WHOLE])
 @pytest.mark.parametrize("how", Displaced)
-def test_who_comes_first_has_a_seat_and_holders_behind_lose_theirs(
+def test_who_comes_first_has_a_slot_and_holders_behind_lose_theirs(
     rule: ContinuousBatching, how: Displaced
 ) -> None:
-    """Four decode, three have seats: r1, the last in order, pauses, is preempted or swapped out."""
+    """Four decode, three have slots: r1, the last in order, pauses, is preempted or swapped out."""
     scene = FakeScene(capacity_blocks=20)
     for _ in range(4):
         scene.decoding(20)
@@ -72,7 +72,7 @@ def test_a_newcomer_ahead_takes_the_kv_of_the_last_in_order() -> None:
 
 
 def test_the_paused_keep_their_kv_while_there_is_room() -> None:
-    """Seats: r5 to r3 at 2 blocks each. Of 9 blocks 3 are left: r2 (2) keeps its KV, r1 (2) not."""
+    """Slots: r5 to r3 at 2 blocks each. Of 9 blocks 3 are left: r2 (2) keeps its KV, r1 (2) not."""
     scene = FakeScene(capacity_blocks=9)
     for _ in range(5):
         scene.decoding(20)

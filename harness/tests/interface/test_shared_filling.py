@@ -25,7 +25,7 @@ from harness.tests.support.serving import rule
 RULE = rule(max_num_seqs=4, tokens=100)
 DECODES_FIRST = replace(RULE, prompts_first=False)
 RECOMPUTE = PreemptionMode.RECOMPUTE
-SEATS = (Displaced.PAUSE, Displaced.RECOMPUTE)
+SLOTS = (Displaced.PAUSE, Displaced.RECOMPUTE)
 
 
 def a_scene(blocks: int = 100) -> FakeScene:
@@ -53,7 +53,7 @@ def code_first(table: RequestTable) -> Floats:
 # ---- which service, which phase ----
 
 
-@pytest.mark.parametrize("displaces", [None, *SEATS])
+@pytest.mark.parametrize("displaces", [None, *SLOTS])
 def test_a_batch_is_of_the_service_of_the_first_request(displaces: Displaced | None) -> None:
     """r1 and r3 of `chat` decode; by the key of its service, r2 of `code` does."""
     scene = a_scene()
@@ -63,7 +63,7 @@ def test_a_batch_is_of_the_service_of_the_first_request(displaces: Displaced | N
     assert launched(filled(scene, PriorityOrder(code_first, RULE, displaces))) == {2: 1}
 
 
-@pytest.mark.parametrize("displaces", [None, *SEATS])
+@pytest.mark.parametrize("displaces", [None, *SLOTS])
 @pytest.mark.parametrize(("first", "batch"), [(True, {3: 30}), (False, {1: 1, 4: 1})])
 def test_which_phase_comes_first(
     displaces: Displaced | None, first: bool, batch: dict[int, int]
@@ -79,7 +79,7 @@ def test_which_phase_comes_first(
 
 
 @pytest.mark.parametrize("services", [(CHAT,), (CHAT, CODE)])
-@pytest.mark.parametrize("displaces", [None, *SEATS])
+@pytest.mark.parametrize("displaces", [None, *SLOTS])
 def test_a_prompt_that_is_first_runs_with_those_behind_it(
     services: tuple[ServiceId, ...], displaces: Displaced | None
 ) -> None:
@@ -176,7 +176,7 @@ def test_each_service_has_max_num_seqs_holders() -> None:
 @pytest.mark.parametrize(
     ("displaces", "preempted"), [(Displaced.PAUSE, [4]), (Displaced.RECOMPUTE, [3, 4])]
 )
-def test_seats_are_counted_in_bytes_over_all_services(
+def test_slots_are_counted_in_bytes_over_all_services(
     displaces: Displaced, preempted: list[int]
 ) -> None:
     """Of 144 bytes r1's context takes 2 x 16 and r2's 2 x 48; r3's 2 x 16 are too many.
@@ -198,7 +198,7 @@ def test_seats_are_counted_in_bytes_over_all_services(
     ("service", "held", "tokens", "batch"),
     [(CHAT, 80, 16, {2: 16}), (CHAT, 80, 17, {1: 1}), (CODE, 20, 16, {2: 16})],
 )
-def test_the_watermark_of_seats_is_in_blocks_of_the_newcomers_service(
+def test_the_watermark_of_slots_is_in_blocks_of_the_newcomers_service(
     service: ServiceId, held: int, tokens: int, batch: dict[int, int]
 ) -> None:
     """Beside r1's 96 of 160 bytes 3 blocks of `chat` stay free, or none of `code`."""
@@ -231,7 +231,7 @@ def starves(
     return told.batch(scene.view(), order, Heard())
 
 
-@pytest.mark.parametrize("displaces", [None, *SEATS])
+@pytest.mark.parametrize("displaces", [None, *SLOTS])
 @pytest.mark.parametrize(
     ("chat_s", "code_s", "batch", "wake_s"),
     [
@@ -258,7 +258,7 @@ def test_requests_of_starved_services_come_first(
         assert decision.wake_s == (wake_s and pytest.approx(wake_s, abs=1e-5))
 
 
-def test_seats_and_kv_are_those_of_starved_services_first() -> None:
+def test_slots_and_kv_are_those_of_starved_services_first() -> None:
     """112 bytes: r1 and r2 of `chat` hold 64, r3 of `code` needs 96 and displaces both."""
     scene = a_scene(blocks=7)
     scene.decoding(20)

@@ -140,15 +140,15 @@ def test_the_last_holder_is_swapped_out_where_kv_is_short_by_hand(chunked: bool)
 def test_no_newcomer_is_admitted_while_kv_is_in_host_memory_by_hand(chunked: bool) -> None:
     """r1 takes 3 blocks for 33 tokens, r2 would take 3 for 41, r3 2: of 6 blocks r2 gets the rest.
 
-    Of 5 blocks r2 finds none, and r3, which would fit, waits behind it. Seats bound both.
+    Of 5 blocks r2 finds none, and r3, which would fit, waits behind it. Slots bound both.
     """
     order = PriorityOrder(None, rule(chunked_prefill=chunked), gives_way=SWAP)
     decision = filled(a_view(), order)
     assert (launched(decision), decision.swap_in) == ({1: 1, 2: 1}, {2})
     decision = filled(a_view(capacity_blocks=5), order)
     assert (launched(decision), decision.swap_in) == ({1: 1}, frozenset())
-    one_seat = replace(order, rule=rule(chunked_prefill=chunked, max_num_seqs=1))
-    assert launched(filled(a_view(), one_seat)) == {1: 1}
+    one_slot = replace(order, rule=rule(chunked_prefill=chunked, max_num_seqs=1))
+    assert launched(filled(a_view(), one_slot)) == {1: 1}
 
 
 def test_a_request_that_comes_back_has_its_allocation_set_aside_again() -> None:

@@ -1,4 +1,4 @@
-"""Which requests begin or go on: admitted ones, or under an order that displaces, seated ones.
+"""Which requests begin or go on: admitted requests, or requests in slots (`displaces`).
 
 Of them an iteration computes whole prompts or chunks of them (`interface.filling`,
 `interface.preemptive_admission`).
@@ -96,41 +96,41 @@ def _admit_chunked(requests: Records, group: Group, queue: Ints, budget: int) ->
 
 
 @compiled
-def take_seats(requests: Records, pieces: Floats, swap: Floats, group: Group, queue: Ints) -> None:
-    """Give the seats to the requests that come first and fit, and take them from the others.
+def take_slots(requests: Records, pieces: Floats, swap: Floats, group: Group, queue: Ints) -> None:
+    """Give the slots to the requests that come first and fit, and take them from the others.
 
-    Afterwards `partial` has the seated requests that do not decode, in order.
+    Afterwards `partial` has the requests in slots that do not decode, in order.
     """
-    seats = group.seats
+    slots = group.slots
     move_keys(requests, pieces, group)
-    group.n_seated = sort_unfinished(requests, seats, 0, group.n_seated, 0)
-    seated, kept, used = _choose(requests, group, queue)
-    for i in range(kept, group.n_seated):
-        _displace(requests, swap, group, queue, seats[i])
-    group.n_seated = seated
+    group.n_in_slots = sort_unfinished(requests, slots, 0, group.n_in_slots, 0)
+    in_slots, kept, used = _choose(requests, group, queue)
+    for i in range(kept, group.n_in_slots):
+        _displace(requests, swap, group, queue, slots[i])
+    group.n_in_slots = in_slots
     group.n_partial = group.used_blocks = 0
-    for i in range(seated):
-        seats[i] = group.moved[i]
-        _seat(requests, swap, group, seats[i])
+    for i in range(in_slots):
+        slots[i] = group.moved[i]
+        _fill_slot(requests, swap, group, slots[i])
     _drop_paused(requests, group, queue, used)
     group.used_blocks += group.paused_blocks
 
 
 @compiled
 def _choose(requests: Records, group: Group, queue: Ints) -> tuple[int, int, int]:
-    """Fill `moved` with the requests that have seats now, in order.
+    """Fill `moved` with the requests that have slots now, in order.
 
-    Returns how many, how many of those that had one are among them, and the blocks of their seats.
+    Returns how many, how many of those that had one are among them, and the blocks of their slots.
     """
-    seats = group.seats
-    seated = kept = used = 0
-    while seated < group.max_requests:
+    slots = group.slots
+    in_slots = kept = used = 0
+    while in_slots < group.max_requests:
         come = group.n_waiting > 0 and (
-            kept == group.n_seated or before(requests, queue[group.queue_at], seats[kept])
+            kept == group.n_in_slots or before(requests, queue[group.queue_at], slots[kept])
         )
-        if not come and kept == group.n_seated:
+        if not come and kept == group.n_in_slots:
             break
-        request = queue[group.queue_at] if come else seats[kept]
+        request = queue[group.queue_at] if come else slots[kept]
         context = running.context_of(requests, group, request, decodes(requests, group, request))
         needed = running.taken(requests, group, request, context)
         spare = 0 if requests[request].kv > 0 else group.watermark_blocks
@@ -142,14 +142,14 @@ def _choose(requests: Records, group: Group, queue: Ints) -> tuple[int, int, int
             group.paused_blocks -= running.held_blocks(requests, group, request)
         else:
             kept += 1
-        group.moved[seated] = request
-        seated += 1
-    return seated, kept, used
+        group.moved[in_slots] = request
+        in_slots += 1
+    return in_slots, kept, used
 
 
 @compiled
-def _seat(requests: Records, swap: Floats, group: Group, request: int) -> None:
-    """A request with a seat decodes, or is among those whose prompt is to be computed."""
+def _fill_slot(requests: Records, swap: Floats, group: Group, request: int) -> None:
+    """A request with a slot decodes, or is among those whose prompt is to be computed."""
     context = requests[request].prompt + requests[request].generated
     if group.displaces == SWAP_OUT and swap[request, HOST] > 0:
         running.start(requests, group, request)
@@ -168,7 +168,7 @@ def _seat(requests: Records, swap: Floats, group: Group, request: int) -> None:
 
 @compiled
 def _displace(requests: Records, swap: Floats, group: Group, queue: Ints, request: int) -> None:
-    """A request loses its seat: it pauses, or is preempted, perhaps by swap, if it has begun."""
+    """A request loses its slot: it pauses, or is preempted, perhaps by swap, if it has begun."""
     if decodes(requests, group, request):
         running.leave(requests, group, request)
     if group.displaces == PAUSE:
@@ -183,7 +183,7 @@ def _displace(requests: Records, swap: Floats, group: Group, queue: Ints, reques
 
 @compiled
 def _drop_paused(requests: Records, group: Group, queue: Ints, used: int) -> None:
-    """Preempt paused requests, from the end of the order, until there is room for the seats."""
+    """Preempt paused requests, from the end of the order, until there is room for the slots."""
     while used + group.paused_blocks > group.capacity_blocks:
         victim = -1
         for i in range(group.n_waiting):
@@ -196,8 +196,8 @@ def _drop_paused(requests: Records, group: Group, queue: Ints, used: int) -> Non
 
 
 @compiled
-def seat_chunks(requests: Records, group: Group) -> None:
-    """Share out what decodes leave of the budget among seated requests that do not decode."""
+def fill_chunks(requests: Records, group: Group) -> None:
+    """Share out what decodes leave of the budget among requests in slots that do not decode."""
     budget = group.max_tokens - group.n_decoding
     for i in range(group.n_partial):
         request = group.partial[i]
@@ -209,8 +209,8 @@ def seat_chunks(requests: Records, group: Group) -> None:
 
 
 @compiled
-def seat_whole(requests: Records, group: Group) -> None:
-    """Begin whole prompts of seated requests while the rule allows."""
+def fill_whole_prompts(requests: Records, group: Group) -> None:
+    """Begin whole prompts of requests in slots while the rule allows."""
     total = longest = 0
     fits = True
     for i in range(group.n_partial):

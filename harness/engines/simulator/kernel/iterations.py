@@ -59,7 +59,7 @@ def begin(
     if group.renews:
         running.renew_reservations(requests, pieces, group, queue)
     if group.displaces:
-        admission.take_seats(requests, pieces, swap, group, queue)
+        admission.take_slots(requests, pieces, swap, group, queue)
     if _begin_prompts(table, requests, pieces, group, queue, held):
         return BEGUN
     if group.n_decoding > 0:
@@ -77,7 +77,7 @@ def _begin_prompts(
     """Begin an iteration that computes prompts, or chunks beside decodes, if there are any."""
     if group.chunked_prefill:
         if group.displaces:
-            admission.seat_chunks(requests, group)
+            admission.fill_chunks(requests, group)
         else:
             admission.choose_chunks(requests, pieces, group, queue)
         if group.n_partial == 0:
@@ -88,7 +88,7 @@ def _begin_prompts(
         _launch(group, CHUNKS, seconds)
         return True
     if group.displaces:
-        admission.seat_whole(requests, group)
+        admission.fill_whole_prompts(requests, group)
     else:
         admission.admit_whole(requests, group, queue)
     add_work(requests, group)

@@ -90,7 +90,7 @@ STATE = [
     ("n_decoding", np.int64),
     ("n_partial", np.int64),
     ("n_heap", np.int64),
-    ("n_seated", np.int64),
+    ("n_in_slots", np.int64),
     ("n_over", np.int64),
     ("n_finished", np.int64),
     ("n_rows", np.int64),
@@ -127,8 +127,8 @@ STATE = [
     ("partial", *_LIST),  # in mid-prompt, or the static batch in flight
     ("chunk", *_LIST),  # tokens that each of `partial` computes in flight
     ("heap", *_LIST),  # decoding requests by their end
-    # With an order that displaces, requests with a seat in order, and scratch
-    ("seats", *_LIST),
+    # With an order that displaces, requests with a slot in order, and scratch
+    ("slots", *_LIST),
     ("moved", *_LIST),
     ("over", *_LIST),  # requests that have outgrown what was set aside, not told yet
     ("finished", *_LIST),  # in the event that is being carried out
@@ -137,7 +137,7 @@ STATE = [
     ("tables", np.int64, (MAX_SERVICES,)),
     ("block_bytes", np.int64, (MAX_SERVICES,)),
     ("spare_bytes", np.int64, (MAX_SERVICES,)),
-    ("slack_bytes", np.int64),  # by which seated requests may grow and keep their seats
+    ("slack_bytes", np.int64),  # by which requests in slots may grow and keep their slots
     # By service, where any may starve: after how long, when its last batch ended, and when it will
     ("may_starve", np.bool_),
     ("services_end", np.int64),  # above the number of each

@@ -33,7 +33,7 @@ def collect_open(world: World, numbers: Ints, ids: Ints, counts: Ints) -> None:
 def sort_anew(world: World, numbers: Ints) -> None:
     """Put the waiting requests of groups in the order of their new keys.
 
-    Requests that have a seat and nothing else wait again. A run of iterations that was planned as
+    Requests that have a slot and nothing else wait again. A run of iterations that was planned as
     one went by the old keys: it ends at the next boundary.
     """
     for n in range(len(numbers)):
@@ -44,7 +44,7 @@ def sort_anew(world: World, numbers: Ints) -> None:
             group.n_waiting = 0
             for k in range(waiting):
                 push_waiting(world.requests, group, world.queue, world.queue[group.queue_at + k])
-            _unseat(world, group)
+            _release_slots(world, group)
         if group.flight == NOTHING:
             group.is_due = group.is_due or group.n_waiting > 0
         cut(world.tables[group.table], group, world.state[0].now_s)
@@ -52,8 +52,8 @@ def sort_anew(world: World, numbers: Ints) -> None:
 
 
 @compiled
-def _unseat(world: World, group: Group) -> None:
-    """Requests of which nothing is computed, and nothing is in flight, give up their seats."""
+def _release_slots(world: World, group: Group) -> None:
+    """Requests of which nothing is computed, and nothing is in flight, give up their slots."""
     kept = 0
     for k in range(group.n_partial):
         request = group.partial[k]
@@ -63,17 +63,17 @@ def _unseat(world: World, group: Group) -> None:
             group.chunk[kept] = group.chunk[k]
             kept += 1
             continue
-        _leave_seat(group, request)
+        _release_slot(group, request)
         push_waiting(world.requests, group, world.queue, request)
     group.n_partial = kept
 
 
 @compiled
-def _leave_seat(group: Group, request: int) -> None:
-    """Take a request out of those with a seat, if it is one."""
+def _release_slot(group: Group, request: int) -> None:
+    """Take a request out of those with a slot, if it is one."""
     kept = 0
-    for k in range(group.n_seated):
-        if group.seats[k] != request:
-            group.seats[kept] = group.seats[k]
+    for k in range(group.n_in_slots):
+        if group.slots[k] != request:
+            group.slots[kept] = group.slots[k]
             kept += 1
-    group.n_seated = kept
+    group.n_in_slots = kept

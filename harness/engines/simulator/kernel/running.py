@@ -393,7 +393,7 @@ def _holder(group: Group, queue: Ints, i: int) -> int:
 
 @compiled
 def _used(requests: Records, group: Group, queue: Ints, waiting: int) -> int:
-    """Blocks that all holders take now, without what seats keep for prompts to come."""
+    """Blocks that all holders take now, without what slots keep for prompts to come."""
     used = 0
     for i in range(group.n_decoding + group.n_partial + waiting):
         request = _holder(group, queue, i)

@@ -45,9 +45,9 @@ def begin_shared(
     if group.may_starve:
         _note_starved(requests, group, queue)
     sort_unfinished(requests, queue, group.queue_at, group.n_waiting, group.starved)
-    seated = _take_seats(requests, group, queue) if group.displaces else group.n_waiting
+    in_slots = _take_slots(requests, group, queue) if group.displaces else group.n_waiting
     admits, tried = True, 0
-    for i in range(seated):
+    for i in range(in_slots):
         first = queue[group.queue_at + i]
         service = requests[first].service
         if (tried >> service) & 1:
@@ -55,14 +55,14 @@ def begin_shared(
         tried |= 1 << service
         group.table = group.tables[service]
         if admits and (group.prompts_first or requests[first].kv == 0):
-            _admit(requests, group, queue, service, seated)
+            _admit(requests, group, queue, service, in_slots)
             if group.n_partial > 0:
                 _launch_prompts(tables[group.table], requests, group, queue)
                 return BEGUN
-        if not _choose_decodes(requests, group, queue, service, seated):
+        if not _choose_decodes(requests, group, queue, service, in_slots):
             admits = False
         if group.n_partial > 0:
-            _launch_decodes(tables[group.table], requests, pieces, group, queue, i, seated)
+            _launch_decodes(tables[group.table], requests, pieces, group, queue, i, in_slots)
             return BEGUN
     return UNADMITTED
 
@@ -100,24 +100,24 @@ def _preempt(requests: Records, group: Group, request: int) -> None:
 
 
 @compiled
-def _take_seats(requests: Records, group: Group, queue: Ints) -> int:
-    """Seat the front of the order, and preempt of the rest what must give way.
+def _take_slots(requests: Records, group: Group, queue: Ints) -> int:
+    """Give slots to the front of the order, and preempt of the rest what must give way.
 
-    Returns how many have seats; `slack_bytes` is by how much they may grow and keep them.
+    Returns how many have slots; `slack_bytes` is by how much they may grow and keep them.
     """
-    capacity, base, used, seated = group.capacity_blocks, group.queue_at, 0, 0
+    capacity, base, used, in_slots = group.capacity_blocks, group.queue_at, 0, 0
     group.slack_bytes = capacity
-    while seated < min(group.n_waiting, group.max_requests):
-        request = queue[base + seated]
+    while in_slots < min(group.n_waiting, group.max_requests):
+        request = queue[base + in_slots]
         need = _bytes(requests, group, request, context_of(requests, group, request, False))
         spare = 0 if requests[request].kv > 0 else group.spare_bytes[requests[request].service]
         if used + need + spare > capacity:
             break
         used += need
         group.slack_bytes = min(group.slack_bytes, capacity - spare - used)
-        seated += 1
+        in_slots += 1
     keeps = group.displaces == PAUSE
-    for i in range(seated, group.n_waiting):
+    for i in range(in_slots, group.n_waiting):
         request = queue[base + i]
         if requests[request].kv == 0:
             continue
@@ -127,20 +127,20 @@ def _take_seats(requests: Records, group: Group, queue: Ints) -> int:
             group.slack_bytes = min(group.slack_bytes, capacity - used)
         else:
             _preempt(requests, group, request)
-    return seated
+    return in_slots
 
 
 @compiled
-def _admit(requests: Records, group: Group, queue: Ints, service: int, seated: int) -> None:
+def _admit(requests: Records, group: Group, queue: Ints, service: int, in_slots: int) -> None:
     """Move whole prompts of a service into the batch, in order, while the rule allows."""
     left, free = group.max_requests, group.capacity_blocks - group.used_blocks
     if not group.displaces:
-        for i in range(seated):
+        for i in range(in_slots):
             request = queue[group.queue_at + i]
             if requests[request].service == service and requests[request].kv > 0:
                 left -= 1
     tokens = 0
-    for i in range(seated):
+    for i in range(in_slots):
         request = queue[group.queue_at + i]
         if requests[request].service != service or requests[request].kv > 0:
             continue
@@ -184,13 +184,13 @@ def _count_waiting(requests: Records, group: Group, queue: Ints) -> None:
 
 @compiled
 def _choose_decodes(
-    requests: Records, group: Group, queue: Ints, service: int, seated: int
+    requests: Records, group: Group, queue: Ints, service: int, in_slots: int
 ) -> bool:
     """Move decoding requests of a service into the batch, preempting from the end of the order.
 
     False where a request was preempted.
     """
-    base, last, kept_all = group.queue_at, seated, True
+    base, last, kept_all = group.queue_at, in_slots, True
     i = 0
     while i < last and group.n_partial < group.max_requests:
         request = queue[base + i]
@@ -222,7 +222,7 @@ def _launch_decodes(
     group: Group,
     queue: Ints,
     first: int,
-    seated: int,
+    in_slots: int,
 ) -> None:
     """The batch decodes: as many equal iterations as the order, the KV and the answers allow."""
     group.n_decoding, group.context, group.longest, group.steps = group.n_partial, 0, 0, 0
@@ -234,24 +234,24 @@ def _launch_decodes(
         group.longest = max(group.longest, context)
         most = min(most, int(requests[request].output - requests[request].generated))
     is_full = group.n_partial == group.max_requests
-    if group.preempted or (is_full and not _all_run(requests, group, queue, seated)):
+    if group.preempted or (is_full and not _all_run(requests, group, queue, in_slots)):
         most = 1
     if most > 1:
         most = _iterations_that_fit(requests, group, most)
     if most > 1 and group.may_starve:
         most = _iterations_unstarved(table, requests, group, most)
     if most > 1 and group.moves:
-        most = _iterations_in_order(table, requests, pieces, group, queue, first, seated, most)
+        most = _iterations_in_order(table, requests, pieces, group, queue, first, in_slots, most)
     group.flight, group.iterations, group.flight_s = DECODES, most, decodes_s(table, group, most)
     note_first(table, group)
     _count_waiting(requests, group, queue)
 
 
 @compiled
-def _all_run(requests: Records, group: Group, queue: Ints, seated: int) -> bool:
+def _all_run(requests: Records, group: Group, queue: Ints, in_slots: int) -> bool:
     """Whether all holders of the batch's service that might run do."""
     service, count = requests[group.partial[0]].service, 0
-    for i in range(seated):
+    for i in range(in_slots):
         request = queue[group.queue_at + i]
         count += requests[request].service == service and requests[request].kv > 0
     return bool(count == group.n_partial)
@@ -269,7 +269,7 @@ def _grown_bytes(requests: Records, group: Group, more: int) -> int:
 
 @compiled
 def _iterations_that_fit(requests: Records, group: Group, most: int) -> int:
-    """Iterations, at most `most`, for which there is KV, and all seats are as they are."""
+    """Iterations, at most `most`, for which there is KV, and all slots are as they are."""
     free = group.capacity_blocks - group.used_blocks
     if group.displaces:
         free = min(free, group.slack_bytes)
@@ -311,23 +311,23 @@ def _iterations_in_order(
     group: Group,
     queue: Ints,
     first: int,
-    seated: int,
+    in_slots: int,
     most: int,
 ) -> int:
-    """Iterations, at most `most`, before moving keys may change the service, phase or seats.
+    """Iterations, at most `most`, before moving keys may change the service, phase or slots.
 
     The service and the phase are those of its first request, at place `first`: while that stays
     before all others that might take them, the order of the others does not matter. Keys of
     requests that do not run stand.
     """
-    unseated = np.inf
-    if group.displaces and seated < group.n_waiting:
-        unseated = requests[queue[group.queue_at + seated]].key
-    rival = min(unseated, _rival_key(requests, group, queue, first, seated))
+    next_key = np.inf
+    if group.displaces and in_slots < group.n_waiting:
+        next_key = requests[queue[group.queue_at + in_slots]].key
+    rival = min(next_key, _rival_key(requests, group, queue, first, in_slots))
     least, head = np.inf, queue[group.queue_at + first]
     for i in range(group.n_partial):
         request = group.partial[i]
-        limit = rival if request == head else unseated
+        limit = rival if request == head else next_key
         watch = limit < np.inf
         if watch or group.asks:
             ahead = until_passed(requests, pieces, group, request, False, watch, limit)
@@ -336,10 +336,10 @@ def _iterations_in_order(
 
 
 @compiled
-def _rival_key(requests: Records, group: Group, queue: Ints, first: int, seated: int) -> float:
-    """The key of the first request with a seat that might take the batch's turn; or infinite."""
+def _rival_key(requests: Records, group: Group, queue: Ints, first: int, in_slots: int) -> float:
+    """The key of the first request with a slot that might take the batch's turn; or infinite."""
     service = requests[group.partial[0]].service
-    for i in range(first, seated):
+    for i in range(first, in_slots):
         request = queue[group.queue_at + i]
         is_own = requests[request].service == service
         if not is_own or (requests[request].kv == 0 and not group.prompts_first):

@@ -195,7 +195,7 @@ def test_kv_of_one_service_is_taken_for_another(
     r1 (m0, 16 tokens) has 36 tokens to produce. Its prompt ends at 3 s, and its KV takes the other
     4,800 bytes until 48 tokens are held, by 32 decodes: at 35 s it takes those of r0. It ends at
     3 + 35 s, and r0 computes its prompt and two tokens anew, and decodes twice. r0 would need
-    9,600 bytes, so it has no seat beside r1: where that costs its KV, it lacks that from 2 s.
+    9,600 bytes, so it has no slot beside r1: where that costs its KV, it lacks that from 2 s.
     """
     load = of_services(workload([15, 16], [5, 36], [0.0, 1.5], services=2), "10")
     found = served(

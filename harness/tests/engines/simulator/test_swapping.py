@@ -92,7 +92,7 @@ def test_a_request_that_makes_room_by_hand(
     assert policy.seen[-1] == ((0, 10, 2, 19_000) if steady else (12, 0, 4, 20_000))
 
 
-ONE_SEAT = rule(max_num_seqs=1)
+ONE_SLOT = rule(max_num_seqs=1)
 
 
 @pytest.mark.parametrize("fast", [True, False])
@@ -107,7 +107,7 @@ def test_who_is_swapped_out_goes_on_when_its_kv_is_back_by_hand(
     That is before r1's prompt and r0's next token, or hidden behind the 0.5 s of the one and
     longer than the 0.25 s of the other. Then seven tokens are left.
     """
-    order = PriorityOrder(attained_quanta, ONE_SEAT, Displaced.SWAP)
+    order = PriorityOrder(attained_quanta, ONE_SLOT, Displaced.SWAP)
     frame = serve(
         workload([10, 10], [40, 2], [0.0, 0.1]),
         Ordered(order),
@@ -126,7 +126,7 @@ def test_who_finds_no_room_in_host_memory_is_recomputed_by_hand(fast: bool) -> N
     """40 tokens of room for 41: as under `Displaced.RECOMPUTE`."""
     frame = serve(
         workload([10, 10], [40, 2], [0.0, 0.1]),
-        Ordered(PriorityOrder(attained_quanta, ONE_SEAT, Displaced.SWAP)),
+        Ordered(PriorityOrder(attained_quanta, ONE_SLOT, Displaced.SWAP)),
         costs=FlatCosts(load=0.0),
         fast_forward=fast,
         host_memory=HostMemory(kv_bytes=4_099, bytes_per_s=10_000.0),
