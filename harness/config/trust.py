@@ -34,7 +34,7 @@ def is_trusted(name: str) -> bool:
 
 
 def trust(package: str) -> None:
-    """Trust a package, here and in processes that are started later. ValueError for no name."""
+    """Trust a package, here and in processes that are started later. ValueError for a bad name."""
     if not all(part.isidentifier() for part in package.split(".")):
         raise ValueError(f"{OPTION} {package}: that is not the name of a package")
     os.environ[TRUSTED_PACKAGES] = ",".join(dict.fromkeys([*_trusted(), package]))

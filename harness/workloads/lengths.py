@@ -80,7 +80,7 @@ class Lognormal:
 
 
 def lognormal_tokens(median: float, sigma: float, count: int, rng: Generator) -> Ints:
-    """Whole lengths, from 0, of this median; sigma is that of the logarithm."""
+    """Whole lengths, 0 to 2**31, of this median; sigma is that of the logarithm."""
     drawn = np.minimum(median * np.exp(sigma * rng.standard_normal(count)), 2.0**31)
     tokens: Ints = np.rint(drawn).astype(np.int64)
     return tokens

@@ -26,7 +26,7 @@ class AtLoad:
         process: Callable[..., Arrivals],
         setting: Mapping[str, str | int | bool | None],
     ) -> None:
-        """`process` is a class of arrivals that lacks `rate_per_s`; `setting` is the capacity's."""
+        """`process`: a class of arrivals that lacks `rate_per_s`; `setting` names the capacity."""
         require_positive("workload.arrivals", load=load)
         self.rate_per_s = load * capacity_per_s(setting)
         self._arrivals = process(rate_per_s=self.rate_per_s)
@@ -38,7 +38,7 @@ class AtLoad:
 
 
 def capacity_per_s(setting: Mapping[str, object]) -> float:
-    """Requests per second that first come first served was measured to serve. ValueError if not."""
+    """Measured requests per second of first come first served. ValueError where there are none."""
     table: Mapping[str, Any] = inputs.read_json(CAPACITIES)
     for row in table["rows"]:
         if row["setting"] == setting:

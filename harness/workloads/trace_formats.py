@@ -71,7 +71,7 @@ class Format:
 
 
 def first_rounds(path: Path, rows: pd.DataFrame) -> pd.DataFrame:
-    """First prompt and answer of each ShareGPT conversation, as `vllm bench` samples them."""
+    """ShareGPT: first prompt and answer of each conversation, as `vllm bench` samples them."""
     pairs, kept = [], []
     for row, turns in zip(rows.index, rows["conversations"], strict=True):
         texts = [_value(path, row, turn) for turn in _list(path, row, "conversations", turns)[:2]]
