@@ -77,11 +77,9 @@ def checked(path: str, node: object, offered: Collection[str] = (), kind: Any = 
     """The class that a node names in `_target_`, when its other keys suit it.
 
     `path` is the node's place in the configuration, `offered` the arguments that the caller adds,
-    `kind` what is asked for there. What is inside is checked too, at every depth. Raises ValueError
-    for a name that does not exist or is not trusted, an unknown key, a missing one, a value of a
-    wrong type and a number that its unit cannot have; types are looked at where they are plain
-    (int, float, bool, str), sequences, mappings and alternatives of those, or classes that a node
-    must name.
+    `kind` what is asked for there. What is inside is checked too, at every depth: names, trust,
+    keys and units. Types are looked at where they are plain (int, float, bool, str), sequences,
+    mappings and alternatives of those, or classes that a node must name. Raises ValueError.
     """
     if not isinstance(node, Mapping) or TARGET not in node:
         raise ValueError(f"{path or 'the node'} has no {TARGET}")
@@ -124,10 +122,7 @@ _found: dict[str, type] = {}
 
 
 def _class(path: str, node: Mapping[str, object]) -> type:
-    """The class that a node names. Raises ValueError where there is none to be built.
-
-    Importing runs code: what is not trusted is not even looked for.
-    """
+    """The class that a node names; what is not trusted is not imported. Raises ValueError."""
     key, name = _at(path, TARGET), str(node[TARGET])
     if not is_trusted(name):
         raise ValueError(f"{key}={name} names no class of this project; {TRUST}")

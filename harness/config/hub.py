@@ -25,10 +25,7 @@ def pinned(key: str, text: str) -> Pinned:
 
 
 def model_folder(key: str, text: str) -> str:
-    """Folder with a model of the hub, from the cache where it is there. ValueError names the key.
-
-    What reads that folder needs to know neither hub nor revision.
-    """
+    """Folder with a model of the hub, from the cache if it is there. ValueError names the key."""
     name, revision = pinned(key, text)
     from huggingface_hub import snapshot_download  # takes a second to import, and few need it
 

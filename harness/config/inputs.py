@@ -92,10 +92,7 @@ def digests(paths: Iterable[Path]) -> dict[str, str]:
 
 
 def changed(files: Mapping[str, str]) -> list[str]:
-    """Names of those files of which this process has read, or the disk holds, anything else.
-
-    `files` are sha256 by name.
-    """
+    """Names of files (sha256 by name) of which this process has read, or the disk has, another."""
     return [name for name, digest in files.items() if not _is_still(name, digest)]
 
 

@@ -44,10 +44,7 @@ class Schema(BaseModel):
 
 
 def read_json(path: Path, shape: type[Shape]) -> Shape:
-    """What a JSON file holds, in its shape.
-
-    Raises ValueError, one sentence with file, key and value, where it has another.
-    """
+    """What a JSON file holds, in its shape. ValueError, a sentence with file, key and value."""
     return fits(_loaded(path, text_of(path)), shape, str(path))
 
 

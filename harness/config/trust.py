@@ -34,20 +34,14 @@ def is_trusted(name: str) -> bool:
 
 
 def trust(package: str) -> None:
-    """Trust a package, here and in processes that are started later.
-
-    Raises ValueError for what cannot be the name of one.
-    """
+    """Trust a package, here and in processes that are started later. ValueError for a bad name."""
     if not all(part.isidentifier() for part in package.split(".")):
         raise ValueError(f"{OPTION} {package}: that is not the name of a package")
     os.environ[TRUSTED_PACKAGES] = ",".join(dict.fromkeys([*_trusted(), package]))
 
 
 def without_trust(words: Sequence[str]) -> list[str]:
-    """The words of a command line but `--trust PACKAGE`, which is done here, once for each.
-
-    Raises ValueError for a `--trust` that names nothing.
-    """
+    """The words of a command line but `--trust PACKAGE`, which is done here, once for each."""
     left, rest = [], iter(words)
     for word in rest:
         option, equals, package = word.partition("=")

@@ -29,10 +29,7 @@ DUMPER: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 
 
 def read_yaml(path: Path) -> Any:
-    """What a file holds: plain mappings, lists and values, references as they are written.
-
-    Raises ValueError, one sentence with the file, where it cannot be read.
-    """
+    """A file's plain mappings, lists and values, references as written. ValueError names it."""
     try:
         return OmegaConf.to_container(OmegaConf.create(text_of(path)))
     except yaml.YAMLError as error:
@@ -67,10 +64,7 @@ def yaml_sentence(error: yaml.YAMLError, name: str) -> str:
 
 
 def read_choice(group: str, name: str) -> DictConfig:
-    """A file of a group of scenarios/ over the files of its group that its `defaults` name.
-
-    For a caller that needs a part of a configuration and runs no cell; references stay as they are.
-    """
+    """A file of a group of scenarios/ over the files of its group that its `defaults` name."""
     own = OmegaConf.load(ROOT / "scenarios" / group / f"{name}.yaml")
     assert isinstance(own, DictConfig)
     below = [str(entry) for entry in own.pop("defaults", ()) if entry != "_self_"]
@@ -82,10 +76,7 @@ def read_choice(group: str, name: str) -> DictConfig:
 
 
 def read_policy(path: Path) -> Any:
-    """What a file as in scenarios/policy says, references to `policy` resolved, for `build`.
-
-    Raises ValueError, naming the file, where it cannot be read or refers to what is not in it.
-    """
+    """A file as in scenarios/policy, references to `policy` resolved. ValueError names the file."""
     node = read_yaml(path)
     try:
         return OmegaConf.to_container(OmegaConf.create({"policy": node}), resolve=True)["policy"]

@@ -5,43 +5,25 @@ class in `transformers`, its defaults included, and is tested against that class
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
 
 from harness.costs.config_reader import ConfigReader
 from harness.costs.layer_kinds import LayerKind, Mixer, Mlp
 
 FULL, SLIDING, CHUNKED = "full_attention", "sliding_attention", "chunked_attention"
-GRANITE_MULTIPLIERS = (
-    "attention_multiplier",
-    "embedding_multiplier",
-    "logits_scaling",
-    "residual_multiplier",
-)
+GRANITE_MULTIPLIERS = "attention_multiplier embedding_multiplier logits_scaling residual_multiplier"
 
-
-@dataclass(frozen=True, kw_only=True)
-class Architecture:
-    """A model as its family has it. `outside_parameters` are in no layer and no embedding."""
-
-    hidden_size: int
-    attention_heads: int
-    kv_heads: int
-    head_dim: int
-    intermediate_size: int
-    gated_mlp: bool
-    vocab_size: int
-    max_context_tokens: int
-    tied: bool
-    kinds: tuple[LayerKind, ...]
-    embedding_size: int
-    outside_parameters: int
+Fields = dict[str, Any]
+"""Fields of `ModelFacts`: sizes, and the parameters added up."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Sizes:
     """What every family has, whatever its keys are called."""
 
+    config: ConfigReader
     layers: int
     hidden: int
     heads: int
@@ -51,11 +33,11 @@ class Sizes:
     context: int
 
     def attention(
-        self, *, qkv_bias: bool = False, out_bias: bool = False, other: int = 0, window: int = 0
+        self, *, bias: bool = False, qkv_bias: bool = False, other: int = 0, window: int = 0
     ) -> Mixer:
         """Attention with heads of keys and values; `other` are norms of queries and keys."""
         wide, kept = self.heads * self.head_dim, self.kv_heads * self.head_dim
-        biases = qkv_bias * (wide + 2 * kept) + out_bias * self.hidden
+        biases = (bias or qkv_bias) * (wide + 2 * kept) + bias * self.hidden
         return Mixer(
             parameters=2 * self.hidden * (wide + kept),
             other_parameters=biases + other,
@@ -66,7 +48,15 @@ class Sizes:
             window_tokens=window,
         )
 
-    def mlp(self, width: int, *, gated: bool, bias: bool = False) -> Mlp:
+    def windowed(
+        self, window: int, default: Sequence[bool], *, kind: str = SLIDING, **attention: Any
+    ) -> list[Mixer]:
+        """Attention of each layer, with a window where `layer_types` says so, or else `default`."""
+        by_default = [kind if each else FULL for each in default]
+        types = self.config.layer_types(self.layers, (FULL, kind), by_default)
+        return [self.attention(window=window if it == kind else 0, **attention) for it in types]
+
+    def mlp(self, width: int, *, gated: bool = True, bias: bool = False) -> Mlp:
         """A dense MLP of three matrices, or two if it is not gated."""
         up = 2 if gated else 1
         return Mlp(
@@ -87,37 +77,62 @@ class Sizes:
             other_parameters=other,
         )
 
+    @property
+    def _stated(self) -> Fields:
+        return {
+            "hidden_size": self.hidden,
+            "attention_heads": self.heads,
+            "kv_heads": self.kv_heads,
+            "head_dim": self.head_dim,
+            "vocab_size": self.vocab,
+            "max_context_tokens": self.context,
+        }
+
     def model(
         self,
-        mixers: Iterable[Mixer],
-        mlps: Iterable[Mlp],
-        *,
-        norm_parameters: int,
+        mixers: Mixer | Sequence[Mixer],
+        mlps: Mlp | Sequence[Mlp],
         width: int,
-        tied: bool,
+        *,
+        tied: bool = False,
         gated: bool = True,
+        norms: int = 2,
         outside: int | None = None,
         embedding_size: int | None = None,
-    ) -> Architecture:
-        """A mixer and an MLP for each layer; alike ones become a kind. Outside is one norm."""
-        counted = Counter(zip(mixers, mlps, strict=True))
-        return Architecture(
-            hidden_size=self.hidden,
-            attention_heads=self.heads,
-            kv_heads=self.kv_heads,
-            head_dim=self.head_dim,
-            intermediate_size=width,
-            gated_mlp=gated,
-            vocab_size=self.vocab,
-            max_context_tokens=self.context,
-            tied=tied,
-            kinds=tuple(
-                LayerKind(layers=count, mixer=mixer, mlp=mlp, norm_parameters=norm_parameters)
-                for (mixer, mlp), count in counted.items()
-            ),
-            embedding_size=embedding_size or self.hidden,
-            outside_parameters=self.hidden if outside is None else outside,
-        )
+    ) -> Fields:
+        """A mixer and an MLP of each layer, or of all; alike layers become a kind.
+
+        Norms of a layer have `norms` numbers a hidden unit. `outside` are the parameters in no
+        layer and no embedding, a norm without biases unless given.
+        """
+        tied = self.config.flag("tie_word_embeddings", tied)
+        mixers = [mixers] * self.layers if isinstance(mixers, Mixer) else mixers
+        mlps = [mlps] * self.layers if isinstance(mlps, Mlp) else mlps
+        kinds = [
+            LayerKind(layers=count, mixer=mixer, mlp=mlp, norm_parameters=norms * self.hidden)
+            for (mixer, mlp), count in Counter(zip(mixers, mlps, strict=True)).items()
+        ]
+        embeddings = 1 if tied else 2
+        most = max((kind.mlp for kind in kinds), key=lambda mlp: mlp.experts)
+        parameters = sum(kind.layers * kind.parameters for kind in kinds)
+        parameters += embeddings * self.vocab * (embedding_size or self.hidden)
+        return self._stated | {
+            "layers": sum(kind.layers for kind in kinds),
+            "intermediate_size": width,
+            "gated_mlp": gated,
+            "embeddings": embeddings,
+            "experts": most.experts or 1,
+            "experts_per_token": most.experts_per_token or 1,
+            "parameters": parameters + (self.hidden if outside is None else outside),
+            "kinds": [asdict(kind) for kind in kinds],
+        }
+
+    def layer_normed(
+        self, mixer: Mixer, mlp: Mlp, width: int, *, tied: bool = True, outside: int = 0
+    ) -> Fields:
+        """MLPs of two matrices; norms with biases, two in each layer and one at the end."""
+        outside += 2 * self.hidden
+        return self.model(mixer, mlp, width, tied=tied, gated=False, norms=4, outside=outside)
 
 
 def sizes(
@@ -136,6 +151,7 @@ def sizes(
     hidden = config.whole("hidden_size")
     heads = config.whole("num_attention_heads", default=heads)
     return Sizes(
+        config=config,
         layers=config.layers("num_hidden_layers"),
         hidden=hidden,
         heads=heads,
@@ -146,19 +162,20 @@ def sizes(
     )
 
 
-def older_sizes(config: ConfigReader, names: Mapping[str, tuple[str, ...]]) -> Sizes:
-    """By keys of other names, as many KV heads as heads."""
-    hidden, heads = config.whole(*names["hidden"]), config.whole(*names["heads"])
-    if hidden % heads:
-        raise ValueError(f"{config.path}: {heads} heads cannot share {hidden} {names['hidden'][0]}")
+def older_sizes(config: ConfigReader, hidden: str, heads: str, layers: str, context: str) -> Sizes:
+    """By keys of other names, in texts of names; as many KV heads as heads."""
+    size, count = config.whole(*hidden.split()), config.whole(*heads.split())
+    if size % count:
+        raise ValueError(f"{config.path}: {count} heads cannot share {size} {hidden.split()[0]}")
     return Sizes(
-        layers=config.layers(*names["layers"]),
-        hidden=hidden,
-        heads=heads,
-        kv_heads=heads,
-        head_dim=hidden // heads,
+        config=config,
+        layers=config.layers(*layers.split()),
+        hidden=size,
+        heads=count,
+        kv_heads=count,
+        head_dim=size // count,
         vocab=config.whole("vocab_size"),
-        context=config.whole(*names["context"], default=2048),
+        context=config.whole(context, default=2048),
     )
 
 
@@ -177,58 +194,14 @@ def routed_experts(
     config: ConfigReader, experts: int | None = None, per_token: int | None = None, least: int = 1
 ) -> tuple[int, int]:
     """Routed experts, and how many of them a token is sent to."""
+    keys = ("num_local_experts", "num_experts", "n_routed_experts")
     return (
-        config.whole(
-            "num_local_experts", "num_experts", "n_routed_experts", default=experts, least=least
-        ),
+        config.whole(*keys, default=experts, least=least),
         config.whole("num_experts_per_tok", "experts_per_token", default=per_token, least=least),
-    )
-
-
-def uniform(
-    config: ConfigReader,
-    size: Sizes,
-    mixer: Mixer,
-    mlp: Mlp,
-    width: int,
-    *,
-    tied: bool = False,
-    gated: bool = True,
-) -> Architecture:
-    """All layers alike, two norms without biases in each, one at the end."""
-    return size.model(
-        [mixer] * size.layers,
-        [mlp] * size.layers,
-        norm_parameters=2 * size.hidden,
-        width=width,
-        tied=config.flag("tie_word_embeddings", tied),
-        gated=gated,
-    )
-
-
-def layer_normed(
-    config: ConfigReader,
-    size: Sizes,
-    mixer: Mixer,
-    mlp: Mlp,
-    width: int,
-    *,
-    tied: bool = True,
-    outside: int = 0,
-) -> Architecture:
-    """All layers alike, MLPs of two matrices; norms with biases, two in each and one at the end."""
-    return size.model(
-        [mixer] * size.layers,
-        [mlp] * size.layers,
-        norm_parameters=4 * size.hidden,
-        width=width,
-        tied=config.flag("tie_word_embeddings", tied),
-        gated=False,
-        outside=2 * size.hidden + outside,
     )
 
 
 def used_window(config: ConfigReader) -> int:
     """The window of Qwen, 0 unless it is used."""
-    window = config.whole("sliding_window", default=4096, null=0, least=0)
+    window = config.window(4096)
     return window if config.flag("use_sliding_window") else 0

@@ -57,10 +57,7 @@ def _pcie_rate(nvml: Any, handle: Any) -> float:
 
 
 def facts_of(name: str, said: Mapping[str, float | None], nvml: Any | None) -> GpuFacts:
-    """Facts of a GPU: what was `said`, else those of the list, else what the driver knows.
-
-    Raises ValueError, naming what is missing, where none of them has it.
-    """
+    """Facts of a GPU: `said`, of the list, or of the driver. ValueError where one is missing."""
     given = {key: value for key, value in said.items() if value is not None}
     listed = load_gpus().get(name)
     if listed is not None:

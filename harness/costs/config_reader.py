@@ -8,133 +8,34 @@ from typing import Any
 LARGEST = 2**40
 MOST_LAYERS = 10_000
 
-NO_SIZES = frozenset(
-    [
-        "architectures",
-        "model_type",
-        "_name_or_path",
-        "name_or_path",
-        "transformers_version",
-        "auto_map",
-        "bos_token_id",
-        "eos_token_id",
-        "pad_token_id",
-        "sep_token_id",
-        "cls_token_id",
-        "unk_token_id",
-        "decoder_start_token_id",
-        "initializer_range",
-        "initializer_factor",
-        "init_std",
-        "init_device",
-        "init_config",
-        "pretraining_tp",
-        "use_cache",
-        "attention_dropout",
-        "dropout",
-        "hidden_dropout",
-        "resid_pdrop",
-        "embd_pdrop",
-        "attn_pdrop",
-        "emb_pdrop",
-        "activation_dropout",
-        "residual_dropout",
-        "embedding_dropout",
-        "classifier_dropout",
-        "layerdrop",
-        "hidden_act",
-        "hidden_activation",
-        "activation_function",
-        "activation",
-        "rms_norm_eps",
-        "layer_norm_eps",
-        "layer_norm_epsilon",
-        "norm_epsilon",
-        "norm_eps",
-        "norm_type",
-        "rope_theta",
-        "rope_scaling",
-        "rope_parameters",
-        "rope_local_base_freq",
-        "rope_interleave",
-        "rotary_pct",
-        "rotary_emb_base",
-        "rotary_dim",
-        "partial_rotary_factor",
-        "original_max_position_embeddings",
-        "output_attentions",
-        "output_hidden_states",
-        "return_dict",
-        "id2label",
-        "label2id",
-        "problem_type",
-        "prefix",
-        "task_specific_params",
-        "finetuning_task",
-        "gradient_checkpointing",
-        "chunk_size_feed_forward",
-        "is_decoder",
-        "num_return_sequences",
-        "max_length",
-        "min_length",
-        "do_sample",
-        "temperature",
-        "top_k",
-        "top_p",
-        "num_beams",
-        "repetition_penalty",
-        "torchscript",
-        "use_return_dict",
-        "cross_attention_hidden_size",
-        "tokenizer_class",
-        "_attn_implementation",
-        "attn_implementation",
-        "_attn_implementation_autoset",
-        "unsloth_fixed",
-        "unsloth_version",
-        "output_router_logits",
-        "router_aux_loss_coef",
-        "router_z_loss_coef",
-        "router_jitter_noise",
-        "input_jitter_noise",
-        "norm_topk_prob",
-        "attn_logit_softcapping",
-        "final_logit_softcapping",
-        "query_pre_attn_scalar",
-        "cache_implementation",
-        "max_sequence_length",
-        "use_mrope",
-        "attention_softmax_in_fp32",
-        "scale_attention_softmax_in_fp32",
-        "scale_attn_weights",
-        "output_scores",
-        "return_dict_in_generate",
-        "forced_bos_token_id",
-        "forced_eos_token_id",
-        "remove_invalid_values",
-        "exponential_decay_length_penalty",
-        "suppress_tokens",
-        "begin_suppress_tokens",
-        "bad_words_ids",
-        "diversity_penalty",
-        "encoder_no_repeat_ngram_size",
-        "no_repeat_ngram_size",
-        "length_penalty",
-        "early_stopping",
-        "num_beam_groups",
-        "typical_p",
-        "pruned_heads",
-        "tf_legacy_loss",
-        "use_bfloat16",
-        "tie_encoder_decoder",
-        "max_new_tokens",
-        "rope_type",
-        "use_qk_norm",
-        "ignore_keys_at_rope_validation",
-        "base_model_tp_plan",
-        "base_model_pp_plan",
-    ]
-)
+_NO_SIZES = """
+    architectures model_type _name_or_path name_or_path transformers_version auto_map bos_token_id
+    eos_token_id pad_token_id sep_token_id cls_token_id unk_token_id decoder_start_token_id
+    initializer_range initializer_factor init_std init_device init_config pretraining_tp use_cache
+    attention_dropout dropout hidden_dropout resid_pdrop embd_pdrop attn_pdrop emb_pdrop
+    activation_dropout residual_dropout embedding_dropout classifier_dropout layerdrop hidden_act
+    hidden_activation activation_function activation rms_norm_eps layer_norm_eps
+    layer_norm_epsilon norm_epsilon norm_eps norm_type rope_theta rope_scaling rope_parameters
+    rope_local_base_freq rope_interleave rotary_pct rotary_emb_base rotary_dim
+    partial_rotary_factor original_max_position_embeddings output_attentions output_hidden_states
+    return_dict id2label label2id problem_type prefix task_specific_params finetuning_task
+    gradient_checkpointing chunk_size_feed_forward is_decoder num_return_sequences max_length
+    min_length do_sample temperature top_k top_p num_beams repetition_penalty torchscript
+    use_return_dict cross_attention_hidden_size tokenizer_class _attn_implementation
+    attn_implementation _attn_implementation_autoset unsloth_fixed unsloth_version
+    output_router_logits router_aux_loss_coef router_z_loss_coef router_jitter_noise
+    input_jitter_noise norm_topk_prob attn_logit_softcapping final_logit_softcapping
+    query_pre_attn_scalar cache_implementation max_sequence_length use_mrope
+    attention_softmax_in_fp32 scale_attention_softmax_in_fp32 scale_attn_weights output_scores
+    return_dict_in_generate forced_bos_token_id forced_eos_token_id remove_invalid_values
+    exponential_decay_length_penalty suppress_tokens begin_suppress_tokens bad_words_ids
+    diversity_penalty encoder_no_repeat_ngram_size no_repeat_ngram_size length_penalty
+    early_stopping num_beam_groups typical_p pruned_heads tf_legacy_loss use_bfloat16
+    tie_encoder_decoder max_new_tokens rope_type use_qk_norm ignore_keys_at_rope_validation
+    base_model_tp_plan base_model_pp_plan
+"""
+
+NO_SIZES = frozenset(_NO_SIZES.split())
 """Keys that change neither sizes nor which tokens are kept, in any family."""
 
 
@@ -230,9 +131,13 @@ class ConfigReader:
             said = ", ".join(repr(each).lower() for each in allowed)
             self._refuse_value(key, f"{said}; others cannot be costed")
 
-    def ignore(self, *keys: str) -> None:
-        """Keys of this family that change neither sizes nor which tokens are kept."""
-        self._read.update(keys)
+    def window(self, default: int = 0) -> int:
+        """The tokens of a sliding window; 0 is none."""
+        return self.whole("sliding_window", default=default, null=0, least=0)
+
+    def ignore(self, keys: str) -> None:
+        """Keys, in one text, that change neither sizes nor which tokens are kept."""
+        self._read.update(keys.split())
 
     def refuse_unknown(self, family: str) -> None:
         """Raise ValueError for a key that says something and was not read."""

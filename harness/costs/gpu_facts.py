@@ -42,10 +42,7 @@ def load_gpus() -> Mapping[str, GpuFacts]:
 
 
 def gpu_facts(name: str, folder: Path | None = None) -> GpuFacts:
-    """Facts of one GPU, the facts of a profile folder first.
-
-    Raises ValueError, with the closest names, if it is unknown.
-    """
+    """Facts of one GPU, those of a profile folder first. ValueError if it is unknown."""
     gpus = {**load_gpus(), **(_own_facts(folder) if folder else {})}
     if name not in gpus:
         raise ValueError(unknown_name("GPU", name, gpus))

@@ -57,10 +57,7 @@ TABLE = np.dtype(
 
 
 def table_record(table: IterationTable) -> NDArray[np.void]:
-    """The table as an array of one record.
-
-    ValueError for a table of more requests or tokens than a record holds.
-    """
+    """The table as an array of one record. ValueError where the record is too small for it."""
     record = np.zeros(1, TABLE)
     for name, values in table._asdict().items():
         field = record[name][0]
@@ -112,8 +109,7 @@ def decode_run_seconds(
 ) -> float:
     """Seconds of a run of decode iterations with the same requests.
 
-    `context_tokens` and `longest_tokens` are those of the first; every iteration adds a token to
-    each request, so the seconds are an arithmetic series.
+    Lengths are those of the first; every iteration adds a token to each request.
     """
     first = (
         table.decode_base_s[requests]

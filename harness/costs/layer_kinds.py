@@ -51,10 +51,7 @@ class Mixer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mlp:
-    """Dense MLP, or routed experts with a router and perhaps experts that every token meets.
-
-    `expert_parameters` are those of one routed expert. `other_parameters` are biases.
-    """
+    """Dense MLP, or routed experts with a router and perhaps experts that every token meets."""
 
     dense_parameters: Size = 0
     shared_parameters: Size = 0

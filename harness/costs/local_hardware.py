@@ -14,10 +14,7 @@ CPU: Mapping[str, object] = {"gpu": "CPU", "nvlink_island": 1, "profile": "cpu_v
 
 
 def known_gpu(name: str, memory_bytes: int | None = None) -> str | None:
-    """The GPU of gpus.json whose model is in a driver's name, or None.
-
-    Of several the one with the nearest memory, or the first where that is not given.
-    """
+    """The GPU of gpus.json in a driver's name, of several that of the nearest memory; or None."""
     words = set(re.split(r"[\s-]+", name.upper()))
     found = [known for known in load_gpus() if known.split("-")[0].upper() in words]
     if not found or memory_bytes is None:

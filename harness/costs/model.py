@@ -23,7 +23,13 @@ from harness.costs.model_facts import (
     model_facts,
     model_of,
 )
-from harness.costs.profiles import MEASURED_MEMORY_SHARE, Profile, read_profiles, require_roofline
+from harness.costs.profiles import (
+    MEASURED_MEMORY_SHARE,
+    Profile,
+    SmShares,
+    read_profiles,
+    require_roofline,
+)
 from harness.costs.roofline import (
     Calibration,
     read_calibration,
@@ -31,7 +37,6 @@ from harness.costs.roofline import (
     roofline_load_s,
     roofline_profile,
 )
-from harness.costs.sm_shares import SmShares
 from harness.interface.entities import ServiceId, Work
 from harness.interface.policies import CostModel
 
@@ -191,10 +196,7 @@ class ProfileCosts:
         return self.start_s(service, tensor_parallel) + read_s + further_s
 
     def start_s(self, service: ServiceId, tensor_parallel: int) -> float:
-        """The part of a load in which no weights are read, as given or measured.
-
-        Of a measured load that is not its weights at the rate of the folder's calibration.
-        """
+        """Seconds of a load beside reading weights, as given, or else of the measured load."""
         if self.given_start_s is not None:
             return self.given_start_s
         read_s = self._model(service).weight_bytes / self._calibration.load_bytes_per_s
@@ -298,10 +300,7 @@ class ProfileCosts:
         return self.given_block_tokens or self._calibration.block_tokens
 
     def label(self, service: str, tensor_parallel: int) -> str:
-        """Where the iteration costs come from: measured, measured on another model, or roofline.
-
-        With what the facts of the model assume.
-        """
+        """Where the iteration costs come from, with what the facts of the model assume."""
         profile = self._iteration(service, tensor_parallel)
         if profile.kind != "measured" or profile.model == model_of(service):
             return "; ".join([profile.kind, *self._model(service).assumptions])
@@ -314,25 +313,6 @@ class ProfileCosts:
     def measured_ranges(self, service: str, tensor_parallel: int) -> Mapping[str, tuple[int, int]]:
         """Smallest and largest measured value of each quantity; none of a roofline."""
         return self._iteration(service, tensor_parallel).valid
-
-    def outside_validity(self, service: str, tensor_parallel: int, work: Work) -> str | None:
-        """Sentence on the first quantity outside the measured range; None if all are inside."""
-        valid = self.measured_ranges(service, tensor_parallel)
-        context = work.context_tokens if work.decode_requests else 0
-        asked = {
-            "requests": max(work.prefill_requests, work.decode_requests),
-            "prefill_tokens": work.prefill_tokens if work.prefill_requests else 0,
-            "context_tokens": context,
-            "longest": work.longest_tokens if work.decode_requests else 0,
-        }
-        for name, value in asked.items():
-            low, high = valid.get(name, (0, value))
-            if value and not low <= value <= high:
-                return (
-                    f"{service} at tensor parallel {tensor_parallel} was measured at {low:,} to "
-                    f"{high:,} {name}, not at {value:,}."
-                )
-        return None
 
     @property
     def _machine(self) -> dict[str, Any]:

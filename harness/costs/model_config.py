@@ -4,14 +4,12 @@ Only families of `dense_models.py` and `mixture_models.py`, and keys that they k
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from harness.config import inputs
 from harness.config.schema import read_json
 from harness.costs import dense_models, mixture_models
-from harness.costs.architectures import Architecture
 from harness.costs.config_reader import ConfigReader
 from harness.costs.quantization import quantized
 
@@ -37,10 +35,7 @@ def config_files(models: Iterable[str]) -> dict[str, str]:
 
 
 def config_facts(name: str) -> dict[str, Any]:
-    """The fields of `ModelFacts`, under the resolved path as name.
-
-    Raises ValueError with the file, and the key where one is missing or not known.
-    """
+    """The fields of `ModelFacts`, by the resolved path. ValueError with file and key."""
     path = Path(name).resolve()
     try:
         whole = read_json(path, dict[str, Any])
@@ -52,34 +47,13 @@ def config_facts(name: str) -> dict[str, Any]:
     _require_generation(path, text)
     config.require("is_encoder_decoder", False)
     config.require("add_cross_attention", False)
-    found = FAMILIES[family](config)
+    sizes = FAMILIES[family](config)
     dtype = config.value("torch_dtype") or config.value("dtype")
     rates, more = quantized(ConfigReader(path, text), dtype)
     config.ignore("quantization_config")
     config.refuse_unknown(family)
-    return {
-        "name": str(path),
-        "source": str(path),
-        "stated": [*stated, *more],
-        **rates,
-        **_fields(path, found),
-    }
-
-
-def _fields(path: Path, found: Architecture) -> dict[str, Any]:
-    """The fields of `ModelFacts` that are sizes; parameters added up."""
-    fields = asdict(found)
-    tied = fields.pop("tied")
-    embedded = (1 if tied else 2) * found.vocab_size * fields.pop("embedding_size")
-    in_layers = sum(kind.layers * kind.parameters for kind in found.kinds)
-    most = max(found.kinds, key=lambda kind: kind.mlp.experts)
-    return fields | {
-        "layers": sum(kind.layers for kind in found.kinds),
-        "embeddings": 1 if tied else 2,
-        "experts": most.mlp.experts or 1,
-        "experts_per_token": most.mlp.experts_per_token or 1,
-        "parameters": in_layers + embedded + fields.pop("outside_parameters"),
-    }
+    named = {"name": str(path), "source": str(path), "stated": [*stated, *more]}
+    return {**named, **rates, **sizes}
 
 
 def _text_part(path: Path, whole: Json) -> tuple[Json, list[str]]:
@@ -91,21 +65,9 @@ def _text_part(path: Path, whole: Json) -> tuple[Json, list[str]]:
     if not isinstance(part, Mapping):
         raise ValueError(f"{path}: text_config is {part!r:.60}, it must be keys with values")
     outer = ConfigReader(path, whole)
-    outer.ignore(
-        "text_config",
-        "vision_config",
-        "torch_dtype",
-        "dtype",
-        "quantization_config",
-        "image_token_index",
-        "image_token_id",
-        "boi_token_index",
-        "boi_token_id",
-        "eoi_token_index",
-        "eoi_token_id",
-        "mm_tokens_per_image",
-        "tie_word_embeddings",
-    )
+    outer.ignore("text_config vision_config torch_dtype dtype quantization_config")
+    outer.ignore("image_token_index image_token_id boi_token_index boi_token_id eoi_token_index")
+    outer.ignore("eoi_token_id mm_tokens_per_image tie_word_embeddings")
     outer.refuse_unknown(kind)
     handed = ("torch_dtype", "dtype", "quantization_config", "tie_word_embeddings")
     text = {key: whole[key] for key in handed if key in whole} | dict(part)

@@ -6,8 +6,6 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Annotated
 
-import numpy as np
-from numpy.typing import ArrayLike, NDArray
 from pydantic import Field
 
 from harness.config.paths import PROFILES
@@ -72,24 +70,22 @@ class ModelFacts:
         """The layers, alike ones together."""
         if self.kinds:
             return self.kinds
-        routed = self.experts > 1
+        heads = self.attention_heads + self.kv_heads
         attention = Mixer(
-            parameters=2
-            * self.hidden_size
-            * (self.attention_heads + self.kv_heads)
-            * self.head_dim,
+            parameters=2 * self.hidden_size * heads * self.head_dim,
             heads=self.attention_heads,
             kv_heads=self.kv_heads,
             kv_numbers_per_head=2 * self.head_dim,
             attended_width=self.attention_heads * self.head_dim,
         )
-        mlp = Mlp(
-            dense_parameters=0 if routed else self.expert_parameters,
-            router_parameters=self.hidden_size * self.experts if routed else 0,
-            experts=self.experts if routed else 0,
-            experts_per_token=self.experts_per_token if routed else 0,
-            expert_parameters=self.expert_parameters if routed else 0,
-        )
+        mlp = Mlp(dense_parameters=self.expert_parameters)
+        if self.experts > 1:
+            mlp = Mlp(
+                router_parameters=self.hidden_size * self.experts,
+                experts=self.experts,
+                experts_per_token=self.experts_per_token,
+                expert_parameters=self.expert_parameters,
+            )
         return (LayerKind(layers=self.layers, mixer=attention, mlp=mlp),)
 
     @property
@@ -99,25 +95,22 @@ class ModelFacts:
 
     def kv_bytes_per_gpu(self, tensor_parallel: int) -> int:
         """KV bytes of one token on each GPU of a group; heads too few to split are repeated."""
-        kept = sum(
-            kind.layers
-            * kind.mixer.kv_heads_per_gpu(tensor_parallel)
-            * kind.mixer.kv_numbers_per_head
-            * kind.mixer.kept_tokens(self.window_at_tokens)
-            for kind in self.layer_kinds
-        )
+        kept = self._kept_numbers(tensor_parallel, self.window_at_tokens)
         return -(-self.kv_number_bytes * kept // self.window_at_tokens)
 
     def kv_bytes(self, tokens: int) -> int:
         """Keys and values of one request of so many tokens, whole model; windows cap them."""
-        numbers = sum(
+        return self.kv_number_bytes * self._kept_numbers(1, tokens)
+
+    def _kept_numbers(self, tensor_parallel: int, tokens: int) -> int:
+        """Numbers that a request of so many tokens keeps on each GPU of a group."""
+        return sum(
             kind.layers
-            * kind.mixer.kv_heads
+            * kind.mixer.kv_heads_per_gpu(tensor_parallel)
             * kind.mixer.kv_numbers_per_head
             * kind.mixer.kept_tokens(tokens)
             for kind in self.layer_kinds
         )
-        return self.kv_number_bytes * numbers
 
     @property
     def state_bytes(self) -> int:
@@ -128,12 +121,12 @@ class ModelFacts:
     @property
     def weight_bytes(self) -> int:
         """Bytes of all weights, whole model. Embeddings, routers, norms and biases take 2 bytes."""
-        linear = routed = 0
-        for kind in self.layer_kinds:
-            mlp = kind.mlp
-            each_token = kind.mixer.parameters + mlp.dense_parameters + mlp.shared_parameters
-            linear += kind.layers * each_token
-            routed += kind.layers * mlp.routed_parameters
+        layers = [(kind.layers, kind.mixer, kind.mlp) for kind in self.layer_kinds]
+        linear = sum(
+            count * (mixer.parameters + mlp.dense_parameters + mlp.shared_parameters)
+            for count, mixer, mlp in layers
+        )
+        routed = sum(count * mlp.routed_parameters for count, _, mlp in layers)
         saved = linear * (BYTES_PER_NUMBER - self.linear_bytes)
         saved += routed * (BYTES_PER_NUMBER - self.expert_bytes)
         return self.parameters * BYTES_PER_NUMBER - round(saved)
@@ -145,10 +138,7 @@ class ModelFacts:
 
     @property
     def matmul_parameters(self) -> int:
-        """Sizes of the matrices of all layers that one token meets.
-
-        Of a mixture, only the experts a token is sent to, and the router.
-        """
+        """Matrices of all layers that one token meets: of experts those that it is sent to."""
         return sum(
             kind.layers * (kind.matrix_parameters - kind.mlp.idle_parameters)
             for kind in self.layer_kinds
@@ -203,25 +193,6 @@ class ModelFacts:
             )
         return tuple(found)
 
-    def prefill_flops(self, requests: ArrayLike, longest_tokens: ArrayLike) -> NDArray[np.float64]:
-        """FLOPs of a padded prefill by arXiv 2503.16893 eq. 1, summed over its shards.
-
-        The paper counts a multiply-add as one. Scalars or arrays that broadcast; same shape back.
-        """
-        count = np.asarray(requests, np.float64)
-        longest = np.asarray(longest_tokens, np.float64)
-        attention = 2 * count * self.layer_attended_width * longest**2
-        return self.layers * (self.layer_matmul_parameters * count * longest + attention)
-
-    def decode_flops(self, requests: ArrayLike, context_tokens: ArrayLike) -> NDArray[np.float64]:
-        """FLOPs of a decode iteration by arXiv 2503.16893 eq. 2, summed over the shards.
-
-        `context_tokens` is the total over the requests. Counted and shaped as in `prefill_flops`.
-        """
-        count = np.asarray(requests, np.float64)
-        attention = 2 * self.layer_attended_width * np.asarray(context_tokens, np.float64)
-        return self.layers * (self.layer_matmul_parameters * count + attention)
-
 
 @cache
 def load_models() -> Mapping[str, ModelFacts]:
@@ -230,18 +201,12 @@ def load_models() -> Mapping[str, ModelFacts]:
 
 
 def model_of(service: str) -> str:
-    """The model that a service runs.
-
-    Two services of a run may run the same model: `model~tag` is one of them.
-    """
+    """The model that a service runs; of two services of one model each is `model~tag`."""
     return service.partition("~")[0]
 
 
 def model_facts(service: str) -> ModelFacts:
-    """Facts of a service's model: a name in models.json, or the path of a Hugging Face config.
-
-    Raises ValueError, with the closest names, if it is unknown, and for a config that is damaged.
-    """
+    """Facts of a service's model: a name in models.json, or the path of a Hugging Face config."""
     models, name = load_models(), model_of(service)
     if is_config(name):
         return _of_config(name)

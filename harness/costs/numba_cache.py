@@ -56,11 +56,7 @@ def sources() -> dict[str, str]:
 
 @cache
 def folder() -> Path | None:
-    """Where compiled code is kept; None where nothing can be written.
-
-    Below NUMBA_CACHE_DIR where that is set, else below the user's cache folder, else below the
-    machine's temporary one.
-    """
+    """The first folder of `_bases` that can be written; None where none can."""
     settings = {name: value for name, value in os.environ.items() if name.startswith("NUMBA_")}
     for name in _SETTINGS:
         settings.pop(name, None)

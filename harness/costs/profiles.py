@@ -1,19 +1,21 @@
 """A cost profile as it is stored: coefficients at knots, source, error, range of validity."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any
 
+import numpy as np
+from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
 from harness.config.schema import Count, NotNegative, Schema, Seconds, Tokens, one_of, read_json
 from harness.costs.gpu_facts import OWN_FACTS
 from harness.costs.model_facts import load_models, unknown_name
-from harness.costs.sm_shares import SmShares, sm_shares_from
 
+Floats = NDArray[np.float64]
 Coefficients = Mapping[str, tuple[float, ...]]
 Phase = Mapping[str, Coefficients]
 
@@ -42,6 +44,56 @@ CALIBRATION = "roofline.json"  # beside the profiles of a folder; what is in no 
 LATER_MACHINE = "second machine (8 x A100-80G)"
 
 
+COUNTED = {"prefill": "tokens", "decode": "requests"}
+"""What the slowdown of each phase goes by."""
+
+
+@dataclass(frozen=True, slots=True)
+class SmShares:
+    """Seconds over those on all SMs, by phase: a row per share, a column per count.
+
+    `counts` are prompt tokens of a prefill and requests of a decode. They and the `shares` (0..1)
+    ascend; the last share is 1, whose row is of ones. `model` is the one that was measured.
+    """
+
+    model: str
+    shares: Floats
+    counts: Mapping[str, Floats]
+    slowdown: Mapping[str, Floats]
+
+    def at(self, phase: str, count: int, share: float) -> float:
+        """Of prefill or decode, linear between what was measured, in the log of the count.
+
+        Below the least share measured, so much longer as there are fewer SMs: our choice.
+        """
+        measured = np.log(self.counts[phase])
+        of_share = [np.interp(np.log(count), measured, row) for row in self.slowdown[phase]]
+        least = float(self.shares[0])
+        return float(np.interp(share, self.shares, of_share)) * max(1.0, least / share)
+
+
+def sm_shares_from(model: str, raw: Mapping[str, Any]) -> SmShares | None:
+    """What a profile stores under `sm_share`, by percent of the SMs; None where it has nothing."""
+    if not raw:
+        return None
+    percents = sorted(raw, key=int)
+    counts, slowdown = {}, {}
+    for phase, counted in COUNTED.items():
+        # Not every count was measured on every share.
+        common = sorted(set.intersection(*(set(raw[percent][counted]) for percent in percents)))
+        rows = [_at(raw[percent][counted], raw[percent][phase], common) for percent in percents]
+        counts[phase] = np.array(common, np.float64)
+        slowdown[phase] = np.array([*rows, [1.0] * len(common)])
+    shares = np.array([*(int(percent) / 100 for percent in percents), 1.0])
+    return SmShares(model, shares, counts, slowdown)
+
+
+def _at(counts: list[int], row: list[float], wanted: list[int]) -> list[float]:
+    """The entries of a row at some of its counts."""
+    by_count = dict(zip(counts, row, strict=True))
+    return [by_count[count] for count in wanted]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Profile:
     """Costs of one model at one tensor-parallel size.
@@ -65,14 +117,14 @@ class Profile:
     knots_requests: tuple[int, ...]
     prefill: Phase
     decode: Phase
-    step_knots_tokens: tuple[int, ...]
-    step_s: tuple[float, ...]
-    load_s: float | None
-    load_source: str
-    kv_blocks: int | None
     block_tokens: int
-    valid: Mapping[str, tuple[int, int]]
-    error: Mapping[str, float]
+    step_knots_tokens: tuple[int, ...] = (0,)
+    step_s: tuple[float, ...] = (0.0,)
+    load_s: float | None = None
+    load_source: str = ""
+    kv_blocks: int | None = None
+    valid: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    error: Mapping[str, float] = field(default_factory=dict)
     sm_shares: SmShares | None = None
     experts_s: tuple[float, ...] = ()
 
@@ -183,10 +235,7 @@ def _require_no_time_back(place: str, entry: _Size) -> None:
 
 @cache
 def read_profiles(folder: Path) -> Mapping[tuple[str, int], Profile]:
-    """All profiles of a folder by model and tensor-parallel size.
-
-    Raises ValueError if the folder does not exist, and for a file that says what none may.
-    """
+    """All profiles of a folder by model and tensor-parallel size. ValueError if it is missing."""
     if not folder.is_dir():
         raise ValueError(f"There is no folder of cost profiles {str(folder)!r}.")
     found: dict[tuple[str, int], Profile] = {}
@@ -203,10 +252,7 @@ def read_profiles(folder: Path) -> Mapping[tuple[str, int], Profile]:
 
 
 def require_roofline(folder: Path, name: str) -> None:
-    """Raise ValueError for a folder, which a configuration calls so, without its calibration.
-
-    One that is not there is refused when it is read.
-    """
+    """Raise ValueError for a folder without its calibration; one that is missing passes."""
     if folder.is_dir() and not (folder / CALIBRATION).is_file():
         raise ValueError(
             f"hardware.profile={name} is no folder of cost profiles: it holds no {CALIBRATION}"
@@ -216,29 +262,20 @@ def require_roofline(folder: Path, name: str) -> None:
 def profile_from(
     shared: Mapping[str, Any], tensor_parallel: int, entry: Mapping[str, Any]
 ) -> Profile:
-    """Profile of one size from what a file says of all sizes (`shared`) and of this one.
-
-    The knots are those of the size where it has its own.
-    """
+    """Profile of one size from what a file says of all sizes (`shared`) and of this one."""
+    named = ("model", "gpu", "engine", "kind", "source", "block_tokens")
+    found: dict[str, Any] = {name: shared[name] for name in named}
+    optional = ("step_knots_tokens", "step_s", "load_s", "load_source", "kv_blocks", "error")
+    found |= {name: entry[name] for name in optional if name in entry}
+    found = {name: tuple(it) if isinstance(it, list) else it for name, it in found.items()}
     knots = entry["knots_requests"] if "knots_requests" in entry else shared["knots_requests"]
     return Profile(
-        model=shared["model"],
-        gpu=shared["gpu"],
-        engine=shared["engine"],
-        kind=shared["kind"],
-        source=shared["source"],
+        **found,
         tensor_parallel=tensor_parallel,
         knots_requests=tuple(knots),
         prefill=_phase(entry.get("prefill", {})),
         decode=_phase(entry.get("decode", {})),
-        step_knots_tokens=tuple(entry.get("step_knots_tokens", (0,))),
-        step_s=tuple(entry.get("step_s", (0.0,))),
-        load_s=entry.get("load_s"),
-        load_source=entry.get("load_source", ""),
-        kv_blocks=entry.get("kv_blocks"),
-        block_tokens=shared["block_tokens"],
         valid={name: (low, high) for name, (low, high) in entry.get("valid", {}).items()},
-        error=entry.get("error", {}),
         sm_shares=sm_shares_from(shared["model"], entry.get("sm_share", {})),
     )
 

@@ -18,10 +18,7 @@ MXFP4_BYTES = 0.5 + 1 / 32  # a scale of a byte for 32 weights of 4 bits
 
 
 def quantized(config: ConfigReader, dtype: object) -> tuple[dict[str, Any], list[str]]:
-    """Fields of `ModelFacts` that are bytes, and what they assume.
-
-    Raises ValueError for a dtype, a method or a key of it that cannot be costed.
-    """
+    """Fields of `ModelFacts` that are bytes, and what they assume."""
     if dtype not in (None, *SIXTEEN_BITS, "float32"):
         raise ValueError(
             f"{config.path}: torch_dtype is {dtype!r:.60}, it must be float16, bfloat16 or float32"
@@ -48,7 +45,7 @@ def _linear(weight_bytes: float) -> dict[str, Any]:
 
 def _fp8(part: ConfigReader) -> dict[str, Any]:
     """A byte a weight; a scale of four for each block, if there are blocks."""
-    part.ignore("activation_scheme", "fmt", "scale_fmt", "is_checkpoint_fp8_serialized")
+    part.ignore("activation_scheme fmt scale_fmt is_checkpoint_fp8_serialized")
     _require_unquantized(part, "modules_to_not_convert", "ignored_layers")
     block = part.numbers("weight_block_size")
     return _linear(1.0 + (4.0 / (block[0] * block[1]) if len(block) == 2 else 0.0))
@@ -67,7 +64,7 @@ def _grouped(part: ConfigReader, zero_bits: int) -> dict[str, Any]:
 
 
 def _awq(part: ConfigReader) -> dict[str, Any]:
-    part.ignore("version", "backend", "do_fuse", "exllama_config", "fuse_max_seq_len")
+    part.ignore("version backend do_fuse exllama_config fuse_max_seq_len")
     _require_unquantized(part, "modules_to_not_convert")
     return _grouped(part, zero_bits=int(part.flag("zero_point", True)))
 
@@ -76,20 +73,11 @@ def _gptq(part: ConfigReader) -> dict[str, Any]:
     for key in ("dynamic", "modules_in_block_to_quantize"):
         part.require(key, {}, [])
     part.require("lm_head", False)
-    part.ignore(
-        "desc_act", "damp_percent", "damp_auto_increment", "static_groups", "sym", "dataset"
-    )
-    part.ignore("true_sequential", "model_name_or_path", "model_file_base_name", "tokenizer")
-    part.ignore(
-        "checkpoint_format", "meta", "quantizer", "version", "use_exllama", "exllama_config"
-    )
-    part.ignore(
-        "use_cuda_fp16", "batch_size", "block_name_to_quantize", "model_seqlen", "pack_dtype"
-    )
-    part.ignore(
-        "module_name_preceding_first_block", "pad_token_id", "disable_exllama", "max_input_length"
-    )
-    part.ignore("cache_block_outputs", "backend")
+    part.ignore("desc_act damp_percent damp_auto_increment static_groups sym dataset")
+    part.ignore("true_sequential model_name_or_path model_file_base_name tokenizer meta quantizer")
+    part.ignore("checkpoint_format version use_exllama exllama_config use_cuda_fp16 batch_size")
+    part.ignore("block_name_to_quantize model_seqlen pack_dtype module_name_preceding_first_block")
+    part.ignore("pad_token_id disable_exllama max_input_length cache_block_outputs backend")
     return _grouped(part, zero_bits=1)
 
 
@@ -101,7 +89,7 @@ def _mxfp4(part: ConfigReader) -> dict[str, Any]:
 
 def _compressed_tensors(part: ConfigReader) -> dict[str, Any]:
     """One group of formats for all linear layers."""
-    part.ignore("format", "quantization_status", "global_compression_ratio", "version")
+    part.ignore("format quantization_status global_compression_ratio version")
     part.require("sparsity_config", {})
     part.require("transform_config", {})
     _require_unquantized(part, "ignore")
@@ -111,10 +99,10 @@ def _compressed_tensors(part: ConfigReader) -> dict[str, Any]:
     (group,) = groups.values()
     inner = ConfigReader(part.path, group if isinstance(group, Mapping) else {})
     inner.require("targets", ["Linear"])
-    inner.ignore("input_activations", "output_activations", "format")
+    inner.ignore("input_activations output_activations format")
     weights = inner.part("weights")
-    weights.ignore("actorder", "block_structure", "dynamic", "observer", "observer_kwargs", "type")
-    weights.ignore("zp_dtype", "scale_dtype")
+    weights.ignore("actorder block_structure dynamic observer observer_kwargs type zp_dtype")
+    weights.ignore("scale_dtype")
     inner.refuse_unknown("compressed-tensors, part config_groups")
     bits, group_size = weights.whole("num_bits"), weights.whole("group_size", default=0, null=0)
     zero_bits = 0 if weights.flag("symmetric", True) else bits

@@ -128,11 +128,7 @@ def roofline_profile(
         decode={**overheads["decode"], "forward": _times(slow["decode"], decode)},
         step_knots_tokens=STEP_KNOTS_TOKENS,
         step_s=_times(slow["prefill"], {"step_s": step_s})["step_s"],
-        load_s=None,
-        load_source="",
-        kv_blocks=None,
         block_tokens=calibration.block_tokens,
-        valid={},
         error=calibration.error,
         experts_s=experts_s,
     )
@@ -207,10 +203,7 @@ def floor_s(
     calibration: Calibration,
     tokens: Floats,
 ) -> Floats:
-    """Least seconds of a forward pass of so many tokens: reading the weights, launching kernels.
-
-    Of a mixture, the experts that the tokens are expected to hit if they choose at random.
-    """
+    """Least seconds of a forward pass: launches, or reading weights and experts hit at random."""
     launch_s = model.layers * at_size(calibration.launch_s_per_layer, tensor_parallel)
     rate = gpu.memory_bytes_per_s * calibration.memory_efficiency
     return np.maximum(launch_s, touched_bytes(model, tokens) / tensor_parallel / rate)

@@ -5,7 +5,7 @@ systematic error, log-normal, whose median size is the median error of that prof
 on rows its fit had not seen. Errors that change from iteration to iteration average out.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from zlib import crc32
 
 import numpy as np
@@ -18,18 +18,21 @@ LEVEL = 0.95
 _MEDIAN_OF_NORMAL = 0.6744897501960817  # of |z| for a standard normal z
 
 
-class DrawnCosts:
+class DrawnCosts(ProfileCosts):
     """Costs as they may be: `draw`, 1 and up, numbers the possibility of a `seed`.
 
-    The same two numbers give the same costs; other seeds are independent draws.
+    The same two numbers give the same costs; other seeds are independent draws. Loads and KV blocks
+    are not drawn.
     """
 
     def __init__(self, costs: ProfileCosts, draw: int, seed: int) -> None:
-        """Leave `costs` as they are; loads and KV blocks are not drawn."""
-        self._costs = costs
-        self._draw, self._seed = draw, seed
+        vars(self).update(vars(costs))
+        self._costs, self._draw, self._seed = costs, draw, seed
 
-    def factors(self, service: ServiceId, tensor_parallel: int) -> tuple[float, float]:
+    def __reduce__(self) -> tuple[Callable[..., "DrawnCosts"], tuple[object, ...]]:
+        return DrawnCosts, (self._costs, self._draw, self._seed)
+
+    def factors(self, service: str, tensor_parallel: int) -> tuple[float, float]:
         """What prefill and decode seconds are multiplied by."""
         error = self._costs.error(service, tensor_parallel)
         key = [self._draw, self._seed, crc32(service.encode()), tensor_parallel]
@@ -40,8 +43,8 @@ class DrawnCosts:
         )
         return prefill, decode
 
-    def table(self, service: ServiceId, tensor_parallel: int) -> IterationTable:
-        """Coefficients of an iteration, multiplied."""
+    def table(self, service: str, tensor_parallel: int) -> IterationTable:
+        """As `ProfileCosts`, multiplied."""
         prefill, decode = self.factors(service, tensor_parallel)
         table = self._costs.table(service, tensor_parallel)
         by_name = {
@@ -53,34 +56,10 @@ class DrawnCosts:
     def iteration_s(
         self, service: ServiceId, tensor_parallel: int, work: Work, *, gpu_share: float = 1.0
     ) -> float:
-        """Seconds of one iteration, by the factor of what it mostly is."""
+        """As `ProfileCosts`, by the factor of what the iteration mostly is."""
         prefill, decode = self.factors(service, tensor_parallel)
         seconds = self._costs.iteration_s(service, tensor_parallel, work, gpu_share=gpu_share)
         return seconds * (prefill if work.prefill_requests else decode)
-
-    def load_s(self, service: ServiceId, tensor_parallel: int, *, replicas: int = 1) -> float:
-        """Seconds of a load, as measured."""
-        return self._costs.load_s(service, tensor_parallel, replicas=replicas)
-
-    def start_s(self, service: ServiceId, tensor_parallel: int) -> float:
-        """The part of a load that is not weights, as measured."""
-        return self._costs.start_s(service, tensor_parallel)
-
-    def kv_blocks(self, service: ServiceId, tensor_parallel: int) -> int:
-        """KV blocks beside the weights."""
-        return self._costs.kv_blocks(service, tensor_parallel)
-
-    def unfit_because(self, service: ServiceId, tensor_parallel: int) -> str:
-        """Why a model has no KV on so many GPUs."""
-        return self._costs.unfit_because(service, tensor_parallel)
-
-    def kv_bytes(self, services: Collection[ServiceId], tensor_parallel: int) -> int:
-        """Bytes of KV beside the weights of all these."""
-        return self._costs.kv_bytes(services, tensor_parallel)
-
-    def block_tokens(self, service: ServiceId) -> int:
-        """Tokens of one KV block."""
-        return self._costs.block_tokens(service)
 
 
 def intervals(draws: Sequence[Mapping[str, float]]) -> dict[str, dict[str, float]]:

@@ -209,7 +209,7 @@ def share_table(raw: pd.DataFrame) -> Json:
     """Seconds on a share of the SMs over those on all: prefills by tokens, decodes by requests.
 
     Medians over the shapes of a number of tokens, and over the sequence lengths of a number of
-    requests; `costs.sm_shares` reads them.
+    requests; `costs.profiles` reads them.
     """
     keys, phases = ["batch_size", "seq_len"], ["prefill_ms", "decode_ms"]
     whole = raw[raw["sm_percent"] == ALL_SMS].set_index(keys)[phases]

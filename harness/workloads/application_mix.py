@@ -1,9 +1,11 @@
 """LLM applications of several kinds that arrive over time, each along the path of one run."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
+from functools import partial
+from itertools import product
 from math import isnan
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -67,10 +69,7 @@ class ApplicationMix:
         adapters: Mapping[str, float] | None = None,
         contexts: Mapping[str, float] | None = None,
     ) -> None:
-        """`services` maps the services of units to models; no `deadline_scales`: no deadlines.
-
-        Raises ValueError for unknown kinds, services, tenants and models, and numbers out of range.
-        """
+        """`services` maps the services of units to models; no `deadline_scales`: no deadlines."""
         scales = {f"deadline_scales[{nth}]": scale for nth, scale in enumerate(deadline_scales)}
         counts = {"applications": applications, "max_output_tokens": max_output_tokens}
         require_positive("workload", tensor_parallel=tensor_parallel, **counts, **scales)
@@ -110,30 +109,38 @@ class ApplicationMix:
     def _built(
         self, kind: Ints, runs: Sequence[Run], arrival_s: Floats, deadline_s: Floats, seed: int
     ) -> Workload:
-        calls = _Calls(self._backends)
-        for app, run in enumerate(runs):
-            calls.add(app, run, self._services.places)
-        service, of = np.array(calls.service), np.array(calls.app)
-        prompt_tokens, output_tokens = np.array(calls.prompt_tokens), np.array(calls.output_tokens)
+        calls = _Calls(runs, self._services.places, self._backends)
+        of = calls.columns
+        service, app, prompt_tokens = of["service"], of["app"], of["prompt_tokens"]
         names = tuple(one.name for one in self._kinds)
         is_kind = self._tenant == "kind"
         load = Workload(
             services=self._services.listed,
             service=service,
-            arrival_s=arrival_s[of],
+            arrival_s=arrival_s[app],
             prompt_tokens=prompt_tokens,
-            output_tokens=output_tokens,
-            max_output_tokens=self._services.limits(service, prompt_tokens, output_tokens),
-            app=of,
-            deadline_s=deadline_s[of],
+            output_tokens=of["output_tokens"],
+            max_output_tokens=self._services.limits(service, prompt_tokens, of["output_tokens"]),
+            app=app,
+            deadline_s=deadline_s[app],
             tenants=names if is_kind else tuple(f"application {it}" for it in range(len(runs))),
-            tenant=(kind if is_kind else np.arange(len(runs)))[of],
-            edges=calls.edges(),
+            tenant=(kind if is_kind else np.arange(len(runs)))[app],
+            edges=calls.edges,
             own_tokens=prompt_tokens,
-            prefix=np.array(calls.prefix),
-            prefix_tokens=np.array(calls.prefix_tokens),
+            prefix=of["prefix"],
+            prefix_tokens=of["prefix_tokens"],
         )
-        apps = calls.apps(names, kind, self._pools)
+        apps = Apps(
+            kinds=names,
+            kind=kind,
+            units=tuple(calls.units),
+            unit=of["unit"],
+            instance=of["instance"],
+            external_s=of["external_s"],
+            backends=self._backends,
+            backend=of["backend"] if self._backends else np.zeros(0, np.int64),
+            pools=self._pools if self._backends else {},
+        )
         return with_apps(load, replace(apps, host_cache=self._host_cache(load, apps, seed)), seed)
 
     def _host_cache(self, load: Workload, apps: Apps, seed: int) -> HostCache | None:
@@ -284,10 +291,7 @@ class _Services:
         self._room = np.array([one.max_context_tokens for one in self.listed])
 
     def limits(self, service: Ints, prompt_tokens: Ints, output_tokens: Ints) -> Ints:
-        """Most tokens of every answer; a call outside any LLM has one.
-
-        Raises ValueError for a call that exceeds context or limit.
-        """
+        """Most tokens of every answer. ValueError for a call that exceeds context or limit."""
         room = self._room[service]
         for name, most, used in (
             ("context_tokens", room, prompt_tokens + output_tokens),
@@ -303,83 +307,63 @@ class _Services:
         return np.where(room == MOST_CONTEXT, 1, limits)
 
 
-@dataclass(slots=True)
+class _Call(NamedTuple):
+    """A row of a workload of applications."""
+
+    app: int
+    unit: int
+    instance: int
+    service: int
+    backend: int
+    prompt_tokens: int
+    output_tokens: int
+    external_s: float
+    prefix: int = -1
+    prefix_tokens: int = 0
+
+    def shares(self, number: int, earlier: "_Call") -> "_Call":
+        """The same, which begins with the context of an earlier call of the same model."""
+        context = earlier.prompt_tokens + earlier.output_tokens
+        return self._replace(prefix=number, prefix_tokens=min(context, self.prompt_tokens))
+
+
 class _Calls:
-    """Columns of a workload, filled application by application."""
+    """Calls of all applications; those of a step wait for all of the step before it."""
 
-    backends: tuple[Backend, ...]
-    service: list[int] = field(default_factory=list)
-    prompt_tokens: list[int] = field(default_factory=list)
-    output_tokens: list[int] = field(default_factory=list)
-    external_s: list[float] = field(default_factory=list)
-    backend: list[int] = field(default_factory=list)
-    app: list[int] = field(default_factory=list)
-    unit: list[int] = field(default_factory=list)
-    instance: list[int] = field(default_factory=list)
-    parent: list[int] = field(default_factory=list)
-    child: list[int] = field(default_factory=list)
-    prefix: list[int] = field(default_factory=list)
-    prefix_tokens: list[int] = field(default_factory=list)
-    units: dict[str, int] = field(default_factory=dict)
-    _instances: int = 0
-
-    def add(self, app: int, run: Run, places: Mapping[str, int]) -> None:
-        """Add the calls of a run; those of a step wait for all of the step before it."""
-        before, earlier = range(0), -1
-        for step in run:
-            first = len(self.app)
-            for unit in step:
-                self._add_unit(unit, app, places)
-            these = range(first, len(self.app))
-            self._share(these, earlier)
-            earlier = next((call for call in these if self._is_llm(call)), earlier)
-            self.parent += [parent for parent in before for _ in these]
-            self.child += [child for _ in before for child in these]
-            before = these
-
-    def _is_llm(self, call: int) -> bool:
-        return isnan(self.external_s[call])
-
-    def _share(self, calls: Sequence[int], earlier: int) -> None:
-        """Calls of an LLM begin with the context of an earlier call, of the same model."""
-        for call in calls:
-            is_shared = earlier >= 0 and self.service[call] == self.service[earlier]
-            context = self.prompt_tokens[earlier] + self.output_tokens[earlier] if is_shared else 0
-            self.prefix.append(earlier if is_shared else -1)
-            self.prefix_tokens.append(min(context, self.prompt_tokens[call]))
-
-    def edges(self) -> Edges:
-        """Which calls wait for which; prompts are whole from the start."""
-        parent, child = np.array(self.parent, np.int64), np.array(self.child, np.int64)
-        return Edges(parent, child, np.zeros(len(parent), np.bool_))
-
-    def apps(self, kinds: tuple[str, ...], kind: Ints, pools: Mapping[str, float]) -> Apps:
-        """Which calls make a unit, their seconds outside any LLM, and what they run on."""
-        return Apps(
-            kinds=kinds,
-            kind=kind,
-            units=tuple(self.units),
-            unit=np.array(self.unit),
-            instance=np.array(self.instance),
-            external_s=np.array(self.external_s),
-            backends=self.backends,
-            backend=np.array(self.backend if self.backends else [], np.int64),
-            pools=pools if self.backends else {},
+    def __init__(
+        self, runs: Sequence[Run], places: Mapping[str, int], backends: Sequence[Backend]
+    ) -> None:
+        self._places, self._instances = places, 0
+        self._backends = {backend.name: number for number, backend in enumerate(backends)}
+        self.units: dict[str, int] = {}
+        calls: list[_Call] = []
+        edges: list[tuple[int, int]] = []
+        for app, run in enumerate(runs):
+            before, earlier = range(0), -1
+            for step in run:
+                first = len(calls)
+                for call in (call for unit in step for call in self._of_unit(unit, app)):
+                    is_shared = earlier >= 0 and call.service == calls[earlier].service
+                    calls.append(call.shares(earlier, calls[earlier]) if is_shared else call)
+                these = range(first, len(calls))
+                earlier = next((call for call in these if isnan(calls[call].external_s)), earlier)
+                edges += product(before, these)
+                before = these
+        self.columns = dict(
+            zip(_Call._fields, map(np.array, zip(*calls, strict=True)), strict=True)
         )
+        parent, child = np.array(edges, np.int64).reshape(-1, 2).T
+        # Prompts are whole from the start.
+        self.edges = Edges(parent, child, np.zeros(len(parent), np.bool_))
 
-    def _add_unit(self, unit: UnitRun, app: int, places: Mapping[str, int]) -> None:
+    def _of_unit(self, unit: UnitRun, app: int) -> Iterator[_Call]:
         count = len(unit.external_s) or len(unit.prompt_tokens)
-        self.prompt_tokens += unit.prompt_tokens or [1] * count
-        self.output_tokens += unit.output_tokens or [1] * count
-        self.external_s += unit.external_s or [np.nan] * count
-        names = [backend.name for backend in self.backends]
-        number = names.index(unit.backend) if unit.backend in names else -1
-        self.backend += [number] * count
-        self.service += [places[unit.service]] * count
-        self.app += [app] * count
-        self.unit += [self.units.setdefault(unit.unit, len(self.units))] * count
-        self.instance += [self._instances] * count
+        number, instance = self.units.setdefault(unit.unit, len(self.units)), self._instances
         self._instances += 1
+        backend = self._backends.get(unit.backend, -1)
+        of_unit = partial(_Call, app, number, instance, self._places[unit.service], backend)
+        prompts, outputs = unit.prompt_tokens or (1,) * count, unit.output_tokens or (1,) * count
+        return map(of_unit, prompts, outputs, unit.external_s or (np.nan,) * count)
 
 
 def batch_s(

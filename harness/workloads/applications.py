@@ -49,10 +49,7 @@ _NO_BRANCH: Mapping[str, float] = {END: 1.0}
 
 @dataclass(frozen=True, slots=True)
 class UnitRun:
-    """The calls of one run of a unit, which start together: of a service, or outside any LLM.
-
-    A unit outside any LLM may name the `backend` that it runs on.
-    """
+    """Calls of one run of a unit, which start together: of a service, or outside any LLM."""
 
     unit: str
     service: str = ""
@@ -160,7 +157,6 @@ class Application:
     """A kind of application that is declared as a graph of units, which begins at `first`."""
 
     def __init__(self, *, name: str, first: str, units: Sequence[Unit]) -> None:
-        """Raises ValueError for unknown units and a graph that cannot end, or hardly ever does."""
         self.name, self._first = name, first
         self._units = {unit.name: unit for unit in units}
         self.files: Mapping[str, str] = {}
@@ -214,7 +210,6 @@ class Recorded:
     """A kind of application of which runs were recorded: every second one is known before."""
 
     def __init__(self, name: str, runs: Sequence[Run], files: Mapping[str, str]) -> None:
-        """Raises ValueError for a single run, which cannot be both known and served."""
         if len(runs) < 2:
             raise ValueError(f"application {name!r} has {len(runs)} recorded runs, of at least 2")
         self.name, self.files = name, files

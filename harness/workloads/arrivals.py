@@ -6,12 +6,17 @@ derived from one (`harness.fitting.arrivals`, profiles/arrivals), whose docstrin
 
 import math
 from collections.abc import Mapping
-from typing import Any, Protocol
+from functools import cache
+from typing import Annotated, Any, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field, model_validator
 
-from harness.workloads.arrival_tables import arrival_table, table_file
+from harness.config import inputs
+from harness.config.paths import PROFILES
+from harness.config.schema import NotNegative, Schema, read_json
+from harness.costs.model_facts import unknown_name
 from harness.workloads.settings import BURSTINESS, require_between, require_positive
 
 Floats = NDArray[np.float64]
@@ -27,6 +32,64 @@ LEAST_PER_WINDOW = 0.01
 """Requests of a minute that is counted one by one."""
 
 MOST_FUNCTIONS = 1_000_000
+
+
+TABLES = PROFILES / "arrivals"
+
+_Rates = tuple[NotNegative, ...]
+
+
+class _Client(Schema):
+    share: Annotated[float, Field(gt=0.0, le=1.0)]
+    cv: NotNegative
+    shape: Annotated[float, Field(ge=1e-3, le=1e6)]
+    family: Literal["gamma", "weibull"]
+
+
+class _Stored(Schema):
+    """A file of arrivals; it has some of the parts that the classes here read."""
+
+    kind: str
+    source: str
+    measured: Any = None
+    window_s: Annotated[float, Field(gt=0.0, le=1e6)] = 60.0
+    relative_rate: _Rates = ()
+    function_rate: _Rates = ()
+    function_variation: tuple[NotNegative, ...] = ()
+    shared_rate: _Rates = ()
+    stream_counts: tuple[tuple[Annotated[int, Field(ge=0)], ...], ...] = ()
+    clients: tuple[_Client, ...] = ()
+
+    @model_validator(mode="after")
+    def _is_one_table(self) -> "_Stored":
+        if len(self.function_rate) != len(self.function_variation):
+            raise ValueError("function_rate and function_variation are not as long as each other")
+        for name in ("relative_rate", "function_rate", "shared_rate"):
+            if name in self.model_fields_set and not any(getattr(self, name)):
+                raise ValueError(f"{name} has no rate above 0")
+        counts = self.stream_counts
+        if len({len(stream) for stream in counts}) > 1 or (counts and not all(map(any, counts))):
+            raise ValueError("stream_counts must be as long as each other, none without a request")
+        if "clients" in self.model_fields_set and not self.clients:
+            raise ValueError("clients is empty")
+        return self
+
+
+@cache
+def arrival_table(name: str, needed: str) -> Mapping[str, Any]:
+    """A stored table of arrivals. ValueError for an unknown one and one without `needed`."""
+    known = {path.stem: path for path in TABLES.glob("*.json")}
+    if name not in known:
+        raise ValueError(unknown_name("arrival table", name, known))
+    content = read_json(known[name], _Stored).model_dump(exclude_unset=True)
+    if needed not in content:
+        raise ValueError(f"workload.arrivals.table={name} has no {needed}")
+    return content
+
+
+def table_file(table: str) -> dict[str, str]:
+    """A stored table by its file's name, with the sha256."""
+    return inputs.digests([TABLES / f"{table}.json"])
 
 
 class Arrivals(Protocol):
@@ -56,8 +119,7 @@ class Gamma:
     def __init__(self, *, rate_per_s: float, burstiness: float, sorted_gaps: bool) -> None:
         """`burstiness` is the coefficient of variation of the gaps.
 
-        With `sorted_gaps` they come in ascending order: the same gaps, the densest part first and
-        the longest wait last. Raises ValueError for a rate or burstiness that is not positive.
+        With `sorted_gaps` they come in ascending order, the densest part first.
         """
         require_between("workload.arrivals", *RATE_PER_S, rate_per_s=rate_per_s)
         require_between("workload.arrivals", *BURSTINESS, burstiness=burstiness)
@@ -66,21 +128,15 @@ class Gamma:
 
     def draw(self, count: int, rng: Generator) -> Floats:
         """As `Arrivals`."""
-        gaps_s = gamma_gaps_s(count, self._rate_per_s, self._burstiness, rng)
+        shape = 1.0 / self._burstiness**2
+        gaps_s = rng.gamma(shape, 1.0 / shape / self._rate_per_s, count)
         return (np.sort(gaps_s) if self._sorted_gaps else gaps_s).cumsum()
-
-
-def gamma_gaps_s(count: int, rate_per_s: float, burstiness: float, rng: Generator) -> Floats:
-    """Gaps of mean 1 / `rate_per_s` and coefficient of variation `burstiness`."""
-    shape = 1.0 / burstiness**2
-    return rng.gamma(shape, 1.0 / shape / rate_per_s, count)
 
 
 class WholeSeconds:
     """A Poisson number of requests at every whole second; those of a second share its time."""
 
     def __init__(self, *, rate_per_s: float) -> None:
-        """Raises ValueError for a rate that is not positive."""
         require_between("workload.arrivals", *RATE_PER_S, rate_per_s=rate_per_s)
         self._rate_per_s = rate_per_s
         self.files: Mapping[str, str] = {}
@@ -117,20 +173,22 @@ class Windows:
     """
 
     def __init__(self, *, table: str, rate_per_s: float) -> None:
-        """`rate_per_s` is the mean over the recording.
-
-        Raises ValueError for an unknown table, one without windows and a rate that is not positive.
-        """
+        """`rate_per_s` is the mean over the recording."""
         require_between("workload.arrivals", *RATE_PER_S, rate_per_s=rate_per_s)
         content = arrival_table(table, "relative_rate")
-        self._clock = _Clock(content["relative_rate"], content["window_s"])
+        relative_rate, window_s = content["relative_rate"], content["window_s"]
+        self._edge_s = np.arange(len(relative_rate) + 1) * window_s
+        self._passed = np.concatenate([[0.0], np.cumsum(relative_rate) * window_s])
         self._rate_per_s = rate_per_s
         self.files = table_file(table)
 
     def draw(self, count: int, rng: Generator) -> Floats:
         """As `Arrivals`."""
-        start = int(rng.integers(self._clock.windows))
-        return self._clock.after(start, rng.exponential(1.0, count).cumsum() / self._rate_per_s)
+        start = int(rng.integers(len(self._edge_s) - 1))
+        passed = rng.exponential(1.0, count).cumsum() / self._rate_per_s
+        cycles, rest = np.divmod(self._passed[start] + passed, self._passed[-1])
+        at_s = np.interp(rest, self._passed, self._edge_s)
+        return np.asarray(cycles * self._edge_s[-1] + at_s - self._edge_s[start], np.float64)
 
 
 class Stretched:
@@ -142,7 +200,6 @@ class Stretched:
     """
 
     def __init__(self, *, table: str, windows: int, duration_s: float) -> None:
-        """Raises ValueError for an unknown table, windows it does not have and a bad duration."""
         require_positive("workload.arrivals", duration_s=duration_s)
         relative_rate = arrival_table(table, "relative_rate")["relative_rate"]
         require_between("workload.arrivals", 1, len(relative_rate), windows=windows)
@@ -169,11 +226,7 @@ class Functions:
     """
 
     def __init__(self, *, table: str, rate_per_s: float, functions: int) -> None:
-        """`rate_per_s` is the mean of all of them together; which ones they are, a draw decides.
-
-        Raises ValueError for an unknown table, one without functions and a number that is not
-        positive.
-        """
+        """`rate_per_s` is the mean of all of them together; which ones they are, a draw decides."""
         least = LEAST_PER_WINDOW / 60.0
         require_between("workload.arrivals", least, RATE_PER_S[1], rate_per_s=rate_per_s)
         require_between("workload.arrivals", 1, MOST_FUNCTIONS, functions=functions)
@@ -187,26 +240,23 @@ class Functions:
 
     def draw(self, count: int, rng: Generator) -> Floats:
         """As `Arrivals`."""
-        chosen = _without_early_repeats(len(self._rate), self._functions, rng)
+        # No function twice before every other was taken as often.
+        there, wanted = len(self._rate), self._functions
+        rounds = [rng.permutation(there) for _ in range(-(-wanted // there))]
+        chosen = np.concatenate(rounds)[:wanted]
         share = self._rate[chosen] / self._rate[chosen].sum()
         start = int(rng.integers(len(self._shared)))
         found: list[Floats] = []
-        there = 0
-        while there < count:
+        drawn = 0
+        while drawn < count:
             minute = len(found)
             shared = self._shared[(start + minute) % len(self._shared)]
             mean = share * shared * self._rate_per_s * self._window_s
             number = int(rng.poisson(mean * _swings(self._variation[chosen], rng)).sum())
             inside_s = np.sort(rng.random(number)) * self._window_s
             found.append(minute * self._window_s + inside_s)
-            there += number
+            drawn += number
         return np.concatenate(found)[:count]
-
-
-def _without_early_repeats(there: int, wanted: int, rng: Generator) -> NDArray[np.int64]:
-    """Indices at random; none twice before every other was taken as often."""
-    rounds = [rng.permutation(there) for _ in range(-(-wanted // there))]
-    return np.concatenate(rounds)[:wanted]
 
 
 def _swings(variation: Floats, rng: Generator) -> Floats:
@@ -226,10 +276,7 @@ class Clients:
     """
 
     def __init__(self, *, table: str, rate_per_s: float) -> None:
-        """`rate_per_s` is that of all clients together.
-
-        Raises ValueError for an unknown table, one without clients and a rate that is not positive.
-        """
+        """`rate_per_s` is that of all clients together."""
         require_between("workload.arrivals", *RATE_PER_S, rate_per_s=rate_per_s)
         content = arrival_table(table, "clients")
         self._clients: list[Mapping[str, Any]] = content["clients"]
@@ -249,10 +296,7 @@ class Clients:
 
 
 class _Stream:
-    """Arrivals of one client, as far as they were asked for.
-
-    It does not begin with an arrival: time 0 falls anywhere in a gap, more likely into a long one.
-    """
+    """Arrivals of one client as far as asked for; time 0 falls anywhere in a gap."""
 
     def __init__(self, client: Mapping[str, Any], rate_per_s: float, rng: Generator) -> None:
         self._rng, self._rate_per_s = rng, rate_per_s
@@ -277,18 +321,3 @@ def relative_gaps(family: str, shape: float, count: int, rng: Generator, *, met:
     mean = math.gamma(1.0 + 1.0 / shape)
     powers = rng.gamma(1.0 + met / shape, 1.0, count)
     return np.asarray(powers ** (1.0 / shape) / mean, np.float64)
-
-
-class _Clock:
-    """Time that passes as fast as requests come: relative rates of windows of equal length."""
-
-    def __init__(self, relative_rate: list[float], window_s: float) -> None:
-        self.windows = len(relative_rate)
-        self._edge_s = np.arange(self.windows + 1) * window_s
-        self._passed = np.concatenate([[0.0], np.cumsum(relative_rate) * window_s])
-
-    def after(self, window: int, passed: Floats) -> Floats:
-        """Seconds after the start of a window at which so much of this time has passed."""
-        cycles, rest = np.divmod(self._passed[window] + passed, self._passed[-1])
-        at_s = np.interp(rest, self._passed, self._edge_s)
-        return np.asarray(cycles * self._edge_s[-1] + at_s - self._edge_s[window], np.float64)

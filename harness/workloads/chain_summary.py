@@ -7,21 +7,12 @@ each other; the calls that judge wait for the last of them. Long documents are r
 from collections.abc import Mapping
 
 import numpy as np
-from numpy.typing import NDArray
 
 from harness.costs.model_facts import ModelFacts, model_facts
-from harness.interface.entities import Service, ServiceId
 from harness.interface.graph import Edges
 from harness.predictors.ecdf import length_files, load_lengths
 from harness.workloads.settings import require_positive, require_start
-from harness.workloads.workload import Workload
-
-Ints = NDArray[np.int64]
-
-
-def _limits(summary: int, evaluation: int | None) -> tuple[int, int]:
-    """Most tokens of a summary's answer and of an evaluation's, the same where none is given."""
-    return summary, summary if evaluation is None else evaluation
+from harness.workloads.workload import Ints, Workload, services_of
 
 
 class ChainSummary:
@@ -53,8 +44,8 @@ class ChainSummary:
         output_scale: float,
         starts_s: float,
     ) -> None:
-        """Raises ValueError for an unknown model or a count that is not positive."""
-        self._limits = _limits(max_output_tokens, evaluation_max_output_tokens)
+        evaluated = evaluation_max_output_tokens
+        self._limits = (max_output_tokens, max_output_tokens if evaluated is None else evaluated)
         require_positive(
             "workload",
             documents=documents,
@@ -112,10 +103,7 @@ class ChainSummary:
         )
         count = len(service)
         return Workload(
-            services=tuple(
-                Service(ServiceId(f.name), f.kv_bytes_per_token, f.max_context_tokens)
-                for f in self._facts
-            ),
+            services=services_of(self._facts),
             service=service,
             arrival_s=np.zeros(count),
             prompt_tokens=own_tokens + edges.carried(answers),

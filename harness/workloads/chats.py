@@ -5,11 +5,10 @@ from collections.abc import Mapping
 import numpy as np
 
 from harness.costs.model_facts import model_facts
-from harness.interface.entities import Service, ServiceId
 from harness.workloads.arrivals import Arrivals
 from harness.workloads.lengths import Lengths
 from harness.workloads.settings import require_positive, require_start
-from harness.workloads.workload import Workload
+from harness.workloads.workload import Workload, services_of
 
 
 class Chats:
@@ -27,18 +26,11 @@ class Chats:
     ) -> None:
         """Each may answer up to `max_output_tokens`; longer answers end there.
 
-        Arrivals begin at `starts_s`, when a model that takes long to load may be there.
-
-        A prompt that leaves no room for so many in the model's context keeps its last tokens
-        (`cut_share` says how many do). Raises ValueError for an unknown model, a number that is
-        not positive and a limit that leaves no room for a prompt.
+        Arrivals begin at `starts_s`. A prompt that leaves no room for so many in the model's
+        context keeps its last tokens. Raises ValueError where that leaves none.
         """
         self._facts = model_facts(model)
-        require_positive(
-            "workload",
-            requests=requests,
-            max_output_tokens=max_output_tokens,
-        )
+        require_positive("workload", requests=requests, max_output_tokens=max_output_tokens)
         self._room_tokens = self._facts.max_context_tokens - max_output_tokens
         if self._room_tokens < 1:
             raise ValueError(
@@ -57,13 +49,7 @@ class Chats:
         prompts, outputs, gaps = (np.random.default_rng([seed, 6, part]) for part in range(3))
         drawn = self._lengths.draw(count, prompts, outputs)
         return Workload(
-            services=(
-                Service(
-                    ServiceId(self._facts.name),
-                    self._facts.kv_bytes_per_token,
-                    self._facts.max_context_tokens,
-                ),
-            ),
+            services=services_of([self._facts]),
             service=np.zeros(count, np.int64),
             arrival_s=self._arrivals.draw(count, gaps),
             prompt_tokens=np.minimum(drawn.prompt_tokens, self._room_tokens),
@@ -73,12 +59,3 @@ class Chats:
             deadline_s=np.full(count, np.nan),
             datasets=self.files,
         ).later(self._starts_s)
-
-    def cut_share(self, seed: int) -> tuple[float, float]:
-        """Shares of prompts cut to the context and of answers cut at the limit (0..1)."""
-        streams = (np.random.default_rng([seed, 6, part]) for part in range(2))
-        drawn = self._lengths.draw(self._requests, *streams)
-        return (
-            float((drawn.prompt_tokens > self._room_tokens).mean()),
-            float((drawn.output_tokens > self._max_output_tokens).mean()),
-        )

@@ -24,7 +24,6 @@ class WithDeadlines:
     def __init__(
         self, *, workload: Part, costs: CostModel, scale: float, tensor_parallel: int
     ) -> None:
-        """Raises ValueError for numbers that are not positive."""
         require_positive("workload", scale=scale, tensor_parallel=tensor_parallel)
         self._workload, self._costs = workload, costs
         self._scale, self._tensor_parallel = scale, tensor_parallel

@@ -5,11 +5,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from harness.costs.model_facts import model_facts
-from harness.interface.entities import Service, ServiceId
 from harness.predictors.ecdf import length_files, load_lengths, output_lengths
 from harness.workloads.prompts import PromptSource
 from harness.workloads.settings import require_positive, require_start
-from harness.workloads.workload import Workload
+from harness.workloads.workload import Workload, services_of
 
 
 class Ensemble:
@@ -31,24 +30,16 @@ class Ensemble:
         """`requests` prompts for each of `models`, answers of at most `max_output_tokens`.
 
         True output lengths are drawn per model from its measured distribution, times
-        `output_scale` (1 is what a planner believes too). The last four say where the prompt
-        lengths come from, see `PromptSource`. Raises ValueError for an unknown model, a count
-        below 1 or a file that is not there or has too few rows.
+        `output_scale` (1 is what a planner believes too). The last four are of `PromptSource`.
         """
         self._starts_s = require_start(starts_s)
-        require_positive(
-            "workload",
-            requests=requests,
-            max_output_tokens=max_output_tokens,
-            output_scale=output_scale,
-        )
+        numbers = {"requests": requests, "max_output_tokens": max_output_tokens}
+        require_positive("workload", **numbers, output_scale=output_scale)
         if not models or len(set(models)) < len(models):
             raise ValueError(f"workload.models must name each model once: {list(models)}")
         self._facts = [model_facts(model) for model in models]
         self.models = tuple(models)
-        self._requests = requests
-        self._limit = max_output_tokens
-        self._scale = output_scale
+        self._requests, self._limit, self._scale = requests, max_output_tokens, output_scale
         self._prompts = PromptSource(
             source=source, profile=profile, hub_dataset=hub_dataset, hub_split=hub_split
         )
@@ -77,10 +68,7 @@ class Ensemble:
             limit.append(np.minimum(self._limit, room))
             output.append(np.clip(np.rint(drawn * self._scale).astype(np.int64), 1, limit[-1]))
         return Workload(
-            services=tuple(
-                Service(ServiceId(f.name), f.kv_bytes_per_token, f.max_context_tokens)
-                for f in self._facts
-            ),
+            services=services_of(self._facts),
             service=np.tile(np.arange(models, dtype=np.int64), count),
             arrival_s=np.zeros(count * models),
             prompt_tokens=np.repeat(prompts.tokens, models),

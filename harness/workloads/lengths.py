@@ -57,10 +57,7 @@ class Lognormal:
         output_sigma: float,
         max_prompt_tokens: int,
     ) -> None:
-        """Sigmas are of the logarithm, 0 for lengths that are all the same.
-
-        Raises ValueError for a median or limit that is not positive and a negative sigma.
-        """
+        """Sigmas are of the logarithm, 0 for lengths that are all the same."""
         require_positive(
             "workload.lengths",
             prompt_median_tokens=prompt_median_tokens,
@@ -83,10 +80,7 @@ class Lognormal:
 
 
 def lognormal_tokens(median: float, sigma: float, count: int, rng: Generator) -> Ints:
-    """Whole lengths of this median; sigma is that of the logarithm. May be 0, and no more than fit.
-
-    What is cut at 2**31 tokens is cut at less by the caller.
-    """
+    """Whole lengths, 0 to 2**31, of this median; sigma is that of the logarithm."""
     drawn = np.minimum(median * np.exp(sigma * rng.standard_normal(count)), 2.0**31)
     tokens: Ints = np.rint(drawn).astype(np.int64)
     return tokens
@@ -106,8 +100,7 @@ class Paired:
 
         With `outputs`, a table of harness/profiles/lengths, an answer has the length of that table
         at the rank that it has among the answers of its own; without, its own. Pairs whose answer
-        exceeds `longest_output_tokens` are left out. Raises ValueError for unknown names and for a
-        limit that no answer keeps.
+        exceeds `longest_output_tokens` are left out.
         """
         self._pairs = load_pairs(table, str(part))
         self._outputs = None if outputs is None else load_lengths(outputs)

@@ -26,10 +26,7 @@ class AtLoad:
         process: Callable[..., Arrivals],
         setting: Mapping[str, str | int | bool | None],
     ) -> None:
-        """`process` is a class of arrivals that lacks `rate_per_s`; `setting` names the capacity.
-
-        Raises ValueError for a load that is not positive and a capacity that was not measured.
-        """
+        """`process`: a class of arrivals that lacks `rate_per_s`; `setting` names the capacity."""
         require_positive("workload.arrivals", load=load)
         self.rate_per_s = load * capacity_per_s(setting)
         self._arrivals = process(rate_per_s=self.rate_per_s)
@@ -41,10 +38,7 @@ class AtLoad:
 
 
 def capacity_per_s(setting: Mapping[str, object]) -> float:
-    """Requests per second that first come first served was measured to serve in a setting.
-
-    Raises ValueError where it was not measured there.
-    """
+    """Measured requests per second of first come first served. ValueError where there are none."""
     table: Mapping[str, Any] = inputs.read_json(CAPACITIES)
     for row in table["rows"]:
         if row["setting"] == setting:

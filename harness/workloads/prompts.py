@@ -52,7 +52,6 @@ class PromptSource:
     """
 
     def __init__(self, *, source: str, profile: str, hub_dataset: str, hub_split: str) -> None:
-        """Raises ValueError for an unknown profile, a missing file, a dataset without revision."""
         self._source, self._profile = source, profile
         self._rows: int | None = None
         self._hub_dataset, self._hub_split = hub_dataset, hub_split
@@ -77,11 +76,7 @@ class PromptSource:
             refuse_fewer(self._source, self._rows, count)
 
     def draw(self, count: int, rng: np.random.Generator) -> Prompts:
-        """`count` prompt lengths: sampled from the profile, or distinct rows of the dataset.
-
-        Raises ValueError for a missing dataset (with the command that gets it), a corrupt row or
-        too few rows.
-        """
+        """`count` prompt lengths: sampled from the profile, or distinct rows of the dataset."""
         if self._source == "profile":
             tokens = load_lengths(self._profile).sample(count, rng)
             return Prompts(tokens, dict(self.files))
@@ -182,10 +177,7 @@ def _row_of(path: Path, number: int, line: str) -> dict[str, object]:
 
 @cache
 def count_rows(file: str, sha256: str) -> int:
-    """How many rows a file has, counted before a run begins, once for each content that it has had.
-
-    Raises ValueError for what `read_rows` and `token_counts` refuse.
-    """
+    """How many rows a file has, counted before a run begins, once for each content."""
     return len(token_counts(file, read_rows(Path(file))))
 
 

@@ -1,6 +1,7 @@
 """Requests as somebody recorded them: your own load, or a published trace as it is."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,19 +12,30 @@ from harness.config import inputs
 from harness.config.ranges_of_units import MOST_SECONDS
 from harness.costs.model_config import is_config
 from harness.costs.model_facts import ModelFacts, model_facts
-from harness.interface.entities import Service, ServiceId
+from harness.interface.apps import OUTSIDE, Apps
+from harness.interface.entities import Service
+from harness.interface.graph import Edges
 from harness.workloads.arrivals import Arrivals
+from harness.workloads.call_ids import with_apps
 from harness.workloads.prefixes import prefixes_of_hashes
 from harness.workloads.prompts import WORDS
-from harness.workloads.sessions import accumulated, in_sessions
 from harness.workloads.settings import require_positive, require_start
 from harness.workloads.trace_file import HAS_TIMES, HASH_TOKENS, read_trace
-from harness.workloads.trace_formats import ARRIVAL, OUTPUT_TOKENS, PROMPT_TOKENS
-from harness.workloads.trace_kinds import DELAY, NOTES, SESSION, SHARED, SHARES
-from harness.workloads.workload import Floats, Ints, Workload
+from harness.workloads.trace_formats import (
+    ARRIVAL,
+    DELAY,
+    NOTES,
+    OUTPUT_TOKENS,
+    PROMPT_TOKENS,
+    SESSION,
+    SHARED,
+    SHARES,
+)
+from harness.workloads.workload import Floats, Ints, Workload, services_of
 
 KvRoom = Callable[[str], tuple[int, int]]
 _NO_INTS = np.zeros(0, np.int64)
+_MOST_CONTEXT = 10**9  # of the service of pauses, which has none
 TOO_LONG = ("refuse", "cut", "drop")
 
 
@@ -63,7 +75,6 @@ class Trace:
         starts_s: float,
         kv_room: KvRoom | None = None,
     ) -> None:
-        """ValueError for a file that is not there or damaged, unknown models, an empty window."""
         self._starts_s, self._kv_room = require_start(starts_s), kv_room
         numbers = {"requests": requests, "max_output_tokens": max_output_tokens}
         given = {name: value for name, value in numbers.items() if value is not None}
@@ -112,10 +123,7 @@ class Trace:
         prefix, prefix_tokens = _prefixes(rows)
         apps = rows["app"] if "app" in rows else pd.Series(np.arange(len(rows)))
         load = Workload(
-            services=tuple(
-                Service(ServiceId(it.name), it.kv_bytes_per_token, it.max_context_tokens)
-                for it in asked
-            ),
+            services=services_of(asked),
             service=called[kept],
             arrival_s=arrival_s,
             prompt_tokens=rows[PROMPT_TOKENS].to_numpy(np.int64),
@@ -326,3 +334,70 @@ def _column(rows: pd.DataFrame, name: str) -> "np.ndarray[tuple[int], np.dtype[n
     if name not in rows:
         return np.full(len(rows), np.nan)
     return rows[name].to_numpy(np.float64)
+
+
+def accumulated(rows: pd.DataFrame) -> pd.DataFrame:
+    """The rows by session, with whole prompts: the turns and answers before, then what is new."""
+    order = np.argsort(pd.factorize(rows[SESSION])[0], kind="stable")
+    attrs, rows = rows.attrs, rows.iloc[order]
+    turns = rows[PROMPT_TOKENS] + rows[OUTPUT_TOKENS]
+    before = turns.groupby(rows[SESSION]).cumsum() - turns
+    found = rows.assign(**{PROMPT_TOKENS: rows[PROMPT_TOKENS] + before})
+    found.attrs = attrs
+    return found
+
+
+def in_sessions(load: Workload, session: "pd.Series[str]", delay_s: Floats, seed: int) -> Workload:
+    """The workload as sessions: a turn waits for the answer before it, then for its delay.
+
+    The rows of a `session` stand together, in order. A turn's prompt begins with the whole context
+    of the turn before it. A delay is a call outside any LLM.
+    """
+    app = pd.factorize(session)[0].astype(np.int64)
+    is_later = np.diff(app, prepend=-1) == 0
+    has_pause = is_later & (delay_s > 0)
+    pauses = np.flatnonzero(has_pause)
+    # Where each turn stands when pauses stand ahead of the turns that wait for them.
+    place = np.arange(len(load)) + np.cumsum(has_pause)
+    later = np.flatnonzero(is_later)
+    before = place[later - 1]
+    waits_for = np.where(has_pause[later], place[later] - 1, before)
+    edges = Edges(
+        np.concatenate([place[pauses - 1], waits_for]),
+        np.concatenate([place[pauses] - 1, place[later]]),
+        np.zeros(len(pauses) + len(later), np.bool_),
+    )
+    # A later turn begins with the whole context of the one before it.
+    prefix, tokens = np.full(int(place[-1]) + 1, -1), np.zeros(int(place[-1]) + 1, np.int64)
+    prefix[place[later]] = before
+    tokens[place[later]] = (load.prompt_tokens + load.output_tokens)[later - 1]
+    paused = _with_pauses(load, app, pauses)
+    whole = replace(paused, edges=edges, prefix=prefix, prefix_tokens=tokens)
+    apps = Apps(
+        kinds=("session",),
+        kind=np.zeros(int(app.max()) + 1, np.int64),
+        units=("turn", "pause"),
+        unit=np.insert(np.zeros(len(load), np.int64), pauses, 1),
+        instance=np.arange(len(whole)),
+        external_s=np.insert(np.full(len(load), np.nan), pauses, delay_s[pauses]),
+    )
+    return with_apps(whole, apps, seed)
+
+
+def _with_pauses(load: Workload, app: Ints, pauses: Ints) -> Workload:
+    """The workload with a call outside any LLM ahead of each of these rows."""
+    prompt_tokens = np.insert(load.prompt_tokens, pauses, 1)
+    return replace(
+        load,
+        services=(*load.services, Service(OUTSIDE, 0, _MOST_CONTEXT)),
+        service=np.insert(load.service, pauses, len(load.services)),
+        arrival_s=np.insert(load.arrival_s, pauses, load.arrival_s[pauses]),
+        deadline_s=np.insert(load.deadline_s, pauses, load.deadline_s[pauses]),
+        tenant=np.insert(load.tenant, pauses, load.tenant[pauses]),
+        prompt_tokens=prompt_tokens,
+        own_tokens=prompt_tokens,
+        output_tokens=np.insert(load.output_tokens, pauses, 1),
+        max_output_tokens=np.insert(load.max_output_tokens, pauses, 1),
+        app=np.insert(app, pauses, app[pauses]),
+        predicted_tokens=np.insert(load.predicted_tokens, pauses, np.nan),
+    )

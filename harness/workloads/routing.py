@@ -3,17 +3,12 @@
 from collections.abc import Mapping
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.optimize import brentq
 
 from harness.costs.model_facts import ModelFacts, model_facts
-from harness.interface.entities import Service, ServiceId
 from harness.predictors.ecdf import length_files, load_lengths, output_lengths
 from harness.workloads.settings import require_positive, require_start
-from harness.workloads.workload import Workload
-
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
+from harness.workloads.workload import Floats, Ints, Workload, services_of
 
 ANSWERS = ("own", "published")
 
@@ -37,17 +32,13 @@ class Routing:
         Prompts have the `least`, `mean` and `most` tokens of `prompt_tokens`, spread between them
         like a beta distribution of this `concentration`. Answers are each model's `own` measured
         lengths times `output_scale`, or as `published`: lognormal between `least` and `most` with
-        this `mean` and this `sigma` of the logarithm. Raises ValueError for an unknown model, a
-        count below 1 or lengths that no distribution has.
+        this `mean` and this `sigma` of the logarithm.
         """
         self._starts_s = require_start(starts_s)
         if not requests or min(requests.values()) < 1:
             raise ValueError(f"workload.requests={dict(requests)} must give each model at least 1")
-        require_positive(
-            "workload",
-            max_output_tokens=max_output_tokens,
-            output_scale=output_scale,
-        )
+        scales = {"max_output_tokens": max_output_tokens, "output_scale": output_scale}
+        require_positive("workload", **scales)
         if answers not in ANSWERS:
             raise ValueError(f"workload.answers={answers} is not one of {', '.join(ANSWERS)}")
         self._facts = [model_facts(model) for model in requests]
@@ -71,10 +62,7 @@ class Routing:
         if (limit < 1).any():
             raise ValueError(f"a prompt of {prompt.max()} tokens fills the context of a model")
         return Workload(
-            services=tuple(
-                Service(ServiceId(f.name), f.kv_bytes_per_token, f.max_context_tokens)
-                for f in self._facts
-            ),
+            services=services_of(self._facts),
             service=service,
             arrival_s=np.zeros(len(service)),
             prompt_tokens=prompt,

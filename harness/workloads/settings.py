@@ -11,10 +11,7 @@ def require_positive(where: str, **values: float) -> None:
 
 
 def require_start(starts_s: float) -> float:
-    """Seconds at which arrivals begin, when models that take long to load may be there.
-
-    ValueError for a negative or endless number.
-    """
+    """Seconds at which arrivals begin. ValueError for a negative or endless number."""
     if not 0 <= starts_s < inf:
         raise ValueError(f"workload.starts_s is {starts_s}, it cannot be negative")
     return starts_s

@@ -9,19 +9,14 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.cluster.vq import kmeans2
 
 from harness.costs.model_facts import ModelFacts, model_facts
 from harness.interface.entities import Service, ServiceId
-from harness.workloads.arrival_tables import arrival_table, table_file
-from harness.workloads.arrivals import RATE_PER_S
+from harness.workloads.arrivals import RATE_PER_S, arrival_table, table_file
 from harness.workloads.lengths import Lengths
 from harness.workloads.settings import require_between, require_positive
-from harness.workloads.workload import Workload
-
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
+from harness.workloads.workload import Floats, Ints, Workload
 
 MOST_SERVICES = 64
 """Bits of a number in which compiled code notes services of a group."""
@@ -36,11 +31,7 @@ class FunctionArrivals:
     def __init__(
         self, *, table: str, rate_per_s: float, duration_s: float, history_s: float
     ) -> None:
-        """`rate_per_s` is of all services together, the mean over the minutes of `duration_s`.
-
-        `history_s` come before it, at the same scale. Raises ValueError for an unknown table, for
-        numbers that are not positive, and for minutes that the table does not have.
-        """
+        """`rate_per_s` is of all services, the mean over `duration_s`; `history_s` come before."""
         require_between("workload.arrivals", *RATE_PER_S, rate_per_s=rate_per_s)
         require_positive("workload.arrivals", duration_s=duration_s, history_s=history_s)
         content = arrival_table(table, "stream_counts")
@@ -57,11 +48,7 @@ class FunctionArrivals:
         self.files = table_file(table)
 
     def draw(self, services: int, seed: int, *, is_past: bool) -> tuple[Floats, Ints]:
-        """Seconds and services of arrivals, in order, from 0: of the run or of its history.
-
-        Which functions a service has and when the run begins are the same for both. Raises
-        ValueError for more services than the table has streams, and where no request comes.
-        """
+        """Seconds and services of arrivals, in order, from 0: of the run or of its history."""
         if services > len(self._counts):
             raise ValueError(
                 f"workload.models has {services} services, table {self._table} "
@@ -110,8 +97,7 @@ class SharedServices:
 
         So many `points` are drawn of each of `lengths`. Of every `consecutive` requests all ask the
         service of the first. An answer is longer or shorter by a normal number of `length_error`
-        times its length, in the run and not in its history. Raises ValueError for a count below
-        1, fewer points than services, and answers that a model has no context for.
+        times its length, in the run and not in its history.
         """
         require_positive(
             "workload",
@@ -188,10 +174,7 @@ def _services(models: Mapping[str, int], max_output_tokens: int) -> list[ModelFa
 
 
 def _clusters(lengths: Sequence[Lengths], points: int, count: int) -> tuple[Ints, ...]:
-    """Points of all sources in `count` clusters, of shape (points of it, 2): prompts, answers.
-
-    Raises ValueError where there are fewer different points than clusters.
-    """
+    """Points of all sources in `count` clusters, of shape (points of it, 2): prompts, answers."""
     drawn = [
         np.stack(
             source.draw(points, *(np.random.default_rng([number, i]) for i in (24, 25))), axis=1

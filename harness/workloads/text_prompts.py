@@ -6,17 +6,13 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from harness.config import inputs
 from harness.costs.model_facts import model_facts
-from harness.interface.entities import Service, ServiceId
 from harness.workloads.arrivals import Arrivals
 from harness.workloads.prompts import WORDS, as_count, read_rows, refuse_fewer, token_counts
 from harness.workloads.settings import require_positive, require_start
-from harness.workloads.workload import Workload
-
-Ints = NDArray[np.int64]
+from harness.workloads.workload import Ints, Workload, services_of
 
 TEXT, ANSWER = "prompt", "response_tokens"
 
@@ -40,14 +36,9 @@ class TextPrompts:
         max_output_tokens: int,
         starts_s: float,
     ) -> None:
-        """Raises ValueError for an unknown model, a file that is not there, a number below 1."""
         self._starts_s = require_start(starts_s)
         self._facts = model_facts(model)
-        require_positive(
-            "workload",
-            requests=requests,
-            max_output_tokens=max_output_tokens,
-        )
+        require_positive("workload", requests=requests, max_output_tokens=max_output_tokens)
         # What is read must not depend on the folder that a worker process is in.
         self._path = Path(file).resolve()
         if not self._path.is_file():
@@ -55,10 +46,8 @@ class TextPrompts:
         self._requests, self._arrivals = requests, arrivals
         self._max_output_tokens = max_output_tokens
         self.models = (model,)
-        self.files: Mapping[str, str] = {
-            **inputs.digests([WORDS, self._path]),
-            **arrivals.files,
-        }
+        own = inputs.digests([WORDS, self._path])
+        self.files: Mapping[str, str] = {**own, **arrivals.files}
         there = count_texts(self._path, inputs.sha256(self._path))
         refuse_fewer(str(self._path), there, requests)
 
@@ -69,13 +58,7 @@ class TextPrompts:
         order, gaps = (np.random.default_rng([seed, 13, part]) for part in range(2))
         picked = order.permutation(len(rows))[:count]
         return Workload(
-            services=(
-                Service(
-                    ServiceId(self._facts.name),
-                    self._facts.kv_bytes_per_token,
-                    self._facts.max_context_tokens,
-                ),
-            ),
+            services=services_of([self._facts]),
             service=np.zeros(count, np.int64),
             arrival_s=self._arrivals.draw(count, gaps),
             prompt_tokens=token_counts(name, rows)[picked],
@@ -89,10 +72,7 @@ class TextPrompts:
 
 
 def text_rows(path: Path) -> tuple[pd.DataFrame, Ints]:
-    """Rows of a file, with conversations as one text, and the true answer lengths.
-
-    Columns are those of `TextPrompts`. Raises ValueError for a missing one and a corrupt row.
-    """
+    """Rows of a file, with conversations as one text, and the true answer lengths."""
     rows = read_rows(path)
     for column in (TEXT, ANSWER):
         if column not in rows:
@@ -108,18 +88,12 @@ def text_rows(path: Path) -> tuple[pd.DataFrame, Ints]:
 
 @cache
 def count_texts(path: Path, sha256: str) -> int:
-    """How many a file has, counted before a run begins, once for each content that it has had.
-
-    Raises ValueError as `text_rows` and `token_counts` do.
-    """
+    """How many a file has, counted before a run begins, once for each content."""
     return len(token_counts(str(path), text_rows(path)[0]))
 
 
 def conversation(turns: Sequence[str]) -> str:
-    """Previous prompts and answers in their order and the new prompt (arXiv 2404.08509 sec. 3.1).
-
-    A reader keeps as much of its end as it can.
-    """
+    """Previous prompts and answers in order and the new prompt (arXiv 2404.08509 sec. 3.1)."""
     return "\n".join(turns)
 
 

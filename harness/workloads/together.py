@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from harness.interface.entities import ServiceId
 from harness.interface.graph import Edges
-from harness.workloads.workload import Workload
+from harness.workloads.workload import Floats, Ints, Workload
 
 
 class Part(Protocol):
@@ -33,10 +33,7 @@ class Together:
     def __init__(
         self, *, parts: Mapping[str, Part], order: Sequence[str], only: Sequence[str]
     ) -> None:
-        """Where two parts ask the same model, each has a service of its own.
-
-        Raises ValueError for a part that there is not, and for an order that lacks one.
-        """
+        """Where two parts ask the same model, each has a service of its own."""
         if sorted(order) != sorted(parts):
             raise ValueError(f"workload.order={list(order)} must name each of {', '.join(parts)}")
         if not only or len(set(only)) < len(only):
@@ -73,10 +70,7 @@ class Together:
 
 
 def together(parts: Sequence[Workload]) -> Workload:
-    """One workload of several that ask different services, by arrival, then by part.
-
-    Where some have texts, those of the others are empty; tenants of one name are one.
-    """
+    """One workload of several that ask different services, by arrival, then by part."""
     if any(part.apps is not None for part in parts):
         raise ValueError("a workload of units of applications cannot be one of several")
     arrival_s = _joined(parts, "arrival_s")
@@ -89,15 +83,14 @@ def together(parts: Sequence[Workload]) -> Workload:
     texts = [text for part in parts for text in part.texts or ("",) * len(part)]
     rows = [len(part) for part in parts]
     prefix, prefix_tokens = _prefixes(parts, place, order)
+    plain = ("prompt_tokens", "output_tokens", "max_output_tokens", "deadline_s", "own_tokens")
+    columns: dict[str, Any] = {name: _joined(parts, name)[order] for name in plain}
     return Workload(
+        **columns,
         services=tuple(service for part in parts for service in part.services),
         service=_joined(parts, "service", services)[order],
         arrival_s=arrival_s[order],
-        prompt_tokens=_joined(parts, "prompt_tokens")[order],
-        output_tokens=_joined(parts, "output_tokens")[order],
-        max_output_tokens=_joined(parts, "max_output_tokens")[order],
         app=_joined(parts, "app", apps)[order],
-        deadline_s=_joined(parts, "deadline_s")[order],
         tenants=tenants,
         tenant=np.concatenate([_tenants(part, tenants) for part in parts])[order],
         datasets={name: digest for part in parts for name, digest in part.datasets.items()},
@@ -106,7 +99,6 @@ def together(parts: Sequence[Workload]) -> Workload:
             place[_joined(edges, "child", rows)],
             _joined(edges, "carries"),
         ),
-        own_tokens=_joined(parts, "own_tokens")[order],
         texts=tuple(texts[row] for row in order) if any(part.texts for part in parts) else (),
         predicted_tokens=np.concatenate([_predicted(part) for part in parts])[order],
         prefix=prefix,
@@ -114,9 +106,7 @@ def together(parts: Sequence[Workload]) -> Workload:
     )
 
 
-def _prefixes(
-    parts: Sequence[Workload], place: NDArray[np.int64], order: NDArray[np.int64]
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _prefixes(parts: Sequence[Workload], place: Ints, order: Ints) -> tuple[Ints, Ints]:
     """Columns of prefixes, where a part has any: requests of different parts share none."""
     if not any(len(part.prefix) for part in parts):
         return np.zeros(0, np.int64), np.zeros(0, np.int64)
@@ -130,13 +120,13 @@ def _prefixes(
     return np.concatenate(prefix)[order], np.concatenate(tokens)[order]
 
 
-def _tenants(part: Workload, tenants: Sequence[str]) -> NDArray[np.int64]:
+def _tenants(part: Workload, tenants: Sequence[str]) -> Ints:
     """Of each request its tenant's place in `tenants`: a name is one tenant in all parts."""
     places = np.array([tenants.index(name) for name in part.tenants])
     return places[part.tenant if len(part.tenant) else np.zeros(len(part), np.int64)]
 
 
-def _predicted(part: Workload) -> NDArray[np.float64]:
+def _predicted(part: Workload) -> Floats:
     return part.predicted_tokens if len(part.predicted_tokens) else np.full(len(part), np.nan)
 
 

@@ -2,8 +2,8 @@
 
 All columns (`trace_formats`) become our own: `arrival_s`, `prompt_tokens` and `output_tokens`, and
 where the file has them `service`, `tenant`, `app`, `priority`, `deadline_s`, `predicted_tokens`,
-the text `prompt`, `hash_ids` of blocks of a prompt that others may begin with, and what
-`trace_kinds` adds. What is damaged is refused with file and row.
+the text `prompt`, `hash_ids` of blocks of a prompt that others may begin with, and turns of
+sessions. What is damaged is refused with file and row.
 """
 
 import sys
@@ -21,16 +21,20 @@ from harness.workloads.prompts import MOST, read_rows, token_counts
 from harness.workloads.trace_formats import (
     ARRIVAL,
     BATCH_SIZE,
+    DELAY,
     FORMATS,
     IDS,
+    NOTES,
     OUTPUT_TOKENS,
     PROMPT_TOKENS,
+    SESSION,
+    SHARED,
+    SHARES,
     Format,
     clock_s,
     format_by,
     format_of,
 )
-from harness.workloads.trace_kinds import DELAY, NOTES, SESSION, SHARED, SHARES
 
 HASH_TOKENS = "hash_tokens"
 """Of a trace's `attrs`: tokens of a block that has a hash."""
@@ -44,11 +48,8 @@ NAME = (str, int, float, np.number)
 def read_trace(path: Path, columns: Mapping[str, str] | None = None) -> pd.DataFrame:
     """The requests of a file, in our columns, by arrival; a row's number is in the index, from 1.
 
-    `columns` are those of `format_by`, where the file is of no known kind.
-
-    Raises ValueError with file and row for a time, a length or a number that is missing, negative
-    or none, for rows out of order and for an id that is there twice; with the columns for a file of
-    no known kind.
+    `columns` are those of `format_by`, where the file is of no known kind. Raises ValueError with
+    file and row for what is damaged, and with the columns for a file of no known kind.
     """
     named = tuple(sorted(columns.items())) if columns else ()
     return _read(path, inputs.sha256(path), named)

@@ -1,12 +1,13 @@
 """What a run has to serve: arrays of requests, one entry each, and the services they call."""
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
+from harness.costs.model_facts import ModelFacts
 from harness.interface.apps import OUTSIDE, Apps
 from harness.interface.entities import AppId, Request, RequestId, Service, ServiceId, TenantId
 from harness.interface.graph import Edges, no_edges
@@ -221,6 +222,13 @@ class Workload:
     def service_of(self, request: int) -> ServiceId:
         """The service that a request calls."""
         return self.services[int(self.service[request])].id
+
+
+def services_of(models: Iterable[ModelFacts]) -> tuple[Service, ...]:
+    """A service for each of these models, under its name."""
+    return tuple(
+        Service(ServiceId(it.name), it.kv_bytes_per_token, it.max_context_tokens) for it in models
+    )
 
 
 def refuse_apps(load: Workload, apps: Apps) -> None:

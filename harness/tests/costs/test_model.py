@@ -199,15 +199,6 @@ def test_a_share_is_as_slow_as_it_was_measured() -> None:
     assert shares.at("decode", 2**12, 1.0) == 1.0
 
 
-def test_validity_names_the_first_quantity_outside() -> None:
-    inside = Work(decode_requests=8, context_tokens=2_000, longest_tokens=500)
-    assert COSTS.outside_validity(VICUNA, 1, inside) is None
-    outside = Work(decode_requests=600, context_tokens=2_000, longest_tokens=500)
-    sentence = COSTS.outside_validity(VICUNA, 1, outside)
-    assert sentence is not None
-    assert "1 to 512 requests, not at 600" in sentence
-
-
 def test_errors_are_sentences_with_the_value() -> None:
     with pytest.raises(ValueError, match="memory share lies between 0 and 1, not 90"):
         _costs(memory_share=90)

@@ -8,14 +8,15 @@ from numpy.typing import NDArray
 from harness.fitting.arrivals import arrival_files, dispersion, weibull_shape
 from harness.fitting.stored import as_text
 from harness.tests.support.data import DATA, needs_data
-from harness.workloads.arrival_tables import TABLES, arrival_table
 from harness.workloads.arrivals import (
+    TABLES,
     Arrivals,
     Clients,
     Functions,
     Gamma,
     WholeSeconds,
     Windows,
+    arrival_table,
     relative_gaps,
 )
 
