@@ -128,13 +128,13 @@ verify: setup  ## known queues on the simulator within 0.1% of their closed form
 lock: .venv/dev .venv-tools/done  ## resolve requirements/*.in again
 	$(BIN)/python requirements/lock.py
 
-audit: .venv-tools/done  ## known vulnerabilities of what is locked; 3 where nobody can be asked
+audit: .venv-tools/done  ## known vulnerabilities of what is locked; 3 without a connection
 	.venv-tools/bin/python requirements/audit.py
 
 .venv-tools/done: requirements/tools.txt
 	$(PYTHON) -m venv .venv-tools && .venv-tools/bin/pip install --quiet --require-hashes -r $< && touch $@
 
-# One thread, said before Python starts: two are three times slower as soon as anybody else computes.
+# One thread, said before Python starts: several are three times slower on a busy machine.
 ALONE := OMP_NUM_THREADS=1 $(BIN)/python
 
 smoke: setup-vllm  ## three policies on real vLLM, on the CPU

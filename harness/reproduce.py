@@ -255,8 +255,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     before = signal.signal(signal.SIGTERM, terminate)
     try:
         if given.paper == ALL:
-            if not given.publish:
-                raise ValueError(f"{ALL} papers together are for --publish")
+            more = (*given.figures, given.list, given.no_runs, given.results != published.RESULTS)
+            if not given.publish or any(more):
+                raise ValueError(f"{ALL} goes with --publish and nothing else")
             return publish()
         return reproduce(given)
     except ValueError as error:

@@ -207,7 +207,8 @@ def _first_line(error: BaseException) -> str:
     if isinstance(error, ValidationError | InterpolationResolutionError) and error.full_key:
         return f"{error.full_key}: {first}"
     if isinstance(error, OverrideParseException):
-        return f"{error.override}: not KEY=VALUE as Hydra reads it: {first}"
+        hint = "quotes inside a value need quotes around it" if "NoViableAlt" in first else first
+        return f"{error.override}: not KEY=VALUE as Hydra reads it: {hint}"
     if first.startswith("Ambiguous value"):
         return f"{first}: give -m for a run of each value, or a list in [ ]"
     return first
@@ -236,23 +237,41 @@ def main() -> int:
     # Hydra would print its own report and exit with 1; we want the exception.
     os.environ["HYDRA_FULL_ERROR"] = "1"
     codes: list[int] = []
+    has_begun = False
 
     def job(config: DictConfig) -> None:
+        nonlocal has_begun
+        has_begun = True
         codes.append(_job(config))
 
     try:
+        _refuse_no_folder()
         sys.argv[1:] = without_trust(sys.argv[1:])
         hydra.main(config_path="../scenarios", config_name="run", version_base="1.3")(job)()
         if not codes and _SWEEP.issuperset(word for word in sys.argv[1:] if word[:1] == "-"):
             codes.append(_refused(ValueError("there is nothing to run: a range of -m is empty")))
     except BAD_INPUT as error:
         codes.append(_refused(error))
+    except TypeError as error:
+        # Hydra's, of a word whose value it cannot compose.
+        if has_begun:
+            raise
+        words = " ".join(sys.argv[1:])
+        codes.append(_refused(ValueError(f"{words}: not what Hydra composes: {error}")))
     except KeyboardInterrupt:
         codes = [TERMINATED if by_sigterm.is_set() else INTERRUPTED]
     code = _code_of(codes)
     if code in _LAST:
         print(_said_last(code), end="", file=sys.stderr)
     return code
+
+
+def _refuse_no_folder() -> None:
+    """Raise ValueError where the working folder, which Hydra asks for, has been removed."""
+    try:
+        Path.cwd()
+    except FileNotFoundError:
+        raise ValueError("the working folder has been removed: change to another one") from None
 
 
 def _code_of(codes: Sequence[int]) -> int:
@@ -276,11 +295,14 @@ def _job(config: DictConfig) -> int:
     """Run; the exit code. Other jobs of the same command go on after an error."""
     try:
         return run(config)
-    except (RecordError, RayLost, OSError) as error:
+    except (RecordError, RayLost) as error:
         _refused(error)
         return FAILED
-    except BAD_INPUT as error:
+    except BAD_INPUT as error:  # among them an OSError: Hydra's, of a file that is not there
         return _refused(error)
+    except OSError as error:
+        _refused(error)
+        return FAILED
 
 
 def _refused(error: Exception) -> int:

@@ -215,7 +215,7 @@ def _fits(value: object, hint: Any) -> bool:
     if container in _MAPPINGS:
         return isinstance(value, Mapping)
     if hint not in _ACCEPTS:
-        # A class or somebody to call, which only a node can give.
+        # A class or a callable, which only a node can give.
         return False
     if isinstance(value, float) and not math.isfinite(value):
         return False

@@ -19,7 +19,7 @@ FLOPS_PER_CORE = {(7, 0): 16, (7, 5): 16, (8, 0): 32, (8, 6): 8, (8, 9): 8, (9, 
 PCIE_LANE_BYTES_PER_S = {3: 1e9, 4: 2e9, 5: 4e9}
 
 GIVEN = ("memory_bytes", "fp16_flops_per_s", "memory_bytes_per_s", "pcie_bytes_per_s")
-"""What a driver may not say and somebody may give."""
+"""What a driver may not say and a user may give."""
 
 
 def asked(nvml: Any) -> dict[str, float]:

@@ -94,7 +94,7 @@ class ContinuousBatching:
     prompts_first: bool = True
 
     def __post_init__(self) -> None:
-        """Refuse rules under which nothing could ever run, or not everybody could decode."""
+        """Refuse rules under which nothing could ever run, or not every request could decode."""
         for name, least in (("seqs", 1), ("batched_tokens", 1)):
             value = getattr(self, f"max_num_{name}")
             if value < least:

@@ -245,7 +245,7 @@ def summed_anew(
     promises: Mapping[RequestId, Reservation | None],
     block_tokens: Mapping[ServiceId, int],
 ) -> dict[RequestId, Account]:
-    """An account of everybody from holdings and promises alone, borrowers before their lenders."""
+    """Accounts of all requests from holdings and promises alone, borrowers before lenders."""
     true = {}
     for name, service in services.items():
         blocks = held_blocks.get(name, 0)

@@ -1,10 +1,12 @@
 """The command `python -m harness.report`: the pages, then the report as one HTML file."""
 
+import argparse
 import sys
 
 from harness.config.paths import ROOT
 from harness.report import html_page, readme
 
+argparse.ArgumentParser(prog="python -m harness.report", description=__doc__).parse_args()
 try:
     readme.write_pages()
     html_page.write(ROOT, ROOT / "results" / "report.html")

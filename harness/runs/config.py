@@ -4,10 +4,12 @@ Group contents (`engine`, `hardware`, `workload`, `policy`, `predictor`, `system
 the constructors they name. No field has a default here: values live in the YAML files.
 """
 
+import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
-from math import inf
+from math import inf, isnan
+from pathlib import Path
 from typing import Any
 
 from omegaconf import MISSING
@@ -224,6 +226,8 @@ def _check_ranges(path: str, kind: type, values: Mapping[str, Any]) -> None:
             _check_ranges(f"{key}.", it.default_factory, value)
         least, most = it.metadata.get("range", (-inf, inf))
         if value is not None and "range" in it.metadata and not least <= value <= most:
+            if isnan(value):
+                raise ValueError(f"{key}={value} is not a number")
             bound = f"at least {least}" if value < least else f"at most {most:,}"
             raise ValueError(f"{key}={value}, it must be {bound}")
 
@@ -255,7 +259,7 @@ def _check_place(folder: str, name: str) -> None:
         raise ValueError(f"name={name} is a folder of results that holds other things")
     if not folder.strip():
         raise ValueError(f"results={folder!r} cannot be the name of a folder")
-    place = (ROOT / folder).resolve()
+    place = Path(os.path.realpath(ROOT / folder))  # of a circle of links too
     if place in (ROOT, *ROOT.parents) or any(place.is_relative_to(ROOT / top) for top in OWN):
         raise ValueError(f"results={folder} is where the project is; results=results is below it")
 

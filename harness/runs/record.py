@@ -86,6 +86,8 @@ def write_run(
     except OSError as error:
         if not is_finished(folder):  # another process may have written the same run meanwhile
             reason = error.strerror or str(error)
+            if folder.is_dir():
+                reason = f"it is there without {MANIFEST}, remove it"
             raise RecordError(f"could not write the run {folder}: {reason}") from error
 
 

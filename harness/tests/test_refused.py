@@ -13,6 +13,7 @@ REFUSED = {
     "+policy.rule.typo=1": "policy.rule.typo=1 is not an option of ContinuousBatching",
     "~system.placement": "system.placement is missing",
     "workload.requests=-5": "workload.requests is -5, it must be positive",
+    "hardware.weights_bytes_per_s=nan": "hardware.weights_bytes_per_s=nan is not a number",
     "workload.output_scale=nan": "workload.output_scale=nan is not a finite number",
     "workload.models=[vicuna-14b]": "No model is called 'vicuna-14b'; closest: vicuna-13b-v1.5",
     "workload.source=/no/such": "workload.source=/no/such is neither profile, hub nor a file",

@@ -54,6 +54,8 @@ def test_a_sweep_runs_every_job_and_leaves_only_runs(tmp_path: Path, elsewhere: 
     [
         (("~compare",), "compare is missing\n"),
         (("-m", "system=max_heuristic,nope"), "No system is called 'nope'; known: "),
+        (("policy=[1,2]",), "policy=[1,2] "),
+        (("+matrix={policy:[vllm,nosuch]}",), "No policy is called 'nosuch'; closest: "),
         (("-m", "seed=range(0,0)"), "there is nothing to run: a range of -m is empty"),
     ],
 )
