@@ -104,6 +104,8 @@ def _engine(scheduler: str | None) -> _Stepped:
     from vllm.v1.engine.llm_engine import LLMEngine
     from vllm.v1.executor import Executor
 
+    from harness.engines.vllm.group import without_lazy_library
+
     config = EngineArgs(
         model=str(MODEL),
         load_format="dummy",
@@ -120,12 +122,13 @@ def _engine(scheduler: str | None) -> _Stepped:
         scheduler_cls=scheduler,
         disable_log_stats=True,
     ).create_engine_config()
-    engine = LLMEngine(
-        vllm_config=config,
-        executor_class=Executor.get_class(config),
-        log_stats=False,
-        multiprocess_mode=False,
-    )
+    with without_lazy_library():
+        engine = LLMEngine(
+            vllm_config=config,
+            executor_class=Executor.get_class(config),
+            log_stats=False,
+            multiprocess_mode=False,
+        )
     if scheduler is not None:
         engine.engine_core.engine_core.scheduler.attach(policy=vllm_policy())
     parameters = SamplingParams(max_tokens=OUTPUT_TOKENS, ignore_eos=True, detokenize=False)

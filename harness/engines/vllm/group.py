@@ -89,7 +89,7 @@ class Report:
 
 
 @contextmanager
-def _without_lazy_library() -> Iterator[None]:
+def without_lazy_library() -> Iterator[None]:
     """Hide a module from vLLM's walk over all modules.
 
     On a CPU vLLM 0.32 takes `vars()` of whatever it finds in any module, and the LLVM binding below
@@ -196,7 +196,7 @@ def _config(settings: EngineSettings) -> Any:
 
 
 def _new_engine(config: Any) -> Any:
-    with _without_lazy_library(), temporary_files():
+    with without_lazy_library(), temporary_files():
         engine = LLMEngine(
             vllm_config=config,
             executor_class=Executor.get_class(config),
