@@ -65,15 +65,15 @@ def write_run(
 
     Raises `RecordError` where the disk refuses; then nothing of the run is left behind.
     """
-    frames = (requests, gpu, iterations, apps, units, backends)
     names = ("requests", "gpu", "iterations", "apps", "units", "backends")
+    tables = zip(names, (requests, gpu, iterations, apps, units, backends), strict=True)
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         with TemporaryDirectory(prefix=TEMPORARY, dir=folder.parent) as temporary:
             made = Path(temporary, folder.name)
             made.mkdir()
             (made / "config.yaml").write_text(as_yaml(config))
-            for name, table in zip(names, frames, strict=True):
+            for name, table in tables:
                 if table is not None:
                     _write_table(made / f"{name}.parquet", table)
             (made / "provenance.json").write_text(_as_json(provenance))
@@ -85,10 +85,8 @@ def write_run(
             made.rename(folder)
     except OSError as error:
         if not is_finished(folder):  # another process may have written the same run meanwhile
-            reason = error.strerror or str(error)
-            if folder.is_dir():
-                reason = f"it is there without {MANIFEST}, remove it"
-            raise RecordError(f"could not write the run {folder}: {reason}") from error
+            reason = error.strerror if not folder.is_dir() else f"remove it, it has no {MANIFEST}"
+            raise RecordError(f"could not write the run {folder}: {reason or error}") from error
 
 
 def _write_table(path: Path, table: pd.DataFrame) -> None:

@@ -127,7 +127,9 @@ def test_a_folder_without_a_manifest_is_no_run_and_is_not_written_over(tmp_path:
     write(tmp_path / "a")
     (tmp_path / "a" / MANIFEST).unlink()
     assert record.read_summaries(tmp_path).empty
-    with pytest.raises(RecordError, match=r"could not write the run .*/a: Directory not empty"):
+    with pytest.raises(
+        RecordError, match=r"could not write the run .*/a: remove it, it has no manifest"
+    ):
         write(tmp_path / "a")
 
 
