@@ -249,9 +249,7 @@ def advice(found: Comparison) -> list[str]:
     """A sentence per load: the policy that is beaten in the fewest figures, and at what price."""
     lines = []
     if found.ratios["low"].isna().all():
-        return [
-            f"Fewer than {LEAST_REQUESTS} requests: no intervals, no policy is told from another"
-        ]
+        return [f"Fewer than {LEAST_REQUESTS} requests: no intervals, policies cannot be compared"]
     for load in found.best["load"].unique().tolist():
         best = found.best[found.best["load"] == load]
         unbeaten = Counter(

@@ -92,7 +92,7 @@ def digests(paths: Iterable[Path]) -> dict[str, str]:
 
 
 def changed(files: Mapping[str, str]) -> list[str]:
-    """Names of files (sha256 by name) of which this process has read, or the disk has, another."""
+    """Names of files (sha256 by name) of which this process or the disk has another."""
     return [name for name, digest in files.items() if not _is_still(name, digest)]
 
 

@@ -61,11 +61,6 @@ class LengthPrediction:
         """Mean of the samples."""
         return sum(self.samples_tokens) / len(self.samples_tokens)
 
-    def quantile_tokens(self, share: float) -> int:
-        """Smallest sample that at least `share` (0..1) of the samples do not exceed."""
-        count = len(self.samples_tokens)
-        return self.samples_tokens[min(count - 1, max(0, -int(-share * count // 1) - 1))]
-
 
 @dataclass(frozen=True, slots=True)
 class DemandPrediction:

@@ -40,11 +40,6 @@ class Estimate:
             return f"{self.value:.{digits}f} ({self.count} seed{'s' * (self.count != 1)})"
         return f"{self.value:.{digits}f} [{self.low:.{digits}f}, {self.high:.{digits}f}]"
 
-    def meets(self, low: float, high: float) -> bool:
-        """Whether the interval, or the value where there is none, touches `low`..`high`."""
-        mine_low, mine_high = self.ends
-        return mine_low <= high and mine_high >= low
-
 
 def mean_of(values: ArrayLike, level: float = LEVEL) -> Estimate:
     """Mean over seeds, one value each; its interval covers `level`. `ValueError` for no values."""

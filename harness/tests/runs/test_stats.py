@@ -53,10 +53,3 @@ def test_what_cannot_be_paired_is_refused() -> None:
         paired_ratio([1, 2], [1, 0])
     with pytest.raises(ValueError, match="must be positive, not -1"):
         geometric_mean_of([1.0, -1.0])
-
-
-def test_what_an_interval_meets() -> None:
-    estimate = Estimate(1.0, 0.9, 1.1, 5)
-    assert estimate.meets(1.1, 2.0)
-    assert not estimate.meets(1.11, 2.0)
-    assert Estimate(1.0, None, None, 1).meets(1.0, 1.0)
