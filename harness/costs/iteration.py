@@ -183,10 +183,12 @@ def expand(profile: Profile, parts: tuple[str, ...]) -> IterationTable:
     decode_base_s = total(profile.decode, "base_s")
     tokens = np.arange(profile.step_knots_tokens[-1] + 1)
     step_s = np.interp(tokens, profile.step_knots_tokens, profile.step_s)
-    experts_s = np.zeros(1)
+    experts_s, few = np.zeros(1), np.arange(MAX_REQUESTS + 1)
     if profile.experts_s and "forward" in parts:
-        few = np.arange(MAX_REQUESTS + 1)
         experts_s = np.interp(few, profile.step_knots_tokens, profile.experts_s)
+    shared_s = np.minimum(prefill_base_s[1], decode_base_s[1]) + experts_s
+    if profile.shared_s and "forward" in parts:
+        shared_s = np.interp(few, profile.step_knots_tokens, profile.shared_s)
     return IterationTable(
         prefill_base_s=prefill_base_s,
         prefill_per_padded_token_s=total(profile.prefill, "per_padded_token_s"),
@@ -195,7 +197,7 @@ def expand(profile: Profile, parts: tuple[str, ...]) -> IterationTable:
         decode_base_s=decode_base_s,
         decode_per_context_s=total(profile.decode, "per_context_s"),
         decode_per_padded_s=total(profile.decode, "per_padded_s"),
-        shared_s=np.minimum(prefill_base_s[1], decode_base_s[1]) + experts_s,
+        shared_s=shared_s,
         prefill_step_s=step_s if "forward" in parts else np.zeros(1),
     )
 

@@ -106,6 +106,8 @@ class Profile:
     `sm_shares` is None where iterations were measured on all SMs only. `experts_s`, along
     `step_knots_tokens`, is what so many tokens read of experts beyond those of one token: prefill
     and decode of one iteration read them once; empty where there are none or it was not measured.
+    `shared_s`, along the same knots, is all that prompts and so many decodes of one iteration have
+    in common (`IterationTable.shared_s`), in the place of the cost of one and of `experts_s`.
     """
 
     model: str
@@ -127,6 +129,7 @@ class Profile:
     error: Mapping[str, float] = field(default_factory=dict)
     sm_shares: SmShares | None = None
     experts_s: tuple[float, ...] = ()
+    shared_s: tuple[float, ...] = ()
 
 
 class _Share(Schema):

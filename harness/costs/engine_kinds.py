@@ -1,0 +1,81 @@
+"""Kinds of engines: what each adds to the kernels of an iteration, as named terms with sources.
+
+A file of profiles/engines is one kind. `profile` kinds have the costs of a profile folder, and its
+roofline, as they were measured; `kernels` kinds add their terms to the kernels of today's GPUs.
+"""
+
+from collections.abc import Mapping
+from functools import cache
+from typing import Annotated
+
+from pydantic import Field, model_validator
+
+from harness.config.paths import PROFILES
+from harness.config.schema import Count, NotNegative, Schema, one_of, read_json
+from harness.costs.model_facts import unknown_name
+
+ENGINES = PROFILES / "engines"
+
+UNITS = {
+    "layer_s": "s per layer and iteration",
+    "iteration_s": "s per iteration",
+    "running_s": "s per running request and iteration",
+    "prompt_s": "s per prompt, or part of one, in an iteration",
+    "prompt_kernels": "factor on matrix products of iterations with prompts",
+    "intake_s": "s per request, before it can be scheduled",
+    "intake_token_s": "s per prompt token, before the request can be scheduled",
+}
+"""Every term that a kind may have."""
+
+
+class Term(Schema):
+    """A number with its unit, what takes the time, and where the number comes from."""
+
+    value: NotNegative
+    unit: str
+    mechanism: str
+    data: str
+
+
+class EngineKind(Schema):
+    """What an engine adds to kernels, and its limits unless a run gives others."""
+
+    name: str
+    about: str
+    costs: Annotated[str, one_of("profile", "kernels")]
+    terms: Mapping[str, Term] = Field(default_factory=dict)
+    captured_requests: tuple[Count, ...] = ()
+    max_num_batched_tokens: Count = 8192
+    max_num_seqs: Count = 1024
+
+    @model_validator(mode="after")
+    def _has_known_terms(self) -> "EngineKind":
+        for name, term in self.terms.items():
+            if name not in UNITS or term.unit != UNITS[name]:
+                raise ValueError(f"terms.{name} in {term.unit!r:.60} is not one of {UNITS}")
+        return self
+
+    def value(self, term: str) -> float:
+        """Of a term; nothing of a factor is 1, of seconds 0."""
+        if term in self.terms:
+            return self.terms[term].value
+        return 1.0 if term == "prompt_kernels" else 0.0
+
+    def with_values(self, values: Mapping[str, float]) -> "EngineKind":
+        """The same with other numbers."""
+        terms = {
+            name: self.terms[name].model_copy(update={"value": value})
+            if name in self.terms
+            else Term(value=value, unit=UNITS[name], mechanism="", data="")
+            for name, value in values.items()
+        }
+        return self.model_copy(update={"terms": {**self.terms, **terms}})
+
+
+@cache
+def engine_kind(name: str) -> EngineKind:
+    """A kind by its name. Raises ValueError for an unknown one and a bad file."""
+    known = {path.stem: path for path in ENGINES.glob("*.json")}
+    if name not in known:
+        raise ValueError(unknown_name("engine", name, known))
+    return read_json(known[name], EngineKind)

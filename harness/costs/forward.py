@@ -1,0 +1,219 @@
+"""A profile of a model on a GPU from its kernels and an engine's terms.
+
+Kernels of an iteration go by its tokens (matrix products, experts, all-reduces) or by its contexts
+(attention). The profile has them at knots of requests and of prompt tokens; when prompts and
+decodes share an iteration, what they share is counted once (`Profile.shared_s`).
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from harness.costs.engine_kinds import EngineKind
+from harness.costs.kernels import LATENT_HIDDEN, LATENT_NUMBERS, Kernels, Latent
+from harness.costs.layer_kinds import Mixer, Mlp
+from harness.costs.model_facts import ModelFacts
+from harness.costs.profiles import Profile
+
+Floats = NDArray[np.float64]
+
+REQUEST_KNOTS = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 1024)
+"""Among them the sizes of captured graphs at which kernels change most."""
+TOKEN_KNOTS = (1, 2, 4, 8, 16, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048)
+TOKEN_KNOTS += (3072, 4096, 6144, 8192, 12288, 16384)
+MANY_TOKENS = (2048.0, 8192.0)
+"""Between these a further token of an iteration with prompts has its cost taken."""
+EMBEDDING_BYTES = 2
+BLOCK_TOKENS = 16
+"""Tokens of a KV block of vLLM."""
+
+
+@dataclass(frozen=True)
+class Forward:
+    """Seconds of the kernels of one model on one group."""
+
+    model: ModelFacts
+    kernels: Kernels
+
+    def products_s(self, tokens: Floats) -> Floats:
+        """Matrix products and experts of all layers."""
+        total = np.zeros(len(tokens))
+        for kind in self.model.layer_kinds:
+            total += kind.layers * (
+                self._mixer_products_s(kind.mixer, tokens) + self._mlp_s(kind.mlp, tokens)
+            )
+        return total
+
+    def all_reduces_s(self, tokens: Floats) -> Floats:
+        """Two of the hidden state in every layer."""
+        message_bytes = tokens * self.model.hidden_size * EMBEDDING_BYTES
+        found: Floats = 2 * self.model.layers * self.kernels.all_reduce_s(message_bytes)
+        return found
+
+    def logits_s(self, requests: Floats) -> Floats:
+        """Of the output over the vocabulary, each GPU its part."""
+        vocab = self.model.vocab_size / self._tp
+        return self.kernels.gemm_s("bf16", vocab, self.model.hidden_size, requests)
+
+    def decode_attention_s(self, requests: Floats) -> tuple[Floats, Floats]:
+        """Of all layers: seconds of a batch, and of each token of its context."""
+        base, slope = np.zeros(len(requests)), np.zeros(len(requests))
+        for kind in self.model.layer_kinds:
+            found = self._decode_of(kind.mixer, requests)
+            base += kind.layers * found[0]
+            slope += kind.layers * found[1]
+        return base, slope
+
+    def prompt_attention_s(self) -> tuple[float, float, float]:
+        """Of all layers: seconds of a prompt, of its tokens, and of `Work.prefill_attended`."""
+        total = np.zeros(3)
+        for kind in self.model.layer_kinds:
+            total += kind.layers * np.array(self._prompt_of(kind.mixer))
+        base, per_token, per_attended = total.tolist()
+        return base, per_token, per_attended
+
+    @property
+    def _tp(self) -> int:
+        return self.kernels.tensor_parallel
+
+    def _mixer_products_s(self, mixer: Mixer, tokens: Floats) -> Floats:
+        """Projections of attention; a latent's are counted with its attention where measured."""
+        facts, kind = self.model, self.model.linear_format
+        if self._latent(mixer) is not None:
+            return np.zeros(len(tokens))
+        if mixer.state_numbers or _is_latent(mixer):
+            wide = mixer.parameters / facts.hidden_size / self._tp
+            return self.kernels.gemm_s(kind, wide, facts.hidden_size, tokens)
+        size = mixer.kv_numbers_per_head // 2
+        heads = mixer.heads // self._tp
+        kept = mixer.kv_heads_per_gpu(self._tp)
+        wide = (heads + 2 * kept) * size
+        asked = self.kernels.gemm_s(kind, wide, facts.hidden_size, tokens)
+        return asked + self.kernels.gemm_s(kind, facts.hidden_size, heads * size, tokens)
+
+    def _mlp_s(self, mlp: Mlp, tokens: Floats) -> Floats:
+        """A dense or shared MLP of a layer, and its router and experts."""
+        facts, total = self.model, np.zeros(len(tokens))
+        dense = mlp.dense_parameters + mlp.shared_parameters
+        if dense:
+            up = 2 if facts.gated_mlp else 1
+            width = dense / (up + 1) / facts.hidden_size / self._tp
+            kind = facts.linear_format
+            total += self.kernels.gemm_s(kind, up * width, facts.hidden_size, tokens)
+            total += self.kernels.gemm_s(kind, facts.hidden_size, width, tokens)
+        if mlp.experts:
+            width = mlp.expert_parameters // (3 * facts.hidden_size)
+            total += self.kernels.gemm_s("bf16", mlp.experts, facts.hidden_size, tokens)
+            total += self.kernels.experts_s(
+                facts.expert_format,
+                facts.hidden_size,
+                width,
+                mlp.experts,
+                mlp.experts_per_token,
+                tokens,
+            )
+        return total
+
+    def _decode_of(self, mixer: Mixer, requests: Floats) -> tuple[Floats, Floats]:
+        entry = self._latent(mixer)
+        if entry is not None:
+            return self.kernels.latent_s(entry, requests)
+        if not mixer.kv_heads:
+            return np.zeros(len(requests)), np.zeros(len(requests))
+        share = self._share(mixer)
+        base, slope = self.kernels.decode_s(mixer, self.model.kv_number_bytes, requests)
+        return base, slope * share
+
+    def _prompt_of(self, mixer: Mixer) -> tuple[float, float, float]:
+        entry = self._latent(mixer)
+        if entry is not None:
+            base, per_token, per_attended = entry.prompt
+            return 1e-6 * base, 1e-12 * per_token, 1e-12 * per_attended
+        if not mixer.kv_heads:
+            return 0.0, 0.0, 0.0
+        share = self._share(mixer)
+        base, per_token, per_attended = self.kernels.prompt_s(mixer, self.model.kv_number_bytes)
+        return base, per_token, per_attended * share * (2.0 - share)
+
+    def _share(self, mixer: Mixer) -> float:
+        """Of a request's tokens those in a window that no table has: a table has its own."""
+        if self.kernels.has_window(mixer, self.model.kv_number_bytes):
+            return 1.0
+        at = self.model.window_at_tokens
+        return mixer.kept_tokens(at) / at
+
+    def _latent(self, mixer: Mixer) -> Latent | None:
+        """The measured latent attention that is a mixer's; None where it is another."""
+        if not _is_latent(mixer) or mixer.kv_numbers_per_head != LATENT_NUMBERS:
+            return None
+        if self.model.hidden_size != LATENT_HIDDEN:
+            return None
+        heads = self.model.attention_heads // self._tp
+        return self.kernels.latent(self.model.linear_format, self.model.kv_number_bytes, heads)
+
+
+def _is_latent(mixer: Mixer) -> bool:
+    """Whether one latent serves all heads."""
+    return mixer.heads == 1 and mixer.kv_heads == 1 and mixer.attended_width > 0
+
+
+def kernel_profile(model: ModelFacts, kernels: Kernels, engine: EngineKind) -> Profile:
+    """The profile of a model on a group, in an engine of a kind."""
+    forward, term = Forward(model, kernels), engine.value
+    requests, tokens = np.array(REQUEST_KNOTS, np.float64), np.array(TOKEN_KNOTS, np.float64)
+    many = np.array(MANY_TOKENS)
+    all_tokens = np.concatenate([tokens, requests, many])
+    products_s, reduces_s = forward.products_s(all_tokens), forward.all_reduces_s(all_tokens)
+    with_prompts_s = term("prompt_kernels") * products_s + reduces_s
+    decoding_s = products_s + reduces_s
+    few, knots = slice(0, len(tokens)), slice(len(tokens), -len(many))
+    further_s = float(np.diff(with_prompts_s[-len(many) :])[0] / np.diff(many)[0])
+    layers_s = term("layer_s") * model.layers
+    attention_s, per_context_s = forward.decode_attention_s(requests)
+    prompt_s, per_token_s, per_attended_s = forward.prompt_attention_s()
+    first_s = float(forward.logits_s(np.ones(1))[0])
+    ones = np.ones(len(requests))
+    logits_s = forward.logits_s(requests)
+    decode = {
+        "forward": {
+            "base_s": _rounded(decoding_s[knots] + logits_s + attention_s + layers_s),
+            "per_context_s": _rounded(per_context_s),
+        },
+        "prepare": {"base_s": _rounded(term("iteration_s") * ones)},
+        "sample": {"base_s": _rounded(term("running_s") * requests)},
+        "other": {},
+    }
+    prefill = {
+        "forward": {
+            "base_s": _rounded(prompt_s * requests + first_s + layers_s),
+            "per_padded_token_s": _rounded(further_s * ones),
+            "per_token_s": _rounded(per_token_s * ones),
+            "per_attended_s": _rounded(per_attended_s * ones),
+        },
+        "prepare": {"base_s": _rounded(term("iteration_s") + term("prompt_s") * requests)},
+        "sample": {},
+        "other": {},
+    }
+    # Of as many decodes beside prompts: their kernels but for what a further token takes there.
+    shared_s = np.maximum(decoding_s[few] - further_s * tokens, 0.0)
+    fixed_s = layers_s + first_s + term("iteration_s")
+    return Profile(
+        model=model.name,
+        gpu=kernels.gpu.name,
+        engine=engine.name,
+        kind=kernels.basis,
+        source=f"{model.source}; {kernels.source}; {engine.about}",
+        tensor_parallel=kernels.tensor_parallel,
+        knots_requests=REQUEST_KNOTS,
+        prefill=prefill,
+        decode=decode,
+        step_knots_tokens=(0, *TOKEN_KNOTS),
+        step_s=(0.0, *_rounded(with_prompts_s[few] - further_s * tokens)),
+        shared_s=(fixed_s, *_rounded(fixed_s + shared_s)),
+        block_tokens=BLOCK_TOKENS,
+    )
+
+
+def _rounded(values: Floats) -> tuple[float, ...]:
+    return tuple(float(f"{value:.6g}") for value in values)
