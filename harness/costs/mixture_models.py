@@ -143,6 +143,22 @@ def gpt_oss(config: ConfigReader) -> Fields:
     return size.model(mixers, size.mixture(experts, per_token, width, other=biases), width)
 
 
+def minimax_m2(config: ConfigReader) -> Fields:
+    """MiniMax M2: all layers attend to all tokens, norms of whole queries and keys, no MTP."""
+    config.ignore("use_mtp num_mtp_modules mtp_transformer_layers scoring_func")
+    config.ignore("layernorm_full_attention_beta layernorm_linear_attention_beta")
+    config.ignore("layernorm_mlp_beta use_routing_bias")
+    size = sizes(config, kv_heads=8, head_dim=128)
+    config.require("attn_type_list", [1] * size.layers)
+    config.require("sliding_window", 0)
+    config.require("qk_norm_type", "per_layer")
+    width = config.whole("intermediate_size")
+    shared = config.whole("shared_intermediate_size", default=0, null=0, least=0)
+    mixture = size.mixture(*routed_experts(config, 256, 8), width, shared=shared)
+    norms = (size.heads + size.kv_heads) * size.head_dim
+    return size.model(size.attention(other=norms), mixture, width)
+
+
 def deepseek_v2(config: ConfigReader) -> Fields:
     """DeepSeek-V2: a latent instead of keys and values, shared experts, first layers dense."""
     return _deepseek(config, dense_layers=0, shared=2)
@@ -219,6 +235,7 @@ FAMILIES: Mapping[str, Callable[[ConfigReader], Fields]] = {
     "granitemoe": granite_moe,
     "granitemoehybrid": granite_hybrid,
     "llama4_text": llama4,
+    "minimax_m2": minimax_m2,
     "mixtral": mixtral,
     "phimoe": phi_moe,
     "qwen2_moe": qwen2_moe,

@@ -24,14 +24,20 @@ TEXT_PARTS = {"gemma3": "gemma3_text", "llama4": "llama4_text"}
 """Models of several parts -> the `model_type` of their `text_config`."""
 
 
+QUANTIZATION = "hf_quant_config.json"
+"""Where NVIDIA Model Optimizer writes the quantization that a config.json does not have."""
+
+
 def is_config(name: str) -> bool:
     """Whether a model's name is the path of its config."""
     return name.endswith(".json")
 
 
 def config_files(models: Iterable[str]) -> dict[str, str]:
-    """The configs among names of models, with their sha256."""
-    return inputs.digests(Path(name).resolve() for name in models if is_config(name))
+    """The configs among names of models and what is read beside them, with their sha256."""
+    configs = [Path(name).resolve() for name in models if is_config(name)]
+    beside = [path.with_name(QUANTIZATION) for path in configs]
+    return inputs.digests([*configs, *(path for path in beside if path.is_file())])
 
 
 def config_facts(name: str) -> dict[str, Any]:
@@ -49,11 +55,24 @@ def config_facts(name: str) -> dict[str, Any]:
     config.require("add_cross_attention", False)
     sizes = FAMILIES[family](config)
     dtype = config.value("torch_dtype") or config.value("dtype")
-    rates, more = quantized(ConfigReader(path, text), dtype)
+    rates, more = quantized(
+        ConfigReader(path, _with_quantization(path, text)), dtype, sizes["layers"], sizes["experts"]
+    )
     config.ignore("quantization_config")
     config.refuse_unknown(family)
     named = {"name": str(path), "source": str(path), "stated": [*stated, *more]}
     return {**named, **rates, **sizes}
+
+
+def _with_quantization(path: Path, text: Json) -> Json:
+    """The config with a `quantization_config` that a file beside it has."""
+    beside = path.with_name(QUANTIZATION)
+    if text.get("quantization_config") is not None or not beside.is_file():
+        return text
+    found = read_json(beside, dict[str, Any]).get("quantization")
+    if not isinstance(found, Mapping):
+        raise ValueError(f"{beside} has no part quantization")
+    return {**text, "quantization_config": {"quant_method": "modelopt", **found}}
 
 
 def _text_part(path: Path, whole: Json) -> tuple[Json, list[str]]:

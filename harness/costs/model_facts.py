@@ -4,7 +4,7 @@ import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -16,6 +16,11 @@ from harness.costs.model_config import config_facts, is_config
 MODELS = PROFILES / "models.json"
 WINDOW_AT_TOKENS = 4096  # of a request, at which sliding windows count unless costs say otherwise
 BYTES_PER_NUMBER = 2  # fp16 weights and KV, as every engine here runs them
+
+Format = Literal["bf16", "fp8", "fp8_block", "nvfp4", "mxfp4", "int4", "int8"]
+"""Number formats of weights: `bf16` is any of 16 bits, `fp8` has a scale per tensor or channel,
+`fp8_block` one per 128 x 128 weights, `nvfp4` one per 16, `mxfp4` one per 32. `int4` is 4 bits or
+fewer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +58,8 @@ class ModelFacts:
     linear_bytes: Positive = float(BYTES_PER_NUMBER)
     expert_bytes: Positive = float(BYTES_PER_NUMBER)
     kv_number_bytes: Count = BYTES_PER_NUMBER
+    linear_format: Format = "bf16"
+    expert_format: Format = "bf16"
     window_at_tokens: Count = WINDOW_AT_TOKENS
     stated: tuple[str, ...] = ()
 

@@ -1,4 +1,4 @@
-"""Bytes of a weight by a config's `quantization_config` and `torch_dtype`.
+"""Number formats and bytes of weights, by a config's `quantization_config` and `torch_dtype`.
 
 Embeddings, routers, norms and biases stay in 16 bits, as vLLM has them.
 """
@@ -12,13 +12,24 @@ from harness.costs.config_reader import ConfigReader
 SIXTEEN_BITS = ("float16", "bfloat16")
 UNQUANTIZED = re.compile(
     r"lm_head|embed|norm|(^|[.])gate[$]?$|router|shared_expert_gate|vision|visual|projector"
+    r"|e_score_correction_bias"
 )
 """Modules that are left out of quantization in any case."""
+LEFT_OUT = ("modules_to_not_convert", "ignored_layers", "ignore", "exclude_modules")
+"""Keys of lists of modules that are left out of quantization."""
+DENSE_MLP = re.compile(r"shared_expert|mlp(?!.*experts)")
+PROJECTIONS = frozenset(("q_proj", "k_proj", "v_proj", "o_proj"))
 MXFP4_BYTES = 0.5 + 1 / 32  # a scale of a byte for 32 weights of 4 bits
+NVFP4_BYTES = 0.5 + 1 / 16  # a scale of a byte for 16 weights of 4 bits
 
 
-def quantized(config: ConfigReader, dtype: object) -> tuple[dict[str, Any], list[str]]:
-    """Fields of `ModelFacts` that are bytes, and what they assume."""
+def quantized(
+    config: ConfigReader, dtype: object, layers: int, experts: int
+) -> tuple[dict[str, Any], list[str]]:
+    """Fields of `ModelFacts` that are bytes and formats, and what they assume.
+
+    `layers` and `experts` are those of the model; 1 expert is a dense model.
+    """
     if dtype not in (None, *SIXTEEN_BITS, "float32"):
         raise ValueError(
             f"{config.path}: torch_dtype is {dtype!r:.60}, it must be float16, bfloat16 or float32"
@@ -27,28 +38,67 @@ def quantized(config: ConfigReader, dtype: object) -> tuple[dict[str, Any], list
     if config.value("quantization_config") is None:
         return {}, stated
     part = config.part("quantization_config")
-    method = part.word("quant_method", "", tuple(METHODS))
+    producer = part.value("producer")
+    is_modelopt = isinstance(producer, Mapping) and producer.get("name") == "modelopt"
+    method = part.word("quant_method", "modelopt" if is_modelopt else "", tuple(METHODS))
     if not method:
         raise ValueError(f"{config.path}: quantization_config has no quant_method")
     fields = METHODS[method](part)
+    if "linear_format" in fields and _attention_is_left_out(part, layers, experts):
+        fields |= {"linear_bytes": 2.0, "linear_format": "bf16"}
+        stated.append("all linear layers outside routed experts are counted in 16 bits")
     part.refuse_unknown(f"{method}, part quantization_config")
-    weights = fields.get("expert_bytes", fields.get("linear_bytes"))
-    stated.append(
-        f"weights take {weights:.4g} bytes ({method}) and are multiplied at the rate of 16 bits"
-    )
+    of = "weights" if fields.get("linear_format", "bf16") != "bf16" else "weights of routed experts"
+    weights, kind = fields["expert_bytes"], fields["expert_format"]
+    stated.append(f"{of} take {weights:.4g} bytes ({method}, {kind})")
     return fields, stated
 
 
-def _linear(weight_bytes: float) -> dict[str, Any]:
-    return {"linear_bytes": weight_bytes, "expert_bytes": weight_bytes}
+def _attention_is_left_out(part: ConfigReader, layers: int, experts: int) -> bool:
+    """Whether the attention of all layers of a mixture stays in 16 bits.
+
+    Raises ValueError where only a part of the linear layers outside routed experts does.
+    """
+    modules = [
+        (key, module)
+        for key in LEFT_OUT
+        for module in part.value(key) or []
+        if not (isinstance(module, str) and UNQUANTIZED.search(module))
+    ]
+    found: dict[int, set[str]] = {layer: set() for layer in range(layers)}
+    for _, module in modules:
+        number = re.search(r"layers\.(\d+)\.self_attn", str(module))
+        named = re.search(r"self_attn[.*\\]*(\w*)[.*$]*$", str(module))
+        if named:
+            for layer in [int(number[1])] if number else found:
+                found.setdefault(layer, set()).update([named[1]] if named[1] else PROJECTIONS)
+    is_left_out = experts > 1 and all(each >= PROJECTIONS for each in found.values())
+    for key, module in modules:
+        if not (is_left_out and re.search(rf"self_attn|{DENSE_MLP.pattern}", str(module))):
+            raise ValueError(
+                f"{part.path}: quantization_config.{key} holds {module!r:.60}; only embeddings, "
+                "lm_head, norms, routers and parts for images can be left out, or in a mixture "
+                "the attention of all layers"
+            )
+    return is_left_out
+
+
+def _linear(weight_bytes: float, number_format: str) -> dict[str, Any]:
+    return {
+        "linear_bytes": weight_bytes,
+        "expert_bytes": weight_bytes,
+        "linear_format": number_format,
+        "expert_format": number_format,
+    }
 
 
 def _fp8(part: ConfigReader) -> dict[str, Any]:
     """A byte a weight; a scale of four for each block, if there are blocks."""
     part.ignore("activation_scheme fmt scale_fmt is_checkpoint_fp8_serialized")
-    _require_unquantized(part, "modules_to_not_convert", "ignored_layers")
     block = part.numbers("weight_block_size")
-    return _linear(1.0 + (4.0 / (block[0] * block[1]) if len(block) == 2 else 0.0))
+    if len(block) == 2:
+        return _linear(1.0 + 4.0 / (block[0] * block[1]), "fp8_block")
+    return _linear(1.0, "fp8")
 
 
 def _grouped(part: ConfigReader, zero_bits: int) -> dict[str, Any]:
@@ -60,12 +110,11 @@ def _grouped(part: ConfigReader, zero_bits: int) -> dict[str, Any]:
             "it must be 2, 3, 4 or 8 bits and a group of so many weights, or -1 for a whole row"
         )
     beside = (16 + zero_bits * bits) / 8 / group if group > 0 else 0.0
-    return _linear(bits / 8 + beside)
+    return _linear(bits / 8 + beside, "int8" if bits == 8 else "int4")
 
 
 def _awq(part: ConfigReader) -> dict[str, Any]:
     part.ignore("version backend do_fuse exllama_config fuse_max_seq_len")
-    _require_unquantized(part, "modules_to_not_convert")
     return _grouped(part, zero_bits=int(part.flag("zero_point", True)))
 
 
@@ -84,7 +133,18 @@ def _gptq(part: ConfigReader) -> dict[str, Any]:
 def _mxfp4(part: ConfigReader) -> dict[str, Any]:
     """Routed experts only."""
     part.ignore("modules_to_not_convert")
-    return {"expert_bytes": MXFP4_BYTES}
+    return {"expert_bytes": MXFP4_BYTES, "expert_format": "mxfp4"}
+
+
+def _modelopt(part: ConfigReader) -> dict[str, Any]:
+    """NVIDIA Model Optimizer, as its config.json or its hf_quant_config.json has it."""
+    part.ignore("config_groups")
+    algorithm = part.word("quant_algo", "", ("FP8", "NVFP4"))
+    if not algorithm:
+        raise ValueError(f"{part.path}: quantization_config has no quant_algo")
+    part.require("group_size", 16)
+    fields = _linear(1.0, "fp8") if algorithm == "FP8" else _linear(NVFP4_BYTES, "nvfp4")
+    return fields | _kv(part)
 
 
 def _compressed_tensors(part: ConfigReader) -> dict[str, Any]:
@@ -92,7 +152,6 @@ def _compressed_tensors(part: ConfigReader) -> dict[str, Any]:
     part.ignore("format quantization_status global_compression_ratio version")
     part.require("sparsity_config", {})
     part.require("transform_config", {})
-    _require_unquantized(part, "ignore")
     groups = part.value("config_groups")
     if not isinstance(groups, Mapping) or len(groups) != 1:
         raise ValueError(f"{part.path}: quantization_config must have one group in config_groups")
@@ -101,19 +160,28 @@ def _compressed_tensors(part: ConfigReader) -> dict[str, Any]:
     inner.require("targets", ["Linear"])
     inner.ignore("input_activations output_activations format")
     weights = inner.part("weights")
-    weights.ignore("actorder block_structure dynamic observer observer_kwargs type zp_dtype")
+    weights.ignore("actorder block_structure dynamic observer observer_kwargs zp_dtype")
     weights.ignore("scale_dtype")
     inner.refuse_unknown("compressed-tensors, part config_groups")
     bits, group_size = weights.whole("num_bits"), weights.whole("group_size", default=0, null=0)
     zero_bits = 0 if weights.flag("symmetric", True) else bits
-    scale_bits = 8 if weights.value("strategy") == "tensor_group" else 16
+    strategy, is_float = weights.value("strategy"), weights.value("type", "int") == "float"
+    scale_bits = 8 if strategy == "tensor_group" or (is_float and bits == 4) else 16
     weights.refuse_unknown("compressed-tensors, part weights")
     beside = (scale_bits + zero_bits) / 8 / group_size if group_size else 0.0
-    return _linear(bits / 8 + beside) | _kv(part)
+    if not is_float:
+        kind = "int8" if bits == 8 else "int4"
+    elif bits == 8:
+        kind = "fp8_block" if strategy == "block" else "fp8"
+    else:
+        kind = "mxfp4" if group_size == 32 else "nvfp4"
+    return _linear(bits / 8 + beside, kind) | _kv(part)
 
 
 def _kv(part: ConfigReader) -> dict[str, Any]:
     """Numbers of the KV, where a scheme says how they are kept."""
+    if part.word("kv_cache_quant_algo", "", ("FP8",)) or part.value("kv_cache_scheme") == "FP8":
+        return {"kv_number_bytes": 1}
     if part.value("kv_cache_scheme") is None:
         return {}
     bits = part.part("kv_cache_scheme").whole("num_bits")
@@ -122,21 +190,11 @@ def _kv(part: ConfigReader) -> dict[str, Any]:
     return {"kv_number_bytes": 1}
 
 
-def _require_unquantized(part: ConfigReader, *keys: str) -> None:
-    """Refuse modules in 16 bits that are not so in any case."""
-    for key in keys:
-        for module in part.value(key) or []:
-            if not isinstance(module, str) or not UNQUANTIZED.search(module):
-                raise ValueError(
-                    f"{part.path}: quantization_config.{key} holds {module!r:.60}; only "
-                    "embeddings, lm_head, norms, routers and parts for images can be left out"
-                )
-
-
 METHODS = {
     "awq": _awq,
     "compressed-tensors": _compressed_tensors,
     "fp8": _fp8,
     "gptq": _gptq,
+    "modelopt": _modelopt,
     "mxfp4": _mxfp4,
 }

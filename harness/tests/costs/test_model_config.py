@@ -147,20 +147,33 @@ ATTENTION = 48 * 2 * 2048 * 128 * (32 + 4)
 
 
 @pytest.mark.parametrize(
-    ("quantization", "linear", "routed"),
+    ("quantization", "linear", "routed", "formats"),
     [
         (
             {"quant_method": "fp8", "fmt": "e4m3", "weight_block_size": [128, 128]},
             1.000244,
             1.000244,
+            "fp8_block fp8_block",
         ),
+        ({"quant_method": "fp8", "activation_scheme": "static"}, 1.0, 1.0, "fp8 fp8"),
         (
             {"quant_method": "awq", "bits": 4, "group_size": 128, "zero_point": True},
             0.51953,
             0.51953,
+            "int4 int4",
         ),
-        ({"quant_method": "gptq", "bits": 8, "group_size": -1, "sym": True}, 1.0, 1.0),
-        ({"quant_method": "mxfp4", "modules_to_not_convert": ["lm_head"]}, 2.0, 0.53125),
+        (
+            {"quant_method": "gptq", "bits": 8, "group_size": -1, "sym": True},
+            1.0,
+            1.0,
+            "int8 int8",
+        ),
+        (
+            {"quant_method": "mxfp4", "modules_to_not_convert": ["lm_head", "x.self_attn"]},
+            2.0,
+            0.53125,
+            "bf16 mxfp4",
+        ),
         (
             {
                 "quant_method": "compressed-tensors",
@@ -170,12 +183,42 @@ ATTENTION = 48 * 2 * 2048 * 128 * (32 + 4)
             },
             1.0,
             1.0,
+            "int8 int8",
+        ),
+        (
+            {
+                "producer": {"name": "modelopt", "version": "0.31.0"},
+                "config_groups": {},
+                "ignore": ["lm_head", "model.layers.0.mlp.gate"],
+                "quant_algo": "NVFP4",
+                "kv_cache_scheme": "FP8",
+            },
+            0.5625,
+            0.5625,
+            "nvfp4 nvfp4",
+        ),
+        (
+            {
+                "quant_method": "modelopt",
+                "quant_algo": "NVFP4",
+                "ignore": [
+                    "lm_head",
+                    *(f"model.layers.{layer}.self_attn*" for layer in range(48)),
+                ],
+            },
+            2.0,
+            0.5625,
+            "bf16 nvfp4",
         ),
     ],
     ids=lambda it: it.get("quant_method") if isinstance(it, dict) else "",
 )
 def test_linear_layers_are_quantized_and_embeddings_are_not(
-    quantization: dict[str, Any], linear: float, routed: float, written: Callable[[object], str]
+    quantization: dict[str, Any],
+    linear: float,
+    routed: float,
+    formats: str,
+    written: Callable[[object], str],
 ) -> None:
     facts = model_facts(written(MIXTURE | {"quantization_config": quantization}))
     other = facts.parameters - ROUTED - ATTENTION
@@ -185,7 +228,86 @@ def test_linear_layers_are_quantized_and_embeddings_are_not(
     )
     halved = "kv_cache_scheme" in quantization
     assert facts.kv_bytes_per_token == 2 * 48 * 4 * 128 * (1 if halved else 2)
-    assert "multiplied at the rate of 16 bits" in facts.assumptions[-1]
+    assert f"{facts.linear_format} {facts.expert_format}" == formats
+    assert f"take {routed:.4g} bytes" in facts.assumptions[-1]
+    assert (linear != routed) == ("weights of routed experts" in facts.assumptions[-1])
+
+
+@pytest.mark.parametrize(
+    ("weights", "number_format", "weight_bytes"),
+    [
+        ({"type": "float", "num_bits": 8, "strategy": "channel"}, "fp8", 1.0),
+        ({"type": "float", "num_bits": 8, "strategy": "block"}, "fp8_block", 1.0),
+        (
+            {"type": "float", "num_bits": 4, "strategy": "tensor_group", "group_size": 16},
+            "nvfp4",
+            0.5625,
+        ),
+        (
+            {"type": "float", "num_bits": 4, "strategy": "group", "group_size": 32},
+            "mxfp4",
+            0.53125,
+        ),
+        (
+            {"type": "int", "num_bits": 4, "strategy": "group", "group_size": 128},
+            "int4",
+            0.515625,
+        ),
+    ],
+)
+def test_formats_of_compressed_tensors(
+    weights: dict[str, Any],
+    number_format: str,
+    weight_bytes: float,
+    written: Callable[[object], str],
+) -> None:
+    group = {"targets": ["Linear"], "weights": weights}
+    quantization = {"quant_method": "compressed-tensors", "config_groups": {"group_0": group}}
+    facts = model_facts(written(LLAMA | {"quantization_config": quantization}))
+    assert (facts.linear_format, facts.linear_bytes) == (number_format, weight_bytes)
+
+
+def test_a_part_of_the_attention_cannot_stay_in_16_bits(written: Callable[[object], str]) -> None:
+    modules = [f"model.layers.{layer}.self_attn*" for layer in range(47)]
+    for config, ignored in ((MIXTURE, modules), (LLAMA, ["re:.*self_attn.*"])):
+        part = {"quant_method": "modelopt", "quant_algo": "FP8", "exclude_modules": ignored}
+        with pytest.raises(ValueError, match="or in a mixture the attention of all layers"):
+            model_facts(written(config | {"quantization_config": part}))
+
+
+def test_a_quantization_beside_the_config_is_read(written: Callable[[object], str]) -> None:
+    path = written(LLAMA)
+    beside = Path(path).with_name("hf_quant_config.json")
+    part = {"quant_algo": "FP8", "kv_cache_quant_algo": "FP8", "exclude_modules": ["lm_head"]}
+    beside.write_text(json.dumps({"producer": {"name": "modelopt"}, "quantization": part}))
+    facts = model_facts(path)
+    assert (facts.linear_format, facts.kv_number_bytes) == ("fp8", 1)
+    assert set(config_files([path])) == set(inputs.digests([Path(path), beside]))
+
+
+@pytest.mark.parametrize(
+    ("name", "billions", "kv_bytes_per_token", "formats"),
+    [
+        ("deepseek-v3", 671.0, 70_272, "fp8_block fp8_block"),
+        ("gpt-oss-120b", 116.8, 38_016, "bf16 mxfp4"),
+        ("llama-3.1-70b", 70.6, 327_680, "bf16 bf16"),
+        ("llama-3.1-70b-fp8", 70.6, 327_680, "fp8 fp8"),
+        ("llama-3.1-70b-nvfp4", 70.6, 163_840, "nvfp4 nvfp4"),
+        ("llama-3.1-8b-fp8", 8.0, 131_072, "fp8 fp8"),
+        ("minimax-m2.5", 228.7, 253_952, "fp8_block fp8_block"),
+        ("minimax-m2.5-nvfp4", 228.7, 126_976, "bf16 nvfp4"),
+        ("qwen3-235b-a22b-fp8", 235.1, 192_512, "fp8_block fp8_block"),
+        ("qwen3-32b", 32.8, 262_144, "bf16 bf16"),
+        ("qwen3-32b-fp8", 32.8, 262_144, "fp8_block fp8_block"),
+    ],
+)
+def test_published_configs(
+    name: str, billions: float, kv_bytes_per_token: int, formats: str
+) -> None:
+    facts = model_facts(str(OWN / name / "config.json"))
+    assert facts.parameters / 1e9 == pytest.approx(billions, abs=0.05)
+    assert facts.kv_bytes_per_token == kv_bytes_per_token
+    assert f"{facts.linear_format} {facts.expert_format}" == formats
 
 
 def test_windows_cap_the_kv_of_a_request(written: Callable[[object], str]) -> None:
