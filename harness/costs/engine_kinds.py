@@ -15,6 +15,8 @@ from harness.config.schema import Count, NotNegative, Schema, one_of, read_json
 from harness.costs.model_facts import unknown_name
 
 ENGINES = PROFILES / "engines"
+PROFILE_ENGINE = "vllm-0.3-eager"
+"""The kind whose costs are those of a folder of profiles and of its roofline."""
 
 UNITS = {
     "layer_s": "s per layer and iteration",

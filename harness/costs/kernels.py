@@ -133,6 +133,11 @@ def table_path(gpu: GpuFacts) -> Path | None:
     return path if path.is_file() else None
 
 
+def tables() -> list[str]:
+    """The GPUs of which there are tables."""
+    return sorted(path.stem for path in KERNELS.glob("*.json") if path != FORMULA)
+
+
 @dataclass(frozen=True)
 class Kernels:
     """Seconds of kernels on one GPU of a group of `tensor_parallel`.
@@ -150,6 +155,12 @@ class Kernels:
     @property
     def _path(self) -> Path | None:
         return table_path(self.gpu) if self.has_table else None
+
+    @property
+    def basis(self) -> str:
+        """What the seconds follow, in a word, with what of it is a formula."""
+        whole = "kernels" if self._path is not None else "roofline"
+        return "; ".join([whole, *self.notes])
 
     @property
     def source(self) -> str:

@@ -1,4 +1,4 @@
-"""Seconds of an iteration and of a load, from measured profiles or else a roofline.
+"""Seconds of an iteration and of a load: of a measured profile, of kernels, or of a roofline.
 
 A profile gives, per phase, component and coefficient, values at knots of the number of requests.
 `ProfileCosts` adds the components up into one `IterationTable`, which compiled code reads.
@@ -13,8 +13,11 @@ from typing import Any, Protocol
 
 from harness.config import inputs
 from harness.config.paths import PROFILES
+from harness.costs.engine_kinds import PROFILE_ENGINE, engine_kind
+from harness.costs.forward import kernel_profile
 from harness.costs.gpu_facts import GPUS, GpuFacts, gpu_facts
 from harness.costs.iteration import MAX_REQUESTS, IterationTable, expand, work_seconds
+from harness.costs.kernels import Kernels, table_path, tables
 from harness.costs.model_config import is_config
 from harness.costs.model_facts import (
     MODELS,
@@ -51,11 +54,15 @@ class TableCosts(CostModel, Protocol):
 
 
 class ProfileCosts:
-    """`CostModel` from the profiles of one folder under `harness/profiles`.
+    """`CostModel` of a kind of `engine` on one GPU.
 
-    What was not measured for a model and tensor-parallel size on `gpu` (iterations, load, KV
+    A kind whose costs are a profile's takes those of one folder under `harness/profiles`. What was
+    not measured for a model and tensor-parallel size on `gpu` (iterations, load, KV
     blocks, each for itself) is taken from a model of the same architecture, else from the
-    roofline; `label` says which. `memory_share` (0..1) of the GPU memory holds weights,
+    roofline. Any other kind takes what the folder has of this kind of engine, else the kernels of
+    the GPU with the terms of the kind; where there is no table of kernels and `roofline`, formulas
+    of kernels. `label` says which. `expert_parallel` puts whole experts on each GPU of a group.
+    `kv_number_bytes`, if given, are those of a number in KV. `memory_share` (0..1) of the GPU memory holds weights,
     activations and KV. `parts` are the components an iteration consists of; a planner may
     leave out "other" (arXiv 2503.16893 sec. 5.5). Replicas of a service that start loading at the
     same time share the host's disk and buses: each takes `replica_start_s` longer for every other
@@ -82,6 +89,10 @@ class ProfileCosts:
         block_tokens: int | None = None,
         window_at_tokens: int = WINDOW_AT_TOKENS,
         sm_share_profile: str | None = None,
+        engine: str = PROFILE_ENGINE,
+        roofline: bool = False,
+        expert_parallel: bool = False,
+        kv_number_bytes: int | None = None,
     ) -> None:
         _require_at_least(0, engine_start_s=engine_start_s, replica_start_s=replica_start_s)
         _require_at_least(
@@ -90,6 +101,7 @@ class ProfileCosts:
             block_tokens=block_tokens,
             window_at_tokens=window_at_tokens,
             weights_bytes_per_s=weights_bytes_per_s,
+            kv_number_bytes=kv_number_bytes,
         )
         if not 0.0 < memory_share <= 1.0:
             raise ValueError(f"A memory share lies between 0 and 1, not {memory_share}.")
@@ -100,6 +112,8 @@ class ProfileCosts:
         self.given_start_s, self.given_weights_bytes_per_s = engine_start_s, weights_bytes_per_s
         self.given_kv_bytes, self.given_block_tokens = kv_bytes, block_tokens
         self.window_at_tokens, self.sm_share_profile = window_at_tokens, sm_share_profile
+        self.engine, self.roofline = engine_kind(engine), roofline
+        self.expert_parallel, self.kv_number_bytes = expert_parallel, kv_number_bytes
         self._facts: GpuFacts = gpu_facts(gpu, self._folder)
         self._iterations: dict[tuple[str, int], Profile] = {}
         self._tables: dict[tuple[str, int], IterationTable] = {}  # services of a model share them
@@ -328,6 +342,10 @@ class ProfileCosts:
             "block_tokens": self.given_block_tokens,
             "window_at_tokens": self.window_at_tokens,
             "sm_share_profile": self.sm_share_profile,
+            "engine": self.engine.name,
+            "roofline": self.roofline,
+            "expert_parallel": self.expert_parallel,
+            "kv_number_bytes": self.kv_number_bytes,
         }
 
     @property
@@ -337,6 +355,8 @@ class ProfileCosts:
     def _model(self, service: str) -> ModelFacts:
         """Facts of a service's model, its windows as these costs count them."""
         facts = model_facts(service)
+        if self.kv_number_bytes is not None:
+            facts = replace(facts, kv_number_bytes=self.kv_number_bytes)
         return replace(facts, window_at_tokens=self.window_at_tokens) if facts.kinds else facts
 
     def _measured(self, service: str, tensor_parallel: int) -> Iterator[Profile]:
@@ -361,12 +381,19 @@ class ProfileCosts:
         return self._iterations[key]
 
     def _find_iteration(self, service: str, tensor_parallel: int) -> Profile:
+        is_kernels, model = self.engine.costs == "kernels", self._model(service)
         for profile in self._measured(service, tensor_parallel):
-            if profile.decode:
+            if profile.decode and (not is_kernels or profile.engine_kind == self.engine.name):
                 return profile
-        return roofline_profile(
-            self._model(service), self._facts, tensor_parallel, self._calibration
-        )
+        if not is_kernels:
+            return roofline_profile(model, self._facts, tensor_parallel, self._calibration)
+        if table_path(self._facts) is None and not self.roofline:
+            raise ValueError(
+                f"there are no kernels of {self.gpu} for hardware.engine={self.engine.name}, but of "
+                f"{', '.join(tables())}; hardware.roofline=true takes formulas in their place"
+            )
+        kernels = Kernels(self._facts, tensor_parallel, self.expert_parallel)
+        return kernel_profile(model, kernels, self.engine)
 
 
 def _require_at_least(least: int, **settings: float | None) -> None:

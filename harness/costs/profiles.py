@@ -103,6 +103,7 @@ class Profile:
     iterations were not measured, as `load_s` and `kv_blocks` are None. `step_s` along
     `step_knots_tokens` is `IterationTable.prefill_step_s`, part of the forward pass. `valid` holds
     the smallest and largest measured value of each quantity, `error` the relative errors.
+    `engine_kind` names the kind of engine that was measured, where it is one of today's.
     `sm_shares` is None where iterations were measured on all SMs only. `experts_s`, along
     `step_knots_tokens`, is what so many tokens read of experts beyond those of one token: prefill
     and decode of one iteration read them once; empty where there are none or it was not measured.
@@ -130,6 +131,7 @@ class Profile:
     sm_shares: SmShares | None = None
     experts_s: tuple[float, ...] = ()
     shared_s: tuple[float, ...] = ()
+    engine_kind: str = ""
 
 
 class _Share(Schema):
@@ -169,6 +171,7 @@ class _File(Schema):
     block_tokens: Count
     knots_requests: tuple[Count, ...] = ()
     tensor_parallel: Mapping[Count, _Size]
+    engine_kind: str = ""
     note: str = ""
     measured: Any = None
     sha256: str = ""
@@ -268,6 +271,7 @@ def profile_from(
     """Profile of one size from what a file says of all sizes (`shared`) and of this one."""
     named = ("model", "gpu", "engine", "kind", "source", "block_tokens")
     found: dict[str, Any] = {name: shared[name] for name in named}
+    found["engine_kind"] = shared.get("engine_kind", "")
     optional = ("step_knots_tokens", "step_s", "load_s", "load_source", "kv_blocks", "error")
     found |= {name: entry[name] for name in optional if name in entry}
     found = {name: tuple(it) if isinstance(it, list) else it for name, it in found.items()}
