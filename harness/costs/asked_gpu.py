@@ -61,7 +61,8 @@ def facts_of(name: str, said: Mapping[str, float | None], nvml: Any | None) -> G
     given = {key: value for key, value in said.items() if value is not None}
     listed = load_gpus().get(name)
     if listed is not None:
-        return GpuFacts(**{**asdict(listed), **given})
+        reported = None if "memory_bytes" in given else listed.usable_bytes
+        return GpuFacts(**{**asdict(listed), "usable_bytes": reported, **given})
     found = {**(asked(nvml) if nvml is not None else {}), **given}
     if missing := [key for key in GIVEN if key not in found]:
         options = ", ".join(f"--gpu-{key.replace('_', '-')}" for key in missing)

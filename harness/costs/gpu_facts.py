@@ -19,8 +19,10 @@ class GpuFacts:
 
     NVLink joins `nvlink_gpus` of a machine as such machines are usually built: 8 on boards with
     NVSwitch, 2 with a bridge, 1 where there is none; larger groups send over PCIe.
-    `memory_bytes` is the nominal size in GiB; a driver keeps about 1% of it. `fp16_flops_per_s`
-    is dense, with a multiply-add counted as two.
+    `memory_bytes` is the nominal size in GiB; a driver keeps about 1% of it, and `usable_bytes` is
+    the total that it reports to programs, None where that is not known. `fp16_flops_per_s` is
+    dense, with a multiply-add counted as two; `fp8_flops_per_s` and `fp4_flops_per_s` are the same
+    for numbers of 8 and 4 bits, None where the GPU has no unit for them.
     """
 
     name: str
@@ -31,6 +33,9 @@ class GpuFacts:
     nvlink_gpus: Count
     pcie_bytes_per_s: Positive
     source: str
+    fp8_flops_per_s: Positive | None = None
+    fp4_flops_per_s: Positive | None = None
+    usable_bytes: Count | None = None
 
     __pydantic_config__ = STRICT
 

@@ -16,3 +16,17 @@ def test_gpu_figures_are_those_of_the_data_sheets() -> None:
     assert gpu_facts("A100-80G-PCIe").memory_bytes_per_s == 1.935e12
     for gpu in load_gpus().values():
         assert (gpu.pcie_bytes_per_s < gpu.nvlink_bytes_per_s) == (gpu.nvlink_gpus > 1)
+
+
+def test_rates_of_few_bits_and_what_the_driver_reports() -> None:
+    h100, b200 = gpu_facts("H100-80G"), gpu_facts("B200-180G")
+    assert (h100.fp8_flops_per_s, h100.fp4_flops_per_s) == (1978.9e12, None)
+    assert (b200.fp8_flops_per_s, b200.fp4_flops_per_s) == (4.5e15, 9e15)
+    assert gpu_facts("A100-80G").fp8_flops_per_s is None
+    assert gpu_facts("H200-141G").usable_bytes == round(139.80 * 2**30)
+    for gpu in load_gpus().values():
+        rates = [gpu.fp16_flops_per_s, gpu.fp8_flops_per_s, gpu.fp4_flops_per_s]
+        known = [rate for rate in rates if rate is not None]
+        assert known == sorted(known)
+        if gpu.usable_bytes is not None:
+            assert 0.91 < gpu.usable_bytes / gpu.memory_bytes <= 1.0
