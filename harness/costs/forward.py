@@ -24,7 +24,10 @@ TOKEN_KNOTS = (1, 2, 4, 8, 16, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 102
 TOKEN_KNOTS += (3072, 4096, 6144, 8192, 12288, 16384)
 MANY_TOKENS = (2048.0, 8192.0)
 """Between these a further token of an iteration with prompts has its cost taken."""
-EMBEDDING_BYTES = 2
+HIDDEN_BYTES = 2
+"""Of a number of the hidden state."""
+SQUARES_BYTES = 8
+"""Of a token's sums of squares of queries and keys."""
 BLOCK_TOKENS = 16
 """Tokens of a KV block of vLLM."""
 
@@ -46,9 +49,12 @@ class Forward:
         return total
 
     def all_reduces_s(self, tokens: Floats) -> Floats:
-        """Two of the hidden state in every layer."""
-        message_bytes = tokens * self.model.hidden_size * EMBEDDING_BYTES
-        found: Floats = 2 * self.model.layers * self.kernels.all_reduce_s(message_bytes)
+        """In every layer two of the hidden state, and one of sums of squares for some norms."""
+        message_bytes = tokens * self.model.hidden_size * HIDDEN_BYTES
+        each_s = 2 * self.kernels.all_reduce_s(message_bytes)
+        if self.model.norms_across_heads:
+            each_s = each_s + self.kernels.all_reduce_s(tokens * SQUARES_BYTES)
+        found: Floats = self.model.layers * each_s
         return found
 
     def logits_s(self, requests: Floats) -> Floats:
@@ -170,6 +176,8 @@ def kernel_profile(model: ModelFacts, kernels: Kernels, engine: EngineKind) -> P
     few, knots = slice(0, len(tokens)), slice(len(tokens), -len(many))
     further_s = float(np.diff(with_prompts_s[-len(many) :])[0] / np.diff(many)[0])
     layers_s = term("layer_s") * model.layers
+    if model.norms_across_heads and kernels.tensor_parallel > 1:
+        layers_s += term("head_norm_s") * model.layers
     attention_s, per_context_s = forward.decode_attention_s(requests)
     prompt_s, per_token_s, per_attended_s = forward.prompt_attention_s()
     first_s = float(forward.logits_s(np.ones(1))[0])

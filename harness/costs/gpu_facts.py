@@ -22,7 +22,8 @@ class GpuFacts:
     `memory_bytes` is the nominal size in GiB; a driver keeps about 1% of it, and `usable_bytes` is
     the total that it reports to programs, None where that is not known. `fp16_flops_per_s` is
     dense, with a multiply-add counted as two; `fp8_flops_per_s` and `fp4_flops_per_s` are the same
-    for numbers of 8 and 4 bits, None where the GPU has no unit for them.
+    for numbers of 8 and 4 bits, None where the GPU has no unit for them. `kernels_of` names the GPU
+    whose table of kernels stands for this one, and `kernels_links` says whether its links do, too.
     """
 
     name: str
@@ -36,6 +37,8 @@ class GpuFacts:
     fp8_flops_per_s: Positive | None = None
     fp4_flops_per_s: Positive | None = None
     usable_bytes: Count | None = None
+    kernels_of: str = ""
+    kernels_links: bool = False
 
     __pydantic_config__ = STRICT
 

@@ -39,6 +39,7 @@ RATES = {"fp8": "fp8_flops_per_s", "fp8_block": "fp8_flops_per_s", "nvfp4": "fp4
 LATENT_NUMBERS, LATENT_HIDDEN = 576, 7168
 """KV numbers and hidden size of the latent attention that was measured (DeepSeek-V3)."""
 
+
 class _Decode(Schema):
     base_us: tuple[NotNegative, ...]
     per_context_ps: tuple[NotNegative, ...]

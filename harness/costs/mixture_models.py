@@ -156,7 +156,8 @@ def minimax_m2(config: ConfigReader) -> Fields:
     shared = config.whole("shared_intermediate_size", default=0, null=0, least=0)
     mixture = size.mixture(*routed_experts(config, 256, 8), width, shared=shared)
     norms = (size.heads + size.kv_heads) * size.head_dim
-    return size.model(size.attention(other=norms), mixture, width)
+    found = size.model(size.attention(other=norms), mixture, width)
+    return found | {"norms_across_heads": True}
 
 
 def deepseek_v2(config: ConfigReader) -> Fields:

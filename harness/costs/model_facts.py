@@ -60,6 +60,7 @@ class ModelFacts:
     kv_number_bytes: Count = BYTES_PER_NUMBER
     linear_format: Format = "bf16"
     expert_format: Format = "bf16"
+    norms_across_heads: bool = False
     window_at_tokens: Count = WINDOW_AT_TOKENS
     stated: tuple[str, ...] = ()
 

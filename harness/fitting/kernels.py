@@ -60,6 +60,8 @@ FORMATS = {
     "int4_wo": "int4",
 }
 """Names of the measurements -> `ModelFacts.linear_format` and `expert_format`."""
+BEYOND_CACHE_BYTES = 4e8
+"""Three times the largest cache of these GPUs, 126 MB of a B200."""
 UNUSED_EXPERTS = {("h100_sxm", "fp8"), ("h200_sxm", "fp8")}
 """3 to 6 times as slow as the same experts in blocks of fp8, which vLLM's models have."""
 
@@ -142,11 +144,15 @@ def _shapes(rows: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
 def _decodes(folder: Path) -> Iterator[tuple[str, Any]]:
     """By shape microseconds of a batch and picoseconds for each token of context in it."""
     for shape, rows in _shapes(pd.read_parquet(folder / "generation_attention_perf.parquet")):
-        if int(shape.split("/")[1]) <= 8:
-            yield shape, _decode_lines(rows, "step", offset=1)
+        _, kv_heads, size, window, number_bytes = map(int, shape.split("/"))
+        if kv_heads <= 8:
+            token_bytes = 0.0 if window else 2.0 * kv_heads * size * number_bytes
+            yield shape, _decode_lines(rows, "step", offset=1, token_bytes=token_bytes)
 
 
-def _decode_lines(rows: pd.DataFrame, length: str, *, offset: int) -> dict[str, Any]:
+def _decode_lines(
+    rows: pd.DataFrame, length: str, *, offset: int, token_bytes: float = 0.0
+) -> dict[str, Any]:
     """Lines of seconds over context, one a batch size, from a grid of both."""
     grid = rows.pivot_table(index="batch_size", columns=length, values="latency")
     lengths = grid.columns.to_numpy(float) + offset
@@ -154,8 +160,10 @@ def _decode_lines(rows: pd.DataFrame, length: str, *, offset: int) -> dict[str, 
     for column in range(1, values.shape[1]):  # what had no room goes by its length
         longer = values[:, column - 1] * lengths[column] / lengths[column - 1]
         values[:, column] = np.where(np.isnan(values[:, column]), longer, values[:, column])
-    at = np.array([np.interp(DECODE_LENGTHS, lengths, row) for row in values])
     batches = grid.index.to_numpy(float)
+    if token_bytes:
+        values = _from_memory(values, batches[:, None] * lengths, token_bytes)
+    at = np.array([np.interp(DECODE_LENGTHS, lengths, row) for row in values])
     coefficients = []
     for batch in BATCHES:
         seconds = np.array([np.interp(batch, batches, column) for column in at.T])
@@ -163,6 +171,20 @@ def _decode_lines(rows: pd.DataFrame, length: str, *, offset: int) -> dict[str, 
         coefficients.append(_line(columns, seconds))
     base, slope = np.array(coefficients).T
     return {"base_us": _us(base), "per_context_ps": rounded(1e9 * slope, 4)}
+
+
+def _from_memory(values: Floats, tokens: Floats, token_bytes: float) -> Floats:
+    """Seconds as they are when the KV is read from memory.
+
+    Repeated on one layer, a kernel finds KV of up to the size of the cache there; an iteration
+    reads the KV of all layers. So the rate of batches far beyond any cache holds for all.
+    """
+    launch = values[:, :1]
+    beyond = tokens * token_bytes >= BEYOND_CACHE_BYTES
+    if not beyond.any():
+        return values
+    rate = float(np.median(((values - launch) / tokens)[beyond]))
+    return np.maximum(values, launch + rate * tokens)
 
 
 def _prompts(folder: Path) -> Iterator[tuple[str, Any]]:
@@ -188,18 +210,19 @@ def _latent(folder: Path) -> Iterator[tuple[str, Any]]:
         return
     keys = ["num_heads", "gemm_type", "kv_cache_dtype"]
     decodes = pd.read_parquet(folder / "mla_generation_module_perf.parquet").groupby(keys)
-    prompts = dict(
-        list(pd.read_parquet(folder / "mla_context_module_perf.parquet").groupby(keys))
-    )
+    prompts = dict(list(pd.read_parquet(folder / "mla_context_module_perf.parquet").groupby(keys)))
     for key, rows in decodes:
         heads, kind, kv = key
         asked = prompts[key]
         alone = asked[asked["batch_size"] == 1].groupby("isl", as_index=False)["latency"].min()
         shape = f"{heads}/{FORMATS[kind]}/{ {'bfloat16': 2, 'fp8': 1}[kv] }"
-        yield shape, {
-            **_decode_lines(rows, "step", offset=0),
-            "prompt": _prompt_line(alone),
-        }
+        yield (
+            shape,
+            {
+                **_decode_lines(rows, "step", offset=0),
+                "prompt": _prompt_line(alone),
+            },
+        )
 
 
 def _experts(folder: Path, gpu: GpuFacts) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -245,7 +268,14 @@ def _splits(rows: pd.DataFrame) -> dict[tuple[int, int], Floats]:
 
 
 def _expert_work(
-    gpu: GpuFacts, kind: str, hidden: int, inter: int, experts: int, per_token: int, tp: int, ep: int
+    gpu: GpuFacts,
+    kind: str,
+    hidden: int,
+    inter: int,
+    experts: int,
+    per_token: int,
+    tp: int,
+    ep: int,
 ) -> dict[str, Floats]:
     """Milliseconds of reading touched experts and of computing, at published rates."""
     touched = experts / ep * (1.0 - (1.0 - per_token / experts) ** EXPERT_TOKENS)
