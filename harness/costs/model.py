@@ -11,6 +11,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
+import numpy as np
+
 from harness.config import inputs
 from harness.config.paths import PROFILES
 from harness.costs.gpu_facts import GPUS, GpuFacts, gpu_facts
@@ -39,6 +41,7 @@ from harness.costs.roofline import (
 )
 from harness.interface.entities import ServiceId, Work
 from harness.interface.policies import CostModel
+from harness.interface.tables import Floats, Ints
 
 PARTS = ("forward", "prepare", "sample", "other")
 
@@ -64,8 +67,9 @@ class ProfileCosts:
     of each GPU for KV, if given, come in the place of what `memory_share` leaves,
     and `block_tokens` in the place of the measured engine's. Sliding windows count as in requests
     of `window_at_tokens`. What shares of the SMs cost is measured in `sm_share_profile`, a folder
-    like `profile_dir` and for the same GPU, where that has nothing of it. Raises ValueError for
-    unknown names and for negative seconds.
+    like `profile_dir` and for the same GPU, where that has nothing of it. Before its scheduler has
+    a request, an engine takes `intake_s_per_request` and, for each token of its prompt,
+    `intake_s_per_prompt_token`. Raises ValueError for unknown names and for negative seconds.
     """
 
     def __init__(
@@ -82,8 +86,16 @@ class ProfileCosts:
         block_tokens: int | None = None,
         window_at_tokens: int = WINDOW_AT_TOKENS,
         sm_share_profile: str | None = None,
+        intake_s_per_request: float = 0.0,
+        intake_s_per_prompt_token: float = 0.0,
     ) -> None:
-        _require_at_least(0, engine_start_s=engine_start_s, replica_start_s=replica_start_s)
+        _require_at_least(
+            0,
+            engine_start_s=engine_start_s,
+            replica_start_s=replica_start_s,
+            intake_s_per_request=intake_s_per_request,
+            intake_s_per_prompt_token=intake_s_per_prompt_token,
+        )
         _require_at_least(
             1,
             kv_bytes=kv_bytes,
@@ -100,6 +112,8 @@ class ProfileCosts:
         self.given_start_s, self.given_weights_bytes_per_s = engine_start_s, weights_bytes_per_s
         self.given_kv_bytes, self.given_block_tokens = kv_bytes, block_tokens
         self.window_at_tokens, self.sm_share_profile = window_at_tokens, sm_share_profile
+        self.intake_s_per_request = intake_s_per_request
+        self.intake_s_per_prompt_token = intake_s_per_prompt_token
         self._facts: GpuFacts = gpu_facts(gpu, self._folder)
         self._iterations: dict[tuple[str, int], Profile] = {}
         self._tables: dict[tuple[str, int], IterationTable] = {}  # services of a model share them
@@ -186,6 +200,11 @@ class ProfileCosts:
             if profile.sm_shares is not None and is_like and _shape(model_facts(name)) == shape:
                 return profile.sm_shares
         return None
+
+    def intake_s(self, service: ServiceId, prompt_tokens: Ints) -> Floats:
+        """Seconds of an engine's front end before its scheduler has each request."""
+        seconds = self.intake_s_per_request + self.intake_s_per_prompt_token * prompt_tokens
+        return np.asarray(seconds, np.float64)
 
     def load_s(self, service: ServiceId, tensor_parallel: int, *, replicas: int = 1) -> float:
         """Seconds to load the weights and set up communication, of each of so many replicas."""
@@ -328,6 +347,8 @@ class ProfileCosts:
             "block_tokens": self.given_block_tokens,
             "window_at_tokens": self.window_at_tokens,
             "sm_share_profile": self.sm_share_profile,
+            "intake_s_per_request": self.intake_s_per_request,
+            "intake_s_per_prompt_token": self.intake_s_per_prompt_token,
         }
 
     @property
