@@ -11,6 +11,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
+import numpy as np
+
 from harness.config import inputs
 from harness.config.paths import PROFILES
 from harness.costs.engine_kinds import PROFILE_ENGINE, engine_kind
@@ -42,6 +44,7 @@ from harness.costs.roofline import (
 )
 from harness.interface.entities import ServiceId, Work
 from harness.interface.policies import CostModel
+from harness.interface.tables import Floats, Ints
 
 PARTS = ("forward", "prepare", "sample", "other")
 
@@ -71,8 +74,9 @@ class ProfileCosts:
     of each GPU for KV, if given, come in the place of what `memory_share` leaves,
     and `block_tokens` in the place of the measured engine's. Sliding windows count as in requests
     of `window_at_tokens`. What shares of the SMs cost is measured in `sm_share_profile`, a folder
-    like `profile_dir` and for the same GPU, where that has nothing of it. Raises ValueError for
-    unknown names and for negative seconds.
+    like `profile_dir` and for the same GPU, where that has nothing of it. Before its scheduler has
+    a request, an engine takes `intake_s_per_request` and, for each token of its prompt,
+    `intake_s_per_prompt_token`. Raises ValueError for unknown names and for negative seconds.
     """
 
     def __init__(
@@ -94,7 +98,11 @@ class ProfileCosts:
         expert_parallel: bool = False,
         kv_number_bytes: int | None = None,
     ) -> None:
-        _require_at_least(0, engine_start_s=engine_start_s, replica_start_s=replica_start_s)
+        _require_at_least(
+            0,
+            engine_start_s=engine_start_s,
+            replica_start_s=replica_start_s,
+        )
         _require_at_least(
             1,
             kv_bytes=kv_bytes,
@@ -200,6 +208,12 @@ class ProfileCosts:
             if profile.sm_shares is not None and is_like and _shape(model_facts(name)) == shape:
                 return profile.sm_shares
         return None
+
+    def intake_s(self, service: ServiceId, prompt_tokens: Ints) -> Floats:
+        """Seconds of an engine's front end before its scheduler has each request."""
+        term = self.engine.value
+        seconds = term("intake_s") + term("intake_token_s") * prompt_tokens
+        return np.asarray(seconds, np.float64)
 
     def load_s(self, service: ServiceId, tensor_parallel: int, *, replicas: int = 1) -> float:
         """Seconds to load the weights and set up communication, of each of so many replicas."""

@@ -11,7 +11,7 @@ import numpy as np
 
 from harness.engines.dispatching import Dispatching
 from harness.engines.live import LiveCluster, LiveState, SeenGroup
-from harness.engines.state import Ints, new_arrays
+from harness.engines.state import Floats, Ints, new_arrays
 from harness.interface.apps import OUTSIDE
 from harness.interface.entities import (
     Cluster,
@@ -45,11 +45,12 @@ def _groups_asked(workload: Workload) -> Ints:
 class Lifecycle:
     """Requests by where they are in their lives.
 
-    `roots` are the requests that wait for no other; `remaining` counts the unanswered of each
-    service, those to come included; `held_back` has the requests that have come and are in no
-    group. `reading` has the services that a group is yet to load while it serves others, of which
-    it takes no requests. `deliver` takes requests with the group of each; `home_of` gives the group
-    of a request that an engine has dispatched by itself.
+    `roots` are the requests that wait for no other, as they reach their schedulers; `sent` counts
+    those of a closed loop that have been sent or will be at a time of their own; `remaining` counts
+    the unanswered of each service, those to come included; `held_back` has the requests that have
+    come and are in no group. `reading` has the services that a group is yet to load while it serves
+    others, of which it takes no requests. `deliver` takes requests with the group of each;
+    `home_of` gives the group of a request that an engine has dispatched by itself.
     """
 
     def __init__(
@@ -61,24 +62,31 @@ class Lifecycle:
         groups: Mapping[GroupId, SeenGroup],
         deliver: Callable[[Sequence[int], Sequence[GroupId]], None],
         unanswered: Callable[[GroupId], Ints] | None = None,
+        intake_s: Floats | None = None,
         catch_up: Callable[[], None] = _nothing,
     ) -> None:
         """No request has arrived. `groups` are the groups that policies see, as they come and go.
 
         `unanswered` has the requests that have come to a group, ascending, where `groups` do not
-        show it. `catch_up` is called before the computed state of groups is read.
+        show it. `intake_s` is what each request takes from when it is sent until it reaches its
+        scheduler, nothing where it is None. `catch_up` is called before the computed state of
+        groups is read.
         """
         self.workload, self.system = workload, system
         self.graph = Graph(workload.edges, _groups_asked(workload))
-        self.roots: Ints = np.flatnonzero(self.graph.waits == 0)
+        has_time = (self.graph.waits == 0) & np.isfinite(workload.arrival_s)
         arrays = new_arrays(
             workload.prompt_tokens,
             workload.output_tokens,
             np.zeros(len(workload), np.int64),
-            np.where(self.graph.waits == 0, workload.arrival_s, np.inf),
+            np.where(has_time, workload.arrival_s, np.inf),
             workload.service,
         )
+        if intake_s is not None:
+            arrays.intake_s[:] = intake_s
         self.state = LiveState(workload, cluster, arrays, self.graph.waits.copy())
+        self.roots: Ints = np.argsort(self.state.come_s, kind="stable")[: has_time.sum()]
+        self.sent: Ints = np.array([len(self.roots)])
         self.services: Mapping[ServiceId, Service] = _served(workload)
         self.view = LiveCluster(self.state, self.services, groups)
         self.remaining = {
@@ -173,8 +181,17 @@ class Lifecycle:
         return drained
 
     def released(self, answered: Ints, *, after_s: float = 0.0) -> list[int]:
-        """Calls that waited for these alone and arrive `after_s` from now."""
-        waits, arrival_s, come = self.state.waits, self.state.arrays.arrival_s, []
+        """Calls that waited for these alone and are sent `after_s` from now.
+
+        In a closed loop every answer lets its client send the next request of the workload.
+        """
+        waits, arrival_s, come = self.state.waits, self.state.arrays.arrival_s, list[int]()
+        if self.workload.is_closed_loop:
+            first = self.sent.item()
+            self.sent[0] = min(first + len(answered), len(self.workload))
+            come = list(range(first, self.sent.item()))
+            arrival_s[come] = self.state.now_s + after_s
+            return come
         for request in answered.tolist():
             for call in self.graph.children(request):
                 waits[call] -= 1

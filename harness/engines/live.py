@@ -31,7 +31,7 @@ class LiveState:
     """Everything about requests that all groups share.
 
     `waits` counts the answers that each request still waits for. `arrays.arrival_s` is infinite for
-    waiting ones.
+    waiting ones. `known_s` is when the application of each request is known to have come in.
     """
 
     workload: Workload
@@ -42,6 +42,8 @@ class LiveState:
     deployment: Deployment = field(default_factory=lambda: Deployment(()))
     now_s: float = 0.0
     backends: Backends | None = None
+    known_s: Floats = field(init=False)
+    _has_intake: bool = field(init=False)
     _predicted_tokens: Floats = field(init=False)
     _services: tuple[ServiceId, ...] = field(init=False)
 
@@ -50,6 +52,22 @@ class LiveState:
         names = (service.id for service in self.workload.services)
         self._services = tuple(name for name in names if name != OUTSIDE)
         self._predicted_tokens = np.full(len(self.arrays.prompt), np.nan)
+        self._has_intake = bool(self.arrays.intake_s.any())
+        self.known_s = self._when_known() if self._has_intake else self.workload.arrival_s
+
+    @property
+    def come_s(self) -> Floats:
+        """When each request reaches its scheduler; infinite for those that were not sent."""
+        arrival_s = self.arrays.arrival_s
+        return arrival_s + self.arrays.intake_s if self._has_intake else arrival_s
+
+    def _when_known(self) -> Floats:
+        """With intake, an application is known when its first request reaches a scheduler."""
+        load, come_s = self.workload, self.come_s
+        first_s = np.full(int(load.app.max(initial=-1)) + 1, np.inf)
+        np.minimum.at(first_s, load.app, come_s)
+        known_s = np.maximum(first_s[load.app], load.arrival_s)
+        return np.where(np.isfinite(come_s), come_s, known_s)
 
     def swap_rows(self) -> Floats:
         """What requests have and had in host memory; the rows are made when first needed."""
@@ -154,8 +172,8 @@ class LiveCluster:
 
     def arrived_after(self, since_s: float) -> tuple[RequestTable, Floats]:
         """Requests that have arrived after a time, and when they were answered."""
-        arrays, now_s = self._state.arrays, self._state.now_s
-        here = (arrays.arrival_s > since_s) & (arrays.arrival_s <= now_s)
+        arrays, now_s, come_s = self._state.arrays, self._state.now_s, self._state.come_s
+        here = (come_s > since_s) & (come_s <= now_s)
         if (apps := self._state.workload.apps) is not None:
             here &= ~apps.outside
         ids = np.flatnonzero(here)
@@ -164,7 +182,7 @@ class LiveCluster:
 
     def _unfinished_ids(self, service: ServiceId) -> Ints:
         arrays = self._state.arrays
-        here = self._is_of(service) & (arrays.arrival_s <= self._state.now_s)
+        here = self._is_of(service) & (self._state.come_s <= self._state.now_s)
         return np.flatnonzero(here & np.isnan(arrays.finished_s))
 
     def _is_of(self, service: ServiceId) -> NDArray[np.bool_]:
@@ -203,8 +221,8 @@ class LiveCluster:
         state = self._state
         if state.workload.apps is not None:
             return np.zeros(len(state.workload), np.bool_)
-        known: NDArray[np.bool_] = state.workload.arrival_s <= state.now_s
-        return known & (state.arrays.arrival_s > state.now_s)
+        known: NDArray[np.bool_] = state.known_s <= state.now_s
+        return known & (state.come_s > state.now_s)
 
     @property
     def warm(self) -> frozenset[ResourceId]:

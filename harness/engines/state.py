@@ -50,6 +50,7 @@ REQUEST = np.dtype(
         ("generated", np.int64),
         ("kv", np.int64),
         ("arrival_s", np.float64),
+        ("intake_s", np.float64),
         ("key", np.float64),
         ("gpu_s", np.float64),
         ("joined", np.int64),
@@ -86,6 +87,7 @@ class RequestArrays(NamedTuple):
     """One entry per request of the run. `output` is the true length: engines only.
 
     The arrays are the fields of `rows`, one record of REQUEST each, which compiled code works on.
+    A request is sent at `arrival_s` and reaches its scheduler `intake_s` later.
     `started_s` is when a request first ran, `preempted_at_s` when it was preempted if it has not
     run since, `preempted_s` the seconds between preemptions and restarts, `gpu_s` those of its
     iterations and `prefill_s` the part of them that computed its prompt. `group` is the number of
@@ -110,6 +112,7 @@ class RequestArrays(NamedTuple):
     generated: Ints
     kv: Ints
     arrival_s: Floats
+    intake_s: Floats
     key: Floats
     first_token_s: Floats
     finished_s: Floats

@@ -17,6 +17,7 @@ from harness.interface.entities import (
 )
 from harness.interface.events import Event
 from harness.interface.load_order import LoadOrder, TurnOrder
+from harness.interface.tables import Floats, Ints
 from harness.interface.views import ClusterView, GroupView
 
 
@@ -156,6 +157,12 @@ class CostModel(Protocol):
         self, service: ServiceId, tensor_parallel: int, work: Work, *, gpu_share: float = 1.0
     ) -> float:
         """Seconds of one iteration."""
+
+    def intake_s(self, service: ServiceId, prompt_tokens: Ints) -> Floats:
+        """Seconds from when each request is sent until its scheduler has it: parsing, tokenising.
+
+        They take no GPU time.
+        """
 
     def load_s(self, service: ServiceId, tensor_parallel: int, *, replicas: int = 1) -> float:
         """Seconds to load the weights and set up communication.

@@ -141,6 +141,9 @@ class _QueueCosts:
     ) -> float:
         return float(self.table(service, tensor_parallel).decode_base_s[work.decode_requests])
 
+    def intake_s(self, service: ServiceId, prompt_tokens: NDArray[np.int64]) -> NDArray[np.float64]:
+        return np.zeros(len(prompt_tokens))
+
     def load_s(self, service: ServiceId, tensor_parallel: int, *, replicas: int = 1) -> float:
         return 0.0
 

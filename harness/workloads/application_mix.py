@@ -15,7 +15,7 @@ from harness.interface.entities import ResourceId, Service, ServiceId, Work
 from harness.interface.graph import Edges
 from harness.interface.policies import CostModel
 from harness.workloads.applications import Application, Kind, Run, UnitRun, stored_application
-from harness.workloads.arrivals import Arrivals
+from harness.workloads.arrivals import Arrivals, ClosedLoop
 from harness.workloads.call_ids import with_apps
 from harness.workloads.settings import require_between, require_positive
 from harness.workloads.workload import Floats, Ints, Workload
@@ -75,6 +75,11 @@ class ApplicationMix:
         require_positive("workload", tensor_parallel=tensor_parallel, **counts, **scales)
         if tenant not in TENANTS:
             raise ValueError(f"workload.tenant={tenant} is none of {', '.join(TENANTS)}")
+        if isinstance(arrivals, ClosedLoop):
+            raise ValueError(
+                "workload/arrivals=closed_loop sends single requests; calls of applications wait "
+                "for the answers of certain others"
+            )
         self._kinds = _kinds(mix, declared)
         self._backends = tuple(_backend(name, facts, pools) for name, facts in backends.items())
         self._pools, self._scales = dict(pools), tuple(deadline_scales)

@@ -15,6 +15,7 @@ from pydantic import Field, model_validator
 
 from harness.config import inputs
 from harness.config.paths import PROFILES
+from harness.config.ranges_of_units import MOST_SECONDS
 from harness.config.schema import NotNegative, Schema, read_json
 from harness.costs.model_facts import unknown_name
 from harness.workloads.settings import BURSTINESS, require_between, require_positive
@@ -100,7 +101,10 @@ class Arrivals(Protocol):
         """The tables behind it, with their sha256."""
 
     def draw(self, count: int, rng: Generator) -> Floats:
-        """`count` arrival times in seconds from 0, ascending. Same state, same times."""
+        """`count` arrival times in seconds from 0, ascending. Same state, same times.
+
+        Infinite for a request that is sent when another has been answered.
+        """
 
 
 class AtOnce:
@@ -111,6 +115,34 @@ class AtOnce:
     def draw(self, count: int, rng: Generator) -> Floats:
         """As `Arrivals`."""
         return np.zeros(count)
+
+
+class ClosedLoop:
+    """`clients` that send their next request `think_s` after their last has been answered.
+
+    They take the requests of one list in order, as `vllm bench serve --max-concurrency` at an
+    infinite rate and AIPerf's `--concurrency` do, and begin evenly spread over `ramp_up_s`: client
+    n with request n.
+    """
+
+    files: Mapping[str, str] = {}
+
+    def __init__(self, *, clients: int, ramp_up_s: float, think_s: float) -> None:
+        if clients < 1:
+            raise ValueError(f"workload.arrivals.clients is {clients}, it must be at least 1")
+        require_between("workload.arrivals", 0, MOST_SECONDS, ramp_up_s=ramp_up_s, think_s=think_s)
+        self.think_s = think_s
+        self._begins_s = np.arange(clients) * (ramp_up_s / clients)
+
+    def draw(self, count: int, rng: Generator) -> Floats:
+        """As `Arrivals`."""
+        begins_s = self._begins_s[:count]
+        return np.concatenate([begins_s, np.full(count - len(begins_s), np.inf)])
+
+
+def think_s_of(arrivals: Arrivals) -> float:
+    """Seconds from an answer to the next request of a client; 0 where no clients wait for any."""
+    return arrivals.think_s if isinstance(arrivals, ClosedLoop) else 0.0
 
 
 class Gamma:

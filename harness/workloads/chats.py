@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from harness.costs.model_facts import model_facts
-from harness.workloads.arrivals import Arrivals
+from harness.workloads.arrivals import Arrivals, think_s_of
 from harness.workloads.lengths import Lengths
 from harness.workloads.settings import require_positive, require_start
 from harness.workloads.workload import Workload, services_of
@@ -58,4 +58,5 @@ class Chats:
             app=np.arange(count),
             deadline_s=np.full(count, np.nan),
             datasets=self.files,
+            think_s=think_s_of(self._arrivals),
         ).later(self._starts_s)

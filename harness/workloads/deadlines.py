@@ -31,9 +31,9 @@ class WithDeadlines:
         self.files: Mapping[str, str] = workload.files
 
     def build(self, seed: int) -> Workload:
-        """Same seed, same workload. ValueError where calls wait for the answers of others."""
+        """Same seed, same workload. ValueError where requests come when others are answered."""
         load = self._workload.build(seed)
-        if len(load.edges):
+        if load.answers_release:
             raise ValueError("deadlines go by arrivals; calls that wait for others have none yet")
         within_s = np.zeros(len(load))
         for index, service in enumerate(load.services):

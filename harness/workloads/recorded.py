@@ -15,7 +15,7 @@ from harness.costs.model_facts import ModelFacts, model_facts
 from harness.interface.apps import OUTSIDE, Apps
 from harness.interface.entities import Service
 from harness.interface.graph import Edges
-from harness.workloads.arrivals import Arrivals
+from harness.workloads.arrivals import Arrivals, ClosedLoop, think_s_of
 from harness.workloads.call_ids import with_apps
 from harness.workloads.prefixes import prefixes_of_hashes
 from harness.workloads.prompts import WORDS
@@ -94,10 +94,25 @@ class Trace:
         drawn = {} if arrivals is None else arrivals.files
         self.files: Mapping[str, str] = {**inputs.digests([WORDS, self._path]), **drawn}
         rows = self._rows()
+        if isinstance(arrivals, ClosedLoop):
+            self._refuse_clocks(rows)
         called = self._called(rows)
         self.models = tuple(facts.name for facts in _asked(called))
         # What cannot be served is refused before anything runs.
         self._arrivals_s(self._fitted(rows, called)[0])
+
+    def _refuse_clocks(self, rows: pd.DataFrame) -> None:
+        """Raise ValueError for what means nothing in a closed loop, where answers set the times."""
+        if self._scale != 1:
+            raise ValueError(
+                f"workload.rate_scale={self._scale:g} has no meaning in a closed loop, whose rate "
+                "is that of the answers"
+            )
+        if not np.isnan(_column(rows, "deadline_s")).all():
+            raise ValueError(
+                f"{self._path} has deadlines, which are times, and in a closed loop no request "
+                "has one before it is sent"
+            )
 
     @property
     def is_replay(self) -> bool:
@@ -141,6 +156,7 @@ class Trace:
             prefix=prefix,
             prefix_tokens=prefix_tokens,
             notes=self._notes(rows),
+            think_s=0.0 if self._arrivals is None else think_s_of(self._arrivals),
         )
         if SESSION in rows:
             load = in_sessions(load, rows[SESSION], rows[DELAY].to_numpy(), seed)

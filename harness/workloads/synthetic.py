@@ -1,7 +1,7 @@
 """Requests drawn from stated distributions: one model, a rate, its burstiness, two lengths."""
 
 from harness.costs.model_facts import model_facts
-from harness.workloads.arrivals import AtOnce, Gamma
+from harness.workloads.arrivals import Arrivals, AtOnce, Gamma
 from harness.workloads.chats import Chats
 from harness.workloads.lengths import Lognormal
 from harness.workloads.settings import (
@@ -16,8 +16,9 @@ from harness.workloads.settings import (
 class Synthetic(Chats):
     """`requests` requests to one model, at `rate_per_s` or all at once; lengths within limits.
 
-    Gaps are gamma with `burstiness` as coefficient of variation. Lengths are lognormal with a
-    median and the sigma of the logarithm, cut to 1..max.
+    Gaps are gamma with `burstiness` as coefficient of variation; `arrivals`, if given, come in the
+    place of rate and burstiness. Lengths are lognormal with a median and the sigma of the
+    logarithm, cut to 1..max.
     """
 
     def __init__(
@@ -34,6 +35,7 @@ class Synthetic(Chats):
         max_prompt_tokens: int,
         max_output_tokens: int,
         starts_s: float,
+        arrivals: Arrivals | None = None,
     ) -> None:
         require_start(starts_s)
         context = model_facts(model).max_context_tokens
@@ -55,7 +57,7 @@ class Synthetic(Chats):
         super().__init__(
             model=model,
             requests=requests,
-            arrivals=AtOnce() if rate_per_s is None else gaps,
+            arrivals=arrivals or (AtOnce() if rate_per_s is None else gaps),
             lengths=Lognormal(**medians, **sigmas, max_prompt_tokens=max_prompt_tokens),
             max_output_tokens=max_output_tokens,
             starts_s=starts_s,

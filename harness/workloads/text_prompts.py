@@ -9,7 +9,7 @@ import pandas as pd
 
 from harness.config import inputs
 from harness.costs.model_facts import model_facts
-from harness.workloads.arrivals import Arrivals
+from harness.workloads.arrivals import Arrivals, think_s_of
 from harness.workloads.prompts import WORDS, as_count, read_rows, refuse_fewer, token_counts
 from harness.workloads.settings import require_positive, require_start
 from harness.workloads.workload import Ints, Workload, services_of
@@ -67,6 +67,7 @@ class TextPrompts:
             app=np.arange(count),
             deadline_s=np.full(count, np.nan),
             datasets=self.files,
+            think_s=think_s_of(self._arrivals),
             texts=tuple(rows[TEXT].iloc[picked]),
         ).later(self._starts_s)
 

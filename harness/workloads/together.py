@@ -73,6 +73,8 @@ def together(parts: Sequence[Workload]) -> Workload:
     """One workload of several that ask different services, by arrival, then by part."""
     if any(part.apps is not None for part in parts):
         raise ValueError("a workload of units of applications cannot be one of several")
+    if any(part.is_closed_loop for part in parts):
+        raise ValueError("a closed loop has one list of requests: it cannot be one of several")
     arrival_s = _joined(parts, "arrival_s")
     order = np.argsort(arrival_s, kind="stable")
     place = np.empty(len(order), np.int64)

@@ -24,6 +24,10 @@ class Workload:
     is when its application comes in, and `own_tokens` the part of its prompt known by then. The
     rest of its prompt are the answers carried to it. Without edges `own_tokens` may be left out.
 
+    In a closed loop clients take the requests in order, each its next one `think_s` after its last
+    was answered: `arrival_s` is when a client begins, and infinite for requests that are sent when
+    another has been answered, which come last.
+
     A lower `priority` is the more urgent one; without the column all have 0.
     `service` and `tenant` index `services` and `tenants`. `output_tokens` is the truth: engines
     and oracle predictors read it, `facts` does not. `deadline_s` is NaN where there is none.
@@ -64,6 +68,7 @@ class Workload:
     prefix_tokens: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
     apps: Apps | None = None
     notes: tuple[str, ...] = ()
+    think_s: float = 0.0
 
     def __post_init__(self) -> None:
         """Refuse rows that no engine could serve, by name."""
@@ -79,10 +84,24 @@ class Workload:
         self._refuse_edges()
         if self.apps is not None:
             refuse_apps(self, self.apps)
+        if self.is_closed_loop:
+            self._refuse_in_closed_loop()
         for broken, values, text in self._rules():
             if broken.any():
                 row = int(np.argmax(broken))
                 raise ValueError(f"request {row} {text.format(values[row])}")
+
+    def _refuse_in_closed_loop(self) -> None:
+        """Refuse what has no meaning where no request has a time before others are answered."""
+        if len(self.edges) or self.apps is not None:
+            raise ValueError(
+                "in a closed loop a client sends the next request when any is answered, and these "
+                "wait for the answers of certain others: leave one of the two out"
+            )
+        if not np.isnan(self.deadline_s).all():
+            raise ValueError(
+                "a deadline is a time, and in a closed loop no request has one before it is sent"
+            )
 
     def _refuse_edges(self) -> None:
         """Refuse requests that wait for later ones, or for those of another time."""
@@ -99,7 +118,9 @@ class Workload:
         """What is broken in which rows, the value at fault, and what to say of it."""
         yield self.prompt_tokens < 1, self.prompt_tokens, "has {} prompt tokens"
         yield self.output_tokens < 1, self.output_tokens, "has {} output tokens"
-        yield ~np.isfinite(self.arrival_s), self.arrival_s, "arrives at {} s"
+        lost = ~(self.arrival_s > -np.inf)
+        lost[:1] |= self.arrival_s[:1] == np.inf
+        yield lost, self.arrival_s, "arrives at {} s"
         yield (
             self.own_tokens + self.edges.carried(self.output_tokens) != self.prompt_tokens,
             self.prompt_tokens,
@@ -121,7 +142,8 @@ class Workload:
         if self.apps is not None:
             own_time[self.edges.child] = False
         early = np.zeros(len(self), np.bool_)
-        early[own_time] = np.diff(self.arrival_s[own_time], prepend=-np.inf) < 0
+        own_s = self.arrival_s[own_time]
+        early[own_time] = np.concatenate([[False], own_s[1:] < own_s[:-1]])[: len(own_s)]
         yield (
             early,
             self.arrival_s,
@@ -150,6 +172,16 @@ class Workload:
         return replace(
             self, arrival_s=self.arrival_s + seconds, deadline_s=self.deadline_s + seconds
         )
+
+    @property
+    def is_closed_loop(self) -> bool:
+        """Whether clients send requests when others have been answered, in the order of rows."""
+        return len(self) > 0 and self.arrival_s.item(-1) == math.inf
+
+    @property
+    def answers_release(self) -> bool:
+        """Whether requests come when others have been answered."""
+        return len(self.edges) > 0 or self.is_closed_loop
 
     def __len__(self) -> int:
         """Number of requests."""

@@ -8,7 +8,7 @@ import numpy as np
 from harness.engines.lifecycle import Lifecycle
 from harness.engines.simulator.compiled_groups import CompiledGroups
 from harness.engines.simulator.group import LiveGroup
-from harness.engines.simulator.kernel.world import NO_SECONDS
+from harness.engines.simulator.kernel.world import NO_CALLS, NO_SECONDS
 from harness.engines.simulator.timeline import Kind, Timeline
 from harness.engines.simulator.units import Units
 from harness.engines.state import UNDISPATCHED, Floats, Ints
@@ -25,8 +25,8 @@ class Arrivals:
     """Hands requests out at their time, or to compiled code ahead of it, and asks the predictor.
 
     `are_heard` says whether any policy or record takes events beside overruns, `calls_are` whether
-    any of these is of a single call: not of a unit or an application. `hand_over_s` is how
-    long after an answer the calls come that waited for it. `come` counts the requests that wait for
+    any of these is of a single call: not of a unit or an application. `hand_over_s` is how long
+    after an answer the calls are sent that waited for it. `come` counts the requests that wait for
     no other and have been handed out, `released` has those whose last answer has just come, `fresh`
     those whose predictions have. `foretold` has the predictions of requests handed out ahead of
     time that take a while: they are known when `Predicted.now_s` has come.
@@ -52,12 +52,12 @@ class Arrivals:
     def __post_init__(self) -> None:
         """Note when requests arrive that wait for no other."""
         life = self.lifecycle
-        self.root_s = life.workload.arrival_s[life.roots]
-        if not len(life.workload.edges):
+        self.root_s = life.state.come_s[life.roots]
+        if not life.workload.answers_release:
             return
         first_child, children = life.graph.child_lists
         if not (self.come_unheard and self.fast_forward):
-            self.compiled.stop_at_parents(first_child)
+            self.compiled.stop_at_parents(first_child, every=life.workload.is_closed_loop)
         else:
             self.compiled.release_calls(
                 first_child,
@@ -65,6 +65,7 @@ class Arrivals:
                 life.state.waits,
                 life.graph.chain,
                 self.hand_over_s,
+                life.sent if life.workload.is_closed_loop else NO_CALLS,
                 NO_SECONDS if self.units is None else self.units.apps.external_s,
             )
 
@@ -81,24 +82,27 @@ class Arrivals:
     def come_unheard(self) -> bool:
         """Whether a call that waited for answers may come without anything else being asked.
 
-        No event of it alone is taken, and its prediction is there.
+        No event of it alone is taken, and its prediction is there: a closed loop foresees none.
         """
         predictor = self.lifecycle.system.predictor
-        return (predictor is None or predictor.foresees) and not self.calls_are
+        foresees = predictor is not None and predictor.foresees
+        foresees &= not self.lifecycle.workload.is_closed_loop
+        return (predictor is None or foresees) and not self.calls_are
 
     def release(self, answered: Ints) -> None:
-        """Calls that waited for these alone come, at once or when the answers are handed over."""
+        """Calls that waited for these alone come, now, or after hand-over and intake."""
         if self.compiled.releases:
             by_others = self.compiled.requests.group[answered] < 0
             if self.units is not None:
                 by_others &= ~self.units.outside[answered]
             answered = answered[by_others]
-        come = self.lifecycle.released(answered, after_s=self.hand_over_s)
-        if come and self.hand_over_s:
-            at_s = self.lifecycle.state.now_s + self.hand_over_s
-            self.timeline.add(at_s, Kind.ARRIVAL, come)
-        else:
-            self.released += come
+        state = self.lifecycle.state
+        for call in self.lifecycle.released(answered, after_s=self.hand_over_s):
+            at_s = float(state.arrays.arrival_s[call] + state.arrays.intake_s[call])
+            if at_s > state.now_s:
+                self.timeline.add(at_s, Kind.ARRIVAL, call)
+            else:
+                self.released.append(call)
 
     def hand_out(self) -> None:
         """Dispatch every request that has arrived, and give compiled code those to come."""
@@ -118,7 +122,7 @@ class Arrivals:
         predictor = life.system.predictor
         if predictor is not None and predictor.foresees and self.come > first:
             # Of applications to come nothing is seen before they have.
-            is_known = is_ahead | (life.workload.arrival_s <= now_s)
+            is_known = is_ahead | (life.state.known_s <= now_s)
             life.foresee(predictor, np.flatnonzero((life.state.waits > 0) & is_known))
 
     def dispatch(self, requests: Ints) -> None:
@@ -139,7 +143,7 @@ class Arrivals:
         if not self.fast_forward or self.are_heard or system.dispatch.reads_load:
             return False
         stays = Capability.REDEPLOY not in system.placement.requires
-        if life.dispatching.named and (not stays or len(life.workload.edges)):
+        if life.dispatching.named and (not stays or life.workload.answers_release):
             return False
         return any(live.is_compiled for live in self.groups.values())
 
@@ -179,7 +183,8 @@ class Arrivals:
         if ahead and not seconds:
             state.predict(request, length)
             return
-        at_s = max(state.now_s, float(state.arrays.arrival_s[request])) + seconds
+        come_s = float(state.arrays.arrival_s[request] + state.arrays.intake_s[request])
+        at_s = max(state.now_s, come_s) + seconds
         event = Predicted(at_s, request, length)
         if ahead:
             self.foretold[request] = event

@@ -31,6 +31,7 @@ from harness.engines.simulator.timeline import Kind, Timeline
 from harness.engines.simulator.units import Units
 from harness.engines.simulator.warm_up import warm_up
 from harness.engines.state import Floats, Ints
+from harness.interface.apps import OUTSIDE
 from harness.interface.entities import Cluster, GroupId, ResourceId, ServiceId
 from harness.interface.events import Finished, Iterated, Overran, Predicted, ServiceDrained
 from harness.interface.moving import MovingKey
@@ -148,6 +149,16 @@ def serve(
     recorder.counts.update(counts_of(system.scheduling))
 
 
+def _intake_s(workload: Workload, costs: TableCosts) -> Floats:
+    """Seconds from when each request is sent until it reaches its scheduler."""
+    found = np.zeros(len(workload))
+    for index, service in enumerate(workload.services):
+        if service.id != OUTSIDE:
+            rows = workload.service == index
+            found[rows] = costs.intake_s(service.id, workload.prompt_tokens[rows])
+    return found
+
+
 class _Run:
     """One run: wires the parts together and moves the clock.
 
@@ -174,6 +185,7 @@ class _Run:
             system,
             groups=self.groups,
             deliver=lambda requests, to: self.deployer.deliver(requests, to),
+            intake_s=_intake_s(workload, engine.costs),
             catch_up=self._catch_up,
         )
         self.state = self.lifecycle.state
@@ -227,6 +239,7 @@ class _Run:
     def _arrivals(self) -> Arrivals:
         # Which calls begin when is not known ahead where they may wait for backends.
         keeps = self.recorder.keep_events or self.state.backends is not None
+        think_s = self.workload.think_s
         return Arrivals(
             lifecycle=self.lifecycle,
             groups=self.groups,
@@ -236,7 +249,7 @@ class _Run:
             are_heard=keeps or bool(self.told.subscribes - {Overran}),
             calls_are=keeps or bool(self.told.subscribes - {Overran} - TOLD),
             units=self.units,
-            hand_over_s=self.engine.hand_over_s,
+            hand_over_s=think_s if self.workload.is_closed_loop else self.engine.hand_over_s,
             tell=self.told.tell,
         )
 
@@ -382,8 +395,8 @@ class _Run:
             self._finish(np.array([subject]))
         elif kind is Kind.BACKEND_READY and self.units is not None and isinstance(subject, str):
             self.units.loaded(ResourceId(subject))
-        elif isinstance(subject, list):
-            self.arrivals.released += subject
+        elif kind is Kind.ARRIVAL and isinstance(subject, int):
+            self.arrivals.released.append(subject)
         elif isinstance(subject, LiveGroup):
             if kind is Kind.GROUP_STOPS:
                 self.deployer.stopped(subject)
@@ -455,5 +468,5 @@ class _Run:
                 tokens = int(self.workload.output_tokens[request])
                 self.told.tell(Finished(finished_s, self.state.facts(request), tokens))
         self.drained += self.lifecycle.answered(requests)
-        if len(self.workload.edges):
+        if self.workload.answers_release:
             self.arrivals.release(requests)

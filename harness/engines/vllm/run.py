@@ -17,6 +17,7 @@ from harness.engines.ask import ask_deployment, ask_prewarming, counts_of
 from harness.engines.containers import Containers
 from harness.engines.lifecycle import Lifecycle
 from harness.engines.recorder import Recorder
+from harness.engines.state import Ints
 from harness.engines.vllm.client import Client
 from harness.engines.vllm.group import Report, Submission
 from harness.engines.vllm.groups import Groups, Served
@@ -222,7 +223,12 @@ class Run:
             self.groups.restart(died)
             self._take_back(unanswered)
             return
-        self.lifecycle.give_up(int(submission.facts.id) for submission in unanswered)
+        lost = [int(submission.facts.id) for submission in unanswered]
+        self.lifecycle.give_up(lost)
+        if self.workload.is_closed_loop:
+            # The clients of lost requests go on.
+            self.state.now_s = self.clock()
+            self._release(np.array(lost, np.int64))
 
     def _may_step(self, group: Served) -> bool:
         wake_s = group.wake_s
@@ -326,7 +332,15 @@ class Run:
         for service in self.lifecycle.answered(answered):
             self._place_due = True
             self._tell([ServiceDrained(self.state.now_s, service)])
-        if released := self.lifecycle.released(answered):
+        self._release(answered)
+
+    def _release(self, answered: Ints) -> None:
+        """Take the calls that waited for these, or the next requests of a closed loop."""
+        think_s = self.workload.think_s
+        released = self.lifecycle.released(answered, after_s=think_s)
+        if released and think_s:
+            self.client.later(self.state.now_s + think_s, released)
+        elif released:
             self.client.lag_s[released] = 0.0
             self._receive(released)
 

@@ -1,11 +1,14 @@
 """Random loads, and what must not differ between two ways to serve them."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 from hypothesis import strategies as st
 
 from harness.engines.recorder import Recorder
+from harness.workloads.arrivals import ClosedLoop
+from harness.workloads.workload import Workload
 
 Load = tuple[list[int], list[int], list[float]]
 
@@ -24,6 +27,13 @@ def loads(draw: st.DrawFn, most: int = 30, longest: int = 70) -> Load:
     return prompts, outputs, np.cumsum(gaps).tolist()
 
 
+def closed(load: Workload, clients: int, think_s: float = 0.0, ramp_up_s: float = 0.0) -> Workload:
+    """The requests of a workload, sent by so many clients."""
+    arrivals = ClosedLoop(clients=clients, ramp_up_s=ramp_up_s, think_s=think_s)
+    arrival_s = arrivals.draw(len(load), np.random.default_rng(0))
+    return replace(load, arrival_s=arrival_s, think_s=think_s)
+
+
 def waits_s(most: int) -> st.SearchStrategy[list[float]]:
     """Times between up to `most` redeployments."""
     return st.lists(st.sampled_from([0.0113, 0.2719, 1.6449]), max_size=most)
@@ -35,7 +45,7 @@ def assert_same_times(serve_it: Callable[[bool], Recorder]) -> Recorder:
     on, off = fast.requests, slow.requests
     exact = ["output_tokens", "preemptions", "swaps", "swapped_bytes"]
     np.testing.assert_array_equal(on[exact], off[exact])
-    times = ["started_s", "first_token_s", "finished_s"]
+    times = ["arrival_s", "started_s", "first_token_s", "finished_s"]
     times += ["gpu_s", "prefill_s", "preempted_s", "swap_s"]
     np.testing.assert_allclose(on[times], off[times], rtol=1e-9, atol=1e-9)
     gaps_s = [it["longest_gap_s"].fillna(0.0).to_numpy() for it in (on, off)]

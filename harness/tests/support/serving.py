@@ -26,6 +26,7 @@ from harness.interface.policies import (
     SchedulingPolicy,
     System,
 )
+from harness.interface.tables import Floats, Ints
 from harness.interface.views import ClusterView
 from harness.workloads.workload import Workload
 
@@ -65,6 +66,8 @@ class LinearCosts:
     load: float = 1.0
     replica_start_s: float = 0.0
     base_s: float = 0.01
+    intake_s_per_request: float = 0.0
+    intake_s_per_prompt_token: float = 0.0
 
     def table(self, service: ServiceId, tensor_parallel: int) -> IterationTable:
         """Coefficients that do not depend on the number of requests, but for the base."""
@@ -86,6 +89,11 @@ class LinearCosts:
     ) -> float:
         """Seconds of one iteration."""
         return work_seconds(self.table(service, tensor_parallel), work)
+
+    def intake_s(self, service: ServiceId, prompt_tokens: Ints) -> Floats:
+        """Seconds before a scheduler has each request."""
+        seconds = self.intake_s_per_request + self.intake_s_per_prompt_token * prompt_tokens
+        return np.asarray(seconds, np.float64)
 
     def load_s(self, service: ServiceId, tensor_parallel: int, *, replicas: int = 1) -> float:
         """Seconds of a load, more beside others."""

@@ -81,9 +81,9 @@ def _next_instant_s(world: World, state: Group) -> float:
     for i in range(len(world.next_s)):
         at_s = min(at_s, world.next_s[i])
     if state.next_coming < len(world.coming):
-        at_s = min(at_s, world.requests[world.coming[state.next_coming]].arrival_s)
+        at_s = min(at_s, _comes_s(world.requests, world.coming[state.next_coming]))
     if state.next_delayed < state.n_delayed:
-        at_s = min(at_s, world.requests[world.delayed[state.next_delayed]].arrival_s)
+        at_s = min(at_s, _comes_s(world.requests, world.delayed[state.next_delayed]))
     if state.next_external < state.n_external:
         at_s = min(at_s, _over_s(world, world.external[state.next_external]))
     if state.next_turn < len(world.turns):
@@ -190,24 +190,39 @@ def _note_answered(world: World, state: Group, request: int) -> None:
 
 @inlined
 def _release(world: World, state: Group, request: int) -> None:
-    """Calls that waited for this answer alone come, now or when it has been handed over."""
+    """Calls that waited for this answer alone are sent, or the next request of a closed loop."""
     requests, first_child = world.requests, world.first_child
+    if len(world.sent) > 0 and world.sent[0] < len(requests):
+        _send(world, state, world.sent[0])
+        world.sent[0] += 1
     for c in range(first_child[request], first_child[request + 1]):
         call = world.children[c]
         world.waits[call] -= 1
         if world.waits[call] > 0:
             continue
-        requests[call].arrival_s = requests[call].key = state.now_s + state.hand_over_s
-        if state.stops_at_units or world.services[requests[call].service, CALLS_OUTSIDE]:
-            requests[call].group = OUTSIDE
-        elif world.follower[request] == call:
+        if world.follower[request] == call:
             requests[call].group = requests[request].group
-        if state.hand_over_s > 0.0:
-            world.delayed[state.n_delayed] = call
-            state.n_delayed += 1
-        else:
-            world.instant[state.n_instant] = (requests[call].service << SERVICE_BITS) + call
-            state.n_instant += 1
+        _send(world, state, call)
+
+
+@compiled
+def _send(world: World, state: Group, call: int) -> None:
+    """A call is sent when an answer has been handed over, and comes after its intake."""
+    requests, delayed = world.requests, world.delayed
+    requests[call].arrival_s = requests[call].key = state.now_s + state.hand_over_s
+    if state.stops_at_units or world.services[requests[call].service, CALLS_OUTSIDE]:
+        requests[call].group = OUTSIDE
+    comes_s = _comes_s(requests, call)
+    if comes_s <= state.now_s:
+        world.instant[state.n_instant] = (requests[call].service << SERVICE_BITS) + call
+        state.n_instant += 1
+        return
+    at = state.n_delayed
+    while at > state.next_delayed and _comes_s(requests, delayed[at - 1]) > comes_s:
+        delayed[at] = delayed[at - 1]
+        at -= 1
+    delayed[at] = call
+    state.n_delayed += 1
 
 
 @compiled
@@ -275,7 +290,7 @@ def _gather(
     """
     while first < end and state.n_instant < len(instant):
         request = line[first]
-        if requests[request].arrival_s > state.now_s:
+        if _comes_s(requests, request) > state.now_s:
             break
         instant[state.n_instant] = (requests[request].service << SERVICE_BITS) + request
         state.n_instant += 1
@@ -390,6 +405,12 @@ def _choose(world: World, service: int) -> int:
         if load < least:
             best, least = homes[k], load
     return int(best)
+
+
+@inlined
+def _comes_s(requests: Records, request: int) -> float:
+    """When a request that has been sent reaches its scheduler."""
+    return float(requests[request].arrival_s + requests[request].intake_s)
 
 
 @inlined

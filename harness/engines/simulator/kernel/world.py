@@ -27,23 +27,24 @@ SERVICE_BITS = 40
 TURN_OF_KEY = np.dtype([("at_s", np.float64), ("request", np.int64), ("key", np.float64)])
 """When a prediction comes, of which request, and which key it gives it."""
 
-_NONE = np.zeros(0, np.int64)
+NO_CALLS = np.zeros(0, np.int64)
 NO_SECONDS = np.zeros(0)
 
 
 class World(NamedTuple):
     """Everything that `run` reads and writes.
 
-    `next_s` has the next event of every group. `coming` has requests in order of arrival, `delayed`
-    those that come some time after an answer, `instant` those that come now, `turns` predictions in
+    `next_s` has the next event of every group. `coming` has requests as they come, `delayed` those
+    that come some time after an answer, too, `instant` those that come now, `turns` predictions in
     order of their time. `services` has the columns above, `homes` the groups of each. `children`
     lists the calls that wait for each request, from `first_child` on; `waits` counts the answers
     that each waits for; `follower` is the next call of a chain. `external_s` has the seconds of
     calls outside any LLM, NaN of others; `external` has those under way, in order of their end.
+    `sent` counts the requests of a closed loop that have been sent; every answer releases the next.
     `instance` is the run of a unit that each call is of, `left` the unanswered calls of each.
-    `done`, `busy` and `log` (first
-    column: the group) are what has happened and has not been taken, `outside` the requests that
-    have come and are for others to dispatch. `held` is what is kept in host memory.
+    `done`, `busy` and `log` (first column: the group) are what has happened and has not been taken,
+    `outside` the requests that have come and are for others to dispatch. `held` is what is kept in
+    host memory.
     """
 
     requests: Records
@@ -61,17 +62,18 @@ class World(NamedTuple):
     busy: Floats
     log: Floats
     turns: Records
-    queue: Ints = _NONE
-    coming: Ints = _NONE
-    delayed: Ints = _NONE
-    first_child: Ints = _NONE
-    children: Ints = _NONE
-    waits: Ints = _NONE
-    follower: Ints = _NONE
+    queue: Ints = NO_CALLS
+    coming: Ints = NO_CALLS
+    delayed: Ints = NO_CALLS
+    first_child: Ints = NO_CALLS
+    children: Ints = NO_CALLS
+    waits: Ints = NO_CALLS
+    follower: Ints = NO_CALLS
+    sent: Ints = NO_CALLS
     external_s: Floats = NO_SECONDS
-    external: Ints = _NONE
-    instance: Ints = _NONE
-    left: Ints = _NONE
+    external: Ints = NO_CALLS
+    instance: Ints = NO_CALLS
+    left: Ints = NO_CALLS
     held: Contents = Contents()
 
 
