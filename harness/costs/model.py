@@ -15,7 +15,7 @@ import numpy as np
 
 from harness.config import inputs
 from harness.config.paths import PROFILES
-from harness.costs.engine_kinds import PROFILE_ENGINE, engine_kind
+from harness.costs.engine_kinds import PROFILE_ENGINE, EngineKind, engine_kind
 from harness.costs.forward import kernel_profile
 from harness.costs.gpu_facts import GPUS, GpuFacts, gpu_facts
 from harness.costs.iteration import MAX_REQUESTS, IterationTable, expand, work_seconds
@@ -93,7 +93,7 @@ class ProfileCosts:
         block_tokens: int | None = None,
         window_at_tokens: int = WINDOW_AT_TOKENS,
         sm_share_profile: str | None = None,
-        engine: str = PROFILE_ENGINE,
+        engine: str | EngineKind = PROFILE_ENGINE,
         roofline: bool = False,
         expert_parallel: bool = False,
         kv_number_bytes: int | None = None,
@@ -120,7 +120,8 @@ class ProfileCosts:
         self.given_start_s, self.given_weights_bytes_per_s = engine_start_s, weights_bytes_per_s
         self.given_kv_bytes, self.given_block_tokens = kv_bytes, block_tokens
         self.window_at_tokens, self.sm_share_profile = window_at_tokens, sm_share_profile
-        self.engine, self.roofline = engine_kind(engine), roofline
+        self.engine = engine_kind(engine) if isinstance(engine, str) else engine
+        self.roofline = roofline
         self.expert_parallel, self.kv_number_bytes = expert_parallel, kv_number_bytes
         self._facts: GpuFacts = gpu_facts(gpu, self._folder)
         self._iterations: dict[tuple[str, int], Profile] = {}
@@ -356,7 +357,7 @@ class ProfileCosts:
             "block_tokens": self.given_block_tokens,
             "window_at_tokens": self.window_at_tokens,
             "sm_share_profile": self.sm_share_profile,
-            "engine": self.engine.name,
+            "engine": self.engine,
             "roofline": self.roofline,
             "expert_parallel": self.expert_parallel,
             "kv_number_bytes": self.kv_number_bytes,
@@ -406,8 +407,11 @@ class ProfileCosts:
                 f"there are no kernels of {self.gpu} for hardware.engine={self.engine.name}, but of "
                 f"{', '.join(tables())}; hardware.roofline=true takes formulas in their place"
             )
-        kernels = Kernels(self._facts, tensor_parallel, self.expert_parallel)
-        return kernel_profile(model, kernels, self.engine)
+        return kernel_profile(model, self.kernels(tensor_parallel), self.engine)
+
+    def kernels(self, tensor_parallel: int) -> Kernels:
+        """Kernels of a group of so many GPUs."""
+        return Kernels(self._facts, tensor_parallel, self.expert_parallel)
 
 
 def _require_at_least(least: int, **settings: float | None) -> None:
