@@ -339,7 +339,7 @@ def _begin_s(cell: Cell, recorder: Recorder) -> float:
     arrival_s = recorder.requests["arrival_s"]
     warm_up_s = cell.config.get("warm_up_s", 0.0)
     begin_s = float(arrival_s.min()) + float(str(warm_up_s))
-    if not (arrival_s >= begin_s).any():
+    if not ((arrival_s >= begin_s) & (arrival_s < np.inf)).any():
         raise ValueError(f"warm_up_s={warm_up_s} leaves no request to count")
     return begin_s
 

@@ -132,11 +132,11 @@ class ClosedLoop:
             raise ValueError(f"workload.arrivals.clients is {clients}, it must be at least 1")
         require_between("workload.arrivals", 0, MOST_SECONDS, ramp_up_s=ramp_up_s, think_s=think_s)
         self.think_s = think_s
-        self._begins_s = np.arange(clients) * (ramp_up_s / clients)
+        self._clients, self._gap_s = clients, ramp_up_s / clients
 
     def draw(self, count: int, rng: Generator) -> Floats:
         """As `Arrivals`."""
-        begins_s = self._begins_s[:count]
+        begins_s = np.arange(min(self._clients, count)) * self._gap_s
         return np.concatenate([begins_s, np.full(count - len(begins_s), np.inf)])
 
 

@@ -26,6 +26,7 @@ from harness.interface.policies import Capability, SchedulingPolicy, System
 from harness.tests.support.applications import applications
 from harness.tests.support.batches import Step, assert_same, watched
 from harness.tests.support.files import offered_to_all
+from harness.tests.support.loads import closed
 from harness.tests.support.policies import LeastServed, Paused, Promoting, Reserving, Restless, Srpt
 from harness.tests.support.predictors import Guess
 from harness.tests.support.prefixes import alike
@@ -53,6 +54,7 @@ from harness.engines.vllm.dry import VllmDry  # noqa: E402
 POLICIES = policy_files()
 WHOLE = [path for path in POLICIES if "StaticBatching" in path.read_text(encoding="utf-8")]
 """Those that batch whole requests, which vLLM does not."""
+(VLLM,) = (path for path in POLICIES if path.stem == "vllm")
 MAX_NUM_SEQS, TOKENS = 24, 640
 REQUESTS, FEW = 140, 60
 BLOCKS = 90
@@ -118,10 +120,17 @@ def _load(seed: int, *, timed: bool, count: int = REQUESTS, services: int = 1) -
     return of_tenants(load, seed, slack_s=9.0)
 
 
-def _engines(blocks: int) -> tuple[Engine, Engine]:
+def _engines(
+    blocks: int, *, intake_s: float = 0.0, intake_token_s: float = 0.0
+) -> tuple[Engine, Engine]:
     about: dict[str, Any] = {
         "cluster": cluster(2),
-        "costs": LinearCosts(blocks=blocks, load=0.0),
+        "costs": LinearCosts(
+            blocks=blocks,
+            load=0.0,
+            intake_s_per_request=intake_s,
+            intake_s_per_prompt_token=intake_token_s,
+        ),
         "max_num_seqs": MAX_NUM_SEQS,
         "max_num_batched_tokens": TOKENS,
     }
@@ -151,6 +160,30 @@ def test_simulator_and_vllm_run_the_same_batches(
     assert counted["finished_s"].notna().all()
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("clients", [None, 6, 30])
+@pytest.mark.parametrize(("intake_s", "intake_token_s"), [(0.0, 0.0), (0.004, 0.0002)])
+@pytest.mark.parametrize("policy", [lambda: _small(VLLM), Srpt], ids=["vllm", "preempts"])
+def test_closed_loops_and_intake_run_the_same_batches(
+    policy: Callable[[], SchedulingPolicy],
+    intake_s: float,
+    intake_token_s: float,
+    clients: int | None,
+) -> None:
+    """Requests at their own times, or of clients that think; two services that share them."""
+    simulator, dry = _engines(60, intake_s=intake_s, intake_token_s=intake_token_s)
+    load = _load(7, timed=True, services=2, count=FEW)
+    if clients is not None:
+        load = closed(replace(load, deadline_s=np.full(FEW, np.nan)), clients, 0.0113, 0.3)
+    ours, frame = _serve(simulator, load, policy())
+    theirs, counted = _serve(dry, load, policy())
+    assert_same(ours, theirs)
+    pd.testing.assert_frame_equal(frame, counted, rtol=1e-9)
+    assert counted["finished_s"].notna().all()
+    waits_s = counted["waiting_s"] - intake_token_s * counted["prompt_tokens"]
+    assert waits_s.min() >= intake_s - 1e-9
+
+
 @pytest.mark.parametrize("path", WHOLE, ids=lambda path: path.stem)
 def test_batches_of_whole_requests_are_refused(path: Path) -> None:
     _, dry = _engines(blocks=90)
@@ -174,9 +207,8 @@ def test_what_vllm_lacks_is_refused(path: Path) -> None:
 def test_the_baseline_is_stock_vllm(blocks: int, timed: bool) -> None:
     """FCFS with chunked prefill runs the batches of vLLM's own scheduler, preemptions included."""
     load = _load(11, timed=timed)
-    (path,) = (path for path in POLICIES if path.stem == "vllm")
     _, dry = _engines(blocks)
-    ours, frame = _serve(dry, load, _small(path))
+    ours, frame = _serve(dry, load, _small(VLLM))
     theirs, preempted = _stock(load, LinearCosts(blocks=blocks, load=0.0), MAX_NUM_SEQS, TOKENS)
     assert_same(ours, theirs)
     assert frame["preemptions"].tolist() == preempted

@@ -175,3 +175,21 @@ def test_an_interrupt_while_writing_leaves_nothing(
     with pytest.raises(KeyboardInterrupt):
         run_cell(cell)
     assert list(cell.folder.parent.iterdir()) == []
+
+
+def test_a_warm_up_leaves_out_what_clients_send_first(tmp_path: Path) -> None:
+    """Eight clients that begin over two seconds: what is sent from then on is counted."""
+    words = ("workload=synthetic", "workload/arrivals=closed_loop", "workload.arrivals.clients=8")
+    cell = first_cell_of(
+        *words,
+        *("workload.arrivals.ramp_up_s=2", "warm_up_s=2", "system=fixed", "policy=vllm"),
+        *("hardware.gpu_count=1", "tracking=none", f"results={tmp_path}"),
+    )
+    run_cell(cell)
+    requests = pd.read_parquet(cell.folder / "requests.parquet")
+    summary = json.loads((cell.folder / "summary.json").read_text())
+    late = requests[requests["arrival_s"] >= 2.0]
+    assert 0 < len(late) < len(requests) == 100
+    assert summary["requests"] == len(late)
+    jct_s = (late["finished_s"] - late["arrival_s"]).mean()
+    assert summary["jct_s_mean"] == pytest.approx(jct_s)

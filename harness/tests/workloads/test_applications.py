@@ -13,7 +13,7 @@ from harness.runs.building import runs_of
 from harness.tests.support.serving import FlatCosts
 from harness.workloads.application_mix import ApplicationMix, batch_s
 from harness.workloads.applications import END, Application, Recorded, Unit, UnitRun
-from harness.workloads.arrivals import AtOnce, Stretched
+from harness.workloads.arrivals import AtOnce, ClosedLoop, Stretched
 
 LLM: dict[str, Any] = {"service": "llm", "prompt_tokens": [100], "output_tokens": [9]}
 WRITE = Unit(name="write", **LLM, calls=[2], then={"run": 1.0})
@@ -110,6 +110,11 @@ def test_seeds_decide_and_arrivals_do_not() -> None:
 
 
 WINDOW = Stretched(table="mooncake_conversation", windows=30, duration_s=600.0)
+
+
+def test_clients_do_not_send_calls_of_applications() -> None:
+    with pytest.raises(ValueError, match="closed_loop sends single requests; calls of applicati"):
+        made(mix=STORED, arrivals=ClosedLoop(clients=2, ramp_up_s=0.0, think_s=0.0))
 
 
 def test_arrivals_fill_their_window_as_the_recording_does() -> None:

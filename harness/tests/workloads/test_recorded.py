@@ -11,6 +11,7 @@ import pytest
 from harness.predictors.recorded import Recorded
 from harness.tests.support.data import DATA
 from harness.tests.support.recorded_requests import HEADER, MODEL, trace
+from harness.workloads.arrivals import ClosedLoop
 from harness.workloads.workload import Workload
 
 OTHER = "opt-1.3b"
@@ -185,3 +186,18 @@ def test_parquet_is_read_too(tmp_path: Path) -> None:
     pd.DataFrame({**columns, "arrival_s": pd.to_datetime(["2020-01-01"] * 2)}).to_parquet(file)
     with pytest.raises(ValueError, match=r"a\.parquet row 1: arrival_s Timestamp.* is no number"):
         trace(file)
+
+
+def test_clients_take_the_rows_in_order(tmp_path: Path) -> None:
+    """The times of the file are not used; what is on their clock is refused."""
+    file = tmp_path / "own.csv"
+    file.write_text(f"{HEADER}\n0,3,4\n5,6,7\n9,8,2\n")
+    arrivals = ClosedLoop(clients=1, ramp_up_s=0.0, think_s=0.25)
+    load = trace(file, arrivals=arrivals, starts_s=2.0).build(0)
+    assert load.arrival_s.tolist() == [2.0, np.inf, np.inf]
+    assert (load.prompt_tokens.tolist(), load.think_s) == ([3, 6, 8], 0.25)
+    with pytest.raises(ValueError, match="rate_scale=2 has no meaning in a closed loop"):
+        trace(file, arrivals=arrivals, rate_scale=2.0)
+    file.write_text(f"{HEADER},deadline_s\n0,3,4,9\n5,6,7,12\n")
+    with pytest.raises(ValueError, match="has deadlines, which are times, and in a closed loop"):
+        trace(file, arrivals=arrivals)

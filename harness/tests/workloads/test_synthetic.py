@@ -3,6 +3,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from harness.workloads.arrivals import ClosedLoop
 from harness.workloads.synthetic import Synthetic
 
 SYNTHETIC: dict[str, Any] = {
@@ -41,6 +42,16 @@ def test_the_rate_changes_nothing_but_the_arrivals() -> None:
     np.testing.assert_array_equal(slow.prompt_tokens, fast.prompt_tokens)
     np.testing.assert_array_equal(slow.output_tokens, fast.output_tokens)
     assert fast.arrival_s.max() == 0.0
+
+
+def test_arrivals_may_come_in_the_place_of_a_rate() -> None:
+    closed = ClosedLoop(clients=64, ramp_up_s=32.0, think_s=0.5)
+    load, timed = Synthetic(**SYNTHETIC, arrivals=closed).build(3), Synthetic(**SYNTHETIC).build(3)
+    assert load.arrival_s[:64].tolist() == [n / 2 for n in range(64)]
+    assert np.isinf(load.arrival_s[64:]).all()
+    assert load.think_s == 0.5
+    assert load.is_closed_loop
+    np.testing.assert_array_equal(load.prompt_tokens, timed.prompt_tokens)
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,7 @@ from harness.interface.events import Arrived, Event
 from harness.interface.policies import SchedulingPolicy, System
 from harness.predictors.oracle import Oracle
 from harness.tests.support.batches import Step, Watched, assert_same, watched
+from harness.tests.support.loads import closed
 from harness.tests.support.policies import Paused
 from harness.tests.support.serving import Everywhere, LinearCosts, cluster, rule, workload
 from harness.workloads.workload import Workload
@@ -147,6 +148,21 @@ def test_the_real_engine_runs_the_simulators_batches(
     assert_same(ours, [(0.0, tokens) for _, tokens in real.steps])
     np.testing.assert_array_equal(frame["output_tokens"], work.output_tokens)
     assert frame["lag_s"].mean() < 0.05
+
+
+@pytest.mark.parametrize("think_s", [0.0, 0.02])
+def test_clients_send_when_they_have_been_answered(loaded: Vllm, think_s: float) -> None:
+    policy = Timed(Fcfs(rule=CHUNKS))
+    frame = serve(loaded, closed(load(30, timed=False), 4, think_s), policy).requests
+    answers_s, sent_s = np.sort(frame["finished_s"]), frame["arrival_s"].to_numpy()
+    assert sent_s[:4].tolist() == [0.0] * 4
+    late_s = sent_s[4:] - answers_s[:26] - think_s
+    assert late_s.min() >= 0.0
+    assert late_s.mean() < 0.05
+    came_s = np.array([policy.came_s[request] for request in range(30)])
+    assert (came_s >= sent_s).all()
+    assert frame["lag_s"].between(0.0, 0.5).all()
+    assert max(len(tokens) for _, tokens in policy.steps) == 4
 
 
 @pytest.fixture(scope="module")
