@@ -41,13 +41,16 @@ class Term(Schema):
 
 
 class EngineKind(Schema):
-    """What an engine adds to kernels, and its limits unless a run gives others."""
+    """What an engine adds to kernels, and its limits unless a run gives others.
+
+    `version` is the release of vLLM whose rules leave the memory for KV.
+    """
 
     name: str
     about: str
     costs: Annotated[str, one_of("profile", "kernels")]
     terms: Mapping[str, Term] = Field(default_factory=dict)
-    captured_requests: tuple[Count, ...] = ()
+    version: tuple[int, int] = (0, 32)
     max_num_batched_tokens: Count = 8192
     max_num_seqs: Count = 1024
 

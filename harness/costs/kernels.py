@@ -31,11 +31,19 @@ WEIGHT_BYTES = {
     "int8": 1.0,
     "nvfp4": 0.5625,
     "mxfp4": 0.53125,
+    "mxfp4_mxfp8": 0.53125,
     "int4": 0.53125,
 }
 """Of a weight with its part of the scales, by format."""
-RATES = {"fp8": "fp8_flops_per_s", "fp8_block": "fp8_flops_per_s", "nvfp4": "fp4_flops_per_s"}
+RATES = {
+    "fp8": "fp8_flops_per_s",
+    "fp8_block": "fp8_flops_per_s",
+    "mxfp4_mxfp8": "fp8_flops_per_s",
+    "nvfp4": "fp4_flops_per_s",
+}
 """The rate of `GpuFacts` at which a format is multiplied; others, and where a GPU lacks it, 16 bits."""
+EIGHT_BITS = "mxfp4_mxfp8"
+"""Experts of mxfp4 whose inputs are of 8 bits (VLLM_USE_FLASHINFER_MOE_MXFP4_MXFP8 of a B200)."""
 LATENT_NUMBERS, LATENT_HIDDEN = 576, 7168
 """KV numbers and hidden size of the latent attention that was measured (DeepSeek-V3)."""
 
@@ -262,6 +270,9 @@ class Kernels:
         ep = self.tensor_parallel if self.expert_parallel else 1
         shape, split = f"{hidden}/{inter}/{experts}/{per_token}", f"{tp}/{ep}"
         table = None if self._path is None else read_table(self._path)
+        if kind == "mxfp4" and table is not None and EIGHT_BITS in table.experts_formula:
+            kind = EIGHT_BITS
+            self.notes["experts multiply activations of 8 bits, as vLLM's recipe sets it"] = None
         if table is not None and split in table.experts_us.get(kind, {}).get(shape, {}):
             line, at = table.experts_us[kind][shape][split], table.expert_tokens
             return 1e-6 * np.interp(tokens, at, line) * np.maximum(1.0, tokens / at[-1])

@@ -16,10 +16,11 @@ import numpy as np
 from harness.config import inputs
 from harness.config.paths import PROFILES
 from harness.costs.engine_kinds import PROFILE_ENGINE, EngineKind, engine_kind
-from harness.costs.forward import kernel_profile
+from harness.costs.forward import BLOCK_TOKENS, kernel_profile
 from harness.costs.gpu_facts import GPUS, GpuFacts, gpu_facts
 from harness.costs.iteration import MAX_REQUESTS, IterationTable, expand, work_seconds
 from harness.costs.kernels import Kernels, table_path, tables
+from harness.costs.kv_room import KvRoom, default_graph_sizes, default_limits, kv_room
 from harness.costs.model_config import is_config
 from harness.costs.model_facts import (
     MODELS,
@@ -311,17 +312,36 @@ class ProfileCosts:
     ) -> tuple[int, int]:
         """KV blocks that `memory_share` leaves, and the tokens of each."""
         for profile in self._measured(service, tensor_parallel):
-            if profile.kv_blocks is not None:
+            if profile.kv_blocks is not None and self._is_of_engine(profile):
                 # only the share of the memory differs from the measured configuration
                 share = self.memory_share - MEASURED_MEMORY_SHARE
                 block_bytes = facts.kv_bytes_per_gpu(tensor_parallel) * profile.block_tokens
                 more = math.floor(round(share * self._facts.memory_bytes / block_bytes, 6))
                 return max(0, profile.kv_blocks + more), profile.block_tokens
+        if self.engine.costs == "kernels":
+            left_bytes = self.memory(service, tensor_parallel).kv_bytes
+            return left_bytes // (
+                facts.kv_bytes_per_gpu(tensor_parallel) * BLOCK_TOKENS
+            ), BLOCK_TOKENS
         calibration = self._calibration
         blocks = roofline_kv_blocks(
             facts, self._facts, tensor_parallel, calibration, self.memory_share
         )
         return blocks, calibration.block_tokens
+
+    def memory(self, service: ServiceId, tensor_parallel: int) -> KvRoom:
+        """What takes the memory of each GPU of a group, as vLLM counts it, and the KV left."""
+        tokens, requests = default_limits(self._facts)
+        return kv_room(
+            self._model(service),
+            self._facts,
+            tensor_parallel,
+            self.memory_share,
+            max_batched_tokens=tokens,
+            max_requests=requests,
+            graph_sizes=default_graph_sizes(requests),
+            version=self.engine.version,
+        )
 
     def block_tokens(self, service: ServiceId) -> int:
         """Tokens of one KV block."""
@@ -396,11 +416,11 @@ class ProfileCosts:
         return self._iterations[key]
 
     def _find_iteration(self, service: str, tensor_parallel: int) -> Profile:
-        is_kernels, model = self.engine.costs == "kernels", self._model(service)
+        model = self._model(service)
         for profile in self._measured(service, tensor_parallel):
-            if profile.decode and (not is_kernels or profile.engine_kind == self.engine.name):
+            if profile.decode and self._is_of_engine(profile):
                 return profile
-        if not is_kernels:
+        if self.engine.costs == "profile":
             return roofline_profile(model, self._facts, tensor_parallel, self._calibration)
         if table_path(self._facts) is None and not self.roofline:
             raise ValueError(
@@ -408,6 +428,10 @@ class ProfileCosts:
                 f"{', '.join(tables())}; hardware.roofline=true takes formulas in their place"
             )
         return kernel_profile(model, self.kernels(tensor_parallel), self.engine)
+
+    def _is_of_engine(self, profile: Profile) -> bool:
+        """Whether a profile was measured on the kind of engine that is asked for."""
+        return self.engine.costs == "profile" or profile.engine_kind == self.engine.name
 
     def kernels(self, tensor_parallel: int) -> Kernels:
         """Kernels of a group of so many GPUs."""

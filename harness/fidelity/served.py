@@ -90,11 +90,15 @@ GPUS = {
     "l40s": "L40S-48G",
 }
 """System of a row -> GPU; those with a Grace CPU have the kernels of the GPU beside it."""
-KV_8_BITS = {"B200-180G", "B300-288G"}
-"""GPUs whose TTFT near full KV, in these rows, is that of numbers of 8 bits; no row says so."""
+KV_8_BITS = {("", "B200-180G"), ("", "B300-288G"), ("llama-3.1-70b", "H200-141G")}
+"""Family ("" for all) and GPU of servers that keep KV in 8 bits, which no row says.
+
+On these some rows hold more tokens, without a queue, than there is room for in 16 bits.
+"""
 UNSTATED = {("llama-3.1-8b", "fp8"), ("qwen3-32b", "fp8"), ("qwen3-235b-a22b", "fp8")}
 """Rows of a search for a throughput: batches of 7, 11 or 112, sizes that do not go together."""
 MOST_TTFT_MS = 20_000.0
+MOST_CLIENTS = 256
 DISTINCT = ["family", "gpu", "precision", "tp", "ep", "isl", "osl", "clients"]
 """What makes a setting."""
 LEAST_SHARE = 0.8
@@ -104,6 +108,8 @@ ROUNDS = 10
 SEED = 0
 REWEIGHTED, SMALL_ERROR = 15, 0.03
 """Passes of the fit, and the relative error below which errors count as squares."""
+DEFAULTS = {"prompt_kernels": 1.0}
+"""Of a term that no row has, beside 0."""
 STEPS = {"layer_s": 1e-6, "iteration_s": 1e-3, "head_norm_s": 1e-6, "prompt_kernels": 0.1}
 """By which a term that is 0 is changed."""
 TTFT_WEIGHT = 0.5
@@ -123,6 +129,7 @@ class Setting:
 
     config: str
     gpu: str
+    kv_number_bytes: int
     tensor_parallel: int
     expert_parallel: bool
     isl: int
@@ -139,7 +146,9 @@ def rows_of(path: Path) -> pd.DataFrame:
         {
             "model_path": paths,
             "system": rows["system"],
-            "version": rows["backend_version"].astype(str).where(rows["backend_version"].notna(), ""),
+            "version": rows["backend_version"]
+            .astype(str)
+            .where(rows["backend_version"].notna(), ""),
             "family": paths.map(_family),
             "gpu": rows["system"].map(GPUS).fillna(""),
             "precision": rows["precision"].fillna("").map(PRECISIONS).fillna(""),
@@ -181,10 +190,17 @@ def _why(found: pd.DataFrame, rows: pd.DataFrame) -> "pd.Series[str]":
     reasons = {
         "no config of the model": found["config"].eq(""),
         "no facts of the GPU": found["gpu"].eq(""),
-        "exact double of another row": found.duplicated([*DISTINCT, "engine", "tpot", "ttft"]),
+        "exact double of another row": found.round({"tpot": 6, "ttft": 6}).duplicated(
+            [*DISTINCT, "system", *FIGURES]
+        ),
         "pipeline parallel": rows["pp_size"].fillna(1).gt(1),
-        "data-parallel attention (no table of all-to-all)": rows["attention_dp_size"].fillna(1).gt(1),
+        "data-parallel attention (no table of all-to-all)": rows["attention_dp_size"]
+        .fillna(1)
+        .gt(1),
         "concurrency or parallel sizes unclear": unlike | np.array(unstated),
+        f"more than {MOST_CLIENTS} clients (the server's limit of requests is not stated)": found[
+            "clients"
+        ].gt(MOST_CLIENTS),
         "TTFT above 20 s": found["ttft"].gt(MOST_TTFT_MS),
     }
     why = pd.Series("", found.index)
@@ -198,6 +214,7 @@ def setting_of(row: pd.Series) -> Setting:
     return Setting(
         config=row["config"],
         gpu=row["gpu"],
+        kv_number_bytes=1 if KV_8_BITS & {("", row["gpu"]), (row["family"], row["gpu"])} else 2,
         tensor_parallel=int(row["tp"]),
         expert_parallel=bool(row["ep"] > 1),
         isl=int(row["isl"]),
@@ -277,7 +294,7 @@ def costs_of(setting: Setting, engine: EngineKind, *, tables: bool) -> ProfileCo
         engine=engine,
         roofline=True,
         expert_parallel=setting.expert_parallel,
-        kv_number_bytes=1 if setting.gpu in KV_8_BITS else None,
+        kv_number_bytes=setting.kv_number_bytes,
     )
 
 
@@ -289,7 +306,9 @@ def run_all(
     rows: pd.DataFrame, engines: Sequence[EngineKind], *, tables: bool = True
 ) -> pd.DataFrame:
     """Simulated `tpot` and `ttft` of each row in its engine, on all cores; alike rows once."""
-    asked = [(setting_of(row), engine) for (_, row), engine in zip(rows.iterrows(), engines, strict=True)]
+    asked = [
+        (setting_of(row), engine) for (_, row), engine in zip(rows.iterrows(), engines, strict=True)
+    ]
     keys = [(setting, engine.model_dump_json()) for setting, engine in asked]
     once = dict(zip(keys, asked, strict=True))
     with ProcessPoolExecutor(initializer=warm_up) as pool:
@@ -309,7 +328,9 @@ Values = Mapping[tuple[str, str], float]
 def stored_values() -> Values:
     """The fitted terms as their files have them."""
     return {
-        (kind, term): engine_kind(kind).value(term) for kind, terms in FITTED.items() for term in terms
+        (kind, term): engine_kind(kind).value(term)
+        for kind, terms in FITTED.items()
+        for term in terms
     }
 
 
@@ -335,6 +356,7 @@ class Linear:
     def fitted(self, rows: pd.DataFrame) -> Values:
         """Terms, none below 0, that make the sum of relative errors of these rows small."""
         names = [name for name in self.at if (self.slope[name].loc[rows.index] != 0).any(axis=None)]
+        unseen = {name: DEFAULTS.get(name[1], 0.0) for name in self.at if name not in names}
         weights = {"tpot": 1.0, "ttft": TTFT_WEIGHT}
         columns, target = [], []
         for figure, weight in weights.items():
@@ -350,7 +372,7 @@ class Linear:
         for _ in range(REWEIGHTED):  # squares so weighted that they are errors without sign
             found, _ = nnls(matrix * of_rows[:, None], wanted * of_rows)
             of_rows = 1.0 / np.sqrt(np.maximum(np.abs(wanted - matrix @ found), SMALL_ERROR))
-        return {**self.at, **dict(zip(names, map(float, found), strict=True))}
+        return {**unseen, **dict(zip(names, map(float, found), strict=True))}
 
 
 def linear(rows: pd.DataFrame, at: Values) -> Linear:
@@ -438,7 +460,9 @@ def print_lines(lines: pd.DataFrame, title: str) -> None:
             for figure in FIGURES
             for name in ("median", "bias", "p90")
         ]
-        table.add_row(str(row["basis"]), str(row["group"]), str(row["value"]), str(row["settings"]), *cells)
+        table.add_row(
+            str(row["basis"]), str(row["group"]), str(row["value"]), str(row["settings"]), *cells
+        )
     Console(width=None if Console().is_terminal else 160).print(table)
 
 
@@ -469,8 +493,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         lines.append(by_group(rows, thirds.loc[rows.index], "fitted on other thirds"))
         print_lines(lines[-1], "")
         for kind in ("family", "gpu"):
-            outs = [{"basis": f"fitted without this {kind}", "group": kind, "value": n, **summary(e)} for (k, n), e in found.items() if k == kind]
-            lines.append(pd.DataFrame(outs)); print_lines(lines[-1], "")
+            outs = [
+                {"basis": f"fitted without this {kind}", "group": kind, "value": n, **summary(e)}
+                for (k, n), e in found.items()
+                if k == kind
+            ]
+            lines.append(pd.DataFrame(outs))
+            print_lines(lines[-1], "")
     return 0
 
 

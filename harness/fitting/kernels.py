@@ -57,6 +57,7 @@ FORMATS = {
     "fp8_block": "fp8_block",
     "nvfp4": "nvfp4",
     "w4a16_mxfp4": "mxfp4",
+    "w4a8_mxfp4_mxfp8": "mxfp4_mxfp8",
     "int4_wo": "int4",
 }
 """Names of the measurements -> `ModelFacts.linear_format` and `expert_format`."""
