@@ -20,7 +20,7 @@ PROFILE_ENGINE = "vllm-0.3-eager"
 
 UNITS = {
     "layer_s": "s per layer and iteration",
-    "head_norm_s": "s per layer and iteration of a model whose norms go across the heads of a group",
+    "head_norm_s": "s per layer and iteration, of models with norms across the heads of a group",
     "iteration_s": "s per iteration",
     "running_s": "s per running request and iteration",
     "prompt_s": "s per prompt, or part of one, in an iteration",
@@ -43,7 +43,9 @@ class Term(Schema):
 class EngineKind(Schema):
     """What an engine adds to kernels, and its limits unless a run gives others.
 
-    `version` is the release of vLLM whose rules leave the memory for KV.
+    `version` is the release of vLLM whose rules leave the memory for KV. `checked` says what its
+    seconds were compared with where these are no measured servers, and `error` how far they were
+    off, as a profile has it.
     """
 
     name: str
@@ -51,6 +53,8 @@ class EngineKind(Schema):
     costs: Annotated[str, one_of("profile", "kernels")]
     terms: Mapping[str, Term] = Field(default_factory=dict)
     version: tuple[int, int] = (0, 32)
+    checked: str = ""
+    error: Mapping[str, NotNegative] = Field(default_factory=dict)
     max_num_batched_tokens: Count = 8192
     max_num_seqs: Count = 1024
 

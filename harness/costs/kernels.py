@@ -168,8 +168,13 @@ class Kernels:
     @property
     def basis(self) -> str:
         """What the seconds follow, in a word, with what of it is a formula."""
-        whole = "kernels" if self._path is not None else "roofline"
+        whole = "roofline" if self.is_roofline else "kernels"
         return "; ".join([whole, *self.notes])
+
+    @property
+    def is_roofline(self) -> bool:
+        """Whether there is no table, so that everything follows formulas."""
+        return self._path is None
 
     @property
     def source(self) -> str:

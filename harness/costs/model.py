@@ -43,6 +43,7 @@ from harness.costs.roofline import (
     roofline_load_s,
     roofline_profile,
 )
+from harness.costs.served_errors import served_error
 from harness.interface.entities import ServiceId, Work
 from harness.interface.policies import CostModel
 from harness.interface.tables import Floats, Ints
@@ -351,6 +352,8 @@ class ProfileCosts:
     def label(self, service: str, tensor_parallel: int) -> str:
         """Where the iteration costs come from, with what the facts of the model assume."""
         profile = self._iteration(service, tensor_parallel)
+        if profile.basis:
+            return "; ".join([profile.kind, profile.basis, *self._model(service).assumptions])
         if profile.kind != "measured" or profile.model == model_of(service):
             return "; ".join([profile.kind, *self._model(service).assumptions])
         return f"measured on {profile.model}"
@@ -427,7 +430,12 @@ class ProfileCosts:
                 f"there are no kernels of {self.gpu} for hardware.engine={self.engine.name}, but of "
                 f"{', '.join(tables())}; hardware.roofline=true takes formulas in their place"
             )
-        return kernel_profile(model, self.kernels(tensor_parallel), self.engine)
+        kernels = self.kernels(tensor_parallel)
+        profile = kernel_profile(model, kernels, self.engine)
+        said, error = self.engine.checked, self.engine.error
+        if not said:
+            said, error = served_error(model, self.gpu, is_roofline=kernels.is_roofline)
+        return replace(profile, basis=f"engine {self.engine.name}: {said}", error=error)
 
     def _is_of_engine(self, profile: Profile) -> bool:
         """Whether a profile was measured on the kind of engine that is asked for."""

@@ -34,9 +34,11 @@ from harness.costs.engine_kinds import ENGINES, UNITS, EngineKind, engine_kind
 from harness.costs.kernels import Kernels
 from harness.costs.model import PARTS, ProfileCosts
 from harness.costs.model_facts import model_facts
+from harness.costs.served_errors import SERVED_ERRORS, shape_of
 from harness.engines.recorder import Recorder
 from harness.engines.simulator.loop import Simulator
 from harness.engines.simulator.warm_up import warm_up
+from harness.fitting.stored import as_text, rounded
 from harness.interface.decisions import ContinuousBatching
 from harness.interface.entities import Cluster, GpuId, ServiceId
 from harness.interface.policies import System
@@ -99,6 +101,12 @@ UNSTATED = {("llama-3.1-8b", "fp8"), ("qwen3-32b", "fp8"), ("qwen3-235b-a22b", "
 """Rows of a search for a throughput: batches of 7, 11 or 112, sizes that do not go together."""
 MOST_TTFT_MS = 20_000.0
 MOST_CLIENTS = 256
+DOUBLE, PIPELINE = "exact double of another row", "pipeline parallel"
+SPREAD = "data-parallel attention (no table of all-to-all)"
+NO_CONFIG, NO_GPU = "no config of the model", "no facts of the GPU"
+UNFIT = "no room on the GPUs of the row"
+NEVER = (NO_CONFIG, NO_GPU, DOUBLE, PIPELINE, SPREAD, UNFIT)
+"""Reasons for which a row is never simulated; rows of other reasons are counted beside."""
 DISTINCT = ["family", "gpu", "precision", "tp", "ep", "isl", "osl", "clients"]
 """What makes a setting."""
 LEAST_SHARE = 0.8
@@ -110,14 +118,22 @@ REWEIGHTED, SMALL_ERROR = 15, 0.03
 """Passes of the fit, and the relative error below which errors count as squares."""
 DEFAULTS = {"prompt_kernels": 1.0}
 """Of a term that no row has, beside 0."""
-STEPS = {"layer_s": 1e-6, "iteration_s": 1e-3, "head_norm_s": 1e-6, "prompt_kernels": 0.1}
+STEPS = {
+    "layer_s": 1e-6,
+    "head_norm_s": 1e-6,
+    "iteration_s": 1e-3,
+    "prompt_kernels": 0.1,
+    "prompt_s": 1e-3,
+    "intake_token_s": 1e-6,
+}
 """By which a term that is 0 is changed."""
 TTFT_WEIGHT = 0.5
 """Of an error of TTFT beside one of TPOT: several times as noisy between runs of a setting."""
+BASE = "vllm-async"
 FITTED = {
-    "vllm-async": ("layer_s", "head_norm_s", "prompt_kernels", "prompt_s", "intake_token_s"),
+    BASE: ("layer_s", "head_norm_s", "prompt_kernels", "prompt_s", "intake_token_s"),
     "vllm-0.17": ("head_norm_s",),
-    "vllm-0.12": ("iteration_s",),
+    "vllm-0.12": ("iteration_s", "intake_token_s"),
 }
 """Terms of each kind of engine that are fitted; the others are those of vllm-async."""
 FIGURES = ("tpot", "ttft")
@@ -166,7 +182,18 @@ def rows_of(path: Path) -> pd.DataFrame:
         CONFIGS.get(key, "") for key in zip(found["family"], found["precision"], strict=True)
     ]
     found["why"] = _why(found, rows)
+    could = found["why"].eq("") | ~found["why"].isin(NEVER)
+    fits = [not it or _has_room(row) for it, (_, row) in zip(could, found.iterrows(), strict=True)]
+    found["why"] = found["why"].where(fits, UNFIT)
     return found
+
+
+def _has_room(row: pd.Series) -> bool:
+    """Whether a request has room beside the weights on so many GPUs."""
+    setting = setting_of(row)
+    costs, service = costs_of(setting, engine_kind(row["engine"])), ServiceId(_path(setting.config))
+    blocks = costs.kv_blocks(service, setting.tensor_parallel)
+    return blocks * costs.block_tokens(service) >= setting.isl + setting.osl
 
 
 def _family(path: str) -> str:
@@ -188,15 +215,11 @@ def _why(found: pd.DataFrame, rows: pd.DataFrame) -> "pd.Series[str]":
     unlike = rows["moe_tp_size"].notna() & moe_gpus.gt(1) & moe_gpus.ne(found["tp"])
     unstated = [key in UNSTATED for key in zip(found["family"], found["precision"], strict=True)]
     reasons = {
-        "no config of the model": found["config"].eq(""),
-        "no facts of the GPU": found["gpu"].eq(""),
-        "exact double of another row": found.round({"tpot": 6, "ttft": 6}).duplicated(
-            [*DISTINCT, "system", *FIGURES]
-        ),
-        "pipeline parallel": rows["pp_size"].fillna(1).gt(1),
-        "data-parallel attention (no table of all-to-all)": rows["attention_dp_size"]
-        .fillna(1)
-        .gt(1),
+        NO_CONFIG: found["config"].eq(""),
+        NO_GPU: found["gpu"].eq(""),
+        DOUBLE: found.round({"tpot": 6, "ttft": 6}).duplicated([*DISTINCT, "system", *FIGURES]),
+        PIPELINE: rows["pp_size"].fillna(1).gt(1),
+        SPREAD: rows["attention_dp_size"].fillna(1).gt(1),
         "concurrency or parallel sizes unclear": unlike | np.array(unstated),
         f"more than {MOST_CLIENTS} clients (the server's limit of requests is not stated)": found[
             "clients"
@@ -284,7 +307,7 @@ class FormulaCosts(ProfileCosts):
         return replace(super().kernels(tensor_parallel), has_table=False)
 
 
-def costs_of(setting: Setting, engine: EngineKind, *, tables: bool) -> ProfileCosts:
+def costs_of(setting: Setting, engine: EngineKind, *, tables: bool = True) -> ProfileCosts:
     """Costs of the server of a setting."""
     return (ProfileCosts if tables else FormulaCosts)(
         gpu=setting.gpu,
@@ -336,7 +359,7 @@ def stored_values() -> Values:
 
 def engine_with(kind: str, values: Values) -> EngineKind:
     """A kind with these values; what it does not fit for itself it has of vllm-async."""
-    own = {term: value for (of, term), value in values.items() if of == "vllm-async"}
+    own = {term: value for (of, term), value in values.items() if of == BASE}
     own |= {term: value for (of, term), value in values.items() if of == kind}
     return engine_kind(kind).with_values(own)
 
@@ -356,7 +379,11 @@ class Linear:
     def fitted(self, rows: pd.DataFrame) -> Values:
         """Terms, none below 0, that make the sum of relative errors of these rows small."""
         names = [name for name in self.at if (self.slope[name].loc[rows.index] != 0).any(axis=None)]
-        unseen = {name: DEFAULTS.get(name[1], 0.0) for name in self.at if name not in names}
+        unseen = {
+            name: DEFAULTS.get(name[1], 0.0)
+            for name in self.at
+            if name not in names and not (name[0] != BASE and (BASE, name[1]) in self.at)
+        }
         weights = {"tpot": 1.0, "ttft": TTFT_WEIGHT}
         columns, target = [], []
         for figure, weight in weights.items():
@@ -466,6 +493,67 @@ def print_lines(lines: pd.DataFrame, title: str) -> None:
     Console(width=None if Console().is_terminal else 160).print(table)
 
 
+def tested(rows: pd.DataFrame) -> tuple[Values, pd.DataFrame, dict[tuple[str, str], pd.DataFrame]]:
+    """Fitted terms, the lines of all folds, and the errors by fold."""
+    values, found = cross_validated(rows)
+    thirds = pd.concat([errors for (kind, _), errors in found.items() if kind == "third"])
+    lines = [by_group(rows, thirds.loc[rows.index], "fitted on other settings")]
+    for fold in ("family", "gpu"):
+        for (kind, name), errors in found.items():
+            if kind == fold:
+                about = {"basis": f"fitted without this {fold}", "group": fold, "value": name}
+                lines.append(pd.DataFrame([{**about, **summary(errors)}]))
+    return values, pd.concat(lines, ignore_index=True), found
+
+
+def beside(everything: pd.DataFrame, values: Values) -> pd.DataFrame:
+    """Lines of all rows that can be simulated, those included that are left out otherwise."""
+    rows = everything[~everything["why"].isin(NEVER)]
+    found = run_all(rows, [engine_with(it, values) for it in rows["engine"]])
+    line = {"basis": "stored terms, rows included that are left out", "group": "all", "value": ""}
+    return pd.DataFrame([{**line, **summary(errors_of(rows, found))}])
+
+
+def write_fit(
+    rows: pd.DataFrame, values: Values, found: Mapping[tuple[str, str], pd.DataFrame]
+) -> None:
+    """The terms into the files of their kinds, and the errors that are printed beside seconds."""
+    for kind in FITTED:
+        path = ENGINES / f"{kind}.json"
+        content = json.loads(path.read_text(encoding="utf-8"))
+        for term, entry in content["terms"].items():
+            if term in UNITS and (kind, term) in values or (BASE, term) in values:
+                value = values.get((kind, term), values.get((BASE, term), 0.0))
+                entry["value"] = rounded(value, 4)
+        path.write_text(as_text(content), encoding="utf-8")
+    formulas = run_all(rows, [engine_with(it, values) for it in rows["engine"]], tables=False)
+    thirds = pd.concat([errors for (kind, _), errors in found.items() if kind == "third"])
+    measured = []
+    for (config, gpu), index in rows.groupby(["config", "gpu"]).groups.items():
+        about = {"model": config, "gpu": gpu, "shape": shape_of(model_facts(_path(config)))}
+        measured.append({**about, **_medians(thirds.loc[index])})
+    outs = {
+        kind: _medians(pd.concat([errors for (fold, _), errors in found.items() if fold == kind]))
+        for kind in ("family", "gpu")
+    }
+    content = {
+        "source": "python -m harness.fidelity.served --fit: measured servers of "
+        "ai-dynamo/aiconfigurator@095f58a; settings that the fit had not seen",
+        "measured": measured,
+        "family_left_out": outs["family"],
+        "gpu_left_out": outs["gpu"],
+        "formulas": _medians(errors_of(rows, formulas)),
+    }
+    SERVED_ERRORS.write_text(as_text(content), encoding="utf-8")
+
+
+def _medians(errors: pd.DataFrame) -> dict[str, float]:
+    """What `served_errors` stores of some rows."""
+    size = errors.abs().median()
+    figures = {figure: rounded(float(size[figure]), 3) for figure in FIGURES}
+    return {"settings": len(errors), **figures}
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Command line; returns the exit status."""
     parser = argparse.ArgumentParser(prog="python -m harness.fidelity.served", description=__doc__)
@@ -475,31 +563,30 @@ def main(arguments: Sequence[str] | None = None) -> int:
     published.add_publish(parser)
     options = parser.parse_args(arguments)
     path = options.rows or options.data / ROWS
-    if not path.is_file():
-        print(f"There are no measured servers in {str(path)!r}.", file=sys.stderr)
+    try:
+        everything = rows_of(path)
+    except (OSError, ValueError, KeyError) as error:
+        print(f"{path} has no rows of measured servers: {error}", file=sys.stderr)
         return 2
-    everything = rows_of(path)
     for why, count in everything.loc[everything["why"].ne(""), "why"].value_counts().items():
         print(f"left out: {count} rows, {why}")
-    rows = everything[everything["why"].eq("")]
-    values = stored_values()
-    stored = errors_of(rows, run_all(rows, [engine_with(it, values) for it in rows["engine"]]))
-    lines = [by_group(rows, stored, "stored terms")]
-    print_lines(lines[0], "simulated against measured servers, relative errors")
+    rows, values = everything[everything["why"].eq("")], stored_values()
+    if rows.empty:
+        print(f"{path} has no row of a vLLM server that can be simulated", file=sys.stderr)
+        return 2
+    stored = run_all(rows, [engine_with(it, values) for it in rows["engine"]])
+    lines = [by_group(rows, errors_of(rows, stored), "stored terms")]
     if options.rows is None:
-        fitted, found = cross_validated(rows)
-        print({f"{k}:{t}": float(f"{v:.4g}") for (k, t), v in fitted.items()})
-        thirds = pd.concat([e for (kind, _), e in found.items() if kind == "third"])
-        lines.append(by_group(rows, thirds.loc[rows.index], "fitted on other thirds"))
-        print_lines(lines[-1], "")
-        for kind in ("family", "gpu"):
-            outs = [
-                {"basis": f"fitted without this {kind}", "group": kind, "value": n, **summary(e)}
-                for (k, n), e in found.items()
-                if k == kind
-            ]
-            lines.append(pd.DataFrame(outs))
-            print_lines(lines[-1], "")
+        fitted, of_folds, found = tested(rows)
+        lines = [of_folds, lines[0].head(1)]
+        print("fitted:", ", ".join(f"{kind} {term} {v:.4g}" for (kind, term), v in fitted.items()))
+        if options.fit:
+            write_fit(rows, fitted, found)
+    table = pd.concat([*lines, beside(everything, values)], ignore_index=True)
+    print_lines(table, "simulated against measured servers, relative errors")
+    if options.rows is None:
+        folder = published.place("fidelity", publish=options.publish)
+        published.write(folder / "served.csv", table.to_csv(index=False, float_format="%.4g"))
     return 0
 
 
