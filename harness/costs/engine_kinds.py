@@ -17,6 +17,9 @@ from harness.costs.model_facts import unknown_name
 ENGINES = PROFILES / "engines"
 PROFILE_ENGINE = "vllm-0.3-eager"
 """The kind whose costs are those of a folder of profiles and of its roofline."""
+SERVER = "vllm-async"
+"""The kind of a server of today."""
+OWN_LOAD = "harness.workloads.recorded.Trace"
 
 UNITS = {
     "layer_s": "s per layer and iteration",
@@ -89,3 +92,11 @@ def engine_kind(name: str) -> EngineKind:
     if name not in known:
         raise ValueError(unknown_name("engine", name, known))
     return read_json(known[name], EngineKind)
+
+
+def engine_for(workload: str) -> str:
+    """The kind of engine unless a run names one, by the class of its workload.
+
+    Requests of a file are a user's own, for a server of today; papers measured older engines.
+    """
+    return SERVER if workload == OWN_LOAD else PROFILE_ENGINE

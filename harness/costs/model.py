@@ -15,11 +15,11 @@ import numpy as np
 
 from harness.config import inputs
 from harness.config.paths import PROFILES
-from harness.costs.engine_kinds import PROFILE_ENGINE, EngineKind, engine_kind
+from harness.costs.engine_kinds import ENGINES, PROFILE_ENGINE, EngineKind, engine_kind
 from harness.costs.forward import BLOCK_TOKENS, kernel_profile
 from harness.costs.gpu_facts import GPUS, GpuFacts, gpu_facts
 from harness.costs.iteration import MAX_REQUESTS, IterationTable, expand, work_seconds
-from harness.costs.kernels import Kernels, table_path, tables
+from harness.costs.kernels import FORMULA, Kernels, table_path, tables
 from harness.costs.kv_room import KvRoom, default_graph_sizes, default_limits, kv_room
 from harness.costs.model_config import is_config
 from harness.costs.model_facts import (
@@ -30,6 +30,7 @@ from harness.costs.model_facts import (
     model_of,
 )
 from harness.costs.profiles import (
+    CALIBRATION,
     MEASURED_MEMORY_SHARE,
     Profile,
     SmShares,
@@ -43,7 +44,7 @@ from harness.costs.roofline import (
     roofline_load_s,
     roofline_profile,
 )
-from harness.costs.served_errors import served_error
+from harness.costs.served_errors import SERVED_ERRORS, served_error
 from harness.interface.entities import ServiceId, Work
 from harness.interface.policies import CostModel
 from harness.interface.tables import Floats, Ints
@@ -161,7 +162,16 @@ class ProfileCosts:
         folders = [self._folder]
         if self.sm_share_profile is not None:
             folders.append(PROFILES / self.sm_share_profile)
-        return inputs.digests([MODELS, GPUS, *(file for f in folders for file in f.glob("*.json"))])
+        files = [MODELS, GPUS, *(file for f in folders for file in f.glob("*.json"))]
+        return inputs.digests([*files, *self._engine_files()])
+
+    def _engine_files(self) -> list[Path]:
+        """What the kind of engine reads."""
+        files = [ENGINES / f"{self.engine.name}.json"]
+        if self.engine.costs == "kernels":
+            table = table_path(self._facts)
+            files += [SERVED_ERRORS, FORMULA, *([] if table is None else [table])]
+        return files
 
     def with_parts(self, parts: tuple[str, ...]) -> "ProfileCosts":
         """The same profiles with other components in an iteration."""
@@ -423,7 +433,8 @@ class ProfileCosts:
         for profile in self._measured(service, tensor_parallel):
             if profile.decode and self._is_of_engine(profile):
                 return profile
-        if self.engine.costs == "profile":
+        calibrated = bool(self._profiles) and (self._folder / CALIBRATION).is_file()
+        if self.engine.costs == "profile" or (table_path(self._facts) is None and calibrated):
             return roofline_profile(model, self._facts, tensor_parallel, self._calibration)
         if table_path(self._facts) is None and not self.roofline:
             raise ValueError(
