@@ -20,8 +20,10 @@ Floats = NDArray[np.float64]
 
 REQUEST_KNOTS = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 1024)
 """Among them the sizes of captured graphs at which kernels change most."""
-TOKEN_KNOTS = (1, 2, 4, 8, 16, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048)
-TOKEN_KNOTS += (3072, 4096, 6144, 8192, 12288, 16384)
+TOKEN_KNOTS = (
+    *(1, 2, 4, 8, 16, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048),
+    *(3072, 4096, 6144, 8192, 12288, 16384),
+)
 MANY_TOKENS = (2048.0, 8192.0)
 """Between these a further token of an iteration with prompts has its cost taken."""
 HIDDEN_BYTES = 2

@@ -49,6 +49,8 @@ from harness.interface.entities import ServiceId, Work
 from harness.interface.policies import CostModel
 from harness.interface.tables import Floats, Ints
 
+ENGINE = "engine "
+"""How the label of seconds of kernels begins."""
 PARTS = ("forward", "prepare", "sample", "other")
 
 
@@ -142,6 +144,12 @@ class ProfileCosts:
                 f"hardware.profile={self.profile_dir} holds costs of "
                 f"{', '.join(sorted(measured_on))}, not of hardware.gpu={self.gpu}; "
                 "hardware.profile=roofline has estimates for any GPU"
+            )
+        is_known = table_path(self._facts) is not None or self._is_calibrated or self.roofline
+        if self.engine.costs == "kernels" and not is_known:
+            raise ValueError(
+                f"hardware.engine={self.engine.name} has no kernels of hardware.gpu={self.gpu}, but "
+                f"of {', '.join(tables())}; hardware.roofline=true takes formulas in their place"
             )
         unknown = [part for part in self.parts if part not in PARTS]
         if unknown:
@@ -363,7 +371,7 @@ class ProfileCosts:
         """Where the iteration costs come from, with what the facts of the model assume."""
         profile = self._iteration(service, tensor_parallel)
         if profile.basis:
-            return "; ".join([profile.kind, profile.basis, *self._model(service).assumptions])
+            return "; ".join([profile.basis, *self._model(service).assumptions])
         if profile.kind != "measured" or profile.model == model_of(service):
             return "; ".join([profile.kind, *self._model(service).assumptions])
         return f"measured on {profile.model}"
@@ -433,20 +441,21 @@ class ProfileCosts:
         for profile in self._measured(service, tensor_parallel):
             if profile.decode and self._is_of_engine(profile):
                 return profile
-        calibrated = bool(self._profiles) and (self._folder / CALIBRATION).is_file()
-        if self.engine.costs == "profile" or (table_path(self._facts) is None and calibrated):
+        if self.engine.costs == "profile" or self._is_calibrated:
             return roofline_profile(model, self._facts, tensor_parallel, self._calibration)
-        if table_path(self._facts) is None and not self.roofline:
-            raise ValueError(
-                f"there are no kernels of {self.gpu} for hardware.engine={self.engine.name}, but of "
-                f"{', '.join(tables())}; hardware.roofline=true takes formulas in their place"
-            )
         kernels = self.kernels(tensor_parallel)
         profile = kernel_profile(model, kernels, self.engine)
         said, error = self.engine.checked, self.engine.error
         if not said:
             said, error = served_error(model, self.gpu, is_roofline=kernels.is_roofline)
-        return replace(profile, basis=f"engine {self.engine.name}: {said}", error=error)
+        basis = f"{ENGINE}{self.engine.name} on {kernels.basis}: {said}"
+        return replace(profile, basis="; ".join([basis, *kernels.notes]), error=error)
+
+    @property
+    def _is_calibrated(self) -> bool:
+        """Whether the folder has a roofline of its own machine, of which there are no kernels."""
+        own = bool(self._profiles) and (self._folder / CALIBRATION).is_file()
+        return own and table_path(self._facts) is None
 
     def _is_of_engine(self, profile: Profile) -> bool:
         """Whether a profile was measured on the kind of engine that is asked for."""

@@ -66,7 +66,7 @@ def served_error(
     """A sentence on the error of a model's seconds on a GPU, and the errors by phase."""
     stored = _stored()
     if is_roofline:
-        where = f"as formulas in the place of the tables of {_gpus(stored)}; not checked on {gpu}"
+        where = f"as formulas in the place of the tables of {_gpus(stored)}, not checked on {gpu}"
         return _sentence(stored.formulas, where), stored.formulas.by_phase
     shape = shape_of(model)
     here = [it for it in stored.measured if it.gpu == gpu]
@@ -75,9 +75,9 @@ def served_error(
         where = f"median of {same.settings} measured settings of {same.model} on {gpu}"
         return _sentence(same, where), same.by_phase
     if here:
-        where = f"as measured families of models are that a fit leaves out; not checked on {gpu}"
+        where = f"as measured families of models are that a fit leaves out, not checked on {gpu}"
         return _sentence(stored.family_left_out, where), stored.family_left_out.by_phase
-    where = f"as measured GPUs are that a fit leaves out; nothing was checked on {gpu}"
+    where = f"as measured GPUs are that a fit leaves out, not checked on {gpu}"
     return _sentence(stored.gpu_left_out, where), stored.gpu_left_out.by_phase
 
 

@@ -183,7 +183,9 @@ def rows_of(path: Path) -> pd.DataFrame:
     ]
     found["why"] = _why(found, rows)
     could = found["why"].eq("") | ~found["why"].isin(NEVER)
-    fits = [not it or _has_room(row) for it, (_, row) in zip(could, found.iterrows(), strict=True)]
+    fits = np.array(
+        [not it or _has_room(row) for it, (_, row) in zip(could, found.iterrows(), strict=True)]
+    )
     found["why"] = found["why"].where(fits, UNFIT)
     return found
 
@@ -529,9 +531,9 @@ def write_fit(
     formulas = run_all(rows, [engine_with(it, values) for it in rows["engine"]], tables=False)
     thirds = pd.concat([errors for (kind, _), errors in found.items() if kind == "third"])
     measured = []
-    for (config, gpu), index in rows.groupby(["config", "gpu"]).groups.items():
-        about = {"model": config, "gpu": gpu, "shape": shape_of(model_facts(_path(config)))}
-        measured.append({**about, **_medians(thirds.loc[index])})
+    for (config, gpu), some in rows.groupby(["config", "gpu"]):
+        about = {"model": config, "gpu": gpu, "shape": shape_of(model_facts(_path(str(config))))}
+        measured.append({**about, **_medians(thirds.loc[some.index])})
     outs = {
         kind: _medians(pd.concat([errors for (fold, _), errors in found.items() if fold == kind]))
         for kind in ("family", "gpu")
