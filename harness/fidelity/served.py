@@ -14,7 +14,7 @@ import argparse
 import json
 import sys
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
@@ -524,7 +524,7 @@ def write_fit(
         path = ENGINES / f"{kind}.json"
         content = json.loads(path.read_text(encoding="utf-8"))
         for term, entry in content["terms"].items():
-            if term in UNITS and (kind, term) in values or (BASE, term) in values:
+            if (term in UNITS and (kind, term) in values) or (BASE, term) in values:
                 value = values.get((kind, term), values.get((BASE, term), 0.0))
                 entry["value"] = rounded(value, 4)
         path.write_text(as_text(content), encoding="utf-8")
