@@ -156,7 +156,7 @@ class Trace:
             prefix=prefix,
             prefix_tokens=prefix_tokens,
             notes=self._notes(rows),
-            think_s=0.0 if self._arrivals is None else think_s_of(self._arrivals),
+            think_s=think_s_of(self._arrivals),
         )
         if SESSION in rows:
             load = in_sessions(load, rows[SESSION], rows[DELAY].to_numpy(), seed)

@@ -249,7 +249,7 @@ class _Run:
             are_heard=keeps or bool(self.told.subscribes - {Overran}),
             calls_are=keeps or bool(self.told.subscribes - {Overran} - TOLD),
             units=self.units,
-            hand_over_s=think_s if self.workload.is_closed_loop else self.engine.hand_over_s,
+            hand_over_s=self.engine.hand_over_s if think_s is None else think_s,
             tell=self.told.tell,
         )
 
