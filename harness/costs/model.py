@@ -103,21 +103,6 @@ class ProfileCosts:
         expert_parallel: bool = False,
         kv_number_bytes: int | None = None,
     ) -> None:
-        _require_at_least(
-            0,
-            engine_start_s=engine_start_s,
-            replica_start_s=replica_start_s,
-        )
-        _require_at_least(
-            1,
-            kv_bytes=kv_bytes,
-            block_tokens=block_tokens,
-            window_at_tokens=window_at_tokens,
-            weights_bytes_per_s=weights_bytes_per_s,
-            kv_number_bytes=kv_number_bytes,
-        )
-        if not 0.0 < memory_share <= 1.0:
-            raise ValueError(f"A memory share lies between 0 and 1, not {memory_share}.")
         require_roofline(PROFILES / profile_dir, profile_dir)
         self.gpu, self.profile_dir = gpu, profile_dir
         self.memory_share, self.parts = memory_share, tuple(parts)
@@ -128,6 +113,7 @@ class ProfileCosts:
         self.engine = engine_kind(engine) if isinstance(engine, str) else engine
         self.roofline = roofline
         self.expert_parallel, self.kv_number_bytes = expert_parallel, kv_number_bytes
+        self._refuse_numbers()
         self._facts: GpuFacts = gpu_facts(gpu, self._folder)
         self._iterations: dict[tuple[str, int], Profile] = {}
         self._tables: dict[tuple[str, int], IterationTable] = {}  # services of a model share them
@@ -135,6 +121,24 @@ class ProfileCosts:
         self._shares: dict[tuple[str, int], SmShares | None] = {}
         self._calibration: Calibration = read_calibration(self._folder)
         self._refuse_names()
+
+    def _refuse_numbers(self) -> None:
+        """Raise ValueError for numbers that no machine has."""
+        _require_at_least(
+            0,
+            engine_start_s=self.given_start_s,
+            replica_start_s=self.replica_start_s,
+        )
+        _require_at_least(
+            1,
+            kv_bytes=self.given_kv_bytes,
+            block_tokens=self.given_block_tokens,
+            window_at_tokens=self.window_at_tokens,
+            weights_bytes_per_s=self.given_weights_bytes_per_s,
+            kv_number_bytes=self.kv_number_bytes,
+        )
+        if not 0.0 < self.memory_share <= 1.0:
+            raise ValueError(f"A memory share lies between 0 and 1, not {self.memory_share}.")
 
     def _refuse_names(self) -> None:
         """Raise ValueError for a GPU that was not measured, and for unknown parts."""

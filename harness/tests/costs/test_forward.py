@@ -72,7 +72,10 @@ def without_experts(model: ModelFacts) -> tuple[object, ...]:
 
 
 def test_terms_of_an_engine_are_added_to_the_kernels() -> None:
-    name, work = "llama-3.1-70b-fp8", Work(decode_requests=8, context_tokens=8192, longest_tokens=1024)
+    name, work = (
+        "llama-3.1-70b-fp8",
+        Work(decode_requests=8, context_tokens=8192, longest_tokens=1024),
+    )
     plain = engine_kind("vllm-async").with_values({"layer_s": 0.0})
     zero = costs("H100-80G", engine=plain)  # type: ignore[arg-type]
     for term, value, seconds in (
