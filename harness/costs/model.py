@@ -26,8 +26,10 @@ from harness.costs.model_facts import (
     MODELS,
     WINDOW_AT_TOKENS,
     ModelFacts,
+    matrices_of,
     model_facts,
     model_of,
+    shape_of,
 )
 from harness.costs.profiles import (
     CALIBRATION,
@@ -70,8 +72,9 @@ class ProfileCosts:
     roofline. Any other kind takes what the folder has of this kind of engine, else the kernels of
     the GPU with the terms of the kind; where there is no table of kernels and `roofline`, formulas
     of kernels. `label` says which. `expert_parallel` puts whole experts on each GPU of a group.
-    `kv_number_bytes`, if given, are those of a number in KV. `memory_share` (0..1) of the GPU memory holds weights,
-    activations and KV. `parts` are the components an iteration consists of; a planner may
+    `kv_number_bytes`, if given, are those of a number in KV. `memory_share` (0..1) of the GPU
+    memory holds weights, activations and KV. `parts` are the components an iteration consists of;
+    a planner may
     leave out "other" (arXiv 2503.16893 sec. 5.5). Replicas of a service that start loading at the
     same time share the host's disk and buses: each takes `replica_start_s` longer for every other
     one. `engine_start_s` and `weights_bytes_per_s`, if given, are what an engine takes before it
@@ -152,8 +155,8 @@ class ProfileCosts:
         is_known = table_path(self._facts) is not None or self._is_calibrated or self.roofline
         if self.engine.costs == "kernels" and not is_known:
             raise ValueError(
-                f"hardware.engine={self.engine.name} has no kernels of hardware.gpu={self.gpu}, but "
-                f"of {', '.join(tables())}; hardware.roofline=true takes formulas in their place"
+                f"hardware.engine={self.engine.name} has no kernels of hardware.gpu={self.gpu}, "
+                f"but of {', '.join(tables())}; hardware.roofline=true takes formulas in their place"
             )
         unknown = [part for part in self.parts if part not in PARTS]
         if unknown:
@@ -227,10 +230,10 @@ class ProfileCosts:
     def _find_shares(self, model: str, tensor_parallel: int) -> SmShares | None:
         if self.sm_share_profile is None:
             return None
-        shape = _shape(model_facts(model))
+        shape = shape_of(model_facts(model))
         for (name, size), profile in read_profiles(PROFILES / self.sm_share_profile).items():
             is_like = size == tensor_parallel and profile.gpu == self.gpu
-            if profile.sm_shares is not None and is_like and _shape(model_facts(name)) == shape:
+            if profile.sm_shares is not None and is_like and shape_of(model_facts(name)) == shape:
                 return profile.sm_shares
         return None
 
@@ -427,8 +430,8 @@ class ProfileCosts:
         own, facts = model_of(service), self._model(service)
         names = [own, facts.same_architecture_as]
         if is_config(own):
-            matrices, known = _matrices(facts), sorted({name for name, _ in self._profiles})
-            names += [name for name in known if _matrices(self._model(name)) == matrices]
+            matrices, known = matrices_of(facts), sorted({name for name, _ in self._profiles})
+            names += [name for name in known if matrices_of(self._model(name)) == matrices]
         for name in names:
             profile = self._profiles.get((name, tensor_parallel))
             if profile is not None and profile.gpu == self.gpu:
@@ -475,29 +478,6 @@ def _require_at_least(least: int, **settings: float | None) -> None:
     for name, value in settings.items():
         if value is not None and not least <= value < math.inf:
             raise ValueError(f"hardware.{name} is {value}, it must be at least {least}, or null")
-
-
-def _matrices(facts: ModelFacts) -> tuple[object, ...]:
-    """The matrices of a model, by which its iterations take their time; norms are left out."""
-    return (
-        tuple(replace(kind, norm_parameters=0) for kind in facts.layer_kinds),
-        facts.hidden_size,
-        facts.vocab_size,
-        facts.linear_bytes,
-        facts.expert_bytes,
-        facts.kv_number_bytes,
-    )
-
-
-def _shape(facts: ModelFacts) -> tuple[object, ...]:
-    """What two models have in common whose iterations cost the same."""
-    return (
-        facts.layers,
-        facts.hidden_size,
-        facts.attention_heads,
-        facts.kv_heads,
-        facts.weight_bytes,
-    )
 
 
 def _on_share(measured: SmShares, table: IterationTable, work: Work, share: float) -> float:

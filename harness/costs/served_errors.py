@@ -49,7 +49,7 @@ def _stored() -> _Stored:
     return read_json(SERVED_ERRORS, _Stored)
 
 
-def shape_of(model: ModelFacts) -> str:
+def kernel_shape(model: ModelFacts) -> str:
     """What decides the kernels of a model, in a line."""
     heads = f"{model.attention_heads}/{model.kv_heads}/{model.head_dim}"
     experts = f"{model.experts}/{model.experts_per_token}"
@@ -68,7 +68,7 @@ def served_error(
     if is_roofline:
         where = f"as formulas in the place of the tables of {_gpus(stored)}, not checked on {gpu}"
         return _sentence(stored.formulas, where), stored.formulas.by_phase
-    shape = shape_of(model)
+    shape = kernel_shape(model)
     here = [it for it in stored.measured if it.gpu == gpu]
     same = next((it for it in here if it.shape == shape), None)
     if same is not None:

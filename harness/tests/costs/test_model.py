@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from harness.config.paths import PROFILES
+from harness.costs.engine_kinds import engine_kind
 from harness.costs.iteration import (
     iteration_seconds,
 )
-from harness.costs.engine_kinds import engine_kind
 from harness.costs.model import PARTS, ProfileCosts
 from harness.costs.model_facts import load_models
 from harness.costs.profiles import read_profiles
