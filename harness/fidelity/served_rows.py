@@ -117,7 +117,7 @@ class Setting:
 
 
 def rows_of(path: Path) -> pd.DataFrame:
-    """The rows of vLLM's aggregated servers, with what is simulated; `why` one is left out, or ""."""
+    """The rows of aggregated vLLM servers as they are simulated; `why` leaves one out, or is ""."""
     rows = pd.read_csv(path)
     rows = rows[(rows["backend"] == "vllm") & (rows["mode"] == "agg")].reset_index(drop=True)
     paths = rows["model_path"].astype(str)

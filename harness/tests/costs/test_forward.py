@@ -179,7 +179,7 @@ def test_every_kind_of_engine_names_its_terms() -> None:
         kind = engine_kind(path.stem)
         assert kind.name == path.stem
         for name, term in kind.terms.items():
-            assert term.mechanism and term.data, f"{path.stem}: {name}"
+            assert all([term.mechanism, term.data]), f"{path.stem}: {name}"
 
 
 def test_requests_of_a_file_are_served_by_an_engine_of_today() -> None:
