@@ -15,11 +15,11 @@ import numpy as np
 
 from harness.config import inputs
 from harness.config.paths import PROFILES
-from harness.costs.engine_kinds import PROFILE_ENGINE, EngineKind, engine_kind
+from harness.costs.engine_kinds import ENGINES, PROFILE_ENGINE, EngineKind, engine_kind
 from harness.costs.forward import BLOCK_TOKENS, kernel_profile
 from harness.costs.gpu_facts import GPUS, GpuFacts, gpu_facts
 from harness.costs.iteration import MAX_REQUESTS, IterationTable, expand, work_seconds
-from harness.costs.kernels import Kernels, table_path, tables
+from harness.costs.kernels import FORMULA, Kernels, table_path, tables
 from harness.costs.kv_room import KvRoom, default_graph_sizes, default_limits, kv_room
 from harness.costs.model_config import is_config
 from harness.costs.model_facts import (
@@ -33,6 +33,7 @@ from harness.costs.profiles import (
     MEASURED_MEMORY_SHARE,
     Profile,
     SmShares,
+    calibration_path,
     read_profiles,
     require_roofline,
 )
@@ -156,11 +157,15 @@ class ProfileCosts:
 
     @property
     def files(self) -> dict[str, str]:
-        """The folder's files and the facts of models and GPUs, by name, with their sha256."""
+        """All that may be read, by name, with its sha256: profiles, roofline, kernels, facts."""
         folders = [self._folder]
         if self.sm_share_profile is not None:
             folders.append(PROFILES / self.sm_share_profile)
-        return inputs.digests([MODELS, GPUS, *(file for f in folders for file in f.glob("*.json"))])
+        files = [MODELS, GPUS, calibration_path(self._folder)]
+        if self.engine.costs == "kernels":
+            table = table_path(self._facts)
+            files += [ENGINES / f"{self.engine.name}.json", FORMULA, *([table] if table else [])]
+        return inputs.digests([*files, *(file for each in folders for file in each.glob("*.json"))])
 
     def with_parts(self, parts: tuple[str, ...]) -> "ProfileCosts":
         """The same profiles with other components in an iteration."""

@@ -35,8 +35,6 @@ DERIVED = {
     "applications": application_files,
 }
 """Folders of tables, each made from the data alone."""
-LINEAR = "linear_100ms_20ms_per_token"
-"""A profile that a program assumes, kept as it is; other models beside it follow the roofline."""
 
 
 def write_all(data: Path, out: Path) -> list[Path]:
@@ -52,9 +50,7 @@ def write_all(data: Path, out: Path) -> list[Path]:
     for name, content in profile_files(data):
         write(FOLDER, name, content)
     write(FOLDER, CALIBRATION, calibration_file(out / FOLDER))
-    across = across_file(data, out / FOLDER)
-    for folder in (ACROSS, LINEAR, *(source.folder for source in profile_sources())):
-        write(folder, CALIBRATION, across)
+    write(ACROSS, CALIBRATION, across_file(data, out / FOLDER))
     for source in profile_sources():
         for name, content in measured_files(source, data):
             write(source.folder, name, content)
