@@ -20,7 +20,7 @@ PROFILE_ENGINE = "vllm-0.3-eager"
 
 UNITS = {
     "layer_s": "s per layer and iteration",
-    "head_norm_s": "s per layer and iteration of a model whose norms go across the heads of a group",
+    "head_norm_s": "s per layer and iteration, of models with norms across the heads of a group",
     "iteration_s": "s per iteration",
     "running_s": "s per running request and iteration",
     "prompt_s": "s per prompt, or part of one, in an iteration",

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from harness.config.paths import PROFILES
+from harness.costs.engine_kinds import PROFILE_ENGINE, engine_kind
 from harness.costs.iteration import (
     iteration_seconds,
 )
@@ -90,28 +91,20 @@ def test_a_load_is_its_start_and_its_weights() -> None:
 
 
 def test_intake_goes_by_requests_and_the_tokens_of_their_prompts() -> None:
-    """A model's own costs have none; given seconds are pickled, drawn and planned with."""
+    """The engine of the profiles has none; terms of another are pickled, drawn and planned with."""
     prompts = np.array([0, 10, 1000])
     assert COSTS.intake_s(VICUNA, prompts).tolist() == [0.0, 0.0, 0.0]
+    terms = {"intake_s": 0.002, "intake_token_s": 1e-5}
     costs = ProfileCosts(
         gpu="A100-80G",
         profile_dir="a100_80g_vllm_0_3",
         memory_share=0.9,
         parts=PARTS,
-        intake_s_per_request=0.002,
-        intake_s_per_prompt_token=1e-5,
+        engine=engine_kind(PROFILE_ENGINE).with_values(terms),
     )
     for same in (costs, pickle.loads(pickle.dumps(costs)), DrawnCosts(costs, 1, 0)):
         assert same.intake_s(VICUNA, prompts) == pytest.approx([0.002, 0.0021, 0.012])
     assert costs.with_parts(PARTS[:1]).intake_s(VICUNA, prompts)[0] == 0.002
-    with pytest.raises(ValueError, match=r"intake_s_per_request is -1\.0, it must be at least 0"):
-        ProfileCosts(
-            gpu="A100-80G",
-            profile_dir="a100_80g_vllm_0_3",
-            memory_share=0.9,
-            parts=PARTS,
-            intake_s_per_request=-1.0,
-        )
 
 
 def test_starting_and_reading_may_be_given() -> None:
