@@ -210,7 +210,7 @@ class Kernels:
             slope_ps = np.interp(at, batches, entry.per_context_ps)
             return 1e-6 * base_us, 1e-12 * slope_ps * times
         formula = read_formulas().decode_attention
-        self._formula("attention", formula.error)
+        self._formula("attention of decodes", formula.error)
         _, kv_heads = self._heads(mixer)
         numbers = kv_heads * mixer.kv_numbers_per_head
         slope_s = formula.read * kv_bytes * numbers / self.gpu.memory_bytes_per_s
@@ -224,7 +224,7 @@ class Kernels:
             base, per_token, per_attended = table.prompt_attention[shape]
             return 1e-6 * base, 1e-12 * per_token * times, 1e-12 * per_attended * times
         formula = read_formulas().prompt_attention
-        self._formula("attention", formula.error)
+        self._formula("attention of prompts", formula.error)
         flops = 2.0 * mixer.attended_width / self.tensor_parallel
         return 1e-6 * formula.launch_us, 0.0, formula.compute * flops / self.gpu.fp16_flops_per_s
 

@@ -111,7 +111,7 @@ def _us(ms: Floats | float) -> Any:
 
 def _rising(values: NDArray[Any]) -> Floats:
     """Each entry, or the least of the later ones."""
-    return np.asarray(np.minimum.accumulate(values[::-1])[::-1], np.float64)
+    return np.asarray(np.minimum.accumulate(values[::-1], axis=0)[::-1], np.float64)
 
 
 def _products(rows: pd.DataFrame) -> dict[str, Any]:
@@ -178,7 +178,7 @@ def _decode_lines(
     for column in range(1, values.shape[1]):  # what had no room goes by its length
         longer = values[:, column - 1] * lengths[column] / lengths[column - 1]
         values[:, column] = np.where(np.isnan(values[:, column]), longer, values[:, column])
-    batches = grid.index.to_numpy(float)
+    values, batches = _rising(values), grid.index.to_numpy(float)
     if token_bytes:
         values = _from_memory(values, batches[:, None] * lengths, token_bytes)
     at = np.array([np.interp(DECODE_LENGTHS, lengths, row) for row in values])
@@ -273,7 +273,7 @@ def _splits(rows: pd.DataFrame) -> dict[tuple[int, int], Floats]:
             found[tp, ep] = _at(EXPERT_TOKENS, some.groupby("num_tokens")["latency"].min())
         elif ep == 1 and (tp // 2, 1) in found and (tp // 4, 1) in found:
             # Beyond the measured sizes another halving saves as much as the last one did.
-            found[tp, ep] = found[tp // 2, 1] ** 2 / found[tp // 4, 1]
+            found[tp, ep] = _rising(found[tp // 2, 1] ** 2 / found[tp // 4, 1])
     return found
 
 
