@@ -95,11 +95,15 @@ def test_experts_of_a_table() -> None:
     line = read_table(path).experts_us["fp8_block"]["3072/1536/256/8"]["4/1"]
     assert us == pytest.approx((line[0], line[6], line[14], 2 * line[14]))
     assert not FOUR.notes
-    newer = Kernels(gpu_facts("B200-180G"), 4)
-    newer.experts_s("mxfp4", 2880, 2880, 128, 4, tokens)
-    assert (
-        newer.basis == "kernels; experts multiply activations of 8 bits, as vLLM's recipe sets it"
-    )
+
+
+def test_mxfp4_experts_of_a_b200_multiply_activations_of_8_bits() -> None:
+    """A shape that was not measured so follows the formula of these, not the table of 16 bits."""
+    kernels = Kernels(gpu_facts("B200-180G"), 4)
+    kernels.experts_s("mxfp4", 2880, 2880, 128, 4, BATCHES)
+    first, second = kernels.notes
+    assert first == "experts multiply activations of 8 bits, as vLLM's recipe sets it"
+    assert second.startswith("experts of mxfp4_mxfp8 weights by a formula")
 
 
 @pytest.mark.parametrize("gpu", [H100, gpu_facts("V100-16G")])
