@@ -26,7 +26,8 @@ from harness.interface.entities import Cluster, GpuId, Group, GroupId, Service, 
 def calibrate(model: str, options: argparse.Namespace, engine: Vllm) -> Path:
     """Measure one model and write its profile and residual plot below `options.out`.
 
-    Beside it goes the roofline that stands for whatever was not measured, in blocks of this engine.
+    Whatever was not measured follows the roofline that all folders share, or one beside the profile
+    where blocks of this engine have another size.
     """
     out: Path = options.out
     facts = model_facts(model)
@@ -44,9 +45,10 @@ def calibrate(model: str, options: argparse.Namespace, engine: Vllm) -> Path:
     path = out / f"{stem}.json"
     path.write_text(json.dumps(content, sort_keys=True, indent=1) + "\n", encoding="utf-8")
     roofline = json.loads((PROFILES / "roofline" / CALIBRATION).read_text(encoding="utf-8"))
-    roofline["block_tokens"] = sweep.block_tokens
-    text = json.dumps(roofline, sort_keys=True, indent=1) + "\n"
-    (out / CALIBRATION).write_text(text, encoding="utf-8")
+    if roofline["block_tokens"] != sweep.block_tokens or (out / CALIBRATION).is_file():
+        roofline["block_tokens"] = sweep.block_tokens
+        text = json.dumps(roofline, sort_keys=True, indent=1) + "\n"
+        (out / CALIBRATION).write_text(text, encoding="utf-8")
     residuals(samples, seconds, f"{stem}, {engine_name()}").savefig(out / f"{stem}.png", dpi=110)
     return path
 

@@ -37,22 +37,21 @@ BLOCK_TOKENS = 16
 
 @dataclass(frozen=True)
 class Forward:
-    """Seconds of the kernels of one model on one group."""
+    """Seconds of the kernels of one model on one group, of all its layers."""
 
     model: ModelFacts
     kernels: Kernels
 
     def products_s(self, tokens: Floats) -> Floats:
-        """Matrix products and experts of all layers."""
+        """Matrix products and experts."""
         total = np.zeros(len(tokens))
         for kind in self.model.layer_kinds:
-            total += kind.layers * (
-                self._mixer_products_s(kind.mixer, tokens) + self._mlp_s(kind.mlp, tokens)
-            )
+            layer_s = self._mixer_products_s(kind.mixer, tokens) + self._mlp_s(kind.mlp, tokens)
+            total += kind.layers * layer_s
         return total
 
     def all_reduces_s(self, tokens: Floats) -> Floats:
-        """In every layer two of the hidden state, and one of sums of squares for some norms."""
+        """Two of the hidden state in a layer, and one of the sums of squares of some norms."""
         message_bytes = tokens * self.model.hidden_size * HIDDEN_BYTES
         each_s = 2 * self.kernels.all_reduce_s(message_bytes)
         if self.model.norms_across_heads:
@@ -61,12 +60,12 @@ class Forward:
         return found
 
     def logits_s(self, requests: Floats) -> Floats:
-        """Of the output over the vocabulary, each GPU its part."""
+        """The output over the vocabulary, each GPU its part."""
         vocab = self.model.vocab_size / self._tp
         return self.kernels.gemm_s("bf16", vocab, self.model.hidden_size, requests)
 
     def decode_attention_s(self, requests: Floats) -> tuple[Floats, Floats]:
-        """Of all layers: seconds of a batch, and of each token of its context."""
+        """Seconds of a batch, and of each token of its context."""
         base, slope = np.zeros(len(requests)), np.zeros(len(requests))
         for kind in self.model.layer_kinds:
             found = self._decode_of(kind.mixer, requests)
@@ -75,7 +74,7 @@ class Forward:
         return base, slope
 
     def prompt_attention_s(self) -> tuple[float, float, float]:
-        """Of all layers: seconds of a prompt, of its tokens, and of `Work.prefill_attended`."""
+        """Seconds of a prompt, of each of its tokens, and of each of `Work.prefill_attended`."""
         total = np.zeros(3)
         for kind in self.model.layer_kinds:
             total += kind.layers * np.array(self._prompt_of(kind.mixer))
@@ -87,7 +86,7 @@ class Forward:
         return self.kernels.tensor_parallel
 
     def _mixer_products_s(self, mixer: Mixer, tokens: Floats) -> Floats:
-        """Projections of attention; a latent's are counted with its attention where measured."""
+        """Projections of attention; those of latent attention are measured with it."""
         facts, kind = self.model, self.model.linear_format
         if self._latent(mixer) is not None:
             return np.zeros(len(tokens))
@@ -146,14 +145,14 @@ class Forward:
         return base, per_token, per_attended * share * (2.0 - share)
 
     def _share(self, mixer: Mixer) -> float:
-        """Of a request's tokens those in a window that no table has: a table has its own."""
+        """Share of a request's tokens that are in a window; 1 where the table has the window."""
         if self.kernels.has_window(mixer, self.model.kv_number_bytes):
             return 1.0
         at = self.model.window_at_tokens
         return mixer.kept_tokens(at) / at
 
     def _latent(self, mixer: Mixer) -> Latent | None:
-        """The measured latent attention that is a mixer's; None where it is another."""
+        """The measured latent attention of a mixer's sizes; None where there is none."""
         if not _is_latent(mixer) or mixer.kv_numbers_per_head != LATENT_NUMBERS:
             return None
         if self.model.hidden_size != LATENT_HIDDEN:

@@ -41,7 +41,7 @@ RATES = {
     "mxfp4_mxfp8": "fp8_flops_per_s",
     "nvfp4": "fp4_flops_per_s",
 }
-"""The rate of `GpuFacts` at which a format is multiplied; others, and where a GPU lacks it, 16 bits."""
+"""Rates of `GpuFacts` by format; other formats, and GPUs without the rate, multiply in 16 bits."""
 EIGHT_BITS = "mxfp4_mxfp8"
 """Experts of mxfp4 whose inputs are of 8 bits (VLLM_USE_FLASHINFER_MOE_MXFP4_MXFP8 of a B200)."""
 LATENT_NUMBERS, LATENT_HIDDEN = 576, 7168
@@ -49,15 +49,15 @@ LATENT_NUMBERS, LATENT_HIDDEN = 576, 7168
 
 
 class _Decode(Schema):
-    base_us: tuple[NotNegative, ...]
-    per_context_ps: tuple[NotNegative, ...]
-
-
-class Latent(Schema):
-    """Latent attention with its projections: a decode's lines, and the line of a prompt."""
+    """Attention of a decode by batch: microseconds, and picoseconds of each token of context."""
 
     base_us: tuple[NotNegative, ...]
     per_context_ps: tuple[NotNegative, ...]
+
+
+class Latent(_Decode):
+    """Latent attention with its projections; `prompt` as in `_Table.prompt_attention`."""
+
     prompt: tuple[NotNegative, ...]
 
 
@@ -85,7 +85,15 @@ class _Reduce(Schema):
 
 
 class _Table(Schema):
-    """A file of one GPU. Attention by heads / KV heads / head size / window / bytes of a number."""
+    """A file of one GPU.
+
+    Matrix products by format, then by columns of the output and of the input (`sizes`) and `rows`.
+    Attention by heads / KV heads / head size / window / bytes of a number of KV: a decode along
+    `batches`; of a prompt microseconds, picoseconds of a token, and of `Work.prefill_attended`.
+    Experts by format, hidden size / width / experts / experts of a token, and tensor parallel /
+    expert parallel size, along `expert_tokens`. Latent attention by heads / format / bytes of a
+    number of KV. All-reduces by GPUs.
+    """
 
     gpu: str
     source: str
@@ -137,7 +145,7 @@ def flops_rate(gpu: GpuFacts, kind: str) -> float:
 
 
 def table_path(gpu: GpuFacts) -> Path | None:
-    """The file of a GPU's kernels, or of the GPU whose kernels stand in; None where there is none."""
+    """The file of a GPU's kernels, or of the GPU whose kernels stand for them; None without one."""
     path = KERNELS / f"{gpu.kernels_of or gpu.name}.json"
     return path if path.is_file() else None
 
@@ -151,8 +159,8 @@ def tables() -> list[str]:
 class Kernels:
     """Seconds of kernels on one GPU of a group of `tensor_parallel`.
 
-    `expert_parallel` says whether a GPU holds whole experts, or a part of each. `notes` collects
-    what followed a formula, in sentences.
+    `expert_parallel` says whether a GPU holds whole experts, or a part of each; without `has_table`
+    all follow formulas. `notes` collects what followed a formula, in sentences.
     """
 
     gpu: GpuFacts
@@ -198,7 +206,6 @@ class Kernels:
 
     def decode_s(self, mixer: Mixer, kv_bytes: int, requests: Floats) -> tuple[Floats, Floats]:
         """Of attention of a decode: seconds of the batch, and of each token of its context."""
-        heads, kv_heads = self._heads(mixer)
         found = self._shape("decode_attention", mixer, kv_bytes)
         if found is not None:
             table, shape, times = found
@@ -210,13 +217,13 @@ class Kernels:
             return 1e-6 * base_us, 1e-12 * slope_ps * times
         formula = read_formulas().decode_attention
         self._formula("attention of decodes", formula.error)
+        _, kv_heads = self._heads(mixer)
         numbers = kv_heads * mixer.kv_numbers_per_head
         slope_s = formula.read * kv_bytes * numbers / self.gpu.memory_bytes_per_s
         return 1e-6 * formula.launch_us + 0.0 * requests, slope_s + 0.0 * requests
 
     def prompt_s(self, mixer: Mixer, kv_bytes: int) -> tuple[float, float, float]:
-        """Of attention of a prompt: seconds of it, of a token, and of `Work.prefill_attended`."""
-        heads, _ = self._heads(mixer)
+        """Of attention of a prompt: its seconds, of a token, and of `Work.prefill_attended`."""
         found = self._shape("prompt_attention", mixer, kv_bytes)
         if found is not None:
             table, shape, times = found
@@ -238,9 +245,9 @@ class Kernels:
         return found is not None and found[1].split("/")[3] == str(mixer.window_tokens)
 
     def _shape(self, part: str, mixer: Mixer, kv_bytes: int) -> tuple[_Table, str, float] | None:
-        """Table and shape that stand for a mixer, and how many times the shape it is.
+        """The table, the shape in it that stands for a mixer, and how many of these the mixer is.
 
-        A shape of as many heads to a KV head stands for one of more KV heads, as so many requests.
+        A shape of fewer KV heads, each with as many heads, stands for so many requests of its own.
         """
         if self._path is None or mixer.kv_numbers_per_head % 2:
             return None
@@ -281,7 +288,8 @@ class Kernels:
             self.notes["experts multiply activations of 8 bits, as vLLM's recipe sets it"] = None
         if table is not None and split in table.experts_us.get(kind, {}).get(shape, {}):
             line, at = table.experts_us[kind][shape][split], table.expert_tokens
-            return 1e-6 * np.interp(tokens, at, line) * np.maximum(1.0, tokens / at[-1])
+            us = np.interp(tokens, at, line) * np.maximum(1.0, tokens / at[-1])
+            return np.asarray(1e-6 * us, np.float64)
         formula = read_formulas().experts
         if table is not None and kind in table.experts_formula:
             formula = table.experts_formula[kind]
@@ -301,12 +309,9 @@ class Kernels:
         table = None if self._path is None else read_table(self._path)
         if table is not None and str(gpus) in table.all_reduce and self._is_joined:
             entry = table.all_reduce[str(gpus)]
-            last = entry.us[-1] * np.maximum(1.0, message_bytes / entry.bytes[-1])
-            return 1e-6 * np.where(
-                message_bytes <= entry.bytes[-1],
-                np.interp(message_bytes, entry.bytes, entry.us),
-                last,
-            )
+            us = np.interp(message_bytes, entry.bytes, entry.us)
+            us *= np.maximum(1.0, message_bytes / entry.bytes[-1])
+            return np.asarray(1e-6 * us, np.float64)
         formula = read_formulas().all_reduce
         self._formula(f"all-reduces of {gpus} GPUs", formula.error)
         facts = self.gpu

@@ -166,26 +166,42 @@ def deepseek_v2(config: ConfigReader) -> Fields:
 
 
 def deepseek_v3(config: ConfigReader) -> Fields:
-    """DeepSeek-V3 and R1."""
+    """DeepSeek-V3, R1, and Kimi K2, which has the class of DeepSeek-V3."""
     return _deepseek(config, dense_layers=3, shared=1)
 
 
 def _deepseek(config: ConfigReader, *, dense_layers: int, shared: int) -> Fields:
-    config.ignore("ep_size n_group topk_group topk_method scoring_func seq_aux")
-    config.ignore("aux_loss_alpha routed_scaling_factor num_nextn_predict_layers")
-    config.require("moe_layer_freq", 1)
     rotated = config.whole("qk_rope_head_dim", default=64)
     config.require("head_dim", rotated)
     config.require("qk_head_dim", rotated + config.whole("qk_nope_head_dim", default=128))
     size = sizes(config, head_dim=rotated)
+    mixer = _latent_attention(config, size, rotated)
+    return _after_dense_layers(config, size, mixer, dense_layers=dense_layers, shared=shared)
+
+
+def glm4_moe(config: ConfigReader) -> Fields:
+    """GLM-4.5 to 4.7: a shared expert, first layers dense, norms of queries and keys in some."""
+    size = sizes(config, heads=96, kv_heads=8, vocab=151552, context=131072)
+    norms = 2 * size.head_dim if config.flag("use_qk_norm") else 0
+    mixer = size.attention(qkv_bias=config.flag("attention_bias"), other=norms)
+    return _after_dense_layers(config, size, mixer, dense_layers=1, shared=1)
+
+
+def _after_dense_layers(
+    config: ConfigReader, size: Sizes, mixer: Mixer, *, dense_layers: int, shared: int
+) -> Fields:
+    """First layers are dense, all others mixtures with shared experts; no MTP."""
+    config.ignore("ep_size n_group topk_group topk_method scoring_func seq_aux")
+    config.ignore("aux_loss_alpha routed_scaling_factor num_nextn_predict_layers num_mtp_layers")
+    config.require("moe_layer_freq", 1)
+    config.require("mlp_bias", False)
     width = config.whole("moe_intermediate_size")
     shared = config.whole("n_shared_experts", default=shared, null=0, least=0)
     mixture = size.mixture(*routed_experts(config), width, shared=shared * width)
-    config.require("mlp_bias", False)
     dense = size.mlp(config.whole("intermediate_size"))
     first = config.whole("first_k_dense_replace", default=dense_layers, least=0)
     mlps = [dense if layer < first else mixture for layer in range(size.layers)]
-    return size.model(_latent_attention(config, size, rotated), mlps, width)
+    return size.model(mixer, mlps, width)
 
 
 def _latent_attention(config: ConfigReader, size: Sizes, rotated: int) -> Mixer:
@@ -232,9 +248,11 @@ FAMILIES: Mapping[str, Callable[[ConfigReader], Fields]] = {
     "deepseek_v2": deepseek_v2,
     "deepseek_v3": deepseek_v3,
     "ernie4_5_moe": ernie_moe,
+    "glm4_moe": glm4_moe,
     "gpt_oss": gpt_oss,
     "granitemoe": granite_moe,
     "granitemoehybrid": granite_hybrid,
+    "kimi_k2": deepseek_v3,
     "llama4_text": llama4,
     "minimax_m2": minimax_m2,
     "mixtral": mixtral,

@@ -36,6 +36,7 @@ from harness.costs.profiles import (
     MEASURED_MEMORY_SHARE,
     Profile,
     SmShares,
+    calibration_path,
     read_profiles,
     require_roofline,
 )
@@ -155,8 +156,8 @@ class ProfileCosts:
         is_known = table_path(self._facts) is not None or self._is_calibrated or self.roofline
         if self.engine.costs == "kernels" and not is_known:
             raise ValueError(
-                f"hardware.engine={self.engine.name} has no kernels of hardware.gpu={self.gpu}, "
-                f"but of {', '.join(tables())}; hardware.roofline=true takes formulas in their place"
+                f"hardware.engine={self.engine.name} has kernels of {', '.join(tables())}, not of "
+                f"hardware.gpu={self.gpu}; hardware.roofline=true takes formulas in their place"
             )
         unknown = [part for part in self.parts if part not in PARTS]
         if unknown:
@@ -173,11 +174,12 @@ class ProfileCosts:
 
     @property
     def files(self) -> dict[str, str]:
-        """The folder's files and the facts of models and GPUs, by name, with their sha256."""
+        """All that may be read, by name, with its sha256: profiles, roofline, kernels, facts."""
         folders = [self._folder]
         if self.sm_share_profile is not None:
             folders.append(PROFILES / self.sm_share_profile)
-        files = [MODELS, GPUS, *(file for f in folders for file in f.glob("*.json"))]
+        files = [MODELS, GPUS, calibration_path(self._folder)]
+        files += [file for each in folders for file in each.glob("*.json")]
         return inputs.digests([*files, *self._engine_files()])
 
     def _engine_files(self) -> list[Path]:

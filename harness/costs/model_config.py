@@ -20,7 +20,7 @@ FAMILIES = {**dense_models.FAMILIES, **mixture_models.FAMILIES}
 GENERATES = ("CausalLM", "LMHeadModel", "ConditionalGeneration")
 """How the architectures of models that generate text end."""
 
-TEXT_PARTS = {"gemma3": "gemma3_text", "llama4": "llama4_text"}
+TEXT_PARTS = {"gemma3": "gemma3_text", "kimi_k25": "kimi_k2", "llama4": "llama4_text"}
 """Models of several parts -> the `model_type` of their `text_config`."""
 
 
@@ -86,7 +86,8 @@ def _text_part(path: Path, whole: Json) -> tuple[Json, list[str]]:
     outer = ConfigReader(path, whole)
     outer.ignore("text_config vision_config torch_dtype dtype quantization_config")
     outer.ignore("image_token_index image_token_id boi_token_index boi_token_id eoi_token_index")
-    outer.ignore("eoi_token_id mm_tokens_per_image tie_word_embeddings")
+    outer.ignore("eoi_token_id mm_tokens_per_image tie_word_embeddings ignore_index")
+    outer.ignore("media_placeholder_token_id use_unified_vision_chunk video_placeholder")
     outer.refuse_unknown(kind)
     handed = ("torch_dtype", "dtype", "quantization_config", "tie_word_embeddings")
     text = {key: whole[key] for key in handed if key in whole} | dict(part)

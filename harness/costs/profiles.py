@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
+from harness.config.paths import PROFILES
 from harness.config.schema import Count, NotNegative, Schema, Seconds, Tokens, one_of, read_json
 from harness.costs.gpu_facts import OWN_FACTS
 from harness.costs.model_facts import load_models, unknown_name
@@ -38,7 +39,7 @@ StoredPhase = Mapping[Component, Mapping[Coefficient, tuple[Seconds, ...]]]
 
 MEASURED_MEMORY_SHARE = 0.9  # of GPU memory, at which the KV blocks of a profile were counted
 
-CALIBRATION = "roofline.json"  # beside the profiles of a folder; what is in no profile follows it
+CALIBRATION = "roofline.json"  # what is in no profile follows it
 
 # Loads were measured on two machines; 2503.16893 sec. 5 ran on the later one.
 LATER_MACHINE = "second machine (8 x A100-80G)"
@@ -259,11 +260,27 @@ def read_profiles(folder: Path) -> Mapping[tuple[str, int], Profile]:
     return found
 
 
+def calibration_path(folder: Path) -> Path:
+    """The roofline of a folder: its own, or else the one that is corrected for all engines."""
+    own = folder / CALIBRATION
+    return own if own.is_file() else PROFILES / "roofline" / CALIBRATION
+
+
+@cache
+def holds_profiles(folder: Path) -> bool:
+    """Whether a folder has a roofline of its own, or a file like a profile."""
+    files = sorted(folder.glob("*.json"))
+    return (folder / CALIBRATION) in files or any(
+        "tensor_parallel" in read_json(path, dict[str, Any]) for path in files
+    )
+
+
 def require_roofline(folder: Path, name: str) -> None:
-    """Raise ValueError for a folder without its calibration; one that is missing passes."""
-    if folder.is_dir() and not (folder / CALIBRATION).is_file():
+    """Raise ValueError for a folder of something else than profiles; one that is missing passes."""
+    if folder.is_dir() and not holds_profiles(folder):
         raise ValueError(
-            f"hardware.profile={name} is no folder of cost profiles: it holds no {CALIBRATION}"
+            f"hardware.profile={name} is no folder of cost profiles: it holds no {CALIBRATION} and "
+            "no file with costs by tensor_parallel"
         )
 
 

@@ -19,11 +19,11 @@ from harness.config.schema import STRICT, Count, NotNegative, Positive, Seconds,
 from harness.costs.gpu_facts import GpuFacts
 from harness.costs.model_facts import BYTES_PER_NUMBER, ModelFacts
 from harness.costs.profiles import (
-    CALIBRATION,
     Coefficients,
     PhaseName,
     Profile,
     StoredPhase,
+    calibration_path,
     require_ascending,
     require_length,
 )
@@ -73,8 +73,8 @@ class Calibration:
 
 @cache
 def read_calibration(folder: Path) -> Calibration:
-    """The calibration kept beside the profiles of a folder. Raises ValueError for a bad one."""
-    path = folder / CALIBRATION
+    """The calibration that goes with the profiles of a folder. Raises ValueError for a bad one."""
+    path = calibration_path(folder)
     raw = read_json(path, dict[str, Any])
     said = {key: value for key, value in raw.items() if key not in ("tried", "choice")}
     calibration = fits(said, Calibration, str(path))

@@ -3,7 +3,8 @@
 Logged iterations become profiles, component by component, in `harness.fitting.components`; what
 other authors measured as whole iterations becomes profiles in `harness.fitting.rows`; what was
 measured nowhere follows the rooflines of `harness.fitting.roofline` and of
-`harness.fitting.roofline_across`.
+`harness.fitting.roofline_across`. Latencies of single kernels become tables of GPUs in
+`harness.fitting.kernels`.
 """
 
 import argparse
@@ -13,10 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from harness.config.paths import PROFILES
+from harness.costs.kernels import FORMULA, KERNELS
 from harness.costs.profiles import CALIBRATION
 from harness.fitting.applications import application_files
 from harness.fitting.arrivals import arrival_files
 from harness.fitting.components import FOLDER, profile_files
+from harness.fitting.kernels import formula_file, kernel_files
 from harness.fitting.lengths import length_files, predictor_files, words_file
 from harness.fitting.pairs import pair_files
 from harness.fitting.roofline import calibration_file
@@ -35,32 +38,31 @@ DERIVED = {
     "applications": application_files,
 }
 """Folders of tables, each made from the data alone."""
-LINEAR = "linear_100ms_20ms_per_token"
-"""A profile that a program assumes, kept as it is; other models beside it follow the roofline."""
 
 
 def write_all(data: Path, out: Path) -> list[Path]:
     """Write every derived profile below `out`; returns their paths."""
     written = []
 
-    def write(folder: str, name: str, content: Mapping[str, Any]) -> None:
+    def write(folder: str, name: str, content: Mapping[str, Any], *, compact: bool = False) -> None:
         target = out / folder / name
         target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_text(as_text(content), encoding="utf-8")
+        target.write_text(as_text(content, compact=compact), encoding="utf-8")
         written.append(target)
 
     for name, content in profile_files(data):
         write(FOLDER, name, content)
     write(FOLDER, CALIBRATION, calibration_file(out / FOLDER))
-    across = across_file(data, out / FOLDER)
-    for folder in (ACROSS, LINEAR, *(source.folder for source in profile_sources())):
-        write(folder, CALIBRATION, across)
+    write(ACROSS, CALIBRATION, across_file(data, out / FOLDER))
     for source in profile_sources():
         for name, content in measured_files(source, data):
             write(source.folder, name, content)
     for folder, made in DERIVED.items():
         for name, content in made(data):
             write(folder, name, content)
+    for name, table in kernel_files(data):
+        write(KERNELS.name, name, table, compact=True)
+    write(KERNELS.name, FORMULA.name, formula_file(data))
     write("derived", QUERY_LATENCY, query_latency(out / ACROSS))
     write("", "tokens_per_word.json", words_file(data))
     return written

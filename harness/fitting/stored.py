@@ -21,11 +21,13 @@ def rounded(value: Any, digits: int = 6) -> Any:
     return float(f"{value:.{digits}g}") if isinstance(value, float) else value
 
 
-def as_text(content: Mapping[str, Any]) -> str:
+def as_text(content: Mapping[str, Any], *, compact: bool = False) -> str:
     """How a table is written: sorted, one value per line, so that changes can be read.
 
-    Of `runs`, which come last, each is a line.
+    Of `runs`, which come last, each is a line. A large table is `compact`: all in one line.
     """
+    if compact:
+        return json.dumps(content, sort_keys=True, separators=(",", ":")) + "\n"
     rest = {key: value for key, value in content.items() if key != "runs"}
     text = json.dumps(rest, sort_keys=True, indent=1)
     if "runs" in content:

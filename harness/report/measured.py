@@ -8,7 +8,8 @@ import pandas as pd
 
 from harness.benchmarks.peer import policies_over_peer
 from harness.config.paths import PROFILES
-from harness.costs.profiles import read_profiles
+from harness.costs.profiles import holds_profiles, read_profiles
+from harness.costs.roofline import read_calibration
 from harness.fidelity.real_runs import order_text, same_batches_text, saving_text
 from harness.report.markdown import read_json, table
 
@@ -18,7 +19,7 @@ Json = Mapping[str, Any]
 def costs_part(_: Path) -> str:
     """Every folder of measured profiles, and how far a roofline is off on what it had not seen."""
     rows, rooflines = [], set()
-    for folder in sorted(path.parent for path in PROFILES.glob("*/roofline.json")):
+    for folder in filter(holds_profiles, sorted(PROFILES.iterdir())):
         measured = [p for p in read_profiles(folder).values() if "decode_median" in p.error]
         if not measured:
             continue
@@ -27,7 +28,7 @@ def costs_part(_: Path) -> str:
             for phase in ("decode", "prefill")
         ]
         rows.append((f"`{folder.name}`", len(measured), *worst))
-        error = read_json(folder / "roofline.json")["error"]
+        error = read_calibration(folder).error
         rooflines.add((error["decode_median"], error["prefill_median"]))
     ends = [f"{min(e):.0%} to {max(e):.0%}" for e in zip(*rooflines, strict=True)]
     header = ("profile", "measured pairs of model and tensor parallelism", "decode", "prefill")

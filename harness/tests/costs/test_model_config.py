@@ -290,6 +290,8 @@ def test_a_quantization_beside_the_config_is_read(written: Callable[[object], st
     [
         ("deepseek-v3", 671.0, 70_272, "fp8_block fp8_block"),
         ("gpt-oss-120b", 116.8, 38_016, "bf16 mxfp4"),
+        ("kimi-k2.5-int4", 1026.4, 70_272, "bf16 int4"),
+        ("kimi-k2.5-nvfp4", 1026.4, 35_136, "bf16 nvfp4"),
         ("llama-3.1-70b", 70.6, 327_680, "bf16 bf16"),
         ("llama-3.1-70b-fp8", 70.6, 327_680, "fp8 fp8"),
         ("llama-3.1-70b-nvfp4", 70.6, 163_840, "nvfp4 nvfp4"),

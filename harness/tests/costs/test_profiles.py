@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
+from harness.config import inputs
 from harness.config.paths import PROFILES
 from harness.costs.model import PARTS, ProfileCosts
-from harness.costs.profiles import CALIBRATION, read_profiles
+from harness.costs.profiles import CALIBRATION, calibration_path, holds_profiles, read_profiles
 from harness.costs.roofline import read_calibration
 
 MODEL = "vicuna-13b-v1.5.json"
@@ -107,7 +108,17 @@ def test_costs_of_a_wrong_gpu_are_not_the_rooflines(folder: Path) -> None:
         ProfileCosts(gpu="A100-80G", profile_dir=str(folder), memory_share=0.9, parts=PARTS)
 
 
-@pytest.mark.parametrize("path", sorted(PROFILES.glob(f"*/{CALIBRATION}")), ids=str)
-def test_our_own_folders_are_all_read(path: Path) -> None:
-    assert read_calibration(path.parent).block_tokens >= 1
-    assert all(profile.gpu for profile in read_profiles(path.parent).values())
+@pytest.mark.parametrize("own", filter(holds_profiles, sorted(PROFILES.iterdir())), ids=str)
+def test_our_own_folders_are_all_read(own: Path) -> None:
+    assert read_calibration(own).block_tokens >= 1
+    assert all(profile.gpu for profile in read_profiles(own).values())
+
+
+def test_a_folder_without_a_roofline_has_the_one_of_all_engines(folder: Path) -> None:
+    shared = PROFILES / "roofline" / CALIBRATION
+    assert calibration_path(folder) == folder / CALIBRATION
+    (folder / CALIBRATION).unlink()
+    assert calibration_path(folder) == shared
+    assert read_calibration(folder) == read_calibration(shared.parent)
+    costs = ProfileCosts(gpu="A100-80G", profile_dir=str(folder), memory_share=0.9, parts=PARTS)
+    assert {inputs.name_of(path) for path in (shared, folder / MODEL)} < set(costs.files)

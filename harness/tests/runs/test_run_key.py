@@ -229,7 +229,7 @@ def test_a_run_is_named_by_the_source_files_that_its_cell_imports(checkout: Path
         append(checkout / added)
     for unused in ("harness/claims/judge.py", "harness/runs/table.py", "harness/run.py"):
         append(checkout / unused)
-    append(checkout / "harness/profiles/h100_80g_splitwise/roofline.json")
+    append(checkout / "harness/profiles/h100_80g_splitwise/bloom-176b.json")
     assert python(checkout, NAMES).split() == [fcfs, ssjf]
     append(checkout / "systems/ssjf/policy.py")
     edited = python(checkout, NAMES).split()
