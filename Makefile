@@ -107,7 +107,8 @@ rank: .venv/dev  ## where a policy of your own stands: make rank POLICY=path/to/
 run: setup  ## any scenario: make run SCENARIO=ensembling
 	$(BIN)/python harness/run.py +scenario=$(or $(SCENARIO),$(error name one: make run SCENARIO=...))
 
-fidelity: setup  ## how far off the simulator's seconds are from measured ones
+fidelity: setup  ## how far off the simulator's seconds are from measured ones: about 6 minutes
+	$(BIN)/python -m harness.fidelity.served --data $(DATA)
 	$(BIN)/python -m harness.fidelity --data $(DATA)
 
 bench: setup  ## how fast the simulator is

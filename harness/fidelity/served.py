@@ -277,6 +277,13 @@ def _medians(errors: pd.DataFrame) -> dict[str, float]:
     return {"settings": len(errors), **figures}
 
 
+def _counted(everything: pd.DataFrame) -> pd.DataFrame:
+    """How many rows are left out, by reason."""
+    counts = everything.loc[everything["why"].ne(""), "why"].value_counts()
+    about = {"basis": "", "group": "left out", "value": counts.index, "settings": counts.to_numpy()}
+    return pd.DataFrame(about)
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Command line; returns the exit status."""
     parser = argparse.ArgumentParser(prog="python -m harness.fidelity.served", description=__doc__)
@@ -291,8 +298,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (OSError, ValueError, KeyError) as error:
         print(f"{path} has no rows of measured servers: {error}", file=sys.stderr)
         return 2
-    for why, count in everything.loc[everything["why"].ne(""), "why"].value_counts().items():
-        print(f"left out: {count} rows, {why}")
+    for line in _counted(everything).to_dict("records"):
+        print(f"left out: {line['settings']} rows, {line['value']}")
     rows, values = everything[everything["why"].eq("")], stored_values()
     if rows.empty:
         print(f"{path} has no row of a vLLM server that can be simulated", file=sys.stderr)
@@ -309,7 +316,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print_lines(table, "simulated against measured servers, relative errors")
     if options.rows is None:
         folder = published.place("fidelity", publish=options.publish)
-        published.write(folder / "served.csv", table.to_csv(index=False, float_format="%.4g"))
+        whole = pd.concat([table, _counted(everything)])
+        published.write(folder / "served.csv", whole.to_csv(index=False, float_format="%.4g"))
     return 0
 
 

@@ -231,6 +231,7 @@ def load_of(setting: Setting) -> Workload:
         max_output_tokens=np.full(count, setting.osl),
         app=np.arange(count),
         deadline_s=np.full(count, np.nan),
+        think_s=clients.think_s,
     )
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from harness.claims.judge import REFERENCE
 from harness.claims.verdicts import Word
 from harness.config.paths import ROOT
-from harness.report import measured, real_vllm
+from harness.report import measured, real_vllm, served
 from harness.report.paper_page import counts_text
 
 MARK = re.compile(r"<!-- generated: ([\w-]+) -->\n(.*?)<!-- end: \1 -->", re.DOTALL)
@@ -39,6 +39,8 @@ def _of_paper(root: Path, path: Path) -> str:
 PARTS: Mapping[str, Callable[[Path], str]] = {
     "holds": holds_part,
     "costs": measured.costs_part,
+    "engines": served.engines_part,
+    "served": served.served_part,
     "predictor": measured.predictor_part,
     "verify": measured.verify_part,
     "bench": measured.bench_part,

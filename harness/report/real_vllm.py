@@ -8,6 +8,7 @@ import pandas as pd
 
 from harness.fidelity.agreement import Word, bias_text, counts_text, pooled_bias, word_for
 from harness.report.markdown import read_json, table
+from harness.report.served import served_headline
 
 FIGURES = {
     "makespan_s": "makespan",
@@ -40,8 +41,8 @@ def fidelity_vllm_part(root: Path) -> str:
 
 
 def fidelity_headline_part(root: Path) -> str:
-    """A sentence per machine: how far simulated figures are from measured ones, and which way."""
-    sentences = []
+    """Sentences: how far simulated figures are from measured servers and engines, and which way."""
+    sentences = [served_headline(root)]
     for content in _measured(root):
         rows = content["rows"]
         biases = ", ".join(
