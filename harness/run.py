@@ -64,6 +64,7 @@ from harness.config import scratch
 from harness.config.build import build
 from harness.config.trust import without_trust
 from harness.config.yaml_files import yaml_sentence
+from harness.costs.engine_kinds import engine_for
 from harness.costs.local_hardware import here
 from harness.costs.model_facts import unknown_name
 from harness.engines.ray_session import RayLost
@@ -95,6 +96,7 @@ _COMPOSING = re.compile(
 
 OmegaConf.register_new_resolver("own_folder", lambda: str(scratch.own_folder()), replace=True)
 OmegaConf.register_new_resolver("local", lambda name: here()[name], replace=True)
+OmegaConf.register_new_resolver("engine_for", engine_for, replace=True)
 ConfigStore.instance().store(name="schema", node=RunConfig)
 # Hydra describes a sweep in a file of its own; a run's folder already says all of that.
 ConfigStore.instance().store(

@@ -57,6 +57,7 @@ def profile(model: str, gpu: str, samples: list[Sample], seconds: Floats, engine
         "model": model,
         "gpu": gpu,
         "engine": engine_name(),
+        "engine_kind": "vllm-sync",
         "kind": "measured",
         "source": "python -m harness.calibrate on this suite's own model",
         "block_tokens": engine.block_tokens,

@@ -17,6 +17,9 @@ from harness.costs.model_facts import unknown_name
 ENGINES = PROFILES / "engines"
 PROFILE_ENGINE = "vllm-0.3-eager"
 """The kind whose costs are those of a folder of profiles and of its roofline."""
+SERVER = "vllm-async"
+"""The kind of a server of today."""
+OWN_LOAD = "harness.workloads.recorded.Trace"
 
 UNITS = {
     "layer_s": "s per layer and iteration",
@@ -43,7 +46,9 @@ class Term(Schema):
 class EngineKind(Schema):
     """What an engine adds to kernels, and its limits unless a run gives others.
 
-    `version` is the release of vLLM whose rules leave the memory for KV.
+    `version` is the release of vLLM whose rules leave the memory for KV. `checked` says what its
+    seconds were compared with where these are no measured servers, and `error` how far they were
+    off, as a profile has it.
     """
 
     name: str
@@ -51,6 +56,8 @@ class EngineKind(Schema):
     costs: Annotated[str, one_of("profile", "kernels")]
     terms: Mapping[str, Term] = Field(default_factory=dict)
     version: tuple[int, int] = (0, 32)
+    checked: str = ""
+    error: Mapping[str, NotNegative] = Field(default_factory=dict)
     max_num_batched_tokens: Count = 8192
     max_num_seqs: Count = 1024
 
@@ -85,3 +92,11 @@ def engine_kind(name: str) -> EngineKind:
     if name not in known:
         raise ValueError(unknown_name("engine", name, known))
     return read_json(known[name], EngineKind)
+
+
+def engine_for(workload: str) -> str:
+    """The kind of engine unless a run names one, by the class of its workload.
+
+    Requests of a file are a user's own, for a server of today; papers measured older engines.
+    """
+    return SERVER if workload == OWN_LOAD else PROFILE_ENGINE

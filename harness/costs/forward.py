@@ -6,6 +6,7 @@ decodes share an iteration, what they share is counted once (`Profile.shared_s`)
 """
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,15 +15,15 @@ from harness.costs.engine_kinds import EngineKind
 from harness.costs.kernels import LATENT_HIDDEN, LATENT_NUMBERS, Kernels, Latent
 from harness.costs.layer_kinds import Mixer, Mlp
 from harness.costs.model_facts import ModelFacts
-from harness.costs.profiles import Profile
+from harness.costs.profiles import Phase, Profile
 
 Floats = NDArray[np.float64]
 
 REQUEST_KNOTS = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 1024)
 """Among them the sizes of captured graphs at which kernels change most."""
 TOKEN_KNOTS = (
-    *(1, 2, 4, 8, 16, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024),
-    *(1536, 2048, 3072, 4096, 6144, 8192, 12288, 16384),
+    *(1, 2, 4, 8, 16, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048),
+    *(3072, 4096, 6144, 8192, 12288, 16384),
 )
 MANY_TOKENS = (2048.0, 8192.0)
 """Between these a further token of an iteration with prompts has its cost taken."""
@@ -165,48 +166,89 @@ def _is_latent(mixer: Mixer) -> bool:
     return mixer.heads == 1 and mixer.kv_heads == 1 and mixer.attended_width > 0
 
 
+@dataclass(frozen=True)
+class _Iterations:
+    """Seconds of an engine's iterations, kernels and terms, as a profile has them."""
+
+    forward: Forward
+    engine: EngineKind
+
+    @property
+    def layers_s(self) -> float:
+        """Of an iteration by its layers."""
+        model, term = self.forward.model, self.engine.value
+        across = model.norms_across_heads and self.forward.kernels.tensor_parallel > 1
+        return model.layers * (term("layer_s") + across * term("head_norm_s"))
+
+    def tokens_s(self, tokens: Floats) -> tuple[Floats, Floats]:
+        """Kernels that go by tokens: of an iteration of decodes, and of one with prompts."""
+        products_s = self.forward.products_s(tokens)
+        reduces_s = self.forward.all_reduces_s(tokens)
+        with_prompts_s = self.engine.value("prompt_kernels") * products_s + reduces_s
+        return products_s + reduces_s, with_prompts_s
+
+    @cached_property
+    def further_s(self) -> float:
+        """Of a further token in an iteration with many."""
+        many = np.array(MANY_TOKENS)
+        return float((np.diff(self.tokens_s(many)[1]) / np.diff(many))[0])
+
+    @property
+    def first_s(self) -> float:
+        """Of the output over the vocabulary for a prompt's first token."""
+        return float(self.forward.logits_s(np.ones(1))[0])
+
+    def decode(self) -> Phase:
+        """Coefficients along the knots of requests."""
+        requests, term = np.array(REQUEST_KNOTS, np.float64), self.engine.value
+        attention_s, per_context_s = self.forward.decode_attention_s(requests)
+        kernels_s = self.tokens_s(requests)[0] + self.forward.logits_s(requests) + attention_s
+        return {
+            "forward": {
+                "base_s": _rounded(kernels_s + self.layers_s),
+                "per_context_s": _rounded(per_context_s),
+            },
+            "prepare": {"base_s": _rounded(term("iteration_s") + 0.0 * requests)},
+            "sample": {"base_s": _rounded(term("running_s") * requests)},
+            "other": {},
+        }
+
+    def prefill(self) -> Phase:
+        """Coefficients along the knots of requests; `steps` has what they leave."""
+        requests, term = np.array(REQUEST_KNOTS, np.float64), self.engine.value
+        prompt_s, per_token_s, per_attended_s = self.forward.prompt_attention_s()
+        base_s = prompt_s * requests + self.first_s + self.layers_s
+        ones = np.ones(len(requests))
+        return {
+            "forward": {
+                "base_s": _rounded(base_s),
+                "per_padded_token_s": _rounded(self.further_s * ones),
+                "per_token_s": _rounded(per_token_s * ones),
+                "per_attended_s": _rounded(per_attended_s * ones),
+            },
+            "prepare": {"base_s": _rounded(term("iteration_s") + term("prompt_s") * requests)},
+            "sample": {},
+            "other": {},
+        }
+
+    def steps(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
+        """Along 0 and the knots of tokens: `Profile.step_s` and `Profile.shared_s`.
+
+        Decodes beside prompts share layers, iteration, and their kernels but for what a further
+        token takes there.
+        """
+        tokens = np.array(TOKEN_KNOTS, np.float64)
+        decodes_s, with_prompts_s = self.tokens_s(tokens)
+        line_s = self.further_s * tokens
+        fixed_s = self.layers_s + self.first_s + self.engine.value("iteration_s")
+        shared_s = fixed_s + np.maximum(decodes_s - line_s, 0.0)
+        return (0.0, *_rounded(with_prompts_s - line_s)), (fixed_s, *_rounded(shared_s))
+
+
 def kernel_profile(model: ModelFacts, kernels: Kernels, engine: EngineKind) -> Profile:
     """The profile of a model on a group, in an engine of a kind."""
-    forward, term = Forward(model, kernels), engine.value
-    requests, tokens = np.array(REQUEST_KNOTS, np.float64), np.array(TOKEN_KNOTS, np.float64)
-    many = np.array(MANY_TOKENS)
-    all_tokens = np.concatenate([tokens, requests, many])
-    products_s, reduces_s = forward.products_s(all_tokens), forward.all_reduces_s(all_tokens)
-    with_prompts_s = term("prompt_kernels") * products_s + reduces_s
-    decoding_s = products_s + reduces_s
-    few, knots = slice(0, len(tokens)), slice(len(tokens), -len(many))
-    further_s = float(np.diff(with_prompts_s[-len(many) :])[0] / np.diff(many)[0])
-    layers_s = term("layer_s") * model.layers
-    if model.norms_across_heads and kernels.tensor_parallel > 1:
-        layers_s += term("head_norm_s") * model.layers
-    attention_s, per_context_s = forward.decode_attention_s(requests)
-    prompt_s, per_token_s, per_attended_s = forward.prompt_attention_s()
-    first_s = float(forward.logits_s(np.ones(1))[0])
-    ones = np.ones(len(requests))
-    logits_s = forward.logits_s(requests)
-    decode = {
-        "forward": {
-            "base_s": _rounded(decoding_s[knots] + logits_s + attention_s + layers_s),
-            "per_context_s": _rounded(per_context_s),
-        },
-        "prepare": {"base_s": _rounded(term("iteration_s") * ones)},
-        "sample": {"base_s": _rounded(term("running_s") * requests)},
-        "other": {},
-    }
-    prefill = {
-        "forward": {
-            "base_s": _rounded(prompt_s * requests + first_s + layers_s),
-            "per_padded_token_s": _rounded(further_s * ones),
-            "per_token_s": _rounded(per_token_s * ones),
-            "per_attended_s": _rounded(per_attended_s * ones),
-        },
-        "prepare": {"base_s": _rounded(term("iteration_s") + term("prompt_s") * requests)},
-        "sample": {},
-        "other": {},
-    }
-    # Of as many decodes beside prompts: their kernels but for what a further token takes there.
-    shared_s = np.maximum(decoding_s[few] - further_s * tokens, 0.0)
-    fixed_s = layers_s + first_s + term("iteration_s")
+    priced = _Iterations(Forward(model, kernels), engine)
+    step_s, shared_s = priced.steps()
     return Profile(
         model=model.name,
         gpu=kernels.gpu.name,
@@ -215,11 +257,11 @@ def kernel_profile(model: ModelFacts, kernels: Kernels, engine: EngineKind) -> P
         source=f"{model.source}; {kernels.source}; {engine.about}",
         tensor_parallel=kernels.tensor_parallel,
         knots_requests=REQUEST_KNOTS,
-        prefill=prefill,
-        decode=decode,
+        prefill=priced.prefill(),
+        decode=priced.decode(),
         step_knots_tokens=(0, *TOKEN_KNOTS),
-        step_s=(0.0, *_rounded(with_prompts_s[few] - further_s * tokens)),
-        shared_s=(fixed_s, *_rounded(fixed_s + shared_s)),
+        step_s=step_s,
+        shared_s=shared_s,
         block_tokens=BLOCK_TOKENS,
     )
 

@@ -175,9 +175,15 @@ class Kernels:
 
     @property
     def basis(self) -> str:
-        """What the seconds follow, in a word, with what of it is a formula."""
-        whole = "kernels" if self._path is not None else "roofline"
-        return "; ".join([whole, *self.notes])
+        """What the seconds follow."""
+        if self.is_roofline:
+            return f"formulas of kernels (roofline) of {self.gpu.name}"
+        return f"kernels of {self.gpu.kernels_of or self.gpu.name}"
+
+    @property
+    def is_roofline(self) -> bool:
+        """Whether there is no table, so that everything follows formulas."""
+        return self._path is None
 
     @property
     def source(self) -> str:

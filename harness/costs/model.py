@@ -26,10 +26,13 @@ from harness.costs.model_facts import (
     MODELS,
     WINDOW_AT_TOKENS,
     ModelFacts,
+    matrices_of,
     model_facts,
     model_of,
+    shape_of,
 )
 from harness.costs.profiles import (
+    CALIBRATION,
     MEASURED_MEMORY_SHARE,
     Profile,
     SmShares,
@@ -44,10 +47,13 @@ from harness.costs.roofline import (
     roofline_load_s,
     roofline_profile,
 )
+from harness.costs.served_errors import SERVED_ERRORS, served_error
 from harness.interface.entities import ServiceId, Work
 from harness.interface.policies import CostModel
 from harness.interface.tables import Floats, Ints
 
+ENGINE = "engine "
+"""How the label of seconds of kernels begins."""
 PARTS = ("forward", "prepare", "sample", "other")
 
 
@@ -67,8 +73,9 @@ class ProfileCosts:
     roofline. Any other kind takes what the folder has of this kind of engine, else the kernels of
     the GPU with the terms of the kind; where there is no table of kernels and `roofline`, formulas
     of kernels. `label` says which. `expert_parallel` puts whole experts on each GPU of a group.
-    `kv_number_bytes`, if given, are those of a number in KV. `memory_share` (0..1) of the GPU memory holds weights,
-    activations and KV. `parts` are the components an iteration consists of; a planner may
+    `kv_number_bytes`, if given, are those of a number in KV. `memory_share` (0..1) of the GPU
+    memory holds weights, activations and KV. `parts` are the components an iteration consists of;
+    a planner may
     leave out "other" (arXiv 2503.16893 sec. 5.5). Replicas of a service that start loading at the
     same time share the host's disk and buses: each takes `replica_start_s` longer for every other
     one. `engine_start_s` and `weights_bytes_per_s`, if given, are what an engine takes before it
@@ -100,21 +107,6 @@ class ProfileCosts:
         expert_parallel: bool = False,
         kv_number_bytes: int | None = None,
     ) -> None:
-        _require_at_least(
-            0,
-            engine_start_s=engine_start_s,
-            replica_start_s=replica_start_s,
-        )
-        _require_at_least(
-            1,
-            kv_bytes=kv_bytes,
-            block_tokens=block_tokens,
-            window_at_tokens=window_at_tokens,
-            weights_bytes_per_s=weights_bytes_per_s,
-            kv_number_bytes=kv_number_bytes,
-        )
-        if not 0.0 < memory_share <= 1.0:
-            raise ValueError(f"A memory share lies between 0 and 1, not {memory_share}.")
         require_roofline(PROFILES / profile_dir, profile_dir)
         self.gpu, self.profile_dir = gpu, profile_dir
         self.memory_share, self.parts = memory_share, tuple(parts)
@@ -125,6 +117,7 @@ class ProfileCosts:
         self.engine = engine_kind(engine) if isinstance(engine, str) else engine
         self.roofline = roofline
         self.expert_parallel, self.kv_number_bytes = expert_parallel, kv_number_bytes
+        self._refuse_numbers()
         self._facts: GpuFacts = gpu_facts(gpu, self._folder)
         self._iterations: dict[tuple[str, int], Profile] = {}
         self._tables: dict[tuple[str, int], IterationTable] = {}  # services of a model share them
@@ -132,6 +125,24 @@ class ProfileCosts:
         self._shares: dict[tuple[str, int], SmShares | None] = {}
         self._calibration: Calibration = read_calibration(self._folder)
         self._refuse_names()
+
+    def _refuse_numbers(self) -> None:
+        """Raise ValueError for numbers that no machine has."""
+        _require_at_least(
+            0,
+            engine_start_s=self.given_start_s,
+            replica_start_s=self.replica_start_s,
+        )
+        _require_at_least(
+            1,
+            kv_bytes=self.given_kv_bytes,
+            block_tokens=self.given_block_tokens,
+            window_at_tokens=self.window_at_tokens,
+            weights_bytes_per_s=self.given_weights_bytes_per_s,
+            kv_number_bytes=self.kv_number_bytes,
+        )
+        if not 0.0 < self.memory_share <= 1.0:
+            raise ValueError(f"A memory share lies between 0 and 1, not {self.memory_share}.")
 
     def _refuse_names(self) -> None:
         """Raise ValueError for a GPU that was not measured, and for unknown parts."""
@@ -141,6 +152,12 @@ class ProfileCosts:
                 f"hardware.profile={self.profile_dir} holds costs of "
                 f"{', '.join(sorted(measured_on))}, not of hardware.gpu={self.gpu}; "
                 "hardware.profile=roofline has estimates for any GPU"
+            )
+        is_known = table_path(self._facts) is not None or self._is_calibrated or self.roofline
+        if self.engine.costs == "kernels" and not is_known:
+            raise ValueError(
+                f"hardware.engine={self.engine.name} has kernels of {', '.join(tables())}, not of "
+                f"hardware.gpu={self.gpu}; hardware.roofline=true takes formulas in their place"
             )
         unknown = [part for part in self.parts if part not in PARTS]
         if unknown:
@@ -162,10 +179,16 @@ class ProfileCosts:
         if self.sm_share_profile is not None:
             folders.append(PROFILES / self.sm_share_profile)
         files = [MODELS, GPUS, calibration_path(self._folder)]
+        files += [file for each in folders for file in each.glob("*.json")]
+        return inputs.digests([*files, *self._engine_files()])
+
+    def _engine_files(self) -> list[Path]:
+        """What the kind of engine reads."""
+        files = [ENGINES / f"{self.engine.name}.json"]
         if self.engine.costs == "kernels":
             table = table_path(self._facts)
-            files += [ENGINES / f"{self.engine.name}.json", FORMULA, *([table] if table else [])]
-        return inputs.digests([*files, *(file for each in folders for file in each.glob("*.json"))])
+            files += [SERVED_ERRORS, FORMULA, *([] if table is None else [table])]
+        return files
 
     def with_parts(self, parts: tuple[str, ...]) -> "ProfileCosts":
         """The same profiles with other components in an iteration."""
@@ -209,10 +232,10 @@ class ProfileCosts:
     def _find_shares(self, model: str, tensor_parallel: int) -> SmShares | None:
         if self.sm_share_profile is None:
             return None
-        shape = _shape(model_facts(model))
+        shape = shape_of(model_facts(model))
         for (name, size), profile in read_profiles(PROFILES / self.sm_share_profile).items():
             is_like = size == tensor_parallel and profile.gpu == self.gpu
-            if profile.sm_shares is not None and is_like and _shape(model_facts(name)) == shape:
+            if profile.sm_shares is not None and is_like and shape_of(model_facts(name)) == shape:
                 return profile.sm_shares
         return None
 
@@ -356,6 +379,8 @@ class ProfileCosts:
     def label(self, service: str, tensor_parallel: int) -> str:
         """Where the iteration costs come from, with what the facts of the model assume."""
         profile = self._iteration(service, tensor_parallel)
+        if profile.basis:
+            return "; ".join([profile.basis, *self._model(service).assumptions])
         if profile.kind != "measured" or profile.model == model_of(service):
             return "; ".join([profile.kind, *self._model(service).assumptions])
         return f"measured on {profile.model}"
@@ -407,8 +432,8 @@ class ProfileCosts:
         own, facts = model_of(service), self._model(service)
         names = [own, facts.same_architecture_as]
         if is_config(own):
-            matrices, known = _matrices(facts), sorted({name for name, _ in self._profiles})
-            names += [name for name in known if _matrices(self._model(name)) == matrices]
+            matrices, known = matrices_of(facts), sorted({name for name, _ in self._profiles})
+            names += [name for name in known if matrices_of(self._model(name)) == matrices]
         for name in names:
             profile = self._profiles.get((name, tensor_parallel))
             if profile is not None and profile.gpu == self.gpu:
@@ -425,14 +450,21 @@ class ProfileCosts:
         for profile in self._measured(service, tensor_parallel):
             if profile.decode and self._is_of_engine(profile):
                 return profile
-        if self.engine.costs == "profile":
+        if self.engine.costs == "profile" or self._is_calibrated:
             return roofline_profile(model, self._facts, tensor_parallel, self._calibration)
-        if table_path(self._facts) is None and not self.roofline:
-            raise ValueError(
-                f"there are no kernels of {self.gpu} for hardware.engine={self.engine.name}, but of "
-                f"{', '.join(tables())}; hardware.roofline=true takes formulas in their place"
-            )
-        return kernel_profile(model, self.kernels(tensor_parallel), self.engine)
+        kernels = self.kernels(tensor_parallel)
+        profile = kernel_profile(model, kernels, self.engine)
+        said, error = self.engine.checked, self.engine.error
+        if not said:
+            said, error = served_error(model, self.gpu, is_roofline=kernels.is_roofline)
+        basis = f"{ENGINE}{self.engine.name} on {kernels.basis}: {said}"
+        return replace(profile, basis="; ".join([basis, *kernels.notes]), error=error)
+
+    @property
+    def _is_calibrated(self) -> bool:
+        """Whether the folder has a roofline of its own machine, of which there are no kernels."""
+        own = bool(self._profiles) and (self._folder / CALIBRATION).is_file()
+        return own and table_path(self._facts) is None
 
     def _is_of_engine(self, profile: Profile) -> bool:
         """Whether a profile was measured on the kind of engine that is asked for."""
@@ -448,29 +480,6 @@ def _require_at_least(least: int, **settings: float | None) -> None:
     for name, value in settings.items():
         if value is not None and not least <= value < math.inf:
             raise ValueError(f"hardware.{name} is {value}, it must be at least {least}, or null")
-
-
-def _matrices(facts: ModelFacts) -> tuple[object, ...]:
-    """The matrices of a model, by which its iterations take their time; norms are left out."""
-    return (
-        tuple(replace(kind, norm_parameters=0) for kind in facts.layer_kinds),
-        facts.hidden_size,
-        facts.vocab_size,
-        facts.linear_bytes,
-        facts.expert_bytes,
-        facts.kv_number_bytes,
-    )
-
-
-def _shape(facts: ModelFacts) -> tuple[object, ...]:
-    """What two models have in common whose iterations cost the same."""
-    return (
-        facts.layers,
-        facts.hidden_size,
-        facts.attention_heads,
-        facts.kv_heads,
-        facts.weight_bytes,
-    )
 
 
 def _on_share(measured: SmShares, table: IterationTable, work: Work, share: float) -> float:

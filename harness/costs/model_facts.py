@@ -2,7 +2,7 @@
 
 import difflib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Annotated, Literal
 
@@ -228,6 +228,29 @@ def _of_config(name: str) -> ModelFacts:
     """Facts from a config; such a model was not measured, so its costs are the roofline's."""
     stated = config_facts(name)
     return fits(stated, ModelFacts, str(stated["name"]))
+
+
+def matrices_of(facts: ModelFacts) -> tuple[object, ...]:
+    """The matrices of a model, by which its iterations take their time; norms are left out."""
+    return (
+        tuple(replace(kind, norm_parameters=0) for kind in facts.layer_kinds),
+        facts.hidden_size,
+        facts.vocab_size,
+        facts.linear_bytes,
+        facts.expert_bytes,
+        facts.kv_number_bytes,
+    )
+
+
+def shape_of(facts: ModelFacts) -> tuple[object, ...]:
+    """What two models have in common whose iterations cost the same."""
+    return (
+        facts.layers,
+        facts.hidden_size,
+        facts.attention_heads,
+        facts.kv_heads,
+        facts.weight_bytes,
+    )
 
 
 def unknown_name(kind: str, name: str, known: Mapping[str, object]) -> str:

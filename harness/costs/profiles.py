@@ -104,6 +104,7 @@ class Profile:
     iterations were not measured, as `load_s` and `kv_blocks` are None. `step_s` along
     `step_knots_tokens` is `IterationTable.prefill_step_s`, part of the forward pass. `valid` holds
     the smallest and largest measured value of each quantity, `error` the relative errors.
+    `basis` is a sentence on how far the seconds are from measured servers, where these are known.
     `engine_kind` names the kind of engine that was measured, where it is one of today's.
     `sm_shares` is None where iterations were measured on all SMs only. `experts_s`, along
     `step_knots_tokens`, is what so many tokens read of experts beyond those of one token: prefill
@@ -133,6 +134,7 @@ class Profile:
     experts_s: tuple[float, ...] = ()
     shared_s: tuple[float, ...] = ()
     engine_kind: str = ""
+    basis: str = ""
 
 
 class _Share(Schema):

@@ -11,7 +11,7 @@ import numpy as np
 
 from harness.engines.dispatching import Dispatching
 from harness.engines.live import LiveCluster, LiveState, SeenGroup
-from harness.engines.state import Floats, Ints, new_arrays
+from harness.engines.state import Floats, Ints, RequestArrays, new_arrays
 from harness.interface.apps import OUTSIDE
 from harness.interface.entities import (
     Cluster,
@@ -40,6 +40,20 @@ def _groups_asked(workload: Workload) -> Ints:
     if workload.apps is None:
         return workload.service
     return np.where(workload.apps.outside, NO_CALL, workload.service)
+
+
+def _arrays(workload: Workload, graph: Graph, intake_s: Floats | None) -> RequestArrays:
+    """What is kept of the requests; those that wait for others have no time yet."""
+    arrays = new_arrays(
+        workload.prompt_tokens,
+        workload.output_tokens,
+        np.zeros(len(workload), np.int64),
+        np.where(graph.waits == 0, workload.arrival_s, np.inf),
+        workload.service,
+    )
+    if intake_s is not None:
+        arrays.intake_s[:] = intake_s
+    return arrays
 
 
 class Lifecycle:
@@ -74,18 +88,10 @@ class Lifecycle:
         """
         self.workload, self.system = workload, system
         self.graph = Graph(workload.edges, _groups_asked(workload))
-        has_time = (self.graph.waits == 0) & np.isfinite(workload.arrival_s)
-        arrays = new_arrays(
-            workload.prompt_tokens,
-            workload.output_tokens,
-            np.zeros(len(workload), np.int64),
-            np.where(has_time, workload.arrival_s, np.inf),
-            workload.service,
-        )
-        if intake_s is not None:
-            arrays.intake_s[:] = intake_s
+        arrays = _arrays(workload, self.graph, intake_s)
         self.state = LiveState(workload, cluster, arrays, self.graph.waits.copy())
-        self.roots: Ints = np.argsort(self.state.come_s, kind="stable")[: has_time.sum()]
+        in_order = np.argsort(self.state.come_s, kind="stable")
+        self.roots: Ints = in_order[: np.isfinite(arrays.arrival_s).sum()]
         self.sent: Ints = np.array([len(self.roots)])
         self.services: Mapping[ServiceId, Service] = _served(workload)
         self.view = LiveCluster(self.state, self.services, groups)

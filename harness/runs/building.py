@@ -210,6 +210,10 @@ def _costs(hardware: Mapping[str, Any]) -> ProfileCosts:
         block_tokens=hardware["block_tokens"],
         window_at_tokens=hardware["window_at_tokens"],
         sm_share_profile=hardware["sm_share_profile"],
+        engine=hardware["engine"],
+        roofline=hardware["roofline"],
+        expert_parallel=hardware["expert_parallel"],
+        kv_number_bytes=hardware["kv_number_bytes"],
     )
 
 

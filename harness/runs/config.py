@@ -39,6 +39,14 @@ class HardwareConfig:
     """Share of GPU memory for weights and KV, 0..1."""
     profile: str = MISSING
     """Folder of fitted cost profiles under harness/profiles."""
+    engine: str = MISSING
+    """Kind of engine: a file of harness/profiles/engines."""
+    roofline: bool = MISSING
+    """Whether formulas stand in for the kernels of a GPU without a table."""
+    expert_parallel: bool = MISSING
+    """Whether a GPU of a group holds whole experts, or a part of each."""
+    kv_number_bytes: int | None = MISSING
+    """Bytes of a number in KV; null: as the model's config has it."""
     cost_draw: int = within(least=0, most=2**31)
     """Which possible true costs of its seed a run has, 1 and up; 0: those of the profile."""
     replica_start_s: float = within(most=1e6)

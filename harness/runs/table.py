@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.measure import Measurement
 from rich.table import Table
 
+from harness.costs.model import ENGINE
 from harness.runs.basis import outside_note
 from harness.runs.limits import unlike_limits
 from harness.runs.metrics import span_of
@@ -140,21 +141,52 @@ def basis(rows: pd.DataFrame) -> str:
     if measured:
         rest = rows[~rows["engine"].isin(measured)]
         return f"seconds {'; '.join(measured)}, and where the engine says so {basis(rest)}"
+    sources = rows[[name for name in rows.columns if name.startswith("costs.source.")]]
+    sources = sources.dropna(axis=1, how="all")  # what only others of this scenario have run
+    said = [*_served(sources), *_profiled(rows, sources)]
+    return (
+        f"simulated seconds, {'; '.join(said)}; "
+        "extra s: planning, measured wall-clock on the machine that ran it"
+        f"{''.join(f'; {note}' for note in (*_assumed(sources), *notes_of(rows)))}"
+    )
+
+
+def _served(sources: pd.DataFrame) -> list[str]:
+    """Of kinds of engines with named terms: what the seconds of each model rest on."""
+    found: dict[str, list[str]] = {}
+    for column in sources:
+        for source in sources[column].dropna().unique():
+            if source.startswith(ENGINE):
+                found.setdefault(source.partition("; ")[0], []).append(place_name(str(column)))
+    return [f"{said} ({', '.join(sorted(set(places)))})" for said, places in found.items()]
+
+
+def _profiled(rows: pd.DataFrame, sources: pd.DataFrame) -> list[str]:
+    """Of profiles: their names and errors, and how many pairs were measured."""
+    is_served = sources.apply(lambda column: column.dropna().str.startswith(ENGINE).all())
+    pairs = sources.loc[:, ~is_served] if len(sources.columns) else sources
+    if len(sources.columns) and pairs.empty:
+        return []
     profiles = ", ".join(sorted(set(rows["costs.profile"])))
     errors = pd.to_numeric(rows["costs.fit_error"], errors="coerce").dropna()
     low, high = f"{errors.min():.1%}", f"{errors.max():.1%}"
     error = "unknown" if errors.empty else low if low == high else f"{low} to {high}"
-    sources = rows[[name for name in rows.columns if name.startswith("costs.source.")]]
-    sources = sources.dropna(axis=1, how="all")  # what only others of this scenario have run
-    other = [name for name in sources if not (sources[name].dropna() == "measured").all()]
-    return (
-        f"simulated seconds, profile {profiles} (median error of a decode iteration: {error}; "
-        f"{len(sources.columns) - len(other)} of {len(sources.columns)} pairs of model and "
-        f"tensor parallelism measured{_stand_ins(sources)}"
-        f"{''.join(f'; {note}' for note in outside_note(rows))}); "
-        "extra s: planning, measured wall-clock on the machine that ran it"
-        f"{''.join(f'; {note}' for note in (*_assumed(sources), *notes_of(rows)))}"
-    )
+    other = [name for name in pairs if not (pairs[name].dropna() == "measured").all()]
+    roofline = any(pairs[name].dropna().str.startswith("roofline").any() for name in other)
+    return [
+        f"profile {profiles} (median error of a decode iteration: {error}"
+        f"{', of the roofline of vLLM 0.3 in eager mode on models left out' if roofline else ''}; "
+        f"{len(pairs.columns) - len(other)} of {len(pairs.columns)} pairs of model and "
+        f"tensor parallelism measured{_stand_ins(pairs)}"
+        f"{''.join(f'; {note}' for note in outside_note(rows))})"
+    ]
+
+
+def place_name(column: str) -> str:
+    """The model and degree of a column of sources; of a config its folder, which has the name."""
+    service, _, degree = column.removeprefix("costs.source.").rpartition(" ")
+    path = Path(service.partition("~")[0])
+    return f"{path.parent.name if path.name == 'config.json' else path.name} {degree}"
 
 
 def _stand_ins(sources: pd.DataFrame) -> str:
@@ -185,10 +217,10 @@ def _assumed(sources: pd.DataFrame) -> list[str]:
     """What the facts of models assume, which follows the source of their costs."""
     found = set()
     for column in sources:
-        service = str(column).removeprefix("costs.source.").rpartition(" ")[0]
+        model = place_name(str(column)).rpartition(" ")[0]
         for source in sources[column].dropna():
             if assumed := source.partition("; ")[2]:
-                found.add(f"assumed of {Path(service).name}: {assumed}")
+                found.add(f"assumed of {model}: {assumed}")
     return sorted(found)
 
 

@@ -75,11 +75,7 @@ class ApplicationMix:
         require_positive("workload", tensor_parallel=tensor_parallel, **counts, **scales)
         if tenant not in TENANTS:
             raise ValueError(f"workload.tenant={tenant} is none of {', '.join(TENANTS)}")
-        if isinstance(arrivals, ClosedLoop):
-            raise ValueError(
-                "workload/arrivals=closed_loop sends single requests; calls of applications wait "
-                "for the answers of certain others"
-            )
+        _refuse_clients(arrivals)
         self._kinds = _kinds(mix, declared)
         self._backends = tuple(_backend(name, facts, pools) for name, facts in backends.items())
         self._pools, self._scales = dict(pools), tuple(deadline_scales)
@@ -196,6 +192,15 @@ class ApplicationMix:
                 model = ServiceId(self._services.model_of[service])
                 longest_s = max(longest_s, batch_s(costs, model, tensor_parallel, calls))
         return longest_s
+
+
+def _refuse_clients(arrivals: Arrivals) -> None:
+    """Raise ValueError for a closed loop, in which any answer lets a client send."""
+    if isinstance(arrivals, ClosedLoop):
+        raise ValueError(
+            "workload/arrivals=closed_loop sends single requests; calls of applications wait for "
+            "the answers of certain others"
+        )
 
 
 def _kinds(mix: Mapping[str, float], declared: Sequence[Application]) -> list[Kind]:

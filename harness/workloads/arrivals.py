@@ -140,9 +140,9 @@ class ClosedLoop:
         return np.concatenate([begins_s, np.full(count - len(begins_s), np.inf)])
 
 
-def think_s_of(arrivals: Arrivals) -> float:
-    """Seconds from an answer to the next request of a client; 0 where no clients wait for any."""
-    return arrivals.think_s if isinstance(arrivals, ClosedLoop) else 0.0
+def think_s_of(arrivals: Arrivals | None) -> float | None:
+    """Seconds from an answer to the next request of a client; None where it is no closed loop."""
+    return arrivals.think_s if isinstance(arrivals, ClosedLoop) else None
 
 
 class Gamma:

@@ -94,8 +94,7 @@ class Trace:
         drawn = {} if arrivals is None else arrivals.files
         self.files: Mapping[str, str] = {**inputs.digests([WORDS, self._path]), **drawn}
         rows = self._rows()
-        if isinstance(arrivals, ClosedLoop):
-            self._refuse_clocks(rows)
+        self._refuse_clocks(rows)
         called = self._called(rows)
         self.models = tuple(facts.name for facts in _asked(called))
         # What cannot be served is refused before anything runs.
@@ -103,6 +102,8 @@ class Trace:
 
     def _refuse_clocks(self, rows: pd.DataFrame) -> None:
         """Raise ValueError for what means nothing in a closed loop, where answers set the times."""
+        if not isinstance(self._arrivals, ClosedLoop):
+            return
         if self._scale != 1:
             raise ValueError(
                 f"workload.rate_scale={self._scale:g} has no meaning in a closed loop, whose rate "
@@ -156,7 +157,7 @@ class Trace:
             prefix=prefix,
             prefix_tokens=prefix_tokens,
             notes=self._notes(rows),
-            think_s=0.0 if self._arrivals is None else think_s_of(self._arrivals),
+            think_s=think_s_of(self._arrivals),
         )
         if SESSION in rows:
             load = in_sessions(load, rows[SESSION], rows[DELAY].to_numpy(), seed)

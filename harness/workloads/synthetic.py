@@ -9,7 +9,6 @@ from harness.workloads.settings import (
     SIGMA,
     require_between,
     require_positive,
-    require_start,
 )
 
 
@@ -37,7 +36,6 @@ class Synthetic(Chats):
         starts_s: float,
         arrivals: Arrivals | None = None,
     ) -> None:
-        require_start(starts_s)
         context = model_facts(model).max_context_tokens
         medians = {"prompt_median_tokens": prompt_median_tokens}
         medians |= {"output_median_tokens": output_median_tokens}

@@ -26,7 +26,7 @@ class Workload:
 
     In a closed loop clients take the requests in order, each its next one `think_s` after its last
     was answered: `arrival_s` is when a client begins, and infinite for requests that are sent when
-    another has been answered, which come last.
+    another has been answered, which come last. Elsewhere `think_s` is None.
 
     A lower `priority` is the more urgent one; without the column all have 0.
     `service` and `tenant` index `services` and `tenants`. `output_tokens` is the truth: engines
@@ -68,7 +68,7 @@ class Workload:
     prefix_tokens: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
     apps: Apps | None = None
     notes: tuple[str, ...] = ()
-    think_s: float = 0.0
+    think_s: float | None = None
 
     def __post_init__(self) -> None:
         """Refuse rows that no engine could serve, by name."""
@@ -118,8 +118,9 @@ class Workload:
         """What is broken in which rows, the value at fault, and what to say of it."""
         yield self.prompt_tokens < 1, self.prompt_tokens, "has {} prompt tokens"
         yield self.output_tokens < 1, self.output_tokens, "has {} output tokens"
-        lost = ~(self.arrival_s > -np.inf)
-        lost[:1] |= self.arrival_s[:1] == np.inf
+        lost = ~np.isfinite(self.arrival_s)
+        if self.is_closed_loop:
+            lost[1:] &= self.arrival_s[1:] != np.inf
         yield lost, self.arrival_s, "arrives at {} s"
         yield (
             self.own_tokens + self.edges.carried(self.output_tokens) != self.prompt_tokens,
@@ -176,7 +177,7 @@ class Workload:
     @property
     def is_closed_loop(self) -> bool:
         """Whether clients send requests when others have been answered, in the order of rows."""
-        return len(self) > 0 and self.arrival_s.item(-1) == math.inf
+        return self.think_s is not None
 
     @property
     def answers_release(self) -> bool:

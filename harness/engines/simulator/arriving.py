@@ -8,7 +8,7 @@ import numpy as np
 from harness.engines.lifecycle import Lifecycle
 from harness.engines.simulator.compiled_groups import CompiledGroups
 from harness.engines.simulator.group import LiveGroup
-from harness.engines.simulator.kernel.world import NO_CALLS, NO_SECONDS
+from harness.engines.simulator.kernel.world import NO_SECONDS
 from harness.engines.simulator.timeline import Kind, Timeline
 from harness.engines.simulator.units import Units
 from harness.engines.state import UNDISPATCHED, Floats, Ints
@@ -57,17 +57,19 @@ class Arrivals:
             return
         first_child, children = life.graph.child_lists
         if not (self.come_unheard and self.fast_forward):
-            self.compiled.stop_at_parents(first_child, every=life.workload.is_closed_loop)
-        else:
-            self.compiled.release_calls(
-                first_child,
-                children,
-                life.state.waits,
-                life.graph.chain,
-                self.hand_over_s,
-                life.sent if life.workload.is_closed_loop else NO_CALLS,
-                NO_SECONDS if self.units is None else self.units.apps.external_s,
-            )
+            self.compiled.stop_at_parents(first_child)
+            self.compiled.state["stops_at_finish"] |= life.workload.is_closed_loop
+            return
+        if life.workload.is_closed_loop:
+            self.compiled.world = self.compiled.world._replace(sent=life.sent)
+        self.compiled.release_calls(
+            first_child,
+            children,
+            life.state.waits,
+            life.graph.chain,
+            self.hand_over_s,
+            NO_SECONDS if self.units is None else self.units.apps.external_s,
+        )
 
     def index(self, service: ServiceId) -> int:
         """Place of a service in the workload."""

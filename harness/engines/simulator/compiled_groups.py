@@ -11,7 +11,6 @@ from harness.costs.iteration import MAX_REQUESTS, TABLE, IterationTable, table_r
 from harness.engines.simulator.kernel import loop
 from harness.engines.simulator.kernel.layout import BY_GPU_S, GROUP, NOTHING, RUN, Rule
 from harness.engines.simulator.kernel.world import (
-    NO_CALLS,
     NO_SECONDS,
     TURN_OF_KEY,
     World,
@@ -68,10 +67,9 @@ class CompiledGroups:
         """Whether calls that wait for answers come by themselves."""
         return bool(self.state["releases"])
 
-    def stop_at_parents(self, first_child: Ints, *, every: bool) -> None:
-        """Every answer that calls wait for, or `every` one, is for others to see to."""
+    def stop_at_parents(self, first_child: Ints) -> None:
+        """Every answer that calls wait for is for others to see to."""
         self.state["stops_at_parents"] = True
-        self.state["stops_at_finish"] |= every
         self.world = self.world._replace(first_child=first_child)
 
     def stop_at_units(self, instance: Ints, left: Ints) -> None:
@@ -90,23 +88,20 @@ class CompiledGroups:
         waits: Ints,
         follower: Ints,
         hand_over_s: float,
-        sent: Ints = NO_CALLS,
         external_s: Floats = NO_SECONDS,
     ) -> None:
         """Calls that wait for answers come by themselves from now on; see `World`."""
         count = len(self.requests.rows)
-        waits_to_come = hand_over_s > 0 or self.requests.intake_s.any()
         self.state["releases"], self.state["hand_over_s"] = True, hand_over_s
         self.world = self.world._replace(
             first_child=first_child,
             children=children,
             waits=waits,
             follower=follower,
-            sent=sent,
             external_s=external_s,
             external=np.zeros(int((~np.isnan(external_s)).sum()), np.int64),
             instant=np.zeros(count + 1024, np.int64),
-            delayed=np.zeros(count if waits_to_come else 0, np.int64),
+            delayed=np.zeros(count, np.int64),
         )
 
     def reset(self, requests: RequestArrays) -> None:

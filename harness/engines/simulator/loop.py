@@ -179,15 +179,7 @@ class _Run:
         self.engine, self.workload, self.system, self.recorder = engine, workload, system, recorder
         self.told, self.timeline = Listeners(system, recorder), Timeline()
         self.groups: dict[GroupId, LiveGroup] = {}
-        self.lifecycle = Lifecycle(
-            workload,
-            engine.cluster,
-            system,
-            groups=self.groups,
-            deliver=lambda requests, to: self.deployer.deliver(requests, to),
-            intake_s=_intake_s(workload, engine.costs),
-            catch_up=self._catch_up,
-        )
+        self.lifecycle = self._lifecycle()
         self.state = self.lifecycle.state
         if engine.prefix_caching:
             self.state.keep_cached()
@@ -209,6 +201,17 @@ class _Run:
         self.units = self._units()
         self.arrivals = self._arrivals()
         self.orders = self._orders(factory)
+
+    def _lifecycle(self) -> Lifecycle:
+        return Lifecycle(
+            self.workload,
+            self.engine.cluster,
+            self.system,
+            groups=self.groups,
+            deliver=lambda requests, to: self.deployer.deliver(requests, to),
+            intake_s=_intake_s(self.workload, self.engine.costs),
+            catch_up=self._catch_up,
+        )
 
     def _units(self) -> Units | None:
         """Of applications; stepped groups read what compiled ones do.
@@ -249,7 +252,7 @@ class _Run:
             are_heard=keeps or bool(self.told.subscribes - {Overran}),
             calls_are=keeps or bool(self.told.subscribes - {Overran} - TOLD),
             units=self.units,
-            hand_over_s=think_s if self.workload.is_closed_loop else self.engine.hand_over_s,
+            hand_over_s=self.engine.hand_over_s if think_s is None else think_s,
             tell=self.told.tell,
         )
 

@@ -336,7 +336,7 @@ class Run:
 
     def _release(self, answered: Ints) -> None:
         """Take the calls that waited for these, or the next requests of a closed loop."""
-        think_s = self.workload.think_s
+        think_s = self.workload.think_s or 0.0
         released = self.lifecycle.released(answered, after_s=think_s)
         if released and think_s:
             self.client.later(self.state.now_s + think_s, released)

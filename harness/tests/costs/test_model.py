@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from harness.config.paths import PROFILES
-from harness.costs.engine_kinds import PROFILE_ENGINE, engine_kind
+from harness.costs.engine_kinds import engine_kind
 from harness.costs.iteration import (
     iteration_seconds,
 )
@@ -90,17 +90,17 @@ def test_a_load_is_its_start_and_its_weights() -> None:
     assert first / second == pytest.approx(sizes[0] / sizes[1])
 
 
-def test_intake_goes_by_requests_and_the_tokens_of_their_prompts() -> None:
-    """The engine of the profiles has none; terms of another are pickled, drawn and planned with."""
+def test_intake_is_of_the_kind_of_engine() -> None:
+    """A server takes in each token; terms are pickled, drawn and planned with."""
     prompts = np.array([0, 10, 1000])
     assert COSTS.intake_s(VICUNA, prompts).tolist() == [0.0, 0.0, 0.0]
-    terms = {"intake_s": 0.002, "intake_token_s": 1e-5}
+    values = {"intake_s": 0.002, "intake_token_s": 1e-5}
     costs = ProfileCosts(
         gpu="A100-80G",
         profile_dir="a100_80g_vllm_0_3",
         memory_share=0.9,
         parts=PARTS,
-        engine=engine_kind(PROFILE_ENGINE).with_values(terms),
+        engine=engine_kind("vllm-async").with_values(values),
     )
     for same in (costs, pickle.loads(pickle.dumps(costs)), DrawnCosts(costs, 1, 0)):
         assert same.intake_s(VICUNA, prompts) == pytest.approx([0.002, 0.0021, 0.012])

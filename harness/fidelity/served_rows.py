@@ -1,0 +1,313 @@
+"""Measured servers as settings of the simulator: which rows count, and what serves each.
+
+A row is a closed-loop benchmark of a server. What leaves a row out is decided by what it says of
+itself, before anything is simulated.
+"""
+
+import zlib
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from baselines.fcfs import Fcfs
+from baselines.fixed_placement import FixedPlacement
+from baselines.round_robin import RoundRobin
+from harness.config.paths import ROOT
+from harness.costs.engine_kinds import EngineKind, engine_kind
+from harness.costs.kernels import Kernels
+from harness.costs.model import PARTS, ProfileCosts
+from harness.costs.model_facts import model_facts
+from harness.engines.recorder import Recorder
+from harness.engines.simulator.loop import Simulator
+from harness.engines.simulator.warm_up import warm_up
+from harness.interface.decisions import ContinuousBatching
+from harness.interface.entities import Cluster, GpuId, ServiceId
+from harness.interface.policies import System
+from harness.workloads.arrivals import ClosedLoop
+from harness.workloads.workload import Workload, services_of
+
+ROWS = Path("silicon/served.csv.gz")
+MODELS = ROOT / "scenarios" / "models"
+
+FAMILIES = {
+    "Llama-3.1-70B": "llama-3.1-70b",
+    "Llama-3.3-70B": "llama-3.1-70b",
+    "Llama-3.1-8B": "llama-3.1-8b",
+    "Qwen3-235B-A22B": "qwen3-235b-a22b",
+    "Qwen3-32B": "qwen3-32b",
+    "MiniMax-M2": "minimax-m2.5",
+    "gpt-oss-120b": "gpt-oss-120b",
+    "DeepSeek-R1": "deepseek-v3",
+    "DeepSeek-V3": "deepseek-v3",
+    "Kimi-K2": "kimi-k2.5",
+}
+"""Part of a model's path -> its folder of scenarios/models, without the precision."""
+PRECISIONS = {"": "bf16", "fp8": "fp8", "fp8_block": "fp8", "fp4": "fp4", "int4": "int4"}
+CONFIGS = {
+    ("llama-3.1-70b", "bf16"): "llama-3.1-70b",
+    ("llama-3.1-70b", "fp8"): "llama-3.1-70b-fp8",
+    ("llama-3.1-70b", "fp4"): "llama-3.1-70b-nvfp4",
+    ("llama-3.1-8b", "fp8"): "llama-3.1-8b-fp8",
+    ("qwen3-235b-a22b", "fp8"): "qwen3-235b-a22b-fp8",
+    ("qwen3-32b", "bf16"): "qwen3-32b",
+    ("qwen3-32b", "fp8"): "qwen3-32b-fp8",
+    ("minimax-m2.5", "fp8"): "minimax-m2.5",
+    ("minimax-m2.5", "fp4"): "minimax-m2.5-nvfp4",
+    ("gpt-oss-120b", "fp4"): "gpt-oss-120b",
+    ("deepseek-v3", "fp8"): "deepseek-v3",
+    ("kimi-k2.5", "int4"): "kimi-k2.5-int4",
+    ("kimi-k2.5", "fp4"): "kimi-k2.5-nvfp4",
+}
+"""Family and precision -> the folder of its config."""
+GPUS = {
+    "h100_sxm": "H100-80G",
+    "h200_sxm": "H200-141G",
+    "b200_sxm": "B200-180G",
+    "b300_sxm": "B300-288G",
+    "gb200": "B200-180G",
+    "gb200_sxm": "B200-180G",
+    "gb300": "B300-288G",
+    "gb300_sxm": "B300-288G",
+    "a100_sxm": "A100-80G",
+    "l40s": "L40S-48G",
+}
+"""System of a row -> GPU; those with a Grace CPU have the kernels of the GPU beside it."""
+KV_8_BITS = {("", "B200-180G"), ("", "B300-288G"), ("llama-3.1-70b", "H200-141G")}
+"""Family ("" for all) and GPU of servers that keep KV in 8 bits, which no row says.
+
+On these some rows hold more tokens, without a queue, than there is room for in 16 bits.
+"""
+UNSTATED = {("llama-3.1-8b", "fp8"), ("qwen3-32b", "fp8"), ("qwen3-235b-a22b", "fp8")}
+"""Rows of a search for a throughput: batches of 7, 11 or 112, sizes that do not go together."""
+MOST_TTFT_MS = 20_000.0
+MOST_CLIENTS = 256
+DOUBLE, PIPELINE = "exact double of another row", "pipeline parallel"
+SPREAD = "data-parallel attention (no table of all-to-all)"
+NO_CONFIG, NO_GPU = "no config of the model", "no facts of the GPU"
+UNFIT = "no room on the GPUs of the row"
+NEVER = (NO_CONFIG, NO_GPU, DOUBLE, PIPELINE, SPREAD, UNFIT)
+"""Reasons for which a row is never simulated; rows of other reasons are counted beside."""
+DISTINCT = ["family", "gpu", "precision", "tp", "ep", "isl", "osl", "clients"]
+"""What makes a setting."""
+LEAST_SHARE = 0.8
+"""Prompts and answers have this share of isl and osl and up (InferenceMAX)."""
+ROUNDS = 10
+"""Requests of each client."""
+SEED = 0
+FIGURES = ("tpot", "ttft")
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One row, as it is simulated."""
+
+    config: str
+    gpu: str
+    kv_number_bytes: int
+    tensor_parallel: int
+    expert_parallel: bool
+    isl: int
+    osl: int
+    clients: int
+
+
+def rows_of(path: Path) -> pd.DataFrame:
+    """The rows of aggregated vLLM servers as they are simulated; `why` leaves one out, or is ""."""
+    rows = pd.read_csv(path)
+    rows = rows[(rows["backend"] == "vllm") & (rows["mode"] == "agg")].reset_index(drop=True)
+    paths = rows["model_path"].astype(str)
+    found = pd.DataFrame(
+        {
+            "model_path": paths,
+            "system": rows["system"],
+            "version": rows["backend_version"]
+            .astype(str)
+            .where(rows["backend_version"].notna(), ""),
+            "family": paths.map(_family),
+            "gpu": rows["system"].map(GPUS).fillna(""),
+            "precision": rows["precision"].fillna("").map(PRECISIONS).fillna(""),
+            "tp": rows["tp_size"].astype(int),
+            "ep": rows["moe_ep_size"].fillna(1).clip(lower=1).astype(int),
+            "isl": rows["isl"].astype(int),
+            "osl": rows["osl"].astype(int),
+            "clients": rows["batch_size"].astype(int),
+            "tpot": rows["silicon_tpot_ms"].astype(float),
+            "ttft": rows["silicon_ttft_ms"].astype(float),
+        }
+    )
+    found["engine"] = [_kind(version) for version in found["version"]]
+    found["config"] = [
+        CONFIGS.get(key, "") for key in zip(found["family"], found["precision"], strict=True)
+    ]
+    found["why"] = _why(found, rows)
+    could = found["why"].eq("") | ~found["why"].isin(NEVER)
+    fits = np.array(
+        [not it or _has_room(row) for it, (_, row) in zip(could, found.iterrows(), strict=True)]
+    )
+    found["why"] = found["why"].where(fits, UNFIT)
+    return found
+
+
+def _has_room(row: pd.Series) -> bool:
+    """Whether a request has room beside the weights on so many GPUs."""
+    setting = setting_of(row)
+    costs, service = (
+        costs_of(setting, engine_kind(row["engine"])),
+        ServiceId(config_path(setting.config)),
+    )
+    blocks = costs.kv_blocks(service, setting.tensor_parallel)
+    return blocks * costs.block_tokens(service) >= setting.isl + setting.osl
+
+
+def _family(path: str) -> str:
+    return next((name for part, name in FAMILIES.items() if part in path), "")
+
+
+def _kind(version: str) -> str:
+    """The kind of engine of a version; a row without one, or a nightly build, counts as today's."""
+    parts = version.split(".")
+    if len(parts) < 2 or not (parts[0].isdigit() and parts[1].isdigit()):
+        return "vllm-async"
+    at = int(parts[0]), int(parts[1])
+    return "vllm-0.12" if at < (0, 14) else "vllm-0.17" if at < (0, 18) else "vllm-async"
+
+
+def _why(found: pd.DataFrame, rows: pd.DataFrame) -> "pd.Series[str]":
+    """What leaves each row out, "" where nothing does; the first reason counts."""
+    moe_gpus = rows["moe_tp_size"].fillna(1) * rows["moe_ep_size"].fillna(1)
+    unlike = rows["moe_tp_size"].notna() & moe_gpus.gt(1) & moe_gpus.ne(found["tp"])
+    unstated = [key in UNSTATED for key in zip(found["family"], found["precision"], strict=True)]
+    reasons = {
+        NO_CONFIG: found["config"].eq(""),
+        NO_GPU: found["gpu"].eq(""),
+        DOUBLE: found.round({"tpot": 6, "ttft": 6}).duplicated([*DISTINCT, "system", *FIGURES]),
+        PIPELINE: rows["pp_size"].fillna(1).gt(1),
+        SPREAD: rows["attention_dp_size"].fillna(1).gt(1),
+        "concurrency or parallel sizes unclear": unlike | np.array(unstated),
+        f"more than {MOST_CLIENTS} clients (the server's limit of requests is not stated)": found[
+            "clients"
+        ].gt(MOST_CLIENTS),
+        "TTFT above 20 s": found["ttft"].gt(MOST_TTFT_MS),
+    }
+    why = pd.Series("", found.index)
+    for reason, where in reasons.items():
+        why = why.mask(why.eq("") & where, reason)
+    return why
+
+
+def setting_of(row: pd.Series) -> Setting:
+    """What of a row is simulated."""
+    return Setting(
+        config=row["config"],
+        gpu=row["gpu"],
+        kv_number_bytes=1 if KV_8_BITS & {("", row["gpu"]), (row["family"], row["gpu"])} else 2,
+        tensor_parallel=int(row["tp"]),
+        expert_parallel=bool(row["ep"] > 1),
+        isl=int(row["isl"]),
+        osl=int(row["osl"]),
+        clients=int(row["clients"]),
+    )
+
+
+def load_of(setting: Setting) -> Workload:
+    """The requests of the clients of a setting."""
+    count = max(ROUNDS * setting.clients, 2 * ROUNDS)
+    name = f"{setting.isl},{setting.osl},{setting.clients}"
+    rng = np.random.default_rng([SEED, zlib.crc32(name.encode())])
+    least = [max(1, int(LEAST_SHARE * tokens)) for tokens in (setting.isl, setting.osl)]
+    facts = model_facts(config_path(setting.config))
+    clients = ClosedLoop(clients=setting.clients, ramp_up_s=0.0, think_s=0.0)
+    return Workload(
+        services=services_of([facts]),
+        service=np.zeros(count, np.int64),
+        arrival_s=clients.draw(count, rng),
+        prompt_tokens=rng.integers(least[0], setting.isl + 1, count),
+        output_tokens=rng.integers(max(2, least[1]), setting.osl + 1, count),
+        max_output_tokens=np.full(count, setting.osl),
+        app=np.arange(count),
+        deadline_s=np.full(count, np.nan),
+    )
+
+
+def simulated(setting: Setting, engine: EngineKind, *, tables: bool = True) -> tuple[float, float]:
+    """Mean TPOT and TTFT, milliseconds; by formulas in the place of `tables` for comparison."""
+    costs = costs_of(setting, engine, tables=tables)
+    gpus = tuple(GpuId(gpu) for gpu in range(setting.tensor_parallel))
+    simulator = Simulator(
+        cluster=Cluster(gpus, (frozenset(gpus),), costs.memory_bytes),
+        costs=costs,
+        max_num_seqs=engine.max_num_seqs,
+        max_num_batched_tokens=engine.max_num_batched_tokens,
+        loads_first=True,
+    )
+    rule = ContinuousBatching(
+        chunked_prefill=True,
+        pads_prompts=False,
+        max_num_seqs=engine.max_num_seqs,
+        max_num_batched_tokens=engine.max_num_batched_tokens,
+        max_padding_tokens=0,
+        watermark=0.0,
+    )
+    placement = FixedPlacement(
+        data_parallel=1, tensor_parallel=setting.tensor_parallel, costs=costs
+    )
+    recorder = Recorder()
+    load = load_of(setting)
+    system = System("vllm", Fcfs(rule=rule), RoundRobin(), placement)
+    simulator.run(load, system, recorder)
+    requests = recorder.requests
+    first_s = requests["first_token_s"] - requests["arrival_s"]
+    further = (requests["output_tokens"] - 1).clip(lower=1)
+    each_s = (requests["finished_s"] - requests["first_token_s"]) / further
+    return 1e3 * float(each_s.mean()), 1e3 * float(first_s.mean())
+
+
+class FormulaCosts(ProfileCosts):
+    """Costs as if no GPU had a table of kernels."""
+
+    def kernels(self, tensor_parallel: int) -> Kernels:
+        """Formulas alone."""
+        return replace(super().kernels(tensor_parallel), has_table=False)
+
+
+def costs_of(setting: Setting, engine: EngineKind, *, tables: bool = True) -> ProfileCosts:
+    """Costs of the server of a setting."""
+    return (ProfileCosts if tables else FormulaCosts)(
+        gpu=setting.gpu,
+        profile_dir="roofline",
+        memory_share=0.9,
+        parts=PARTS,
+        engine=engine,
+        roofline=True,
+        expert_parallel=setting.expert_parallel,
+        kv_number_bytes=setting.kv_number_bytes,
+    )
+
+
+def config_path(config: str) -> str:
+    """The config of a folder of scenarios/models."""
+    return str(MODELS / config / "config.json")
+
+
+def run_all(
+    rows: pd.DataFrame, engines: Sequence[EngineKind], *, tables: bool = True
+) -> pd.DataFrame:
+    """Simulated `tpot` and `ttft` of each row in its engine, on all cores; alike rows once."""
+    asked = [
+        (setting_of(row), engine) for (_, row), engine in zip(rows.iterrows(), engines, strict=True)
+    ]
+    keys = [(setting, engine.model_dump_json()) for setting, engine in asked]
+    once = dict(zip(keys, asked, strict=True))
+    with ProcessPoolExecutor(initializer=warm_up) as pool:
+        found = pool.map(partial(_simulated, tables=tables), once.values(), chunksize=16)
+        by_key = dict(zip(once, found, strict=True))
+    return pd.DataFrame([by_key[key] for key in keys], rows.index, FIGURES)
+
+
+def _simulated(asked: tuple[Setting, EngineKind], *, tables: bool) -> tuple[float, float]:
+    return simulated(*asked, tables=tables)
