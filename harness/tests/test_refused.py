@@ -19,7 +19,7 @@ REFUSED = {
     "workload.source=/no/such": "workload.source=/no/such is neither profile, hub nor a file",
     "workload.profile=nope": "No length profile is called 'nope'",
     "hardware.gpu_count=0": "hardware has gpu_count=0 and nvlink_island=2, both must be at least 1",
-    "hardware.gpu=B400": "No GPU is called 'B400'; known: A100-40G",
+    "hardware.gpu=nope": "No GPU is called 'nope'; known: A100-40G",
     "hardware.memory_share=2": "A memory share lies between 0 and 1, not 2.0.",
     "hardware.profile=nope": "There is no folder of cost profiles ",
     "hardware.profile=lengths": "hardware.profile=lengths is no folder of cost profiles: it holds",
