@@ -91,6 +91,9 @@ class Forward:
         if self._latent(mixer) is not None:
             return np.zeros(len(tokens))
         if mixer.state_numbers or _is_latent(mixer):
+            self.kernels.refuse_shape(
+                "state-space layers" if mixer.state_numbers else "latent attention of this size"
+            )
             wide = mixer.parameters / facts.hidden_size / self._tp
             return self.kernels.gemm_s(kind, wide, facts.hidden_size, tokens)
         size = mixer.kv_numbers_per_head // 2

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.costs.compiled import compiled
-from harness.costs.profiles import Phase, Profile
+from harness.costs.profiles import Phase, Profile, SmShares
 from harness.interface.entities import Work
 
 Floats = NDArray[np.float64]
@@ -168,6 +168,22 @@ def work_seconds(table: IterationTable | Any, work: Work) -> float:
             work.longest_tokens,
         )
     )
+
+
+def share_seconds(measured: SmShares, table: IterationTable, work: Work, share: float) -> float:
+    """Seconds of an iteration on a share of the SMs: those of each phase, as much longer."""
+    decodes = Work(
+        decode_requests=work.decode_requests,
+        context_tokens=work.context_tokens,
+        longest_tokens=work.longest_tokens,
+    )
+    decode_s = work_seconds(table, decodes)
+    prefill_s = work_seconds(table, work) - decode_s
+    if work.prefill_requests:
+        prefill_s *= measured.at("prefill", work.prefill_tokens, share)
+    if work.decode_requests:
+        decode_s *= measured.at("decode", work.decode_requests, share)
+    return prefill_s + decode_s
 
 
 def expand(profile: Profile, parts: tuple[str, ...]) -> IterationTable:

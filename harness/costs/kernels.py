@@ -9,6 +9,7 @@ says of everything else that it follows a formula, and how far that is off on wh
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -160,14 +161,17 @@ class Kernels:
     """Seconds of kernels on one GPU of a group of `tensor_parallel`.
 
     `expert_parallel` says whether a GPU holds whole experts, or a part of each; without `has_table`
-    all follow formulas. `notes` collects what followed a formula, in sentences.
+    all follow formulas. `roofline` allows formulas for what the table of the GPU lacks. `notes`
+    says in sentences what was not taken as it was measured, and of each whether a formula fitted
+    to other GPUs stands for it.
     """
 
     gpu: GpuFacts
     tensor_parallel: int
     expert_parallel: bool = False
     has_table: bool = True
-    notes: dict[str, None] = field(default_factory=dict)
+    roofline: bool = True
+    notes: dict[str, bool] = field(default_factory=dict)
 
     @property
     def _path(self) -> Path | None:
@@ -186,13 +190,28 @@ class Kernels:
         return self._path is None
 
     @property
+    def lacks_kernels(self) -> bool:
+        """Whether anything so far followed a formula that was fitted to other GPUs."""
+        return self.is_roofline or any(self.notes.values())
+
+    @property
     def source(self) -> str:
         """Of the table, or of the formulas."""
         return read_formulas().source if self._path is None else read_table(self._path).source
 
-    def _formula(self, what: str, error: float | None) -> None:
+    def _formula(self, what: str, error: float | None, *, of_gpu: bool = False) -> None:
+        """Note a formula, one fitted to the table of this GPU or to all of them."""
+        if not (of_gpu or self.roofline):
+            raise ValueError(
+                f"the kernels of {self.gpu.name} have no {what}; hardware.roofline=true takes a "
+                "formula in their place"
+            )
         off = "an error that is not known" if error is None else f"a median error of {error:.0%}"
-        self.notes[f"{what} by a formula ({off})"] = None
+        self.notes[f"{what} by a formula ({off})"] = not of_gpu
+
+    def refuse_shape(self, what: str) -> None:
+        """Note that one product stands for the projections of what was not measured."""
+        self._formula(what, None)
 
     def gemm_s(self, kind: str, n: float, k: float, tokens: Floats) -> Floats:
         """Of `tokens` rows of k numbers by a matrix of k x n weights of a format."""
@@ -247,18 +266,24 @@ class Kernels:
     def _shape(self, part: str, mixer: Mixer, kv_bytes: int) -> tuple[_Table, str, float] | None:
         """The table, the shape in it that stands for a mixer, and how many of these the mixer is.
 
-        A shape of fewer KV heads, each with as many heads, stands for so many requests of its own.
+        A shape of fewer KV heads, each with as many heads, stands for so many requests of its own;
+        where there is none of as many heads to a KV head, one of a few more.
         """
         if self._path is None or mixer.kv_numbers_per_head % 2:
             return None
         table = read_table(self._path)
         known = getattr(table, part)
         heads, kv_heads = self._heads(mixer)
-        for window in (mixer.window_tokens, 0):
-            rest = f"{mixer.kv_numbers_per_head // 2}/{window}/{kv_bytes}"
-            for fewer in (size for size in range(kv_heads, 0, -1) if kv_heads % size == 0):
-                shape = f"{heads * fewer // kv_heads}/{fewer}/{rest}"
-                if heads * fewer % kv_heads == 0 and shape in known:
+        each = -(-heads // kv_heads)
+        divisors = [size for size in range(kv_heads, 0, -1) if kv_heads % size == 0]
+        for more, window in product(range(each, 2 * each + 1), (mixer.window_tokens, 0)):
+            for fewer in divisors:
+                rest = f"{mixer.kv_numbers_per_head // 2}/{window}/{kv_bytes}"
+                shape = f"{more * fewer}/{fewer}/{rest}"
+                if shape in known:
+                    if more > each:
+                        said = f"attention of {each} heads to a KV head as of {more}"
+                        self.notes[said] = False
                     return table, shape, kv_heads / fewer
         return None
 
@@ -285,15 +310,14 @@ class Kernels:
         table = None if self._path is None else read_table(self._path)
         if kind == "mxfp4" and table is not None and EIGHT_BITS in table.experts_formula:
             kind = EIGHT_BITS
-            self.notes["experts multiply activations of 8 bits, as vLLM's recipe sets it"] = None
+            self.notes["experts multiply activations of 8 bits, as vLLM's recipe sets it"] = False
         if table is not None and split in table.experts_us.get(kind, {}).get(shape, {}):
             line, at = table.experts_us[kind][shape][split], table.expert_tokens
             us = np.interp(tokens, at, line) * np.maximum(1.0, tokens / at[-1])
             return np.asarray(1e-6 * us, np.float64)
-        formula = read_formulas().experts
-        if table is not None and kind in table.experts_formula:
-            formula = table.experts_formula[kind]
-        self._formula(f"experts of {kind} weights", formula.error)
+        own = None if table is None else table.experts_formula.get(kind)
+        formula = own or read_formulas().experts
+        self._formula(f"experts of {kind} weights", formula.error, of_gpu=own is not None)
         touched = experts / ep * (1.0 - (1.0 - per_token / experts) ** tokens)
         numbers = 3.0 * hidden * inter / tp
         read_s = touched * numbers * WEIGHT_BYTES[kind] / self.gpu.memory_bytes_per_s
@@ -313,7 +337,7 @@ class Kernels:
             us *= np.maximum(1.0, message_bytes / entry.bytes[-1])
             return np.asarray(1e-6 * us, np.float64)
         formula = read_formulas().all_reduce
-        self._formula(f"all-reduces of {gpus} GPUs", formula.error)
+        self._formula(f"all-reduces of {gpus} GPUs", formula.error, of_gpu=True)
         facts = self.gpu
         rate = facts.nvlink_bytes_per_s if gpus <= facts.nvlink_gpus else facts.pcie_bytes_per_s
         sent_s = 2.0 * (gpus - 1) / gpus * message_bytes / rate

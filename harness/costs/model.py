@@ -18,7 +18,13 @@ from harness.config.paths import PROFILES
 from harness.costs.engine_kinds import ENGINES, PROFILE_ENGINE, EngineKind, engine_kind
 from harness.costs.forward import BLOCK_TOKENS, kernel_profile
 from harness.costs.gpu_facts import GPUS, GpuFacts, gpu_facts
-from harness.costs.iteration import MAX_REQUESTS, IterationTable, expand, work_seconds
+from harness.costs.iteration import (
+    MAX_REQUESTS,
+    IterationTable,
+    expand,
+    share_seconds,
+    work_seconds,
+)
 from harness.costs.kernels import FORMULA, Kernels, table_path, tables
 from harness.costs.kv_room import KvRoom, default_graph_sizes, default_limits, kv_room
 from harness.costs.model_config import is_config
@@ -217,7 +223,7 @@ class ProfileCosts:
         if gpu_share == 1.0:
             return seconds
         if (measured := self.sm_shares(service, tensor_parallel)) is not None:
-            return _on_share(measured, table, work, gpu_share)
+            return share_seconds(measured, table, work, gpu_share)
         fixed_s = min(seconds, float(table.shared_s[0]))
         return fixed_s + (seconds - fixed_s) / gpu_share
 
@@ -456,7 +462,7 @@ class ProfileCosts:
         profile = kernel_profile(model, kernels, self.engine)
         said, error = self.engine.checked, self.engine.error
         if not said:
-            said, error = served_error(model, self.gpu, is_roofline=kernels.is_roofline)
+            said, error = served_error(model, self.gpu, is_roofline=kernels.lacks_kernels)
         basis = f"{ENGINE}{self.engine.name} on {kernels.basis}: {said}"
         return replace(profile, basis="; ".join([basis, *kernels.notes]), error=error)
 
@@ -470,9 +476,13 @@ class ProfileCosts:
         """Whether a profile was measured on the kind of engine that is asked for."""
         return self.engine.costs == "profile" or profile.engine_kind == self.engine.name
 
+    def require(self, model: str) -> None:
+        """Raise ValueError for a model of which the GPU lacks kernels."""
+        self._iteration(model_of(model), 1)
+
     def kernels(self, tensor_parallel: int) -> Kernels:
         """Kernels of a group of so many GPUs."""
-        return Kernels(self._facts, tensor_parallel, self.expert_parallel)
+        return Kernels(self._facts, tensor_parallel, self.expert_parallel, roofline=self.roofline)
 
 
 def _require_at_least(least: int, **settings: float | None) -> None:
@@ -480,19 +490,3 @@ def _require_at_least(least: int, **settings: float | None) -> None:
     for name, value in settings.items():
         if value is not None and not least <= value < math.inf:
             raise ValueError(f"hardware.{name} is {value}, it must be at least {least}, or null")
-
-
-def _on_share(measured: SmShares, table: IterationTable, work: Work, share: float) -> float:
-    """Seconds of an iteration on a share of the SMs: those of each phase, as much longer."""
-    decodes = Work(
-        decode_requests=work.decode_requests,
-        context_tokens=work.context_tokens,
-        longest_tokens=work.longest_tokens,
-    )
-    decode_s = work_seconds(table, decodes)
-    prefill_s = work_seconds(table, work) - decode_s
-    if work.prefill_requests:
-        prefill_s *= measured.at("prefill", work.prefill_tokens, share)
-    if work.decode_requests:
-        decode_s *= measured.at("decode", work.decode_requests, share)
-    return prefill_s + decode_s

@@ -1,5 +1,6 @@
 """Generated parts of the pages on servers of today: errors beside measured ones, and terms."""
 
+from collections.abc import Hashable, Mapping
 from pathlib import Path
 
 import pandas as pd
@@ -67,9 +68,9 @@ def engines_part(_: Path) -> str:
         ] or [(f"`{kind.name}`", "-", "-", kind.about, "profiles/<folder>, profiles/roofline")]
     sources = []
     for gpu in tables():
-        path = table_path(gpu_facts(gpu))
-        assert path is not None
-        sources.append((gpu, f"{path.stat().st_size / 1e3:.0f} kB", read_table(path).source))
+        if (table_file := table_path(gpu_facts(gpu))) is not None:
+            size = f"{table_file.stat().st_size / 1e3:.0f} kB"
+            sources.append((gpu, size, read_table(table_file).source))
     header = ("engine", "term", "value", "what takes the time", "where the number comes from")
     return table(header, rows) + "\n\n" + table(("GPU", "table of kernels", "source"), sources)
 
@@ -79,7 +80,7 @@ def _lines(root: Path) -> pd.DataFrame:
     return pd.read_csv(path, keep_default_na=False, na_values={"tpot_median": [""]})
 
 
-def _errors(row: dict[str, object]) -> list[str]:
+def _errors(row: Mapping[Hashable, object]) -> list[str]:
     return [
         f"{100 * float(str(row[f'{figure}_{name}'])):{'+' if name == 'bias' else ''}.1f}%"
         for figure in FIGURES

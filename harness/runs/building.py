@@ -138,6 +138,8 @@ def _cell(plain: Mapping[str, Any], place: Place, chosen: Mapping[str, str]) -> 
         plain["workload"], path="workload", offered=offered, kind=WorkloadFactory
     )
     models = workload_factory.models
+    for model in models:
+        costs.require(model)
     true = _drawn(costs, hardware["cost_draw"], seed)
     past = _past(workload_factory, seed)
     shares = isinstance(workload_factory, SharesPrefixes) and workload_factory.shares_prefixes
