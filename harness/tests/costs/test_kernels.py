@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from harness.costs.engine_kinds import ENGINES, engine_kind
 from harness.costs.gpu_facts import GpuFacts, gpu_facts
 from harness.costs.kernels import Kernels, read_formulas, read_table, table_path
 from harness.costs.layer_kinds import Mixer
@@ -60,7 +61,7 @@ def test_attention_of_a_decode() -> None:
     base_s, per_token_s = FOUR.decode_s(LLAMA_70B, 2, BATCHES)
     us = 1e6 * (base_s + per_token_s * 1024 * BATCHES)
     assert us == pytest.approx((12.60, 15.74, 37.35), rel=0.06)
-    assert FOUR.basis == "kernels"
+    assert FOUR.basis == "kernels of H100-80G"
 
 
 def test_more_kv_heads_than_in_the_table_are_so_many_times_a_smaller_shape() -> None:
@@ -128,7 +129,7 @@ def test_what_is_in_no_table_follows_a_formula_and_says_so(gpu: GpuFacts) -> Non
         "all-reduces of 16 GPUs",
     ]
     assert f"a median error of {read_formulas().gemm.error:.0%}" in said[0]
-    assert kernels.basis.split("; ")[0] == ("kernels" if gpu is H100 else "roofline")
+    assert kernels.is_roofline == (gpu is not H100)
 
 
 def test_a_formula_is_a_launch_and_reading_where_little_is_computed() -> None:
@@ -136,3 +137,8 @@ def test_a_formula_is_a_launch_and_reading_where_little_is_computed() -> None:
     (seconds,) = Kernels(H100, 1, has_table=False).gemm_s("bf16", 8192, 8192, np.ones(1))
     read_s = formula.read * 2 * 8192**2 / H100.memory_bytes_per_s
     assert seconds == pytest.approx(1e-6 * formula.launch_us + read_s, rel=1e-3)
+
+
+@pytest.mark.parametrize("name", sorted(path.stem for path in ENGINES.glob("*.json")))
+def test_every_kind_of_engine_is_read(name: str) -> None:
+    assert engine_kind(name).name == name
