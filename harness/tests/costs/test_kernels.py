@@ -57,11 +57,21 @@ def test_all_reduces_of_hidden_states() -> None:
 
 
 def test_attention_of_a_decode() -> None:
-    """1,024 tokens each; a line over the context is within 6% of what was measured there."""
+    """1,024 tokens each; a line over the context is within 7% of what was measured there."""
     base_s, per_token_s = FOUR.decode_s(LLAMA_70B, 2, BATCHES)
     us = 1e6 * (base_s + per_token_s * 1024 * BATCHES)
-    assert us == pytest.approx((12.60, 15.74, 37.35), rel=0.06)
+    assert us == pytest.approx((12.60, 15.74, 37.35), rel=0.07)
     assert FOUR.basis == "kernels of H100-80G"
+
+
+@pytest.mark.parametrize(("number_bytes", "us"), [(1, 191.9), (2, 255.6)])
+def test_attention_of_long_contexts_reads_fewer_bytes_of_8_bits(
+    number_bytes: int, us: float
+) -> None:
+    """64 requests of 4,096 tokens on one H200, as measured."""
+    kernels = Kernels(gpu_facts("H200-141G"), 1)
+    base_s, per_token_s = kernels.decode_s(LLAMA_70B, number_bytes, np.array([64.0]))
+    assert 1e6 * (base_s + 64 * 4096 * per_token_s) == pytest.approx([us], rel=0.05)
 
 
 def test_more_kv_heads_than_in_the_table_are_so_many_times_a_smaller_shape() -> None:
