@@ -174,13 +174,12 @@ def _decode_lines(
     """
     grid = rows.groupby(["batch_size", "step"])["latency"].mean().unstack()
     lengths = grid.columns.to_numpy(float) + more_tokens
-    values = grid.to_numpy().copy()
-    for column in range(1, values.shape[1]):  # what had no room goes by its length
-        longer = values[:, column - 1] * lengths[column] / lengths[column - 1]
-        values[:, column] = np.where(np.isnan(values[:, column]), longer, values[:, column])
-    values, batches = _rising(values), grid.index.to_numpy(float)
+    batches = grid.index.to_numpy(float)
+    values = _rising(np.array([_filled(row, lengths) for row in grid.to_numpy()]))
     if token_bytes:
-        values = _from_memory(values, batches[:, None] * lengths, token_bytes)
+        tokens = batches[:, None] * lengths
+        beyond = grid.notna().to_numpy() & (tokens * token_bytes >= BEYOND_CACHE_BYTES)
+        values = _from_memory(values, tokens, beyond)
     at = np.array([np.interp(DECODE_LENGTHS, lengths, row) for row in values])
     coefficients = []
     for batch in BATCHES:
@@ -191,14 +190,22 @@ def _decode_lines(
     return {"base_us": _us(base), "per_context_ps": rounded(1e9 * slope, 4)}
 
 
-def _from_memory(values: Floats, tokens: Floats, token_bytes: float) -> Floats:
+def _filled(row: Floats, lengths: Floats) -> Floats:
+    """Seconds by length with those of lengths that had no room: on the line of the others."""
+    known = np.flatnonzero(~np.isnan(row))
+    first, last = known[0], known[-1]
+    slope = max(0.0, (row[last] - row[first]) / max(1.0, lengths[last] - lengths[first]))
+    line = row[last] + slope * (lengths - lengths[last])
+    return np.asarray(np.where(np.isnan(row), line, row), np.float64)
+
+
+def _from_memory(values: Floats, tokens: Floats, beyond: NDArray[np.bool_]) -> Floats:
     """Seconds as they are when the KV is read from memory.
 
     Repeated on one layer, a kernel finds KV of up to the size of the cache there; an iteration
-    reads the KV of all layers. So the rate of batches far beyond any cache holds for all.
+    reads the KV of all layers. So the rate of what was measured `beyond` any cache holds for all.
     """
     launch = values[:, :1]
-    beyond = tokens * token_bytes >= BEYOND_CACHE_BYTES
     if not beyond.any():
         return values
     rate = float(np.median(((values - launch) / tokens)[beyond]))

@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from harness.costs.engine_kinds import ENGINES, engine_kind
 from harness.costs.gpu_facts import GpuFacts, gpu_facts
 from harness.costs.kernels import Kernels, read_formulas, read_table, table_path
 from harness.costs.layer_kinds import Mixer
@@ -56,11 +57,21 @@ def test_all_reduces_of_hidden_states() -> None:
 
 
 def test_attention_of_a_decode() -> None:
-    """1,024 tokens each; a line over the context is within 6% of what was measured there."""
+    """1,024 tokens each; a line over the context is within 7% of what was measured there."""
     base_s, per_token_s = FOUR.decode_s(LLAMA_70B, 2, BATCHES)
     us = 1e6 * (base_s + per_token_s * 1024 * BATCHES)
-    assert us == pytest.approx((12.60, 15.74, 37.35), rel=0.06)
-    assert FOUR.basis == "kernels"
+    assert us == pytest.approx((12.60, 15.74, 37.35), rel=0.07)
+    assert FOUR.basis == "kernels of H100-80G"
+
+
+@pytest.mark.parametrize(("number_bytes", "us"), [(1, 191.9), (2, 255.6)])
+def test_attention_of_long_contexts_reads_fewer_bytes_of_8_bits(
+    number_bytes: int, us: float
+) -> None:
+    """64 requests of 4,096 tokens on one H200, as measured."""
+    kernels = Kernels(gpu_facts("H200-141G"), 1)
+    base_s, per_token_s = kernels.decode_s(LLAMA_70B, number_bytes, np.array([64.0]))
+    assert 1e6 * (base_s + 64 * 4096 * per_token_s) == pytest.approx([us], rel=0.05)
 
 
 def test_more_kv_heads_than_in_the_table_are_so_many_times_a_smaller_shape() -> None:
@@ -128,7 +139,7 @@ def test_what_is_in_no_table_follows_a_formula_and_says_so(gpu: GpuFacts) -> Non
         "all-reduces of 16 GPUs",
     ]
     assert f"a median error of {read_formulas().gemm.error:.0%}" in said[0]
-    assert kernels.basis.split("; ")[0] == ("kernels" if gpu is H100 else "roofline")
+    assert kernels.is_roofline == (gpu is not H100)
 
 
 def test_a_formula_is_a_launch_and_reading_where_little_is_computed() -> None:
@@ -136,3 +147,8 @@ def test_a_formula_is_a_launch_and_reading_where_little_is_computed() -> None:
     (seconds,) = Kernels(H100, 1, has_table=False).gemm_s("bf16", 8192, 8192, np.ones(1))
     read_s = formula.read * 2 * 8192**2 / H100.memory_bytes_per_s
     assert seconds == pytest.approx(1e-6 * formula.launch_us + read_s, rel=1e-3)
+
+
+@pytest.mark.parametrize("name", sorted(path.stem for path in ENGINES.glob("*.json")))
+def test_every_kind_of_engine_is_read(name: str) -> None:
+    assert engine_kind(name).name == name
