@@ -14,7 +14,7 @@ def cost_basis(used: pd.DataFrame) -> str:
     if "costs.profile" not in used:
         return "profile not stated"
     prefix = "costs.source."
-    sources = used[[column for column in used if column.startswith(prefix)]]
+    sources = used[[column for column in used if str(column).startswith(prefix)]]
     borrowed = {
         f"{_model(str(column).removeprefix(prefix))}: {source}"
         for column in sources

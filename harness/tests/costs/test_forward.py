@@ -31,7 +31,8 @@ def facts(name: str, *, kv_number_bytes: int = 2) -> ModelFacts:
 
 def costs(gpu: str, engine: str = "vllm-async", **changes: object) -> ProfileCosts:
     about = {"gpu": gpu, "profile_dir": "roofline", "memory_share": 0.9, "parts": PARTS}
-    return ProfileCosts(**{**about, "engine": engine, **changes})  # type: ignore[arg-type]
+    about |= {"engine": engine, "roofline": True}
+    return ProfileCosts(**{**about, **changes})  # type: ignore[arg-type]
 
 
 def decode_s(costs: ProfileCosts, name: str, tp: int, requests: int, context: int) -> float:
@@ -146,9 +147,25 @@ def test_a_gpu_without_kernels_is_refused_or_follows_formulas() -> None:
     with pytest.raises(
         ValueError, match=r"has kernels of A100-80G, .*, not of hardware.gpu=V100-16G"
     ):
-        costs("V100-16G")
+        costs("V100-16G", roofline=False)
     assert decode_s(costs("V100-16G", roofline=True), "qwen3-32b", 8, 8, 1024) > 0
     assert costs("V100-16G", PROFILE_ENGINE).label("vicuna-13b-v1.5", 1) == "roofline"
+
+
+@pytest.mark.parametrize(
+    ("gpu", "name", "lacks"),
+    [
+        ("A100-80G", "llama-3.1-70b-fp8", "matrix products of fp8 weights"),
+        ("H100-80G", "minimax-m2.5-nvfp4", "experts of nvfp4 weights"),
+        ("A100-80G", "deepseek-v3", "latent attention of this size"),
+    ],
+)
+def test_a_model_without_kernels_is_refused_or_follows_formulas(
+    gpu: str, name: str, lacks: str
+) -> None:
+    with pytest.raises(ValueError, match=f"the kernels of {gpu} have no {lacks}; hardware.roofline"):
+        costs(gpu, roofline=False).require(config(name))
+    assert "formulas in the place of the tables" in costs(gpu).label(config(name), 8)
 
 
 def test_gpus_of_one_chip_share_kernels_but_not_slower_links() -> None:
