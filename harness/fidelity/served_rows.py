@@ -42,12 +42,19 @@ FAMILIES = {
     "Qwen3-32B": "qwen3-32b",
     "MiniMax-M2": "minimax-m2.5",
     "gpt-oss-120b": "gpt-oss-120b",
+    "gpt-oss-20b": "gpt-oss-20b",
+    "Qwen3-30B-A3B": "qwen3-30b-a3b",
+    "Qwen3-Coder-480B": "qwen3-coder-480b-a35b",
     "DeepSeek-R1": "deepseek-v3",
     "DeepSeek-V3": "deepseek-v3",
     "Kimi-K2": "kimi-k2.5",
 }
 """Part of a model's path -> its folder of scenarios/models, without the precision."""
-PRECISIONS = {"": "bf16", "fp8": "fp8", "fp8_block": "fp8", "fp4": "fp4", "int4": "int4"}
+PRECISIONS = {
+    **{"": "bf16", "bf16": "bf16", "bfloat16": "bf16"},
+    **{"fp8": "fp8", "fp8_block": "fp8", "int4": "int4", "int4_wo": "int4"},
+    **{"fp4": "fp4", "nvfp4": "fp4", "mxfp4": "fp4"},
+}
 CONFIGS = {
     ("llama-3.1-70b", "bf16"): "llama-3.1-70b",
     ("llama-3.1-70b", "fp8"): "llama-3.1-70b-fp8",
@@ -59,6 +66,10 @@ CONFIGS = {
     ("minimax-m2.5", "fp8"): "minimax-m2.5",
     ("minimax-m2.5", "fp4"): "minimax-m2.5-nvfp4",
     ("gpt-oss-120b", "fp4"): "gpt-oss-120b",
+    ("gpt-oss-20b", "fp4"): "gpt-oss-20b",
+    ("qwen3-30b-a3b", "bf16"): "qwen3-30b-a3b",
+    ("qwen3-30b-a3b", "fp8"): "qwen3-30b-a3b-fp8",
+    ("qwen3-coder-480b-a35b", "fp8"): "qwen3-coder-480b-a35b-fp8",
     ("deepseek-v3", "fp8"): "deepseek-v3",
     ("kimi-k2.5", "int4"): "kimi-k2.5-int4",
     ("kimi-k2.5", "fp4"): "kimi-k2.5-nvfp4",
