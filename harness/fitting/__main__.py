@@ -19,6 +19,7 @@ from harness.costs.profiles import CALIBRATION
 from harness.fitting.applications import application_files
 from harness.fitting.arrivals import arrival_files
 from harness.fitting.components import FOLDER, profile_files
+from harness.fitting.in_process import in_process_file
 from harness.fitting.kernels import formula_file, kernel_files
 from harness.fitting.lengths import length_files, predictor_files, words_file
 from harness.fitting.pairs import pair_files
@@ -63,6 +64,7 @@ def write_all(data: Path, out: Path) -> list[Path]:
     for name, table in kernel_files(data):
         write(KERNELS.name, name, table, compact=True)
     write(KERNELS.name, FORMULA.name, formula_file(data))
+    write("engines", "vllm-sync.json", in_process_file())
     write("derived", QUERY_LATENCY, query_latency(out / ACROSS))
     write("", "tokens_per_word.json", words_file(data))
     return written

@@ -134,7 +134,7 @@ def test_a_label_says_what_seconds_rest_on_and_how_far_off_they_are() -> None:
     assert "matrix products of bf16 weights by a formula" in by_formula
     in_process = costs("H100-80G", "vllm-sync").label(config("qwen3-32b"), 2)
     assert "engine vllm-sync" in in_process
-    assert "two models on H200-141G" in in_process
+    assert "2 models on H200-141G" in in_process
 
 
 def test_the_error_beside_a_number_is_what_drawn_costs_use() -> None:
@@ -163,7 +163,9 @@ def test_a_gpu_without_kernels_is_refused_or_follows_formulas() -> None:
 def test_a_model_without_kernels_is_refused_or_follows_formulas(
     gpu: str, name: str, lacks: str
 ) -> None:
-    with pytest.raises(ValueError, match=f"the kernels of {gpu} have no {lacks}; hardware.roofline"):
+    with pytest.raises(
+        ValueError, match=f"the kernels of {gpu} have no {lacks}; hardware.roofline"
+    ):
         costs(gpu, roofline=False).require(config(name))
     assert "formulas in the place of the tables" in costs(gpu).label(config(name), 8)
 

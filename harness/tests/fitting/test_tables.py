@@ -11,6 +11,7 @@ from harness.costs.profiles import read_profiles
 from harness.fitting.__main__ import main
 from harness.fitting.applications import MADE_UP, application_files
 from harness.fitting.components import FOLDER, profile_files
+from harness.fitting.in_process import in_process_file
 from harness.fitting.lengths import MEASURED_HERE, length_files, thinned
 from harness.fitting.robust import fit_relative, hats, ramps
 from harness.fitting.roofline import calibration_file
@@ -114,3 +115,8 @@ def test_thinning_keeps_a_distribution_and_its_cap() -> None:
     assert (at[0], cumulative[0], at[-1], cumulative[-1]) == (0, 0.0, 5000, 1.0)
     assert (at[-2], cumulative[-2]) == (4999, pytest.approx(0.5))
     assert np.interp(2500, at, cumulative) == pytest.approx(0.25, abs=1e-3)
+
+
+def test_terms_of_an_engine_in_process_follow_from_its_profiles() -> None:
+    kept = (PROFILES / "engines" / "vllm-sync.json").read_text(encoding="utf-8")
+    assert as_text(in_process_file()) == kept
