@@ -31,6 +31,8 @@ HIDDEN_BYTES = 2
 """Of a number of the hidden state."""
 SQUARES_BYTES = 8
 """Of a token's sums of squares of queries and keys."""
+MEASURED_RANGES = {"requests": (1, 256), "prefill_tokens": (800, 8192), "longest": (800, 9216)}
+"""Of iterations of the measured servers: running requests, prompt tokens, context of a request."""
 BLOCK_TOKENS = 16
 """Tokens of a KV block of vLLM."""
 
@@ -91,7 +93,7 @@ class Forward:
         if self._latent(mixer) is not None:
             return np.zeros(len(tokens))
         if mixer.state_numbers or _is_latent(mixer):
-            self.kernels.refuse_shape(
+            self.kernels.stand_in(
                 "state-space layers" if mixer.state_numbers else "latent attention of this size"
             )
             wide = mixer.parameters / facts.hidden_size / self._tp
@@ -266,6 +268,7 @@ def kernel_profile(model: ModelFacts, kernels: Kernels, engine: EngineKind) -> P
         step_s=step_s,
         shared_s=shared_s,
         block_tokens=BLOCK_TOKENS,
+        valid=MEASURED_RANGES,
     )
 
 

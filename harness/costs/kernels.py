@@ -6,7 +6,7 @@ the tables of all GPUs (profiles/kernels/formula.json). `Kernels` takes what is 
 says of everything else that it follows a formula, and how far that is off on what it had not seen.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from itertools import product
@@ -199,17 +199,23 @@ class Kernels:
         """Of the table, or of the formulas."""
         return read_formulas().source if self._path is None else read_table(self._path).source
 
-    def _formula(self, what: str, error: float | None, *, of_gpu: bool = False) -> None:
-        """Note a formula, one fitted to the table of this GPU or to all of them."""
+    def _formula(
+        self, what: str, error: float | None, *, of_gpu: bool = False, there: Iterable[str] = ()
+    ) -> None:
+        """Note a formula, one fitted to the table of this GPU or to all of them.
+
+        Raises ValueError where formulas are not allowed, with what is `there` in the table.
+        """
         if not (of_gpu or self.roofline):
+            known = f" but of {', '.join(sorted(there))}" if there else ""
             raise ValueError(
-                f"the kernels of {self.gpu.name} have no {what}; hardware.roofline=true takes a "
+                f"{self.gpu.name} has no kernels of {what}{known}; hardware.roofline=true takes a "
                 "formula in their place"
             )
         off = "an error that is not known" if error is None else f"a median error of {error:.0%}"
         self.notes[f"{what} by a formula ({off})"] = not of_gpu
 
-    def refuse_shape(self, what: str) -> None:
+    def stand_in(self, what: str) -> None:
         """Note that one product stands for the projections of what was not measured."""
         self._formula(what, None)
 
@@ -218,7 +224,8 @@ class Kernels:
         if self._path is not None and kind in read_table(self._path).gemm_us:
             return _product_s(self._path, kind, n, k, tokens)
         formula = read_formulas().gemm
-        self._formula(f"matrix products of {kind} weights", formula.error)
+        there = () if self._path is None else read_table(self._path).gemm_us
+        self._formula(f"matrix products of {kind} weights", formula.error, there=there)
         read_s = n * k * WEIGHT_BYTES[kind] / self.gpu.memory_bytes_per_s
         compute_s = 2.0 * n * k * tokens / flops_rate(self.gpu, kind)
         return formula.seconds(read_s + 0.0 * tokens, compute_s)
@@ -235,7 +242,7 @@ class Kernels:
             slope_ps = np.interp(at, batches, entry.per_context_ps)
             return 1e-6 * base_us, 1e-12 * slope_ps * times
         formula = read_formulas().decode_attention
-        self._formula("attention of decodes", formula.error)
+        self._formula(f"decode attention, {_kv(mixer, kv_bytes)}", formula.error)
         _, kv_heads = self._heads(mixer)
         numbers = kv_heads * mixer.kv_numbers_per_head
         slope_s = formula.read * kv_bytes * numbers / self.gpu.memory_bytes_per_s
@@ -249,7 +256,7 @@ class Kernels:
             base, per_token, per_attended = table.prompt_attention[shape]
             return 1e-6 * base, 1e-12 * per_token * times, 1e-12 * per_attended * times
         formula = read_formulas().prompt_attention
-        self._formula("attention of prompts", formula.error)
+        self._formula(f"prompt attention, {_kv(mixer, kv_bytes)}", formula.error)
         flops = 2.0 * mixer.attended_width / self.tensor_parallel
         return 1e-6 * formula.launch_us, 0.0, formula.compute * flops / self.gpu.fp16_flops_per_s
 
@@ -317,7 +324,9 @@ class Kernels:
             return np.asarray(1e-6 * us, np.float64)
         own = None if table is None else table.experts_formula.get(kind)
         formula = own or read_formulas().experts
-        self._formula(f"experts of {kind} weights", formula.error, of_gpu=own is not None)
+        there = () if table is None else table.experts_formula
+        what = f"experts of {kind} weights"
+        self._formula(what, formula.error, of_gpu=own is not None, there=there)
         touched = experts / ep * (1.0 - (1.0 - per_token / experts) ** tokens)
         numbers = 3.0 * hidden * inter / tp
         read_s = touched * numbers * WEIGHT_BYTES[kind] / self.gpu.memory_bytes_per_s
@@ -345,8 +354,18 @@ class Kernels:
 
     @property
     def _is_joined(self) -> bool:
-        """Whether the links are those that were measured: of the GPU of the table itself."""
-        return not self.gpu.kernels_of or self.gpu.kernels_links
+        """Whether the links are those that were measured: NVLink of the GPU of the table itself.
+
+        What joins GPUs over PCIe depends on the machine: the L40S that were measured add up eight
+        parts at 1 GB/s.
+        """
+        own = not self.gpu.kernels_of or self.gpu.kernels_links
+        return own and self.tensor_parallel <= self.gpu.nvlink_gpus
+
+
+def _kv(mixer: Mixer, kv_bytes: int) -> str:
+    """What of a mixer a table may lack."""
+    return f"heads of {mixer.kv_numbers_per_head // 2} with KV of {8 * kv_bytes} bits"
 
 
 def _product_s(path: Path, kind: str, n: float, k: float, tokens: Floats) -> Floats:

@@ -145,8 +145,11 @@ class ProfileCosts:
             block_tokens=self.given_block_tokens,
             window_at_tokens=self.window_at_tokens,
             weights_bytes_per_s=self.given_weights_bytes_per_s,
-            kv_number_bytes=self.kv_number_bytes,
         )
+        if self.kv_number_bytes not in (None, 1, 2):
+            raise ValueError(
+                f"hardware.kv_number_bytes={self.kv_number_bytes}, it must be 1 or 2, or null"
+            )
         if not 0.0 < self.memory_share <= 1.0:
             raise ValueError(f"A memory share lies between 0 and 1, not {self.memory_share}.")
 
@@ -462,8 +465,14 @@ class ProfileCosts:
         profile = kernel_profile(model, kernels, self.engine)
         said, error = self.engine.checked, self.engine.error
         if not said:
-            said, error = served_error(model, self.gpu, is_roofline=kernels.lacks_kernels)
-        basis = f"{ENGINE}{self.engine.name} on {kernels.basis}: {said}"
+            said, error = served_error(
+                model,
+                self.gpu,
+                tensor_parallel,
+                expert_parallel=self.expert_parallel,
+                is_roofline=kernels.lacks_kernels,
+            )
+        basis = f"{ENGINE}{self.engine.name} on {kernels.basis}: {said.replace('; ', ', ')}"
         return replace(profile, basis="; ".join([basis, *kernels.notes]), error=error)
 
     @property
@@ -477,7 +486,9 @@ class ProfileCosts:
         return self.engine.costs == "profile" or profile.engine_kind == self.engine.name
 
     def require(self, model: str) -> None:
-        """Raise ValueError for a model of which the GPU lacks kernels."""
+        """Raise ValueError for a model of which the GPU lacks kernels, or that has no experts."""
+        if self.expert_parallel and self._model(model).experts == 1:
+            raise ValueError(f"hardware.expert_parallel=true: {model} has no experts")
         self._iteration(model_of(model), 1)
 
     def kernels(self, tensor_parallel: int) -> Kernels:

@@ -10,6 +10,7 @@ from functools import cache
 
 from harness.config.paths import PROFILES
 from harness.config.schema import Count, NotNegative, Schema, read_json
+from harness.costs.kernels import read_formulas
 from harness.costs.model_facts import ModelFacts
 
 SERVED_ERRORS = PROFILES / "served_errors.json"
@@ -34,6 +35,7 @@ class _Measured(Errors):
     model: str
     shape: str
     gpu: str
+    tensor_parallel: tuple[Count, ...]
 
 
 class _Stored(Schema):
@@ -61,29 +63,33 @@ def kernel_shape(model: ModelFacts) -> str:
 
 
 def served_error(
-    model: ModelFacts, gpu: str, *, is_roofline: bool
+    model: ModelFacts, gpu: str, tensor_parallel: int, *, expert_parallel: bool, is_roofline: bool
 ) -> tuple[str, Mapping[str, float]]:
-    """A sentence on the error of a model's seconds on a GPU, and the errors by phase."""
+    """A sentence on the error of a model's seconds on a group, and the errors by phase."""
     stored = _stored()
-    if is_roofline:
-        where = f"as formulas in the place of the tables of {_gpus(stored)}, not checked on {gpu}"
-        return _sentence(stored.formulas, where), stored.formulas.by_phase
-    shape = kernel_shape(model)
     here = [it for it in stored.measured if it.gpu == gpu]
-    same = next((it for it in here if it.shape == shape), None)
-    if same is not None:
-        where = f"median of {same.settings} measured settings of {same.model} on {gpu}"
-        return _sentence(same, where), same.by_phase
+    gpus = ", ".join(sorted({it.gpu for it in stored.measured}))
+    if is_roofline:
+        kernels = read_formulas().gemm.error or 0.0
+        found = stored.formulas
+        return (
+            f"roofline, not checked; {_errors(found)} on {gpus} by the same formulas, which were "
+            f"fitted to their kernels, and matrix products by {kernels:.0%} on a GPU left out"
+        ), {name: max(value, kernels) for name, value in found.by_phase.items()}
+    shape = kernel_shape(model)
+    same = [it for it in here if it.shape == shape and tensor_parallel in it.tensor_parallel]
+    if same and not expert_parallel:
+        found = same[0]
+        said = f"{found.settings} measured settings of {found.model} on {gpu}"
+        return f"{_errors(found)} on {said}, as a fit to other settings has it", found.by_phase
     if here:
-        where = f"as measured families of models are that a fit leaves out, not checked on {gpu}"
-        return _sentence(stored.family_left_out, where), stored.family_left_out.by_phase
-    where = f"as measured GPUs are that a fit leaves out, not checked on {gpu}"
-    return _sentence(stored.gpu_left_out, where), stored.gpu_left_out.by_phase
+        found = stored.family_left_out
+        said = f"no measured server of this model and split on {gpu}"
+        return f"{said}; {_errors(found)} on families of models left out of the fit", found.by_phase
+    found = stored.gpu_left_out
+    said = f"no measured server on {gpu}"
+    return f"{said}; {_errors(found)} on {gpus}, each left out of the fit", found.by_phase
 
 
-def _sentence(errors: Errors, where: str) -> str:
-    return f"TPOT within {errors.tpot:.0%} ({where}), TTFT within {errors.ttft:.0%}"
-
-
-def _gpus(stored: _Stored) -> str:
-    return ", ".join(sorted({it.gpu for it in stored.measured}))
+def _errors(errors: Errors) -> str:
+    return f"median error TPOT {errors.tpot:.0%}, TTFT {errors.ttft:.0%}"

@@ -59,7 +59,7 @@ BASE = "vllm-async"
 FITTED = {
     BASE: ("layer_s", "head_norm_s", "prompt_kernels", "prompt_s", "intake_token_s"),
     "vllm-0.17": ("head_norm_s",),
-    "vllm-0.12": ("iteration_s", "intake_token_s"),
+    "vllm-0.12": ("iteration_s", "prompt_s", "intake_token_s"),
 }
 """Terms of each kind of engine that are fitted; the others are those of vllm-async."""
 
@@ -254,7 +254,8 @@ def write_fit(
             "gpu": gpu,
             "shape": kernel_shape(model_facts(config_path(str(config)))),
         }
-        measured.append({**about, **_medians(thirds.loc[some.index])})
+        degrees = sorted(map(int, some["tp"].unique()))
+        measured.append({**about, "tensor_parallel": degrees, **_medians(thirds.loc[some.index])})
     outs = {
         kind: _medians(pd.concat([errors for (fold, _), errors in found.items() if fold == kind]))
         for kind in ("family", "gpu")
@@ -295,8 +296,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     path = options.rows or options.data / ROWS
     try:
         everything = rows_of(path)
-    except (OSError, ValueError, KeyError) as error:
-        print(f"{path} has no rows of measured servers: {error}", file=sys.stderr)
+    except (OSError, EOFError, ValueError, KeyError) as error:
+        print(f"{path} cannot be read as rows of measured servers: {error}", file=sys.stderr)
         return 2
     for line in _counted(everything).to_dict("records"):
         print(f"left out: {line['settings']} rows, {line['value']}")

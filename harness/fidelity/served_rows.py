@@ -101,8 +101,16 @@ DOUBLE, PIPELINE = "exact double of another row", "pipeline parallel"
 SPREAD = "data-parallel attention (no table of all-to-all)"
 NO_CONFIG, NO_GPU = "no config of the model", "no facts of the GPU"
 UNFIT = "no room on the GPUs of the row"
-NEVER = (NO_CONFIG, NO_GPU, DOUBLE, PIPELINE, SPREAD, UNFIT)
+BROKEN = "a size, TPOT or TTFT is missing or not above 0, or answers have one token"
+NEVER = (BROKEN, NO_CONFIG, NO_GPU, DOUBLE, PIPELINE, SPREAD, UNFIT)
 """Reasons for which a row is never simulated; rows of other reasons are counted beside."""
+NUMBERS = ("tp_size", "isl", "osl", "batch_size", "silicon_tpot_ms", "silicon_ttft_ms")
+COLUMNS = (
+    *NUMBERS,
+    *("backend", "backend_version", "model_path", "system", "precision", "mode"),
+    *("pp_size", "attention_dp_size", "moe_tp_size", "moe_ep_size"),
+)
+"""Of a file of rows."""
 DISTINCT = ["family", "gpu", "precision", "tp", "ep", "isl", "osl", "clients"]
 """What makes a setting."""
 LEAST_SHARE = 0.8
@@ -130,7 +138,12 @@ class Setting:
 def rows_of(path: Path) -> pd.DataFrame:
     """The rows of aggregated vLLM servers as they are simulated; `why` leaves one out, or is ""."""
     rows = pd.read_csv(path)
+    if missing := sorted(set(COLUMNS) - set(rows)):
+        raise ValueError(f"it has no column {missing[0]}")
     rows = rows[(rows["backend"] == "vllm") & (rows["mode"] == "agg")].reset_index(drop=True)
+    numbers = rows[[*NUMBERS]].apply(pd.to_numeric, errors="coerce")
+    is_whole = numbers.gt(0).all(axis=1) & numbers["osl"].gt(1)
+    rows[[*NUMBERS]] = numbers.where(is_whole, 2.0)
     paths = rows["model_path"].astype(str)
     found = pd.DataFrame(
         {
@@ -155,7 +168,7 @@ def rows_of(path: Path) -> pd.DataFrame:
     found["config"] = [
         CONFIGS.get(key, "") for key in zip(found["family"], found["precision"], strict=True)
     ]
-    found["why"] = _why(found, rows)
+    found["why"] = _why(found, rows, is_whole)
     could = found["why"].eq("") | ~found["why"].isin(NEVER)
     fits = np.array(
         [not it or _has_room(row) for it, (_, row) in zip(could, found.iterrows(), strict=True)]
@@ -188,12 +201,13 @@ def _kind(version: str) -> str:
     return "vllm-0.12" if at < (0, 14) else "vllm-0.17" if at < (0, 18) else "vllm-async"
 
 
-def _why(found: pd.DataFrame, rows: pd.DataFrame) -> "pd.Series[str]":
+def _why(found: pd.DataFrame, rows: pd.DataFrame, is_whole: "pd.Series[bool]") -> "pd.Series[str]":
     """What leaves each row out, "" where nothing does; the first reason counts."""
     moe_gpus = rows["moe_tp_size"].fillna(1) * rows["moe_ep_size"].fillna(1)
     unlike = rows["moe_tp_size"].notna() & moe_gpus.gt(1) & moe_gpus.ne(found["tp"])
     unstated = [key in UNSTATED for key in zip(found["family"], found["precision"], strict=True)]
     reasons = {
+        BROKEN: ~is_whole,
         NO_CONFIG: found["config"].eq(""),
         NO_GPU: found["gpu"].eq(""),
         DOUBLE: found.round({"tpot": 6, "ttft": 6}).duplicated([*DISTINCT, "system", *FIGURES]),

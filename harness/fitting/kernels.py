@@ -93,7 +93,7 @@ def kernel_file(folder: Path, gpu: GpuFacts) -> Mapping[str, Any]:
         "source": SOURCE.format(device=about["device"], about=f"version {about['version']}"),
         "sizes": SIZES.tolist(),
         "rows": ROWS.astype(int).tolist(),
-        "gemm_us": _products(products),
+        "gemm_us": _products(products, gpu),
         "batches": BATCHES.astype(int).tolist(),
         "decode_attention": dict(_decodes(folder)),
         "prompt_attention": dict(_prompts(folder)),
@@ -114,8 +114,11 @@ def _rising(values: NDArray[Any]) -> Floats:
     return np.asarray(np.minimum.accumulate(values[::-1], axis=0)[::-1], np.float64)
 
 
-def _products(rows: pd.DataFrame) -> dict[str, Any]:
-    """Microseconds of m x n x k by format, n and k."""
+def _products(rows: pd.DataFrame, gpu: GpuFacts) -> dict[str, Any]:
+    """Microseconds of m x n x k by format, n and k.
+
+    Repeated alone, a matrix of the size of the cache is found there; an iteration reads it.
+    """
     table = rows.groupby(["gemm_dtype", "n", "k", "m"])["latency"].min()
     found: dict[str, Any] = {}
     for kind in rows["gemm_dtype"].unique():
@@ -126,7 +129,8 @@ def _products(rows: pd.DataFrame) -> dict[str, Any]:
                 measured_k = k if (kind, n, k) in table.index else SIZES[j - 1]
                 line = _at(ROWS, table[kind, n, measured_k])
                 grid[i, j] = line * (k / measured_k)
-        found[FORMATS[kind]] = grid
+        weight_bytes = np.outer(SIZES, SIZES)[:, :, None] * WEIGHT_BYTES[FORMATS[kind]]
+        found[FORMATS[kind]] = np.maximum(grid, 1e3 * weight_bytes / gpu.memory_bytes_per_s)
     if "fp8_block" in found:
         # Kernels of few rows were timed with their launch by the host.
         found["fp8_block"] = np.minimum(found["fp8_block"], found["bf16"])

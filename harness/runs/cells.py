@@ -390,6 +390,7 @@ def _costs_of(costs: ProfileCosts, recorder: Recorder) -> dict[str, object]:
     return {
         "profile": costs.profile_dir,
         "gpu": costs.gpu,
+        "engine": costs.engine.name,
         "fit_error": float(np.median(errors)) if errors else np.nan,
         "source": {f"{name} tp{degree}": costs.label(name, degree) for name, degree in ran},
     }

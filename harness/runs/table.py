@@ -174,12 +174,19 @@ def _profiled(rows: pd.DataFrame, sources: pd.DataFrame) -> list[str]:
     other = [name for name in pairs if not (pairs[name].dropna() == "measured").all()]
     roofline = any(pairs[name].dropna().str.startswith("roofline").any() for name in other)
     return [
-        f"profile {profiles} (median error of a decode iteration: {error}"
+        f"{_engines(rows)}profile {profiles} (median error of a decode iteration: {error}"
         f"{', of the roofline of vLLM 0.3 in eager mode on models left out' if roofline else ''}; "
         f"{len(pairs.columns) - len(other)} of {len(pairs.columns)} pairs of model and "
         f"tensor parallelism measured{_stand_ins(pairs)}"
         f"{''.join(f'; {note}' for note in outside_note(rows))})"
     ]
+
+
+def _engines(rows: pd.DataFrame) -> str:
+    """The kinds of engines, where rows say them."""
+    if "costs.engine" not in rows:
+        return ""
+    return f"{ENGINE}{', '.join(sorted(set(rows['costs.engine'].dropna())))}, "
 
 
 def place_name(column: str) -> str:

@@ -22,6 +22,7 @@ def _served(file: str | Path, model: str, *words: str) -> Computed:
             f"workload.file={path}",
             f"workload.model={CASES / 'models' / model}",
             "hardware=h100_80g_8",
+            "hardware.engine=vllm-0.3-eager",
             "tracking=none",
             *words,
         )
