@@ -117,6 +117,32 @@ def kv_room(
     )
 
 
+def server_room(
+    model: ModelFacts, gpu: GpuFacts, tensor_parallel: int, memory_share: float, version: Version
+) -> KvRoom:
+    """`kv_room` of a server that sets no limits of its own."""
+    tokens, requests = default_limits(gpu)
+    return kv_room(
+        model,
+        gpu,
+        tensor_parallel,
+        memory_share,
+        max_batched_tokens=tokens,
+        max_requests=requests,
+        graph_sizes=default_graph_sizes(requests),
+        version=version,
+    )
+
+
+def kv_sentence(tokens: int, version: Version) -> str:
+    """How much KV a group has for its requests, and what of that is a guess."""
+    release = ".".join(map(str, version))
+    return (
+        f"KV of {tokens:,} tokens a group, as vLLM {release} leaves it at its default limits, with "
+        "CUDA context, graphs and part of the dummy pass by guesses (harness/costs/kv_room.py)"
+    )
+
+
 def default_limits(gpu: GpuFacts) -> tuple[int, int]:
     """Tokens of an iteration and requests at once of a vLLM server that sets neither."""
     if gpu.memory_bytes >= 160 * GIB:

@@ -26,7 +26,7 @@ from harness.costs.iteration import (
     work_seconds,
 )
 from harness.costs.kernels import FORMULA, Kernels, table_path, tables
-from harness.costs.kv_room import KvRoom, default_graph_sizes, default_limits, kv_room
+from harness.costs.kv_room import KvRoom, kv_sentence, server_room
 from harness.costs.model_config import is_config
 from harness.costs.model_facts import (
     MODELS,
@@ -368,17 +368,8 @@ class ProfileCosts:
 
     def memory(self, service: ServiceId, tensor_parallel: int) -> KvRoom:
         """What takes the memory of each GPU of a group, as vLLM counts it, and the KV left."""
-        tokens, requests = default_limits(self._facts)
-        return kv_room(
-            self._model(service),
-            self._facts,
-            tensor_parallel,
-            self.memory_share,
-            max_batched_tokens=tokens,
-            max_requests=requests,
-            graph_sizes=default_graph_sizes(requests),
-            version=self.engine.version,
-        )
+        model, version = self._model(service), self.engine.version
+        return server_room(model, self._facts, tensor_parallel, self.memory_share, version)
 
     def block_tokens(self, service: ServiceId) -> int:
         """Tokens of one KV block."""
@@ -389,7 +380,11 @@ class ProfileCosts:
         """Where the iteration costs come from, with what the facts of the model assume."""
         profile = self._iteration(service, tensor_parallel)
         if profile.basis:
-            return "; ".join([profile.basis, *self._model(service).assumptions])
+            said = [profile.basis, *self._model(service).assumptions]
+            if self.given_kv_bytes is None:
+                blocks = self.kv_blocks(ServiceId(service), tensor_parallel)
+                said.append(kv_sentence(blocks * BLOCK_TOKENS, self.engine.version))
+            return "; ".join(said)
         if profile.kind != "measured" or profile.model == model_of(service):
             return "; ".join([profile.kind, *self._model(service).assumptions])
         return f"measured on {profile.model}"

@@ -174,6 +174,8 @@ class Trace:
         name, asked = self._path.name, self._rows()
         left = asked.index.difference(rows.index)
         said = [f"{name}: {note}" for note in rows.attrs.get(NOTES, ())]
+        if self._arrivals is not None:
+            said.append(f"requests of {name} come by {type(self._arrivals).__name__}")
         if len(left):
             first = ", ".join(map(str, left[:5])) + (" ..." if len(left) > 5 else "")
             said.append(f"{name}: {len(left)} of {len(asked)} requests are too long, rows {first}")

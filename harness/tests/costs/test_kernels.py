@@ -133,8 +133,8 @@ def test_what_is_in_no_table_follows_a_formula_and_says_so(gpu: GpuFacts) -> Non
     said = list(kernels.notes)
     assert [each.split(" by a formula")[0] for each in said] == [
         "matrix products of int8 weights",
-        "attention of decodes",
-        "attention of prompts",
+        "decode attention, heads of 77 with KV of 16 bits",
+        "prompt attention, heads of 77 with KV of 16 bits",
         "experts of int4 weights",
         "all-reduces of 16 GPUs",
     ]
