@@ -77,7 +77,9 @@ def engines_part(_: Path) -> str:
 
 def _lines(root: Path) -> pd.DataFrame:
     path = root / "results" / "fidelity" / "served.csv"
-    return pd.read_csv(path, keep_default_na=False, na_values={"tpot_median": [""]})
+    lines = pd.read_csv(path)
+    texts = ["basis", "group", "value"]
+    return lines.assign(**{name: lines[name].fillna("") for name in texts})
 
 
 def _errors(row: Mapping[Hashable, object]) -> list[str]:
