@@ -162,8 +162,9 @@ class ProfileCosts:
                 f"{', '.join(sorted(measured_on))}, not of hardware.gpu={self.gpu}; "
                 "hardware.profile=roofline has estimates for any GPU"
             )
-        is_known = table_path(self._facts) is not None or self._is_calibrated or self.roofline
-        if self.engine.costs == "kernels" and not is_known:
+        is_measured = any(map(self._is_of_engine, self._profiles.values()))
+        is_known = table_path(self._facts) is not None or self.roofline or self._is_calibrated
+        if self.engine.costs == "kernels" and not (is_measured or is_known):
             raise ValueError(
                 f"hardware.engine={self.engine.name} has kernels of {', '.join(tables())}, not of "
                 f"hardware.gpu={self.gpu}; hardware.roofline=true takes formulas in their place"

@@ -82,7 +82,9 @@ def served(engine: Engine, setting: Setting, costs: CostModel) -> pd.DataFrame:
         node["max_num_seqs"] = 12  # fewer than run at once here, so that requests are preempted
     names = ("model", "requests", "rate_per_s", "burstiness")
     own = {name: getattr(setting, name) for name in names}
-    workload = build(read_yaml(ROOT / "scenarios/workload/synthetic.yaml") | own).build(SEED)
+    recipe = read_yaml(ROOT / "scenarios/workload/synthetic.yaml")
+    del recipe["defaults"]  # for Hydra: no other process of arrivals
+    workload = build(recipe | own).build(SEED)
     placement = FixedPlacement(data_parallel=1, tensor_parallel=1, costs=costs)
     predictor = Oracle().of(workload, SEED)
     policy = build(node, offered={"costs": costs, "seed": SEED, "host_memory": NO_HOST_MEMORY})

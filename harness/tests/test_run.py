@@ -25,7 +25,7 @@ def test_a_command_runs_once_and_is_found_again(tmp_path: Path, elsewhere: Path)
     words = (*SMALL, f"results={results}")
     first = command(*words, folder=elsewhere)
     assert (first.returncode, "Traceback" in first.stderr) == (0, False)
-    assert "simulated seconds, profile a100" in first.stdout
+    assert "simulated seconds, engine vllm-0.3-eager, profile a100" in first.stdout
     once = runs_below(results)
     assert len(once) == 1
     again = command(*words, folder=elsewhere)
