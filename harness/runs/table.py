@@ -143,7 +143,8 @@ def basis(rows: pd.DataFrame) -> str:
         return f"seconds {'; '.join(measured)}, and where the engine says so {basis(rest)}"
     sources = rows[[name for name in rows.columns if name.startswith("costs.source.")]]
     sources = sources.dropna(axis=1, how="all")  # what only others of this scenario have run
-    said = [*_served(sources), *_profiled(rows, sources)]
+    served, profiled = _served(sources), _profiled(rows, sources)
+    said = [*served, *(outside_note(rows) if served else ()), *profiled]
     return (
         f"simulated seconds, {'; '.join(said)}; "
         "extra s: planning, measured wall-clock on the machine that ran it"
