@@ -10,6 +10,11 @@ DATA ?= ../shared/data
 OLD := this needs Python 3.11 or newer on the PATH, as python3.11 or python3
 RECENT := import sys; sys.exit(sys.version_info < (3, 11))
 
+# Recipes have what a user gives from the environment, as "$$TRACE", where a name may have any
+# character; `value`, since make would expand a $ in it.
+GIVEN := DATA SCENARIO POLICY LOADS TRACE MODEL GPU POLICIES TP DP TTFT TPOT ITL REQUESTS OUT
+$(foreach it,$(GIVEN),$(if $(value $(it)),$(eval override export $(it) := $$(value $(it)))))
+
 help:  ## this list
 	@grep -hE '^[a-z0-9%-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 26
 
@@ -73,7 +78,7 @@ applications-real: setup-vllm  ## an ensemble and a chain summary on real engine
 	$(foreach it,ensembling_real_alone ensembling_real chain_summary_real,$(ALONE) harness/run.py +scenario=$(it) && $(ALONE) -m harness.fidelity.real_runs $(it) &&) true
 
 train-predictor: setup-train  ## length predictors that read prompts, all heads: at most 15 minutes
-	$(ALONE) -m harness.training --data $(DATA)
+	$(ALONE) -m harness.training --data "$$DATA"
 
 ssjf-real: setup-vllm  ## SSJF and FCFS on real vLLM and simulated, over seeds: about 9 minutes
 	$(ALONE) harness/run.py +scenario=ssjf_real && $(ALONE) -m harness.fidelity.real_runs ssjf_real --reference fcfs_continuous
@@ -94,22 +99,29 @@ hermes-real: setup-vllm  ## Hermes, vLLM, Parrot and VTC on real vLLM and simula
 seallm-real: setup-vllm  ## two services on one pool of KV, real vLLM and simulated: about 10 minutes
 	$(ALONE) harness/run.py +scenario=seallm_real && $(ALONE) -m harness.fidelity.real_runs seallm_real --reference shared_fcfs --figures normalized_s_mean jct_s_mean
 
-compare: setup  ## which scheduler for a recorded load: make compare TRACE=my.jsonl MODEL=config.json GPU=h100_80g_8 POLICIES=vllm,srtf
-	$(BIN)/python -m harness.compare $(or $(TRACE),$(error name a trace: make compare TRACE=...)) --model $(or $(MODEL),$(error name a model: MODEL=...)) \
-		$(if $(GPU),--gpu $(GPU)) $(if $(POLICIES),--policies $(POLICIES))
+# An option of a command, where its variable is given.
+option = $(if $($2),--$1="$$$2")
+
+compare: setup  ## which scheduler for a recorded load: make compare TRACE=my.jsonl MODEL=config.json GPU=h100_80g_8 POLICIES=vllm,srtf; also TP, DP, TTFT, TPOT, ITL, REQUESTS, OUT
+	$(if $(TRACE),,$(error name a trace: make compare TRACE=...))$(if $(MODEL),,$(error name a model: MODEL=...))
+	$(BIN)/python -m harness.compare $(call option,model,MODEL) $(call option,gpu,GPU) $(call option,policies,POLICIES) \
+		$(call option,tensor-parallel,TP) $(call option,data-parallel,DP) $(call option,ttft,TTFT) $(call option,tpot,TPOT) \
+		$(call option,itl,ITL) $(call option,requests,REQUESTS) $(call option,out,OUT) -- "$$TRACE"
 
 league: setup  ## every scheduler of one engine on the same loads: about 15 minutes; LOADS="sharegpt lmsys" for some
 	$(BIN)/python -m harness.report.league $(LOADS)
 
 rank: .venv/dev  ## where a policy of your own stands: make rank POLICY=path/to/mine.py LOADS=sharegpt
-	$(BIN)/python -m harness.rank $(or $(POLICY),$(error name a policy: make rank POLICY=path/to/mine.py)) $(LOADS)
+	$(if $(POLICY),,$(error name a policy: make rank POLICY=path/to/mine.py))
+	$(BIN)/python -m harness.rank -- "$$POLICY" $(LOADS)
 
 run: setup  ## any scenario: make run SCENARIO=ensembling
-	$(BIN)/python harness/run.py +scenario=$(or $(SCENARIO),$(error name one: make run SCENARIO=...))
+	$(if $(SCENARIO),,$(error name one: make run SCENARIO=...))
+	$(BIN)/python harness/run.py "+scenario=$$SCENARIO"
 
 fidelity: setup  ## how far off the simulator's seconds are from measured ones: about 6 minutes
-	$(BIN)/python -m harness.fidelity.served --data $(DATA)
-	$(BIN)/python -m harness.fidelity --data $(DATA)
+	$(BIN)/python -m harness.fidelity.served --data "$$DATA"
+	$(BIN)/python -m harness.fidelity --data "$$DATA"
 
 bench: setup  ## how fast the simulator is
 	$(BIN)/python -m harness.benchmarks

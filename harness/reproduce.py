@@ -30,6 +30,7 @@ from rich.table import Table
 
 from harness.claims.judge import Judged, Source, check, judge, write_csv
 from harness.claims.paper import FigureSpec, Paper, load_paper, papers
+from harness.config.hydra_words import word
 from harness.config.paths import ROOT
 from harness.report import readme
 from harness.report.paper_page import page_of, table_of
@@ -73,8 +74,7 @@ def run_scenarios(runs: Sequence[str], results: Path) -> int:
     for run in runs:
         words = ["harness/run.py", *f"+scenario={run}".split()]
         if results != published.RESULTS:
-            quoted = str(results.resolve()).replace("\\", "\\\\").replace("'", "\\'")
-            words.append(f"results='{quoted}'")
+            words.append(word("results", str(results.resolve())))
         if (status := _status_of(words)) < 0:
             print(f"error: {run} was ended by signal {-status}", file=sys.stderr)
             status = FAILED

@@ -9,6 +9,7 @@ The only file that imports Hydra. Bad input ends in one sentence and exit code 2
 
 import os
 import re
+import shlex
 import signal
 import sys
 from pathlib import Path
@@ -54,6 +55,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import (
     ConfigAttributeError,
     ConfigKeyError,
+    InterpolationKeyError,
     InterpolationResolutionError,
     OmegaConfBaseException,
     ValidationError,
@@ -62,6 +64,7 @@ from yaml import YAMLError
 
 from harness.config import scratch
 from harness.config.build import build
+from harness.config.hydra_words import word
 from harness.config.trust import without_trust
 from harness.config.yaml_files import yaml_sentence
 from harness.costs.engine_kinds import engine_for
@@ -93,6 +96,7 @@ _COMPOSING = re.compile(
     r"(?:\n\s+full_key: (?P<key>.*))?"
 )
 """What Hydra says of a file that does not fit: the file below scenarios/, and the key in it."""
+_AMBIGUOUS = re.compile(r"Ambiguous value for argument '(?P<word>.*)'")
 
 OmegaConf.register_new_resolver("own_folder", lambda: str(scratch.own_folder()), replace=True)
 OmegaConf.register_new_resolver("local", lambda name: here()[name], replace=True)
@@ -206,14 +210,25 @@ def sentence(error: BaseException) -> str:
 def _first_line(error: BaseException) -> str:
     """The first line of an error's text, behind the key or the word that it is about."""
     first = next((it.strip() for it in str(error).splitlines() if it.strip()), type(error).__name__)
+    if isinstance(error, InterpolationKeyError):
+        first += "; a text that has ${ is given with \\${, between quotes"
     if isinstance(error, ValidationError | InterpolationResolutionError) and error.full_key:
         return f"{error.full_key}: {first}"
     if isinstance(error, OverrideParseException):
-        hint = "quotes inside a value need quotes around it" if "NoViableAlt" in first else first
+        hint = _quoted(str(error.override)) or first
         return f"{error.override}: not KEY=VALUE as Hydra reads it: {hint}"
-    if first.startswith("Ambiguous value"):
-        return f"{first}: give -m for a run of each value, or a list in [ ]"
+    if found := _AMBIGUOUS.match(first):
+        each = "give -m for a run of each value, or a list in [ ]"
+        return f"{first}: {each}; {_quoted(found['word'])}"
     return first
+
+
+def _quoted(override: str) -> str:
+    """How a shell is given KEY=VALUE whose value is one text; empty for what is none."""
+    key, _, value = override.partition("=")
+    if not re.fullmatch(r"\+{0,2}[\w./@-]+", key) or not value or value[0] in "[{":
+        return ""
+    return f"a text is quoted, {shlex.quote(word(key, os.path.expanduser(value)))}"
 
 
 def _no_key(key: str, beside: tuple[str, ...]) -> str:

@@ -17,6 +17,7 @@ from typing import Any
 
 import pandas as pd
 
+from harness.config.hydra_words import word
 from harness.config.paths import ROOT
 from harness.runs.record import read_summaries
 from harness.workloads.load import CAPACITIES
@@ -80,7 +81,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     scenario = parser.parse_args(arguments).scenario
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, "harness/run.py", f"+scenario={scenario}", "tracking=none"]
-        if status := subprocess.run([*command, f"results={folder}"], cwd=ROOT).returncode:
+        if status := subprocess.run([*command, word("results", folder)], cwd=ROOT).returncode:
             return status
         try:
             content = capacities(read_summaries(Path(folder) / scenario), scenario)

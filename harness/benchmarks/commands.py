@@ -18,6 +18,7 @@ from harness.benchmarks.planning import measure_forecasts
 from harness.benchmarks.reference_load import seconds_of, serve_s, vllm_policy, w1
 from harness.benchmarks.shared_groups import GROUPS, SERVICES, shared_s
 from harness.benchmarks.speed import kinds
+from harness.config.hydra_words import word
 from harness.config.paths import ROOT
 from harness.engines.simulator.warm_up import warm_up
 from harness.interface.checks import IllegalDecision
@@ -41,7 +42,7 @@ def measure_start() -> dict[str, float]:
     for _ in range(STARTS):
         with tempfile.TemporaryDirectory() as folder:
             started_s = time.time()
-            _run([*SMALL, f"results={folder}"])
+            _run([*SMALL, word("results", folder)])
             whole_s.append(time.time() - started_s)
             (path,) = Path(folder).glob("*/*/provenance.json")
             engine_started = datetime.fromisoformat(json.loads(path.read_text())["started"])
@@ -52,7 +53,7 @@ def measure_start() -> dict[str, float]:
 def measure_compilation() -> dict[str, float]:
     """One run each in a process of its own, from its start to its end, with an empty home."""
     with tempfile.TemporaryDirectory() as results:
-        first_s = seconds_from_empty_cache([*SMALL, f"results={results}"])
+        first_s = seconds_from_empty_cache([*SMALL, word("results", results)])
     return {
         "first_run_from_empty_cache_s": first_s,
         "compile_all_s": seconds_from_empty_cache(["-c", _ALL]),
@@ -96,7 +97,7 @@ def measure_sweeps() -> dict[str, float]:
 def _sweep_s(cells: int, workers: int) -> float:
     with tempfile.TemporaryDirectory() as folder:
         words = ["harness/run.py", "workload.requests=1", "tracking=none", f"workers={workers}"]
-        words += [f"+matrix.seed={[*range(cells)]}", f"results={folder}"]
+        words += [f"+matrix.seed={[*range(cells)]}", word("results", folder)]
         return seconds_of(lambda: _run(words))
 
 

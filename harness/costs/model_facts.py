@@ -210,7 +210,7 @@ def load_models() -> Mapping[str, ModelFacts]:
 
 def model_of(service: str) -> str:
     """The model that a service runs; of two services of one model each is `model~tag`."""
-    return service.partition("~")[0]
+    return service if is_config(service) else service.rpartition("~")[0] or service
 
 
 def model_facts(service: str) -> ModelFacts:

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from harness.config.hydra_words import word
 from harness.config.paths import PROFILES, ROOT
 from harness.costs.local_hardware import called, measured_profile
 from harness.costs.nvml import gpu_memory_bytes, gpu_name, open_nvml
@@ -50,7 +51,7 @@ def rehearsal(folder: Path) -> Options:
     }
     given = [f"--gpu-{name}={value}" for name, value in facts.items()]
     short = ("--kv-blocks", "400", "--repeats", "2", "--most-requests", "4")
-    kept = (f"results={folder / 'results'}", "tracking=none", "workload.requests=8")
+    kept = (word("results", str(folder / "results")), "tracking=none", "workload.requests=8")
     return Options(
         gpu="rehearsed",
         profile=str(folder / "profile"),
@@ -78,8 +79,8 @@ def commands(options: Options) -> list[list[str]]:
         "harness/run.py",
         "+scenario=smoke",
         f"workload.model={next(iter(options.models))}",
-        f"hardware.gpu={options.gpu}",
-        f"hardware.profile={options.profile}",
+        word("hardware.gpu", options.gpu),
+        word("hardware.profile", options.profile),
         "name=smoke_gpu",
     ]
     compare = ["-m", "harness.fidelity.real_engine", "--gpu", options.gpu]

@@ -8,6 +8,7 @@ from typing import Any
 
 import pandas as pd
 
+from harness.config.hydra_words import word
 from harness.results import scenarios
 from harness.runs.compare import CHOSEN, SEED, scenario_runs
 from harness.runs.record import Row, config_of, read_rows
@@ -77,7 +78,8 @@ def newest(results: Path) -> list[Path]:
 def simulate_example(results: Path) -> None:
     """Run a few chats on the simulator: seconds. ValueError where that fails."""
     script = Path(__file__).parents[1] / "run.py"
-    words = [f"name={EXAMPLE}", f"results={results}", "workload.requests=60", "tracking=none"]
+    kept = [f"name={EXAMPLE}", word("results", str(results))]
+    words = [*kept, "workload.requests=60", "tracking=none"]
     command = [sys.executable, str(script), *words, "workers=1"]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:

@@ -2,6 +2,8 @@
 
 import pandas as pd
 
+from harness.costs.model_facts import model_of
+
 OF_ROOFLINE = "error of the roofline of vLLM 0.3 on A100s, models left out; not checked here:"
 
 
@@ -32,7 +34,7 @@ def cost_basis(used: pd.DataFrame) -> str:
 def _model(place: str) -> str:
     """The model and the degree of a service (`model~service tp2`)."""
     service, _, degree = place.rpartition(" ")
-    return f"{service.partition('~')[0]} {degree}"
+    return f"{model_of(service)} {degree}"
 
 
 def _span(errors: "pd.Series[float]") -> str:

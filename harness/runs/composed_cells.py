@@ -5,6 +5,7 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
+from harness.config.hydra_words import literal, word
 from harness.runs.building import cell_of
 from harness.runs.cells import Cell
 from harness.runs.config import KEYS, check, check_variant
@@ -105,7 +106,7 @@ class Matrix:
 
     def _at(self, setting: Mapping[str, object]) -> dict[str, Any]:
         """The configuration with a value on every axis, resolved."""
-        picks = tuple(f"{axis}={value}" for axis, value in setting.items() if axis in self._groups)
+        picks = tuple(word(axis, it) for axis, it in setting.items() if axis in self._groups)
         axes = _but(setting, self._groups)
         if picks not in self._composed:
             self._composed[picks] = _one_cell(self._compose(picks))
@@ -115,7 +116,7 @@ class Matrix:
         if config is None or any(isinstance(value, Mapping) for value in axes.values()):
             config = self._in_use[shared] = self._composed[picks].copy()
         for axis, value in axes.items():
-            OmegaConf.update(config, axis, value, force_add=False)
+            OmegaConf.update(config, axis, literal(value), force_add=False)
         check_variant(config.variant)
         return _plain_of(config)
 

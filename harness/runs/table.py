@@ -12,6 +12,7 @@ from rich.measure import Measurement
 from rich.table import Table
 
 from harness.costs.model import ENGINE
+from harness.costs.model_facts import model_of
 from harness.runs.basis import outside_note
 from harness.runs.limits import unlike_limits
 from harness.runs.metrics import span_of
@@ -89,7 +90,7 @@ def print_cells(
     `reference` on it; `shows` are the summary columns to print. A file gets the whole width that
     the table needs. Rows that are `failed` have no figures and are counted.
     """
-    console = console or Console()
+    console = console or Console(markup=False)
     table = as_table(rows, settings, compare, shows)
     if console.is_terminal and _width(table) > console.width:
         table.padding = (0, 0)
@@ -107,7 +108,7 @@ def print_varied(
     keys: Sequence[str], *, left_out: Sequence[str] = (), console: Console | None = None
 ) -> None:
     """Print how many variations of each key were run, and which keys were left out."""
-    console = console or Console()
+    console = console or Console(markup=False)
     if keys:
         counts = ", ".join(f"{keys.count(key)} of {key}" for key in dict.fromkeys(keys))
         console.print(f"and variations: {counts}", highlight=False)
@@ -128,7 +129,7 @@ def _failed(rows: pd.DataFrame) -> pd.Series:
 
 
 def _width(table: Table) -> int:
-    console = Console(width=10_000)
+    console = Console(width=10_000, markup=False)
     return Measurement.get(console, console.options, table).maximum
 
 
@@ -193,7 +194,7 @@ def _engines(rows: pd.DataFrame) -> str:
 def place_name(column: str) -> str:
     """The model and degree of a column of sources; of a config its folder, which has the name."""
     service, _, degree = column.removeprefix("costs.source.").rpartition(" ")
-    path = Path(service.partition("~")[0])
+    path = Path(model_of(service))
     return f"{path.parent.name if path.name == 'config.json' else path.name} {degree}"
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from harness.config.paths import ROOT
+from harness.tests.test_hydra_words import HARD
 
 NAMES = ("base", "dev", "train", "vllm-cpu", "vllm-gpu", "tools", "peer")
 LOCKS = tuple(f"{it}.txt" for it in NAMES)
@@ -145,6 +146,21 @@ def test_figures_are_reproduced_by_one_command(target: str, asked: str) -> None:
         ["make", "-n", target], cwd=ROOT, env=OUTSIDE, check=True, capture_output=True, text=True
     )
     assert done.stdout.splitlines()[-1] == f".venv/bin/python -m harness.reproduce {asked}"
+
+
+def test_a_name_with_any_character_reaches_the_command_as_it_is(tmp_path: Path) -> None:
+    shown = tmp_path / "python"
+    shown.write_text("#!/bin/sh\nprintf '%s\\n' \"$@\"\n")
+    shown.chmod(0o755)
+    words = [f"TRACE={HARD}", "MODEL=$(x 'y'", f"POLICY={HARD}", "TP=4", "TTFT=0.5", "LOADS=a b"]
+    asked = {
+        "compare": ["--model=$(x 'y'", "--tensor-parallel=4", "--ttft=0.5", "--", HARD],
+        "rank": ["--", HARD, "a", "b"],
+    }
+    for target, given in asked.items():
+        make = ["make", "-s", target, *words, f"BIN={tmp_path}", "-o", "setup", "-o", ".venv/dev"]
+        done = subprocess.run(make, cwd=ROOT, env=OUTSIDE, capture_output=True, text=True)
+        assert done.stdout.splitlines() == ["-m", f"harness.{target}", *given], done.stderr
 
 
 @pytest.mark.parametrize("version", ["3.9", None])

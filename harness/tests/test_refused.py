@@ -55,6 +55,9 @@ REFUSED = {
     "workload._target_=harness.predictors.oracle.Oracle": "workload is a Oracle, not Workload",
     "hub": "hub: not KEY=VALUE as Hydra reads it: Error parsing override 'hub'",
     "seed=0,1": "Ambiguous value for argument 'seed=0,1': give -m for a run of each value, or a l",
+    "name=/c=d": "name=/c=d: not KEY=VALUE as Hydra reads it: a text is quoted, 'name=\"/c=d\"'",
+    "name=é,1": "name=é,1: not KEY=VALUE as Hydra reads it: a text is quoted, 'name=\"é,1\"'",
+    "name=${b}": "name: Interpolation key 'b' not found; a text that has ${ is given with \\${",
 }
 """Words on the command line and how the sentence about them begins."""
 

@@ -10,6 +10,7 @@ from matplotlib.figure import Figure
 from harness import reproduce
 from harness.claims.effects import Cells, Effect, ratio
 from harness.claims.paper import FigureSpec, Paper
+from harness.config.hydra_words import word
 from harness.runs.cell_lists import write_cells
 from harness.runs.matrix import Place
 from harness.runs.record import write_run
@@ -208,5 +209,5 @@ def test_scenarios_run_until_one_is_refused(
     runs = ["a", "b variant=code", "c", "d"]
     assert reproduce.run_scenarios(runs, tmp_path) == 2
     said = [f"+scenario={run}".split() for run in runs[:3]]
-    assert told == [["harness/run.py", *words, f"results='{tmp_path}'"] for words in said]
+    assert told == [["harness/run.py", *words, word("results", str(tmp_path))] for words in said]
     assert capsys.readouterr().err == "error: b variant=code was ended by signal 9\n"

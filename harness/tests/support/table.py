@@ -47,6 +47,7 @@ def printed(
         color_system=None,
         no_color=True,
         highlight=False,
+        markup=False,
     )
     by_run = dict(zip(names, settings, strict=True))
     print_cells(
