@@ -57,7 +57,7 @@ class Slai:
         self,
         *,
         max_num_seqs: int,
-        token_budget: int,
+        max_num_batched_tokens: int,
         max_decodes: int,
         tbt_s: float,
         relaxed_tbt_s: float,
@@ -73,7 +73,7 @@ class Slai:
         `shortest_first` orders waiting prompts by length, `strict_first` by limit before that.
         ValueError for numbers that cannot be.
         """
-        counts = ("max_num_seqs", max_num_seqs), ("token_budget", token_budget)
+        counts = ("max_num_seqs", max_num_seqs), ("max_num_batched_tokens", max_num_batched_tokens)
         for name, count in (*counts, ("max_decodes", max_decodes)):
             if count < 1:
                 raise ValueError(f"policy.{name} is {count}, it must be at least 1")
@@ -83,7 +83,7 @@ class Slai:
                 raise ValueError(f"policy.{text} is {value}, it must be at least 0")
         if not 0 <= full_from <= 1:
             raise ValueError(f"policy.full_from is {full_from}, it must be from 0 to 1")
-        self._max_num_seqs, self._token_budget = max_num_seqs, token_budget
+        self._max_num_seqs, self._max_num_batched_tokens = max_num_seqs, max_num_batched_tokens
         self._max_decodes = max_decodes
         self._tbt_us, self._relaxed_tbt_us = 1e6 * tbt_s, 1e6 * relaxed_tbt_s
         self._offsets, self._full_from = (offset, offset_when_full), full_from
@@ -118,7 +118,7 @@ class Slai:
         decodes.sort(key=lambda it: (group.last_us[it.facts.id], it.facts.id))
         critical = sum(group.last_us[it.facts.id] <= round(1e6 * view.now_s) for it in decodes)
         draft = Draft(view)
-        left = min(self._token_budget, draft.tokens_left)
+        left = min(self._max_num_batched_tokens, draft.tokens_left)
         decoded = self._decode(draft, decodes[:critical], prompts, left, self._max_decodes)
         left -= decoded
         for request in prompts:

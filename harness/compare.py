@@ -1,355 +1,442 @@
 """Which scheduler for a recorded load: `python -m harness.compare TRACE --model CONFIG --gpu GPU`.
 
-TRACE is a file as `workload=trace` reads it, CONFIG a model's config.json or name, GPU a file of
-scenarios/hardware. The first --requests of the trace are served by every policy of the scenario
-(`scenarios/scenario/compare.yaml`) at equal limits: at the trace's own rate, and at shares of what
-the scenario's reference can serve, which is measured first. Printed are the figures at the own
-rate, which policy is best at which load and by how much, how sure that is - intervals over blocks
-of the trace, and the range over costs that the error of the profile allows -, and what the trace
-does not tell. Bad input ends in one sentence and exit code 2.
+TRACE is a file as `workload=trace` reads it, CONFIG a model's config.json, a folder with one or a
+name, GPU a file of scenarios/hardware. Every policy (those of `scenarios/scenario/compare.yaml`)
+serves the same requests on the same engine: at the trace's own rate, and at shares of what the
+reference can serve, which is measured first. Of a long trace as many requests are taken as take two
+minutes or so, around its busiest minute. What is compared is printed before it runs. Then come the
+answer, the figures at the own rate, which policy is best at which load, and how sure that is:
+intervals over blocks of the trace, and the range over costs that the error of the profile allows.
+All figures are written as CSV beside a plot of attainment and goodput against load.
+
+A load is a share of the reference's capacity: of what it serves a second when all requests are
+there at once. Sessions are scaled in their arrivals; turns wait for answers and delays as ever.
+Bad input ends in one sentence and exit code 2.
 
 From Python, `compare(...)` returns the same as data frames.
 """
 
 import argparse
-import subprocess
 import sys
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
 from rich.console import Console
-from rich.table import Table
 
+from harness import api
+from harness.config.hydra_words import word
 from harness.config.paths import ROOT
-from harness.runs.compare import compared
+from harness.config.yaml_files import read_choice
+from harness.costs.model_facts import unknown_name
+from harness.interface.apps import OUTSIDE
+from harness.report.comparison import BETTER_HIGH, JUDGED, Comparison, shown, written
+from harness.runs.cells import Cell
+from harness.runs.compare import served_of
+from harness.runs.limits import limits_of
 from harness.runs.published import RESULTS
-from harness.runs.record import read_summaries
-from harness.runs.stats import Estimate
-from harness.runs.table import FIGURES, POLICY, basis, notes_of
-from harness.runs.trace_intervals import LEAST_REQUESTS
+from harness.runs.table import POLICY, basis, notes_of
+from harness.runs.trace_intervals import Contrast, Served, contrast, trace_intervals
+from harness.workloads.arrivals import ClosedLoop
+from harness.workloads.workload import Workload
 
 SCENARIO = "compare"
 SHARES = (0.5, 0.8, 0.95, 1.2)
 """Of the reference's capacity."""
 DRAWS = 3
 """Costs that the error of the profile allows, beside those that it has."""
-LEAST_BATCH_TOKENS = 8192
-"""vLLM's limit on GPUs of this size."""
-JUDGED = ("ttft_s_mean", "ttft_s_p99", "tpot_s_mean", "jct_s_mean", "jct_s_p99", "slo_attainment")
 RATE, DRAW = "config.workload.rate_scale", "config.hardware.cost_draw"
+BUDGET_S = 120.0
+REQUEST_CELL_S = 1.2e-3
+"""Seconds of a core that a request takes in a cell: the mean of the policies of `compare.yaml`."""
+CORES = 2
 _ALL_AT_ONCE = 1e9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Comparison:
-    """What a comparison found.
+class Load:
+    """What is served. `own_per_s` are requests a second at the trace's own rate.
 
-    `figures` has a row per load, policy and figure: its value, and the ends of its interval over
-    blocks of the trace. `ratios` has the same figures over those of `reference`, with the range of
-    the ratio over drawn costs at the own rate. `best` has by load and figure the best policy, and
-    those that are not told apart from it. Loads are shares of `capacity_per_s`, the requests that
-    the reference serves per second of a backlog; `own_load` is the trace's. `about` says what the
-    seconds rest on, `notes` what the trace does not tell.
+    `sessions` is None where requests wait for no answers. `notes` are what was assumed of the file.
     """
 
-    figures: pd.DataFrame
-    ratios: pd.DataFrame
-    best: pd.DataFrame
-    reference: str
-    capacity_per_s: float
-    own_load: float
-    about: str
+    requests: int
+    sessions: int | None
+    span_s: float
+    own_per_s: float
+    longest_prompt_tokens: int
+    tokens_per_request: float
     notes: tuple[str, ...]
 
 
-def compare(
-    trace: Path | str,
-    model: str,
-    gpu: str = "h100_80g_8",
-    *,
-    policies: Sequence[str] = (),
-    requests: int = 1000,
-    tensor_parallel: int = 1,
-    reference: str = "vllm",
-    results: Path = RESULTS,
-    more: Sequence[str] = (),
-) -> Comparison:
-    """Serve a trace by every policy (none: those of the scenario) at several loads.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """What to compare. Limits and objectives that are None are the engine's, or none.
 
-    `more` are further words of `harness/run.py`. Raises ValueError, in one sentence, for bad input
-    and where a run fails.
+    `arrivals` is a process of scenarios/workload/arrivals with its rate, for a file without times.
+    `more` are further words of `harness/run.py`.
     """
-    file = str(Path(trace).resolve())
-    gpus = (f"hardware.gpu_count={tensor_parallel}", f"hardware.nvlink_island={tensor_parallel}")
-    words = [
-        *(f"+scenario={SCENARIO}", f"hardware={gpu}", *gpus),
-        f"system.placement.tensor_parallel={tensor_parallel}",
-        *(f"workload.file={file}", f"workload.model={model}", "workload.too_long=drop"),
-        *(f"results={results}", *more),
-    ]
-    at_once = f"workload.rate_scale={_ALL_AT_ONCE:g}"
-    backlog = run_words([*words, f"policy={reference}", at_once], results, SCENARIO)
-    backlog = backlog[backlog["config.workload.file"] == file]
-    count, longest, capacity_per_s, own_per_s = _facts(backlog, requests)
+
+    trace: Path
+    model: str
+    gpu: str = "h100_80g_8"
+    policies: Sequence[str] = ()
+    reference: str = "vllm"
+    requests: int | None = None
+    tensor_parallel: int = 1
+    data_parallel: int = 1
+    ttft_s: float | None = 1.0
+    tpot_s: float | None = 0.05
+    itl_s: float | None = None
+    more: Sequence[str] = ()
+    results: Path = RESULTS
+
+    @property
+    def gpus(self) -> int:
+        """GPUs that hold the model."""
+        return self.tensor_parallel * self.data_parallel
+
+    @property
+    def words(self) -> list[str]:
+        """The configuration, but for what differs from run to run."""
+        slo = {"ttft_s": self.ttft_s, "tpot_s": self.tpot_s, "itl_s": self.itl_s}
+        return [
+            *(f"+scenario={SCENARIO}", f"hardware={self.gpu}"),
+            *(f"hardware.gpu_count={self.gpus}", f"hardware.nvlink_island={self.gpus}"),
+            f"system.placement.tensor_parallel={self.tensor_parallel}",
+            f"system.placement.data_parallel={self.data_parallel}",
+            word("workload.file", str(self.trace.absolute())),
+            word("workload.model", self.model),
+            "workload.too_long=drop",
+            *(word(f"slo.{name}", limit) for name, limit in slo.items()),
+            *(word("results", str(self.results)), "tracking=none", *self.more),
+        ]
+
+
+def compare(asked: Question, say: Callable[[str], None] = lambda _: None) -> Comparison:
+    """Serve a trace by every policy at several loads; `say` hears what is compared, before.
+
+    Raises ValueError, in one sentence, for bad input and where the reference fails.
+    """
+    machine = _gpus_of(asked.gpu)
+    if asked.gpus > machine:
+        raise ValueError(f"{asked.gpu} has {machine} GPUs, {asked.gpus} were asked for")
+    words = [*asked.words, *_taken(asked)]
+    cell = api.first_cell([*words, f"policy={asked.reference}"])
+    load = load_of(cell.workload_factory.build(cell.seed))
+    policies, left_out = _chosen(asked, words, load)
+    lines = [*basis_lines(asked, cell, load, machine), *_left(left_out)]
+    for line in lines:
+        say(line)
+    capacity_per_s, own_per_s = _capacity(asked, words, load)
+    own_load = own_per_s / capacity_per_s
+    lines.append(_loads_line(asked, load, capacity_per_s, own_per_s))
+    say(lines[-1])
     scales = [1.0, *(share * capacity_per_s / own_per_s for share in SHARES)]
-    words += [f"workload.requests={count}", f"limits.max_num_batched_tokens={longest}"]
-    words += _axes(scales, [reference, *policies] if policies else [])
-    rows = run_words(words, results, SCENARIO)
-    is_own = (rows["config.workload.file"] == file) & rows[RATE].isin(scales)
-    rows = rows[is_own & (rows["config.workload.requests"] == count)]
-    loads = rows[RATE].astype(float) * own_per_s / capacity_per_s
-    rows = rows.assign(load=loads.round(4))
-    return _found(rows, reference, capacity_per_s, round(own_per_s / capacity_per_s, 4))
-
-
-def run_words(words: Sequence[str], results: Path, scenario: str) -> pd.DataFrame:
-    """The rows of a scenario's runs after `harness/run.py` with these words.
-
-    Raises ValueError, with its sentence, where the command fails.
-    """
-    ran = subprocess.run(
-        [sys.executable, str(ROOT / "harness" / "run.py"), *words, "tracking=none"],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-        check=False,
+    ran = api.run([*words, *_axes(scales, policies)])
+    for failed in ran.failed:
+        left_out[str(failed.place.setting["policy"])] = failed.failure.sentence
+    if asked.reference in left_out:
+        raise ValueError(f"{asked.reference}: {left_out[asked.reference]}")
+    rows = ran.rows[~ran.rows[POLICY].isin(left_out)]
+    rows = rows.assign(load=(rows[RATE].astype(float) * own_load).round(4))
+    figures, best = _judged(rows, asked.reference)
+    plain = rows[rows[DRAW].astype(int) == 0]
+    return Comparison(
+        figures=figures,
+        best=best,
+        reference=asked.reference,
+        capacity_per_s=capacity_per_s,
+        own_load=round(own_load, 4),
+        basis=tuple(lines),
+        limits=limits_of(plain).set_index(plain[POLICY]).groupby(level=0).first(),
+        left_out=left_out,
+        about=basis(plain),
+        notes=tuple(notes_of(plain)),
     )
-    said = [line for line in ran.stderr.splitlines() if line.startswith("error: ")]
-    if ran.returncode:
-        raise ValueError(said[0].removeprefix("error: ") if said else ran.stderr.strip()[-500:])
-    return read_summaries(ROOT / results / scenario)
+
+
+def _gpus_of(gpu: str) -> int:
+    """GPUs of a machine. ValueError for one that is not known."""
+    known = {path.stem: None for path in (ROOT / "scenarios" / "hardware").glob("*.yaml")}
+    if gpu not in known:
+        raise ValueError(unknown_name("file of scenarios/hardware", gpu, known))
+    count = read_choice("hardware", gpu).gpu_count
+    return count if isinstance(count, int) else 1
+
+
+def _taken(asked: Question) -> list[str]:
+    """Words for how many requests are taken: all, or those that the budget allows."""
+    whole = api.first_cell([*asked.words, f"policy={asked.reference}"])
+    recipe = whole.workload_factory
+    if isinstance(getattr(recipe, "arrivals", None), ClosedLoop):
+        raise ValueError("a closed loop has no rate to compare at: give arrivals of another kind")
+    there = load_of(recipe.build(whole.seed)).requests
+    policies = len(asked.policies) or len(_policies_of_scenario())
+    cells = policies * (1 + len(SHARES) + DRAWS)
+    most = int(BUDGET_S * CORES / (cells * REQUEST_CELL_S))
+    count = min(there, asked.requests or most)
+    if count == there:
+        return []
+    return [f"workload.requests={count}", "workload.requests_from=busiest"]
+
+
+def _policies_of_scenario() -> list[str]:
+    return list(read_choice("scenario", SCENARIO).matrix.policy)
+
+
+def load_of(workload: Workload) -> Load:
+    """What a workload is, before it is served. ValueError where it has no rate."""
+    is_call = np.array([service.id == OUTSIDE for service in workload.services])
+    asks = ~is_call[workload.service]
+    tokens = workload.prompt_tokens + workload.output_tokens
+    firsts = workload.arrival_s[asks]
+    sessions = None
+    if workload.apps is not None:
+        _, first = np.unique(workload.app, return_index=True)
+        firsts, sessions = workload.arrival_s[first], len(first)
+    count, span_s = int(asks.sum()), float(np.ptp(firsts))
+    if not span_s > 0:
+        raise ValueError("all requests come at one instant: there is no rate to compare at")
+    return Load(
+        requests=count,
+        sessions=sessions,
+        span_s=span_s,
+        own_per_s=(len(firsts) - 1) / span_s * count / len(firsts),
+        longest_prompt_tokens=int(workload.prompt_tokens[asks].max()),
+        tokens_per_request=float(tokens[asks].mean()),
+        notes=workload.notes,
+    )
+
+
+def _chosen(asked: Question, words: Sequence[str], load: Load) -> tuple[list[str], dict[str, str]]:
+    """Policies to run, the reference first, and those that cannot serve the load, with why."""
+    names = list(dict.fromkeys((asked.reference, *(asked.policies or _policies_of_scenario()))))
+    left_out = {}
+    for name in names:
+        cell = api.first_cell([*words, f"policy={name}"])
+        rule, most = _rule(cell)
+        if rule.get("chunked_prefill") is False and load.longest_prompt_tokens > most:
+            left_out[name] = (
+                f"never cuts a prompt, and the longest has {load.longest_prompt_tokens:,} tokens, "
+                f"more than max_num_batched_tokens {most:,}"
+            )
+    return [name for name in names if name not in left_out], left_out
+
+
+def _rule(cell: Cell) -> tuple[Mapping[str, object], int]:
+    """What a policy's file says of its batches, and the tokens of one."""
+    policy, engine = cell.config["policy"], cell.config["engine"]
+    assert isinstance(policy, Mapping)
+    assert isinstance(engine, Mapping)
+    rule = policy.get("rule")
+    return (rule if isinstance(rule, Mapping) else {}), int(engine["max_num_batched_tokens"])
+
+
+def _left(left_out: Mapping[str, str]) -> Iterator[str]:
+    """A line for each reason why policies are left out."""
+    for why in dict.fromkeys(left_out.values()):
+        yield f"left out: {', '.join(name for name in left_out if left_out[name] == why)}: {why}"
+
+
+def basis_lines(asked: Question, cell: Cell, load: Load, machine: int) -> list[str]:
+    """What is compared, in lines: requests, objectives, limits, GPUs."""
+    sessions = f" in {load.sessions:,} sessions" if load.sessions is not None else ""
+    objectives = [
+        f"{name} {limit:g} s"
+        for name, limit in (
+            *(("TTFT", asked.ttft_s), ("TPOT", asked.tpot_s)),
+            ("longest gap", asked.itl_s),
+        )
+        if limit is not None
+    ]
+    engine = cell.config["engine"]
+    assert isinstance(engine, Mapping)
+    limits = " and ".join(
+        f"{limit} {engine[limit]:,}" for limit in ("max_num_seqs", "max_num_batched_tokens")
+    )
+    idle = f", {machine - asked.gpus} of {machine} idle" if machine > asked.gpus else ""
+    return [
+        f"compared: {load.requests:,} requests{sessions}, {load.span_s:,.4g} s, "
+        f"{load.tokens_per_request:,.0f} tokens each; {'; '.join(load.notes)}",
+        f"objectives: {', '.join(objectives) or 'none'} (--ttft, --tpot, --itl)",
+        f"engine: {limits}, for every policy (engine.max_num_seqs=N ...)",
+        f"GPUs: {asked.gpus} of {asked.gpu}, tensor parallel {asked.tensor_parallel}, data "
+        f"parallel {asked.data_parallel}{idle}",
+    ]
+
+
+def _capacity(asked: Question, words: Sequence[str], load: Load) -> tuple[float, float]:
+    """Requests that the reference serves a second of a backlog, and those that come a second.
+
+    Turns of sessions come when others are answered: how many, the reference's own run says.
+    """
+    reference = [*words, f"++matrix={{policy:[{asked.reference}]}}"]
+    at_once = _only(api.run([*reference, f"workload.rate_scale={_ALL_AT_ONCE:g}"]))
+    capacity = at_once["requests"] / (at_once["inference_s"] - at_once["load_s"])
+    if load.sessions is None:
+        return float(capacity), load.own_per_s
+    own = _only(api.run(reference))
+    return float(capacity), float(own["requests_per_s"])
+
+
+def _only(ran: api.Ran) -> "pd.Series[float]":
+    """The row of a single run. ValueError where it has failed."""
+    if ran.failed:
+        raise ValueError(ran.failed[0].failure.sentence)
+    return ran.rows.iloc[0]
+
+
+def _loads_line(asked: Question, load: Load, capacity_per_s: float, own_per_s: float) -> str:
+    """Capacity and own rate."""
+    tokens = load.tokens_per_request
+    sessions = ""
+    if load.sessions is not None:
+        per_session = load.requests / load.sessions
+        sessions = f", {own_per_s / per_session:.3g} sessions/s of {per_session:.3g} turns"
+    return (
+        f"own rate: {own_per_s:.3g} requests/s{sessions}, of {capacity_per_s:.3g}/s "
+        f"({capacity_per_s * tokens:,.0f} tokens/s) that {asked.reference} serves of a backlog: "
+        f"load {own_per_s / capacity_per_s:.2f}"
+    )
 
 
 def _axes(scales: Sequence[float], policies: Sequence[str]) -> list[str]:
     """Words for every policy at every rate, and on other costs at the trace's own, the first."""
     draws = list(range(DRAWS + 1))
-    axes = f"workload.rate_scale:{[*scales]},hardware.cost_draw:{draws}"
-    chosen = f",policy:[{','.join(dict.fromkeys(policies))}]" if policies else ""
-    skip = f"[{{workload.rate_scale:{[*scales[1:]]},hardware.cost_draw:{draws[1:]}}}]"
-    return [f"++matrix={{{axes}{chosen}}}", f"skip={skip}"]
+    axes = {"workload.rate_scale": list(scales), "hardware.cost_draw": draws}
+    skip = [{"workload.rate_scale": list(scales[1:]), "hardware.cost_draw": draws[1:]}]
+    return [word("++matrix", {**axes, "policy": list(policies)}), word("skip", skip)]
 
 
-def _facts(rows: pd.DataFrame, most: int) -> tuple[int, int, float, float]:
-    """How many of a trace's requests are compared (the first), and tokens that a batch may have.
-
-    With them requests per second that its backlog was served at, and at which these come.
-    """
-    row = rows[rows[RATE] == _ALL_AT_ONCE].sort_values("started").iloc[-1]
-    requests = pd.read_parquet(Path(str(row["folder"])) / "requests.parquet")
-    requests = requests.sort_values("arrival_s")
-    count = min(most, len(requests))
-    span_s = float(np.ptp(requests["arrival_s"][:count])) * _ALL_AT_ONCE
-    if not span_s:
-        raise ValueError(f"{row['config.workload.file']} has requests of one instant: no rate")
-    served = float(row["requests"]) / (float(row["inference_s"]) - float(row["load_s"]))
-    # Some policies never cut a prompt: a batch has room for the longest.
-    longest = 1 << (int(requests["prompt_tokens"].max()) - 1).bit_length()
-    return count, max(LEAST_BATCH_TOKENS, longest), served, (count - 1) / span_s
-
-
-def _found(rows: pd.DataFrame, reference: str, capacity: float, own: float) -> Comparison:
-    """Figures, ratios and best policies of rows, which have their `load`."""
-    newest = rows.sort_values("started").drop_duplicates(["load", POLICY, DRAW], keep="last")
-    plain = newest[newest[DRAW].astype(int) == 0]
-    names = [name for name in JUDGED if plain[name].notna().all()]
-    figures, ratios, best = [], [], []
+def _judged(rows: pd.DataFrame, reference: str) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """`figures` and `best` of a comparison, from rows that have their `load`."""
+    plain = rows[rows[DRAW].astype(int) == 0]
+    figures, best = [], []
     for load, at in plain.groupby("load"):
-        base = at[at[POLICY] == reference]
-        for policy, row in at.groupby(POLICY):
-            drawn = newest[(newest["load"] == load) & (newest[POLICY] == policy)]
-            for name in names:
-                ends = [row.iloc[0].get(f"trace_interval.{name}.{end}") for end in ("low", "high")]
-                at_all = {"load": load, "policy": policy, "figure": name}
-                figures.append({**at_all, "value": row.iloc[0][name], **_ends(ends)})
-                found = _ratio(row, base, name)
-                ratios.append({**at_all, **found, **_over_draws(drawn, newest, reference, name)})
-        best += [{"load": load, "figure": name, **_best(at, name)} for name in names]
-    return Comparison(
-        figures=pd.DataFrame(figures),
-        ratios=pd.DataFrame(ratios),
-        best=pd.DataFrame(best),
-        reference=reference,
-        capacity_per_s=capacity,
-        own_load=own,
-        about=basis(plain),
-        notes=_not_told(plain),
-    )
+        at = at.set_index(POLICY)
+        served = {str(name): served_of(row) for name, row in at.iterrows()}
+        for figure in JUDGED:
+            values = {str(name): float(value) for name, value in at[figure].items()}
+            if all(np.isnan(value) for value in values.values()):
+                continue
+            place = {"load": load, "figure": figure}
+            for name, run in served.items():
+                ends = trace_intervals(run, {figure: values[name]}).get(figure, {})
+                found = {"value": values[name], **_named(ends)}
+                found |= _against(contrast(run, served[reference], figure), figure)
+                drawn = rows[(rows["load"] == load) & (rows[POLICY] == name)]
+                costs = _over_draws(drawn, rows[rows["load"] == load], reference, figure)
+                figures.append({**place, "policy": name, **found, **costs})
+            best.append({**place, **_best(values, served, figure)})
+    return pd.DataFrame(figures), pd.DataFrame(best)
 
 
-def _ends(ends: Sequence[object]) -> dict[str, float]:
-    low, high = (np.nan if end is None else float(str(end)) for end in ends)
-    return {"low": low, "high": high}
+def _named(ends: object) -> dict[str, float]:
+    """`low` and `high`, NaN where they are not told."""
+    found = ends if isinstance(ends, Mapping) else {}
+    return {end: float(found.get(end, np.nan)) for end in ("low", "high")}
 
 
-def _ratio(one: pd.DataFrame, other: pd.DataFrame, figure: str) -> dict[str, float]:
-    """A figure of one run over that of another, with its interval over blocks of the trace."""
-    estimate: Estimate | None = compared(one, other, [figure])["A / B"].iloc[0]
-    if estimate is None:
-        return {"ratio": np.nan, "low": np.nan, "high": np.nan}
-    return {"ratio": estimate.value, **_ends([estimate.low, estimate.high])}
+def _against(found: Contrast, figure: str) -> dict[str, float]:
+    """The ratio to the reference and whether it is better, as columns of `figures`."""
+    ratio = found.ratio
+    low, high = (np.nan, np.nan) if ratio is None else ratio.ends
+    sign = np.nan if found.sign is None else float(_better(found.sign, figure))
+    value = np.nan if ratio is None else ratio.value
+    return {"ratio": value, "ratio_low": low, "ratio_high": high, "sign": sign}
+
+
+def _better(sign: int, figure: str) -> int:
+    return sign if figure in BETTER_HIGH else -sign
 
 
 def _over_draws(
     rows: pd.DataFrame, everything: pd.DataFrame, reference: str, figure: str
 ) -> dict[str, float]:
     """Smallest and largest ratio to the reference over costs that the profile's error allows."""
-    base = everything[everything[POLICY] == reference].set_index(["load", DRAW])[figure]
-    own = rows.set_index(["load", DRAW])[figure]
+    base = everything[everything[POLICY] == reference].set_index(DRAW)[figure]
+    own = rows.set_index(DRAW)[figure]
     ratios = (own / base.reindex(own.index)).astype(float)
     return {"costs_low": ratios.min(), "costs_high": ratios.max()}
 
 
-def _best(at: pd.DataFrame, figure: str) -> dict[str, str]:
-    """The best policy at a load, and those whose interval over it has 1."""
-    more = figure == "slo_attainment"
-    order = at.sort_values(figure, ascending=not more, kind="stable")
-    first, alike = order.iloc[[0]], []
-    for place in range(1, len(order)):
-        found = _ratio(order.iloc[[place]], first, figure)
-        if np.isnan(found["low"]) or found["low"] <= 1.0 <= found["high"]:
-            alike.append(str(order.iloc[place][POLICY]))
-    return {"policy": str(first.iloc[0][POLICY]), "alike": " ".join(alike)}
-
-
-def _not_told(rows: pd.DataFrame) -> tuple[str, ...]:
-    """What the trace does not tell, and what each would change."""
-    given = "orders by length were given true lengths, the most that a predictor could do"
-    return *notes_of(rows), given
-
-
-def shown(found: Comparison, console: Console) -> None:
-    """Print a comparison."""
-    console.print(found.about, highlight=False)
-    own = found.figures[found.figures["load"] == found.own_load]
-    table = Table(
-        title=f"at the trace's own rate, load {found.own_load:.2f} of {found.reference}'s"
-    )
-    names = [str(name) for name in own["figure"].unique()]
-    for heading in ("policy", *(FIGURES[name] for name in names)):
-        table.add_column(heading)
-    order = sorted(own["policy"].unique(), key=lambda name: name != found.reference)
-    for policy in order:
-        rows = own[own["policy"] == policy]
-        by_name = rows.set_index("figure")
-        table.add_row(str(policy), *(_cell(dict(by_name.loc[name])) for name in names))
-    console.print(table)
-    for line in advice(found):
-        console.print(line, highlight=False)
-    for name in names:
-        console.print(f"[b]{FIGURES[name]}[/b]: {_answer(found, name)}", highlight=False)
-    console.print("Not told by the trace: " + "; ".join(found.notes), highlight=False)
-
-
-def advice(found: Comparison) -> list[str]:
-    """A sentence per load: the policy that is beaten in the fewest figures, and at what price."""
-    lines = []
-    if found.ratios["low"].isna().all():
-        return [f"Fewer than {LEAST_REQUESTS} requests: no intervals, policies cannot be compared"]
-    for load in found.best["load"].unique().tolist():
-        best = found.best[found.best["load"] == load]
-        unbeaten = Counter(
-            name
-            for row in best.to_dict("records")
-            for name in {str(row["policy"]), *str(row["alike"]).split()}
-        )
-        most = max(unbeaten.values())
-        tied = [name for name in unbeaten if unbeaten[name] == most]
-        at = found.ratios[found.ratios["load"] == load].pivot(
-            index="policy", columns="figure", values="ratio"
-        )
-        at = at.assign(**{name: 1 / at[name] for name in at if name == "slo_attainment"})
-        policy = min(tied, key=lambda name: (name != found.reference, at.loc[name].mean(), name))
-        where = "the trace's own rate, " if load == found.own_load else ""
-        line = f"At {where}load {load:.2f}: {policy}, beaten beyond noise in "
-        line += f"{len(best) - most} of {len(best)} figures"
-        if policy != found.reference:
-            gain, loss = str(at.loc[policy].idxmin()), str(at.loc[policy].idxmax())
-            line += f"; {_times(found, load, policy, gain)}, {_times(found, load, policy, loss)}"
-        lines.append(line)
-    return lines
-
-
-def _times(found: Comparison, load: float, policy: str, figure: str) -> str:
-    """A figure of a policy as a multiple of the reference's."""
-    rows = found.ratios[(found.ratios["load"] == load) & (found.ratios["policy"] == policy)]
-    row = rows.set_index("figure").loc[figure]
-    interval = "" if np.isnan(row["low"]) else f" [{row['low']:.2f}, {row['high']:.2f}]"
-    return f"{FIGURES[figure]} {row['ratio']:.2f}x{interval} of {found.reference}'s"
-
-
-def _cell(row: Mapping[Any, Any]) -> str:
-    interval = "" if np.isnan(row["low"]) else f" [{row['low']:.3g}, {row['high']:.3g}]"
-    return f"{row['value']:.3g}{interval}"
-
-
-def _answer(found: Comparison, figure: str) -> str:
-    """Which policy is best at the own rate, by how much, how sure, and where that turns."""
-    best = found.best[found.best["figure"] == figure].set_index("load")
-    ratios = found.ratios[found.ratios["figure"] == figure].set_index(["load", "policy"])
-    words = {}
-    for load, row in best.iterrows():
-        is_alike = found.reference in (row["policy"], *str(row["alike"]).split())
-        beaten = f"no policy beats {found.reference} beyond noise"
-        words[load] = beaten if is_alike else str(row["policy"])
-    here = best.loc[found.own_load]
-    row = ratios.loc[[(found.own_load, str(here["policy"]))]].iloc[0]
-    interval = "" if np.isnan(row["low"]) else f" [{row['low']:.2f}, {row['high']:.2f}]"
-    size = (
-        f"{row['ratio']:.2f}x{interval} of {found.reference}'s, {row['costs_low']:.2f} to "
-        f"{row['costs_high']:.2f}x as costs may be off"
-    )
-    answer = f"{words[found.own_load]}, {size}"
-    if words[found.own_load] != here["policy"]:
-        answer = f"{words[found.own_load]} ({here['policy']}: {size})"
-    if found.reference == here["policy"]:
-        answer = words[found.own_load]
-    alike = [name for name in str(here["alike"]).split() if name != found.reference]
-    if alike and words[found.own_load] == here["policy"]:
-        answer += f"; not told apart from it: {', '.join(alike)}"
-    loads: dict[str, list[str]] = {}
-    for load, word in words.items():
-        if load != found.own_load:
-            loads.setdefault(word, []).append(f"{load:.2f}")
-    others = [f"{word} at {', '.join(at)}" for word, at in loads.items()]
-    return f"{answer}. At other loads: {'; '.join(others)}"
+def _best(values: Mapping[str, float], served: Mapping[str, Served], figure: str) -> dict[str, str]:
+    """The best policy of a figure, policies that are alike to it, and those it is not told of."""
+    up = 1 if figure in BETTER_HIGH else -1
+    there = [name for name in values if not np.isnan(values[name])]
+    first = max(there, key=lambda name: up * values[name])
+    signs = {
+        name: contrast(served[first], served[name], figure).sign for name in there if name != first
+    }
+    alike = [name for name in signs if signs[name] == 0]
+    unknown = [name for name in signs if signs[name] is None]
+    return {"policy": first, "alike": " ".join(alike), "not_told": " ".join(unknown)}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Command line; returns the exit status."""
-    parser = argparse.ArgumentParser(prog="python -m harness.compare", description=__doc__)
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.add_argument("trace", type=Path)
-    parser.add_argument("--model", required=True, help="config.json of a model, or its name")
-    parser.add_argument("--gpu", default="h100_80g_8", help="a file of scenarios/hardware")
-    parser.add_argument("--policies", default="", help="files of scenarios/policy, with commas")
-    parser.add_argument("--requests", type=int, default=1000, help="of the trace, the first")
-    parser.add_argument("--tensor-parallel", type=int, default=1)
-    parser.add_argument("--reference", default="vllm", help="what the others are compared with")
-    parser.add_argument("--results", type=Path, default=RESULTS)
-    given = parser.parse_args(arguments)
+    given = _parser().parse_args(arguments)
+    console = Console(width=None if sys.stdout.isatty() else 200)
     try:
         if not given.trace.is_file():
             raise ValueError(f"{given.trace} is no file")
-        found = compare(
-            given.trace,
-            given.model,
-            given.gpu,
+        asked = Question(
+            trace=given.trace,
+            model=given.model,
+            gpu=given.gpu,
             policies=[name for name in given.policies.split(",") if name],
+            reference=given.reference,
             requests=given.requests,
             tensor_parallel=given.tensor_parallel,
-            reference=given.reference,
+            data_parallel=given.data_parallel,
+            ttft_s=given.ttft,
+            tpot_s=given.tpot,
+            itl_s=given.itl,
+            more=given.more,
             results=given.results.resolve(),
         )
+        found = compare(asked, say=lambda line: console.print(line, highlight=False))
+        shown(found, console)
+        out = given.out or RESULTS / "local" / "compare" / given.trace.stem
+        for path in written(found, out):
+            print(f"wrote {path}")
     except (ValueError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
-    shown(found, Console(width=200 if not sys.stdout.isatty() else None))
     return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m harness.compare", description=__doc__)
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.add_argument("trace", type=Path)
+    parser.add_argument("more", nargs="*", help="further KEY=VALUE words, as of harness/run.py")
+    parser.add_argument("--model", required=True, help="config.json of a model, or its name")
+    parser.add_argument("--gpu", default="h100_80g_8", help="a file of scenarios/hardware")
+    parser.add_argument("--policies", default="", help="files of scenarios/policy, with commas")
+    parser.add_argument("--reference", default="vllm", help="what the others are compared with")
+    parser.add_argument("--requests", type=_count, help="around the busiest minute; default: 2 min")
+    parser.add_argument("--tensor-parallel", type=_count, default=1)
+    parser.add_argument("--data-parallel", type=_count, default=1)
+    for name, default, what in (
+        ("ttft", 1.0, "to the first token"),
+        ("tpot", 0.05, "for a further token, the mean"),
+        ("itl", None, "for the longest gap between tokens"),
+    ):
+        parser.add_argument(f"--{name}", type=float, default=default, help=f"seconds {what}")
+    parser.add_argument("--out", type=Path, help="folder for figures.csv and loads.png")
+    parser.add_argument("--results", type=Path, default=RESULTS, help="folder for runs")
+    return parser
+
+
+def _count(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{text}, it must be at least 1")
+    return number
 
 
 if __name__ == "__main__":

@@ -26,25 +26,19 @@ import yaml
 from rich.console import Console
 from rich.table import Table
 
+from harness.config.engine_limits import AUTO, LIMITS
+from harness.config.hydra_words import word
 from harness.config.paths import ROOT
 from harness.config.trust import TRUSTED_PACKAGES
-from harness.config.yaml_files import FURTHER_POLICY
+from harness.config.yaml_files import FURTHER_POLICY, read_yaml
 from harness.report.league import LOADS, OF_APPLICATIONS, OF_REQUESTS, league
 from harness.runs.table import FIGURES
 
 TESTS = ("test_every_policy.py", "test_invariants.py", "test_engines_agree.py")
 """Of harness/tests/engines: what holds for every policy."""
 USUAL = ("sharegpt", "azure_code")
-RULE = {
-    "_target_": "harness.interface.decisions.ContinuousBatching",
-    "chunked_prefill": True,
-    "pads_prompts": False,
-    "max_num_seqs": 256,
-    "max_num_batched_tokens": 8192,
-    "max_padding_tokens": 0,
-    "watermark": 0.0,
-}
-"""vLLM's; a constructor may ask for one, or for its limits."""
+RULE = read_yaml(ROOT / "scenarios" / "policy" / "vllm.yaml")["rule"]
+"""vLLM's, in the engine's limits; a constructor may ask for one, or for limits."""
 
 
 def policy_class(path: Path, name: str) -> type:
@@ -84,8 +78,8 @@ def written(path: Path, name: str, folder: Path) -> Path:
     for parameter in list(inspect.signature(chosen).parameters.values()):
         if parameter.name == "rule":
             node["rule"] = RULE
-        elif parameter.name in ("max_num_seqs", "max_num_batched_tokens"):
-            node[parameter.name] = RULE[parameter.name]
+        elif parameter.name in LIMITS:
+            node[parameter.name] = AUTO
         elif parameter.default is parameter.empty and parameter.name not in offered:
             raise ValueError(
                 f"{chosen.__name__} wants {parameter.name}: give it a default, or name the policy "
@@ -138,9 +132,7 @@ def ranked(policy: Path, loads: Sequence[str], console: Console) -> int:
     console.print(f"{passed} checks of every policy passed, {len(failed)} failed", highlight=False)
     for line in said:
         console.print(f"  {line}", highlight=False, markup=False)
-    league(loads)
-    # The others' runs are in the same folders, and are ranked with this one's.
-    search = f"hydra.searchpath=[file://{policy.parent.parent}]"
+    search = word("hydra.searchpath", [f"file://{policy.parent.parent}"])
     own, about = league(loads, policies=[policy.stem], more=(search,))
     console.print(about, highlight=False)
     shown(own, policy.stem, console)
@@ -166,6 +158,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             policy = written(path, name, Path(folder)) if is_code else path
             home = path.parent if is_code else path.parent.parent.parent
             package = yaml.safe_load(policy.read_text(encoding="utf-8"))["_target_"].split(".")[0]
+            sys.path.insert(0, str(home))
             os.environ["PYTHONPATH"] = f"{home}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
             os.environ[FURTHER_POLICY], os.environ[TRUSTED_PACKAGES] = str(policy), package
             return ranked(policy, given.loads, Console(width=160))

@@ -39,7 +39,8 @@ if __name__ == "__main__":
     # standard one; what we want found is the project.
     sys.path[0] = str(ROOT)
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, NoReturn
 
 import hydra
@@ -51,7 +52,7 @@ from hydra.errors import (
     MissingConfigException,
     OverrideParseException,
 )
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import (
     ConfigAttributeError,
     ConfigKeyError,
@@ -141,6 +142,31 @@ def _axes_given(matrix: Mapping[str, object]) -> list[str]:
     ]
 
 
+@contextmanager
+def composed(*words: str) -> Iterator[DictConfig]:
+    """The configuration of a command line, while Hydra knows that command line. Not reentrant."""
+    with hydra.initialize_config_dir(str(ROOT / "scenarios"), version_base="1.3"):
+        config = hydra.compose("run", overrides=[*words], return_hydra_config=True)
+        HydraConfig.instance().set_config(config)
+        with open_dict(config):
+            del config["hydra"]
+        yield config
+
+
+def swept(config: DictConfig) -> Sweep:
+    """All cells of a configuration, run where they are missing.
+
+    Raises the error of bad input, before anything runs.
+    """
+    plain = as_plain(config)
+    cluster = build(plain["cluster"], path="cluster", offered={"workers": plain["workers"]})
+    matrix = matrix_of(config)
+    sweep = Sweep(ROOT / plain["results"] / plain["name"])
+    with Progress(len(matrix.places)) as progress:
+        sweep.run(matrix, cluster, progress)
+    return sweep
+
+
 def run(config: DictConfig) -> int:
     """All cells of a configuration; prints the table and mirrors it. The exit code.
 
@@ -148,11 +174,7 @@ def run(config: DictConfig) -> int:
     """
     plain = as_plain(config)
     check_shown(plain["shows"], drawn=plain["uncertainty_draws"] > 0)
-    cluster = build(plain["cluster"], path="cluster", offered={"workers": plain["workers"]})
-    matrix = matrix_of(config)
-    sweep = Sweep(ROOT / plain["results"] / plain["name"])
-    with Progress(len(matrix.places)) as progress:
-        sweep.run(matrix, cluster, progress)
+    sweep = swept(config)
     if as_it_stands(_given()):
         write_cells(sweep.folder, plain["variant"], sweep.places, varied=plain["variations"])
     for said in _axes_given(plain["matrix"]):

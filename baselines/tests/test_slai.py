@@ -14,7 +14,7 @@ def slai(**settings: object) -> Slai:
     """Iterations of ten tokens."""
     given: dict[str, object] = {
         "max_num_seqs": 8,
-        "token_budget": 10,
+        "max_num_batched_tokens": 10,
         "max_decodes": 8,
         "tbt_s": 1.0,
         "relaxed_tbt_s": 1.0,
@@ -69,7 +69,7 @@ def test_waiting_prompts_in_order_by_hand(
     load = replace(
         workload([20, 20, 10, 12], [1] * 4, [0.0, 0.1, 0.1, 0.1]), priority=np.array([0, 1, 1, 0])
     )
-    policy = slai(token_budget=20, max_num_seqs=1, **settings)
+    policy = slai(max_num_batched_tokens=20, max_num_seqs=1, **settings)
     served = serve(load, policy, costs=FlatCosts(load=0.0))
     assert served.requests["finished_s"].tolist() == finished_s
 
@@ -77,7 +77,10 @@ def test_waiting_prompts_in_order_by_hand(
 @pytest.mark.parametrize(
     ("settings", "sentence"),
     [
-        ({"token_budget": 0}, "policy.token_budget is 0, it must be at least 1"),
+        (
+            {"max_num_batched_tokens": 0},
+            "policy.max_num_batched_tokens is 0, it must be at least 1",
+        ),
         ({"tbt_s": -1.0}, "policy.tbt_s is -1.0, it must be at least 0"),
         ({"full_from": 2.0}, "policy.full_from is 2.0, it must be from 0 to 1"),
     ],

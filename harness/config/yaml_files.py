@@ -1,6 +1,7 @@
 """YAML files of a configuration, as OmegaConf reads them: a key that is there twice is refused."""
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -9,6 +10,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from harness.config import inputs
+from harness.config.engine_limits import USUAL, with_limits
 from harness.config.paths import ROOT
 
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -75,11 +77,15 @@ def read_choice(group: str, name: str) -> DictConfig:
     return whole
 
 
-def read_policy(path: Path) -> Any:
-    """A file as in scenarios/policy, references to `policy` resolved. ValueError names the file."""
+def read_policy(path: Path, limits: Mapping[str, int] = USUAL) -> Any:
+    """A file as in scenarios/policy, for an engine of these limits. ValueError names the file.
+
+    References to `policy` are resolved.
+    """
     node = read_yaml(path)
     try:
-        return OmegaConf.to_container(OmegaConf.create({"policy": node}), resolve=True)["policy"]
+        whole = OmegaConf.to_container(OmegaConf.create({"policy": node}), resolve=True)
+        return with_limits(whole["policy"], limits)
     except OmegaConfBaseException as error:
         raise ValueError(f"{path}: {in_one_line(error)}") from None
 

@@ -19,8 +19,10 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from harness.compare import run_words
+from harness import api
+from harness.config.hydra_words import word
 from harness.config.paths import PROFILES, ROOT
+from harness.config.yaml_files import read_choice
 from harness.costs.model_facts import model_facts
 from harness.report.markdown import table
 from harness.runs.published import RESULTS
@@ -102,24 +104,24 @@ def league(
     results: Path = RESULTS,
     more: Sequence[str] = (),
 ) -> tuple[pd.DataFrame, str]:
-    """The table of these loads, and what its seconds rest on. ValueError where a run fails."""
+    """The table of these loads, and what its seconds rest on. ValueError where a run fails.
+
+    `policies` are served beside those of the scenario; `more` are further words of a command line.
+    """
     parts, about = [], ""
     for name in names:
         words = [*_words(name, results), *more]
-        ample_per_s, tokens = _backlog(name, words, results, kv="null")
+        ample_per_s, tokens = _backlog(words, kv="null")
         kv_bytes = str(int(tokens * SHORT_REQUESTS) * _token_bytes())
-        short_per_s, _ = _backlog(name, words, results, kv=kv_bytes)
+        short_per_s, _ = _backlog(words, kv=kv_bytes)
         cases = [(AMPLE, "null", share, share * ample_per_s) for share in SHARES]
         cases.append((SHORT, kv_bytes, SHORT_AT, SHORT_AT * short_per_s))
         for kv in (AMPLE, SHORT):
             rates = {rate: share for one, _, share, rate in cases if one == kv}
             memory = next(given for one, given, *_ in cases if one == kv)
-            axes = f"workload.arrivals.rate_per_s:{[*rates]},seed:{list(SEEDS)}"
-            some = ",".join(dict.fromkeys((REFERENCE, *policies)))
-            chosen = f",policy:[{some}]" if policies else ""
-            given = [*words, f"hardware.kv_bytes={memory}", f"++matrix={{{axes}{chosen}}}"]
-            rows = run_words(given, results, f"league_{name}")
-            rows = rows[rows[RATE].isin(rates) & _has_kv(rows, memory)]
+            axes: dict[str, object] = {"workload.arrivals.rate_per_s": list(rates)}
+            axes |= {"seed": list(SEEDS), "policy": [*policies_of(name), *policies]}
+            rows = _ran([*words, f"hardware.kv_bytes={memory}", word("++matrix", axes)])
             about = about or basis(rows)
             parts.append(_ranked(rows.assign(share=rows[RATE].map(rates)), name, kv))
         print(f"{name}: {ample_per_s:.3g}/s, with short KV {short_per_s:.3g}/s", flush=True)
@@ -130,30 +132,37 @@ def _words(name: str, results: Path) -> list[str]:
     """What a load is, on one GPU."""
     load = LOADS[name]
     return [
-        *(f"+scenario={load.scenario}", f"name=league_{name}", *load.words, f"results={results}"),
+        *(f"+scenario={load.scenario}", f"name=league_{name}", *load.words, "tracking=none"),
+        word("results", str(results)),
         # Some policies never cut a prompt: a batch has room for the longest.
-        f"limits.max_num_batched_tokens={CONTEXT_TOKENS}",
+        f"engine.max_num_batched_tokens={CONTEXT_TOKENS}",
     ]
 
 
-def _backlog(name: str, words: Sequence[str], results: Path, *, kv: str) -> tuple[float, float]:
+def policies_of(name: str) -> list[str]:
+    """Policies of the scenario of a load."""
+    return [str(policy) for policy in read_choice("scenario", LOADS[name].scenario).matrix.policy]
+
+
+def _ran(words: Sequence[str]) -> pd.DataFrame:
+    """Rows of all cells. ValueError where one has failed."""
+    ran = api.run(words)
+    if ran.failed:
+        raise ValueError(f"{ran.failed[0]}: {ran.failed[0].failure.sentence}")
+    return ran.rows
+
+
+def _backlog(words: Sequence[str], *, kv: str) -> tuple[float, float]:
     """What the reference serves of a backlog per busy second, and mean tokens of its requests."""
     rest = [word for word in words if not word.startswith("workload/arrivals=")]
     rest = [word for word in rest if not word.startswith("workload.arrivals.")]
     memory = f"hardware.kv_bytes={kv}"
     axes = f"++matrix={{policy:[{REFERENCE}],seed:[0]}}"
-    rows = run_words([*rest, "workload/arrivals=at_once", memory, axes], results, f"league_{name}")
-    at_once = rows["config.workload.arrivals._target_"].str.endswith("AtOnce")
-    row = rows[at_once & _has_kv(rows, kv)].sort_values("started").iloc[-1]
+    row = _ran([*rest, "workload/arrivals=at_once", memory, axes]).iloc[0]
     count = row["applications"] if pd.notna(row["applications"]) else row["requests"]
     requests = pd.read_parquet(Path(str(row["folder"])) / "requests.parquet")
     tokens = requests["prompt_tokens"] + requests["output_tokens"]
     return float(count) / float(row["gpu_busy_s"]), float(tokens.mean())
-
-
-def _has_kv(rows: pd.DataFrame, kv: str) -> "pd.Series[bool]":
-    column = pd.to_numeric(rows["config.hardware.kv_bytes"], errors="coerce")
-    return column.isna() if kv == "null" else column == float(kv)
 
 
 def _token_bytes() -> int:

@@ -34,7 +34,6 @@ from harness.runs.metrics import (
     gpu_figures,
     inference_s,
     kv_utilization,
-    latencies,
     objective_figures,
     of_use,
     offline_figures,
@@ -44,7 +43,7 @@ from harness.runs.metrics import (
 from harness.runs.objectives import met_objectives
 from harness.runs.provenance import provenance
 from harness.runs.run_key import RunKey
-from harness.runs.trace_intervals import KEY, trace_intervals
+from harness.runs.trace_intervals import KEY, Served, trace_intervals
 from harness.runs.validity import LOGGED_REQUESTS, outside_share
 from harness.workloads.workload import Workload
 
@@ -170,7 +169,7 @@ def _served(cell: Cell) -> Computed:
             notes=_notes(cell, workload, recorder),
             engine=cell.engine.about,
         ),
-        requests=recorder.requests,
+        requests=recorder.requests if met is None else recorder.requests.assign(met=met),
         gpu=gpu,
         iterations=iterations,
         apps=recorder.apps,
@@ -226,13 +225,11 @@ def _intervals(
     """Intervals of the figures of counted requests, from blocks of the trace."""
     counted = ~(recorder.requests["arrival_s"] < _begin_s(cell, recorder))
     rows = recorder.requests[counted]
-    order = np.argsort(rows["arrival_s"].to_numpy(), kind="stable")
-    each = latencies(rows, horizon_s=_horizon_s(recorder)).iloc[order]
-    values = {str(name): each[name].to_numpy(np.float64) for name in each}
     if met is not None:
-        values["slo_attainment"] = met[counted].to_numpy(np.float64)[order]
+        rows = rows.assign(met=met[counted])
     numbers = {name: value for name, value in figures.items() if isinstance(value, float)}
-    return trace_intervals(values, numbers)
+    begin_s, horizon_s = _begin_s(cell, recorder), _horizon_s(recorder)
+    return trace_intervals(Served.of(rows, begin_s=begin_s, horizon_s=horizon_s), numbers)
 
 
 def _by_class(

@@ -3,16 +3,15 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from harness.costs.model_facts import unknown_name
-from harness.runs.metrics import latencies
 from harness.runs.record import read_summaries
 from harness.runs.stats import Estimate, paired_ratio
-from harness.runs.trace_intervals import BLOCK, KEY, paired_interval
+from harness.runs.trace_intervals import BLOCK, KEY, Served, contrast
 
 SEED = "config.seed"
 CHOSEN = "config.chosen."
@@ -162,17 +161,16 @@ def _is_trace(rows: pd.DataFrame) -> bool:
 
 def _over_blocks(one: pd.Series, other: pd.Series, figure: str, ratio: float) -> Estimate:
     """The ratio of two runs of a trace, with an interval over blocks of it where it has one."""
-    found = paired_interval(_values(one), _values(other), figure)
-    return found or Estimate(ratio, None, None, 1)
+    found = contrast(served_of(one), served_of(other), figure)
+    return found.ratio or Estimate(ratio, None, None, 1)
 
 
-def _values(run: pd.Series) -> dict[str, NDArray[np.float64]]:
-    """Latencies of the counted requests of a run, in order of arrival."""
+def served_of(run: "pd.Series[Any]") -> Served:
+    """The counted requests of a run, a row of `read_summaries`."""
     requests = pd.read_parquet(Path(str(run["folder"])) / "requests.parquet")
-    begin_s = requests["arrival_s"].min() + float(run.get("config.warm_up_s") or 0.0)
-    rows = requests[~(requests["arrival_s"] < begin_s)].sort_values("request")
-    each = latencies(rows, horizon_s=float(run["inference_s"]))
-    return {str(name): each[name].to_numpy(np.float64) for name in each}
+    begin_s = float(requests["arrival_s"].min()) + float(run.get("config.warm_up_s") or 0.0)
+    rows = requests[~(requests["arrival_s"] < begin_s)]
+    return Served.of(rows, begin_s=begin_s, horizon_s=float(run["inference_s"]))
 
 
 def _is_the_difference(one: pd.DataFrame, other: pd.DataFrame, name: str) -> bool:

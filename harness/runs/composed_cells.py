@@ -10,7 +10,7 @@ from harness.runs.building import cell_of
 from harness.runs.cells import Cell
 from harness.runs.config import KEYS, check, check_variant
 from harness.runs.failures import Failure
-from harness.runs.limits import with_limits
+from harness.runs.limits import resolved_limits
 from harness.runs.matrix import Place, places
 
 CHECKED = 500
@@ -90,7 +90,7 @@ class Matrix:
             was = self._groups[key] if is_group else _value_at(self._at(axes), key, otherwise=value)
             if was == value:
                 return None
-        plain = with_limits(self._at(place.setting))
+        plain = resolved_limits(self._at(place.setting))
         check(plain)
         return plain
 

@@ -99,14 +99,6 @@ class SloConfig:
 
 
 @dataclass
-class LimitsConfig:
-    """Limits under which policies are compared; null: each has its own."""
-
-    max_num_seqs: int | None = within(least=1, most=65_536)
-    max_num_batched_tokens: int | None = within(least=1, most=2**31)
-
-
-@dataclass
 class RunConfig:
     """One cell, or with `matrix` many."""
 
@@ -120,8 +112,6 @@ class RunConfig:
     """Scheduling policy: `_target_` and its constants."""
     predictor: dict[str, Any] = field(default_factory=dict)
     """The predictor of output lengths: a name, with `_target_` and options."""
-    limits: LimitsConfig = field(default_factory=LimitsConfig)
-    """Slots and tokens of an iteration of every policy, in place of its own."""
     system: dict[str, Any] = field(default_factory=dict)
     """Name, dispatch and placement policy."""
     variant: str = MISSING
@@ -171,7 +161,6 @@ KEYS = {
     "hardware": tuple(field.name for field in fields(HardwareConfig)),
     "record": tuple(field.name for field in fields(RecordConfig)),
     "slo": tuple(field.name for field in fields(SloConfig)),
-    "limits": tuple(field.name for field in fields(LimitsConfig)),
     "system": (
         "name",
         "dispatch",

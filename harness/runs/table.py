@@ -14,7 +14,7 @@ from rich.table import Table
 from harness.costs.model import ENGINE
 from harness.costs.model_facts import model_of
 from harness.runs.basis import outside_note
-from harness.runs.limits import unlike_limits
+from harness.runs.limits import limits_of, limits_sentence
 from harness.runs.metrics import span_of
 from harness.runs.record import NOTES
 from harness.runs.trace_intervals import BLOCK, KEY
@@ -96,7 +96,7 @@ def print_cells(
         table.padding = (0, 0)
         for column in table.columns:
             column.width = column.min_width
-    if limits := unlike_limits(_ran(rows)):
+    if limits := limits_sentence(_ran(rows)):
         console.print(limits, highlight=False)
     console.print(basis(_ran(rows)), highlight=False)
     # What is wider than the terminal breaks there, nothing is left out.
@@ -243,11 +243,12 @@ def as_table(
     axis = str(compare["axis"]) if compare else "system"
     places = _places(rows, settings, axis)
     keys = list(places.columns)
+    limits = _unlike(rows, keys)
     spans = [it for name in shows for it in (*span_of(name), *_blocks_of(name)) if it in rows]
     left = rows.get(UNFINISHED, pd.Series(0.0, index=rows.index)).rename(UNFINISHED)
     shows, lacks = _there(rows, shows)
     figures = rows[[name for name in (*shows, *spans) if name != UNFINISHED]].join(left)
-    frame = pd.concat([places, figures.astype(float), _failed(rows).rename(FAILED)], axis=1)
+    frame = pd.concat([places, limits, figures.astype(float), _failed(rows).rename(FAILED)], axis=1)
     grouped = frame.groupby(keys, sort=False, dropna=False)
     lost = grouped[FAILED].sum()
     means = grouped.mean().assign(**{"seeds": grouped.size() - lost, FAILED: lost}).reset_index()
@@ -258,6 +259,9 @@ def as_table(
     table.caption = _caption(sorted(set(means["seeds"]) - {0}), axis, reference)
     table.caption += _samples(rows, lacks)
     columns = [(_header(key, keys), [_text(value) for value in means[key]]) for key in keys]
+    columns += [
+        (str(it).replace("_", " "), [_number(value, 0) for value in means[it]]) for it in limits
+    ]
     if means["seeds"].nunique() > 1:
         columns.append(("seeds", [_text(value) for value in means["seeds"]]))
     if means[FAILED].any():
@@ -288,6 +292,13 @@ def _places(
         if name in ("system", axis) or places[name].nunique(dropna=False) > 1
     ]
     return places[sorted(kept, key=lambda name: (name == axis, name == "system"))]
+
+
+def _unlike(rows: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:
+    """Limits in which rows differ; those that are an axis stand there."""
+    limits = limits_of(rows)
+    axes = {key.rpartition(".")[2] for key in keys}
+    return limits[[it for it in limits if it not in axes and limits[it].nunique() > 1]]
 
 
 def _ordered(

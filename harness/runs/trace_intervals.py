@@ -3,16 +3,25 @@
 A trace is one sample, of requests that follow each other and wait for each other. A circular block
 bootstrap draws blocks of consecutive requests, by arrival, until there are as many as in the trace;
 the middle 95% of a figure over such draws is its interval (Kuensch, Annals of Statistics 17(3),
-1989; Politis and Romano 1992). Blocks are a twentieth of the trace: dependence that lasts longer,
-such as an overload, makes the interval too narrow.
+1989; Politis and Romano 1992). Rates (requests, tokens or met objectives a second) are drawn by
+blocks of time, of what ended in each. Blocks are a twentieth of the trace: dependence that lasts
+longer, such as an overload, makes the interval too narrow. A share of which blocks tell nothing,
+since all or no requests have met their objectives, has the binomial interval of Wilson (1927).
+
+Two runs of the same requests are contrasted on the same draws, by ratio and by difference: a figure
+that may be 0 has a difference where it has no ratio.
 """
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
+from scipy.special import ndtri
 
-from harness.runs.metrics import PERCENTILES
+from harness.runs.metrics import PERCENTILES, latencies
 from harness.runs.stats import LEVEL, Estimate
 
 Floats = NDArray[np.float64]
@@ -26,6 +35,137 @@ LEAST_REQUESTS = 2 * BLOCKS
 """Of a trace with an interval."""
 DRAWS, VALUES = 1000, 4_000_000
 """Most draws, and values of all of them; a long trace has fewer draws, at least a hundred."""
+LEAST_EFFECT = 0.005
+"""Relative difference of a figure below which runs are alike."""
+ATTAINMENT = "slo_attainment"
+RATES = ("requests_per_s", "output_tokens_per_s", "goodput_per_s")
+
+
+@dataclass(frozen=True)
+class Served:
+    """What figures of a run are made of: values of its counted requests.
+
+    Requests are in order of their numbers: by arrival, or of sessions one after the other.
+    `latencies` has seconds by name (NaN where a request has none), `met` is 1 or 0 by whether a
+    request has met its objectives, None where there are none. Requests ended `ended_s` seconds
+    after counting began (NaN: not), with `output_tokens`; the run took `span_s`.
+    """
+
+    latencies: Mapping[str, Floats]
+    met: Floats | None
+    ended_s: Floats
+    output_tokens: Floats
+    span_s: float
+
+    @classmethod
+    def of(cls, requests: pd.DataFrame, *, begin_s: float, horizon_s: float) -> "Served":
+        """Of the counted rows of a run's requests; `met` is None where they have no such column."""
+        rows = requests.sort_values("request")
+        each = latencies(rows, horizon_s=horizon_s)
+        return cls(
+            latencies={str(name): each[name].to_numpy(np.float64) for name in each},
+            met=rows["met"].to_numpy(np.float64) if "met" in rows else None,
+            ended_s=rows["finished_s"].to_numpy(np.float64) - begin_s,
+            output_tokens=rows["output_tokens"].to_numpy(np.float64),
+            span_s=horizon_s - begin_s,
+        )
+
+    @cached_property
+    def _places(self) -> Ints:
+        return draws_of(len(self.ended_s))
+
+    @cached_property
+    def _drawn(self) -> dict[str, tuple[float, Floats] | None]:
+        """What `drawn` has found: a run is contrasted with many."""
+        return {}
+
+    def drawn(self, figure: str) -> tuple[float, Floats] | None:
+        """A figure, and its values over the draws; None where it is of another kind."""
+        if figure not in self._drawn:
+            self._drawn[figure] = self._draw(figure)
+        return self._drawn[figure]
+
+    def _draw(self, figure: str) -> tuple[float, Floats] | None:
+        if not block_requests(len(self.ended_s)):
+            return None
+        if figure in RATES:
+            return self._rate(figure)
+        values, statistic = self._statistic(figure)
+        if values is None or statistic is None:
+            return None
+        return float(statistic(values)), statistic(values[self._places])
+
+    def _statistic(self, figure: str) -> tuple[Floats | None, Callable[[Floats], Floats] | None]:
+        """Values of requests that a figure is of, and the figure of each row of a table."""
+        name, _, what = figure.rpartition("_")
+        if figure == ATTAINMENT:
+            return self.met, lambda rows: rows.mean(axis=-1)
+        values = self.latencies.get(name)
+        if values is None or np.isnan(values).all():
+            return None, None
+        lacks = bool(np.isnan(values).any())
+        if what == "mean":
+            return values, lambda rows: (np.nanmean if lacks else np.mean)(rows, axis=-1)
+        if what in PERCENTILES:
+            of = np.nanquantile if lacks else np.quantile
+            return values, lambda rows: of(rows, PERCENTILES[what], axis=-1)
+        return None, None
+
+    def _rate(self, figure: str) -> tuple[float, Floats] | None:
+        """What ended a second, by blocks of time."""
+        weights = {
+            "requests_per_s": np.ones_like(self.ended_s),
+            "output_tokens_per_s": self.output_tokens,
+            "goodput_per_s": self.met,
+        }[figure]
+        if weights is None or not self.span_s > 0:
+            return None
+        ended = ~np.isnan(self.ended_s)
+        sums, _ = np.histogram(
+            self.ended_s[ended], BLOCKS, range=(0.0, self.span_s), weights=weights[ended]
+        )
+        slots = np.random.default_rng(BLOCKS).integers(BLOCKS, size=(DRAWS, BLOCKS))
+        rates: Floats = sums[slots].sum(axis=-1) / self.span_s
+        return float(sums.sum() / self.span_s), rates
+
+
+@dataclass(frozen=True, slots=True)
+class Contrast:
+    """A figure of one run against that of another of the same requests.
+
+    `ratio` is None where it would be of nothing, `difference` where blocks tell nothing: such runs
+    are not alike, it is not told whether they are.
+    """
+
+    ratio: Estimate | None
+    difference: Estimate | None
+
+    @property
+    def sign(self) -> int | None:
+        """1 where the one is larger beyond noise, -1 where it is smaller, 0 else; None: not told.
+
+        Within `LEAST_EFFECT` runs are alike, however sure the effect is.
+        """
+        if self.difference is None:
+            return None
+        if self.ratio is not None and abs(self.ratio.value - 1) < LEAST_EFFECT:
+            return 0
+        low, high = self.difference.ends
+        return int(low > 0) - int(high < 0)
+
+
+def contrast(one: Served, other: Served, figure: str) -> Contrast:
+    """A figure of two runs of the same requests, from the same draws of both."""
+    above, below = one.drawn(figure), other.drawn(figure)
+    if above is None or below is None or len(above[1]) != len(below[1]):
+        return Contrast(None, None)
+    value, least = above[0] - below[0], _ends(above[1] - below[1])
+    difference = Estimate(value, *least, 1)
+    if not (above[0] > 0 and below[0] > 0):
+        return Contrast(None, difference)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratios = above[1] / below[1]
+    return Contrast(Estimate(above[0] / below[0], *_ends(ratios), 1), difference)
 
 
 def block_requests(requests: int) -> int:
@@ -43,60 +183,33 @@ def draws_of(requests: int) -> Ints:
     return found
 
 
-def _statistic(figure: str) -> tuple[str, Callable[[Floats], Floats]] | None:
-    """The latency that a figure is of, and the figure of each row of a table; None for others."""
-    name, _, what = figure.rpartition("_")
-    if figure == "slo_attainment":
-        return figure, lambda rows: rows.mean(axis=-1)
-    if name not in ("jct_s", "ttft_s", "tpot_s", "normalized_s"):
-        return None
-    if what == "mean":
-        return name, lambda rows: np.nanmean(rows, axis=-1)
-    if what not in PERCENTILES:
-        return None
-    return name, lambda rows: np.nanquantile(rows, PERCENTILES[what], axis=-1)
-
-
 def trace_intervals(
-    each: Mapping[str, Floats], figures: Mapping[str, float]
+    served: Served, figures: Mapping[str, float]
 ) -> dict[str, float | dict[str, float]]:
-    """What a summary has under `KEY`: `low` and `high` of every figure of single requests.
+    """What a summary has under `KEY`: `low` and `high` of every figure that blocks tell of.
 
-    `each` has the values of every request by latency, in order of arrival. Figures that are NaN
-    have none.
+    Figures that are NaN have none.
     """
-    count = len(next(iter(each.values())))
-    found: dict[str, float | dict[str, float]] = {BLOCK: float(block_requests(count))}
+    found: dict[str, float | dict[str, float]] = {BLOCK: float(block_requests(len(served.ended_s)))}
     if not found[BLOCK]:
         return found
-    places = draws_of(count)
     for figure, value in figures.items():
-        if (asked := _statistic(figure)) is None or np.isnan(value) or asked[0] not in each:
+        if np.isnan(value) or (drawn := served.drawn(figure)) is None:
             continue
-        name, statistic = asked
-        low, high = _ends(statistic(each[name][places]))
+        low, high = _ends(drawn[1])
+        if figure == ATTAINMENT:
+            least, most = _wilson(drawn[0], len(served.ended_s))
+            low, high = min(low, least), max(high, most)
         found[figure] = {"low": low, "high": high}
     return found
 
 
-def paired_interval(
-    one: Mapping[str, Floats], other: Mapping[str, Floats], figure: str
-) -> Estimate | None:
-    """A figure of one run over that of another of the same requests, from the same blocks of both.
-
-    None where a figure is not of single requests or not positive.
-    """
-    asked = _statistic(figure)
-    if asked is None or asked[0] not in one or asked[0] not in other:
-        return None
-    name, statistic = asked
-    above, below = one[name], other[name]
-    value = float(statistic(above)) / float(statistic(below))
-    if len(above) != len(below) or not block_requests(len(above)) or not value > 0:
-        return None
-    places = draws_of(len(above))
-    low, high = _ends(statistic(above[places]) / statistic(below[places]))
-    return Estimate(value, low, high, 1)
+def _wilson(share: float, count: int) -> tuple[float, float]:
+    """The binomial interval of a share of so many independent requests."""
+    z = float(ndtri((1 + LEVEL) / 2))
+    middle = share + z * z / (2 * count)
+    half = z * np.sqrt(share * (1 - share) / count + z * z / (4 * count * count))
+    return (middle - half) / (1 + z * z / count), (middle + half) / (1 + z * z / count)
 
 
 def _ends(values: Floats) -> tuple[float, float]:

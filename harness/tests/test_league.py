@@ -3,7 +3,7 @@
 import pandas as pd
 import pytest
 
-from harness.report.league import OF_REQUESTS, REFERENCE, _ranked, league, summary
+from harness.report.league import OF_REQUESTS, _ranked, summary
 from harness.runs.table import POLICY
 
 
@@ -33,17 +33,3 @@ def test_the_summary_begins_with_the_least_median_regret() -> None:
     found = summary(_ranked(runs(), "sharegpt", "ample"), ("jct_s_mean", "ttft_s_mean"))
     assert found.index.to_list() == ["a", "b", "c"]
     assert found.loc["b", "jct_s_mean"] == pytest.approx(0.5)
-
-
-def test_a_policy_of_ones_own_is_run_beside_the_reference(monkeypatch: pytest.MonkeyPatch) -> None:
-    told: list[str] = []
-
-    def run_words(words: list[str], *_: object) -> pd.DataFrame:
-        told.extend(word for word in words if word.startswith("++matrix"))
-        raise ValueError("enough")
-
-    monkeypatch.setattr("harness.report.league.run_words", run_words)
-    monkeypatch.setattr("harness.report.league._backlog", lambda *_, **__: (1.0, 100.0))
-    with pytest.raises(ValueError, match="enough"):
-        league(["sharegpt"], policies=["mine"])
-    assert f"policy:[{REFERENCE},mine]" in told[0]

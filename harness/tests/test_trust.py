@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from harness.config.build import build
+from harness.config.engine_limits import USUAL
 from harness.config.trust import TRUSTED_PACKAGES, is_trusted, without_trust
 from harness.engines.vllm.policy_file import policy_of
 from harness.interface.policies import SchedulingPolicy
@@ -102,12 +103,12 @@ def test_the_policy_of_a_server_follows_the_same_rule(
     path = lab / "policy.yaml"
     path.write_text("_target_: somelab.Ours\n")
     with pytest.raises(ValueError, match=r"SCHEDULER_POLICY=.*names no class of this project"):
-        policy_of(str(path))
+        policy_of(str(path), USUAL)
     monkeypatch.setenv(TRUSTED_PACKAGES, "somelab")
-    assert type(policy_of(str(path))).__name__ == "Ours"
+    assert type(policy_of(str(path), USUAL)).__name__ == "Ours"
     path.write_text("_target_: harness.workloads.arrivals.AtOnce\n")
     with pytest.raises(ValueError, match="is a AtOnce, not SchedulingPolicy: it has no observe"):
-        policy_of(str(path))
+        policy_of(str(path), USUAL)
 
 
 def test_a_node_is_what_its_place_asks_for() -> None:

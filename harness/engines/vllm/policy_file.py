@@ -18,10 +18,10 @@ POLICY_FILE = "SCHEDULER_POLICY"
 OFFERED: Mapping[str, object] = {"seed": 0, "host_memory": NO_HOST_MEMORY}
 
 
-def policy_of(path: str) -> SchedulingPolicy:
-    """The policy of a file. Raises ValueError with the file's name."""
+def policy_of(path: str, limits: Mapping[str, int]) -> SchedulingPolicy:
+    """The policy of a file, for a server of these limits. ValueError names the file."""
     try:
-        node = read_policy(Path(path))
+        node = read_policy(Path(path), limits)
         policy: SchedulingPolicy = build(node, offered=OFFERED, kind=SchedulingPolicy)
     except ValueError as error:
         raise ValueError(f"{POLICY_FILE}={path} holds no policy: {error}") from error

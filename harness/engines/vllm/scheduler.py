@@ -12,6 +12,7 @@ from dataclasses import replace
 from multiprocessing import current_process
 from typing import Any
 
+from harness.config.engine_limits import LIMITS
 from harness.engines.iteration_log import use_of
 from harness.engines.told_keys import Heard
 from harness.engines.vllm.carried import carried, own_facts, predicted_tokens, seen_facts
@@ -76,7 +77,8 @@ class PolicyScheduler(PlannedBatchScheduler):
         self._peers: Mapping[ServiceId, PolicyScheduler] = {}
         self._served_before = 0
         if path := os.environ.get(POLICY_FILE):
-            self.attach(policy=policy_of(path))
+            most = self.max_num_running_reqs, self.max_num_scheduled_tokens
+            self.attach(policy=policy_of(path, dict(zip(LIMITS, most, strict=True))))
         elif current_process().name.startswith("EngineCore"):
             # vLLM has given the engine a process of its own, where none can be attached later.
             self._who_decides()
