@@ -33,6 +33,7 @@ from harness.predictors.ecdf import load_lengths
 
 Json = dict[str, Any]
 SIZE = 1  # tensor parallel of recorded requests
+MAX_NUM_SEQS, MAX_NUM_BATCHED_TOKENS = 512, 65_536  # more than its policies state
 SETTING = ["n_gpu", "summariser", "n_evaluators", "n_documents", "max_output"]
 
 
@@ -137,7 +138,7 @@ def _cases(about: Json, model: str) -> Iterator[Json]:
 
 def _simulated_s(about: Json, row: Mapping[Any, Any], case: Json, seed: int) -> float:
     """Seconds of one setting under one planner, loading included."""
-    hardware, limits = _yaml("hardware", about["hardware"]), _yaml("engine", "simulator")
+    hardware = _yaml("hardware", about["hardware"])
     costs = ProfileCosts(
         gpu=hardware["gpu"],
         profile_dir=hardware["profile"],
@@ -160,8 +161,8 @@ def _simulated_s(about: Json, row: Mapping[Any, Any], case: Json, seed: int) -> 
     engine = Simulator(
         cluster=Cluster(gpus, islands, gpu_facts(hardware["gpu"]).memory_bytes),
         costs=costs,
-        max_num_seqs=limits["max_num_seqs"],
-        max_num_batched_tokens=limits["max_num_batched_tokens"],
+        max_num_seqs=MAX_NUM_SEQS,
+        max_num_batched_tokens=MAX_NUM_BATCHED_TOKENS,
     )
     recorder = Recorder()
     system = _system(about, row["planner"], costs, workload_factory.models, seed)

@@ -18,7 +18,8 @@ from typing import Any
 from omegaconf import OmegaConf
 
 from harness.config.build import build
-from harness.config.yaml_files import read_choice
+from harness.config.paths import ROOT
+from harness.config.yaml_files import read_choice, read_policy
 from harness.costs.model_facts import load_models
 from harness.interface.entities import Cluster, GpuId, Group, GroupId, Service, ServiceId
 from harness.runs import published
@@ -63,7 +64,7 @@ def _seconds(count: int) -> float:
             group=group,
             services=[SERVICE],
             # Any: nothing is asked of these engines.
-            policy=build(OmegaConf.to_container(read_choice("policy", "vllm"))),
+            policy=build(read_policy(ROOT / "scenarios" / "policy" / "vllm.yaml")),
             keep_answers=False,
             on_gpus=False,
         )

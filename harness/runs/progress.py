@@ -2,6 +2,7 @@
 
 import sys
 import time
+from threading import Event, Thread
 from types import TracebackType
 
 from rich.console import Console
@@ -24,7 +25,8 @@ class Progress:
     def __init__(self, cells: int) -> None:
         """Nothing is done yet."""
         self._cells, self._done, self._name = cells, 0, ""
-        self._started_s = self._printed_s = time.monotonic()
+        self._started_s = time.monotonic()
+        self._over = Event()
         console = Console(stderr=True)
         self._is_plain = not console.is_terminal
         self._bar = RichProgress(
@@ -43,6 +45,8 @@ class Progress:
     def __enter__(self) -> "Progress":
         """Start drawing."""
         self._bar.start()
+        if self._is_plain:
+            Thread(target=self._print_on, daemon=True).start()
         return self
 
     def __exit__(
@@ -52,6 +56,7 @@ class Progress:
         trace: TracebackType | None,
     ) -> None:
         """Stop drawing; after an error nothing is left of the bar, its sentence stands alone."""
+        self._over.set()
         if kind is None:
             self._bar.stop()
         else:
@@ -67,13 +72,16 @@ class Progress:
         """Count one cell more."""
         self._done += 1
         self._bar.advance(self._task)
-        now_s = time.monotonic()
-        if self._is_plain and now_s >= self._printed_s + EVERY_S:
-            self._printed_s, elapsed_s = now_s, now_s - self._started_s
-            left_s = elapsed_s / self._done * (self._cells - self._done)
+
+    def _print_on(self) -> None:
+        """Lines until it is over, also while no cell ends."""
+        while not self._over.wait(EVERY_S):
+            elapsed_s, left = time.monotonic() - self._started_s, ""
+            if self._done:
+                left_s = elapsed_s / self._done * (self._cells - self._done)
+                left = f", about {left_s:.0f} s left"
             print(
-                f"{self._name}: {self._done} of {self._cells} cells, {elapsed_s:.0f} s, "
-                f"about {left_s:.0f} s left",
+                f"{self._name}: {self._done} of {self._cells} cells, {elapsed_s:.0f} s{left}",
                 file=sys.stderr,
                 flush=True,
             )

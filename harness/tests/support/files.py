@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 from omegaconf import OmegaConf
 
+from harness.config.engine_limits import USUAL, with_limits
 from harness.config.paths import ROOT
 from harness.config.yaml_files import read_choice
 from harness.engines.recorder import Recorder
@@ -30,7 +31,7 @@ def read_nodes(policy: Path, system: Path | None = None, **rule: object) -> dict
         "policy": OmegaConf.merge(OmegaConf.load(policy), {"rule": rule} if rule else {}),
         "system": read_choice("system", system.stem) if system else {},
     }
-    plain = OmegaConf.to_container(OmegaConf.create(groups), resolve=True)
+    plain = with_limits(OmegaConf.to_container(OmegaConf.create(groups), resolve=True), USUAL)
     assert isinstance(plain, dict)
     return {str(key): value for key, value in plain.items()}
 
