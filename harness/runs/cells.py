@@ -28,6 +28,7 @@ from harness.runs.applications import (
 )
 from harness.runs.fairness import fairness_figures, tenant_service
 from harness.runs.metrics import (
+    GAP,
     class_figures,
     decision_figures,
     gap_figures,
@@ -327,7 +328,7 @@ def _horizon_s(recorder: Recorder) -> float:
 
 def _gap_figures(cell: Cell, recorder: Recorder) -> dict[str, float]:
     """Of all gaps between tokens; NaN where some requests are not counted."""
-    figures = gap_figures(recorder.gaps)
+    figures = gap_figures(recorder.gaps, longest_s=float(recorder.requests[GAP].max()))
     return dict.fromkeys(figures, np.nan) if cell.config.get("warm_up_s") else figures
 
 

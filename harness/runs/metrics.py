@@ -173,19 +173,19 @@ def longest(values: Floats) -> float:
     return float(there.max()) if len(there) else np.nan
 
 
-def gap_figures(gaps: NDArray[np.int64]) -> dict[str, float]:
+def gap_figures(gaps: NDArray[np.int64], *, longest_s: float) -> dict[str, float]:
     """Percentiles and count of the single gaps between tokens of all answers (inter-token latency).
 
-    `gaps` are those of a whole run by length (`harness.engines.token_gaps`), to 1%.
+    `gaps` are those of a whole run by length (`harness.engines.token_gaps`), to 1%; no percentile
+    is above the longest of them, which is exact (NaN: not known).
     """
     count = int(gaps.sum())
-    return {
-        **{
-            f"itl_s_{name}": gap_quantile(gaps, share) if count * (1.0 - share) >= 1.0 else np.nan
-            for name, share in PERCENTILES.items()
-        },
-        "itl_s_count": float(count),
-    }
+    figures = {"itl_s_count": float(count)}
+    for name, share in PERCENTILES.items():
+        has_beyond = count * (1.0 - share) >= 1.0
+        gap_s = float(np.fmin(gap_quantile(gaps, share), longest_s)) if has_beyond else np.nan
+        figures[f"itl_s_{name}"] = gap_s
+    return figures
 
 
 def _throughput(requests: Mapping[str, Floats], *, span_s: float) -> dict[str, float]:

@@ -6,6 +6,7 @@ import pytest
 from baselines.fcfs import Fcfs
 from harness.engines.recorder import Recorder
 from harness.engines.token_gaps import BINS, add_gaps, gap_quantile
+from harness.runs.metrics import gap_figures
 from harness.tests.support.serving import FlatCosts, LinearCosts, rule, serve, workload
 
 
@@ -73,3 +74,15 @@ def test_percentiles_are_exact_to_one_percent() -> None:
     found = [gap_quantile(gaps, share) for share in (0.0, 0.5, 1.0)]
     assert found == pytest.approx([0.0123, 0.35, 7.0], rel=0.011)
     assert np.isnan(gap_quantile(0 * gaps, 0.5))
+
+
+@pytest.mark.parametrize("seconds", [0.0478, 0.0123, 0.35, 7.0])
+def test_no_percentile_is_above_the_longest_gap(seconds: float) -> None:
+    gaps = np.zeros(BINS, np.int64)
+    add_gaps(gaps, seconds, 200)
+    figures = gap_figures(gaps, longest_s=seconds)
+    assert figures["itl_s_p99"] == pytest.approx(seconds, rel=0.011)
+    assert figures["itl_s_p99"] <= seconds
+    unknown = gap_figures(gaps, longest_s=np.nan)
+    assert unknown["itl_s_p99"] == gap_quantile(gaps, 0.99)
+    assert np.isnan(gap_figures(gaps // 100, longest_s=seconds)["itl_s_p99"])
