@@ -21,7 +21,16 @@ from pathlib import Path
 import pandas as pd
 
 from harness.costs.model_facts import unknown_name
-from harness.runs.compare import SEED, axes, compared, key_of, scenario_runs, selection
+from harness.runs.compare import (
+    SAME,
+    SEED,
+    also_differ,
+    axes,
+    compared,
+    key_of,
+    scenario_runs,
+    selection,
+)
 from harness.runs.limits import unlike_limits
 from harness.runs.published import RESULTS
 from harness.runs.record import damage_of, read_summaries
@@ -88,7 +97,8 @@ def index(given: argparse.Namespace) -> int:
 
 def compare(given: argparse.Namespace) -> int:
     """Print the figures of one selection over those of another."""
-    one, other = (selection(text, given.results).rows() for text in (given.a, given.b))
+    sides = [selection(text, given.results) for text in (given.a, given.b)]
+    one, other = (side.rows() for side in sides)
     numbers = one.select_dtypes("number").columns.intersection(
         other.select_dtypes("number").columns, sort=False
     )
@@ -101,19 +111,26 @@ def compare(given: argparse.Namespace) -> int:
     found = compared(one, other, figures)
     if limits := unlike_limits(pd.concat([one, other])):
         print(limits)
+    if also := also_differ(one, other, [key for side in sides for key in side.where]):
+        print(also)
+    is_same = not found.pop(SAME).eq(False).any()
+    if not is_same:
+        print("A and B served other requests: A / B is of two loads, not of one trace")
     for name in ("A", "B"):
         found[name] = [f"{value:,.4g}" for value in found[name]]
     is_trace = f"{KEY}.{BLOCK}" in one and bool(one[f"{KEY}.{BLOCK}"].notna().all())
     found["A / B"] = [_ratio(ratio, is_trace=is_trace) for ratio in found["A / B"]]
     _print(found)
-    print(_about_ratios(one))
+    print(_about_ratios(one, is_one=is_same))
     for name, text, rows in (("A", given.a, one), ("B", given.b, other)):
         print(f"{name}: {text}, {len(rows)} runs, the newest of {str(rows['started'].max())[:19]}")
     return 0
 
 
-def _about_ratios(rows: pd.DataFrame) -> str:
-    """What the intervals are of."""
+def _about_ratios(rows: pd.DataFrame, *, is_one: bool) -> str:
+    """What the intervals are of; `is_one`: where A is of a trace, B served the same requests."""
+    if not is_one:
+        return "A / B: of runs that served other requests, without an interval"
     block = rows.get(f"{KEY}.{BLOCK}", pd.Series(dtype=float)).dropna()
     if block.empty:
         return "A / B: geometric mean over seeds of the ratio, with its 95% interval"
@@ -126,7 +143,7 @@ def _ratio(ratio: Estimate | None, *, is_trace: bool) -> str:
     if ratio is None:
         return "-"
     has_none = is_trace and ratio.low is None
-    return f"{ratio.value:.3f} (1 trace)" if has_none else ratio.text(3)
+    return f"{ratio.value:.3f} (no interval)" if has_none else ratio.text(3)
 
 
 def _print(frame: pd.DataFrame) -> None:

@@ -1,5 +1,6 @@
 """Two selections of runs against each other: effect sizes, paired by seed."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,11 @@ from harness.runs.trace_intervals import BLOCK, KEY, Served, contrast
 
 SEED = "config.seed"
 CHOSEN = "config.chosen."
+SAME = "same requests"
+MOST_SAID = 4
+"""Differences that a sentence names."""
+MOST_LETTERS = 40
+"""Of a value that it names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,13 +62,18 @@ def selection(text: str, results: Path) -> Selection:
     A place is the folder of a scenario or of a run, or its name below `results`. Raises ValueError,
     in one sentence, for a place that is not there and for what is no `KEY=VALUE`.
     """
-    name, _, values = text.partition(":")
-    place = next((path for path in (Path(name), results / name) if path.is_dir()), None)
-    if place is None or not name:
+    # A path may have colons itself: the longest that is a folder is the place.
+    ends = [it.start() for it in re.finditer(":|$", text)]
+    names = [text[:end] for end in reversed(ends) if end]
+    found = [(path, name) for name in names for path in (Path(name), results / name)]
+    place, name = next(((path, name) for path, name in found if path.is_dir()), (None, ""))
+    values = text[len(name) + 1 :]
+    if place is None:
+        name = text.partition(":")[0]
         known = {path.name: None for path in results.glob("[!.]*") if scenario_runs(path)}
         raise ValueError(f"{unknown_name('folder of runs', name, known)} (below {results})")
     where = {}
-    for word in filter(None, values.split(",")):
+    for word in filter(None, re.split(r",(?=[\w./]+=)", values)):
         key, equals, value = word.partition("=")
         if not (key and equals):
             raise ValueError(f"{text}: {word} is no KEY=VALUE")
@@ -125,8 +136,9 @@ def compared(one: pd.DataFrame, other: pd.DataFrame, figures: Sequence[str]) -> 
 
     Settings are what the runs of either differ in; that in which the two differ is what is
     compared. Columns are the settings' keys, `figure`, `A`, `B`, `A / B` (an `Estimate`; None where
-    a value is not positive) and `seeds`. Raises ValueError where there is no pair, or several runs
-    for one place.
+    a value is not positive), `seeds` and `SAME`, whether both served the same requests, None where
+    either replays no trace. Of the same requests an interval is over blocks of the trace, of others
+    there is none. Raises ValueError where there is no pair, or several runs for one place.
     """
     both = pd.concat([one, other])
     said = [name for name in axes(both) if not _is_the_difference(one, other, name)]
@@ -142,32 +154,93 @@ def compared(one: pd.DataFrame, other: pd.DataFrame, figures: Sequence[str]) -> 
     for setting in dict.fromkeys(settings):
         here = np.array([other == setting for other in settings])
         named = dict(zip(map(key_of, said), setting, strict=True))
+        pair = left[here].iloc[0], right[here].iloc[0]
+        requests = _of_traces(*pair)
+        same = None if requests is None else _are_same(pair, requests)
         for figure in figures:
             a, b = (pd.to_numeric(side[figure])[here].to_numpy(float) for side in (left, right))
             positive = bool(((a > 0) & (b > 0)).all())
             ratio = paired_ratio(a, b) if positive else None
-            if ratio is not None and _is_trace(left[here]) and _is_trace(right[here]):
-                ratio = _over_blocks(left[here].iloc[0], right[here].iloc[0], figure, ratio.value)
+            if ratio is not None and requests is not None:
+                found = _over_blocks(pair, requests, figure) if same else None
+                ratio = found or Estimate(ratio.value, None, None, 1)
             shown = {"figure": figure, "A": a.mean(), "B": b.mean(), "A / B": ratio}
-            lines.append({**named, **shown, "seeds": len(a)})
+            lines.append({**named, **shown, "seeds": len(a), SAME: same})
     return pd.DataFrame(lines)
 
 
-def _is_trace(rows: pd.DataFrame) -> bool:
-    """Whether runs replay a trace, of which seeds draw nothing."""
-    column = f"{KEY}.{BLOCK}"
-    return column in rows and bool(rows[column].notna().all())
+def also_differ(one: pd.DataFrame, other: pd.DataFrame, asked: Sequence[str]) -> str | None:
+    """A sentence where runs differ in more than what is compared.
+
+    `asked` are the keys that the selections name; without any the first difference, a choice of a
+    file before single keys, is what is compared.
+    """
+    names = [name for name in axes(pd.concat([one, other])) if _is_the_difference(one, other, name)]
+    names.sort(key=lambda name: not name.startswith(CHOSEN))
+    wanted = set(asked) or {key_of(name) for name in names[:1]}
+    also = [
+        f"{key_of(name)} ({_short(one[name].iloc[0])}, {_short(other[name].iloc[0])})"
+        for name in names
+        if key_of(name) not in wanted
+    ]
+    more = f" and {len(also) - MOST_SAID} more" if len(also) > MOST_SAID else ""
+    return f"A and B differ also in {', '.join(also[:MOST_SAID])}{more}" if also else None
 
 
-def _over_blocks(one: pd.Series, other: pd.Series, figure: str, ratio: float) -> Estimate:
-    """The ratio of two runs of a trace, with an interval over blocks of it where it has one."""
-    found = contrast(served_of(one), served_of(other), figure)
-    return found.ratio or Estimate(ratio, None, None, 1)
+def _short(value: object) -> str:
+    """A value as a sentence has it: of a path its end."""
+    text = _text(value)
+    return text if len(text) <= MOST_LETTERS else f"...{text[-MOST_LETTERS:]}"
+
+
+def _are_same(
+    runs: tuple[pd.Series, pd.Series], requests: tuple[pd.DataFrame, pd.DataFrame]
+) -> bool:
+    """Whether requests are the same: numbers, lengths and arrivals.
+
+    Lengths of answers are compared where both are finished. In a closed loop, and of the turns of a
+    session, arrivals depend on answers: those of runs of one workload need not be the same.
+    """
+    one, other = requests
+    if one["request"].tolist() != other["request"].tolist():
+        return False
+    ended = (one["finished_s"].notna() & other["finished_s"].notna()).to_numpy()
+    columns = {"prompt_tokens": np.full(len(one), True), "output_tokens": ended}
+    workload = [it.filter(regex=r"^config\.workload\.").map(_text) for it in runs]
+    if not workload[0].equals(workload[1].reindex(workload[0].index)):
+        columns["arrival_s"] = ~one["app"].duplicated().to_numpy()
+    return all(
+        np.allclose(one[name].to_numpy(float)[at], other[name].to_numpy(float)[at], equal_nan=True)
+        for name, at in columns.items()
+    )
+
+
+def _of_traces(one: pd.Series, other: pd.Series) -> tuple[pd.DataFrame, pd.DataFrame] | None:
+    """The requests of two runs by number; None unless both replay a trace."""
+    # Of a trace seeds draw nothing.
+    if not all(pd.notna(run.get(f"{KEY}.{BLOCK}", np.nan)) for run in (one, other)):
+        return None
+    read = (pd.read_parquet(Path(str(run["folder"])) / "requests.parquet") for run in (one, other))
+    a, b = (table.sort_values("request") for table in read)
+    return a, b
+
+
+def _over_blocks(
+    runs: tuple[pd.Series, pd.Series],
+    requests: tuple[pd.DataFrame, pd.DataFrame],
+    figure: str,
+) -> Estimate | None:
+    """The ratio of two runs of the same requests with an interval over blocks of their trace."""
+    above, below = (_counted(*it) for it in zip(runs, requests, strict=True))
+    return contrast(above, below, figure).ratio
 
 
 def served_of(run: "pd.Series[Any]") -> Served:
     """The counted requests of a run, a row of `read_summaries`."""
-    requests = pd.read_parquet(Path(str(run["folder"])) / "requests.parquet")
+    return _counted(run, pd.read_parquet(Path(str(run["folder"])) / "requests.parquet"))
+
+
+def _counted(run: "pd.Series[Any]", requests: pd.DataFrame) -> Served:
     begin_s = float(requests["arrival_s"].min()) + float(run.get("config.warm_up_s") or 0.0)
     rows = requests[~(requests["arrival_s"] < begin_s)]
     return Served.of(rows, begin_s=begin_s, horizon_s=float(run["inference_s"]))

@@ -152,6 +152,74 @@ def test_of_runs_of_one_configuration_the_newest_is_compared(
     assert "B: more, 3 runs, the newest of 2026-01-02T00:00:02" in printed
 
 
+def write_trace(folder: Path, policy: str, *, file: str, gap_s: float, gpus: int = 1) -> None:
+    """A run of 80 requests of a trace, so far apart; of theirs each takes twice as long."""
+    arrival_s = np.arange(80) * gap_s
+    takes_s = np.linspace(1.0, 2.0, 80) * (2.0 if policy == "theirs" else 1.0)
+    requests = pd.DataFrame(
+        {
+            "request": np.arange(80),
+            "app": np.arange(80),
+            "arrival_s": arrival_s,
+            "started_s": arrival_s,
+            "first_token_s": arrival_s + takes_s,
+            "finished_s": arrival_s + takes_s,
+            "prompt_tokens": 10,
+            "output_tokens": 1,
+        }
+    )
+    write_run(
+        folder,
+        config={
+            "policy": NAMES[policy],
+            "workload": {"file": file},
+            "hardware": {"gpu_count": gpus},
+            "seed": 0,
+            "chosen": {"policy": policy},
+        },
+        provenance={"code": "c", "started": "2026-01-01", "engine": "simulated"},
+        requests=requests,
+        gpu=pd.DataFrame({"gpu": [0]}),
+        iterations=None,
+        summary={
+            "jct_s_mean": float(takes_s.mean()),
+            "inference_s": 1e3,
+            "trace_interval": {"block_requests": 4.0},
+        },
+    )
+
+
+@pytest.mark.parametrize(
+    ("gap_s", "more", "also"),
+    [
+        (1.0, {}, []),
+        (2.0, {}, ["workload.file (/x:1/a, b.jsonl, other.jsonl)"]),
+        (1.0, {"gpus": 2}, ["workload.file (/x:1/a, b.jsonl, other.jsonl)", "gpu_count (1, 2)"]),
+    ],
+)
+def test_blocks_are_paired_of_the_same_requests_alone(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    gap_s: float,
+    more: dict[str, int],
+    also: list[str],
+) -> None:
+    trace = "/x:1/a, b.jsonl"
+    write_trace(tmp_path / "x:1" / "ours", "ours", file=trace, gap_s=1.0)
+    theirs = "other.jsonl" if also else trace
+    write_trace(tmp_path / "x:1" / "theirs", "theirs", file=theirs, gap_s=gap_s, **more)
+    names = ("x:1:policy=ours", "x:1:policy=theirs")
+    printed = said(tmp_path, capsys, "compare", *names, "--figures", "jct_s_mean")
+    assert ("0.500 (no interval)" in printed) is (gap_s != 1.0)
+    assert ("0.500 [0.5" in printed) is (gap_s == 1.0)
+    assert ("A and B served other requests" in printed) is (gap_s != 1.0)
+    assert ("of one trace, with the 95% interval" in printed) is (gap_s == 1.0)
+    assert ("A and B differ also in" in printed) is bool(also)
+    assert all(key in printed for key in also)
+    # Of a value with commas and of a folder with colons.
+    assert selection(f"x:1:workload.file={trace},policy=ours", tmp_path).rows().index[0] == "ours"
+
+
 BAD: Mapping[str, tuple[str, ...]] = {
     "No folder of runs is called 'nope'; known: toy": ("compare", "nope", "toy"),
     "toy:policy: policy is no KEY=VALUE": ("compare", "toy:policy", "toy"),
