@@ -84,6 +84,7 @@ from harness.runs.record import RecordError, read_summaries
 from harness.runs.sweep import Sweep
 from harness.runs.table import print_cells, print_varied
 from harness.runs.tracking import log_scenario
+from harness.runs.unused_gpus import unused_gpus
 
 FAILED = 1
 """Exit code where a cell has failed, or what runs cells or keeps results."""
@@ -196,6 +197,8 @@ def _report(plain: Mapping[str, Any], sweep: Sweep) -> None:
         may_vary = plain["vary"] if plain["variant"] == "paper" and not plain["variations"] else ()
         for said in loose_limits(shown, {*_given(), *plain["matrix"]}):
             print(said)
+        if idle := unused_gpus(shown):
+            print(idle)
         print_varied(
             [place.varied for place in sweep.places.values() if place.varied],
             left_out=[key for key in may_vary if key not in _given()],

@@ -16,7 +16,7 @@ Floats = NDArray[np.float64]
 
 FIGURES = (
     *("inference_s", "extra_s", "end_to_end_s"),
-    *("load_s", "gpu_busy_s", "gpu_loading_s", "gpu_idle_s"),
+    *("load_s", "gpu_busy_s", "gpu_loading_s", "gpu_idle_s", "gpus_used"),
     *("requests", "unfinished", "waiting_s_max", "output_tokens", "preemptions"),
     *("swaps", "swapped_bytes", "swap_s", "cached_tokens", "prefix_hit_ratio"),
     *(
@@ -247,11 +247,12 @@ def gpu_figures(intervals: pd.DataFrame, *, gpus: int, horizon_s: float) -> dict
 
     A second in which a GPU runs several batches is one busy second, and one in which it loads
     beside a batch is both busy and loading; idle is what is neither. `load_s` is when the first
-    iteration begins: the loading that nothing hides.
+    iteration begins: the loading that nothing hides. `gpus_used` counts the GPUs that were ever
+    busy or loading.
     """
     if intervals.empty:
         idle = {"gpu_busy_s": 0.0, "gpu_loading_s": 0.0, "gpu_idle_s": gpus * horizon_s}
-        return {"load_s": np.nan, **idle}
+        return {"load_s": np.nan, **idle, "gpus_used": 0.0}
     codes = pd.factorize(intervals["gpu"])[0]
     start_s, end_s = (
         np.minimum(intervals[name].to_numpy(np.float64), horizon_s) for name in ("start_s", "end_s")
@@ -266,6 +267,7 @@ def gpu_figures(intervals: pd.DataFrame, *, gpus: int, horizon_s: float) -> dict
         "gpu_loading_s": _covered_s(codes[loading], start_s[loading], end_s[loading]),
         # What rounding leaves is no idle time.
         "gpu_idle_s": max(0.0, gpus * horizon_s - _covered_s(codes, start_s, end_s)),
+        "gpus_used": float(intervals["gpu"].nunique()),
     }
 
 

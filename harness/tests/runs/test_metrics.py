@@ -79,6 +79,7 @@ def test_gpu_seconds_add_up_to_the_machine() -> None:
         "gpu_busy_s": 7.0,
         "gpu_loading_s": 2.0,
         "gpu_idle_s": 11.0,
+        "gpus_used": 2.0,
     }
 
 
