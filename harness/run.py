@@ -81,7 +81,7 @@ from harness.runs.limits import loose_limits
 from harness.runs.metrics import check_shown
 from harness.runs.progress import Progress
 from harness.runs.record import RecordError, read_summaries
-from harness.runs.sweep import Sweep
+from harness.runs.sweep import Cluster, Sweep
 from harness.runs.table import print_cells, print_varied
 from harness.runs.tracking import log_scenario
 from harness.runs.unused_gpus import unused_gpus
@@ -160,7 +160,8 @@ def swept(config: DictConfig) -> Sweep:
     Raises the error of bad input, before anything runs.
     """
     plain = as_plain(config)
-    cluster = build(plain["cluster"], path="cluster", offered={"workers": plain["workers"]})
+    offered = {"workers": plain["workers"]}
+    cluster = build(plain["cluster"], path="cluster", offered=offered, kind=Cluster)
     matrix = matrix_of(config)
     sweep = Sweep(ROOT / plain["results"] / plain["name"])
     with Progress(len(matrix.places)) as progress:

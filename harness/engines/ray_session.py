@@ -9,6 +9,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+from harness.engines.ray_token import use_token
+
 PREFIX = "sweep-ray-"
 """Of the folder that a local Ray writes to."""
 _ANSWERS_S = 10.0
@@ -21,8 +23,9 @@ class RayLost(RuntimeError):  # noqa: N818 - it says what has happened
 
 @contextmanager
 def joined_ray(address: str, runtime_env: Mapping[str, Any]) -> Iterator[None]:
-    """The cluster at an address. Raises ValueError where none answers."""
+    """The cluster at an address. Raises ValueError where none answers or takes the user's token."""
     _refuse_unreachable(address)
+    use_token(address)
     try:
         try:
             _init(address=address, runtime_env=dict(runtime_env))

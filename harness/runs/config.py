@@ -8,9 +8,11 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
+from functools import cache
 from math import inf, isnan
 from pathlib import Path
-from typing import Any
+from types import NoneType, UnionType
+from typing import Any, get_args, get_origin, get_type_hints
 
 from omegaconf import MISSING
 
@@ -199,6 +201,7 @@ def check_variant(variant: str) -> None:
 
 def check(plain: Mapping[str, Any]) -> None:
     """Raise ValueError for what a configuration may not say; `plain` is resolved and typed."""
+    check_types(plain)
     _check_keys(plain)
     _check_system(plain["system"])
     _check_ranges("", RunConfig, plain)
@@ -213,6 +216,66 @@ def check(plain: Mapping[str, Any]) -> None:
     _check_vary(plain["vary"], plain["matrix"])
     _check_patterns("skip", plain["skip"], {**plain["matrix"], **plain["vary"]})
     _check_patterns("vary_at", plain["vary_at"], plain["matrix"])
+
+
+def check_types(plain: Mapping[str, Any]) -> None:
+    """Raise ValueError for a value of another type than its field of the schema.
+
+    Hydra checks values as they are given, but none that a reference to another key brings.
+    """
+    _check_fields("", RunConfig, plain)
+    for key, value in plain["compare"].items():
+        if key == "axis" and not isinstance(value, str):
+            raise ValueError(f"compare.axis is {value!r:.60}, it must be a text")
+
+
+def _check_fields(path: str, kind: type, values: Mapping[str, Any]) -> None:
+    for name, hint in _hints(kind).items():
+        key = f"{path}{name}"
+        if name not in values:
+            raise ValueError(f"{key} is missing")
+        value = values[name]
+        if not _has_type(value, hint):
+            raise ValueError(f"{key} is {value!r:.60}, it must be {_called(hint)}")
+        if is_dataclass(hint):
+            _check_fields(f"{key}.", hint, value)
+
+
+@cache
+def _hints(kind: type) -> Mapping[str, Any]:
+    """The types of the fields of a part of the schema."""
+    return get_type_hints(kind)
+
+
+def _has_type(value: object, hint: Any) -> bool:
+    if isinstance(hint, UnionType):
+        return any(_has_type(value, choice) for choice in get_args(hint))
+    if get_origin(hint) is list:
+        (of,) = get_args(hint)
+        return isinstance(value, list) and (of is Any or all(_has_type(it, of) for it in value))
+    if get_origin(hint) is dict or is_dataclass(hint):
+        return isinstance(value, Mapping)
+    if isinstance(value, bool) and hint is not bool:
+        return False
+    return isinstance(value, int | float if hint is float else hint)
+
+
+def _called(hint: Any) -> str:
+    """A type as a sentence has it."""
+    if isinstance(hint, UnionType):
+        return " or ".join(map(_called, get_args(hint)))
+    if get_origin(hint) is list:
+        return "a list of texts" if get_args(hint) == (str,) else "a list"
+    return _CALLED.get(hint, "keys with values")
+
+
+_CALLED = {
+    int: "a whole number",
+    float: "a number",
+    bool: "true or false",
+    str: "a text",
+    NoneType: "null",
+}
 
 
 def _check_ranges(path: str, kind: type, values: Mapping[str, Any]) -> None:
