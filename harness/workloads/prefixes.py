@@ -66,3 +66,29 @@ def prefixes_of_hashes(
                 prefix[row], tokens[row] = first, shared
             run = longer
     return prefix, tokens
+
+
+def hash_tokens(prompt_tokens: Ints, hashes: Ints, documented: int) -> int | None:
+    """Tokens of a block of prompts that have so many hashes; None where no size fits all prompts.
+
+    Either every block of a prompt has a hash, the last one though it is not full, or every full
+    block has. Of the sizes that fit that is the `documented` one, else the least power of two.
+    """
+    has = hashes > 0
+    if not has.any():
+        return documented
+    count, prompt = hashes[has], prompt_tokens[has]
+    none = int(prompt_tokens[~has].max(initial=0)) + 1  # without a full block
+    several = count > 1
+    least = int((-(-prompt // count)).max())
+    below = int((-(-prompt[several] // (count[several] - 1))).min(initial=2**31))
+    full_least = max(none, int((prompt // (count + 1)).max()) + 1)
+    full_below = int((prompt // count).min()) + 1
+    for low, end in ((least, below), (full_least, full_below)):
+        if low <= documented < end:
+            return documented
+    for low, end in ((least, below), (full_least, full_below)):
+        power = 1 << (low - 1).bit_length()
+        if power < end:
+            return power
+    return None

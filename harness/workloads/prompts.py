@@ -1,16 +1,10 @@
 """Prompt lengths: from a shipped profile, a dataset hub, or a local file. Never a substitute."""
 
-import gzip
 import hashlib
-import json
 import logging
-import re
-import warnings
-import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +15,8 @@ from numpy.typing import NDArray
 from harness.config import inputs
 from harness.config.hub import Pinned, pinned
 from harness.config.paths import PROFILES
-from harness.config.schema import without_twice
 from harness.predictors.ecdf import length_files, load_lengths
+from harness.workloads.row_files import read_rows
 
 Ints = NDArray[np.int64]
 
@@ -113,68 +107,6 @@ def _read_hub(dataset: Pinned, split: str) -> pd.DataFrame:
 _KNOWN = (TOKENS_COLUMN, *TEXT_COLUMNS)
 
 
-def read_rows(path: Path) -> pd.DataFrame:
-    """Rows of a parquet, CSV, JSON (an array) or JSONL file. ValueError for one that is damaged."""
-    try:
-        if path.suffix == ".parquet":
-            return pd.read_parquet(BytesIO(inputs.read(path)))
-        if path.suffix == ".csv" or path.name.endswith(".csv.gz"):
-            content = inputs.read(path)
-            if path.suffix == ".gz":
-                content = gzip.decompress(content)
-            return _read_csv(content)
-        # Not splitlines: text may hold line separators that JSON does not escape.
-        # Some editors begin a file with a mark of its byte order, which is no part of a row.
-        text = inputs.read(path).decode("utf-8-sig")
-        lines = _array(text) if path.suffix == ".json" else text.split("\n")
-    # The last two: of a compressed file that ends early, or is damaged further in.
-    except (OSError, ValueError, OverflowError, EOFError, zlib.error) as error:
-        raise ValueError(f"{path} cannot be read: {error}") from error
-    return pd.DataFrame(
-        [_row_of(path, number, line) for number, line in enumerate(lines, 1) if line.strip()]
-    )
-
-
-def _array(text: str) -> list[str]:
-    """The items of an array of JSON, a line each. ValueError for what is no array."""
-    try:
-        items = json.loads(text, object_pairs_hook=without_twice)
-    except RecursionError:
-        raise ValueError("it is nested too deeply") from None
-    if not isinstance(items, list):
-        raise ValueError("it is no array of JSON")
-    return [json.dumps(item) for item in items]
-
-
-def _read_csv(content: bytes) -> pd.DataFrame:
-    """Rows of a CSV. Raises ValueError for one with more fields than its header has names.
-
-    pandas would take the first ones for an index, and every column for its neighbour.
-    """
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", pd.errors.ParserWarning)
-        try:
-            return pd.read_csv(BytesIO(content), index_col=False)
-        except pd.errors.ParserWarning:
-            raise ValueError("a row has more fields than the header has names") from None
-
-
-def _row_of(path: Path, number: int, line: str) -> dict[str, object]:
-    try:
-        row = json.loads(line, object_pairs_hook=without_twice)
-    except RecursionError:
-        raise ValueError(f"{path} line {number} is nested too deeply: {line[:60]!r}") from None
-    except json.JSONDecodeError as error:
-        raise ValueError(f"{path} line {number} is not JSON: {line[:60]!r}") from error
-    except ValueError as error:
-        raise ValueError(f"{path} line {number}: {error}") from None
-    if _LONE_SURROGATE.search(line) and not _is_text(row):
-        raise ValueError(f"{path} line {number} holds half a character: {line[:60]!r}")
-    if not isinstance(row, dict):
-        raise ValueError(f"{path} line {number} is not an object: {line[:60]!r}")
-    return row
-
-
 @cache
 def count_rows(file: str, sha256: str) -> int:
     """How many rows a file has, counted before a run begins, once for each content."""
@@ -185,19 +117,6 @@ def refuse_fewer(name: str, there: int, asked: int) -> None:
     """Raise ValueError where a file or dataset has fewer prompts than are asked for."""
     if there < asked:
         raise ValueError(f"{name} has {there} prompts, {asked} were asked for")
-
-
-_LONE_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
-"""Where JSON writes a character in halves, of which one may be missing."""
-
-
-def _is_text(row: object) -> bool:
-    """Whether all of it can be written again."""
-    try:
-        json.dumps(row, ensure_ascii=False).encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def token_counts(name: str, rows: pd.DataFrame) -> Ints:

@@ -1,29 +1,26 @@
 """Requests as somebody recorded them: your own load, or a published trace as it is."""
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from harness.config import inputs
 from harness.config.ranges_of_units import MOST_SECONDS
 from harness.costs.model_config import is_config
 from harness.costs.model_facts import ModelFacts, model_facts
-from harness.interface.apps import OUTSIDE, Apps
-from harness.interface.entities import Service
-from harness.interface.graph import Edges
 from harness.workloads.arrivals import Arrivals, ClosedLoop, think_s_of
-from harness.workloads.call_ids import with_apps
 from harness.workloads.prefixes import prefixes_of_hashes
 from harness.workloads.prompts import WORDS
 from harness.workloads.settings import require_positive, require_start
-from harness.workloads.trace_file import HAS_TIMES, HASH_TOKENS, read_trace
-from harness.workloads.trace_formats import (
+from harness.workloads.trace_columns import (
     ARRIVAL,
     DELAY,
+    HASHES,
+    KEPT,
     NOTES,
     OUTPUT_TOKENS,
     PROMPT_TOKENS,
@@ -31,39 +28,71 @@ from harness.workloads.trace_formats import (
     SHARED,
     SHARES,
 )
+from harness.workloads.trace_file import (
+    HASH_TOKENS,
+    IS_CALENDAR,
+    LEFT_OUT,
+    NO_OUTPUT,
+    TIMES,
+    read_trace,
+)
+from harness.workloads.trace_load import TraceLoad, arrivals_said, busiest_window
+from harness.workloads.trace_sessions import accumulated, in_sessions, whole_sessions
+from harness.workloads.trace_values import in_digits
 from harness.workloads.workload import Floats, Ints, Workload, services_of
 
 KvRoom = Callable[[str], tuple[int, int]]
 _NO_INTS = np.zeros(0, np.int64)
-_MOST_CONTEXT = 10**9  # of the service of pauses, which has none
 TOO_LONG = ("refuse", "cut", "drop")
+FIRST, BUSIEST = "first", "busiest"
+
+
+@dataclass(frozen=True, slots=True)
+class _Taken:
+    """The requests that are served: their rows, models and limits, and what was left out.
+
+    `begin_s` is what the run's clock counts from, on that of the file.
+    """
+
+    rows: pd.DataFrame
+    called: Sequence[str]
+    limit: Ints
+    begin_s: float
+    left_out: int
+    notes: tuple[str, ...]
 
 
 class Trace:
     """The requests of a file, the same for every seed where `arrivals` is None.
 
     `trace_formats` says of which columns, or `columns` does (`format_by` there). `arrivals` draws
-    times in place of the file's, or where it has none.
+    times in place of the file's, or where it has none; of sessions those of their first turns.
 
     A request goes to the `model`, or where that is None to the service its row names: a model's
     name, or a key of `services`, whose value is one. What a policy may know of an answer's length
     is `max_output_tokens`, the same for all, or where that is None whatever the context leaves
     beside the prompt. A `deadline_s` is on the clock of the arrivals.
 
-    Of the file, the `requests` first (None: all) whose arrival lies in `window`, [from, to) in
-    seconds of its clock (None: from 0 on), come at `rate_scale` times its rate; from the window's
-    beginning time counts anew, and a deadline stays as far from its arrival.
+    Of the file come the requests whose arrival lies in `window`, [from, to) in seconds of its clock
+    (None: all), at `rate_scale` times its rate, which leaves delays of sessions as they are. The
+    run's time counts from the window's beginning; without one from 0 of the file's clock, with
+    `from_first` (the clock of the window, too) and of times since 1970 from the first request. A
+    deadline stays as far from its arrival.
 
     `too_long` says what becomes of prompts and answers that exceed context or limit: refuse, cut (a
     prompt keeps its last tokens, an answer its first) or drop the request. Of a context counts what
-    the KV of a group has room for, `kv_room`: blocks by model, and tokens of a block.
+    the KV of a group has room for, `kv_room`: blocks by model, and tokens of a block. `no_output`
+    says the same of requests without an answer, which may be refused or dropped.
+
+    Of what is left come `requests` (None: all), sessions whole: the first, or with `requests_from`
+    busiest consecutive ones with the busiest minute, from the first of which time counts.
     """
 
     def __init__(
         self,
         *,
         file: str,
-        columns: Mapping[str, str] | None,
+        columns: Mapping[str, str | int] | None,
         arrivals: Arrivals | None,
         model: str | None,
         services: Mapping[str, str],
@@ -72,6 +101,9 @@ class Trace:
         rate_scale: float,
         max_output_tokens: int | None,
         too_long: str,
+        no_output: str,
+        from_first: bool,
+        requests_from: str,
         starts_s: float,
         kv_room: KvRoom | None = None,
     ) -> None:
@@ -79,26 +111,42 @@ class Trace:
         numbers = {"requests": requests, "max_output_tokens": max_output_tokens}
         given = {name: value for name, value in numbers.items() if value is not None}
         require_positive("workload", rate_scale=rate_scale, **given)
-        if too_long not in TOO_LONG:
-            raise ValueError(f"workload.too_long={too_long} is not one of {', '.join(TOO_LONG)}")
-        # What is read must not depend on the folder that a worker process is in.
-        self._path = Path(file).resolve()
-        if not self._path.is_file():
-            raise ValueError(f"workload.file={file} is no file")
+        for name, value, allowed in (
+            ("too_long", too_long, TOO_LONG),
+            ("no_output", no_output, NO_OUTPUT),
+            ("requests_from", requests_from, (FIRST, BUSIEST)),
+        ):
+            if value not in allowed:
+                raise ValueError(f"workload.{name}={value} is not one of {', '.join(allowed)}")
+        self._path = _file(file)
         self._window, self._scale = _window(window), rate_scale
         self._requests, self._limit, self._too_long = requests, max_output_tokens, too_long
+        self._no_output, self._from_first = no_output, from_first
+        self._is_busiest = requests_from == BUSIEST
         self._model, self._services, self._columns = model, dict(services), columns
         self._arrivals = arrivals
-        if arrivals is not None and window is not None:
-            raise ValueError("workload.window is of the file's times; arrivals replace them")
+        self._refuse_together(has_window=window is not None)
         drawn = {} if arrivals is None else arrivals.files
         self.files: Mapping[str, str] = {**inputs.digests([WORDS, self._path]), **drawn}
-        rows = self._rows()
-        self._refuse_clocks(rows)
-        called = self._called(rows)
-        self.models = tuple(facts.name for facts in _asked(called))
         # What cannot be served is refused before anything runs.
-        self._arrivals_s(self._fitted(rows, called)[0])
+        self._taken = self._take()
+        self._refuse_clocks(self._taken.rows)
+        self.models = tuple(facts.name for facts in _asked(self._taken.called))
+        self._arrivals_s()
+
+    def _refuse_together(self, *, has_window: bool) -> None:
+        """Raise ValueError for settings that mean nothing together."""
+        if self._is_busiest and self._requests is None:
+            raise ValueError("workload.requests_from=busiest needs workload.requests, their number")
+        if self._arrivals is None:
+            return
+        for is_set, name in (
+            (has_window, "window"),
+            (self._from_first, "from_first"),
+            (self._is_busiest, "requests_from"),
+        ):
+            if is_set:
+                raise ValueError(f"workload.{name} is of the file's times; arrivals replace them")
 
     def _refuse_clocks(self, rows: pd.DataFrame) -> None:
         """Raise ValueError for what means nothing in a closed loop, where answers set the times."""
@@ -123,28 +171,47 @@ class Trace:
     @property
     def shares_prefixes(self) -> bool:
         """Whether the file says which prompts begin alike."""
-        return bool({"hash_ids", SHARED, SESSION} & set(self._rows()))
+        return bool({HASHES, SHARED, SESSION} & set(self._taken.rows))
+
+    def load(self) -> TraceLoad:
+        """The load in numbers, of the requests that are served, on the file's clock."""
+        rows, drawn = self._taken.rows, self._arrivals is not None
+        arrival_s = rows[ARRIVAL].to_numpy(np.float64)
+        last_s = arrival_s
+        if SESSION in rows:
+            last_s = arrival_s + rows[DELAY].groupby(rows[SESSION]).cumsum().to_numpy()
+        shared = rows[KEPT] if SESSION in rows else _prefixes(rows)[1]
+        both = rows[PROMPT_TOKENS] + rows[OUTPUT_TOKENS]
+        return TraceLoad(
+            requests=len(rows),
+            left_out=self._taken.left_out,
+            sessions=rows[SESSION].nunique() if SESSION in rows else None,
+            span_s=None if drawn else float(arrival_s[-1] - arrival_s[0]),
+            least_duration_s=None if drawn else float(last_s.max() - arrival_s[0]),
+            prompt_tokens=int(rows[PROMPT_TOKENS].sum()),
+            shared_tokens=int(shared.sum()),
+            output_tokens=int(rows[OUTPUT_TOKENS].sum()),
+            longest_prompt_tokens=int(rows[PROMPT_TOKENS].max()),
+            longest_tokens=int(both.max()),
+        )
 
     def build(self, seed: int) -> Workload:
         """The same workload for every seed, but for `arrivals` that are drawn."""
-        rows = self._rows()
-        named = self._called(rows)
-        asked = _asked(named)
+        rows, called = self._taken.rows, self._taken.called
+        asked = _asked(called)
         number = {facts.name: place for place, facts in enumerate(asked)}
-        called = np.array([number[name] for name in named], np.int64)
-        rows, kept, limit = self._fitted(rows, named)
         slack_s = _column(rows, "deadline_s") - rows[ARRIVAL].to_numpy()
-        arrival_s = self._come_s(rows, seed)
+        arrival_s = self._come_s(seed)
         tenant = rows["tenant"].astype(str) if "tenant" in rows else pd.Series("", rows.index)
         prefix, prefix_tokens = _prefixes(rows)
         apps = rows["app"] if "app" in rows else pd.Series(np.arange(len(rows)))
         load = Workload(
             services=services_of(asked),
-            service=called[kept],
+            service=np.array([number[name] for name in called], np.int64),
             arrival_s=arrival_s,
             prompt_tokens=rows[PROMPT_TOKENS].to_numpy(np.int64),
             output_tokens=rows[OUTPUT_TOKENS].to_numpy(np.int64),
-            max_output_tokens=limit,
+            max_output_tokens=self._taken.limit,
             # Numbered as they first come: a number says nothing of later requests.
             app=pd.factorize(apps)[0].astype(np.int64),
             deadline_s=arrival_s + slack_s,
@@ -156,59 +223,112 @@ class Trace:
             priority=rows["priority"].to_numpy(np.int64) if "priority" in rows else _NO_INTS,
             prefix=prefix,
             prefix_tokens=prefix_tokens,
-            notes=self._notes(rows),
+            notes=self._notes(),
             think_s=think_s_of(self._arrivals),
         )
-        if SESSION in rows:
-            load = in_sessions(load, rows[SESSION], rows[DELAY].to_numpy(), seed)
+        load = in_sessions(load, rows, seed) if SESSION in rows else load
         return load.later(self._starts_s)
 
-    def _come_s(self, rows: pd.DataFrame, seed: int) -> Floats:
-        """Arrivals, drawn or of the file."""
+    def _come_s(self, seed: int) -> Floats:
+        """Arrivals, drawn or of the file; a session's turns have that of the first."""
         if self._arrivals is None:
-            return self._arrivals_s(rows)
-        return self._arrivals.draw(len(rows), np.random.default_rng([seed, 7])) / self._scale
+            return self._arrivals_s()
+        rows, rng = self._taken.rows, np.random.default_rng([seed, 7])
+        if SESSION not in rows:
+            return self._arrivals.draw(len(rows), rng) / self._scale
+        session = pd.factorize(rows[SESSION])[0]
+        drawn_s: Floats = self._arrivals.draw(int(session.max()) + 1, rng)[session] / self._scale
+        return drawn_s
 
-    def _notes(self, rows: pd.DataFrame) -> tuple[str, ...]:
+    def _notes(self) -> tuple[str, ...]:
         """What the reader of results should know of the requests."""
-        name, asked = self._path.name, self._rows()
-        left = asked.index.difference(rows.index)
-        said = [f"{name}: {note}" for note in rows.attrs.get(NOTES, ())]
-        if self._arrivals is not None:
-            said.append(f"requests of {name} come by {type(self._arrivals).__name__}")
-        if len(left):
-            first = ", ".join(map(str, left[:5])) + (" ..." if len(left) > 5 else "")
-            said.append(f"{name}: {len(left)} of {len(asked)} requests are too long, rows {first}")
+        name, rows = self._path.name, self._taken.rows
+        said = [*rows.attrs[NOTES]]
+        if self._arrivals is None:
+            own = ~rows[SESSION].duplicated() if SESSION in rows else slice(None)
+            arrival_s = rows[ARRIVAL][own].to_numpy(np.float64)
+            sessions = SESSION in rows
+            said += arrivals_said(rows.attrs[TIMES], arrival_s, len(rows), in_sessions=sessions)
+        else:
+            what = "sessions" if SESSION in rows else "requests"
+            said.append(f"{what} come by {type(self._arrivals).__name__}")
+        if self._scale != 1:
+            said.append(f"served at {in_digits(float(self._scale))} times its rate")
+        said += self._taken.notes
         if not self.shares_prefixes:
-            said.append(f"{name} does not say which prompts begin alike: no reuse was assumed")
-        return tuple(said)
+            said.append("does not say which prompts begin alike: no reuse was assumed")
+        return tuple(f"{name}: {note}" for note in said)
 
-    def _rows(self) -> pd.DataFrame:
-        """Those of the file that are asked for."""
-        rows = read_trace(self._path, self._columns)
-        if self._arrivals is None and not rows.attrs[HAS_TIMES]:
+    def _take(self) -> _Taken:
+        """The requests that are served, after what is left out."""
+        rows, begin_s = self._inside()
+        there, left_out, notes = len(rows), rows.attrs[LEFT_OUT], []
+        if self._too_long == "drop":
+            rows, notes = self._without_long(rows)
+            left_out += there - len(rows)
+        rows, more = self._so_many(rows, there)
+        if self._is_busiest:
+            begin_s = float(rows[ARRIVAL].iloc[0])
+        called = self._called(rows)
+        fitted, limit = self._fitted(rows, called)
+        return _Taken(fitted, called, limit, begin_s, left_out, (*notes, *more))
+
+    def _inside(self) -> tuple[pd.DataFrame, float]:
+        """Rows of the file in the window, and the second of its clock that the run begins at."""
+        rows = read_trace(self._path, self._columns, self._no_output)
+        if self._arrivals is None and rows.attrs[TIMES] is None:
             raise ValueError(
                 f"{self._path} does not say when its requests come: say "
                 "workload/arrivals=gamma workload.arrivals.rate_per_s=RATE (or "
                 "workload/arrivals=at_once)"
             )
-        if self._arrivals is not None and SESSION in rows:
-            raise ValueError(f"{self._path} has the times of its sessions: leave out arrivals")
+        if isinstance(self._arrivals, ClosedLoop) and SESSION in rows:
+            raise ValueError(
+                f"{self._path} has sessions, whose turns wait for certain answers: leave out "
+                "workload/arrivals=closed_loop"
+            )
         rows = accumulated(rows) if SESSION in rows else rows
-        begin_s, end_s = self._window
+        first_s, last_s = float(rows[ARRIVAL].min()), float(rows[ARRIVAL].max())
+        is_whole = self._window == (0.0, np.inf)
+        from_first = self._from_first or (rows.attrs[IS_CALENDAR] and is_whole)
+        origin_s = first_s if from_first else 0.0
+        begin_s, end_s = (origin_s + end for end in self._window)
         inside = rows[(rows[ARRIVAL] >= begin_s) & (rows[ARRIVAL] < end_s)]
         if inside.empty:
-            first, last = rows[ARRIVAL].iloc[[0, -1]]
+            at = " to ".join(in_digits(time_s - origin_s) for time_s in (first_s, last_s))
             raise ValueError(
-                f"workload.window=[{begin_s:g}, {end_s:g}] has no request of {self._path}, "
-                f"which has them at {first:g} to {last:g} s"
+                f"workload.window=[{', '.join(map(in_digits, self._window))}] has no request of "
+                f"{self._path}, which has them at {at} s"
             )
-        if self._requests is not None and len(inside) < self._requests:
+        return inside, begin_s
+
+    def _so_many(self, rows: pd.DataFrame, there: int) -> tuple[pd.DataFrame, list[str]]:
+        """The `requests` of these rows, sessions whole, and notes of which they are."""
+        count = self._requests
+        if count is None:
+            return rows, []
+        if len(rows) < count:
+            left = f" after {there - len(rows)} too long ones are left out" * (len(rows) < there)
             raise ValueError(
-                f"{self._path} has {len(inside)} requests in the window, workload.requests="
-                f"{self._requests} were asked for"
+                f"{self._path} has {len(rows)} requests{left}, workload.requests={count} were "
+                "asked for"
             )
-        return inside if self._requests is None else inside.iloc[: self._requests]
+        first, last = 0, count
+        if self._is_busiest:
+            first, last = busiest_window(rows[ARRIVAL].to_numpy(np.float64), count)
+        notes = []
+        if SESSION in rows:
+            first, last = whole_sessions(rows[SESSION], first, last)
+            if first >= last:
+                raise ValueError(
+                    f"{self._path}: no whole session is among workload.requests={count} requests"
+                )
+            if last - first < count:
+                notes.append(f"{last - first} requests are whole sessions, of {count} asked for")
+        if self._is_busiest:
+            which = f"requests {first + 1:,} to {last:,} of {len(rows):,}"
+            notes.append(f"{which}, which contain the busiest minute")
+        return rows.iloc[first:last], notes
 
     def _called(self, rows: pd.DataFrame) -> Sequence[str]:
         """The name of the model that each request goes to."""
@@ -235,15 +355,17 @@ class Trace:
                 f"+workload.services={{{service}:NAME}}, or one for all by workload.model ({error})"
             ) from None
 
-    def _arrivals_s(self, rows: pd.DataFrame) -> Floats:
+    def _arrivals_s(self) -> Floats:
         """When they come, in seconds of the run. Raises ValueError for what none waits for."""
-        arrival_s: Floats = (rows[ARRIVAL].to_numpy() - self._window[0]) / self._scale
+        rows = self._taken.rows
+        arrival_s: Floats = (rows[ARRIVAL].to_numpy() - self._taken.begin_s) / self._scale
         if arrival_s[-1] > MOST_SECONDS:
             row = int(np.argmax(arrival_s > MOST_SECONDS))
+            at_s, into_s = (in_digits(float(it[row])) for it in (rows[ARRIVAL].array, arrival_s))
             raise ValueError(
-                f"{self._path} row {rows.index[row]}: {ARRIVAL} {rows[ARRIVAL].iloc[row]:g} is "
-                f"{arrival_s[row]:g} s into the run, it must be at most {MOST_SECONDS:,.0f}: "
-                "workload.window takes a part of the file, from whose beginning time counts anew"
+                f"{self._path} row {rows.index[row]}: {ARRIVAL} {at_s} is {into_s} s into the run, "
+                f"it must be at most {MOST_SECONDS:,.0f}: workload.from_first=true counts from the "
+                "first request"
             )
         return arrival_s
 
@@ -258,21 +380,19 @@ class Trace:
                 tokens[name] = min(tokens[name], blocks * block_tokens + 1)
         return np.array([tokens[name] for name in called], np.int64)
 
-    def _why(self, model: str, tokens: int) -> str:
-        """What a request of so many tokens exceeds."""
+    def _why(self, model: str, tokens: int, *, is_one: bool = True) -> str:
+        """The limit that a request of so many tokens exceeds, of one with what it takes."""
         facts = model_facts(model)
         blocks, block_tokens = (0, 1) if self._kv_room is None else self._kv_room(model)
         if not blocks or tokens <= blocks * block_tokens + 1 or tokens > facts.max_context_tokens:
             limited = "" if self._limit is None else f", of which answers have {self._limit}"
             return f"the context of {facts.max_context_tokens}{limited}"
-        needed = -(-(tokens - 1) // block_tokens)
-        there = f"{needed} blocks of {block_tokens} tokens, there are {blocks}"
-        return f"the KV of a group, of which they take {there}"
+        takes = f": they take {-(-(tokens - 1) // block_tokens)}" if is_one else ""
+        return f"the KV of a group, {blocks} blocks of {block_tokens} tokens{takes}"
 
-    def _fitted(self, rows: pd.DataFrame, called: Sequence[str]) -> tuple[pd.DataFrame, Ints, Ints]:
-        """Rows whose lengths a context and the limit hold, which they were, and their limits."""
+    def _fits(self, rows: pd.DataFrame, called: Sequence[str]) -> tuple[Ints, Ints, Ints]:
+        """Room for each prompt, what is left of it, and the limit of its answer."""
         prompt = rows[PROMPT_TOKENS].to_numpy(np.int64)
-        output = rows[OUTPUT_TOKENS].to_numpy(np.int64)
         context = self._context_tokens(called)
         room = context - (1 if self._limit is None else self._limit)
         if (room < 1).any():
@@ -281,49 +401,64 @@ class Trace:
                 f"{int(context.min())} tokens"
             )
         short = np.minimum(prompt, room)
-        limit = context - short if self._limit is None else np.full(len(rows), self._limit)
+        free = context - short
+        return room, short, free if self._limit is None else np.full(len(rows), self._limit)
+
+    def _without_long(self, rows: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
+        """Rows that context and limit hold, sessions whole, and a note of the others."""
+        called = self._called(rows)
+        room, _, limit = self._fits(rows, called)
+        prompt, output = (rows[name].to_numpy(np.int64) for name in (PROMPT_TOKENS, OUTPUT_TOKENS))
         long = (prompt > room) | (output > limit)
-        if long.any() and self._too_long == "refuse":
+        if not long.any():
+            return rows, []
+        both = (prompt + output).tolist()
+        why = Counter(
+            self._why(called[place], both[place], is_one=False) for place in np.flatnonzero(long)
+        )
+        reasons = "; ".join(f"{count} exceed {limit}" for limit, count in why.items())
+        if SESSION in rows:
+            long = rows[SESSION].isin(rows[SESSION][long]).to_numpy()
+            reasons += "; sessions are left out whole"
+        if long.all():
+            raise ValueError(
+                f"no request of {self._path} fits the context and the limit: {reasons}"
+            )
+        left = rows.index[long]
+        first = ", ".join(map(str, left[:5])) + (", ..." if len(left) > 5 else "")
+        said = f"{len(left)} of {len(rows)} requests are too long and left out, rows {first}: "
+        return rows[~long], [said + reasons]
+
+    def _fitted(self, rows: pd.DataFrame, called: Sequence[str]) -> tuple[pd.DataFrame, Ints]:
+        """Rows whose lengths a context and the limit hold, and their limits."""
+        room, short, limit = self._fits(rows, called)
+        prompt, output = (rows[name].to_numpy(np.int64) for name in (PROMPT_TOKENS, OUTPUT_TOKENS))
+        long = (prompt > room) | (output > limit)
+        if long.any() and (self._too_long == "refuse" or SESSION in rows):
             place = int(np.argmax(long))
-            why = self._why(called[place], int(prompt[place] + output[place]))
+            tokens = int(prompt[place] + output[place])
+            only = "" if SESSION in rows else "cut shortens such requests, "
             raise ValueError(
                 f"{self._path} row {rows.index[place]}: {prompt[place]} prompt and {output[place]} "
-                f"output tokens exceed {why}; "
-                "workload.too_long=cut shortens such requests, drop leaves them out"
+                f"output tokens exceed {self._why(called[place], tokens)}; "
+                f"workload.too_long={only}drop leaves them out"
             )
-        if SESSION in rows and long.any():
-            long = self._whole_sessions(rows, long)
-        kept = np.flatnonzero(~long) if self._too_long == "drop" else np.arange(len(rows))
-        if not len(kept):
-            raise ValueError(f"no request of {self._path} fits the context and the limit")
-        fitted = rows.assign(
-            **{PROMPT_TOKENS: short, OUTPUT_TOKENS: np.minimum(output, limit)}
-        ).iloc[kept]
+        fitted = rows.assign(**{PROMPT_TOKENS: short, OUTPUT_TOKENS: np.minimum(output, limit)})
         # Of a prompt that is cut the beginning is gone.
-        is_cut = (prompt > room)[kept]
-        if "hash_ids" in rows:
-            fitted["hash_ids"] = [
-                [] if cut else ids for cut, ids in zip(is_cut, fitted["hash_ids"], strict=True)
+        is_cut = prompt > room
+        if HASHES in rows:
+            fitted[HASHES] = [
+                [] if cut else ids for cut, ids in zip(is_cut, fitted[HASHES], strict=True)
             ]
         if SHARED in rows:
             fitted[SHARED] = fitted[SHARED].where(~is_cut, 0)
-        return fitted, kept, limit[kept]
-
-    def _whole_sessions(self, rows: pd.DataFrame, long: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        """All turns of the sessions of these. Raises ValueError where turns are to be cut."""
-        if self._too_long == "cut":
-            raise ValueError(
-                f"workload.too_long=cut cannot shorten the turns of a session ({self._path}); "
-                "drop leaves out sessions with a turn that is too long"
-            )
-        found: NDArray[np.bool_] = rows[SESSION].isin(rows[SESSION][long]).to_numpy()
-        return found
+        return fitted, limit
 
 
 def _prefixes(rows: pd.DataFrame) -> tuple[Ints, Ints]:
     """What prompts have in common, where the file says so; else no columns."""
-    if "hash_ids" in rows:
-        prompts, blocks = rows[PROMPT_TOKENS].to_numpy(np.int64), rows["hash_ids"].tolist()
+    if HASHES in rows:
+        prompts, blocks = rows[PROMPT_TOKENS].to_numpy(np.int64), rows[HASHES].tolist()
         return prefixes_of_hashes(blocks, rows.attrs[HASH_TOKENS], prompts)
     if SHARED not in rows:
         return _NO_INTS, _NO_INTS
@@ -340,6 +475,16 @@ def _asked(called: Sequence[str]) -> list[ModelFacts]:
     return [model_facts(name) for name in dict.fromkeys(called)]
 
 
+def _file(given: str) -> Path:
+    """The file, wherever a worker process is. Raises ValueError for what is none."""
+    path = Path(given).resolve()
+    if path.is_dir():
+        raise ValueError(f"workload.file={given} is a folder; give one file of it")
+    if not path.is_file():
+        raise ValueError(f"workload.file={given} is no file")
+    return path
+
+
 def _window(given: Sequence[float] | None) -> tuple[float, float]:
     if given is None:
         return 0.0, np.inf
@@ -353,70 +498,3 @@ def _column(rows: pd.DataFrame, name: str) -> "np.ndarray[tuple[int], np.dtype[n
     if name not in rows:
         return np.full(len(rows), np.nan)
     return rows[name].to_numpy(np.float64)
-
-
-def accumulated(rows: pd.DataFrame) -> pd.DataFrame:
-    """The rows by session, with whole prompts: the turns and answers before, then what is new."""
-    order = np.argsort(pd.factorize(rows[SESSION])[0], kind="stable")
-    attrs, rows = rows.attrs, rows.iloc[order]
-    turns = rows[PROMPT_TOKENS] + rows[OUTPUT_TOKENS]
-    before = turns.groupby(rows[SESSION]).cumsum() - turns
-    found = rows.assign(**{PROMPT_TOKENS: rows[PROMPT_TOKENS] + before})
-    found.attrs = attrs
-    return found
-
-
-def in_sessions(load: Workload, session: "pd.Series[str]", delay_s: Floats, seed: int) -> Workload:
-    """The workload as sessions: a turn waits for the answer before it, then for its delay.
-
-    The rows of a `session` stand together, in order. A turn's prompt begins with the whole context
-    of the turn before it. A delay is a call outside any LLM.
-    """
-    app = pd.factorize(session)[0].astype(np.int64)
-    is_later = np.diff(app, prepend=-1) == 0
-    has_pause = is_later & (delay_s > 0)
-    pauses = np.flatnonzero(has_pause)
-    # Where each turn stands when pauses stand ahead of the turns that wait for them.
-    place = np.arange(len(load)) + np.cumsum(has_pause)
-    later = np.flatnonzero(is_later)
-    before = place[later - 1]
-    waits_for = np.where(has_pause[later], place[later] - 1, before)
-    edges = Edges(
-        np.concatenate([place[pauses - 1], waits_for]),
-        np.concatenate([place[pauses] - 1, place[later]]),
-        np.zeros(len(pauses) + len(later), np.bool_),
-    )
-    # A later turn begins with the whole context of the one before it.
-    prefix, tokens = np.full(int(place[-1]) + 1, -1), np.zeros(int(place[-1]) + 1, np.int64)
-    prefix[place[later]] = before
-    tokens[place[later]] = (load.prompt_tokens + load.output_tokens)[later - 1]
-    paused = _with_pauses(load, app, pauses)
-    whole = replace(paused, edges=edges, prefix=prefix, prefix_tokens=tokens)
-    apps = Apps(
-        kinds=("session",),
-        kind=np.zeros(int(app.max()) + 1, np.int64),
-        units=("turn", "pause"),
-        unit=np.insert(np.zeros(len(load), np.int64), pauses, 1),
-        instance=np.arange(len(whole)),
-        external_s=np.insert(np.full(len(load), np.nan), pauses, delay_s[pauses]),
-    )
-    return with_apps(whole, apps, seed)
-
-
-def _with_pauses(load: Workload, app: Ints, pauses: Ints) -> Workload:
-    """The workload with a call outside any LLM ahead of each of these rows."""
-    prompt_tokens = np.insert(load.prompt_tokens, pauses, 1)
-    return replace(
-        load,
-        services=(*load.services, Service(OUTSIDE, 0, _MOST_CONTEXT)),
-        service=np.insert(load.service, pauses, len(load.services)),
-        arrival_s=np.insert(load.arrival_s, pauses, load.arrival_s[pauses]),
-        deadline_s=np.insert(load.deadline_s, pauses, load.deadline_s[pauses]),
-        tenant=np.insert(load.tenant, pauses, load.tenant[pauses]),
-        prompt_tokens=prompt_tokens,
-        own_tokens=prompt_tokens,
-        output_tokens=np.insert(load.output_tokens, pauses, 1),
-        max_output_tokens=np.insert(load.max_output_tokens, pauses, 1),
-        app=np.insert(app, pauses, app[pauses]),
-        predicted_tokens=np.insert(load.predicted_tokens, pauses, np.nan),
-    )

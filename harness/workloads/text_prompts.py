@@ -10,7 +10,8 @@ import pandas as pd
 from harness.config import inputs
 from harness.costs.model_facts import model_facts
 from harness.workloads.arrivals import Arrivals, think_s_of
-from harness.workloads.prompts import WORDS, as_count, read_rows, refuse_fewer, token_counts
+from harness.workloads.prompts import WORDS, as_count, refuse_fewer, token_counts
+from harness.workloads.row_files import read_rows
 from harness.workloads.settings import require_positive, require_start
 from harness.workloads.workload import Ints, Workload, services_of
 

@@ -21,6 +21,9 @@ def trace(file: Path, **changes: Any) -> Trace:
         "rate_scale": 1.0,
         "max_output_tokens": None,
         "too_long": "refuse",
+        "no_output": "refuse",
+        "from_first": False,
+        "requests_from": "first",
         "starts_s": 0.0,
     }
     return Trace(file=str(file), **{**settings, **changes})

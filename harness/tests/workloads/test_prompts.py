@@ -13,7 +13,8 @@ from harness.fitting.lengths import tokens_per_word, words_file
 from harness.fitting.stored import as_text
 from harness.predictors.ecdf import LENGTHS
 from harness.tests.support.data import DATA
-from harness.workloads.prompts import Prompts, PromptSource, read_rows
+from harness.workloads.prompts import Prompts, PromptSource
+from harness.workloads.row_files import read_rows
 
 STORED = LENGTHS.parent / "tokens_per_word.json"
 REVISION = "0123456789abcdef" * 2 + "01234567"

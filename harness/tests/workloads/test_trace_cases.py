@@ -42,7 +42,7 @@ UNTIMED = {
 }
 REFUSED = {
     "BurstGPT_3.head.csv": "row 6: Request tokens 0 must be at least 1",
-    "arrival_ms_input_length.jsonl": "has no columns arrival_ms, session_id; workload.columns=",
+    "arrival_ms_input_length.jsonl": "has no columns arrival_ms, session_id; 'workload.columns=",
     "azure2024_mixed_fraction.csv": "row 2: TIMESTAMP .* is before that of the row ahead",
     **dict.fromkeys(UNTIMED, "does not say when its requests come"),
 }

@@ -131,11 +131,14 @@ def test_what_is_too_long_for_the_kv_is_told_with_both_numbers(written: Write) -
     """100 prompt and 20 answer tokens take 8 blocks of 16 tokens, as the last one has no KV."""
     row = '{"arrival_s": %g, "prompt_tokens": %d, "output_tokens": 20}\n'
     file = written("a.jsonl", row % (0, 10) + row % (1, 100))
-    with pytest.raises(ValueError, match=r"row 2: .* 8 blocks of 16 tokens, there are 7"):
+    with pytest.raises(ValueError, match=r"row 2: .* 7 blocks of 16 tokens: they take 8"):
         trace(file, kv_room=lambda _: (7, 16))
     assert len(trace(file, kv_room=lambda _: (8, 16)).build(0)) == 2
     load = trace(file, kv_room=lambda _: (7, 16), too_long="drop").build(0)
     assert load.prompt_tokens.tolist() == [10]
-    assert "a.jsonl: 1 of 2 requests are too long, rows 2" in load.notes
+    assert (
+        "a.jsonl: 1 of 2 requests are too long and left out, rows 2: 1 exceed the KV of a group, "
+        "7 blocks of 16 tokens" in load.notes
+    )
     cut = trace(file, kv_room=lambda _: (7, 16), too_long="cut").build(0)
     assert (cut.prompt_tokens + cut.output_tokens).max() <= 113

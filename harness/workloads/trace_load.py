@@ -1,0 +1,96 @@
+"""The load of a recorded trace in numbers, and the part of it that has the busiest minute."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from harness.workloads.trace_times import rate_per_s
+from harness.workloads.trace_values import in_digits
+
+MINUTE_S = 60.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TraceLoad:
+    """What a trace asks for, on its own clock (`workload.rate_scale` is not in it).
+
+    `requests` is their number after `left_out` are left out, `sessions` that of sessions, None
+    where the file has none. `span_s` is from the first arrival to the last, of sessions of their
+    first turns; None where the times are drawn. `least_duration_s` is the span with the delays of
+    sessions, as if answers took no time. Tokens are sums over requests; of the prompt tokens
+    `shared_tokens` are declared to be those of an earlier request. `longest_prompt_tokens` and
+    `longest_tokens`, of a prompt and with its answer, are the largest of any request.
+    """
+
+    requests: int
+    left_out: int
+    sessions: int | None
+    span_s: float | None
+    least_duration_s: float | None
+    prompt_tokens: int
+    shared_tokens: int
+    output_tokens: int
+    longest_prompt_tokens: int
+    longest_tokens: int
+
+    @property
+    def arrivals(self) -> int:
+        """Requests, or sessions, that arrive at times of the trace."""
+        return self.requests if self.sessions is None else self.sessions
+
+    @property
+    def arrivals_per_s(self) -> float | None:
+        """Requests, or sessions, per second between the first and the last; None without a span."""
+        return (self.arrivals - 1) / self.span_s if self.span_s else None
+
+    @property
+    def requests_per_s(self) -> float | None:
+        """Requests per second, of sessions all of their turns; None without a span."""
+        rate = self.arrivals_per_s
+        return None if rate is None else rate * self.requests / self.arrivals
+
+
+def busiest_window(arrival_s: NDArray[np.float64], count: int) -> tuple[int, int]:
+    """The rows [first, last) of `count` consecutive arrivals that contain the busiest minute.
+
+    `arrival_s` is ascending. Where the busiest minute has more arrivals than `count`, the rows are
+    the `count` of it that are closest in time. Raises ValueError where there are fewer arrivals.
+    """
+    total = len(arrival_s)
+    if not 1 <= count <= total:
+        raise ValueError(f"{count} of {total} arrivals were asked for")
+    ends = np.searchsorted(arrival_s, arrival_s + MINUTE_S, side="left")
+    begin = int(np.argmax(ends - np.arange(total)))
+    end = int(ends[begin])
+    if end - begin > count:
+        spans_s = arrival_s[begin + count - 1 : end] - arrival_s[begin : end - count + 1]
+        first = begin + int(np.argmin(spans_s))
+    else:
+        around = (count - (end - begin)) // 2
+        first = min(max(0, begin - around), total - count)
+    return first, first + count
+
+
+def arrivals_said(
+    unit: str, arrival_s: NDArray[np.float64], requests: int, *, in_sessions: bool
+) -> list[str]:
+    """Notes of the unit, span and rate of arrivals, and of whole seconds that several share.
+
+    `unit` is in words; of sessions the arrivals are those of their first turns.
+    """
+    count = f"{len(arrival_s):,} sessions of {requests:,}" if in_sessions else f"{requests:,}"
+    span_s = float(np.ptp(arrival_s))
+    if not span_s:
+        return [f"times read as {unit}: {count} requests at one instant"]
+    rate = in_digits(float(f"{rate_per_s(arrival_s):.3g}")).removesuffix(".0")
+    span = in_digits(round(span_s, 3)).removesuffix(".0")
+    what = " sessions" if in_sessions else ""
+    notes = [f"times read as {unit}: {count} requests in {span} s, {rate}{what}/s"]
+    together = int(np.unique(arrival_s, return_counts=True)[1].max())
+    if together > 1 and (arrival_s % 1 == 0).all():
+        notes.append(
+            f"times are whole seconds, up to {together} requests at one: order and gaps within a "
+            "second are unknown; workload/arrivals=gamma draws others"
+        )
+    return notes
