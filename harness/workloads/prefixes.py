@@ -72,7 +72,8 @@ def hash_tokens(prompt_tokens: Ints, hashes: Ints, documented: int) -> int | Non
     """Tokens of a block of prompts that have so many hashes; None where no size fits all prompts.
 
     Either every block of a prompt has a hash, the last one though it is not full, or every full
-    block has. Of the sizes that fit that is the `documented` one, else the least power of two.
+    block has. Of the sizes that fit the `documented` one is taken, else the least power of two, or
+    the only size.
     """
     has = hashes > 0
     if not has.any():
@@ -84,11 +85,14 @@ def hash_tokens(prompt_tokens: Ints, hashes: Ints, documented: int) -> int | Non
     below = int((-(-prompt[several] // (count[several] - 1))).min(initial=2**31))
     full_least = max(none, int((prompt // (count + 1)).max()) + 1)
     full_below = int((prompt // count).min()) + 1
-    for low, end in ((least, below), (full_least, full_below)):
+    ranges = [(least, below), (full_least, full_below)]
+    # A prompt without a hash has no full block.
+    ranges = ranges if has.all() else ranges[::-1]
+    for low, end in ranges:
         if low <= documented < end:
             return documented
-    for low, end in ((least, below), (full_least, full_below)):
+    for low, end in ranges:
         power = 1 << (low - 1).bit_length()
-        if power < end:
-            return power
+        if power < end or low == end - 1:
+            return min(power, end - 1)
     return None

@@ -246,9 +246,9 @@ class Trace:
         said = [*rows.attrs[NOTES]]
         if self._arrivals is None:
             own = ~rows[SESSION].duplicated() if SESSION in rows else slice(None)
-            arrival_s = rows[ARRIVAL][own].to_numpy(np.float64)
-            sessions = SESSION in rows
-            said += arrivals_said(rows.attrs[TIMES], arrival_s, len(rows), in_sessions=sessions)
+            arrival_s, begin_s = rows[ARRIVAL][own].to_numpy(np.float64), self._taken.begin_s
+            unit, turns = rows.attrs[TIMES], SESSION in rows
+            said += arrivals_said(unit, arrival_s, len(rows), begin_s, in_sessions=turns)
         else:
             what = "sessions" if SESSION in rows else "requests"
             said.append(f"{what} come by {type(self._arrivals).__name__}")

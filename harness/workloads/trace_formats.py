@@ -7,7 +7,7 @@ of its format makes plain rows of them (`trace_rows`).
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from difflib import SequenceMatcher
+from difflib import SequenceMatcher, get_close_matches
 from pathlib import Path
 
 import pandas as pd
@@ -333,7 +333,7 @@ def format_of(path: Path, rows: pd.DataFrame, formats: Sequence[Format]) -> Form
     hint = columns_hint(there)
     if close:
         kind = min(close, key=lambda each: len(each.not_understood(there)))
-        odd = ", ".join(kind.not_understood(there)[:_SHOWN])
+        odd = ", ".join(_asked(it, kind) for it in kind.not_understood(there)[:_SHOWN])
         raise ValueError(
             f"{path} looks like a trace of the format {kind.name}, which has no columns {odd}; "
             f"{hint}"
@@ -348,6 +348,12 @@ def format_of(path: Path, rows: pd.DataFrame, formats: Sequence[Format]) -> Form
         f"{path} has the columns {shown}; the nearest format is {kind.name}, of which it lacks "
         f"{', '.join(lacks)} ({LISTED}); {hint}"
     )
+
+
+def _asked(column: str, kind: Format) -> str:
+    """A column that a format does not have, and the one of it that is written alike."""
+    alike = get_close_matches(column.lower(), kind.columns.values(), 1, 0.8)
+    return f"{column} ({alike[0]}?)" if alike else column
 
 
 def _nearest(there: Sequence[str], formats: Sequence[Format]) -> tuple[Format, list[str]]:

@@ -7,9 +7,9 @@ from harness.workloads.trace_columns import ARRIVAL, OUTPUT_TOKENS, PROMPT_TOKEN
 from harness.workloads.trace_times import unit_in_name
 
 _LIKE = {
-    ARRIVAL: r"arriv|^t$|^ts|_ts$|time|date|start",
-    PROMPT_TOKENS: r"prompt|input|context|prefill|request.?(tok|len)|^isl",
-    OUTPUT_TOKENS: r"output|complet|generat|decod|respon|answer|^osl",
+    ARRIVAL: r"arriv|^t(s|\b|_)|_ts$|time|date|start",
+    PROMPT_TOKENS: r"prompt|input|context|prefill|request.?(tok|len)|^isl|^in\b",
+    OUTPUT_TOKENS: r"output|complet|generat|decod|respon|answer|^osl|^out\b",
 }
 """What the names of columns are like; of several the first."""
 _UNLIKE = r"wait|elapsed|duration|_ids?$|_id_|text"

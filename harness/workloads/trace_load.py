@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.workloads.trace_times import rate_per_s
-from harness.workloads.trace_values import in_digits
+from harness.workloads.trace_values import rounded
 
 MINUTE_S = 60.0
 
@@ -73,20 +73,23 @@ def busiest_window(arrival_s: NDArray[np.float64], count: int) -> tuple[int, int
 
 
 def arrivals_said(
-    unit: str, arrival_s: NDArray[np.float64], requests: int, *, in_sessions: bool
+    unit: str, arrival_s: NDArray[np.float64], requests: int, begin_s: float, *, in_sessions: bool
 ) -> list[str]:
     """Notes of the unit, span and rate of arrivals, and of whole seconds that several share.
 
-    `unit` is in words; of sessions the arrivals are those of their first turns.
+    `unit` is in words; of sessions the arrivals are those of their first turns. The run begins at
+    `begin_s` of the same clock.
     """
     count = f"{len(arrival_s):,} sessions of {requests:,}" if in_sessions else f"{requests:,}"
     span_s = float(np.ptp(arrival_s))
     if not span_s:
         return [f"times read as {unit}: {count} requests at one instant"]
-    rate = in_digits(float(f"{rate_per_s(arrival_s):.3g}")).removesuffix(".0")
-    span = in_digits(round(span_s, 3)).removesuffix(".0")
-    what = " sessions" if in_sessions else ""
-    notes = [f"times read as {unit}: {count} requests in {span} s, {rate}{what}/s"]
+    span = f"{span_s:,.3f}".rstrip("0").removesuffix(".") if span_s >= 1 else rounded(span_s)
+    rate = f"{rounded(rate_per_s(arrival_s))}{' sessions' if in_sessions else ''}/s"
+    notes = [f"times read as {unit}: {count} requests in {span} s, {rate}"]
+    if arrival_s[0] - begin_s > max(MINUTE_S, span_s):
+        late = rounded(float(arrival_s[0] - begin_s))
+        notes.append(f"the first comes after {late} s; workload.from_first=true counts from it")
     together = int(np.unique(arrival_s, return_counts=True)[1].max())
     if together > 1 and (arrival_s % 1 == 0).all():
         notes.append(

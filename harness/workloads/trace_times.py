@@ -15,19 +15,19 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from harness.workloads.trace_values import in_digits, numbers, refuse
+from harness.workloads.trace_values import in_digits, numbers, refuse, rounded
 
 PER_S = {"s": 1.0, "ms": 1e3, "us": 1e6, "ns": 1e9}
 """Times of a unit in a second."""
 DATE = "date"
 UNITS = (*PER_S, DATE)
 """What `workload.columns` may call the unit of times."""
-PLAUSIBLE_PER_S = (1e-3, 100.0)
+PLAUSIBLE_PER_S = (5e-3, 100.0)
 """Requests per second that a recorded service may have; outside, an assumed unit is refused."""
-LEAST_JUDGED = 3
-"""Requests from which on a rate says anything of the unit."""
-_SINCE_1970_S = (946_684_800.0, 4_102_444_800.0)  # of the years 2000 to 2099
-_IN_NAME = re.compile(r"_(s|ms|us|ns)$")
+LEAST_JUDGED = (10, 3)
+"""Requests from which on a low and a high rate say anything of the unit."""
+_SINCE_1970_S = (1_262_304_000.0, 2_208_988_800.0)  # of the years 2010 to 2039
+_IN_NAME = re.compile(r"[_ ](s|ms|us|ns)$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +79,10 @@ def read_times(
         return _of_dates(path, given, column)
     found = numbers(path, given, column, least=0.0)
     by_digits = _unit_since_1970(found)
+    if by_digits and not is_stated and PER_S[by_digits] < PER_S[unit]:
+        # Days of a clock that began at 0 have such digits, too: the rate tells.
+        rates = [rate_per_s(found[own].to_numpy() / PER_S[it]) for it in (by_digits, unit)]
+        by_digits = by_digits if _far(rates[0]) < _far(rates[1]) else None
     if by_digits == unit or (by_digits and not is_stated):
         seconds = found / PER_S[by_digits]
         return Times(
@@ -95,6 +99,11 @@ def read_times(
     taken = _plausible(path, column, found[own].to_numpy(), unit, is_documented)
     said = f"{taken}, as {kind} has them" if taken == unit else f"{taken}, as {unit} is implausible"
     return Times(found / PER_S[taken], taken, is_calendar=False, said=said)
+
+
+def _far(rate: float) -> float:
+    """How far a rate is from one per second, in powers of ten; NaN of none."""
+    return float(np.abs(np.log10(rate)))
 
 
 _MAPPED = ", beside the other keys of workload.columns if you gave any"
@@ -122,7 +131,7 @@ def _since(dates: "pd.Series[pd.Timestamp]") -> "pd.Series[float]":
 
 
 def _unit_since_1970(found: "pd.Series[float]") -> str | None:
-    """The unit in which all numbers are of the years 2000 to 2099, counted from 1970."""
+    """The unit in which all numbers are of the years 2010 to 2039, counted from 1970."""
     low, high = _SINCE_1970_S
     for unit, per_s in PER_S.items():
         if low * per_s <= found.min() and found.max() < high * per_s:
@@ -139,7 +148,10 @@ def _plausible(
     """
     low, high = PLAUSIBLE_PER_S
     rate = rate_per_s(times / PER_S[unit])
-    if len(times) < LEAST_JUDGED or np.isnan(rate) or low <= rate <= high:
+    judged = (rate < low, rate > high)
+    if not any(
+        is_out and len(times) >= least for is_out, least in zip(judged, LEAST_JUDGED, strict=True)
+    ):
         return unit
     rates = {name: rate_per_s(times / per_s) for name, per_s in PER_S.items()}
     others = [name for name in PER_S if low <= rates[name] <= high]
@@ -147,10 +159,10 @@ def _plausible(
         return unit
     if len(others) == 1 and not is_documented:
         return others[0]
-    best = min(others, key=lambda name: abs(np.log10(rates[name])))
-    span_s = float(np.ptp(times)) / PER_S[unit]
+    best = min(others, key=lambda name: _far(rates[name]))
+    span_s = rounded(float(np.ptp(times)) / PER_S[unit])
     raise ValueError(
-        f"{path}: {column} read as {unit} is {len(times):,} arrivals in {in_digits(span_s)} s, "
-        f"{in_digits(float(f'{rate:.3g}'))}/s; as {best} it is {rates[best]:.3g}/s: say "
+        f"{path}: {column} read as {unit} is {len(times):,} arrivals in {span_s} s, "
+        f"{rounded(rate)}/s; as {best} it is {rounded(rates[best])}/s: say "
         f"'workload.columns={{unit:{best}}}', or unit:{unit} for what was read{_MAPPED}"
     )

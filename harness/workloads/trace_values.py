@@ -18,7 +18,14 @@ def in_digits(value: object) -> str:
     """A value as a reader finds it in the file: numbers in full digits, text quoted, both short."""
     if isinstance(value, float | np.floating) and abs(value) < _MOST_DIGITS:
         return np.format_float_positional(value, trim="0")
-    return f"{value!r:.60}"
+    plain = int(value) if isinstance(value, np.integer) else value
+    return f"{plain!r:.60}"
+
+
+def rounded(value: float) -> str:
+    """A number of three digits, written out."""
+    short = float(f"{value:.3g}")
+    return f"{short:,.0f}" if short >= 1000 else np.format_float_positional(short, trim="-")
 
 
 def refuse(
@@ -38,12 +45,8 @@ def numbers(
     *,
     least: float,
     may_lack: bool = False,
-    remedy: str = "",
 ) -> "pd.Series[float]":
-    """Finite numbers from `least` on; NaN only where a row may lack one.
-
-    `remedy` is said of numbers below `least`.
-    """
+    """Finite numbers from `least` on; NaN only where a row may lack one."""
     lacks = given.isna()
     is_plain = given.dtype.kind in "iuf"
     plain = given if is_plain else given.astype(object).where(given.map(_may_be_number))
@@ -51,15 +54,18 @@ def numbers(
     refuse(path, given, (lacks & (not may_lack)).to_numpy(), column, "is missing")
     is_none = ~np.isfinite(found.to_numpy()) & ~lacks.to_numpy()
     refuse(path, given, is_none, column, "is no number")
-    refuse(path, given, (found < least).to_numpy(), column, f"must be at least {least:g}{remedy}")
+    refuse(path, given, (found < least).to_numpy(), column, f"must be at least {least:g}")
     return found
 
 
 def tokens(
     path: Path, given: "pd.Series[Any]", column: str, *, least: float = 1.0, remedy: str = ""
 ) -> "pd.Series[int]":
-    """Whole numbers from `least` on."""
-    found = numbers(path, given, column, least=least, remedy=remedy)
+    """Whole numbers from `least` on. `remedy` is said of 0 where that is too few."""
+    found = numbers(path, given, column, least=-np.inf)
+    too_few = f"must be at least {least:g}"
+    refuse(path, given, ((found == 0) & (least > 0)).to_numpy(), column, too_few + remedy)
+    refuse(path, given, (found < least).to_numpy(), column, too_few)
     odd = (found % 1 != 0) | (found > MOST)
     refuse(path, given, odd.to_numpy(), column, "is no number of tokens")
     return found.astype(np.int64)

@@ -24,6 +24,22 @@ RIGHT = {
     "BurstGPT_3.nofail.csv": (4, 3_656, 776, 144.0, 0),
     "aiperf_mooncake_text.jsonl": (2, 7, 32, 1.0, 0),
     "arrival_ms_input_length.jsonl": (20, 10_000, 2_000, 19.0, 0),
+    "bom_comma.csv": (40, 12_780, 800, 39.5, 0),
+    "burstgpt_whole_seconds.csv": (80, 19_160, 3_200, 19.0, 0),
+    "light.jsonl": (20, 2_190, 160, 9.5, 0),
+    "light.jsonl.gz": (20, 2_190, 160, 9.5, 0),
+    "light.ndjson": (20, 2_190, 160, 9.5, 0),
+    "light.txt": (20, 2_190, 160, 9.5, 0),
+    "light_lines.json": (20, 2_190, 160, 9.5, 0),
+    "lmbench_gmi_ns_text.jsonl": (40, 24_780, 800, 19.5, 19_968),
+    "mooncake.parquet": (40, 44_000, 800, 19.5, 39_936),
+    "nullable.parquet": (40, 12_780, 800, 19.5, 0),
+    "pandas.csv.gz": (40, 12_780, 800, 19.5, 0),
+    "pandas_index.csv": (40, 12_780, 800, 19.5, 0),
+    "semicolon_bom.csv": (40, 12_780, 800, 39.5, 0),
+    "tabs.tsv": (40, 12_780, 800, 19.5, 0),
+    "utf16.csv": (40, 12_780, 800, 19.5, 0),
+    "vllm_timed_trace_16.jsonl": (40, 8_664, 640, 39.0, 5_616),
     "azure2024_mixed_fraction_sorted.csv": (3, 4_861, 18, 0.99, 0),
     "azure2025_multimodal.csv": (2, 1_300, 200, 1.5, 0),
     "llmservingsim.head5.jsonl": (5, 65, 351, 0.588, 0),
@@ -39,14 +55,37 @@ UNTIMED = {
     "openai_batch.jsonl": (3, 18, 192),
     "sharegpt.json": (2, 13, 17),
     "vllm_bench_custom.jsonl": (2, 13, 17),
+    "own_lengths.csv": (40, 16_780, 2_000),
+    "vidur_lengths.csv": (40, 16_780, 2_000),
 }
 REFUSED = {
     "BurstGPT_3.head.csv": "row 6: Request tokens 0 must be at least 1",
     "arrival_ms_input_length.jsonl": "has no columns arrival_ms, session_id; 'workload.columns=",
     "azure2024_mixed_fraction.csv": "row 2: TIMESTAMP .* is before that of the row ahead",
+    "azure_zero.csv": "row 4: GeneratedTokens 0 must be .*; workload.no_output=drop leaves out",
+    "dates_day_first.csv": "row 1: TIMESTAMP '28/11/2026 10:00:00' is no time; .* the year first",
+    "missing_values.csv": "row 2: prompt_tokens is missing",
+    "negative.jsonl": "row 1: arrival_s -2.0 must be at least 0",
+    "priority_words.jsonl": "row 1: priority 'low' is no number",
+    "slo_class.jsonl": "format own, which has no columns slo_class; 'workload.columns=",
+    "thousands.csv": "row 1: prompt_tokens '1,300' is no number",
+    "unsorted.jsonl": "row 4: arrival_s 2 is before that of the row ahead: sort the file by it",
+    "zero_output.jsonl": "row 8: output_tokens 0 must be at least 1; workload.no_output=drop",
     **dict.fromkeys(UNTIMED, "does not say when its requests come"),
 }
-SESSIONS = "aiperf_mooncake_sessions.jsonl"
+# Sessions, requests, prompt tokens and those of the turns before, and the last session's arrival
+SESSIONS = {
+    "aiperf_mooncake_sessions.jsonl": (2, 3, 1_240, 340, 0.5),
+    "sessions_many.jsonl": (50, 200, 238_000, 168_000, 49.0),
+    "tracelab.csv": (12, 48, 99_360, 70_560, 22.0),
+}
+SAID = {
+    "burstgpt_whole_seconds.csv": "whole seconds, up to 4 requests at one",
+    "lmbench_gmi_ns_text.jsonl": "ns since 1970, from the first: 40 requests in 19.5 s, 2/s",
+    "vllm_timed_trace_16.jsonl": "times read as s, as ms is implausible: 40 requests in 39 s, 1/s",
+    "mooncake_multiturn.jsonl": "times read as ms, as Mooncake has them: 40 requests in 78 s, 0.5/s",
+    "light.jsonl": "times read as s: 20 requests in 9.5 s, 2/s",
+}
 
 
 def _read(name: str, **changes: Any) -> Any:
@@ -54,7 +93,7 @@ def _read(name: str, **changes: Any) -> Any:
 
 
 def test_every_trace_has_its_right_values() -> None:
-    assert set(listed("traces")) == {*RIGHT, *REFUSED, SESSIONS}
+    assert set(listed("traces")) == {*RIGHT, *REFUSED, *SESSIONS}
 
 
 @pytest.mark.parametrize("name", RIGHT)
@@ -77,3 +116,27 @@ def test_lengths_are_read_where_times_are_drawn(name: str) -> None:
 def test_what_is_not_understood_is_named(name: str) -> None:
     with pytest.raises(ValueError, match=REFUSED[name]):
         _read(name)
+
+
+@pytest.mark.parametrize("name", SAID)
+def test_unit_span_and_rate_are_said(name: str) -> None:
+    assert any(SAID[name] in note for note in _read(name).notes)
+
+
+@pytest.mark.parametrize("name", SESSIONS)
+def test_sessions_have_their_turns(name: str) -> None:
+    load = trace(CASES / "traces" / name, model=MODEL).load()
+    found = (load.sessions, load.requests, load.prompt_tokens, load.shared_tokens, load.span_s)
+    assert found == SESSIONS[name]
+
+
+@pytest.mark.parametrize(
+    ("name", "left", "there"), [("azure_zero.csv", 1, 20), ("zero_output.jsonl", 1, 40)]
+)
+def test_requests_without_an_answer_are_left_out_and_counted(
+    name: str, left: int, there: int
+) -> None:
+    recipe = trace(CASES / "traces" / name, model=MODEL, no_output="drop")
+    assert (recipe.load().requests, recipe.load().left_out) == (there - left, left)
+    said = f"{name}: {left} of {there} requests have no output tokens and are left out"
+    assert said in recipe.build(0).notes
