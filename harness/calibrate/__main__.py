@@ -14,8 +14,8 @@ from harness.calibrate.stored import profile, residuals
 from harness.calibrate.sweep import ARRIVALS, REQUESTS, Sweep, measure
 from harness.config.paths import PROFILES
 from harness.costs.asked_gpu import GIVEN, facts_of, keep_facts
-from harness.costs.model_config import is_config
 from harness.costs.model_facts import model_facts
+from harness.costs.model_names import is_config
 from harness.costs.nvml import open_nvml
 from harness.costs.profiles import CALIBRATION
 from harness.engines.vllm.engine import Vllm
@@ -33,7 +33,7 @@ def calibrate(model: str, options: argparse.Namespace, engine: Vllm) -> Path:
     facts = model_facts(model)
     service = Service(ServiceId(facts.name), facts.kv_bytes_per_token, facts.max_context_tokens)
     group = Group(GroupId("calibrated"), frozenset({service.id}), (GpuId(0),))
-    stem = Path(model).resolve().parent.name if is_config(model) else model
+    stem = Path(facts.name).parent.name if is_config(facts.name) else model
     (settings,) = engine.settings([service], group)
     sweep = Sweep(settings, service)
     try:

@@ -33,13 +33,23 @@ class Sizes:
     context: int
 
     def attention(
-        self, *, bias: bool = False, qkv_bias: bool = False, other: int = 0, window: int = 0
+        self,
+        *,
+        bias: bool = False,
+        qkv_bias: bool = False,
+        other: int = 0,
+        window: int = 0,
+        gated: bool = False,
     ) -> Mixer:
-        """Attention with heads of keys and values; `other` are norms of queries and keys."""
+        """Attention with heads of keys and values; `other` are norms of queries and keys.
+
+        A `gated` one projects a gate of its output.
+        """
         wide, kept = self.heads * self.head_dim, self.kv_heads * self.head_dim
         biases = (bias or qkv_bias) * (wide + 2 * kept) + bias * self.hidden
+        projected = (2 + gated) * wide + 2 * kept
         return Mixer(
-            parameters=2 * self.hidden * (wide + kept),
+            parameters=self.hidden * projected,
             other_parameters=biases + other,
             heads=self.heads,
             kv_heads=self.kv_heads,
@@ -201,7 +211,17 @@ def routed_experts(
     )
 
 
-def used_window(config: ConfigReader) -> int:
+def used_window(config: ConfigReader, default: int = 4096) -> int:
     """The window of Qwen, 0 unless it is used."""
-    window = config.window(4096)
+    window = config.window(default)
     return window if config.flag("use_sliding_window") else 0
+
+
+def patterned(config: ConfigReader, layers: int, *, every: int) -> list[bool]:
+    """Which layers have a window: the L of a text, which repeats, or all but every n-th."""
+    pattern = config.value("sliding_window_pattern")
+    if isinstance(pattern, str) and pattern and set(pattern) <= {"L", "G"}:
+        letters = [pattern[layer % len(pattern)] for layer in range(layers)]
+        return [letter == "L" for letter in letters[:-1]] + [False]
+    every = config.whole("sliding_window_pattern", default=every, null=every, least=0)
+    return [every > 0 and (layer + 1) % every != 0 for layer in range(layers)]

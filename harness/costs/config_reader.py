@@ -1,6 +1,7 @@
 """Keys of a Hugging Face config: read with the class's default, and refused where none is known."""
 
 import difflib
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -38,12 +39,22 @@ _NO_SIZES = """
 NO_SIZES = frozenset(_NO_SIZES.split())
 """Keys that change neither sizes nor which tokens are kept, in any family."""
 
+_OF_SIZES = re.compile(
+    "hidden|size|dim|width|num_|n_|head|layer|expert|window|rank|attn|attention|kv|spars|mlp|moe"
+    "|ffn|vocab|chunk|state|ssm|mamba|conv|shar|cross|lora|quant|pattern|interval|block|index|gate"
+)
+"""Names of sizes and of parts of layers."""
+
 
 class ConfigReader:
-    """A config whose keys are read by name; every error names its file."""
+    """A config whose keys are read by name; every error names its file.
+
+    `notes` are sentences on what costs leave out of the model.
+    """
 
     def __init__(self, path: Path, values: Mapping[str, Any]) -> None:
         self.path = path
+        self.notes: list[str] = []
         self._values = values
         self._read: set[str] = set()
 
@@ -73,6 +84,10 @@ class ConfigReader:
         if found is None:
             raise ValueError(f"{self.path} has none of the keys {', '.join(keys)}")
         return found
+
+    def note(self, sentence: str) -> None:
+        """Keep a sentence on what costs leave out of the model."""
+        self.notes.append(sentence)
 
     def flag(self, key: str, default: bool = False) -> bool:
         """Whether a config says so; null says nothing."""
@@ -139,16 +154,27 @@ class ConfigReader:
         """Keys, in one text, that change neither sizes nor which tokens are kept."""
         self._read.update(keys.split())
 
-    def refuse_unknown(self, family: str) -> None:
-        """Raise ValueError for a key that says something and was not read."""
-        for key, value in self._values.items():
-            if value is not None and key not in self._read and key not in NO_SIZES:
-                close = difflib.get_close_matches(key, self._read, n=1, cutoff=0.7)
+    def refuse_unknown(self, family: str, *, sizes_alone: bool = False) -> list[str]:
+        """The keys that were not read, where there may be any.
+
+        Raises ValueError for a key that says something and was not read; with `sizes_alone` only
+        where it is close to one that is read or its name is that of a size or part of a layer.
+        """
+        unread = [
+            key
+            for key, value in self._values.items()
+            if value is not None and key not in self._read and key not in NO_SIZES
+        ]
+        for key in unread:
+            close = difflib.get_close_matches(key, self._read, n=1, cutoff=0.7)
+            is_off = sizes_alone and not self._values[key]
+            if not is_off and (not sizes_alone or close or _OF_SIZES.search(key.lower())):
                 meant = f"; closest: {close[0]}" if close else ""
                 raise ValueError(
-                    f"{self.path}: the key {key} is not known for model_type {family}{meant}; "
-                    f"sizes are read from {', '.join(sorted(self._read))}"
+                    f"{self.path}: the key {key} is not known for model_type {family}{meant}; it "
+                    "may change sizes of weights or KV"
                 )
+        return unread
 
     def _refuse_value(self, key: str, allowed: str) -> None:
         raise ValueError(f"{self.path}: {key} is {self._values[key]!r:.60}, it must be {allowed}")

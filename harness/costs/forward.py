@@ -53,12 +53,15 @@ class Forward:
         return total
 
     def all_reduces_s(self, tokens: Floats) -> Floats:
-        """Two of the hidden state in a layer, and one of the sums of squares of some norms."""
+        """One behind each mixer and MLP, and one of the sums of squares of some norms."""
         message_bytes = tokens * self.model.hidden_size * HIDDEN_BYTES
-        each_s = 2 * self.kernels.all_reduce_s(message_bytes)
+        parts = sum(
+            kind.layers * ((kind.mixer.parameters > 0) + (kind.mlp.matrix_parameters > 0))
+            for kind in self.model.layer_kinds
+        )
+        found: Floats = parts * self.kernels.all_reduce_s(message_bytes)
         if self.model.norms_across_heads:
-            each_s = each_s + self.kernels.all_reduce_s(tokens * SQUARES_BYTES)
-        found: Floats = self.model.layers * each_s
+            found = found + self.model.layers * self.kernels.all_reduce_s(tokens * SQUARES_BYTES)
         return found
 
     def logits_s(self, requests: Floats) -> Floats:
@@ -92,16 +95,17 @@ class Forward:
         facts, kind = self.model, self.model.linear_format
         if self._latent(mixer) is not None:
             return np.zeros(len(tokens))
-        if mixer.state_numbers or _is_latent(mixer):
+        if mixer.state_bytes or _is_latent(mixer):
             self.kernels.stand_in(
-                "state-space layers" if mixer.state_numbers else "latent attention of this size"
+                "state-space layers" if mixer.state_bytes else "latent attention of this size"
             )
             wide = mixer.parameters / facts.hidden_size / self._tp
             return self.kernels.gemm_s(kind, wide, facts.hidden_size, tokens)
         size = mixer.kv_numbers_per_head // 2
         heads = mixer.heads // self._tp
         kept = mixer.kv_heads_per_gpu(self._tp)
-        wide = (heads + 2 * kept) * size
+        gates = mixer.parameters // facts.hidden_size - 2 * (mixer.heads + mixer.kv_heads) * size
+        wide = (heads + 2 * kept) * size + gates // self._tp
         asked = self.kernels.gemm_s(kind, wide, facts.hidden_size, tokens)
         return asked + self.kernels.gemm_s(kind, facts.hidden_size, heads * size, tokens)
 

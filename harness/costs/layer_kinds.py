@@ -20,8 +20,10 @@ class Mixer:
     `parameters` are those of matrices; `other_parameters` are biases, norms of queries and keys,
     and convolutions. `attended_width` is the mean width of keys and values of all heads, with which
     a token is compared with an earlier one. `kv_heads` is 0 where nothing is kept per token, and a
-    latent shared by all heads is one KV head read by one head (`heads`). `window_tokens` limits
-    what is kept; 0 is no limit. `state_numbers` are kept per request.
+    latent shared by all heads is one KV head read by one head (`heads`). `kept_bytes` are kept of
+    each token beside those numbers, whatever the format of KV. With `shares_kv` the KV of an
+    earlier layer is read and nothing is kept. `window_tokens` limits what is kept; 0 is no limit.
+    `state_bytes` are kept per request.
     """
 
     parameters: Size
@@ -30,8 +32,10 @@ class Mixer:
     kv_heads: Size = 0
     kv_numbers_per_head: Size = 0
     attended_width: Size = 0
+    kept_bytes: Size = 0
+    shares_kv: bool = False
     window_tokens: Size = 0
-    state_numbers: Size = 0
+    state_bytes: Size = 0
 
     __pydantic_config__ = STRICT
 

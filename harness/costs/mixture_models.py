@@ -1,13 +1,14 @@
 """Families of models with routed experts, by the keys of their configs."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 from harness.costs.architectures import (
     CHUNKED,
-    FULL,
     GRANITE_MULTIPLIERS,
     Fields,
     Sizes,
+    patterned,
     routed_experts,
     sizes,
     used_window,
@@ -24,43 +25,14 @@ def granite_moe(config: ConfigReader) -> Fields:
     return size.model(mixer, size.mixture(*routed_experts(config), width), width)
 
 
-def granite_hybrid(config: ConfigReader) -> Fields:
-    """Granite 4: state-space layers with a few of attention, experts beside a shared MLP."""
+def granite_shared(config: ConfigReader) -> Fields:
+    """Granite with experts beside an MLP that every token meets."""
     config.ignore(GRANITE_MULTIPLIERS)
-    config.ignore("position_embedding_type normalization_function init_method mamba_chunk_size")
-    config.ignore("time_step_limit time_step_min time_step_max time_step_floor")
     size, width = sizes(config), config.whole("intermediate_size")
-    attention = size.attention(bias=config.flag("attention_bias"))
-    state_space = _mamba2(config, size)
-    names = {"mamba": state_space, "linear_attention": state_space}
-    names |= {"attention": attention, FULL: attention}
-    types = config.layer_types(size.layers, tuple(names), ["mamba"] * size.layers)
-    experts, per_token = routed_experts(config, least=0)
-    shared = config.whole("shared_intermediate_size", default=1024)
-    mixture = size.mixture(experts, per_token, width, shared=shared)
-    return size.model(
-        [names[each] for each in types], mixture if experts else size.mlp(shared), width
-    )
-
-
-def _mamba2(config: ConfigReader, size: Sizes) -> Mixer:
-    """A state-space mixer of Mamba 2: projections, a convolution, a gated norm, and its state."""
-    inner = config.whole("mamba_expand", default=2) * size.hidden
-    heads = config.whole("mamba_n_heads", default=128)
-    states = config.whole("mamba_d_state", default=256)
-    convolved = inner + 2 * config.whole("mamba_n_groups", default=1) * states
-    kernel = config.whole("mamba_d_conv", default=4)
-    is_auto = config.value("mamba_d_head") == "auto"
-    if not is_auto and config.whole("mamba_d_head", default=64) * heads != inner:
-        raise ValueError(f"{config.path}: mamba_n_heads x mamba_d_head is not {inner}")
-    projected = inner + convolved + heads
-    other = convolved * (kernel + config.flag("mamba_conv_bias", True)) + 3 * heads + inner
-    other += config.flag("mamba_proj_bias") * (projected + size.hidden)
-    return Mixer(
-        parameters=size.hidden * (projected + inner),
-        other_parameters=other,
-        state_numbers=inner * states + convolved * (kernel - 1),
-    )
+    mixer = size.attention(bias=config.flag("attention_bias"))
+    shared = config.whole("shared_intermediate_size", default=0, null=0, least=0)
+    mixture = size.mixture(*routed_experts(config, 8, 2), width, shared=shared)
+    return size.model(mixer, mixture, width)
 
 
 def llama4(config: ConfigReader) -> Fields:
@@ -143,6 +115,26 @@ def gpt_oss(config: ConfigReader) -> Fields:
     return size.model(mixers, size.mixture(experts, per_token, width, other=biases), width)
 
 
+def olmoe(config: ConfigReader) -> Fields:
+    """OLMoE: norms of whole queries and keys."""
+    config.ignore("clip_qkv")
+    size, width = sizes(config), config.whole("intermediate_size")
+    norms = (size.heads + size.kv_heads) * size.head_dim
+    mixer = size.attention(bias=config.flag("attention_bias"), other=norms)
+    mixture = size.mixture(*routed_experts(config, 64, 8), width)
+    return size.model(mixer, mixture, width) | {"norms_across_heads": True}
+
+
+def qwen3_vl_moe(config: ConfigReader) -> Fields:
+    """Qwen3-VL with routed experts, the model of texts."""
+    size = sizes(config, kv_heads=16, head_dim=128)
+    config.require("sliding_window", 0)
+    mixer = size.attention(bias=config.flag("attention_bias"), other=2 * size.head_dim)
+    width = config.whole("moe_intermediate_size")
+    mixture = size.mixture(*routed_experts(config, 60, 4), width)
+    return _qwen_mixture(config, size, mixer, mixture, width)
+
+
 def minimax_m2(config: ConfigReader) -> Fields:
     """MiniMax M2: all layers attend to all tokens, norms of whole queries and keys, no MTP."""
     config.ignore("use_mtp num_mtp_modules mtp_transformer_layers scoring_func")
@@ -154,7 +146,8 @@ def minimax_m2(config: ConfigReader) -> Fields:
     config.require("qk_norm_type", "per_layer")
     width = config.whole("intermediate_size")
     shared = config.whole("shared_intermediate_size", default=0, null=0, least=0)
-    mixture = size.mixture(*routed_experts(config, 256, 8), width, shared=shared)
+    experts, per_token = routed_experts(config, 256, 8)
+    mixture = size.mixture(experts, per_token, width, shared=shared, other=experts)
     norms = (size.heads + size.kv_heads) * size.head_dim
     found = size.model(size.attention(other=norms), mixture, width)
     return found | {"norms_across_heads": True}
@@ -167,16 +160,62 @@ def deepseek_v2(config: ConfigReader) -> Fields:
 
 def deepseek_v3(config: ConfigReader) -> Fields:
     """DeepSeek-V3, R1, and Kimi K2, which has the class of DeepSeek-V3."""
-    return _deepseek(config, dense_layers=3, shared=1)
+    return _deepseek(config, dense_layers=3, shared=1, corrected=True)
 
 
-def _deepseek(config: ConfigReader, *, dense_layers: int, shared: int) -> Fields:
+def deepseek_v32(config: ConfigReader) -> Fields:
+    """DeepSeek-V3.2 and GLM-5: DeepSeek-V3 with an indexer of the tokens that count."""
+    config.ignore("index_topk_freq indexer_rope_interleave layer_types indexer_types")
+    return _deepseek(config, dense_layers=3, shared=1, corrected=True, indexed=True)
+
+
+def glm4_lite(config: ConfigReader) -> Fields:
+    """GLM-4.7-Flash: a latent instead of keys and values."""
+    return _deepseek(config, dense_layers=1, shared=1, corrected=True)
+
+
+def mistral4(config: ConfigReader) -> Fields:
+    """Mistral Small 4 and Large 3: a latent instead of keys and values."""
+    return _deepseek(config, dense_layers=0, shared=1)
+
+
+def _deepseek(
+    config: ConfigReader,
+    *,
+    dense_layers: int,
+    shared: int,
+    corrected: bool = False,
+    indexed: bool = False,
+) -> Fields:
     rotated = config.whole("qk_rope_head_dim", default=64)
-    config.require("head_dim", rotated)
-    config.require("qk_head_dim", rotated + config.whole("qk_nope_head_dim", default=128))
-    size = sizes(config, head_dim=rotated)
+    whole = rotated + config.whole("qk_nope_head_dim", default=128)
+    config.require("head_dim", rotated, whole)
+    config.require("qk_head_dim", whole)
+    size = replace(sizes(config, head_dim=rotated), head_dim=rotated)
     mixer = _latent_attention(config, size, rotated)
-    return _after_dense_layers(config, size, mixer, dense_layers=dense_layers, shared=shared)
+    if indexed:
+        mixer = _with_indexer(config, size, mixer)
+    return _after_dense_layers(
+        config, size, mixer, dense_layers=dense_layers, shared=shared, corrected=corrected
+    )
+
+
+def _with_indexer(config: ConfigReader, size: Sizes, mixer: Mixer) -> Mixer:
+    """A light scorer of tokens that keeps a key of 8 bits, with a scale, of each token."""
+    heads = config.whole("index_n_heads", default=64)
+    width = config.whole("index_head_dim", default=128)
+    most = config.whole("index_topk", default=2048)
+    config.note(
+        f"sparse attention is counted as attention to all tokens, not to {most:,}; the indexer "
+        "counts in weights and KV, not in seconds of attention"
+    )
+    rank = config.whole("q_lora_rank", default=1536)
+    return replace(
+        mixer,
+        parameters=mixer.parameters + rank * heads * width + size.hidden * (width + heads),
+        other_parameters=mixer.other_parameters + 2 * width,
+        kept_bytes=width + 4,
+    )
 
 
 def glm4_moe(config: ConfigReader) -> Fields:
@@ -184,24 +223,69 @@ def glm4_moe(config: ConfigReader) -> Fields:
     size = sizes(config, heads=96, kv_heads=8, vocab=151552, context=131072)
     norms = 2 * size.head_dim if config.flag("use_qk_norm") else 0
     mixer = size.attention(qkv_bias=config.flag("attention_bias"), other=norms)
-    return _after_dense_layers(config, size, mixer, dense_layers=1, shared=1)
+    return _after_dense_layers(config, size, mixer, dense_layers=1, shared=1, corrected=True)
+
+
+def solar_open(config: ConfigReader) -> Fields:
+    """Solar Open: GLM-4.5 with experts in every layer."""
+    size = sizes(config, heads=64, kv_heads=8, head_dim=128, vocab=196608, context=131072)
+    config.ignore("intermediate_size first_k_dense_replace")
+    mixer = size.attention(bias=config.flag("attention_bias"))
+    return _after_dense_layers(config, size, mixer, dense_layers=0, shared=1, corrected=True)
+
+
+def dots1(config: ConfigReader) -> Fields:
+    """dots.llm1: norms of queries and keys, first layers dense; windows where types say so."""
+    size = sizes(config)
+    config.ignore("max_window_layers")
+    bias = config.flag("attention_bias")
+    window = config.window(4096)
+    mixers = size.windowed(window, [False] * size.layers, bias=bias, other=2 * size.head_dim)
+    return _after_dense_layers(config, size, mixers, dense_layers=0, shared=0, corrected=True)
+
+
+def exaone_moe(config: ConfigReader) -> Fields:
+    """K-EXAONE: windows, norms of queries and keys, first layers dense."""
+    size = sizes(config)
+    default = patterned(config, size.layers, every=4)
+    mixers = size.windowed(config.window(4096), default, other=2 * size.head_dim)
+    return _after_dense_layers(config, size, mixers, dense_layers=1, shared=1, corrected=True)
 
 
 def _after_dense_layers(
-    config: ConfigReader, size: Sizes, mixer: Mixer, *, dense_layers: int, shared: int
+    config: ConfigReader,
+    size: Sizes,
+    mixer: Mixer | list[Mixer],
+    *,
+    dense_layers: int,
+    shared: int,
+    corrected: bool = False,
 ) -> Fields:
-    """First layers are dense, all others mixtures with shared experts; no MTP."""
+    """First layers are dense, all others mixtures with shared experts; no MTP.
+
+    A `corrected` router has a bias of each expert.
+    """
     config.ignore("ep_size n_group topk_group topk_method scoring_func seq_aux")
     config.ignore("aux_loss_alpha routed_scaling_factor num_nextn_predict_layers num_mtp_layers")
     config.require("moe_layer_freq", 1)
     config.require("mlp_bias", False)
     width = config.whole("moe_intermediate_size")
-    shared = config.whole("n_shared_experts", default=shared, null=0, least=0)
-    mixture = size.mixture(*routed_experts(config), width, shared=shared * width)
-    dense = size.mlp(config.whole("intermediate_size"))
-    first = config.whole("first_k_dense_replace", default=dense_layers, least=0)
-    mlps = [dense if layer < first else mixture for layer in range(size.layers)]
-    return size.model(mixer, mlps, width)
+    shared = config.whole("n_shared_experts", "num_shared_experts", default=shared, null=0, least=0)
+    experts, per_token = routed_experts(config)
+    mixture = size.mixture(
+        experts, per_token, width, shared=shared * width, other=corrected * experts
+    )
+    first = config.whole("first_k_dense_replace", default=dense_layers, null=0, least=0)
+    types = config.value("mlp_layer_types")
+    if isinstance(types, list):
+        routed = [each == "sparse" for each in types]
+    else:
+        routed = [layer >= first for layer in range(size.layers)]
+    if len(routed) != size.layers:
+        raise ValueError(f"{config.path}: mlp_layer_types must name {size.layers} layers")
+    dense = mixture if all(routed) else size.mlp(config.whole("intermediate_size"))
+    config.ignore("intermediate_size")
+    return size.model(mixer, [mixture if each else dense for each in routed], width)
 
 
 def _latent_attention(config: ConfigReader, size: Sizes, rotated: int) -> Mixer:
@@ -247,17 +331,26 @@ def ernie_moe(config: ConfigReader) -> Fields:
 FAMILIES: Mapping[str, Callable[[ConfigReader], Fields]] = {
     "deepseek_v2": deepseek_v2,
     "deepseek_v3": deepseek_v3,
+    "deepseek_v32": deepseek_v32,
+    "dots1": dots1,
     "ernie4_5_moe": ernie_moe,
+    "exaone_moe": exaone_moe,
     "glm4_moe": glm4_moe,
+    "glm4_moe_lite": glm4_lite,
+    "glm_moe_dsa": deepseek_v32,
     "gpt_oss": gpt_oss,
     "granitemoe": granite_moe,
-    "granitemoehybrid": granite_hybrid,
+    "granitemoeshared": granite_shared,
     "kimi_k2": deepseek_v3,
     "llama4_text": llama4,
     "minimax_m2": minimax_m2,
+    "mistral4": mistral4,
     "mixtral": mixtral,
+    "olmoe": olmoe,
     "phimoe": phi_moe,
     "qwen2_moe": qwen2_moe,
     "qwen3_moe": qwen3_moe,
+    "qwen3_vl_moe_text": qwen3_vl_moe,
+    "solar_open": solar_open,
 }
 """By `model_type`."""

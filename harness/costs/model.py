@@ -27,7 +27,6 @@ from harness.costs.iteration import (
 )
 from harness.costs.kernels import FORMULA, Kernels, table_path, tables
 from harness.costs.kv_room import KvRoom, kv_sentence, server_room
-from harness.costs.model_config import is_config
 from harness.costs.model_facts import (
     MODELS,
     WINDOW_AT_TOKENS,
@@ -37,6 +36,7 @@ from harness.costs.model_facts import (
     model_of,
     shape_of,
 )
+from harness.costs.model_names import is_config
 from harness.costs.profiles import (
     CALIBRATION,
     MEASURED_MEMORY_SHARE,

@@ -4,6 +4,7 @@ import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
+from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -11,9 +12,11 @@ from pydantic import Field
 from harness.config.paths import PROFILES
 from harness.config.schema import STRICT, Count, Positive, fits, read_named
 from harness.costs.layer_kinds import LayerKind, Mixer, Mlp
-from harness.costs.model_config import config_facts, is_config
+from harness.costs.model_config import config_facts
+from harness.costs.model_names import CONFIG, config_path, model_of
 
 MODELS = PROFILES / "models.json"
+LISTED = "the names of harness/profiles/models.json"
 WINDOW_AT_TOKENS = 4096  # of a request, at which sliding windows count unless costs say otherwise
 BYTES_PER_NUMBER = 2  # fp16 weights and KV, as every engine here runs them
 
@@ -103,28 +106,29 @@ class ModelFacts:
 
     def kv_bytes_per_gpu(self, tensor_parallel: int) -> int:
         """KV bytes of one token on each GPU of a group; heads too few to split are repeated."""
-        kept = self._kept_numbers(tensor_parallel, self.window_at_tokens)
-        return -(-self.kv_number_bytes * kept // self.window_at_tokens)
+        kept_bytes = self._kept_bytes(tensor_parallel, self.window_at_tokens)
+        return -(-kept_bytes // self.window_at_tokens)
 
     def kv_bytes(self, tokens: int) -> int:
         """Keys and values of one request of so many tokens, whole model; windows cap them."""
-        return self.kv_number_bytes * self._kept_numbers(1, tokens)
+        return self._kept_bytes(1, tokens)
 
-    def _kept_numbers(self, tensor_parallel: int, tokens: int) -> int:
-        """Numbers that a request of so many tokens keeps on each GPU of a group."""
-        return sum(
-            kind.layers
-            * kind.mixer.kv_heads_per_gpu(tensor_parallel)
-            * kind.mixer.kv_numbers_per_head
-            * kind.mixer.kept_tokens(tokens)
-            for kind in self.layer_kinds
-        )
+    def _kept_bytes(self, tensor_parallel: int, tokens: int) -> int:
+        """Bytes that a request of so many tokens keeps on each GPU of a group."""
+        total = 0
+        for kind in self.layer_kinds:
+            mixer = kind.mixer
+            if not mixer.shares_kv:
+                heads = mixer.kv_heads_per_gpu(tensor_parallel)
+                numbers_bytes = heads * mixer.kv_numbers_per_head * self.kv_number_bytes
+                each = numbers_bytes + mixer.kept_bytes
+                total += kind.layers * each * mixer.kept_tokens(tokens)
+        return total
 
     @property
     def state_bytes(self) -> int:
         """State of one request in layers that keep no KV, whole model."""
-        numbers = sum(kind.layers * kind.mixer.state_numbers for kind in self.layer_kinds)
-        return BYTES_PER_NUMBER * numbers
+        return sum(kind.layers * kind.mixer.state_bytes for kind in self.layer_kinds)
 
     @property
     def weight_bytes(self) -> int:
@@ -184,7 +188,7 @@ class ModelFacts:
     def assumptions(self) -> tuple[str, ...]:
         """What costs and KV of the model assume, in sentences."""
         windows = sum(kind.layers for kind in self.kinds if kind.mixer.window_tokens)
-        states = sum(kind.layers for kind in self.kinds if kind.mixer.state_numbers)
+        states = sum(kind.layers for kind in self.kinds if kind.mixer.state_bytes)
         found = list(self.stated)
         if windows:
             tokens = sorted({kind.mixer.window_tokens for kind in self.kinds} - {0})
@@ -208,26 +212,31 @@ def load_models() -> Mapping[str, ModelFacts]:
     return read_named(MODELS, ModelFacts)
 
 
-def model_of(service: str) -> str:
-    """The model that a service runs; of two services of one model each is `model~tag`."""
-    return service if is_config(service) else service.rpartition("~")[0] or service
-
-
 def model_facts(service: str) -> ModelFacts:
-    """Facts of a service's model: a name in models.json, or the path of a Hugging Face config."""
+    """Facts of a service's model: a name in models.json, or the path of what tells them.
+
+    `config_path` says which paths. ValueError for a name that is neither.
+    """
     models, name = load_models(), model_of(service)
-    if is_config(name):
-        return _of_config(name)
-    if name not in models:
-        raise ValueError(unknown_name("model", name, models))
-    return models[name]
+    if name in models:
+        return models[name]
+    path = config_path(name)
+    if path is not None:
+        return _of_config(path)
+    if "/" in name:
+        close = difflib.get_close_matches(name.rpartition("/")[2], models, n=3, cutoff=0.4)
+        known = f"; known short names close to it: {', '.join(close)}" if close else ""
+        raise ValueError(
+            f"{name} is no file here and nothing is downloaded: give the path of the model's "
+            f"{CONFIG}{known}"
+        )
+    raise ValueError(unknown_name("model", name, models, f"{LISTED} or the path of a {CONFIG}"))
 
 
 @cache
-def _of_config(name: str) -> ModelFacts:
+def _of_config(path: Path) -> ModelFacts:
     """Facts from a config; such a model was not measured, so its costs are the roofline's."""
-    stated = config_facts(name)
-    return fits(stated, ModelFacts, str(stated["name"]))
+    return fits(config_facts(path), ModelFacts, str(path))
 
 
 def matrices_of(facts: ModelFacts) -> tuple[object, ...]:
@@ -253,9 +262,16 @@ def shape_of(facts: ModelFacts) -> tuple[object, ...]:
     )
 
 
-def unknown_name(kind: str, name: str, known: Mapping[str, object]) -> str:
-    """Sentence for a name that is not in a table: the name, and what was perhaps meant."""
+def unknown_name(kind: str, name: str, known: Mapping[str, object], listed_in: str = "") -> str:
+    """Sentence for a name that is not in a table: the name, and what was perhaps meant.
+
+    `listed_in` says where the names of a long table are listed.
+    """
     close = difflib.get_close_matches(name, known, n=3, cutoff=0.4)
-    others = f"known: {', '.join(sorted(known))}" if known else "none is known"
-    meant = f"closest: {', '.join(close)}" if close else others
+    if close:
+        meant = f"closest: {', '.join(close)}"
+    elif listed_in:
+        meant = f"known: {listed_in}"
+    else:
+        meant = f"known: {', '.join(sorted(known))}" if known else "none is known"
     return f"No {kind} is called {name!r}; {meant}."

@@ -12,7 +12,8 @@ from numpy.typing import ArrayLike, NDArray
 from harness.config import inputs
 from harness.config.paths import PROFILES
 from harness.config.schema import NotNegative, Schema, Share, Tokens, read_json
-from harness.costs.model_facts import model_of, unknown_name
+from harness.costs.model_facts import unknown_name
+from harness.costs.model_names import model_of
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]

@@ -2,7 +2,7 @@
 
 import pandas as pd
 
-from harness.costs.model_facts import model_of
+from harness.costs.model_names import model_of
 
 OF_ROOFLINE = "error of the roofline of vLLM 0.3 on A100s, models left out; not checked here:"
 

@@ -15,7 +15,7 @@ import pandas as pd
 
 from harness.config import inputs
 from harness.costs.model import ProfileCosts
-from harness.costs.model_facts import model_of
+from harness.costs.model_names import model_of
 from harness.costs.uncertainty import intervals
 from harness.engines.engine import Engine, needs_of
 from harness.engines.recorder import GpuUse, Recorder

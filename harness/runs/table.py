@@ -12,7 +12,7 @@ from rich.measure import Measurement
 from rich.table import Table
 
 from harness.costs.model import ENGINE
-from harness.costs.model_facts import model_of
+from harness.costs.model_names import model_of
 from harness.runs.basis import outside_note
 from harness.runs.limits import limits_of, limits_sentence
 from harness.runs.metrics import span_of

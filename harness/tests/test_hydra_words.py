@@ -12,7 +12,7 @@ from omegaconf import OmegaConf
 
 from harness import run
 from harness.config.hydra_words import literal, word
-from harness.costs.model_facts import model_of
+from harness.costs.model_names import model_of
 from harness.runs.record import read_summaries
 from harness.tests.support.cases import CASES
 from harness.tests.support.configured import composed

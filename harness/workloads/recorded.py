@@ -10,8 +10,8 @@ import pandas as pd
 
 from harness.config import inputs
 from harness.config.ranges_of_units import MOST_SECONDS
-from harness.costs.model_config import is_config
 from harness.costs.model_facts import ModelFacts, model_facts
+from harness.costs.model_names import is_config
 from harness.workloads.arrivals import Arrivals, ClosedLoop, think_s_of
 from harness.workloads.prefixes import prefixes_of_hashes
 from harness.workloads.prompts import WORDS

@@ -8,8 +8,7 @@ from typing import Any
 from harness.config import inputs
 from harness.config.hub import model_folder
 from harness.config.paths import ROOT
-from harness.costs.model_config import is_config
-from harness.costs.model_facts import model_of
+from harness.costs.model_names import is_config, model_of
 from harness.engines.engine import refuse_seconds
 from harness.engines.vllm.group import EngineSettings, VllmGroup
 from harness.engines.vllm.scheduler import PolicyScheduler
@@ -76,7 +75,7 @@ class VllmOptions:
         """The folder of the model that stands for a service. ValueError where there is none."""
         name = model_of(service)
         model = self.models.get(name, name)
-        config = Path(model).parent if is_config(model) else Path(model)
+        config = Path(model).parent if is_config(model) and Path(model).is_file() else Path(model)
         for folder in (ROOT / "scenarios" / "models" / model, config):
             if folder.is_dir():
                 return str(folder)

@@ -70,9 +70,11 @@ def test_a_config_is_known_by_its_path_and_content(written: Callable[[object], s
     [
         ({"hidden_size": None}, "has none of the keys hidden_size"),
         ({"num_hidden_layers": 10**6}, "1000000 layers, at most 10000 can be costed"),
-        ({"kv_lora_rank": 512}, "kv_lora_rank is not known for model_type llama; sizes are read"),
+        ({"kv_lora_rank": 512}, "kv_lora_rank is not known for model_type llama; it may"),
         ({"num_key_value_head": 8}, "num_key_value_head is not .*; closest: num_key_value_heads"),
-        ({"model_type": "t5"}, "model_type is 't5', which cannot be costed; supported: bloom, "),
+        ({"model_type": "t5"}, "model_type is 't5', which is not modelled: an encoder beside"),
+        ({"model_type": "qwen9"}, r"whose layers are not known \(closest: qwen.*given by hand, as"),
+        ({"rope_scaling": {"type": "spiral"}}, "rope_scaling of type 'spiral' is not modelled"),
         ({"architectures": ["LlamaForSequenceClassification"]}, "which generates no text"),
         ({"quantization_config": {"quant_method": "gguf"}}, "quant_method is 'gguf', it must be"),
         (
