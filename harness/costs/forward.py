@@ -136,11 +136,12 @@ class Forward:
         entry = self._latent(mixer)
         if entry is not None:
             return self.kernels.latent_s(entry, requests)
+        states_s = self.kernels.state_s(mixer.state_bytes, requests)
         if not mixer.kv_heads:
-            return np.zeros(len(requests)), np.zeros(len(requests))
+            return states_s, np.zeros(len(requests))
         share = self._share(mixer)
         base, slope = self.kernels.decode_s(mixer, self.model.kv_number_bytes, requests)
-        return base, slope * share
+        return base + states_s, slope * share
 
     def _prompt_of(self, mixer: Mixer) -> tuple[float, float, float]:
         entry = self._latent(mixer)

@@ -248,6 +248,16 @@ class Kernels:
         slope_s = formula.read * kv_bytes * numbers / self.gpu.memory_bytes_per_s
         return 1e-6 * formula.launch_us + 0.0 * requests, slope_s + 0.0 * requests
 
+    def state_s(self, state_bytes: int, requests: Floats) -> Floats:
+        """Of reading and writing the state of a layer for each request of a decode.
+
+        At the rate at which attention reads KV, by the formula of decode attention.
+        """
+        each_bytes = 2.0 * state_bytes / self.tensor_parallel
+        factor = read_formulas().decode_attention.read
+        found: Floats = factor * each_bytes / self.gpu.memory_bytes_per_s * requests
+        return found
+
     def prompt_s(self, mixer: Mixer, kv_bytes: int) -> tuple[float, float, float]:
         """Of attention of a prompt: its seconds, of a token, and of `Work.prefill_attended`."""
         found = self._shape("prompt_attention", mixer, kv_bytes)

@@ -18,6 +18,8 @@ from harness.costs.model_facts import BYTES_PER_NUMBER, ModelFacts
 GIB = 2**30
 Version = tuple[int, int]
 """Major and minor of a release of vLLM."""
+Limits = tuple[int | None, int | None]
+"""Tokens of an iteration and requests at once; None is vLLM's default on the GPU."""
 LATEST: Version = (0, 32)
 
 USABLE_SHARE = 0.99  # of the nominal memory, where the driver's total is not known
@@ -118,10 +120,18 @@ def kv_room(
 
 
 def server_room(
-    model: ModelFacts, gpu: GpuFacts, tensor_parallel: int, memory_share: float, version: Version
+    model: ModelFacts,
+    gpu: GpuFacts,
+    tensor_parallel: int,
+    memory_share: float,
+    version: Version,
+    limits: Limits = (None, None),
 ) -> KvRoom:
-    """`kv_room` of a server that sets no limits of its own."""
-    tokens, requests = default_limits(gpu)
+    """`kv_room` of a server with these limits."""
+    tokens, requests = (
+        default if own is None else own
+        for own, default in zip(limits, default_limits(gpu), strict=True)
+    )
     return kv_room(
         model,
         gpu,
@@ -134,12 +144,13 @@ def server_room(
     )
 
 
-def kv_sentence(tokens: int, version: Version) -> str:
+def kv_sentence(tokens: int, version: Version, limits: Limits = (None, None)) -> str:
     """How much KV a group has for its requests, and what of that is a guess."""
     release = ".".join(map(str, version))
+    at = "its default limits" if limits == (None, None) else "the limits of the run"
     return (
-        f"KV of {tokens:,} tokens a group, as vLLM {release} leaves it at its default limits, with "
-        "CUDA context, graphs and part of the dummy pass by guesses (harness/costs/kv_room.py)"
+        f"KV of {tokens:,} tokens a group, as vLLM {release} leaves it at {at}, with CUDA context, "
+        "graphs and part of the dummy pass by guesses (harness/costs/kv_room.py)"
     )
 
 

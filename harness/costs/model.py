@@ -26,7 +26,9 @@ from harness.costs.iteration import (
     work_seconds,
 )
 from harness.costs.kernels import FORMULA, Kernels, table_path, tables
-from harness.costs.kv_room import KvRoom, kv_sentence, server_room
+from harness.costs.kv_room import KvRoom, Limits, kv_sentence, server_room
+from harness.costs.loading import Loading
+from harness.costs.machine_settings import refuse_numbers
 from harness.costs.model_facts import (
     MODELS,
     WINDOW_AT_TOKENS,
@@ -54,6 +56,8 @@ from harness.costs.roofline import (
     roofline_profile,
 )
 from harness.costs.served_errors import SERVED_ERRORS, served_error
+from harness.costs.splitting import DEGREES, remedy, unfit_because, unsplit_because
+from harness.costs.states import block_tokens, most_running, state_blocks
 from harness.interface.entities import ServiceId, Work
 from harness.interface.policies import CostModel
 from harness.interface.tables import Floats, Ints
@@ -88,7 +92,9 @@ class ProfileCosts:
     reads weights and the rate at which it reads them, in the place of the measured ones. `kv_bytes`
     of each GPU for KV, if given, come in the place of what `memory_share` leaves,
     and `block_tokens` in the place of the measured engine's. Sliding windows count as in requests
-    of `window_at_tokens`. What shares of the SMs cost is measured in `sm_share_profile`, a folder
+    of `window_at_tokens`, and `state_requests` running requests have their states of layers without
+    KV set aside. A server has the `limits`: tokens of an iteration, running requests (None: vLLM's
+    defaults on the GPU). What shares of the SMs cost is measured in `sm_share_profile`, a folder
     like `profile_dir` and for the same GPU, where that has nothing of it. Before its scheduler has
     a request, an engine takes `intake_s_per_request` and, for each token of its prompt,
     `intake_s_per_prompt_token`. Raises ValueError for unknown names and for negative seconds.
@@ -112,6 +118,8 @@ class ProfileCosts:
         roofline: bool = False,
         expert_parallel: bool = False,
         kv_number_bytes: int | None = None,
+        limits: Limits = (None, None),
+        state_requests: int = 0,
     ) -> None:
         require_roofline(PROFILES / profile_dir, profile_dir)
         self.gpu, self.profile_dir = gpu, profile_dir
@@ -123,7 +131,8 @@ class ProfileCosts:
         self.engine = engine_kind(engine) if isinstance(engine, str) else engine
         self.roofline = roofline
         self.expert_parallel, self.kv_number_bytes = expert_parallel, kv_number_bytes
-        self._refuse_numbers()
+        self.limits, self.state_requests = limits, state_requests
+        refuse_numbers(self._machine)
         self._facts: GpuFacts = gpu_facts(gpu, self._folder)
         self._iterations: dict[tuple[str, int], Profile] = {}
         self._tables: dict[tuple[str, int], IterationTable] = {}  # services of a model share them
@@ -131,27 +140,6 @@ class ProfileCosts:
         self._shares: dict[tuple[str, int], SmShares | None] = {}
         self._calibration: Calibration = read_calibration(self._folder)
         self._refuse_names()
-
-    def _refuse_numbers(self) -> None:
-        """Raise ValueError for numbers that no machine has."""
-        _require_at_least(
-            0,
-            engine_start_s=self.given_start_s,
-            replica_start_s=self.replica_start_s,
-        )
-        _require_at_least(
-            1,
-            kv_bytes=self.given_kv_bytes,
-            block_tokens=self.given_block_tokens,
-            window_at_tokens=self.window_at_tokens,
-            weights_bytes_per_s=self.given_weights_bytes_per_s,
-        )
-        if self.kv_number_bytes not in (None, 1, 2):
-            raise ValueError(
-                f"hardware.kv_number_bytes={self.kv_number_bytes}, it must be 1 or 2, or null"
-            )
-        if not 0.0 < self.memory_share <= 1.0:
-            raise ValueError(f"A memory share lies between 0 and 1, not {self.memory_share}.")
 
     def _refuse_names(self) -> None:
         """Raise ValueError for a GPU that was not measured, and for unknown parts."""
@@ -257,26 +245,22 @@ class ProfileCosts:
 
     def load_s(self, service: ServiceId, tensor_parallel: int, *, replicas: int = 1) -> float:
         """Seconds to load the weights and set up communication, of each of so many replicas."""
-        further_s = self.replica_start_s * (replicas - 1)
-        if self.given_start_s is None and self.given_weights_bytes_per_s is None:
-            return self._measured_load_s(service, tensor_parallel) + further_s
-        read_s = self._read_s(service, tensor_parallel)
-        return self.start_s(service, tensor_parallel) + read_s + further_s
+        measured_s = self._measured_load_s(service, tensor_parallel)
+        return self._loading.load_s(self._model(service).weight_bytes, measured_s, replicas)
 
     def start_s(self, service: ServiceId, tensor_parallel: int) -> float:
         """Seconds of a load beside reading weights, as given, or else of the measured load."""
-        if self.given_start_s is not None:
-            return self.given_start_s
-        read_s = self._model(service).weight_bytes / self._calibration.load_bytes_per_s
-        return max(0.0, self._measured_load_s(service, tensor_parallel) - read_s)
+        measured_s = self._measured_load_s(service, tensor_parallel)
+        return self._loading.before_reading_s(self._model(service).weight_bytes, measured_s)
 
-    def _read_s(self, service: ServiceId, tensor_parallel: int) -> float:
-        """The part of a load in which weights are read: at most what was measured, or as given."""
-        weight_bytes = self._model(service).weight_bytes
-        if self.given_weights_bytes_per_s is not None:
-            return weight_bytes / self.given_weights_bytes_per_s
-        read_s = weight_bytes / self._calibration.load_bytes_per_s
-        return min(self._measured_load_s(service, tensor_parallel), read_s)
+    @property
+    def _loading(self) -> Loading:
+        return Loading(
+            replica_start_s=self.replica_start_s,
+            start_s=self.given_start_s,
+            bytes_per_s=self.given_weights_bytes_per_s,
+            read_bytes_per_s=self._calibration.load_bytes_per_s,
+        )
 
     def _measured_load_s(self, service: ServiceId, tensor_parallel: int) -> float:
         """Seconds of a load as measured, or estimated."""
@@ -286,31 +270,38 @@ class ProfileCosts:
         return roofline_load_s(self._model(service), tensor_parallel, self._calibration)
 
     def kv_blocks(self, service: ServiceId, tensor_parallel: int) -> int:
-        """KV blocks beside the weights; 0 if they do not fit or the heads cannot be split."""
+        """KV blocks beside weights and states; 0 if they do not fit or cannot be split."""
         facts = self._model(service)
-        if facts.attention_heads % tensor_parallel:
+        if self._unsplit_because(facts, tensor_parallel):
             return 0
         block_tokens = self.block_tokens(service)
         if self.given_kv_bytes is not None:
             block_bytes = facts.kv_bytes_per_gpu(tensor_parallel) * block_tokens
-            return self._given_kv([service], tensor_parallel) // block_bytes
-        blocks, of_tokens = self._blocks_beside_weights(facts, service, tensor_parallel)
-        return blocks * of_tokens // block_tokens
+            found = self._given_kv([service], tensor_parallel) // block_bytes
+        else:
+            blocks, of_tokens = self._blocks_beside_weights(facts, service, tensor_parallel)
+            found = blocks * of_tokens // block_tokens
+        held = self.state_requests * state_blocks(facts, block_tokens)
+        return max(0, found - math.ceil(held))
+
+    def _unsplit_because(self, facts: ModelFacts, tensor_parallel: int) -> str:
+        return unsplit_because(facts, tensor_parallel, expert_parallel=self.expert_parallel)
 
     def unfit_because(self, service: ServiceId, tensor_parallel: int) -> str:
-        """Why a model has no KV on so many GPUs: heads, or the bytes it needs and those there."""
-        facts, gpus = self._model(service), tensor_parallel
-        if facts.attention_heads % gpus:
-            return f"its {facts.attention_heads} attention heads cannot be split over {gpus}"
-        each = facts.weight_bytes / gpus
-        kv = "KV of a block and more"
-        if self.given_kv_bytes is not None:
-            kv = f"{self.given_kv_bytes / 1e9:,.1f} GB of KV (hardware.kv_bytes)"
-        room = self.memory_bytes * (1.0 if self.given_kv_bytes is not None else self.memory_share)
-        return (
-            f"its weights of {facts.weight_bytes / 1e9:,.1f} GB take {each / 1e9:,.1f} GB of each "
-            f"GPU beside activations and {kv}, and there are {room / 1e9:,.1f} of "
-            f"{self.memory_bytes / 1e9:,.1f} GB (hardware.memory_share={self.memory_share:g})"
+        """Why a model has no KV on so many GPUs, and on how many it has some."""
+        facts = self._model(service)
+        if why := self._unsplit_because(facts, tensor_parallel):
+            return why
+        more = next(
+            (it for it in DEGREES if it > tensor_parallel and self.kv_blocks(service, it)), 0
+        )
+        tokens = self.kv_blocks(service, more) * self.block_tokens(service) if more else 0
+        return unfit_because(
+            facts.weight_bytes / tensor_parallel,
+            memory_bytes=self.memory_bytes,
+            memory_share=self.memory_share,
+            given_kv_bytes=self.given_kv_bytes,
+            remedy=remedy(more, tokens),
         )
 
     def kv_bytes(self, services: Collection[ServiceId], tensor_parallel: int) -> int:
@@ -370,12 +361,22 @@ class ProfileCosts:
     def memory(self, service: ServiceId, tensor_parallel: int) -> KvRoom:
         """What takes the memory of each GPU of a group, as vLLM counts it, and the KV left."""
         model, version = self._model(service), self.engine.version
-        return server_room(model, self._facts, tensor_parallel, self.memory_share, version)
+        return server_room(
+            model, self._facts, tensor_parallel, self.memory_share, version, self.limits
+        )
 
     def block_tokens(self, service: ServiceId) -> int:
-        """Tokens of one KV block."""
-        self._model(service)
-        return self.given_block_tokens or self._calibration.block_tokens
+        """Tokens of one KV block; of a model with states, so many that a page holds one."""
+        holds_state = block_tokens(self._model(service))
+        return self.given_block_tokens or holds_state or self._calibration.block_tokens
+
+    def most_running(
+        self, service: ServiceId, tensor_parallel: int, context_tokens: int, longest_tokens: int
+    ) -> int | None:
+        """Requests at once that have room for states and KV; see `states.most_running`."""
+        facts, tokens = self._model(service), self.block_tokens(service)
+        blocks = self.kv_blocks(service, tensor_parallel)
+        return most_running(facts, blocks, tokens, context_tokens, longest_tokens)
 
     def label(self, service: str, tensor_parallel: int) -> str:
         """Where the iteration costs come from, with what the facts of the model assume."""
@@ -384,7 +385,8 @@ class ProfileCosts:
             said = [profile.basis, *self._model(service).assumptions]
             if self.given_kv_bytes is None:
                 blocks = self.kv_blocks(ServiceId(service), tensor_parallel)
-                said.append(kv_sentence(blocks * BLOCK_TOKENS, self.engine.version))
+                tokens = blocks * self.block_tokens(ServiceId(service))
+                said.append(kv_sentence(tokens, self.engine.version, self.limits))
             return "; ".join(said)
         if profile.kind != "measured" or profile.model == model_of(service):
             return "; ".join([profile.kind, *self._model(service).assumptions])
@@ -416,6 +418,8 @@ class ProfileCosts:
             "roofline": self.roofline,
             "expert_parallel": self.expert_parallel,
             "kv_number_bytes": self.kv_number_bytes,
+            "limits": self.limits,
+            "state_requests": self.state_requests,
         }
 
     @property
@@ -427,7 +431,11 @@ class ProfileCosts:
         facts = model_facts(service)
         if self.kv_number_bytes is not None:
             facts = replace(facts, kv_number_bytes=self.kv_number_bytes)
-        return replace(facts, window_at_tokens=self.window_at_tokens) if facts.kinds else facts
+        if not facts.kinds:
+            return facts
+        return replace(
+            facts, window_at_tokens=self.window_at_tokens, state_requests=self.state_requests
+        )
 
     def _measured(self, service: str, tensor_parallel: int) -> Iterator[Profile]:
         """Profiles of this GPU that may stand for the service, its own first.
@@ -490,10 +498,3 @@ class ProfileCosts:
     def kernels(self, tensor_parallel: int) -> Kernels:
         """Kernels of a group of so many GPUs."""
         return Kernels(self._facts, tensor_parallel, self.expert_parallel, roofline=self.roofline)
-
-
-def _require_at_least(least: int, **settings: float | None) -> None:
-    """Raise ValueError for a setting of the hardware below this; None passes."""
-    for name, value in settings.items():
-        if value is not None and not least <= value < math.inf:
-            raise ValueError(f"hardware.{name} is {value}, it must be at least {least}, or null")

@@ -36,8 +36,10 @@ class ModelFacts:
     `layers`; only the latter are costed. `kinds` are its layers where they differ or have parts
     beyond attention and one MLP; empty is `layers` of the other fields. `linear_bytes` and
     `expert_bytes` are those of a weight in linear layers and in routed experts, `kv_number_bytes`
-    those of a number in KV. Costs are linear in tokens, so windows count as in requests of
-    `window_at_tokens`. `stated` are the assumptions of whatever told these facts.
+    those of a number in KV; `weight_group` weights of a row share a scale (0: all, or none). Costs
+    are linear in tokens, so windows count as in requests of `window_at_tokens`. States of layers
+    without KV are set aside for `state_requests` running requests. `stated` are the assumptions of
+    whatever told these facts.
     """
 
     name: str
@@ -63,7 +65,9 @@ class ModelFacts:
     kv_number_bytes: Count = BYTES_PER_NUMBER
     linear_format: Format = "bf16"
     expert_format: Format = "bf16"
+    weight_group: Annotated[int, Field(ge=0)] = 0
     norms_across_heads: bool = False
+    state_requests: Annotated[int, Field(ge=0)] = 0
     window_at_tokens: Count = WINDOW_AT_TOKENS
     stated: tuple[str, ...] = ()
 
@@ -199,9 +203,12 @@ class ModelFacts:
                 "(hardware.window_at_tokens)"
             )
         if states:
+            held = "is not counted in KV"
+            if self.state_requests:
+                held = f"is set aside in KV for {self.state_requests:,} running requests"
             found.append(
-                f"the state of {states} state-space layers, {self.state_bytes / 1e6:.1f} MB a "
-                "request, is not counted in KV, nor its update in the seconds"
+                f"the state of {states} layers without KV, {self.state_bytes / 1e6:.1f} MB a "
+                f"request, {held}, in pages of vLLM without prefix caching"
             )
         return tuple(found)
 

@@ -83,8 +83,9 @@ def _attention_is_left_out(part: ConfigReader, layers: int, experts: int) -> boo
     return is_left_out
 
 
-def _linear(weight_bytes: float, number_format: str) -> dict[str, Any]:
+def _linear(weight_bytes: float, number_format: str, group: int = 0) -> dict[str, Any]:
     return {
+        "weight_group": group,
         "linear_bytes": weight_bytes,
         "expert_bytes": weight_bytes,
         "linear_format": number_format,
@@ -97,7 +98,7 @@ def _fp8(part: ConfigReader) -> dict[str, Any]:
     part.ignore("activation_scheme fmt scale_fmt is_checkpoint_fp8_serialized")
     block = part.numbers("weight_block_size")
     if len(block) == 2:
-        return _linear(1.0 + 4.0 / (block[0] * block[1]), "fp8_block")
+        return _linear(1.0 + 4.0 / (block[0] * block[1]), "fp8_block", max(block))
     return _linear(1.0, "fp8")
 
 
@@ -110,7 +111,7 @@ def _grouped(part: ConfigReader, zero_bits: int) -> dict[str, Any]:
             "it must be 2, 3, 4 or 8 bits and a group of so many weights, or -1 for a whole row"
         )
     beside = (16 + zero_bits * bits) / 8 / group if group > 0 else 0.0
-    return _linear(bits / 8 + beside, "int8" if bits == 8 else "int4")
+    return _linear(bits / 8 + beside, "int8" if bits == 8 else "int4", max(0, group))
 
 
 def _awq(part: ConfigReader) -> dict[str, Any]:
@@ -143,7 +144,7 @@ def _modelopt(part: ConfigReader) -> dict[str, Any]:
     if not algorithm:
         raise ValueError(f"{part.path}: quantization_config has no quant_algo")
     part.require("group_size", 16)
-    fields = _linear(1.0, "fp8") if algorithm == "FP8" else _linear(NVFP4_BYTES, "nvfp4")
+    fields = _linear(1.0, "fp8") if algorithm == "FP8" else _linear(NVFP4_BYTES, "nvfp4", 16)
     return fields | _kv(part)
 
 
@@ -175,7 +176,8 @@ def _compressed_tensors(part: ConfigReader) -> dict[str, Any]:
         kind = "fp8_block" if strategy == "block" else "fp8"
     else:
         kind = "mxfp4" if group_size == 32 else "nvfp4"
-    return _linear(bits / 8 + beside, kind) | _kv(part)
+    group = 128 if kind == "fp8_block" else group_size
+    return _linear(bits / 8 + beside, kind, group) | _kv(part)
 
 
 def _kv(part: ConfigReader) -> dict[str, Any]:

@@ -150,7 +150,11 @@ def forward_costs(
     floor = floor_s(model, gpu, tensor_parallel, calibration, np.concatenate([tokens, requests]))
     prompt_floor_s, decode_floor_s = floor[: len(tokens)], floor[len(tokens) :]
     decode = {
-        "base_s": _rounded(np.hypot(decode_floor_s, token_s * requests) + request_s),
+        "base_s": _rounded(
+            np.hypot(decode_floor_s, token_s * requests)
+            + request_s
+            + state_s_per_request(model, gpu, tensor_parallel, calibration) * requests
+        ),
         "per_context_s": _rounded(
             np.full(len(requests), context_s_per_token(model, gpu, tensor_parallel, calibration))
         ),
@@ -232,6 +236,14 @@ def context_s_per_token(
         numbers += kept * share * group**calibration.kv_group_exponent
     kv_bytes = model.kv_number_bytes * numbers
     return float(kv_bytes / (gpu.memory_bytes_per_s * calibration.kv_efficiency))
+
+
+def state_s_per_request(
+    model: ModelFacts, gpu: GpuFacts, tensor_parallel: int, calibration: Calibration
+) -> float:
+    """Seconds of reading and writing the states of one request in layers without KV."""
+    rate = gpu.memory_bytes_per_s * calibration.kv_efficiency
+    return 2.0 * model.state_bytes / tensor_parallel / rate
 
 
 def query_group(model: ModelFacts, tensor_parallel: int) -> float:

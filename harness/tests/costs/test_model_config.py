@@ -376,6 +376,6 @@ def test_state_space_layers_keep_a_state_and_no_kv(written: Callable[[object], s
     facts = model_facts(written(config))
     assert facts.kv_bytes_per_token == 2 * 2 * 16 * 4096
     costs = ProfileCosts(gpu="H100-80G", profile_dir="roofline", memory_share=0.9, parts=PARTS)
-    assert costs.label(facts.name, 1).startswith("roofline; the state of 16 state-space layers")
+    assert costs.label(facts.name, 1).startswith("roofline; the state of 16 layers without KV")
     assert facts.state_bytes == 2 * 16 * (8192 * 64 + 3 * (8192 + 2 * 64))
-    assert "the state of 16 state-space layers, 17.6 MB a request" in facts.assumptions[0]
+    assert "the state of 16 layers without KV, 17.6 MB a request" in facts.assumptions[0]
