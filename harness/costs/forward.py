@@ -93,7 +93,7 @@ class Forward:
     def _mixer_products_s(self, mixer: Mixer, tokens: Floats) -> Floats:
         """Projections of attention; those of latent attention are measured with it."""
         facts, kind = self.model, self.model.linear_format
-        if self._latent(mixer) is not None:
+        if self._latent(mixer) is not None or not mixer.parameters:
             return np.zeros(len(tokens))
         if mixer.state_bytes or _is_latent(mixer):
             self.kernels.stand_in(

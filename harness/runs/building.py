@@ -33,6 +33,14 @@ from harness.planning.forecast import Window
 from harness.predictors.ecdf import LENGTH_SAMPLES, Ecdf, length_files, load_lengths
 from harness.runs.cells import Cell, PredictorFactory, WorkloadFactory
 from harness.runs.matrix import Place
+from harness.runs.own_context import (
+    UNKNOWN_TOKENS,
+    contexts_of,
+    follow_context,
+    limit_of,
+    state_requests,
+    with_limit,
+)
 from harness.runs.run_key import key_of, run_id
 from harness.workloads.workload import Workload
 
@@ -132,11 +140,11 @@ def cell_of(plain: Mapping[str, Any], place: Place, chosen: Mapping[str, str]) -
 
 def _cell(plain: Mapping[str, Any], place: Place, chosen: Mapping[str, str]) -> Cell:
     hardware, record, seed = plain["hardware"], plain["record"], plain["seed"]
-    costs = _costs(hardware)
-    offered = {"costs": costs, "kv_room": partial(_kv_room, plain, costs)}
-    workload_factory: WorkloadFactory = build(
-        plain["workload"], path="workload", offered=offered, kind=WorkloadFactory
-    )
+    costs = _costs(plain, window_at_tokens=hardware["window_at_tokens"] or UNKNOWN_TOKENS)
+    workload_factory = _workload(plain, costs)
+    if followed := follow_context(tuple(workload_factory.models)):
+        plain, costs = _at_own_context(plain, followed, workload_factory.build(seed))
+        workload_factory = _workload(plain, costs)
     models = workload_factory.models
     for model in models:
         costs.require(model)
@@ -171,6 +179,36 @@ def _cell(plain: Mapping[str, Any], place: Place, chosen: Mapping[str, str]) -> 
     )
 
 
+def _workload(plain: Mapping[str, Any], costs: ProfileCosts) -> WorkloadFactory:
+    """The recipe of the workload, for the KV that these costs leave."""
+    offered = {"costs": costs, "kv_room": partial(_kv_room, plain, costs)}
+    factory: WorkloadFactory = build(
+        plain["workload"], path="workload", offered=offered, kind=WorkloadFactory
+    )
+    return factory
+
+
+def _at_own_context(
+    plain: Mapping[str, Any], models: tuple[str, ...], load: Workload
+) -> tuple[Mapping[str, Any], ProfileCosts]:
+    """Configuration and costs at the contexts of a load of models with windows or states."""
+    contexts = contexts_of(load, models)
+    window = plain["hardware"]["window_at_tokens"] or contexts.typical_tokens
+    costs = _costs(plain, window_at_tokens=window)
+    running = state_requests(costs, models, _degrees(plain), contexts, limit_of(plain))
+    if not running:
+        return plain, costs
+    costs = _costs(plain, window_at_tokens=window, state_requests=running)
+    return with_limit(plain, running), costs
+
+
+def _degrees(plain: Mapping[str, Any]) -> list[int]:
+    """The tensor parallelism of the placement, or else all that the GPUs allow."""
+    degree = plain["system"]["placement"].get("tensor_parallel")
+    degrees = [2**power for power in range(4) if 2**power <= plain["hardware"]["gpu_count"]]
+    return [degree] if isinstance(degree, int) else degrees
+
+
 def _kv_room(plain: Mapping[str, Any], costs: ProfileCosts, model: str) -> tuple[int, int]:
     """KV blocks of a group that serves a model alone, and tokens of a block; 0 blocks: unknown.
 
@@ -178,11 +216,10 @@ def _kv_room(plain: Mapping[str, Any], costs: ProfileCosts, model: str) -> tuple
     ValueError for a model that fits none of these.
     """
     service = ServiceId(model)
-    degree = plain["system"]["placement"].get("tensor_parallel")
-    degrees = [2**power for power in range(4) if 2**power <= plain["hardware"]["gpu_count"]]
-    asked = [degree] if isinstance(degree, int) else degrees
+    asked = _degrees(plain)
+    is_given = isinstance(plain["system"]["placement"].get("tensor_parallel"), int)
     blocks = max(costs.kv_blocks(service, it) for it in asked)
-    if not blocks and (isinstance(degree, int) or plain["hardware"]["gpu_count"] <= asked[-1]):
+    if not blocks and (is_given or plain["hardware"]["gpu_count"] <= asked[-1]):
         why = costs.unfit_because(service, asked[-1])
         raise ValueError(f"{model} does not fit {asked[-1]} GPUs: {why}")
     return blocks, costs.block_tokens(service)
@@ -198,8 +235,11 @@ def _past(workload: WorkloadFactory, seed: int) -> dict[str, object]:
     return {"applications": runs_of(before, before.apps)}
 
 
-def _costs(hardware: Mapping[str, Any]) -> ProfileCosts:
+def _costs(
+    plain: Mapping[str, Any], *, window_at_tokens: int, state_requests: int = 0
+) -> ProfileCosts:
     """Seconds and memory as the profile of a machine has them."""
+    hardware, limits = plain["hardware"], plain["limits"]
     return ProfileCosts(
         gpu=hardware["gpu"],
         profile_dir=hardware["profile"],
@@ -210,12 +250,14 @@ def _costs(hardware: Mapping[str, Any]) -> ProfileCosts:
         weights_bytes_per_s=hardware["weights_bytes_per_s"],
         kv_bytes=hardware["kv_bytes"],
         block_tokens=hardware["block_tokens"],
-        window_at_tokens=hardware["window_at_tokens"],
+        window_at_tokens=window_at_tokens,
         sm_share_profile=hardware["sm_share_profile"],
         engine=hardware["engine"],
         roofline=hardware["roofline"],
         expert_parallel=hardware["expert_parallel"],
         kv_number_bytes=hardware["kv_number_bytes"],
+        limits=(limits["max_num_batched_tokens"], limits["max_num_seqs"]),
+        state_requests=state_requests,
     )
 
 

@@ -61,8 +61,8 @@ class HardwareConfig:
     """Bytes of each GPU for KV; null: what `memory_share` leaves beside the weights."""
     block_tokens: int | None = MISSING
     """Tokens of a KV block; null: as on the engine that the profile was measured on."""
-    window_at_tokens: int = within(most=2**31)
-    """Tokens of the requests at which a model's sliding windows count, in KV and in seconds."""
+    window_at_tokens: int | None = within(most=2**31)
+    """Context at which sliding windows count, in KV and seconds; null: that of the requests."""
     sm_share_profile: str | None = MISSING
     """Folder of profiles whose shares of the SMs stand in where `profile` has none; null: none."""
     host_kv_bytes: int = MISSING
