@@ -225,6 +225,8 @@ def model_facts(service: str) -> ModelFacts:
     `config_path` says which paths. ValueError for a name that is neither.
     """
     models, name = load_models(), model_of(service)
+    if name != service and Path(service).is_dir():
+        name = service
     if name in models:
         return models[name]
     path = config_path(name)

@@ -8,6 +8,8 @@ MISTRAL_CONFIG = "params.json"
 """Mistral's own format."""
 GIVEN = (".yaml", ".yml")
 """Facts by hand."""
+IN_FOLDERS = (CONFIG, MISTRAL_CONFIG, "facts.yaml")
+"""What a folder of a model is looked through for, in this order."""
 SUFFIXES = (".json", *GIVEN)
 WEIGHTS = (".gguf", ".safetensors", ".bin", ".pt", ".pth", ".onnx")
 CACHED = "models--"
@@ -58,7 +60,7 @@ def _in_folder(folder: Path) -> Path:
     """The config in a folder of a model, or in one of the cache of Hugging Face."""
     if folder.name.startswith(CACHED) and (folder / "snapshots").is_dir():
         return _in_folder(_snapshot(folder))
-    for name in (CONFIG, MISTRAL_CONFIG):
+    for name in IN_FOLDERS:
         if (folder / name).is_file():
             return folder / name
     raise ValueError(f"{folder} has no {CONFIG}: give the path of the model's {CONFIG}")

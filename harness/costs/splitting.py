@@ -72,9 +72,8 @@ def unfit_because(
     if given_kv_bytes is not None:
         kv = f"{given_kv_bytes / 1e9:,.1f} GB of KV (hardware.kv_bytes)"
     return (
-        f"weights take {weight_bytes / 1e9:,.1f} GB of each GPU beside activations and {kv}, and "
-        f"there are {share * memory_bytes / 1e9:,.1f} of {memory_bytes / 1e9:,.1f} GB "
-        f"(hardware.memory_share={memory_share:g}){remedy}"
+        f"weights of {weight_bytes / 1e9:,.1f} GB a GPU leave no room for activations and {kv} in "
+        f"{share * memory_bytes / 1e9:,.1f} GB (hardware.memory_share={memory_share:g}){remedy}"
     )
 
 
@@ -83,6 +82,6 @@ def remedy(degree: int, tokens: int) -> str:
     if not degree:
         return ""
     return (
-        f"; {degree} leave KV of {tokens:,} tokens: system.placement.tensor_parallel={degree} "
+        f"; {degree} GPUs leave KV of {tokens:,} tokens: system.placement.tensor_parallel={degree} "
         f"hardware.gpu_count={degree} (compare: --tensor-parallel {degree})"
     )
