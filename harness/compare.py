@@ -31,7 +31,6 @@ from harness.config.hydra_words import word
 from harness.config.paths import ROOT
 from harness.config.yaml_files import read_choice
 from harness.costs.model_facts import unknown_name
-from harness.interface.apps import OUTSIDE
 from harness.report.comparison import BETTER_HIGH, JUDGED, Comparison, shown, written
 from harness.runs.cells import Cell
 from harness.runs.compare import served_of
@@ -39,8 +38,8 @@ from harness.runs.limits import limits_of
 from harness.runs.published import RESULTS
 from harness.runs.table import POLICY, basis, notes_of
 from harness.runs.trace_intervals import Contrast, Served, contrast, trace_intervals
-from harness.workloads.arrivals import ClosedLoop
-from harness.workloads.workload import Workload
+from harness.workloads.recorded import Trace
+from harness.workloads.trace_load import TraceLoad
 
 SCENARIO = "compare"
 SHARES = (0.5, 0.8, 0.95, 1.2)
@@ -53,22 +52,6 @@ REQUEST_CELL_S = 1.2e-3
 """Seconds of a core that a request takes in a cell: the mean of the policies of `compare.yaml`."""
 CORES = 2
 _ALL_AT_ONCE = 1e9
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Load:
-    """What is served. `own_per_s` are requests a second at the trace's own rate.
-
-    `sessions` is None where requests wait for no answers. `notes` are what was assumed of the file.
-    """
-
-    requests: int
-    sessions: int | None
-    span_s: float
-    own_per_s: float
-    longest_prompt_tokens: int
-    tokens_per_request: float
-    notes: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,7 +108,7 @@ def compare(asked: Question, say: Callable[[str], None] = lambda _: None) -> Com
         raise ValueError(f"{asked.gpu} has {machine} GPUs, {asked.gpus} were asked for")
     words = [*asked.words, *_taken(asked)]
     cell = api.first_cell([*words, f"policy={asked.reference}"])
-    load = load_of(cell.workload_factory.build(cell.seed))
+    load = _load(cell)
     policies, left_out = _chosen(asked, words, load)
     lines = [*basis_lines(asked, cell, load, machine), *_left(left_out)]
     for line in lines:
@@ -169,16 +152,11 @@ def _gpus_of(gpu: str) -> int:
 
 def _taken(asked: Question) -> list[str]:
     """Words for how many requests are taken: all, or those that the budget allows."""
-    whole = api.first_cell([*asked.words, f"policy={asked.reference}"])
-    recipe = whole.workload_factory
-    if isinstance(getattr(recipe, "arrivals", None), ClosedLoop):
-        raise ValueError("a closed loop has no rate to compare at: give arrivals of another kind")
-    there = load_of(recipe.build(whole.seed)).requests
-    policies = len(asked.policies) or len(_policies_of_scenario())
+    there = _load(api.first_cell([*asked.words, f"policy={asked.reference}"])).requests
+    policies = len(asked.policies) + 1 if asked.policies else len(_policies_of_scenario())
     cells = policies * (1 + len(SHARES) + DRAWS)
-    most = int(BUDGET_S * CORES / (cells * REQUEST_CELL_S))
-    count = min(there, asked.requests or most)
-    if count == there:
+    count = asked.requests or int(BUDGET_S * CORES / (cells * REQUEST_CELL_S))
+    if count >= there:
         return []
     return [f"workload.requests={count}", "workload.requests_from=busiest"]
 
@@ -187,31 +165,22 @@ def _policies_of_scenario() -> list[str]:
     return list(read_choice("scenario", SCENARIO).matrix.policy)
 
 
-def load_of(workload: Workload) -> Load:
-    """What a workload is, before it is served. ValueError where it has no rate."""
-    is_call = np.array([service.id == OUTSIDE for service in workload.services])
-    asks = ~is_call[workload.service]
-    tokens = workload.prompt_tokens + workload.output_tokens
-    firsts = workload.arrival_s[asks]
-    sessions = None
-    if workload.apps is not None:
-        _, first = np.unique(workload.app, return_index=True)
-        firsts, sessions = workload.arrival_s[first], len(first)
-    count, span_s = int(asks.sum()), float(np.ptp(firsts))
-    if not span_s > 0:
-        raise ValueError("all requests come at one instant: there is no rate to compare at")
-    return Load(
-        requests=count,
-        sessions=sessions,
-        span_s=span_s,
-        own_per_s=(len(firsts) - 1) / span_s * count / len(firsts),
-        longest_prompt_tokens=int(workload.prompt_tokens[asks].max()),
-        tokens_per_request=float(tokens[asks].mean()),
-        notes=workload.notes,
-    )
+def _load(cell: Cell) -> TraceLoad:
+    """What a cell serves. ValueError where it is no trace, or has no rate."""
+    recipe = cell.workload_factory
+    if not isinstance(recipe, Trace):
+        raise ValueError(
+            f"{type(recipe).__name__} is no trace: runs of others are compared by seed"
+        )
+    load = recipe.load()
+    if load.requests_per_s is None:
+        raise ValueError("all requests come at one instant, or when others are answered: no rate")
+    return load
 
 
-def _chosen(asked: Question, words: Sequence[str], load: Load) -> tuple[list[str], dict[str, str]]:
+def _chosen(
+    asked: Question, words: Sequence[str], load: TraceLoad
+) -> tuple[list[str], dict[str, str]]:
     """Policies to run, the reference first, and those that cannot serve the load, with why."""
     names = list(dict.fromkeys((asked.reference, *(asked.policies or _policies_of_scenario()))))
     left_out = {}
@@ -241,9 +210,8 @@ def _left(left_out: Mapping[str, str]) -> Iterator[str]:
         yield f"left out: {', '.join(name for name in left_out if left_out[name] == why)}: {why}"
 
 
-def basis_lines(asked: Question, cell: Cell, load: Load, machine: int) -> list[str]:
+def basis_lines(asked: Question, cell: Cell, load: TraceLoad, machine: int) -> list[str]:
     """What is compared, in lines: requests, objectives, limits, GPUs."""
-    sessions = f" in {load.sessions:,} sessions" if load.sessions is not None else ""
     objectives = [
         f"{name} {limit:g} s"
         for name, limit in (
@@ -258,9 +226,10 @@ def basis_lines(asked: Question, cell: Cell, load: Load, machine: int) -> list[s
         f"{limit} {engine[limit]:,}" for limit in ("max_num_seqs", "max_num_batched_tokens")
     )
     idle = f", {machine - asked.gpus} of {machine} idle" if machine > asked.gpus else ""
+    prompts, answers = (total / load.requests for total in (load.prompt_tokens, load.output_tokens))
     return [
-        f"compared: {load.requests:,} requests{sessions}, {load.span_s:,.4g} s, "
-        f"{load.tokens_per_request:,.0f} tokens each; {'; '.join(load.notes)}",
+        f"compared: {load.requests:,} requests of {prompts:,.0f} and {answers:,.0f} tokens; "
+        f"{'; '.join(cell.workload_factory.build(cell.seed).notes)}",
         f"objectives: {', '.join(objectives) or 'none'} (--ttft, --tpot, --itl)",
         f"engine: {limits}, for every policy (engine.max_num_seqs=N ...)",
         f"GPUs: {asked.gpus} of {asked.gpu}, tensor parallel {asked.tensor_parallel}, data "
@@ -268,7 +237,7 @@ def basis_lines(asked: Question, cell: Cell, load: Load, machine: int) -> list[s
     ]
 
 
-def _capacity(asked: Question, words: Sequence[str], load: Load) -> tuple[float, float]:
+def _capacity(asked: Question, words: Sequence[str], load: TraceLoad) -> tuple[float, float]:
     """Requests that the reference serves a second of a backlog, and those that come a second.
 
     Turns of sessions come when others are answered: how many, the reference's own run says.
@@ -276,8 +245,8 @@ def _capacity(asked: Question, words: Sequence[str], load: Load) -> tuple[float,
     reference = [*words, f"++matrix={{policy:[{asked.reference}]}}"]
     at_once = _only(api.run([*reference, f"workload.rate_scale={_ALL_AT_ONCE:g}"]))
     capacity = at_once["requests"] / (at_once["inference_s"] - at_once["load_s"])
-    if load.sessions is None:
-        return float(capacity), load.own_per_s
+    if load.sessions is None and load.requests_per_s is not None:
+        return float(capacity), load.requests_per_s
     own = _only(api.run(reference))
     return float(capacity), float(own["requests_per_s"])
 
@@ -289,9 +258,9 @@ def _only(ran: api.Ran) -> "pd.Series[float]":
     return ran.rows.iloc[0]
 
 
-def _loads_line(asked: Question, load: Load, capacity_per_s: float, own_per_s: float) -> str:
+def _loads_line(asked: Question, load: TraceLoad, capacity_per_s: float, own_per_s: float) -> str:
     """Capacity and own rate."""
-    tokens = load.tokens_per_request
+    tokens = (load.prompt_tokens + load.output_tokens) / load.requests
     sessions = ""
     if load.sessions is not None:
         per_session = load.requests / load.sessions

@@ -147,7 +147,8 @@ def server_room(
 def kv_sentence(tokens: int, version: Version, limits: Limits = (None, None)) -> str:
     """How much KV a group has for its requests, and what of that is a guess."""
     release = ".".join(map(str, version))
-    at = "its default limits" if limits == (None, None) else "the limits of the run"
+    given = f"limits of {limits[0]:,} tokens and {limits[1]:,} requests" if all(limits) else ""
+    at = given or "its default limits"
     return (
         f"KV of {tokens:,} tokens a group, as vLLM {release} leaves it at {at}, with CUDA context, "
         "graphs and part of the dummy pass by guesses (harness/costs/kv_room.py)"

@@ -239,7 +239,11 @@ def _costs(
     plain: Mapping[str, Any], *, window_at_tokens: int, state_requests: int = 0
 ) -> ProfileCosts:
     """Seconds and memory as the profile of a machine has them."""
-    hardware, limits = plain["hardware"], plain["limits"]
+    hardware = plain["hardware"]
+    tokens, requests = (
+        plain["engine"].get(it) for it in ("max_num_batched_tokens", "max_num_seqs")
+    )
+    is_limited = isinstance(tokens, int) and isinstance(requests, int)
     return ProfileCosts(
         gpu=hardware["gpu"],
         profile_dir=hardware["profile"],
@@ -256,7 +260,7 @@ def _costs(
         roofline=hardware["roofline"],
         expert_parallel=hardware["expert_parallel"],
         kv_number_bytes=hardware["kv_number_bytes"],
-        limits=(limits["max_num_batched_tokens"], limits["max_num_seqs"]),
+        limits=(tokens, requests) if is_limited else (None, None),
         state_requests=state_requests,
     )
 

@@ -9,7 +9,7 @@ import pytest
 
 from harness import api
 from harness import compare as of_compare
-from harness.compare import Question, compare, load_of, main
+from harness.compare import Question, compare, main
 from harness.config.hydra_words import word
 from harness.config.paths import ROOT
 from harness.rank import written
@@ -146,10 +146,11 @@ def test_the_load_of_sessions_by_hand(tmp_path: Path) -> None:
         rows += [{**turn, "timestamp": 2000 * number}, {**turn, "delay": 500}]
     path = _write(tmp_path / "sessions.jsonl", rows)
     cell = api.first_cell(Question(trace=path, model=MODEL, results=tmp_path).words)
-    load = load_of(cell.workload_factory.build(0))
+    recipe = cell.workload_factory
+    assert isinstance(recipe, Trace)
+    load = recipe.load()
     assert (load.requests, load.sessions, load.span_s) == (6, 3, 4.0)
-    assert load.own_per_s == pytest.approx(1.0)
-    assert isinstance(cell.workload_factory, Trace)
+    assert load.requests_per_s == pytest.approx(1.0)
 
 
 def test_what_is_not_told_is_neither_best_nor_alike() -> None:

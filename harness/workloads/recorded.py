@@ -174,9 +174,9 @@ class Trace:
         return bool({HASHES, SHARED, SESSION} & set(self._taken.rows))
 
     def load(self) -> TraceLoad:
-        """The load in numbers, of the requests that are served, on the file's clock."""
-        rows, drawn = self._taken.rows, self._arrivals is not None
-        arrival_s = rows[ARRIVAL].to_numpy(np.float64)
+        """The load in numbers, of the requests that are served; drawn times are those of seed 0."""
+        rows = self._taken.rows
+        arrival_s = self._come_s(0) * self._scale
         last_s = arrival_s
         if SESSION in rows:
             last_s = arrival_s + rows[DELAY].groupby(rows[SESSION]).cumsum().to_numpy()
@@ -186,8 +186,8 @@ class Trace:
             requests=len(rows),
             left_out=self._taken.left_out,
             sessions=rows[SESSION].nunique() if SESSION in rows else None,
-            span_s=None if drawn else float(arrival_s[-1] - arrival_s[0]),
-            least_duration_s=None if drawn else float(last_s.max() - arrival_s[0]),
+            span_s=float(np.ptp(arrival_s)),
+            least_duration_s=float(last_s.max() - arrival_s.min()),
             prompt_tokens=int(rows[PROMPT_TOKENS].sum()),
             shared_tokens=int(shared.sum()),
             output_tokens=int(rows[OUTPUT_TOKENS].sum()),

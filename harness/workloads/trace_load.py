@@ -17,7 +17,7 @@ class TraceLoad:
 
     `requests` is their number after `left_out` are left out, `sessions` that of sessions, None
     where the file has none. `span_s` is from the first arrival to the last, of sessions of their
-    first turns; None where the times are drawn. `least_duration_s` is the span with the delays of
+    first turns. `least_duration_s` is the span with the delays of
     sessions, as if answers took no time. Tokens are sums over requests; of the prompt tokens
     `shared_tokens` are declared to be those of an earlier request. `longest_prompt_tokens` and
     `longest_tokens`, of a prompt and with its answer, are the largest of any request.
@@ -26,8 +26,8 @@ class TraceLoad:
     requests: int
     left_out: int
     sessions: int | None
-    span_s: float | None
-    least_duration_s: float | None
+    span_s: float
+    least_duration_s: float
     prompt_tokens: int
     shared_tokens: int
     output_tokens: int
@@ -41,12 +41,12 @@ class TraceLoad:
 
     @property
     def arrivals_per_s(self) -> float | None:
-        """Requests, or sessions, per second between the first and the last; None without a span."""
+        """Requests, or sessions, per second between the first and the last; None of one instant."""
         return (self.arrivals - 1) / self.span_s if self.span_s else None
 
     @property
     def requests_per_s(self) -> float | None:
-        """Requests per second, of sessions all of their turns; None without a span."""
+        """Requests per second, of sessions all of their turns; None of one instant."""
         rate = self.arrivals_per_s
         return None if rate is None else rate * self.requests / self.arrivals
 

@@ -57,7 +57,7 @@ def test_states_limit_what_runs_at_once(tmp_path: Path) -> None:
     requests = compute(cell).requests
     first = requests["first_token_s"] if "first_token_s" in requests else requests["ttft_s"]
     waves = first.round(1).nunique()
-    assert 2 <= waves
+    assert waves >= 2
     few = _cell(tmp_path, "granite-4.0-h-small.json", [(100, 20)], "limits.max_num_seqs=8")
     assert few.costs.state_requests == 8
     (service,) = few.workload_factory.models
