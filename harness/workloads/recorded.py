@@ -13,7 +13,6 @@ from harness.config.ranges_of_units import MOST_SECONDS
 from harness.costs.model_facts import ModelFacts, model_facts
 from harness.costs.model_names import is_config
 from harness.workloads.arrivals import Arrivals, ClosedLoop, think_s_of
-from harness.workloads.prefixes import prefixes_of_hashes
 from harness.workloads.prompts import WORDS
 from harness.workloads.settings import require_positive, require_start
 from harness.workloads.trace_columns import (
@@ -26,14 +25,13 @@ from harness.workloads.trace_columns import (
     PROMPT_TOKENS,
     SESSION,
     SHARED,
-    SHARES,
 )
 from harness.workloads.trace_file import (
-    HASH_TOKENS,
     IS_CALENDAR,
     LEFT_OUT,
     NO_OUTPUT,
     TIMES,
+    declared_prefixes,
     read_trace,
 )
 from harness.workloads.trace_load import TraceLoad, arrivals_said, busiest_window
@@ -43,8 +41,12 @@ from harness.workloads.workload import Floats, Ints, Workload, services_of
 
 KvRoom = Callable[[str], tuple[int, int]]
 _NO_INTS = np.zeros(0, np.int64)
-TOO_LONG = ("refuse", "cut", "drop")
-FIRST, BUSIEST = "first", "busiest"
+BUSIEST = "busiest"
+_CHOICES = {
+    "too_long": ("refuse", "cut", "drop"),
+    "no_output": NO_OUTPUT,
+    "requests_from": ("first", BUSIEST),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,13 +113,7 @@ class Trace:
         numbers = {"requests": requests, "max_output_tokens": max_output_tokens}
         given = {name: value for name, value in numbers.items() if value is not None}
         require_positive("workload", rate_scale=rate_scale, **given)
-        for name, value, allowed in (
-            ("too_long", too_long, TOO_LONG),
-            ("no_output", no_output, NO_OUTPUT),
-            ("requests_from", requests_from, (FIRST, BUSIEST)),
-        ):
-            if value not in allowed:
-                raise ValueError(f"workload.{name}={value} is not one of {', '.join(allowed)}")
+        _refuse_unknown(too_long=too_long, no_output=no_output, requests_from=requests_from)
         self._path = _file(file)
         self._window, self._scale = _window(window), rate_scale
         self._requests, self._limit, self._too_long = requests, max_output_tokens, too_long
@@ -131,7 +127,7 @@ class Trace:
         # What cannot be served is refused before anything runs.
         self._taken = self._take()
         self._refuse_clocks(self._taken.rows)
-        self.models = tuple(facts.name for facts in _asked(self._taken.called))
+        self.models = tuple(dict.fromkeys(self._taken.called))
         self._arrivals_s()
 
     def _refuse_together(self, *, has_window: bool) -> None:
@@ -180,7 +176,7 @@ class Trace:
         last_s = arrival_s
         if SESSION in rows:
             last_s = arrival_s + rows[DELAY].groupby(rows[SESSION]).cumsum().to_numpy()
-        shared = rows[KEPT] if SESSION in rows else _prefixes(rows)[1]
+        shared = rows[KEPT] if SESSION in rows else declared_prefixes(rows)[1]
         both = rows[PROMPT_TOKENS] + rows[OUTPUT_TOKENS]
         return TraceLoad(
             requests=len(rows),
@@ -198,12 +194,12 @@ class Trace:
     def build(self, seed: int) -> Workload:
         """The same workload for every seed, but for `arrivals` that are drawn."""
         rows, called = self._taken.rows, self._taken.called
-        asked = _asked(called)
+        asked = [model_facts(name) for name in dict.fromkeys(called)]
         number = {facts.name: place for place, facts in enumerate(asked)}
         slack_s = _column(rows, "deadline_s") - rows[ARRIVAL].to_numpy()
         arrival_s = self._come_s(seed)
         tenant = rows["tenant"].astype(str) if "tenant" in rows else pd.Series("", rows.index)
-        prefix, prefix_tokens = _prefixes(rows)
+        prefix, prefix_tokens = declared_prefixes(rows)
         apps = rows["app"] if "app" in rows else pd.Series(np.arange(len(rows)))
         load = Workload(
             services=services_of(asked),
@@ -262,7 +258,8 @@ class Trace:
     def _take(self) -> _Taken:
         """The requests that are served, after what is left out."""
         rows, begin_s = self._inside()
-        there, left_out, notes = len(rows), rows.attrs[LEFT_OUT], []
+        there, left_out = len(rows), rows.attrs[LEFT_OUT]
+        notes: list[str] = []
         if self._too_long == "drop":
             rows, notes = self._without_long(rows)
             left_out += there - len(rows)
@@ -387,8 +384,10 @@ class Trace:
         if not blocks or tokens <= blocks * block_tokens + 1 or tokens > facts.max_context_tokens:
             limited = "" if self._limit is None else f", of which answers have {self._limit}"
             return f"the context of {facts.max_context_tokens}{limited}"
-        takes = f": they take {-(-(tokens - 1) // block_tokens)}" if is_one else ""
-        return f"the KV of a group, {blocks} blocks of {block_tokens} tokens{takes}"
+        if not is_one:
+            return f"the KV of a group, {blocks} blocks of {block_tokens} tokens"
+        there = f"{-(-(tokens - 1) // block_tokens)} blocks of {block_tokens} tokens"
+        return f"the KV of a group, of which they take {there}, there are {blocks}"
 
     def _fits(self, rows: pd.DataFrame, called: Sequence[str]) -> tuple[Ints, Ints, Ints]:
         """Room for each prompt, what is left of it, and the limit of its answer."""
@@ -455,24 +454,12 @@ class Trace:
         return fitted, limit
 
 
-def _prefixes(rows: pd.DataFrame) -> tuple[Ints, Ints]:
-    """What prompts have in common, where the file says so; else no columns."""
-    if HASHES in rows:
-        prompts, blocks = rows[PROMPT_TOKENS].to_numpy(np.int64), rows[HASHES].tolist()
-        return prefixes_of_hashes(blocks, rows.attrs[HASH_TOKENS], prompts)
-    if SHARED not in rows:
-        return _NO_INTS, _NO_INTS
-    place = pd.Series(np.arange(len(rows)), rows.index)
-    first = place.groupby(rows[SHARES]).transform("first")
-    is_later = ((rows[SHARES] != "") & (first < place)).to_numpy()
-    shared = rows[SHARED].clip(upper=rows[PROMPT_TOKENS]).to_numpy(np.int64)
-    tokens = np.minimum(shared, shared[first])
-    return np.where(is_later, first, -1), np.where(is_later, tokens, 0)
-
-
-def _asked(called: Sequence[str]) -> list[ModelFacts]:
-    """Facts of every model that is asked, as they are first."""
-    return [model_facts(name) for name in dict.fromkeys(called)]
+def _refuse_unknown(**chosen: str) -> None:
+    """Raise ValueError for a word that a setting cannot have."""
+    for name, value in chosen.items():
+        if value not in _CHOICES[name]:
+            allowed = ", ".join(_CHOICES[name])
+            raise ValueError(f"workload.{name}={value} is not one of {allowed}")
 
 
 def _file(given: str) -> Path:

@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 from harness.config import inputs
-from harness.workloads.prefixes import hash_tokens
+from harness.workloads.prefixes import hash_tokens, prefixes_of_hashes
 from harness.workloads.prompts import MOST, token_counts
 from harness.workloads.row_files import read_rows
 from harness.workloads.trace_columns import (
@@ -34,6 +34,7 @@ from harness.workloads.trace_formats import BATCH_SIZE, FORMATS, Format, format_
 from harness.workloads.trace_sessions import turns
 from harness.workloads.trace_times import DATE, PER_S, Times, read_times
 from harness.workloads.trace_values import numbers, refuse, tokens
+from harness.workloads.workload import Ints
 
 HASH_TOKENS = "hash_tokens"
 """Of a trace's `attrs`: tokens of a block that has a hash."""
@@ -72,8 +73,8 @@ def _read(
             f", only the columns {', '.join(map(str, rows.columns))}" if len(rows.columns) else ""
         )
         raise ValueError(f"{path} has no rows{there}")
-    there = len(rows)
-    rows.index = pd.RangeIndex(1, there + 1)
+    in_file = len(rows)
+    rows.index = pd.RangeIndex(1, in_file + 1)
     kind = format_of(path, rows, format_by(dict(given_columns), FORMATS))
     rows = _answered(path, kind, rows)
     rows = rows if kind.reads is None else kind.reads(path, rows)
@@ -84,7 +85,7 @@ def _read(
     found = turns(path, found, named) if SESSION in found else found
     out = pd.DataFrame(index=rows.index)
     out.attrs = {NOTES: rows.attrs.get(NOTES, ()), TIMES: None, IS_CALENDAR: False}
-    out.attrs[LEFT_OUT] = there - len(rows)
+    out.attrs[LEFT_OUT] = in_file - len(rows)
     if kind.others and (unread := [it for it in rows if it not in kind.columns.values()]):
         _note(out, f"columns that were not read: {', '.join(map(str, unread))}")
     _add_times(path, kind, out, found)
@@ -202,7 +203,8 @@ def _block(
     refuse(path, found[HASHES], lists.isna().to_numpy(), column, "is no list of numbers")
     out[HASHES] = lists
     hashes = lists.map(len).to_numpy(np.int64)
-    prompt = tokens(path, found[PROMPT_TOKENS], kind.columns[PROMPT_TOKENS]).to_numpy()
+    given = tokens(path, found[PROMPT_TOKENS], kind.columns[PROMPT_TOKENS])
+    prompt = np.asarray(given, np.int64)
     if SESSION in found:
         raise ValueError(f"{path} has sessions and {column}: which of them prompts begin with?")
     fits = hash_tokens(prompt, hashes, kind.hash_tokens)
@@ -291,3 +293,19 @@ def _refuse_twice(path: Path, kind: Format, rows: pd.DataFrame) -> None:
             twice = rows[column].astype(str).duplicated().to_numpy()
             why = "came before; a column of sessions is called session"
             refuse(path, rows[column], twice, column, why)
+
+
+def declared_prefixes(rows: pd.DataFrame) -> tuple[Ints, Ints]:
+    """What prompts have in common, where the file says so; else no columns."""
+    none = np.zeros(0, np.int64)
+    if HASHES in rows:
+        prompts, blocks = rows[PROMPT_TOKENS].to_numpy(np.int64), rows[HASHES].tolist()
+        return prefixes_of_hashes(blocks, rows.attrs[HASH_TOKENS], prompts)
+    if SHARED not in rows:
+        return none, none
+    place = pd.Series(np.arange(len(rows)), rows.index)
+    first = place.groupby(rows[SHARES]).transform("first")
+    is_later = ((rows[SHARES] != "") & (first < place)).to_numpy()
+    shared = rows[SHARED].clip(upper=rows[PROMPT_TOKENS]).to_numpy(np.int64)
+    common = np.minimum(shared, shared[first])
+    return np.where(is_later, first, -1), np.where(is_later, common, 0)

@@ -74,39 +74,35 @@ def read_times(
     turns of sessions. Raises ValueError for what is no time and for an implausible unit.
     """
     if given.dtype.kind == "m":
-        return Times(given / pd.Timedelta(1, "s"), "s", is_calendar=False, said="time spans")
+        seconds = pd.to_timedelta(given).dt.total_seconds()
+        return Times(seconds, "s", is_calendar=False, said="time spans")
     if unit == DATE or _are_dates(given):
         return _of_dates(path, given, column)
     found = numbers(path, given, column, least=0.0)
-    by_digits = _unit_since_1970(found)
-    if by_digits and not is_stated and PER_S[by_digits] < PER_S[unit]:
-        # Days of a clock that began at 0 have such digits, too: the rate tells.
-        rates = [rate_per_s(found[own].to_numpy() / PER_S[it]) for it in (by_digits, unit)]
-        by_digits = by_digits if _far(rates[0]) < _far(rates[1]) else None
-    if by_digits == unit or (by_digits and not is_stated):
-        seconds = found / PER_S[by_digits]
-        return Times(
-            seconds, by_digits, is_calendar=True, said=f"{by_digits} since 1970, from the first"
-        )
-    if by_digits:
+    arrivals = np.asarray(found, np.float64)[own]
+    by_digits = _unit_since_1970(found, None if is_stated else unit, arrivals)
+    if by_digits and is_stated and by_digits != unit:
         raise ValueError(
             f"{path} row {given.index[0]}: {column} {in_digits(given.iloc[0])} is since 1970 in "
             f"{by_digits}, and was to be read in {unit}: say "
             f"'workload.columns={{unit:{by_digits}}}'{_MAPPED}"
         )
-    if is_stated:
-        return Times(found / PER_S[unit], unit, is_calendar=False, said=unit)
-    taken = _plausible(path, column, found[own].to_numpy(), unit, is_documented)
-    said = f"{taken}, as {kind} has them" if taken == unit else f"{taken}, as {unit} is implausible"
-    return Times(found / PER_S[taken], taken, is_calendar=False, said=said)
+    taken, said = by_digits or unit, unit
+    if by_digits:
+        said = f"{by_digits} since 1970, from the first"
+    elif not is_stated:
+        taken = _plausible(path, column, arrivals, unit, is_documented)
+        as_said = f"{kind} has them" if taken == unit else f"{unit} is implausible"
+        said = f"{taken}, as {as_said}"
+    return Times(found / PER_S[taken], taken, is_calendar=by_digits is not None, said=said)
+
+
+_MAPPED = ", beside the other keys of workload.columns if you gave any"
 
 
 def _far(rate: float) -> float:
     """How far a rate is from one per second, in powers of ten; NaN of none."""
     return float(np.abs(np.log10(rate)))
-
-
-_MAPPED = ", beside the other keys of workload.columns if you gave any"
 
 
 def _are_dates(given: "pd.Series[Any]") -> bool:
@@ -130,13 +126,21 @@ def _since(dates: "pd.Series[pd.Timestamp]") -> "pd.Series[float]":
     return seconds
 
 
-def _unit_since_1970(found: "pd.Series[float]") -> str | None:
-    """The unit in which all numbers are of the years 2010 to 2039, counted from 1970."""
+def _unit_since_1970(
+    found: "pd.Series[float]", assumed: str | None, arrivals: NDArray[np.float64]
+) -> str | None:
+    """The unit in which all numbers are of the years 2010 to 2039, counted from 1970.
+
+    Days of a clock that began at 0 have such digits, too, in a smaller unit: where that is
+    `assumed`, the rate tells.
+    """
     low, high = _SINCE_1970_S
-    for unit, per_s in PER_S.items():
-        if low * per_s <= found.min() and found.max() < high * per_s:
-            return unit
-    return None
+    fits = (it for it in PER_S if low * PER_S[it] <= found.min() and found.max() < high * PER_S[it])
+    unit = next(fits, None)
+    if unit and assumed and PER_S[unit] < PER_S[assumed]:
+        since, began = (rate_per_s(arrivals / PER_S[it]) for it in (unit, assumed))
+        return unit if _far(since) < _far(began) else None
+    return unit
 
 
 def _plausible(

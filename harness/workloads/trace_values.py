@@ -16,7 +16,7 @@ _MOST_DIGITS = 1e21
 
 def in_digits(value: object) -> str:
     """A value as a reader finds it in the file: numbers in full digits, text quoted, both short."""
-    if isinstance(value, float | np.floating) and abs(value) < _MOST_DIGITS:
+    if isinstance(value, float | np.floating) and abs(float(value)) < _MOST_DIGITS:
         return np.format_float_positional(value, trim="0")
     plain = int(value) if isinstance(value, np.integer) else value
     return f"{plain!r:.60}"

@@ -7,6 +7,7 @@ import lzma
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -34,10 +35,10 @@ def _zstd(text: str) -> bytes:
     content = pa.BufferOutputStream()
     with pa.CompressedOutputStream(content, "zstd") as stream:
         stream.write(text.encode())
-    return content.getvalue().to_pybytes()
+    return bytes(content.getvalue())
 
 
-def _parquet(**changes: object) -> bytes:
+def _parquet(**changes: "pd.Series[Any]") -> bytes:
     content = io.BytesIO()
     TABLE.assign(**changes).to_parquet(content)
     return content.getvalue()

@@ -83,7 +83,7 @@ SAID = {
     "burstgpt_whole_seconds.csv": "whole seconds, up to 4 requests at one",
     "lmbench_gmi_ns_text.jsonl": "ns since 1970, from the first: 40 requests in 19.5 s, 2/s",
     "vllm_timed_trace_16.jsonl": "times read as s, as ms is implausible: 40 requests in 39 s, 1/s",
-    "mooncake_multiturn.jsonl": "times read as ms, as Mooncake has them: 40 requests in 78 s, 0.5/s",
+    "mooncake_multiturn.jsonl": "as ms, as Mooncake has them: 40 requests in 78 s, 0.5/s",
     "light.jsonl": "times read as s: 20 requests in 9.5 s, 2/s",
 }
 

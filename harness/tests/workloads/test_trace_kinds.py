@@ -131,7 +131,7 @@ def test_what_is_too_long_for_the_kv_is_told_with_both_numbers(written: Write) -
     """100 prompt and 20 answer tokens take 8 blocks of 16 tokens, as the last one has no KV."""
     row = '{"arrival_s": %g, "prompt_tokens": %d, "output_tokens": 20}\n'
     file = written("a.jsonl", row % (0, 10) + row % (1, 100))
-    with pytest.raises(ValueError, match=r"row 2: .* 7 blocks of 16 tokens: they take 8"):
+    with pytest.raises(ValueError, match=r"row 2: .* 8 blocks of 16 tokens, there are 7"):
         trace(file, kv_room=lambda _: (7, 16))
     assert len(trace(file, kv_room=lambda _: (8, 16)).build(0)) == 2
     load = trace(file, kv_room=lambda _: (7, 16), too_long="drop").build(0)

@@ -106,7 +106,7 @@ def test_sessions_are_taken_and_dropped_whole(written: Write) -> None:
     assert any(
         "28 requests are whole sessions, of 30 asked for" in it for it in recipe.build(0).notes
     )
-    with pytest.raises(ValueError, match="no whole session is among workload.requests=3 requests"):
+    with pytest.raises(ValueError, match=r"no whole session is among workload.requests=3 requests"):
         trace(MANY, requests=3)
     rows = [*map(dict, SESSIONS)]
     rows[2]["prompt_tokens"] = 5000
@@ -142,7 +142,7 @@ def test_a_run_takes_the_busiest_window(own: Own) -> None:
     assert load.arrival_s.tolist() == [0.0, 1.0, 2.0, 3.0, 4.0]
     said = "own.jsonl: requests 22 to 26 of 60, which contain the busiest minute"
     assert said in load.notes
-    with pytest.raises(ValueError, match="requests_from=busiest needs workload.requests"):
+    with pytest.raises(ValueError, match=r"requests_from=busiest needs workload\.requests"):
         trace(file, requests_from="busiest")
 
 

@@ -101,7 +101,7 @@ def test_blocks_that_disagree_are_refused_and_may_be_said(written: Write) -> Non
     assert trace(file, columns={"hash_tokens": 16}).build(0).prefix_tokens.tolist() == [0, 48]
     with pytest.raises(ValueError, match="row 1: hash_ids has 38 hashes for 600 tokens"):
         trace(file, columns={"hash_tokens": 32})
-    with pytest.raises(ValueError, match="workload.columns.hash_tokens=0 is no number of tokens"):
+    with pytest.raises(ValueError, match=r"workload.columns.hash_tokens=0 is no number of tokens"):
         trace(file, columns={"hash_tokens": 0})
 
 
