@@ -80,13 +80,13 @@ def arrivals_said(
     `unit` is in words; of sessions the arrivals are those of their first turns. The run begins at
     `begin_s` of the same clock.
     """
-    count = f"{len(arrival_s):,} sessions of {requests:,}" if in_sessions else f"{requests:,}"
+    count = f"{requests:,} requests" + f" of {len(arrival_s):,} sessions" * in_sessions
     span_s = float(np.ptp(arrival_s))
     if not span_s:
-        return [f"times read as {unit}: {count} requests at one instant"]
+        return [f"times read as {unit}: {count} at one instant"]
     span = f"{span_s:,.3f}".rstrip("0").removesuffix(".") if span_s >= 1 else rounded(span_s)
     rate = f"{rounded(rate_per_s(arrival_s))}{' sessions' if in_sessions else ''}/s"
-    notes = [f"times read as {unit}: {count} requests in {span} s, {rate}"]
+    notes = [f"times read as {unit}: {count} in {span} s, {rate}"]
     if arrival_s[0] - begin_s > max(MINUTE_S, span_s):
         late = rounded(float(arrival_s[0] - begin_s))
         notes.append(f"the first comes after {late} s; workload.from_first=true counts from it")

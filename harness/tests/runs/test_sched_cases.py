@@ -85,7 +85,7 @@ def test_a_request_beyond_kv_is_named_and_left_out(name: str) -> None:
         _served(name, "llama-3.2-1b.json", kv)
     left = _served(name, "llama-3.2-1b.json", kv, "workload.too_long=drop")
     assert len(left.requests) == 5
-    assert "1 of 6 requests are too long, rows 1" in str(left.provenance["notes"])
+    assert "1 of 6 requests are too long and left out, rows 1" in str(left.provenance["notes"])
 
 
 def test_priorities_that_are_missing_are_said() -> None:
