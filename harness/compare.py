@@ -36,7 +36,7 @@ from harness.runs.cells import Cell
 from harness.runs.compare import served_of
 from harness.runs.limits import limits_of
 from harness.runs.published import RESULTS
-from harness.runs.table import POLICY, basis, notes_of
+from harness.runs.table import POLICY, basis
 from harness.runs.trace_intervals import Contrast, Served, contrast, trace_intervals
 from harness.workloads.recorded import Trace
 from harness.workloads.trace_load import TraceLoad
@@ -136,8 +136,7 @@ def compare(asked: Question, say: Callable[[str], None] = lambda _: None) -> Com
         basis=tuple(lines),
         limits=limits_of(plain).set_index(plain[POLICY]).groupby(level=0).first(),
         left_out=left_out,
-        about=basis(plain),
-        notes=tuple(notes_of(plain)),
+        about=basis(plain[plain[RATE].astype(float) == 1]),
     )
 
 

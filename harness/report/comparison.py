@@ -45,7 +45,6 @@ class Comparison:
     limits: pd.DataFrame
     left_out: Mapping[str, str]
     about: str
-    notes: tuple[str, ...]
 
 
 def answer(found: Comparison) -> list[str]:

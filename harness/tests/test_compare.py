@@ -178,7 +178,6 @@ def test_what_is_not_told_is_neither_best_nor_alike() -> None:
         limits=pd.DataFrame(),
         left_out={},
         about="",
-        notes=(),
     )
     first, second, _ = answer(found)
     assert first == (
