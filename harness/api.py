@@ -12,6 +12,8 @@ from dataclasses import dataclass
 import pandas as pd
 
 from harness import run as command
+from harness.config.paths import ROOT
+from harness.config.yaml_files import read_yaml
 from harness.runs.cells import Cell
 from harness.runs.failures import FailedCell
 from harness.runs.record import read_summaries
@@ -26,6 +28,12 @@ class Ran:
 
     rows: pd.DataFrame
     failed: Sequence[FailedCell]
+
+
+def policies_of(scenario: str) -> list[str]:
+    """Policies on the axis of a scenario's matrix."""
+    matrix = read_yaml(ROOT / "scenarios" / "scenario" / f"{scenario}.yaml")["matrix"]
+    return [str(policy) for policy in matrix["policy"]]
 
 
 def first_cell(words: Sequence[str]) -> Cell:

@@ -152,16 +152,12 @@ def _gpus_of(gpu: str) -> int:
 def _taken(asked: Question) -> list[str]:
     """Words for how many requests are taken: all, or those that the budget allows."""
     there = _load(api.first_cell([*asked.words, f"policy={asked.reference}"])).requests
-    policies = len(asked.policies) + 1 if asked.policies else len(_policies_of_scenario())
+    policies = len(asked.policies) + 1 if asked.policies else len(api.policies_of(SCENARIO))
     cells = policies * (1 + len(SHARES) + DRAWS)
     count = asked.requests or int(BUDGET_S * CORES / (cells * REQUEST_CELL_S))
     if count >= there:
         return []
     return [f"workload.requests={count}", "workload.requests_from=busiest"]
-
-
-def _policies_of_scenario() -> list[str]:
-    return list(read_choice("scenario", SCENARIO).matrix.policy)
 
 
 def _load(cell: Cell) -> TraceLoad:
@@ -181,7 +177,7 @@ def _chosen(
     asked: Question, words: Sequence[str], load: TraceLoad
 ) -> tuple[list[str], dict[str, str]]:
     """Policies to run, the reference first, and those that cannot serve the load, with why."""
-    names = list(dict.fromkeys((asked.reference, *(asked.policies or _policies_of_scenario()))))
+    names = list(dict.fromkeys((asked.reference, *(asked.policies or api.policies_of(SCENARIO)))))
     left_out = {}
     for name in names:
         cell = api.first_cell([*words, f"policy={name}"])

@@ -22,7 +22,6 @@ import pandas as pd
 from harness import api
 from harness.config.hydra_words import word
 from harness.config.paths import PROFILES, ROOT
-from harness.config.yaml_files import read_choice
 from harness.costs.model_facts import model_facts
 from harness.report.markdown import table
 from harness.runs.published import RESULTS
@@ -120,7 +119,10 @@ def league(
             rates = {rate: share for one, _, share, rate in cases if one == kv}
             memory = next(given for one, given, *_ in cases if one == kv)
             axes: dict[str, object] = {"workload.arrivals.rate_per_s": list(rates)}
-            axes |= {"seed": list(SEEDS), "policy": [*policies_of(name), *policies]}
+            axes |= {
+                "seed": list(SEEDS),
+                "policy": [*api.policies_of(LOADS[name].scenario), *policies],
+            }
             rows = _ran([*words, f"hardware.kv_bytes={memory}", word("++matrix", axes)])
             about = about or basis(rows)
             parts.append(_ranked(rows.assign(share=rows[RATE].map(rates)), name, kv))
@@ -137,11 +139,6 @@ def _words(name: str, results: Path) -> list[str]:
         # Some policies never cut a prompt: a batch has room for the longest.
         f"engine.max_num_batched_tokens={CONTEXT_TOKENS}",
     ]
-
-
-def policies_of(name: str) -> list[str]:
-    """Policies of the scenario of a load."""
-    return [str(policy) for policy in read_choice("scenario", LOADS[name].scenario).matrix.policy]
 
 
 def _ran(words: Sequence[str]) -> pd.DataFrame:

@@ -127,7 +127,7 @@ def test_policies_that_differ_in_name_alone_have_equal_figures(
     found = compare(asked).figures
     assert (found.groupby(["load", "figure"])["value"].nunique() == 1).all()
     assert (found["sign"] == 0).all()
-    monkeypatch.setattr(of_league, "policies_of", lambda _: ["vllm"])
+    monkeypatch.setattr(api, "policies_of", lambda _: ["vllm"])
     monkeypatch.setattr(of_league, "SEEDS", (0,))
     monkeypatch.setattr(of_league, "SHARES", (0.95,))
     ranked, _ = of_league.league(
