@@ -35,10 +35,9 @@ from harness.costs.model_facts import (
     ModelFacts,
     matrices_of,
     model_facts,
-    model_of,
     shape_of,
 )
-from harness.costs.model_names import is_config
+from harness.costs.model_names import is_config, model_of
 from harness.costs.profiles import (
     CALIBRATION,
     MEASURED_MEMORY_SHARE,

@@ -12,6 +12,7 @@ from typing import Any
 from harness.config import inputs
 from harness.config.schema import read_json
 from harness.costs import dense_models, hybrid_models, mixture_models
+from harness.costs.built_facts import stored_facts, stored_path
 from harness.costs.config_reader import ConfigReader
 from harness.costs.context_length import context_tokens
 from harness.costs.given_facts import given_facts
@@ -74,6 +75,7 @@ NOT_MODELLED = {
 """What some other models consist of."""
 
 BESIDE_TEXT = "vision_config audio_config vision_tower video_config"
+BUILT = "python -m harness.costs.built_facts CONFIG reads them off its class (make setup-train)"
 BY_HAND = "facts can be given by hand, as in scenarios/models/by-hand/facts.yaml"
 
 QUANTIZATION = "hf_quant_config.json"
@@ -84,6 +86,7 @@ def config_files(models: Iterable[str]) -> dict[str, str]:
     """The configs among names of models and what is read beside them, with their sha256."""
     configs = [Path(os.path.abspath(name)) for name in models if is_config(name)]
     beside = [path.with_name(QUANTIZATION) for path in configs]
+    beside += [stored_path(read_json(path, dict[str, Any])) for path in configs if _is_json(path)]
     return inputs.digests([*configs, *(path for path in beside if path.is_file())])
 
 
@@ -98,22 +101,29 @@ def config_facts(path: Path) -> dict[str, Any]:
     if path.name == MISTRAL_CONFIG and "model_type" not in whole:
         whole = as_config(path, whole)
     text, stated = _text_part(path, whole)
-    kind, family = _family(path, text)
+    built = stored_facts(text)
+    kind, family = ("", "") if built else _family(path, text)
     config = ConfigReader(path, text)
     _require_generation(path, text)
     config.require("is_encoder_decoder", False)
     config.require("add_cross_attention", False)
-    sizes = FAMILIES[family](config)
+    sizes = built or FAMILIES[family](config)
     sizes["max_context_tokens"] = context_tokens(config, family, sizes["max_context_tokens"])
     dtype = config.value("torch_dtype") or config.value("dtype")
     rates, more = quantized(
         ConfigReader(path, _with_quantization(path, text)), dtype, sizes["layers"], sizes["experts"]
     )
     config.ignore("quantization_config compression_config")
-    if unread := config.refuse_unknown(kind, sizes_alone=True):
+    if built:
+        config.note("layers are those of the class in transformers (built_facts)")
+    elif unread := config.refuse_unknown(kind, sizes_alone=True):
         config.note(f"keys that say nothing of sizes are not read: {', '.join(unread)}")
     named = {"name": str(path), "source": str(path), "stated": [*stated, *config.notes, *more]}
-    return {**named, **rates, **sizes}
+    return {**sizes, **named, **rates}
+
+
+def _is_json(path: Path) -> bool:
+    return path.suffix not in GIVEN and path.is_file()
 
 
 def _with_quantization(path: Path, text: Json) -> Json:
@@ -171,7 +181,7 @@ def _family(path: Path, config: Json) -> tuple[str, str]:
     else:
         close = difflib.get_close_matches(kind, [*FAMILIES, *SAME_LAYERS], n=3, cutoff=0.6)
         meant = f" (closest: {', '.join(close)})" if close else ""
-        why = f"whose layers are not known{meant}"
+        why = f"whose layers are not known{meant}; {BUILT}"
     raise ValueError(f"{path}: model_type is {kind!r:.60}, {why}; {BY_HAND}")
 
 
