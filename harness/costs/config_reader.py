@@ -40,7 +40,7 @@ NO_SIZES = frozenset(_NO_SIZES.split())
 """Keys that change neither sizes nor which tokens are kept, in any family."""
 
 _OF_SIZES = re.compile(
-    "hidden|size|dim|width|num_|n_|head|layer|expert|window|rank|attn|attention|kv|spars|mlp|moe"
+    "hidden|size|dim|width|num_|^n_|head|layer|expert|window|rank|attn|attention|kv|spars|mlp|moe"
     "|ffn|vocab|chunk|state|ssm|mamba|conv|shar|cross|lora|quant|pattern|interval|block|index|gate"
 )
 """Names of sizes and of parts of layers."""

@@ -143,7 +143,7 @@ def _text_part(path: Path, whole: Json) -> tuple[Json, list[str]]:
     """What a config says of the model of texts, which may be one part of several."""
     part = whole.get("text_config")
     beside = [key for key in BESIDE_TEXT.split() if whole.get(key)]
-    stated = [f"{' and '.join(beside)} is left out: only the model of texts is costed"]
+    stated = [f"only the model of texts is costed, without {' and '.join(beside)}"]
     if part is None:
         kept = {key: value for key, value in whole.items() if key not in beside}
         return kept, stated if beside else []

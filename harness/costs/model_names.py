@@ -80,3 +80,14 @@ def _snapshot(folder: Path) -> Path:
             f"{folder} has {len(found)} snapshots with a {CONFIG} ({said}): give the path of one"
         )
     return found[0]
+
+
+def shown_name(model: str) -> str:
+    """A model's name in a table: of a config its folder, which has the name, or that of a cache."""
+    path = Path(model)
+    if path.name not in IN_FOLDERS:
+        return path.name
+    folder = path.parent
+    if folder.parent.name == "snapshots" and folder.parents[1].name.startswith(CACHED):
+        return folder.parents[1].name.rpartition("--")[2]
+    return folder.name

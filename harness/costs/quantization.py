@@ -12,7 +12,7 @@ from harness.costs.config_reader import ConfigReader
 SIXTEEN_BITS = ("float16", "bfloat16")
 UNQUANTIZED = re.compile(
     r"lm_head|embed|norm|(^|[.])gate[$]?$|router|shared_expert_gate|vision|visual|projector"
-    r"|e_score_correction_bias"
+    r"|e_score_correction_bias|conv1d|in_proj_(ba|a|b)$|indexer|A_log|dt_bias"
 )
 """Modules that are left out of quantization in any case."""
 LEFT_OUT = ("modules_to_not_convert", "ignored_layers", "ignore", "exclude_modules")

@@ -1,7 +1,6 @@
 """The table a scenario prints: one row per setting, means over seeds, against a reference."""
 
 from collections.abc import Hashable, Mapping, Sequence
-from pathlib import Path
 from typing import Literal
 
 import numpy as np
@@ -12,7 +11,7 @@ from rich.measure import Measurement
 from rich.table import Table
 
 from harness.costs.model import ENGINE
-from harness.costs.model_names import model_of
+from harness.costs.model_names import model_of, shown_name
 from harness.runs.basis import outside_note
 from harness.runs.limits import limits_of, limits_sentence
 from harness.runs.metrics import span_of
@@ -194,8 +193,7 @@ def _engines(rows: pd.DataFrame) -> str:
 def place_name(column: str) -> str:
     """The model and degree of a column of sources; of a config its folder, which has the name."""
     service, _, degree = column.removeprefix("costs.source.").rpartition(" ")
-    path = Path(model_of(service))
-    return f"{path.parent.name if path.name == 'config.json' else path.name} {degree}"
+    return f"{shown_name(model_of(service))} {degree}"
 
 
 def _stand_ins(sources: pd.DataFrame) -> str:

@@ -346,7 +346,7 @@ def test_windows_cap_the_kv_of_a_request(written: Callable[[object], str]) -> No
     )
     assert long.kv_blocks(name, 1) == pytest.approx(4 * short.kv_blocks(name, 1), rel=1e-3)
     assert "as in requests of 10,240 tokens" in long.label(name, 1)
-    assert "vision_config is left out" in facts.assumptions[0]
+    assert "without vision_config" in facts.assumptions[0]
     assert "10 of 12 layers keep KV of the last 1,024 tokens" in facts.assumptions[1]
 
 
@@ -379,3 +379,39 @@ def test_state_space_layers_keep_a_state_and_no_kv(written: Callable[[object], s
     assert costs.label(facts.name, 1).startswith("roofline; the state of 16 layers without KV")
     assert facts.state_bytes == 2 * 16 * (8192 * 64 + 3 * (8192 + 2 * 64))
     assert "the state of 16 layers without KV, 17.6 MB a request" in facts.assumptions[0]
+
+
+YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 2048}
+
+
+@pytest.mark.parametrize(
+    ("change", "tokens"),
+    [
+        ({"rope_scaling": {"type": "linear", "factor": 4.0}}, 16_384),
+        ({"rope_scaling": {"rope_type": "dynamic", "factor": 2}}, 8192),
+        ({"rope_scaling": {"rope_type": "llama3", "factor": 8.0}}, 4096),
+        ({"rope_scaling": {"type": "mrope", "mrope_section": [16, 24, 24]}}, 4096),
+        ({"rope_scaling": {"type": "longrope", "short_factor": [1.0]}}, 4096),
+        ({"rope_scaling": YARN}, 8192),
+        ({"rope_parameters": YARN | {"rope_theta": 10_000.0}}, 8192),
+        ({"rope_parameters": {"rope_theta": 10_000.0, "rope_type": "default"}}, 4096),
+        ({"rope_parameters": {"full_attention": YARN, "sliding_attention": YARN}}, 8192),
+        ({"rope_scaling": {"type": "yarn", "factor": 2.0}}, 8192),
+        ({"model_max_length": 2000}, 2000),
+        ({"max_sequence_length": 1000}, 1000),
+        ({"rope_scaling": {"type": "linear", "factor": None}}, 4096),
+    ],
+)
+def test_the_context_follows_the_rotation(
+    change: dict[str, object], tokens: int, written: Callable[[object], str]
+) -> None:
+    assert model_facts(written(LLAMA | change)).max_context_tokens == tokens
+
+
+def test_keys_that_say_nothing_of_sizes_are_left_unread_and_said(
+    written: Callable[[object], str],
+) -> None:
+    odd = {"is_llama_config": True, "transformers.js_config": {"a": 1}, "image_token_id": 5}
+    off = {"lm_head_bias": False, "num_memory_heads": 0}
+    said = model_facts(written(LLAMA | odd | off)).assumptions[0]
+    assert said.endswith(f": {', '.join([*odd, *off])}")

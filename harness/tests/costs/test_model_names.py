@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from harness.costs.model_facts import model_facts
-from harness.costs.model_names import model_of
+from harness.costs.model_names import model_of, shown_name
 from harness.tests.support.cases import CASES
 
 TEXT = (CASES / "models" / "qwen3-8b.json").read_text(encoding="utf-8")
@@ -45,6 +45,7 @@ def test_links_of_a_cache_are_not_resolved(place: str, cached: Path) -> None:
     facts = model_facts(str(cached / place))
     assert facts.name == str(cached / "snapshots" / "abc" / "config.json")
     assert (facts.parameters, facts.linear_format) == (8_190_735_360, "fp8")
+    assert shown_name(facts.name) == "Qwen3-8B"
 
 
 def test_the_newest_snapshot_is_the_one_that_is_named(cached: Path, placed: Place) -> None:

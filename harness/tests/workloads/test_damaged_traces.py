@@ -132,7 +132,7 @@ def test_settings_that_no_workload_can_be_made_of(
 
 def test_an_unknown_service_names_its_row(own: Callable[..., Path]) -> None:
     said = (
-        r"row 2: service GPT-4 is no model; say .* \+workload.services=\{GPT-4:NAME\}.*known: the names"
+        r"row 2: service GPT-4 is no model; say .* \+workload.services=\{GPT-4:NAME\}.*known: the"
     )
     with pytest.raises(ValueError, match=said):
         trace(own({"service": MODEL}, {"service": "GPT-4"}), model=None)
