@@ -47,6 +47,7 @@ import hydra
 import pandas as pd
 from hydra.core.config_store import ConfigStore
 from hydra.core.hydra_config import HydraConfig
+from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import (
     HydraException,
     MissingConfigException,
@@ -243,6 +244,8 @@ def _first_line(error: BaseException) -> str:
     if isinstance(error, OverrideParseException):
         hint = _quoted(str(error.override)) or first
         return f"{error.override}: not KEY=VALUE as Hydra reads it: {hint}"
+    if first.startswith("Config group override must be"):
+        return _no_choice(sys.argv[1:]) or first
     if found := _AMBIGUOUS.match(first):
         each = "give -m for a run of each value, or a list in [ ]"
         return f"{first}: {each}; {_quoted(found['word'])}"
@@ -255,6 +258,19 @@ def _quoted(override: str) -> str:
     if not re.fullmatch(r"\+{0,2}[\w./@-]+", key) or not value or value[0] in "[{":
         return ""
     return f"a text is quoted, {shlex.quote(word(key, os.path.expanduser(value)))}"
+
+
+def _no_choice(words: Sequence[str]) -> str:
+    """A sentence on the first word whose value is no name of a group's file; empty for none."""
+    parser = OverridesParser.create()
+    for said in words:
+        group = said.lstrip("+").partition("=")[0]
+        if group and (ROOT / "scenarios" / group).is_dir():
+            value = parser.parse_override(said).value()
+            names = value if isinstance(value, list) else [value]
+            if not all(isinstance(name, str) for name in names):
+                return f"{said} is no name of a file, as in scenarios/{group}/NAME.yaml"
+    return ""
 
 
 def _no_key(key: str, beside: tuple[str, ...]) -> str:
@@ -299,8 +315,8 @@ def main() -> int:
         # Hydra's, of a word whose value it cannot compose.
         if has_begun:
             raise
-        words = " ".join(sys.argv[1:])
-        codes.append(_refused(ValueError(f"{words}: not what Hydra composes: {error}")))
+        said = f"{' '.join(sys.argv[1:])}: not what Hydra composes: {error}"
+        codes.append(_refused(ValueError(_no_choice(sys.argv[1:]) or said)))
     except KeyboardInterrupt:
         codes = [TERMINATED if by_sigterm.is_set() else INTERRUPTED]
     code = _code_of(codes)

@@ -168,7 +168,12 @@ def _methods(kind: Any) -> Iterator[str]:
 
 def _check(path: str, value: object, hint: Any, offered: Collection[str]) -> None:
     if isinstance(value, Mapping) and TARGET in value:
-        checked(path, value, offered, hint if _is_kind(hint) else object)
+        kinds = [kind for kind in _choices(hint) if kind is not NoneType]
+        is_class = all(map(_is_kind, kinds))
+        only = kinds[0] if is_class and len(kinds) == 1 else object
+        target = checked(path, value, offered, only)
+        if is_class and len(kinds) > 1:
+            _check_one_of(path, value, kinds, target)
         return
     if isinstance(value, list):
         for place, item in enumerate(value):
@@ -179,6 +184,19 @@ def _check(path: str, value: object, hint: Any, offered: Collection[str]) -> Non
     if not _fits(value, hint):
         raise ValueError(f"{path}={value!r:.100} is not {_name(hint)}")
     check_range(path, value)
+
+
+def _check_one_of(
+    path: str, node: Mapping[str, object], kinds: Sequence[Any], target: type
+) -> None:
+    """A node builds one of several classes. Raises ValueError."""
+    for kind in kinds:
+        try:
+            _check_kind(path, node, target, kind)
+        except ValueError:
+            continue
+        return
+    raise ValueError(f"{path} is a {target.__name__}, not {' or '.join(map(_name, kinds))}")
 
 
 _LISTS = (Sequence, list, tuple)

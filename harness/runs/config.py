@@ -224,9 +224,10 @@ def check_types(plain: Mapping[str, Any]) -> None:
     Hydra checks values as they are given, but none that a reference to another key brings.
     """
     _check_fields("", RunConfig, plain)
-    for key, value in plain["compare"].items():
-        if key == "axis" and not isinstance(value, str):
-            raise ValueError(f"compare.axis is {value!r:.60}, it must be a text")
+    for path, name in (("compare", "axis"), ("predictor", "name")):
+        value = plain[path].get(name, "")
+        if not isinstance(value, str):
+            raise ValueError(f"{path}.{name} is {value!r:.60}, it must be a text")
 
 
 def _check_fields(path: str, kind: type, values: Mapping[str, Any]) -> None:
@@ -237,7 +238,7 @@ def _check_fields(path: str, kind: type, values: Mapping[str, Any]) -> None:
         value = values[name]
         if not _has_type(value, hint):
             raise ValueError(f"{key} is {value!r:.60}, it must be {_called(hint)}")
-        if is_dataclass(hint):
+        if isinstance(hint, type) and is_dataclass(hint):
             _check_fields(f"{key}.", hint, value)
 
 

@@ -31,10 +31,10 @@ def unused_gpus(rows: pd.DataFrame) -> str | None:
 
 def _hint(row: pd.Series) -> str:
     """The copies of every service that all GPUs have room for, of a placement that is fixed."""
-    degrees = [row.get(f"{PLACEMENT}.{name}_parallel") for name in ("data", "tensor")]
-    if any(pd.isna(degree) for degree in degrees):
+    degrees = row.reindex([f"{PLACEMENT}.{name}_parallel" for name in ("data", "tensor")])
+    if degrees.isna().any():
         return ""
-    copies, each = (int(degree) for degree in degrees)
+    copies, each = degrees.astype(int)
     services, rest = divmod(int(row[USED]), copies * each)
     more = 0 if rest or not services else int(row[COUNT]) // (services * each)
     key = f"{PLACEMENT.removeprefix('config.')}.data_parallel"

@@ -3,14 +3,16 @@
 Words are drawn, the same in every run; `test_refused.py` has the sentences.
 """
 
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.config.paths import ROOT
-from harness.tests.support.command import refused
+from harness.tests.support.command import command, refused
 
 BASE = ("policy=fcfs_continuous", "hardware.gpu_count=1", "workload.requests=20", "tracking=none")
 CODE = "{_target_:logging.FileHandler,filename:written_by_a_key,mode:w}"
@@ -56,3 +58,50 @@ def test_a_number_that_a_key_cannot_have_is_refused(words: tuple[str, ...]) -> N
     assert "Traceback" not in said
     assert not Path("written_by_a_key").exists()
     assert not (ROOT / "written_by_a_key").exists()
+
+
+WRONG_TYPES = {
+    "shows=${seed}": "shows is 0, it must be a list of texts",
+    "shows=[[1]]": "shows is [[1]], it must be a list of texts",
+    "matrix=${seed}": "matrix is 0, it must be keys with values",
+    "matrix=${name}": "matrix is 'adhoc', it must be keys with values",
+    "+compare={axis:[1],reference:1}": "compare.axis is [1], it must be a text",
+    "compare=${shows}": "compare is ['",
+    "skip=${seed}": "skip is 0, it must be a list",
+    "vary=${name}": "vary is 'adhoc', it must be keys with values",
+    "vary_at=${matrix}": "vary_at is {}, it must be a list",
+    "slo=${seed}": "slo is 0, it must be keys with values",
+    "slo=${matrix}": "slo.ttft_s is missing",
+    "limits=${name}": "limits is 'adhoc', it must be keys with values",
+    "record=${matrix}": "record.iterations is missing",
+    "policy.rule=${workload}": "policy.rule is a Chats, not ContinuousBatching or StaticBatching",
+    "predictor.name=[1]": "predictor.name is [1], it must be a text",
+    "engine.max_num_seqs=[1]": "engine.max_num_seqs=[1] is not a whole number",
+    "workload.model=3": "workload.model=3 is not a text",
+    "uncertainty_draws=${name}": "uncertainty_draws: While dereferencing interpolation",
+    "cluster._target_=harness.predictors.oracle.Oracle": "cluster is a Oracle, not Cluster",
+}
+"""A word whose value has another type than its key, given or by reference, and the sentence."""
+
+
+@pytest.mark.parametrize("word", ["hardware=5", "policy=null"])
+def test_a_choice_of_a_file_that_is_no_name_is_a_sentence(
+    word: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["run.py", *BASE[1:], word])
+    group = word.partition("=")[0]
+    said = f"{word} is no name of a file, as in scenarios/{group}/NAME.yaml"
+    assert refused(*BASE[1:], word) == said
+
+
+def test_a_choice_that_hydra_cannot_compose_is_a_sentence(tmp_path: Path) -> None:
+    done = command(*BASE, "cluster=[1]", folder=tmp_path)
+    said = "error: cluster=[1] is no name of a file, as in scenarios/cluster/NAME.yaml\n"
+    assert (done.stderr, done.returncode) == (said, 2)
+
+
+@pytest.mark.parametrize("word", WRONG_TYPES)
+def test_a_value_of_another_type_is_a_sentence(word: str) -> None:
+    said = refused("workload=chats", *BASE, word)
+    assert said.startswith(WRONG_TYPES[word])
+    assert "\n" not in said
