@@ -176,7 +176,8 @@ def test_a_repeated_matrix_runs_what_is_missing_and_prints_all(
     go("+matrix.seed=[0]")
     (first,) = runs_below(tmp_path).items()
     lines = go("+matrix.seed=[1,0,1]")
-    assert lines[-1].strip().startswith("means over 2 seeds; 4 requests a run; no value of")
+    assert lines[-2].strip().startswith("means over 2 seeds; 4 requests a run; no value of")
+    assert lines[-1] == "1 of 2 GPUs were never used"
     both = runs_below(tmp_path)
     assert len(both) == 2
     assert first in both.items()
