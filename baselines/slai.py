@@ -130,18 +130,18 @@ class Slai:
     def _time_decodes(self, view: GroupView, group: _Group) -> None:
         """Last schedulable times of the requests that the last iteration gave a token."""
         mean_us = group.total_us / max(group.iterations, 1)
+        offset = self._offset(view)
         for name in group.ran & view.requests.keys():
             request = view.requests[name]
             if is_decode(request):
                 is_strict = request.facts.priority <= 0
                 tbt_us = self._tbt_us if is_strict else self._relaxed_tbt_us
-                offset = self._offset(view, request)
                 group.last_us[name] = group.ended_us + tbt_us - offset * mean_us
         group.ran = frozenset()
 
-    def _offset(self, view: GroupView, request: RequestView) -> float:
+    def _offset(self, view: GroupView) -> float:
         """Mean iterations that a decode is early, by how much of the KV is held."""
-        service = request.facts.service
+        (service,) = view.services
         blocks = view.kv.capacity_blocks(service)
         return self._offsets[blocks - view.kv.free_blocks(service) >= self._full_from * blocks]
 
@@ -154,6 +154,9 @@ class Slai:
         most: int,
     ) -> int:
         """Run decodes in order; prompts that do not run give way, then the decode itself."""
+        first = decodes[: min(left, most)]
+        if draft.try_run_all(first, left):
+            return len(first)
         ran = 0
         victims = [request for request in prompts if draft.can_preempt(request)]
         for request in decodes:

@@ -343,12 +343,13 @@ def _best(values: Mapping[str, float], served: Mapping[str, Served], figure: str
 def main(arguments: Sequence[str] | None = None) -> int:
     """Command line; returns the exit status."""
     given = _parser().parse_args(arguments)
-    console = Console(width=None if sys.stdout.isatty() else 200)
+    console = Console(width=None if sys.stdout.isatty() else 200, markup=False)
     try:
-        if not given.trace.is_file():
-            raise ValueError(f"{given.trace} is no file")
+        trace = given.trace.expanduser()
+        if not trace.is_file():
+            raise ValueError(f"{trace} is no file")
         asked = Question(
-            trace=given.trace,
+            trace=trace,
             model=given.model,
             gpu=given.gpu,
             policies=[name for name in given.policies.split(",") if name],
@@ -364,7 +365,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         )
         found = compare(asked, say=lambda line: console.print(line, highlight=False))
         shown(found, console)
-        out = given.out or RESULTS / "local" / "compare" / given.trace.stem
+        out = given.out or RESULTS / "local" / "compare" / trace.stem
         for path in written(found, out):
             print(f"wrote {path}")
     except (ValueError, OSError) as error:

@@ -147,7 +147,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("loads", nargs="*", default=USUAL, help=f"of {', '.join(LOADS)}")
     given = parser.parse_args(arguments)
     place, _, name = given.policy.partition(":")
-    path = Path(place).resolve()
+    path = Path(place).expanduser().resolve()
     try:
         if not path.is_file():
             raise ValueError(f"{place} is no file")

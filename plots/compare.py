@@ -10,7 +10,7 @@ from plots import style
 SHOWN = ("slo_attainment", "goodput_per_s")
 INSTEAD = ("jct_s_mean", "requests_per_s")
 """Where there are no objectives."""
-MOST_NAMED = 6
+MOST_NAMED = 5
 """Policies with a line of their own; others are thin and grey."""
 LINES = ("-", "--", ":", "-.", (0, (5, 1)), (0, (1, 1)), (0, (3, 1, 1, 1)))
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
@@ -20,8 +20,8 @@ COLOURS = (style.INK, style.BLUE, style.RED, style.GREEN, style.PURPLE, style.OR
 def plot(figures: pd.DataFrame, reference: str, own_load: float, about: str) -> Figure:
     """Two panels, 900 pixels wide; `figures` are those of `harness.compare.Comparison`.
 
-    Lines differ in colour, dash and marker. The reference and the policies of the best attainment
-    have names.
+    Lines differ in colour, dash and marker. The reference and the
+    best policies have names.
     """
     figure = style.new_figure(900, 620)
     there = set(figures["figure"])
@@ -41,10 +41,15 @@ def plot(figures: pd.DataFrame, reference: str, own_load: float, about: str) -> 
 
 
 def _named(figures: pd.DataFrame, reference: str, name: str) -> list[str]:
-    """The reference, then the policies with the best mean of a figure over loads."""
-    means = figures[figures["figure"] == name].groupby("policy")["value"].mean()
-    ascending = name.startswith("jct")
-    best = [str(it) for it in means.sort_values(ascending=ascending).index if it != reference]
+    """The reference, then policies that beat it at most loads, and those of the best mean."""
+    policies = figures[figures["figure"] == name].groupby("policy")
+    order = pd.DataFrame(
+        {
+            "wins": policies["sign"].agg(lambda signs: (signs > 0).sum()),
+            "mean": policies["value"].mean() * (-1 if name.startswith("jct") else 1),
+        }
+    ).sort_values(["wins", "mean"], ascending=False)
+    best = [str(it) for it in order.index if it != reference]
     return [reference, *best[:MOST_NAMED]]
 
 

@@ -193,8 +193,9 @@ def fill_displacing(
         for request in fitting or decodes:
             _promise_and_run(draft, request, draft.missing_tokens(request), reserved)
         return
-    for request in decodes:
-        draft.try_run(request, 1)
+    if not draft.try_run_all(decodes, rule.max_num_batched_tokens):
+        for request in decodes:
+            draft.try_run(request, 1)
     left = rule.max_num_batched_tokens - len(decodes)
     for request in prompts:
         tokens = next_tokens(draft, request, left)

@@ -33,6 +33,10 @@ def take_slots(
     `reserved` has the context tokens to set aside for newcomers.
     """
     kv = draft.kv
+    if len(order) <= rule.max_num_seqs and not reserved and _all_fit(draft, order, rule):
+        if how is Displaced.SWAP:
+            _bring_back(draft, order, reserved)
+        return list(order)
     used_bytes, slots = 0, 0
     for request in order[: rule.max_num_seqs]:
         service = request.facts.service
@@ -57,6 +61,19 @@ def take_slots(
     if how is Displaced.SWAP:
         _bring_back(draft, order[:slots], reserved)
     return list(order[:slots])
+
+
+def _all_fit(draft: Draft, order: Sequence[RequestView], rule: ContinuousBatching) -> bool:
+    """Whether there is certainly room for all, of one service; cheaper than one by one."""
+    kv = draft.kv
+    if not order or len(draft.view.services) > 1:
+        return False
+    service = order[0].facts.service
+    spare_blocks = floor(rule.watermark * kv.capacity_blocks(service))
+    # A context leaves less than a block of its last one unused.
+    tokens = sum(request.context_tokens for request in order) + len(order) * kv.block_tokens
+    room_blocks = kv.capacity_blocks(service) - spare_blocks
+    return tokens <= room_blocks * kv.block_tokens and not kv.promises
 
 
 def preempt_by(draft: Draft, request: RequestView, how: PreemptionMode) -> None:

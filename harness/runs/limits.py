@@ -12,6 +12,7 @@ from harness.costs.kv_room import default_limits
 
 GPU, PROFILE = "config.hardware.gpu", "config.hardware.profile"
 POLICY = "config.chosen.policy"
+MOST = dict(zip(LIMITS, (65_536, 2**31), strict=True))
 
 
 def resolved_limits(plain: dict[str, Any]) -> dict[str, Any]:
@@ -27,6 +28,11 @@ def resolved_limits(plain: dict[str, Any]) -> dict[str, Any]:
         for limit, number in server_limits(hardware["gpu"], hardware["profile"]).items():
             if engine.get(limit) == AUTO:
                 engine[limit] = max([number, *(it for _, name, it in stated if name == limit)])
+    for limit in LIMITS:
+        if isinstance(engine.get(limit), int) and not 1 <= engine[limit] <= MOST[limit]:
+            raise ValueError(
+                f"engine.{limit}={engine[limit]}, it must be from 1 to {MOST[limit]:,}"
+            )
     for key, limit, number in stated:
         most = engine.get(limit)
         if isinstance(most, int) and number > most:
