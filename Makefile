@@ -2,7 +2,7 @@
 .DEFAULT_GOAL := help
 # What is made shares one .venv.
 .NOTPARALLEL:
-.PHONY: help compare league rank setup setup-vllm setup-train train-predictor check test lint lock audit run reproduce-fig7 ssjf-real ecoserve-real hermes-real seallm-real league-real applications-real fidelity verify bench peer publish report smoke smoke-gpu newcomer calibrate fidelity-vllm clean
+.PHONY: help compare league rank setup setup-vllm setup-train setup-models train-predictor check test lint lock audit run reproduce-fig7 ssjf-real ecoserve-real hermes-real seallm-real league-real applications-real fidelity verify bench peer publish report smoke smoke-gpu newcomer calibrate fidelity-vllm clean
 
 PYTHON := $(shell for it in python3.11 python3; do $$it -c '' 2>&- && echo $$it && break; done)
 BIN := .venv/bin
@@ -49,6 +49,8 @@ setup-train: .venv/train  ## what training a length predictor needs, into the sa
 .venv/train: requirements/train.txt requirements/torch.txt .venv/base
 	$(INSTALL) $< --no-deps && $(TORCH) && $(BIN)/python -c 'import sklearn, transformers, torch' \
 		&& touch $@ || { $(BIN)/pip uninstall --quiet -y torch scikit-learn; false; }
+
+setup-models: .venv/train  ## what reads layers of unknown models off their classes (transformers): as setup-train
 
 lint: .venv/dev  ## ruff and mypy
 	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy --strict
@@ -102,11 +104,11 @@ seallm-real: setup-vllm  ## two services on one pool of KV, real vLLM and simula
 # An option of a command, where its variable is given.
 option = $(if $($2),--$1="$$$2")
 
-compare: setup  ## which scheduler for a recorded load: make compare TRACE=my.jsonl MODEL=config.json GPU=h100_80g_8 POLICIES=vllm,srtf; also TP, DP, TTFT, TPOT, ITL, REQUESTS, OUT
+compare: setup  ## which scheduler for a recorded load: make compare TRACE=my.jsonl MODEL=config.json GPU=h100_80g_8 POLICIES=vllm,srtf; also TP, DP, TTFT, TPOT, ITL, REQUESTS, OUT, WORDS="KEY=VALUE ..."
 	$(if $(TRACE),,$(error name a trace: make compare TRACE=...))$(if $(MODEL),,$(error name a model: MODEL=...))
 	$(BIN)/python -m harness.compare $(call option,model,MODEL) $(call option,gpu,GPU) $(call option,policies,POLICIES) \
 		$(call option,tensor-parallel,TP) $(call option,data-parallel,DP) $(call option,ttft,TTFT) $(call option,tpot,TPOT) \
-		$(call option,itl,ITL) $(call option,requests,REQUESTS) $(call option,out,OUT) -- "$$TRACE"
+		$(call option,itl,ITL) $(call option,requests,REQUESTS) $(call option,out,OUT) -- "$$TRACE" $(WORDS)
 
 league: setup  ## every scheduler of one engine on the same loads: about 15 minutes; LOADS="sharegpt lmsys" for some
 	$(BIN)/python -m harness.report.league $(LOADS)

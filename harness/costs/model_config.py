@@ -75,7 +75,7 @@ NOT_MODELLED = {
 """What some other models consist of."""
 
 BESIDE_TEXT = "vision_config audio_config vision_tower video_config"
-BUILT = "python -m harness.costs.built_facts CONFIG reads them off its class (make setup-train)"
+BUILT = "python -m harness.costs.built_facts CONFIG reads them off its class (make setup-models)"
 BY_HAND = "facts can be given by hand, as in scenarios/models/by-hand/facts.yaml"
 
 QUANTIZATION = "hf_quant_config.json"
