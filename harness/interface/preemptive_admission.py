@@ -33,22 +33,8 @@ def take_slots(
     `reserved` has the context tokens to set aside for newcomers.
     """
     kv = draft.kv
-    if len(order) <= rule.max_num_seqs and not reserved and _all_fit(draft, order, rule):
-        if how is Displaced.SWAP:
-            _bring_back(draft, order, reserved)
-        return list(order)
-    used_bytes, slots = 0, 0
-    for request in order[: rule.max_num_seqs]:
-        service = request.facts.service
-        is_new = request.kv_tokens <= 0
-        spare_blocks = floor(rule.watermark * kv.capacity_blocks(service)) if is_new else 0
-        need_bytes = _kv_bytes(draft, request, request.context_tokens, reserved)
-        spare_bytes = spare_blocks * kv.block_bytes(service)
-        if used_bytes + need_bytes + spare_bytes > kv.capacity_bytes:
-            break
-        used_bytes, slots = used_bytes + need_bytes, slots + 1
-    displaced = [request for request in order[slots:] if request.kv_tokens > 0]
-    kept = 0
+    slots, used_bytes = _front(draft, order, rule, reserved)
+    displaced, kept = [request for request in order[slots:] if request.kv_tokens > 0], 0
     if how is Displaced.PAUSE:
         for request in displaced:
             used_bytes += _kv_bytes(draft, request, request.kv_tokens, reserved)
@@ -61,6 +47,31 @@ def take_slots(
     if how is Displaced.SWAP:
         _bring_back(draft, order[:slots], reserved)
     return list(order[:slots])
+
+
+def _front(
+    draft: Draft,
+    order: Sequence[RequestView],
+    rule: ContinuousBatching,
+    reserved: Mapping[RequestId, int],
+) -> tuple[int, int]:
+    """How many of the order have slots, and the bytes of KV that these take.
+
+    Where all have, the bytes are not added up: no request is behind them.
+    """
+    if len(order) <= rule.max_num_seqs and not reserved and _all_fit(draft, order, rule):
+        return len(order), 0
+    kv, used_bytes, slots = draft.kv, 0, 0
+    for request in order[: rule.max_num_seqs]:
+        service = request.facts.service
+        is_new = request.kv_tokens <= 0
+        spare_blocks = floor(rule.watermark * kv.capacity_blocks(service)) if is_new else 0
+        need_bytes = _kv_bytes(draft, request, request.context_tokens, reserved)
+        spare_bytes = spare_blocks * kv.block_bytes(service)
+        if used_bytes + need_bytes + spare_bytes > kv.capacity_bytes:
+            break
+        used_bytes, slots = used_bytes + need_bytes, slots + 1
+    return slots, used_bytes
 
 
 def _all_fit(draft: Draft, order: Sequence[RequestView], rule: ContinuousBatching) -> bool:

@@ -256,16 +256,7 @@ def as_table(
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, caption_justify="left")
     table.caption = _caption(sorted(set(means["seeds"]) - {0}), axis, reference)
     table.caption += _samples(rows, lacks)
-    columns = [(_header(key, keys), [_text(value) for value in means[key]]) for key in keys]
-    columns += [
-        (str(it).replace("_", " "), [_number(value, 0) for value in means[it]]) for it in limits
-    ]
-    if means["seeds"].nunique() > 1:
-        columns.append(("seeds", [_text(value) for value in means["seeds"]]))
-    if means[FAILED].any():
-        columns.append((FAILED, [_text(value) for value in means[FAILED]]))
-    if means[UNFINISHED].any() and UNFINISHED not in shows:
-        columns.append((UNFINISHED, [f"{value:,.0f}" for value in means[UNFINISHED]]))
+    columns = _settings(means, keys, list(map(str, limits)), shows)
     columns += _figures(means, keys, axis, reference, shows)
     for place, (header, cells) in enumerate(columns):
         # A header may break between its words, no cell and no word may.
@@ -275,6 +266,21 @@ def as_table(
     for line in zip(*(cells for _, cells in columns), strict=True):
         table.add_row(*line)
     return table
+
+
+def _settings(
+    means: pd.DataFrame, keys: Sequence[str], limits: Sequence[str], shows: Sequence[str]
+) -> list[tuple[str, list[str]]]:
+    """Headers and cells of axes and limits, and of counts of runs and requests where they tell."""
+    columns = [(_header(key, keys), [_text(value) for value in means[key]]) for key in keys]
+    columns += [(it.replace("_", " "), [_number(value, 0) for value in means[it]]) for it in limits]
+    if means["seeds"].nunique() > 1:
+        columns.append(("seeds", [_text(value) for value in means["seeds"]]))
+    if means[FAILED].any():
+        columns.append((FAILED, [_text(value) for value in means[FAILED]]))
+    if means[UNFINISHED].any() and UNFINISHED not in shows:
+        columns.append((UNFINISHED, [f"{value:,.0f}" for value in means[UNFINISHED]]))
+    return columns
 
 
 def _places(

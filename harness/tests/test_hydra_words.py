@@ -16,10 +16,9 @@ from harness.costs.model_names import model_of
 from harness.runs.record import read_summaries
 from harness.tests.support.cases import CASES
 from harness.tests.support.configured import composed
+from harness.tests.support.paths import HARD
 
 PARSER = OverridesParser.create()
-HARD = "/a b/[c]/d=e/'f'/\"g\"/h,i/$j/${seed}/{k}/~l/#m/%n/é日本/\\o\\"
-"""A path with all that Hydra, OmegaConf or a shell could take for something else."""
 TEXTS = st.text(st.sampled_from("a0'\"\\${}[]()=,:#%~ \t\né"), max_size=12) | st.text(max_size=8)
 KEYS = st.text(st.sampled_from("ab0\\:=, ./_-()[]{}"), min_size=1, max_size=6).map("k".__add__)
 PLAIN = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | TEXTS
@@ -82,7 +81,7 @@ def test_a_run_reads_and_writes_below_any_path(
     assert rows["config.workload.file"].tolist() == [str(trace)]
     assert rows["config.workload.model"].tolist() == [str(config)]
     said = " ".join(capsys.readouterr().out.split())
-    assert "t [b] ~x.jsonl does not say" in said
+    assert "t [b] ~x.jsonl: does not say" in said
     assert "([b] of tp1)" in said
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from harness.config.paths import ROOT
-from harness.tests.test_hydra_words import HARD
+from harness.tests.support.paths import HARD
 
 NAMES = ("base", "dev", "train", "vllm-cpu", "vllm-gpu", "tools", "peer")
 LOCKS = tuple(f"{it}.txt" for it in NAMES)

@@ -93,6 +93,7 @@ ROOMS: dict[str, set[str]] = {
 OF_A_PAPER = re.compile(r"systems\.\w+\.(claims|measures)$")
 
 TOP = {
+    "harness.api",
     "harness.training",
     "harness.verify",
     "harness.fidelity",
