@@ -6,7 +6,7 @@ Idea       KV for prompt and predicted answer is set aside for each request (exa
            demands and what is left joins the batch, and so on until none fits.
 Map        2.1 demand and distance -> `_admit`
            2.1 exact allocation    -> `_allocations_tokens`
-Constants  `target_tokens`: the forward size; `padding`: share added to a prediction
+Constants  `max_num_batched_tokens`: the forward size; `padding`: share added to a prediction
 Differs    distances are in shares of the forward size and of the KV, since the paper states no
            units; a prompt beyond the forward size is cut. An answer that outgrows its allocation
            grows on block by block; where KV is short the holder with most to compute is preempted
@@ -35,16 +35,16 @@ class MultiRes:
     )
     subscribes: ClassVar[frozenset[type[Event]]] = frozenset({Overran})
 
-    def __init__(self, *, target_tokens: int, max_num_seqs: int, padding: float) -> None:
-        """Compute `target_tokens` an iteration. ValueError for a number that is too small."""
+    def __init__(self, *, max_num_batched_tokens: int, max_num_seqs: int, padding: float) -> None:
+        """Limits of an iteration, and what predictions are padded by. ValueError for too little."""
         for name, value, least in (
-            ("target_tokens", target_tokens, 1),
+            ("max_num_batched_tokens", max_num_batched_tokens, 1),
             ("max_num_seqs", max_num_seqs, 1),
             ("padding", padding, 0),
         ):
             if value < least:
                 raise ValueError(f"policy.{name} is {value}, it must be at least {least}")
-        self._target_tokens, self._padding = target_tokens, padding
+        self._most_tokens, self._padding = max_num_batched_tokens, padding
         self._max_num_seqs = max_num_seqs
 
     def observe(self, event: Event) -> None:
@@ -56,19 +56,19 @@ class MultiRes:
         holds = table.kv_tokens > 0
         holders = [requests[name] for name in table.id[holds].tolist()]
         whole = self._run(draft, holders)
-        left_tokens = self._target_tokens - (view.max_num_batched_tokens - draft.tokens_left)
+        left_tokens = self._most_tokens - (view.max_num_batched_tokens - draft.tokens_left)
         if whole and not holds.all():
             whole = self._admit(draft, table, ~holds, len(holders), left_tokens)
         return draft.decision(steady=whole)
 
     def _run(self, draft: Draft, holders: list[RequestView]) -> bool:
         """Run the holders of KV, decodes first; whether each runs for all that it misses."""
-        if not holders or draft.try_run_all(holders, self._target_tokens):
+        if not holders or draft.try_run_all(holders, self._most_tokens):
             return True
         left, most_tokens = sorted(holders, key=missing_tokens), draft.tokens_left
         while left:
             request = left.pop(0)
-            spare_tokens = max(1, self._target_tokens - (most_tokens - draft.tokens_left))
+            spare_tokens = max(1, self._most_tokens - (most_tokens - draft.tokens_left))
             while not draft.try_run(request, min(missing_tokens(request), spare_tokens)):
                 victim = left.pop() if left else request
                 if draft.can_preempt(victim):
@@ -102,9 +102,9 @@ class MultiRes:
                 f" {allocated[row]} tokens, and {capacity} are there"
             )
         wanted = table.prompt_tokens[rows] + table.generated_tokens[rows]
-        demand = np.where(wanted > self._target_tokens, 1, wanted)
+        demand = np.where(wanted > self._most_tokens, 1, wanted)
         waits, whole = np.ones(len(names), np.bool_), True
-        only_decodes = left_tokens == self._target_tokens - holders
+        only_decodes = left_tokens == self._most_tokens - holders
         for _ in range(self._max_num_seqs - holders):
             free_blocks = kv.free_blocks(service)
             fits_kv = waits & (blocks <= free_blocks)
@@ -112,7 +112,7 @@ class MultiRes:
             if not fits.any():
                 # Where only decodes run, as many tokens are left in the next iteration.
                 return whole and (not fits_kv.any() or bool(only_decodes and waits.all()))
-            distance = ((left_tokens - demand) / self._target_tokens) ** 2 + (
+            distance = ((left_tokens - demand) / self._most_tokens) ** 2 + (
                 (free_blocks - blocks) / capacity
             ) ** 2
             row = int(np.argmin(np.where(fits, distance, np.inf)))

@@ -21,21 +21,25 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NoReturn
 
 import numpy as np
 import pandas as pd
 from rich.console import Console
 
 from harness import api
+from harness.config.engine_limits import LIMITS
 from harness.config.hydra_words import word
 from harness.config.paths import ROOT
 from harness.config.yaml_files import read_choice
 from harness.costs.model_facts import unknown_name
 from harness.report.comparison import BETTER_HIGH, JUDGED, Comparison, shown, written
+from harness.runs.backlog import served_per_s
 from harness.runs.cells import Cell
 from harness.runs.compare import served_of
 from harness.runs.limits import limits_of
 from harness.runs.published import RESULTS
+from harness.runs.record import NOTES
 from harness.runs.table import POLICY, basis
 from harness.runs.trace_intervals import Contrast, Served, contrast, trace_intervals
 from harness.workloads.recorded import Trace
@@ -47,6 +51,18 @@ SHARES = (0.5, 0.8, 0.95, 1.2)
 DRAWS = 3
 """Costs that the error of the profile allows, beside those that it has."""
 RATE, DRAW = "config.workload.rate_scale", "config.hardware.cost_draw"
+PARALLEL = " (--tensor-parallel, --data-parallel)"
+NEAR = 1e-3
+"""Of the own load: a share as near is not served again."""
+OWN_KEYS = {
+    **{"hardware.gpu_count": PARALLEL, "hardware.nvlink_island": "", "hardware.cost_draw": ""},
+    **{"system.placement": PARALLEL, "system": PARALLEL, "hardware": " (--gpu)"},
+    **{"slo": " (--ttft, --tpot, --itl)", "policy": " (--policies)", "results": " (--results)"},
+    **{"matrix": "", "skip": "", "vary": "", "compare": " (--reference)", "name": ""},
+    **{"workload.file": "", "workload.model": " (--model)", "workload.requests": " (--requests)"},
+    **{"workload.rate_scale": "", "engine.horizon_s": ": figures are of whole runs"},
+}
+"""Keys that no further word may have, and what says their values."""
 BUDGET_S = 120.0
 REQUEST_CELL_S = 1.2e-3
 """Seconds of a core that a request takes in a cell: the mean of the policies of `compare.yaml`."""
@@ -94,8 +110,21 @@ class Question:
             word("workload.model", self.model),
             "workload.too_long=drop",
             *(word(f"slo.{name}", limit) for name, limit in slo.items()),
+            f"compare.reference={self.reference}",
             *(word("results", str(self.results)), "tracking=none", *self.more),
         ]
+
+    def check(self) -> None:
+        """Raise ValueError for GPUs that are not there, and for words that compare sets itself."""
+        machine = _gpus_of(self.gpu)
+        if self.gpus > machine:
+            raise ValueError(f"{self.gpu} has {machine} GPUs, {self.gpus} were asked for")
+        for given in self.more:
+            key = given.lstrip("+~").partition("=")[0]
+            for own, how in OWN_KEYS.items():
+                is_below = own not in ("hardware", "system") and key.startswith(f"{own}.")
+                if key == own or is_below:
+                    raise ValueError(f"{given}: compare sets {own} itself{how}")
 
 
 def compare(asked: Question, say: Callable[[str], None] = lambda _: None) -> Comparison:
@@ -103,27 +132,27 @@ def compare(asked: Question, say: Callable[[str], None] = lambda _: None) -> Com
 
     Raises ValueError, in one sentence, for bad input and where the reference fails.
     """
-    machine = _gpus_of(asked.gpu)
-    if asked.gpus > machine:
-        raise ValueError(f"{asked.gpu} has {machine} GPUs, {asked.gpus} were asked for")
+    asked.check()
     words = [*asked.words, *_taken(asked)]
     cell = api.first_cell([*words, f"policy={asked.reference}"])
+    words += [f"engine.{limit}={number}" for limit, number in _limits(cell).items()]
     load = _load(cell)
     policies, left_out = _chosen(asked, words, load)
-    lines = [*basis_lines(asked, cell, load, machine), *_left(left_out)]
+    lines = [*basis_lines(asked, cell, load), *_left(left_out)]
     for line in lines:
         say(line)
-    capacity_per_s, own_per_s = _capacity(asked, words, load)
+    capacity_per_s, own_per_s = _capacity(asked, words), load.requests_per_s or np.nan
     own_load = own_per_s / capacity_per_s
-    lines.append(_loads_line(asked, load, capacity_per_s, own_per_s))
+    lines.append(_loads_line(asked, cell, load, capacity_per_s))
     say(lines[-1])
-    scales = [1.0, *(share * capacity_per_s / own_per_s for share in SHARES)]
-    ran = api.run([*words, *_axes(scales, policies)])
-    for failed in ran.failed:
-        left_out[str(failed.place.setting["policy"])] = failed.failure.sentence
-    if asked.reference in left_out:
-        raise ValueError(f"{asked.reference}: {left_out[asked.reference]}")
-    rows = ran.rows[~ran.rows[POLICY].isin(left_out)]
+    scales = [share / own_load for share in SHARES if abs(share - own_load) > NEAR]
+    ran = api.run([*words, *_axes([1.0, *scales], policies)])
+    failed = {str(it.place.setting["policy"]): it.failure.sentence for it in ran.failed}
+    if asked.reference in failed:
+        raise ValueError(f"{asked.reference}: {failed[asked.reference]}")
+    for line in _left(failed):
+        say(line)
+    rows = ran.rows[~ran.rows[POLICY].isin(failed)]
     rows = rows.assign(load=(rows[RATE].astype(float) * own_load).round(4))
     figures, best = _judged(rows, asked.reference)
     plain = rows[rows[DRAW].astype(int) == 0]
@@ -133,10 +162,10 @@ def compare(asked: Question, say: Callable[[str], None] = lambda _: None) -> Com
         reference=asked.reference,
         capacity_per_s=capacity_per_s,
         own_load=round(own_load, 4),
-        basis=tuple(lines),
+        basis=(*lines, *_left(failed)),
         limits=limits_of(plain).set_index(plain[POLICY]).groupby(level=0).first(),
-        left_out=left_out,
-        about=basis(plain[plain[RATE].astype(float) == 1]),
+        left_out=left_out | failed,
+        about=basis(plain[plain[RATE].astype(float) == 1].drop(columns=[NOTES])),
     )
 
 
@@ -154,6 +183,8 @@ def _taken(asked: Question) -> list[str]:
     there = _load(api.first_cell([*asked.words, f"policy={asked.reference}"])).requests
     policies = len(asked.policies) + 1 if asked.policies else len(api.policies_of(SCENARIO))
     cells = policies * (1 + len(SHARES) + DRAWS)
+    if asked.requests and asked.requests > there:
+        raise ValueError(f"{asked.trace} has {there:,} requests, {asked.requests:,} were asked for")
     count = asked.requests or int(BUDGET_S * CORES / (cells * REQUEST_CELL_S))
     if count >= there:
         return []
@@ -167,7 +198,9 @@ def _load(cell: Cell) -> TraceLoad:
         raise ValueError(
             f"{type(recipe).__name__} is no trace: runs of others are compared by seed"
         )
-    load = recipe.load()
+    load = recipe.load(cell.seed)
+    if load.arrivals < 2:
+        raise ValueError("one request, or one session, has no rate to compare at")
     if load.requests_per_s is None:
         raise ValueError("all requests come at one instant, or when others are answered: no rate")
     return load
@@ -181,8 +214,8 @@ def _chosen(
     left_out = {}
     for name in names:
         cell = api.first_cell([*words, f"policy={name}"])
-        rule, most = _rule(cell)
-        if rule.get("chunked_prefill") is False and load.longest_prompt_tokens > most:
+        most = _limits(cell)["max_num_batched_tokens"]
+        if not _cuts_prompts(cell) and load.longest_prompt_tokens > most:
             left_out[name] = (
                 f"never cuts a prompt, and the longest has {load.longest_prompt_tokens:,} tokens, "
                 f"more than max_num_batched_tokens {most:,}"
@@ -190,13 +223,18 @@ def _chosen(
     return [name for name in names if name not in left_out], left_out
 
 
-def _rule(cell: Cell) -> tuple[Mapping[str, object], int]:
-    """What a policy's file says of its batches, and the tokens of one."""
-    policy, engine = cell.config["policy"], cell.config["engine"]
-    assert isinstance(policy, Mapping)
+def _limits(cell: Cell) -> dict[str, int]:
+    """The limits of a cell's engine."""
+    engine = cell.config["engine"]
     assert isinstance(engine, Mapping)
-    rule = policy.get("rule")
-    return (rule if isinstance(rule, Mapping) else {}), int(engine["max_num_batched_tokens"])
+    return {limit: int(engine[limit]) for limit in LIMITS}
+
+
+def _cuts_prompts(cell: Cell) -> bool:
+    """Whether a policy's file says that prompts are cut, or nothing of it."""
+    policy = cell.config["policy"]
+    rule = policy.get("rule") if isinstance(policy, Mapping) else None
+    return not isinstance(rule, Mapping) or rule.get("chunked_prefill") is not False
 
 
 def _left(left_out: Mapping[str, str]) -> Iterator[str]:
@@ -205,45 +243,39 @@ def _left(left_out: Mapping[str, str]) -> Iterator[str]:
         yield f"left out: {', '.join(name for name in left_out if left_out[name] == why)}: {why}"
 
 
-def basis_lines(asked: Question, cell: Cell, load: TraceLoad, machine: int) -> list[str]:
+def basis_lines(asked: Question, cell: Cell, load: TraceLoad) -> list[str]:
     """What is compared, in lines: requests, objectives, limits, GPUs."""
-    objectives = [
-        f"{name} {limit:g} s"
-        for name, limit in (
-            *(("TTFT", asked.ttft_s), ("TPOT", asked.tpot_s)),
-            ("longest gap", asked.itl_s),
-        )
-        if limit is not None
-    ]
-    engine = cell.config["engine"]
-    assert isinstance(engine, Mapping)
-    limits = " and ".join(
-        f"{limit} {engine[limit]:,}" for limit in ("max_num_seqs", "max_num_batched_tokens")
-    )
+    slo, predictor = cell.config["slo"], cell.config["predictor"]
+    assert isinstance(slo, Mapping)
+    assert isinstance(predictor, Mapping)
+    names = {"ttft_s": "TTFT", "tpot_s": "TPOT", "itl_s": "longest gap", "jct_s": "JCT"}
+    objectives = [f"{name} {slo[key]:g} s" for key, name in names.items() if slo.get(key)]
+    limits = " and ".join(f"{limit} {number:,}" for limit, number in _limits(cell).items())
+    machine = _gpus_of(asked.gpu)
     idle = f", {machine - asked.gpus} of {machine} idle" if machine > asked.gpus else ""
     prompts, answers = (total / load.requests for total in (load.prompt_tokens, load.output_tokens))
-    return [
-        f"compared: {load.requests:,} requests of {prompts:,.0f} and {answers:,.0f} tokens; "
-        f"{'; '.join(cell.workload_factory.build(cell.seed).notes)}",
+    lines = [
+        f"compared: {load.requests:,} requests, mean prompt {prompts:,.0f} and answer "
+        f"{answers:,.0f} tokens; {'; '.join(cell.workload_factory.build(cell.seed).notes)}",
         f"objectives: {', '.join(objectives) or 'none'} (--ttft, --tpot, --itl)",
         f"engine: {limits}, for every policy (engine.max_num_seqs=N ...)",
         f"GPUs: {asked.gpus} of {asked.gpu}, tensor parallel {asked.tensor_parallel}, data "
         f"parallel {asked.data_parallel}{idle}",
     ]
+    if isinstance(cell.workload_factory, Trace) and not cell.workload_factory.is_replay:
+        lines.append(
+            f"arrivals: drawn by seed {cell.seed}, {load.requests_per_s:.3g}/s over "
+            f"{load.span_s:,.4g} s: one draw, as if it was the trace"
+        )
+    if predictor.get("name") == "oracle":
+        lines.append("predictor: oracle, true lengths, the most that orders by length could have")
+    return lines
 
 
-def _capacity(asked: Question, words: Sequence[str], load: TraceLoad) -> tuple[float, float]:
-    """Requests that the reference serves a second of a backlog, and those that come a second.
-
-    Turns of sessions come when others are answered: how many, the reference's own run says.
-    """
-    reference = [*words, f"++matrix={{policy:[{asked.reference}]}}"]
-    at_once = _only(api.run([*reference, f"workload.rate_scale={_ALL_AT_ONCE:g}"]))
-    capacity = at_once["requests"] / (at_once["inference_s"] - at_once["load_s"])
-    if load.sessions is None and load.requests_per_s is not None:
-        return float(capacity), load.requests_per_s
-    own = _only(api.run(reference))
-    return float(capacity), float(own["requests_per_s"])
+def _capacity(asked: Question, words: Sequence[str]) -> float:
+    """Requests that the reference serves a second of a backlog."""
+    axes = word("++matrix", {"policy": [asked.reference]})
+    return served_per_s(_only(api.run([*words, axes, f"workload.rate_scale={_ALL_AT_ONCE:g}"])))
 
 
 def _only(ran: api.Ran) -> "pd.Series[float]":
@@ -253,17 +285,19 @@ def _only(ran: api.Ran) -> "pd.Series[float]":
     return ran.rows.iloc[0]
 
 
-def _loads_line(asked: Question, load: TraceLoad, capacity_per_s: float, own_per_s: float) -> str:
+def _loads_line(asked: Question, cell: Cell, load: TraceLoad, capacity_per_s: float) -> str:
     """Capacity and own rate."""
     tokens = (load.prompt_tokens + load.output_tokens) / load.requests
-    sessions = ""
+    sessions, own_per_s = "", load.requests_per_s or np.nan
     if load.sessions is not None:
-        per_session = load.requests / load.sessions
-        sessions = f", {own_per_s / per_session:.3g} sessions/s of {per_session:.3g} turns"
+        turns = load.requests / load.sessions
+        sessions = f" ({load.arrivals_per_s:.3g} sessions/s of {turns:.3g} turns)"
+    all_run = load.requests <= _limits(cell)["max_num_seqs"]
+    bound = "; all may run at once, so that capacity is a lower bound" if all_run else ""
     return (
         f"own rate: {own_per_s:.3g} requests/s{sessions}, of {capacity_per_s:.3g}/s "
-        f"({capacity_per_s * tokens:,.0f} tokens/s) that {asked.reference} serves of a backlog: "
-        f"load {own_per_s / capacity_per_s:.2f}"
+        f"({capacity_per_s * tokens:,.0f} tokens/s) that {asked.reference} serves of a backlog "
+        f"without pauses: load {own_per_s / capacity_per_s:.2f}{bound}"
     )
 
 
@@ -283,7 +317,8 @@ def _judged(rows: pd.DataFrame, reference: str) -> tuple[pd.DataFrame, pd.DataFr
         at = at.set_index(POLICY)
         served = {str(name): served_of(row) for name, row in at.iterrows()}
         for figure in JUDGED:
-            values = {str(name): float(value) for name, value in at[figure].items()}
+            numbers = pd.to_numeric(at[figure], errors="coerce")
+            values = {str(name): float(value) for name, value in numbers.items()}
             if all(np.isnan(value) for value in values.values()):
                 continue
             place = {"load": load, "figure": figure}
@@ -321,10 +356,12 @@ def _over_draws(
     rows: pd.DataFrame, everything: pd.DataFrame, reference: str, figure: str
 ) -> dict[str, float]:
     """Smallest and largest ratio to the reference over costs that the profile's error allows."""
-    base = everything[everything[POLICY] == reference].set_index(DRAW)[figure]
-    own = rows.set_index(DRAW)[figure]
-    ratios = (own / base.reindex(own.index)).astype(float)
-    return {"costs_low": ratios.min(), "costs_high": ratios.max()}
+    both = (everything[everything[POLICY] == reference], rows)
+    base, own = (pd.to_numeric(it.set_index(DRAW)[figure], errors="coerce") for it in both)
+    ratios = own / base.reindex(own.index).where(lambda values: values > 0)
+    if len(ratios) < 2 or ratios.isna().any():
+        return {"costs_low": np.nan, "costs_high": np.nan}
+    return {"costs_low": float(ratios.min()), "costs_high": float(ratios.max())}
 
 
 def _best(values: Mapping[str, float], served: Mapping[str, Served], figure: str) -> dict[str, str]:
@@ -336,13 +373,13 @@ def _best(values: Mapping[str, float], served: Mapping[str, Served], figure: str
         name: contrast(served[first], served[name], figure).sign for name in there if name != first
     }
     alike = [name for name in signs if signs[name] == 0]
-    unknown = [name for name in signs if signs[name] is None]
+    unknown = [name for name in values if name != first and signs.get(name) is None]
     return {"policy": first, "alike": " ".join(alike), "not_told": " ".join(unknown)}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Command line; returns the exit status."""
-    given = _parser().parse_args(arguments)
+    given = _parser().parse_intermixed_args(arguments)
     console = Console(width=None if sys.stdout.isatty() else 200, markup=False)
     try:
         trace = given.trace.expanduser()
@@ -374,8 +411,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
+class _Parser(argparse.ArgumentParser):
+    """Says what is wrong in one sentence."""
+
+    def error(self, message: str) -> NoReturn:
+        """End with exit code 2."""
+        print(f"error: {message}; --help lists the options", file=sys.stderr)
+        sys.exit(2)
+
+
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m harness.compare", description=__doc__)
+    parser = _Parser(prog="python -m harness.compare", description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("trace", type=Path)
     parser.add_argument("more", nargs="*", help="further KEY=VALUE words, as of harness/run.py")
@@ -398,10 +444,9 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _count(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"{text}, it must be at least 1")
-    return number
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text} is no whole number from 1 on")
+    return int(text)
 
 
 if __name__ == "__main__":

@@ -80,4 +80,4 @@ def _panel(axes: Axes, rows: pd.DataFrame, named: list[str], own_load: float) ->
             zorder=3,
         )
     axes.axvline(own_load, color=style.INK, lw=0.8, ls=(0, (1, 3)))
-    axes.set_ylim(bottom=0)
+    axes.set_ylim(0, 1.05 * float(rows[["value", "high"]].max().max() or 1))

@@ -49,6 +49,7 @@ def add_legend(figure: Figure) -> None:
 def add_footer(figure: Figure, text: str) -> None:
     """What the figure is: measured or simulated, on what, over how many seeds."""
     width = int(figure.get_size_inches()[0] * DOTS_PER_INCH / FOOTER_PIXELS)
+    text = text.replace("$", r"\$")  # of a file's name, not of a formula
     lines = [part for line in text.splitlines() for part in textwrap.wrap(line, width)]
     figure.supxlabel("\n".join(lines), x=0.01, ha="left", fontsize=9.5, color=INK)
 

@@ -6,7 +6,7 @@ from harness.tests.support.serving import FlatCosts, serve, workload
 
 
 def multires(padding: float = 0.0) -> MultiRes:
-    return MultiRes(target_tokens=100, max_num_seqs=8, padding=padding)
+    return MultiRes(max_num_batched_tokens=100, max_num_seqs=8, padding=padding)
 
 
 def test_the_nearest_demand_joins_by_hand() -> None:
@@ -33,7 +33,7 @@ def test_answers_beyond_their_predictions_are_given_whole() -> None:
 @pytest.mark.parametrize(
     ("settings", "sentence"),
     [
-        ((0, 1, 0.0), "target_tokens is 0, it must be at least 1"),
+        ((0, 1, 0.0), "max_num_batched_tokens is 0, it must be at least 1"),
         ((1, 0, 0.0), "max_num_seqs is 0, it must be at least 1"),
         ((1, 1, -2.0), r"padding is -2\.0, it must be at least 0"),
     ],
@@ -41,9 +41,13 @@ def test_answers_beyond_their_predictions_are_given_whole() -> None:
 def test_numbers_that_are_too_small_are_refused(
     settings: tuple[int, int, float], sentence: str
 ) -> None:
-    target_tokens, max_num_seqs, padding = settings
+    max_num_batched_tokens, max_num_seqs, padding = settings
     with pytest.raises(ValueError, match=sentence):
-        MultiRes(target_tokens=target_tokens, max_num_seqs=max_num_seqs, padding=padding)
+        MultiRes(
+            max_num_batched_tokens=max_num_batched_tokens,
+            max_num_seqs=max_num_seqs,
+            padding=padding,
+        )
 
 
 def test_an_allocation_beyond_all_kv_is_refused() -> None:

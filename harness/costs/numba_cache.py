@@ -27,6 +27,7 @@ from numba.core.serialize import dumps
 from harness.config.inputs import PROGRAM, name_of, together
 
 SOURCES = (
+    "harness/config/engine_limits.py",
     "harness/config/paths.py",
     "harness/config/inputs.py",
     "harness/config/schema.py",

@@ -22,6 +22,7 @@ from rich.table import Table
 from baselines.fixed_placement import FixedPlacement
 from baselines.round_robin import RoundRobin
 from harness.config.build import build
+from harness.config.engine_limits import LIMITS
 from harness.config.paths import ROOT
 from harness.config.yaml_files import read_policy, read_yaml
 from harness.costs.model import PARTS, ProfileCosts
@@ -77,7 +78,8 @@ class Setting:
 
 def served(engine: Engine, setting: Setting, costs: CostModel) -> pd.DataFrame:
     """The requests, served by one group; policies that need predictions get true lengths."""
-    node = read_policy(ROOT / f"scenarios/policy/{setting.policy}.yaml")
+    limits = {limit: getattr(engine, limit) for limit in LIMITS}
+    node = read_policy(ROOT / f"scenarios/policy/{setting.policy}.yaml", limits)
     if "max_num_seqs" in node:
         node["max_num_seqs"] = 12  # fewer than run at once here, so that requests are preempted
     names = ("model", "requests", "rate_per_s", "burstiness")

@@ -12,8 +12,9 @@ from rich.console import Console
 from rich.table import Table
 
 from harness.runs.table import FIGURES
+from harness.runs.trace_intervals import ATTAINMENT
 
-ATTAINMENT, GOODPUT = "slo_attainment", "goodput_per_s"
+GOODPUT = "goodput_per_s"
 JUDGED = (
     *("ttft_s_mean", "ttft_s_p99", "tpot_s_mean", "jct_s_mean", "jct_s_p99"),
     *(ATTAINMENT, GOODPUT, "requests_per_s"),
@@ -53,7 +54,7 @@ def answer(found: Comparison) -> list[str]:
     first = ATTAINMENT if ATTAINMENT in figures else "jct_s_mean"
     said = [f"At the trace's own rate, load {found.own_load:.2f}: {_winner(found, first)}."]
     if first == ATTAINMENT:
-        said.append(f"There {_winner(found, 'jct_s_mean')}.")
+        said.append(f"Of answers: {_winner(found, 'jct_s_mean')}.")
     best = found.best[(found.best["figure"] == first) & (found.best["load"] != found.own_load)]
     by_policy: dict[str, list[str]] = {}
     for row in best.to_dict("records"):
@@ -95,7 +96,7 @@ def _winner(found: Comparison, figure: str) -> str:
         return f"whether {policy} has a better {name} than {reference} is not told ({size})"
     if beats is None:
         more = "" if policy == reference else f" ({policy}: {size})"
-        return f"no policy has a better {name} than {reference} beyond noise{more}"
+        return f"no policy beats {reference} in {name} beyond noise{more}"
     alike = [it for it in best["alike"].split() if it != reference]
     more = f"; {', '.join(alike)} alike" if alike else ""
     return f"{policy} has the best {name}, {size}{more}"
@@ -106,8 +107,12 @@ def shown(found: Comparison, console: Console) -> None:
     for line in answer(found):
         console.print(line, highlight=False)
     unlike = [str(it) for it in found.limits if found.limits[it].nunique() > 1]
-    if unlike:
-        console.print("unlike limits: see the columns of limits", highlight=False)
+    for it in unlike:
+        most = found.limits[it].max()
+        less = [
+            f"{policy} {value:,.0f}" for policy, value in found.limits[it].items() if value < most
+        ]
+        console.print(f"unlike limits: {it} {', '.join(less)} against {most:,.0f}", highlight=False)
     own = found.figures[found.figures["load"] == found.own_load]
     names = [name for name in JUDGED if (own["figure"] == name).any()]
     table = Table(box=box.SIMPLE_HEAD, title=f"at the trace's own rate, load {found.own_load:.2f}")
@@ -121,7 +126,7 @@ def shown(found: Comparison, console: Console) -> None:
         table.add_row(str(policy), *limits, *(_cell(by_name.loc[name]) for name in names))
     console.print(table)
     console.print(_best_table(found, names))
-    console.print(f"{found.about}; orders by length were given true lengths", highlight=False)
+    console.print(f"{found.about}; rates are until the last answer", highlight=False)
 
 
 def _cell(row: "pd.Series[float]") -> str:

@@ -59,8 +59,11 @@ class Served:
 
     @classmethod
     def of(cls, requests: pd.DataFrame, *, begin_s: float, horizon_s: float) -> "Served":
-        """Of the counted rows of a run's requests; `met` is None where they have no such column."""
-        rows = requests.sort_values("request")
+        """Of the counted rows of a run's requests that came before its end.
+
+        `met` is None where they have no such column.
+        """
+        rows = requests[requests["arrival_s"] <= horizon_s].sort_values("request")
         each = latencies(rows, horizon_s=horizon_s)
         return cls(
             latencies={str(name): each[name].to_numpy(np.float64) for name in each},

@@ -72,7 +72,6 @@ WRONG_TYPES = {
     "vary_at=${matrix}": "vary_at is {}, it must be a list",
     "slo=${seed}": "slo is 0, it must be keys with values",
     "slo=${matrix}": "slo.ttft_s is missing",
-    "limits=${name}": "limits is 'adhoc', it must be keys with values",
     "record=${matrix}": "record.iterations is missing",
     "policy.rule=${workload}": "policy.rule is a Chats, not ContinuousBatching or StaticBatching",
     "predictor.name=[1]": "predictor.name is [1], it must be a text",

@@ -12,10 +12,12 @@ from harness import compare as of_compare
 from harness.compare import Question, compare, main
 from harness.config.hydra_words import word
 from harness.config.paths import ROOT
+from harness.engines.recorder import GpuUse
 from harness.rank import written
 from harness.report import league as of_league
 from harness.report.comparison import Comparison, answer
 from harness.report.comparison import written as written_files
+from harness.runs.backlog import served_per_s
 from harness.runs.table import POLICY
 from harness.workloads.recorded import Trace
 
@@ -106,6 +108,62 @@ def test_slai_meets_more_objectives_and_the_basis_is_said_first(
     assert len(pd.read_csv(paths[0])) == len(found.figures)
 
 
+BAD = """
+class Bad:
+    requires, subscribes = frozenset(), frozenset()
+
+    def observe(self, event):
+        pass
+
+    def schedule(self, view):
+        raise RuntimeError("no order")
+"""
+
+
+@pytest.mark.slow
+def test_few_requests_another_reference_and_a_policy_that_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """50 requests have no P99; a policy that fails is said, the others are compared."""
+    monkeypatch.setattr(of_compare, "SHARES", (1.2,))
+    monkeypatch.setattr(of_compare, "DRAWS", 1)
+    (tmp_path / "failing.py").write_text(BAD)
+    policy = tmp_path / "conf" / "policy" / "bad.yaml"
+    policy.parent.mkdir(parents=True)
+    policy.write_text("_target_: failing.Bad\n")
+    monkeypatch.setenv("TRUSTED_PACKAGES", "failing")
+    monkeypatch.syspath_prepend(tmp_path)
+    rows: list[dict[str, object]] = [
+        {"arrival_s": number / 10, "prompt_tokens": 500 + number, "output_tokens": 20}
+        for number in range(50)
+    ]
+    asked = Question(
+        trace=_write(tmp_path / "a $x$ b.jsonl", rows),
+        model=MODEL,
+        policies=("vllm", "bad"),
+        reference="srtf",
+        results=tmp_path,
+        more=(word("hydra.searchpath", [f"file://{tmp_path}/conf"]), *ALONE),
+    )
+    found = compare(asked)
+    assert sorted(found.figures["policy"].unique()) == ["srtf", "vllm"]
+    assert "jct_s_p99" not in set(found.figures["figure"])
+    at = found.figures.groupby("load")["costs_low"]
+    assert at.count().to_dict() == {1.2: 0, found.own_load: at.size()[found.own_load]}
+    assert "no order" in found.left_out["bad"]
+    assert "left out: bad: " in found.basis[-1]
+    assert len(written_files(found, tmp_path / "out")) == 2
+
+
+def test_capacity_leaves_out_pauses_and_the_last_answers(tmp_path: Path) -> None:
+    """Eight of ten answers end within eight busy seconds and four more after a pause of 100 s."""
+    ends_s = [5, 6, 7, 8, 109, 110, 111, 112, 200, 500]
+    pd.DataFrame({"finished_s": ends_s}).to_parquet(tmp_path / "requests.parquet")
+    busy = {"gpu": 0, "start_s": [0.0, 108.0], "end_s": [8.0, 500.0], "use": GpuUse.BUSY.value}
+    pd.DataFrame(busy).to_parquet(tmp_path / "gpu.parquet")
+    assert served_per_s(pd.Series({"folder": str(tmp_path)})) == pytest.approx(8 / 12)
+
+
 @pytest.mark.slow
 def test_policies_that_differ_in_name_alone_have_equal_figures(
     trace: Path, outside: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -193,6 +251,10 @@ def test_what_is_not_told_is_neither_best_nor_alike() -> None:
         ([], "no.jsonl is no file"),
         (["--gpu", "h100"], "No file of scenarios/hardware is called 'h100'"),
         (["--tensor-parallel", "16"], "h100_80g_8 has 8 GPUs, 16 were asked for"),
+        (["--requests", "500"], "has 400 requests, 500 were asked for"),
+        (["slo.ttft_s=3"], "slo.ttft_s=3: compare sets slo itself (--ttft, --tpot, --itl)"),
+        (["workload.rate_scale=2"], "workload.rate_scale=2: compare sets"),
+        (["+matrix={policy:[vllm]}"], "compare sets matrix itself"),
     ],
 )
 def test_bad_input_is_one_sentence(
@@ -203,3 +265,12 @@ def test_bad_input_is_one_sentence(
     error = capsys.readouterr().err
     assert error.startswith("error: ")
     assert said in error
+
+
+def test_bad_options_are_one_sentence(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["a.jsonl", "--model", MODEL, "--requests", "no"])
+    assert ended.value.code == 2
+    assert capsys.readouterr().err == (
+        "error: argument --requests: no is no whole number from 1 on; --help lists the options\n"
+    )

@@ -9,6 +9,7 @@ import yaml
 from rich.console import Console
 
 from harness.config.build import build
+from harness.config.engine_limits import USUAL, with_limits
 from harness.config.trust import TRUSTED_PACKAGES
 from harness.rank import main, shown, written
 from harness.tests.support.serving import serve, workload
@@ -25,7 +26,7 @@ def test_a_python_file_is_named_with_the_usual_rule(
     assert node["_target_"] == "mine.ShortestPrompt"
     monkeypatch.setenv(TRUSTED_PACKAGES, "mine")
     monkeypatch.setitem(sys.modules, "mine", sys.modules["mine"])
-    policy = build(node, offered={})
+    policy = build(with_limits(node, USUAL), offered={})
     requests = serve(workload([90, 50, 10], [4, 4, 4]), policy, gpus=1).requests
     assert requests["finished_s"].notna().all()
 

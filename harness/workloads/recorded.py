@@ -169,10 +169,10 @@ class Trace:
         """Whether the file says which prompts begin alike."""
         return bool({HASHES, SHARED, SESSION} & set(self._taken.rows))
 
-    def load(self) -> TraceLoad:
-        """The load in numbers, of the requests that are served; drawn times are those of seed 0."""
+    def load(self, seed: int = 0) -> TraceLoad:
+        """The load in numbers, of the requests that are served; times may be drawn by the seed."""
         rows = self._taken.rows
-        arrival_s = self._come_s(0) * self._scale
+        arrival_s = self._come_s(seed) * self._scale
         last_s = arrival_s
         if SESSION in rows:
             last_s = arrival_s + rows[DELAY].groupby(rows[SESSION]).cumsum().to_numpy()

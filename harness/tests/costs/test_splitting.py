@@ -107,4 +107,4 @@ def test_limits_of_the_run_take_memory() -> None:
         model, 1
     )
     assert own.kv_blocks(model, 1) < 0.95 * default.kv_blocks(model, 1)
-    assert "at the limits of the run" in own.label(model, 1)
+    assert "at limits of 65,536 tokens and 256 requests" in own.label(model, 1)

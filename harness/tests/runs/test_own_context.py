@@ -64,7 +64,7 @@ def test_states_limit_what_runs_at_once(tmp_path: Path) -> None:
     started_s, finished_s = requests["started_s"], requests["finished_s"]
     at_once = [((started_s <= at) & (finished_s > at)).sum() for at in started_s.unique()]
     assert max(at_once) == running
-    few = _cell(tmp_path, "granite-4.0-h-small.json", [(100, 20)], "limits.max_num_seqs=8")
+    few = _cell(tmp_path, "granite-4.0-h-small.json", [(100, 20)], "engine.max_num_seqs=8")
     assert few.costs.state_requests == 8
     service = _service(few)
     assert few.costs.kv_blocks(service, 1) > 5 * cell.costs.kv_blocks(service, 1)
