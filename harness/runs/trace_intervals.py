@@ -12,7 +12,7 @@ Two runs of the same requests are contrasted on the same draws, by ratio and by 
 that may be 0 has a difference where it has no ratio.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -33,8 +33,8 @@ BLOCK = "block_requests"
 BLOCKS = 20
 LEAST_REQUESTS = 2 * BLOCKS
 """Of a trace with an interval."""
-DRAWS, VALUES = 1000, 4_000_000
-"""Most draws, and values of all of them; a long trace has fewer draws, at least a hundred."""
+DRAWS, VALUES, LEAST_DRAWS = 1000, 1_000_000, 200
+"""Most draws, and values of all of them; a long trace has fewer draws."""
 LEAST_EFFECT = 0.005
 """Relative difference of a figure below which runs are alike."""
 ATTAINMENT = "slo_attainment"
@@ -82,6 +82,11 @@ class Served:
         """What `drawn` has found: a run is contrasted with many."""
         return {}
 
+    @cached_property
+    def _rows(self) -> dict[str, Floats]:
+        """Of latencies, their values in every draw, ascending: all figures of one are of these."""
+        return {}
+
     def drawn(self, figure: str) -> tuple[float, Floats] | None:
         """A figure, and its values over the draws; None where it is of another kind."""
         if figure not in self._drawn:
@@ -93,26 +98,19 @@ class Served:
             return None
         if figure in RATES:
             return self._rate(figure)
-        values, statistic = self._statistic(figure)
-        if values is None or statistic is None:
-            return None
-        return float(statistic(values)), statistic(values[self._places])
-
-    def _statistic(self, figure: str) -> tuple[Floats | None, Callable[[Floats], Floats] | None]:
-        """Values of requests that a figure is of, and the figure of each row of a table."""
-        name, _, what = figure.rpartition("_")
         if figure == ATTAINMENT:
-            return self.met, lambda rows: rows.mean(axis=-1)
+            met = self.met
+            return None if met is None else (float(met.mean()), met[self._places].mean(axis=-1))
+        name, _, what = figure.rpartition("_")
         values = self.latencies.get(name)
-        if values is None or np.isnan(values).all():
-            return None, None
-        lacks = bool(np.isnan(values).any())
+        if values is None or np.isnan(values).all() or what not in ("mean", *PERCENTILES):
+            return None
+        if name not in self._rows:
+            self._rows[name] = np.sort(values[self._places], axis=-1)
         if what == "mean":
-            return values, lambda rows: (np.nanmean if lacks else np.mean)(rows, axis=-1)
-        if what in PERCENTILES:
-            of = np.nanquantile if lacks else np.quantile
-            return values, lambda rows: of(rows, PERCENTILES[what], axis=-1)
-        return None, None
+            return float(np.nanmean(values)), np.nanmean(self._rows[name], axis=-1)
+        share = PERCENTILES[what]
+        return float(np.nanquantile(values, share)), _quantiles(self._rows[name], share)
 
     def _rate(self, figure: str) -> tuple[float, Floats] | None:
         """What ended a second, by blocks of time."""
@@ -167,8 +165,8 @@ def contrast(one: Served, other: Served, figure: str) -> Contrast:
     if not (above[0] > 0 and below[0] > 0):
         return Contrast(None, difference)
     with np.errstate(divide="ignore", invalid="ignore"):
-        ratios = above[1] / below[1]
-    return Contrast(Estimate(above[0] / below[0], *_ends(ratios), 1), difference)
+        ends = _ends(above[1] / below[1])
+    return Contrast(Estimate(above[0] / below[0], *ends, 1), difference)
 
 
 def block_requests(requests: int) -> int:
@@ -179,7 +177,7 @@ def block_requests(requests: int) -> int:
 def draws_of(requests: int) -> Ints:
     """Places of requests, a row per draw: blocks of consecutive ones, from the end to the start."""
     size = block_requests(requests)
-    count = int(np.clip(VALUES // requests, 100, DRAWS))
+    count = int(np.clip(VALUES // requests, LEAST_DRAWS, DRAWS))
     blocks = -(-requests // size)
     first = np.random.default_rng(requests).integers(requests, size=(count, blocks, 1))
     found: Ints = ((first + np.arange(size)) % requests).reshape(count, -1)[:, :requests]
@@ -213,6 +211,18 @@ def _wilson(share: float, count: int) -> tuple[float, float]:
     middle = share + z * z / (2 * count)
     half = z * np.sqrt(share * (1 - share) / count + z * z / (4 * count * count))
     return (middle - half) / (1 + z * z / count), (middle + half) / (1 + z * z / count)
+
+
+def _quantiles(rows: Floats, share: float) -> Floats:
+    """The quantile of each ascending row, in which NaN come last; NaN of a row without values."""
+    last = np.maximum(rows.shape[-1] - np.isnan(rows).sum(axis=-1) - 1, 0)
+    place = last * share
+    below = np.floor(place).astype(np.int64)
+    ends = [
+        np.take_along_axis(rows, it[:, None], -1)[:, 0] for it in (below, below + (place > below))
+    ]
+    found: Floats = ends[0] + (place - below) * (ends[1] - ends[0])
+    return found
 
 
 def _ends(values: Floats) -> tuple[float, float]:

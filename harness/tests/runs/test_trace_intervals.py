@@ -80,6 +80,16 @@ def test_attainment_and_rates_are_contrasted() -> None:
         assert found.ratio.value == pytest.approx(2.0)
 
 
+def test_percentiles_over_draws_are_those_of_numpy() -> None:
+    """Also where some requests have no such latency."""
+    values = np.random.default_rng(4).exponential(size=200)
+    values[::7] = np.nan
+    found = served(tpot_s=values).drawn("tpot_s_p90")
+    assert found is not None
+    expected = np.nanquantile(values[draws_of(200)], 0.9, axis=-1)
+    np.testing.assert_allclose(found[1], expected)
+
+
 def test_a_share_of_one_has_a_binomial_interval() -> None:
     """Wilson: of n successes in n the lower end is n / (n + 1.96^2)."""
     span = trace_intervals(served(np.ones(400)), {"slo_attainment": 1.0})["slo_attainment"]
