@@ -109,6 +109,8 @@ class _Guard:
     left: dict[int, int] = field(default_factory=dict)
     """Iterations that each promoted request may still run in."""
     promotions: int = 0
+    none_before: int = 0
+    """No request can starve before this iteration: what `ran_at` has only grows."""
 
     def iterate(self, event: Iterated) -> None:
         """Iterations of a batch are over; promote the starved, demote those that have run."""
@@ -118,6 +120,10 @@ class _Guard:
             if request in self.left:
                 self.left[request] -= event.iterations
         self.left = {name: left for name, left in self.left.items() if left > 0}
+        if self.iterations < self.none_before:
+            return
+        oldest = min(self.ran_at.values(), default=self.iterations)
+        self.none_before = max(oldest, self.iterations - self.starves_after) + self.starves_after
         for name, ran_at in self.ran_at.items():
             if self.iterations - ran_at >= self.starves_after:
                 self.ran_at[name] = self.iterations
@@ -131,6 +137,8 @@ class _Guard:
 
     def key(self, table: RequestTable) -> Floats:
         """Ranks, those of promoted requests before all others."""
+        if not self.left:
+            return _rank(table)
         promoted = np.array([request in self.left for request in table.id.tolist()])
         ranks = _rank(table)
         return np.where(promoted, ranks - 2.0 * _LAST, ranks)

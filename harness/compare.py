@@ -48,7 +48,7 @@ from harness.workloads.trace_load import TraceLoad
 SCENARIO = "compare"
 SHARES = (0.5, 0.8, 0.95, 1.2)
 """Of the reference's capacity."""
-DRAWS = 3
+DRAWS = 2
 """Costs that the error of the profile allows, beside those that it has."""
 RATE, DRAW = "config.workload.rate_scale", "config.hardware.cost_draw"
 PARALLEL = " (--tensor-parallel, --data-parallel)"
@@ -64,7 +64,7 @@ OWN_KEYS = {
 }
 """Keys that no further word may have, and what says their values."""
 BUDGET_S = 120.0
-REQUEST_CELL_S = 1.2e-3
+REQUEST_CELL_S = 1.5e-3
 """Seconds of a core that a request takes in a cell: the mean of the policies of `compare.yaml`."""
 CORES = 2
 _ALL_AT_ONCE = 1e9
