@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 
 from harness.workloads.trace_columns import ARRIVAL, OUTPUT_TOKENS, PROMPT_TOKENS
-from harness.workloads.trace_times import unit_in_name
+from harness.workloads.trace_times import UNITS, unit_in_name
 
 _LIKE = {
     ARRIVAL: r"arriv|^t(s|\b|_)|_ts$|time|date|start",
@@ -30,9 +30,10 @@ def columns_hint(there: Sequence[str]) -> str:
         drawn, unit = "", unit_in_name(named[ARRIVAL].lower())
     keys = [f"{ours}:{_word(theirs)}" for ours, theirs in named.items()]
     if ARRIVAL in named and named[ARRIVAL] != ARRIVAL:
-        keys.append(f"unit:{unit or 'ms'}")
+        keys.append(f"unit:{unit or 'UNIT'}")
     keys_said = f"'workload.columns={{{','.join(keys)}}}'"
-    return f"{keys_said}{drawn} reads these columns and leaves out others"
+    units = f" (UNIT: {', '.join(UNITS)})" if keys[-1] == "unit:UNIT" else ""
+    return f"{keys_said}{drawn} reads these columns and leaves out others{units}"
 
 
 def _word(column: str) -> str:
