@@ -79,7 +79,7 @@ def test_slai_meets_more_objectives_and_the_basis_is_said_first(
     trace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In an overload SLAI serves short prompts first, and decodes before their limit."""
-    monkeypatch.setattr(of_compare, "SHARES", (0.5, 1.2))
+    monkeypatch.setattr(of_compare, "SHARES", (0.5, 1.7))
     monkeypatch.setattr(of_compare, "DRAWS", 1)
     said: list[str] = []
     asked = Question(trace=trace, model=MODEL, policies=("slai",), results=tmp_path, more=ALONE)
@@ -95,13 +95,13 @@ def test_slai_meets_more_objectives_and_the_basis_is_said_first(
     arrivals = pd.read_json(trace, lines=True)["arrival_s"]
     own_per_s = 399 / (arrivals.max() - arrivals.min())
     assert found.own_load * found.capacity_per_s == pytest.approx(own_per_s, rel=1e-3)
-    assert found.figures["load"].unique().tolist() == [found.own_load, 0.5, 1.2]
+    assert found.figures["load"].unique().tolist() == [found.own_load, 0.5, 1.7]
     rows = found.figures.set_index(["load", "policy", "figure"])
-    assert rows.loc[[(1.2, "vllm", "jct_s_mean")]]["ratio"].item() == 1.0
-    row = rows.loc[[(1.2, "slai", "slo_attainment")]].iloc[0]
+    assert rows.loc[[(1.7, "vllm", "jct_s_mean")]]["ratio"].item() == 1.0
+    row = rows.loc[[(1.7, "slai", "slo_attainment")]].iloc[0]
     assert row["sign"] == 1
     assert 1 < row["ratio_low"] <= row["ratio"] <= row["ratio_high"]
-    assert answer(found)[-1].endswith("slai at 1.20.")
+    assert answer(found)[-1].endswith("slai at 1.70.")
     assert found.limits["max_num_batched_tokens"].to_dict() == {"slai": 512, "vllm": 8192}
     paths = written_files(found, tmp_path / "out")
     assert [path.name for path in paths] == ["figures.csv", "loads.png"]
