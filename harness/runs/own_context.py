@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from harness.config.engine_limits import stated_limits
 from harness.costs.model import ProfileCosts
 from harness.costs.model_facts import model_facts
 from harness.interface.entities import ServiceId
@@ -70,21 +71,14 @@ def state_requests(
 
 def limit_of(plain: Mapping[str, Any]) -> int:
     """The most requests at once that policy and engine allow."""
-    return min(_values(plain["policy"]) + _values(plain["engine"]), default=256)
+    stated = [it for part in ("policy", "engine") for it in stated_limits(plain[part], part)]
+    return min((number for _, limit, number in stated if limit == LIMIT), default=256)
 
 
 def with_limit(plain: Mapping[str, Any], requests: int) -> dict[str, Any]:
     """The configuration with at most so many requests at once, in policy and engine."""
     capped = {name: _at_most(plain[name], requests) for name in ("policy", "engine")}
     return {**plain, **capped}
-
-
-def _values(node: Any) -> list[int]:
-    """All limits in a part of a configuration."""
-    if not isinstance(node, Mapping):
-        return []
-    own = [node[LIMIT]] if isinstance(node.get(LIMIT), int) else []
-    return own + [value for each in node.values() for value in _values(each)]
 
 
 def _at_most(node: Any, requests: int) -> Any:

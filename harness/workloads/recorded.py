@@ -17,7 +17,6 @@ from harness.workloads.prompts import WORDS
 from harness.workloads.settings import require_positive, require_start
 from harness.workloads.trace_columns import (
     ARRIVAL,
-    DELAY,
     HASHES,
     KEPT,
     NOTES,
@@ -173,22 +172,16 @@ class Trace:
         """The load in numbers, of the requests that are served; times may be drawn by the seed."""
         rows = self._taken.rows
         arrival_s = self._come_s(seed) * self._scale
-        last_s = arrival_s
-        if SESSION in rows:
-            last_s = arrival_s + rows[DELAY].groupby(rows[SESSION]).cumsum().to_numpy()
         shared = rows[KEPT] if SESSION in rows else declared_prefixes(rows)[1]
-        both = rows[PROMPT_TOKENS] + rows[OUTPUT_TOKENS]
         return TraceLoad(
             requests=len(rows),
             left_out=self._taken.left_out,
             sessions=rows[SESSION].nunique() if SESSION in rows else None,
             span_s=float(np.ptp(arrival_s)),
-            least_duration_s=float(last_s.max() - arrival_s.min()),
             prompt_tokens=int(rows[PROMPT_TOKENS].sum()),
             shared_tokens=int(shared.sum()),
             output_tokens=int(rows[OUTPUT_TOKENS].sum()),
             longest_prompt_tokens=int(rows[PROMPT_TOKENS].max()),
-            longest_tokens=int(both.max()),
         )
 
     def build(self, seed: int) -> Workload:

@@ -30,14 +30,19 @@ from harness.workloads.trace_columns import (
     SHARED,
     SHARES,
 )
-from harness.workloads.trace_formats import BATCH_SIZE, FORMATS, Format, format_by, format_of
+from harness.workloads.trace_formats import (
+    BATCH_SIZE,
+    FORMATS,
+    HASH_TOKENS,
+    Format,
+    format_by,
+    format_of,
+)
 from harness.workloads.trace_sessions import turns
 from harness.workloads.trace_times import DATE, PER_S, Times, read_times
 from harness.workloads.trace_values import numbers, refuse, tokens
 from harness.workloads.workload import Ints
 
-HASH_TOKENS = "hash_tokens"
-"""Of a trace's `attrs`: tokens of a block that has a hash."""
 TIMES = "times"
 """Of a trace's `attrs`: the unit of its times in words; None where it has none."""
 IS_CALENDAR = "is_calendar"

@@ -17,22 +17,18 @@ class TraceLoad:
 
     `requests` is their number after `left_out` are left out, `sessions` that of sessions, None
     where the file has none. `span_s` is from the first arrival to the last, of sessions of their
-    first turns. `least_duration_s` is the span with the delays of
-    sessions, as if answers took no time. Tokens are sums over requests; of the prompt tokens
-    `shared_tokens` are declared to be those of an earlier request. `longest_prompt_tokens` and
-    `longest_tokens`, of a prompt and with its answer, are the largest of any request.
+    first turns. Tokens are sums over requests; of the prompt tokens `shared_tokens` are declared to
+    be those of an earlier request.
     """
 
     requests: int
     left_out: int
     sessions: int | None
     span_s: float
-    least_duration_s: float
     prompt_tokens: int
     shared_tokens: int
     output_tokens: int
     longest_prompt_tokens: int
-    longest_tokens: int
 
     @property
     def arrivals(self) -> int:
