@@ -39,6 +39,10 @@ class IterationTable(NamedTuple):
     shared_s: Floats
     prefill_step_s: Floats = np.zeros(1)
 
+    def scaled(self, factor: float) -> "IterationTable":
+        """The table of iterations that take `factor` times as long."""
+        return IterationTable(*(values * factor for values in self))
+
 
 BY_TOKENS = ("shared_s", "prefill_step_s")
 """Indexed by tokens, not by requests."""

@@ -21,6 +21,10 @@ def refuse_numbers(machine: Mapping[str, Any]) -> None:
         value = machine[name]
         if value is not None and not least <= value < math.inf:
             raise ValueError(f"hardware.{name} is {value}, it must be at least {least}, or null")
+    if not 0.0 < machine["scale_seconds"] < math.inf:
+        raise ValueError(
+            f"hardware.scale_seconds is {machine['scale_seconds']}, it must be above 0"
+        )
     number_bytes = machine["kv_number_bytes"]
     if number_bytes not in (None, 1, 2):
         raise ValueError(f"hardware.kv_number_bytes={number_bytes}, it must be 1 or 2, or null")

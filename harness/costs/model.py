@@ -93,7 +93,9 @@ class ProfileCosts:
     and `block_tokens` in the place of the measured engine's. Sliding windows count as in requests
     of `window_at_tokens`, and `state_requests` running requests have their states of layers without
     KV set aside. A server has the `limits`: tokens of an iteration, running requests (None: vLLM's
-    defaults on the GPU). What shares of the SMs cost is measured in `sm_share_profile`, a folder
+    defaults on the GPU). Iterations take `scale_seconds` times as long as all of that says; loads
+    and what comes before the scheduler do not. What shares of the SMs cost is measured in
+    `sm_share_profile`, a folder
     like `profile_dir` and for the same GPU, where that has nothing of it. Before its scheduler has
     a request, an engine takes `intake_s_per_request` and, for each token of its prompt,
     `intake_s_per_prompt_token`. Raises ValueError for unknown names and for negative seconds.
@@ -119,6 +121,7 @@ class ProfileCosts:
         kv_number_bytes: int | None = None,
         limits: Limits = (None, None),
         state_requests: int = 0,
+        scale_seconds: float = 1.0,
     ) -> None:
         require_roofline(PROFILES / profile_dir, profile_dir)
         self.gpu, self.profile_dir = gpu, profile_dir
@@ -131,6 +134,7 @@ class ProfileCosts:
         self.roofline = roofline
         self.expert_parallel, self.kv_number_bytes = expert_parallel, kv_number_bytes
         self.limits, self.state_requests = limits, state_requests
+        self.scale_seconds = scale_seconds
         refuse_numbers(self._machine)
         self._facts: GpuFacts = gpu_facts(gpu, self._folder)
         self._iterations: dict[tuple[str, int], Profile] = {}
@@ -195,7 +199,10 @@ class ProfileCosts:
         """Coefficients of an iteration of up to `MAX_REQUESTS` requests. Built once."""
         key = model_of(service), tensor_parallel
         if key not in self._tables:
-            self._tables[key] = expand(self._iteration(*key), self.parts)
+            table = expand(self._iteration(*key), self.parts)
+            self._tables[key] = (
+                table if self.scale_seconds == 1.0 else table.scaled(self.scale_seconds)
+            )
         return self._tables[key]
 
     def iteration_s(
@@ -379,6 +386,12 @@ class ProfileCosts:
 
     def label(self, service: str, tensor_parallel: int) -> str:
         """Where the iteration costs come from, with what the facts of the model assume."""
+        said = self._profile_label(service, tensor_parallel)
+        if self.scale_seconds == 1.0:
+            return said
+        return f"{said}; seconds of iterations x {self.scale_seconds:g}"
+
+    def _profile_label(self, service: str, tensor_parallel: int) -> str:
         profile = self._iteration(service, tensor_parallel)
         if profile.basis:
             said = [profile.basis, *self._model(service).assumptions]
@@ -419,6 +432,7 @@ class ProfileCosts:
             "kv_number_bytes": self.kv_number_bytes,
             "limits": self.limits,
             "state_requests": self.state_requests,
+            "scale_seconds": self.scale_seconds,
         }
 
     @property

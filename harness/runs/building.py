@@ -262,6 +262,7 @@ def _costs(
         kv_number_bytes=hardware["kv_number_bytes"],
         limits=(tokens, requests) if is_limited else (None, None),
         state_requests=state_requests,
+        scale_seconds=hardware["scale_seconds"],
     )
 
 

@@ -51,6 +51,8 @@ class HardwareConfig:
     """Bytes of a number in KV; null: as the model's config has it."""
     cost_draw: int = within(least=0, most=2**31)
     """Which possible true costs of its seed a run has, 1 and up; 0: those of the profile."""
+    scale_seconds: float = within(most=1e6)
+    """What the seconds of iterations are multiplied by, above 0; 1: as the profile has them."""
     replica_start_s: float = within(most=1e6)
     """Seconds longer that a replica loads for every other of its service that starts with it."""
     engine_start_s: float | None = within(most=1e6)

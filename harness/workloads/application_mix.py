@@ -14,10 +14,11 @@ from harness.interface.apps import OUTSIDE, Apps, Backend, HostCache
 from harness.interface.entities import ResourceId, Service, ServiceId, Work
 from harness.interface.graph import Edges
 from harness.interface.policies import CostModel
+from harness.workloads.application_draws import DeadlineService, KindDraw
 from harness.workloads.applications import Application, Kind, Run, UnitRun, stored_application
 from harness.workloads.arrivals import Arrivals, ClosedLoop
 from harness.workloads.call_ids import with_apps
-from harness.workloads.settings import require_between, require_positive
+from harness.workloads.settings import require_between, require_keys, require_positive
 from harness.workloads.workload import Floats, Ints, Workload
 
 TENANTS = ("kind", "application")
@@ -36,9 +37,16 @@ class ApplicationMix:
     runs that are known before any is served.
 
     A deadline lies one of `deadline_scales`, drawn at random, times the seconds that known runs of
-    its kind take alone, on average, after arrival; on `costs` and `tensor_parallel` GPUs. Its own
+    its kind take alone, on average, after arrival; on `costs` and `tensor_parallel` GPUs. With
+    `deadline_service` those seconds are a `share` of the longest known run of the kind, over the
+    number of `divided_by` for it (1 where it has none), at so many seconds a token and with its
+    calls one after the other. Its own
     run has no part in it: a deadline by that would tell a policy what is to come. Where
     `context_tokens` is None, the context is that of each model.
+
+    With `kind_draw`, every seed of a run has the kinds and the deadline scales that a program in
+    Python draws by `random.choices` from its `seed`: for each application its kind, by the weights
+    of `mix` in the order of `order`, then one of two classes, then a scale where it has a deadline.
 
     With `adapters`, each application reads one of so many (`count`) drawn at random; with
     `contexts`, the KV of its own context. Host memory has room for `capacity` adapters, or
@@ -68,6 +76,8 @@ class ApplicationMix:
         costs: CostModel,
         adapters: Mapping[str, float] | None = None,
         contexts: Mapping[str, float] | None = None,
+        kind_draw: Mapping[str, Any] | None = None,
+        deadline_service: Mapping[str, Any] | None = None,
     ) -> None:
         """`services` maps the services of units to models; no `deadline_scales`: no deadlines."""
         scales = {f"deadline_scales[{nth}]": scale for nth, scale in enumerate(deadline_scales)}
@@ -85,6 +95,8 @@ class ApplicationMix:
         self._alone = (costs, tensor_parallel)
         self.models = self._services.models
         self._adapters, self._contexts = _contents(adapters, contexts, len(self.models))
+        self._kind_draw = KindDraw.of(kind_draw, mix)
+        self._deadline_service = DeadlineService.of(deadline_service)
         of_kinds = {name: file for one in self._kinds for name, file in one.files.items()}
         self.files = {**arrivals.files, **of_kinds}
 
@@ -92,12 +104,19 @@ class ApplicationMix:
         """Same seed, same workload; another rate has the same applications."""
         rng, arriving, due = (np.random.default_rng([seed, 31, part]) for part in range(3))
         kind = rng.choice(len(self._kinds), self._applications, p=self._weights)
+        scales = due.choice(self._scales, len(kind)) if self._scales else np.full(len(kind), np.nan)
+        if self._kind_draw:
+            names = [one.name for one in self._kinds]
+            kind, scales = self._kind_draw.drawn(names, len(kind), self._scales)
         runs = [self._kinds[number].draw(rng) for number in kind]
         arrival_s = self._arrivals.draw(self._applications, arriving)
         deadline_s = np.full(len(kind), np.nan)
         if self._scales:
-            alone_s = np.array([self._alone_s(number) for number in range(len(self._kinds))])
-            deadline_s = arrival_s + alone_s[kind] * due.choice(self._scales, len(kind))
+            kinds = range(len(self._kinds))
+            base_s = self._deadline_service.seconds if self._deadline_service else self._alone_s
+            deadline_s = (
+                arrival_s + np.array([base_s(self._kinds[it]) for it in kinds])[kind] * scales
+            )
         return self._built(kind, runs, arrival_s, deadline_s, seed)
 
     def history(self, seed: int) -> Workload:
@@ -174,10 +193,9 @@ class ApplicationMix:
             grows=True,
         )
 
-    def _alone_s(self, kind: int) -> float:
+    def _alone_s(self, kind: Kind) -> float:
         """Mean seconds of the known runs of a kind, each alone and with KV for all of its calls."""
-        past = self._kinds[kind].past()
-        return float(np.mean([sum(map(self._step_s, run)) for run in past]))
+        return float(np.mean([sum(map(self._step_s, run)) for run in kind.past()]))
 
     def _step_s(self, step: Sequence[UnitRun]) -> float:
         """Seconds of units that start together: the calls of a service are one batch."""
@@ -218,8 +236,7 @@ def _settings(
     """Settings of a scenario, none where none are given. ValueError for other keys and numbers."""
     if not given:
         return {}
-    if set(given) != set(keys):
-        raise ValueError(f"workload.{name} has {', '.join(given)}; its keys are {', '.join(keys)}")
+    require_keys(f"workload.{name}", given, keys)
     require_between(f"workload.{name}", 0, 1e15, **given)
     return given
 

@@ -1,5 +1,6 @@
 """Settings that no workload can be made of are refused by the name they have in a scenario."""
 
+from collections.abc import Mapping, Sequence
 from math import inf
 
 
@@ -8,6 +9,12 @@ def require_positive(where: str, **values: float) -> None:
     for name, value in values.items():
         if not value > 0:
             raise ValueError(f"{where}.{name} is {value}, it must be positive")
+
+
+def require_keys(where: str, given: Mapping[str, object], keys: Sequence[str]) -> None:
+    """Raise ValueError for settings below `where` that do not have these keys."""
+    if set(given) != set(keys):
+        raise ValueError(f"{where} has {', '.join(given)}; its keys are {', '.join(keys)}")
 
 
 def require_start(starts_s: float) -> float:

@@ -1,6 +1,7 @@
 import json
 import pickle
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -266,3 +267,19 @@ def test_a_config_of_measured_matrices_has_measured_costs(tmp_path: Path) -> Non
     other.parent.mkdir()
     other.write_text(json.dumps(config | {"num_hidden_layers": 31}), encoding="utf-8")
     assert COSTS.label(str(other), 1) == "roofline"
+
+
+def test_seconds_of_iterations_are_scaled_and_loads_are_not() -> None:
+    costs = partial(
+        ProfileCosts, gpu="A100-40G-PCIe", profile_dir="roofline", memory_share=0.9, parts=PARTS
+    )
+    plain, slow = costs(), costs(scale_seconds=2.5)
+    model = ServiceId("Llama-2-7b-hf")
+    for work in (Work(2, 300, 300, 5e4), Work(decode_requests=9, context_tokens=900)):
+        slower_s = slow.iteration_s(model, 1, work)
+        assert slower_s == pytest.approx(2.5 * plain.iteration_s(model, 1, work))
+    assert slow.load_s(model, 1) == plain.load_s(model, 1)
+    assert slow.kv_blocks(model, 1) == plain.kv_blocks(model, 1)
+    assert slow.label(model, 1) == plain.label(model, 1) + "; seconds of iterations x 2.5"
+    with pytest.raises(ValueError, match=r"hardware.scale_seconds is 0.0, it must be above 0"):
+        costs(scale_seconds=0.0)
