@@ -189,16 +189,18 @@ class PdGraph:
         )
         self.recorded_s = np.array([self._recorded_s(run) for run in runs[-_MOST_SAMPLES:]])
 
-    def left_s(self, name: str, prompt_tokens: Sequence[int], upstream: Upstream) -> Floats:
-        """Samples of the demand from the start of a unit on, with the prompts of its calls known.
+    def left_s(
+        self, name: str, prompt_tokens: Sequence[int], upstream: Upstream
+    ) -> tuple[Floats, Floats]:
+        """Samples of the demand of a unit that starts, and after it, in each of the same walks.
 
-        Of a unit that no run had: samples of a whole application.
+        The prompts of its calls are known. Of a unit that no run had: that of a whole application.
         """
         if name not in self.units:
-            return self.whole_s
+            return self.whole_s, np.zeros(len(self.whole_s))
         unit = self.units[name]
         if not prompt_tokens or not unit.is_llm:
-            return self._demand_s(unit.samples[unit.start]) + unit.rest_s
+            return self._demand_s(unit.samples[unit.start]), unit.rest_s
         conditions = {}
         if unit.masks["output by prompt"]:
             conditions[_PROMPT] = float(np.mean(prompt_tokens))
@@ -210,7 +212,7 @@ class PdGraph:
         own_s = sum(prompt_tokens) * self._settings.prompt_token_s + unit.samples[
             unit.start[walks], _OUTPUT
         ] * (len(prompt_tokens) * self._settings.output_token_s)
-        return np.asarray(own_s + unit.rest_s[walks])
+        return own_s, unit.rest_s[walks]
 
     def _demand_s(self, samples: Floats) -> Floats:
         tokens_s = (

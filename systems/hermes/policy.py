@@ -14,8 +14,12 @@ Constants  1,000 samples and walks, 10 buckets, correlation 0.5 (sections 3.2, 5
            batch rule: see scenarios/policy/hermes_gittins.yaml
 Differs    graphs come from the history alone, not from what is observed during the run. Service of
            parallel calls is summed up, as in its program. Of units side by side, the latest to
-           start says what is left. `program` ranks as its program does: by its formula and the
-           recorded totals, without refinement. Without a deadline an application comes behind those
+           start says what is left. `program` ranks as branch SC25 of its program does: by its
+           formula and the recorded totals, without refinement; `stage` as branch ATC25: Gittins of
+           the unit that runs plus the mean of what comes after it (there for answers alone, and
+           refined by Bayesian networks). `risk` is the rule of ATC25 with deadlines; its worst case
+           is the recorded run of the longest path, of which units that have ended are taken away.
+           Without a deadline an application comes behind those
            that have one, by Gittins rank. With `late_last`, which the paper does not have,
            applications past their deadline come behind all others: by eq. 2 they come first.
            `oracle` ranks by the true demand left, which a predictor tells (section 5.3)
@@ -29,19 +33,17 @@ from typing import ClassVar
 import numpy as np
 
 from harness.interface.decisions import ContinuousBatching, Decision, Displaced, PriorityOrder
-from harness.interface.entities import GroupId
-from harness.interface.events import AppArrived, AppFinished, Event, UnitStarted
+from harness.interface.entities import AppId, GroupId
+from harness.interface.events import AppArrived, AppFinished, Event, UnitFinished, UnitStarted
 from harness.interface.policies import Capability
 from harness.interface.tables import Floats, Ints, RequestTable
 from harness.interface.views import GroupView
-from harness.planning.application_history import ApplicationHistory
+from harness.planning.application_history import ApplicationHistory, UnitRun
 from harness.planning.attained import OBSERVED, Attained
 from systems.hermes.pdgraph import NO_UPSTREAM, PdGraph, Settings, graph_of, upstream_of
-from systems.hermes.rank import Demand, Demands
+from systems.hermes.rank import BEHIND, Demand, Demands, risk_key
 
-_OBJECTIVES = ("gittins", "program", "mean", "slack", "mean_slack", "oracle")
-_BEHIND = 1e9
-"""Added to keys that come behind others: more seconds than any run or rank has."""
+_OBJECTIVES = ("gittins", "stage", "program", "mean", "slack", "mean_slack", "risk", "oracle")
 
 
 class Hermes:
@@ -61,7 +63,7 @@ class Hermes:
         renew_s: float | None,
         applications: ApplicationHistory | None = None,
     ) -> None:
-        """Rank by `objective`: gittins, program, mean, slack, mean_slack or oracle.
+        """Rank by `objective`: gittins, stage, program, mean, slack, mean_slack, risk or oracle.
 
         `displaces`: pause, recompute, swap, or None, where the order is one of admission. Keys are
         asked again every `renew_s`; None: on events alone. ValueError for another word.
@@ -85,6 +87,10 @@ class Hermes:
         runs = {} if applications is None else applications.runs
         self._graphs = {kind: graph_of(tuple(map(tuple, runs[kind])), graphs) for kind in runs}
         self._whole = {kind: self._demand(graph) for kind, graph in self._graphs.items()}
+        self._worst_path_s = {
+            kind: max(sum(map(self._longest_call_s, run)) for run in runs[kind]) for kind in runs
+        }
+        self._path_left_s: dict[AppId, float] = {}
         self._left = Demands(buckets=graphs.buckets, is_program=objective == "program")
         self._order = PriorityOrder(None, rule, how, renews=True, renew_s=renew_s)
         self._decisions: dict[GroupId, Decision] = {}
@@ -100,15 +106,23 @@ class Hermes:
         if isinstance(event, AppArrived):
             self._left.add(event.app, event.deadline_s)
             self._left.set(event.app, self._demand_of(event))
+            self._path_left_s[event.app] = self._worst_path_s.get(event.kind, 0.0)
+        elif isinstance(event, UnitFinished):
+            self._path_left_s[event.app] -= self._longest_call_s(event)
         elif isinstance(event, UnitStarted) and self._refines:
             app = self._attained.apps[event.app]
             upstream = NO_UPSTREAM
             if app.upstream is not None:
                 upstream = upstream_of(app.upstream.prompt_tokens, app.upstream.output_tokens)
-            left_s = self._graphs[app.kind].left_s(event.unit, event.prompt_tokens, upstream)
-            self._left.set(event.app, Demand(left_s, buckets=self._settings.buckets))
+            own_s, rest_s = self._graphs[app.kind].left_s(event.unit, event.prompt_tokens, upstream)
+            is_stage = self._objective == "stage"
+            samples_s = own_s if is_stage else own_s + rest_s
+            later_s = float(rest_s.mean()) if is_stage else 0.0
+            demand = Demand(samples_s, buckets=self._settings.buckets, later_s=later_s)
+            self._left.set(event.app, demand)
         elif isinstance(event, AppFinished):
             self._left.remove(event.app)
+            del self._path_left_s[event.app]
 
     def schedule(self, view: GroupView) -> Decision:
         """The priority order of each group, which stands."""
@@ -140,6 +154,13 @@ class Hermes:
         samples_s = graph.recorded_s if is_program else graph.whole_s
         return Demand(samples_s, buckets=self._settings.buckets, is_program=is_program)
 
+    def _longest_call_s(self, unit: UnitRun | UnitFinished) -> float:
+        """Service of a unit on the path to the end: of its longest call, or outside any LLM."""
+        calls = zip(unit.prompt_tokens, unit.output_tokens, strict=True)
+        prompt_s, output_s = self._settings.prompt_token_s, self._settings.output_token_s
+        longest_s = max((p * prompt_s + o * output_s for p, o in calls), default=0.0)
+        return longest_s + unit.external_s
+
     def _key(self, group: GroupId, table: RequestTable) -> Floats:
         """The rank of each request's application; requests of none are ordered by arrival."""
         self._attained.look(group, table)
@@ -153,11 +174,15 @@ class Hermes:
         if self._objective in ("mean", "oracle"):
             return left.mean_left_s(apps, attained_s)
         ranks = left.gittins(apps, attained_s)
-        if self._objective in ("gittins", "program"):
+        if self._objective in ("gittins", "stage", "program"):
             return ranks
         deadline_s = left.deadline_s(apps)
+        if self._objective == "risk":
+            path_left_s = np.array([self._path_left_s.get(app, 0.0) for app in apps.tolist()])
+            until_s = np.nan_to_num(deadline_s - self._now_s, nan=np.inf)
+            return risk_key(ranks, path_left_s, until_s)
         slack_s = left.slack_s(apps, attained_s, is_worst=self._objective == "slack")
-        found = np.where(np.isnan(deadline_s), _BEHIND + ranks, slack_s)
+        found = np.where(np.isnan(deadline_s), BEHIND + ranks, slack_s)
         if self._late_last:
-            found = np.where(deadline_s < self._now_s, 2 * _BEHIND + deadline_s, found)
+            found = np.where(deadline_s < self._now_s, 2 * BEHIND + deadline_s, found)
         return found

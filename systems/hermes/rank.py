@@ -7,7 +7,8 @@ Idea       The lowest rank is served first: that of Gittins weighs what serving 
 Map        3.3 eq. 1                   -> `gittins`; per bucket `Demand.gittins`
            3.3 SRPT by the mean        -> `Demands.mean_left_s`
            3.3 eq. 2                   -> `Demands.slack_s`
-           its program                 -> `program_rank`
+           its program, branch SC25    -> `program_rank`
+           its program, branch ATC25   -> `risk_key`; `Demand` with `later_s`
 Constants  buckets: 10 (section 5.1), from a scenario
 Differs    beyond the largest sample, where eq. 1 is not defined, the last rank stands
 Checked    systems/tests/test_hermes_rank.py
@@ -16,6 +17,11 @@ Checked    systems/tests/test_hermes_rank.py
 import numpy as np
 
 from harness.interface.tables import Floats, Ints
+
+BEHIND = 1e9
+"""Added to keys that come behind others: more seconds than any run or rank has."""
+RISKY = 0.5
+"""Share of the time to a deadline from which an application is at risk, of the program."""
 
 
 def gittins(samples_s: Floats, attained_s: float) -> float:
@@ -47,21 +53,41 @@ def program_rank(samples_s: Floats, attained_s: float, buckets: int) -> float:
     return float((sums_s / done * len(left_s) / done).min())
 
 
+def risk_key(ranks_s: Floats, worst_left_s: Floats, until_s: Floats) -> Floats:
+    """The authors' program with deadlines: least first; `until_s` is the time to each deadline.
+
+    Where the worst case takes more than half of that time the rank over that share; behind these
+    the rank of all others, of those that are late too.
+    """
+    risk = np.where(until_s > 0, worst_left_s / np.where(until_s > 0, until_s, 1.0), 0.0)
+    at_risk = risk > RISKY
+    return np.where(at_risk, ranks_s / np.where(at_risk, risk, 1.0), BEHIND + ranks_s)
+
+
 class Demand:
     """The demand of an application as samples, with its ranks by service attained.
 
     Gittins ranks are those at the edges of buckets of equal width up to the largest sample: one is
-    refreshed when the service attained passes an edge.
+    refreshed when the service attained passes an edge. `later_s` is added to every rank: the mean
+    of what comes after what the samples are of.
     """
 
-    def __init__(self, samples_s: Floats, *, buckets: int, is_program: bool = False) -> None:
-        """`is_program` takes the authors' program's rank. ValueError for no samples."""
+    def __init__(
+        self,
+        samples_s: Floats,
+        *,
+        buckets: int,
+        is_program: bool = False,
+        later_s: float = 0.0,
+    ) -> None:
+        """`is_program` takes the rank of branch SC25. ValueError for no samples."""
         if not len(samples_s):
             raise ValueError("a distribution of demand has 0 samples")
         self._samples_s, self._buckets = np.sort(samples_s), buckets
-        self._is_program = is_program
-        self.mean_s, self.worst_s = float(samples_s.mean()), float(self._samples_s[-1])
-        self.bucket_s = max(self.worst_s / buckets, 1e-9)
+        self._is_program, self._later_s = is_program, later_s
+        longest_s = float(self._samples_s[-1])
+        self.mean_s, self.worst_s = float(samples_s.mean()) + later_s, longest_s + later_s
+        self.bucket_s = max(longest_s / buckets, 1e-9)
         self._ranks: dict[int, float] = {}
 
     def gittins(self, attained_s: float) -> float:
@@ -75,7 +101,7 @@ class Demand:
         """Gittins rank at the lower edge of a bucket, from 0 on."""
         if place not in self._ranks:
             edge_s = place * self.bucket_s
-            self._ranks[place] = (
+            self._ranks[place] = self._later_s + (
                 program_rank(self._samples_s, edge_s, self._buckets)
                 if self._is_program
                 else gittins(self._samples_s, edge_s)

@@ -5,8 +5,9 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
+from harness.interface.tables import Floats
 from harness.planning.application_history import ApplicationHistory, UnitRun
-from systems.hermes.pdgraph import PdGraph, Settings, upstream_of
+from systems.hermes.pdgraph import PdGraph, Settings, Upstream, upstream_of
 
 NOTHING = (np.nan, np.nan, np.nan)
 
@@ -20,17 +21,23 @@ def llm(unit: str, prompt_tokens: int, *output_tokens: int) -> UnitRun:
     return UnitRun(unit, (prompt_tokens,) * len(output_tokens), output_tokens)
 
 
+def left(known: PdGraph, name: str, prompts: tuple[int, ...], upstream: Upstream) -> Floats:
+    """Samples of a unit that starts and of what comes after it."""
+    own_s, rest_s = known.left_s(name, prompts, upstream)
+    return own_s + rest_s
+
+
 def test_a_static_graph_by_hand() -> None:
     """Two calls of 100 + 3 tokens, 5 s in a container, and one call of 200 + 7."""
     run = [llm("plan", 100, 3, 3), UnitRun("run", external_s=5.0), llm("write", 200, 7)]
     known = graph([run] * 3)
     np.testing.assert_allclose(known.whole_s, 8.0 + 5.0 + 9.0)
     np.testing.assert_allclose(known.recorded_s, 22.0)
-    np.testing.assert_allclose(known.left_s("run", (), NOTHING), 14.0)
+    np.testing.assert_allclose(left(known, "run", (), NOTHING), 14.0)
     # The prompt that has come counts, not those recorded.
-    np.testing.assert_allclose(known.left_s("write", (300,), NOTHING), 10.0)
-    np.testing.assert_allclose(known.left_s("plan", (100, 100, 100), NOTHING), 12.0 + 14.0)
-    np.testing.assert_allclose(known.left_s("other", (1,), NOTHING), 22.0)
+    np.testing.assert_allclose(left(known, "write", (300,), NOTHING), 10.0)
+    np.testing.assert_allclose(left(known, "plan", (100, 100, 100), NOTHING), 12.0 + 14.0)
+    np.testing.assert_allclose(left(known, "other", (1,), NOTHING), 22.0)
 
 
 def test_branches_are_taken_as_often_as_recorded() -> None:
@@ -62,21 +69,21 @@ def test_what_is_known_narrows_what_is_left() -> None:
     }
     assert not any(known.units["plan"].masks[m] for m in write.masks if "upstream" in m)
     # Questions of 51..60 tokens are in one bucket: of 510..600 tokens are the answers.
-    left_s = known.left_s("write", (165,), upstream_of((55,), (55,))) - 1.65
+    left_s = left(known, "write", (165,), upstream_of((55,), (55,))) - 1.65
     assert left_s.min() >= 500
     assert left_s.max() <= 610
     # From the plan on, walks draw answers from the bucket of the plan.
-    from_plan_s = known.left_s("plan", (55,), NOTHING)
+    from_plan_s = left(known, "plan", (55,), NOTHING)
     assert from_plan_s.min() >= 500
     assert from_plan_s.max() <= 680
-    assert prior.left_s("plan", (55,), NOTHING).max() > 900
+    assert left(prior, "plan", (55,), NOTHING).max() > 900
     assert known.whole_s.std() == pytest.approx(known.recorded_s.std(), rel=0.1)
 
 
 def test_few_samples_are_not_narrowed() -> None:
     """Four runs are fewer than a condition must leave."""
     known = graph([of_length(question) for question in (1, 2, 50, 99)])
-    assert known.left_s("write", (6,), upstream_of((2,), (2,))).max() > 900
+    assert left(known, "write", (6,), upstream_of((2,), (2,))).max() > 900
 
 
 @pytest.mark.parametrize(

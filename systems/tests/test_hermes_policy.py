@@ -109,6 +109,28 @@ def test_least_slack_in_the_worst_case_by_hand() -> None:
     assert keys(mean, generated(X, 10)) == [70]
 
 
+def test_risk_counts_the_longest_call_of_each_unit_by_hand() -> None:
+    """Two calls of 30 and 50 s, then one of 8 s: the path has 58 s of 60, then 8 s of 10.
+
+    Late applications and those without risk come behind, by their rank.
+    """
+    runs = [[UnitRun("a", (10, 10), (30, 50)), UnitRun("b", (10,), (8,))]] * 2
+    past = ApplicationHistory({"path": runs, "sure": one_unit(3)})
+    policy = hermes("risk", past=past)
+    policy.observe(AppArrived(0.0, X, "path", 60.0))
+    policy.observe(UnitStarted(0.0, X, "a", (RequestId(0), RequestId(9)), (10, 10)))
+    begin(policy, Y, "sure", 60.0)
+    risky, safe = keys(policy, generated(X, 0), generated(Y, 0))
+    assert risky == pytest.approx((30 + 50 + 8) / (58 / 60))
+    assert safe == 1e9 + 3
+    policy.observe(UnitFinished(50.0, X, "a", (10, 10), (30, 50)))
+    policy.observe(UnitStarted(50.0, X, "b", (RequestId(7),), (10,)))
+    assert keys(policy, generated(X, 0)) == pytest.approx([8 / (8 / 10)])
+    policy.observe(AppArrived(60.0, Z, "sure", None))
+    late, without = keys(policy, generated(X, 0), generated(Z, 0))
+    assert (late, without) == (1e9 + 8, 1e9 + 3)
+
+
 @pytest.mark.parametrize(("late_last", "comes_first"), [(False, X), (True, Y)])
 def test_applications_past_their_deadline(late_last: bool, comes_first: AppId) -> None:
     policy = hermes("slack", late_last=late_last)
@@ -184,7 +206,7 @@ def test_graphs_that_cannot_be_are_refused(
 
 
 def test_another_objective_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"policy\.objective is best, not one of gittins, program"):
+    with pytest.raises(ValueError, match=r"policy\.objective is best, not one of gittins, stage"):
         hermes("best")
 
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.interface.tables import Floats
-from systems.hermes.rank import Demand, Demands, gittins, program_rank
+from systems.hermes.rank import BEHIND, Demand, Demands, gittins, program_rank, risk_key
 
 Job = Mapping[int, int]
 """How many of equally likely samples are of each size."""
@@ -146,3 +146,22 @@ def test_slack_by_hand() -> None:
 def test_demand_without_samples_is_refused() -> None:
     with pytest.raises(ValueError, match="a distribution of demand has 0 samples"):
         Demand(np.zeros(0), buckets=10)
+
+
+def test_the_rule_of_risk_by_hand() -> None:
+    """At 40 s P needs 50 of 60 s (0.83), Q 20 of 50 s (0.4), and S is late.
+
+    P comes first by 20 / 0.83 = 24, then S and Q by their ranks; by eq. 2 S (-55), P (10), Q (30).
+    """
+    ranks_s, worst_s = np.array([20.0, 10.0, 5.0]), np.array([50.0, 20.0, 50.0])
+    deadline_s = np.array([100.0, 90.0, 35.0])
+    keys = risk_key(ranks_s, worst_s, deadline_s - 40.0)
+    assert keys - [0.0, BEHIND, BEHIND] == pytest.approx([24.0, 10.0, 5.0])
+    assert np.argsort(deadline_s - worst_s).tolist() == [2, 0, 1]
+
+
+def test_what_comes_later_is_added_to_every_rank_by_hand() -> None:
+    """Samples 1 and 9 s with 100 s after them: 2 and 8 s more than 100."""
+    demand = Demand(np.array([1.0, 9.0]), buckets=9, later_s=100.0)
+    assert [demand.gittins(0.0), demand.gittins(1.0)] == pytest.approx([102.0, 108.0])
+    assert (demand.mean_s, demand.worst_s) == (105.0, 109.0)
