@@ -117,7 +117,8 @@ def order_of(name: str, displaces: str | None) -> SchedulingPolicy:
 
 @pytest.mark.parametrize("displaces", [None, "recompute"])
 @pytest.mark.parametrize(
-    "name", ["hermes_gittins", "hermes_lstf", "parrot", "parrot_depth", "vtc", "edf"]
+    "name",
+    ["hermes_gittins", "hermes_lstf", "parrot", "parrot_depth", "vtc", "vtc_calls", "edf"],
 )
 def test_compiled_as_stepped(name: str, displaces: str | None) -> None:
     """Deadlines, and two services, each on a group of its own."""
