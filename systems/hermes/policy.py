@@ -19,9 +19,8 @@ Differs    graphs come from the history alone, not from what is observed during 
            the unit that runs plus the mean of what comes after it (there for answers alone, and
            refined by Bayesian networks). `risk` is the rule of ATC25 with deadlines; its worst case
            is the recorded run of the longest path, of which units that have ended are taken away.
-           Without a deadline an application comes behind those
-           that have one, by Gittins rank. With `late_last`, which the paper does not have,
-           applications past their deadline come behind all others: by eq. 2 they come first.
+           Without a deadline an application comes behind those that have one, by Gittins rank; by
+           eq. 2 applications past their deadline come first, by `risk` behind.
            `oracle` ranks by the true demand left, which a predictor tells (section 5.3)
 Checked    systems/tests/test_hermes_policy.py
 """
@@ -43,7 +42,7 @@ from harness.planning.attained import OBSERVED, Attained
 from systems.hermes.pdgraph import NO_UPSTREAM, PdGraph, Settings, graph_of, upstream_of
 from systems.hermes.rank import BEHIND, Demand, Demands, risk_key
 
-_OBJECTIVES = ("gittins", "stage", "program", "mean", "slack", "mean_slack", "risk", "oracle")
+_OBJECTIVES = ("gittins", "stage", "program", "mean", "slack", "risk", "oracle")
 
 
 class Hermes:
@@ -59,11 +58,10 @@ class Hermes:
         objective: str,
         graphs: Settings,
         displaces: str | None,
-        late_last: bool,
         renew_s: float | None,
         applications: ApplicationHistory | None = None,
     ) -> None:
-        """Rank by `objective`: gittins, stage, program, mean, slack, mean_slack, risk or oracle.
+        """Rank by `objective`: gittins, stage, program, mean, slack, risk or oracle.
 
         `displaces`: pause, recompute, swap, or None, where the order is one of admission. Keys are
         asked again every `renew_s`; None: on events alone. ValueError for another word.
@@ -72,7 +70,7 @@ class Hermes:
             raise ValueError(
                 f"policy.objective is {objective}, not one of {', '.join(_OBJECTIVES)}"
             )
-        self._objective, self._late_last, self._now_s = objective, late_last, 0.0
+        self._objective, self._now_s = objective, 0.0
         self._settings = graphs
         self._refines = graphs.refines and objective not in ("program", "oracle")
         how = None if displaces is None else Displaced(displaces)
@@ -181,8 +179,5 @@ class Hermes:
             path_left_s = np.array([self._path_left_s.get(app, 0.0) for app in apps.tolist()])
             until_s = np.nan_to_num(deadline_s - self._now_s, nan=np.inf)
             return risk_key(ranks, path_left_s, until_s)
-        slack_s = left.slack_s(apps, attained_s, is_worst=self._objective == "slack")
-        found = np.where(np.isnan(deadline_s), BEHIND + ranks, slack_s)
-        if self._late_last:
-            found = np.where(deadline_s < self._now_s, 2 * BEHIND + deadline_s, found)
-        return found
+        slack_s = left.slack_s(apps, attained_s)
+        return np.where(np.isnan(deadline_s), BEHIND + ranks, slack_s)

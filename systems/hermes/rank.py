@@ -168,13 +168,12 @@ class Demands:
         """Mean demand less what is attained; below 0 once that is more."""
         return np.asarray(self._mean_s[apps] - attained_s)
 
-    def slack_s(self, apps: Ints, attained_s: Floats, *, is_worst: bool) -> Floats:
-        """Eq. 2, with the largest sample or else the mean; NaN where there is no deadline.
+    def slack_s(self, apps: Ints, attained_s: Floats) -> Floats:
+        """Eq. 2; NaN where there is no deadline.
 
         The same time now is left out of all: keys stand while it passes.
         """
-        demand_s = (self._worst_s if is_worst else self._mean_s)[apps]
-        return self._deadline_s[apps] - (demand_s - attained_s)
+        return self._deadline_s[apps] - (self._worst_s[apps] - attained_s)
 
     def deadline_s(self, apps: Ints) -> Floats:
         """Deadlines, NaN where there is none."""

@@ -38,7 +38,6 @@ def hermes(
         objective=objective,
         graphs=Settings(0.0, 1.0, refines=True, buckets=9, min_correlation=0.5),
         displaces=displaces,
-        late_last=False,
         renew_s=1.0,
         applications=past,
     )

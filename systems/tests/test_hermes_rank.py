@@ -137,10 +137,9 @@ def test_slack_by_hand() -> None:
         left.add(app, deadline_s)
         left.set(app, demand)
     apps, attained_s = np.arange(3), np.array([10.0, 0.0, 0.0])
-    worst_s = left.slack_s(apps, attained_s, is_worst=True)
+    worst_s = left.slack_s(apps, attained_s)
     assert worst_s[:2].tolist() == [20.0, -45.0]
     assert np.isnan(worst_s[2])
-    assert left.slack_s(apps, attained_s, is_worst=False)[0] == 40.0
 
 
 def test_demand_without_samples_is_refused() -> None:
