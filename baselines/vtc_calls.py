@@ -24,7 +24,6 @@ Checked    baselines/tests/test_vtc_calls.py::test_counters_by_hand
            systems/tests/test_application_orders_served.py::test_compiled_as_stepped
 """
 
-from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
@@ -129,9 +128,12 @@ class _Counters:
 
     calls: dict[RequestId, _Call] = field(default_factory=dict)
     stages: dict[RequestId, _Stage] = field(default_factory=dict)
-    given: defaultdict[AppId, float] = field(default_factory=lambda: defaultdict(float))
-    share: defaultdict[AppId, int] = field(default_factory=lambda: defaultdict(int))
+    given: Floats = field(default_factory=lambda: np.zeros(0))
+    """By application, as `share`."""
+    share: Floats = field(default_factory=lambda: np.zeros(0))
     """Calls of an application's stages that are not over."""
+    is_here: Floats = field(default_factory=lambda: np.zeros(0))
+    """By request: 1 where its call is one of the group."""
     taken: float = 0.0
     begun: list[_Stage] = field(default_factory=list)
     """Once for each call that has come since keys were last asked; `ended` and `over` likewise."""
@@ -145,10 +147,13 @@ class _Counters:
         stage.left += 1
         self.begun.append(stage)
         self.calls[request.id] = _Call(stage, counted, counted)
+        self._cover(request.app, request.id)
+        self.is_here[request.id] = 1.0
 
     def end(self, request: RequestId, tokens: int | None = None) -> int:
         """A call is over with so many tokens, or leaves; returns how many have been counted."""
         call = self.calls.pop(request)
+        self.is_here[request] = 0.0
         call.tokens = call.counted if tokens is None else tokens
         self.ended.append(call)
         return call.counted
@@ -173,8 +178,8 @@ class _Counters:
                 self._add(stage.app, -stage.calls)
                 del self.stages[stage.name]
         for app in self.over:
-            self.given.pop(app, None)
-            self.share.pop(app, None)
+            if app < len(self.given):
+                self.given[app] = self.share[app] = 0.0
         self.ended.clear()
         self.over.clear()
 
@@ -192,15 +197,22 @@ class _Counters:
 
     def key(self, table: RequestTable) -> Floats:
         """The counter of each request's application."""
-        # Requests that have not come yet may be asked about ahead, and are then asked again.
-        calls = [self.calls.get(request) for request in map(RequestId, table.id.tolist())]
-        for call, tokens in zip(calls, table.generated_tokens.tolist(), strict=True):
-            if call is not None:
-                call.tokens = tokens
-        self.settle(call for call in calls if call is not None)
-        key = [np.inf if call is None else self._counter(call.stage.app) for call in calls]
+        self._cover(int(table.app.max(initial=0)), int(table.id.max(initial=0)))
+        ran = np.flatnonzero((table.generated_tokens > 0) & (self.is_here[table.id] > 0))
+        calls = [self.calls[RequestId(request)] for request in table.id[ran].tolist()]
+        for call, tokens in zip(calls, table.generated_tokens[ran].tolist(), strict=True):
+            call.tokens = tokens
+        self.settle(calls)
         # Counters that only the order of sums tells apart are equal.
-        return np.round(np.array(key), _DECIMALS)
+        counters = np.round(self.given - self.share * self.taken, _DECIMALS)
+        # Requests that have not come yet may be asked about ahead, and are then asked again.
+        return np.where(self.is_here[table.id] > 0, counters[table.app], np.inf)
 
-    def _counter(self, app: AppId) -> float:
-        return self.given[app] - self.share[app] * self.taken
+    def _cover(self, app: int, request: int) -> None:
+        """Have places for these numbers."""
+        if app >= len(self.given):
+            more = np.zeros(app + 1)
+            self.given = np.concatenate([self.given, more])
+            self.share = np.concatenate([self.share, more])
+        if request >= len(self.is_here):
+            self.is_here = np.concatenate([self.is_here, np.zeros(request + 1)])
