@@ -61,7 +61,7 @@ class Backends:
         self._loaded: dict[ResourceId, _Loaded] = {}
         self._free = dict(apps.pools)
         self._for_room: list[tuple[int, float]] = []
-        self._uses: list[tuple[str, int, str, float, float]] = []
+        self._uses: list[tuple[str, ResourceId, int, int, str, float, float]] = []
         self._by_id: dict[ResourceId, Backend] = {
             it.of(AppId(app)): it
             for it in apps.backends
@@ -101,7 +101,7 @@ class Backends:
         one = self._loaded[name]
         one.calls += 1
         if one.is_ready:
-            self._begin(one, call, found, now_s - since_s, now_s)
+            self._begin(name, call, found, now_s - since_s, now_s)
         else:
             one.waiting.append((call, since_s, LOADING if found == WARM else found))
         return one.is_ready
@@ -110,11 +110,15 @@ class Backends:
         backend = self._apps.backends[self._apps.backend.item(call)]
         return backend.of(AppId(self._app_of.item(call))), backend
 
-    def _begin(self, one: _Loaded, call: int, found: str, waited_s: float, now_s: float) -> None:
+    def _begin(
+        self, name: ResourceId, call: int, found: str, waited_s: float, now_s: float
+    ) -> None:
         """Note a use that begins now; of a backend loaded ahead, with the seconds it was idle."""
+        one = self._loaded[name]
         idle_s = now_s - one.idle_since_s if one.ahead else 0.0
         one.ahead = False
-        self._uses.append((one.backend.name, self._app_of.item(call), found, waited_s, idle_s))
+        app = self._app_of.item(call)
+        self._uses.append((one.backend.name, name, app, call, found, waited_s, idle_s))
 
     def _load(self, name: ResourceId, backend: Backend, now_s: float, *, ahead: bool) -> bool:
         """Begin to load one, if there is room or some can be made."""
@@ -142,7 +146,7 @@ class Backends:
         one.is_ready, one.idle_since_s = True, now_s
         calls, one.waiting = one.waiting, []
         for call, since_s, found in calls:
-            self._begin(one, call, found, now_s - since_s, now_s)
+            self._begin(name, call, found, now_s - since_s, now_s)
         return [call for call, *_ in calls]
 
     def release(self, call: int, now_s: float) -> list[int]:
@@ -183,7 +187,7 @@ class Backends:
         one = self._loaded.pop(name)
         if one.ahead:
             idle_s = now_s - one.idle_since_s if one.is_ready else 0.0
-            self._uses.append((one.backend.name, -1, UNUSED, 0.0, idle_s))
+            self._uses.append((one.backend.name, name, -1, -1, UNUSED, 0.0, idle_s))
         self._free[one.backend.pool] += one.backend.size
         self._stop(name)
 
@@ -195,8 +199,10 @@ class Backends:
     def frame(self) -> pd.DataFrame:
         """One row per use of a backend, and per one that was loaded and not used.
 
+        `resource` is which one it was, and `request` the number of the call, -1 without one.
         `waited_s` are the seconds from the call to its backend, `idle_s` those for which one that
-        was loaded ahead was ready before its first call, or until it was stopped.
+        was loaded ahead was ready before its first call, or until it was stopped. `tokens` of the
+        call's prompt were not computed: none by a backend, see `CachedContents.frame`.
         """
-        names = ["backend", "app", "found", "waited_s", "idle_s"]
-        return pd.DataFrame(self._uses, columns=pd.Index(names))
+        names = ["backend", "resource", "app", "request", "found", "waited_s", "idle_s"]
+        return pd.DataFrame(self._uses, columns=pd.Index(names)).assign(tokens=0)

@@ -1,15 +1,23 @@
 """Figures of Hermes' claims that no run's summary holds, from a run's folder."""
 
 import json
-from collections.abc import Callable
+from collections import OrderedDict
+from collections.abc import Callable, Iterable
 from functools import cache
 from pathlib import Path
 
 import pandas as pd
 from pyarrow import parquet
 
+from harness.engines.backends import UNUSED, WARM
+
 SCALES = (1.2, 1.5, 2.0)
 """Section 5.2: a deadline lies one of these times an execution time after arrival."""
+
+BLOCK_TOKENS = 32
+"""Tokens of a block of KV, of its program's script for caches."""
+FEW_ADAPTERS = 10
+"""Adapters in the host memory that its program compares the others with."""
 
 
 def policy_ms(folder: Path) -> float:
@@ -27,8 +35,7 @@ def met_at(scale: float) -> Callable[[Path], float]:
     """
 
     def share(folder: Path) -> float:
-        with parquet.ParquetFile(folder / "apps.parquet") as file:
-            apps: pd.DataFrame = file.read(use_threads=False).to_pandas()
+        apps = _table(folder, "apps")
         within_s = (apps["deadline_s"] - apps["arrived_s"]).round(6)
         by_kind = within_s.groupby(apps["kind"].astype(str))
         has_all = by_kind.transform("nunique") == len(SCALES)
@@ -37,3 +44,48 @@ def met_at(scale: float) -> Callable[[Path], float]:
         return float(met.mean())
 
     return share
+
+
+def blocks_found_share(folder: Path) -> float:
+    """Blocks of prompts that are found in memory, over all that are asked for, first prompts too.
+
+    Only full blocks can be found and are counted. The engine keeps no contexts on the GPU between
+    calls, as the program does: what it finds there is in host memory here. NaN without contexts.
+    """
+    uses, requests = _table(folder, "backends"), _table(folder, "requests")
+    found = uses["tokens"][uses["backend"] == "context"]
+    asked = (requests["prompt_tokens"] // BLOCK_TOKENS).sum()
+    return float((found // BLOCK_TOKENS).sum() / asked) if len(found) and asked else float("nan")
+
+
+def misses_avoided(folder: Path) -> float:
+    """The share of an LRU's misses that are avoided, if its host memory holds `FEW_ADAPTERS`.
+
+    That LRU has the uses of the run, in the order in which calls began; each use of an adapter that
+    is not in host memory yet is a miss. NaN without adapters.
+    """
+    uses, requests = _table(folder, "backends"), _table(folder, "requests")
+    uses = uses[(uses["backend"] == "adapter") & (uses["found"] != UNUSED)]
+    uses = uses.merge(requests[["request", "started_s"]], on="request")
+    ordered = uses.sort_values(["started_s", "request"])["resource"]
+    most = lru_misses(ordered, FEW_ADAPTERS)
+    return 1.0 - float((uses["found"] != WARM).sum()) / most if most else float("nan")
+
+
+def lru_misses(uses: Iterable[str], capacity: int) -> int:
+    """Misses of a cache of so many that evicts the least recently used."""
+    held: OrderedDict[str, None] = OrderedDict()
+    misses = 0
+    for one in uses:
+        misses += one not in held
+        held[one] = None
+        held.move_to_end(one)
+        if len(held) > capacity:
+            held.popitem(last=False)
+    return misses
+
+
+def _table(folder: Path, name: str) -> pd.DataFrame:
+    with parquet.ParquetFile(folder / f"{name}.parquet") as file:
+        table: pd.DataFrame = file.read(use_threads=False).to_pandas()
+    return table

@@ -95,12 +95,16 @@ class CachedContents:
     def frame(self) -> pd.DataFrame:
         """One row per call that has read something, as `Backends.frame` has them."""
         calls = np.flatnonzero(self.held.found)
+        is_found = self.facts.grows & (self.held.found[calls] == host_cache.WARM)
         return pd.DataFrame(
             {
                 "backend": "context" if self.facts.grows else "adapter",
+                "resource": [self.facts.names[it] for it in self.held.content[calls].tolist()],
                 "app": self.app[calls],
+                "request": calls,
                 "found": [FOUND[number] for number in self.held.found[calls].tolist()],
                 "waited_s": self.held.waited_s[calls],
                 "idle_s": 0.0,
+                "tokens": np.where(is_found, self.held.reads[calls], 0),
             }
         )

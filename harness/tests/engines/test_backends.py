@@ -65,6 +65,8 @@ def test_a_call_waits_for_room_where_all_are_in_use() -> None:
     frame = pool.frame()
     assert frame["found"].tolist() == ["cold", "cold"]
     assert frame["waited_s"].tolist() == [1.0, 3.0]
+    assert frame["resource"].tolist() == ["a", "b"]
+    assert frame["request"].tolist() == [0, 1]
 
 
 def test_idle_seconds_of_backends_that_are_loaded_ahead() -> None:
@@ -78,6 +80,8 @@ def test_idle_seconds_of_backends_that_are_loaded_ahead() -> None:
     frame = pool.frame()
     assert frame["found"].tolist() == ["warm", "unused"]
     assert frame["idle_s"].tolist() == [3.0, 5.0]
+    assert frame["resource"].tolist() == ["a", "b"]
+    assert frame["request"].tolist() == [0, -1]
 
 
 def test_a_backend_of_one_application_ends_with_it_also_while_it_loads() -> None:

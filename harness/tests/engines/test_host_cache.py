@@ -64,7 +64,11 @@ def test_the_least_recently_used_adapter_makes_room() -> None:
     assert _read_s(cache, 2, 30.0) == 1.0  # b makes room
     assert _read_s(cache, 0, 40.0) == 0.0
     assert _read_s(cache, 1, 50.0) == 1.0
-    assert cache.frame()["found"].tolist() == ["cold", "cold", "cold"]
+    frame = cache.frame()
+    assert frame["found"].tolist() == ["cold", "cold", "cold"]
+    assert frame["resource"].tolist() == ["a", "b", "c"]
+    assert frame["request"].tolist() == [0, 1, 2]
+    assert frame["tokens"].tolist() == [0, 0, 0]
 
 
 def test_what_the_queue_wants_stays_and_is_loaded_one_after_the_other() -> None:
@@ -104,6 +108,18 @@ def test_a_context_that_is_not_in_memory_is_computed() -> None:
     cache.store(2, 3, 5.0)  # is too long
     assert cache.want((), np.array([0]), 6.0) == ("a", 8.0)  # 2 tokens from disk
     assert cache.read({2: 10, 0: 10}, Work(2, 20, 20, 200.0), 8.0)[0].prefill_tokens == 19
+
+
+def test_the_tokens_that_a_call_finds_are_kept_of_its_first_begin() -> None:
+    """Call a is preempted and begins again, when its context is there; b finds its own at once."""
+    cache = _cache(grows=True)
+    assert _read_s(cache, 0, 0.0) == 0.0
+    for call in (0, 1):
+        cache.store(call, 1, 1.0)
+    assert [_read_s(cache, call, 2.0) for call in (0, 1)] == [0.0, 0.0]
+    frame = cache.frame()
+    assert frame["found"].tolist() == ["cold", "warm"]
+    assert frame["tokens"].tolist() == [0, 1]
 
 
 def _with_cache(load: Workload, *, capacity: float, grows: bool) -> Workload:
