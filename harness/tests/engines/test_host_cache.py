@@ -110,6 +110,21 @@ def test_a_context_that_is_not_in_memory_is_computed() -> None:
     assert cache.read({2: 10, 0: 10}, Work(2, 20, 20, 200.0), 8.0)[0].prefill_tokens == 19
 
 
+def test_a_context_that_has_just_been_computed_displaces_what_the_queue_wants() -> None:
+    """Two tokens fit: a and b, which calls in the queue read. c evicts b, the later of them.
+
+    d then evicts c, which no call in the queue reads.
+    """
+    cache = _cache(grows=True)
+    for call in (0, 1):
+        cache.store(call, 1, 0.0)
+    assert cache.want((), np.array([0, 1]), 1.0) is None
+    cache.store(2, 1, 2.0)
+    assert cache.held.contents["ready_s"].tolist() == [0.0, np.inf, 2.0, np.inf]
+    cache.store(3, 1, 3.0)
+    assert cache.held.contents["ready_s"].tolist() == [0.0, np.inf, np.inf, 3.0]
+
+
 def test_the_tokens_that_a_call_finds_are_kept_of_its_first_begin() -> None:
     """Call a is preempted and begins again, when its context is there; b finds its own at once."""
     cache = _cache(grows=True)

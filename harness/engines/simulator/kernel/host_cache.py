@@ -139,7 +139,11 @@ def read_all(held: Contents, requests: Records, group: Group) -> None:
 
 @compiled
 def store(held: Contents, request: int, tokens: int, now_s: float) -> None:
-    """A call is answered: its context is written to host memory and, in any case, to disk."""
+    """A call is answered: its context is written to host memory and, in any case, to disk.
+
+    Whatever is there makes room for it, contents that are wanted last: the next call of the
+    application may come at once.
+    """
     number = held.content[request]
     if number < 0 or not held.cache[0].grows:
         return
@@ -149,7 +153,7 @@ def store(held: Contents, request: int, tokens: int, now_s: float) -> None:
         content.ready_s = np.inf
     content.size = max(content.size, tokens)
     content.used_s = now_s
-    if _make_room(held, content.size, content.wanted, now_s, now_s):
+    if _make_room(held, content.size, -1, now_s, now_s):
         content.ready_s = now_s
 
 
