@@ -320,8 +320,10 @@ class Prewarm:
 
     A backend for which its pool has no room is not started, and one in use is not stopped.
     `wanted` are adapters or contexts to have in host memory, the most wanted first; with
-    `wants_queue` followed by what calls read that wait, in the order of their groups. They are
-    loaded one after the other, and the others make room for them.
+    `wants_queue` followed by what calls read that wait, in the order of their groups; before these
+    come adapters of calls that run. They are loaded one after the other, and the others make room
+    for them. Contexts are loaded as long as those wanted so far fill at most `contexts_share` of
+    host memory.
     """
 
     start: tuple[ResourceId, ...] = ()
@@ -329,3 +331,9 @@ class Prewarm:
     wanted: tuple[ResourceId, ...] = ()
     wants_queue: bool = False
     wake_s: float | None = None
+    contexts_share: float = 1.0
+
+    def __post_init__(self) -> None:
+        """Refuse shares that are none."""
+        if not 0.0 <= self.contexts_share <= 1.0:
+            raise ValueError(f"contexts_share is {self.contexts_share}, it must be from 0 to 1")

@@ -8,7 +8,9 @@ Idea       As evicting and prefetching by the waiting queue, and an application 
 Map        3.4 knob K, eq. 3         -> `Prewarming._starts_after_s`, of the adapter or context
            3.4 KV and LoRA caches    -> `Caching.prewarm`
 Constants  K = 0.5 (section 5.1; its program: 0.1, in scenarios as a variation). `ahead_s`: seconds
-           that loading is taken to last, of its program: 1 for contexts, 0.3 for adapters
+           that loading is taken to last, of its program: 1 for contexts, 0.3 for adapters.
+           `contexts_share`: how much of host memory contexts that are loaded ahead may fill, of its
+           program
 Differs    applications whose calls are expected come before the queue, the earliest first; its
            program has both in the order of their ranks, and stops wanting an adapter when the call
            is late. The reading of eq. 3 is that of prewarm.py
@@ -16,6 +18,7 @@ Checked    systems/tests/test_hermes_caching.py
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import ClassVar
 
 from harness.interface.decisions import Prewarm
@@ -40,9 +43,13 @@ class Caching(Prewarming):
         output_token_s: float,
         fewest_observed: int,
         ahead_s: float,
+        contexts_share: float,
         applications: ApplicationHistory | None = None,
     ) -> None:
-        """`effectiveness` is K, in (0, 1]; `ahead_s` are seconds of loading. Raises ValueError."""
+        """`effectiveness` is K, in (0, 1]; `ahead_s` are seconds of loading. Raises ValueError.
+
+        `contexts_share` is from 0 to 1.
+        """
         super().__init__(
             effectiveness=effectiveness,
             reading=reading,
@@ -54,6 +61,7 @@ class Caching(Prewarming):
         if not ahead_s >= 0:
             raise ValueError(f"prewarm.ahead_s is {ahead_s}, it must be at least 0")
         self._ahead_s = ahead_s
+        self._queue = Prewarm(wants_queue=True, contexts_share=contexts_share)
         runs = {} if applications is None else applications.runs
         self._calls = {
             kind: {unit.unit for run in of_kind for unit in run if unit.prompt_tokens}
@@ -75,7 +83,7 @@ class Caching(Prewarming):
         soon = [name for at_s, name in plans if at_s <= view.now_s]
         later_s = [at_s for at_s, _ in plans if at_s > view.now_s]
         wake_s = min(later_s, default=None)
-        return Prewarm(wanted=tuple(dict.fromkeys(soon)), wants_queue=True, wake_s=wake_s)
+        return replace(self._queue, wanted=tuple(dict.fromkeys(soon)), wake_s=wake_s)
 
     def _planned(self, event: UnitStarted) -> Sequence[tuple[float, ResourceId]]:
         """When the content of an application is wanted while a unit outside any LLM runs."""

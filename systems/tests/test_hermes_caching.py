@@ -28,12 +28,18 @@ def _policy(effectiveness: float, ends: int = 0) -> Caching:
         output_token_s=1.0,
         fewest_observed=10,
         ahead_s=1.0,
+        contexts_share=0.3,
         applications=ApplicationHistory({"KBQAV": runs}),
     )
 
 
 def _asked(policy: Caching, now_s: float) -> Prewarm:
     return policy.prewarm(cast(ClusterView, SimpleNamespace(now_s=now_s)))
+
+
+def _prewarm(wanted: tuple[ResourceId, ...] = (), wake_s: float | None = None) -> Prewarm:
+    """The queue behind these, and contexts in 0.3 of host memory."""
+    return Prewarm(wanted=wanted, wants_queue=True, wake_s=wake_s, contexts_share=0.3)
 
 
 def _search(policy: Caching) -> Caching:
@@ -47,11 +53,11 @@ def _search(policy: Caching) -> Caching:
 def test_a_context_is_wanted_in_time_by_hand() -> None:
     """K = 0.5: ready at the median of 6 s with half a chance; loading is taken to last 1 s."""
     policy = _search(_policy(0.5))
-    assert _asked(policy, 100.0) == Prewarm(wants_queue=True, wake_s=105.0)
-    assert _asked(policy, 105.0) == Prewarm(wanted=(CONTENT,), wants_queue=True)
+    assert _asked(policy, 100.0) == _prewarm(wake_s=105.0)
+    assert _asked(policy, 105.0) == _prewarm(wanted=(CONTENT,))
     assert _asked(policy, 107.0).wanted == (CONTENT,)  # until the unit ends
     policy.observe(UnitFinished(108.0, AppId(7), "search", (1,), (1,), 8.0))
-    assert _asked(policy, 108.0) == Prewarm(wants_queue=True)
+    assert _asked(policy, 108.0) == _prewarm()
 
 
 @pytest.mark.parametrize(("effectiveness", "wake_s"), [(0.1, 103.0), (0.4, 109.0), (0.5, None)])
@@ -69,4 +75,4 @@ def test_an_application_that_has_ended_is_forgotten() -> None:
     policy.observe(AppFinished(108.0, AppId(7)))
     policy.observe(AppArrived(110.0, AppId(8), "KBQAV", None))
     policy.observe(UnitStarted(110.0, AppId(8), "search", (), (1,), is_outside=True))
-    assert _asked(policy, 120.0) == Prewarm(wants_queue=True)
+    assert _asked(policy, 120.0) == _prewarm()

@@ -73,12 +73,12 @@ class CachedContents:
         host_cache.store(self.held, request, context_tokens, now_s)
 
     def want(
-        self, names: Sequence[ResourceId], queue: Ints, now_s: float
+        self, names: Sequence[ResourceId], queue: Ints, now_s: float, contexts_share: float = 1.0
     ) -> tuple[ResourceId, float] | None:
         """Rank contents as wanted, most first: by name, then those that calls of a queue read.
 
-        Returns the one that begins to load, and when that ends. One is loaded at a time. ValueError
-        for a name that is no content.
+        Returns the one that begins to load, and when that ends. One is loaded at a time, of
+        contexts those that fit in a share of host memory. ValueError for a name that is no content.
         """
         places = {name: place for place, name in enumerate(self.facts.names)}
         for name in names:
@@ -86,11 +86,11 @@ class CachedContents:
                 raise ValueError(f"a policy wants {name}, which no call of this workload reads")
         ranked = [*(places[name] for name in names), *self.held.content[queue].tolist()]
         order = np.array(list(dict.fromkeys(ranked)), np.int64)
-        place, ready_s = (
-            int(host_cache.want(self.held, order, now_s)),
-            self.held.contents["ready_s"],
-        )
-        return None if place < 0 else (self.facts.names[place], float(ready_s[place]))
+        share = contexts_share if self.facts.grows else 1.0
+        place = int(host_cache.want(self.held, order, now_s, share))
+        if place < 0:
+            return None
+        return self.facts.names[place], float(self.held.contents["ready_s"][place])
 
     def frame(self) -> pd.DataFrame:
         """One row per call that has read something, as `Backends.frame` has them."""

@@ -261,13 +261,19 @@ class _Run:
         self.stepper.catch_up()
         self.compiled.settle()
 
-    def _in_order(self) -> Ints:
-        """Requests that wait for their KV, those of each group by the keys of its order now."""
+    def _in_order(self, holders: bool) -> Ints:
+        """Requests that wait for their KV, those of each group by the keys of its order now.
+
+        With `holders` those that hold KV come before them.
+        """
         self._catch_up()
-        found = [np.zeros(0, np.int64)]
+        first, found = [], [np.zeros(0, np.int64)]
         for live in self.groups.values():
             ids, order = live.open_ids(), live.told.order
-            ids = ids[self.state.arrays.kv[ids] == 0]
+            holds = self.state.arrays.kv[ids] > 0
+            if holders:
+                first.append(ids[holds])
+            ids = ids[~holds]
             if order is not None and len(ids):
                 table = self.state.table(ids)
                 key = order.keys(table)
@@ -275,7 +281,7 @@ class _Run:
                     key = key.at(table, np.arange(len(ids)))
                 ids = ids[np.lexsort((ids, key))]
             found.append(ids)
-        return np.concatenate(found)
+        return np.concatenate([*first, *found])
 
     def _record(self, number: int, busy_s: Floats, rows: Floats) -> None:
         """What a compiled group has done."""

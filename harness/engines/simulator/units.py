@@ -27,7 +27,8 @@ class Units:
 
     Compiled code ends these calls where it releases calls that wait for them, else the timeline.
     `applications` counts where anything of units and applications is heard, or backends end with
-    applications. `in_order` returns the calls of an LLM that wait, in the order of their groups.
+    applications. `in_order` returns the calls of an LLM that wait, in the order of their groups;
+    if it is asked to, behind those that hold KV.
     """
 
     lifecycle: Lifecycle
@@ -37,7 +38,7 @@ class Units:
     outside: Bools
     told: Listeners
     recorder: Recorder
-    in_order: Callable[[], Ints]
+    in_order: Callable[[bool], Ints]
     backends: Backends | None = None
     contents: CachedContents | None = None
     applications: Applications | None = None
@@ -52,7 +53,7 @@ class Units:
         compiled: CompiledGroups,
         told: Listeners,
         recorder: Recorder,
-        in_order: Callable[[], Ints],
+        in_order: Callable[[bool], Ints],
     ) -> "Units | None":
         """Those of a run; None where its workload has no applications."""
         workload = lifecycle.workload
@@ -159,8 +160,11 @@ class Units:
         if self.backends is not None:
             self.backends.prewarm(decision, now_s)
         if self.contents is not None:
-            queue = self.in_order() if decision.wants_queue else np.zeros(0, np.int64)
-            loads = self.contents.want(decision.wanted, queue, now_s)
+            queue = np.zeros(0, np.int64)
+            if decision.wants_queue:
+                # An adapter is read again and again; a context that is on the GPU will change.
+                queue = self.in_order(not self.contents.facts.grows)
+            loads = self.contents.want(decision.wanted, queue, now_s, decision.contexts_share)
             if loads is not None:
                 self.timeline.add(loads[1], Kind.BACKEND_READY, loads[0])
         if decision.wake_s is not None and decision.wake_s != self._wake_s:

@@ -1,6 +1,7 @@
 """Adapters and contexts in host memory: a cache of two by hand, and both paths alike."""
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 
 from baselines.epwq import Epwq
 from baselines.fcfs import Fcfs
+from baselines.parrot import Parrot
 from harness.engines.recorder import Recorder
 from harness.engines.simulator.cached_contents import CachedContents
 from harness.interface.apps import Apps, HostCache
@@ -91,6 +93,15 @@ def test_names_come_before_the_queue() -> None:
     assert cache.want((ResourceId("d"),), np.array([0]), 1.0) == ("a", 2.0)
     with pytest.raises(ValueError, match="a policy wants z, which no call of this workload reads"):
         cache.want((ResourceId("z"),), NO_QUEUE, 2.0)
+
+
+def test_contexts_that_are_loaded_ahead_fill_a_share_of_host_memory() -> None:
+    """Of two tokens: the first of the queue fills half. Of adapters all may be loaded ahead."""
+    for grows, loaded in ((True, None), (False, ("b", 2.0))):
+        cache = _cache(grows=grows)
+        cache.held.contents["size"] = 1.0
+        assert cache.want((), np.array([0, 1]), 0.0, 0.5) == ("a", 1.0)
+        assert cache.want((), np.array([0, 1]), 1.0, 0.5) == loaded
 
 
 def test_a_context_that_is_not_in_memory_is_computed() -> None:
@@ -180,7 +191,7 @@ class Ahead:
     seed=st.integers(0, 10**6),
     grows=st.booleans(),
     capacity=st.floats(0.5, 6.0),
-    prewarm=st.sampled_from([None, Epwq, Ahead]),
+    prewarm=st.sampled_from([None, partial(Epwq, contexts_share=0.3), Ahead]),
     displaces=st.sampled_from([None, Displaced.RECOMPUTE]),
 )
 def test_compiled_as_stepped(
@@ -229,6 +240,42 @@ def test_an_adapter_is_waited_for_by_hand(fast_forward: bool, reads: int, act_s:
     )
     assert recorder.apps is not None
     assert recorder.apps["finished_s"].tolist() == pytest.approx([act_s])
+
+
+@pytest.mark.parametrize("fast_forward", [True, False])
+def test_the_adapter_of_a_call_that_runs_stays_by_hand(fast_forward: bool) -> None:
+    """One slot, room for one adapter: two calls of the first application, one of another.
+
+    The first call loads its adapter and runs for 2 s, in which that of the second application,
+    which comes after 1.5 s, could be loaded. It stays, and the next call finds it.
+    """
+    load = applied(
+        workload([10, 10, 10], [8, 8, 8], [0.0, 0.0, 1.5]),
+        [(0, 1)],
+        app=[0, 0, 1],
+        external_s=[LLM_S] * 3,
+    )
+    assert load.apps is not None
+    cache = HostCache(
+        names=(ResourceId("adapter 0"), ResourceId("adapter 1")),
+        content=np.arange(2),
+        size=np.ones(2),
+        reads=np.ones(3, np.int64),
+        capacity=1.0,
+        load_s=1.0,
+        copy_s=0.0,
+        grows=False,
+    )
+    recorder = serve(
+        replace(load, apps=replace(load.apps, host_cache=cache)),
+        Parrot(rule=rule(chunked_prefill=False, max_num_seqs=1), order="arrival", displaces=None),
+        costs=FlatCosts(load=0.0),
+        fast_forward=fast_forward,
+        prewarm=Epwq(contexts_share=0.3),
+    )
+    assert recorder.backends is not None
+    assert recorder.backends["found"].tolist() == ["cold", "loading", "warm"]
+    assert recorder.backends["app"].tolist() == [0, 1, 0]
 
 
 def test_prompts_that_are_cut_are_refused() -> None:

@@ -158,12 +158,12 @@ def store(held: Contents, request: int, tokens: int, now_s: float) -> None:
 
 
 @compiled
-def want(held: Contents, order: Ints, now_s: float) -> int:
+def want(held: Contents, order: Ints, now_s: float, share: float) -> int:
     """Rank contents as wanted in this order, the others not at all.
 
-    Returns the first that is not in host memory, of those that fit there together, when it begins
-    to load; -1 where there is none, no room, or the one before still loads. What calls wait for is
-    loaded beside it, and neither slows the other down.
+    Returns the first that is not in host memory, of those that fit in a share of it together, when
+    it begins to load; -1 where there is none, no room, or the one before still loads. What calls
+    wait for is loaded beside it, and neither slows the other down.
     """
     cache, contents = held.cache[0], held.contents
     for i in range(len(contents)):
@@ -174,7 +174,7 @@ def want(held: Contents, order: Ints, now_s: float) -> int:
     for rank in range(len(order)):
         content = contents[order[rank]]
         total += content.size
-        if total > cache.capacity:
+        if total > share * cache.capacity:
             return -1
         if content.size > 0 and content.ready_s == np.inf and cache.loads_until_s <= now_s:
             if not _make_room(held, content.size, rank, now_s, now_s):
