@@ -15,7 +15,7 @@ from typing import Any
 import pandas as pd
 
 from harness.claims.effects import PROBE, SEED, Cells, ClaimError, Effect, Kind, name_of
-from harness.claims.paper import Claim, Paper
+from harness.claims.paper import Claim, Fact, FigureSpec, Paper
 from harness.claims.verdicts import Verdict, Word, verdict_of, with_variations
 from harness.config.paths import ROOT
 from harness.config.yaml_files import read_yaml
@@ -30,6 +30,8 @@ COLUMNS = (
 )
 """Of a paper's CSV file."""
 REFERENCE, CODE = "reference", "code"
+MEASURED = (Kind.ABSOLUTE, Kind.AT_MOST, Kind.AT_LEAST)
+"""Effects that a fact may have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,6 +171,8 @@ def _tested(paper: Paper, claim: Claim, cells: Cells) -> tuple[Effect, Verdict]:
     assert claim.effect is not None
     try:
         effect = claim.effect(cells)
+        if claim.ceiling is not None and (kind := claim.ceiling(cells).kind) is not Kind.ABSOLUTE:
+            raise ClaimError(f"a ceiling is {Kind.ABSOLUTE}, not {kind}")
         return effect, verdict_of(effect, claim.paper)
     except ClaimError as error:
         raise ClaimError(f"{paper.name} {claim.id}: {error}") from None
@@ -189,14 +193,31 @@ def check(paper: Paper) -> None:
     Every claim is computed from cells that stand for its scenarios': every combination of the
     matrix, each figure 1.
     """
-    for figure in paper.figures:
-        for run in (*figure.scenarios, *figure.code, *figure.also):
+    sources: list[FigureSpec | Fact] = [*paper.figures, *paper.facts, *paper.loads]
+    for one in sources:
+        for run in (*one.scenarios, *one.code, *(one.also if isinstance(one, FigureSpec) else ())):
             scenario_file(run.partition(" ")[0])
     for claim in paper.claims.values():
         if claim.effect is not None:
             _tested(paper, claim, probes(claim.scenarios))
             if claim.code:
                 _tested(paper, claim, _as_reference(paper, probes(claim.code)))
+    for fact in (*paper.facts, *paper.loads):
+        _measured(paper, fact, probes(fact.scenarios))
+        if fact.code:
+            _measured(paper, fact, _as_reference(paper, probes(fact.code)))
+
+
+def _measured(paper: Paper, fact: Fact, cells: Cells) -> Effect:
+    """What a fact measures. Raises ClaimError, which names the fact."""
+    try:
+        effect = fact.measure(cells)
+    except ClaimError as error:
+        raise ClaimError(f"{paper.name} {fact.says}: {error}") from None
+    if effect.kind not in MEASURED:
+        kinds = ", ".join(MEASURED)
+        raise ClaimError(f"{paper.name} {fact.says}: a fact is {kinds}, not {effect.kind}")
+    return effect
 
 
 def probes(runs: Sequence[str]) -> Cells:

@@ -25,8 +25,16 @@ if TYPE_CHECKING:
 
 ClaimFunction = Callable[[Cells], Effect]
 
-UNTESTED_FOR = ("needs data", "needs hardware", "fed in", "true by construction", "not built")
-"""Why a claim may be untested, beside noise."""
+UNTESTED_FOR = (
+    *("needs data", "needs hardware", "fed in", "true by construction", "not built"),
+    *("contradicts", "overloaded here"),
+)
+"""Why a claim may be untested, beside noise.
+
+contradicts      the printed numbers contradict each other; the note has the arithmetic
+overloaded here  the load is beyond the capacity of every compared system, where the paper reports
+                 steady service
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +63,10 @@ class Claim:
     `says` is the claim in words; claims of one `group` share a row of the table, whose words are
     the group. `paper` is the printed number, a pair for a range, NaN for a fact or a trend, for
     which `printed` says it in words. `unit` is appended to numbers (`x`, `%`, ` s`). `scenarios`
-    are those of the figure unless named; of several the cells have a column `scenario`.
+    are those of the figure unless named; of several the cells have a column `scenario`. `ceiling`
+    gives the most that any scheduler could reach at the same setting, as an ABSOLUTE effect in the
+    claim's unit (a saved share of 0.4, a ratio of 1.3). `why` is the cause of the verdict, shown in
+    place of the verdict's own reason. `why` and `note` are templates (`harness.claims.texts`).
     """
 
     id: str
@@ -71,7 +82,32 @@ class Claim:
     code: tuple[str, ...] = ()
     untested: str = ""
     note: str = ""
+    why: str = ""
+    ceiling: ClaimFunction | None = None
     effect: ClaimFunction | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fact:
+    """What a paper states of its own runs or of its baselines, and how it is measured here.
+
+    Facts fix the reference setting; no gain is judged by them. `measure` returns an ABSOLUTE
+    effect, which is kept where its mean is within 25% of `paper`, or an AT_MOST or AT_LEAST one,
+    which is kept where its worst setting is within the bound. Where no number is printed `paper` is
+    NaN and `printed` says it in words; nothing is compared then. `scenarios` and `code` (of the authors'
+    program, for a second column) are those of claims, each `NAME` or `NAME variant=code`. `note` is
+    a template: the reason where the fact is not kept.
+    """
+
+    says: str
+    measure: ClaimFunction
+    where: str = ""
+    paper: float = float("nan")
+    printed: str = ""
+    unit: str = ""
+    scenarios: tuple[str, ...] = ()
+    code: tuple[str, ...] = ()
+    note: str = ""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -83,6 +119,13 @@ class Paper:
     words, by `key=value`. `program` is a paragraph about the authors' own program when it was run.
     `code_names` maps axis -> {name in the program's scenario: name in the reference's} and
     `code_axes` axis there -> axis here, so that one claim function reads both.
+
+    `facts` are what the paper states of its own runs; `loads` have the same form without a printed
+    number, the offered load over capacity by figure and setting, and `load_is` says in one sentence
+    what a load of 1 is. `causes` maps the title of a group of failures to a paragraph with the run
+    that shows the cause, `controls` the mechanism to the mildest setting in which it gives the
+    printed effect; both are templates (`harness.claims.texts`). `measured` names files of
+    results/fidelity_runs, without `.json`: the same comparison on real engines.
     """
 
     name: str
@@ -92,6 +135,12 @@ class Paper:
     headline: Callable[[Mapping[str, "Judged"]], str]
     chosen: tuple[str, ...] = ()
     program: str = ""
+    facts: tuple[Fact, ...] = ()
+    loads: tuple[Fact, ...] = ()
+    load_is: str = ""
+    causes: Mapping[str, str] = field(default_factory=dict)
+    controls: Mapping[str, str] = field(default_factory=dict)
+    measured: tuple[str, ...] = ()
     variations: Mapping[str, str] = field(default_factory=dict)
     code_names: Mapping[str, Mapping[Any, Any]] = field(default_factory=dict)
     code_axes: Mapping[str, str] = field(default_factory=dict)

@@ -9,9 +9,9 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from harness.claims.effects import Cells, ClaimError, Effect, over_settings, ratio
+from harness.claims.effects import Cells, ClaimError, Effect, absolute, over_settings, ratio
 from harness.claims.judge import COLUMNS, Judged, Source, check, counts, judge, probes, write_csv
-from harness.claims.paper import FigureSpec, Paper, load_paper
+from harness.claims.paper import Fact, FigureSpec, Paper, load_paper
 from harness.claims.verdicts import Verdict, Word, told
 from harness.runs.cell_lists import ScenarioCells
 from harness.tests.support.claims import cells_of
@@ -212,6 +212,45 @@ def test_what_a_claim_names_and_is_not_there_is_one_sentence(
     with pytest.raises(ValueError, match=f"^{sentence}") as raised:
         check(made_up(**given))
     assert "\n" not in str(raised.value)
+
+
+def a_fact(**given: Any) -> Fact:
+    """One GPU takes 100 s."""
+    facts: dict[str, Any] = {"says": "seconds of one GPU", "scenarios": (FASTER,), "paper": 100.0}
+    facts["measure"] = lambda cells: absolute(cells, S, ONE, average_over=["requests"])
+    return Fact(**facts | given)
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        ({"scenarios": ("chatglm_scalin",)}, "No scenario is called 'chatglm_scalin'"),
+        ({"measure": lambda cells: absolute(cells, S, ONE)}, "p seconds of one GPU: 20 cells"),
+        (
+            {
+                "measure": lambda cells: ratio(
+                    cells, S, of=ONE, over=EIGHT, average_over=["requests"]
+                )
+            },
+            "p seconds of one GPU: a fact is absolute, at most, at least, not ratio",
+        ),
+    ],
+)
+def test_facts_are_checked_before_anything_runs(given: dict[str, Any], sentence: str) -> None:
+    paper = made_up()
+    for paper.facts, paper.loads in (((a_fact(**given),), ()), ((), (a_fact(**given),))):
+        with pytest.raises(ValueError, match=f"^{sentence}"):
+            check(paper)
+    paper.facts = paper.loads = (a_fact(code=(CODE,)),)
+    check(paper)
+
+
+def test_a_ceiling_is_a_value() -> None:
+    paper = made_up()
+    wrong = replace(paper.claims["speed"], ceiling=paper.claims["speed"].effect)
+    paper.claims["speed"] = wrong
+    with pytest.raises(ClaimError, match=r"^p speed: a ceiling is absolute, not ratio$"):
+        check(paper)
 
 
 @pytest.mark.parametrize("part", ["scenarios", "code", "also"])
