@@ -40,6 +40,7 @@ class Kind(StrEnum):
 
     RATIO = "ratio"  # samples are ratios; no effect is 1
     REDUCTION = "reduction"  # samples are ratios, the effect is 1 minus their mean; no effect is 0
+    DIFFERENCE = "difference"  # samples are differences of shares; no effect is 0
     RANGE = "range"  # ratios at several settings, claimed to span a range
     ABSOLUTE = "absolute"  # a value in its own unit
     AT_MOST = "at most"  # a value with an upper bound, at every setting
@@ -51,17 +52,21 @@ class Kind(StrEnum):
 
 RATIOS = (Kind.RATIO, Kind.REDUCTION, Kind.RANGE, Kind.EQUAL)
 """Effects whose samples are ratios."""
+SMALL_SHARE = 0.05
+"""Shares below it are compared by their difference, no longer by their ratio."""
 
 
 @dataclass(frozen=True, slots=True)
 class Effect:
     """Samples of an effect: one row per seed, one column per setting (`ALL` where averaged).
 
-    Raises ClaimError for no seed, and for a ratio that has no logarithm.
+    `printed` replaces the claim's printed number where the effect has another unit, NaN where the
+    paper prints none. Raises ClaimError for no seed, and for a ratio that has no logarithm.
     """
 
     kind: Kind
     samples: pd.DataFrame
+    printed: float | None = None
 
     def __post_init__(self) -> None:
         if self.samples.empty:
@@ -158,6 +163,20 @@ def reduction(
     """What `of` saves of the figure of `over`: 1 minus their `ratio`."""
     found = ratio(cells, figure, of=of, over=over, average_over=average_over)
     return replace(found, kind=Kind.REDUCTION)
+
+
+def share_ratio(of: Effect, over: Effect, *, paper: tuple[float, float] | None = None) -> Effect:
+    """The mean share of `of` over that of `over`, by seed; both are values over settings.
+
+    Where one of the two is below 5% on average over seeds, or 0 with one, the effect is the
+    difference of the shares, to be compared with that of the printed pair `paper`.
+    """
+    sides = [one.samples.mean(axis=1) for one in (of, over)]
+    above, below = sides[0].align(sides[1], join="inner")
+    if all(side.mean() >= SMALL_SHARE and (side > 0).all() for side in (above, below)):
+        return Effect(Kind.RATIO, (above / below).to_frame(ALL))
+    printed = float("nan") if paper is None else paper[0] - paper[1]
+    return Effect(Kind.DIFFERENCE, (above - below).to_frame(ALL), printed)
 
 
 def over_settings(

@@ -32,6 +32,10 @@ LOST = 1 / 4
 """Share below which an effect is lost."""
 BOUND_NEAR, BOUND_BEYOND = 1.1, 1.5
 """Of a bound: what still holds, and what fails."""
+VALUE_ENDS = (1 / 2, 2)
+"""Of a value: shares between which both ends of its interval lie where it holds."""
+KEPT_WITHIN = 0.25
+"""Of a fact's printed value."""
 EQUAL_WITHIN = 0.1
 """Of a value that is claimed not to differ."""
 MOST_SEEDS = 1000
@@ -68,6 +72,8 @@ class Verdict:
     seeds: int = 0
     reason: str = ""
     is_noisy: bool = False
+    kind: Kind | None = None
+    """Of the effect; None for what is not tested."""
 
 
 def verdict_of(effect: Effect, paper: Printed) -> Verdict:
@@ -75,20 +81,34 @@ def verdict_of(effect: Effect, paper: Printed) -> Verdict:
 
     Raises ClaimError where nothing, or no effect, is printed; trends and facts need no number.
     """
+    if effect.kind is Kind.DIFFERENCE:
+        return replace(_of_difference(effect), kind=effect.kind)
     low, high = sorted(paper) if isinstance(paper, tuple) else (paper, paper)
-    no_effect = 0.0 if effect.kind is Kind.REDUCTION else 1.0
-    far = high if abs(high - no_effect) >= abs(low - no_effect) else low
+    far, no_effect = far_end(effect.kind, paper)
     is_change = effect.kind in (Kind.RATIO, Kind.REDUCTION, Kind.RANGE)
     if effect.kind not in (Kind.TREND, Kind.FACT) and (
         isnan(far) or (is_change and far == no_effect)
     ):
         raise ClaimError(f"the printed number of a claim of kind {effect.kind} cannot be {far:g}")
-    columns = effect.samples.to_numpy(float).T
+    reverses = low < 1 < high
+    found = _by_kind(effect, effect.samples.to_numpy(float).T, far, no_effect, reverses)
+    return replace(found, kind=effect.kind)
+
+
+def far_end(kind: Kind, paper: Printed) -> tuple[float, float]:
+    """The printed number, of a range the end that is farther from no effect; and no effect."""
+    low, high = sorted(paper) if isinstance(paper, tuple) else (paper, paper)
+    no_effect = 0.0 if kind is Kind.REDUCTION else 1.0
+    return (high if abs(high - no_effect) >= abs(low - no_effect) else low), no_effect
+
+
+def _by_kind(
+    effect: Effect, columns: Floats, far: float, no_effect: float, reverses: bool
+) -> Verdict:
+    """By the rule of the effect's kind; `columns` has a row per setting, a column per seed."""
     match effect.kind:
-        case Kind.RATIO | Kind.REDUCTION:
-            return _of_change(columns.mean(axis=0), far, no_effect)
         case Kind.RANGE:
-            return _of_range(columns, far, includes_none=low <= 1 <= high)
+            return _of_range(columns, far, reverses=reverses)
         case Kind.ABSOLUTE:
             return _of_value(mean_of(columns.mean(axis=0)), far)
         case Kind.AT_MOST | Kind.AT_LEAST:
@@ -102,6 +122,43 @@ def verdict_of(effect: Effect, paper: Printed) -> Verdict:
             return _of_trend(mean_of(columns.mean(axis=0)))
         case Kind.FACT:
             return _of_fact(int(columns.all(axis=0).sum()), columns.shape[1])
+        case _:
+            return _of_change(columns.mean(axis=0), far, no_effect)
+
+
+def measured(effect: Effect) -> Verdict:
+    """A value alone, with its interval: the mean over settings, of a bound its worst setting."""
+    columns = effect.samples.to_numpy(float).T
+    if effect.kind is Kind.ABSOLUTE:
+        columns = columns.mean(axis=0, keepdims=True)
+    found = [mean_of(column) for column in columns]
+    worst = min if effect.kind is Kind.AT_LEAST else max
+    one = worst(found, key=lambda it: it.value)
+    return replace(_untested(one.count, _each(one)), kind=effect.kind)
+
+
+def is_kept(found: Verdict, printed: float) -> bool | None:
+    """Whether a fact is: its value within 25% of what is printed, or its bound; None: no number."""
+    if isnan(printed):
+        return None
+    if found.kind is Kind.ABSOLUTE:
+        return bool(abs(found.ours - printed) <= KEPT_WITHIN * abs(printed))
+    return bool(found.ours <= printed if found.kind is Kind.AT_MOST else found.ours >= printed)
+
+
+def below_ceiling(found: Verdict, ceiling: Verdict, paper: Printed, shown: str) -> Verdict:
+    """The verdict where no scheduler can reach more than a ceiling, `shown` in words.
+
+    What is printed beyond the interval of the ceiling fails, unless it holds here all the same.
+    """
+    assert found.kind is not None
+    far, no_effect = far_end(found.kind, paper)
+    values = (Kind.ABSOLUTE, Kind.AT_MOST, Kind.AT_LEAST)
+    rises = found.kind is not Kind.AT_MOST if found.kind in values else far >= no_effect
+    is_beyond = far > ceiling.high if rises else far < ceiling.low
+    if found.word is Word.HOLDS or not is_beyond:
+        return found
+    return replace(found, word=Word.FAILS, reason=f"beyond the ceiling of {shown}", is_noisy=False)
 
 
 def with_variations(found: Verdict, variations: Mapping[str, Verdict]) -> Verdict:
@@ -113,8 +170,11 @@ def with_variations(found: Verdict, variations: Mapping[str, Verdict]) -> Verdic
     if found.word not in (Word.HOLDS, Word.PARTLY) or not lost:
         return found
     said = f"lost or reversed with {', '.join(lost)}"
-    reason = f"{found.reason}; {said}" if found.reason else said
-    return replace(found, word=Word.PARTLY, reason=reason)
+    return replace(found, word=Word.PARTLY, reason=_both(found.reason, said))
+
+
+def _both(reason: str, more: str) -> str:
+    return f"{reason}; {more}" if reason else more
 
 
 def told(variations: Mapping[str, Verdict]) -> int:
@@ -196,8 +256,22 @@ def _of_change(samples: Floats, far: float, no_effect: float) -> Verdict:
     return _sized(found, (found.share, found.share_low, found.share_high))
 
 
-def _of_range(columns: Floats, far: float, *, includes_none: bool) -> Verdict:
-    """Ratios over settings: their mean has the direction, the far end the size."""
+def _of_difference(effect: Effect) -> Verdict:
+    """A difference of shares, of which one is too small for a ratio."""
+    mean = mean_of(effect.samples.to_numpy(float).mean(axis=1))
+    far = nan if effect.printed is None else effect.printed
+    found = _untested(mean.count, _each(mean), _each(mean, lambda end: end / far if far else nan))
+    if isnan(far) or not far:
+        return replace(found, reason="one side is below 5%: the paper prints no shares")
+    return _sized(found, (found.share, found.share_low, found.share_high))
+
+
+def _of_range(columns: Floats, far: float, *, reverses: bool) -> Verdict:
+    """Ratios over settings: their mean has the direction, the far end the size.
+
+    A setting that is reversed beyond noise makes it hold partly, unless the printed range
+    `reverses` too.
+    """
     sign = 1.0 if far > 1 else -1.0
     logs = sign * np.log(columns)
     mean, settings = mean_of(logs.mean(axis=0)), [mean_of(column) for column in logs]
@@ -211,9 +285,9 @@ def _of_range(columns: Floats, far: float, *, includes_none: bool) -> Verdict:
     found = replace(found, span=(min(values), max(values)))
     sized = _sized(found, _each(mean))
     turned = sum(_ends(one)[1] < 0 for one in settings)
-    if sized.word is Word.HOLDS and turned and not includes_none:
-        reason = f"reversed at {turned} of {len(settings)} settings"
-        return replace(sized, word=Word.PARTLY, reason=reason)
+    if sized.word in (Word.HOLDS, Word.PARTLY) and turned and not reverses:
+        said = f"reversed at {turned} of {len(settings)} settings"
+        return replace(sized, word=Word.PARTLY, reason=_both(sized.reason, said))
     return sized
 
 
@@ -221,12 +295,15 @@ def _of_value(found: Estimate, paper: float) -> Verdict:
     """A value in its own unit."""
     shares = _each(found, lambda end: end / paper)
     verdict = _untested(found.count, _each(found), shares)
-    if NEAR[0] <= shares[0] <= NEAR[1]:
-        return replace(verdict, word=Word.HOLDS)
-    if shares[2] < NEAR[0] or shares[1] > NEAR[1]:
-        return replace(verdict, word=Word.FAILS, reason=f"{shares[0]:.2f} of the printed value")
-    distance = max(NEAR[0] - shares[0], shares[0] - NEAR[1])
-    return _noisy(verdict, (distance, shares[2] - shares[0]))
+    half = verdict.share_high - verdict.share
+    if NEAR[0] <= verdict.share <= NEAR[1]:
+        least, most = VALUE_ENDS
+        room = min(verdict.share - least, most - verdict.share)
+        holds = replace(verdict, word=Word.HOLDS)
+        return holds if half <= room else _noisy(verdict, (room, half))
+    if verdict.share_high < NEAR[0] or verdict.share_low > NEAR[1]:
+        return replace(verdict, word=Word.FAILS, reason=f"{verdict.share:.2f} of the printed value")
+    return _noisy(verdict, (max(NEAR[0] - verdict.share, verdict.share - NEAR[1]), half))
 
 
 def _worst(settings: Sequence[Verdict], distance: Callable[[Verdict], float]) -> Verdict:

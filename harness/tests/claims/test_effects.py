@@ -25,6 +25,7 @@ from harness.claims.effects import (
     ratio,
     reduction,
     share_of_seeds,
+    share_ratio,
     trend,
 )
 from harness.tests.support.claims import cells_of
@@ -122,6 +123,28 @@ def test_a_ratio_is_of_averages() -> None:
 def test_a_reduction_has_the_samples_of_its_ratio() -> None:
     found = reduction(CELLS, JCT, of=FAST, over=SLOW, average_over=["load"])
     assert (found.kind, values(found)) == (Kind.REDUCTION, [[4 / 14], [4 / 16]])
+
+
+@pytest.mark.parametrize(
+    ("met", "kind", "samples"),
+    [
+        # 0.64 and 0.60 over 0.32 and 0.30
+        ((0.64, 0.32, 0.60, 0.30), Kind.RATIO, [2.0, 2.0]),
+        ((0.64, 0.06, 0.60, 0.02), Kind.DIFFERENCE, [0.58, 0.58]),  # 4% on average
+        ((0.64, 0.32, 0.60, 0.0), Kind.DIFFERENCE, [0.32, 0.60]),
+    ],
+)
+def test_shares_near_0_have_no_ratio(
+    met: tuple[float, ...], kind: Kind, samples: list[float]
+) -> None:
+    places = [(system, seed) for seed in (0, 1) for system in ("fast", "slow")]
+    rows = [(*place, share) for place, share in zip(places, met, strict=True)]
+    cells = cells_of(("system", "seed"), *rows)
+    sides = {"of": absolute(cells, JCT, FAST), "over": absolute(cells, JCT, SLOW)}
+    found = share_ratio(**sides, paper=(0.5, 0.2))
+    assert found.kind is kind
+    assert found.samples[ALL].tolist() == pytest.approx(samples)
+    assert found.printed == (pytest.approx(0.3) if kind is Kind.DIFFERENCE else None)
 
 
 def test_ratios_over_settings() -> None:

@@ -5,6 +5,7 @@ and 1 deviations have the standard deviation 1 and the half width t(0.975, 4) / 
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -14,6 +15,9 @@ from harness.claims.verdicts import (
     Printed,
     Verdict,
     Word,
+    below_ceiling,
+    is_kept,
+    measured,
     told,
     verdict_of,
     wilson,
@@ -151,10 +155,17 @@ def test_noise_that_seeds_cannot_cure() -> None:
         ([(0.8, 0.9), (2.0, 2.2)], (1.1, 2.4), PARTLY, "reversed at 1 of 2 settings"),
         ([(0.8, 1.1), (2.0, 2.2)], (1.1, 2.4), HOLDS, ""),  # not beyond noise
         ([(0.8, 0.9), (2.0, 2.2)], (0.9, 2.4), HOLDS, ""),  # printed, too
+        ([(0.8, 0.9), (2.0, 2.2)], (1.0, 2.4), PARTLY, "reversed at 1 of 2 settings"),
+        (
+            [(0.8, 0.9), (1.7, 1.8)],
+            (1.1, 2.4),
+            PARTLY,
+            "0.54 of the claimed effect; reversed at 1 of 2 settings",
+        ),
         ([(0.5, 1.4), (0.8, 2.2)], (1.1, 2.4), UNTESTED, "too noisy: about"),
         # far end below 1
         ([(0.88, 0.90), (0.99, 1.01)], (0.9, 1.0), HOLDS, ""),
-        ([(0.88, 0.90), (1.05, 1.06)], (0.9, 1.0), HOLDS, ""),
+        ([(0.88, 0.90), (1.05, 1.06)], (0.9, 1.0), PARTLY, "reversed at 1 of 2 settings"),
         ([(0.80, 0.82), (0.99, 1.01)], (0.9, 1.0), PARTLY, "1.90 of the claimed effect"),
         ([(1.01, 1.05), (1.10, 1.12)], (0.9, 1.0), FAILS, "reversed"),
         ([(0.45, 0.55), (1.1, 1.2)], (0.4, 0.8), PARTLY, "reversed at 1 of 2 settings"),
@@ -184,7 +195,8 @@ def test_the_share_of_a_range_is_that_of_its_far_end() -> None:
     ("value", "half", "word", "reason"),
     [
         (92.0, 1.0, HOLDS, ""),
-        (62.0, 30.0, HOLDS, ""),  # 0.67
+        (62.0, 15.9, HOLDS, ""),  # 0.67, not below 1/2
+        (62.0, 30.0, UNTESTED, "too noisy: about 18 seeds would tell"),  # 16 from 46
         (137.0, 1.0, HOLDS, ""),  # 1.49
         (50.0, 5.0, FAILS, "0.54 of the printed value"),
         (150.0, 5.0, FAILS, "1.63 of the printed value"),
@@ -342,6 +354,78 @@ def test_one_seed_has_no_interval_and_does_not_tell(
 def test_a_size_needs_a_printed_number(kind: Kind, paper: Printed, sentence: str) -> None:
     with pytest.raises(ClaimError, match=sentence):
         judged(kind, around(2.0), paper)
+
+
+def difference(value: float, half: float, printed: float) -> Verdict:
+    return verdict_of(
+        replace(effect_of(Kind.DIFFERENCE, around(value, half)), printed=printed), 2.0
+    )
+
+
+@pytest.mark.parametrize(
+    ("value", "half", "word", "reason"),
+    [
+        (0.30, 0.02, HOLDS, ""),  # 30 points of 64% - 32%
+        (0.10, 0.02, PARTLY, "0.31 of the claimed effect"),
+        (0.01, 0.02, FAILS, "0.03 of the claimed effect"),
+        (-0.03, 0.02, FAILS, "reversed"),
+        (0.10, 0.1999, UNTESTED, "too noisy: about 20 seeds would tell"),  # 0.1 from 0
+    ],
+)
+def test_shares_near_0_are_compared_in_points(
+    value: float, half: float, word: Word, reason: str
+) -> None:
+    found = difference(value, half, 0.32)
+    assert (found.word, found.reason, found.kind) == (word, reason, Kind.DIFFERENCE)
+    assert (found.share, found.low) == pytest.approx((value / 0.32, value - half), abs=1e-5)
+
+
+def test_shares_near_0_need_printed_shares() -> None:
+    found = difference(0.3, 0.02, NAN)
+    assert (found.word, found.is_noisy) == (UNTESTED, False)
+    assert found.ours == pytest.approx(0.3)
+    assert found.reason == "one side is below 5%: the paper prints no shares"
+
+
+@pytest.mark.parametrize(
+    ("kind", "interval", "paper", "ceiling", "word"),
+    [
+        (Kind.REDUCTION, (0.79, 0.81), 0.345, 0.30, FAILS),  # partly: 20% saved of 34.5%
+        (Kind.REDUCTION, (0.79, 0.81), 0.345, 0.36, PARTLY),  # the printed number can be reached
+        (Kind.REDUCTION, (0.6, 0.65), 0.345, 0.30, HOLDS),
+        (Kind.REDUCTION, (0.70, 1.05), 0.345, 0.30, FAILS),  # too noisy
+        (Kind.RATIO, (0.68, 0.72), 0.5, 0.55, FAILS),  # no scheduler comes below
+        (Kind.RATIO, (0.68, 0.72), 0.5, 0.45, PARTLY),
+    ],
+)
+def test_what_is_printed_beyond_the_ceiling_fails(
+    kind: Kind, interval: tuple[float, float], paper: float, ceiling: float, word: Word
+) -> None:
+    most = measured(effect_of(Kind.ABSOLUTE, around(ceiling, 0.01)))
+    found = below_ceiling(judged(kind, ratios(*interval), paper), most, paper, "X")
+    assert found.word is word
+    assert (found.reason == "beyond the ceiling of X") is (word is FAILS)
+
+
+@pytest.mark.parametrize(
+    ("kind", "values", "printed", "ours", "kept"),
+    [
+        (Kind.ABSOLUTE, {1: 100.0, 2: 140.0}, 100.0, 120.0, True),  # within 25%
+        (Kind.ABSOLUTE, {1: 130.0, 2: 130.0}, 100.0, 130.0, False),
+        (Kind.AT_MOST, {1: 2.0, 2: 2.9}, 3.0, 2.9, True),
+        (Kind.AT_MOST, {1: 2.0, 2: 3.1}, 3.0, 3.1, False),
+        (Kind.AT_LEAST, {1: 0.95, 2: 0.91}, 0.9, 0.91, True),
+        (Kind.AT_LEAST, {1: 0.95, 2: 0.89}, 0.9, 0.89, False),
+        (Kind.ABSOLUTE, {1: 1.0}, NAN, 1.0, None),
+    ],
+)
+def test_a_fact_is_kept_within_a_quarter_or_its_bound(
+    kind: Kind, values: Mapping[int, float], printed: float, ours: float, kept: bool | None
+) -> None:
+    samples = {str(setting): list(around(value, 0.1)) for setting, value in values.items()}
+    found = measured(effect_of(kind, samples))
+    assert (found.ours, found.high - found.low) == pytest.approx((ours, 0.2), abs=1e-4)
+    assert is_kept(found, printed) is kept
 
 
 def test_a_variation_that_fails_makes_it_hold_partly() -> None:
