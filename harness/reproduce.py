@@ -28,12 +28,14 @@ from matplotlib.figure import Figure
 from rich.console import Console
 from rich.table import Table
 
-from harness.claims.judge import Judged, Source, check, judge, write_csv
-from harness.claims.paper import FigureSpec, Paper, load_paper, papers
+from harness.claims.judge import Source, check, judge, judge_facts
+from harness.claims.paper import Fact, FigureSpec, Paper, load_paper, papers
+from harness.claims.tables import facts_path, read_csv, read_facts, write_csv, write_facts
+from harness.claims.texts import with_texts
 from harness.config.hydra_words import word
 from harness.config.paths import ROOT
 from harness.report import readme
-from harness.report.paper_page import page_of, table_of
+from harness.report.paper_page import facts_for_terminal, page_of, table_of
 from harness.runs import published
 from harness.runs.basis import cost_basis
 from harness.runs.ending import by_sigterm, terminate
@@ -51,16 +53,18 @@ ALL = "all"
 """In place of the name of a paper: every one."""
 
 
-def runs_of(figures: Sequence[FigureSpec], *, sensitivity: bool) -> list[str]:
-    """The scenarios of these figures, once each, with other words of harness/run.py."""
+def runs_of(
+    figures: Sequence[FigureSpec], facts: Sequence[Fact] = (), *, sensitivity: bool
+) -> list[str]:
+    """The scenarios of these figures and facts, once each, with other words of harness/run.py."""
     varied = {run for figure in figures for run in figure.scenarios} if sensitivity else set()
     missing = {run for figure in figures for run in _not_installed(figure)}
-    runs = dict.fromkeys(
-        run
-        for figure in figures
-        for run in (*figure.scenarios, *(figure.code if sensitivity else ()), *figure.also)
-        if run not in missing
-    )
+    sources: list[FigureSpec | Fact] = [*figures, *facts]
+    every = [
+        *(run for one in sources for run in (*one.scenarios, *(one.code if sensitivity else ()))),
+        *(run for figure in figures for run in figure.also),
+    ]
+    runs = dict.fromkeys(run for run in every if run not in missing)
     return [f"{run} {VARIATIONS}" if run in varied else run for run in runs]
 
 
@@ -152,8 +156,11 @@ def draw(paper: Paper, figures: Sequence[FigureSpec], source: Source, folder: Pa
     return drawn
 
 
-def publish_page(paper: Paper, judged: Sequence[Judged], source: Source, results: Path) -> None:
-    """Write a paper's forest plot, table of verdicts and page."""
+def publish_page(paper: Paper, source: Source, results: Path) -> None:
+    """Write a paper's forest plot and page from its published verdicts and facts."""
+    claims = results / "claims"
+    judged = read_csv(claims / f"{paper.name}.csv", paper)
+    facts = read_facts(facts_path(claims, paper.name), paper)
     style.save(forest.draw(judged), results / "figures" / f"{paper.name}_forest")
     rows = [
         source.reference([run])
@@ -161,10 +168,8 @@ def publish_page(paper: Paper, judged: Sequence[Judged], source: Source, results
         if not source.of(run).reference.empty
     ]
     basis = cost_basis(pd.concat(rows, ignore_index=True))
-    published.write(
-        results / "pages" / f"{paper.name}.md",
-        page_of(paper, judged, basis=f"*Simulated* on {basis}"),
-    )
+    page = page_of(paper, judged, facts, basis=f"*Simulated* on {basis}", results=results)
+    published.write(results / "pages" / f"{paper.name}.md", page)
 
 
 def list_figures(paper: Paper) -> None:
@@ -189,27 +194,42 @@ def reproduce(given: argparse.Namespace) -> int:
     for figure in chosen:
         if figure.plot:
             plot_of(figure)
+    facts = paper.facts_of(chosen)
     failed = 0
     if not given.no_runs:
-        runs = runs_of(chosen, sensitivity=given.sensitivity)
-        failed = run_scenarios(runs, given.results)
+        also = () if given.figures else facts
+        failed = run_scenarios(runs_of(chosen, also, sensitivity=given.sensitivity), given.results)
         if not goes_on(failed):
             return failed
+    conclude(given, paper, chosen, facts)
+    return failed
+
+
+def conclude(
+    given: argparse.Namespace, paper: Paper, chosen: Sequence[FigureSpec], facts: Sequence[Fact]
+) -> None:
+    """Draw and judge the runs that are there; write and print what follows."""
     source = Source(given.results, sensitivity=given.sensitivity or given.publish)
-    judged = judge(paper, [c for f in chosen for c in paper.of_figure(f.name)], source)
+    claims = judge(paper, [c for f in chosen for c in paper.of_figure(f.name)], source)
+    measured = judge_facts(paper, facts, source, strict=given.publish)
+    judged, measured = with_texts(paper, claims, measured)
     places = {
         kind: published.place(kind, publish=given.publish, results=given.results)
         for kind in ("figures", "claims")
     }
-    images = draw(paper, chosen, source, places["figures"])
-    table = places["claims"] / f"{'_'.join((paper.name, *given.figures))}.csv"
-    write_csv(table, judged)
+    written = draw(paper, chosen, source, places["figures"])
+    name = "_".join((paper.name, *given.figures))
+    written.append(places["claims"] / f"{name}.csv")
+    write_csv(written[-1], judged)
+    if measured:
+        written.append(facts_path(places["claims"], name))
+        write_facts(written[-1], measured)
     if given.publish:
-        publish_page(paper, judged, source, given.results)
-    for path in (*images, table):
+        publish_page(paper, source, given.results)
+    for path in written:
         print(f"wrote {published.shown(path)}")
-    Console(width=None if sys.stdout.isatty() else 120).print(table_of(judged))
-    return failed
+    for shown in (*facts_for_terminal(measured), table_of(judged)):
+        Console(width=None if sys.stdout.isatty() else 120).print(shown)
 
 
 def every_scenario() -> list[str]:
@@ -218,7 +238,8 @@ def every_scenario() -> list[str]:
     for name in papers():
         paper = load_paper(name)
         check(paper)
-        found |= dict.fromkeys(runs_of(paper.figures, sensitivity=True))
+        facts = paper.facts_of(paper.figures)
+        found |= dict.fromkeys(runs_of(paper.figures, facts, sensitivity=True))
     return list(found)
 
 

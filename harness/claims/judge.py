@@ -4,11 +4,9 @@ The reference setting decides; a variation that loses the effect makes it hold p
 of the authors is judged beside it, as a second column.
 """
 
-import csv
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
-from math import isnan
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +14,16 @@ import pandas as pd
 
 from harness.claims.effects import PROBE, SEED, Cells, ClaimError, Effect, Kind, name_of
 from harness.claims.paper import Claim, Fact, FigureSpec, Paper
-from harness.claims.verdicts import Verdict, Word, verdict_of, with_variations
+from harness.claims.texts import AT, CEILING, CODE, REFERENCE, check_texts, number
+from harness.claims.verdicts import (
+    Verdict,
+    Word,
+    below_ceiling,
+    is_kept,
+    measured,
+    verdict_of,
+    with_variations,
+)
 from harness.config.paths import ROOT
 from harness.config.yaml_files import read_yaml
 from harness.costs.model_facts import unknown_name
@@ -24,12 +31,6 @@ from harness.runs.cell_lists import ScenarioCells, column_of, read_cells
 from harness.runs.matrix import places
 from harness.runs.metrics import FIGURES
 
-COLUMNS = (
-    *("claim", "setting", "paper", "ours", "low", "high"),
-    *("share", "share_low", "share_high", "verdict", "seeds", "reason"),
-)
-"""Of a paper's CSV file."""
-REFERENCE, CODE = "reference", "code"
 MEASURED = (Kind.ABSOLUTE, Kind.AT_MOST, Kind.AT_LEAST)
 """Effects that a fact may have."""
 
@@ -40,11 +41,35 @@ class Judged:
 
     claim: Claim
     verdict: Verdict
-    kind: Kind | None = field(default=None, kw_only=True)
     variations: Mapping[str, Verdict] = field(default_factory=dict)
     code: Verdict | None = None
     settings: Mapping[str, Verdict] = field(default_factory=dict)
     """Of a claim over several settings, each by itself."""
+    ceiling: Verdict | None = None
+    """The most that any scheduler could reach, as a value alone."""
+
+    @property
+    def verdicts(self) -> dict[str, Verdict]:
+        """By setting: the reference, variations, the program, the ceiling, single settings."""
+        named = {CODE: self.code, CEILING: self.ceiling}
+        beside = {name: one for name, one in named.items() if one is not None}
+        settings = {f"{AT}{name}": one for name, one in self.settings.items()}
+        return {REFERENCE: self.verdict, **self.variations, **beside, **settings}
+
+
+@dataclass(frozen=True, slots=True)
+class JudgedFact:
+    """A fact or a load as measured here and by the authors' program.
+
+    `kept` is None where no number is printed.
+    """
+
+    fact: Fact
+    ours: Verdict
+    is_load: bool = False
+    kept: bool | None = None
+    code: Verdict | None = None
+    code_kept: bool | None = None
 
 
 class Source:
@@ -76,6 +101,11 @@ class Source:
             if cells.missing:
                 raise ClaimError(f"runs of {run} are missing ({cells.missing}): {command}")
         return _together({run: cells.reference for run, cells in found.items()})
+
+    def has(self, runs: Iterable[str]) -> bool:
+        """Whether all reference cells of these scenarios are there."""
+        found = [self.of(run) for run in runs]
+        return all(not cells.reference.empty and not cells.missing for cells in found)
 
     def variations(self, runs: Sequence[str], words: Mapping[str, str]) -> dict[str, Cells]:
         """Every variation that has runs, with the reference's cells where it does not apply.
@@ -145,19 +175,40 @@ def _judged(paper: Paper, claim: Claim, source: Source) -> Judged:
     if claim.effect is None:
         reason = f"{claim.untested}: {claim.note}" if claim.note else claim.untested
         return Judged(claim, Verdict(Word.UNTESTED, reason=reason))
-    effect, found = _tested(paper, claim, source.reference(claim.scenarios))
+    cells = source.reference(claim.scenarios)
+    effect, found, ceiling = _tested(paper, claim, cells)
     variations = {
-        name: _tested(paper, claim, cells)[1]
-        for name, cells in source.variations(claim.scenarios, paper.variations).items()
+        name: _tested(paper, claim, varied)[1]
+        for name, varied in source.variations(claim.scenarios, paper.variations).items()
     }
     code = None
     ran = source.sensitivity and all(not source.of(run).reference.empty for run in claim.code)
     if claim.code and ran:
-        cells = _as_reference(paper, source.reference(claim.code))
-        code = _tested(paper, claim, cells)[1]
+        code = _tested(paper, claim, _as_reference(paper, source.reference(claim.code)))[1]
     verdict = with_variations(found, variations)
-    settings = _by_setting(effect, claim)
-    return Judged(claim, verdict, variations, code, settings, kind=effect.kind)
+    return Judged(claim, verdict, variations, code, _by_setting(effect, claim), ceiling)
+
+
+def judge_facts(
+    paper: Paper, facts: Iterable[Fact], source: Source, *, strict: bool
+) -> list[JudgedFact]:
+    """Every fact as measured here; without `strict` those whose runs are not there are left out.
+
+    Raises ClaimError, which names the fact.
+    """
+    return [
+        _judged_fact(paper, fact, source) for fact in facts if strict or source.has(fact.scenarios)
+    ]
+
+
+def _judged_fact(paper: Paper, fact: Fact, source: Source) -> JudgedFact:
+    ours = _measured(paper, fact, source.reference(fact.scenarios))
+    is_load = any(fact is load for load in paper.loads)
+    found = JudgedFact(fact, ours, is_load, is_kept(ours, fact.paper))
+    if not (fact.code and source.sensitivity and source.has(fact.code)):
+        return found
+    code = _measured(paper, fact, _as_reference(paper, source.reference(fact.code)))
+    return replace(found, code=code, code_kept=is_kept(code, fact.paper))
 
 
 def _as_reference(paper: Paper, cells: Cells) -> Cells:
@@ -166,16 +217,22 @@ def _as_reference(paper: Paper, cells: Cells) -> Cells:
     return named.replace({axis: dict(names) for axis, names in paper.code_names.items()})
 
 
-def _tested(paper: Paper, claim: Claim, cells: Cells) -> tuple[Effect, Verdict]:
-    """A claim by these cells alone. Raises ClaimError, which names the claim."""
+def _tested(paper: Paper, claim: Claim, cells: Cells) -> tuple[Effect, Verdict, Verdict | None]:
+    """A claim by these cells alone, with its ceiling. Raises ClaimError, which names the claim."""
     assert claim.effect is not None
     try:
         effect = claim.effect(cells)
-        if claim.ceiling is not None and (kind := claim.ceiling(cells).kind) is not Kind.ABSOLUTE:
-            raise ClaimError(f"a ceiling is {Kind.ABSOLUTE}, not {kind}")
-        return effect, verdict_of(effect, claim.paper)
+        found = verdict_of(effect, claim.paper)
+        if claim.ceiling is None:
+            return effect, found, None
+        most = claim.ceiling(cells)
+        if most.kind is not Kind.ABSOLUTE:
+            raise ClaimError(f"a ceiling is {Kind.ABSOLUTE}, not {most.kind}")
     except ClaimError as error:
         raise ClaimError(f"{paper.name} {claim.id}: {error}") from None
+    ceiling = replace(measured(most), reason="the most that any scheduler could reach")
+    shown = number(ceiling.ours, claim.unit) + claim.unit
+    return effect, below_ceiling(found, ceiling, claim.paper, shown), ceiling
 
 
 def _by_setting(effect: Effect, claim: Claim) -> dict[str, Verdict]:
@@ -206,18 +263,18 @@ def check(paper: Paper) -> None:
         _measured(paper, fact, probes(fact.scenarios))
         if fact.code:
             _measured(paper, fact, _as_reference(paper, probes(fact.code)))
+    check_texts(paper)
 
 
-def _measured(paper: Paper, fact: Fact, cells: Cells) -> Effect:
-    """What a fact measures. Raises ClaimError, which names the fact."""
+def _measured(paper: Paper, fact: Fact, cells: Cells) -> Verdict:
+    """A fact by these cells. Raises ClaimError, which names the fact."""
     try:
         effect = fact.measure(cells)
+        if effect.kind not in MEASURED:
+            raise ClaimError(f"a fact is {', '.join(MEASURED)}, not {effect.kind}")
+        return measured(effect)
     except ClaimError as error:
         raise ClaimError(f"{paper.name} {fact.says}: {error}") from None
-    if effect.kind not in MEASURED:
-        kinds = ", ".join(MEASURED)
-        raise ClaimError(f"{paper.name} {fact.says}: a fact is {kinds}, not {effect.kind}")
-    return effect
 
 
 def probes(runs: Sequence[str]) -> Cells:
@@ -243,24 +300,3 @@ def counts(judged: Iterable[Judged]) -> dict[Word, int]:
     """How many claims have each word."""
     words = [one.verdict.word for one in judged]
     return {word: words.count(word) for word in Word}
-
-
-def write_csv(path: Path, judged: Iterable[Judged]) -> None:
-    """Write a row per claim and setting: reference, variations, the program, single settings."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(COLUMNS)
-        for one in judged:
-            code = {} if one.code is None else {CODE: one.code}
-            settings = {f"at {name}": verdict for name, verdict in one.settings.items()}
-            verdicts = {REFERENCE: one.verdict, **one.variations, **code, **settings}
-            writer.writerows(_row(one.claim, name, verdict) for name, verdict in verdicts.items())
-
-
-def _row(claim: Claim, setting: str, found: Verdict) -> list[object]:
-    paper = claim.paper if isinstance(claim.paper, tuple) else (claim.paper,)
-    printed = claim.printed or "-".join(f"{value:g}" for value in paper)
-    numbers = (found.ours, found.low, found.high, found.share, found.share_low, found.share_high)
-    shown = ("" if isnan(value) else f"{value:.4g}" for value in numbers)
-    return [claim.id, setting, printed, *shown, found.word.value, found.seeds, found.reason]

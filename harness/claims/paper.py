@@ -176,6 +176,13 @@ class Paper:
         """The claims that a figure feeds, in the order in which they are written."""
         return [claim for claim in self.claims.values() if claim.figure == name]
 
+    def facts_of(self, figures: Sequence[FigureSpec]) -> list[Fact]:
+        """Facts and loads that use a scenario of these figures; all where these are all."""
+        runs = {run for one in figures for run in (*one.scenarios, *one.code, *one.also)}
+        is_all = len(figures) == len(self.figures)
+        every = (*self.facts, *self.loads)
+        return [fact for fact in every if is_all or not runs.isdisjoint(fact.scenarios)]
+
 
 def papers() -> list[str]:
     """Papers that have claims: the folders of systems/ with a claims.py."""

@@ -38,6 +38,8 @@ KEPT_WITHIN = 0.25
 """Of a fact's printed value."""
 EQUAL_WITHIN = 0.1
 """Of a value that is claimed not to differ."""
+ROUNDING = 1e-9
+"""Of the logarithm of a ratio: a setting in which nothing differs is not reversed."""
 MOST_SEEDS = 1000
 """Beyond so many, more seeds are no answer to noise."""
 
@@ -177,9 +179,11 @@ def _both(reason: str, more: str) -> str:
     return f"{reason}; {more}" if reason else more
 
 
-def told(variations: Mapping[str, Verdict]) -> int:
-    """How many variations are not too noisy to tell."""
-    return sum(not one.is_noisy for one in variations.values())
+def agrees(found: Verdict, variation: Verdict) -> bool | None:
+    """Whether both fail or neither does; None where one of them is untested."""
+    if Word.UNTESTED in (found.word, variation.word):
+        return None
+    return (found.word is Word.FAILS) is (variation.word is Word.FAILS)
 
 
 def wilson(successes: int, trials: int) -> tuple[float, float]:
@@ -284,7 +288,7 @@ def _of_range(columns: Floats, far: float, *, reverses: bool) -> Verdict:
     )
     found = replace(found, span=(min(values), max(values)))
     sized = _sized(found, _each(mean))
-    turned = sum(_ends(one)[1] < 0 for one in settings)
+    turned = sum(_ends(one)[1] < -ROUNDING for one in settings)
     if sized.word in (Word.HOLDS, Word.PARTLY) and turned and not reverses:
         said = f"reversed at {turned} of {len(settings)} settings"
         return replace(sized, word=Word.PARTLY, reason=_both(sized.reason, said))

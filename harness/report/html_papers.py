@@ -1,127 +1,101 @@
-"""The report's part of a paper: headline, figures with plots, and a row per claim.
+"""The report's part of a paper: headline, facts, figures with plots, and a row per claim.
 
-Texts of claims come from `systems/<paper>/claims.py`; numbers and words from the published page
-and from results/claims, so that report and page never differ.
+Texts of claims come from `systems/<paper>/claims.py`, numbers and words from results/claims, from
+which the published page is made, too; the headline from that page.
 """
 
 import base64
-import csv
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from functools import partial
 from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 from PIL import Image
 
-from harness.claims.judge import CODE, REFERENCE, Judged
+from harness.claims.judge import Judged
 from harness.claims.paper import Claim, FigureSpec, Paper
-from harness.claims.verdicts import Verdict, Word
-from harness.report.paper_page import NONE, PLURALS, number, printed, reason_of, rows_of, words_of
+from harness.claims.tables import facts_path, read_csv, read_facts
+from harness.claims.texts import CODE, REFERENCE, filled, ours_of, with_texts
+from harness.claims.verdicts import Word
+from harness.report.paper_page import (
+    FACTS_ARE,
+    PLURALS,
+    fact_table,
+    load_table,
+    printed_of,
+    why_of,
+)
 
 COLOURS = 64
 """Of a plot in the file: lines and letters need no more."""
 WIDEST = 1600
 """Pixels; wider plots are made smaller."""
-HEADER = re.compile(r"\n\| claim \|(.*)\n\|[- |]+\n((?:\|.*\n?)*)")
-PURE = re.compile(r"-?[\d.,]+(?:-[\d.,]+)?")
-"""A number or a range without its unit, as all but the last of a group have it."""
-INTERVAL = re.compile(r"(.+?) (\[.+\])")
 
 Page = dict[str, Any]
-Line = Mapping[str, str]
-"""A line of a paper's CSV file."""
 
 
 def paper_part(root: Path, paper: Paper) -> Page:
     """What the report says of a paper; without published verdicts, the command that makes them.
 
-    ValueError where the page, the verdicts and the claims do not go together: one is older.
+    ValueError where the verdicts and the claims do not go together: one is older.
     """
     page = root / "results" / "pages" / f"{paper.name}.md"
-    verdicts = root / "results" / "claims" / f"{paper.name}.csv"
+    claims = root / "results" / "claims"
+    verdicts = claims / f"{paper.name}.csv"
     found: Page = {"name": paper.name, "title": paper.title, "citation": paper.citation}
     found |= {"command": f"make reproduce-{paper.name}", "figures": [], "claims": {}}
     if not (page.is_file() and verdicts.is_file()):
         return found
-    text = page.read_text(encoding="utf-8")
-    said = [line[1:].strip() for line in text.splitlines() if line.startswith(">")]
-    lead, _, rest = " ".join(said[: said.index("")]).removeprefix("**").partition("**")
-    lines = _lines(verdicts)
-    if missing := paper.claims.keys() ^ lines.keys():
-        raise ValueError(f"{verdicts} and the claims of {paper.name} differ in {min(missing)}")
-    basis = plain(said[-1]).partition(". ")[2]
-    rows = claim_rows(paper, text, lines)
+    headline = _headline(page.read_text(encoding="utf-8"))
+    judged, facts = read_csv(verdicts, paper), read_facts(facts_path(claims, paper.name), paper)
+    judged, facts = with_texts(paper, judged, facts)
+    by_id = {one.claim.id: one for one in judged}
+    fill = partial(filled, paper=paper, judged=by_id, facts=facts)
+    rows = [_row(one) for one in judged]
     return found | {
-        "lead": plain(lead),
-        "rest": plain(rest).strip(),
-        "basis": basis,
+        **headline,
         "counts": counts_of(rows),
-        "figures": [_figure(root, paper, one, rows, basis) for one in paper.figures],
+        "tables": [
+            ("Facts kept", FACTS_ARE, *fact_table(facts)),
+            ("Load over capacity", plain(paper.load_is), *load_table(facts)),
+        ],
+        "figures": [_figure(root, paper, one, rows, headline["basis"]) for one in paper.figures],
         "forest": picture(root, f"{paper.name}_forest"),
-        "claims": {claim: _more(paper.claims[claim], every) for claim, every in lines.items()},
+        "claims": {one.claim.id: _more(one) for one in judged},
+        "said": [
+            (heading, [(title, plain(fill(text))) for title, text in texts.items()])
+            for heading, texts in (
+                ("Why it fails here", paper.causes),
+                ("Positive control", paper.controls),
+            )
+        ],
         "chosen": list(paper.chosen),
         "program": plain(paper.program.strip()),
     }
 
 
-def _lines(path: Path) -> dict[str, list[Line]]:
-    """Lines of a CSV file by claim, the reference first."""
-    found: dict[str, list[Line]] = {}
-    with path.open(newline="", encoding="utf-8") as file:
-        for line in csv.DictReader(file):
-            if line["claim"] not in found and line["setting"] != REFERENCE:
-                raise ValueError(f"{path} has no {REFERENCE} of {line['claim']} first")
-            found.setdefault(line["claim"], []).append(line)
-    return found
+def _headline(page: str) -> dict[str, str]:
+    """Of a published page: the words in bold, the rest, and what its seconds rest on."""
+    said = [line[1:].strip() for line in page.splitlines() if line.startswith(">")]
+    lead, _, rest = " ".join(said[: said.index("")]).removeprefix("**").partition("**")
+    basis = plain(said[-1]).partition(". ")[2]
+    return {"lead": plain(lead), "rest": plain(rest).strip(), "basis": basis}
 
 
-def claim_rows(paper: Paper, page: str, lines: Mapping[str, Sequence[Line]]) -> list[Page]:
-    """Of every claim its words, the paper's number, ours, interval, verdict and reason.
-
-    ValueError for a claim that the page does not have.
-    """
-    table = HEADER.search(page)
-    header = ["claim", *(name.strip() for name in table[1].split("|")[:-1])] if table else []
-    cells = [line[2:-2].split(" | ") for line in table[2].splitlines()] if table else []
-    ours = {line[0]: line[header.index("ours")] for line in cells}
-    found = []
-    judged = []
-    for claim, (line, *_) in ((it, lines[it.id]) for it in paper.claims.values()):
-        judged.append(Judged(claim, Verdict(Word(line["verdict"]), reason=line["reason"])))
-    for row in rows_of(judged):
-        words = words_of(row).replace("|", "/")
-        if words not in ours:
-            raise ValueError(f"the page of {paper.name} has no row {words!r}")
-        texts = each_of(ours[words], [one.claim.unit for one in row])
-        found += [_row(one, text) for one, text in zip(row, texts, strict=True)]
-    return found
-
-
-def each_of(joined: str, units: Sequence[str]) -> list[str]:
-    """The texts that a page joins by " / ", each with its unit; of another number, all for each."""
-    texts = joined.strip().split(" / ")
-    if len(texts) != len(units):
-        return [joined.strip()] * len(units)
-    return [
-        text + unit if PURE.fullmatch(text) else text
-        for text, unit in zip(texts, units, strict=True)
-    ]
-
-
-def _row(one: Judged, ours: str) -> Page:
-    claim = one.claim
-    parts = INTERVAL.fullmatch(ours) if " / " not in ours else None
+def _row(one: Judged) -> Page:
+    claim, ours = one.claim, ours_of(one.verdict, one.claim.unit)
     return {
         "id": claim.id,
         "figure": claim.figure,
         "claim": label_of(claim),
-        "paper": printed(one),
-        "ours": parts[1] if parts else ours,
-        "interval": parts[2] if parts else "",
+        "paper": printed_of(one).text,
+        "ours": ours.short,
+        "interval": ours.after.strip(),
         "word": one.verdict.word.value,
-        "reason": reason_of([one]),
+        "why": why_of([one]),
     }
 
 
@@ -135,19 +109,15 @@ def label_of(claim: Claim) -> str:
     return f"{' '.join(group)}: {' '.join(says[start:] or says)}"
 
 
-def _more(claim: Claim, lines: Sequence[Line]) -> Page:
+def _more(one: Judged) -> Page:
     """The quotation, and of every other setting its name, ours, interval, word and reason."""
-    unit = "%" if claim.unit == "%" else ""
     settings = []
-    for line in lines[1:]:
-        ours, low, high = (
-            line[name] and number(float(line[name]), claim.unit) for name in ("ours", "low", "high")
-        )
-        said = "the authors' program" if line["setting"] == CODE else line["setting"]
-        shown = ours + unit if ours else NONE
-        interval = f"[{low}, {high}]" if low else ""
-        settings.append([said, shown, interval, line["verdict"], line["reason"]])
-    return {"quote": f"{claim.where}: {claim.quote}", "settings": settings}
+    for name, found in one.verdicts.items():
+        if name != REFERENCE:
+            ours = ours_of(found, one.claim.unit)
+            said = "the authors' program" if name == CODE else name
+            settings.append([said, ours.short, ours.after.strip(), found.word, found.reason])
+    return {"quote": f"{one.claim.where}: {one.claim.quote}", "settings": settings}
 
 
 def counts_of(rows: Sequence[Page]) -> list[tuple[str, str]]:

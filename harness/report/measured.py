@@ -136,27 +136,29 @@ def fidelity_part(root: Path) -> str:
 
 def fidelity_runs_part(root: Path) -> str:
     """Per scenario and system: whole runs on real engines, the simulator's error, and batches."""
-    tables = []
-    for path in sorted((root / "results" / "fidelity_runs").glob("*.json")):
-        content = read_json(path)
-        rows = [
-            (
-                row["system"],
-                row["figure"],
-                _measured_text(row),
-                _number(row["simulated"]),
-                "-" if row["error"] is None else f"{row['error']:+.1%}",
-            )
-            for row in content["rows"]
-        ]
-        machine, seeds = content["machine"], content["rows"][0]["seeds"]
-        where = f"{content['engine']}: {machine['cpu']}, {machine['cores']} cores; {seeds} seeds."
-        shown = table(("system", "figure", "measured", "simulated", "error"), rows)
-        saved = "".join(f"\n\n{saving_text(row)}." for row in content.get("savings", ()))
-        saved += "".join(f"\n\n{order_text(row)}." for row in content.get("order", ()))
-        same = "\n".join(f"- {same_batches_text(row)}" for row in content.get("batches", ()))
-        tables.append(f"`{path.stem}`, {where}\n\n{shown}{saved}\n\n{same}".rstrip())
-    return "\n\n".join(tables)
+    paths = sorted((root / "results" / "fidelity_runs").glob("*.json"))
+    return "\n\n".join(fidelity_run_text(path.stem, read_json(path)) for path in paths)
+
+
+def fidelity_run_text(name: str, content: Json) -> str:
+    """Of one file."""
+    rows = [
+        (
+            row["system"],
+            row["figure"],
+            _measured_text(row),
+            _number(row["simulated"]),
+            "-" if row["error"] is None else f"{row['error']:+.1%}",
+        )
+        for row in content["rows"]
+    ]
+    machine, seeds = content["machine"], content["rows"][0]["seeds"]
+    where = f"{content['engine']}: {machine['cpu']}, {machine['cores']} cores; {seeds} seeds."
+    shown = table(("system", "figure", "measured", "simulated", "error"), rows)
+    saved = "".join(f"\n\n{saving_text(row)}." for row in content.get("savings", ()))
+    saved += "".join(f"\n\n{order_text(row)}." for row in content.get("order", ()))
+    same = "\n".join(f"- {same_batches_text(row)}" for row in content.get("batches", ()))
+    return f"`{name}`, {where}\n\n{shown}{saved}\n\n{same}".rstrip()
 
 
 def _measured_text(row: Json) -> str:

@@ -1,59 +1,152 @@
-"""A paper's page, `results/pages/<paper>.md`, and its table of claims for a terminal.
+"""A paper's page, `results/pages/<paper>.md`, and its tables of claims and facts for a terminal.
 
 Claims of one group share a row: numbers and words are joined by " / ", and one stands for all where
 all agree.
 """
 
-from collections.abc import Mapping, Sequence
-from math import isfinite, isnan
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from math import isnan
+from pathlib import Path
 
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from harness.claims.effects import Kind
-from harness.claims.judge import Judged, counts
+from harness.claims.judge import Judged, JudgedFact, counts
 from harness.claims.paper import Paper
-from harness.claims.verdicts import Verdict, Word, told
+from harness.claims.texts import NONE, Shown, filled, joined, ours_of, printed, with_texts
+from harness.claims.verdicts import Word, agrees
 from harness.config.paths import ROOT
-from harness.report.markdown import table
+from harness.report.markdown import read_json, table
+from harness.report.measured import fidelity_run_text
 
 REASON_WORDS = 20
-NONE = "-"
 PLURALS = {Word.HOLDS: "hold", Word.FAILS: "fail"}
 LEGEND = (
     "Ours is *simulated* at the reference setting, with the 95% interval over seeds; of a range, "
-    "the least and the most over its settings. In brackets: variations that are not too noisy to "
-    "tell, of those run. [What the words mean](verdicts.md); every number is in "
-    "[{name}.csv](../claims/{name}.csv)."
+    "the least and the most over its settings. In brackets: variations on the same side as the "
+    "reference (*fails*, or *holds* and *partly*), of those that are not too noisy to tell. "
+    "[What the words mean](verdicts.md); every number is in [{name}.csv](../claims/{name}.csv)."
 )
+FACTS_ARE = (
+    "What the paper states of its own runs and of its baselines, and what comes out at the "
+    "reference setting: kept within 25% of the printed value, or within the printed bound."
+)
+KEPT = {True: "kept", False: "not kept", None: NONE}
 
 
-def page_of(paper: Paper, judged: Sequence[Judged], *, basis: str) -> str:
+def page_of(
+    paper: Paper,
+    judged: Sequence[Judged],
+    facts: Sequence[JudgedFact] = (),
+    *,
+    basis: str,
+    results: Path = ROOT / "results",
+) -> str:
     """The page in Markdown. `basis` is a sentence on engine and fit error.
 
     Figures are shown whose picture is in results/figures; the forest plot always.
     """
     name = paper.name
-    said = [*paper.headline({one.claim.id: one for one in judged}).strip().splitlines(), ""]
+    judged, facts = with_texts(paper, judged, facts)
+    by_id = {one.claim.id: one for one in judged}
+    said = [*paper.headline(by_id).strip().splitlines(), ""]
     said.append(f"**{counts_text(counts(judged))}.** {basis.rstrip('.')}.")
-    quoted = "\n".join(f"> {line}".rstrip() for line in said)
-    shown = [
-        f"**{one.name}**: {one.shows}\n\n![{one.name}](../figures/{name}_{one.name}.png)"
-        for one in paper.figures
-        if (ROOT / "results" / "figures" / f"{name}_{one.name}.png").is_file()
-    ]
+    fill = partial(filled, paper=paper, judged=by_id, facts=facts)
     parts = [
         f"# {paper.title}",
         f"{paper.citation.rstrip('.')}. [All pages](../../README.md)",
-        quoted,
+        "\n".join(f"> {line}".rstrip() for line in said),
+        *_section("Facts kept", FACTS_ARE, _markdown(fact_table(facts))),
+        *_section("Load over capacity", paper.load_is.strip(), _markdown(load_table(facts))),
         f"![Share of the claimed effect, claim by claim](../figures/{name}_forest.png)",
         LEGEND.format(name=name),
         _table(judged),
-        *(["## Figures", *shown] if shown else []),
-        *(["## Chosen by us", "\n".join(f"* {one}" for one in paper.chosen)] * bool(paper.chosen)),
-        *(["## The authors' own program", paper.program.strip()] * bool(paper.program)),
+        *_section("Why it fails here", *_paragraphs(paper.causes, fill)),
+        *_section("Positive control", *_paragraphs(paper.controls, fill)),
+        *_section("Figures", *_figures(paper, results)),
+        *_section("Real vLLM", *_measured(paper, results)),
+        *_section("Chosen by us", "\n".join(f"* {one}" for one in paper.chosen)),
+        *_section("The authors' own program", paper.program.strip()),
     ]
     return "\n\n".join(parts) + "\n"
+
+
+def _section(title: str, *parts: str) -> list[str]:
+    """A title and what is below it; nothing where its last part is empty."""
+    return [f"## {title}", *filter(None, parts)] if parts and parts[-1] else []
+
+
+def _paragraphs(texts: Mapping[str, str], fill: Callable[[str], str]) -> list[str]:
+    return [f"**{title}.** {fill(text).strip()}" for title, text in texts.items()]
+
+
+def _figures(paper: Paper, results: Path) -> list[str]:
+    named = ((one, f"{paper.name}_{one.name}.png") for one in paper.figures)
+    return [
+        f"**{one.name}**: {one.shows}\n\n![{one.name}](../figures/{file})"
+        for one, file in named
+        if (results / "figures" / file).is_file()
+    ]
+
+
+def _measured(paper: Paper, results: Path) -> list[str]:
+    """The same comparison on real engines, where it was run."""
+    paths = (results / "fidelity_runs" / f"{name}.json" for name in paper.measured)
+    return [fidelity_run_text(path.stem, read_json(path)) for path in paths if path.is_file()]
+
+
+Lines = tuple[list[str], list[list[str]]]
+"""Header and lines of a table; without lines it is left out."""
+
+
+def _markdown(lines: Lines) -> str:
+    return table(*lines) if lines[1] else ""
+
+
+def fact_table(facts: Sequence[JudgedFact]) -> Lines:
+    """Fact, where, printed, ours, the authors' program where it was run, and whether it is kept."""
+    own = [one for one in facts if not one.is_load]
+    has_code = any(one.code for one in own)
+    header = ["fact", "where", "printed", "ours", *["authors' program"] * has_code, "kept"]
+    lines = []
+    for one in own:
+        fact = one.fact
+        said = printed(fact.paper, fact.printed, fact.unit).text
+        kept = KEPT[one.kept] + (f": {fact.note}" if fact.note and not one.kept else "")
+        texts = [fact.says, fact.where, said, _value(one), *[_code_value(one)] * has_code, kept]
+        lines.append(texts)
+    return header, lines
+
+
+def load_table(facts: Sequence[JudgedFact]) -> Lines:
+    """Figure and setting, offered load over capacity, that of the authors' program, remarks."""
+    own = [one for one in facts if one.is_load]
+    has_code, has_notes = (
+        any(of) for of in ([it.code for it in own], [it.fact.note for it in own])
+    )
+    header = ["figure and setting", "load"]
+    header += [*["authors' program"] * has_code, *["note"] * has_notes]
+    lines = [
+        [
+            *(one.fact.says, _value(one)),
+            *[_code_value(one)] * has_code,
+            *[one.fact.note] * has_notes,
+        ]
+        for one in own
+    ]
+    return header, lines
+
+
+def _value(one: JudgedFact) -> str:
+    return ours_of(one.ours, one.fact.unit).text
+
+
+def _code_value(one: JudgedFact) -> str:
+    if one.code is None:
+        return NONE
+    text = ours_of(one.code, one.fact.unit).short
+    return text if one.code_kept is None else f"{text}: {KEPT[one.code_kept]}"
 
 
 def table_of(judged: Sequence[Judged]) -> Table:
@@ -61,21 +154,32 @@ def table_of(judged: Sequence[Judged]) -> Table:
     shown = Table(box=SIMPLE_HEAD, pad_edge=False)
     for header, most in (("claim", 36), ("paper", 16), ("ours", 24), ("verdict", 14)):
         shown.add_column(header, max_width=most, overflow="fold")
-    shown.add_column("reason", overflow="fold")
+    shown.add_column("why", overflow="fold")
     for row in rows_of(judged):
-        ours = _ours(row, interval=len(row) == 1)
-        shown.add_row(words_of(row), _paper(row), ours, _words(row), reason_of(row))
+        ours = joined(_ours(row), short=len(row) > 1)
+        shown.add_row(words_of(row), _paper(row), ours, _words(row), why_of(row))
     return shown
+
+
+def facts_for_terminal(facts: Sequence[JudgedFact]) -> list[Table]:
+    """Facts and loads for a terminal; no table where there are none."""
+    found = []
+    for header, lines in (fact_table(facts), load_table(facts)):
+        shown = Table(*header, box=SIMPLE_HEAD, pad_edge=False)
+        for line in lines:
+            shown.add_row(*line)
+        found += [shown] * bool(lines)
+    return found
 
 
 def _table(judged: Sequence[Judged]) -> str:
     rows = rows_of(judged)
     code = [_code(row) for row in rows]
-    header = ["claim", "paper", "ours", *["authors' program"] * any(code), "verdict", "reason"]
+    header = ["claim", "paper", "ours", *["authors' program"] * any(code), "verdict", "why"]
     cells = [
         [
-            *(words_of(row), _paper(row), _ours(row, interval=True), *[beside] * any(code)),
-            *(_words(row) + _told(row), reason_of(row)),
+            *(words_of(row), _paper(row), joined(_ours(row)), *[beside] * any(code)),
+            *(_words(row) + _agreement(row), why_of(row)),
         ]
         for row, beside in zip(rows, code, strict=True)
     ]
@@ -103,83 +207,72 @@ def counts_text(found: Mapping[Word, int]) -> str:
     return ", ".join(f"{found.get(word, 0)} {PLURALS.get(word, word)}" for word in Word)
 
 
-def number(value: float, unit: str = "") -> str:
-    """About three digits, without the unit; a share as a percentage where that is `%`."""
-    scaled = value * 100 if unit.strip() == "%" else value
-    size = abs(scaled)
-    if 0 < size < 0.1:
-        return f"{scaled:.2g}"
-    few = 1 if unit.strip() == "%" and size >= 1 else 2
-    return f"{scaled:z,.{few if size < 10 else 1 if size < 100 else 0}f}"
-
-
-def printed(one: Judged) -> str:
-    """What the paper prints, with its unit."""
+def printed_of(one: Judged) -> Shown:
+    """What the paper prints, with the ceiling."""
     claim = one.claim
-    values = claim.paper if isinstance(claim.paper, tuple) else (claim.paper,)
-    if claim.printed or isnan(values[0]):
-        return claim.printed or NONE
-    scale = 100 if claim.unit.strip() == "%" else 1
-    texts = [f"{value * scale:.6g}" for value in values]
-    if claim.unit == "x":
-        texts = [text if "." in text else f"{text}.0" for text in texts]
-    return "-".join(texts) + claim.unit
-
-
-def ours_of(one: Judged, found: Verdict, *, interval: bool) -> str:
-    """The number that a verdict rests on, with its unit; the span of a range."""
-    unit = one.claim.unit
-    if isnan(found.ours):
-        return NONE
-    if one.kind is Kind.FACT:
-        return f"{found.ours * found.seeds:.0f} of {found.seeds} seeds"
-    if one.kind is Kind.RANGE and found.span:
-        return "-".join(number(end, unit) for end in found.span) + unit
-    text = number(found.ours, unit) + unit
-    if interval and isfinite(found.low) and isfinite(found.high):
-        text += f" [{number(found.low, unit)}, {number(found.high, unit)}]"
-    return text
+    return printed(claim.paper, claim.printed, claim.unit, one.ceiling)
 
 
 def _paper(row: Sequence[Judged]) -> str:
-    return _joined([printed(one) for one in row], row)
+    return joined([printed_of(one) for one in row])
 
 
-def _ours(row: Sequence[Judged], *, interval: bool) -> str:
-    return _joined([ours_of(one, one.verdict, interval=interval) for one in row], row)
+def _ours(row: Sequence[Judged]) -> list[Shown]:
+    return [ours_of(one.verdict, one.claim.unit) for one in row]
 
 
 def _words(row: Sequence[Judged]) -> str:
-    return _joined([one.verdict.word.value for one in row])
+    return joined([Shown(one.verdict.word.value) for one in row])
 
 
-def _told(row: Sequence[Judged]) -> str:
-    run = sum(len(one.variations) for one in row)
-    return f" ({sum(told(one.variations) for one in row)}/{run})" if run else ""
+def _agreement(row: Sequence[Judged]) -> str:
+    """Such as " (3 of 6 variations agree, 1 too noisy)"; one agrees with all claims of the row."""
+    tested = [one for one in row if one.verdict.word is not Word.UNTESTED]
+    told: dict[str, list[bool]] = {}
+    for one in tested:
+        for name, variation in one.variations.items():
+            same = agrees(one.verdict, variation)
+            told.setdefault(name, []).extend([] if same is None else [same])
+    agree = [all(each) for each in told.values() if each]
+    noisy = len(told) - len(agree)
+    count, same_side = len(agree), sum(agree)
+    parts = []
+    if count:
+        verb = "agrees" if same_side == 1 else "agree"
+        parts.append(f"{same_side} of {_variations(count)} {verb}")
+    if noisy:
+        parts.append(f"{noisy if count else _variations(noisy)} too noisy")
+    return f" ({', '.join(parts)})" if parts else ""
+
+
+def _variations(count: int) -> str:
+    return f"{count} variation{'s' * (count != 1)}"
 
 
 def _code(row: Sequence[Judged]) -> str:
     """What the authors' program gives, where it differs in word or beyond our interval."""
     if not any(_differs(one) for one in row):
         return ""
-    texts = [ours_of(one, one.code, interval=False) if one.code else NONE for one in row]
-    words = [one.code.word.value if one.code else NONE for one in row]
-    return f"{_joined(texts, row)}: {_joined(words)}"
+    found = [(one, one.code) for one in row]
+    numbers = [ours_of(code, one.claim.unit) if code else Shown(NONE) for one, code in found]
+    words = [Shown(code.word.value if code else NONE) for _, code in found]
+    return f"{joined(numbers, short=True)}: {joined(words)}"
 
 
 def _differs(one: Judged) -> bool:
     if one.code is None or isnan(one.code.ours):
         return False
-    found = one.verdict
-    return one.code.word is not found.word or not found.low <= one.code.ours <= found.high
+    found, code = one.verdict, one.code
+    is_same = (code.word, code.kind) == (found.word, found.kind)
+    return not is_same or not found.low <= code.ours <= found.high
 
 
-def reason_of(row: Sequence[Judged]) -> str:
-    """Reasons of a row, then notes of claims that are tested, each once, cut at 20 words.
+def why_of(row: Sequence[Judged]) -> str:
+    """Causes of a row, each once; of claims without a cause the reasons, then notes, cut short.
 
     Sizes stand together: "0.42 / 0.57 of the claimed effect".
     """
-    reasons = [part for one in row for part in one.verdict.reason.split("; ")]
+    reasons = [part for it in row if not it.claim.why for part in it.verdict.reason.split("; ")]
     sizes: dict[str, list[str]] = {}
     for reason in filter(None, dict.fromkeys(reasons)):
         size, of, rest = reason.partition(" of the ")
@@ -188,13 +281,6 @@ def reason_of(row: Sequence[Judged]) -> str:
     shown = [" / ".join(found) + words for words, found in sizes.items()]
     notes = [one.claim.note for one in row if not one.claim.untested]
     words = "; ".join(dict.fromkeys(filter(None, [*shown, *notes]))).split()
-    return " ".join(words[:REASON_WORDS]) + "..." * (len(words) > REASON_WORDS)
-
-
-def _joined(texts: Sequence[str], row: Sequence[Judged] = ()) -> str:
-    """One text where all agree; a unit that all share stands at the end alone."""
-    if len(set(texts)) == 1:
-        return texts[0]
-    units = {one.claim.unit for one in row}
-    unit = units.pop() if len(units) == 1 else ""
-    return " / ".join([*(text.removesuffix(unit) for text in texts[:-1]), texts[-1]])
+    cut = " ".join(words[:REASON_WORDS]) + "..." * (len(words) > REASON_WORDS)
+    causes = dict.fromkeys(one.claim.why.strip() for one in row)
+    return "; ".join(filter(None, [*causes, cut]))

@@ -15,10 +15,10 @@ from harness.claims.verdicts import (
     Printed,
     Verdict,
     Word,
+    agrees,
     below_ceiling,
     is_kept,
     measured,
-    told,
     verdict_of,
     wilson,
     with_variations,
@@ -154,6 +154,7 @@ def test_noise_that_seeds_cannot_cure() -> None:
         ([(0.3, 0.4), (2.0, 2.2)], (1.1, 2.4), FAILS, "reversed"),  # on average
         ([(0.8, 0.9), (2.0, 2.2)], (1.1, 2.4), PARTLY, "reversed at 1 of 2 settings"),
         ([(0.8, 1.1), (2.0, 2.2)], (1.1, 2.4), HOLDS, ""),  # not beyond noise
+        ([(1 - 2e-16, 1 - 1e-16), (2.0, 2.2)], (1.1, 2.4), HOLDS, ""),  # the same runs
         ([(0.8, 0.9), (2.0, 2.2)], (0.9, 2.4), HOLDS, ""),  # printed, too
         ([(0.8, 0.9), (2.0, 2.2)], (1.0, 2.4), PARTLY, "reversed at 1 of 2 settings"),
         (
@@ -444,4 +445,10 @@ def test_a_variation_that_fails_makes_it_hold_partly() -> None:
     assert both.reason == "0.55 of the claimed effect; lost or reversed with a"
     assert with_variations(turned, {"a": holds}) == turned
     assert with_variations(noisy, {"a": turned}) == noisy
-    assert told({"a": holds, "b": noisy, "c": turned}) == 2
+
+
+def test_a_variation_agrees_where_both_fail_or_neither_does() -> None:
+    holds, partly, fails, noisy = map(Verdict, (HOLDS, PARTLY, FAILS, UNTESTED))
+    assert [agrees(partly, one) for one in (holds, partly, fails)] == [True, True, False]
+    assert [agrees(fails, one) for one in (holds, partly, fails)] == [False, False, True]
+    assert agrees(holds, noisy) is agrees(noisy, holds) is None

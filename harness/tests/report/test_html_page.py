@@ -12,8 +12,9 @@ import pandas as pd
 import pytest
 
 from harness.claims.effects import Kind
-from harness.claims.judge import Judged, write_csv
+from harness.claims.judge import Judged
 from harness.claims.paper import Claim, FigureSpec, Paper, load_paper, papers
+from harness.claims.tables import write_csv
 from harness.claims.verdicts import Verdict, Word
 from harness.config.paths import ROOT
 from harness.report import html_page, html_papers, html_runs
@@ -121,8 +122,8 @@ def hostile_paper() -> tuple[Paper, list[Judged]]:
     )
     claim = Claim(id="a", figure="fig1", where=HOSTILE, says=HOSTILE, quote=HOSTILE, paper=2.0)
     paper.claims["a"] = claim
-    found = Verdict(Word.PARTLY, 1.5, 1.4, 1.6, 0.5, seeds=3, reason=HOSTILE)
-    return paper, [Judged(claim, found, {HOSTILE: found}, kind=Kind.RATIO)]
+    found = Verdict(Word.PARTLY, 1.5, 1.4, 1.6, 0.5, seeds=3, reason=HOSTILE, kind=Kind.RATIO)
+    return paper, [Judged(claim, found, {HOSTILE: found})]
 
 
 def test_hostile_texts_stay_texts(tmp_path: Path) -> None:
@@ -144,22 +145,7 @@ def test_hostile_texts_stay_texts(tmp_path: Path) -> None:
     assert "{{ 7 * 7 }}" in tags.texts["h2"]
     (claim,) = data_of(text)["claims"]["evil"].values()
     assert claim["quote"] == f"{HOSTILE}: {HOSTILE}"
-    assert claim["settings"] == [[HOSTILE, "1.50", "[1.40, 1.60]", "partly", HOSTILE]]
-
-
-@pytest.mark.parametrize(
-    ("joined", "units", "each"),
-    [
-        ("1.8 / 1.5x", "xx", ["1.8x", "1.5x"]),
-        ("1.1-2.0 / 1.5-1.6x", "xx", ["1.1-2.0x", "1.5-1.6x"]),
-        ("30.8% [26.7, 34.7] / -", "%%", ["30.8% [26.7, 34.7]", "-"]),
-        ("9 of 10 seeds / 8 of 10 seeds", "xx", ["9 of 10 seeds", "8 of 10 seeds"]),
-        ("4 of 4 seeds", "xx", ["4 of 4 seeds", "4 of 4 seeds"]),
-        ("1 / 2 / 3", "xx", ["1 / 2 / 3", "1 / 2 / 3"]),
-    ],
-)
-def test_a_group_of_claims_is_split(joined: str, units: str, each: list[str]) -> None:
-    assert html_papers.each_of(joined, units) == each
+    assert claim["settings"] == [[HOSTILE, "1.50x", "[1.40, 1.60]", "partly", HOSTILE]]
 
 
 @pytest.mark.parametrize(

@@ -1,27 +1,31 @@
 """A paper's page and its table for a terminal, by hand."""
 
 import io
+import json
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 from rich.console import Console
 
-from harness.claims.effects import Kind
-from harness.claims.judge import Judged
-from harness.claims.paper import Claim, FigureSpec, Paper
+from harness.claims.effects import Kind, absolute, ratio
+from harness.claims.judge import Judged, JudgedFact, counts
+from harness.claims.paper import Claim, Fact, FigureSpec, Paper
+from harness.claims.texts import number, with_texts
 from harness.claims.verdicts import Verdict, Word
 from harness.report import paper_page
 
 
-def judged(id: str, verdict: Verdict, *, kind: Kind = Kind.REDUCTION, **facts: Any) -> Judged:
+def judged(id: str, verdict: Verdict, **facts: Any) -> Judged:
     given: dict[str, Any] = {"says": f"claim {id}", "paper": 0.345, "unit": "%"} | facts
-    claim = Claim(id=id, figure="fig1", where="Fig. 1", quote="", **given)
-    return Judged(claim, verdict, kind=kind)
+    return Judged(Claim(id=id, figure="fig1", where="Fig. 1", quote="", **given), verdict)
 
 
-SAVED = Verdict(Word.HOLDS, 0.4211, 0.39, 0.45, 1.22, 1.13, 1.3, seeds=10)
+SAVED = Verdict(Word.HOLDS, 0.4211, 0.39, 0.45, 1.22, 1.13, 1.3, seeds=10, kind=Kind.REDUCTION)
+LOST = replace(SAVED, word=Word.FAILS)
+NOISY = Verdict(Word.UNTESTED, is_noisy=True)
 
 
 @pytest.mark.parametrize(
@@ -38,7 +42,7 @@ SAVED = Verdict(Word.HOLDS, 0.4211, 0.39, 0.45, 1.22, 1.13, 1.3, seeds=10)
     ],
 )
 def test_a_number_has_about_three_digits(value: float, unit: str, text: str) -> None:
-    assert paper_page.number(value, unit) == text
+    assert number(value, unit) == text
 
 
 @pytest.mark.parametrize(
@@ -52,21 +56,7 @@ def test_a_number_has_about_three_digits(value: float, unit: str, text: str) -> 
     ],
 )
 def test_what_the_paper_prints_has_its_unit(facts: Mapping[str, Any], text: str) -> None:
-    assert paper_page.printed(judged("a", SAVED, **facts)) == text
-
-
-def test_ours_is_a_number_with_interval_a_span_or_a_count() -> None:
-    def ours(one: Judged) -> str:
-        return paper_page.ours_of(one, one.verdict, interval=True)
-
-    assert ours(judged("a", SAVED)) == "42.1% [39.0, 45.0]"
-    one_seed = replace(SAVED, low=-float("inf"), high=float("inf"))
-    assert ours(judged("a", one_seed)) == "42.1%"
-    span = Verdict(Word.HOLDS, 1.5, 1.4, 1.6, span=(1.08, 2.06))
-    assert ours(judged("a", span, kind=Kind.RANGE, unit="x")) == "1.08-2.06x"
-    fact = Verdict(Word.HOLDS, 0.9, 0.6, 0.98, seeds=10)
-    assert ours(judged("a", fact, kind=Kind.FACT)) == "9 of 10 seeds"
-    assert ours(judged("a", Verdict(Word.UNTESTED))) == "-"
+    assert paper_page.printed_of(judged("a", SAVED, **facts)).text == text
 
 
 def a_group() -> list[Judged]:
@@ -82,7 +72,7 @@ def test_a_group_shares_a_row_and_one_word_stands_where_all_agree() -> None:
     first, second = paper_page.rows_of(a_group())
     assert [one.claim.id for one in first] == ["a", "c"]
     assert paper_page.words_of(first) == "JCT saved (none / dynamic)"
-    assert len(paper_page.reason_of(second).split()) == 20
+    assert len(paper_page.why_of(second).split()) == 20
     text = _rendered(a_group())
     assert "34.5 / 39.6%" in text
     assert "42.1%" in text
@@ -94,10 +84,45 @@ def test_a_group_without_brackets_is_followed_by_its_claims() -> None:
     assert paper_page.words_of(row) == "speedup (over Max / over Min)"
 
 
+def test_counts_are_of_claims_not_of_rows() -> None:
+    """Two of the three share a row, in which all agree."""
+    row = [judged(name, SAVED, group="JCT saved (none / all)") for name in "ab"]
+    assert len(paper_page.rows_of(row)) == 1
+    assert paper_page.counts_text(counts([*row, judged("c", LOST)])) == (
+        "2 hold, 0 partly, 1 fail, 0 untested"
+    )
+
+
+def test_a_cause_stands_in_place_of_the_reason() -> None:
+    partly = replace(SAVED, word=Word.PARTLY, reason="0.55 of the claimed effect")
+    cause = "the queue of the baseline is empty " * 5
+    row = [judged("a", partly, why=cause), judged("b", partly, why=cause), judged("c", partly)]
+    assert paper_page.why_of(row) == f"{cause.strip()}; 0.55 of the claimed effect"
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "variations", "text"),
+    [
+        ([SAVED], {"a": SAVED, "b": LOST, "c": NOISY}, " (1 of 2 variations agrees, 1 too noisy)"),
+        ([LOST], {"a": LOST, "b": LOST, "c": SAVED}, " (2 of 3 variations agree)"),
+        ([SAVED], {"a": NOISY}, " (1 variation too noisy)"),
+        ([NOISY], {"a": SAVED}, ""),
+        ([SAVED], {}, ""),
+        # with both of a row
+        ([SAVED, LOST], {"a": SAVED, "b": NOISY}, " (0 of 1 variation agree, 1 too noisy)"),
+    ],
+)
+def test_variations_agree_that_are_on_the_side_of_the_reference(
+    verdicts: list[Verdict], variations: Mapping[str, Verdict], text: str
+) -> None:
+    row = [replace(judged("a", one), variations=variations) for one in verdicts]
+    assert paper_page._agreement(row) == text
+
+
 def test_a_note_follows_the_reason() -> None:
     partly = replace(SAVED, word=Word.PARTLY, reason="0.55 of the claimed effect")
     row = [judged("a", partly, note="at load 8"), judged("b", SAVED, note="at load 8")]
-    assert paper_page.reason_of(row) == "0.55 of the claimed effect; at load 8"
+    assert paper_page.why_of(row) == "0.55 of the claimed effect; at load 8"
 
 
 def _rendered(rows: list[Judged], width: int = 120) -> str:
@@ -135,15 +160,93 @@ def test_the_page_begins_with_headline_and_counts() -> None:
     assert "authors' program" not in page
 
 
+def full_paper() -> tuple[Paper, list[Judged], list[JudgedFact]]:
+    """A paper with every part of a page."""
+
+    def fact(says: str, **given: Any) -> Fact:
+        return Fact(says=says, measure=absolute, **given)  # type: ignore[arg-type]
+
+    seconds = Verdict(Word.UNTESTED, 92.0, 90.0, 94.0, kind=Kind.ABSOLUTE)
+    kept = fact("mean time", where="Fig. 3", paper=80.0, unit=" s")
+    broken = fact("P99 at most", paper=50.0, unit=" s", note="{a} of it")
+    load = fact("fig. 1, 4 GPUs")
+    paper = Paper(
+        name="p",
+        title="P",
+        citation="P et al., 2024",
+        figures=(FigureSpec(name="fig1", shows="JCT"),),
+        headline=lambda by_id: "**It saves time.**",
+        chosen=("the model",),
+        program="It was run.",
+        facts=(kept, broken),
+        loads=(load,),
+        load_is="A load of 1 keeps the baseline busy.",
+        causes={"The queue is empty": "The baseline waits {a@code} of the time."},
+        controls={"Twice the load": "It saves {a}."},
+        measured=("p_real", "p_missing"),
+    )
+    one = replace(judged("a", SAVED), code=replace(SAVED, ours=0.2, word=Word.PARTLY))
+    paper.claim("a", figure="fig1", where="", says="", quote="")(ratio)  # type: ignore[arg-type]
+    paper.claims["a"] = replace(one.claim, code=("x",), effect=paper.claims["a"].effect)
+    facts = [
+        JudgedFact(kept, seconds, kept=True, code=seconds, code_kept=False),
+        JudgedFact(broken, seconds, kept=False),
+        JudgedFact(load, Verdict(Word.UNTESTED, 1.2), is_load=True),
+    ]
+    return paper, [one], facts
+
+
+def test_the_parts_of_a_page_are_in_order(tmp_path: Path) -> None:
+    paper, claims, facts = full_paper()
+    content = {"engine": "vLLM", "machine": {"cpu": "c", "cores": 2}}
+    row = {"system": "a", "figure": "JCT", "measured": 2.0, "simulated": 1.0, "error": -0.5}
+    path = tmp_path / "fidelity_runs" / "p_real.json"
+    path.parent.mkdir()
+    path.write_text(json.dumps(content | {"rows": [row | {"seeds": 3}]}))
+    (tmp_path / "figures").mkdir()
+    (tmp_path / "figures" / "p_fig1.png").touch()
+    page = paper_page.page_of(paper, claims, facts, basis="*Simulated*", results=tmp_path)
+    parts = [
+        "> **It saves time.**",
+        "## Facts kept",
+        "| fact | where | printed | ours | authors' program | kept |",
+        "| mean time | Fig. 3 | 80 s | 92.0 s [90.0, 94.0] | 92.0 s: not kept | kept |",
+        "| P99 at most |  | 50 s | 92.0 s [90.0, 94.0] | - | not kept: 42.1% of it |",
+        "## Load over capacity\n\nA load of 1 keeps the baseline busy.",
+        "| fig. 1, 4 GPUs | 1.20 |",
+        "p_forest.png",
+        "| claim | paper | ours | authors' program | verdict | why |",
+        "## Why it fails here\n\n**The queue is empty.** The baseline waits 20.0% of the time.",
+        "## Positive control\n\n**Twice the load.** It saves 42.1%.",
+        "## Figures\n\n**fig1**: JCT",
+        "## Real vLLM\n\n`p_real`, vLLM: c, 2 cores; 3 seeds.",
+        "## Chosen by us",
+        "## The authors' own program",
+    ]
+    places = [page.index(part) for part in parts]
+    assert places == sorted(places)
+    assert "p_missing" not in page
+
+
+def test_a_terminal_shows_facts_and_loads() -> None:
+    paper, claims, facts = full_paper()
+    out = io.StringIO()
+    for shown in paper_page.facts_for_terminal(with_texts(paper, claims, facts)[1]):
+        Console(file=out, width=120).print(shown)
+    assert "not kept: 42.1% of it" in out.getvalue()
+    assert "fig. 1, 4 GPUs" in out.getvalue()
+    assert paper_page.facts_for_terminal([]) == []
+
+
 def test_the_authors_program_has_a_column_where_it_differs() -> None:
     near = replace(SAVED, ours=0.40)
     far = replace(SAVED, ours=0.2, word=Word.PARTLY)
     one = judged("a", SAVED)
-    told = {"model=b": SAVED, "model=c": replace(SAVED, is_noisy=True)}
+    told = {"model=b": SAVED, "model=c": NOISY}
     same = paper_page._table([replace(one, code=near, variations=told)])
     assert "authors' program" not in same
-    assert "| holds (1/2) |" in same
+    assert "| holds (1 of 1 variation agrees, 1 too noisy) |" in same
     both = paper_page._table([replace(one, code=far), judged("b", SAVED)])
-    assert "| claim | paper | ours | authors' program | verdict | reason |" in both
+    assert "| claim | paper | ours | authors' program | verdict | why |" in both
     assert "| 20.0%: partly | holds |" in both
     assert "| 42.1% [39.0, 45.0] |  | holds |" in both
