@@ -1,6 +1,7 @@
 """Hermes' figures: completion times and deadlines by policy, beside what is printed.
 
-Bars and lines are means over seeds with their 95% intervals; what the paper prints is a diamond.
+Bars and lines are means over seeds with their 95% intervals; what the paper prints or draws is a
+diamond.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,6 +20,7 @@ from plots import style
 from plots.inputs import Inputs
 from systems.hermes.claims import (
     ACT,
+    BARS,
     BASELINES,
     BUCKETS,
     CACHED,
@@ -31,8 +33,10 @@ from systems.hermes.claims import (
     KNOB,
     LARGE,
     MET,
+    MET_BARS,
     ONCE,
     ORACLE,
+    PARTS_BARS,
     REFINES,
     SLACK,
     SMALL,
@@ -42,7 +46,7 @@ from systems.hermes.claims import (
     WAIT,
     WINDOW,
 )
-from systems.hermes.measures import SCALES, met_at, policy_ms
+from systems.hermes.measures import SCALES, backlog_s, met_at, policy_ms
 
 Sides = Mapping[str, tuple[Mapping[str, Any], str]]
 """What is drawn: name -> selector and colour."""
@@ -51,15 +55,13 @@ POLICIES: Sides = {
     "Hermes": (HERMES, style.BLUE),
     "vLLM": ({"policy": "vllm_0_4"}, style.ORANGE),
     "Parrot": ({"policy": "parrot"}, style.GREEN),
-    "VTC": ({"policy": "vtc"}, style.RED),
+    "VTC": ({"policy": "vtc_calls"}, style.RED),
 }
-BY_APPLICATION: Sides = {
-    **POLICIES,
-    "VTC by application": ({"policy": "vtc_by_application"}, style.PURPLE),
-}
+BY_KIND: Sides = {**POLICIES, "VTC by kind": ({"policy": "vtc"}, style.PURPLE)}
+BY_PROGRAM: Sides = {**POLICIES, "Hermes": ({"policy": "hermes_program"}, style.BLUE)}
 WITH_DEADLINES: Sides = {
-    "LSTF": (SLACK, style.BLUE),
-    "by mean slack, late last": ({"policy": "hermes_mean_slack"}, style.SKY),
+    "eq. 2": (SLACK, style.BLUE),
+    "risk": ({"policy": "hermes_risk"}, style.SKY),
     "EDF": (EDF, style.PURPLE),
     **{name: of for name, of in POLICIES.items() if name != "Hermes"},
 }
@@ -79,8 +81,19 @@ Group = tuple[str, Mapping[str, Any], Measure]
 """A group of bars: its name, where, and what is measured."""
 
 
-def _bars(axes: Axes, cells: Cells, groups: Sequence[Group], sides: Sides, title: str) -> None:
-    """A group of bars for each setting, a bar for each side."""
+Marks = Mapping[str, Sequence[float]]
+"""What is printed or drawn for a side in the first groups."""
+
+
+def _bars(
+    axes: Axes,
+    cells: Cells,
+    groups: Sequence[Group],
+    sides: Sides,
+    title: str,
+    marks: Marks | None = None,
+) -> None:
+    """A group of bars for each setting, a bar for each side; diamonds where there are `marks`."""
     width = 0.8 / len(sides)
     for place, (label, (at, colour)) in enumerate(sides.items()):
         means = [
@@ -92,6 +105,8 @@ def _bars(axes: Axes, cells: Cells, groups: Sequence[Group], sides: Sides, title
         ends = np.array([one.ends for one in means]).T
         axes.bar(x, values, width, color=colour, label=label)
         axes.errorbar(x, values, np.abs(ends - values), fmt="none", ecolor=style.INK, lw=1)
+        drawn = (marks or {}).get(label, ())
+        axes.plot(x[: len(drawn)], drawn, "D", color=style.INK, markersize=5, mfc=colour)
     axes.set_xticks(range(len(groups)), [name for name, _, _ in groups])
     axes.set_title(title, loc="left", fontsize=11)
 
@@ -127,39 +142,53 @@ def _finish(figure: Figure, cells: Cells, more: str = "") -> Figure:
     return figure
 
 
-def _times(inputs: Inputs, scenario: str, groups: Mapping[str, Mapping[str, Any]]) -> Figure:
-    """Mean and P95 of ACT in every group, and what is saved in the first."""
-    cells = inputs.runs[scenario]
-    figure = style.new_figure(1150, 430)
-    grid = figure.subplots(1, 3)
-    for axes, measure, title in zip(
-        grid[:2], (ACT, TAIL), ("mean ACT in s", "P95 of ACT in s"), strict=True
-    ):
-        named = [(name, where, measure) for name, where in groups.items()]
-        _bars(axes, cells, named, POLICIES, title)
-    _savings(grid[2], inputs, cells, next(iter(groups.values())))
-    return _finish(figure, cells, "Diamonds: paper.")
+def _times(
+    inputs: Inputs, scenario: str, groups: Mapping[str, Mapping[str, Any]], marks: Marks, by: Sides
+) -> Figure:
+    """Mean ACT of the paper's and of the program's applications, P95, and what is saved first."""
+    cells, code = inputs.runs[scenario], inputs.runs[f"{scenario}_code"]
+    figure = style.new_figure(1000, 760)
+    grid = figure.subplots(2, 2).ravel()
+    means = [(name, where, ACT) for name, where in groups.items()]
+    tails = [(name, where, TAIL) for name, where in groups.items()]
+    _bars(grid[0], cells, means, by, "mean ACT in s, the paper's mix", marks)
+    _bars(grid[1], code, means, BY_PROGRAM, "mean ACT in s, the program's applications", marks)
+    _bars(grid[2], cells, tails, by, "P95 of ACT in s, the paper's mix")
+    _savings(grid[3], inputs, cells, next(iter(groups.values())))
+    return _finish(figure, cells, "Diamonds: the paper's figures.")
+
+
+def _marks(name: str) -> Marks:
+    """The bars of a figure of the paper by policy, in the order of its windows."""
+    return dict(zip(POLICIES, zip(*BARS[name].values(), strict=True), strict=True))
 
 
 def windows(inputs: Inputs) -> Figure:
     """Figure 9."""
-    groups = {"30 min (1x)": ONCE, "15 min (2x)": {WINDOW: 900}, "10 min (3x)": {WINDOW: 600}}
-    return _times(inputs, "hermes_windows", groups)
+    groups = {"30 min (1x)": ONCE, "15 min (2x)": {WINDOW: 900}, "10 min (3x)": THRICE}
+    return _times(inputs, "hermes_windows", groups, _marks("fig9"), BY_KIND)
 
 
 def eight(inputs: Inputs) -> Figure:
     """Figure 10."""
-    return _times(inputs, "hermes_h800", {"10 min (3x)": {}})
+    marks = {name: bars[-1:] for name, bars in _marks("fig10").items()}
+    return _times(inputs, "hermes_h800", {"10 min (3x)": {}}, marks, POLICIES)
 
 
 def deadlines(inputs: Inputs) -> Figure:
     """Figure 11."""
-    cells = inputs.runs["hermes_deadlines"]
-    figure = style.new_figure(900, 430)
+    cells, code = inputs.runs["hermes_deadlines"], inputs.runs["hermes_deadlines_code"]
+    figure = style.new_figure(1000, 430)
     groups: list[Group] = [("all", {}, MET)]
     groups += [(f"{scale:g} x", {}, met_at(scale)) for scale in SCALES]
-    _bars(figure.subplots(), cells, groups, WITH_DEADLINES, "share of deadlines met")
-    return _finish(figure, cells, "Times: deadline over the mean seconds of the kind alone.")
+    marks = {name: (met,) for name, met in MET_BARS.items()} | {"eq. 2": (MET_BARS["Hermes"],)}
+    for axes, rows, title in zip(
+        figure.subplots(1, 2), (cells, code), ("the paper's mix", "the program's"), strict=True
+    ):
+        _bars(axes, rows, groups, WITH_DEADLINES, f"share of deadlines met, {title}", marks)
+        axes.set_ylim(0, 1)
+    more = "Times: deadline over typical seconds of the kind. Diamonds: the paper's figure."
+    return _finish(figure, cells, more)
 
 
 def ablation(inputs: Inputs) -> Figure:
@@ -167,8 +196,13 @@ def ablation(inputs: Inputs) -> Figure:
     cells = inputs.runs["hermes_ablation"]
     figure = style.new_figure(800, 430)
     groups: list[Group] = [("Llama-2-7b", SMALL, ACT), ("Llama-2-13b", LARGE, ACT)]
-    _bars(figure.subplots(), cells, groups, PARTS, "mean ACT in s")
-    more = "Llama-2-13b: 5. Paper, 7b: 1.15 x without refinement, 1.48 x with neither."
+    ours = [figures(cells, ACT, FULL | model).to_numpy(float).mean() for model in (SMALL, LARGE)]
+    marks = {
+        name: [ratio * own for ratio, own in zip(ratios, ours, strict=True)]
+        for name, ratios in PARTS_BARS.items()
+    }
+    _bars(figure.subplots(), cells, groups, PARTS, "mean ACT in s", marks)
+    more = "Llama-2-13b: 5. Diamonds: the paper's ratios over Hermes, times its bar here."
     return _finish(figure, cells, more)
 
 
@@ -209,13 +243,13 @@ def _line(
 def loads(inputs: Inputs) -> Figure:
     """Mean and P95 of ACT against load: seconds of all applications at once over the window."""
     cells, backlog = inputs.runs["hermes_loads"], inputs.runs["hermes_capacity"]
-    backlog_s = float((backlog["inference_s"] - backlog["load_s"]).astype(float).mean())
-    against = cells.copy().assign(load=backlog_s / cells[WINDOW].astype(float))
+    capacity_s = float(figures(backlog, backlog_s, {}).to_numpy(float).mean())
+    against = cells.copy().assign(load=capacity_s / cells[WINDOW].astype(float))
     figure = style.new_figure(1000, 450)
     for axes, measure, title in zip(
         figure.subplots(1, 2), (ACT, TAIL), ("mean ACT in s", "P95 of ACT in s"), strict=True
     ):
-        for label, (at, colour) in BY_APPLICATION.items():
+        for label, (at, colour) in BY_KIND.items():
             _line(axes, against, measure, at, "load", label, colour)
         axes.set_yscale("log")
         axes.set_xscale("log")
@@ -224,7 +258,7 @@ def loads(inputs: Inputs) -> Figure:
         axes.xaxis.set_minor_locator(NullLocator())
         axes.set_xlabel("load over capacity")
         axes.set_title(title, loc="left", fontsize=11)
-    more = f"Load 1: as fast as a backlog of all of them is served, in {backlog_s:.0f} s."
+    more = f"Load 1: as fast as vLLM answers a backlog of them, in {capacity_s:.0f} s."
     return _finish(figure, cells, more)
 
 

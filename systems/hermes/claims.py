@@ -1,12 +1,17 @@
 """What the paper of Hermes claims, and how each claim is computed from runs.
 
 Paper      Liu et al., Efficient Serving of LLM Applications with Probabilistic Demand Modeling,
-           arXiv 2506.14851; artefact github.com/NephrenCake/Hermes @3894339
+           arXiv 2506.14851
+Program    github.com/NephrenCake/Hermes, branch ATC25 @6f8cf70: its scheduler writes the names of
+           files and the log lines that the plot scripts of figures 9 to 11 read (branch SC25
+           @3894339, which has the figures themselves and another scheduler)
+Bars       of figures 9 to 12: heights of the vector bars in SC25, over the pitch of the ticks
 ACT        application completion time: from the arrival of an application to its last unit's end
 1x, 2x, 3x windows of 30, 15 and 10 minutes in which the same applications arrive
 """
 
-from collections.abc import Mapping
+import json
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -15,16 +20,29 @@ from harness.claims.effects import (
     Cells,
     Effect,
     Kind,
+    absolute,
+    at_least,
     at_most,
     equal,
+    figures,
     over_settings,
     ratio,
     reduction,
     share_of_seeds,
+    share_ratio,
     trend,
 )
-from harness.claims.paper import FigureSpec, Paper
-from systems.hermes.measures import policy_ms
+from harness.claims.effects import Figure as Measure
+from harness.claims.paper import Fact, FigureSpec, Paper
+from systems.hermes.measures import (
+    BACKLOGGED,
+    answer_tokens_per_s,
+    backlog_s,
+    decode_ms,
+    median_act_s,
+    policy_ms,
+    prompt_tokens_per_s,
+)
 
 if TYPE_CHECKING:
     from harness.claims.judge import Judged
@@ -39,9 +57,27 @@ EDF = {"policy": "edf"}
 BASELINES: Mapping[str, tuple[str, str]] = {
     "vllm": ("vllm_0_4", "vLLM"),
     "parrot": ("parrot", "Parrot"),
-    "vtc": ("vtc", "VTC"),
+    "vtc": ("vtc_calls", "VTC"),
 }
 """What Hermes is compared with: the policy of each, and its name."""
+BARS: Mapping[str, Mapping[int, tuple[float, ...]]] = {
+    "fig9": {1800: (75.7, 329, 325, 228), 900: (115, 587, 633, 451), 600: (152, 674, 758, 514)},
+    "fig10": {1800: (192, 588, 417, 633), 900: (315, 780, 531, 675), 600: (346, 833, 568, 696)},
+}
+"""Mean ACT in s as drawn, by window in s: Hermes, vLLM, Parrot, VTC."""
+MET_BARS = {"Hermes": 0.640, "EDF": 0.320, "vLLM": 0.245, "Parrot": 0.245, "VTC": 0.230}
+"""Deadlines met in figure 11, of all."""
+PARTS_BARS = {
+    "no refinement": (1.158, 1.244),
+    "neither": (1.474, 1.542),
+    "true demand": (0.908, 0.929),
+}
+"""Mean ACT over that of Hermes in figure 12, Llama-2-7b and 13b."""
+SMALL_KINDS, MEDIUM_KINDS, LARGE_KINDS = (
+    ("EV", "FEV", "CC", "ALFWI", "KBQAV"),
+    ("CG", "PE"),
+    ("DM", "MRS"),
+)
 ONCE = {WINDOW: 1800}
 """The window of 1x."""
 THRICE = {WINDOW: 600}
@@ -79,6 +115,123 @@ def headline(judged: Mapping[str, "Judged"]) -> str:
     )
 
 
+def _drawn(order: str) -> str:
+    """The name of a variation in which kinds are drawn from seed 0 in this order."""
+    return "workload.kind_draw=" + _text({"seed": 0, "order": order.split()})
+
+
+def _priced(prompt_token_s: float, output_token_s: float) -> str:
+    """The name of a variation in which tokens have these prices."""
+    prices = {"prompt_token_s": prompt_token_s, "output_token_s": output_token_s}
+    return f"policy.graphs={_text(prices)}"
+
+
+def _text(value: object) -> str:
+    return json.dumps(value, separators=(",", ":"))
+
+
+def bar(name: str, policy: str, window: int) -> Fact:
+    """A drawn bar of figure 9 or 10: the mean ACT of a baseline."""
+    base, said = BASELINES[policy]
+    at = {"policy": base} | ({WINDOW: window} if name == "fig9" else {})
+    scenario = {"fig9": "hermes_windows", "fig10": "hermes_h800"}[name]
+    intensity = {1800: "1x", 900: "2x", 600: "3x"}[window]
+    return Fact(
+        says=f"mean ACT of {said}, {'one A100' if name == 'fig9' else 'eight H800'}, {intensity}",
+        where=f"bar of figure {name.removeprefix('fig')}a",
+        paper=BARS[name][window][1 + list(BASELINES).index(policy)],
+        unit=" s",
+        scenarios=(scenario,),
+        code=(f"{scenario}_code",),
+        measure=partial(absolute, figure=ACT, at=at),
+        note=BARS_NOTE,
+    )
+
+
+BARS_NOTE = "see *absolute seconds*"
+LOG = "log and constants of the program"
+
+
+def _engine(says: str, paper: float, unit: str, figure: Measure, note: str = "") -> Fact:
+    """A fact of the engine, in a backlog of the applications of figure 9."""
+    return Fact(
+        says=says,
+        where=LOG,
+        paper=paper,
+        unit=unit,
+        scenarios=("hermes_capacity",),
+        code=("hermes_capacity_code",),
+        measure=partial(absolute, figure=figure, at={}),
+        note=note,
+    )
+
+
+def _size(says: str, paper: float, kinds: tuple[str, ...], bound: Callable[..., Effect]) -> Fact:
+    """A size of applications: median ACT of some kinds under vLLM at 1x."""
+    return Fact(
+        says=f"median ACT of {says} ({', '.join(kinds)}), vLLM at 1x",
+        where="section 5.1, usually",
+        paper=paper,
+        printed=f"{'below' if bound is at_most else 'above'} {paper / 60:.0f} min",
+        unit=" s",
+        scenarios=("hermes_windows",),
+        code=("hermes_windows_code",),
+        measure=partial(bound, figure=median_act_s(*kinds), at={"policy": "vllm_0_4", **ONCE}),
+        note="see *absolute seconds*",
+    )
+
+
+FACTS = (
+    _engine("answer tokens/s in a backlog", 260, "", answer_tokens_per_s),
+    _engine("prompt tokens/s in a backlog", 2133, "", prompt_tokens_per_s),
+    _engine(
+        "decode of a backlog",
+        53.7,
+        " ms",
+        decode_ms,
+        "28 calls run at once here, 15 in the log, which swaps",
+    ),
+    *(bar("fig9", policy, window) for window in (1800, 600) for policy in BASELINES),
+    *(bar("fig10", policy, 600) for policy in BASELINES),
+    *(
+        Fact(
+            says=f"deadlines met by {name}",
+            where="bar of figure 11",
+            paper=MET_BARS[name],
+            unit="%",
+            scenarios=("hermes_deadlines",),
+            code=("hermes_deadlines_code",),
+            measure=partial(absolute, figure=MET, at={"policy": policy}),
+        )
+        for name, policy in (("EDF", "edf"), ("vLLM", "vllm_0_4"))
+    ),
+    _size("small applications", 60, SMALL_KINDS, at_most),
+    _size("medium applications", 60, MEDIUM_KINDS, at_least),
+    _size("large applications", 600, LARGE_KINDS, at_least),
+)
+
+
+def _load(scenario: str, says: str, window_s: float) -> Fact:
+    """Offered load over what vLLM serves of a backlog."""
+    return Fact(
+        says=says,
+        scenarios=(scenario,),
+        code=(f"{scenario}_code",),
+        measure=lambda cells: Effect(Kind.ABSOLUTE, figures(cells, backlog_s, {}) / window_s),
+    )
+
+
+LOADS = (
+    *(
+        _load("hermes_capacity", f"figure 9, one A100, {name}", window_s)
+        for name, window_s in (("1x", 1800), ("2x", 900), ("3x", 600))
+    ),
+    _load("hermes_h800_capacity", "figure 10, eight H800, 3x", 600),
+)
+
+CAUSES: Mapping[str, str] = {}
+CONTROLS: Mapping[str, str] = {}
+
 paper = Paper(
     name="hermes",
     title="Hermes: applications by the Gittins rank of their demand",
@@ -96,19 +249,24 @@ paper = Paper(
             name="fig9",
             shows="completion times on one A100, in windows of 30, 15 and 10 minutes",
             scenarios=("hermes_windows",),
-            code=("hermes_windows_code variant=code",),
+            code=("hermes_windows_code",),
+            also=("hermes_windows_code", "hermes_capacity"),
             plot="plots.hermes_figures:windows",
         ),
         FigureSpec(
             name="fig10",
             shows="completion times of 3,000 applications on eight H800, in 10 minutes",
             scenarios=("hermes_h800",),
+            code=("hermes_h800_code",),
+            also=("hermes_h800_code", "hermes_h800_capacity"),
             plot="plots.hermes_figures:eight",
         ),
         FigureSpec(
             name="fig11",
             shows="deadlines met, of all and by how loose they are",
             scenarios=("hermes_deadlines",),
+            code=("hermes_deadlines_code",),
+            also=("hermes_deadlines_code",),
             plot="plots.hermes_figures:deadlines",
         ),
         FigureSpec(
@@ -138,7 +296,7 @@ paper = Paper(
         ),
         FigureSpec(
             name="loads",
-            shows="what decides the headline: load relative to capacity, and the client of VTC",
+            shows="mean and P95 of completion times against load, VTC by calls and by kind",
             also=("hermes_loads", "hermes_capacity"),
             plot="plots.hermes_figures:loads",
         ),
@@ -172,11 +330,24 @@ paper = Paper(
         "limited (10 in the paper) and cost an iteration nothing. Mix and disk: its program.",
         "The oracle ranks by the true demand that is left: tokens and seconds outside the LLM.",
     ),
+    facts=FACTS,
+    loads=LOADS,
+    load_is=(
+        "Load 1 is the rate at which vLLM answers a backlog of the same applications, while more "
+        f"than {BACKLOGGED} calls wait; figures 11 and 12 have the applications of figure 9 at 2x "
+        "and 3x."
+    ),
     variations={
-        "policy.rule.watermark=0.01": "a watermark of 1%",
+        "hardware.scale_seconds=1": "the roofline's A100",
+        _drawn("DM MRS CG PE CC KBQAV EV FEV ALFWI"): "kinds as the program's seed 0 draws them",
+        _priced(1.5e-4, 9e-4): "prices of tokens 1 : 6",
+        _priced(5e-5, 3e-4): "prices of tokens 1 : 6",
+        _priced(1.0, 6.0): "prices of tokens 1 : 6, nothing outside the LLM",
         "policy.rule.watermark=0.2": "a watermark of 20%",
-        "policy.displaces=swap": "KV in host memory",
-        "policy.displaces=null": "holders first",
+        "policy.displaces=swap": "running calls swapped out",
+        "policy.displaces=recompute": "running calls computed again",
+        "policy.displaces=null": "running calls stay",
+        "policy.objective=risk": "the program's rule of risk",
         "engine.prefix_caching=true": "prefix caching",
         "workload.arrivals.windows=353": "arrivals of the trace's whole hour",
         "system.prewarm.reading=printed": "eq. 3 as printed",
@@ -187,7 +358,16 @@ paper = Paper(
         "workload.arrivals.duration_s=1800": "3,000 applications in 30 minutes",
         "workload.arrivals.duration_s=900": "3,000 applications in 15 minutes",
     },
-    code_names={"policy": {"hermes_program": "hermes_gittins", "vtc_program": "vtc"}},
+    causes=CAUSES,
+    controls=CONTROLS,
+    measured=("hermes_real",),
+    code_names={
+        "policy": {
+            "hermes_program": "hermes_gittins",
+            "hermes_risk": "hermes_lstf",
+            "hermes_lstf": "eq. 2",
+        }
+    },
 )
 
 # Section 2.2 and figures 2 to 7: motivation.
@@ -295,12 +475,13 @@ for _name, _quote, _at, _words, _printed in (
     figure="fig11",
     where="Fig. 11, section 5.2",
     paper=2.0,
-    says="deadlines met by LSTF over those met by EDF",
+    says="deadlines met by Hermes-DDL over those met by EDF",
     quote="It shows that Hermes-DDL achieves the highest DSR among all the schemes evaluated, "
     "delivering a 1x improvement over EDF.",
 )
 def _(cells: Cells) -> Effect:
-    return ratio(cells, MET, of=SLACK, over=EDF)
+    sides = MET_BARS["Hermes"], MET_BARS["EDF"]
+    return share_ratio(absolute(cells, MET, SLACK), absolute(cells, MET, EDF), paper=sides)
 
 
 # Figure 12: what each part gives.

@@ -2,7 +2,7 @@
 
 import json
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from pathlib import Path
 
@@ -10,7 +10,10 @@ import pandas as pd
 from pyarrow import parquet
 
 from harness.engines.backends import UNUSED, WARM
+from harness.interface.apps import OUTSIDE
 
+BACKLOGGED = 50
+"""Calls that wait while an engine counts as fully loaded."""
 SCALES = (1.2, 1.5, 2.0)
 """Section 5.2: a deadline lies one of these times an execution time after arrival."""
 
@@ -85,7 +88,54 @@ def lru_misses(uses: Iterable[str], capacity: int) -> int:
     return misses
 
 
-def _table(folder: Path, name: str) -> pd.DataFrame:
+def _table(folder: Path, name: str, columns: Sequence[str] | None = None) -> pd.DataFrame:
     with parquet.ParquetFile(folder / f"{name}.parquet") as file:
-        table: pd.DataFrame = file.read(use_threads=False).to_pandas()
+        table: pd.DataFrame = file.read(columns, use_threads=False).to_pandas()
     return table
+
+
+def _iterations(folder: Path) -> pd.DataFrame:
+    """Iterations of all groups while more than `BACKLOGGED` calls wait."""
+    columns = ["duration_s", "iterations", "prefill_requests", "prefill_tokens"]
+    columns += ["decode_requests", "waiting_requests", "group"]
+    found = _table(folder, "iterations", columns)
+    return found[found["waiting_requests"] > BACKLOGGED]
+
+
+def answer_tokens_per_s(folder: Path) -> float:
+    """Tokens of answers that all groups give in a second of a backlog."""
+    busy = _iterations(folder)
+    tokens = busy["decode_requests"] * busy["iterations"] + busy["prefill_requests"]
+    return float(tokens.sum() / busy["duration_s"].sum() * busy["group"].nunique())
+
+
+def prompt_tokens_per_s(folder: Path) -> float:
+    """Tokens of prompts that all groups compute in a second of a backlog."""
+    busy = _iterations(folder)
+    return float(busy["prefill_tokens"].sum() / busy["duration_s"].sum() * busy["group"].nunique())
+
+
+def decode_ms(folder: Path) -> float:
+    """Milliseconds of an iteration without prompts, in a backlog."""
+    busy = _iterations(folder)
+    decodes = busy[busy["prefill_requests"] == 0]
+    return float(1e3 * decodes["duration_s"].sum() / decodes["iterations"].sum())
+
+
+def backlog_s(folder: Path) -> float:
+    """Seconds in which all answers of a run would be given at the rate of its backlog."""
+    answers = _table(folder, "requests", ["output_tokens", "service"])
+    tokens = answers.loc[answers["service"].astype(str) != OUTSIDE, "output_tokens"].sum()
+    return float(tokens / answer_tokens_per_s(folder))
+
+
+@cache
+def median_act_s(*kinds: str) -> Callable[[Path], float]:
+    """Median seconds from arrival to end of the applications of these kinds."""
+
+    def median(folder: Path) -> float:
+        apps = _table(folder, "apps", ["kind", "arrived_s", "finished_s"])
+        these = apps[apps["kind"].astype(str).isin(kinds)]
+        return float((these["finished_s"] - these["arrived_s"]).median())
+
+    return median

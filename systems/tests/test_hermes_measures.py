@@ -5,7 +5,16 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from systems.hermes.measures import blocks_found_share, lru_misses, misses_avoided
+from systems.hermes.measures import (
+    answer_tokens_per_s,
+    backlog_s,
+    blocks_found_share,
+    decode_ms,
+    lru_misses,
+    median_act_s,
+    misses_avoided,
+    prompt_tokens_per_s,
+)
 
 
 def _requests(folder: Path, prompt_tokens: list[int], started_s: list[float]) -> None:
@@ -63,3 +72,29 @@ def test_no_figure_where_nothing_of_the_kind_is_read(tmp_path: Path, measure: ob
     _uses(tmp_path, "docker", (0, "docker of 0", "cold", 0))
     assert callable(measure)
     assert pd.isna(measure(tmp_path))
+
+
+def test_rates_of_a_backlog_by_hand(tmp_path: Path) -> None:
+    """Two groups: 6 s, in which 4 calls decode 30 times and 2 prompts of 900 tokens are computed.
+
+    122 answer tokens: 2 x 122 / 6 per second. The iteration with 50 calls that wait is left out.
+    """
+    rows = [(2.0, 10, 0, 0, 4, 90, "a"), (1.0, 1, 2, 900, 0, 90, "a"), (3.0, 20, 0, 0, 4, 51, "b")]
+    rows += [(9.0, 1, 1, 100, 0, 50, "b")]
+    columns = ["duration_s", "iterations", "prefill_requests", "prefill_tokens"]
+    columns += ["decode_requests", "waiting_requests", "group"]
+    pd.DataFrame(rows, columns=pd.Index(columns)).to_parquet(tmp_path / "iterations.parquet")
+    calls = pd.DataFrame({"service": ["llm", "llm", "outside"], "output_tokens": [100, 22, 9]})
+    calls.to_parquet(tmp_path / "requests.parquet")
+    assert answer_tokens_per_s(tmp_path) == pytest.approx(2 * 122 / 6)
+    assert prompt_tokens_per_s(tmp_path) == pytest.approx(2 * 900 / 6)
+    assert decode_ms(tmp_path) == pytest.approx(5000 / 30)
+    assert backlog_s(tmp_path) == pytest.approx(3.0)
+
+
+def test_the_median_of_some_kinds_by_hand(tmp_path: Path) -> None:
+    apps = [("DM", 0.0, 9.0), ("EV", 0.0, 1.0), ("DM", 1.0, 12.0), ("CC", 2.0, 7.0)]
+    columns = pd.Index(["kind", "arrived_s", "finished_s"])
+    pd.DataFrame(apps, columns=columns).to_parquet(tmp_path / "apps.parquet")
+    assert median_act_s("DM")(tmp_path) == 10.0
+    assert median_act_s("EV", "CC")(tmp_path) == 3.0
