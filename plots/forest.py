@@ -1,7 +1,12 @@
-"""Forest plot of a paper's claims: share of the claimed effect with its interval."""
+"""Forest plot of a paper's claims: share of the claimed effect with its interval.
+
+Narrow, with each label above its bar, so that a page on a telephone (390 pixels) shows letters that
+can be read.
+"""
 
 from collections.abc import Sequence
 from math import isfinite, isnan
+from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -18,30 +23,32 @@ COLOURS = {
 }
 SHOWN = (-0.5, 2.5)
 """Shares beyond stand at the edge, as arrows."""
-ROW_PIXELS, MOST_ROW_PIXELS, REST_PIXELS = 880, 18, 90
-LETTERS = 78
+WIDTH_PIXELS, ROW_PIXELS, REST_PIXELS = 520, 28, 80
+LETTERS, POINTS = 62, 9.5
+"""Of a label: the most letters, and their size; 13 pixels, 10 on a telephone."""
 
 
 def draw(judged: Sequence[Judged]) -> Figure:
-    """A row per claim in their order; at most about 1,000 pixels tall."""
-    row_pixels = min(MOST_ROW_PIXELS, ROW_PIXELS / max(len(judged), 1))
-    figure = style.new_figure(1000, round(row_pixels * len(judged)) + REST_PIXELS)
+    """A label and a bar per claim that has a share, in their order."""
+    shown = [one for one in judged if not isnan(one.verdict.share)]
+    figure = style.new_figure(WIDTH_PIXELS, ROW_PIXELS * len(shown) + REST_PIXELS)
     axes = figure.subplots()
-    letters = min(8.5, row_pixels * 0.52)
     axes.axvspan(*NEAR, color=style.GREEN, alpha=0.12, linewidth=0)
-    axes.axvline(1, color=style.INK, linewidth=1)
-    axes.axvline(0, color=style.INK, linewidth=0.6, linestyle=":")
-    for place, one in enumerate(judged):
-        _row(axes, place, one, letters)
+    axes.axvline(1, color="#999999", linewidth=1)
+    axes.axvline(0, color="#999999", linewidth=0.8, linestyle=":")
+    for place, one in enumerate(shown):
+        _row(axes, place, one)
     axes.set_xlim(*SHOWN)
-    axes.set_ylim(len(judged) - 0.4, -0.6)
-    axes.set_yticks(range(len(judged)), [_label(one) for one in judged], fontsize=letters)
-    axes.tick_params(axis="y", length=0)
-    axes.tick_params(axis="x", labelsize=8.5)
+    axes.set_ylim(len(shown) - 0.6, -0.8)
+    axes.set_yticks([])
+    axes.tick_params(axis="x", labelsize=POINTS)
     axes.spines["left"].set_visible(False)
+    count = len(judged) - len(shown)
+    left = f"; {count} claim{' has' if count == 1 else 's have'} no size" if count else ""
     axes.set_xlabel(
-        "share of the claimed effect: 0 none, 1 as printed; band 2/3 to 3/2; bars: 95% intervals",
-        fontsize=8.5,
+        "share of the claimed effect: 0 none, 1 as printed\n"
+        f"band: 2/3 to 3/2; bars: 95% intervals{left}",
+        fontsize=POINTS,
     )
     return figure
 
@@ -60,17 +67,18 @@ def _cut(text: str, letters: int) -> str:
     return text if len(text) <= letters else f"{text[: letters - 3].rstrip()}..."
 
 
-def _row(axes: Axes, place: int, one: Judged, letters: float) -> None:
+def _row(axes: Axes, place: int, one: Judged) -> None:
+    """The label and the word above, the bar below them."""
     found = one.verdict
     colour = COLOURS[found.word]
-    axes.text(SHOWN[1] + 0.06, place, found.word, color=colour, fontsize=letters, va="center")
-    if isnan(found.share):
-        return
+    beside: dict[str, Any] = {"fontsize": POINTS, "va": "center", "clip_on": False}
+    axes.text(SHOWN[0], place - 0.42, _label(one), color=style.INK, **beside)
+    axes.text(SHOWN[1], place - 0.42, found.word, color=colour, ha="right", **beside)
     low, high = (
         min(max(end, SHOWN[0]), SHOWN[1]) if isfinite(end) else found.share
         for end in (found.share_low, found.share_high)
     )
-    axes.plot([low, high], [place, place], color=colour, linewidth=1.4, solid_capstyle="butt")
+    axes.plot([low, high], [place, place], color=colour, linewidth=2, solid_capstyle="butt")
     at = min(max(found.share, SHOWN[0]), SHOWN[1])
     mark = "o" if at == found.share else "<" if at == SHOWN[0] else ">"
-    axes.plot(at, place, marker=mark, markersize=4.5, color=colour, clip_on=False)
+    axes.plot(at, place, marker=mark, markersize=6, color=colour, clip_on=False)
