@@ -1,6 +1,7 @@
 """One command runs a figure's scenarios, draws it and judges its paper's claims."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
@@ -8,8 +9,8 @@ import pytest
 from matplotlib.figure import Figure
 
 from harness import reproduce
-from harness.claims.effects import Cells, Effect, ratio
-from harness.claims.paper import FigureSpec, Paper
+from harness.claims.effects import Cells, Effect, Kind, absolute, ratio
+from harness.claims.paper import Fact, FigureSpec, Paper
 from harness.config.hydra_words import word
 from harness.runs.cell_lists import write_cells
 from harness.runs.matrix import Place
@@ -128,6 +129,41 @@ def test_sensitivity_adds_variations_and_the_authors_program(
     assert ran == [f"{SCENARIO} variations=true", f"{SCENARIO} variant=code"]
     rows = (tmp_path / "local" / "claims" / "p_drawn.csv").read_text().splitlines()
     assert [row.split(",")[1] for row in rows[1:]] == ["reference", "code"]
+
+
+def with_facts(name: str = "p") -> Paper:
+    """The paper with a fact of the figure's scenario and one of a scenario that is in no figure."""
+
+    def seconds(cells: Cells) -> Effect:
+        return absolute(cells, "inference_s", {"gpu_count": 1}, average_over=["requests"])
+
+    paper = made_up()
+    here = Fact(says="one GPU", paper=2.0, unit=" s", measure=seconds, scenarios=(SCENARIO,))
+    one = Effect(Kind.ABSOLUTE, pd.DataFrame({"all": [1.0]}))
+    there = replace(here, says="elsewhere", measure=lambda cells: one, scenarios=("routing",))
+    paper.facts = (here, there)
+    return paper
+
+
+def test_facts_of_a_figure_are_printed_and_those_of_all_are_run(
+    tmp_path: Path,
+    ran: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(reproduce, "load_paper", with_facts)
+    assert ask(tmp_path, "drawn") == 0
+    assert ran == [SCENARIO]
+    said = capsys.readouterr().out
+    assert "one GPU" in said
+    assert "elsewhere" not in said
+    written = (tmp_path / "local" / "claims" / "facts" / "p_drawn.csv").read_text().splitlines()
+    assert [row.split(",")[:5] for row in written[1:]] == [["fact", "one GPU", "", "2 s", "2.02"]]
+    ran.clear()
+    assert ask(tmp_path) == 0
+    assert ran == [SCENARIO, "routing"]
+    assert ask(tmp_path, "--publish", "--no-runs") == 2
+    assert "no runs of routing: python harness/run.py" in capsys.readouterr().err
 
 
 def test_all_figures_are_published_and_none_alone(

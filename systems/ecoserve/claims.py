@@ -21,9 +21,11 @@ from harness.claims.effects import (
     Kind,
     absolute,
     figures,
+    joined,
     ratio,
     select,
     share_of_seeds,
+    share_ratio,
 )
 from harness.claims.paper import FigureSpec, Paper
 from harness.runs.stats import Floats
@@ -263,19 +265,21 @@ def against(
 ) -> Effect:
     """A policy's figure over another's, averaged over data sets and models; None: attainment."""
     if figure is None:
-        met = [
-            [
-                absolute(
-                    on(cells, data, model=model),
-                    attained(data, model=model),
-                    at(orca_of(policy, model), data, predictor),
-                ).samples
-                for model in models
-                for data in DATA
-            ]
+        of_met, over_met = (
+            joined(
+                *(
+                    absolute(
+                        on(cells, data, model=model),
+                        attained(data, model=model),
+                        at(orca_of(policy, model), data, predictor),
+                    )
+                    for model in models
+                    for data in DATA
+                )
+            )
             for policy in (of, over)
-        ]
-        return shares_ratio(*met)
+        )
+        return share_ratio(of_met, over_met)
     parts = [
         ratio(
             on(cells, data, model=model),
@@ -287,12 +291,6 @@ def against(
         for data in DATA
     ]
     return averaged(kind, parts)
-
-
-def shares_ratio(of: Sequence[pd.DataFrame], over: Sequence[pd.DataFrame]) -> Effect:
-    """The mean share over settings over another: shares near 0 have no geometric mean."""
-    above, below = (pd.concat(parts, axis=1, join="inner").mean(axis=1) for parts in (of, over))
-    return Effect(Kind.RATIO, (above / below).dropna().to_frame(ALL))
 
 
 def value(cells: Cells, figure: Figure, policy: str, data: Sequence[str] = tuple(DATA)) -> Effect:
@@ -579,20 +577,20 @@ for _id, _scenario, _of, _axis, _printed_of, _quote in BESTS:
 
 def scaled(cells: Cells, figure: Figure | None) -> Effect:
     """A figure at SLO scale 2.5 over that at 0.5, averaged over data sets; None: attainment."""
-    ends: list[list[pd.DataFrame]] = []
+    ends: list[list[Effect]] = []
     for scale in (2.5, 0.5):
         found = [
             absolute(
                 select(cells, {"table": TABLES[data]}),
                 attained(data, scale) if figure is None else figure,
                 at("ecoserve_full", data, "noisy") | {"scale": scale},
-            ).samples
+            )
             for data in DATA
         ]
         ends.append(found)
     if figure is None:
-        return shares_ratio(*ends)
-    ratios = [above / below for above, below in zip(*ends, strict=True)]
+        return share_ratio(*(joined(*parts) for parts in ends))
+    ratios = [above.samples / below.samples for above, below in zip(*ends, strict=True)]
     return replace(averaged(Kind.RATIO, ratios), kind=Kind.EQUAL)
 
 
