@@ -25,7 +25,7 @@ PLURALS = {Word.HOLDS: "hold", Word.FAILS: "fail"}
 LEGEND = (
     "Ours is *simulated* at the reference setting, with the 95% interval over seeds; of a range, "
     "the least and the most over its settings. In brackets: variations on the same side as the "
-    "reference (*fails*, or *holds* and *partly*), of those that are not too noisy to tell. "
+    "reference (*fails*, or *holds* and *partly*) in all claims of a row, of those not too noisy. "
     "[What the words mean](verdicts.md); every number is in [{name}.csv](../claims/{name}.csv)."
 )
 FACTS_ARE = (
