@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from harness.claims.effects import SEED, figures, select
+from harness.claims.effects import SEED, Kind, figures, select
 from harness.claims.effects import Figure as Measure
 from harness.claims.verdicts import verdict_of
 from harness.runs.basis import cost_basis
@@ -201,7 +201,8 @@ def parts(inputs: Inputs) -> Figure:
     for axes, (stem, _, _, says, _, _) in zip(grid, PARTS, strict=True):
         claims = [paper.claims[f"fig11.{stem}-{one}"] for one in VARIANTS]
         found = [verdict_of(one.effect(cells), one.paper) for one in claims if one.effect]
-        ours = [one.ours for one in found]
+        # A difference of shares is no ratio and has no bar.
+        ours = [np.nan if one.kind is Kind.DIFFERENCE else one.ours for one in found]
         errors = [[one.ours - one.low for one in found], [one.high - one.ours for one in found]]
         axes.bar(places, ours, yerr=errors, color=style.BLUE, label="ours")
         printed = [one.paper for one in claims]

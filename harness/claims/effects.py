@@ -165,18 +165,26 @@ def reduction(
     return replace(found, kind=Kind.REDUCTION)
 
 
-def share_ratio(of: Effect, over: Effect, *, paper: tuple[float, float] | None = None) -> Effect:
+def share_ratio(
+    of: Effect,
+    over: Effect,
+    *,
+    paper: tuple[float, float] | None = None,
+    by_setting: bool = False,
+) -> Effect:
     """The mean share of `of` over that of `over`, by seed; both are values over settings.
 
-    Where one of the two is below 5% on average over seeds, or 0 with one, the effect is the
-    difference of the shares, to be compared with that of the printed pair `paper`.
+    With `by_setting` the ratio at every setting, for a claim such as "up to 1.8x". Where one of the
+    shares is below 5% on average over seeds, or 0 with one, the effect is the difference of the
+    shares, to be compared with that of the printed pair `paper`.
     """
-    sides = [one.samples.mean(axis=1) for one in (of, over)]
+    frames = (one.samples for one in (of, over))
+    sides = [it if by_setting else it.mean(axis=1).to_frame(ALL) for it in frames]
     above, below = sides[0].align(sides[1], join="inner")
-    if all(side.mean() >= SMALL_SHARE and (side > 0).all() for side in (above, below)):
-        return Effect(Kind.RATIO, (above / below).to_frame(ALL))
+    if all((it.mean() >= SMALL_SHARE).all() and (it > 0).all(axis=None) for it in (above, below)):
+        return Effect(Kind.RANGE if by_setting else Kind.RATIO, above / below)
     printed = float("nan") if paper is None else paper[0] - paper[1]
-    return Effect(Kind.DIFFERENCE, (above - below).to_frame(ALL), printed)
+    return Effect(Kind.DIFFERENCE, above - below, printed)
 
 
 def over_settings(

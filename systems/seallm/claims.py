@@ -22,6 +22,7 @@ from harness.claims.effects import (
     equal,
     over_settings,
     share_of_seeds,
+    share_ratio,
     trend,
 )
 from harness.claims.paper import FigureSpec, Paper
@@ -241,8 +242,10 @@ def gain(
     cells: Cells, kind: str, over: Mapping[str, Any], of: Mapping[str, Any] = SEALLM
 ) -> Effect:
     """By rate, how many times better `of` is: latencies of `over` over its own, or its SLOs."""
-    above, below = (of, over) if kind == "slo" else (over, of)
-    return over_settings(cells, MEASURES[kind], of=above, over=below, settings=[RATE])
+    if kind != "slo":
+        return over_settings(cells, MEASURES[kind], of=over, over=of, settings=[RATE])
+    met = [at_least(cells, MEASURES[kind], one, settings=[RATE]) for one in (of, over)]
+    return share_ratio(*met, by_setting=True)
 
 
 for _kind, _values in {

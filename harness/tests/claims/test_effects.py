@@ -140,11 +140,19 @@ def test_shares_near_0_have_no_ratio(
     places = [(system, seed) for seed in (0, 1) for system in ("fast", "slow")]
     rows = [(*place, share) for place, share in zip(places, met, strict=True)]
     cells = cells_of(("system", "seed"), *rows)
-    sides = {"of": absolute(cells, JCT, FAST), "over": absolute(cells, JCT, SLOW)}
-    found = share_ratio(**sides, paper=(0.5, 0.2))
+    fast, slow = absolute(cells, JCT, FAST), absolute(cells, JCT, SLOW)
+    found = share_ratio(fast, slow, paper=(0.5, 0.2))
     assert found.kind is kind
     assert found.samples[ALL].tolist() == pytest.approx(samples)
     assert found.printed == (pytest.approx(0.3) if kind is Kind.DIFFERENCE else None)
+
+
+def test_shares_are_compared_at_every_setting() -> None:
+    of, over = (at_least(CELLS, JCT, at, settings=["load"]) for at in (SLOW, FAST))
+    found = share_ratio(of, over, by_setting=True)
+    assert (found.kind, values(found)) == (Kind.RANGE, [[2.0, 4.0], [3.0, 5.0]])
+    small = Effect(Kind.AT_LEAST, over.samples * [1.0, 0.01])  # at one of two settings
+    assert share_ratio(of, small, by_setting=True).kind is Kind.DIFFERENCE
 
 
 def test_ratios_over_settings() -> None:
