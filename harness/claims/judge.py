@@ -1,4 +1,4 @@
-"""Judges a paper's claims by the runs that are there.
+"""Judges a paper's claims, and measures its facts, by the runs that are there.
 
 The reference setting decides; a variation that loses the effect makes it hold partly; the program
 of the authors is judged beside it, as a second column.

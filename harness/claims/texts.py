@@ -164,7 +164,10 @@ def _of_fact(place: str, paper: Paper, facts: Sequence["JudgedFact"]) -> str:
 
 
 def check_texts(paper: Paper) -> None:
-    """Raise ClaimError for a name in a text that is not there."""
+    """Raise ClaimError for a name in a text that is not there, or of a variation that is taken."""
+    for words in paper.variations.values():
+        if words.startswith(AT) or words in (REFERENCE, CODE, CEILING):
+            raise ClaimError(f"{paper.name}: a variation cannot be called {words!r}")
     texts = [text for claim in paper.claims.values() for text in (claim.why, claim.note)]
     texts += [fact.note for fact in (*paper.facts, *paper.loads)]
     for text in (*texts, *paper.causes.values(), *paper.controls.values()):

@@ -8,7 +8,8 @@ holds     the effect is beyond noise in the paper's direction, share is within 2
           variation loses or reverses it beyond noise
 partly    the direction is right beyond noise, but share is outside 2/3 to 3/2, or a variation
           loses or reverses the effect
-fails     reversed beyond noise, or the interval of share lies below 1/4
+fails     reversed beyond noise, or the interval of share lies below 1/4, or the printed number is
+          beyond the ceiling of what any scheduler can reach
 untested  for a reason that is named
 
 Beyond noise: the 95% interval over paired seeds excludes no effect. Intervals are Student's t, of
@@ -40,6 +41,7 @@ EQUAL_WITHIN = 0.1
 """Of a value that is claimed not to differ."""
 ROUNDING = 1e-9
 """Of the logarithm of a ratio: a setting in which nothing differs is not reversed."""
+BEYOND = "beyond the ceiling of"
 MOST_SEEDS = 1000
 """Beyond so many, more seeds are no answer to noise."""
 
@@ -160,15 +162,19 @@ def below_ceiling(found: Verdict, ceiling: Verdict, paper: Printed, shown: str) 
     is_beyond = far > ceiling.high if rises else far < ceiling.low
     if found.word is Word.HOLDS or not is_beyond:
         return found
-    return replace(found, word=Word.FAILS, reason=f"beyond the ceiling of {shown}", is_noisy=False)
+    said = f"{BEYOND} {shown}"
+    reason = _both(found.reason, said) if found.word is Word.FAILS else said
+    return replace(found, word=Word.FAILS, reason=reason, is_noisy=False)
 
 
 def with_variations(found: Verdict, variations: Mapping[str, Verdict]) -> Verdict:
     """The verdict where each of these is the same claim with one choice changed, by its name.
 
-    A variation that fails makes what holds hold partly; one too noisy to tell decides nothing.
+    A variation that fails makes what holds hold partly; one too noisy to tell decides nothing, nor
+    does one that fails by its ceiling alone.
     """
-    lost = [name for name, one in variations.items() if one.word is Word.FAILS]
+    fails = {name: one for name, one in variations.items() if one.word is Word.FAILS}
+    lost = [name for name, one in fails.items() if not one.reason.startswith(BEYOND)]
     if found.word not in (Word.HOLDS, Word.PARTLY) or not lost:
         return found
     said = f"lost or reversed with {', '.join(lost)}"

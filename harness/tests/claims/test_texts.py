@@ -127,6 +127,14 @@ def test_an_unknown_name_in_a_text_is_one_sentence_before_anything_runs(
         assert str(raised.value) == f"p {text!r}...: {sentence}"
 
 
+@pytest.mark.parametrize("words", ["code", "at 3000"])
+def test_a_variation_has_a_name_of_its_own(words: str) -> None:
+    paper = a_paper()
+    paper.variations = {"engine.speed=2": words}
+    with pytest.raises(ClaimError, match=f"a variation cannot be called '{words}'"):
+        check_texts(paper)
+
+
 def test_a_setting_that_a_claim_does_not_have_is_refused_with_its_runs() -> None:
     paper = a_paper()
     judged, facts = results(paper)

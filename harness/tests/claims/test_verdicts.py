@@ -408,6 +408,21 @@ def test_what_is_printed_beyond_the_ceiling_fails(
     assert (found.reason == "beyond the ceiling of X") is (word is FAILS)
 
 
+def test_a_ceiling_alone_does_not_lose_an_effect() -> None:
+    most = measured(effect_of(Kind.ABSOLUTE, around(1.8, 0.01)))
+    partly, turned = (
+        below_ceiling(judged(Kind.RATIO, ratios(*ends), 2.0), most, 2.0, "1.80x")
+        for ends in ((1.5, 1.6), (0.8, 0.9))
+    )
+    assert [one.reason for one in (partly, turned)] == [
+        "beyond the ceiling of 1.80x",
+        "reversed; beyond the ceiling of 1.80x",
+    ]
+    holds = judged(Kind.RATIO, ratios(1.9, 2.1), 2.0)
+    assert with_variations(holds, {"a": partly}) == holds
+    assert with_variations(holds, {"b": turned}).word is PARTLY
+
+
 @pytest.mark.parametrize(
     ("kind", "values", "printed", "ours", "kept"),
     [
