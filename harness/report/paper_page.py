@@ -238,7 +238,7 @@ def _agreement(row: Sequence[Judged]) -> str:
     count, same_side = len(agree), sum(agree)
     parts = []
     if count:
-        verb = "agrees" if same_side == 1 else "agree"
+        verb = "agrees" if 1 in (same_side, count) else "agree"
         parts.append(f"{same_side} of {_variations(count)} {verb}")
     if noisy:
         parts.append(f"{noisy if count else _variations(noisy)} too noisy")

@@ -109,7 +109,7 @@ def test_a_cause_stands_in_place_of_the_reason() -> None:
         ([NOISY], {"a": SAVED}, ""),
         ([SAVED], {}, ""),
         # with both of a row
-        ([SAVED, LOST], {"a": SAVED, "b": NOISY}, " (0 of 1 variation agree, 1 too noisy)"),
+        ([SAVED, LOST], {"a": SAVED, "b": NOISY}, " (0 of 1 variation agrees, 1 too noisy)"),
     ],
 )
 def test_variations_agree_that_are_on_the_side_of_the_reference(
