@@ -241,8 +241,57 @@ LOADS = (
     _load("hermes_h800_capacity", "figure 10, eight H800, 3x", 600),
 )
 
-CAUSES: Mapping[str, str] = {}
-CONTROLS: Mapping[str, str] = {}
+CAUSES: Mapping[str, str] = {
+    "Absolute seconds": (
+        "At the logged speed vLLM takes {fact: mean ACT of vLLM, one A100, 1x} at 1x, where the "
+        "bar is at 329 s: the text's mix offers a load of {fact: figure 9, one A100, 1x}, with "
+        "about three document merges in 300 applications. The program's 200 applications offer "
+        "{fact: figure 9, one A100, 1x@code} and take {fact: mean ACT of vLLM, one A100, 1x@code} "
+        "at 1x and {fact: mean ACT of vLLM, one A100, 3x@code} at 3x (674 s). Bars of 329 s at 1x "
+        "need a load above 1, which neither mix gives at that speed (`hermes_capacity`, "
+        "`hermes_capacity_code`)."
+    ),
+    "Figure 9, one A100": (
+        "What Hermes saves is waiting, so that load decides: {fig9.act-vllm} of vLLM's mean ACT "
+        f"at the logged speed, {{fig9.act-vllm@{ROOFLINE}}} on a roofline A100, whose load is 2.3 "
+        f"times smaller, and {{fig9.act-vllm@{SEED_0}}} with kinds as seed 0 of the program draws "
+        "them from the text's mix: 8 document merges of 300, which has a probability of 1%. With "
+        "the applications of its scripts it saves {fig9.act-vllm@code} (variations of "
+        "`hermes_windows`; figure *loads*)."
+    ),
+    "Figure 10, eight H800": (
+        "3,000 applications in 10 minutes are a load of {fact: figure 10, eight H800, 3x}: the "
+        "order of service is all. An answer token that costs 600 prompt tokens puts long prompts "
+        "first, though prompts are most of the GPUs' work there. Priced 1 : 6 Hermes "
+        f"{{fig10.act-vllm@{BY_SHARE}}} of vLLM's mean ACT, since seconds outside the LLM now "
+        f"outweigh tokens, and with these next to nothing {{fig10.act-vllm@{BY_WORK}}}. The "
+        "program's 1,500 applications have a load of {fact: figure 10, eight H800, 3x@code}, and "
+        "with its price Hermes saves {fig10.act-vllm@code} (variations of `hermes_h800`)."
+    ),
+    "Figure 11, deadlines": (
+        "By eq. 2 applications that are late come first, and the longest of these last longest. "
+        "At the same deadlines the rule of risk of the program, which puts late ones behind, meets "
+        "{fig11.deadline@the program's rule of risk} as many as EDF, with the program's deadlines "
+        "and applications {fig11.deadline@code}. EDF itself does better there than drawn: "
+        "{fact: deadlines met by EDF@code} (32%; `hermes_deadlines_code`)."
+    ),
+    "Figure 12, Gittins": (
+        "Without refinement Hermes takes {fig12.no-refinement} as long, without Gittins too "
+        "{fig12.no-gittins}: ranks by the mean order these kinds of applications as well, with and "
+        "without refinement (bars of figure 12). Where running calls stay both are worth less: "
+        "{fig12.no-refinement@running calls stay} and {fig12.no-gittins@running calls stay}."
+    ),
+}
+"""Groups of failures and why."""
+CONTROLS: Mapping[str, str] = {
+    "Less waiting": (
+        f"the text's mix as the program's seed 0 draws it: {{fig9.act-vllm@{SEED_0}}} of vLLM's, "
+        f"{{fig9.act-parrot@{SEED_0}}} of Parrot's and {{fig9.act-vtc@{SEED_0}}} of VTC's mean ACT "
+        "saved (`hermes_windows`, `workload.kind_draw`); on eight H800 tokens priced by work: "
+        f"{{fig10.act-vllm@{BY_WORK}}} of vLLM's."
+    ),
+}
+"""The mildest setting in which a mechanism gives what is printed."""
 
 paper = Paper(
     name="hermes",
@@ -320,9 +369,9 @@ paper = Paper(
         "and no share in the paper's mix: it is not served.",
         "Mix: 300 and 3,000 applications, small, medium and large ones as the text has them, drawn "
         "by ten seeds; which kind within each, as its program. Document merging (DM) is 1% of "
-        "applications and most of the load, so that their number decides a seed. The column of the "
-        "authors' program has the 200 and 1,500 applications of its scripts, 16% of them map-reduce "
-        "(MRS), as its seed 0 draws their kinds.",
+        "applications and most of the load, so that their number decides a seed. The column of "
+        "the authors' program has the 200 and 1,500 applications of its scripts, 16% of them "
+        "map-reduce (MRS), as its seed 0 draws their kinds.",
         "Arrivals: the first 300 s of Mooncake's conversations, in 30 windows as in the program, "
         "stretched to the window.",
         "Costs: on one A100 the roofline's iterations take 2.3 times as long, which gives the "
