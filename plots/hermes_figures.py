@@ -20,8 +20,10 @@ from plots import style
 from plots.inputs import Inputs
 from systems.hermes.claims import (
     ACT,
+    ADAPTER_BARS,
     BARS,
     BASELINES,
+    BLOCK_BARS,
     BUCKETS,
     CACHED,
     CAPACITY,
@@ -46,7 +48,14 @@ from systems.hermes.claims import (
     WAIT,
     WINDOW,
 )
-from systems.hermes.measures import SCALES, backlog_s, met_at, policy_ms
+from systems.hermes.measures import (
+    SCALES,
+    backlog_s,
+    blocks_found_share,
+    met_at,
+    misses_avoided,
+    policy_ms,
+)
 
 Sides = Mapping[str, tuple[Mapping[str, Any], str]]
 """What is drawn: name -> selector and colour."""
@@ -263,20 +272,24 @@ def loads(inputs: Inputs) -> Figure:
 
 
 def caches(inputs: Inputs) -> Figure:
-    """Figure 13: hit ratios of contexts and of adapters, and ACT with contexts, by policy."""
+    """Figure 13: what is found of contexts and of adapters, by use and as the program counts."""
     contexts, adapters = inputs.runs["hermes_contexts"], inputs.runs["hermes_adapters"]
-    figure = style.new_figure(1150, 430)
-    grid = figure.subplots(1, 3)
+    figure = style.new_figure(1000, 760)
+    grid = figure.subplots(2, 2).ravel()
     sizes = {f"{size / 1e9:.0f} GB": {CAPACITY: size} for size in (8e9, 16e9, 32e9)}
-    for axes, measure, title in (
-        (grid[0], HITS, "share of calls that find their context"),
-        (grid[1], ACT, "mean ACT in s, contexts"),
-    ):
-        _bars(axes, contexts, [(n, at, measure) for n, at in sizes.items()], CACHES, title)
+    panels: tuple[tuple[Measure, str, Marks | None], ...] = (
+        (HITS, "share of calls that find their context", None),
+        (blocks_found_share, "share of all prompt blocks that are found", BLOCK_BARS),
+        (ACT, "mean ACT in s, contexts", None),
+    )
+    for axes, (measure, title, marks) in zip(grid, panels, strict=False):
+        groups = [(name, at, measure) for name, at in sizes.items()]
+        _bars(axes, contexts, groups, CACHES, title, marks)
     of_adapters = {**CACHES, "Hermes": ({"system": "caching_hermes_adapters"}, style.BLUE)}
-    hits: list[Group] = [("20 of 200", {}, HITS)]
-    _bars(grid[2], adapters, hits, of_adapters, "share of calls that find their adapter")
-    return _finish(figure, contexts, "In host memory, when a call begins to run.")
+    shares: list[Group] = [("misses avoided", {}, misses_avoided), ("calls that find", {}, HITS)]
+    marks = {name: (share,) for name, share in ADAPTER_BARS.items()}
+    _bars(grid[3], adapters, shares, of_adapters, "adapters: shares", marks)
+    return _finish(figure, contexts, "In host memory, when a call begins. Diamonds: the paper's.")
 
 
 def prewarming(inputs: Inputs) -> Figure:

@@ -39,8 +39,10 @@ from systems.hermes.measures import (
     BACKLOGGED,
     answer_tokens_per_s,
     backlog_s,
+    blocks_found_share,
     decode_ms,
     median_act_s,
+    misses_avoided,
     policy_ms,
     prompt_tokens_per_s,
 )
@@ -74,6 +76,14 @@ PARTS_BARS = {
     "true demand": (0.908, 0.929),
 }
 """Mean ACT over that of Hermes in figure 12, Llama-2-7b and 13b."""
+BLOCK_BARS: Mapping[str, tuple[float, ...]] = {
+    "Hermes": (0.37, 0.64, 0.85),
+    "EPWQ": (0.27, 0.55, 0.62),
+    "LRU": (0.18, 0.25, 0.39),
+}
+"""Share of all prompt blocks that are found in figure 13a: 8, 16 and 32 GB."""
+ADAPTER_BARS = {"Hermes": 0.878, "EPWQ": 0.724, "LRU": 0.574}
+"""Misses avoided in figure 13b."""
 SMALL_KINDS, MEDIUM_KINDS, LARGE_KINDS = (
     ("EV", "FEV", "CC", "ALFWI", "KBQAV"),
     ("CG", "PE"),
@@ -217,18 +227,40 @@ FACTS = (
         )
         for name, policy in (("EDF", "edf"), ("vLLM", "vllm_0_4"))
     ),
+    Fact(
+        says="prompt blocks found by LRU, 8 GB",
+        where="bar of figure 13a",
+        paper=BLOCK_BARS["LRU"][0],
+        unit="%",
+        scenarios=("hermes_contexts",),
+        measure=partial(
+            absolute, figure=blocks_found_share, at={"system": "caching_lru", CAPACITY: 8e9}
+        ),
+        note="each prompt extends the context before it here",
+    ),
+    *(
+        Fact(
+            says=f"misses of adapters avoided by {name}",
+            where="bar of figure 13b",
+            paper=ADAPTER_BARS[name],
+            unit="%",
+            scenarios=("hermes_adapters",),
+            measure=partial(absolute, figure=misses_avoided, at={"system": system}),
+        )
+        for system, name in CACHES.values()
+    ),
     _size("small applications", 60, SMALL_KINDS, at_most),
     _size("medium applications", 60, MEDIUM_KINDS, at_least),
     _size("large applications", 600, LARGE_KINDS, at_least),
 )
 
 
-def _load(scenario: str, says: str, window_s: float) -> Fact:
+def _load(scenario: str, says: str, window_s: float, *, has_code: bool = True) -> Fact:
     """Offered load over what vLLM serves of a backlog."""
     return Fact(
         says=says,
         scenarios=(scenario,),
-        code=(f"{scenario}_code",),
+        code=(f"{scenario}_code",) * has_code,
         measure=lambda cells: Effect(Kind.ABSOLUTE, figures(cells, backlog_s, {}) / window_s),
     )
 
@@ -239,6 +271,8 @@ LOADS = (
         for name, window_s in (("1x", 1800), ("2x", 900), ("3x", 600))
     ),
     _load("hermes_h800_capacity", "figure 10, eight H800, 3x", 600),
+    _load("hermes_contexts_capacity", "figure 13a, contexts", 900, has_code=False),
+    _load("hermes_adapters_capacity", "figure 13b, adapters", 1500, has_code=False),
 )
 
 CAUSES: Mapping[str, str] = {
@@ -274,6 +308,14 @@ CAUSES: Mapping[str, str] = {
         "{fig11.deadline@the program's rule of risk} as many as EDF, with the program's deadlines "
         "and applications {fig11.deadline@code}. EDF itself does better there than drawn: "
         "{fact: deadlines met by EDF@code} (32%; `hermes_deadlines_code`)."
+    ),
+    "Figure 13, caches": (
+        "With 500 applications in 15 minutes the load is {fact: figure 13a, contexts}, and 8 GB "
+        "hold most contexts that are read again, whichever are kept. With 1,000, which the program "
+        "plots, Hermes saves {fig13.kv-act-lru@1,000 applications in 15 minutes} of LRU's and "
+        "{fig13.kv-act-epwq@1,000 applications in 15 minutes} of EPWQ's mean ACT (18% and 6%). "
+        "As the program counts, LRU finds {fact: prompt blocks found by LRU, 8 GB} of prompt "
+        "blocks (18%): our applications extend the context before in each call, theirs do not."
     ),
     "Figure 12, Gittins": (
         "Without refinement Hermes takes {fig12.no-refinement} as long, without Gittins too "
@@ -340,6 +382,7 @@ paper = Paper(
             name="fig13",
             shows="hit ratios of contexts and of LoRA adapters in host memory",
             scenarios=("hermes_contexts", "hermes_adapters"),
+            also=("hermes_contexts_capacity", "hermes_adapters_capacity"),
             plot="plots.hermes_figures:caches",
         ),
         FigureSpec(
