@@ -471,7 +471,6 @@ paper = Paper(
         "workload.contexts.load_token_s=0.00057": "a disk ten times as fast",
         "workload.adapters.load_s=0.1": "adapters loaded in 0.1 s",
         "workload.arrivals.duration_s=1800": "3,000 applications in 30 minutes",
-        "workload.arrivals.duration_s=900": "3,000 applications in 15 minutes",
     },
     causes=CAUSES,
     controls=CONTROLS,
