@@ -563,9 +563,35 @@ def saved(cells: Cells, figure: str, over: str, at: Mapping[str, int]) -> Effect
     return reduction(cells, figure, of={**HERMES, **at}, over={"policy": over, **at})
 
 
-for _name, _quote, _at, _words, _printed in (
-    ("fig9", ON_A100, ONCE, "one A100, 1x", ((0.770, 0.767, 0.667), (0.824, 0.690, 0.741))),
-    ("fig10", ON_H800, {}, "eight H800, 3x", ((0.585, 0.391, 0.503), (0.622, 0.217, 0.458))),
+def _each(figure: str, part: str, setting: str) -> str:
+    """Against vLLM, Parrot and VTC, in a text."""
+    return " / ".join(f"{{{figure}.{part}-{base}@{setting}}}" for base in BASELINES)
+
+
+def _why_waiting(part: str) -> str:
+    return (
+        "waiting is what is saved, and load decides: "
+        f"{_each('fig9', part, ROOFLINE)} on a roofline A100, {_each('fig9', part, SEED_0)} with "
+        "kinds as seed 0 draws them (8 document merges)"
+    )
+
+
+def _why_price(part: str) -> str:
+    return (
+        "an answer token at 600 prompt tokens: "
+        f"{_each('fig10', part, BY_WORK)} with tokens priced by the work of the GPUs"
+    )
+
+
+for _name, _quote, _at, _words, _why, _printed in (
+    (
+        *("fig9", ON_A100, ONCE, "one A100, 1x", _why_waiting),
+        ((0.770, 0.767, 0.667), (0.824, 0.690, 0.741)),
+    ),
+    (
+        *("fig10", ON_H800, {}, "eight H800, 3x", _why_price),
+        ((0.585, 0.391, 0.503), (0.622, 0.217, 0.458)),
+    ),
 ):
     for (_part, (_figure, _says)), _values in zip(PARTS.items(), _printed, strict=True):
         for (_base, (_policy, _baseline)), _value in zip(BASELINES.items(), _values, strict=True):
@@ -579,6 +605,7 @@ for _name, _quote, _at, _words, _printed in (
                 says=f"{_says} over {_baseline}, {_words}",
                 group=f"{_says}, {_words} (over vLLM / Parrot / VTC)",
                 quote=_quote,
+                why=_why(_part),
             )(partial(saved, figure=_figure, over=_policy, at=_at))
 
 # Figure 11: deadlines.
@@ -592,6 +619,8 @@ for _name, _quote, _at, _words, _printed in (
     says="deadlines met by Hermes-DDL over those met by EDF",
     quote="It shows that Hermes-DDL achieves the highest DSR among all the schemes evaluated, "
     "delivering a 1x improvement over EDF.",
+    why="eq. 2 puts late applications first; the program's rule of risk: "
+    "{fig11.deadline@the program's rule of risk}, with its deadlines too: {fig11.deadline@code}",
 )
 def _(cells: Cells) -> Effect:
     sides = MET_BARS["Hermes"], MET_BARS["EDF"]
