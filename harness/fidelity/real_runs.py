@@ -36,7 +36,7 @@ COMPARED = (
     *("decode_requests", "context_tokens", "longest_tokens", "held_tokens"),
 )
 """Columns of the log that say what an iteration computed and how much KV requests held."""
-JCT = "jct_s_mean"
+JCT, ACT = "jct_s_mean", "act_s_mean"
 THROUGHPUT = "requests_per_s"
 """Requests over the seconds to the last answer, beside the figures of a run's summary."""
 LEAST_RANKED = 4
@@ -93,8 +93,8 @@ def named_by(rows: pd.DataFrame) -> str:
     return POLICY if rows[SYSTEM].nunique() == 1 and POLICY in rows else SYSTEM
 
 
-def savings(rows: pd.DataFrame, reference: str) -> list[dict[str, object]]:
-    """Share of the reference's mean JCT that each other one saves, seed by seed, on both engines.
+def savings(rows: pd.DataFrame, reference: str, figure: str = JCT) -> list[dict[str, object]]:
+    """Share of a figure of the reference that each other one saves, seed by seed, on both engines.
 
     Raises ValueError for a reference that was not run.
     """
@@ -103,10 +103,10 @@ def savings(rows: pd.DataFrame, reference: str) -> list[dict[str, object]]:
         raise ValueError(f"no run of {reference}, only of {', '.join(sorted(set(rows[name])))}")
     found: list[dict[str, object]] = []
     for other in sorted(set(rows[name]) - {reference}):
-        entry: dict[str, object] = {"system": other, "over": reference}
+        entry: dict[str, object] = {"system": other, "over": reference, "figure": figure}
         for kind, part in zip(("measured", "simulated"), _sides(rows), strict=True):
-            jct_s = part.set_index([name, SEED])[JCT]
-            left = paired_ratio(*(jct_s[one].sort_index() for one in (other, reference)))
+            seconds = part.set_index([name, SEED])[figure]
+            left = paired_ratio(*(seconds[one].sort_index() for one in (other, reference)))
             ends = (None if end is None else 1.0 - end for end in (left.high, left.low))
             entry[kind] = [1.0 - left.value, *ends]
             entry["seeds"] = left.count
@@ -116,13 +116,14 @@ def savings(rows: pd.DataFrame, reference: str) -> list[dict[str, object]]:
 
 def saving_text(row: Mapping[str, Any]) -> str:
     """As a sentence."""
+    of = "ACT" if row.get("figure") == ACT else "JCT"
     kinds = (
         f"{kind} {value:.1%}" + ("" if low is None else f" [{low:.1%}, {high:.1%}]")
         for kind in ("measured", "simulated")
         for value, low, high in (row[kind],)
     )
     return (
-        f"{row['system']} saves of {row['over']}'s mean JCT: {', '.join(kinds)} "
+        f"{row['system']} saves of {row['over']}'s mean {of}: {', '.join(kinds)} "
         f"({row['seeds']} seeds)"
     )
 
@@ -259,7 +260,7 @@ def _content(rows: pd.DataFrame, figures: Sequence[str], reference: str | None) 
         "engine": "; ".join(engines),
         "machine": machine(),
         "rows": compared(rows, figures),
-        "savings": savings(rows, reference) if reference else [],
+        "savings": savings(rows, reference, ACT if ACT in figures else JCT) if reference else [],
         "batches": compared_batches(rows, named_by(rows)),
         "order": order_agreement(rows, [it for it in figures if it in rows]),
     }
@@ -270,7 +271,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="Measured runs beside simulated ones.")
     parser.add_argument("scenario", help="a folder of results")
     published.add_publish(parser)
-    parser.add_argument("--reference", help="whose mean JCT the others are held against")
+    parser.add_argument(
+        "--reference", help="whose mean JCT, or ACT of applications, the others are held against"
+    )
     said = f"of a run's summary, or {THROUGHPUT}"
     parser.add_argument("--figures", nargs="+", default=FIGURES, help=said)
     given = parser.parse_args(arguments)
