@@ -35,7 +35,6 @@ from harness.costs.model_facts import (
     ModelFacts,
     matrices_of,
     model_facts,
-    shape_of,
 )
 from harness.costs.model_names import is_config, model_of
 from harness.costs.profiles import (
@@ -46,6 +45,7 @@ from harness.costs.profiles import (
     calibration_path,
     read_profiles,
     require_roofline,
+    shares_of_shape,
 )
 from harness.costs.roofline import (
     Calibration,
@@ -95,8 +95,8 @@ class ProfileCosts:
     KV set aside. A server has the `limits`: tokens of an iteration, running requests (None: vLLM's
     defaults on the GPU). Iterations take `scale_seconds` times as long as all of that says; loads
     and what comes before the scheduler do not. What shares of the SMs cost is measured in
-    `sm_share_profile`, a folder
-    like `profile_dir` and for the same GPU, where that has nothing of it. Before its scheduler has
+    `sm_share_profile`, a folder like `profile_dir` and for the same GPU, where that has nothing of
+    it. Before its scheduler has
     a request, an engine takes `intake_s_per_request` and, for each token of its prompt,
     `intake_s_per_prompt_token`. Raises ValueError for unknown names and for negative seconds.
     """
@@ -124,17 +124,15 @@ class ProfileCosts:
         scale_seconds: float = 1.0,
     ) -> None:
         require_roofline(PROFILES / profile_dir, profile_dir)
-        self.gpu, self.profile_dir = gpu, profile_dir
-        self.memory_share, self.parts = memory_share, tuple(parts)
-        self.replica_start_s = replica_start_s
+        self.gpu, self.profile_dir, self.memory_share = gpu, profile_dir, memory_share
+        self.parts, self.replica_start_s = tuple(parts), replica_start_s
         self.given_start_s, self.given_weights_bytes_per_s = engine_start_s, weights_bytes_per_s
         self.given_kv_bytes, self.given_block_tokens = kv_bytes, block_tokens
         self.window_at_tokens, self.sm_share_profile = window_at_tokens, sm_share_profile
         self.engine = engine_kind(engine) if isinstance(engine, str) else engine
         self.roofline = roofline
         self.expert_parallel, self.kv_number_bytes = expert_parallel, kv_number_bytes
-        self.limits, self.state_requests = limits, state_requests
-        self.scale_seconds = scale_seconds
+        self.limits, self.state_requests, self.scale_seconds = limits, state_requests, scale_seconds
         refuse_numbers(self._machine)
         self._facts: GpuFacts = gpu_facts(gpu, self._folder)
         self._iterations: dict[tuple[str, int], Profile] = {}
@@ -200,9 +198,7 @@ class ProfileCosts:
         key = model_of(service), tensor_parallel
         if key not in self._tables:
             table = expand(self._iteration(*key), self.parts)
-            self._tables[key] = (
-                table if self.scale_seconds == 1.0 else table.scaled(self.scale_seconds)
-            )
+            self._tables[key] = table.scaled(self.scale_seconds)
         return self._tables[key]
 
     def iteration_s(
@@ -229,19 +225,11 @@ class ProfileCosts:
         """What shares of the SMs cost, as measured on the model or one of its shape; else None."""
         key = model_of(service), tensor_parallel
         if key not in self._shares:
-            own = self._iteration(*key).sm_shares
-            self._shares[key] = self._find_shares(*key) if own is None else own
+            found, folder = self._iteration(*key).sm_shares, self.sm_share_profile
+            if found is None and folder is not None:
+                found = shares_of_shape(PROFILES / folder, self.gpu, *key)
+            self._shares[key] = found
         return self._shares[key]
-
-    def _find_shares(self, model: str, tensor_parallel: int) -> SmShares | None:
-        if self.sm_share_profile is None:
-            return None
-        shape = shape_of(model_facts(model))
-        for (name, size), profile in read_profiles(PROFILES / self.sm_share_profile).items():
-            is_like = size == tensor_parallel and profile.gpu == self.gpu
-            if profile.sm_shares is not None and is_like and shape_of(model_facts(name)) == shape:
-                return profile.sm_shares
-        return None
 
     def intake_s(self, service: ServiceId, prompt_tokens: Ints) -> Floats:
         """Seconds of an engine's front end before its scheduler has each request."""
@@ -386,10 +374,8 @@ class ProfileCosts:
 
     def label(self, service: str, tensor_parallel: int) -> str:
         """Where the iteration costs come from, with what the facts of the model assume."""
-        said = self._profile_label(service, tensor_parallel)
-        if self.scale_seconds == 1.0:
-            return said
-        return f"{said}; seconds of iterations x {self.scale_seconds:g}"
+        scaled = f"; seconds of iterations x {self.scale_seconds:g}"
+        return self._profile_label(service, tensor_parallel) + scaled * (self.scale_seconds != 1.0)
 
     def _profile_label(self, service: str, tensor_parallel: int) -> str:
         profile = self._iteration(service, tensor_parallel)

@@ -14,7 +14,7 @@ from pydantic import Field, model_validator
 from harness.config.paths import PROFILES
 from harness.config.schema import Count, NotNegative, Schema, Seconds, Tokens, one_of, read_json
 from harness.costs.gpu_facts import OWN_FACTS
-from harness.costs.model_facts import load_models, unknown_name
+from harness.costs.model_facts import load_models, model_facts, shape_of, unknown_name
 
 Floats = NDArray[np.float64]
 Coefficients = Mapping[str, tuple[float, ...]]
@@ -258,6 +258,16 @@ def read_profiles(folder: Path) -> Mapping[tuple[str, int], Profile]:
                     raise ValueError(f"{path}: model={raw['model']} is in another file too")
                 found[raw["model"], size] = profile_from(raw, size, entry)
     return found
+
+
+def shares_of_shape(folder: Path, gpu: str, model: str, tensor_parallel: int) -> SmShares | None:
+    """What shares of the SMs cost in a folder, of any model of the same shape; None without one."""
+    shape = shape_of(model_facts(model))
+    for (name, size), profile in read_profiles(folder).items():
+        is_like = size == tensor_parallel and profile.gpu == gpu
+        if profile.sm_shares is not None and is_like and shape_of(model_facts(name)) == shape:
+            return profile.sm_shares
+    return None
 
 
 def calibration_path(folder: Path) -> Path:

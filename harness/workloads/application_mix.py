@@ -40,9 +40,8 @@ class ApplicationMix:
     its kind take alone, on average, after arrival; on `costs` and `tensor_parallel` GPUs. With
     `deadline_service` those seconds are a `share` of the longest known run of the kind, over the
     number of `divided_by` for it (1 where it has none), at so many seconds a token and with its
-    calls one after the other. Its own
-    run has no part in it: a deadline by that would tell a policy what is to come. Where
-    `context_tokens` is None, the context is that of each model.
+    calls one after the other. Its own run has no part in it: a deadline by that would tell a policy
+    what is to come. Where `context_tokens` is None, the context is that of each model.
 
     With `kind_draw`, every seed of a run has the kinds and the deadline scales that a program in
     Python draws by `random.choices` from its `seed`: for each application its kind, by the weights
@@ -88,12 +87,11 @@ class ApplicationMix:
         _refuse_clients(arrivals)
         self._kinds = _kinds(mix, declared)
         self._backends = tuple(_backend(name, facts, pools) for name, facts in backends.items())
-        self._pools, self._scales = dict(pools), tuple(deadline_scales)
+        self._pools, self._scales, self._tenant = dict(pools), tuple(deadline_scales), tenant
         self._weights = np.array([mix[kind.name] for kind in self._kinds]) / sum(mix.values())
-        self._applications, self._arrivals, self._tenant = applications, arrivals, tenant
+        self._applications, self._arrivals = applications, arrivals
         self._services = _Services(self._kinds, services, context_tokens, max_output_tokens)
-        self._alone = (costs, tensor_parallel)
-        self.models = self._services.models
+        self._alone, self.models = (costs, tensor_parallel), self._services.models
         self._adapters, self._contexts = _contents(adapters, contexts, len(self.models))
         self._kind_draw = KindDraw.of(kind_draw, mix)
         self._deadline_service = DeadlineService.of(deadline_service)

@@ -9,9 +9,6 @@ from pathlib import Path
 import pandas as pd
 from pyarrow import parquet
 
-from harness.engines.backends import UNUSED, WARM
-from harness.interface.apps import OUTSIDE
-
 BACKLOGGED = 50
 """Calls that wait while an engine counts as fully loaded."""
 SCALES = (1.2, 1.5, 2.0)
@@ -19,6 +16,9 @@ SCALES = (1.2, 1.5, 2.0)
 
 BLOCK_TOKENS = 32
 """Tokens of a block of KV, of its program's script for caches."""
+FOUND, NOT_USED, OUTSIDE = "warm", "unused", "outside"
+"""What a run's folder calls a use that finds what it reads, a load without a use, and the service
+of calls outside any LLM."""
 FEW_ADAPTERS = 10
 """Adapters in the host memory that its program compares the others with."""
 
@@ -68,11 +68,11 @@ def misses_avoided(folder: Path) -> float:
     is not in host memory yet is a miss. NaN without adapters.
     """
     uses, requests = _table(folder, "backends"), _table(folder, "requests")
-    uses = uses[(uses["backend"] == "adapter") & (uses["found"] != UNUSED)]
+    uses = uses[(uses["backend"] == "adapter") & (uses["found"] != NOT_USED)]
     uses = uses.merge(requests[["request", "started_s"]], on="request")
     ordered = uses.sort_values(["started_s", "request"])["resource"]
     most = lru_misses(ordered, FEW_ADAPTERS)
-    return 1.0 - float((uses["found"] != WARM).sum()) / most if most else float("nan")
+    return 1.0 - float((uses["found"] != FOUND).sum()) / most if most else float("nan")
 
 
 def lru_misses(uses: Iterable[str], capacity: int) -> int:

@@ -70,8 +70,7 @@ class Hermes:
             raise ValueError(
                 f"policy.objective is {objective}, not one of {', '.join(_OBJECTIVES)}"
             )
-        self._objective, self._now_s = objective, 0.0
-        self._settings = graphs
+        self._objective, self._settings, self._now_s = objective, graphs, 0.0
         self._refines = graphs.refines and objective not in ("program", "oracle")
         how = None if displaces is None else Displaced(displaces)
         needs = {Capability.SWAP: how is Displaced.SWAP}
