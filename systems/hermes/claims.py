@@ -45,6 +45,7 @@ from systems.hermes.measures import (
     misses_avoided,
     policy_ms,
     prompt_tokens_per_s,
+    prompts_share,
 )
 
 if TYPE_CHECKING:
@@ -213,6 +214,19 @@ FACTS = (
         decode_ms,
         "28 calls run at once here, 15 in the log, which swaps",
     ),
+    *(
+        Fact(
+            says=f"seconds of a backlog that go to prompts, {gpus}",
+            unit="%",
+            scenarios=(scenario,),
+            code=(f"{scenario}_code",),
+            measure=partial(absolute, figure=prompts_share, at={}),
+        )
+        for gpus, scenario in (
+            ("one A100", "hermes_capacity"),
+            ("eight H800", "hermes_h800_capacity"),
+        )
+    ),
     *(bar("fig9", policy, window) for window in (1800, 600) for policy in BASELINES),
     *(bar("fig10", policy, 600) for policy in BASELINES),
     *(
@@ -295,10 +309,12 @@ CAUSES: Mapping[str, str] = {
     ),
     "Figure 10, eight H800": (
         "3,000 applications in 10 minutes are a load of {fact: figure 10, eight H800, 3x}: the "
-        "order of service is all. An answer token that costs 600 prompt tokens puts long prompts "
-        "first, though prompts are most of the GPUs' work there. Priced 1 : 6 Hermes "
-        f"{{fig10.act-vllm@{BY_SHARE}}} of vLLM's mean ACT, since seconds outside the LLM now "
-        f"outweigh tokens, and with these next to nothing {{fig10.act-vllm@{BY_WORK}}}. The "
+        "order of service is all. An answer token that costs 600 prompt tokens leaves prompts out "
+        "of the ranks, and these take {fact: seconds of a backlog that go to prompts, eight H800} "
+        "of the seconds there ({fact: seconds of a backlog that go to prompts, one A100} on the "
+        f"A100). Priced 1 : 6 the mean ACT saved over vLLM is {{fig10.act-vllm@{BY_SHARE}}}, since "
+        "seconds outside the LLM now outweigh tokens, and with these next to nothing "
+        f"{{fig10.act-vllm@{BY_WORK}}}. The "
         "program's 1,500 applications have a load of {fact: figure 10, eight H800, 3x@code}, and "
         "with its price Hermes saves {fig10.act-vllm@code} (variations of `hermes_h800`)."
     ),

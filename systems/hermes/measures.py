@@ -122,6 +122,14 @@ def decode_ms(folder: Path) -> float:
     return float(1e3 * decodes["duration_s"].sum() / decodes["iterations"].sum())
 
 
+def prompts_share(folder: Path) -> float:
+    """Share of the seconds of a backlog in which prompts are computed."""
+    busy = _iterations(folder)
+    return float(
+        busy.loc[busy["prefill_requests"] > 0, "duration_s"].sum() / busy["duration_s"].sum()
+    )
+
+
 def backlog_s(folder: Path) -> float:
     """Seconds in which all answers of a run would be given at the rate of its backlog."""
     answers = _table(folder, "requests", ["output_tokens", "service"])

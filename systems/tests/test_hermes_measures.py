@@ -14,6 +14,7 @@ from systems.hermes.measures import (
     median_act_s,
     misses_avoided,
     prompt_tokens_per_s,
+    prompts_share,
 )
 
 
@@ -89,6 +90,7 @@ def test_rates_of_a_backlog_by_hand(tmp_path: Path) -> None:
     assert answer_tokens_per_s(tmp_path) == pytest.approx(2 * 122 / 6)
     assert prompt_tokens_per_s(tmp_path) == pytest.approx(2 * 900 / 6)
     assert decode_ms(tmp_path) == pytest.approx(5000 / 30)
+    assert prompts_share(tmp_path) == pytest.approx(1 / 6)
     assert backlog_s(tmp_path) == pytest.approx(3.0)
 
 
