@@ -1,7 +1,7 @@
 """Kinds and deadlines of applications as a program outside this project draws them."""
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, fields
 from itertools import chain
 from typing import Any
@@ -24,16 +24,21 @@ class KindDraw:
     @classmethod
     def of(cls, given: Mapping[str, Any] | None, mix: Mapping[str, float]) -> "KindDraw | None":
         """Of a scenario; None where it has none. ValueError for kinds that `mix` does not have."""
-        if not given:
+        if given is None:
             return None
         require_keys("workload.kind_draw", given, ("seed", "order"))
-        order, weighted = tuple(given["order"]), {name for name, weight in mix.items() if weight}
+        seed, names = given["seed"], given["order"]
+        if not isinstance(seed, int) or isinstance(seed, bool):
+            raise ValueError(f"workload.kind_draw.seed={seed} is no whole number")
+        if not isinstance(names, Sequence) or isinstance(names, str):
+            raise ValueError(f"workload.kind_draw.order={names} is no list of kinds")
+        order, weighted = tuple(map(str, names)), {name for name, weight in mix.items() if weight}
         if sorted(order) != sorted(weighted):
             raise ValueError(
                 f"workload.kind_draw.order={', '.join(order)} and the kinds of workload.mix with a "
                 f"weight, {', '.join(sorted(weighted))}, are not the same"
             )
-        return cls(int(given["seed"]), order, tuple(float(mix[name]) for name in order))
+        return cls(seed, order, tuple(float(mix[name]) for name in order))
 
     def drawn(
         self, kinds: Sequence[str], count: int, scales: Sequence[float]
@@ -57,14 +62,28 @@ class DeadlineService:
     divided_by: Mapping[str, float]
 
     @classmethod
-    def of(cls, given: Mapping[str, Any] | None) -> "DeadlineService | None":
-        """Of a scenario; None where it has none."""
-        if not given:
+    def of(
+        cls, given: Mapping[str, Any] | None, kinds: Collection[str]
+    ) -> "DeadlineService | None":
+        """Of a scenario; None where it has none. ValueError for what no seconds follow from."""
+        if given is None:
             return None
-        require_keys("workload.deadline_service", given, [field.name for field in fields(cls)])
+        where = "workload.deadline_service"
+        require_keys(where, given, [field.name for field in fields(cls)])
+        divided_by = given["divided_by"]
+        if not isinstance(divided_by, Mapping):
+            raise ValueError(f"{where}.divided_by={divided_by} has no numbers by kind")
+        if unknown := sorted(set(divided_by) - set(kinds)):
+            raise ValueError(
+                f"{where}.divided_by has {unknown[0]}, which is not in workload.mix: "
+                f"{', '.join(kinds)}"
+            )
         numbers = {name: value for name, value in given.items() if name != "divided_by"}
-        require_between("workload.deadline_service", 0, 1e9, **numbers)
-        require_positive("workload.deadline_service.divided_by", **given["divided_by"])
+        for name, value in {**numbers, **divided_by}.items():
+            if not isinstance(value, int | float) or isinstance(value, bool):
+                raise ValueError(f"{where}: {name}={value} is no number")
+        require_between(where, 0, 1e9, **numbers)
+        require_positive(f"{where}.divided_by", **divided_by)
         return cls(**given)
 
     def seconds(self, kind: Kind) -> float:

@@ -14,7 +14,8 @@ def require_positive(where: str, **values: float) -> None:
 def require_keys(where: str, given: Mapping[str, object], keys: Sequence[str]) -> None:
     """Raise ValueError for settings below `where` that do not have these keys."""
     if set(given) != set(keys):
-        raise ValueError(f"{where} has {', '.join(given)}; its keys are {', '.join(keys)}")
+        has = ", ".join(given) or "no keys"
+        raise ValueError(f"{where} has {has}; its keys are {', '.join(keys)}")
 
 
 def require_start(starts_s: float) -> float:

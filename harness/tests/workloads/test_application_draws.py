@@ -65,13 +65,37 @@ def test_a_deadline_by_the_longest_run_by_hand() -> None:
         "share": 0.7,
         "divided_by": {"DM": 5, "CC": 2},
     }
-    service = DeadlineService.of(given)
+    service = DeadlineService.of(given, ["DM", "CC", "CG"])
     assert service is not None
     assert 1.2 * service.seconds(_kind("DM")) == pytest.approx(168)
     assert service.seconds(_kind("CG")) == pytest.approx(700)
 
 
-def test_settings_without_a_key_are_refused() -> None:
-    said = "workload.deadline_service has share; its keys are prompt_token_s, output_token_s,"
+GOOD = {"prompt_token_s": 0.1, "output_token_s": 0.1, "share": 0.7, "divided_by": {"DM": 5}}
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"share": 0.7}, "workload.deadline_service has share; its keys are prompt_token_s,"),
+        (GOOD | {"share": "x"}, "workload.deadline_service: share=x is no number"),
+        (GOOD | {"divided_by": 5}, "workload.deadline_service.divided_by=5 has no numbers by kind"),
+        (GOOD | {"divided_by": {"DMX": 5}}, "divided_by has DMX, which is not in workload.mix: DM"),
+    ],
+)
+def test_services_that_cannot_be_are_refused(given: dict[str, object], said: str) -> None:
     with pytest.raises(ValueError, match=re.escape(said)):
-        DeadlineService.of({"share": 0.7})
+        DeadlineService.of(given, ["DM"])
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"seed": 1.5, "order": ["DM"]}, "workload.kind_draw.seed=1.5 is no whole number"),
+        ({"seed": 0, "order": None}, "workload.kind_draw.order=None is no list of kinds"),
+        ({}, "workload.kind_draw has no keys; its keys are seed, order"),
+    ],
+)
+def test_draws_that_cannot_be_are_refused(given: dict[str, object], said: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(said)):
+        KindDraw.of(given, {"DM": 1})
