@@ -211,7 +211,7 @@ def ablation(inputs: Inputs) -> Figure:
         for name, ratios in PARTS_BARS.items()
     }
     _bars(figure.subplots(), cells, groups, PARTS, "mean ACT in s", marks)
-    more = "Llama-2-13b: 5. Diamonds: the paper's ratios over Hermes, times its bar here."
+    more = "Llama-2-13b: 3. Diamonds: the paper's ratios over Hermes, times its bar here."
     return _finish(figure, cells, more)
 
 

@@ -196,13 +196,20 @@ def judge_facts(
 
     Raises ClaimError, which names the fact.
     """
+    asked = [fact for fact in facts if source.sensitivity or not fact.variation]
     return [
-        _judged_fact(paper, fact, source) for fact in facts if strict or source.has(fact.scenarios)
+        _judged_fact(paper, fact, source) for fact in asked if strict or source.has(fact.scenarios)
     ]
 
 
 def _judged_fact(paper: Paper, fact: Fact, source: Source) -> JudgedFact:
-    ours = _measured(paper, fact, source.reference(fact.scenarios))
+    cells = source.reference(fact.scenarios)
+    if fact.variation:
+        varied = source.variations(fact.scenarios, paper.variations)
+        if fact.variation not in varied:
+            raise ClaimError(f"{paper.name} {fact.says}: no runs with {fact.variation}")
+        cells = varied[fact.variation]
+    ours = _measured(paper, fact, cells)
     is_load = any(fact is load for load in paper.loads)
     found = JudgedFact(fact, ours, is_load, is_kept(ours, fact.paper))
     if not (fact.code and source.sensitivity and source.has(fact.code)):

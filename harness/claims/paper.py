@@ -96,7 +96,9 @@ class Fact:
     which is kept where its worst setting is within the bound. Where no number is printed `paper` is
     NaN and nothing is compared; `printed` are words that stand in place of the number. `scenarios`
     and `code` (of the authors' program, for a second column) are those of claims, each `NAME` or
-    `NAME variant=code`. `note` is a template: the reason where the fact is not kept.
+    `NAME variant=code`. `note` is a template: the reason where the fact is not kept. With
+    `variation`, in words of the paper's, the fact is measured there in place of the reference,
+    where variations have run.
     """
 
     says: str
@@ -108,6 +110,7 @@ class Fact:
     scenarios: tuple[str, ...] = ()
     code: tuple[str, ...] = ()
     note: str = ""
+    variation: str = ""
 
 
 @dataclass(slots=True, kw_only=True)

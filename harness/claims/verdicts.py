@@ -31,6 +31,8 @@ NEAR = (2 / 3, 3 / 2)
 """Shares that are as large as claimed."""
 LOST = 1 / 4
 """Share below which an effect is lost."""
+LOST_WITH = "lost or reversed with"
+"""How a reason begins that names variations."""
 BOUND_NEAR, BOUND_BEYOND = 1.1, 1.5
 """Of a bound: what still holds, and what fails."""
 VALUE_ENDS = (1 / 2, 2)
@@ -177,7 +179,7 @@ def with_variations(found: Verdict, variations: Mapping[str, Verdict]) -> Verdic
     lost = [name for name, one in fails.items() if not one.reason.startswith(BEYOND)]
     if found.word not in (Word.HOLDS, Word.PARTLY) or not lost:
         return found
-    said = f"lost or reversed with {', '.join(lost)}"
+    said = f"{LOST_WITH} {', '.join(lost)}"
     return replace(found, word=Word.PARTLY, reason=_both(found.reason, said))
 
 

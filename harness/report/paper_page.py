@@ -14,8 +14,8 @@ from rich.table import Table
 
 from harness.claims.judge import Judged, JudgedFact, counts
 from harness.claims.paper import Paper
-from harness.claims.texts import NONE, Shown, filled, joined, ours_of, printed, with_texts
-from harness.claims.verdicts import Word, agrees
+from harness.claims.texts import NONE, NOT_RUN, Shown, filled, joined, ours_of, printed, with_texts
+from harness.claims.verdicts import LOST_WITH, Word, agrees
 from harness.config.paths import ROOT
 from harness.report.markdown import read_json, table
 from harness.report.measured import fidelity_run_text
@@ -267,12 +267,22 @@ def _differs(one: Judged) -> bool:
     return not is_same or not found.low <= code.ours <= found.high
 
 
+def _cause(one: Judged) -> str:
+    """The cause of a verdict; none where its text names what has not run."""
+    return "" if NOT_RUN in one.claim.why else one.claim.why.strip()
+
+
 def why_of(row: Sequence[Judged]) -> str:
     """Causes of a row, each once; of claims without a cause the reasons, then notes, cut short.
 
     Sizes stand together: "0.42 / 0.57 of the claimed effect".
     """
-    reasons = [part for it in row if not it.claim.why for part in it.verdict.reason.split("; ")]
+    reasons = [
+        part
+        for it in row
+        for part in it.verdict.reason.split("; ")
+        if not _cause(it) or part.startswith(LOST_WITH)
+    ]
     sizes: dict[str, list[str]] = {}
     for reason in filter(None, dict.fromkeys(reasons)):
         size, of, rest = reason.partition(" of the ")
@@ -282,5 +292,5 @@ def why_of(row: Sequence[Judged]) -> str:
     notes = [one.claim.note for one in row if not one.claim.untested]
     words = "; ".join(dict.fromkeys(filter(None, [*shown, *notes]))).split()
     cut = " ".join(words[:REASON_WORDS]) + "..." * (len(words) > REASON_WORDS)
-    causes = dict.fromkeys(one.claim.why.strip() for one in row)
+    causes = dict.fromkeys(map(_cause, row))
     return "; ".join(filter(None, [*causes, cut]))
