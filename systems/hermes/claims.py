@@ -717,6 +717,30 @@ def _(cells: Cells) -> Effect:
     return ratio(cells, ACT, of={**FULL, "policy": "hermes_mean", REFINES: False}, over=FULL)
 
 
+SIMILAR = (
+    "We also notice that in each case, the performance of LLaMA-7B and LLaMA-13B are quite similar."
+)
+for _name, _says, _policy in (
+    ("no refinement", "mean ACT without refinement, Llama-2-13b", "hermes_gittins"),
+    ("neither", "mean ACT without refinement and Gittins, Llama-2-13b", "hermes_mean"),
+):
+    paper.claim(
+        f"fig12.{_name.replace(' ', '-')}-13b",
+        figure="fig12",
+        where="bars of Fig. 12",
+        paper=PARTS_BARS[_name][1],
+        says=_says,
+        quote=SIMILAR,
+    )(
+        partial(
+            ratio,
+            figure=ACT,
+            of={**FULL, **LARGE, "policy": _policy, REFINES: False},
+            over={**FULL, **LARGE},
+        )
+    )
+
+
 @paper.claim(
     "fig12.oracle",
     figure="fig12",
