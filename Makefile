@@ -96,7 +96,7 @@ league-real: setup-vllm  ## the league at small scale on real vLLM and simulated
 LEAGUE_FIGURES := jct_s_mean ttft_s_mean tpot_s_mean itl_s_mean
 
 hermes-real: setup-vllm  ## Hermes, vLLM, Parrot and VTC on real vLLM and simulated, small applications: about 8 minutes
-	$(ALONE) harness/run.py +scenario=hermes_real && $(ALONE) -m harness.fidelity.real_runs hermes_real --reference vllm_0_4 --figures act_s_mean act_s_p95
+	$(ALONE) harness/run.py +scenario=hermes_real && $(ALONE) -m harness.fidelity.real_runs hermes_real --reference vllm_0_4 --figures act_s_mean
 
 seallm-real: setup-vllm  ## two services on one pool of KV, real vLLM and simulated: about 10 minutes
 	$(ALONE) harness/run.py +scenario=seallm_real && $(ALONE) -m harness.fidelity.real_runs seallm_real --reference shared_fcfs --figures normalized_s_mean jct_s_mean

@@ -29,8 +29,8 @@ LEGEND = (
     "[What the words mean](verdicts.md); every number is in [{name}.csv](../claims/{name}.csv)."
 )
 FACTS_ARE = (
-    "What the paper states of its own runs and of its baselines, and what comes out at the "
-    "reference setting: kept within 25% of the printed value, or within the printed bound."
+    "What the paper states of its own runs, at the reference setting: kept within 25% of the "
+    "printed value, or within the printed bound."
 )
 KEPT = {True: "kept", False: "not kept", None: NONE}
 

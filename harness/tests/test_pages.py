@@ -18,7 +18,7 @@ FOLDERS = {path.name for path in ROOT.iterdir() if path.is_dir()}
 
 
 VERDICTS = sorted((ROOT / "results" / "claims").glob("*.csv"))
-MOST_BYTES = {"pages": 16_000, "claims": 300_000}
+MOST_BYTES = {"pages": 16_384, "claims": 300_000}
 
 
 def _paths(text: str) -> list[str]:

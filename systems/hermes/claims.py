@@ -105,7 +105,7 @@ CACHES: Mapping[str, tuple[str, str]] = {
 """What it is compared with: the system of each, and its name."""
 
 
-ROOFLINE, SEED_0 = "the roofline's A100", "kinds as the program's seed 0 draws them"
+ROOFLINE, SEED_0 = "the roofline's A100", "kinds of the program's seed 0"
 BY_SHARE, BY_WORK = "prices of tokens 1 : 6", "prices of tokens 1 : 6, nothing outside the LLM"
 AT_1X, AT_1000 = "3,000 applications in 30 minutes", "1,000 applications in 15 minutes"
 """Variations that texts name."""
@@ -130,12 +130,12 @@ def headline(judged: Mapping[str, "Judged"]) -> str:
         f"{three('fig9')} of the mean application completion time (ACT) on one A100 at the 1x load "
         "of the paper's text and the tokens per second of a log of its program (paper: 77 / 76.7 / "
         f"66.7%).** With the 200 applications of that program it {three('fig9', CODE)}, with the "
-        f"paper's mix as the program's seed draws it {three('fig9', SEED_0)}, at the speed of a "
-        f"roofline A100 {three('fig9', ROOFLINE)}: what it saves is waiting, which grows with "
-        f"load. On eight H800 at 3x it {three('fig10')} (58.5 / 39.1 / 50.3%) where tokens have "
-        f"the program's prices, {three('fig10', BY_SHARE)} where they are priced by their share of "
-        f"a batch, and {three('fig10', BY_WORK)} where seconds outside the LLM do not count "
-        f"either; at 1x it {three('fig10', AT_1X)}, with the program's 1,500 applications "
+        f"paper's mix as the program's seed draws it, it {three('fig9', SEED_0)}, and at the speed "
+        f"of a roofline A100 it {three('fig9', ROOFLINE)}: what it saves is waiting, which grows "
+        f"with load. On eight H800 at 3x it {three('fig10')} (58.5 / 39.1 / 50.3%) where tokens "
+        f"have the program's prices, {three('fig10', BY_SHARE)} where they are priced by their "
+        f"share of a batch, and {three('fig10', BY_WORK)} where seconds outside the LLM do not "
+        f"count either; at 1x it {three('fig10', AT_1X)}, with the program's 1,500 applications "
         f"{three('fig10', CODE)}. Eq. 2 meets {times('fig11.deadline')} as many deadlines as EDF "
         f"(2x), the rule of risk in its program {times('fig11.deadline', CODE)}."
     )
@@ -170,12 +170,11 @@ def bar(name: str, policy: str, window: int) -> Fact:
         scenarios=(scenario,),
         code=(f"{scenario}_code",),
         measure=partial(absolute, figure=ACT, at=at),
-        note=BARS_NOTE if name == "fig9" else H800_NOTE,
+        note="load below 1" if name == "fig9" and window == 1800 else "",
     )
 
 
-BARS_NOTE, H800_NOTE = "see *absolute seconds*", "see *figure 10*"
-LOG = "log and constants of the program"
+LOG = "log of its program"
 
 
 def _engine(says: str, paper: float, unit: str, figure: Measure, note: str = "") -> Fact:
@@ -195,15 +194,14 @@ def _engine(says: str, paper: float, unit: str, figure: Measure, note: str = "")
 def _size(says: str, paper: float, kinds: tuple[str, ...], bound: Callable[..., Effect]) -> Fact:
     """A size of applications: median ACT of some kinds under vLLM at 1x."""
     return Fact(
-        says=f"median ACT of {says} ({', '.join(kinds)}), vLLM at 1x, {bound.__name__[3:]}",
-        where="section 5.1, usually",
+        says=f"median ACT of {says}, vLLM at 1x",
+        where="section 5.1",
         paper=paper,
         printed=f"{'below' if bound is at_most else 'above'} {paper / 60:.0f} min",
         unit=" s",
         scenarios=("hermes_windows",),
         code=("hermes_windows_code",),
         measure=partial(bound, figure=median_act_s(*kinds), at={"policy": "vllm_0_4", **ONCE}),
-        note="see *absolute seconds*",
     )
 
 
@@ -236,10 +234,11 @@ FACTS = (
             ("eight H800", "hermes_h800_capacity"),
         )
     ),
-    *(bar("fig9", policy, window) for window in (1800, 600) for policy in BASELINES),
+    *(bar("fig9", policy, 1800) for policy in BASELINES),
+    bar("fig9", "vllm", 600),
     *(
-        replace(one, says=f"{one.says}, {SEED_0}", code=(), variation=SEED_0)
-        for one in (bar("fig9", policy, 1800) for policy in BASELINES)
+        replace(one, says=f"{one.says}, {SEED_0}", code=(), note="", variation=SEED_0)
+        for one in (bar("fig9", policy, 1800) for policy in ("vllm", "vtc"))
     ),
     replace(
         bar("fig9", "vtc", 1800),
@@ -258,7 +257,7 @@ FACTS = (
             code=("hermes_deadlines_code",),
             measure=partial(absolute, figure=MET, at={"policy": policy}),
         )
-        for name, policy in (("EDF", "edf"), ("vLLM", "vllm_0_4"))
+        for name, policy in (("EDF", "edf"),)
     ),
     Fact(
         says="prompt blocks found by LRU, 8 GB",
@@ -280,11 +279,10 @@ FACTS = (
             scenarios=("hermes_adapters",),
             measure=partial(absolute, figure=misses_avoided, at={"system": system}),
         )
-        for system, name in (*CACHES.values(), ("caching_hermes_adapters", "Hermes"))
+        for system, name in (("caching_epwq", "EPWQ"), ("caching_hermes_adapters", "Hermes"))
     ),
     _size("small applications", 60, SMALL_KINDS, at_most),
     _size("medium applications", 60, MEDIUM_KINDS, at_least),
-    _size("medium applications", 600, MEDIUM_KINDS, at_most),
     _size("large applications", 600, LARGE_KINDS, at_least),
 )
 
@@ -315,23 +313,19 @@ LOADS = (
 
 CAUSES: Mapping[str, str] = {
     "Absolute seconds": (
-        "At the logged speed vLLM takes {fact: mean ACT of vLLM, one A100, 1x} at 1x, where the "
-        "bar is at 329 s: ten draws of the text's mix have about three document merges in 300 "
-        "applications and offer a load of {fact: figure 9, one A100, 1x}. As seed 0 of the program "
-        "draws that mix (8 merges, a chance of 1%) the load is "
-        f"{{fact: figure 9, one A100, 1x, {SEED_0}}} and vLLM takes "
-        f"{{fact: mean ACT of vLLM, one A100, 1x, {SEED_0}}}. The 200 applications of its scripts "
-        "offer {fact: figure 9, one A100, 1x@code} and take "
-        "{fact: mean ACT of vLLM, one A100, 1x@code} at 1x and "
-        "{fact: mean ACT of vLLM, one A100, 3x@code} at 3x (674 s)."
+        "Ten draws of the text's mix have about three document merges in 300 applications: a load "
+        "of {fact: figure 9, one A100, 1x} at 1x and {fact: mean ACT of vLLM, one A100, 1x} under "
+        "vLLM (bar: 329 s). As seed 0 of the program draws it (8 merges, a chance of 1%) load and "
+        f"bar come out: {{fact: figure 9, one A100, 1x, {SEED_0}}}, "
+        f"{{fact: mean ACT of vLLM, one A100, 1x, {SEED_0}}}. The 200 applications of its scripts: "
+        "{fact: figure 9, one A100, 1x@code}, {fact: mean ACT of vLLM, one A100, 1x@code}."
     ),
     "Figure 9, one A100": (
-        "What Hermes saves is waiting, so that load decides. Over vLLM: {fig9.act-vllm} at the "
-        f"logged speed; {{fig9.act-vllm@{ROOFLINE}}} on a roofline A100, whose load is 2.3 times "
-        f"smaller; {{fig9.act-vllm@{SEED_0}}} with kinds as seed 0 draws them; "
-        "{fig9.act-vllm@code} with the applications of the scripts; {fig9.act-vllm@prefix caching} "
-        "where prompts share all that they can, since then nearly no call waits (variations of "
-        "`hermes_windows`; figure *loads*)."
+        "What Hermes saves is waiting. Over vLLM: {fig9.act-vllm} at the logged speed; "
+        f"{{fig9.act-vllm@{ROOFLINE}}} on a roofline A100, whose load is 2.3 times smaller; "
+        f"{{fig9.act-vllm@{SEED_0}}} with {SEED_0}; {{fig9.act-vllm@code}} with the applications "
+        "of the scripts; {fig9.act-vllm@prefix caching} where prompts share all that they can and "
+        "nearly no call waits (variations of `hermes_windows`; figure *loads*)."
     ),
     "Figure 10, eight H800": (
         "3,000 applications in 10 minutes are a load of {fact: figure 10, eight H800, 3x}, so that "
@@ -360,28 +354,21 @@ CAUSES: Mapping[str, str] = {
         f"{{fig12.no-refinement@{SEED_0}}} and {{fig12.no-gittins@{SEED_0}}}."
     ),
     "Figure 13, caches": (
-        "Contexts: 500 applications in 15 minutes are a load of {fact: figure 13a, contexts}. Mean "
-        f"ACT with 1,000, which the program plots: {{fig13.kv-act-lru@{AT_1000}}} against LRU, "
-        f"{{fig13.kv-act-epwq@{AT_1000}}} against EPWQ (18% and 6%). As the program counts, LRU "
-        "finds {fact: prompt blocks found by LRU, 8 GB} of prompt blocks (18%); here each prompt "
-        "extends the context before it. Adapters: the printed 21.1% is the ratio of its drawn "
-        "bars, which count misses avoided; here these are "
-        "{fact: misses of adapters avoided by Hermes} for Hermes and "
-        "{fact: misses of adapters avoided by EPWQ} for EPWQ."
+        "Contexts: 500 applications are a load of {fact: figure 13a, contexts}; with 1,000, which "
+        f"the program plots, Hermes saves {{fig13.kv-act-lru@{AT_1000}}} of LRU's and "
+        f"{{fig13.kv-act-epwq@{AT_1000}}} of EPWQ's mean ACT. Here each prompt extends the context "
+        "before it, so that LRU finds most blocks. Adapters: the printed 21.1% is the ratio of "
+        "drawn bars, which count misses avoided: "
+        "{fact: misses of adapters avoided by Hermes} and "
+        "{fact: misses of adapters avoided by EPWQ} here."
     ),
 }
 """Groups of failures and why."""
 CONTROLS: Mapping[str, str] = {
-    "Completion times, one A100": (
-        "the text's mix as seed 0 of the program draws it (`hermes_windows`, "
-        f"`workload.kind_draw`): against vLLM {{fig9.act-vllm@{SEED_0}}}, Parrot "
-        f"{{fig9.act-parrot@{SEED_0}}}, VTC {{fig9.act-vtc@{SEED_0}}}."
-    ),
-    "Completion times, eight H800": (
-        "the program's 1,500 applications (`hermes_h800_code`): against vLLM "
-        "{fig10.act-vllm@code}, Parrot {fig10.act-parrot@code}, VTC {fig10.act-vtc@code}; or the "
-        f"window of 1x (`hermes_h800`): {{fig10.act-vllm@{AT_1X}}}, {{fig10.act-parrot@{AT_1X}}}, "
-        f"{{fig10.act-vtc@{AT_1X}}}."
+    "Completion times": (
+        f"on one A100 the text's mix with {SEED_0} (`hermes_windows`, `workload.kind_draw`); on "
+        "eight H800 the program's 1,500 applications (`hermes_h800_code`), or the window of 1x: "
+        f"{{fig10.act-vllm@{AT_1X}}} / {{fig10.act-parrot@{AT_1X}}} / {{fig10.act-vtc@{AT_1X}}}."
     ),
     "Deadlines": "none found; nearest the program's rule and deadlines: {fig11.deadline@code}.",
 }
@@ -459,56 +446,45 @@ paper = Paper(
     ),
     headline=headline,
     chosen=(
-        "Applications: the runs that the authors recorded for nine of the ten kinds; every second "
-        "one is known to policies, the others are served. LLM reasoning (LLMR) has no recorded run "
-        "and no share in the paper's mix: it is not served.",
+        "Applications: the runs that the authors recorded; every second one is known to policies, "
+        "the others are served. LLM reasoning (LLMR) has no recorded run and is not served.",
         "Mix: 300 and 3,000 applications, small, medium and large ones as the text has them, drawn "
         "by ten seeds (three of 3,000, and of Llama-2-13b); which kind within each, as its "
         "program. Document merging (DM) is 1% of applications and most of the load, so that their "
-        "number decides a seed. The column of the authors' program has the 200 and 1,500 "
-        "applications of its scripts, 16% of them map-reduce (MRS), as its seed 0 draws their "
-        "kinds. Of the program DM at 0.8 of its tokens, one prompt an iteration, contexts dropped "
-        "after 90 s and batches of at most ten adapters are not built.",
-        "Arrivals: the first 300 s of Mooncake's conversations, in 30 windows as in the program, "
-        "stretched to the window.",
-        "Costs: on one A100 the roofline's iterations take 2.3 times as long, which gives the "
-        "tokens per second of the authors' log; that log has another mix, swaps, and names no GPU. "
-        "No log is of eight H800: the roofline as it is.",
-        "Context: 12,000 tokens as the program has it, beyond the 4,096 of Llama-2; 8,192 on H800.",
-        "Price of a token: 0.1 ms of a prompt and 60 ms of an answer, as its program has fixed "
-        "them. The text has the average per-token processing time of the environment, without a "
-        "number: read as the time between two tokens of an answer it is near the program's price "
-        "on both machines (*decode of a backlog*), read as a token's share of a batch it is six "
-        "times that of a prompt's token: a variation.",
+        "number decides a seed. The program's column has the 200 and 1,500 applications of its "
+        "scripts, 16% of them map-reduce (MRS), as its seed 0 draws their kinds.",
+        "Costs: on one A100 iterations take 2.3 times as long as the roofline's, which gives the "
+        "tokens per second of the log; it has another mix, swaps, and names no GPU. No log is of "
+        "eight H800: the roofline as it is.",
+        "Arrivals: the first 300 s of Mooncake's conversations, in 30 windows, stretched. Context: "
+        "12,000 tokens as the program, beyond the 4,096 of Llama-2; 8,192 on H800.",
+        "Price of a token: 0.1 ms of a prompt and 60 ms of an answer, fixed in its program. The "
+        "text has the average processing time of a token in the environment, without a number: "
+        "between two tokens of an answer that is near 60 ms on both machines (*decode of a "
+        "backlog*), as a share of a batch six times a prompt's token: a variation.",
         "Running calls stay (`--non-preempt` in the scripts of figures 9 to 11; the text is "
-        "silent), in figure 12 they are swapped out, as the script of that figure leaves it; "
-        "watermark 1%, of vLLM 0.4.3. Recomputation on eight H800 is not run: one cell takes more "
-        "than eight minutes, and in a trial Hermes was slower with it.",
-        "VTC counts calls by application, as its program; the text names no client. VTC by kind of "
-        "application and by tokens, which is faster at 1x and farther from the drawn bar, is "
-        "beside it in figure 9 and in the facts.",
-        "Rank of the authors' program: Gittins of the unit that runs plus the mean of later ones. "
-        "Its Bayesian networks are not built; its rule of risk has the rank of eq. 1 here.",
+        "silent), in figure 12 they are swapped out, as its script leaves it; watermark 1%, of "
+        "vLLM 0.4.3. Recomputation on eight H800 is not run: a cell takes more than eight minutes; "
+        "in a trial Hermes was slower with it.",
+        "VTC counts calls by application, as its program; the text names no client. VTC by kind "
+        "and by tokens, which is faster at 1x and farther from the drawn bar, is in figure 9.",
+        "Not built of the program: Bayesian networks in ranks, its own rank in the rule of risk, "
+        "DM at 0.8 of its tokens, one prompt an iteration, contexts dropped after 90 s, at most "
+        "ten adapters in a batch.",
         "Deadlines: 1.2, 1.5 or 2 times the mean seconds that known runs of the kind take alone. "
-        "Of the run itself, as in the paper, they would tell a policy what is to come. Its program "
-        "has 0.7 of the longest recorded service, over 5 (DM, MRS), 5.1 (KBQAV), 2.85 (EV) or 2 "
-        "(CC).",
-        "No prompt is shared, as in vLLM 0.4.3. The variation with prefix caching shares the most "
-        "that can be: the context of the call before it in an application. Figure 10 has none.",
+        "Of the run itself, as in the paper, they would tell a policy what is to come. The program "
+        "has 0.7 of the longest recorded service, over a number by kind.",
+        "No prompt is shared, as in vLLM 0.4.3. The oracle ranks by the true demand left.",
         "Caches (figure 13): an application reads its adapter, or the KV of its context, which is "
-        "cached whole in host memory. A call that misses its adapter waits for the disk, and so do "
-        "all of its iteration, as in vLLM; a context that is missed is computed: by its program's "
-        "measurements reading it from disk takes 60 times as long. Adapters of a batch are not "
-        "limited (10 in the paper) and cost an iteration nothing. Mix, disk and 60% of GPU memory: "
-        "its program.",
-        "The oracle ranks by the true demand that is left: tokens and seconds outside the LLM.",
+        "cached whole in host memory. A call that misses its adapter waits for the disk, as does "
+        "its iteration; a context that is missed is computed: reading it from disk takes 60 times "
+        "as long by the program's measurements. Mix, disk and 60% of GPU memory: its program.",
     ),
     facts=FACTS,
     loads=LOADS,
     load_is=(
-        "Load 1 is the rate at which vLLM answers a backlog of the same applications, while more "
-        f"than {BACKLOGGED} calls wait; figures 11 and 12 have the applications of figure 9 at 2x "
-        "and 3x."
+        f"Load 1: as vLLM answers a backlog of the same applications, while {BACKLOGGED} calls and "
+        "more wait. Figures 11 and 12 are figure 9's 2x and 3x."
     ),
     variations={
         "hardware.scale_seconds=1": ROOFLINE,
@@ -553,7 +529,7 @@ paper.untested(
     quote="executing a small application (KBQAV in Fig. 1(i)) after a large application (DM in "
     "Fig. 1(a)) yields an average ACT of 52.8s, yet with the reversed order it is only 40.3s.",
     because="not built",
-    note="which run of each it was is not stated, and workloads have no stated order of kinds",
+    note="which runs is not stated",
 )
 paper.untested(
     "fig2.warmup",
@@ -564,7 +540,7 @@ paper.untested(
     quote="the typical warm-up time of a series of backend contents, which are up to 18x of the "
     "inference time of a typical inference task",
     because="needs hardware",
-    note="its server's seconds; `python -m harness.fidelity.cold_starts` measures containers here",
+    note="its server's seconds (containers here: `harness.fidelity.cold_starts`)",
 )
 paper.untested(
     "fig3.stability",
@@ -575,7 +551,7 @@ paper.untested(
     quote="the output token length of the merge request in DM application is around 1000, yet for "
     "the generate-query request in KBQAV application it is between 10 and 50.",
     because="fed in",
-    note="lengths are those of the recorded runs: a merged document has 982 tokens on average",
+    note="lengths of the recorded runs",
 )
 paper.untested(
     "fig6.correlation",
@@ -586,7 +562,7 @@ paper.untested(
     quote="For KBQAV, each unit's output length is strongly correlated to its input length; yet "
     "for DM, each unit's input length is highly-related to the upstream unit's input length.",
     because="fed in",
-    note="they are those of the recorded runs: 0.88 and 0.54 for KBQAV, 0.91 to 0.98 for DM",
+    note="recorded runs: 0.88 and 0.54 for KBQAV, 0.91 to 0.98 for DM",
 )
 paper.untested(
     "fig7.gittins-order",
@@ -598,7 +574,7 @@ paper.untested(
     "the latter (with a lower Gittins rank). Regarding the probability to complete within 9 "
     "seconds, for FacTool_KBQA it is 0.3%, yet for Code_Generation it is 16%",
     because="needs data",
-    note="how far the two applications were is not stated; a test has an example of the same kind",
+    note="how far both were is not stated",
 )
 
 # Figures 9 and 10: completion times.
@@ -627,18 +603,18 @@ def _each(figure: str, part: str, setting: str) -> str:
 
 
 def _why_waiting(part: str) -> str:
+    if part != "act":
+        return "as for the mean"
     return (
-        "waiting is what is saved, and load decides: "
-        f"{_each('fig9', part, ROOFLINE)} on a roofline A100, {_each('fig9', part, SEED_0)} with "
-        "kinds as seed 0 draws them (8 document merges)"
+        f"waiting is saved, and load decides: {_each('fig9', part, ROOFLINE)} at a roofline's "
+        f"speed, {_each('fig9', part, SEED_0)} with {SEED_0}"
     )
 
 
 def _why_price(part: str) -> str:
-    return (
-        "an answer token at 600 prompt tokens: "
-        f"{_each('fig10', part, BY_WORK)} with tokens priced by the work of the GPUs"
-    )
+    if part != "act":
+        return "as for the mean"
+    return f"the price of a token: {_each('fig10', part, BY_WORK)} priced by the work of the GPUs"
 
 
 for _name, _quote, _at, _words, _why, _printed in (
