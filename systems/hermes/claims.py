@@ -213,7 +213,7 @@ FACTS = (
         53.7,
         " ms",
         decode_ms,
-        "more calls run at once here than in the log (15), which swaps",
+        "fewer calls at once in the log, which swaps",
     ),
     Fact(
         says="decode of a backlog, eight H800",
@@ -238,7 +238,7 @@ FACTS = (
     bar("fig9", "vllm", 600),
     *(
         replace(one, says=f"{one.says}, {SEED_0}", code=(), note="", variation=SEED_0)
-        for one in (bar("fig9", policy, 1800) for policy in ("vllm", "vtc"))
+        for one in (bar("fig9", policy, 1800) for policy in ("vllm",))
     ),
     replace(
         bar("fig9", "vtc", 1800),
@@ -268,7 +268,6 @@ FACTS = (
         measure=partial(
             absolute, figure=blocks_found_share, at={"system": "caching_lru", CAPACITY: 8e9}
         ),
-        note="each prompt extends the context before it here",
     ),
     *(
         Fact(
@@ -464,11 +463,11 @@ paper = Paper(
         "backlog*), as a share of a batch six times a prompt's token: a variation.",
         "Running calls stay (`--non-preempt` in the scripts of figures 9 to 11; the text is "
         "silent), in figure 12 they are swapped out, as its script leaves it; watermark 1%, of "
-        "vLLM 0.4.3. Recomputation on eight H800 is not run: a cell takes more than eight minutes; "
-        "in a trial Hermes was slower with it.",
+        "vLLM 0.4.3. Recomputation on eight H800 is not run (eight minutes a cell; in a trial "
+        "Hermes was slower with it).",
         "VTC counts calls by application, as its program; the text names no client. VTC by kind "
         "and by tokens, which is faster at 1x and farther from the drawn bar, is in figure 9.",
-        "Not built of the program: Bayesian networks in ranks, its own rank in the rule of risk, "
+        "Not built of the program: Bayesian networks, its own rank in the rule of risk, "
         "DM at 0.8 of its tokens, one prompt an iteration, contexts dropped after 90 s, at most "
         "ten adapters in a batch.",
         "Deadlines: 1.2, 1.5 or 2 times the mean seconds that known runs of the kind take alone. "
