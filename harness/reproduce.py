@@ -149,8 +149,9 @@ def draw(paper: Paper, figures: Sequence[FigureSpec], source: Source, folder: Pa
             run.partition(" ")[0]: source.reference([run])
             for run in (*figure.scenarios, *figure.also)
         }
+        varied = {run: source.variations([run], paper.variations) for run in figure.scenarios}
         claims = {claim.id: claim for claim in paper.of_figure(figure.name)}
-        inputs = Inputs(name=figure.name, runs=runs, printed=claims)
+        inputs = Inputs(name=figure.name, runs=runs, varied=varied, printed=claims)
         image = plot_of(figure)(inputs)
         drawn.append(style.save(image, folder / f"{paper.name}_{figure.name}")[0])
     return drawn

@@ -25,6 +25,8 @@ from systems.hermes.claims import (
     BASELINES,
     BLOCK_BARS,
     BUCKETS,
+    BY_SHARE,
+    BY_WORK,
     CACHED,
     CAPACITY,
     EDF,
@@ -140,6 +142,26 @@ def _savings(axes: Axes, inputs: Inputs, cells: Cells, at: Mapping[str, Any]) ->
     axes.legend(loc="best", fontsize=9)
 
 
+def _by_price(axes: Axes, inputs: Inputs) -> None:
+    """What Hermes saves of the mean ACT by the price of a token; diamonds: what is printed."""
+    varied = inputs.varied["hermes_h800"]
+    prices = {"1 : 600": inputs.runs["hermes_h800"], "1 : 6": varied[BY_SHARE]}
+    prices["1 : 6, nothing\noutside the LLM"] = varied[BY_WORK]
+    for nth, (name, (policy, words)) in enumerate(BASELINES.items()):
+        x = np.arange(len(prices)) + (nth - 1) * 0.27
+        found = [reduction(it, ACT, of=HERMES, over={"policy": policy}) for it in prices.values()]
+        saved = [1 - float(np.exp(np.log(it.samples.to_numpy(float)).mean())) for it in found]
+        axes.bar(x, 100 * np.array(saved), 0.27, color=POLICIES[words][1])
+        printed = inputs.printed[f"{inputs.name}.act-{name}"].paper
+        assert isinstance(printed, float)
+        colour = POLICIES[words][1]
+        axes.plot(x, [100 * printed] * len(x), "D", color=style.INK, markersize=5, mfc=colour)
+    axes.set_xticks(range(len(prices)), list(prices))
+    axes.axhline(0, color=style.INK, linewidth=0.8)
+    title = "% of mean ACT saved, by price of a prompt : answer token"
+    axes.set_title(title, loc="left", fontsize=10)
+
+
 def _finish(figure: Figure, cells: Cells, more: str = "") -> Figure:
     """Legend and footer."""
     style.add_legend(figure)
@@ -163,7 +185,10 @@ def _times(
     _bars(grid[0], cells, means, by, "mean ACT in s, the paper's mix", marks)
     _bars(grid[1], code, means, BY_PROGRAM, "mean ACT in s, the program's applications", marks)
     _bars(grid[2], cells, tails, by, "P95 of ACT in s, the paper's mix")
-    _savings(grid[3], inputs, cells, next(iter(groups.values())))
+    if BY_SHARE in inputs.varied.get("hermes_h800", {}):
+        _by_price(grid[3], inputs)
+    else:
+        _savings(grid[3], inputs, cells, next(iter(groups.values())))
     return _finish(figure, cells, "Diamonds: the paper's figures.")
 
 

@@ -21,6 +21,8 @@ class Inputs:
     """The figure's, such as fig8."""
     runs: Mapping[str, pd.DataFrame] = field(default_factory=dict)
     """Reference rows by scenario: `config.*`, a column per axis, the summary and `folder`."""
+    varied: Mapping[str, Mapping[str, pd.DataFrame]] = field(default_factory=dict)
+    """By scenario and the words of a variation: the same rows; none where none has run."""
     printed: Claims = field(default_factory=dict)
     """The claims that the figure feeds, by id; `paper` is what is printed."""
 
