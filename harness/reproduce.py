@@ -145,9 +145,10 @@ def draw(paper: Paper, figures: Sequence[FigureSpec], source: Source, folder: Pa
         if missing := _not_installed(figure):
             print(f"{figure.name} is not drawn: {', '.join(sorted(missing))} cannot run here")
             continue
+        code = [run for run in figure.code if source.sensitivity and source.has([run])]
         runs = {
             run.partition(" ")[0]: source.reference([run])
-            for run in (*figure.scenarios, *figure.also)
+            for run in (*figure.scenarios, *code, *figure.also)
         }
         varied = {run: source.variations([run], paper.variations) for run in figure.scenarios}
         claims = {claim.id: claim for claim in paper.of_figure(figure.name)}

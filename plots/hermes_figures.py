@@ -177,13 +177,16 @@ def _times(
     inputs: Inputs, scenario: str, groups: Mapping[str, Mapping[str, Any]], marks: Marks, by: Sides
 ) -> Figure:
     """Mean ACT of the paper's and of the program's applications, P95, and what is saved first."""
-    cells, code = inputs.runs[scenario], inputs.runs[f"{scenario}_code"]
+    cells, code = inputs.runs[scenario], inputs.runs.get(f"{scenario}_code")
     figure = style.new_figure(1000, 760)
     grid = figure.subplots(2, 2).ravel()
     means = [(name, where, ACT) for name, where in groups.items()]
     tails = [(name, where, TAIL) for name, where in groups.items()]
     _bars(grid[0], cells, means, by, "mean ACT in s, the paper's mix", marks)
-    _bars(grid[1], code, means, BY_PROGRAM, "mean ACT in s, the program's applications", marks)
+    if code is None:
+        grid[1].set_axis_off()
+    else:
+        _bars(grid[1], code, means, BY_PROGRAM, "mean ACT in s, the program's applications", marks)
     _bars(grid[2], cells, tails, by, "P95 of ACT in s, the paper's mix")
     if BY_SHARE in inputs.varied.get("hermes_h800", {}):
         _by_price(grid[3], inputs)
@@ -211,18 +214,19 @@ def eight(inputs: Inputs) -> Figure:
 
 def deadlines(inputs: Inputs) -> Figure:
     """Figure 11."""
-    cells, code = inputs.runs["hermes_deadlines"], inputs.runs["hermes_deadlines_code"]
+    shown = {"the paper's mix": inputs.runs["hermes_deadlines"]}
+    if "hermes_deadlines_code" in inputs.runs:
+        shown["the program's"] = inputs.runs["hermes_deadlines_code"]
     figure = style.new_figure(1000, 430)
     groups: list[Group] = [("all", {}, MET)]
     groups += [(f"{scale:g} x", {}, met_at(scale)) for scale in SCALES]
     marks = {name: (met,) for name, met in MET_BARS.items()} | {"eq. 2": (MET_BARS["Hermes"],)}
-    for axes, rows, title in zip(
-        figure.subplots(1, 2), (cells, code), ("the paper's mix", "the program's"), strict=True
-    ):
+    grid = figure.subplots(1, len(shown), squeeze=False).ravel()
+    for axes, (title, rows) in zip(grid, shown.items(), strict=True):
         _bars(axes, rows, groups, WITH_DEADLINES, f"share of deadlines met, {title}", marks)
         axes.set_ylim(0, 1)
     more = "Times: deadline over typical seconds of the kind. Diamonds: the paper's figure."
-    return _finish(figure, cells, more)
+    return _finish(figure, shown["the paper's mix"], more)
 
 
 def ablation(inputs: Inputs) -> Figure:

@@ -20,7 +20,8 @@ class Inputs:
     name: str
     """The figure's, such as fig8."""
     runs: Mapping[str, pd.DataFrame] = field(default_factory=dict)
-    """Reference rows by scenario: `config.*`, a column per axis, the summary and `folder`."""
+    """Reference rows by scenario: `config.*`, a column per axis, the summary and `folder`; those of
+    the authors' program where they have run."""
     varied: Mapping[str, Mapping[str, pd.DataFrame]] = field(default_factory=dict)
     """By scenario and the words of a variation: the same rows; none where none has run."""
     printed: Claims = field(default_factory=dict)

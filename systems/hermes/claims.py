@@ -391,7 +391,7 @@ paper = Paper(
             shows="completion times on one A100, in windows of 30, 15 and 10 minutes",
             scenarios=("hermes_windows",),
             code=("hermes_windows_code",),
-            also=("hermes_windows_code", "hermes_capacity"),
+            also=("hermes_capacity",),
             plot="plots.hermes_figures:windows",
         ),
         FigureSpec(
@@ -399,7 +399,7 @@ paper = Paper(
             shows="completion times of 3,000 applications on eight H800, in 10 minutes",
             scenarios=("hermes_h800",),
             code=("hermes_h800_code",),
-            also=("hermes_h800_code", "hermes_h800_capacity"),
+            also=("hermes_h800_capacity",),
             plot="plots.hermes_figures:eight",
         ),
         FigureSpec(
@@ -407,7 +407,6 @@ paper = Paper(
             shows="deadlines met, of all and by how loose they are",
             scenarios=("hermes_deadlines",),
             code=("hermes_deadlines_code",),
-            also=("hermes_deadlines_code",),
             plot="plots.hermes_figures:deadlines",
         ),
         FigureSpec(
