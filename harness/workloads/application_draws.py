@@ -63,12 +63,14 @@ class DeadlineService:
 
     @classmethod
     def of(
-        cls, given: Mapping[str, Any] | None, kinds: Collection[str]
+        cls, given: Mapping[str, Any] | None, kinds: Collection[str], scales: Sequence[float]
     ) -> "DeadlineService | None":
         """Of a scenario; None where it has none. ValueError for what no seconds follow from."""
         if given is None:
             return None
         where = "workload.deadline_service"
+        if not scales:
+            raise ValueError(f"{where} needs workload.deadline_scales, which is []")
         require_keys(where, given, [field.name for field in fields(cls)])
         divided_by = given["divided_by"]
         if not isinstance(divided_by, Mapping):

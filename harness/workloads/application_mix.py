@@ -85,10 +85,6 @@ class ApplicationMix:
         if tenant not in TENANTS:
             raise ValueError(f"workload.tenant={tenant} is none of {', '.join(TENANTS)}")
         _refuse_clients(arrivals)
-        if deadline_service is not None and not deadline_scales:
-            raise ValueError(
-                "workload.deadline_service needs workload.deadline_scales, which is []"
-            )
         self._kinds = _kinds(mix, declared)
         self._backends = tuple(_backend(name, facts, pools) for name, facts in backends.items())
         self._pools, self._scales, self._tenant = dict(pools), tuple(deadline_scales), tenant
@@ -98,7 +94,7 @@ class ApplicationMix:
         self._alone, self.models = (costs, tensor_parallel), self._services.models
         self._adapters, self._contexts = _contents(adapters, contexts, len(self.models))
         self._kind_draw = KindDraw.of(kind_draw, mix)
-        self._deadline_service = DeadlineService.of(deadline_service, mix)
+        self._deadline_service = DeadlineService.of(deadline_service, mix, self._scales)
         of_kinds = {name: file for one in self._kinds for name, file in one.files.items()}
         self.files = {**arrivals.files, **of_kinds}
 

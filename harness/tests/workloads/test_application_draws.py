@@ -65,7 +65,7 @@ def test_a_deadline_by_the_longest_run_by_hand() -> None:
         "share": 0.7,
         "divided_by": {"DM": 5, "CC": 2},
     }
-    service = DeadlineService.of(given, ["DM", "CC", "CG"])
+    service = DeadlineService.of(given, ["DM", "CC", "CG"], SCALES)
     assert service is not None
     assert 1.2 * service.seconds(_kind("DM")) == pytest.approx(168)
     assert service.seconds(_kind("CG")) == pytest.approx(700)
@@ -85,7 +85,7 @@ GOOD = {"prompt_token_s": 0.1, "output_token_s": 0.1, "share": 0.7, "divided_by"
 )
 def test_services_that_cannot_be_are_refused(given: dict[str, object], said: str) -> None:
     with pytest.raises(ValueError, match=re.escape(said)):
-        DeadlineService.of(given, ["DM"])
+        DeadlineService.of(given, ["DM"], SCALES)
 
 
 @pytest.mark.parametrize(
@@ -99,3 +99,8 @@ def test_services_that_cannot_be_are_refused(given: dict[str, object], said: str
 def test_draws_that_cannot_be_are_refused(given: dict[str, object], said: str) -> None:
     with pytest.raises(ValueError, match=re.escape(said)):
         KindDraw.of(given, {"DM": 1})
+
+
+def test_a_service_without_scales_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"needs workload.deadline_scales, which is \[\]"):
+        DeadlineService.of(GOOD, ["DM"], ())
