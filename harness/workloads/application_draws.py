@@ -54,7 +54,11 @@ class KindDraw:
 
 @dataclass(frozen=True, slots=True)
 class DeadlineService:
-    """Seconds that deadlines are multiples of, from the longest known run of a kind."""
+    """Seconds that deadlines are multiples of, from the longest known run of a kind.
+
+    A token of a prompt and of an answer count as so many seconds each; `share` (0..1) of the sum,
+    over the number of `divided_by` for the kind, 1 where it has none.
+    """
 
     prompt_token_s: float
     output_token_s: float

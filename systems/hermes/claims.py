@@ -669,6 +669,7 @@ WITHOUT = "Without online correlation analysis, the average ACT would be inflate
 @paper.claim(
     "fig12.no-refinement",
     figure="fig12",
+    why="less if calls stay: *Figure 12*",
     where="Fig. 12, section 5.3",
     paper=1.153,
     says="mean ACT without refinement",
@@ -681,6 +682,7 @@ def _(cells: Cells) -> Effect:
 @paper.claim(
     "fig12.no-gittins",
     figure="fig12",
+    why="means order as well: *Figure 12*",
     where="Fig. 12, section 5.3",
     paper=1.475,
     says="mean ACT without refinement and Gittins",
@@ -737,6 +739,7 @@ for (_base, (_system, _words)), _hits, _saved in zip(
     paper.claim(
         f"fig13.kv-hit-{_base}",
         figure="fig13",
+        why="most contexts fit: *Figure 13*",
         scenarios=("hermes_contexts",),
         where="Fig. 13a, section 5.4",
         paper=(1.0, _hits),
@@ -747,6 +750,7 @@ for (_base, (_system, _words)), _hits, _saved in zip(
     paper.claim(
         f"fig13.kv-act-{_base}",
         figure="fig13",
+        why="most contexts fit: *Figure 13*",
         scenarios=("hermes_contexts",),
         where="section 5.4",
         paper=_saved,
@@ -760,6 +764,7 @@ for (_base, (_system, _words)), _hits, _saved in zip(
 @paper.claim(
     "fig13.lora-hit-epwq",
     figure="fig13",
+    why="by hits: *Figure 13*",
     scenarios=("hermes_adapters",),
     where="Fig. 13b, section 5.4",
     paper=1.211,
