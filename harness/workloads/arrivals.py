@@ -7,6 +7,7 @@ derived from one (`harness.fitting.arrivals`, profiles/arrivals), whose docstrin
 import math
 from collections.abc import Mapping
 from functools import cache
+from itertools import pairwise
 from typing import Annotated, Any, Literal, Protocol
 
 import numpy as np
@@ -58,7 +59,7 @@ class _Stored(Schema):
     function_rate: _Rates = ()
     function_variation: tuple[NotNegative, ...] = ()
     shared_rate: _Rates = ()
-    stream_counts: tuple[tuple[Annotated[int, Field(ge=0)], ...], ...] = ()
+    shares_of_first: tuple[tuple[int, Annotated[float, Field(gt=0.0, le=1.0)]], ...] = ()
     clients: tuple[_Client, ...] = ()
 
     @model_validator(mode="after")
@@ -68,9 +69,10 @@ class _Stored(Schema):
         for name in ("relative_rate", "function_rate", "shared_rate"):
             if name in self.model_fields_set and not any(getattr(self, name)):
                 raise ValueError(f"{name} has no rate above 0")
-        counts = self.stream_counts
-        if len({len(stream) for stream in counts}) > 1 or (counts and not all(map(any, counts))):
-            raise ValueError("stream_counts must be as long as each other, none without a request")
+        ranks, shares = ([one[at] for one in self.shares_of_first] for at in (0, 1))
+        grows = all(a < b for of in (ranks, shares) for a, b in pairwise(of))
+        if ranks[:1] != [1] * bool(ranks) or not grows:
+            raise ValueError("shares_of_first must begin with 1 function, and both numbers grow")
         if "clients" in self.model_fields_set and not self.clients:
             raise ValueError("clients is empty")
         return self

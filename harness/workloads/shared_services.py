@@ -1,8 +1,7 @@
-"""Services that share a cluster: their requests by length, and their arrivals function by function.
+"""Services that share a cluster: requests partitioned by their lengths, each part with a model.
 
 Requests of several sources are partitioned by K-means on the logarithms of their lengths; each
-part is the requests of one service, which a model serves. Functions of a trace are dealt out to
-the services in turn.
+part is the requests of one service, which a model serves.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,69 +12,13 @@ from scipy.cluster.vq import kmeans2
 
 from harness.costs.model_facts import ModelFacts, model_facts
 from harness.interface.entities import Service, ServiceId
-from harness.workloads.arrivals import RATE_PER_S, arrival_table, table_file
 from harness.workloads.lengths import Lengths
+from harness.workloads.service_arrivals import ServiceArrivals
 from harness.workloads.settings import require_between, require_positive
-from harness.workloads.workload import Floats, Ints, Workload
+from harness.workloads.workload import Ints, Workload
 
 MOST_SERVICES = 64
 """Bits of a number in which compiled code notes services of a group."""
-
-
-class FunctionArrivals:
-    """Functions of a trace dealt out to services in turn: Poisson arrivals at the rates of minutes.
-
-    Kept of the measurement: how many requests each function has in each minute.
-    """
-
-    def __init__(
-        self, *, table: str, rate_per_s: float, duration_s: float, history_s: float
-    ) -> None:
-        """`rate_per_s` is of all services, the mean over `duration_s`; `history_s` come before."""
-        require_between("workload.arrivals", *RATE_PER_S, rate_per_s=rate_per_s)
-        require_positive("workload.arrivals", duration_s=duration_s, history_s=history_s)
-        content = arrival_table(table, "stream_counts")
-        self._counts = np.array(content["stream_counts"], np.float64)
-        self._minute_s = float(content["window_s"])
-        self._lasts_s = (duration_s, history_s)
-        self._minutes = [int(np.ceil(seconds / self._minute_s)) for seconds in self._lasts_s]
-        if sum(self._minutes) > self._counts.shape[1]:
-            raise ValueError(
-                f"workload.arrivals.duration_s {duration_s:g} and history_s {history_s:g} take "
-                f"{sum(self._minutes)} minutes, table {table} has {self._counts.shape[1]}"
-            )
-        self._rate_per_s, self._table = rate_per_s, table
-        self.files = table_file(table)
-
-    def draw(self, services: int, seed: int, *, is_past: bool) -> tuple[Floats, Ints]:
-        """Seconds and services of arrivals, in order, from 0: of the run or of its history."""
-        if services > len(self._counts):
-            raise ValueError(
-                f"workload.models has {services} services, table {self._table} "
-                f"{len(self._counts)} streams of arrivals"
-            )
-        rng = np.random.default_rng([seed, 22])
-        streams = self._counts[rng.permutation(len(self._counts))]
-        per_minute = np.stack([streams[index::services].sum(0) for index in range(services)])
-        own, past = self._minutes
-        start = past + int(rng.integers(per_minute.shape[1] - past - own + 1))
-        mean = per_minute[:, start : start + own].sum(axis=0).mean()
-        first, minutes = (start - past, past) if is_past else (start, own)
-        rng = np.random.default_rng([seed, 23, int(is_past)])
-        rates = per_minute[:, first : first + minutes] * (self._rate_per_s * self._minute_s / mean)
-        drawn = rng.poisson(rates)
-        service, minute = np.nonzero(drawn)
-        of = drawn[service, minute]
-        arrival_s = (np.repeat(minute, of) + rng.random(of.sum())) * self._minute_s
-        order = np.argsort(arrival_s, kind="stable")
-        order = order[arrival_s[order] < self._lasts_s[int(is_past)]]
-        if not len(order):
-            raise ValueError(
-                f"workload.arrivals.rate_per_s={self._rate_per_s:g} gives no request in "
-                f"{self._lasts_s[int(is_past)]:g} s of {'history' if is_past else 'the run'}, "
-                f"seed {seed}"
-            )
-        return arrival_s[order], np.repeat(service, of)[order].astype(np.int64)
 
 
 class SharedServices:
@@ -89,7 +32,7 @@ class SharedServices:
         points: int,
         max_prompt_tokens: int,
         max_output_tokens: int,
-        arrivals: FunctionArrivals,
+        arrivals: ServiceArrivals,
         consecutive: int,
         length_error: float,
     ) -> None:
