@@ -5,9 +5,10 @@ Lines are means over seeds with their 95% intervals as bands; what the paper pri
 
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
+import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
@@ -23,13 +24,17 @@ from systems.seallm.claims import (
     BASELINES,
     BUDGET,
     DEGREE,
+    DRIFT,
     ERROR,
     FCFS,
     FIXED,
+    FUNCTIONS,
+    GAP_CV,
     GPUS,
     LONG,
     MEASURES,
     MUXSERVE,
+    POPULARITY,
     RATE,
     SCALES,
     SEALLM,
@@ -39,7 +44,7 @@ from systems.seallm.claims import (
     TPOT,
     TTFT,
     VLLM,
-    VLLM_TP1,
+    VLLM_TP2,
     WITH_FCFS,
     WITH_SKIP_JOIN,
 )
@@ -60,12 +65,12 @@ Sides = Mapping[str, tuple[Mapping[str, Any], str]]
 
 SYSTEMS: Sides = {
     "SeaLLM": (SEALLM, style.BLUE),
-    "vLLM, TP 2": (VLLM, style.ORANGE),
-    "vLLM, TP 1": (VLLM_TP1, style.RED),
+    "vLLM": (VLLM, style.ORANGE),
+    "vLLM, TP 2": (VLLM_TP2, style.RED),
     "AlpaServe": (ALPASERVE, style.GREEN),
     "MuxServe": (MUXSERVE, style.PURPLE),
 }
-DRAWN = {name: of for name, of in SYSTEMS.items() if name != "vLLM, TP 1"}
+DRAWN = {name: of for name, of in SYSTEMS.items() if name != "vLLM, TP 2"}
 """Of figures 11 to 13."""
 MOST_SHARE, SLOWS = "most_gpu_share", "oversubscription_slows"
 ON_ONE: Sides = {
@@ -95,8 +100,52 @@ LABELS = {
 }
 LATENCY = "normalized latency"
 ATTAINED = "SLO attainment"
-LARGE = {"shared_services": 4, "shared_services_two_70b": 2, "shared_services_no_70b": 0}
-"""Services of the largest model in each workload."""
+
+COMPARED: Sides = {name: of for name, of in {**SYSTEMS, **PARTS}.items() if of[0] != SEALLM}
+"""What SeaLLM is compared with under every condition."""
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """A condition: the scenario that changes it, what it fixes besides, values with their words."""
+
+    scenario: str
+    along: str
+    labels: Mapping[object, str]
+    words: str
+    at: Mapping[str, Any]
+
+
+AXES = (
+    Axis(
+        "seallm_popularity",
+        POPULARITY,
+        {"even": "even", FUNCTIONS: "Azure's functions", "zipf": "Zipf 1"},
+        "popularity of services, 35/s",
+        {GAP_CV: 1.0},
+    ),
+    Axis(
+        "seallm_popularity",
+        GAP_CV,
+        {1.0: "1 (Poisson)", 4.0: "4"},
+        "variation (CV) of the gaps of a service, 35/s",
+        {POPULARITY: FUNCTIONS},
+    ),
+    Axis(
+        "seallm_drift",
+        DRIFT,
+        {0.0: "steady", 0.5: "0.5", 1.0: "1"},
+        "20 minutes at 20/s: drift of rates (sigma of the logarithm)",
+        {},
+    ),
+    Axis(
+        "seallm_services",
+        "workload",
+        {"shared_services_8": "8", "shared_services": "16", "shared_services_24": "24"},
+        "services on 32 GPUs, 35/s",
+        {},
+    ),
+)
 WORDS: Mapping[str, str] = {
     "latency": "x lower normalized latency",
     "tail": "x lower P99 latency",
@@ -169,7 +218,7 @@ def rates(inputs: Inputs) -> Figure:
     for axes, (title, measure, log) in zip(grid[0], panels, strict=True):
         _lines(axes, cells, measure, SYSTEMS, RATE, log=log)
         axes.set_title(title, loc="left", fontsize=11)
-    names = dict(zip((*BASELINES, "muxserve"), list(SYSTEMS)[1:], strict=True))
+    names = dict(zip(BASELINES, ("vLLM", "AlpaServe", "MuxServe"), strict=True))
     for axes, kind in zip(grid[1], MEASURES, strict=True):
         _gains(axes, inputs, cells, kind, {f"fig6.{kind}-{it}": name for it, name in names.items()})
     return _finish(figure, cells)
@@ -226,7 +275,7 @@ def scales(inputs: Inputs) -> Figure:
 
 def density(inputs: Inputs) -> Figure:
     """Figure 11."""
-    return _panels(inputs, "seallm_density", DRAWN, GPUS, _BOTH, "vLLM needs 20 GPUs.")
+    return _panels(inputs, "seallm_density", DRAWN, GPUS, _BOTH)
 
 
 def skew(inputs: Inputs) -> Figure:
@@ -277,36 +326,25 @@ def degrees(inputs: Inputs) -> Figure:
     return _finish(figure, cells)
 
 
-def sensitivity(inputs: Inputs) -> Figure:
-    """What decides the headline: a bar per choice, gains over vLLM with each parallelism."""
-    cells = inputs.runs["seallm_sensitivity"]
-    axes_of = ("prompts_first", "workload", "engine_start_s")
-    rows = cells[list(axes_of)].drop_duplicates().sort_values(list(axes_of))
-    settings = [dict(zip(axes_of, row, strict=True)) for row in rows.to_numpy(object)]
-    figure = style.new_figure(1000, 220 + 40 * len(settings))
-    axes = figure.subplots()
-    for nth, row in enumerate(settings):
-        for shift, (label, (at, colour)) in enumerate(list(SYSTEMS.items())[1:3]):
-            # Dedicated engines prefill prompts first and start before requests come.
-            theirs = select(cells, {**at, "workload": row["workload"]})
-            of = figures(theirs, normalized_latency, {})
-            over = figures(select(cells, row), normalized_latency, SEALLM)
-            gain = float((of.mean() / over.mean()).iloc[0])
-            axes.barh(nth + 0.4 * shift, gain, 0.38, color=colour, label=label if not nth else None)
-            axes.annotate(f"{gain:.2f}", (gain, nth + 0.4 * shift), va="center", fontsize=9)
-    names = [
-        f"{'prompts first' if row['prompts_first'] else 'phases apart'}, "
-        f"{LARGE[row['workload']]} x 70B, "
-        f"engines start {'as measured' if np.isnan(row['engine_start_s']) else 'at once'}"
-        for row in settings
-    ]
-    axes.set_yticks([nth + 0.2 for nth in range(len(names))], names)
-    axes.invert_yaxis()
-    axes.axvline(1, color=style.INK, linewidth=0.8)
-    axes.axvline(10.38, color=style.RED, linestyle="--", linewidth=1.2)
-    axes.set_xscale("log")
-    axes.set_xlabel("normalized latency of vLLM over SeaLLM's (dashed: paper, up to 10.4)")
-    return _finish(figure, cells)
+def conditions(inputs: Inputs) -> Figure:
+    """SeaLLM's gains in normalized latency where one condition of the reference is changed."""
+    figure = style.new_figure(1150, 820)
+    for axes, axis in zip(figure.subplots(2, 2).flat, AXES, strict=True):
+        cells = select(inputs.runs[axis.scenario], axis.at)
+        for label, (of, colour) in COMPARED.items():
+            if not (cells[list(of)] == pd.Series(of)).all(axis=1).any():
+                continue
+            found = curve(cells, normalized_latency, of=of, over=SEALLM, along=axis.along)
+            found = found.reindex([value for value in axis.labels if value in found.index])
+            x = [list(axis.labels).index(value) for value in found.index]
+            axes.plot(x, found["value"], "o-", color=colour, markersize=4, label=label)
+            axes.fill_between(x, found["low"], found["high"], color=colour, alpha=0.15, lw=0)
+        axes.set_xticks(range(len(axis.labels)), list(axis.labels.values()))
+        axes.axhline(1, color=style.INK, linewidth=0.8)
+        axes.set_yscale("log")
+        axes.set_title(axis.words, loc="left", fontsize=11)
+    more = "Vertical: x lower normalized latency than the named system."
+    return _finish(figure, inputs.runs["seallm_popularity"], more)
 
 
 def blocks(inputs: Inputs) -> Figure:

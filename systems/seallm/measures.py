@@ -69,3 +69,20 @@ def placement_s(folder: Path) -> float:
     """Wall-clock seconds of all placement searches of a run, on one core."""
     summary = json.loads((folder / "summary.json").read_text())
     return float(summary["decisions"]["place"]["s_sum"])
+
+
+def _backlogs_s(folder: Path) -> "pd.Series[float]":
+    """Seconds until each service has all its answers, of requests that come at once."""
+    with parquet.ParquetFile(folder / "requests.parquet") as file:
+        rows: pd.DataFrame = file.read(["service", "finished_s"], use_threads=False).to_pandas()
+    return rows.groupby("service", observed=True)["finished_s"].max()
+
+
+def busiest_backlog_s(folder: Path) -> float:
+    """Seconds in which dedicated engines answer the requests of the service that takes longest."""
+    return float(_backlogs_s(folder).max())
+
+
+def mean_backlog_s(folder: Path) -> float:
+    """Seconds in which all GPUs would answer a backlog that is spread evenly over them."""
+    return float(_backlogs_s(folder).mean())

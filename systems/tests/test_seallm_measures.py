@@ -1,0 +1,58 @@
+"""Figures of SeaLLM's claims by hand: normalized latency, attainment, load over capacity."""
+
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from harness.claims.effects import Kind
+from systems.seallm.claims import LOADS
+from systems.seallm.measures import (
+    attainment,
+    attainment_at,
+    busiest_backlog_s,
+    mean_backlog_s,
+    normalized_latency,
+)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """`a` answers after 2 and 8 s what takes 1 and 3 s alone; `b` after 600 s what takes 10 s."""
+    rows = pd.DataFrame(
+        {
+            "service": ["a", "a", "b"],
+            "arrival_s": [0.0, 1.0, 0.0],
+            "finished_s": [2.0, 9.0, 600.0],
+            "solo_s": [1.0, 3.0, 10.0],
+        }
+    )
+    rows.to_parquet(tmp_path / "requests.parquet")
+    return tmp_path
+
+
+def test_latencies_are_over_the_mean_of_the_service(folder: Path) -> None:
+    """2 / 2, 8 / 2 and 600 / 10, over three requests."""
+    assert normalized_latency(folder) == pytest.approx((1 + 4 + 60) / 3)
+
+
+def test_limits_are_of_the_request_or_of_its_service(folder: Path) -> None:
+    """Five times 1, 3 and 10 s keep two of three; three times the mean, 2 s, one."""
+    assert attainment(folder) == pytest.approx(2 / 3)
+    assert attainment_at(3.0)(folder) == pytest.approx(1 / 3)
+
+
+def test_load_over_capacity_by_hand(folder: Path) -> None:
+    """What arrives in 300 s at 50/s takes b's engines 600 s: a load of 2, at 10/s of 0.4.
+
+    a's take 9 s, so that all GPUs would take 304.5 s, a load of 1.015.
+    """
+    assert busiest_backlog_s(folder) == 600.0
+    assert mean_backlog_s(folder) == 304.5
+    cells = pd.DataFrame({"seed": [0], "system": ["dedicated_tp1"], "folder": [str(folder)]})
+    found = {fact.says: fact.measure(cells) for fact in LOADS}
+    assert {one.kind for one in found.values()} == {Kind.ABSOLUTE}
+    loads = {says: float(one.samples.iloc[0, 0]) for says, one in found.items()}
+    assert loads["50/s, busiest service, vLLM"] == 2.0
+    assert loads["10/s, busiest service, vLLM"] == pytest.approx(0.4)
+    assert loads["50/s, all GPUs"] == pytest.approx(1.015)
