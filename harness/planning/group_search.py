@@ -7,7 +7,7 @@ another group most.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import cast
+from typing import Protocol, cast
 
 import numpy as np
 
@@ -22,6 +22,7 @@ from harness.planning.components import ComponentForecaster, Placement
 from harness.planning.forecast import ForecastGroup, GroupForecaster, Window
 from harness.planning.gpu_assignment import islands_of
 from harness.planning.partition import GroupMemory, partition, powers_of_two
+from harness.planning.serial_forecast import SerialForecaster
 from harness.planning.solo import solo_seconds
 
 
@@ -56,15 +57,16 @@ class GroupSearch:
     """Finds placements in which at most `services_per_group` services share a group.
 
     Forecasts follow the order of `scheduling`, and a request goes to the group of its service that
-    has the fewest requests. A request is late after `slo_scale` times the seconds that it takes
-    alone; forecasts end when the last request, unanswered, is late. With `unplaced_first`, each
-    group prefers services that have none yet.
+    has the fewest requests. Without `scheduling` they are those of `SerialForecaster`: one request
+    at a time, without late ones. A request is late after `slo_scale` times the seconds that it
+    takes alone; forecasts end when the last request, unanswered, is late. With `unplaced_first`,
+    each group prefers services that have none yet.
     """
 
     def __init__(
         self,
         *,
-        scheduling: SchedulingPolicy,
+        scheduling: SchedulingPolicy | None,
         costs: TableCosts,
         services_per_group: int,
         slo_scale: float,
@@ -75,8 +77,13 @@ class GroupSearch:
             raise ValueError(f"services_per_group is {services_per_group}, it must be at least 1")
         if not slo_scale > 0.0:
             raise ValueError(f"slo_scale is {slo_scale}, it must be above 0")
-        order, tokens = _order_of(scheduling)
-        self._forecaster = GroupForecaster(costs=costs, order=order, max_num_batched_tokens=tokens)
+        self._forecaster: GroupForecaster | None = None
+        if scheduling is not None:
+            order, tokens = _order_of(scheduling)
+            self._forecaster = GroupForecaster(
+                costs=costs, order=order, max_num_batched_tokens=tokens
+            )
+        self._costs = costs
         self._services_per_group, self._slo_scale = services_per_group, slo_scale
         self._unplaced_first = unplaced_first
 
@@ -99,7 +106,7 @@ class GroupSearch:
                 f"a history of {len(forecast.services)} services for a run of {len(services)}: "
                 + ", ".join(sorted(set(services).symmetric_difference(forecast.services)))
             )
-        memory = GroupMemory(self._forecaster.costs, services, self._services_per_group)
+        memory = GroupMemory(self._costs, services, self._services_per_group)
         found: Estimate | None = None
         islands = [len(island) for island in islands_of(cluster)]
         for size in powers_of_two(max(islands)):
@@ -123,25 +130,40 @@ class GroupSearch:
                 f"a placement of {len(window.table.services)} services is forecast from 0 requests,"
                 " it needs at least 1"
             )
-        table, costs = window.table, self._forecaster.costs
+        table = window.table
         alone_s = solo_seconds(
-            costs, table.services, table.service, table.prompt_tokens, window.output_tokens
+            self._costs, table.services, table.service, table.prompt_tokens, window.output_tokens
         )
         limit_s = self._slo_scale * alone_s
         until_s = float((table.arrival_s + limit_s).max())
-        return WindowForecast(
-            ComponentForecaster(
-                forecaster=self._forecaster, window=window, dispatch=LoadOrder(), until_s=until_s
-            ),
-            limit_s,
-            alone_s,
+        return WindowForecast(self._of_placements(window, limit_s, until_s), limit_s, alone_s)
+
+    def _of_placements(
+        self, window: Window, limit_s: Floats, until_s: float
+    ) -> "PlacementForecaster":
+        if self._forecaster is None:
+            return SerialForecaster(
+                costs=self._costs, window=window, limit_s=limit_s, until_s=until_s
+            )
+        return ComponentForecaster(
+            forecaster=self._forecaster, window=window, dispatch=LoadOrder(), until_s=until_s
         )
+
+
+class PlacementForecaster(Protocol):
+    """Forecasts of placements of a window, up to `until_s`."""
+
+    window: Window
+    until_s: float
+
+    def finished_s(self, placement: Sequence[ForecastGroup]) -> Floats:
+        """When each request of the window is answered; NaN where it is not."""
 
 
 class WindowForecast:
     """What placements would make of a window, whose requests take `alone_s` seconds alone."""
 
-    def __init__(self, forecaster: ComponentForecaster, limit_s: Floats, alone_s: Floats) -> None:
+    def __init__(self, forecaster: PlacementForecaster, limit_s: Floats, alone_s: Floats) -> None:
         self._forecaster, self.limit_s = forecaster, limit_s
         table = forecaster.window.table
         self.services = table.services
