@@ -31,7 +31,7 @@ from harness.runs.cell_lists import ScenarioCells, column_of, read_cells
 from harness.runs.matrix import places
 from harness.runs.metrics import FIGURES
 
-MEASURED = (Kind.ABSOLUTE, Kind.AT_MOST, Kind.AT_LEAST)
+MEASURED = (Kind.ABSOLUTE, Kind.RATIO, Kind.AT_MOST, Kind.AT_LEAST)
 """Effects that a fact may have."""
 
 

@@ -92,13 +92,13 @@ class Fact:
     """What a paper states of its own runs or of its baselines, and how it is measured here.
 
     Facts fix the reference setting; no gain is judged by them. `measure` returns an ABSOLUTE
-    effect, which is kept where its mean is within 25% of `paper`, or an AT_MOST or AT_LEAST one,
-    which is kept where its worst setting is within the bound. Where no number is printed `paper` is
-    NaN and nothing is compared; `printed` are words that stand in place of the number. `scenarios`
-    and `code` (of the authors' program, for a second column) are those of claims, each `NAME` or
-    `NAME variant=code`. `note` is a template: the reason where the fact is not kept. With
-    `variation`, in words of the paper's, the fact is measured there in place of the reference,
-    where variations have run.
+    or RATIO effect, which is kept where its mean is within 25% of `paper`, or an AT_MOST or
+    AT_LEAST one, which is kept where its worst setting is within the bound. Where no number is
+    printed `paper` is NaN and nothing is compared; `printed` are words that stand in place of the
+    number. `scenarios` and `code` (of the authors' program, for a second column) are those of
+    claims, each `NAME` or `NAME variant=code`. `note` is a template: the reason where the fact is
+    not kept. With `variation`, in words of the paper's, the fact is measured there in place of the
+    reference, where variations have run.
     """
 
     says: str

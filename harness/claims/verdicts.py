@@ -135,9 +135,10 @@ def _by_kind(
 def measured(effect: Effect) -> Verdict:
     """A value alone, with its interval: the mean over settings, of a bound its worst setting."""
     columns = effect.samples.to_numpy(float).T
-    if effect.kind is Kind.ABSOLUTE:
+    if effect.kind in (Kind.ABSOLUTE, Kind.RATIO):
         columns = columns.mean(axis=0, keepdims=True)
-    found = [mean_of(column) for column in columns]
+    mean = geometric_mean_of if effect.kind is Kind.RATIO else mean_of
+    found = [mean(column) for column in columns]
     worst = min if effect.kind is Kind.AT_LEAST else max
     one = worst(found, key=lambda it: it.value)
     return replace(_untested(one.count, _each(one)), kind=effect.kind)
@@ -147,7 +148,7 @@ def is_kept(found: Verdict, printed: float) -> bool | None:
     """Whether a fact is: its value within 25% of what is printed, or its bound; None: no number."""
     if isnan(printed):
         return None
-    if found.kind is Kind.ABSOLUTE:
+    if found.kind in (Kind.ABSOLUTE, Kind.RATIO):
         return bool(abs(found.ours - printed) <= KEPT_WITHIN * abs(printed))
     return bool(found.ours <= printed if found.kind is Kind.AT_MOST else found.ours >= printed)
 

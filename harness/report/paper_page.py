@@ -96,6 +96,9 @@ def _measured(paper: Paper, results: Path) -> list[str]:
     return [fidelity_run_text(path.stem, read_json(path)) for path in paths if path.is_file()]
 
 
+OVERLOADED = ", overloaded"
+"""Behind a load above 1."""
+
 Lines = tuple[list[str], list[list[str]]]
 """Header and lines of a table; without lines it is left out."""
 
@@ -129,7 +132,7 @@ def load_table(facts: Sequence[JudgedFact]) -> Lines:
     header += [*["authors' program"] * has_code, *["note"] * has_notes]
     lines = [
         [
-            *(one.fact.says, _value(one)),
+            *(one.fact.says, _value(one) + OVERLOADED * (one.ours.ours > 1.0)),
             *[_code_value(one)] * has_code,
             *[one.fact.note] * has_notes,
         ]
