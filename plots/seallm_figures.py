@@ -5,36 +5,38 @@ Lines are means over seeds with their 95% intervals as bands; what the paper pri
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from harness.claims.effects import SEED, Cells, curve, figures, select
+from harness.claims.effects import ALL, SEED, Cells, curve, figures, ratio, select
 from harness.claims.effects import Figure as Measure
 from harness.costs.model_facts import model_facts
 from harness.runs.basis import cost_basis
-from harness.runs.stats import mean_of
+from harness.runs.stats import geometric_mean_of, mean_of
 from plots import style
 from plots.inputs import Inputs
 from systems.seallm.claims import (
+    ALIKE,
     ALPASERVE,
     BASELINES,
     BUDGET,
+    BURSTS,
     DEGREE,
-    DRIFT,
+    EIGHT,
     ERROR,
     FCFS,
     FIXED,
-    FUNCTIONS,
-    GAP_CV,
     GPUS,
+    HALF_DRIFT,
     LONG,
     MEASURES,
+    MORE,
     MUXSERVE,
-    POPULARITY,
+    NO_DRIFT,
     RATE,
     SCALES,
     SEALLM,
@@ -47,6 +49,7 @@ from systems.seallm.claims import (
     VLLM_TP2,
     WITH_FCFS,
     WITH_SKIP_JOIN,
+    ZIPF,
 )
 from systems.seallm.measures import attainment, attainment_at, normalized_latency, placement_s
 
@@ -105,47 +108,30 @@ COMPARED: Sides = {name: of for name, of in {**SYSTEMS, **PARTS}.items() if of[0
 """What SeaLLM is compared with under every condition."""
 
 
-@dataclass(frozen=True, slots=True)
-class Axis:
-    """A condition: the scenario that changes it, what it fixes besides, values with their words."""
-
-    scenario: str
-    along: str
-    labels: Mapping[object, str]
-    words: str
-    at: Mapping[str, Any]
-
-
-AXES = (
-    Axis(
-        "seallm_popularity",
-        POPULARITY,
-        {"even": "even", FUNCTIONS: "Azure's functions", "zipf": "Zipf 1"},
-        "popularity of services, 35/s",
-        {GAP_CV: 1.0},
+HERE = "reference"
+CONDITIONS: Mapping[str, tuple[str, Mapping[str, Any], Mapping[str, str]]] = {
+    "popularity of services, 35/s": (
+        "seallm_rates",
+        {RATE: 35},
+        {ALIKE: "alike", HERE: "Azure's\nfunctions", ZIPF: "Zipf 1"},
     ),
-    Axis(
-        "seallm_popularity",
-        GAP_CV,
-        {1.0: "1 (Poisson)", 4.0: "4"},
-        "variation (CV) of the gaps of a service, 35/s",
-        {POPULARITY: FUNCTIONS},
+    "gaps between requests of a service, 35/s": (
+        "seallm_rates",
+        {RATE: 35},
+        {HERE: "CV 1", BURSTS: "CV 4"},
     ),
-    Axis(
+    "services on 32 GPUs, 35/s": (
+        "seallm_rates",
+        {RATE: 35},
+        {EIGHT: "8", HERE: "16", MORE: "24"},
+    ),
+    "drift of rates (sigma of the logarithm), 20 minutes at 20/s": (
         "seallm_drift",
-        DRIFT,
-        {0.0: "steady", 0.5: "0.5", 1.0: "1"},
-        "20 minutes at 20/s: drift of rates (sigma of the logarithm)",
         {},
+        {NO_DRIFT: "0", HALF_DRIFT: "0.5", HERE: "1"},
     ),
-    Axis(
-        "seallm_services",
-        "workload",
-        {"shared_services_8": "8", "shared_services": "16", "shared_services_24": "24"},
-        "services on 32 GPUs, 35/s",
-        {},
-    ),
-)
+}
+"""Panels: the scenario, what is fixed, and variations from left to right with their words."""
 WORDS: Mapping[str, str] = {
     "latency": "x lower normalized latency",
     "tail": "x lower P99 latency",
@@ -329,22 +315,37 @@ def degrees(inputs: Inputs) -> Figure:
 def conditions(inputs: Inputs) -> Figure:
     """SeaLLM's gains in normalized latency where one condition of the reference is changed."""
     figure = style.new_figure(1150, 820)
-    for axes, axis in zip(figure.subplots(2, 2).flat, AXES, strict=True):
-        cells = select(inputs.runs[axis.scenario], axis.at)
+    for axes, (title, (scenario, at, settings)) in zip(
+        figure.subplots(2, 2).flat, CONDITIONS.items(), strict=True
+    ):
+        every = {HERE: inputs.runs[scenario], **inputs.varied.get(scenario, {})}
+        cells = {name: select(every[name], at) for name in settings if name in every}
         for label, (of, colour) in COMPARED.items():
-            if not (cells[list(of)] == pd.Series(of)).all(axis=1).any():
-                continue
-            found = curve(cells, normalized_latency, of=of, over=SEALLM, along=axis.along)
-            found = found.reindex([value for value in axis.labels if value in found.index])
-            x = [list(axis.labels).index(value) for value in found.index]
-            axes.plot(x, found["value"], "o-", color=colour, markersize=4, label=label)
-            axes.fill_between(x, found["low"], found["high"], color=colour, alpha=0.15, lw=0)
-        axes.set_xticks(range(len(axis.labels)), list(axis.labels.values()))
+            found = {
+                list(settings).index(name): geometric_mean_of(
+                    ratio(one, normalized_latency, of=of, over=SEALLM).samples[ALL]
+                )
+                for name, one in cells.items()
+                if (one[list(of)] == pd.Series(of)).all(axis=1).any()
+            }
+            axes.errorbar(
+                list(found),
+                [one.value for one in found.values()],
+                np.transpose(
+                    [[one.value - one.ends[0], one.ends[1] - one.value] for one in found.values()]
+                ),
+                fmt="o-",
+                color=colour,
+                markersize=4,
+                capsize=3,
+                label=label,
+            )
+        axes.set_xticks(range(len(settings)), list(settings.values()))
         axes.axhline(1, color=style.INK, linewidth=0.8)
         axes.set_yscale("log")
-        axes.set_title(axis.words, loc="left", fontsize=11)
+        axes.set_title(title, loc="left", fontsize=11)
     more = "Vertical: x lower normalized latency than the named system."
-    return _finish(figure, inputs.runs["seallm_popularity"], more)
+    return _finish(figure, inputs.runs["seallm_rates"], more)
 
 
 def blocks(inputs: Inputs) -> Figure:
