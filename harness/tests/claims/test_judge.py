@@ -18,6 +18,7 @@ from harness.claims.effects import (
     at_most,
     over_settings,
     ratio,
+    reduction,
 )
 from harness.claims.judge import Judged, Source, check, counts, judge, judge_facts, probes
 from harness.claims.paper import Fact, FigureSpec, Paper, load_paper
@@ -238,11 +239,11 @@ def a_fact(**given: Any) -> Fact:
         ({"measure": lambda cells: absolute(cells, S, ONE)}, "p seconds of one GPU: 20 cells"),
         (
             {
-                "measure": lambda cells: ratio(
+                "measure": lambda cells: reduction(
                     cells, S, of=ONE, over=EIGHT, average_over=["requests"]
                 )
             },
-            "p seconds of one GPU: a fact is absolute, at most, at least, not ratio",
+            "p seconds of one GPU: a fact is absolute, ratio, at most, at least, not reduction",
         ),
     ],
 )

@@ -444,6 +444,14 @@ def test_a_fact_is_kept_within_a_quarter_or_its_bound(
     assert is_kept(found, printed) is kept
 
 
+def test_a_fact_that_is_a_ratio_has_a_geometric_mean() -> None:
+    """4 and 1 have 2, which is printed; their mean would be 2.5."""
+    found = measured(effect_of(Kind.RATIO, {"a": [4.0, 1.0]}))
+    assert found.ours == pytest.approx(2.0)
+    assert is_kept(found, 2.0)
+    assert not is_kept(found, 3.0)
+
+
 def test_a_variation_that_fails_makes_it_hold_partly() -> None:
     holds = judged(Kind.RATIO, ratios(1.9, 2.1), 2.0)
     partly = judged(Kind.RATIO, ratios(1.5, 1.6), 2.0)
