@@ -1,9 +1,10 @@
 """What services need of a group's SMs and KV when they run side by side on shares of the SMs."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from math import ceil, log2
+from typing import NamedTuple
 
 import numpy as np
 
@@ -17,8 +18,10 @@ _DECODES = 32
 """Requests of a decode when groups are compared by how busy they are."""
 _SPANS_S = tuple(2.0**power for power in range(-4, 9))
 """Seconds of a round of prefills and decodes."""
-BATCHES = tuple(2**power for power in range(9))
-"""Requests of a decode that are looked at."""
+MOST_REQUESTS = 256
+"""Requests of the largest decode that is looked at."""
+_WITHIN_PER_S, _WITHIN = 0.5, 0.1
+"""Requests a second, and share of them, by which decodes may fall short of a rate."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +31,31 @@ class Demand:
     rate_per_s: float
     prompt_tokens: int
     output_tokens: int
+
+
+class Reached(NamedTuple):
+    """Requests of a decode, how many a second they make, and whether these are enough."""
+
+    requests: int
+    rate_per_s: float
+    is_enough: bool
+
+
+def fewest_requests(
+    wanted_per_s: float, most: float, rate_per_s: Callable[[float], float]
+) -> Reached:
+    """The smallest decode of 1 to `most` requests that makes `wanted_per_s`; else nearly the most.
+
+    The interval is halved until its ends differ by less than a request; the middle looked at last
+    counts, cut to a whole number.
+    """
+    low, high = 1.0, max(2.0, most)
+    while high - low >= 1.0:
+        middle = (low + high) / 2
+        found_per_s = rate_per_s(middle)
+        low, high = (low, middle) if found_per_s >= wanted_per_s else (middle, high)
+    within_per_s = min(_WITHIN_PER_S, _WITHIN * found_per_s)
+    return Reached(int(middle), found_per_s, found_per_s + within_per_s > wanted_per_s)
 
 
 def _power_of_two(number: float) -> int:
@@ -82,15 +110,18 @@ class ShareEstimates:
         )
 
     def rate_per_s(
-        self, service: ServiceId, tensor_parallel: int, requests: int, share: float
+        self, service: ServiceId, tensor_parallel: int, requests: float, share: float
     ) -> float:
-        """Requests a second of batches of so many: one prefill each, and all decodes of answers."""
-        prefill_s = self.prefill_s(service, tensor_parallel, requests)
-        decode_s = self.decode_s(service, tensor_parallel, requests, share)
+        """Requests a second of batches of so many: one prefill each, and all decodes of answers.
+
+        The seconds are those of the nearest whole number of requests.
+        """
+        prefill_s = self.prefill_s(service, tensor_parallel, round(requests))
+        decode_s = self.decode_s(service, tensor_parallel, round(requests), share)
         return requests / (self.demands[service].output_tokens * decode_s + prefill_s)
 
     def decode_share(self, service: ServiceId, tensor_parallel: int) -> float:
-        """The least share on which decodes keep up with the requests; else the one that does most.
+        """The least share on which decodes nearly keep up with the requests; else the fastest one.
 
         A service without requests gets the least.
         """
@@ -103,12 +134,16 @@ class ShareEstimates:
         demand = self.demands.get(service)
         if demand is None:
             return SHARES[0]
-        most = [
-            max(self.rate_per_s(service, tensor_parallel, count, share) for count in BATCHES)
-            for share in SHARES
-        ]
-        enough = [s for s, rate in zip(SHARES, most, strict=True) if rate >= demand.rate_per_s]
-        return enough[0] if enough else SHARES[int(np.argmax(most))]
+        found = {}
+        for share in SHARES:
+            found[share] = fewest_requests(
+                demand.rate_per_s,
+                MOST_REQUESTS,
+                partial(self.rate_per_s, service, tensor_parallel, share=share),
+            )
+            if found[share].is_enough:
+                return share
+        return max(SHARES, key=lambda share: found[share].rate_per_s)
 
     def busy_share(self, services: Sequence[ServiceId], tensor_parallel: int) -> float:
         """Share of its time that a group on all SMs computes requests, in batches of 32 decodes."""
@@ -131,13 +166,11 @@ class ShareEstimates:
         """
         token_bytes = {it.id: it.kv_bytes_per_token for it in services}
         asked = [service for service in token_bytes if service in self.demands]
-        shares = {
-            s: self.decode_share(s, tensor_parallel) if len(asked) > 1 else 1.0 for s in asked
-        }
+        shares = {s: self.decode_share(s, tensor_parallel) for s in asked}
         best = 0.0
         for span_s in _SPANS_S:
             wanted = {s: _power_of_two(self.demands[s].rate_per_s * span_s) for s in asked}
-            batches = {s: min(BATCHES[-1], many) for s, many in wanted.items()}
+            batches = {s: min(MOST_REQUESTS, many) for s, many in wanted.items()}
             tokens = {s: many * self._held_tokens(s) for s, many in batches.items()}
             if sum(tokens[s] * token_bytes[s] for s in asked) > kv_bytes:
                 break
