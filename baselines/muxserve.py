@@ -1,44 +1,54 @@
-"""MuxServe's scheduling: services side by side on shares of the SMs, each within a quota of KV.
+"""MuxServe's scheduling: services side by side on shares of the SMs, each with a cap of requests.
 
 Paper      Duan et al., MuxServe: Flexible Spatial-Temporal Multiplexing for Multiple LLM Serving,
-           ICML 2024; sections below are its sections. Program: hao-ai-lab/MuxServe@2231480
+           ICML 2024; sections below are its sections. Program: hao-ai-lab/MuxServe@2231480, as its
+           default scheduler `adbs` serves
 Idea       A prefill takes most SMs, a decode as few as its service needs, so that decodes of
-           several services and a prefill run at the same time. Quotas of KV move to services that
-           use theirs up.
+           several services and a prefill run at the same time. A cap of the requests of a service
+           follows from its share of the KV. Caps move to services that reach theirs.
 Map        Algorithm 3 (ADBS), round-robin prefills        -> `_prefill`
            Algorithm 3, round-robin decodes on SMs left    -> `_decode`
-           Algorithm 3, quotas adapt                       -> `adapted`
+           program: caps from rates and lengths            -> `caps`
+           Algorithm 3, quotas adapt; program: caps do     -> `adapted`
            3.2, SMs of a decode from rate and lengths      -> harness.planning.sm_shares
            program: decodes wait for a prefill without SMs -> `schedule`
-Constants  `prefill_share` 0.8 and `adapts_after_s` 8: of the program; the rest of `rule`: see
+Constants  `prefill_share` 0.8, `adapts_after_s` 8 and those below: of the program; `rule`: see
            scenarios/policy/muxserve.yaml
 Differs    The program's prefills take 80% of the SMs for 7B, 90% for 13B and all for larger models,
-           here as many for all. A service alone in its group gets all SMs. Quotas are of bytes and
-           go by what is held when they adapt, not by a mean of batches. One prompt may exceed a
-           quota of which nothing is held. Without a history services are given equal parts. Where
-           KV is short for a decode, the latest request that is not in flight is preempted
+           here as many for all, as a policy does not know the size of a model. KV is counted in
+           bytes, not in heads of layers. A cap is at least 1. Without a history rates are equal,
+           and decodes share the SMs equally. A preempted request may come back when there is room,
+           in the program when a request has been answered
 Checked    baselines/tests/test_muxserve.py::test_a_prefill_beside_a_decode_by_hand
-           baselines/tests/test_muxserve.py::test_quotas_adapt_by_hand
+           baselines/tests/test_muxserve.py::test_caps_by_hand
+           baselines/tests/test_muxserve.py::test_caps_adapt_by_hand
 """
 
+from collections import Counter, deque
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from math import inf
+from dataclasses import dataclass
 from typing import ClassVar
 
-from harness.interface.decisions import Batch, ContinuousBatching, Decision, PreemptionMode
+from harness.interface.decisions import Batch, ContinuousBatching, Decision
 from harness.interface.draft import Draft
 from harness.interface.entities import GroupId, ServiceId
 from harness.interface.events import Event, Iterated
-from harness.interface.filling import NOTHING_RESERVED, admit_prompts, run_holders
+from harness.interface.filling import NOTHING_RESERVED, admit_prompts
 from harness.interface.policies import Capability, CostModel
 from harness.interface.views import GroupView, RequestView, missing_tokens
 from harness.planning.forecast import Window
-from harness.planning.sm_shares import ShareEstimates, demands
+from harness.planning.sm_shares import Demand, ShareEstimates, demands
 
-FULL, NEARLY_FULL, STEP = 0.9, 0.95, 0.1
-"""Of the program: a service that has used so much of its quota takes more; others keep so much
-beyond what they hold; a step is so much of what is held."""
+BLOCK_TOKENS, UNKNOWN_TOKENS = 32, 416
+"""Tokens of a block, and of a request where the lengths of a service are not known."""
+FULL, NEARLY_FULL, STEP, BACKLOG = 0.9, 0.95, 0.1, 1.1
+"""Of the program: a service whose decodes are of so much of its cap is full; the others keep so
+much; it takes so much of its mean decode, if so many times as many requests are there."""
+REMEMBERED, UNKNOWN_REQUESTS = 500, 30.0
+"""Decodes whose mean counts, and that mean before the first."""
+
+_FIRST_TURN = ServiceId("")
+"""Before every name."""
 
 _Own = Mapping[ServiceId, Sequence[RequestView]]
 """Requests of each service, by arrival."""
@@ -46,14 +56,35 @@ _Own = Mapping[ServiceId, Sequence[RequestView]]
 
 @dataclass(slots=True)
 class _Group:
-    """Of one group: shares of the SMs by service, quotas in bytes, and services by last turn."""
+    """Of one group: shares of the SMs, caps, and sizes of the last decodes by service.
 
-    prefill_share: float
+    `block_bytes` are of blocks of 32 tokens, `spare_bytes` what no cap uses; `prefilled` and
+    `decoded` had the last turn.
+    """
+
+    prefill_shares: Mapping[ServiceId, float]
     decode_shares: Mapping[ServiceId, float]
-    quotas: dict[ServiceId, float]
+    block_bytes: Mapping[ServiceId, int]
+    caps: dict[ServiceId, int]
     adapts_s: float
-    prefilled: list[ServiceId] = field(default_factory=list)
-    decoded: list[ServiceId] = field(default_factory=list)
+    sizes: Mapping[ServiceId, deque[int]]
+    spare_bytes: int = 0
+    prefilled: ServiceId = _FIRST_TURN
+    decoded: ServiceId = _FIRST_TURN
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """How a service uses its cap: the mean of its last decodes, and requests that are here.
+
+    `request_size` is what a request of mean length takes of the KV.
+    """
+
+    cap: int
+    mean: float
+    present: int
+    waiting: int
+    request_size: int
 
 
 class MuxServe:
@@ -89,44 +120,72 @@ class MuxServe:
         self._groups: dict[GroupId, _Group] = {}
 
     def observe(self, event: Event) -> None:
-        """A decode has ended: the turn of the other services of its group comes first."""
-        if isinstance(event, Iterated) and not _is_prefill(event.batch):
-            _took_turn(event.batch.service, self._groups[event.group].decoded)
+        """Note the sizes of decodes that have ended."""
+        if isinstance(event, Iterated) and max(event.batch.tokens.values()) == 1:
+            sizes = self._groups[event.group].sizes[event.batch.service]
+            sizes.extend([len(event.batch.tokens)] * event.iterations)
 
     def schedule(self, view: GroupView) -> Decision:
-        """Prefills in turn, then decodes in turn; no new decodes while a prefill waits for SMs."""
+        """Prefills in turn, then decodes in turn; no new decodes while a prefill waits for SMs.
+
+        The order of the next decodes moves on where not all of them run: else it does not matter.
+        """
         group = self._groups.get(view.group.id)
         if group is None:
             group = self._groups[view.group.id] = self._new_group(view)
         prompts, decodes = _by_phase(view)
-        held = held_bytes(view)
         if view.now_s >= group.adapts_s:
-            group.quotas = adapted(group.quotas, held, prompts.keys())
+            self._adapt(group, view, prompts)
             group.adapts_s = view.now_s + self._adapts_after_s
         draft = Draft(view)
-        waits = self._prefill(draft, group, prompts, decodes, held)
-        prefills = not draft.is_empty or any(map(_is_prefill, view.in_flight))
+        prefilling = {batch.service for batch in view.in_flight if _is_prefill(batch, view)}
+        waits = self._prefill(draft, group, prompts, decodes, prefilling)
+        prefills = bool(prefilling) or not draft.is_empty
+        steady = not waits and not prefills
         if not waits or prefills:
-            self._decode(draft, group, prompts, decodes)
-        wake_s = group.adapts_s if prompts else None
-        return draft.decision(steady=not waits and not prefills, wake_s=wake_s)
+            last, all_run = self._decode(draft, group, decodes)
+            steady = steady and all_run
+            if last and not steady:
+                group.decoded = last
+        return draft.decision(steady=steady, wake_s=group.adapts_s)
 
     def _new_group(self, view: GroupView) -> _Group:
         names, size = sorted(view.services), view.group.tensor_parallel
-        weights = {}
-        for name in names:
-            demand = self._estimates.demands.get(name)
-            rate = 1.0 if not self._estimates.demands else demand.rate_per_s if demand else 1e-3
-            weights[name] = rate * view.services[name].kv_bytes_per_token
-        total = sum(weights.values())
-        quotas = {name: view.kv.capacity_bytes * it / total for name, it in weights.items()}
-        if len(names) == 1:
-            return _Group(1.0, {names[0]: 1.0}, quotas, inf)
-        if not self._estimates.demands:
-            shares = dict.fromkeys(names, 1.0 / len(names))
-        else:
+        block_bytes = {
+            name: BLOCK_TOKENS * view.kv.services[name].kv_bytes_per_token for name in names
+        }
+        found = caps(view.kv.capacity_bytes, block_bytes, {it: self._demand(it) for it in names})
+        if self._estimates.demands:
             shares = {name: self._estimates.decode_share(name, size) for name in names}
-        return _Group(self._prefill_share, shares, quotas, view.now_s + self._adapts_after_s)
+        else:
+            shares = dict.fromkeys(names, 1.0 / len(names))
+        # A prefill has the larger of two shares, whichever was meant for it.
+        return _Group(
+            {name: max(self._prefill_share, share) for name, share in shares.items()},
+            {name: min(self._prefill_share, share) for name, share in shares.items()},
+            block_bytes,
+            found,
+            view.now_s + self._adapts_after_s,
+            {name: deque(maxlen=REMEMBERED) for name in names},
+        )
+
+    def _demand(self, service: ServiceId) -> Demand:
+        """What is known of a service; hardly a request where only others are known."""
+        known = self._estimates.demands
+        return known.get(service, Demand(1e-3 if known else 1.0, 0, UNKNOWN_TOKENS))
+
+    def _adapt(self, group: _Group, view: GroupView, prompts: _Own) -> None:
+        present, uses = Counter(it.facts.service for it in view.requests.values()), {}
+        for service, cap in group.caps.items():
+            sizes = group.sizes[service]
+            uses[service] = Use(
+                cap,
+                sum(sizes) / len(sizes) if sizes else UNKNOWN_REQUESTS,
+                present[service],
+                len(prompts.get(service, ())),
+                _blocks(self._demand(service)) * group.block_bytes[service],
+            )
+        group.caps, group.spare_bytes = adapted(uses, group.spare_bytes)
 
     def _prefill(
         self,
@@ -134,117 +193,128 @@ class MuxServe:
         group: _Group,
         prompts: _Own,
         decodes: _Own,
-        held: Mapping[ServiceId, int],
+        prefilling: Iterable[ServiceId],
     ) -> bool:
         """Launch prompts of services in turn; whether prompts with room in KV are left waiting."""
-        view, waits = draft.view, False
-        busy = {batch.service for batch in view.in_flight}
+        waits = False
         for service in _in_turn(prompts, group.prefilled):
-            holders = len(decodes.get(service, ()))
-            within = self._within_quota(view, prompts[service], group.quotas[service], held)
-            if not within or holders >= self._rule.max_num_seqs:
+            room = self._most(group, service) - len(decodes.get(service, ()))
+            first = prompts[service][0]
+            if room <= 0 or not draft.kv.fits({first.facts.id: missing_tokens(first)}):
                 continue
-            first = within[0]
-            if not draft.kv.fits({first.facts.id: missing_tokens(first)}):
-                continue
-            if service in busy or draft.share_left < group.prefill_share - 1e-9:
+            share = group.prefill_shares[service]
+            if service in prefilling or draft.share_left < share - 1e-9:
                 waits = True
                 continue
-            draft.open_batch(service, group.prefill_share)
-            if admit_prompts(draft, within, self._rule, holders, NOTHING_RESERVED):
-                _took_turn(service, group.prefilled)
+            draft.open_batch(service, share)
+            if admit_prompts(draft, prompts[service][:room], self._rule, 0, NOTHING_RESERVED):
+                group.prefilled = service
         return waits
 
-    def _within_quota(
-        self,
-        view: GroupView,
-        prompts: Sequence[RequestView],
-        quota: float,
-        held: Mapping[ServiceId, int],
-    ) -> Sequence[RequestView]:
-        """Prompts, in order, of which the KV fits a quota; the first where nothing is held."""
-        service = prompts[0].facts.service
-        token_bytes = view.services[service].kv_bytes_per_token
-        used = held.get(service, 0)
-        for place, request in enumerate(prompts):
-            used += request.context_tokens * token_bytes
-            if used > quota and (place or held.get(service, 0)):
-                return prompts[:place]
-        return prompts
+    def _decode(self, draft: Draft, group: _Group, decodes: _Own) -> tuple[ServiceId | None, bool]:
+        """Launch decodes of services in turn, as long as there are SMs for them.
 
-    def _decode(self, draft: Draft, group: _Group, prompts: _Own, decodes: _Own) -> None:
-        """Launch decodes of services in turn, as long as there are SMs for them."""
-        busy = {batch.service for batch in draft.view.in_flight}
-        busy |= {service for service, own in prompts.items() if any(map(draft.runs, own))}
+        Where KV is short the last requests of a decode are preempted. Returns the last service, and
+        whether no decode was left out and no request preempted.
+        """
+        view, last, all_run = draft.view, None, True
+        decoding = {batch.service for batch in view.in_flight if not _is_prefill(batch, view)}
         for service in _in_turn(decodes, group.decoded):
             share = group.decode_shares[service]
-            if service in busy or draft.share_left < share - 1e-9:
+            if service in decoding:
                 continue
-            idle = (r for own in decodes.values() for r in own if not r.is_running)
-            victims = [r for r in idle if not draft.runs(r) and not draft.preempts(r)]
-            first = [r for r in decodes[service] if not draft.preempts(r)]
-            first = first[: self._rule.max_num_seqs]
-            if not first:
+            if draft.share_left < share - 1e-9:
+                all_run = False
+                continue
+            most = min(self._most(group, service), draft.requests_left)
+            batch = list(decodes[service][:most])
+            while batch and not draft.kv.fits({request.facts.id: 1 for request in batch}):
+                draft.preempt(batch.pop())
+                all_run = False
+            if not batch:
                 continue
             draft.open_batch(service, share)
-            run_holders(
-                draft,
-                first,
-                self._rule.max_num_batched_tokens,
-                PreemptionMode.RECOMPUTE,
-                victims=sorted(victims, key=lambda request: request.facts.id),
-            )
+            for request in batch:
+                draft.try_run(request, 1)
+            last = service
+        return last, all_run
+
+    def _most(self, group: _Group, service: ServiceId) -> int:
+        return min(group.caps[service], self._rule.max_num_seqs)
 
 
-def adapted(
-    quotas: Mapping[ServiceId, float],
-    held: Mapping[ServiceId, int],
-    waiting: Iterable[ServiceId],
-) -> dict[ServiceId, float]:
-    """Quotas after services that use theirs up, and have prompts waiting, have taken from others.
+def caps(
+    capacity: int, block_sizes: Mapping[ServiceId, int], demands: Mapping[ServiceId, Demand]
+) -> dict[ServiceId, int]:
+    """Requests of mean length for which the share of each service of the KV has room.
 
-    Each takes a tenth of what it holds, from every other by how much that has free.
+    Shares go by rate and KV of a token. `capacity` and blocks of 32 tokens are in the same unit.
     """
-    new = dict(quotas)
+    weights = {name: demands[name].rate_per_s * size for name, size in block_sizes.items()}
+    total, found = sum(weights.values()), {}
+    for name, size in block_sizes.items():
+        blocks = int(weights[name] / total * capacity) // size
+        found[name] = max(1, blocks // _blocks(demands[name]))
+    return found
+
+
+def _blocks(demand: Demand) -> int:
+    """Whole blocks of a request of mean length."""
+    return max(1, (demand.prompt_tokens + demand.output_tokens) // BLOCK_TOKENS)
+
+
+def adapted(uses: Mapping[ServiceId, Use], spare: int) -> tuple[dict[ServiceId, int], int]:
+    """Caps after full services have taken from others, and KV that is in none of them.
+
+    KV is in the unit of the sizes of requests; `spare` is what was in no cap before.
+    """
+    full = [name for name, use in uses.items() if use.mean / use.cap >= FULL]
+    full.sort(key=lambda name: -uses[name].mean / uses[name].cap)
     free = {
-        service: NEARLY_FULL * quota - held.get(service, 0)
-        for service, quota in quotas.items()
-        if held.get(service, 0) < FULL * quota
+        name: int(max(1, (NEARLY_FULL - use.mean / use.cap) * use.cap)) * use.request_size
+        for name, use in uses.items()
+        if name not in full
     }
-    all_free = sum(free.values())
-    for service in sorted(set(waiting) - free.keys()):
-        wanted = STEP * held.get(service, 0)
+    given, all_free = dict.fromkeys(free, 0), sum(free.values())
+    sizes = {name: uses[name].cap * uses[name].request_size for name in (*free, *full)}
+    for name in full:
+        use = uses[name]
+        if use.present < BACKLOG * use.mean:
+            continue
+        more = min(max(1, int(STEP * use.mean)), int(use.present - use.mean)) * use.request_size
         for giver, of_giver in free.items():
-            given = min(wanted * of_giver / all_free, new[giver] - held.get(giver, 0))
-            new[giver] -= max(0.0, given)
-            new[service] += max(0.0, given)
-    return new
+            part = min(int(more * of_giver / all_free), of_giver - given[giver])
+            given[giver] += part
+            sizes[giver] -= part
+            sizes[name] += part
+    return _whole(sizes, uses, spare)
 
 
-def held_bytes(view: GroupView) -> dict[ServiceId, int]:
-    """Bytes of KV that each service holds, of batches in flight too."""
-    held: dict[ServiceId, int] = {}
-    for name, tokens in view.kv.holders.items():
-        service = view.requests[name].facts.service
-        held[service] = held.get(service, 0) + tokens * view.services[service].kv_bytes_per_token
-    return held
+def _whole(
+    sizes: Mapping[ServiceId, int], uses: Mapping[ServiceId, Use], spare: int
+) -> tuple[dict[ServiceId, int], int]:
+    """Caps of whole requests: fractions go to the next service, then to those that wait most."""
+    found = {}
+    for name, size in sizes.items():
+        cap, rest = divmod(size, uses[name].request_size)
+        missing = uses[name].request_size - rest
+        adds = spare > missing
+        found[name] = max(1, cap + adds)
+        spare += -missing if adds else rest
+    for name in sorted(found, key=lambda name: (-uses[name].waiting, name)):
+        more, spare = divmod(spare, uses[name].request_size)
+        found[name] += more
+    return found, spare
 
 
-def _is_prefill(batch: Batch) -> bool:
-    """Whether a batch computes prompts: a decode has a token of each request."""
-    return max(batch.tokens.values()) > 1
+def _is_prefill(batch: Batch, view: GroupView) -> bool:
+    """Whether a batch in flight computes prompts: the KV of these is there when it ends."""
+    return view.requests[next(iter(batch.tokens))].kv_tokens <= 0
 
 
-def _in_turn(services: Iterable[ServiceId], served: Sequence[ServiceId]) -> list[ServiceId]:
-    """Services without a turn so far by name, then those whose last turn is longest ago."""
-    return sorted(services, key=lambda it: (served.index(it) if it in served else -1, it))
-
-
-def _took_turn(service: ServiceId, served: list[ServiceId]) -> None:
-    """A service goes to the end of the round."""
-    if service in served:
-        served.remove(service)
-    served.append(service)
+def _in_turn(services: Iterable[ServiceId], last: ServiceId) -> list[ServiceId]:
+    """Services by name, those behind the one that had the last turn first."""
+    return sorted(services, key=lambda name: (name <= last, name))
 
 
 def _by_phase(view: GroupView) -> tuple[_Own, _Own]:

@@ -1,18 +1,22 @@
 """MuxServe's orders by hand: shares of the SMs, over-subscription, quotas of KV."""
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 import pytest
 
-from baselines.muxserve import MuxServe, adapted
+from baselines.muxserve import MuxServe, Use, adapted, caps
 from baselines.round_robin import RoundRobin
 from harness.costs.iteration import IterationTable
 from harness.engines.recorder import Recorder
 from harness.engines.simulator.loop import Simulator
 from harness.interface.entities import ServiceId, Work
 from harness.interface.policies import System
+from harness.planning.forecast import Window
+from harness.planning.sm_shares import Demand
+from harness.runs.building import window_of
 from harness.tests.support.serving import cluster, rule, workload
 from harness.tests.support.shared import Together, UnitCosts, of_services
 from harness.workloads.workload import Workload
@@ -43,8 +47,10 @@ def served(
     slows: bool | None = None,
     fast: bool = True,
     costs: UnitCosts | None = None,
+    history: Window | None = None,
+    adapts_after_s: float = 100.0,
 ) -> Recorder:
-    """Two services on one GPU; each decodes on half of the SMs, as nothing is known of them."""
+    """Two services on one GPU; each decodes on half of the SMs where nothing is known of them."""
     costs = costs or ShareCosts()
     engine = Simulator(
         cluster=cluster(1),
@@ -55,7 +61,13 @@ def served(
         most_gpu_share=most,
         oversubscription_slows=slows,
     )
-    policy = MuxServe(rule=rule(), prefill_share=prefill_share, adapts_after_s=100.0, costs=costs)
+    policy = MuxServe(
+        rule=rule(),
+        prefill_share=prefill_share,
+        adapts_after_s=adapts_after_s,
+        costs=costs,
+        history=history,
+    )
     engine.run(load, System("test", policy, RoundRobin(), Together()), recorder := Recorder())
     return recorder
 
@@ -104,17 +116,44 @@ def test_shares_above_one_by_hand(slows: bool, first_s: float, ends_s: list[floa
     assert found["finished_s"].tolist() == pytest.approx(ends_s)
 
 
-def test_quotas_adapt_by_hand() -> None:
-    """`a` holds 95 of 100 and has prompts waiting; `b` has 95 - 45 free, `c` 95 - 85.
+def test_a_cap_by_hand() -> None:
+    """m0 has a quarter of 1,056,000 bytes: 8 blocks of 32 tokens, two requests of 64 + 64 tokens.
 
-    It takes a tenth of what it holds: 9.5 by 50 to 10. Without prompts waiting nothing moves.
+    So much is in the history, a request a second, for which 0.3 of the SMs do. The third request
+    begins when the first two end, after a prefill of 2 s and three decodes of 1 / 0.3 s.
     """
-    quotas, held = {A: 100.0, B: 100.0, C: 100.0}, {A: 95, B: 45, C: 85}
-    found = adapted(quotas, held, [A])
-    assert found[A] == pytest.approx(109.5)
-    assert found[B] == pytest.approx(100 - 9.5 * 50 / 60)
-    assert found[C] == pytest.approx(100 - 9.5 * 10 / 60)
-    assert adapted(quotas, held, [B]) == quotas
+    history = window_of(workload([64, 64], [64, 64], [0.0, 1.0], services=2))
+    load = of_services(workload([9, 9, 9], [4, 4, 4], services=2), "000")
+    found = served(load, 0.5, history=history, costs=ShareCosts(blocks=66)).requests
+    assert found["first_token_s"].tolist() == pytest.approx([2.0, 2.0, 14.0])
+
+
+def test_caps_by_hand() -> None:
+    """Requests of 161 + 337 tokens take 15 blocks. `a` asks for 3 a second, `b` for one.
+
+    Of 1,200,000 parts `a` gets 3 x 1,024 of 4,672: 789,041, in which are 770 of its blocks of 1,024
+    and 51 requests; `b` 410,958, 256 of its blocks of 1,600, and 17 requests.
+    """
+    known = {A: Demand(3.0, 161, 337), B: Demand(1.0, 161, 337)}
+    assert caps(1_200_000, {A: 1024, B: 1600}, known) == {A: 51, B: 17}
+    assert caps(1600, {A: 1024, B: 1600}, known) == {A: 1, B: 1}
+
+
+def test_caps_adapt_by_hand() -> None:
+    """`a` decodes 19 of 20 and has 30 requests; `b` has int(9.5 - 2) = 7 of 3 free, `c` 4 of 2.
+
+    It takes a tenth of its 19 decodes, one request of 4: int(4 x 21 / 29) = 2 of `b`, which had 30,
+    and int(4 x 8 / 29) = 1 of `c`. First `b` has 9 requests and leaves 1, then `c` 5 and 1 more.
+    `a` has 83, of which 3 are no request of 4: with the 2 left over they are, and 1 is left. If `a`
+    has 20 requests nothing moves; of 9 in no cap, `b` and `c` get a request each, then `a`.
+    """
+    of_a, of_b = Use(20, 19.0, 30, 10, 4), Use(10, 2.0, 2, 0, 3)
+    of_c = Use(6, 1.4, 1, 0, 2)
+    assert adapted({A: of_a, B: of_b, C: of_c}, 0) == ({A: 21, B: 9, C: 5}, 1)
+    few = replace(of_a, present=20)
+    assert adapted({A: few, B: of_b, C: of_c}, 0) == ({A: 20, B: 10, C: 6}, 0)
+    assert adapted({A: few, B: of_b, C: of_c}, 9) == ({A: 21, B: 11, C: 7}, 0)
+    assert adapted({A: of_a}, 0) == ({A: 20}, 0)
 
 
 @pytest.mark.parametrize("seed", range(2))
@@ -124,12 +163,14 @@ def test_both_paths_agree_and_end_where_kv_is_short(seed: int, most: float) -> N
     prompts, answers = rng.integers(1, 90, 24), rng.integers(1, 70, 24)
     arrival_s = np.sort(rng.uniform(0, 1.0, 24)).tolist()
     load = workload(prompts.tolist(), answers.tolist(), arrival_s, services=2)
-    ends = [
-        served(load, 0.6, most=most, slows=True, fast=fast, costs=Tight()).requests["finished_s"]
+    serves = partial(served, load, 0.6, most=most, slows=True, costs=Tight())
+    found = [
+        serves(history=window_of(load), adapts_after_s=0.3, fast=fast).requests
         for fast in (True, False)
     ]
-    assert ends[0].notna().all()
-    np.testing.assert_allclose(ends[0], ends[1], rtol=1e-9)
+    assert found[0]["finished_s"].notna().all()
+    assert found[0]["preemptions"].any()
+    np.testing.assert_allclose(found[0]["finished_s"], found[1]["finished_s"], rtol=1e-9)
 
 
 @dataclass(frozen=True)
