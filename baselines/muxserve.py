@@ -26,13 +26,13 @@ Checked    baselines/tests/test_muxserve.py::test_a_prefill_beside_a_decode_by_h
 
 from collections import Counter, deque
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import ClassVar
+from dataclasses import dataclass, field
+from typing import ClassVar, NamedTuple
 
-from harness.interface.decisions import Batch, ContinuousBatching, Decision
+from harness.interface.decisions import ContinuousBatching, Decision
 from harness.interface.draft import Draft
 from harness.interface.entities import GroupId, ServiceId
-from harness.interface.events import Event, Iterated
+from harness.interface.events import Event
 from harness.interface.filling import NOTHING_RESERVED, admit_prompts
 from harness.interface.policies import Capability, CostModel
 from harness.interface.views import GroupView, RequestView, missing_tokens
@@ -54,12 +54,23 @@ _Own = Mapping[ServiceId, Sequence[RequestView]]
 """Requests of each service, by arrival."""
 
 
+class _Decoding(NamedTuple):
+    """A batch of decodes: one of its requests, the context of that when last looked at, its size.
+
+    How often it has been computed since is what that context has grown by.
+    """
+
+    request: RequestView
+    context_tokens: int
+    size: int
+
+
 @dataclass(slots=True)
 class _Group:
     """Of one group: shares of the SMs, caps, and sizes of the last decodes by service.
 
-    `block_bytes` are of blocks of 32 tokens, `spare_bytes` what no cap uses; `prefilled` and
-    `decoded` had the last turn.
+    `block_bytes` are of blocks of 32 tokens, `spare_bytes` what no cap uses; `decoding` are the
+    batches launched last; `prefilled` and `decoded` had the last turn.
     """
 
     prefill_shares: Mapping[ServiceId, float]
@@ -68,6 +79,7 @@ class _Group:
     caps: dict[ServiceId, int]
     adapts_s: float
     sizes: Mapping[ServiceId, deque[int]]
+    decoding: dict[ServiceId, _Decoding] = field(default_factory=dict)
     spare_bytes: int = 0
     prefilled: ServiceId = _FIRST_TURN
     decoded: ServiceId = _FIRST_TURN
@@ -93,7 +105,7 @@ class MuxServe:
     requires: ClassVar[frozenset[Capability]] = frozenset(
         {Capability.SHARED_GROUP, Capability.GPU_SHARE}
     )
-    subscribes: ClassVar[frozenset[type[Event]]] = frozenset({Iterated})
+    subscribes: ClassVar[frozenset[type[Event]]] = frozenset()
 
     def __init__(
         self,
@@ -120,10 +132,7 @@ class MuxServe:
         self._groups: dict[GroupId, _Group] = {}
 
     def observe(self, event: Event) -> None:
-        """Note the sizes of decodes that have ended."""
-        if isinstance(event, Iterated) and max(event.batch.tokens.values()) == 1:
-            sizes = self._groups[event.group].sizes[event.batch.service]
-            sizes.extend([len(event.batch.tokens)] * event.iterations)
+        """Nothing to learn."""
 
     def schedule(self, view: GroupView) -> Decision:
         """Prefills in turn, then decodes in turn; no new decodes while a prefill waits for SMs.
@@ -134,11 +143,11 @@ class MuxServe:
         if group is None:
             group = self._groups[view.group.id] = self._new_group(view)
         prompts, decodes = _by_phase(view)
+        prefilling = _note_decodes(group, view)
         if view.now_s >= group.adapts_s:
             self._adapt(group, view, prompts)
             group.adapts_s = view.now_s + self._adapts_after_s
         draft = Draft(view)
-        prefilling = {batch.service for batch in view.in_flight if _is_prefill(batch, view)}
         waits = self._prefill(draft, group, prompts, decodes, prefilling)
         prefills = bool(prefilling) or not draft.is_empty
         steady = not waits and not prefills
@@ -217,11 +226,10 @@ class MuxServe:
         Where KV is short the last requests of a decode are preempted. Returns the last service, and
         whether no decode was left out and no request preempted.
         """
-        view, last, all_run = draft.view, None, True
-        decoding = {batch.service for batch in view.in_flight if not _is_prefill(batch, view)}
+        last, all_run = None, True
         for service in _in_turn(decodes, group.decoded):
             share = group.decode_shares[service]
-            if service in decoding:
+            if service in group.decoding:
                 continue
             if draft.share_left < share - 1e-9:
                 all_run = False
@@ -236,6 +244,7 @@ class MuxServe:
             draft.open_batch(service, share)
             for request in batch:
                 draft.try_run(request, 1)
+            group.decoding[service] = _Decoding(batch[0], batch[0].context_tokens, len(batch))
             last = service
         return last, all_run
 
@@ -307,9 +316,23 @@ def _whole(
     return found, spare
 
 
-def _is_prefill(batch: Batch, view: GroupView) -> bool:
-    """Whether a batch in flight computes prompts: the KV of these is there when it ends."""
-    return view.requests[next(iter(batch.tokens))].kv_tokens <= 0
+def _note_decodes(group: _Group, view: GroupView) -> set[ServiceId]:
+    """Note the sizes of decodes that have ended; returns services with a prefill in flight.
+
+    The KV of prompts is there when they end.
+    """
+    prefilling, decoding = set(), {}
+    for service, (request, before, size) in group.decoding.items():
+        context_tokens = request.context_tokens
+        group.sizes[service].extend([size] * (context_tokens - before))
+        decoding[service] = _Decoding(request, context_tokens, size)
+    group.decoding = {}
+    for service, tokens in ((batch.service, batch.tokens) for batch in view.in_flight):
+        if view.requests[next(iter(tokens))].kv_tokens <= 0:
+            prefilling.add(service)
+        else:
+            group.decoding[service] = decoding[service]
+    return prefilling
 
 
 def _in_turn(services: Iterable[ServiceId], last: ServiceId) -> list[ServiceId]:
