@@ -24,8 +24,8 @@ Checked    baselines/tests/test_muxserve.py::test_a_prefill_beside_a_decode_by_h
            baselines/tests/test_muxserve.py::test_caps_adapt_by_hand
 """
 
-from collections import Counter, deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter, defaultdict, deque
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar, NamedTuple
 
@@ -50,7 +50,7 @@ REMEMBERED, UNKNOWN_REQUESTS = 500, 30.0
 _FIRST_TURN = ServiceId("")
 """Before every name."""
 
-_Own = Mapping[ServiceId, Sequence[RequestView]]
+_Own = Mapping[ServiceId, list[RequestView]]
 """Requests of each service, by arrival."""
 
 
@@ -235,15 +235,14 @@ class MuxServe:
                 all_run = False
                 continue
             most = min(self._most(group, service), draft.requests_left)
-            batch = list(decodes[service][:most])
+            batch = decodes[service][:most]
             while batch and not draft.kv.fits({request.facts.id: 1 for request in batch}):
                 draft.preempt(batch.pop())
                 all_run = False
             if not batch:
                 continue
             draft.open_batch(service, share)
-            for request in batch:
-                draft.try_run(request, 1)
+            draft.try_run_all(batch, len(batch))
             group.decoding[service] = _Decoding(batch[0], batch[0].context_tokens, len(batch))
             last = service
         return last, all_run
@@ -342,11 +341,11 @@ def _in_turn(services: Iterable[ServiceId], last: ServiceId) -> list[ServiceId]:
 
 def _by_phase(view: GroupView) -> tuple[_Own, _Own]:
     """Requests that have no KV, and requests that hold some."""
-    prompts: dict[ServiceId, list[RequestView]] = {}
-    decodes: dict[ServiceId, list[RequestView]] = {}
-    for request in view.requests.values():
+    prompts, decodes = defaultdict[ServiceId, list[RequestView]](list), defaultdict(list)
+    running = {name for batch in view.in_flight for name in batch.tokens}
+    for name, request in view.requests.items():
         if request.kv_tokens > 0:
-            decodes.setdefault(request.facts.service, []).append(request)
-        elif not request.is_running:
-            prompts.setdefault(request.facts.service, []).append(request)
+            decodes[request.facts.service].append(request)
+        elif name not in running:
+            prompts[request.facts.service].append(request)
     return prompts, decodes

@@ -1,6 +1,6 @@
 """Is a decision legal? One sentence per broken rule; shared by both engines."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from harness.interface.decisions import (
     Batch,
@@ -56,38 +56,49 @@ def _broken_rules(
 def _is_plainly_legal(decision: Decision, view: GroupView, supports: frozenset[Capability]) -> bool:
     """Whether a decision of the commonest kind breaks no rule, in one pass; False may be legal.
 
-    That kind is one batch of all SMs in an idle group, perhaps after preemptions, and after
-    promises where a draft wrote it. What the draft tried line by line is not looked at again.
+    That kind are batches of an iteration that a draft wrote: what it tried line by line is not
+    looked at again. Or it is one such batch of all SMs in an idle group, perhaps after preemptions.
     """
     if (
-        len(decision.launch) != 1
-        or decision.priority_order is not None
-        or view.in_flight
-        or view.free_share < 1
+        decision.priority_order is not None
         or (len(view.group.services) > 1 and Capability.SHARED_GROUP not in supports)
         or not (decision.wake_s is None or decision.wake_s > view.now_s)
         or decision.at_most is not None
+        or not _are_plain(decision.launch, view, supports)
+        or (Capability.SWAP not in supports and swaps(decision))
     ):
         return False
-    (batch,) = decision.launch
-    tokens = batch.tokens
+    if _is_written_by_draft(decision, view):
+        return True
+    batch = decision.launch[0]
     return (
-        batch.gpu_share == 1
-        and batch.until is Until.ITERATION
-        and batch.service in view.services
-        and 0 < len(tokens) <= view.max_num_seqs
-        and sum(tokens.values()) <= view.max_num_batched_tokens
-        and (Capability.SWAP in supports or not swaps(decision))
-        and (
-            _is_written_by_draft(decision, view)
-            or (
-                not view.kv.caches
-                and not decision.reserve
-                and not swaps(decision)
-                and _are_missing(batch, view)
-                and _preempts_others(decision.preempt, tokens, view)
-                and _fits(decision.preempt, tokens, view.kv)
-            )
+        len(decision.launch) == 1
+        and batch.gpu_share == 1
+        and not view.in_flight
+        and not view.kv.caches
+        and not decision.reserve
+        and not swaps(decision)
+        and _are_missing(batch, view)
+        and _preempts_others(decision.preempt, batch.tokens, view)
+        and _fits(decision.preempt, batch.tokens, view.kv)
+    )
+
+
+def _are_plain(batches: Sequence[Batch], view: GroupView, supports: frozenset[Capability]) -> bool:
+    """Whether there are batches, each of an iteration, that keep to the limits of their group."""
+    share = sum(batch.gpu_share for batch in batches)
+    running = sum(len(batch.tokens) for batch in (*view.in_flight, *batches))
+    return (
+        0 < share <= view.free_share + 1e-9
+        and (Capability.GPU_SHARE in supports or all(it.gpu_share == 1 for it in batches))
+        and running <= view.max_num_seqs
+        and all(
+            batch.until is Until.ITERATION
+            and batch.service in view.services
+            and 0 < batch.gpu_share <= 1
+            and len(batch.tokens) > 0
+            and sum(batch.tokens.values()) <= view.max_num_batched_tokens
+            for batch in batches
         )
     )
 

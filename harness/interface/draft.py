@@ -177,10 +177,10 @@ class Draft:
         """Run every request for all that it misses, if that is at most `budget` tokens and fits.
 
         False changes nothing. Costs far less than one `try_run` each, but may be False where those
-        would succeed: if anything runs already, KV must come back from host memory, the requests
-        are of several services, or some may find KV cached.
+        would succeed: if anything is in the open batch already, KV must come back from host memory,
+        the requests are of several services, or some may find KV cached.
         """
-        if self._batches or self._in_flight or not requests:
+        if not requests or not self._may_open(requests[0].facts.service):
             return False
         if self._base.caches and any(request.kv_tokens <= 0 for request in requests):
             return False
@@ -191,8 +191,7 @@ class Draft:
             not len(missing) == len(requests) <= self.requests_left
             or total > min(budget, self.tokens_left)
             or min(missing.values()) <= 0
-            or self.share_left <= 0
-            or not self._preempt.keys().isdisjoint(missing)
+            or not self._are_idle(missing)
             or not _are_of_one_service(self.view, requests)
             or any(map(attrgetter("swapped_tokens"), requests))
             or not (self._kv or self._base).fits(missing)
@@ -205,6 +204,22 @@ class Draft:
         self.tokens_left -= total
         self.requests_left -= len(missing)
         return True
+
+    def _may_open(self, service: ServiceId) -> bool:
+        """Whether the open batch is of the service and empty, or one may be opened."""
+        if not self._batches:
+            return self.share_left > 0
+        of_service, _, tokens = self._batches[-1]
+        return of_service == service and not tokens
+
+    def _are_idle(self, names: Mapping[RequestId, int]) -> bool:
+        """Whether none is in flight, or in this draft in a batch or preempted."""
+        idle = names.keys().isdisjoint
+        return (
+            idle(self._preempt)
+            and idle(self._runs)
+            and all(idle(batch.tokens) for batch in self._in_flight)
+        )
 
     def try_reserve(
         self, request: RequestView, promise: Reservation, *, spare_blocks: int = 0

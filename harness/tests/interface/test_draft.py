@@ -125,6 +125,25 @@ def test_all_run_or_none() -> None:
     assert draft.decision() == Decision(launch=(Batch(CHAT, {RequestId(1): 1, RequestId(2): 16}),))
 
 
+def test_all_run_in_an_open_batch_beside_one_in_flight() -> None:
+    scene = FakeScene(capacity_blocks=8)
+    holder, one, two = scene.decoding(20), scene.add(16), scene.add(16)
+    in_flight = (Batch(CHAT, {RequestId(3): 16}, 0.5),)
+    view = replace(scene.view(), in_flight=in_flight, free_share=0.5)
+    draft = Draft(view)
+    draft.open_batch(CHAT, 0.5)
+    assert not draft.try_run_all([two], 100)
+    assert draft.try_run_all([holder], 100)
+    assert not draft.try_run_all([one], 100)
+    decision = draft.decision()
+    assert decision.launch == (Batch(CHAT, {RequestId(1): 1}, 0.5),)
+    assert check(decision, view, supports=ALL) == []
+    wide = replace(view, in_flight=(Batch(CHAT, {RequestId(3): 16}, 0.6),), free_share=0.4)
+    assert check(decision, wide, supports=ALL) == [
+        "batches take share 0.5 of the SMs but 0.4 is free"
+    ]
+
+
 def test_a_promise_of_the_draft_is_taken_back() -> None:
     scene = FakeScene(capacity_blocks=4)
     first, second = scene.add(16), scene.add(16)
