@@ -15,11 +15,13 @@ Map        Algorithm 3 (ADBS), round-robin prefills        -> `_prefill`
 Constants  `prefill_share` 0.8, `adapts_after_s` 8 and those below: of the program; `rule`: see
            scenarios/policy/muxserve.yaml
 Differs    The program's prefills take 80% of the SMs for 7B, 90% for 13B and all for larger models,
-           here as many for all, as a policy does not know the size of a model. KV is counted in
-           bytes, not in heads of layers. A cap is at least 1. Without a history rates are equal,
-           and decodes share the SMs equally. A preempted request may come back when there is room,
-           in the program when a request has been answered
+           here as many for all: a policy does not know the size of a model. Its SMs may be given
+           out 1.2 times, here as `engine.most_gpu_share` says. KV is counted in bytes, not in heads
+           of layers. A cap is at least 1. Without a history rates are equal, and decodes share the
+           SMs equally. A preempted request comes back when there is room, in the program when a
+           request has been answered
 Checked    baselines/tests/test_muxserve.py::test_a_prefill_beside_a_decode_by_hand
+           baselines/tests/test_muxserve.py::test_a_service_alone_keeps_its_shares_by_hand
            baselines/tests/test_muxserve.py::test_caps_by_hand
            baselines/tests/test_muxserve.py::test_caps_adapt_by_hand
 """

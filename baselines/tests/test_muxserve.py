@@ -13,11 +13,11 @@ from harness.costs.iteration import IterationTable
 from harness.engines.recorder import Recorder
 from harness.engines.simulator.loop import Simulator
 from harness.interface.entities import ServiceId, Work
-from harness.interface.policies import System
+from harness.interface.policies import PlacementPolicy, System
 from harness.planning.forecast import Window
 from harness.planning.sm_shares import Demand
 from harness.runs.building import window_of
-from harness.tests.support.serving import cluster, rule, workload
+from harness.tests.support.serving import Everywhere, cluster, rule, workload
 from harness.tests.support.shared import Together, UnitCosts, of_services
 from harness.workloads.workload import Workload
 
@@ -49,6 +49,7 @@ def served(
     costs: UnitCosts | None = None,
     history: Window | None = None,
     adapts_after_s: float = 100.0,
+    placement: PlacementPolicy | None = None,
 ) -> Recorder:
     """Two services on one GPU; each decodes on half of the SMs where nothing is known of them."""
     costs = costs or ShareCosts()
@@ -68,7 +69,8 @@ def served(
         costs=costs,
         history=history,
     )
-    engine.run(load, System("test", policy, RoundRobin(), Together()), recorder := Recorder())
+    system = System("test", policy, RoundRobin(), placement or Together())
+    engine.run(load, system, recorder := Recorder())
     return recorder
 
 
@@ -126,6 +128,24 @@ def test_a_cap_by_hand() -> None:
     load = of_services(workload([9, 9, 9], [4, 4, 4], services=2), "000")
     found = served(load, 0.5, history=history, costs=ShareCosts(blocks=66)).requests
     assert found["first_token_s"].tolist() == pytest.approx([2.0, 2.0, 14.0])
+
+
+def test_a_service_alone_keeps_its_shares_by_hand() -> None:
+    """A prompt on 0.8 of the SMs takes 1.25 s, two decodes on the least share, 0.3, 1 / 0.3 s each.
+
+    Where SMs may be given twice a prompt begins beside decodes of its own service: the second one,
+    which comes at 2 s, ends at 3.25 s.
+    """
+    history = window_of(workload([64, 64], [8, 8], [0.0, 99.0], services=2))
+    load = of_services(workload([9, 9], [3, 1], [0.0, 2.0], services=2), "00")
+    alone = partial(served, load, 0.8, history=history, placement=Everywhere(("m0", (0,))))
+    found = alone().requests
+    first_s = 1.25 + 1 / 0.3
+    assert found["first_token_s"].tolist() == pytest.approx([1.25, first_s + 1.25])
+    assert found["finished_s"][0] == pytest.approx(first_s + 1.25 + 1 / 0.3)
+    found = alone(most=1.2, slows=False).requests
+    assert found["first_token_s"].tolist() == pytest.approx([1.25, 3.25])
+    assert found["finished_s"][0] == pytest.approx(first_s + 1 / 0.3)
 
 
 def test_caps_by_hand() -> None:
