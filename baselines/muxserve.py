@@ -18,8 +18,8 @@ Differs    The program's prefills take 80% of the SMs for 7B, 90% for 13B and al
            here as many for all: a policy does not know the size of a model. Its SMs may be given
            out 1.2 times, here as `engine.most_gpu_share` says. KV is counted in bytes, not in heads
            of layers. A cap is at least 1. Without a history rates are equal, and decodes share the
-           SMs equally. A preempted request comes back when there is room, in the program when a
-           request has been answered
+           SMs equally, so that a service alone has them all. A preempted request comes back when
+           there is room, in the program when a request has been answered
 Checked    baselines/tests/test_muxserve.py::test_a_prefill_beside_a_decode_by_hand
            baselines/tests/test_muxserve.py::test_a_service_alone_keeps_its_shares_by_hand
            baselines/tests/test_muxserve.py::test_caps_by_hand
@@ -166,14 +166,15 @@ class MuxServe:
             name: BLOCK_TOKENS * view.kv.services[name].kv_bytes_per_token for name in names
         }
         found = caps(view.kv.capacity_bytes, block_bytes, {it: self._demand(it) for it in names})
-        if self._estimates.demands:
-            shares = {name: self._estimates.decode_share(name, size) for name in names}
-        else:
-            shares = dict.fromkeys(names, 1.0 / len(names))
+        is_known, prefill_share = bool(self._estimates.demands), self._prefill_share
+        shares = {
+            name: self._estimates.decode_share(name, size) if is_known else 1.0 / len(names)
+            for name in names
+        }
         # A prefill has the larger of two shares, whichever was meant for it.
         return _Group(
-            {name: max(self._prefill_share, share) for name, share in shares.items()},
-            {name: min(self._prefill_share, share) for name, share in shares.items()},
+            {name: max(prefill_share, share) for name, share in shares.items()},
+            {name: min(prefill_share, it) if is_known else it for name, it in shares.items()},
             block_bytes,
             found,
             view.now_s + self._adapts_after_s,
