@@ -4,16 +4,18 @@
 
 For scenarios with engines on an axis. Prints, and writes fidelity_runs/<scenario>.json: for
 every system (or, where that is the same for all, every policy) the figures on real engines and on
-the simulator, means over seeds, and the error. With `--reference NAME` also how much of its mean
-JCT every other one saves, with a 95% interval over seeds. Of four systems or
-more also the rank correlation of their order on both engines. Where runs kept their iterations
-(`record.iterations`), also whether both engines ran the same batches.
+the simulator, means over seeds, and the error. A figure is one of a run's summary, or a function of
+its folder as `module:function`. With `--reference NAME` also how much of its `--saved` figure every
+other one saves, with a 95% interval over seeds. Of four systems or more also the rank correlation
+of their order on both engines. Where runs kept their iterations (`record.iterations`), also whether
+both engines ran the same batches.
 """
 
 import argparse
 import json
 import sys
 from collections.abc import Mapping, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +38,9 @@ COMPARED = (
     *("decode_requests", "context_tokens", "longest_tokens", "held_tokens"),
 )
 """Columns of the log that say what an iteration computed and how much KV requests held."""
-JCT, ACT = "jct_s_mean", "act_s_mean"
+JCT = "jct_s_mean"
+WORDS = {JCT: "mean JCT", "act_s_mean": "mean ACT"}
+"""Of figures that are saved; others by their name."""
 THROUGHPUT = "requests_per_s"
 """Requests over the seconds to the last answer, beside the figures of a run's summary."""
 LEAST_RANKED = 4
@@ -96,8 +100,10 @@ def named_by(rows: pd.DataFrame) -> str:
 def savings(rows: pd.DataFrame, reference: str, figure: str = JCT) -> list[dict[str, object]]:
     """Share of a figure of the reference that each other one saves, seed by seed, on both engines.
 
-    Raises ValueError for a reference that was not run.
+    Raises ValueError for a reference that was not run, and for a figure that no run has.
     """
+    if figure not in rows:
+        raise ValueError(unknown_name("figure of a run", figure, dict.fromkeys(map(str, rows))))
     name = named_by(rows)
     if reference not in set(rows[name]):
         raise ValueError(f"no run of {reference}, only of {', '.join(sorted(set(rows[name])))}")
@@ -116,15 +122,15 @@ def savings(rows: pd.DataFrame, reference: str, figure: str = JCT) -> list[dict[
 
 def saving_text(row: Mapping[str, Any]) -> str:
     """As a sentence."""
-    of = "ACT" if row.get("figure") == ACT else "JCT"
+    figure = row.get("figure", JCT)
+    of = WORDS.get(figure, figure.replace("_", " "))
     kinds = (
         f"{kind} {value:.1%}" + ("" if low is None else f" [{low:.1%}, {high:.1%}]")
         for kind in ("measured", "simulated")
         for value, low, high in (row[kind],)
     )
     return (
-        f"{row['system']} saves of {row['over']}'s mean {of}: {', '.join(kinds)} "
-        f"({row['seeds']} seeds)"
+        f"{row['system']} saves of {row['over']}'s {of}: {', '.join(kinds)} ({row['seeds']} seeds)"
     )
 
 
@@ -253,14 +259,36 @@ def _print(content: Mapping[str, Any]) -> None:
         console.print(same_batches_text(row))
 
 
-def _content(rows: pd.DataFrame, figures: Sequence[str], reference: str | None) -> dict[str, Any]:
+def with_functions(
+    rows: pd.DataFrame, folder: Path, figures: Sequence[str]
+) -> tuple[pd.DataFrame, list[str]]:
+    """Rows with a column for each `module:function` of figures, and the names of the columns.
+
+    Raises ValueError for a function that is not there.
+    """
+    names = []
+    for figure in figures:
+        module, is_function, name = figure.partition(":")
+        if is_function:
+            try:
+                function = getattr(import_module(module), name)
+            except (ImportError, AttributeError):
+                raise ValueError(f"--figures: there is no function {figure}") from None
+            rows = rows.assign(**{name: [function(folder / run) for run in rows.index]})
+        names.append(name or figure)
+    return rows, names
+
+
+def _content(
+    rows: pd.DataFrame, figures: Sequence[str], reference: str | None, saved: str
+) -> dict[str, Any]:
     """What is written. Raises ValueError where runs or figures are missing."""
     engines = sorted(e for e in set(rows["engine"]) if e.startswith("measured"))
     return {
         "engine": "; ".join(engines),
         "machine": machine(),
         "rows": compared(rows, figures),
-        "savings": savings(rows, reference, ACT if ACT in figures else JCT) if reference else [],
+        "savings": savings(rows, reference, saved) if reference else [],
         "batches": compared_batches(rows, named_by(rows)),
         "order": order_agreement(rows, [it for it in figures if it in rows]),
     }
@@ -271,17 +299,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="Measured runs beside simulated ones.")
     parser.add_argument("scenario", help="a folder of results")
     published.add_publish(parser)
-    parser.add_argument(
-        "--reference", help="whose mean JCT, or ACT of applications, the others are held against"
-    )
-    said = f"of a run's summary, or {THROUGHPUT}"
+    parser.add_argument("--reference", help="which system the others are held against")
+    parser.add_argument("--saved", default=JCT, help="the figure of it, of which they save a share")
+    said = f"of a run's summary, {THROUGHPUT}, or module:function of a run's folder"
     parser.add_argument("--figures", nargs="+", default=FIGURES, help=said)
     given = parser.parse_args(arguments)
     try:
-        rows = read_cells(published.RESULTS / given.scenario, "paper").reference
+        runs = published.RESULTS / given.scenario
+        rows = read_cells(runs, "paper").reference
         if rows.empty:
             raise ValueError(f"no run of {given.scenario} is there; run it first")
-        content = _content(rows, given.figures, given.reference)
+        rows, figures = with_functions(rows, runs, given.figures)
+        content = _content(rows, figures, given.reference, given.saved)
     except ValueError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

@@ -13,6 +13,7 @@ from harness.fidelity.real_runs import (
     order_agreement,
     saving_text,
     savings,
+    with_functions,
 )
 from harness.runs import published
 from harness.runs.cell_lists import ScenarioCells
@@ -104,6 +105,17 @@ def policies() -> pd.DataFrame:
 
 def test_policies_of_one_system_are_told_apart() -> None:
     assert {entry["system"] for entry in compared(policies())} == {"first", "second"}
+
+
+def test_a_figure_is_a_function_of_a_folder(tmp_path: Path) -> None:
+    runs = policies().rename(index=str)
+    rows, names = with_functions(runs, tmp_path, ["jct_s_mean", "os.path:basename"])
+    assert names == ["jct_s_mean", "basename"]
+    assert rows["basename"].tolist() == list(runs.index)
+    with pytest.raises(ValueError, match=r"there is no function os\.path:nothing"):
+        with_functions(rows, tmp_path, ["os.path:nothing"])
+    with pytest.raises(ValueError, match="No figure of a run is called 'jct'"):
+        savings(rows, "first", "jct")
 
 
 def test_savings_are_paired_by_seed() -> None:
