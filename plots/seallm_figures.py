@@ -156,9 +156,9 @@ def _lines(
 
 
 def _gains(axes: Axes, inputs: Inputs, cells: Cells, kind: str, ids: Mapping[str, str]) -> None:
-    """Gains of SeaLLM by rate, and what is printed; `ids` maps claims to names of sides."""
+    """Gains of SeaLLM by rate, and what is printed; `ids` maps names of sides to claims."""
     every = {**SYSTEMS, **PARTS}
-    for id, label in ids.items():
+    for label, id in ids.items():
         at, colour = every[label]
         above, below = (SEALLM, at) if kind == "slo" else (at, SEALLM)
         found = curve(cells, MEASURES[kind], of=above, over=below, along=RATE).sort_index()
@@ -206,7 +206,7 @@ def rates(inputs: Inputs) -> Figure:
         axes.set_title(title, loc="left", fontsize=11)
     names = dict(zip(BASELINES, ("vLLM", "AlpaServe", "MuxServe"), strict=True))
     for axes, kind in zip(grid[1], MEASURES, strict=True):
-        _gains(axes, inputs, cells, kind, {f"fig6.{kind}-{it}": name for it, name in names.items()})
+        _gains(axes, inputs, cells, kind, {name: f"fig6.{kind}-{it}" for it, name in names.items()})
     return _finish(figure, cells)
 
 
@@ -219,9 +219,9 @@ def ablation(inputs: Inputs) -> Figure:
     _lines(grid[0][1], cells, attainment, PARTS, RATE)
     grid[0][0].set_title(LATENCY, loc="left", fontsize=11)
     grid[0][1].set_title(ATTAINED, loc="left", fontsize=11)
-    names = dict(zip(("fcfs", "skip-join", "fixed"), list(PARTS)[1:4], strict=True))
+    names = dict(zip(list(PARTS)[1:4], ("order", "order", "fixed"), strict=True))
     for axes, kind in zip(grid[1], ("latency", "slo"), strict=True):
-        _gains(axes, inputs, cells, kind, {f"fig8.{it}-{kind}": name for it, name in names.items()})
+        _gains(axes, inputs, cells, kind, {name: f"fig8.{it}-{kind}" for name, it in names.items()})
     return _finish(figure, cells)
 
 
