@@ -4,7 +4,9 @@ The reference setting decides; a variation that loses the effect makes it hold p
 of the authors is judged beside it, as a second column.
 """
 
+import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
@@ -31,6 +33,8 @@ from harness.runs.cell_lists import ScenarioCells, column_of, read_cells
 from harness.runs.matrix import places
 from harness.runs.metrics import FIGURES
 
+LIKE_FOR_ALL = ("workload", "hardware", "slo")
+"""What a variation changes for every system, by the first part of its key."""
 MEASURED = (Kind.ABSOLUTE, Kind.RATIO, Kind.AT_MOST, Kind.AT_LEAST)
 """Effects that a fact may have."""
 
@@ -155,11 +159,17 @@ def _varied_in(cells: ScenarioCells) -> list[str]:
 
 
 def _varied(cells: ScenarioCells, names: Collection[str]) -> Cells:
-    """The reference with the cells of a variation in place of its own, at the variation's seeds."""
+    """The reference with the cells of a variation in place of its own, at the variation's seeds.
+
+    Of a variation of what all systems serve or run on (`LIKE_FOR_ALL`) its own cells alone: those
+    of the reference have another workload.
+    """
     there = [name for name in _varied_in(cells) if name in names]
     if not there:
         return cells.reference
     varied, axes = cells.variations[there[0]], list(cells.axes)
+    if re.split(r"[.=]", there[0])[0] in LIKE_FOR_ALL:
+        return varied
     own = pd.MultiIndex.from_frame(cells.reference[axes].astype(str))
     replaced = own.isin(pd.MultiIndex.from_frame(varied[axes].astype(str)))
     others = cells.reference[~replaced & cells.reference[SEED].isin(varied[SEED])]
@@ -177,10 +187,10 @@ def _judged(paper: Paper, claim: Claim, source: Source) -> Judged:
         return Judged(claim, Verdict(Word.UNTESTED, reason=reason))
     cells = source.reference(claim.scenarios)
     effect, found, ceiling = _tested(paper, claim, cells)
-    variations = {
-        name: _tested(paper, claim, varied)[1]
-        for name, varied in source.variations(claim.scenarios, paper.variations).items()
-    }
+    variations = {}
+    for name, varied in source.variations(claim.scenarios, paper.variations).items():
+        with suppress(ClaimError):  # a system that is compared was not run in it
+            variations[name] = _tested(paper, claim, varied)[1]
     code = None
     ran = source.sensitivity and all(not source.of(run).reference.empty for run in claim.code)
     if claim.code and ran:

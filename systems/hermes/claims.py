@@ -450,7 +450,7 @@ paper = Paper(
         "by ten seeds (three of 3,000, and of Llama-2-13b); which kind within each, as its "
         "program. Document merging (DM) is 1% of applications and most of the load, so that their "
         "number decides a seed. The program's column has the 200 and 1,500 applications of its "
-        "scripts, 16% of them map-reduce (MRS), as its seed 0 draws their kinds.",
+        "scripts, as its seed 0 draws their kinds.",
         "Costs: on one A100 iterations take 2.3 times as long as the roofline's, which gives the "
         "tokens per second of the log; it has another mix, swaps, and names no GPU. No log is of "
         "eight H800: the roofline as it is.",
@@ -462,8 +462,7 @@ paper = Paper(
         "backlog*), as a share of a batch six times a prompt's token: a variation.",
         "Running calls stay (`--non-preempt` in the scripts of figures 9 to 11; the text is "
         "silent), in figure 12 they are swapped out, as its script leaves it; watermark 1%, of "
-        "vLLM 0.4.3. Recomputation on eight H800 is not run (eight minutes a cell; in a trial "
-        "Hermes was slower with it).",
+        "vLLM 0.4.3. Recomputation on eight H800 is not run (eight minutes a cell).",
         "VTC counts calls by application, as its program; the text names no client. VTC by kind "
         "and by tokens, which is faster at 1x and farther from the drawn bar, is in figure 9.",
         "Not built of the program: Bayesian networks, its own rank in the rule of risk, "

@@ -316,14 +316,18 @@ CAUSES: Mapping[str, str] = {
 """Groups of failures and why."""
 CONTROLS: Mapping[str, str] = {
     "Sharing": (
-        "over vLLM of tensor parallel 2 the reference itself; over AlpaServe the search of its "
-        "program; 1.2 times the rate or runs of 20 minutes."
+        "over vLLM of tensor parallel 2 the reference itself; over AlpaServe its program's search "
+        "({fact: lower normalized latency over AlpaServe with its program's search, up to}); none "
+        "over a search that knows batching."
     ),
     "Replacement": (
         "rates that drift by a sigma of 1 within eight minutes, for 20 minutes (`seallm_drift`), "
         "at which SeaLLM's own normalized latency is {fact: normalized latency of SeaLLM, drift 1}."
     ),
-    "Order": "over FCFS in its own placement; over skip-join queues none found in ten settings.",
+    "Order": (
+        "over FCFS none; nearest services that are alike "
+        f"({{fig8.order-latency@{ALIKE}}}). Over skip-join queues none; nearest rates that drift."
+    ),
 }
 """The mildest setting in which a mechanism gives what is printed."""
 

@@ -110,6 +110,18 @@ def test_a_variation_takes_the_place_of_the_cells_that_it_has() -> None:
     assert not any(one.is_noisy for one in found.variations.values())
 
 
+def test_a_variation_of_the_workload_is_not_mixed_with_the_reference() -> None:
+    """Where one GPU was not run with it, the claim is not judged in it."""
+    varied = frame({1000: 0.5, 10000: 0.5}, gpus=(8,))
+    both = frame({1000: 3.0, 10000: 3.0})
+    found = judged_by(
+        Written(chatglm_scaling=(frame(BOTH), {"workload=large": varied, "workload.rate=2": both})),
+        made_up(),
+    )
+    assert found.variations.keys() == {"workload.rate=2"}
+    assert found.variations["workload.rate=2"].ours == pytest.approx(3.0)
+
+
 def test_variations_count_only_where_asked_for_and_where_they_have_run() -> None:
     turned = {"policy.slots=8": frame({1000: 0.5, 10000: 0.5})}
     plain = Written(
