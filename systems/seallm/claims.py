@@ -283,9 +283,9 @@ CAUSES: Mapping[str, str] = {
     ),
     "FCFS and skip-join queues": (
         "SeaLLM's search forecasts its own order, in which short requests pass long prompts that "
-        "share their GPUs; FCFS in that placement is {fig8.order-latency@at 1: 50}, in one found "
+        "share their GPUs; FCFS in that placement is {fig8.order-latency@at 0: 50}, in one found "
         "for FCFS, which is AlpaServe's, {fig6.latency-alpaserve}. Skip-join queues let the same "
-        "requests pass, as lengths within a service are alike: {fig8.order-latency@at 2: 50}; "
+        "requests pass, as lengths within a service are alike: {fig8.order-latency@at 1: 50}; "
         "where rates drift {fact: lower normalized latency than skip-join queues, drift 1}."
     ),
     "Fixed placement": (
