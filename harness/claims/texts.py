@@ -89,7 +89,7 @@ def ours_of(found: Verdict, unit: str) -> Shown:
     if found.kind is Kind.FACT:
         return Shown(f"{found.ours * found.seeds:.0f} of {found.seeds} seeds")
     if found.kind is Kind.RANGE and found.span:
-        return Shown("-".join(number(end, unit) for end in found.span), unit)
+        return Shown("-".join(dict.fromkeys(number(end, unit) for end in found.span)), unit)
     ours, ends, scale, before = found.ours, (found.low, found.high), unit, ""
     if found.kind is Kind.REDUCTION and ours < 0:
         ours, ends = 1 - ours, (1 - found.high, 1 - found.low)

@@ -76,6 +76,9 @@ UP_TO = {
     "tail": "lower P99 latency",
     "slo": "SLO attainment",
 }
+READ = {"latency": "lower latency than", "tail": "lower P99 than", "slo": "SLO attainment over"}
+"""Of other forms of baselines; `latency` is normalized."""
+TP2, SEARCHED = "vLLM TP 2", "AlpaServe as its program searches"
 MEASURES: Mapping[str, Figure] = {"latency": normalized_latency, "tail": TAIL, "slo": attainment}
 PHASES, ONE_70B, FOUR_70B = "phases apart, as printed", "one service of 70B", "four services of 70B"
 ALIKE, ZIPF, BURSTS = "services alike", "Zipf popularity", "bursts (CV 4)"
@@ -129,7 +132,7 @@ def up_to(cells: Cells, kind: str, over: Mapping[str, Any]) -> Effect:
 def _reading(says: str, kind: str, over: Mapping[str, Any]) -> Fact:
     """A gain over another form of a baseline, at the rate at which it is largest."""
     return Fact(
-        says=f"{UP_TO[kind]} over {says}, up to",
+        says=f"{READ[kind]} {says}, up to",
         unit="x",
         scenarios=("seallm_rates",),
         measure=partial(up_to, kind=kind, over=over),
@@ -139,7 +142,7 @@ def _reading(says: str, kind: str, over: Mapping[str, Any]) -> Fact:
 def _drifting(says: str, over: Mapping[str, Any], variation: str = "") -> Fact:
     """A gain in normalized latency in 20 minutes at 20/s, while rates drift."""
     return Fact(
-        says=f"lower normalized latency than {says}",
+        says=f"lower latency than {says}",
         unit="x",
         scenarios=("seallm_drift",),
         measure=partial(ratio, figure=normalized_latency, of=over, over=SEALLM),
@@ -149,7 +152,7 @@ def _drifting(says: str, over: Mapping[str, Any], variation: str = "") -> Fact:
 
 TABLE_2 = {
     "vLLM": (VLLM, 13.03),
-    "AlpaServe with its program's search": (ALPASERVE_PROGRAM, 11.20),
+    SEARCHED: (ALPASERVE_PROGRAM, 11.20),
     "AlpaServe": (ALPASERVE, 11.20),
     "MuxServe": (MUXSERVE, 19.55),
     "SeaLLM": (SEALLM, 1.65),
@@ -199,15 +202,15 @@ FACTS = (
         scenarios=("seallm_rates",),
         measure=partial(ratio, figure=TAIL, of={**WITH_FCFS, RATE: 50}, over={**SEALLM, RATE: 50}),
     ),
-    _reading("vLLM of tensor parallel 2", "latency", VLLM_TP2),
-    _reading("vLLM of tensor parallel 2", "tail", VLLM_TP2),
-    _reading("vLLM of tensor parallel 2", "slo", VLLM_TP2),
-    _reading("AlpaServe with its program's search", "latency", ALPASERVE_PROGRAM),
-    _reading("AlpaServe with its program's search", "tail", ALPASERVE_PROGRAM),
-    _reading("AlpaServe with its program's search", "slo", ALPASERVE_PROGRAM),
+    _reading(TP2, "latency", VLLM_TP2),
+    _reading(TP2, "tail", VLLM_TP2),
+    _reading(TP2, "slo", VLLM_TP2),
+    _reading(SEARCHED, "latency", ALPASERVE_PROGRAM),
+    _reading(SEARCHED, "tail", ALPASERVE_PROGRAM),
+    _reading(SEARCHED, "slo", ALPASERVE_PROGRAM),
     *(
         Fact(
-            says=f"over AlpaServe's program's search, {gpus} GPUs",
+            says=f"{READ['latency']} {SEARCHED}, {gpus} GPUs",
             unit="x",
             scenarios=("seallm_density",),
             measure=partial(
@@ -256,77 +259,72 @@ LOADS = tuple(
 CAUSES: Mapping[str, str] = {
     "Over vLLM": (
         "SeaLLM saves the queue of the one or two services that are overloaded on the two GPUs "
-        "that vLLM gives each, while all GPUs together are at "
-        "{fact: 50/s, all GPUs}. At 20/s, where the busiest is at a load of "
-        "{fact: 20/s, busiest service, vLLM}, it has {fig6.latency-vllm@at 20} lower normalized "
-        "latency, at 35/s ({fact: 35/s, busiest service, vLLM}) {fig6.latency-vllm@at 35}, at 50/s "
-        "({fact: 50/s, busiest service, vLLM}) {fig6.latency-vllm@at 50}. Up to "
-        f"{{fig6.latency-vllm@{ALIKE}}} where services are alike and "
-        f"{{fig6.latency-vllm@{ZIPF}}} by Zipf's law; over tensor parallel 2 "
-        "{fact: lower normalized latency over vLLM of tensor parallel 2, up to}. Runs of 20 "
-        "minutes instead of five at 20/s: {fact: lower normalized latency than vLLM, 20 minutes "
-        "at 20/s}."
+        "that vLLM gives each, while all GPUs are at {fact: 50/s, all GPUs}. At 20/s, with the "
+        "busiest at a load of {fact: 20/s, busiest service, vLLM}, it gains "
+        "{fig6.latency-vllm@at 20}; at 35/s ({fact: 35/s, busiest service, vLLM}) "
+        "{fig6.latency-vllm@at 35}; at 50/s ({fact: 50/s, busiest service, vLLM}) "
+        "{fig6.latency-vllm@at 50}, over tensor parallel 2 {fact: lower latency than vLLM TP 2, up "
+        f"to}}. All rates: {{fig6.latency-vllm@{ALIKE}}} where services are alike, "
+        f"{{fig6.latency-vllm@{ZIPF}}} by Zipf's law. In 20 minutes instead of five, at 20/s: "
+        "{fact: lower latency than vLLM, 20 minutes at 20/s}."
     ),
     "Over AlpaServe": (
         "A search that forecasts the batches which engines run finds placements as good as "
         "SeaLLM's: {fig6.latency-alpaserve}. The search of AlpaServe's program serves one request "
-        "at a time: {fact: lower normalized latency over AlpaServe with its program's search, up "
-        "to} and {fact: SLO attainment over AlpaServe with its program's search, up to} of its SLO "
-        "attainment. It is what table 2 prints: {fact: normalized latency of AlpaServe with its "
-        "program's search at 35/s} at the rate at which SeaLLM and vLLM are as printed (11.20)."
+        "at a time: {fact: lower latency than AlpaServe as its program searches, up to}, and "
+        "{fact: SLO attainment over AlpaServe as its program searches, up to} of its attainment. "
+        "It is what table 2 prints (11.20): {fact: normalized latency of AlpaServe as its program "
+        "searches at 35/s} at the rate at which SeaLLM and vLLM are as printed."
     ),
     "P99": (
         "It counts seconds, and under the doubling budget the longest answers wait for short "
-        "ones: over FCFS in its own placement {fact: P99 latency of FCFS in SeaLLM's placement "
-        "over SeaLLM's, 50/s} at 50/s, while normalized latency gains {fig8.order-latency@at 1: "
-        "50}."
+        "ones: P99 of FCFS in the same placement is {fact: P99 latency of FCFS in SeaLLM's "
+        "placement over SeaLLM's, 50/s} of SeaLLM's at 50/s, its normalized latency "
+        "{fig8.order-latency@at 0: 50}."
     ),
     "FCFS and skip-join queues": (
         "SeaLLM's search forecasts its own order, in which short requests pass long prompts that "
-        "share their GPUs; FCFS in that placement is {fig8.order-latency@at 0: 50}, in one found "
-        "for FCFS, which is AlpaServe's, {fig6.latency-alpaserve}. Skip-join queues let the same "
-        "requests pass, as lengths within a service are alike: {fig8.order-latency@at 1: 50}; "
-        "where rates drift {fact: lower normalized latency than skip-join queues, drift 1}."
+        "share their GPUs: FCFS in that placement has {fig8.order-latency@at 0: 50} the latency at "
+        "50/s; in a placement for FCFS, AlpaServe's, {fig6.latency-alpaserve@at 50}. Skip-join "
+        "queues let the same requests pass, as lengths within a service are alike: "
+        "{fig8.order-latency@at 1: 50}; where rates drift {fact: lower latency than skip-join "
+        "queues, drift 1}."
     ),
     "Fixed placement": (
         "For five minutes rates are steady, and another search finds nothing better. In 20 minutes "
         "with rates that drift by a sigma of 0.5 and 1: "
-        "{fact: lower normalized latency than a fixed placement, drift 0.5} and "
-        "{fact: lower normalized latency than a fixed placement, drift 1}."
+        "{fact: lower latency than a fixed placement, drift 0.5} and "
+        "{fact: lower latency than a fixed placement, drift 1}."
     ),
     "Always, at every": (
         "Claims of every rate (figure 10), size (11) or skewness (12) fail by settings in which "
         "nothing waits: at 2 and 10/s and on 64 GPUs nearly all answers of all systems are in "
         "time, and engines that share less are as fast. With fewer GPUs the search of AlpaServe's "
-        "program falls behind, as printed: {fact: over AlpaServe's program's search, 64 GPUs} on "
-        "64, {fact: over AlpaServe's program's search, 16 GPUs} on 16; the batched search does "
-        "not. 64 requests of one service in a row are more than its groups take at once: "
-        "{fig12.steady}."
-    ),
-    "TPOT": (
-        "That of vLLM and MuxServe is longer: overloaded engines preempt running requests, and "
-        "decodes have a share of the SMs."
+        "program falls behind, as printed: {fact: lower latency than AlpaServe as its program "
+        "searches, 64 GPUs} on 64, {fact: lower latency than AlpaServe as its program searches, 16 "
+        "GPUs} on 16; the batched search does not. 64 requests of a service in a row are more "
+        "than its groups take at once: {fig12.steady}."
     ),
     "Algorithm 2 as printed": (
         "Newcomers wait until the decodes of their service are not first any more: batches shrink, "
-        "and with them what an engine serves. SeaLLM itself then has a normalized latency of "
+        "and with them what an engine serves. SeaLLM's normalized latency is then "
         f"{{fact: normalized latency of SeaLLM at every rate, {PHASES}}}."
     ),
 }
 """Groups of failures and why."""
 CONTROLS: Mapping[str, str] = {
     "Sharing": (
-        "over vLLM of tensor parallel 2 the reference itself; over AlpaServe its program's search "
-        "({fact: lower normalized latency over AlpaServe with its program's search, up to}); none "
-        "over a search that knows batching."
+        "over vLLM of tensor parallel 2 the reference; over AlpaServe none with a search that "
+        "knows batching, with its program's {fact: lower latency than AlpaServe as its program "
+        "searches, up to}."
     ),
     "Replacement": (
         "rates that drift by a sigma of 1 within eight minutes, for 20 minutes (`seallm_drift`), "
         "at which SeaLLM's own normalized latency is {fact: normalized latency of SeaLLM, drift 1}."
     ),
     "Order": (
-        "over FCFS none; nearest services that are alike "
-        f"({{fig8.order-latency@{ALIKE}}}). Over skip-join queues none; nearest rates that drift."
+        f"over FCFS services that are alike, {{fig8.order-latency@{ALIKE}}}, or eight, "
+        f"{{fig8.order-latency@{EIGHT}}}; over skip-join queues none found."
     ),
 }
 """The mildest setting in which a mechanism gives what is printed."""
@@ -425,10 +423,9 @@ paper = Paper(
         "Llama-2-70b SeaLLM itself is not below 3 (*Facts kept*). Prompts are cut at 3,072 tokens "
         "(opt-6.7b: 1,048), answers at 1,000.",
         "Arrivals: Azure's functions of 2019 dealt out in turn, Poisson, for 300 s, and 300 s "
-        "before as the history. How many calls the most popular of 74,347 functions have is read "
-        "from the published curve (the first 14%, 74 functions 70%); their rates are steady. The "
-        "public sample of minutes that was used before leaves out every function above 100 calls a "
-        "minute, so that services hardly differed.",
+        "before as the history. Which share of calls the most popular of 74,347 functions have is "
+        "read from the published curve (the first 14%, 74 of them 70%); rates are steady. The "
+        "public sample of minutes leaves out functions above 100 calls a minute.",
         "Algorithm 2: prompts of the chosen service first (what is printed keeps phases apart, and "
         "breaks the bound); newcomers evict nothing; a service is starved when none of it has run "
         "for as long as its SLO, a threshold that is not stated.",
@@ -515,11 +512,10 @@ AGAINST_MUXSERVE = (
 
 
 WHY = {
-    (kind, name): f"over {form} {{fact: {UP_TO[kind]} over {form}, up to}}"
-    + "; *P99*" * (kind == "tail")
+    (kind, name): f"over {form} {{fact: {READ[kind]} {form}, up to}}" + "; *P99*" * (kind == "tail")
     for name, form in (
-        ("vllm", "vLLM of tensor parallel 2"),
-        ("alpaserve", "AlpaServe with its program's search"),
+        ("vllm", TP2),
+        ("alpaserve", SEARCHED),
     )
     for kind in UP_TO
 }
@@ -603,7 +599,7 @@ for _name, _over, _words in (
         says=f"mean TPOT over that of {_words}",
         quote="The TPOT of SeaLLM is similar to that of the temporal-spatial sharing method, "
         "MuxServe, and the dedicated method, vLLM.",
-        why="*TPOT*",
+        why="theirs are longer: overloaded engines preempt, and decodes have a share of the SMs",
     )(partial(equal, figure=TPOT, of=SEALLM, over=_over, settings=[RATE]))
 
 
