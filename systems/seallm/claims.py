@@ -420,7 +420,7 @@ paper = Paper(
         "opt-6.7b; the A800 is the same chip with slower NVLink.",
         "Services: 16, K-means on the logarithms of lengths of ShareGPT turns and LongBench's "
         "English tasks; six of Llama-2-7b, five of 13b and of opt-6.7b, by seed. With one of "
-        "Llama-2-70b SeaLLM itself is not below 3 (*Facts kept*). Prompts are cut at 3,072 tokens "
+        "Llama-2-70b SeaLLM itself is not below 3. Prompts are cut at 3,072 tokens "
         "(opt-6.7b: 1,048), answers at 1,000.",
         "Arrivals: Azure's functions of 2019 dealt out in turn, Poisson, for 300 s, and 300 s "
         "before as the history. Which share of calls the most popular of 74,347 functions have is "
@@ -809,7 +809,7 @@ for _name in ("vllm", "alpaserve"):
     says="seconds of the placement searches of a run on up to 64 GPUs, at most",
     quote="The running time is shorter than one minute, which can be fully overlapped by running "
     "before the replacement moment.",
-    note="one core of the machine that ran it; the paper has eight processes",
+    note="one core of the machine that ran it",
 )
 def _(cells: Cells) -> Effect:
     return at_most(cells, placement_s, SEALLM, settings=[GPUS])
