@@ -454,7 +454,7 @@ paper = Paper(
         "Costs: on one A100 iterations take 2.3 times as long as the roofline's, which gives the "
         "tokens per second of the log; it has another mix, swaps, and names no GPU. No log is of "
         "eight H800: the roofline as it is.",
-        "Arrivals: the first 300 s of Mooncake's conversations, in 30 windows, stretched. Context: "
+        "Arrivals: the first 300 s of Mooncake's conversations, stretched. Context: "
         "12,000 tokens as the program, beyond the 4,096 of Llama-2; 8,192 on H800.",
         "Price of a token: 0.1 ms of a prompt and 60 ms of an answer, fixed in its program. The "
         "text has the average processing time of a token in the environment, without a number: "
