@@ -52,7 +52,7 @@ def test_load_over_capacity_by_hand(folder: Path) -> None:
     cells = pd.DataFrame({"seed": [0], "system": ["dedicated_tp1"], "folder": [str(folder)]})
     found = {fact.says: fact.measure(cells) for fact in LOADS}
     assert {one.kind for one in found.values()} == {Kind.ABSOLUTE}
-    loads = {says: float(one.samples.iloc[0, 0]) for says, one in found.items()}
+    loads = {says: float(one.samples.to_numpy(float)[0, 0]) for says, one in found.items()}
     assert loads["50/s, busiest service, vLLM"] == 2.0
     assert loads["10/s, busiest service, vLLM"] == pytest.approx(0.4)
     assert loads["50/s, all GPUs"] == pytest.approx(1.015)
