@@ -157,7 +157,9 @@ def _lines(
         low, high = zip(*(one.ends for one in means), strict=True)
         axes.fill_between(x, low, high, color=colour, alpha=0.15, lw=0)
     if log:
+        least = min(np.min(np.asarray(line.get_ydata(), float)) for line in axes.lines)
         axes.set_yscale("log")
+        axes.set_ylim(bottom=least / 2)  # intervals of means may reach below 0
     axes.set_xlabel(LABELS[along])
 
 
@@ -183,12 +185,20 @@ def _gains(axes: Axes, inputs: Inputs, cells: Cells, kind: str, ids: Mapping[str
 def _finish(figure: Figure, cells: Cells, more: str = "") -> Figure:
     """Legend and footer."""
     style.add_legend(figure)
+    by_system = cells.groupby("system")[SEED].nunique() if "system" in cells else pd.Series()
+    fewer = by_system.get("muxserve", cells[SEED].nunique())
+    seeds = f"{cells[SEED].nunique()} seeds" + f" (MuxServe {fewer})" * (
+        fewer < cells[SEED].nunique()
+    )
     style.add_footer(
         figure,
-        f"Simulated: cost profile {cost_basis(cells)}. Lines: {cells[SEED].nunique()} seeds, "
-        f"bands: 95% intervals; dashed: paper, up to. {more}",
+        f"Simulated: cost profile {cost_basis(cells)}. Means over {seeds} with their 95% "
+        f"intervals. {more}",
     )
     return figure
+
+
+PRINTED = "Dashed: paper, up to."
 
 
 _BOTH: Panels = (
@@ -213,7 +223,7 @@ def rates(inputs: Inputs) -> Figure:
     names = dict(zip(BASELINES, ("vLLM", "AlpaServe", "MuxServe"), strict=True))
     for axes, kind in zip(grid[1], MEASURES, strict=True):
         _gains(axes, inputs, cells, kind, {name: f"fig6.{kind}-{it}" for it, name in names.items()})
-    return _finish(figure, cells)
+    return _finish(figure, cells, PRINTED)
 
 
 def ablation(inputs: Inputs) -> Figure:
@@ -228,7 +238,7 @@ def ablation(inputs: Inputs) -> Figure:
     names = dict(zip(list(PARTS)[1:4], ("order", "order", "fixed"), strict=True))
     for axes, kind in zip(grid[1], ("latency", "slo"), strict=True):
         _gains(axes, inputs, cells, kind, {name: f"fig8.{it}-{kind}" for name, it in names.items()})
-    return _finish(figure, cells)
+    return _finish(figure, cells, PRINTED)
 
 
 def _panels(

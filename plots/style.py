@@ -33,6 +33,10 @@ SETTINGS: dict[Any, Any] = {
 }
 
 
+LEGEND_KEY_PIXELS, LEGEND_PIXELS = 70, 8
+"""About the width of a legend's entry without its label, and of a letter."""
+
+
 def new_figure(width_pixels: int, height_pixels: int) -> Figure:
     """An empty figure in the house style, its size as in the PNG."""
     mpl.rcParams.update(SETTINGS)
@@ -41,9 +45,12 @@ def new_figure(width_pixels: int, height_pixels: int) -> Figure:
 
 
 def add_legend(figure: Figure) -> None:
-    """The legend of the first panel, in one line above all panels."""
+    """The legend of the first panel, above all panels: in one line where the width allows it."""
     handles, labels = figure.axes[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside upper center", ncols=len(labels))
+    width = figure.get_size_inches()[0] * DOTS_PER_INCH
+    needed = sum(LEGEND_KEY_PIXELS + LEGEND_PIXELS * len(label) for label in labels)
+    ncols = -(-len(labels) // max(1, -(-needed // int(width))))
+    figure.legend(handles, labels, loc="outside upper center", ncols=ncols)
 
 
 def add_footer(figure: Figure, text: str) -> None:

@@ -35,6 +35,10 @@ class ClaimError(ValueError):
     """A claim asks for an axis, a value or a figure that its cells do not have."""
 
 
+class NoCellError(ClaimError):
+    """No cell has a value that a claim asks for."""
+
+
 class Kind(StrEnum):
     """What an effect is, which decides its interval and its rule (`harness.claims.verdicts`)."""
 
@@ -82,14 +86,14 @@ def name_of(setting: object) -> str:
 
 
 def select(cells: Cells, at: Mapping[str, Any]) -> Cells:
-    """The cells with these values on their axes. Raises ClaimError where there are none."""
+    """The cells with these values on their axes. Raises NoCellError where there are none."""
     for axis, value in at.items():
         if axis not in cells:
             raise ClaimError(unknown_name("axis", axis, dict.fromkeys(map(str, cells.columns))))
         there, cells = cells[axis], cells[cells[axis].isin([value])]
         if cells.empty:
             known = ", ".join(map(str, there.unique()[:12]))
-            raise ClaimError(f"no cell has {axis}={value}; there are {known}")
+            raise NoCellError(f"no cell has {axis}={value}; there are {known}")
     return cells
 
 

@@ -14,7 +14,16 @@ from typing import Any
 
 import pandas as pd
 
-from harness.claims.effects import PROBE, SEED, Cells, ClaimError, Effect, Kind, name_of
+from harness.claims.effects import (
+    PROBE,
+    SEED,
+    Cells,
+    ClaimError,
+    Effect,
+    Kind,
+    NoCellError,
+    name_of,
+)
 from harness.claims.paper import Claim, Fact, FigureSpec, Paper
 from harness.claims.texts import AT, CEILING, CODE, REFERENCE, check_texts, number
 from harness.claims.verdicts import (
@@ -189,7 +198,7 @@ def _judged(paper: Paper, claim: Claim, source: Source) -> Judged:
     effect, found, ceiling = _tested(paper, claim, cells)
     variations = {}
     for name, varied in source.variations(claim.scenarios, paper.variations).items():
-        with suppress(ClaimError):  # a system that is compared was not run in it
+        with suppress(NoCellError):  # a system that is compared was not run in it
             variations[name] = _tested(paper, claim, varied)[1]
     code = None
     ran = source.sensitivity and all(not source.of(run).reference.empty for run in claim.code)
@@ -246,7 +255,7 @@ def _tested(paper: Paper, claim: Claim, cells: Cells) -> tuple[Effect, Verdict, 
         if most.kind is not Kind.ABSOLUTE:
             raise ClaimError(f"a ceiling is {Kind.ABSOLUTE}, not {most.kind}")
     except ClaimError as error:
-        raise ClaimError(f"{paper.name} {claim.id}: {error}") from None
+        raise type(error)(f"{paper.name} {claim.id}: {error}") from None
     ceiling = replace(measured(most), reason="the most that any scheduler could reach")
     shown = number(ceiling.ours, claim.unit) + claim.unit
     return effect, below_ceiling(found, ceiling, claim.paper, shown), ceiling

@@ -135,8 +135,10 @@ def _by_kind(
 def measured(effect: Effect) -> Verdict:
     """A value alone, with its interval: the mean over settings, of a bound its worst setting."""
     columns = effect.samples.to_numpy(float).T
-    if effect.kind in (Kind.ABSOLUTE, Kind.RATIO):
+    if effect.kind is Kind.ABSOLUTE:
         columns = columns.mean(axis=0, keepdims=True)
+    elif effect.kind is Kind.RATIO:
+        columns = np.exp(np.log(columns).mean(axis=0, keepdims=True))
     mean = geometric_mean_of if effect.kind is Kind.RATIO else mean_of
     found = [mean(column) for column in columns]
     worst = min if effect.kind is Kind.AT_LEAST else max

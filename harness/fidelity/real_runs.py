@@ -272,8 +272,10 @@ def with_functions(
         if is_function:
             try:
                 function = getattr(import_module(module), name)
-            except (ImportError, AttributeError):
-                raise ValueError(f"--figures: there is no function {figure}") from None
+            except (ImportError, AttributeError, ValueError):
+                function = None
+            if not callable(function):
+                raise ValueError(f"--figures: there is no function {figure}")
             rows = rows.assign(**{name: [function(folder / run) for run in rows.index]})
         names.append(name or figure)
     return rows, names

@@ -21,8 +21,10 @@ from harness.claims.tables import facts_path, read_csv, read_facts
 from harness.claims.texts import CODE, REFERENCE, filled, ours_of, with_texts
 from harness.claims.verdicts import Word
 from harness.report.paper_page import (
+    BESIDE_ARE,
     FACTS_ARE,
     PLURALS,
+    beside_table,
     fact_table,
     load_table,
     printed_of,
@@ -60,6 +62,7 @@ def paper_part(root: Path, paper: Paper) -> Page:
         "counts": counts_of(rows),
         "tables": [
             ("Facts kept", FACTS_ARE, *fact_table(facts)),
+            ("Beside the facts", BESIDE_ARE, *beside_table(facts)),
             ("Load over capacity", plain(paper.load_is), *load_table(facts)),
         ],
         "figures": [_figure(root, paper, one, rows, headline["basis"]) for one in paper.figures],

@@ -13,7 +13,7 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from harness.claims.judge import Judged, JudgedFact, counts
-from harness.claims.paper import Paper
+from harness.claims.paper import Fact, Paper
 from harness.claims.texts import NONE, NOT_RUN, Shown, filled, joined, ours_of, printed, with_texts
 from harness.claims.verdicts import LOST_WITH, Word, agrees
 from harness.config.paths import ROOT
@@ -28,6 +28,7 @@ LEGEND = (
     "reference (*fails*, or *holds* and *partly*) in all claims of a row, of those not too noisy. "
     "[What the words mean](verdicts.md); every number is in [{name}.csv](../claims/{name}.csv)."
 )
+BESIDE_ARE = "Measured for the texts below, not printed in the paper:"
 FACTS_ARE = (
     "What the paper states of its own runs, at the reference setting: kept within 25% of the "
     "printed value, or within the printed bound."
@@ -57,7 +58,7 @@ def page_of(
         f"# {paper.title}",
         f"{paper.citation.rstrip('.')}. [All pages](../../README.md)",
         "\n".join(f"> {line}".rstrip() for line in said),
-        *_section("Facts kept", FACTS_ARE, _markdown(fact_table(facts))),
+        *_section("Facts kept", _facts(facts)),
         *_section("Load over capacity", paper.load_is.strip(), _markdown(load_table(facts))),
         f"![Share of the claimed effect, claim by claim](../figures/{name}_forest.png)",
         LEGEND.format(name=name),
@@ -107,9 +108,19 @@ def _markdown(lines: Lines) -> str:
     return table(*lines) if lines[1] else ""
 
 
+def _facts(facts: Sequence[JudgedFact]) -> str:
+    """The table of facts with a printed number, and that of what is measured beside them."""
+    tables = ((FACTS_ARE, fact_table(facts)), (BESIDE_ARE, beside_table(facts)))
+    return "\n\n".join(f"{words}\n\n{_markdown(one)}" for words, one in tables if one[1])
+
+
+def _is_printed(fact: Fact) -> bool:
+    return bool(fact.printed) or not isnan(fact.paper)
+
+
 def fact_table(facts: Sequence[JudgedFact]) -> Lines:
     """Fact, where, printed, ours, the authors' program where it was run, and whether it is kept."""
-    own = [one for one in facts if not one.is_load]
+    own = [one for one in facts if not one.is_load and _is_printed(one.fact)]
     has_code = any(one.code for one in own)
     header = ["fact", "where", "printed", "ours", *["authors' program"] * has_code, "kept"]
     lines = []
@@ -120,6 +131,14 @@ def fact_table(facts: Sequence[JudgedFact]) -> Lines:
         texts = [fact.says, fact.where, said, _value(one), *[_code_value(one)] * has_code, kept]
         lines.append(texts)
     return header, lines
+
+
+def beside_table(facts: Sequence[JudgedFact]) -> Lines:
+    """What texts need and no paper prints: figure, ours, the authors' program where it was run."""
+    own = [one for one in facts if not one.is_load and not _is_printed(one.fact)]
+    has_code = any(one.code for one in own)
+    header = ["not printed", "ours", *["authors' program"] * has_code]
+    return header, [[one.fact.says, _value(one), *[_code_value(one)] * has_code] for one in own]
 
 
 def load_table(facts: Sequence[JudgedFact]) -> Lines:
@@ -133,7 +152,8 @@ def load_table(facts: Sequence[JudgedFact]) -> Lines:
     lines = [
         [
             *(one.fact.says, _value(one) + OVERLOADED * (one.ours.ours > 1.0)),
-            *[_code_value(one)] * has_code,
+            *[_code_value(one) + OVERLOADED * (one.code is not None and one.code.ours > 1.0)]
+            * has_code,
             *[one.fact.note] * has_notes,
         ]
         for one in own
@@ -167,7 +187,7 @@ def table_of(judged: Sequence[Judged]) -> Table:
 def facts_for_terminal(facts: Sequence[JudgedFact]) -> list[Table]:
     """Facts and loads for a terminal; no table where there are none."""
     found = []
-    for header, lines in (fact_table(facts), load_table(facts)):
+    for header, lines in (fact_table(facts), beside_table(facts), load_table(facts)):
         shown = Table(*header, box=SIMPLE_HEAD, pad_edge=False)
         for line in lines:
             shown.add_row(*line)

@@ -25,7 +25,8 @@ class ServiceArrivals:
     services in turn. Not kept of such a trace: how the rate of a function changes over time.
 
     With `drift` above 0 a service's rate is multiplied, minute by minute, by a lognormal factor of
-    mean 1 and this sigma, whose logarithm decorrelates by 1 / e in `drift_minutes`. `gap_cv` is the
+    mean 1 and this sigma, whose logarithm decorrelates by 1 / e in `drift_minutes`; the wanted rate
+    is the mean of the run, that of the history is what drift makes of it. `gap_cv` is the
     coefficient of variation of the gaps of a service at a steady rate, which are gamma distributed:
     1 is a Poisson process.
     """
@@ -131,7 +132,13 @@ def rank_shares(table: str) -> Floats:
 
     Between the ranks of the table the share of the first n functions grows with the logarithm of n.
     """
-    content = arrival_table(table, "shares_of_first")
+    try:
+        content = arrival_table(table, "shares_of_first")
+    except ValueError:
+        raise ValueError(
+            f"workload.arrivals.popularity={table} is not {EVEN}, {ZIPF} or a table of arrivals "
+            "that has shares_of_first, such as azure_functions_2019_popularity"
+        ) from None
     known: Sequence[Sequence[float]] = content["shares_of_first"]
     ranks, shares = np.array(known, np.float64).T
     every = np.arange(1, int(ranks[-1]) + 1)

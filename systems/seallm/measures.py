@@ -86,3 +86,10 @@ def busiest_backlog_s(folder: Path) -> float:
 def mean_backlog_s(folder: Path) -> float:
     """Seconds in which all GPUs would answer a backlog that is spread evenly over them."""
     return float(_backlogs_s(folder).mean())
+
+
+def explained_by_service(folder: Path) -> float:
+    """Share of the variance of seconds alone that the means of services explain."""
+    rows = _requests(folder)
+    within = (rows["solo_s"] - rows["mean_solo_s"]).var()
+    return float(1.0 - within / rows["solo_s"].var())

@@ -169,7 +169,7 @@ def full_paper() -> tuple[Paper, list[Judged], list[JudgedFact]]:
     seconds = Verdict(Word.UNTESTED, 92.0, 90.0, 94.0, kind=Kind.ABSOLUTE)
     kept = fact("mean time", where="Fig. 3", paper=80.0, unit=" s")
     broken = fact("P99 at most", paper=50.0, unit=" s", note="{a} of it")
-    load = fact("fig. 1, 4 GPUs")
+    beside, load = fact("mean wait", unit=" s"), fact("fig. 1, 4 GPUs")
     paper = Paper(
         name="p",
         title="P",
@@ -178,7 +178,7 @@ def full_paper() -> tuple[Paper, list[Judged], list[JudgedFact]]:
         headline=lambda by_id: "**It saves time.**",
         chosen=("the model",),
         program="It was run.",
-        facts=(kept, broken),
+        facts=(kept, broken, beside),
         loads=(load,),
         load_is="A load of 1 keeps the baseline busy.",
         causes={"The queue is empty": "The baseline waits {a@code} of the time."},
@@ -191,6 +191,7 @@ def full_paper() -> tuple[Paper, list[Judged], list[JudgedFact]]:
     facts = [
         JudgedFact(kept, seconds, kept=True, code=seconds, code_kept=False),
         JudgedFact(broken, seconds, kept=False),
+        JudgedFact(beside, seconds),
         JudgedFact(load, Verdict(Word.UNTESTED, 1.2), is_load=True),
     ]
     return paper, [one], facts
@@ -212,6 +213,8 @@ def test_the_parts_of_a_page_are_in_order(tmp_path: Path) -> None:
         "| fact | where | printed | ours | authors' program | kept |",
         "| mean time | Fig. 3 | 80 s | 92.0 s [90.0, 94.0] | 92.0 s: not kept | kept |",
         "| P99 at most |  | 50 s | 92.0 s [90.0, 94.0] | - | not kept: 42.1% of it |",
+        "| not printed | ours |",
+        "| mean wait | 92.0 s [90.0, 94.0] |",
         "## Load over capacity\n\nA load of 1 keeps the baseline busy.",
         "| fig. 1, 4 GPUs | 1.20, overloaded |",
         "p_forest.png",
