@@ -185,11 +185,9 @@ def _gains(axes: Axes, inputs: Inputs, cells: Cells, kind: str, ids: Mapping[str
 def _finish(figure: Figure, cells: Cells, more: str = "") -> Figure:
     """Legend and footer."""
     style.add_legend(figure)
-    by_system = cells.groupby("system")[SEED].nunique() if "system" in cells else pd.Series()
-    fewer = by_system.get("muxserve", cells[SEED].nunique())
-    seeds = f"{cells[SEED].nunique()} seeds" + f" (MuxServe {fewer})" * (
-        fewer < cells[SEED].nunique()
-    )
+    most = cells[SEED].nunique()
+    fewer = cells.groupby("system")[SEED].nunique().get("muxserve") if "system" in cells else None
+    seeds = f"{most} seeds" if fewer in (None, most) else f"{most} seeds (MuxServe {fewer})"
     style.add_footer(
         figure,
         f"Simulated: cost profile {cost_basis(cells)}. Means over {seeds} with their 95% "
