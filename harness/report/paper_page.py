@@ -28,7 +28,7 @@ LEGEND = (
     "reference (*fails*, or *holds* and *partly*) in all claims of a row, of those not too noisy. "
     "[What the words mean](verdicts.md); every number is in [{name}.csv](../claims/{name}.csv)."
 )
-BESIDE_ARE = "Measured for the texts below, not printed in the paper:"
+BESIDE_ARE = "Not printed, for the texts below:"
 FACTS_ARE = (
     "What the paper states of its own runs, at the reference setting: kept within 25% of the "
     "printed value, or within the printed bound."
@@ -137,7 +137,7 @@ def beside_table(facts: Sequence[JudgedFact]) -> Lines:
     """What texts need and no paper prints: figure, ours, the authors' program where it was run."""
     own = [one for one in facts if not one.is_load and not _is_printed(one.fact)]
     has_code = any(one.code for one in own)
-    header = ["not printed", "ours", *["authors' program"] * has_code]
+    header = ["figure", "ours", *["authors' program"] * has_code]
     return header, [[one.fact.says, _value(one), *[_code_value(one)] * has_code] for one in own]
 
 

@@ -226,7 +226,7 @@ FACTS = (
     *(
         Fact(
             says=f"normalized latency of {name} at 35/s",
-            where="table 2, no rate stated",
+            where="table 2",
             paper=printed,
             scenarios=("seallm_rates",),
             measure=partial(absolute, figure=normalized_latency, at={**of, RATE: 35}),
@@ -328,7 +328,7 @@ CAUSES: Mapping[str, str] = {
         "Claims of every rate (figure 10), size (11) or skewness (12) fail in two ways. At 2 and "
         "10/s and on 48 and 64 GPUs little waits, and vLLM and MuxServe are as fast or faster. "
         "Where requests wait, on 16 GPUs and with 64 requests of a service in a row, AlpaServe "
-        "with the batched search is ahead; SeaLLM itself then has {fig12.steady} its latency."
+        "with the batched search is ahead; a row raises SeaLLM's latency {fig12.steady}."
     ),
     "Algorithm 2 as printed": (
         "Newcomers wait until the decodes of their service are not first any more: at 50/s decodes "
@@ -469,7 +469,7 @@ paper = Paper(
     facts=FACTS,
     loads=LOADS,
     load_is=(
-        "Load 1: as dedicated engines of vLLM (two of one GPU for each service) answer a backlog "
+        "Load 1: as dedicated engines of vLLM (two of one GPU a service) answer a backlog "
         "of the same requests: the service that takes longest, and all 32 GPUs if requests could "
         "be spread evenly over them."
     ),

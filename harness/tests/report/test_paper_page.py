@@ -213,7 +213,7 @@ def test_the_parts_of_a_page_are_in_order(tmp_path: Path) -> None:
         "| fact | where | printed | ours | authors' program | kept |",
         "| mean time | Fig. 3 | 80 s | 92.0 s [90.0, 94.0] | 92.0 s: not kept | kept |",
         "| P99 at most |  | 50 s | 92.0 s [90.0, 94.0] | - | not kept: 42.1% of it |",
-        "| not printed | ours |",
+        "| figure | ours |",
         "| mean wait | 92.0 s [90.0, 94.0] |",
         "## Load over capacity\n\nA load of 1 keeps the baseline busy.",
         "| fig. 1, 4 GPUs | 1.20, overloaded |",
