@@ -328,7 +328,7 @@ CAUSES: Mapping[str, str] = {
         "Claims of every rate (figure 10), size (11) or skewness (12) fail in two ways. At 2 and "
         "10/s and on 48 and 64 GPUs little waits, and vLLM and MuxServe are as fast or faster. "
         "Where requests wait, on 16 GPUs and with 64 requests of a service in a row, AlpaServe "
-        "with the batched search is ahead; a row raises SeaLLM's latency {fig12.steady}."
+        "with the batched search is ahead; such rows raise SeaLLM's latency {fig12.steady}."
     ),
     "Algorithm 2 as printed": (
         "Newcomers wait until the decodes of their service are not first any more: at 50/s decodes "
@@ -461,10 +461,10 @@ paper = Paper(
         "Replacement: first interval 120 s, on SLO attainment; an engine that changes one service "
         "reads its weights only and goes on serving.",
         "Figures 11 to 14: 20 requests a second, five seeds.",
-        "MuxServe: seconds on shares of the SMs as its program measured them for llama-7b and 13b, "
-        "that stand for Llama-2-7b and 13b; of the others nothing is measured (1 / share). Caps of "
-        "its default scheduler, shares up to 1.2 in all; prompts on 80% of the SMs (90% for 13b in "
-        "its program). Eight seeds of figures 6, 7 and 10, four of others.",
+        "MuxServe: seconds on shares of the SMs as its program measured them for llama-7b and 13b "
+        "(here Llama-2); of the others nothing is measured (1 / share). Caps of its default "
+        "scheduler, shares up to 1.2; prompts on 80% of the SMs (90% for 13b in its program). "
+        "Eight seeds of figures 6, 7 and 10, four of others.",
     ),
     facts=FACTS,
     loads=LOADS,
