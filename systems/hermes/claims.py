@@ -445,7 +445,7 @@ paper = Paper(
     headline=headline,
     chosen=(
         "Applications: the runs that the authors recorded; every second one is known to policies, "
-        "the others are served. LLM reasoning (LLMR) has no recorded run and is not served.",
+        "the others are served. LLM reasoning (LLMR) has no recorded run.",
         "Mix: 300 and 3,000 applications, small, medium and large ones as the text has them, drawn "
         "by ten seeds (three of 3,000, and of Llama-2-13b); which kind within each, as its "
         "program. Document merging (DM) is 1% of applications and most of the load, so that their "
@@ -462,7 +462,7 @@ paper = Paper(
         "backlog*), as a share of a batch six times a prompt's token: a variation.",
         "Running calls stay (`--non-preempt` in the scripts of figures 9 to 11; the text is "
         "silent), in figure 12 they are swapped out, as its script leaves it; watermark 1%, of "
-        "vLLM 0.4.3. Recomputation on eight H800 is not run (eight minutes a cell).",
+        "vLLM 0.4.3. Recomputation on eight H800 is not run.",
         "VTC counts calls by application, as its program; the text names no client. VTC by kind "
         "and by tokens, which is faster at 1x and farther from the drawn bar, is in figure 9.",
         "Not built of the program: Bayesian networks, its own rank in the rule of risk, "
@@ -471,11 +471,11 @@ paper = Paper(
         "Deadlines: 1.2, 1.5 or 2 times the mean seconds that known runs of the kind take alone. "
         "Of the run itself, as in the paper, they would tell a policy what is to come. The program "
         "has 0.7 of the longest recorded service, over a number by kind.",
-        "No prompt is shared, as in vLLM 0.4.3. The oracle ranks by the true demand left.",
+        "No prompt is shared, as in vLLM 0.4.3.",
         "Caches (figure 13): an application reads its adapter, or the KV of its context, which is "
         "cached whole in host memory. A call that misses its adapter waits for the disk, as does "
-        "its iteration; a context that is missed is computed: reading it from disk takes 60 times "
-        "as long by the program's measurements. Mix, disk and 60% of GPU memory: its program.",
+        "its iteration; a context that is missed is computed: reading it takes 60 times as long "
+        "by its program. Mix, disk and 60% of GPU memory: its program.",
     ),
     facts=FACTS,
     loads=LOADS,
