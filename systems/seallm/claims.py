@@ -14,11 +14,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 
 from harness.claims.effects import (
     ALL,
-    SEED,
     Cells,
     Effect,
     Figure,
@@ -36,11 +34,11 @@ from harness.claims.effects import (
     trend,
 )
 from harness.claims.paper import Fact, FigureSpec, Paper
-from harness.workloads.service_arrivals import rank_shares
 from systems.seallm.measures import (
     attainment,
     attainment_at,
     busiest_backlog_s,
+    calls_of_most_popular,
     explained_by_service,
     mean_backlog_s,
     normalized_latency,
@@ -72,8 +70,6 @@ OTHERS = (VLLM, VLLM_TP2, ALPASERVE, MUXSERVE)
 SCALES = (2.0, 3.0, 5.0, 7.0, 10.0)
 """SLO scales of figure 10, over the mean execution time of a service; its axis is not printed."""
 RATES = (2, 10, 20, 35, 50)
-FUNCTIONS, POPULAR = "azure_functions_2019_popularity", 0.186
-"""The table of arrivals, and the part of all that Shahrad et al. (section 3.3) call popular."""
 LASTS_S = 300.0
 """Seconds of a run of figure 6."""
 
@@ -188,13 +184,6 @@ def _not_reference(variation: str) -> Fact:
     )
 
 
-def _calls_of_first(cells: Cells) -> Effect:
-    """The share of calls of the most popular functions, which no run decides."""
-    shares = rank_shares(FUNCTIONS)
-    first = float(shares[: int(POPULAR * len(shares))].sum())
-    return Effect(Kind.ABSOLUTE, pd.DataFrame({ALL: [first] * cells[SEED].nunique()}))
-
-
 FACTS = (
     Fact(
         says="normalized latency of SeaLLM at every rate",
@@ -216,12 +205,12 @@ FACTS = (
     _not_reference(ONE_70B),
     _not_reference(PHASES),
     Fact(
-        says=f"share of calls of the {POPULAR:.1%} most popular functions",
+        says="share of calls of the 18.6% most popular functions",
         where="Azure's trace (of applications)",
         paper=0.996,
         unit="%",
         scenarios=("seallm_rates",),
-        measure=_calls_of_first,
+        measure=partial(absolute, figure=calls_of_most_popular, at={**SEALLM, RATE: 50}),
     ),
     *(
         Fact(

@@ -5,11 +5,16 @@ from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 from pyarrow import parquet
 
+from harness.config.paths import PROFILES
+from harness.config.yaml_files import read_yaml
+
 SLO_SCALE = 5.0
 """Section 6.1: the SLO is five times the execution time of each request."""
+POPULAR = 0.186
 _COLUMNS = ["service", "arrival_s", "finished_s", "solo_s"]
 
 
@@ -86,6 +91,17 @@ def busiest_backlog_s(folder: Path) -> float:
 def mean_backlog_s(folder: Path) -> float:
     """Seconds in which all GPUs would answer a backlog that is spread evenly over them."""
     return float(_backlogs_s(folder).mean())
+
+
+def calls_of_most_popular(folder: Path) -> float:
+    """The share of calls that the most popular functions of a run's arrivals have.
+
+    `POPULAR` of them, as Shahrad et al. (USENIX ATC 2020), section 3.3, have for applications.
+    """
+    arrivals = read_yaml(folder / "config.yaml")["workload"]["arrivals"]
+    table = json.loads((PROFILES / "arrivals" / f"{arrivals['popularity']}.json").read_text())
+    ranks, shares = np.array(table["shares_of_first"]).T
+    return float(np.interp(np.log(POPULAR * ranks[-1]), np.log(ranks), shares))
 
 
 def explained_by_service(folder: Path) -> float:
