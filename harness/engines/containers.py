@@ -21,6 +21,8 @@ LABEL = "llm-scheduler-harness.pid"
 """The process that a container belongs to."""
 _SLEEP_S = 1_000_000
 _ERRORS = (DockerException, RequestException)
+_TRIES, _NOT_STARTED = 3, (126, b"OCI runtime exec failed")
+"""Status and output of code that the runtime could not start, as on a busy machine; tried again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,7 +110,10 @@ class Containers:
         started_s = time.monotonic()
         command = ["timeout", "-s", "KILL", f"{self._limits.timeout_s:g}", *self._command, code]
         try:
-            status, output = self._running[name].exec_run(command)
+            for _ in range(_TRIES):
+                status, output = self._running[name].exec_run(command)
+                if status != _NOT_STARTED[0] or not output.startswith(_NOT_STARTED[1]):
+                    break
         except _ERRORS as error:
             return Ran(None, str(error), time.monotonic() - started_s)
         return Ran(status, output.decode(errors="replace"), time.monotonic() - started_s)
