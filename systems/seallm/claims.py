@@ -438,7 +438,7 @@ paper = Paper(
         "Arrivals: Azure's functions of 2019 dealt out in turn, Poisson, for 300 s, and 300 s "
         "before as the history. Which share of calls the most popular of 74,347 functions have is "
         "read from the published curve (the first 14%, 74 of them 70%); rates are steady. The "
-        "sample of its minutes in Freyr leaves out functions above 100 calls a minute.",
+        "sample of minutes in Freyr-sim leaves out functions above 100 calls a minute.",
         "Algorithm 2: prompts of the chosen service first (what is printed keeps phases apart, and "
         "breaks the bound); newcomers evict nothing; a service is starved when none of it has run "
         "for as long as its SLO, a threshold that is not stated.",

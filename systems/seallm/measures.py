@@ -15,6 +15,7 @@ from harness.config.yaml_files import read_yaml
 SLO_SCALE = 5.0
 """Section 6.1: the SLO is five times the execution time of each request."""
 POPULAR = 0.186
+"""Of all: what Shahrad et al. (USENIX ATC 2020), section 3.3, call the most popular."""
 _COLUMNS = ["service", "arrival_s", "finished_s", "solo_s"]
 
 
@@ -96,7 +97,7 @@ def mean_backlog_s(folder: Path) -> float:
 def calls_of_most_popular(folder: Path) -> float:
     """The share of calls that the most popular functions of a run's arrivals have.
 
-    `POPULAR` of them, as Shahrad et al. (USENIX ATC 2020), section 3.3, have for applications.
+    `POPULAR` of all; the trace's paper has it for applications.
     """
     arrivals = read_yaml(folder / "config.yaml")["workload"]["arrivals"]
     table = json.loads((PROFILES / "arrivals" / f"{arrivals['popularity']}.json").read_text())

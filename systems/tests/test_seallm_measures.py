@@ -11,6 +11,7 @@ from systems.seallm.measures import (
     attainment,
     attainment_at,
     busiest_backlog_s,
+    explained_by_service,
     mean_backlog_s,
     normalized_latency,
 )
@@ -40,6 +41,11 @@ def test_limits_are_of_the_request_or_of_its_service(folder: Path) -> None:
     """Five times 1, 3 and 10 s keep two of three; three times the mean, 2 s, one."""
     assert attainment(folder) == pytest.approx(2 / 3)
     assert attainment_at(3.0)(folder) == pytest.approx(1 / 3)
+
+
+def test_services_explain_variance_by_hand(folder: Path) -> None:
+    """Of 1, 3 and 10 s the variance is 67 / 3; off the means of services, 2 and 10 s, it is 1."""
+    assert explained_by_service(folder) == pytest.approx(1 - 3 / 67)
 
 
 def test_load_over_capacity_by_hand(folder: Path) -> None:
