@@ -1,9 +1,9 @@
-"""What first come first served can serve: `python -m harness.benchmarks.capacity SCENARIO`.
+"""What a machine can serve: `python -m harness.benchmarks.capacity SCENARIO`.
 
 The scenario serves backlogs: requests that are all there at once. Capacity is their number over the
 seconds from the first iteration to the last answer, averaged over seeds, for every setting of the
 scenario. Loads (`harness.workloads.load`) are fractions of it. Writes
-harness/profiles/capacity.json.
+harness/profiles/capacity/SCENARIO.json.
 """
 
 import argparse
@@ -51,7 +51,7 @@ def capacities(rows: pd.DataFrame, scenario: str) -> dict[str, Any]:
     texts = [json.dumps(_setting(row)) for row in rows.to_dict("records")]
     rates = (rows["requests"] / (rows["inference_s"] - rows["load_s"])).groupby(texts)
     return {
-        "about": f"{int(rows['requests'].min())} requests at once, first come first served",
+        "about": f"{int(rows['requests'].min())} requests at once",
         "kind": "simulated",
         "source": f"python -m harness.benchmarks.capacity {scenario}",
         "seeds": int(rates.count().min()),
@@ -76,7 +76,7 @@ def _setting(row: dict[Any, Any]) -> dict[str, object]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure and write; the exit status."""
-    parser = argparse.ArgumentParser(description="What first come first served can serve.")
+    parser = argparse.ArgumentParser(description="What a machine can serve of a backlog.")
     parser.add_argument("scenario", help="a file of scenarios/scenario, without .yaml")
     scenario = parser.parse_args(arguments).scenario
     with tempfile.TemporaryDirectory() as folder:
@@ -88,8 +88,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         except ValueError as error:
             print(f"error: {error}", file=sys.stderr)
             return 2
-    CAPACITIES.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
-    print(f"Wrote {len(content['rows'])} capacities to {CAPACITIES}.")
+    table = CAPACITIES / f"{scenario}.json"
+    table.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+    print(f"Wrote {len(content['rows'])} capacities to {table}.")
     return 0
 
 

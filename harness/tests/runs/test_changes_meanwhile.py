@@ -111,12 +111,14 @@ def test_a_profile_that_is_read_and_not_named_fails_the_cell(
     build = type(cell.workload_factory).build
 
     def reads(self: Any, seed: int) -> Workload:
-        inputs.read(PROFILES / "capacity.json")
+        inputs.read(PROFILES / "capacity" / "ssjf_capacity.json")
         return build(self, seed)
 
     monkeypatch.setattr(inputs, "READ", {})
     monkeypatch.setattr(type(cell.workload_factory), "build", reads)
-    with pytest.raises(ValueError, match=r"has read harness/profiles/capacity\.json, which is not"):
+    with pytest.raises(
+        ValueError, match=r"has read harness/profiles/capacity/ssjf_capacity\.json, which is not"
+    ):
         run_cell(cell)
     assert not cell.folder.exists()
 
