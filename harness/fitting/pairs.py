@@ -22,6 +22,9 @@ MOST_CONTEXT = 2048  # tokens of OPT and LLaMA
 ALPACA_RANGES = ((9, 2470), (13, 292))
 TURN_RANGES = ((16, 3200), (19, 991))
 BOOK_RANGES = ((18, 461_000), (32, 1041))
+# Means of prompts and answers, the same table.
+ALPACA_MEANS = (19.31, 58.41)
+TURN_MEANS = (161.31, 337.99)
 BOOK_MEANS = (1952.11, 681.2)
 BOOK_SIGMA = 1.0  # of the logarithm of a prompt before it is cut; not published, chosen
 BOOK_BETA = 4.0  # sum of both parameters of the answers' beta distribution; chosen
@@ -76,11 +79,16 @@ def _tables(data: Path, turns: pd.DataFrame) -> Iterator[tuple[str, str, str, pd
         yield name, kind, source, pd.read_csv(data / path)
     names = {"prompt_tokens": "input_tokens", "response_tokens": "output_tokens"}
     alpaca = pd.read_parquet(data / "alpaca" / "prompts.parquet").rename(columns=names)
-    kind = f"Alpaca, {_cut(ALPACA_RANGES)}"
-    yield "alpaca", kind, PROMPT_SOURCE, _within(alpaca, ALPACA_RANGES)
+    kind, alpaca = f"Alpaca, {_cut(ALPACA_RANGES)}", _within(alpaca, ALPACA_RANGES)
+    yield "alpaca", kind, PROMPT_SOURCE, alpaca
+    scaled = _scaled(alpaca, ALPACA_MEANS, ALPACA_RANGES)
+    yield "alpaca_scaled", f"{kind}; {_to(ALPACA_MEANS)}", PROMPT_SOURCE, scaled
     turns = turns.assign(input_tokens=turns["new_input_tokens"])
     kind = f"ShareGPT turns without their history, {_cut(TURN_RANGES)}"
-    yield "sharegpt_turns", kind, CHAT_SOURCE, _within(turns, TURN_RANGES)
+    turns = _within(turns, TURN_RANGES)
+    yield "sharegpt_turns", kind, CHAT_SOURCE, turns
+    scaled = _scaled(turns, TURN_MEANS, TURN_RANGES)
+    yield "sharegpt_turns_scaled", f"{kind}; {_to(TURN_MEANS)}", CHAT_SOURCE, scaled
     tasks = pd.read_parquet(data / "longbench" / "lengths.parquet").query("language == 'en'")
     words, answers = tasks["input_units"], tasks["out_llama2_7b_chat"].clip(lower=1)
     tasks = tasks.assign(input_tokens=(words * TOKENS_PER_WORD).round(), output_tokens=answers)
@@ -103,6 +111,25 @@ def _cut(ranges: Ranges) -> str:
         f"answers of {shortest} to {longest} tokens, prompts of at least {shortest_prompt} tokens "
         f"cut at {_most_prompt(ranges)}, so that both fit a context of {MOST_CONTEXT}"
     )
+
+
+def _to(means: tuple[float, float]) -> str:
+    prompt, answer = means
+    return (
+        f"then scaled to prompts of mean {prompt} and answers of mean {answer}, "
+        "arXiv 2411.06364 table 2"
+    )
+
+
+def _scaled(rows: pd.DataFrame, means: tuple[float, float], ranges: Ranges) -> pd.DataFrame:
+    """Prompts and answers times one factor each, cut at the shortest and longest again."""
+    for column, mean, (shortest, longest) in zip(
+        ("input_tokens", "output_tokens"), means, ranges, strict=True
+    ):
+        most = _most_prompt(ranges) if column == "input_tokens" else longest
+        tokens = (rows[column] * mean / rows[column].mean()).round().astype(np.int64)
+        rows = rows.assign(**{column: tokens.clip(shortest, most)})
+    return rows
 
 
 def _most_prompt(ranges: Ranges) -> int:
