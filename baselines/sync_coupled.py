@@ -6,7 +6,9 @@ Idea       Waiting requests of the same predicted length are a group; groups joi
 Map        2.2 groups of one length    -> `_Replica`; until the KV is full -> `_place`
            2.2 SyncCoupled, SyncFastGen -> `allocates`: exact (prompt and answer) or blocks (the
            prompt, then block by block; a preempted request is computed again)
-Constants  `rule`: forward size and most requests; `padding`: share added to a prediction
+Constants  `rule`: forward size and most requests; `padding`: share added to a prediction;
+           `bucket_tokens` 1: of the same length is equal to the token (50: the predictor that the
+           paper cites, arXiv 2305.13144, is trained on lengths that are rounded up to 50)
 Differs    the paper is silent on all of this: the group of the oldest request comes first; one that
            does not fit whole is split, and ends the filling; while nothing waits for room a
            newcomer joins at once; a group's prompts beyond the forward size follow in the next
@@ -92,17 +94,25 @@ class SyncCoupled:
     requires: frozenset[Capability]
     subscribes: ClassVar[frozenset[type[Event]]] = frozenset({Arrived, Moved, Predicted})
 
-    def __init__(self, *, rule: ContinuousBatching, allocates: str, padding: float) -> None:
-        """`allocates` is one of `ALLOCATES`. ValueError for another, or a padding below 0."""
+    def __init__(
+        self, *, rule: ContinuousBatching, allocates: str, padding: float, bucket_tokens: int
+    ) -> None:
+        """`allocates` is one of `ALLOCATES`; lengths count in whole buckets.
+
+        ValueError for another, for a padding below 0 and for buckets of no tokens.
+        """
         if allocates not in ALLOCATES:
             raise ValueError(
                 f"policy.allocates is {allocates}, it must be {' or '.join(ALLOCATES)}"
             )
         if not 0 <= padding < float("inf"):
             raise ValueError(f"policy.padding is {padding}, it must be at least 0")
+        if bucket_tokens < 1:
+            raise ValueError(f"policy.bucket_tokens is {bucket_tokens}, it must be at least 1")
         if not rule.chunked_prefill or rule.pads_prompts:
             raise ValueError("policy.rule must have chunked_prefill and not pads_prompts")
         self._rule, self._exact, self._padding = rule, allocates == "exact", padding
+        self._bucket_tokens = bucket_tokens
         needs = {Capability.PREDICTIONS} | ({Capability.PROMISED_KV} if self._exact else set())
         self.requires = frozenset(needs)
         self._replicas: dict[GroupId, _Replica] = {}
@@ -153,6 +163,8 @@ class SyncCoupled:
                 raise ValueError(f"r{facts.id} is predicted {known:g} tokens, it must be above 0")
             answer = min(answer, ceil((1 + self._padding) * known))
         left = max(1, answer - request.generated_tokens)
+        limit = facts.max_output_tokens - request.generated_tokens
+        left = max(1, min(-(-left // self._bucket_tokens) * self._bucket_tokens, limit))
         allocated = self._allocated_tokens(request, left)
         wanted, capacity = kv.blocks(allocated), kv.capacity_blocks(facts.service)
         if wanted > capacity:

@@ -7,9 +7,14 @@ from harness.tests.support.predictors import Truth
 from harness.tests.support.serving import FlatCosts, rule, serve, workload
 
 
-def sync(allocates: str, padding: float = 0.0, tokens: int = 100) -> SyncCoupled:
+def sync(
+    allocates: str, padding: float = 0.0, tokens: int = 100, bucket_tokens: int = 1
+) -> SyncCoupled:
     return SyncCoupled(
-        rule=rule(chunked_prefill=True, tokens=tokens), allocates=allocates, padding=padding
+        rule=rule(chunked_prefill=True, tokens=tokens),
+        allocates=allocates,
+        padding=padding,
+        bucket_tokens=bucket_tokens,
     )
 
 
@@ -77,4 +82,4 @@ def test_settings_out_of_range_are_refused() -> None:
         sync("exact", padding=-2.0)
     whole = replace(rule(), chunked_prefill=False)
     with pytest.raises(ValueError, match=r"policy\.rule must have chunked_prefill"):
-        SyncCoupled(rule=whole, allocates="exact", padding=0.0)
+        SyncCoupled(rule=whole, allocates="exact", padding=0.0, bucket_tokens=1)
