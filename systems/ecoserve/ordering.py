@@ -1,14 +1,16 @@
-"""EcoServe: the order of waiting prompts and generations, updated as they come and go.
+"""EcoServe: the queues of a replica and the order of what waits, updated as requests come and go.
 
 Paper      Shen and Sen, EcoServe, arXiv 2411.06364; sections below are its sections.
 Idea       The nearest range of deadlines first, in it the most KV held, then the longest.
-Map        3.3 three factors in ranges -> `Ranking`; waiting prompts -> `PromptQueue`
+Map        3.3 three factors in ranges -> `Ranking`; waiting prompts -> `PromptQueue`; 3.2 the
+           queues and the length groups that run -> `Queues`
 Constants  `scale` 2 (section 4), ranges: examples of 3.3; `prompt_s`, `token_s`: of a scenario
 Differs    a deadline is made from the predicted length, the paper's from the true one
 Checked    systems/tests/test_ecoserve.py
 """
 
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
@@ -124,6 +126,68 @@ class PromptQueue:
                 self._entries += 1
                 self._prompts[request] = (self._entries, context, length, deadline_s)
                 self._put(self.ranking.slack_range(deadline_s, now_s), request)
+
+
+@dataclass(slots=True)
+class Placement:
+    """A generation that runs: its length group, and how many hosts are above it."""
+
+    group: int
+    depth: int
+
+
+@dataclass(slots=True)
+class Queues:
+    """Requests of one replica."""
+
+    prompts: PromptQueue
+    unsorted: dict[RequestId, None] = field(default_factory=dict)  # new, or with a new prediction
+    predicted: set[RequestId] = field(default_factory=set)  # while they ran
+    begun: dict[RequestId, None] = field(default_factory=dict)
+    waiting: dict[RequestId, None] = field(default_factory=dict)
+    running: dict[RequestId, Placement] = field(default_factory=dict)
+    left: Counter[int] = field(default_factory=Counter)  # members of a length group that still run
+    lengthened: dict[RequestId, int] = field(default_factory=dict)  # answers after an overrun
+    overran: set[RequestId] = field(default_factory=set)
+    held_blocks: int = 0  # by `waiting` and `begun`, while generations are placed
+    groups: int = 0
+    may_refill: bool = True
+    changed: bool = True  # since the last decision, by more than the time
+
+    def start(self, name: RequestId, depth: int) -> None:
+        """Run a generation in the newest length group."""
+        self.waiting.pop(name, None)
+        self.running[name] = Placement(self.groups, depth)
+        self.left[self.groups] += 1
+
+    def leave(self, name: RequestId) -> None:
+        """Stop a generation; when a length group has ended, others may be placed."""
+        group = self.running.pop(name).group
+        self.left[group] -= 1
+        if not self.left[group]:
+            del self.left[group]
+            self.may_refill = True
+
+    def learn(self, name: RequestId) -> None:
+        """A prediction has come. Generations that wait are placed by it in any case."""
+        self.lengthened.pop(name, None)  # it was lengthened by a guess
+        if name in self.prompts:
+            self.unsorted[name], self.changed = None, True
+        elif name in self.running:
+            self.predicted.add(name)
+            self.changed = True
+
+    def forget(self, name: RequestId) -> None:
+        """The request has finished or gone to another replica."""
+        queues = (self.unsorted, self.begun, self.waiting, self.running)
+        self.changed |= name in self.prompts or any(name in queue for queue in queues)
+        if name in self.running:
+            self.leave(name)
+        self.prompts.remove(name)
+        self.overran.discard(name)
+        self.predicted.discard(name)
+        for queue in (self.unsorted, self.begun, self.waiting, self.lengthened):
+            queue.pop(name, None)
 
 
 def refuse_settings(

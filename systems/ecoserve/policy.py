@@ -13,18 +13,19 @@ Constants  paper: `padding` .10/.15/.20 and `reserved_share` .012/.03/.05 (Alpac
 Differs    3.4 asks for 2m guests of half a host; host and two halves fill its space at a third of
            its length, and fig. 9b has one: `halves` 1. 9a hosts 16 in 32, 3.4 "less than": less.
            3.2.2 requeues an underpredicted request with prediction less generated, which is 0 or
-           less by then: `more_tokens`. 3.4 moves an overdue guest to main memory, 2.3 and 3.2.2
-           prefer no offload: `overdue` is swap or recompute. 3.2.1 selects in sequence, 3.3 by
-           binary search for a length close to what is left: `fill`. 4 makes deadlines from the
-           true length: here from the prediction. Order follows the time when a request comes,
-           ends, overruns, is preempted or has computed its prompt, not in every iteration
+           less by then: `more_tokens`. 3.2.2 has a prediction before its generation is placed; one
+           that comes later replaces the mean of the answers so far: `_predict`. 3.4 moves an
+           overdue guest to main memory, 2.3 and 3.2.2 prefer no offload: `overdue` is swap or
+           recompute. 3.2.1 selects in sequence, 3.3 by binary search for a length close to what is
+           left: `fill`. 4 makes deadlines from the true length: here from the prediction. Order
+           follows the time when a request comes, ends, overruns, is preempted or has computed its
+           prompt, not in every iteration
 Checked    systems/tests/test_ecoserve.py::test_loans_by_hand
 """
 
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from math import ceil, floor
 from typing import ClassVar
 
@@ -35,7 +36,7 @@ from harness.interface.events import Arrived, Event, Finished, Moved, Overran, P
 from harness.interface.filling import is_decode
 from harness.interface.policies import Capability
 from harness.interface.views import GroupView, RequestView, missing_tokens
-from systems.ecoserve.ordering import PromptQueue, Ranking, refuse_settings
+from systems.ecoserve.ordering import PromptQueue, Queues, Ranking, refuse_settings
 
 _SIZES = (2, 4, 12)
 """Sizes of length groups that are counted: figure 2."""
@@ -44,63 +45,13 @@ OVERDUE = ("recompute", "swap")
 HALVES = (1, 2)
 COUNTED = (
     *("groups", "placed", "loans", "recalled", "overruns", "served_from_reserve", "preempted"),
+    *("answers", "answered_tokens", "provided_tokens", "over_tokens", "short_tokens"),
     *(f"{kind}_of_{n}" for n in _SIZES for kind in ("groups", "requests_in_groups")),
 )
 """Names of `counts`."""
 
 _Waiting = list[tuple[int, float, RequestId, RequestView]]
 """Length, deadline, id, request; ascending."""
-
-
-@dataclass(slots=True)
-class _Placement:
-    """A generation that runs: its length group, and how many hosts are above it."""
-
-    group: int
-    depth: int
-
-
-@dataclass(slots=True)
-class _Queues:
-    """Requests of one replica."""
-
-    prompts: PromptQueue
-    unsorted: dict[RequestId, None] = field(default_factory=dict)  # new, or with a new prediction
-    begun: dict[RequestId, None] = field(default_factory=dict)
-    waiting: dict[RequestId, None] = field(default_factory=dict)
-    running: dict[RequestId, _Placement] = field(default_factory=dict)
-    left: Counter[int] = field(default_factory=Counter)  # members of a length group that still run
-    lengthened: dict[RequestId, int] = field(default_factory=dict)  # answers after an overrun
-    overran: set[RequestId] = field(default_factory=set)
-    held_blocks: int = 0  # by `waiting` and `begun`, while generations are placed
-    groups: int = 0
-    may_refill: bool = True
-    changed: bool = True  # since the last decision, by more than the time
-
-    def start(self, name: RequestId, depth: int) -> None:
-        """Run a generation in the newest length group."""
-        self.waiting.pop(name, None)
-        self.running[name] = _Placement(self.groups, depth)
-        self.left[self.groups] += 1
-
-    def leave(self, name: RequestId) -> None:
-        """Stop a generation; when a length group has ended, others may be placed."""
-        group = self.running.pop(name).group
-        self.left[group] -= 1
-        if not self.left[group]:
-            del self.left[group]
-            self.may_refill = True
-
-    def forget(self, name: RequestId) -> None:
-        """The request has finished or gone to another replica."""
-        queues = (self.unsorted, self.begun, self.waiting, self.running)
-        self.changed |= name in self.prompts or any(name in queue for queue in queues)
-        if name in self.running:
-            self.leave(name)
-        self.prompts.remove(name)
-        self.overran.discard(name)
-        for queue in (self.unsorted, self.begun, self.waiting, self.lengthened):
-            queue.pop(name, None)
 
 
 class EcoServe:
@@ -147,7 +98,8 @@ class EcoServe:
         self._buffer_share, self._smallest_tokens = buffer_share, smallest_tokens
         self._halves, self._best_fit = halves, fill == "best"
         self._overdue = PreemptionMode(overdue)
-        self._queues: dict[GroupId, _Queues] = {}
+        self._queues: dict[GroupId, Queues] = {}
+        self._provided: dict[RequestId, int] = {}  # tokens for a whole answer, when placed first
         self._counts = Counter(dict.fromkeys(COUNTED, 0))
 
     @property
@@ -158,7 +110,11 @@ class EcoServe:
         return frozenset(needs | ({Capability.SWAP} if swaps else set()))
 
     def counts(self) -> Mapping[str, int]:
-        """Length groups by size, requests placed, loans, recalls, overruns, preemptions."""
+        """Length groups by size, requests placed, loans, recalls, overruns, preemptions.
+
+        Also answers and their tokens; of those that were placed the tokens set aside for whole
+        answers, those beyond the true ones, and those that answers lacked.
+        """
         return self._counts
 
     def observe(self, event: Event) -> None:
@@ -169,6 +125,7 @@ class EcoServe:
             queues = self._of(event.group)
             queues.unsorted[event.request.id], queues.changed = None, True
         elif isinstance(event, Finished):
+            self._learn_answer(event)
             self._forget(event.request.id)
         elif isinstance(event, Overran):
             queues = self._of(event.group)
@@ -177,8 +134,7 @@ class EcoServe:
                 queues.changed = True
         elif isinstance(event, Predicted):
             for queues in self._queues.values():
-                if event.request in queues.prompts:
-                    queues.unsorted[event.request], queues.changed = None, True
+                queues.learn(event.request)
 
     def schedule(self, view: GroupView) -> Decision:
         """Running generations, then waiting ones while KV lasts, their guests, and prompts."""
@@ -189,6 +145,7 @@ class EcoServe:
         reserved = floor(self._reserved_share * capacity)
         if queues.changed:
             self._sort(queues, view)
+            self._predict(draft, queues)
             self._extend(draft, queues, reserved)
         self._decode(draft, queues)
         preempts = self._counts["preempted"] > preempted
@@ -203,16 +160,28 @@ class EcoServe:
         queues.changed = prompts or self._counts["preempted"] > preempted
         return draft.decision(steady=not queues.changed)
 
-    def _of(self, group: GroupId) -> _Queues:
+    def _of(self, group: GroupId) -> Queues:
         if group not in self._queues:
-            self._queues[group] = _Queues(PromptQueue(self._ranking))
+            self._queues[group] = Queues(PromptQueue(self._ranking))
         return self._queues[group]
+
+    def _learn_answer(self, event: Finished) -> None:
+        self._counts["answers"] += 1
+        self._counts["answered_tokens"] += event.output_tokens
+        if (provided := self._provided.pop(event.request.id, None)) is not None:
+            self._counts["provided_tokens"] += provided
+            self._counts["over_tokens"] += max(0, provided - event.output_tokens)
+            self._counts["short_tokens"] += max(0, event.output_tokens - provided)
+
+    def _start(self, queues: Queues, request: RequestView, length: int, depth: int) -> None:
+        self._provided.setdefault(request.facts.id, request.generated_tokens + length)
+        queues.start(request.facts.id, depth)
 
     def _forget(self, name: RequestId) -> None:
         for queues in self._queues.values():
             queues.forget(name)
 
-    def _sort(self, queues: _Queues, view: GroupView) -> None:
+    def _sort(self, queues: Queues, view: GroupView) -> None:
         """Queue prompts that have come, and generations of the prompts that have run."""
         requests = view.requests
         for name in queues.unsorted:
@@ -223,7 +192,7 @@ class EcoServe:
             del queues.begun[name]
             queues.waiting[name] = None
 
-    def _queue_prompt(self, queues: _Queues, view: GroupView, request: RequestView) -> None:
+    def _queue_prompt(self, queues: Queues, view: GroupView, request: RequestView) -> None:
         """ValueError where no replica can ever hold what the request is to be allocated."""
         facts, kv = request.facts, view.kv
         answer = self._answer_tokens(request)
@@ -244,11 +213,16 @@ class EcoServe:
         queues.prompts.push(facts.id, request.context_tokens, self._deadline_s(request), view.now_s)
 
     def _answer_tokens(self, request: RequestView) -> int:
-        """The predicted answer, padded, within the request's limit."""
-        most = request.facts.max_output_tokens
+        """The predicted answer, padded, within the request's limit.
+
+        Before it is predicted the mean of the answers so far, at least `more_tokens`.
+        """
         if request.predicted is None:
-            return most
-        return max(1, min(most, ceil((1 + self._padding) * request.predicted.mean_tokens)))
+            mean = self._counts["answered_tokens"] / max(1, self._counts["answers"])
+            answer = max(self._more_tokens, ceil(mean))
+        else:
+            answer = max(1, ceil((1 + self._padding) * request.predicted.mean_tokens))
+        return min(request.facts.max_output_tokens, answer)
 
     def _deadline_s(self, request: RequestView) -> float:
         if self._ranking is None:
@@ -257,14 +231,27 @@ class EcoServe:
         length = self._answer_tokens(request) if predicted is None else predicted.mean_tokens
         return self._ranking.deadline_s(request.facts.arrival_s, ceil(length))
 
-    def _left_tokens(self, queues: _Queues, request: RequestView) -> int:
+    def _left_tokens(self, queues: Queues, request: RequestView) -> int:
         """Tokens still to come, in whole buckets."""
         answer = queues.lengthened.get(request.facts.id) or self._answer_tokens(request)
         left = max(1, answer - request.generated_tokens)
         limit = request.facts.max_output_tokens - request.generated_tokens
         return max(1, min(-(-left // self._bucket_tokens) * self._bucket_tokens, limit))
 
-    def _extend(self, draft: Draft, queues: _Queues, reserved: int) -> None:
+    def _predict(self, draft: Draft, queues: Queues) -> None:
+        """Set KV aside anew for generations that ran before they were predicted.
+
+        A guest keeps its loan, and a promise that cannot grow stays as it is: what is too short
+        overruns.
+        """
+        for name in sorted(queues.predicted):
+            request = draft.view.requests[name]
+            if name in queues.running and not queues.running[name].depth:
+                answer = request.context_tokens + self._left_tokens(queues, request)
+                draft.try_reserve(request, Reservation(answer))
+        queues.predicted.clear()
+
+    def _extend(self, draft: Draft, queues: Queues, reserved: int) -> None:
         """A generation that has outgrown its promise gets reserved KV, or is queued again."""
         for name in sorted(queues.overran):
             request = draft.view.requests[name]
@@ -280,7 +267,7 @@ class EcoServe:
                 queues.waiting[name] = None
         queues.overran.clear()
 
-    def _decode(self, draft: Draft, queues: _Queues) -> None:
+    def _decode(self, draft: Draft, queues: Queues) -> None:
         """Run the placed generations; guests give way to a host that needs its space."""
         requests, running = draft.view.requests, queues.running
         if draft.try_run_all([requests[n] for n in running], draft.view.max_num_batched_tokens):
@@ -295,7 +282,7 @@ class EcoServe:
                 recalled = max(guests, key=lambda g: (depth[g], g)) if guests else name
                 self._recall(draft, queues, requests[recalled])
 
-    def _recall(self, draft: Draft, queues: _Queues, guest: RequestView) -> None:
+    def _recall(self, draft: Draft, queues: Queues, guest: RequestView) -> None:
         self._counts["recalled"] += 1
         if guest.facts.id in queues.running:
             queues.leave(guest.facts.id)
@@ -303,7 +290,7 @@ class EcoServe:
         self._preempt(draft, queues, guest, swap=self._overdue is PreemptionMode.SWAP)
 
     def _preempt(
-        self, draft: Draft, queues: _Queues, request: RequestView, *, swap: bool = False
+        self, draft: Draft, queues: Queues, request: RequestView, *, swap: bool = False
     ) -> None:
         """Free the KV of a waiting request; without host memory it is a prompt again."""
         self._counts["preempted"] += 1
@@ -318,7 +305,7 @@ class EcoServe:
             name, request.context_tokens, self._deadline_s(request), draft.view.now_s
         )
 
-    def _in_order(self, draft: Draft, queues: _Queues) -> list[tuple[int, RequestView]]:
+    def _in_order(self, draft: Draft, queues: Queues) -> list[tuple[int, RequestView]]:
         """Waiting generations with their lengths, in order."""
         requests, now_s = draft.view.requests, draft.view.now_s
         views = (requests[name] for name in sorted(queues.waiting))
@@ -333,7 +320,7 @@ class EcoServe:
             )
         return found
 
-    def _place(self, draft: Draft, queues: _Queues, reserved: int) -> None:
+    def _place(self, draft: Draft, queues: Queues, reserved: int) -> None:
         """Length groups in order until the KV is full; then guests of the placed generations."""
         groups: dict[int, list[tuple[int, RequestView]]] = {}
         requests, blocks = draft.view.requests, draft.view.kv.blocks
@@ -374,7 +361,7 @@ class EcoServe:
                 self._counts[f"requests_in_groups_of_{least}"] += size
 
     def _try_place(
-        self, draft: Draft, queues: _Queues, request: RequestView, length: int, reserved: int
+        self, draft: Draft, queues: Queues, request: RequestView, length: int, reserved: int
     ) -> bool:
         """Run a generation on KV of its own, which leaves the reserve to prompts.
 
@@ -391,11 +378,11 @@ class EcoServe:
             draft.cancel_reserve(request)
             return False
         queues.held_blocks -= own
-        queues.start(request.facts.id, 0)
+        self._start(queues, request, length, 0)
         return True
 
     def _lend(
-        self, draft: Draft, queues: _Queues, host: RequestView, space: int, waiting: _Waiting
+        self, draft: Draft, queues: Queues, host: RequestView, space: int, waiting: _Waiting
     ) -> None:
         """Place guests in the `space` tokens that a host is about to fill, and guests of those."""
         while space // 2 >= self._smallest_tokens and waiting:
@@ -409,12 +396,12 @@ class EcoServe:
             space //= 2
 
     def _take_guest(
-        self, draft: Draft, queues: _Queues, host: RequestView, most: int, waiting: _Waiting
+        self, draft: Draft, queues: Queues, host: RequestView, most: int, waiting: _Waiting
     ) -> tuple[int, RequestView] | None:
         """The longest that ends before `most` tokens, of the loosest deadline, and fits."""
         kv = draft.view.kv
         for at in range(bisect_left(waiting, most, key=lambda one: one[0]) - 1, -1, -1):
-            length, _, name, guest = waiting[at]
+            length, _, _, guest = waiting[at]
             if length < self._smallest_tokens // 2:
                 return None
             own = kv.blocks(guest.kv_tokens) * kv.block_tokens
@@ -426,12 +413,12 @@ class EcoServe:
                 continue
             del waiting[at]
             queues.groups += 1
-            queues.start(name, queues.running[host.facts.id].depth + 1)
+            self._start(queues, guest, length, queues.running[host.facts.id].depth + 1)
             self._counts["loans"] += 1
             return length, guest
         return None
 
-    def _force(self, draft: Draft, queues: _Queues) -> None:
+    def _force(self, draft: Draft, queues: Queues) -> None:
         """Where nothing can run, the last in order give up their KV until the first fits."""
         waiting = self._in_order(draft, queues)
         while waiting:
@@ -446,7 +433,7 @@ class EcoServe:
                 return
             self._preempt(draft, queues, last)
 
-    def _add_prompts(self, draft: Draft, queues: _Queues, most_blocks: int) -> bool:
+    def _add_prompts(self, draft: Draft, queues: Queues, most_blocks: int) -> bool:
         """Fill the forward size with prompts; whether any runs."""
         requests, kv = draft.view.requests, draft.view.kv
         blocks, block_tokens = kv.blocks, kv.block_tokens

@@ -11,8 +11,10 @@ from harness.config.yaml_files import read_policy
 from harness.engines.engine import Engine
 from harness.engines.recorder import Recorder
 from harness.engines.simulator.loop import Simulator
+from harness.interface.decisions import Decision
 from harness.interface.entities import LengthPrediction, Request, RequestId
 from harness.interface.policies import System
+from harness.interface.views import GroupView
 from harness.tests.support.batches import Step, assert_same, watched
 from harness.tests.support.predictors import Truth
 from harness.tests.support.serving import (
@@ -38,7 +40,10 @@ BY_LENGTH = Ranking(
 )
 
 
-def policy(variant: str, **settings: Any) -> EcoServe:
+FIRST_ENDS_S = 10.0
+
+
+def policy(variant: str, of: type[EcoServe] = EcoServe, **settings: Any) -> EcoServe:
     """A variant without padding, reserve or buffer, that orders by length where it orders."""
     node = read_policy(FILES / f"ecoserve_{variant}.yaml") | {
         "padding": 0.0,
@@ -51,7 +56,7 @@ def policy(variant: str, **settings: Any) -> EcoServe:
         "fill": "order",
     }
     ranking = None if node.pop("ranking") is None else BY_LENGTH
-    return EcoServe(
+    return of(
         **{k: v for k, v in node.items() if k != "_target_"} | {"ranking": ranking} | settings
     )
 
@@ -146,6 +151,54 @@ def test_prompts_by_deadline_range_then_length() -> None:
     queue.remove(RequestId(3))
     queue.remove(RequestId(1))
     assert queue.first(1.5) == (0, 100)
+
+
+class Late:
+    """The true length, `seconds` after the arrival; at once for all but the last request."""
+
+    foresees: ClassVar[bool] = False
+
+    def __init__(self, outputs: list[int], seconds: float) -> None:
+        self._outputs, self._seconds = outputs, seconds
+
+    def predict(self, request: Request) -> tuple[LengthPrediction, float]:
+        """The length, and when it is known."""
+        is_last = request.id == len(self._outputs) - 1
+        return LengthPrediction((self._outputs[request.id],)), self._seconds * is_last
+
+
+@pytest.mark.parametrize(
+    ("latency_s", "promised"),
+    [
+        (0.0, [(0.5, 24)]),
+        (0.9, [(0.5, 10), (1.0, 24)]),
+        (2.1, [(0.5, 10), (2.0, 15), (2.25, 24)]),
+        (30.0, [(0.5, 10), (2.0, 15), (3.25, 20), (4.5, 25)]),
+    ],
+)
+def test_kv_of_a_generation_through_its_life(
+    latency_s: float, promised: list[tuple[float, int]]
+) -> None:
+    """Prompt of 4 tokens, answer of 20. With its prediction it is promised 4 + 20 when placed.
+
+    Without, it is promised the mean answer so far, of the other request: 4 + 6. When its prediction
+    comes, during an iteration, it is promised 24. Without one its context has 11 tokens after
+    0.5 + 6 x 0.25 s and gets 4 more, then again.
+    """
+    seen: list[tuple[float, int]] = []
+
+    class Watched(EcoServe):
+        def schedule(self, view: GroupView) -> Decision:
+            decision = super().schedule(view)
+            if (promise := decision.reserve.get(RequestId(1))) and promise.tokens != 4:
+                seen.append((view.now_s - FIRST_ENDS_S, promise.tokens))
+            return decision
+
+    outputs = [6, 20]
+    load = workload([4, 4], outputs, [0.0, FIRST_ENDS_S], 1, max_context_tokens=80)
+    costs = FlatCosts(blocks=100, block=1, load=0.0)
+    serve(load, policy("d", of=Watched), costs=costs, predictor=Late(outputs, latency_s))
+    assert seen == promised
 
 
 def test_deadlines_come_from_the_prediction() -> None:
