@@ -140,7 +140,7 @@ def cell_of(plain: Mapping[str, Any], place: Place, chosen: Mapping[str, str]) -
 
 def _cell(plain: Mapping[str, Any], place: Place, chosen: Mapping[str, str]) -> Cell:
     hardware, record, seed = plain["hardware"], plain["record"], plain["seed"]
-    costs = _costs(plain, window_at_tokens=hardware["window_at_tokens"] or UNKNOWN_TOKENS)
+    costs = costs_of(plain)
     workload_factory = _workload(plain, costs)
     if followed := follow_context(tuple(workload_factory.models)):
         plain, costs = _at_own_context(plain, followed, workload_factory.build(seed))
@@ -233,6 +233,11 @@ def _past(workload: WorkloadFactory, seed: int) -> dict[str, object]:
     if before.apps is None:
         return {"history": window_of(before)}
     return {"applications": runs_of(before, before.apps)}
+
+
+def costs_of(plain: Mapping[str, Any]) -> ProfileCosts:
+    """Costs of the machine of a run's configuration, at the context that it states, if any."""
+    return _costs(plain, window_at_tokens=plain["hardware"]["window_at_tokens"] or UNKNOWN_TOKENS)
 
 
 def _costs(
