@@ -1,6 +1,7 @@
 """EcoServe's figures, in the units in which the paper claims them; crosses are the paper's."""
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -15,38 +16,31 @@ from harness.runs.basis import cost_basis
 from harness.workloads.lengths import Paired
 from plots import style
 from plots.inputs import Inputs
-from systems.ecoserve.claims import (
-    BESTS,
-    BLIND,
+from systems.ecoserve.claims import BESTS, PARTS, paper
+from systems.ecoserve.effects import (
     DATA,
+    FULL,
     JCT,
     KV,
     LETTERS,
+    LOAD,
     MODELS,
     NORMALIZED,
-    PARTS,
-    RATE,
     TABLES,
     VARIANTS,
     VLLM,
     at,
-    attained,
     orca_of,
-    paper,
+    seconds_of,
 )
 from systems.ecoserve.measures import (
     groups_of,
     nested_share,
     throughput_per_s,
+    within_limit,
 )
 
 LINES = {VLLM: style.ORANGE, "fastgen": style.GREEN, "orca": style.INK, "ecoserve_full": style.BLUE}
-LOADS = LINES | {
-    "fastserve": style.GRID,
-    "multires": style.RED,
-    "synccoupled": style.PURPLE,
-    "ecoserve_d": style.SKY,
-}
 SCHEDULERS = {
     "vllm": "vLLM V1",
     VLLM: "vLLM (swap)",
@@ -63,8 +57,6 @@ COLOURS = {"alpaca": style.GREEN, "sharegpt": style.BLUE, "bookcorpus": style.OR
 SCHEDULING = {"fastserve": 0.17, "multires": 0.34, "synccoupled": 0.0214}
 """Scheduling time over JCT that section 2.2 prints."""
 GROUP_SIZES = (2, 4, 12)
-CAPACITY_PER_S = 1.65
-"""What vLLM serves on ShareGPT: scenarios/scenario/ecoserve_capacity.yaml."""
 SEEDS, ANSWERS = 10, 2000
 
 
@@ -98,11 +90,10 @@ def groups(inputs: Inputs) -> Figure:
     figure = style.new_figure(620, 400)
     axes = figure.subplots()
     places = np.arange(len(GROUP_SIZES))
+    cells = inputs.runs["ecoserve_groups"]
     for nth, (data, label) in enumerate(DATA.items()):
-        cells = inputs.runs[f"ecoserve_{data}"]
         shares = [
-            mean_of(cells, _groups_measure(least), at("synccoupled", data, "oracle"))
-            for least in GROUP_SIZES
+            mean_of(cells, _groups_measure(least), {"table": TABLES[data]}) for least in GROUP_SIZES
         ]
         axes.bar(places + 0.25 * nth, shares, 0.25, color=COLOURS[data], label=label)
     for data, least in (("alpaca", 12), ("sharegpt", 12), ("bookcorpus", 2)):
@@ -134,12 +125,16 @@ def factors(inputs: Inputs) -> Figure:
     """Figure 12: mean JCT against each constant, over the least, and attainment by SLO scale."""
     figure = style.new_figure(1240, 400)
     first, *others = figure.subplots(1, 4)
-    cells = inputs.runs["ecoserve_slo"]
+    cells, light = inputs.runs["ecoserve_slo"], together(inputs)
     for data, words in DATA.items():
         own = select(cells, {"table": TABLES[data]})
-        scales = sorted(own["scale"].unique())
+        scales, seconds = sorted(own["scale"].unique()), seconds_of(light, data)
         met = [
-            mean_of(own, attained(data, one), at("ecoserve_full", data, "noisy") | {"scale": one})
+            mean_of(
+                own,
+                partial(within_limit, seconds=seconds, scale=one),
+                at(FULL, data) | {"scale": one},
+            )
             for one in scales
         ]
         first.plot(scales, met, "o-", ms=4, color=COLOURS[data], label=words)
@@ -156,7 +151,7 @@ def _against_best(axes: Axes, cells: pd.DataFrame, axis: str, policy: str, id: s
     label: str | None = "least in the paper"
     for data, words in DATA.items():
         own = select(cells, {"table": TABLES[data]})
-        found = figures(own, JCT, at(policy, data, "noisy"), [axis]).mean()
+        found = figures(own, JCT, at(policy, data), [axis]).mean()
         times = found / found.min()
         axes.plot(times.index, times, "o-", ms=4, color=COLOURS[data], label=words)
         best = paper.claims[f"{id}-{data}"].paper
@@ -167,25 +162,23 @@ def _against_best(axes: Axes, cells: pd.DataFrame, axis: str, policy: str, id: s
 
 
 def rates(inputs: Inputs) -> Figure:
-    """Figure 10: normalized latency against the rate, a panel per model and data set."""
+    """Figure 10: normalized latency against load, a panel per model and data set."""
     figure = style.new_figure(1110, 900)
     grid = figure.subplots(len(MODELS), len(DATA))
     for row, (model, model_words) in zip(grid, MODELS.items(), strict=True):
         for axes, (data, words) in zip(row, DATA.items(), strict=True):
             cells = inputs.runs[f"ecoserve_rates_{data}{model}"]
             for policy, colour in LINES.items():
-                found = figures(
-                    cells, NORMALIZED, at(orca_of(policy, model), data, "noisy"), [RATE]
-                )
+                found = figures(cells, NORMALIZED, at(orca_of(policy, model), data), [LOAD])
                 label = SCHEDULERS.get(policy, "EcoServe")
                 axes.plot(found.columns, found.mean(), "o-", ms=3, color=colour, label=label)
             axes.set(xscale="log", yscale="log", title=f"{words}, {model_words}")
             axes.minorticks_off()
-            shown = [found.columns.min(), found.columns.max()]
-            axes.set_xticks(shown, [f"{rate:g}" for rate in shown])
+            shown = [found.columns.min(), 0.5, 1.0]
+            axes.set_xticks(shown, [f"{load:g}" for load in shown])
         row[0].set_ylabel("seconds per answer token")
     for axes in grid[-1]:
-        axes.set_xlabel("requests per second")
+        axes.set_xlabel("load, of what vLLM serves")
     figure.legend(*grid[0, 0].get_legend_handles_labels(), loc="outside upper center", ncols=4)
     _footer(figure, pd.concat(inputs.runs.values(), ignore_index=True))
     return figure
@@ -193,12 +186,11 @@ def rates(inputs: Inputs) -> Figure:
 
 def parts(inputs: Inputs) -> Figure:
     """Figure 11: what each variant gains over vLLM."""
-    runs = [one.assign(scenario=name) for name, one in inputs.runs.items()]
-    cells = pd.concat(runs, ignore_index=True)
+    cells = together(inputs)
     figure = style.new_figure(1240, 400)
     grid = figure.subplots(1, len(PARTS))
     places = np.arange(len(VARIANTS))
-    for axes, (stem, _, _, says, _, _) in zip(grid, PARTS, strict=True):
+    for axes, (stem, _, says, _, _) in zip(grid, PARTS, strict=True):
         claims = [paper.claims[f"fig11.{stem}-{one}"] for one in VARIANTS]
         found = [verdict_of(one.effect(cells), one.paper) for one in claims if one.effect]
         # A difference of shares is no ratio and has no bar.
@@ -215,23 +207,23 @@ def parts(inputs: Inputs) -> Figure:
 
 
 def loads(inputs: Inputs) -> Figure:
-    """Mean JCT over that of vLLM with swapping against load on ShareGPT."""
-    cells = inputs.runs["ecoserve_loads"]
-    figure = style.new_figure(820, 470)
-    axes = figure.subplots()
-    base = figures(cells, JCT, at(VLLM, "sharegpt", "none"), [RATE])
-    for policy, colour in LOADS.items():
-        by = "none" if policy in BLIND else "noisy" if policy in VARIANTS else "oracle"
-        ratio = figures(cells, JCT, at(policy, "sharegpt", by), [RATE]) / base
-        loads_of = ratio.columns.to_numpy(float) / CAPACITY_PER_S
-        axes.plot(loads_of, ratio.mean(), "o-", ms=4, color=colour, label=policy)
-    axes.axhline(1 - 0.83, color=style.RED, ls="--", lw=1, label="EcoServe, paper")
-    axes.set(xscale="log", yscale="log", xlabel="load, of what vLLM serves")
-    axes.minorticks_off()
-    axes.set_xticks(loads_of, [f"{load:.2g}" for load in loads_of])
-    axes.set_yticks([0.2, 0.5, 1, 2, 5, 10], ["0.2", "0.5", "1", "2", "5", "10"])
-    axes.set_ylabel("mean JCT over that of vLLM (swap)")
-    figure.legend(*axes.get_legend_handles_labels(), loc="outside upper center", ncols=4)
+    """Mean JCT over that of vLLM with swapping against load, a panel per data set; OPT-13B."""
+    figure = style.new_figure(1110, 420)
+    grid = figure.subplots(1, len(DATA), sharey=True)
+    for axes, (data, words) in zip(grid, DATA.items(), strict=True):
+        cells = inputs.runs[f"ecoserve_rates_{data}"]
+        base = figures(cells, JCT, at(VLLM, data), [LOAD])
+        for policy, colour in LINES.items():
+            ratio = (figures(cells, JCT, at(policy, data), [LOAD]) / base).mean()
+            label = SCHEDULERS.get(policy, "EcoServe")
+            axes.plot(ratio.index, ratio, "o-", ms=4, color=colour, label=label)
+        axes.axhline(1 - 0.83, color=style.RED, ls="--", lw=1, label="EcoServe, paper")
+        axes.set(yscale="log", xlabel="load, of what vLLM serves", title=words)
+        axes.minorticks_off()
+        axes.set_ylim(0.1, 12)
+        axes.set_yticks([0.2, 0.5, 1, 2, 5, 10], ["0.2", "0.5", "1", "2", "5", "10"])
+    grid[0].set_ylabel("mean JCT over that of vLLM (swap)")
+    figure.legend(*grid[0].get_legend_handles_labels(), loc="outside upper center", ncols=5)
     _footer(figure, cells)
     return figure
 
@@ -284,6 +276,12 @@ def answers(data: str, seed: int) -> NDArray[np.float64]:
     lengths = Paired(table=TABLES[data], part="all", outputs=None, longest_output_tokens=None)
     streams = (np.random.default_rng([seed, stream]) for stream in range(2))
     return lengths.draw(ANSWERS, *streams).output_tokens.astype(np.float64)
+
+
+def together(inputs: Inputs) -> pd.DataFrame:
+    """The cells of all scenarios, with a column that names the scenario."""
+    runs = [one.assign(scenario=name) for name, one in inputs.runs.items()]
+    return pd.concat(runs, ignore_index=True)
 
 
 def mean_of(cells: pd.DataFrame, measure: Measure, selected: Mapping[str, object]) -> float:

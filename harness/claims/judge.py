@@ -177,7 +177,7 @@ def _varied(cells: ScenarioCells, names: Collection[str]) -> Cells:
     if not there:
         return cells.reference
     varied, axes = cells.variations[there[0]], list(cells.axes)
-    if re.split(r"[.=]", there[0])[0] in LIKE_FOR_ALL:
+    if re.split(r"[./=]", there[0])[0] in LIKE_FOR_ALL:
         return varied
     own = pd.MultiIndex.from_frame(cells.reference[axes].astype(str))
     replaced = own.isin(pd.MultiIndex.from_frame(varied[axes].astype(str)))

@@ -73,10 +73,13 @@ ROOMS: dict[str, set[str]] = {
     "systems": {"harness.interface", "harness.planning"},
     # What a paper claims, and figures of one run that no summary has, lie beside its policies.
     "systems.*.measures": {"harness.runs"},
+    # Effects of claims, where a paper has too many for one file.
+    "systems.*.effects": {"harness.claims", "harness.runs", "systems.*.measures"},
     "systems.*.claims": {
         "harness.claims",
         "harness.runs",
         "harness.costs.model_facts",
+        "systems.*.effects",
         "systems.*.measures",
     },
     "plots": {
@@ -85,12 +88,13 @@ ROOMS: dict[str, set[str]] = {
         "harness.runs",
         "harness.costs.model_facts",
         "systems.*.claims",
+        "systems.*.effects",
         "systems.*.measures",
     },
 }
 """Room -> rooms, or modules, that it may import besides itself and `harness.config`."""
 
-OF_A_PAPER = re.compile(r"systems\.\w+\.(claims|measures)$")
+OF_A_PAPER = re.compile(r"systems\.\w+\.(claims|effects|measures)$")
 
 TOP = {
     "harness.api",

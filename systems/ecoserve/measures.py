@@ -9,24 +9,15 @@ from pathlib import Path
 import pandas as pd
 from pyarrow import parquet
 
-SECONDS = {
-    "alpaca": (0.038, 0.0299),
-    "sharegpt": (0.057, 0.0262),
-    "bookcorpus": (0.154, 0.0265),
-    "alpaca_llama33b": (0.056, 0.0472),
-    "sharegpt_llama33b": (0.073, 0.0353),
-    "bookcorpus_llama33b": (0.179, 0.0355),
-    "alpaca_opt175b": (0.089, 0.0799),
-    "sharegpt_opt175b": (0.125, 0.0601),
-    "bookcorpus_opt175b": (0.339, 0.0603),
-}
-"""By data set and model: mean seconds of a prompt (TTFT) and of an answer token (TPOT).
-
-Of vLLM at 0.3 of what it serves, seed 0 of figure 10: the paper states how its limits follow from
-both, not their values.
-"""
 SLO_SCALE = 2.0
-_COLUMNS = ["arrival_s", "finished_s", "output_tokens", "preemptions", "preempted_s"]
+_COLUMNS = [
+    "prompt_tokens",
+    "arrival_s",
+    "finished_s",
+    "output_tokens",
+    "preemptions",
+    "preempted_s",
+]
 
 
 @cache
@@ -46,14 +37,25 @@ def throughput_per_s(folder: Path) -> float:
 def within_limit(folder: Path, seconds: tuple[float, float], scale: float = SLO_SCALE) -> float:
     """Share of requests answered within `scale` times (a prompt's + answer x a token's seconds).
 
-    The length is the true one, as attainment is known only afterwards. A run that meets no limit
-    counts half a request, so that ratios exist.
+    The length is the true one, as attainment is known only afterwards.
     """
     rows = _requests(folder)
     prompt_s, token_s = seconds
     limit_s = scale * (prompt_s + token_s * rows["output_tokens"])
-    met = int((rows["finished_s"] - rows["arrival_s"] <= limit_s).sum())
-    return max(met, 0.5) / len(rows)
+    return float((rows["finished_s"] - rows["arrival_s"] <= limit_s).mean())
+
+
+def mean_tokens(folder: Path, column: str) -> float:
+    """Mean of `prompt_tokens` or `output_tokens`."""
+    return float(_requests(folder)[column].mean())
+
+
+def provided_share(folder: Path, part: str) -> float:
+    """Tokens set aside for answers that were `over` them, or `short` of them, of those set aside.
+
+    The shares of sums over all requests, when generations were placed first.
+    """
+    return _share(folder, f"{part}_tokens", "provided_tokens")
 
 
 def preempted_share(folder: Path) -> float:
