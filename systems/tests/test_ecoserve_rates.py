@@ -8,17 +8,18 @@ import pytest
 from harness.claims.judge import scenario_file
 from harness.config.paths import ROOT
 from harness.tests.support.configured import composed
-from harness.workloads.load import capacity_of
+from harness.workloads.load import capacity_per_s
 from systems.ecoserve.claims import LOADS
 from systems.ecoserve.effects import ALL_SETTINGS, DATA, MODELS, PAPER_RATES, RATES_ALL
 
 SCENARIOS = sorted(path.stem for path in ROOT.glob("scenarios/scenario/ecoserve_*.yaml"))
 
 
-def capacity_per_s(data: str, model: str) -> float:
+def served_per_s(data: str, model: str) -> float:
     """Of the scenario whose loads are fractions of it."""
     with composed(f"+scenario=ecoserve_rates_{data}{model}") as config:
-        return capacity_of(dict(config.workload.arrivals.setting))[1]
+        arrivals = config.workload.arrivals
+        return capacity_per_s(arrivals.table, dict(arrivals.setting))
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
@@ -40,7 +41,7 @@ def test_loads_on_the_page_are_over_the_capacity_that_scenarios_use() -> None:
     ]
     expected = {
         f"{PAPER_RATES[data]:g}/s, {DATA[data]}, {MODELS[model]}": PAPER_RATES[data]
-        / capacity_per_s(data, model)
+        / served_per_s(data, model)
         for data, model in ALL_SETTINGS
     }
     assert {load.says for load in LOADS} == set(expected)

@@ -9,7 +9,7 @@ import pytest
 from harness.tests.support.configured import composed
 from harness.workloads import load
 from harness.workloads.arrivals import Gamma
-from harness.workloads.load import AtLoad, capacity_of
+from harness.workloads.load import AtLoad, capacity_per_s
 
 SETTING: dict[str, str | int | bool | None] = {"model": "m", "max_num_seqs": 4, "refills": None}
 POISSON = partial(Gamma, burstiness=1.0, sorted_gaps=False)
@@ -25,7 +25,7 @@ def table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_rate_is_the_load_times_the_capacity() -> None:
-    arrivals = AtLoad(load=0.8, process=POISSON, setting=SETTING)
+    arrivals = AtLoad(load=0.8, process=POISSON, table="backlogs", setting=SETTING)
     assert arrivals.rate_per_s == pytest.approx(2.0)
     assert set(arrivals.files) == {str(load.CAPACITIES / "backlogs.json")}
     same = Gamma(rate_per_s=2.0, burstiness=1.0, sorted_gaps=False)
@@ -36,9 +36,11 @@ def test_the_rate_is_the_load_times_the_capacity() -> None:
 def test_a_capacity_that_was_not_measured_is_named_with_the_command() -> None:
     said = r"^the capacity of model m, max_num_seqs 5 was not measured: .*harness.benchmarks.capa"
     with pytest.raises(ValueError, match=said):
-        capacity_of({**SETTING, "max_num_seqs": 5})
+        capacity_per_s("backlogs", {**SETTING, "max_num_seqs": 5})
+    with pytest.raises(ValueError, match=r"No table of capacities is called 'backlog'"):
+        capacity_per_s("backlog", SETTING)
     with pytest.raises(ValueError, match=r"workload\.arrivals\.load is 0, it must be positive"):
-        AtLoad(load=0, process=POISSON, setting=SETTING)
+        AtLoad(load=0, process=POISSON, table="backlogs", setting=SETTING)
 
 
 def test_every_batching_mode_has_its_own_capacity(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -48,7 +50,11 @@ def test_every_batching_mode_has_its_own_capacity(monkeypatch: pytest.MonkeyPatc
     rates = []
     for policy in ("fcfs_none", "fcfs_dynamic", "fcfs_continuous"):
         with composed(*words.split(), f"policy={policy}", "system=fixed") as config:
-            rates.append(capacity_of(dict(config.workload.arrivals.setting))[1])
+            rates.append(
+                capacity_per_s(
+                    config.workload.arrivals.table, dict(config.workload.arrivals.setting)
+                )
+            )
     assert rates[0] < rates[1] < rates[2] <= 4 * rates[0] * 1.05
 
 
@@ -68,4 +74,4 @@ def test_any_policy_has_a_setting_and_less_kv_is_another(
         composed(*common.split(), *words.split(), "system=fixed") as config,
         pytest.raises(ValueError, match=says),
     ):
-        capacity_of(dict(config.workload.arrivals.setting))
+        capacity_per_s(config.workload.arrivals.table, dict(config.workload.arrivals.setting))
