@@ -249,16 +249,21 @@ CAUSES: Mapping[str, str] = {
     ),
     "Throughput": (
         "A machine with full KV serves as many requests as its KV holds. Block allocation fills "
-        "it; exact allocation holds what answers will need ({fig1.kv-utilization} used, Alpaca "
-        "with it), and guests can use a third of that at most (figure nesting). vLLM is near the "
-        "ceiling: {fact: ceiling over vLLM, Alpaca, OPT-13B}, {fact: ceiling over vLLM, ShareGPT, "
-        "OPT-13B} and {fact: ceiling over vLLM, BookCorpus, OPT-13B}. At 1.2 of capacity EcoServe "
-        "serves {fact: throughput over vLLM's at load 1.2, Alpaca}, {fact: throughput over vLLM's "
-        "at load 1.2, ShareGPT} and {fact: throughput over vLLM's at load 1.2, BookCorpus}."
+        "it; exact allocation holds what answers will need (SyncDecoupled uses "
+        "{fig1.kv-utilization} over three data sets), and guests could use a third of that at most "
+        "(figure nesting). vLLM is near the ceiling: {fact: ceiling over vLLM, Alpaca, OPT-13B}, "
+        "{fact: ceiling over vLLM, ShareGPT, OPT-13B} and {fact: ceiling over vLLM, BookCorpus, "
+        "OPT-13B}. At 1.2 of capacity EcoServe serves {fact: throughput over vLLM's at load 1.2, "
+        "Alpaca}, {fact: throughput over vLLM's at load 1.2, ShareGPT} and {fact: throughput over "
+        "vLLM's at load 1.2, BookCorpus} of vLLM's throughput; in a backlog, over vLLM that "
+        "recomputes in place of swapping, {fig11.throughput-ecoserve_full@vLLM recomputes}."
     ),
     "Rates": (
         "The same: on Alpaca vLLM's latency doubles at half its capacity, on ShareGPT and "
-        "BookCorpus EcoServe's KV is full at 0.7 of it. Over FastGen nothing is left anywhere."
+        "BookCorpus EcoServe's KV is full at 0.7 of it. FastGen sustains as much everywhere. Over "
+        "ORCA's eight requests no scheduler could gain more than "
+        "{fig10.rate-orca-sharegpt@ceiling} (ShareGPT) and {fig10.rate-orca-bookcorpus@ceiling} "
+        "(BookCorpus): 12 GB hold few more requests."
     ),
     "Groups": (
         "Group sizes follow the queue, whose length is not stated: of 4,000 requests at once "
@@ -268,9 +273,9 @@ CAUSES: Mapping[str, str] = {
         "steps of 50}."
     ),
     "Limits": (
-        "Twice the seconds of a light load: most requests of vLLM miss that on Alpaca, where "
-        "decodes wait for prompts, and all others meet it; in a backlog nobody does. Scale moves "
-        "shares, not the order of what is served."
+        "The limit is twice the seconds of a light load. On Alpaca with OPT-13B few requests of "
+        "vLLM keep it, as decodes wait for prompts, and nearly all of EcoServe's and FastGen's; "
+        "with Llama-33B EcoServe's KV is full and FastGen's is not. In a backlog nobody keeps it."
     ),
     "Constants": (
         "On Alpaca KV is free, and no constant matters. In a backlog padding pays where "
@@ -402,7 +407,6 @@ paper = Paper(
         **{f"workload.requests={2 * n}": "twice the requests" for n in (4000, 1000, 800, 500, 400)},
         **{f"workload/lengths={data}_cut": "the longest answers cut" for data in DATA},
         "policy.rule.max_num_seqs=8": "batches of 8",
-        "workload/arrivals=at_vllm_capacity": "load 1",
         "predictor.latency_s=0.921": "0.921 s to predict",
         "policy.bucket_tokens=50": "lengths in steps of 50",
         "policy.ranking.slack_ranges_s=[-160, -80, -40, -20, -10, -5, 0.2, 0.5, 2.0]": "overdue "
