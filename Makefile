@@ -85,7 +85,7 @@ train-predictor: setup-train  ## length predictors that read prompts, all heads:
 ssjf-real: setup-vllm  ## SSJF and FCFS on real vLLM and simulated, over seeds: about 9 minutes
 	$(ALONE) harness/run.py +scenario=ssjf_real && $(ALONE) -m harness.fidelity.real_runs ssjf_real --reference fcfs_continuous
 
-ECOSERVE_FIGURES := requests_per_s jct_s_mean itl_s_mean kv_utilization
+ECOSERVE_FIGURES := jct_s_mean itl_s_mean kv_utilization
 
 ecoserve-real: setup-vllm  ## EcoServe's variants, ORCA, FastGen and vLLM on real vLLM and simulated: about 10 minutes
 	$(ALONE) harness/run.py +scenario=ecoserve_real && $(ALONE) -m harness.fidelity.real_runs ecoserve_real --reference vllm --figures $(ECOSERVE_FIGURES)

@@ -98,11 +98,13 @@ class Fact:
     number. `scenarios` and `code` (of the authors' program, for a second column) are those of
     claims, each `NAME` or `NAME variant=code`. `note` is a template: the reason where the fact is
     not kept. With `variation`, in words of the paper's, the fact is measured there in place of the
-    reference, where variations have run.
+    reference, where variations have run. Facts of one `group` share a row, whose words are the
+    group.
     """
 
     says: str
     measure: ClaimFunction
+    group: str = ""
     where: str = ""
     paper: float = float("nan")
     printed: str = ""

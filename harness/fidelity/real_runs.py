@@ -121,17 +121,26 @@ def savings(rows: pd.DataFrame, reference: str, figure: str = JCT) -> list[dict[
 
 
 def saving_text(row: Mapping[str, Any]) -> str:
-    """As a sentence."""
+    """As a sentence; what is not saved is a multiple of the reference's."""
     figure = row.get("figure", JCT)
     of = WORDS.get(figure, figure.replace("_", " "))
-    kinds = (
-        f"{kind} {value:.1%}" + ("" if low is None else f" [{low:.1%}, {high:.1%}]")
-        for kind in ("measured", "simulated")
-        for value, low, high in (row[kind],)
+    seeds = f"({row['seeds']} seeds)"
+    if row["measured"][0] >= 0:
+        kinds = (f"{kind} {_ends(row[kind], '{:.1%}')}" for kind in ("measured", "simulated"))
+        return f"{row['system']} saves of {row['over']}'s {of}: {', '.join(kinds)} {seeds}"
+    measured, simulated = (
+        _ends([None if it is None else 1 - it for it in (value, high, low)], "{:.2f}")
+        for value, low, high in (row["measured"], row["simulated"])
     )
     return (
-        f"{row['system']} saves of {row['over']}'s {of}: {', '.join(kinds)} ({row['seeds']} seeds)"
+        f"{row['system']} has {measured} times {row['over']}'s {of}, simulated {simulated} {seeds}"
     )
+
+
+def _ends(parts: Sequence[float | None], form: str) -> str:
+    """A value with its interval, where that is known."""
+    value, low, high = (None if it is None else form.format(it) for it in parts)
+    return f"{value}" if low is None else f"{value} [{low}, {high}]"
 
 
 def order_agreement(rows: pd.DataFrame, figures: Sequence[str]) -> list[dict[str, object]]:

@@ -157,8 +157,17 @@ def fidelity_run_text(name: str, content: Json) -> str:
     shown = table(("system", "figure", "measured", "simulated", "error"), rows)
     saved = "".join(f"\n\n{saving_text(row)}." for row in content.get("savings", ()))
     saved += "".join(f"\n\n{order_text(row)}." for row in content.get("order", ()))
-    same = "\n".join(f"- {same_batches_text(row)}" for row in content.get("batches", ()))
+    same = "\n".join(f"- {text}" for text in _batches(content.get("batches", ())))
     return f"`{name}`, {where}\n\n{shown}{saved}\n\n{same}".rstrip()
+
+
+def _batches(rows: Sequence[Json]) -> list[str]:
+    """Systems whose batches are all the same in one sentence, each of the others in its own."""
+    same = [row["system"] for row in rows if row["exact"] and row["equal"] == row["seeds"]]
+    if len(same) < 2:
+        return [same_batches_text(row) for row in rows]
+    together = f"{', '.join(same)}: the same batches and answer lengths in all seeds"
+    return [together, *(same_batches_text(row) for row in rows if row["system"] not in same)]
 
 
 def _measured_text(row: Json) -> str:

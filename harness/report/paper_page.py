@@ -15,7 +15,7 @@ from rich.table import Table
 from harness.claims.judge import Judged, JudgedFact, counts
 from harness.claims.paper import Fact, Paper
 from harness.claims.texts import NONE, NOT_RUN, Shown, filled, joined, ours_of, printed, with_texts
-from harness.claims.verdicts import LOST_WITH, Word, agrees
+from harness.claims.verdicts import LOST_WITH, Verdict, Word, agrees
 from harness.config.paths import ROOT
 from harness.report.markdown import read_json, table
 from harness.report.measured import fidelity_run_text
@@ -98,7 +98,8 @@ def _measured(paper: Paper, results: Path) -> list[str]:
 
 
 OVERLOADED = ", overloaded"
-"""Behind a load above 1."""
+"""Behind loads above 1."""
+OVERLOADED_IN_PART = ", overloaded above 1"
 
 Lines = tuple[list[str], list[list[str]]]
 """Header and lines of a table; without lines it is left out."""
@@ -124,12 +125,10 @@ def fact_table(facts: Sequence[JudgedFact]) -> Lines:
     has_code = any(one.code for one in own)
     header = ["fact", "where", "printed", "ours", *["authors' program"] * has_code, "kept"]
     lines = []
-    for one in own:
-        fact = one.fact
-        said = printed(fact.paper, fact.printed, fact.unit).text
-        kept = KEPT[one.kept] + (f": {fact.note}" if fact.note and not one.kept else "")
-        texts = [fact.says, fact.where, said, _value(one), *[_code_value(one)] * has_code, kept]
-        lines.append(texts)
+    for row in _fact_rows(own):
+        each = [printed(one.fact.paper, one.fact.printed, one.fact.unit) for one in row]
+        texts = [_fact_words(row), row[0].fact.where, joined(each), _values(row)]
+        lines.append([*texts, *[_codes(row)] * has_code, _together([_kept(one) for one in row])])
     return header, lines
 
 
@@ -137,8 +136,8 @@ def beside_table(facts: Sequence[JudgedFact]) -> Lines:
     """What texts need and no paper prints: figure, ours, the authors' program where it was run."""
     own = [one for one in facts if not one.is_load and not _is_printed(one.fact)]
     has_code = any(one.code for one in own)
-    header = ["figure", "ours", *["authors' program"] * has_code]
-    return header, [[one.fact.says, _value(one), *[_code_value(one)] * has_code] for one in own]
+    lines = [[_fact_words(row), _values(row), *[_codes(row)] * has_code] for row in _fact_rows(own)]
+    return ["figure", "ours", *["authors' program"] * has_code], lines
 
 
 def load_table(facts: Sequence[JudgedFact]) -> Lines:
@@ -151,18 +150,34 @@ def load_table(facts: Sequence[JudgedFact]) -> Lines:
     header += [*["authors' program"] * has_code, *["note"] * has_notes]
     lines = [
         [
-            *(one.fact.says, _value(one) + OVERLOADED * (one.ours.ours > 1.0)),
-            *[_code_value(one) + OVERLOADED * (one.code is not None and one.code.ours > 1.0)]
-            * has_code,
-            *[one.fact.note] * has_notes,
+            *(_fact_words(row), _overloaded(_values(row), [one.ours for one in row])),
+            *[_overloaded(_codes(row), [one.code for one in row])] * has_code,
+            *[_together([one.fact.note for one in row])] * has_notes,
         ]
-        for one in own
+        for row in _fact_rows(own)
     ]
     return header, lines
 
 
-def _value(one: JudgedFact) -> str:
-    return ours_of(one.ours, one.fact.unit).text
+def _fact_rows(facts: Sequence[JudgedFact]) -> list[list[JudgedFact]]:
+    """Facts of one group together, where its first stands."""
+    rows: dict[str, list[JudgedFact]] = {}
+    for one in facts:
+        rows.setdefault(one.fact.group or one.fact.says, []).append(one)
+    return list(rows.values())
+
+
+def _fact_words(row: Sequence[JudgedFact]) -> str:
+    return row[0].fact.group or row[0].fact.says
+
+
+def _values(row: Sequence[JudgedFact]) -> str:
+    """Of a group without intervals, which its CSV has."""
+    return joined([ours_of(one.ours, one.fact.unit) for one in row], short=len(row) > 1)
+
+
+def _codes(row: Sequence[JudgedFact]) -> str:
+    return _together([_code_value(one) for one in row])
 
 
 def _code_value(one: JudgedFact) -> str:
@@ -170,6 +185,21 @@ def _code_value(one: JudgedFact) -> str:
         return NONE
     text = ours_of(one.code, one.fact.unit).short
     return text if one.code_kept is None else f"{text}: {KEPT[one.code_kept]}"
+
+
+def _kept(one: JudgedFact) -> str:
+    return KEPT[one.kept] + (f": {one.fact.note}" if one.fact.note and not one.kept else "")
+
+
+def _together(texts: Sequence[str]) -> str:
+    """Texts of a row, once where all agree."""
+    return texts[0] if len(set(texts)) == 1 else " / ".join(texts)
+
+
+def _overloaded(text: str, loads: Sequence[Verdict | None]) -> str:
+    """A row of loads, with a remark where some are above 1."""
+    above = [one is not None and one.ours > 1.0 for one in loads]
+    return text + (OVERLOADED if all(above) else OVERLOADED_IN_PART) * any(above)
 
 
 def table_of(judged: Sequence[Judged]) -> Table:

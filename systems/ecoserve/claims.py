@@ -72,12 +72,16 @@ if TYPE_CHECKING:
 # Facts and loads.
 
 
+BY_DATA, BY_MODEL = (f"({' / '.join(it.values())})" for it in (DATA, MODELS))
+
+
 def _fact(
     says: str, printed: float, data: str, figure: Figure, *, where: str = "table 2", unit: str = ""
 ) -> Fact:
     """A figure of EcoServe's own run on a data set, OPT-13B."""
     return Fact(
         says=f"{says}, {DATA[data]}",
+        group=f"{says} {BY_DATA}",
         where=where,
         paper=printed,
         unit=unit,
@@ -125,6 +129,7 @@ FACTS = (
     *(
         Fact(
             says=f"tokens of KV, {MODELS[model]}",
+            group=f"tokens of KV {BY_MODEL}",
             where="sections 2.1, 4",
             paper=tokens,
             printed=f"{words}: {tokens:,}",
@@ -149,6 +154,7 @@ def _said(says: str, figure: Figure, of: str, over: str, setting: Setting) -> Fa
     data, model = setting
     return Fact(
         says=f"{says}, {DATA[data]}, {MODELS[model]}",
+        group=f"{says}, {DATA[data]} {BY_MODEL}",
         unit="x",
         scenarios=(f"ecoserve_{data}{model}", f"ecoserve_capacity{model}"),
         measure=partial(against, figure=figure, of=of, over=over, settings=(setting,)),
@@ -158,6 +164,7 @@ def _said(says: str, figure: Figure, of: str, over: str, setting: Setting) -> Fa
 def _at_load(says: str, figure: Figure, of: str, load: float, data: str) -> Fact:
     return Fact(
         says=f"{says} at load {load:g}, {DATA[data]}",
+        group=f"{says} at load {load:g} {BY_DATA}",
         unit="x",
         scenarios=(f"ecoserve_rates_{data}",),
         measure=partial(
@@ -171,16 +178,17 @@ def _at_load(says: str, figure: Figure, of: str, load: float, data: str) -> Fact
 
 BESIDE = (
     *(_said("JCT of EcoServe over vLLM's", JCT, FULL, VLLM, it) for it in ALL_SETTINGS),
-    *(_said("JCT of FastGen over vLLM's", JCT, "fastgen", VLLM, it) for it in SERVED_HERE),
+    *(_said("JCT of FastGen over vLLM's", JCT, "fastgen", VLLM, it) for it in ALL_SETTINGS),
     *(
         _at_load("JCT of EcoServe over vLLM's", JCT, FULL, load, data)
-        for data in DATA
         for load in (0.5, 0.85)
+        for data in DATA
     ),
     *(_at_load("throughput over vLLM's", throughput_per_s, FULL, 1.2, data) for data in DATA),
     *(
         Fact(
             says=f"ceiling over vLLM, {DATA[data]}, {MODELS[model]}",
+            group=f"ceiling of throughput over vLLM's, {DATA[data]} {BY_MODEL}",
             unit="x",
             scenarios=(f"ecoserve_capacity{model}", f"ecoserve_{data}{model}"),
             measure=partial(ceiling_in_backlog, data=data, model=model),
@@ -193,6 +201,7 @@ BESIDE = (
 LOADS = tuple(
     Fact(
         says=f"{PAPER_RATES[data]:g}/s, {DATA[data]}, {MODELS[model]}",
+        group=f"{PAPER_RATES[data]:g}/s, {DATA[data]} {BY_MODEL}",
         scenarios=(f"ecoserve_capacity{model}", f"ecoserve_{data}{model}"),
         measure=partial(load_of, data=data, model=model),
     )
@@ -312,7 +321,7 @@ paper = Paper(
         ),
         FigureSpec(
             name="fig2",
-            shows="requests of a length group in SyncCoupled, 12,000 requests at once",
+            shows="requests of a length group in SyncCoupled, 4,000 requests at once",
             scenarios=("ecoserve_groups",),
             plot="plots.ecoserve_figures:groups",
         ),

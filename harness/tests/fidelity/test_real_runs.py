@@ -127,6 +127,10 @@ def test_savings_are_paired_by_seed() -> None:
         "second saves of first's mean JCT: measured 40.0% [40.0%, 40.0%], "
         "simulated 50.0% [50.0%, 50.0%] (2 seeds)"
     )
+    slower = saved | {"measured": [-0.2, -0.3, -0.1], "simulated": [0.1, None, None]}
+    assert saving_text(slower) == (
+        "second has 1.20 [1.10, 1.30] times first's mean JCT, simulated 0.90 (2 seeds)"
+    )
 
 
 def test_a_reference_that_was_not_run_is_named() -> None:

@@ -241,6 +241,23 @@ def test_a_terminal_shows_facts_and_loads() -> None:
     assert paper_page.facts_for_terminal([]) == []
 
 
+def test_facts_of_a_group_share_a_row() -> None:
+    def judged_fact(says: str, paper: float, ours: float, *, is_load: bool = False) -> JudgedFact:
+        fact = Fact(
+            says=says, measure=absolute, paper=paper, group="mean prompt (a / b)", note="cut"
+        )  # type: ignore[arg-type]
+        found = Verdict(Word.UNTESTED, ours, ours - 1, ours + 1, kind=Kind.ABSOLUTE)
+        return JudgedFact(fact, found, is_load, kept=abs(ours / paper - 1) < 0.25)
+
+    _, lines = paper_page.fact_table([judged_fact("a", 19.0, 20.0), judged_fact("b", 90.0, 50.0)])
+    assert lines == [
+        ["mean prompt (a / b)", "", "19 / 90", "20.0 / 50.0", "kept / not kept: cut"],
+    ]
+    loads = [judged_fact("a", 1.0, 0.7, is_load=True), judged_fact("b", 1.0, 1.4, is_load=True)]
+    for shown, remark in ((loads, ", overloaded above 1"), (loads[1:], ", overloaded")):
+        assert paper_page.load_table(shown)[1][0][1].endswith(remark)
+
+
 def test_the_authors_program_has_a_column_where_it_differs() -> None:
     near = replace(SAVED, ours=0.40)
     far = replace(SAVED, ours=0.2, word=Word.PARTLY)
