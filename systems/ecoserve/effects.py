@@ -278,6 +278,13 @@ def gained(cells: Cells, stem: str, of: str, kind: Kind) -> Effect:
     return against(cells, KINDS[stem], of, VLLM, settings, kind)
 
 
+def over_eight(cells: Cells) -> Effect:
+    """EcoServe's throughput on ShareGPT over that of vLLM that runs eight requests at a time."""
+    of = figures(on(cells, "sharegpt"), throughput_per_s, at(FULL, "sharegpt"))
+    over = figures(_of_scenario(cells, "ecoserve_eight"), throughput_per_s, {"policy": VLLM})
+    return Effect(Kind.RATIO, (of / over).dropna())
+
+
 def mean_tbt(cells: Cells) -> Effect:
     """EcoServe's mean time between tokens, over all settings."""
     parts = [
