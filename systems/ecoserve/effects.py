@@ -64,13 +64,9 @@ Setting = tuple[str, str]
 """Data set, end of the scenario's name for the model."""
 SERVED_HERE: tuple[Setting, ...] = (("alpaca", ""), ("alpaca", "_llama33b"))
 """Settings whose rate of table 2 some compared system serves here."""
-FULL_HERE: tuple[Setting, ...] = tuple(
-    (data, model) for data in ("sharegpt", "bookcorpus") for model in MODELS
-)
-"""Settings in which requests wait without end, whatever the system."""
-
-
 ALL_SETTINGS: tuple[Setting, ...] = tuple((data, model) for data in DATA for model in MODELS)
+OVERLOADED: tuple[Setting, ...] = tuple(it for it in ALL_SETTINGS if it not in SERVED_HERE)
+"""Settings in which requests wait without end, whatever the system."""
 
 
 def runs(prefix: str, models: Sequence[str] = ("",)) -> tuple[str, ...]:
@@ -271,10 +267,10 @@ def unchanged_by_scale(cells: Cells, figure: Figure) -> Effect:
 
 
 def gained(cells: Cells, stem: str, of: str, kind: Kind) -> Effect:
-    """What a variant gains over vLLM: throughput where KV is full, else where load is below it."""
+    """What a variant gains over vLLM: throughput where all are overloaded, the rest elsewhere."""
     if stem == "ssr":
         return attained(cells, of, VLLM, SERVED_HERE)
-    settings = FULL_HERE if stem == "throughput" else SERVED_HERE
+    settings = OVERLOADED if stem == "throughput" else SERVED_HERE
     return against(cells, KINDS[stem], of, VLLM, settings, kind)
 
 
