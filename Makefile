@@ -85,10 +85,8 @@ train-predictor: setup-train  ## length predictors that read prompts, all heads:
 ssjf-real: setup-vllm  ## SSJF and FCFS on real vLLM and simulated, over seeds: about 9 minutes
 	$(ALONE) harness/run.py +scenario=ssjf_real && $(ALONE) -m harness.fidelity.real_runs ssjf_real --reference fcfs_continuous
 
-ECOSERVE_FIGURES := jct_s_mean itl_s_mean kv_utilization
-
 ecoserve-real: setup-vllm  ## EcoServe's variants, ORCA, FastGen and vLLM on real vLLM and simulated: about 10 minutes
-	$(ALONE) harness/run.py +scenario=ecoserve_real && $(ALONE) -m harness.fidelity.real_runs ecoserve_real --reference vllm --figures $(ECOSERVE_FIGURES)
+	$(ALONE) harness/run.py +scenario=ecoserve_real && $(ALONE) -m harness.fidelity.real_runs ecoserve_real --reference vllm --figures jct_s_mean
 
 league-real: setup-vllm  ## the league at small scale on real vLLM and simulated: rank correlation of the orders; about 12 minutes
 	$(ALONE) harness/run.py +scenario=league_real && $(ALONE) -m harness.fidelity.real_runs league_real --figures $(LEAGUE_FIGURES)

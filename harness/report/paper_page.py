@@ -5,6 +5,7 @@ all agree.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from math import isnan
 from pathlib import Path
@@ -267,7 +268,12 @@ def printed_of(one: Judged) -> Shown:
 
 
 def _paper(row: Sequence[Judged]) -> str:
-    return joined([printed_of(one) for one in row])
+    """A ceiling that all share stands once."""
+    found = [printed_of(one) for one in row]
+    shared = {one.after for one in found}
+    if len(found) == 1 or len(shared) > 1:
+        return joined(found)
+    return joined([replace(one, after="") for one in found]) + shared.pop()
 
 
 def _ours(row: Sequence[Judged]) -> list[Shown]:

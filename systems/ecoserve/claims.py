@@ -182,7 +182,10 @@ def _at_load(says: str, figure: Figure, of: str, load: float, data: str) -> Fact
 
 BESIDE = (
     *(_said("JCT of EcoServe over vLLM's", JCT, FULL, VLLM, it) for it in ALL_SETTINGS),
-    *(_said("JCT of FastGen over vLLM's", JCT, "fastgen", VLLM, it) for it in ALL_SETTINGS),
+    *(
+        _said("JCT of FastGen over vLLM's", JCT, "fastgen", VLLM, ("alpaca", model))
+        for model in MODELS
+    ),
     *(
         _at_load("JCT of EcoServe over vLLM's", JCT, FULL, load, data)
         for load in (0.5, 0.85)
@@ -505,9 +508,14 @@ AT_OPT_13B: Mapping[str, tuple[Setting, ...]] = {
 }
 """Settings in which claims of figure 1 are judged, and where that is."""
 PLACES = {"jct": "Alpaca", "throughput": "ShareGPT and BookCorpus"}
+PAIRS = {
+    kind: [f"{NAMES[it[1]]} over {NAMES[it[2]]}" for it in FIG1 if (it[0], it[3]) == kind]
+    for kind in (("jct", "saved"), ("jct", "times"), ("throughput", "times"))
+}
+"""What claims of a row compare."""
 for _stem, _of, _over, _how, _printed, _quote in FIG1:
     _saves = _how == "saved"
-    _word = {"jct": "mean JCT", "throughput": "throughput"}[_stem]
+    _word = {"jct": "mean JCT", "throughput": "throughput"}[_stem] + " saved" * _saves
     claim(
         f"fig1.{_stem}-{_of}-{_over}",
         partial(
@@ -523,11 +531,8 @@ for _stem, _of, _over, _how, _printed, _quote in FIG1:
         unit="%" if _saves else "x",
         where="section 2.2",
         scenarios=runs_of(AT_OPT_13B[_stem], ""),
-        says=(
-            f"{_word} that {NAMES[_of]} saves over {NAMES[_over]}, {PLACES[_stem]}"
-            if _saves
-            else f"{_word} of {NAMES[_of]} over {NAMES[_over]}, {PLACES[_stem]}"
-        ),
+        says=f"{_word}, {PLACES[_stem]}: {NAMES[_of]} over {NAMES[_over]}",
+        group=f"{_word}, {PLACES[_stem]} ({' / '.join(PAIRS[_stem, _how])})",
         quote=_quote,
         why="*Throughput*" if _stem == "throughput" else "*Alpaca*",
         ceiling=(
@@ -550,44 +555,36 @@ for _of in ("srtf_max", "orca", "fastserve"):
         quote="SRTF, ORCA, and FastServe underperform vLLM in terms of throughput, KVC "
         "utilization, forward size, and JCT",
     )
-FAILURES = "vLLM and FastGen generate 74% and 67% KVC allocation failure percentages"
-DELAYS = (
-    "preemptions or recomputations cause additional delays, constituting 20% and 16.5% of the JCT "
-    "in vLLM and FastGen"
-)
-ABSOLUTES: tuple[tuple[str, Figure, str, float, str, str, str], ...] = (
+ABSOLUTES: tuple[tuple[str, Figure, str, float, str, str, str, str], ...] = (
     (
         *("kv-utilization", KV, "ecoserve_sd", 0.71),
-        "KV utilization of SyncDecoupled",
+        *("KV utilization of SyncDecoupled", ""),
         "we see that it only achieves 63%-79% KVC utilization",
         "held against the middle of the range; Alpaca leaves KV free",
     ),
-    (
-        *("kv-failures-vllm", preempted_share, VLLM, 0.74),
-        "share of requests preempted for want of KV, vLLM",
-        FAILURES,
-        "a failure is taken as a request preempted at least once",
+    *(
+        (
+            *(f"kv-failures-{name}", preempted_share, of, printed),
+            f"share of requests preempted for want of KV, {NAMES[of]}",
+            "share of requests preempted for want of KV (vLLM / FastGen)",
+            "vLLM and FastGen generate 74% and 67% KVC allocation failure percentages",
+            "a failure is taken as a request preempted at least once; Alpaca leaves KV free",
+        )
+        for name, of, printed in (("vllm", VLLM, 0.74), ("fastgen", "fastgen", 0.67))
     ),
-    (
-        *("kv-failures-fastgen", preempted_share, "fastgen", 0.67),
-        "share of requests preempted for want of KV, FastGen",
-        FAILURES,
-        "a failure is taken as a request preempted at least once; on Alpaca none is",
-    ),
-    (
-        *("preemption-vllm", preemption_share, VLLM, 0.20),
-        "seconds preempted over JCT, vLLM",
-        DELAYS,
-        "KV comes back, or is computed again, within a fraction of a second",
-    ),
-    (
-        *("preemption-fastgen", preemption_share, "fastgen", 0.165),
-        "seconds preempted over JCT, FastGen",
-        DELAYS,
-        "KV comes back, or is computed again, within a fraction of a second",
+    *(
+        (
+            *(f"preemption-{name}", preemption_share, of, printed),
+            f"seconds preempted over JCT, {NAMES[of]}",
+            "seconds preempted over JCT (vLLM / FastGen)",
+            "preemptions or recomputations cause additional delays, constituting 20% and 16.5% of "
+            "the JCT in vLLM and FastGen",
+            "KV comes back, or is computed again, within a fraction of a second",
+        )
+        for name, of, printed in (("vllm", VLLM, 0.20), ("fastgen", "fastgen", 0.165))
     ),
 )
-for _stem, _figure, _of, _printed, _says, _quote, _note in ABSOLUTES:
+for _stem, _figure, _of, _printed, _says, _group, _quote, _note in ABSOLUTES:
     claim(
         f"fig1.{_stem}",
         partial(value, figure=_figure, policy=_of),
@@ -596,6 +593,7 @@ for _stem, _figure, _of, _printed, _says, _quote, _note in ABSOLUTES:
         printed="63-79%" if _stem == "kv-utilization" else "",
         where="section 2.2",
         says=_says,
+        group=_group,
         quote=_quote,
         why=_note,
     )
