@@ -22,6 +22,8 @@ from harness.report.markdown import read_json, table
 from harness.report.measured import fidelity_run_text
 
 REASON_WORDS = 20
+MOST_INTERVALS = 3
+"""Claims of a row with intervals; those of longer rows are in the CSV."""
 PLURALS = {Word.HOLDS: "hold", Word.FAILS: "fail"}
 LEGEND = (
     "Ours is *simulated* at the reference setting, with the 95% interval over seeds; of a range, "
@@ -232,7 +234,8 @@ def _table(judged: Sequence[Judged]) -> str:
     header = ["claim", "paper", "ours", *["authors' program"] * any(code), "verdict", "why"]
     cells = [
         [
-            *(words_of(row), _paper(row), joined(_ours(row)), *[beside] * any(code)),
+            *(words_of(row), _paper(row), joined(_ours(row), short=len(row) > MOST_INTERVALS)),
+            *[beside] * any(code),
             *(_words(row) + _agreement(row), why_of(row)),
         ]
         for row, beside in zip(rows, code, strict=True)
