@@ -122,19 +122,36 @@ def savings(rows: pd.DataFrame, reference: str, figure: str = JCT) -> list[dict[
 
 def saving_text(row: Mapping[str, Any]) -> str:
     """As a sentence; what is not saved is a multiple of the reference's."""
+    of, seeds = _figure_of(row), f"({row['seeds']} seeds)"
+    if row["measured"][0] < 0:
+        measured, simulated = multiples(row)
+        return f"{row['system']} has {measured} times {of}, simulated {simulated} {seeds}"
+    kinds = (f"{kind} {_ends(row[kind], '{:.1%}')}" for kind in ("measured", "simulated"))
+    return f"{row['system']} saves of {of}: {', '.join(kinds)} {seeds}"
+
+
+def savings_texts(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Sentences; systems that save nothing share one, where there are several."""
+    more = [row for row in rows if row["measured"][0] < 0]
+    if len(more) < 2:
+        return [saving_text(row) for row in rows]
+    each = "; ".join(f"{row['system']} {' / '.join(multiples(row))}" for row in more)
+    together = f"times {_figure_of(more[0])}, measured / simulated: {each}"
+    return [*(saving_text(row) for row in rows if row not in more), together]
+
+
+def multiples(row: Mapping[str, Any]) -> list[str]:
+    """What a system has of the reference's figure, measured and simulated."""
+    kinds = (row["measured"], row["simulated"])
+    times = (
+        [None if it is None else 1 - it for it in (value, high, low)] for value, low, high in kinds
+    )
+    return [_ends(it, "{:.2f}") for it in times]
+
+
+def _figure_of(row: Mapping[str, Any]) -> str:
     figure = row.get("figure", JCT)
-    of = WORDS.get(figure, figure.replace("_", " "))
-    seeds = f"({row['seeds']} seeds)"
-    if row["measured"][0] >= 0:
-        kinds = (f"{kind} {_ends(row[kind], '{:.1%}')}" for kind in ("measured", "simulated"))
-        return f"{row['system']} saves of {row['over']}'s {of}: {', '.join(kinds)} {seeds}"
-    measured, simulated = (
-        _ends([None if it is None else 1 - it for it in (value, high, low)], "{:.2f}")
-        for value, low, high in (row["measured"], row["simulated"])
-    )
-    return (
-        f"{row['system']} has {measured} times {row['over']}'s {of}, simulated {simulated} {seeds}"
-    )
+    return f"{row['over']}'s {WORDS.get(figure, figure.replace('_', ' '))}"
 
 
 def _ends(parts: Sequence[float | None], form: str) -> str:

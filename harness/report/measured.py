@@ -10,7 +10,7 @@ from harness.benchmarks.peer import policies_over_peer
 from harness.config.paths import PROFILES
 from harness.costs.profiles import holds_profiles, read_profiles
 from harness.costs.roofline import read_calibration
-from harness.fidelity.real_runs import order_text, same_batches_text, saving_text
+from harness.fidelity.real_runs import order_text, same_batches_text, savings_texts
 from harness.report.markdown import read_json, table
 
 Json = Mapping[str, Any]
@@ -155,7 +155,7 @@ def fidelity_run_text(name: str, content: Json) -> str:
     machine, seeds = content["machine"], content["rows"][0]["seeds"]
     where = f"{content['engine']}: {machine['cpu']}, {machine['cores']} cores; {seeds} seeds."
     shown = table(("system", "figure", "measured", "simulated", "error"), rows)
-    saved = "".join(f"\n\n{saving_text(row)}." for row in content.get("savings", ()))
+    saved = "".join(f"\n\n{text}." for text in savings_texts(content.get("savings", ())))
     saved += "".join(f"\n\n{order_text(row)}." for row in content.get("order", ()))
     same = "\n".join(f"- {text}" for text in _batches(content.get("batches", ())))
     return f"`{name}`, {where}\n\n{shown}{saved}\n\n{same}".rstrip()

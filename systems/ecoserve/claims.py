@@ -416,14 +416,13 @@ paper = Paper(
         "so that any answer fits 2,048 tokens.",
         "Predictor: a lognormal factor about a share of the true length, fitted to both shares of "
         "figure 5a (sums over all requests); there when a generation is placed.",
-        "KV that waiting generations may hold: as much as is reserved for prompts. Which "
-        "generations fill the rest of the KV: the longest that fit, with ordering; else the next.",
+        "Waiting generations may hold as much KV as is reserved for prompts; with ordering the "
+        "longest that fit fill what is left of the KV.",
         "SLO: t_p and t_g are vLLM's TTFT and TPOT at load 0.3; EcoServe orders by OPT-13B's.",
         "Sustained rate: where normalized latency is twice vLLM's at load 0.1, interpolated on a "
         "grid of seven loads; a policy that is slower there already counts with that load.",
-        "Overdue guests are recomputed. The buffer is a share of half the host's space; one guest "
-        "in a half, not two.",
-        "Forward size 512; equal lengths are equal to the token; FastServe without promotion.",
+        "Overdue guests are recomputed; the buffer is a share of half the host's space; one guest "
+        "in a half. Forward size 512; equal lengths to the token; FastServe without promotion.",
         "Costs: OPT-13B is DistServe's fit of vLLM on an A100; Llama-33B (the 30B release, two "
         "GPUs) and OPT-175B (eight) are the roofline's. Decisions take no time.",
     ),
@@ -874,8 +873,10 @@ UNTESTED = (
     ),
 )
 for _id, _shown, _where, _because, _says, _quote, _note in UNTESTED:
+    _is_scheduling = "scheduling" in _says
     paper.untested(
         _id,
+        group="scheduling seconds (over JCT / above vLLM's)" if _is_scheduling else "",
         figure=_shown,
         where=_where,
         because=_because,

@@ -13,6 +13,7 @@ from harness.fidelity.real_runs import (
     order_agreement,
     saving_text,
     savings,
+    savings_texts,
     with_functions,
 )
 from harness.runs import published
@@ -131,6 +132,11 @@ def test_savings_are_paired_by_seed() -> None:
     assert saving_text(slower) == (
         "second has 1.20 [1.10, 1.30] times first's mean JCT, simulated 0.90 (2 seeds)"
     )
+    assert savings_texts([slower, saved, slower | {"system": "third"}]) == [
+        saving_text(saved),
+        "times first's mean JCT, measured / simulated: second 1.20 [1.10, 1.30] / 0.90; "
+        "third 1.20 [1.10, 1.30] / 0.90",
+    ]
 
 
 def test_a_reference_that_was_not_run_is_named() -> None:
