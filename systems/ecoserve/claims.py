@@ -261,7 +261,7 @@ CAUSES: Mapping[str, str] = {
     "Load": (
         "At 36/s Alpaca is at {fact: 36/s, Alpaca, OPT-13B} of what vLLM serves with OPT-13B and "
         "at {fact: 36/s, Alpaca, Llama-33B} with Llama-33B. ShareGPT, BookCorpus and OPT-175B are "
-        "overloaded: a run drains a queue, and mean JCT says how fast. With OPT-13B EcoServe takes "
+        "overloaded, and a run drains a queue. With OPT-13B EcoServe takes "
         "{fact: JCT of EcoServe over vLLM's, ShareGPT, OPT-13B} (ShareGPT) and {fact: JCT of "
         "EcoServe over vLLM's, BookCorpus, OPT-13B} (BookCorpus) of vLLM's; at load 0.85 {fact: "
         "JCT of EcoServe over vLLM's at load 0.85, ShareGPT} and {fact: JCT of EcoServe over "
@@ -301,14 +301,11 @@ CAUSES: Mapping[str, str] = {
         "steps of 50}."
     ),
     "Limits": (
-        "The limit is twice the seconds at load 0.3. On Alpaca with OPT-13B few requests of vLLM "
-        "keep it, as decodes wait for prompts, and nearly all of EcoServe's and FastGen's; with "
-        "Llama-33B EcoServe's KV is full and FastGen's is not. In a backlog nearly none does."
+        "On Alpaca with OPT-13B few requests of vLLM keep twice the seconds of load 0.3, and "
+        "nearly all of EcoServe's and FastGen's; with Llama-33B EcoServe's KV is full and FastGen's "
+        "is not. In a backlog nearly none does."
     ),
-    "Constants": (
-        "On Alpaca KV is free, and constants hardly matter. In a backlog padding pays where "
-        "predictions fall short as in figure 5a."
-    ),
+    "Constants": ("On Alpaca KV is free, and constants hardly matter; in a backlog padding pays."),
     "Contradictions": (
         "ORCA's 8 requests of 338 tokens end 8 / 338 = 2.4% an iteration, so that at least 97.6% "
         "of iterations answer none (Alpaca 86.3%); 31% needs -338 ln 0.31 = 396 requests at a "
@@ -358,7 +355,7 @@ paper = Paper(
         ),
         FigureSpec(
             name="fig10",
-            shows="normalized latency against load, a fraction of what vLLM serves",
+            shows="normalized latency against load",
             scenarios=RATES_ALL,
             also=CAPACITIES,
             plot="plots.ecoserve_figures:rates",
@@ -377,7 +374,7 @@ paper = Paper(
         ),
         FigureSpec(
             name="fig12",
-            shows="JCT, throughput and attainment against SLO scale, padding, reserve and buffer",
+            shows="attainment against SLO scale; JCT against padding, reserve and buffer",
             scenarios=(
                 *("ecoserve_slo", "ecoserve_padding"),
                 *("ecoserve_reserved", "ecoserve_buffer"),
@@ -387,7 +384,7 @@ paper = Paper(
         ),
         FigureSpec(
             name="loads",
-            shows="mean JCT over vLLM's against load, a fraction of what vLLM serves, OPT-13B",
+            shows="mean JCT over vLLM's against load, OPT-13B",
             also=runs("rates_"),
             plot="plots.ecoserve_figures:loads",
         ),
@@ -399,7 +396,7 @@ paper = Paper(
         ),
         FigureSpec(
             name="nesting",
-            shows="how many answer tokens guests can hold at all on these lengths",
+            shows="share of answer tokens that guests can hold at all",
             plot="plots.ecoserve_figures:nesting",
         ),
         FigureSpec(name="fig5", shows="what wrong predictions cost"),
@@ -419,8 +416,8 @@ paper = Paper(
         "Waiting generations may hold as much KV as is reserved for prompts; with ordering the "
         "longest that fit fill what is left of the KV.",
         "SLO: t_p and t_g are vLLM's TTFT and TPOT at load 0.3; EcoServe orders by OPT-13B's.",
-        "Sustained rate: where normalized latency is twice vLLM's at load 0.1, interpolated on a "
-        "grid of seven loads; a policy that is slower there already counts with that load.",
+        "Sustained rate: where normalized latency is twice vLLM's at load 0.1, interpolated over "
+        "seven loads; a policy that is slower at 0.1 counts with that load.",
         "Overdue guests are recomputed; the buffer is a share of half the host's space; one guest "
         "in a half. Forward size 512; equal lengths to the token; FastServe without promotion.",
         "Costs: OPT-13B is DistServe's fit of vLLM on an A100; Llama-33B (the 30B release, two "
@@ -562,7 +559,7 @@ ABSOLUTES: tuple[tuple[str, Figure, str, float, str, str, str, str], ...] = (
             f"share of requests preempted for want of KV, {NAMES[of]}",
             "share of requests preempted for want of KV (vLLM / FastGen)",
             "vLLM and FastGen generate 74% and 67% KVC allocation failure percentages",
-            "a failure is taken as a request preempted at least once; Alpaca leaves KV free",
+            "requests preempted at least once; Alpaca leaves KV free",
         )
         for name, of, printed in (("vllm", VLLM, 0.74), ("fastgen", "fastgen", 0.67))
     ),
@@ -573,7 +570,7 @@ ABSOLUTES: tuple[tuple[str, Figure, str, float, str, str, str, str], ...] = (
             "seconds preempted over JCT (vLLM / FastGen)",
             "preemptions or recomputations cause additional delays, constituting 20% and 16.5% of "
             "the JCT in vLLM and FastGen",
-            "KV comes back, or is computed again, within a fraction of a second",
+            "KV is back within a fraction of a second",
         )
         for name, of, printed in (("vllm", VLLM, 0.20), ("fastgen", "fastgen", 0.165))
     ),
@@ -651,6 +648,9 @@ BESTS: tuple[tuple[str, str, str, str, dict[str, float], str], ...] = (
 )
 
 
+ROWS = {"padding": "padding of SyncDecoupled, then of EcoServe,"} | dict.fromkeys(
+    ("reserved_share", "buffer_share"), "reserved share, then buffer share, of EcoServe"
+)
 for _id, _scenario, _of, _axis, _printed_of, _quote in BESTS:
     for _data, _printed in _printed_of.items():
         claim(
@@ -660,9 +660,7 @@ for _id, _scenario, _of, _axis, _printed_of, _quote in BESTS:
             unit="%",
             scenarios=(f"ecoserve_{_scenario}",),
             says=f"{_axis.replace('_', ' ')} with the least mean JCT, {DATA[_data]}",
-            group=f"{_axis.replace('_', ' ')} with the least mean JCT, "
-            f"{'SyncDecoupled' if _of == 'ecoserve_sd' else 'EcoServe'} (Alpaca / ShareGPT / "
-            "BookCorpus)",
+            group=f"{ROWS[_axis]} with the least mean JCT {BY_DATA}",
             quote=_quote,
             why="*Constants*",
         )
@@ -759,7 +757,7 @@ for _model, _gains in ATTAINED.items():
             where="Fig. 10j-l",
             scenarios=runs_of((("alpaca", _model),), "", "rates_"),
             says=f"share within the SLO over {NAMES[_policy]}, Alpaca, {MODELS[_model]}",
-            group=f"share within the SLO, Alpaca, {MODELS[_model]} ({OVER})",
+            group=f"share within the SLO, Alpaca, OPT-13B then Llama-33B ({OVER})",
             quote=ATTAINED_QUOTE,
             why="*Limits*",
         )
@@ -843,7 +841,7 @@ UNTESTED = (
         "JCT, TBT and share within the SLO against vLLM on ShareGPT, BookCorpus and of OPT-175B",
         "Compared to vLLM, EcoServe-D, EcoServe-SD, EcoServe-SDO, and EcoServe achieve 16-36%, "
         "35-58%, 43-64%, and 64-91% lower JCT",
-        "*Load*; mean JCT in a backlog is beside it",
+        "*Load*",
     ),
     (
         *("fig11.tbt-seconds", "fig11", "section 4", "contradicts"),
@@ -869,7 +867,7 @@ UNTESTED = (
         "seconds preempted over JCT: offload, offload-free, reserved KV",
         "the percentages of preemption time over the JCT of the preempted requests for these three "
         "solutions are 12%, 4%, and 0.5%",
-        "three engines' ways to stop a request; one order of them is built",
+        "three ways to stop a request, of which one is built",
     ),
 )
 for _id, _shown, _where, _because, _says, _quote, _note in UNTESTED:
