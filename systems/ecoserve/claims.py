@@ -302,8 +302,8 @@ CAUSES: Mapping[str, str] = {
     ),
     "Limits": (
         "On Alpaca with OPT-13B few requests of vLLM keep twice the seconds of load 0.3, and "
-        "nearly all of EcoServe's and FastGen's; with Llama-33B EcoServe's KV is full and FastGen's "
-        "is not. In a backlog nearly none does."
+        "nearly all of EcoServe's and FastGen's; with Llama-33B EcoServe's KV is full. In a "
+        "backlog nearly none does."
     ),
     "Constants": ("On Alpaca KV is free, and constants hardly matter; in a backlog padding pays."),
     "Contradictions": (
@@ -407,7 +407,7 @@ paper = Paper(
         "two in figure 10; 1,000 of Alpaca and 500 in figures 4 and 12. The paper: one to three "
         "hours. Five seeds in figures 2 and 10 and of the larger models; variations: OPT-13B.",
         "vLLM: of 2024, whole prompts before decodes, 2,048 tokens; every policy at most vLLM's "
-        "256 requests, ORCA and FastServe the paper's eight (12 GB hold seven contexts).",
+        "256 requests, ORCA and FastServe the paper's eight.",
         "Lengths: public data within the ranges of table 2, scaled to its means; BookCorpus is "
         "made up from them: lognormal prompts, sigma 1, in chunks; answers beta. Prompts are cut "
         "so that any answer fits 2,048 tokens.",
@@ -606,18 +606,18 @@ GROUPS: tuple[tuple[str, str, Figure, float, str], ...] = (
     ("requests-sharegpt", "sharegpt", partial(in_groups_of, least=4), 0.59, AT_LEAST_4),
     (
         *("groups-bookcorpus", "bookcorpus", partial(groups_of, least=2), 0.22),
-        "share of length groups with at least 2 requests, BookCorpus",
+        "share of length groups with at least 2 requests",
     ),
 )
 for _stem, _data, _figure, _printed, _says in GROUPS:
-    _is_pair = _data != "bookcorpus"
     claim(
         f"fig2.{_stem}",
         partial(grouped, figure=_figure, data=_data),
         _printed,
         unit="%",
-        says=f"{_says}, {DATA[_data]}" if _is_pair else _says,
-        group=f"{_says} (Alpaca / ShareGPT)" if _is_pair else "",
+        says=f"{_says}, {DATA[_data]}",
+        group="share of length groups of at least 12, of requests in groups of at least 4 (Alpaca / "
+        "ShareGPT each), of groups of at least 2 (BookCorpus)",
         quote=GROUP_QUOTE,
         why="*Groups*",
     )
