@@ -248,7 +248,8 @@ class EcoServe:
             request = draft.view.requests[name]
             if name in queues.running and not queues.running[name].depth:
                 answer = request.context_tokens + self._left_tokens(queues, request)
-                draft.try_reserve(request, Reservation(answer))
+                if draft.try_reserve(request, Reservation(answer)):
+                    queues.overran.discard(name)
         queues.predicted.clear()
 
     def _extend(self, draft: Draft, queues: Queues, reserved: int) -> None:
