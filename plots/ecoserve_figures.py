@@ -22,6 +22,7 @@ from systems.ecoserve.effects import (
     FULL,
     JCT,
     KV,
+    LATENCY_TIMES,
     LETTERS,
     LOAD,
     MODELS,
@@ -172,14 +173,17 @@ def rates(inputs: Inputs) -> Figure:
                 found = figures(cells, NORMALIZED, at(orca_of(policy, model), data), [LOAD])
                 label = SCHEDULERS.get(policy, "EcoServe")
                 axes.plot(found.columns, found.mean(), "o-", ms=3, color=colour, label=label)
+            base = figures(cells, NORMALIZED, at(VLLM, data), [LOAD])
+            limit_s = LATENCY_TIMES * float(base[base.columns.min()].mean())
+            axes.axhline(limit_s, color=style.RED, ls="--", lw=1, label="where rates are read")
             axes.set(xscale="log", yscale="log", title=f"{words}, {model_words}")
             axes.minorticks_off()
-            shown = [found.columns.min(), 0.5, 1.0]
+            shown = [0.1, 0.5, 1.0]
             axes.set_xticks(shown, [f"{load:g}" for load in shown])
         row[0].set_ylabel("seconds per answer token")
     for axes in grid[-1]:
         axes.set_xlabel("load, of what vLLM serves")
-    figure.legend(*grid[0, 0].get_legend_handles_labels(), loc="outside upper center", ncols=4)
+    figure.legend(*grid[0, 0].get_legend_handles_labels(), loc="outside upper center", ncols=5)
     _footer(figure, pd.concat(inputs.runs.values(), ignore_index=True))
     return figure
 

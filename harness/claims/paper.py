@@ -27,13 +27,14 @@ ClaimFunction = Callable[[Cells], Effect]
 
 UNTESTED_FOR = (
     *("needs data", "needs hardware", "fed in", "true by construction", "not built"),
-    *("contradicts", "overloaded here"),
+    *("contradicts", "overloaded here", "no effect here"),
 )
 """Why a claim may be untested, beside noise.
 
 contradicts      the printed numbers contradict each other; the note has the arithmetic
 overloaded here  the load is beyond the capacity of every compared system, where the paper reports
                  steady service
+no effect here   what is compared or varied makes no difference in the setting; the note says why
 """
 
 

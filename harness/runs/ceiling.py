@@ -1,13 +1,15 @@
 """The most that any scheduler could serve in the setting of a run: full batches, no preemption.
 
-All the KV holds requests that decode, or as many requests run as an iteration takes, whichever is
+All the KV holds requests that decode, or as many requests run as the engine allows, whichever is
 fewer. A request holds its prompt and what it has answered so far, in whole blocks of which the last
-is half used. Prompts are computed in iterations of decodes, at the seconds of their tokens alone.
-Of its B requests an iteration of t seconds answers B / (mean answer), so that
+is half used. Prompts are computed in iterations of decodes, in pieces of the size at which their
+tokens take the fewest seconds; the last piece gives the first token of an answer. With n requests
+that decode and d decodes of a mean answer
 
-    requests per second = B / (mean answer x t(B) + B x seconds of a prompt's tokens)
+    requests per second = n / (d x seconds of an iteration of n + n x seconds of a prompt's tokens)
 
-at the B for which this is largest. Nothing is said of latency, at which such a machine is useless.
+at the n, not necessarily whole, for which this is largest. Nothing is said of latency, at which
+such a machine is useless.
 """
 
 from pathlib import Path
@@ -21,6 +23,9 @@ from harness.interface.entities import ServiceId
 from harness.interface.tables import Floats, Ints
 from harness.runs.building import costs_of
 from harness.runs.record import config_of
+
+MOST_TOKENS = 8192
+"""Of a prompt in one iteration, as servers limit it."""
 
 
 class Room(NamedTuple):
@@ -63,24 +68,34 @@ def _room_and_table(folder: Path) -> tuple[Room, IterationTable]:
 
 
 def most_of(table: IterationTable, room: Room, prompt_tokens: Ints, output_tokens: Ints) -> float:
-    """Requests per second of requests of these lengths."""
-    prompts, answers = (np.asarray(it, np.float64) for it in (prompt_tokens, output_tokens))
-    answer = answers.mean()
-    # Averages over the iterations of requests: long answers are in more of them.
-    context = (answers * (prompts + answers / 2)).mean() / answer
-    held = context + room.block_tokens / 2
-    most = min(room.max_num_seqs, len(table.decode_base_s) - 1, int(room.kv_tokens / held))
-    running = np.arange(1, max(1, most) + 1)
-    iteration_s = table.decode_base_s[running] + running * (
-        table.decode_per_context_s[running] * context + table.decode_per_padded_s[running] * context
+    """Requests per second of requests of these lengths; each answers at least two tokens."""
+    prompts, decodes = np.asarray(prompt_tokens, float), np.asarray(output_tokens, float) - 1
+    # Averages over the decodes of requests: long answers have more of them.
+    context = float((decodes * (prompts + 1 + decodes / 2)).mean() / decodes.mean())
+    most = min(room.max_num_seqs, room.kv_tokens / (context + room.block_tokens / 2))
+    running = np.append(np.arange(1.0, most), most)
+    iteration_s = _at(table.decode_base_s, running) + running * context * (
+        _at(table.decode_per_context_s, running) + _at(table.decode_per_padded_s, running)
     )
-    per_s = running / (answer * iteration_s + running * _prompt_s(table, prompts))
-    return float(per_s.max())
+    prompt_s = prompts.mean() * _token_s(table)
+    return float((running / (decodes.mean() * iteration_s + running * prompt_s)).max())
 
 
-def _prompt_s(table: IterationTable, prompts: Floats) -> float:
-    """Mean seconds of the tokens of a prompt."""
-    seconds = (
-        table.prefill_per_padded_token_s[1] + table.prefill_per_token_s[1]
-    ) * prompts + table.prefill_per_attended_s[1] * prompts**2
-    return float(seconds.mean())
+def _at(by_requests: Floats, running: Floats) -> Floats:
+    """Coefficients at numbers of requests that need not be whole."""
+    found: Floats = np.interp(running, np.arange(len(by_requests)), by_requests)
+    return found
+
+
+def _token_s(table: IterationTable) -> float:
+    """Least seconds that a token of a prompt adds to an iteration of decodes, whatever the piece.
+
+    Attention to the prompt's own tokens is left out.
+    """
+    tokens = np.arange(1, MOST_TOKENS + 1)
+    steps, shared = (
+        it[np.minimum(tokens, len(it) - 1)] for it in (table.prefill_step_s, table.shared_s)
+    )
+    per_token_s = table.prefill_per_padded_token_s[1] + table.prefill_per_token_s[1]
+    seconds = table.prefill_base_s[1] + per_token_s * tokens + steps - shared
+    return max(0.0, float((seconds / tokens).min()))

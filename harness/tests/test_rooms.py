@@ -73,13 +73,20 @@ ROOMS: dict[str, set[str]] = {
     "systems": {"harness.interface", "harness.planning"},
     # What a paper claims, and figures of one run that no summary has, lie beside its policies.
     "systems.*.measures": {"harness.runs"},
-    # Effects of claims, where a paper has too many for one file.
+    # Effects and facts of claims, where a paper has too many for one file.
     "systems.*.effects": {"harness.claims", "harness.runs", "systems.*.measures"},
+    "systems.*.facts": {
+        "harness.claims",
+        "harness.runs",
+        "systems.*.effects",
+        "systems.*.measures",
+    },
     "systems.*.claims": {
         "harness.claims",
         "harness.runs",
         "harness.costs.model_facts",
         "systems.*.effects",
+        "systems.*.facts",
         "systems.*.measures",
     },
     "plots": {
@@ -94,7 +101,7 @@ ROOMS: dict[str, set[str]] = {
 }
 """Room -> rooms, or modules, that it may import besides itself and `harness.config`."""
 
-OF_A_PAPER = re.compile(r"systems\.\w+\.(claims|effects|measures)$")
+OF_A_PAPER = re.compile(r"systems\.\w+\.(claims|effects|facts|measures)$")
 
 TOP = {
     "harness.api",

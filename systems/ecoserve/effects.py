@@ -62,11 +62,13 @@ LIGHT_LOAD = 0.3
 KINDS: Mapping[str, Figure] = {"jct": JCT, "tbt": TBT, "throughput": throughput_per_s}
 Setting = tuple[str, str]
 """Data set, end of the scenario's name for the model."""
-SERVED_HERE: tuple[Setting, ...] = (("alpaca", ""), ("alpaca", "_llama33b"))
-"""Settings whose rate of table 2 some compared system serves here."""
+SERVED_HERE: tuple[Setting, ...] = (("alpaca", ""),)
+"""Settings whose rate of table 2 vLLM serves here: *Load over capacity*."""
+SHORT_OF_KV = ("sharegpt", "bookcorpus")
+"""Data sets on which requests of OPT-13B wait for KV at that rate."""
 ALL_SETTINGS: tuple[Setting, ...] = tuple((data, model) for data in DATA for model in MODELS)
 OVERLOADED: tuple[Setting, ...] = tuple(it for it in ALL_SETTINGS if it not in SERVED_HERE)
-"""Settings in which requests wait without end, whatever the system."""
+"""Settings whose rate is more than vLLM serves."""
 
 
 def runs(prefix: str, models: Sequence[str] = ("",)) -> tuple[str, ...]:
@@ -148,17 +150,18 @@ def against(
     kind: Kind = Kind.RATIO,
     predictor: str = "own",
 ) -> Effect:
-    """A policy's figure over another's, the geometric mean over settings."""
-    parts = [
-        ratio(
+    """A policy's figure over another's, the geometric mean over settings; of a range by setting."""
+    parts = {
+        f"{DATA[data]}, {MODELS[model]}": ratio(
             on(cells, data, model=model),
             figure,
             of=at(orca_of(of, model), data, predictor),
             over=at(orca_of(over, model), data, predictor),
-        ).samples
+        ).samples[ALL]
         for data, model in settings
-    ]
-    return averaged(kind, parts)
+    }
+    by_setting = pd.concat(parts, axis=1, join="inner")
+    return Effect(kind, by_setting) if kind is Kind.RANGE else averaged(kind, [by_setting])
 
 
 def attained(cells: Cells, of: str, over: str, settings: Sequence[Setting]) -> Effect:
@@ -182,14 +185,15 @@ def attained(cells: Cells, of: str, over: str, settings: Sequence[Setting]) -> E
 def most_over(
     cells: Cells, over: str, settings: Sequence[Setting], predictor: str = "own"
 ) -> Effect:
-    """The ceiling of throughput over a policy's: full KV, no preemption, the same requests."""
+    """The ceiling of throughput over a policy's, where it is highest: the same requests."""
     parts = [
         ratio_of_figures(
             on(cells, data, model=model), most_per_s, at(orca_of(over, model), data, predictor)
         )
         for data, model in settings
     ]
-    return Effect(Kind.ABSOLUTE, averaged(Kind.RATIO, parts).samples)
+    highest = pd.concat(parts, axis=1, join="inner").max(axis=1)
+    return Effect(Kind.ABSOLUTE, highest.to_frame(ALL))
 
 
 def ratio_of_figures(cells: Cells, figure: Figure, of: Mapping[str, Any]) -> pd.DataFrame:
@@ -226,6 +230,13 @@ def best(cells: Cells, figure: Figure, at: Mapping[str, str], axis: str) -> "pd.
     """By seed, the value of an axis at which a figure is least."""
     found = figures(cells, figure, at, [axis])
     return found.idxmin(axis=1).astype(float)
+
+
+def spread(cells: Cells, policy: str, axis: str, data: str) -> Effect:
+    """The largest mean JCT over the values of an axis over the least, less 1."""
+    own = select(cells, {"table": TABLES[data]})
+    found = figures(own, JCT, at(policy, data), [axis])
+    return Effect(Kind.ABSOLUTE, (found.max(axis=1) / found.min(axis=1) - 1).to_frame(ALL))
 
 
 def best_value(cells: Cells, policy: str, axis: str, data: str) -> Effect:

@@ -9,8 +9,8 @@ from harness.claims.judge import scenario_file
 from harness.config.paths import ROOT
 from harness.tests.support.configured import composed
 from harness.workloads.load import capacity_per_s
-from systems.ecoserve.claims import LOADS
 from systems.ecoserve.effects import ALL_SETTINGS, DATA, MODELS, PAPER_RATES, RATES_ALL
+from systems.ecoserve.facts import LOADS
 
 SCENARIOS = sorted(path.stem for path in ROOT.glob("scenarios/scenario/ecoserve_*.yaml"))
 
