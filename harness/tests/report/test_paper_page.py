@@ -243,9 +243,8 @@ def test_a_terminal_shows_facts_and_loads() -> None:
 
 def test_facts_of_a_group_share_a_row() -> None:
     def judged_fact(says: str, paper: float, ours: float, *, is_load: bool = False) -> JudgedFact:
-        fact = Fact(
-            says=says, measure=absolute, paper=paper, group="mean prompt (a / b)", note="cut"
-        )  # type: ignore[arg-type]
+        words = {"says": says, "group": "mean prompt (a / b)", "note": "cut"}
+        fact = Fact(measure=absolute, paper=paper, **words)  # type: ignore[arg-type]
         found = Verdict(Word.UNTESTED, ours, ours - 1, ours + 1, kind=Kind.ABSOLUTE)
         return JudgedFact(fact, found, is_load, kept=abs(ours / paper - 1) < 0.25)
 
