@@ -240,8 +240,8 @@ paper = Paper(
     chosen=(
         "Requests: 4,000 of Alpaca, 1,000 of ShareGPT, 500 of BookCorpus; 800 and 400 of the last "
         "two in figure 10; 1,000 of Alpaca and 500 in figures 4 and 12. The paper: one to three "
-        "hours. Five seeds in figures 2 and 10 and of the larger models. Variations: OPT-13B; twice "
-        "its requests move JCT saved and rates by less than 5%.",
+        "hours. Five seeds in figures 2 and 10 and of the larger models. Variations: OPT-13B; "
+        "twice its requests move JCT saved and rates by less than 5%.",
         "vLLM: of 2024, whole prompts before decodes, 2,048 tokens; every policy at most vLLM's "
         "256 requests, ORCA and FastServe the paper's eight.",
         "Lengths: public data within the ranges of table 2, scaled to its means; BookCorpus is "
