@@ -343,7 +343,7 @@ def why_of(row: Sequence[Judged]) -> str:
         part
         for it in row
         for part in it.verdict.reason.split("; ")
-        if not _cause(it) or part.startswith(LOST_WITH) or it.verdict.word is Word.UNTESTED
+        if not _cause(it) or part.startswith(LOST_WITH)
     ]
     sizes: dict[str, list[str]] = {}
     for reason in filter(None, dict.fromkeys(reasons)):
