@@ -345,6 +345,10 @@ def why_of(row: Sequence[Judged]) -> str:
         for part in it.verdict.reason.split("; ")
         if not _cause(it) or part.startswith(LOST_WITH)
     ]
+    lost = [part.removeprefix(LOST_WITH) for part in reasons if part.startswith(LOST_WITH)]
+    names = dict.fromkeys(name.strip() for part in lost for name in part.split(", "))
+    reasons = [part for part in reasons if not part.startswith(LOST_WITH)]
+    reasons += [f"{LOST_WITH} {', '.join(names)}"] * bool(names)
     sizes: dict[str, list[str]] = {}
     for reason in filter(None, dict.fromkeys(reasons)):
         size, of, rest = reason.partition(" of the ")

@@ -108,8 +108,7 @@ CAUSES: Mapping[str, str] = {
         "Alpaca, Llama-33B}."
     ),
     "Throughput": (
-        "With full KV a machine serves as many requests as its KV holds. Block allocation fills "
-        "it; exact allocation keeps room for answers to come (SyncDecoupled uses "
+        "Block allocation fills the KV; exact allocation keeps room for answers to come (SyncDecoupled uses "
         "{fig1.kv-utilization}), which guests use only in part (figure nesting). EcoServe serves "
         "{fig11.throughput-ecoserve_full@at ShareGPT, OPT-13B} on ShareGPT with OPT-13B, over vLLM "
         "that recomputes {fact: throughput over vLLM's that recomputes, ShareGPT}. On "
@@ -118,7 +117,7 @@ CAUSES: Mapping[str, str] = {
     ),
     "Rates": (
         "On Alpaca vLLM's latency doubles at half its capacity. On ShareGPT and BookCorpus "
-        "EcoServe's KV is full before vLLM's, but for OPT-175B. FastGen sustains about as much as "
+        "EcoServe's KV is full first, but for OPT-175B. FastGen sustains about as much as "
         "EcoServe or more. Over ORCA no scheduler could gain "
         "more than {fig10.rate-orca-sharegpt@ceiling} (ShareGPT) and "
         "{fig10.rate-orca-bookcorpus@ceiling} (BookCorpus)."
@@ -150,8 +149,8 @@ CAUSES: Mapping[str, str] = {
 """Groups of failures and why."""
 CONTROLS: Mapping[str, str] = {
     "JCT and rate": (
-        "Alpaca at half of vLLM's capacity and above, the reference; FastGen gains as much, and no "
-        "gain of EcoServe's own mechanisms was found in the settings here."
+        "Alpaca at half of vLLM's capacity and above; FastGen gains as much. No gain of "
+        "EcoServe's own mechanisms was found."
     ),
     "Throughput": (
         "none with equal limits, as the ceiling is below what is printed; {fact: throughput over "
@@ -237,10 +236,10 @@ paper = Paper(
     ),
     headline=headline,
     chosen=(
-        "Requests: 4,000 of Alpaca, 1,000 of ShareGPT, 500 of BookCorpus; 800 and 400 of the last "
-        "two in figure 10; 1,000 of Alpaca and 500 in figures 4 and 12. The paper: one to three "
-        "hours. Five seeds in figures 2 and 10 and of the larger models. Variations: OPT-13B; "
-        "twice its requests move JCT saved and rates by less than 5%.",
+        "Requests of Alpaca / ShareGPT / BookCorpus: 4,000 / 1,000 / 500, in figure 10 4,000 / 800 "
+        "/ 400, in 4 and 12 1,000 / 500 / 500; the paper's ran one to three hours. Five seeds in "
+        "figures 2 and 10 and of larger models. Variations: OPT-13B; twice its requests move JCT "
+        "saved and rates by less than 5%.",
         "vLLM: of 2024, whole prompts before decodes, 2,048 tokens; every policy at most vLLM's "
         "256 requests, ORCA and FastServe the paper's eight.",
         "Lengths: public data within the ranges of table 2, scaled to its means; BookCorpus is "
@@ -742,9 +741,7 @@ UNTESTED = (
     ),
 )
 _SCHEDULING = "scheduling seconds (over JCT / above vLLM's)"
-_COUPLED = (
-    "mean JCT, Alpaca (SyncFastGen and SyncDecoupled over SyncCoupled; the latter over former)"
-)
+_COUPLED = "mean JCT of SyncFastGen and SyncDecoupled over SyncCoupled and each other"
 UNTESTED_ROWS = {
     **dict.fromkeys(("fig1.scheduling-share", "fig11.overhead"), _SCHEDULING),
     **{

@@ -47,9 +47,7 @@ def _fact(
         unit=unit,
         scenarios=(f"ecoserve_{data}",),
         measure=partial(absolute, figure=figure, at=at(FULL, data)),
-        note="prompts are cut so that any answer fits 2,048 tokens"
-        if (says, data) == ("mean prompt", "bookcorpus")
-        else "",
+        note="cut to fit 2,048 tokens" if (says, data) == ("mean prompt", "bookcorpus") else "",
     )
 
 
@@ -105,7 +103,7 @@ FACTS = (
         unit=" s",
         scenarios=SERVED_ALL,
         measure=mean_tbt,
-        note="not with the rates of table 2 in this KV: *Contradictions*",
+        note="*Contradictions*",
     ),
 )
 
@@ -194,7 +192,6 @@ BESIDE = (
             ("buffer", "buffer_share"),
         )
     ),
-    *(_at_load("throughput over vLLM's", throughput_per_s, FULL, 1.2, data) for data in DATA),
     *(
         Fact(
             says=f"ceiling over vLLM, {DATA[data]}, {MODELS[model]}",
