@@ -32,6 +32,7 @@ from systems.ecoserve.measures import mean_tokens, provided_share, throughput_pe
 RECOMPUTES = "vLLM recomputes"
 """A variation that texts name."""
 OVERDUE_RANGES_S = "[-160,-80,-40,-20,-10,-5,0.2,0.5,2.0]"
+BY_BOTH = f"({', then '.join(DATA.values())}: {' / '.join(MODELS.values())})"
 BY_DATA, BY_MODEL = (f"({' / '.join(it.values())})" for it in (DATA, MODELS))
 
 
@@ -112,7 +113,7 @@ def _said(says: str, figure: Figure, of: str, over: str, setting: Setting) -> Fa
     data, model = setting
     return Fact(
         says=f"{says}, {DATA[data]}, {MODELS[model]}",
-        group=f"{says}, {DATA[data]} {BY_MODEL}",
+        group=f"{says}, {DATA[data]} {BY_MODEL}" if of != FULL else f"{says} {BY_BOTH}",
         unit="x",
         scenarios=(f"ecoserve_{data}{model}", f"ecoserve_capacity{model}"),
         measure=partial(against, figure=figure, of=of, over=over, settings=(setting,)),
@@ -195,7 +196,7 @@ BESIDE = (
     *(
         Fact(
             says=f"ceiling over vLLM, {DATA[data]}, {MODELS[model]}",
-            group=f"ceiling of throughput over vLLM's, {DATA[data]} {BY_MODEL}",
+            group=f"ceiling of throughput over vLLM's {BY_BOTH}",
             unit="x",
             scenarios=(f"ecoserve_capacity{model}", f"ecoserve_{data}{model}"),
             measure=partial(ceiling_in_backlog, data=data, model=model),
