@@ -108,7 +108,7 @@ CAUSES: Mapping[str, str] = {
         "Alpaca, Llama-33B}."
     ),
     "Throughput": (
-        "Block allocation fills the KV; exact allocation keeps room for answers (SyncDecoupled uses "
+        "Block allocation fills the KV; exact allocation keeps room for answers (SyncDecoupled: "
         "{fig1.kv-utilization}), which guests use only in part (figure nesting). EcoServe serves "
         "{fig11.throughput-ecoserve_full@at ShareGPT, OPT-13B} on ShareGPT with OPT-13B, over vLLM "
         "that recomputes {fact: throughput over vLLM's that recomputes, ShareGPT}. On "
