@@ -189,22 +189,25 @@ def rates(inputs: Inputs) -> Figure:
 
 
 def parts(inputs: Inputs) -> Figure:
-    """Figure 11: what each variant gains over vLLM."""
+    """Figure 11: what each variant gains over vLLM; of several settings least to most."""
     cells = together(inputs)
     figure = style.new_figure(1240, 400)
     grid = figure.subplots(1, len(PARTS))
     places = np.arange(len(VARIANTS))
-    for axes, (stem, _, says, _, _) in zip(grid, PARTS, strict=True):
+    for axes, (stem, kind, says, _, _) in zip(grid, PARTS, strict=True):
         claims = [paper.claims[f"fig11.{stem}-{one}"] for one in VARIANTS]
         found = [verdict_of(one.effect(cells), one.paper) for one in claims if one.effect]
         # A difference of shares is no ratio and has no bar.
         ours = [np.nan if one.kind is Kind.DIFFERENCE else one.ours for one in found]
-        errors = [[one.ours - one.low for one in found], [one.high - one.ours for one in found]]
+        ends = [one.span or (one.low, one.high) for one in found]
+        errors = np.abs(np.transpose(ends) - np.asarray([one.ours for one in found]))
         axes.bar(places, ours, yerr=errors, color=style.BLUE, label="ours")
         printed = [one.paper for one in claims]
         axes.plot(places, printed, "x", color=style.RED, ms=9, mew=2, label="paper")
         axes.set_xticks(places, LETTERS)
-        axes.set_title(says, fontsize=10)
+        where = "eight overloaded settings" if kind is Kind.RANGE else "Alpaca, OPT-13B"
+        axes.set_title(f"{says}, {where}", fontsize=9)
+        axes.set_ylabel("share" if kind is Kind.REDUCTION else "times vLLM's")
     figure.legend(*grid[0].get_legend_handles_labels(), loc="outside upper center", ncols=2)
     _footer(figure, cells)
     return figure
