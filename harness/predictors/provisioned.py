@@ -37,7 +37,7 @@ class Provisioned:
     A policy sets `padding` more aside than is predicted, whole tokens and at most what a request
     may answer. Over all requests `over_share` of that is too much and `short_share` is lacking.
     Errors do not depend on the length. Both numbers of the error are fitted to the requests of a
-    workload, of which few may be fitted badly.
+    workload; a few dozen requests may have no error with these shares.
     """
 
     def __init__(

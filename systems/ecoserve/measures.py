@@ -69,13 +69,6 @@ def preemption_share(folder: Path) -> float:
     return float(rows["preempted_s"].sum() / (rows["finished_s"] - rows["arrival_s"]).sum())
 
 
-def idle_iterations(folder: Path) -> float:
-    """Share of iterations in which no request is answered."""
-    with parquet.ParquetFile(folder / "iterations.parquet") as file:
-        count = file.read(columns=["iterations"], use_threads=False)["iterations"].to_numpy().sum()
-    return float(1 - _requests(folder)["finished_s"].nunique() / count)
-
-
 def groups_of(folder: Path, least: int) -> float:
     """Share of length groups that have at least so many requests."""
     return _share(folder, f"groups_of_{least}", "groups")
