@@ -1,109 +1,182 @@
 """What is stored of a calibration: the fitted profile, its errors, a plot of what is left over.
 
-Seconds of measured iterations are fitted as sums of what they compute, by least squares.
+Mean seconds of measured iterations over their repetitions are fitted as sums of what they compute,
+by least squares of relative errors, which have no total in mind; so the fit is then multiplied by
+one factor for iterations with prompts and one for those without, that give the measured totals.
 """
 
 import hashlib
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import NamedTuple
 
 import numpy as np
+import pandas as pd
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from scipy.optimize import nnls
 
-from harness.engines.vllm.processor import engine_name
 from harness.fitting.stored import Json, rounded
-
-if TYPE_CHECKING:
-    from harness.calibrate.sweep import Sweep
 
 Floats = NDArray[np.float64]
 
 PARTS = ("forward", "prepare", "other")
+SECONDS = [f"{part}_s" for part in PARTS]
 KNOTS = (1, 2, 4, 8, 16, 32, 64, 128, 256)  # requests
 TOKEN_KNOTS = (0, 32, 128, 512, 1024, 2048)  # of prompts in a batch
 
 
-@dataclass(frozen=True, slots=True)
-class Sample:
-    """One iteration: what it computed, and its seconds by part."""
+class Knots(NamedTuple):
+    """Where the lines of a fit may bend: numbers of decodes, and prompt tokens of a batch."""
 
-    prompts: int
-    prompt_tokens: int
-    attended: float
-    decodes: int
-    context_tokens: int
-    longest_tokens: int
-    seconds: tuple[float, ...]
+    requests: tuple[int, ...]
+    tokens: tuple[int, ...]
 
 
-def profile(model: str, gpu: str, samples: list[Sample], seconds: Floats, engine: "Sweep") -> Json:
-    """What is stored: coefficients, their errors, and what the machine added.
+class Factors(NamedTuple):
+    """Measured over fitted totals: of iterations without prompts, and of prompts in the others."""
 
-    `seconds` has the axes repetition, iteration and part.
+    decode: float
+    prefill: float
+
+
+def profile(rows: pd.DataFrame, facts: Json) -> Json:
+    """What is stored: coefficients, their errors, and how the repetitions differed.
+
+    `rows` are those of `raw.read`; `facts` say the `model`, `gpu`, `engine`, `block_tokens`,
+    `kv_blocks`, `largest_graph_tokens` (0 without graphs) and `load_s` (None: not measured).
+    Raises ValueError where repetitions have other batches than the first.
     """
-    least, knots = seconds.min(axis=0), knots_of(samples)
-    slowdown = float(np.median(seconds.sum(axis=2) / least.sum(axis=1)))
-    most = {
-        "requests": max(s.decodes for s in samples),
-        "prefill_tokens": max(s.prompt_tokens for s in samples),
-        "context_tokens": max(s.context_tokens for s in samples),
-        "longest": max(s.longest_tokens for s in samples),
+    means = mean_iterations(rows)
+    knots = knots_of(means, int(facts["largest_graph_tokens"]))
+    received = received_s(means)
+    fitted, factors = _coefficients(_with_rest(means, received), knots)
+    entry: Json = {
+        **fitted,
+        "received_s": rounded(received),
+        "kv_blocks": facts["kv_blocks"],
+        "valid": _valid(means),
+        "error": _errors(means, knots),
     }
+    if facts["load_s"] is not None:
+        entry["load_s"] = rounded(facts["load_s"], digits=4)
+        entry["load_source"] = "start of a process with the engine, compilation not included"
     content: Json = {
-        "model": model,
-        "gpu": gpu,
-        "engine": engine_name(),
+        **{name: facts[name] for name in ("model", "gpu", "engine", "block_tokens")},
         "engine_kind": "vllm-sync",
         "kind": "measured",
         "source": "python -m harness.calibrate on this suite's own model",
-        "block_tokens": engine.block_tokens,
-        "knots_requests": list(knots),
-        "tensor_parallel": {
-            "1": {
-                **_coefficients(samples, least, slowdown),
-                "load_s": rounded(engine.load_s, digits=4),
-                "load_source": "start of a process with the engine, compilation not included",
-                "kv_blocks": engine.kv_blocks,
-                "valid": {name: [1, value] for name, value in most.items()},
-                "error": _errors(samples, least.sum(axis=1)),
-            }
-        },
-        "measured": rounded(
-            {"iterations": len(samples), "repetitions": len(seconds), "slowdown": slowdown},
-            digits=4,
-        ),
+        "knots_requests": list(knots.requests),
+        "tensor_parallel": {"1": entry},
+        "measured": rounded(_measured(rows, factors), digits=4),
     }
     text = json.dumps(content, sort_keys=True)
     return content | {"sha256": hashlib.sha256(text.encode()).hexdigest()}
 
 
-def _coefficients(samples: list[Sample], least: Floats, slowdown: float) -> Json:
-    """Each part fitted to its least seconds, times what a typical repetition took longer."""
-    knots = knots_of(samples)
+def mean_iterations(rows: pd.DataFrame) -> pd.DataFrame:
+    """One row per iteration: what it computed, and the means of its seconds over repetitions.
+
+    Raises ValueError where repetitions have other batches than the first.
+    """
+    place = rows.groupby("repetition").cumcount()
+    computed = [it for it in map(str, rows) if not it.endswith("_s") and it != "repetition"]
+    grouped = rows.groupby(place)
+    if (grouped[computed].nunique() > 1).to_numpy().any() or grouped.size().nunique() > 1:
+        raise ValueError("repetitions of a calibration have other batches than the first")
+    return grouped.mean().drop(columns="repetition")
+
+
+def received_s(means: pd.DataFrame) -> tuple[float, float]:
+    """Seconds to take in the first request between two iterations, and each further one."""
+    counts, seconds = means["received"], means["received_s"]
+    first_s = float(seconds[counts == 1].mean())
+    more = counts > 1
+    if not more.any():
+        return first_s, first_s
+    left_s = float(seconds[more].sum() - first_s * more.sum())
+    return first_s, max(0.0, left_s / float((counts[more] - 1).sum()))
+
+
+def _with_rest(means: pd.DataFrame, received: tuple[float, float]) -> pd.DataFrame:
+    """Iterations that also bear what the loop took before them and taking requests in did not."""
+    first_s, more_s = received
+    counts = means["received"].to_numpy()
+    known_s = np.where(counts > 0, first_s + more_s * np.maximum(0, counts - 1), 0.0)
+    rest_s = (means["received_s"] - known_s).where(counts == 0, 0.0)
+    return means.assign(prepare_s=means["prepare_s"] + rest_s)
+
+
+def _valid(means: pd.DataFrame) -> Json:
+    most = {
+        "requests": means["decodes"].max(),
+        "prefill_tokens": means["prompt_tokens"].max(),
+        "context_tokens": means["context_tokens"].max(),
+        "longest": means["longest_tokens"].max(),
+    }
+    return {name: [1, int(value)] for name, value in most.items()}
+
+
+def _measured(rows: pd.DataFrame, factors: Factors) -> Json:
+    """How many iterations, how often, and how far the repetitions' totals were apart."""
+    totals = rows.groupby("repetition")[["received_s", *SECONDS]].sum().sum(axis=1)
+    return {
+        "iterations": int((rows["repetition"] == 0).sum()),
+        "repetitions": len(totals),
+        "repetition_s": totals.tolist(),
+        "factors": factors._asdict(),
+    }
+
+
+def _coefficients(means: pd.DataFrame, knots: Knots) -> tuple[Json, Factors]:
+    """Each part fitted to its seconds, times the factors."""
+    found = {
+        part: fit(means, means[name].to_numpy(), knots)
+        for part, name in zip(PARTS, SECONDS, strict=True)
+    }
+    factors = factors_of(means, np.sum([*found.values()], axis=0), knots)
     prefill: Json = {"sample": {}}
     decode: Json = {"sample": {}}
-    step_s = np.zeros(len(TOKEN_KNOTS))
-    for place, part in enumerate(PARTS):
-        found = fit(samples, least[:, place], knots) * slowdown
-        prefill[part], decode[part], more_s = phases(found, knots)
-        step_s += more_s
-    steps = {"step_knots_tokens": TOKEN_KNOTS, "step_s": step_s}
-    return rounded(steps | {"prefill": prefill, "decode": decode})  # type: ignore[no-any-return]
+    step_s = np.zeros(len(knots.tokens))
+    for part, coefficients in found.items():
+        prefill[part], decode[part], more_s = phases(coefficients, knots)
+        _multiply(prefill[part], factors.prefill)
+        _multiply(decode[part], factors.decode)
+        step_s += more_s * factors.prefill
+    steps = {"step_knots_tokens": knots.tokens, "step_s": step_s}
+    return rounded(steps | {"prefill": prefill, "decode": decode}), factors
 
 
-def _errors(samples: list[Sample], least: Floats) -> dict[str, float]:
+def _multiply(phase: dict[str, Floats], factor: float) -> None:
+    for name in phase:
+        phase[name] = phase[name] * factor
+
+
+def factors_of(means: pd.DataFrame, coefficients: Floats, knots: Knots) -> Factors:
+    """What fitted totals are multiplied by, so that they are the measured ones.
+
+    The seconds that all batches share are those of the decodes where there are any, as in
+    `costs.iteration.expand`; an iteration with both bears those of its prompts.
+    """
+    columns, seconds = features(means, knots), means[SECONDS].sum(axis=1).to_numpy()
+    with_prompts = means["prompts"].to_numpy() > 0
+    decodes = slice(4 + len(knots.tokens) - 1, None)
+    decode = float(seconds[~with_prompts].sum())
+    decode /= float((columns[~with_prompts] @ coefficients).sum())
+    beside = columns[with_prompts][:, decodes] @ coefficients[decodes]
+    own = columns[with_prompts] @ coefficients - beside
+    prefill = float(seconds[with_prompts].sum() - decode * beside.sum()) / float(own.sum())
+    return Factors(decode, prefill)
+
+
+def _errors(means: pd.DataFrame, knots: Knots) -> dict[str, float]:
     """Relative errors of whole iterations: every other one by a fit of those between them."""
-    knots = knots_of(samples)
-    held_out = np.zeros(len(samples))
+    seconds, held_out = means[SECONDS].sum(axis=1).to_numpy(), np.zeros(len(means))
     for odd in (0, 1):
-        found = fit(samples[1 - odd :: 2], least[1 - odd :: 2], knots)
-        held_out[odd::2] = features(samples[odd::2], knots) @ found
-    errors = np.abs(held_out / least - 1.0)
-    decodes = np.array([s.prompts == 0 for s in samples])
+        kept, left = means[1 - odd :: 2], means[odd::2]
+        found = fit(kept, seconds[1 - odd :: 2], knots)
+        held_out[odd::2] = features(left, knots) @ found
+    errors = np.abs(held_out / seconds - 1.0)
+    decodes = means["prompts"].to_numpy() == 0
     of_phases: Json = {}
     for phase, rows in (("decode", decodes), ("prefill", ~decodes)):
         median, p95 = np.quantile(errors[rows], (0.5, 0.95))
@@ -111,69 +184,77 @@ def _errors(samples: list[Sample], least: Floats) -> dict[str, float]:
     return rounded(of_phases, digits=4)  # type: ignore[no-any-return]
 
 
-def residuals(samples: list[Sample], seconds: Floats, title: str) -> Figure:
-    """Fitted over least measured seconds, against the measured ones."""
-    least = seconds.min(axis=0).sum(axis=1)
-    knots = knots_of(samples)
-    fitted = features(samples, knots) @ fit(samples, least, knots)
+def residuals(rows: pd.DataFrame, facts: Json, title: str) -> Figure:
+    """Fitted over mean measured seconds, against the measured ones."""
+    means = mean_iterations(rows)
+    knots = knots_of(means, int(facts["largest_graph_tokens"]))
+    seconds = means[SECONDS].sum(axis=1).to_numpy()
+    fitted = features(means, knots) @ fit(means, seconds, knots)
     figure = Figure(figsize=(6, 4), layout="constrained")
     axes = figure.add_subplot()
-    decodes = np.array([s.prompts == 0 for s in samples])
+    decodes = means["prompts"].to_numpy() == 0
     for kind, name in ((decodes, "decodes only"), (~decodes, "with prompts")):
-        axes.scatter(least[kind] * 1e3, fitted[kind] / least[kind], s=6, label=name)
+        axes.scatter(seconds[kind] * 1e3, fitted[kind] / seconds[kind], s=6, label=name)
     axes.axhline(1.0, color="grey", linewidth=0.8)
     axes.set(xscale="log", xlabel="measured ms", ylabel="fitted over measured", title=title)
     axes.legend(frameon=False)
     return figure
 
 
-def knots_of(samples: Sequence[Sample]) -> tuple[int, ...]:
-    """Those of `KNOTS` that were reached; beyond the last one its slope goes on."""
-    most = max(sample.decodes for sample in samples)
-    return tuple(knot for knot in KNOTS if knot <= most)
+def knots_of(means: pd.DataFrame, largest_graph_tokens: int) -> Knots:
+    """Those of `KNOTS` that were reached; beyond the last one its slope goes on.
+
+    Batches of more tokens than the largest captured graph run without one: seconds step there.
+    """
+    most = int(means["decodes"].max())
+    tokens = set(TOKEN_KNOTS)
+    if 0 < largest_graph_tokens < TOKEN_KNOTS[-1]:
+        tokens |= {largest_graph_tokens, largest_graph_tokens + 1}
+    return Knots(tuple(knot for knot in KNOTS if knot <= most), tuple(sorted(tokens)))
 
 
-def features(samples: Sequence[Sample], knots: tuple[int, ...]) -> Floats:
-    """Columns of the fit: one, any prompt, more prompts, tokens, attended, decodes, context.
+def features(means: pd.DataFrame, knots: Knots) -> Floats:
+    """Columns of the fit: one, any prompt, more prompts, attended, tokens, decodes, context.
 
     Tokens and decodes enter as ramps between knots. All batches share the first column, so that
     one of prompts and decodes pays it once.
     """
-    rows = [(1.0, min(1, s.prompts), max(0, s.prompts - 1), s.attended) for s in samples]
-    tokens = _ramps([s.prompt_tokens for s in samples], TOKEN_KNOTS)
-    decodes = _ramps([s.decodes for s in samples], knots)
-    context = np.array([[s.context_tokens] for s in samples], np.float64)
-    return np.hstack([np.array(rows, np.float64), tokens, decodes, context])
+    prompts = means["prompts"].to_numpy(np.float64)
+    one, attended = np.ones(len(means)), means["attended"].to_numpy()
+    first = np.stack([one, np.minimum(1, prompts), np.maximum(0, prompts - 1), attended], axis=1)
+    tokens = _ramps(means["prompt_tokens"], knots.tokens)
+    decodes = _ramps(means["decodes"], knots.requests)
+    context = means[["context_tokens"]].to_numpy(np.float64)
+    return np.hstack([first, tokens, decodes, context])
 
 
-def _ramps(values: Sequence[int], knots: tuple[int, ...]) -> Floats:
+def _ramps(values: "pd.Series[int]", knots: tuple[int, ...]) -> Floats:
     """How far each value reaches into each stretch between two knots."""
     low, high = np.array(knots[:-1]), np.array(knots[1:])
-    return np.asarray(np.clip(np.array(values, np.float64)[:, None] - low, 0, high - low))
+    reached = values.to_numpy(np.float64)[:, None] - low
+    return np.asarray(np.clip(reached, 0, high - low))
 
 
-def fit(samples: Sequence[Sample], seconds: Floats, knots: tuple[int, ...]) -> Floats:
+def fit(means: pd.DataFrame, seconds: Floats, knots: Knots) -> Floats:
     """Coefficients of `features`, none negative, relative errors weighing alike."""
-    columns = features(samples, knots)
+    columns = features(means, knots)
     weight = 1.0 / np.maximum(seconds, 1e-6)
     scale = np.maximum(np.abs(columns * weight[:, None]).max(axis=0), 1e-12)
     found, _ = nnls(columns * weight[:, None] / scale, np.ones(len(seconds)))
     return np.asarray(found / scale, np.float64)
 
 
-def phases(
-    coefficients: Floats, at: tuple[int, ...]
-) -> tuple[dict[str, Floats], dict[str, Floats], Floats]:
+def phases(coefficients: Floats, at: Knots) -> tuple[dict[str, Floats], dict[str, Floats], Floats]:
     """Prefill and decode of one part along the knots, and seconds by prompt tokens beyond those.
 
-    The slope between the last two of `TOKEN_KNOTS` goes on; the third result says, at each of them,
+    The slope between the last two knots of tokens goes on; the third result says, at each of them,
     how far from it the seconds are.
     """
-    stretches = len(TOKEN_KNOTS) - 1
+    stretches = len(at.tokens) - 1
     one, any_prompt, prompt, attended = coefficients[:4]
     tokens, decodes = coefficients[4 : 4 + stretches], coefficients[4 + stretches : -1]
-    knots, flat = np.array(at, np.float64), np.ones(len(at))
-    at_tokens = np.array(TOKEN_KNOTS, np.float64)
+    knots, flat = np.array(at.requests, np.float64), np.ones(len(at.requests))
+    at_tokens = np.array(at.tokens, np.float64)
     seconds = np.concatenate([[0.0], np.cumsum(tokens * np.diff(at_tokens))])
     steps = np.concatenate([[0.0], np.cumsum(decodes * np.diff(knots))])
     prefill = {

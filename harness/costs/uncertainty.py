@@ -10,15 +10,14 @@ from zlib import crc32
 
 import numpy as np
 
-from harness.costs.iteration import IterationTable
 from harness.costs.model import ProfileCosts
-from harness.interface.entities import ServiceId, Work
+from harness.costs.scaled import ScaledCosts
 
 LEVEL = 0.95
 _MEDIAN_OF_NORMAL = 0.6744897501960817  # of |z| for a standard normal z
 
 
-class DrawnCosts(ProfileCosts):
+class DrawnCosts(ScaledCosts):
     """Costs as they may be: `draw`, 1 and up, numbers the possibility of a `seed`.
 
     The same two numbers give the same costs; other seeds are independent draws. Loads and KV blocks
@@ -26,8 +25,8 @@ class DrawnCosts(ProfileCosts):
     """
 
     def __init__(self, costs: ProfileCosts, draw: int, seed: int) -> None:
-        vars(self).update(vars(costs))
-        self._costs, self._draw, self._seed = costs, draw, seed
+        super().__init__(costs)
+        self._draw, self._seed = draw, seed
 
     def __reduce__(self) -> tuple[Callable[..., "DrawnCosts"], tuple[object, ...]]:
         return DrawnCosts, (self._costs, self._draw, self._seed)
@@ -42,24 +41,6 @@ class DrawnCosts(ProfileCosts):
             for phase, z in zip(("prefill", "decode"), rng.standard_normal(2), strict=True)
         )
         return prefill, decode
-
-    def table(self, service: str, tensor_parallel: int) -> IterationTable:
-        """As `ProfileCosts`, multiplied."""
-        prefill, decode = self.factors(service, tensor_parallel)
-        table = self._costs.table(service, tensor_parallel)
-        by_name = {
-            name: values * (prefill if name.startswith("prefill") else decode)
-            for name, values in table._asdict().items()
-        }
-        return IterationTable(**by_name)
-
-    def iteration_s(
-        self, service: ServiceId, tensor_parallel: int, work: Work, *, gpu_share: float = 1.0
-    ) -> float:
-        """As `ProfileCosts`, by the factor of what the iteration mostly is."""
-        prefill, decode = self.factors(service, tensor_parallel)
-        seconds = self._costs.iteration_s(service, tensor_parallel, work, gpu_share=gpu_share)
-        return seconds * (prefill if work.prefill_requests else decode)
 
 
 def intervals(draws: Sequence[Mapping[str, float]]) -> dict[str, dict[str, float]]:

@@ -1,8 +1,10 @@
 """Collects what an engine reports, as columns ready for the run folder."""
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -32,6 +34,8 @@ class Recorder:
     where all of them were timed, 0 otherwise.
     `apps` and `units` are there where the workload has applications, `backends` where these have.
     `gaps` counts the gaps between tokens of all answers by length (`token_gaps`).
+    `engines` says of engines that were measured, by group and service, how they were configured,
+    and `speed` how fast the machine was before and after (`vllm.timed_batches`), where asked.
     `cut_off_s` is when the run was ended with requests unfinished, None where all were answered.
     """
 
@@ -44,6 +48,8 @@ class Recorder:
     apps: pd.DataFrame | None = None
     units: pd.DataFrame | None = None
     backends: pd.DataFrame | None = None
+    engines: Mapping[str, Mapping[ServiceId, Mapping[str, Any]]] = field(default_factory=dict)
+    speed: pd.DataFrame | None = None
     events: list[Event] = field(default_factory=list)
     decision_s: dict[str, list[float]] = field(default_factory=dict)
     timed_iterations: int = 0

@@ -6,18 +6,11 @@ inconclusive  the noise is above the aim, and the figure is not off by more than
 
 A criterion that noise satisfies is none, so what is inconclusive counts for nothing; the headline
 is the bias pooled over settings, with its sign, whose interval says how much is known.
-
-Machines that others share drift by tens of per cent within minutes. So a fixed piece of work is
-timed before and after a run, whose seconds are divided by how much longer than usual these probes
-took, which leaves what the engine does. Below capacity waiting grows by more than that, so what is
-divided out there is the least of it.
 """
 
-import statistics
-import time
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
@@ -32,14 +25,10 @@ AIMS = {
 }
 """Figures of a run, and the relative errors to stay below."""
 
-SIZE = 384
-PRODUCTS, ADDITIONS = 24, 400_000
-"""About as long in products of matrices, as a model's layers, as in Python, as its scheduler."""
+LATE = 0.01
+"""Share of the mean TTFT above which a run says that its requests were taken in late."""
 
 Row = Mapping[str, Any]
-Probed = tuple[Mapping[str, float], float]
-"""What a run took, by figure, and the mean of the probes before and after it."""
-K = TypeVar("K", bound=Hashable)
 
 
 class Word(StrEnum):
@@ -59,32 +48,36 @@ def word_for(row: Row) -> Word:
 
 
 def compare(
-    place: Mapping[str, str], runs: Sequence[Mapping[str, float]], guess: Mapping[str, float]
+    place: Mapping[str, str],
+    runs: Sequence[Mapping[str, float]],
+    guesses: Sequence[Mapping[str, float]],
 ) -> list[dict[str, Any]]:
     """One row per figure of repeated runs at a `place`: measured mean, simulated, error, noise.
 
-    The noise is how far one repetition is from the mean of the others, on average: nothing can be
-    predicted better. A percentile that so few requests do not have (NaN) gives no row.
+    `guesses` are what was simulated of each run. The noise is how far measured over simulated of
+    one run is from the mean of the others, on average: nothing can be predicted better. A
+    percentile that so few requests do not have (NaN) gives no row.
     """
     rows = []
     for name, aim in AIMS.items():
         values = np.array([run[name] for run in runs])
-        if np.isnan([*values, guess[name]]).any():
+        simulated = np.array([guess[name] for guess in guesses])
+        if np.isnan([*values, *simulated]).any():
             continue
-        others = (values.sum() - values) / (len(values) - 1)
-        rows.append(
-            {
-                **place,
-                "figure": name,
-                "measured": float(values.mean()),
-                "simulated": guess[name],
-                "error": guess[name] / float(values.mean()) - 1.0,
-                "noise": float(np.abs(values / others - 1.0).mean()),
-                "aim": aim,
-                "repetitions": len(values),
-            }
-        )
+        ratios = values / simulated
+        others = (ratios.sum() - ratios) / (len(ratios) - 1)
+        noise = float(np.abs(ratios / others - 1.0).mean())
+        found = row_of(place, name, float(values.mean()), float(simulated.mean()), noise)
+        rows.append(found | {"aim": aim, "repetitions": len(values)})
     return rows
+
+
+def row_of(
+    place: Mapping[str, str], figure: str, measured: float, simulated: float, noise: float
+) -> dict[str, Any]:
+    """One figure at a place, and how far it is off."""
+    about = {"figure": figure, "measured": measured, "simulated": simulated}
+    return {**place, **about, "error": simulated / measured - 1.0, "noise": noise}
 
 
 def pooled_bias(rows: Sequence[Row], figure: str) -> Estimate:
@@ -113,36 +106,14 @@ def counts_text(rows: Sequence[Row]) -> str:
     return f"of {len(rows)} figures: {counts}"
 
 
-def probe_s() -> float:
-    """Seconds of the piece of work, on one thread."""
-    rng = np.random.default_rng(0)
-    left, right = (rng.random((SIZE, SIZE), np.float32) for _ in range(2))
-    started_s, total = time.perf_counter(), 0
-    for _ in range(PRODUCTS):
-        left = left @ right
-        left /= left.max()
-    for number in range(ADDITIONS):
-        total += number
-    return time.perf_counter() - started_s
+def late_text(runs: Sequence[tuple[float, float]]) -> str:
+    """How late requests were taken in, and in how many runs later than `LATE` of the mean TTFT.
 
-
-def probed(run: Callable[[], Mapping[str, float]]) -> Probed:
-    """The run between two probes."""
-    before_s = probe_s()
-    seconds = run()
-    return seconds, (before_s + probe_s()) / 2
-
-
-def steady(runs: Mapping[K, Sequence[Probed]]) -> dict[K, list[dict[str, float]]]:
-    """The seconds of all runs as if the machine had always been as fast as usual.
-
-    Usual is the median of all their probes.
+    `runs` are the means of both, in seconds.
     """
-    usual_s = statistics.median(each_s for those in runs.values() for _, each_s in those)
-    return {
-        key: [
-            {name: value * usual_s / each_s for name, value in seconds.items()}
-            for seconds, each_s in those
-        ]
-        for key, those in runs.items()
-    }
+    shares = [lag_s / ttft_s for lag_s, ttft_s in runs]
+    late, mean_ms = sum(share > LATE for share in shares), 1e3 * np.mean([it for it, _ in runs])
+    return (
+        f"requests were taken in {mean_ms:.2f} ms late on average, in {late} of {len(runs)} runs "
+        f"later than {LATE:.0%} of the mean TTFT (at most {max(shares):.1%})"
+    )

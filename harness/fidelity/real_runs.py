@@ -4,17 +4,19 @@
 
 For scenarios with engines on an axis. Prints, and writes fidelity_runs/<scenario>.json: for
 every system (or, where that is the same for all, every policy) the figures on real engines and on
-the simulator, means over seeds, and the error. A figure is one of a run's summary, or a function of
-its folder as `module:function`. With `--reference NAME` also how much of its `--saved` figure every
-other one saves, with a 95% interval over seeds. Of four systems or more also the rank correlation
-of their order on both engines. Where runs kept their iterations (`record.iterations`), also whether
-both engines ran the same batches.
+the simulator, means over seeds, and the error. Every measured run is simulated again with the
+engine as it was and, where designed batches around the run say how fast the machine was, at that
+speed (`twins`); `as_profiled` is by the profile as it is. A figure is one of a run's summary, or a
+function of its folder as `module:function`. With `--reference NAME` also how much of its `--saved`
+figure every other one saves, with a 95% interval over seeds. Of four systems or more also the rank
+correlation of their order on both engines. Where runs kept their iterations (`record.iterations`),
+also whether both engines ran the same batches.
 """
 
 import argparse
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -26,6 +28,9 @@ from rich.console import Console
 from rich.table import Table
 
 from harness.costs.model_facts import unknown_name
+from harness.fidelity.agreement import late_text
+from harness.fidelity.speed import Speed, speeds_text
+from harness.fidelity.twins import ENGINES, twins
 from harness.runs import published
 from harness.runs.cell_lists import read_cells
 from harness.runs.provenance import machine
@@ -283,14 +288,14 @@ def _print(content: Mapping[str, Any]) -> None:
         console.print(order_text(row), highlight=False)
     for row in content["batches"]:
         console.print(same_batches_text(row))
+    if "late" in content:
+        console.print(content["speed"], content["late"], sep="\n", highlight=False)
 
 
-def with_functions(
-    rows: pd.DataFrame, folder: Path, figures: Sequence[str]
-) -> tuple[pd.DataFrame, list[str]]:
+def with_functions(rows: pd.DataFrame, figures: Sequence[str]) -> tuple[pd.DataFrame, list[str]]:
     """Rows with a column for each `module:function` of figures, and the names of the columns.
 
-    Raises ValueError for a function that is not there.
+    The function is given the folder of a run. Raises ValueError for one that is not there.
     """
     names = []
     for figure in figures:
@@ -302,15 +307,62 @@ def with_functions(
                 function = None
             if not callable(function):
                 raise ValueError(f"--figures: there is no function {figure}")
-            rows = rows.assign(**{name: [function(folder / run) for run in rows.index]})
+            rows = rows.assign(**{name: [function(Path(it)) for it in rows["folder"]]})
         names.append(name or figure)
     return rows, names
+
+
+def pairs_of(rows: pd.DataFrame) -> dict[Path, Path]:
+    """By folder of a measured run, that of the simulated one of the same system and seed."""
+    place = [named_by(rows), SEED]
+    real, simulated = (side.set_index(place)["folder"].to_dict() for side in _sides(rows))
+    return {Path(real[key]): Path(simulated[key]) for key in real if key in simulated}
+
+
+def with_twins(rows: pd.DataFrame, found: Mapping[Path, Mapping[str, Any]]) -> pd.DataFrame:
+    """The measured runs, and their twins in the place of the simulated ones."""
+    real, _ = _sides(rows)
+    twin_rows = pd.DataFrame([dict(row) for row in found.values()])
+    return pd.concat([real, twin_rows[[it for it in twin_rows if it in rows]]], ignore_index=True)
+
+
+def content_of(
+    rows: pd.DataFrame, figures: Sequence[str], reference: str | None, saved: str
+) -> dict[str, Any]:
+    """What is written. Raises ValueError where runs or figures are missing."""
+    pairs = pairs_of(rows)
+    if not any((measured / ENGINES).is_file() for measured in pairs):
+        return _content(*with_functions(rows, figures), reference, saved)
+    with twins(pairs, at_speed=False) as found:
+        plain = compared(*with_functions(with_twins(rows, found), figures))
+    with twins(pairs, at_speed=True) as found:
+        content = _content(*with_functions(with_twins(rows, found), figures), reference, saved)
+        content["speeds"] = [
+            {"run": measured.name, "service": service, **speed}
+            for measured, row in found.items()
+            for service, speed in row["speed"].items()
+        ]
+    for row, by_profile in zip(content["rows"], plain, strict=True):
+        row["as_profiled"] = by_profile["simulated"]
+    engines = next(iter(pairs)) / ENGINES
+    content["resolved"] = json.loads(engines.read_text(encoding="utf-8"))
+    speeds = [Speed(row["prefill"], row["decode"]) for row in content["speeds"]]
+    return content | {"speed": speeds_text(speeds), "late": late_text(lags_of(pairs))}
+
+
+def lags_of(measured: Iterable[Path]) -> list[tuple[float, float]]:
+    """Of each run, how late requests were taken in on average, and the mean TTFT, in seconds."""
+    columns = ["lag_s", "arrival_s", "first_token_s"]
+    every = (pd.read_parquet(folder / "requests.parquet", columns=columns) for folder in measured)
+    return [
+        (float(it["lag_s"].mean()), float((it["first_token_s"] - it["arrival_s"]).mean()))
+        for it in every
+    ]
 
 
 def _content(
     rows: pd.DataFrame, figures: Sequence[str], reference: str | None, saved: str
 ) -> dict[str, Any]:
-    """What is written. Raises ValueError where runs or figures are missing."""
     engines = sorted(e for e in set(rows["engine"]) if e.startswith("measured"))
     return {
         "engine": "; ".join(engines),
@@ -337,8 +389,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         rows = read_cells(runs, "paper").reference
         if rows.empty:
             raise ValueError(f"no run of {given.scenario} is there; run it first")
-        rows, figures = with_functions(rows, runs, given.figures)
-        content = _content(rows, figures, given.reference, given.saved)
+        content = content_of(rows, given.figures, given.reference, given.saved)
     except ValueError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

@@ -142,11 +142,13 @@ def fidelity_runs_part(root: Path) -> str:
 
 def fidelity_run_text(name: str, content: Json) -> str:
     """Of one file."""
+    at_speed = "as_profiled" in content["rows"][0]
     rows = [
         (
             row["system"],
             row["figure"],
             _measured_text(row),
+            *([_number(row["as_profiled"])] if at_speed else []),
             _number(row["simulated"]),
             "-" if row["error"] is None else f"{row['error']:+.1%}",
         )
@@ -154,11 +156,17 @@ def fidelity_run_text(name: str, content: Json) -> str:
     ]
     machine, seeds = content["machine"], content["rows"][0]["seeds"]
     where = f"{content['engine']}: {machine['cpu']}, {machine['cores']} cores; {seeds} seeds."
-    shown = table(("system", "figure", "measured", "simulated", "error"), rows)
+    simulated = ("by the profile", "at the speed then") if at_speed else ("simulated",)
+    shown = table(("system", "figure", "measured", *simulated, "error"), rows)
     saved = "".join(f"\n\n{text}." for text in savings_texts(content.get("savings", ())))
     saved += "".join(f"\n\n{order_text(row)}." for row in content.get("order", ()))
+    saved += f"\n\n{_sentence(content['speed'])} {_sentence(content['late'])}" * at_speed
     same = "\n".join(f"- {text}" for text in _batches(content.get("batches", ())))
     return f"`{name}`, {where}\n\n{shown}{saved}\n\n{same}".rstrip()
+
+
+def _sentence(text: str) -> str:
+    return f"{text[0].upper()}{text[1:]}."
 
 
 def _batches(rows: Sequence[Json]) -> list[str]:

@@ -7,7 +7,8 @@ from typing import Any
 import pandas as pd
 
 from harness.fidelity.agreement import Word, bias_text, counts_text, pooled_bias, word_for
-from harness.report.markdown import read_json, table
+from harness.fidelity.speed import Speed, speeds_text
+from harness.report.markdown import Json, read_json, table
 from harness.report.served import served_headline
 
 FIGURES = {
@@ -36,8 +37,20 @@ def fidelity_vllm_part(root: Path) -> str:
             f"{lines['repetitions'].iloc[0]} interleaved repetitions."
         )
         shown = table(("model", "policy", "load", *FIGURES.values()), rows)
-        tables.append(f"*Measured* on {where}; {said}\n\n{_biases(content['rows'])}\n\n{shown}")
+        more = "".join(f" {text}." for text in _conditions(content))
+        biases = _biases(content["rows"])
+        tables.append(f"*Measured* on {where}; {said}{more}\n\n{biases}\n\n{shown}")
     return "\n\n".join(tables)
+
+
+def _conditions(content: Json) -> Iterator[str]:
+    """How fast the machine was, how late requests were taken in, and what else is to be known."""
+    speeds = [Speed(*it) for swept in content["speeds"].values() for it in swept if it]
+    if speeds:
+        yield speeds_text(speeds)[0].upper() + speeds_text(speeds)[1:]
+    for name in ("late", "note"):
+        if said := content.get(name):
+            yield said[0].upper() + said[1:]
 
 
 def fidelity_headline_part(root: Path) -> str:
@@ -45,20 +58,45 @@ def fidelity_headline_part(root: Path) -> str:
     sentences = [served_headline(root)]
     for content in _measured(root):
         rows = content["rows"]
-        biases = ", ".join(
-            f"{FIGURES[name]} {bias_text(pooled_bias(rows, name))}"
-            for name in ("makespan_s", "jct_s_mean", "ttft_s_mean")
-        )
+        biases = _headline_biases(rows)
+        at_speed = " at the machine's speed of the same minutes" if content["speeds"] else ""
+        note = f" ({content['note']})" if "note" in content else ""
         by_model = ", ".join(
             f"{model} {pooled_bias(part, 'jct_s_mean').value:+.1%}"
             for model, part in _parts(rows, "model").items()
         )
         sentences.append(
-            f"Simulated against *measured* on {content['engine']} ({content['machine']['cpu']}), "
-            f"bias pooled over settings, with its 95% interval: {biases} (mean JCT by "
+            f"Simulated{at_speed} against *measured* on {content['engine']} "
+            f"({content['machine']['cpu']}){note}, bias pooled over settings, with its 95% interval: {biases} (mean JCT by "
             f"model: {by_model}); {counts_text(rows)}."
         )
-    return " ".join(sentences)
+    return " ".join([*sentences, *_league_sentence(root)])
+
+
+def _headline_biases(rows: list[dict[str, Any]]) -> str:
+    return ", ".join(
+        f"{FIGURES[name]} {bias_text(pooled_bias(rows, name))}"
+        for name in ("makespan_s", "jct_s_mean", "ttft_s_mean")
+    )
+
+
+def _league_sentence(root: Path) -> Iterator[str]:
+    """How near whole runs of many schedulers come, and whether their order is the same."""
+    path = root / "results" / "fidelity_runs" / "league_real.json"
+    if not path.is_file():
+        return
+    content = read_json(path)
+    orders = {row["figure"]: row["rank_correlation"] for row in content["order"]}
+    names = [name for name in FIGURES if name in orders]
+    biases = ", ".join(
+        f"{FIGURES[it]} {bias_text(pooled_bias(content['rows'], it))}" for it in names
+    )
+    ranks = ", ".join(f"{orders[name]:.2f} by {FIGURES[name]}" for name in names)
+    yield (
+        f"{content['order'][0]['systems']} schedulers on a backlog (`league_real`, "
+        f"{content['machine']['cpu']}): {biases}; rank correlation of their order, measured and "
+        f"simulated: {ranks}."
+    )
 
 
 def _measured(root: Path) -> Iterator[Any]:
@@ -69,6 +107,9 @@ def _measured(root: Path) -> Iterator[Any]:
 def _biases(rows: list[dict[str, Any]]) -> str:
     """Pooled over all settings, and over those of each policy and of each model."""
     parts = {"all": rows} | _parts(rows, "policy") | _parts(rows, "model")
+    if any(row["as_profiled"] != row["simulated"] for row in rows):
+        plain = [row | {"simulated": row["as_profiled"]} for row in rows]
+        parts["all, by the profile as it is"] = plain
     return table(
         ("bias, pooled over", *FIGURES.values()),
         [

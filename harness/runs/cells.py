@@ -124,6 +124,8 @@ class Computed:
     apps: pd.DataFrame | None
     units: pd.DataFrame | None
     backends: pd.DataFrame | None
+    speed: pd.DataFrame | None
+    engines: Mapping[str, object]
     summary: Mapping[str, object]
 
 
@@ -176,6 +178,8 @@ def _served(cell: Cell) -> Computed:
         apps=recorder.apps,
         units=recorder.units,
         backends=recorder.backends,
+        speed=recorder.speed,
+        engines=recorder.engines,
         summary=figures,
     )
 

@@ -2,9 +2,10 @@
 
 `results/<scenario>/<run>/` holds config.yaml (resolved), provenance.json, requests.parquet,
 gpu.parquet, of applications apps.parquet, units.parquet and, with backends, backends.parquet,
-iterations.parquet and trace.json (only where asked for), summary.json and, written last,
-manifest.json with the sha256 of every file. `<run>` is a hash of what determines the result, so the
-same command finds its runs again and a changed one overwrites none.
+iterations.parquet and trace.json (only where asked for), of measured engines engines.json (how each
+was configured) and, where it was asked, speed.parquet (how fast the machine was), summary.json and,
+written last, manifest.json with the sha256 of every file. `<run>` is a hash of what determines the
+result, so the same command finds its runs again and a changed one overwrites none.
 """
 
 import json
@@ -59,14 +60,17 @@ def write_run(
     apps: pd.DataFrame | None = None,
     units: pd.DataFrame | None = None,
     backends: pd.DataFrame | None = None,
+    speed: pd.DataFrame | None = None,
+    engines: Mapping[str, object] | None = None,
     trace: bool = False,
 ) -> None:
     """Write a run into a temporary folder beside `folder`, then rename it; keep a finished one.
 
     Raises `RecordError` where the disk refuses; then nothing of the run is left behind.
     """
-    names = ("requests", "gpu", "iterations", "apps", "units", "backends")
-    tables = zip(names, (requests, gpu, iterations, apps, units, backends), strict=True)
+    names = ("requests", "gpu", "iterations", "apps", "units", "backends", "speed")
+    found = (requests, gpu, iterations, apps, units, backends, speed)
+    tables = zip(names, found, strict=True)
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         with TemporaryDirectory(prefix=TEMPORARY, dir=folder.parent) as temporary:
@@ -78,6 +82,8 @@ def write_run(
                     _write_table(made / f"{name}.parquet", table)
             (made / "provenance.json").write_text(_as_json(provenance))
             (made / "summary.json").write_text(_as_json(summary))
+            if engines:
+                (made / "engines.json").write_text(_as_json(engines))
             if trace:
                 write_trace(made)
             files = {path.name: sha256(path) for path in sorted(made.iterdir())}

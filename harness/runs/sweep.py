@@ -118,6 +118,8 @@ def keep(cell: Cell, computed: Computed) -> None:
         apps=computed.apps,
         units=computed.units,
         backends=computed.backends,
+        speed=computed.speed,
+        engines=computed.engines,
         summary=computed.summary,
         trace=cell.keep_trace,
     )

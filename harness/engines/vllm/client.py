@@ -1,9 +1,8 @@
-"""The client of a run on the wall clock: a thread that hands requests over at their time."""
+"""The client of a run on the wall clock: which requests have come by now."""
 
-import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from queue import Empty, SimpleQueue
 
 import numpy as np
 
@@ -12,64 +11,63 @@ from harness.workloads.workload import Workload
 
 
 class Client:
-    """Hands over every request that waits for no other, from a thread of its own.
+    """Says which requests have come, whenever the loop of the run looks at the clock.
 
-    Those of a closed loop that are sent some time after an answer are handed over by `later`.
-    `lag_s` is how late each request was handed over.
+    `lag_s` is how late the loop looked: after a request had come or, where the loop computed then,
+    after it had ended that. Requests of a closed loop that are sent some time after an answer come
+    by `later`. Times of requests stay those of their arrival, whatever the lag.
     """
 
     def __init__(self, workload: Workload, roots: Ints, clock: Callable[[], float]) -> None:
-        """It has not begun. `roots` are the requests that wait for no other."""
+        """It has not begun. `roots` are the requests that wait for no other, by arrival."""
         self.lag_s: Floats = np.full(len(workload), np.nan)
-        self._arrival_s, self._roots, self._clock = workload.arrival_s, roots, clock
-        self._handed: SimpleQueue[tuple[float, list[int]]] = SimpleQueue()
+        arrival_s = workload.arrival_s[roots]
+        self._coming: deque[tuple[float, list[int]]] = deque(
+            (at_s, roots[arrival_s == at_s].tolist()) for at_s in np.unique(arrival_s).tolist()
+        )
         self._later: deque[tuple[float, list[int]]] = deque()
-        self._ends = threading.Event()
-        self._through = threading.Event()
+        self._clock = clock
+        self._busy_until_s = np.inf
+        self._has_begun = False
 
     def start(self) -> None:
         """Begin."""
-        threading.Thread(target=self._hand_over, daemon=True).start()
+        self._has_begun = True
+        self.was_busy()
 
-    def stop(self) -> None:
-        """Hand over no more."""
-        self._ends.set()
-
-    def _hand_over(self) -> None:
-        arrivals_s = self._arrival_s[self._roots]
-        for at_s in np.unique(arrivals_s).tolist():
-            if self._ends.wait(max(0.0, at_s - self._clock())):
-                return
-            self._handed.put((self._clock(), self._roots[arrivals_s == at_s].tolist()))
-        self._through.set()
+    def was_busy(self) -> None:
+        """Until now the loop has computed, and could not have looked."""
+        self._busy_until_s = self._clock()
 
     @property
     def is_through(self) -> bool:
-        """Whether all have been handed over and taken."""
-        return self._through.is_set() and self._handed.empty() and not self._later
+        """Whether all have come and been taken."""
+        return not self._coming and not self._later
 
     def later(self, at_s: float, requests: list[int]) -> None:
-        """Hand these over at this time, which is not before that of any others given here."""
+        """These come at this time, which is not before that of any others given here."""
         self._later.append((at_s, requests))
 
     def arrived(self) -> Iterator[list[int]]:
-        """What has been handed over and not yet taken."""
-        while not self._handed.empty():
-            yield self._taken(*self._handed.get())
-        while self._later and self._later[0][0] <= self._clock():
-            at_s, requests = self._later.popleft()
-            self.lag_s[requests] = self._clock() - at_s
+        """What has come and is not yet taken; to take requests in is to be busy."""
+        looked_s = self._clock()
+        while (line := self._next()) is not None and line[0][0] <= looked_s:
+            at_s, requests = line.popleft()
+            self.lag_s[requests] = max(0.0, looked_s - max(at_s, self._busy_until_s))
             yield requests
+            if (line := self._next()) is None or line[0][0] > looked_s:
+                self.was_busy()
+                looked_s = self._clock()
+
+    def _next(self) -> deque[tuple[float, list[int]]] | None:
+        """The line of the request that comes next; None where none will."""
+        lines = [line for line in (self._coming, self._later) if line]
+        return min(lines, key=lambda line: line[0][0]) if lines and self._has_begun else None
 
     def wait(self, seconds: float) -> list[int]:
-        """What is handed over next; none where that is later than so many seconds from now."""
-        if self._later:
-            seconds = min(seconds, max(0.0, self._later[0][0] - self._clock()))
-        try:
-            return self._taken(*self._handed.get(timeout=seconds))
-        except Empty:
-            return next(self.arrived(), [])
-
-    def _taken(self, handed_s: float, requests: list[int]) -> list[int]:
-        self.lag_s[requests] = handed_s - self._arrival_s[requests]
-        return requests
+        """What comes next; none where that is later than so many seconds from now."""
+        now_s = self._clock()
+        line = self._next()
+        until_s = now_s + seconds if line is None else min(now_s + seconds, line[0][0])
+        time.sleep(max(0.0, until_s - now_s))
+        return next(self.arrived(), [])

@@ -1,8 +1,10 @@
 """Real vLLM under the policies: arrivals on the wall clock, seconds measured."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+
+import pandas as pd
 
 from harness.config import inputs
 from harness.engines.engine import Slots, refuse_unmet_needs
@@ -11,6 +13,8 @@ from harness.engines.simulator.warm_up import warm_up
 from harness.engines.vllm.options import VllmOptions, model_files
 from harness.engines.vllm.processor import engine_name, has_gpus
 from harness.engines.vllm.run import Run
+from harness.engines.vllm.timed_batches import how_fast
+from harness.interface.apps import OUTSIDE
 from harness.interface.entities import ServiceId
 from harness.interface.policies import Capability, System
 from harness.workloads.workload import Workload
@@ -73,10 +77,32 @@ class Vllm(VllmOptions):
                 f"{name} reads the load of groups, which real ones do not show; it may return a"
                 " LoadOrder, which is followed by what they were given and have answered"
             )
-        run = Run(options=self, workload=workload, system=system, recorder=recorder)
+        if self.speed_sweep and not has_gpus():
+            self._run_between_sweeps(workload, system, recorder)
+        else:
+            _run(self, workload, system, recorder)
+
+    def _run_between_sweeps(self, workload: Workload, system: System, recorder: Recorder) -> None:
+        """The run, on engines that are timed before it and after it."""
+        options = replace(self, keep_loaded=True)
+        services = [service for service in workload.services if service.id != OUTSIDE]
         try:
-            run.start()
-            run.loop()
+            before = how_fast(options, services, system)
+            _run(options, workload, system, recorder)
+            after = how_fast(options, services, system)
         finally:
-            run.stop()
-        run.write()
+            if not self.keep_loaded:
+                for group in self.loaded.values():
+                    group.stop()
+                self.loaded.clear()
+        recorder.speed = pd.concat([before.assign(when="before"), after.assign(when="after")])
+
+
+def _run(options: VllmOptions, workload: Workload, system: System, recorder: Recorder) -> None:
+    run = Run(options=options, workload=workload, system=system, recorder=recorder)
+    try:
+        run.start()
+        run.loop()
+    finally:
+        run.stop()
+    run.write()

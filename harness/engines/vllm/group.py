@@ -4,11 +4,11 @@ import gc
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cache
-from typing import Any
+from typing import Any, TypeAlias
 from weakref import WeakKeyDictionary
 
 from harness.config.scratch import temporary_files
@@ -31,6 +31,7 @@ from harness.interface.events import Event
 from harness.interface.policies import SchedulingPolicy
 
 from vllm import SamplingParams  # isort: skip
+from vllm import __version__ as vllm_version  # isort: skip
 from transformers import AutoConfig, AutoTokenizer  # isort: skip
 from vllm.engine.arg_utils import EngineArgs  # isort: skip
 from vllm.sampling_params import RequestOutputKind  # isort: skip
@@ -237,6 +238,37 @@ def scheduler_of(engine: Any) -> Any:
     return engine.engine_core.engine_core.scheduler
 
 
+Resolved: TypeAlias = Mapping[ServiceId, Mapping[str, Any]]
+"""By service, how vLLM has resolved the configuration of its engine, and its KV blocks."""
+
+
+def resolved(engine: Any) -> dict[str, Any]:
+    """What vLLM made of the settings of an engine, of all that its seconds and KV follow from."""
+    config = engine.vllm_config
+    compiled, scheduled, scheduler = (
+        config.compilation_config,
+        config.scheduler_config,
+        scheduler_of(engine),
+    )
+    return {
+        "vllm": vllm_version,
+        "model": str(config.model_config.model),
+        "dtype": str(config.model_config.dtype).removeprefix("torch."),
+        "max_context_tokens": int(config.model_config.max_model_len),
+        "max_num_seqs": int(scheduled.max_num_seqs),
+        "max_num_batched_tokens": int(scheduled.max_num_batched_tokens),
+        "asynchronous": bool(scheduled.async_scheduling),
+        "tensor_parallel": int(config.parallel_config.tensor_parallel_size),
+        "block_tokens": int(scheduler.block_size),
+        "kv_bytes_per_token": int(scheduler.kv_bytes_per_token),
+        "prefix_caching": bool(config.cache_config.enable_prefix_caching),
+        "eager": bool(config.model_config.enforce_eager),
+        "compilation": str(compiled.mode),
+        "graphs": str(compiled.cudagraph_mode),
+        "largest_graph_tokens": int(compiled.max_cudagraph_capture_size or 0),
+    }
+
+
 @dataclass(slots=True)
 class VllmGroup:
     """The engines of its services, in order of names, and what they have done since asked."""
@@ -296,6 +328,18 @@ class VllmGroup:
     def block_tokens(self) -> int:
         """Tokens of a block of the first service."""
         return int(self._scheduler.block_size)
+
+    def kv_tokens(self, service: ServiceId) -> int:
+        """Tokens for which a service has KV where no other has any."""
+        return self.kv_blocks * int(scheduler_of(self.by_service[service]).block_size)
+
+    @property
+    def resolved(self) -> Resolved:
+        """How vLLM has resolved the configuration of the engine of each service, and its KV."""
+        return {
+            service: resolved(engine) | {"kv_blocks": self.kv_blocks}
+            for service, engine in self.by_service.items()
+        }
 
     @property
     def group(self) -> Group:

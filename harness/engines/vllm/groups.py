@@ -14,7 +14,7 @@ import numpy as np
 
 from harness.engines.ask import refuse_gpus, refuse_shared_groups
 from harness.engines.state import Ints
-from harness.engines.vllm.group import Report, Submission
+from harness.engines.vllm.group import Report, Resolved, Submission
 from harness.engines.vllm.measured import Life
 from harness.engines.vllm.ray import GroupLost, RayGroup
 from harness.engines.vllm.served import SUPPORTS
@@ -50,6 +50,10 @@ class Served(Protocol):
     def wake_s(self) -> float | None:
         """Until when nothing will run unless something happens."""
 
+    @property
+    def resolved(self) -> Resolved:
+        """How vLLM has resolved the configuration of the engine of each service, and its KV."""
+
     def submit(self, submissions: list[Submission]) -> None:
         """Requests come in."""
 
@@ -77,7 +81,8 @@ class Groups:
     reports, `give_back` requests that are in no group any more, `lost` a group whose process has
     died; `dead` has all of these. `waiting` has the requests that were dispatched to groups which
     are not live yet. A group with the name and the GPUs of one that has left is the same process,
-    for which `change` asks: it loads only what it lacks, and computes nothing meanwhile.
+    for which `change` asks: it loads only what it lacks, and computes nothing meanwhile. `resolved`
+    has, by name, how the engines of groups that have loaded were configured.
     """
 
     cluster: Cluster
@@ -96,6 +101,7 @@ class Groups:
     lives: list[Life] = field(default_factory=list)
     dead: list[RayGroup] = field(default_factory=list)
     predicted: dict[RequestId, LengthPrediction] = field(default_factory=dict)
+    resolved: dict[GroupId, Resolved] = field(default_factory=dict)
 
     def deploy(self, wanted: Deployment) -> set[ServiceId]:
         """Make `wanted` the deployment; returns the services whose groups have changed.
@@ -234,6 +240,7 @@ class Groups:
     def _begin(self, name: GroupId, served: Served) -> None:
         """A group has loaded: it takes what has waited for it."""
         self.live[name] = served
+        self.resolved[name] = served.resolved
         self._life(served.group).ready_s = self.clock()
         if isinstance(served, RayGroup):
             served.begin(self.epoch_s())

@@ -10,7 +10,14 @@ from typing import Any, Generic, TypeVar
 
 import ray
 
-from harness.engines.vllm.group import EngineSettings, Report, Submission, VllmGroup, new_engines
+from harness.engines.vllm.group import (
+    EngineSettings,
+    Report,
+    Resolved,
+    Submission,
+    VllmGroup,
+    new_engines,
+)
 from harness.interface.entities import Group, LengthPrediction, RequestId, Service
 from harness.interface.events import Event
 from harness.interface.policies import SchedulingPolicy
@@ -71,9 +78,9 @@ class Host:
     def _clock(self) -> float:
         return time.monotonic() - self._epoch_s
 
-    def loaded(self) -> bool:
-        """Answers when the engine has loaded."""
-        return True
+    def loaded(self) -> Resolved:
+        """Answers when the engine has loaded: how it was configured."""
+        return self._served.resolved
 
     def _loop(self) -> None:
         try:
@@ -137,16 +144,16 @@ class Host:
         settings: tuple[EngineSettings, ...],
         group: Group,
         services: Sequence[Service],
-    ) -> bool:
-        """Serve these services from now on; answers when their engines have loaded."""
+    ) -> Resolved:
+        """Serve these services from now on; answers as `loaded` when their engines have loaded."""
 
-        def change() -> bool:
+        def change() -> Resolved:
             self._served.change(settings)
             self._served.use(self._policy, group=group, services=services, clock=self._clock)
-            return True
+            return self._served.resolved
 
-        has_loaded: bool = self._ask(number, change)
-        return has_loaded
+        resolved: Resolved = self._ask(number, change)
+        return resolved
 
     def report(self, number: int) -> Report:
         """What has been done since the last report."""

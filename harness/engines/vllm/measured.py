@@ -80,7 +80,7 @@ class Measured:
         """Everything to the recorder.
 
         Busy intervals are those that the driver of each GPU counted while a group lived on it,
-        where they were `sampled`. `lag_s` is how late the client handed over each request.
+        where they were `sampled`. `lag_s` is how late each request was taken in (`Client`).
         """
         self.work_out()
         for life in lives:

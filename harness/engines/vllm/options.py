@@ -40,6 +40,10 @@ class VllmOptions:
     given, with whatever is unfinished then. Its clock starts when the first deployment begins to
     load, with `loads_first` when it has. Answers have the workload's lengths, or
     with `forces_lengths` off end where the model ends them, at the limit at the latest.
+
+    With `speed_sweep` a few seconds of designed batches before and after a run say how fast the
+    machine was then, whose speed drifts where others share it: on CPUs, not on GPUs. Its groups are
+    then in this process.
     """
 
     cluster: Cluster
@@ -62,12 +66,18 @@ class VllmOptions:
     containers: Mapping[str, Any] | None = None
     horizon_s: float | None = None
     loads_first: bool = False
+    speed_sweep: bool = False
     loaded: dict[tuple[EngineSettings, ...], VllmGroup] = field(default_factory=dict)
     answers: dict[int, list[int]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Refuse a word that `on_loss` does not know, and seconds that no run can have."""
         refuse_seconds(self.horizon_s)
+        if self.speed_sweep and self.ray:
+            raise ValueError(
+                "engine.speed_sweep=true times groups of this process, and engine.ray=true gives "
+                "each a process of its own"
+            )
         if self.on_loss not in ("fail", "lost", "redo"):
             raise ValueError(f"engine.on_loss={self.on_loss} is none of fail, lost and redo")
 

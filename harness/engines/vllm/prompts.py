@@ -29,6 +29,8 @@ def texts_of(path: str | None) -> list[str]:
 class Prompts:
     """The prompts of a run. `answers` has the tokens that each request has produced so far.
 
+    `submitted` has the requests whose prompts have been handed over.
+
     A request's own part is the same whenever it is asked for. Behind it come the answers carried to
     it, in the order of the edges.
     """
@@ -42,7 +44,7 @@ class Prompts:
         self._forces_lengths = options.forces_lengths
         self._texts = texts_of(options.texts)
         self.answers: dict[int, list[int]] = {}
-        self._submitted: set[int] = set()
+        self.submitted: set[int] = set()
         edges, carries = workload.edges, workload.edges.carries
         if carries.any() and not self._forces_lengths:
             raise ValueError(
@@ -66,8 +68,8 @@ class Prompts:
         length = int(self._workload.output_tokens[request])
         forced = length if self._forces_lengths else None
         produced = tuple(self.answers.get(request, ()))
-        moved = request in self._submitted
-        self._submitted.add(request)
+        moved = request in self.submitted
+        self.submitted.add(request)
         return Submission(facts, self.prompt(request), forced, produced, moved)
 
     def _own(self, request: int, count: int) -> list[int]:

@@ -17,7 +17,7 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 from harness.config.paths import ROOT
 from harness.config.scratch import temporary_folder
 from harness.engines import ray_session
-from harness.engines.vllm.group import EngineSettings, Report, Submission
+from harness.engines.vllm.group import EngineSettings, Report, Resolved, Submission
 from harness.engines.vllm.host import Host
 from harness.interface.entities import Group, LengthPrediction, RequestId, Service
 from harness.interface.events import Event
@@ -134,6 +134,12 @@ class RayGroup:
             return False
         self.wait()
         return True
+
+    @property
+    def resolved(self) -> Resolved:
+        """How the engines that have loaded were configured."""
+        resolved: Resolved = ray.get(self.loading)
+        return resolved
 
     def _send(self, name: str, *what: Any) -> Any:
         """Ask the process for something; what it will answer."""

@@ -1,8 +1,8 @@
 """One run on real vLLM: the clock, the client, and which calls wait for which.
 
 Groups live in this process and are stepped in turn, or each in a process of its own; only those in
-processes of their own may come and go. A client thread hands requests over at their time; how late
-it was is kept per request.
+processes of their own may come and go. Between two steps the loop takes in the requests that have
+come by the clock; how late it looked is kept per request.
 """
 
 import sys
@@ -49,7 +49,7 @@ class Run:
         self.recorder = recorder
         self.lifecycle = self._lifecycle()
         self.state = self.lifecycle.state
-        self.client = Client(workload, self.lifecycle.roots, self.clock)
+        self.client = self.new_client()
         self.predictions = Predictions(self.lifecycle, self.clock)
         self.units = self._units()
         self.measured = Measured(workload, self.state.arrays, recorder, at_once=options.ray)
@@ -82,6 +82,10 @@ class Run:
             clock=self.clock,
             horizon_s=options.horizon_s,
         )
+
+    def new_client(self) -> Client:
+        """What says which requests have come."""
+        return Client(self.workload, self.lifecycle.roots, self.clock)
 
     def _lifecycle(self) -> Lifecycle:
         # What its groups hold is in them: policies that see the whole cluster see none of it.
@@ -131,7 +135,7 @@ class Run:
         return time.monotonic() - self.epoch_s
 
     def start(self) -> None:
-        """Place and load the first groups; the client begins before or, `loads_first`, after."""
+        """Place and load the first groups; requests come meanwhile or, `loads_first`, after."""
         if self.options.ray:
             self.ray.enter_context(slots_of_ray(len(self.options.cluster.gpus)))
         self.predictions.foresee()
@@ -139,6 +143,8 @@ class Run:
         if not self.options.loads_first:
             self.client.start()
         self._place()
+        if not self.options.ray:
+            self.client.was_busy()
         if self.options.loads_first:
             self.groups.wait()
             self.epoch_s = time.monotonic()
@@ -182,6 +188,8 @@ class Run:
                 self._account(served.group, served.report())
             if not busy:
                 self._idle()
+            elif not self.options.ray:
+                self.client.was_busy()
 
     def _prewarm(self) -> None:
         """Ask which backends to load, after events and when it is time."""
@@ -235,9 +243,10 @@ class Run:
         return group.has_work and (wake_s is None or wake_s <= self.clock() or self._is_news)
 
     def _idle(self) -> None:
-        """Nothing runs: wait for the client."""
+        """Nothing runs: wait for what comes next."""
         if requests := self.client.wait(POLL_S):
             self._receive(requests)
+            self.client.was_busy()
         else:
             self._is_news = False
             # The last call may have been one outside any LLM, which `_arrive` has taken.
@@ -245,7 +254,7 @@ class Run:
                 self.progress.check(has_timer=False)
 
     def _arrive(self) -> None:
-        """Take what the client has handed over."""
+        """Take in what has come."""
         self._is_news = False
         for requests in self.client.arrived():
             self._receive(requests)
@@ -345,8 +354,7 @@ class Run:
             self._receive(released)
 
     def stop(self) -> None:
-        """End the client and the groups."""
-        self.client.stop()
+        """End the groups, and what runs outside them."""
         if self.units is not None:
             self.units.stop()
         self.groups.stop(self.loader.keep)
@@ -363,6 +371,7 @@ class Run:
         if self.groups.dead:
             self.recorder.counts["groups_lost"] = len(self.groups.dead)
         self.measured.write(self.groups.lives, sampled, self.client.lag_s)
+        self.recorder.engines = {str(name): dict(it) for name, it in self.groups.resolved.items()}
         if self.units is not None and self.units.backends is not None:
             self.recorder.backends = self.units.backends.frame()
             self.recorder.counts["units_failed"] = self.units.failed

@@ -1,6 +1,5 @@
-"""Three words for a simulated figure, the bias of many, and a machine that drifts."""
+"""Three words for a simulated figure, the bias of many, and what is no noise."""
 
-import math
 from typing import Any
 
 import pytest
@@ -11,10 +10,8 @@ from harness.fidelity.agreement import (
     bias_text,
     compare,
     counts_text,
+    late_text,
     pooled_bias,
-    probe_s,
-    probed,
-    steady,
     word_for,
 )
 
@@ -22,10 +19,18 @@ from harness.fidelity.agreement import (
 def test_a_comparison_by_hand() -> None:
     """Measured 1 and 3, simulated 2.1: 5% off; each is 67% and 200% from the other."""
     runs = [dict.fromkeys(AIMS, value) for value in (1.0, 3.0)]
-    rows = compare({"model": "tiny"}, runs, dict.fromkeys(AIMS, 2.1))
+    rows = compare({"model": "tiny"}, runs, [dict.fromkeys(AIMS, 2.1)] * 2)
     assert [(row["model"], row["figure"]) for row in rows] == [("tiny", name) for name in AIMS]
     assert rows[0]["error"] == pytest.approx(0.05)
     assert rows[0]["noise"] == pytest.approx((2 / 3 + 2) / 2)
+
+
+def test_what_the_speed_of_the_machine_explains_is_no_noise() -> None:
+    """The second run took three times as long, and so it should at the speed of its minutes."""
+    runs, guesses = ([dict.fromkeys(AIMS, it) for it in those] for those in ((1, 3), (0.9, 2.7)))
+    (first, *_) = compare({}, runs, guesses)
+    assert (first["measured"], first["simulated"]) == pytest.approx((2.0, 1.8))
+    assert (first["error"], first["noise"]) == pytest.approx((-0.1, 0.0))
 
 
 @pytest.mark.parametrize(
@@ -62,19 +67,9 @@ def test_errors_that_lean_one_way_do_not_cancel_and_others_do() -> None:
     assert counts_text(_rows(0.9, 1.0, 1.01)) == "of 3 figures: 2 agrees, 1 differs, 0 inconclusive"
 
 
-def test_what_the_machine_added_is_divided_out() -> None:
-    """The same run while the machine takes one, two and four times as long for a probe."""
-    runs = {
-        "a": [({"x_s": 10.0 * slower}, 0.1 * slower) for slower in (1.0, 2.0)],
-        "b": [({"x_s": 3.0 * slower}, 0.1 * slower) for slower in (2.0, 4.0)],
-    }
-    found = steady(runs)
-    assert [run["x_s"] for run in found["a"]] == pytest.approx([20.0, 20.0])
-    assert [run["x_s"] for run in found["b"]] == pytest.approx([6.0, 6.0])
-
-
-def test_a_run_is_between_two_probes() -> None:
-    seconds, mean_s = probed(lambda: {"x_s": 2.5})
-    assert seconds == {"x_s": 2.5}
-    assert 0 < mean_s < math.inf
-    assert probe_s() > 0
+def test_a_run_says_that_requests_were_taken_in_late() -> None:
+    """1 ms of 50 ms is 2%, more than 1%; 0.1 ms of 100 ms is not."""
+    assert late_text([(1e-3, 0.05), (1e-4, 0.1)]) == (
+        "requests were taken in 0.55 ms late on average, in 1 of 2 runs later than 1% of the mean "
+        "TTFT (at most 2.0%)"
+    )

@@ -109,12 +109,13 @@ def test_policies_of_one_system_are_told_apart() -> None:
 
 
 def test_a_figure_is_a_function_of_a_folder(tmp_path: Path) -> None:
-    runs = policies().rename(index=str)
-    rows, names = with_functions(runs, tmp_path, ["jct_s_mean", "os.path:basename"])
+    runs = policies()
+    runs["folder"] = [str(tmp_path / str(number)) for number in runs.index]
+    rows, names = with_functions(runs, ["jct_s_mean", "os.path:basename"])
     assert names == ["jct_s_mean", "basename"]
-    assert rows["basename"].tolist() == list(runs.index)
+    assert rows["basename"].tolist() == list(map(str, runs.index))
     with pytest.raises(ValueError, match=r"there is no function os\.path:nothing"):
-        with_functions(rows, tmp_path, ["os.path:nothing"])
+        with_functions(rows, ["os.path:nothing"])
     with pytest.raises(ValueError, match="No figure of a run is called 'jct'"):
         savings(rows, "first", "jct")
 

@@ -1,0 +1,257 @@
+"""Designed batches through the loop of a run, every iteration timed.
+
+Profiles are fitted to them, and a few of them say how fast a machine is at the moment.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import numpy as np
+import pandas as pd
+
+from harness.engines.recorder import Recorder
+from harness.engines.vllm.client import Client
+from harness.engines.vllm.group import Report, VllmGroup
+from harness.engines.vllm.options import VllmOptions
+from harness.engines.vllm.run import Run
+from harness.engines.vllm.step import Iteration
+from harness.interface.decisions import ContinuousBatching, Decision, PriorityOrder
+from harness.interface.entities import Group, RequestId, Service
+from harness.interface.events import Event
+from harness.interface.policies import Capability, System
+from harness.interface.views import GroupView
+from harness.workloads.workload import Workload
+
+# Requests that run together, median tokens of their prompts, tokens of a batch, iterations between
+# two arrivals: all at once at a budget that takes several prompts and at one that cuts them into
+# chunks, and one after the other, so that a prompt meets the decodes of the others.
+REQUESTS = (1, 2, 4, 8, 16, 32, 64, 128)
+PROMPTS = (16, 80, 240)
+ARRIVALS = ((2048, 0), (160, 0), (2048, 2))
+SPREAD = 0.7  # sigma of the logarithm of prompt lengths: unequal ones cost more
+LONGEST = 700
+ANSWER_TOKENS = 12
+SHORT_REQUESTS, SHORT_PROMPT = (1, 8, 32), 80
+"""Of the runs that say how fast a machine is at the moment."""
+
+COLUMNS = (
+    *("prompts", "prompt_tokens", "attended", "decodes", "context_tokens", "longest_tokens"),
+    *("received", "received_s", "prepare_s", "forward_s", "other_s"),
+)
+"""Of an iteration: what it computed, how many requests were taken in before it, and seconds.
+
+It takes them in, prepares, computes, and accounts: these seconds add up to those of the loop.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Designed:
+    """Requests that run together: prompts in tokens, the budget of a batch, iterations per arrival.
+
+    With a `gap` of 0 all are there at once.
+    """
+
+    prompts: tuple[int, ...]
+    budget: int
+    gap: int
+
+
+def design(most_tokens: int, most_requests: int, most_batch_tokens: int) -> list[Designed]:
+    """Every run of the design that fits so many tokens of KV, requests and tokens of a batch."""
+    rng = np.random.default_rng(0)
+    runs = []
+    for budget, gap in ARRIVALS:
+        for requests in REQUESTS:
+            for median in PROMPTS:
+                drawn = median * np.exp(SPREAD * rng.standard_normal(requests))
+                prompts = tuple(np.rint(drawn).astype(int).clip(1, LONGEST).tolist())
+                tokens = sum(prompts) + 2 * ANSWER_TOKENS * requests
+                if requests <= most_requests and tokens <= most_tokens:
+                    runs.append(Designed(prompts, min(budget, most_batch_tokens), gap))
+    return runs
+
+
+def is_short(run: Designed) -> bool:
+    """Whether a run is one of the few that say how fast a machine is at the moment."""
+    typical = float(np.exp(np.mean(np.log(run.prompts))))
+    nearest = min(PROMPTS, key=lambda median: abs(np.log(typical / median)))
+    return len(run.prompts) in SHORT_REQUESTS and nearest == SHORT_PROMPT
+
+
+class InOrder:
+    """Requests in the order of their arrival, filled by one rule."""
+
+    requires: ClassVar[frozenset[Capability]] = frozenset()
+    subscribes: ClassVar[frozenset[type[Event]]] = frozenset()
+
+    def __init__(self, budget: int, most_requests: int) -> None:
+        """Batches of at most so many tokens and requests; prompts are cut."""
+        rule = ContinuousBatching(
+            chunked_prefill=True,
+            pads_prompts=False,
+            max_num_seqs=min(most_requests, budget),
+            max_num_batched_tokens=budget,
+            max_padding_tokens=0,
+            watermark=0.0,
+        )
+        self._decision = Decision(priority_order=PriorityOrder(None, rule))
+
+    def observe(self, event: Event) -> None:
+        """Nothing to learn."""
+
+    def schedule(self, view: GroupView) -> Decision:
+        """The same order always."""
+        return self._decision
+
+
+class _ByIteration(Client):
+    """Requests come by the number of iterations that have been computed, not by the clock."""
+
+    def __init__(self, count: int, gap: int, computed: Callable[[], int]) -> None:
+        self.lag_s = np.zeros(count)
+        self._left = list(range(count))
+        self._gap, self._computed = gap, computed
+
+    def start(self) -> None:
+        """Nothing to begin."""
+
+    def was_busy(self) -> None:
+        """It does not look at the clock."""
+
+    @property
+    def is_through(self) -> bool:
+        """Whether all have come."""
+        return not self._left
+
+    def arrived(self) -> Iterator[list[int]]:
+        """All at once, or one after so many iterations."""
+        if self._left and self._computed() % max(1, self._gap) == 0:
+            yield self._take()
+
+    def _take(self) -> list[int]:
+        count = 1 if self._gap else len(self._left)
+        taken, self._left = self._left[:count], self._left[count:]
+        return taken
+
+    def wait(self, seconds: float) -> list[int]:
+        """Nothing runs: the next one comes."""
+        return self._take()
+
+
+class _TimedRun(Run):
+    """A run that notes when each round of its loop begins and has taken requests in."""
+
+    def __init__(
+        self, options: VllmOptions, workload: Workload, system: System, *, gap: int
+    ) -> None:
+        self.gap = gap
+        self.rounds: list[tuple[float, float, int]] = []
+        self.timed: list[Iteration] = []
+        super().__init__(options=options, workload=workload, system=system, recorder=Recorder())
+
+    def new_client(self) -> Client:
+        """One that counts iterations."""
+        return _ByIteration(len(self.workload), self.gap, lambda: len(self.timed))
+
+    def _arrive(self) -> None:
+        begin_s, before = self.clock(), len(self.prompts.submitted)
+        super()._arrive()
+        self.rounds.append((begin_s, self.clock(), len(self.prompts.submitted) - before))
+
+    def _account(self, group: Group, report: Report) -> None:
+        super()._account(group, report)
+        self.timed.extend(report.iterations)
+
+    def rows(self) -> pd.DataFrame:
+        """`COLUMNS` of every iteration, in order."""
+        kv = dict.fromkeys(map(RequestId, range(len(self.workload))), 0)
+        ends_s = [*(begin_s for begin_s, _, _ in self.rounds[1:]), self.timed[-1].end_s]
+        rows = []
+        for round_, iteration, end_s in zip(self.rounds, self.timed, ends_s, strict=True):
+            begin_s, received_s, count = round_
+            seconds = (
+                received_s - begin_s,
+                iteration.scheduled_s - received_s,
+                iteration.computed_s - iteration.scheduled_s,
+                end_s - iteration.computed_s,
+            )
+            rows.append((*_work(iteration, kv), count, *seconds))
+        return pd.DataFrame(rows, columns=list(COLUMNS))
+
+
+def _work(iteration: Iteration, kv: dict[RequestId, int]) -> tuple[float, ...]:
+    """What an iteration computed; `kv` follows the requests along."""
+    chunks, contexts = [], []
+    for request, tokens in iteration.batch.tokens.items():
+        held = kv[request]
+        if request in iteration.prompts:
+            chunks.append((held, tokens))
+        else:
+            contexts.append(held + 1)
+        kv[request] = held + tokens
+    return (
+        len(chunks),
+        sum(n for _, n in chunks),
+        sum(n * (2.0 * (held + n) - n) for held, n in chunks),
+        len(contexts),
+        sum(contexts),
+        max(contexts, default=0),
+    )
+
+
+def timed(
+    options: VllmOptions,
+    services: Sequence[Service],
+    system: System,
+    *,
+    service: int,
+    designed: Designed,
+) -> pd.DataFrame:
+    """`COLUMNS` of every iteration of one run, whose requests are all of one of the services.
+
+    The engines stay in `options.loaded`. Answers differ in length, so that batches shrink.
+    """
+    count = len(designed.prompts)
+    numbers = np.arange(count, dtype=np.int64)
+    workload = Workload(
+        services=tuple(services),
+        service=np.full(count, service, np.int64),
+        arrival_s=np.zeros(count),
+        prompt_tokens=np.array(designed.prompts, np.int64),
+        output_tokens=ANSWER_TOKENS + numbers % ANSWER_TOKENS,
+        max_output_tokens=np.full(count, 2 * ANSWER_TOKENS),
+        app=numbers,
+        deadline_s=np.full(count, np.nan),
+    )
+    policy = InOrder(designed.budget, options.max_num_seqs)
+    own = replace(system, scheduling=policy, prewarm=None, predictor=None)
+    run = _TimedRun(options, workload, own, gap=designed.gap)
+    try:
+        run.start()
+        run.loop()
+    finally:
+        run.stop()
+    return run.rows()
+
+
+def how_fast(options: VllmOptions, services: Sequence[Service], system: System) -> pd.DataFrame:
+    """`COLUMNS` and `service` of the few runs that say how fast the machine is at the moment.
+
+    Raises ValueError where the groups are not in this process.
+    """
+    found = []
+    for number, service in enumerate(services):
+        first = Designed((SHORT_PROMPT,), options.max_num_batched_tokens, 0)
+        timed(options, services, system, service=number, designed=first)
+        (group,) = (it for it in options.loaded.values() if service.id in it.by_service)
+        for designed in filter(is_short, fitting_design(group, options, service)):
+            rows = timed(options, services, system, service=number, designed=designed)
+            found.append(rows.assign(service=str(service.id)))
+    return pd.concat(found, ignore_index=True)
+
+
+def fitting_design(group: VllmGroup, options: VllmOptions, service: Service) -> list[Designed]:
+    """Every run of the design that one service of a group can serve."""
+    tokens = group.kv_tokens(service.id)
+    return design(tokens, options.max_num_seqs, options.max_num_batched_tokens)

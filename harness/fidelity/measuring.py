@@ -1,0 +1,62 @@
+"""One model loaded on real vLLM, that settings are run on one after the other."""
+
+from typing import Any
+
+import pandas as pd
+
+from harness.config.build import build
+from harness.config.engine_limits import LIMITS
+from harness.config.paths import ROOT
+from harness.config.yaml_files import read_yaml
+from harness.costs.model import ProfileCosts
+from harness.engines.vllm.engine import Vllm
+from harness.engines.vllm.processor import has_gpus
+from harness.engines.vllm.timed_batches import how_fast
+from harness.fidelity.real_engine import Setting, served, system_of, workload_of
+from harness.fidelity.speed import speed_of
+from harness.interface.entities import Cluster, GpuId, ServiceId
+
+
+class Measuring:
+    """A model on an engine with as many KV blocks as its profile counted."""
+
+    def __init__(self, model: str, costs: ProfileCosts) -> None:
+        """It is loaded by the first run."""
+        self.model, self.costs = model, costs
+        node = read_yaml(ROOT / "scenarios/engine/vllm.yaml") | {
+            "kv_blocks": costs.kv_blocks(ServiceId(model), 1),
+            "block_tokens": costs.block_tokens(ServiceId(model)),
+            "eager": not has_gpus(),
+            "keep_loaded": True,
+            "loads_first": True,
+        }
+        self.engine: Vllm = build(node, offered={"cluster": Cluster((GpuId(0),), (), 0), "seed": 0})
+        self._services = workload_of(Setting(model, "vllm", "offline", 1, None, 1.0)).services
+
+    @property
+    def limits(self) -> dict[str, int]:
+        """Those of the engine."""
+        return {name: getattr(self.engine, name) for name in LIMITS}
+
+    def run(self, setting: Setting) -> pd.DataFrame:
+        """The requests of one run."""
+        return served(self.engine, setting, self.costs)
+
+    def speed(self) -> tuple[float, float] | None:
+        """How fast the machine is now against the profile; None on GPUs, which do not drift."""
+        if has_gpus():
+            return None
+        rows = how_fast(self.engine, self._services, system_of(self.engine, "vllm", self.costs))
+        return speed_of(rows, self.costs, self.model)
+
+    @property
+    def resolved(self) -> dict[str, Any]:
+        """By model, how vLLM has resolved the configuration of what is loaded."""
+        (group,) = self.engine.loaded.values()
+        return {str(service): dict(it) for service, it in group.resolved.items()}
+
+    def stop(self) -> None:
+        """Free the engine."""
+        for group in self.engine.loaded.values():
+            group.stop()
+        self.engine.loaded.clear()

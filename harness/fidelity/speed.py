@@ -1,0 +1,90 @@
+"""How fast a machine was, against its profile: from designed batches of the same minutes.
+
+A machine that others share drifts by tens of per cent within an hour. Before and after runs it
+computes batches of known work (`engines.vllm.timed_batches`); their seconds over those that the
+profile has for the same batches are two factors, of prompts and of decodes.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from harness.costs.iteration import iteration_seconds
+from harness.costs.model import ProfileCosts
+from harness.costs.scaled import ScaledCosts
+from harness.interface.entities import ServiceId
+
+SECONDS = ["prepare_s", "forward_s", "other_s"]
+
+
+class Speed(NamedTuple):
+    """Measured over profiled seconds: of prompts, and of decodes."""
+
+    prefill: float
+    decode: float
+
+
+def speeds_text(speeds: Sequence[Speed]) -> str:
+    """As a sentence: how much slower than its profile a machine was."""
+    if not speeds:
+        return "nothing says how fast the machine was against its profile in these minutes"
+    said = " and ".join(
+        f"{what} {np.mean(values):.2f} ({min(values):.2f} to {max(values):.2f})"
+        for what, values in zip(("prompts", "decodes"), zip(*speeds, strict=True), strict=True)
+    )
+    return f"designed batches took, before and after the runs, times as long as profiled: {said}"
+
+
+def speed_of(rows: pd.DataFrame, costs: ProfileCosts, service: str) -> Speed:
+    """The factors that give the measured totals of iterations without prompts, and with them.
+
+    `rows` have `timed_batches.COLUMNS`. Decodes beside prompts count as decodes.
+    """
+    whole_s, prompts_s = _profiled(rows, costs, service)
+    measured_s = rows[SECONDS].sum(axis=1).to_numpy()
+    with_prompts = rows["prompts"].to_numpy() > 0
+    decode = float(measured_s[~with_prompts].sum() / whole_s[~with_prompts].sum())
+    own_s = float(prompts_s[with_prompts].sum())
+    beside_s = float(whole_s[with_prompts].sum()) - own_s
+    prefill = (float(measured_s[with_prompts].sum()) - decode * beside_s) / own_s
+    return Speed(prefill, decode)
+
+
+def _profiled(
+    rows: pd.DataFrame, costs: ProfileCosts, service: str
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Seconds of every iteration by the profile, and of its prompts alone."""
+    table = costs.table(service, 1)
+    names = ("prompts", "prompt_tokens", "attended", "decodes", "context_tokens", "longest_tokens")
+    whole_s, alone_s = np.zeros(len(rows)), np.zeros(len(rows))
+    for place, row in enumerate(rows[list(names)].to_numpy(np.float64)):
+        prompts, tokens, decodes, context, longest = (int(row[it]) for it in (0, 1, 3, 4, 5))
+        prompt_work = (prompts, tokens, tokens, float(row[2]))
+        whole_s[place] = iteration_seconds(table, *prompt_work, decodes, context, longest)
+        alone_s[place] = iteration_seconds(table, *prompt_work, 0, 0, 0)
+    return whole_s, alone_s
+
+
+class AtSpeed(ScaledCosts):
+    """Costs of a machine that was so fast, by service."""
+
+    def __init__(self, costs: ProfileCosts, speeds: Mapping[str, Speed]) -> None:
+        super().__init__(costs)
+        self._speeds = dict(speeds)
+
+    def __reduce__(self) -> tuple[Callable[..., "AtSpeed"], tuple[object, ...]]:
+        return AtSpeed, (self._costs, self._speeds)
+
+    def factors(self, service: str, tensor_parallel: int) -> tuple[float, float]:
+        """Those of the service; 1 where it was not timed."""
+        speed = self._speeds.get(service, Speed(1.0, 1.0))
+        return speed.prefill, speed.decode
+
+    def received_s(self, service: ServiceId, tensor_parallel: int) -> tuple[float, float]:
+        """Taking a request in slows as decodes do: both are mostly work of the CPU."""
+        _, decode = self.factors(service, tensor_parallel)
+        first_s, more_s = self._costs.received_s(service, tensor_parallel)
+        return decode * first_s, decode * more_s
