@@ -25,10 +25,10 @@ from harness.costs.iteration import (
     share_seconds,
     work_seconds,
 )
-from harness.costs.kernels import FORMULA, Kernels, table_path, tables
+from harness.costs.kernels import FORMULA, Kernels, table_path
 from harness.costs.kv_room import KvRoom, Limits, kv_sentence, server_room
 from harness.costs.loading import Loading
-from harness.costs.machine_settings import refuse_numbers
+from harness.costs.machine_settings import refuse_gpu, refuse_numbers
 from harness.costs.model_facts import (
     MODELS,
     WINDOW_AT_TOKENS,
@@ -144,20 +144,11 @@ class ProfileCosts:
 
     def _refuse_names(self) -> None:
         """Raise ValueError for a GPU that was not measured, and for unknown parts."""
-        measured_on = {profile.gpu for profile in self._profiles.values()}
-        if measured_on and self.gpu not in measured_on:
-            raise ValueError(
-                f"hardware.profile={self.profile_dir} holds costs of "
-                f"{', '.join(sorted(measured_on))}, not of hardware.gpu={self.gpu}; "
-                "hardware.profile=roofline has estimates for any GPU"
-            )
-        is_measured = any(map(self._is_of_engine, self._profiles.values()))
+        profiles = self._profiles.values()
         is_known = table_path(self._facts) is not None or self.roofline or self._is_calibrated
-        if self.engine.costs == "kernels" and not (is_measured or is_known):
-            raise ValueError(
-                f"hardware.engine={self.engine.name} has kernels of {', '.join(tables())}, not of "
-                f"hardware.gpu={self.gpu}; hardware.roofline=true takes formulas in their place"
-            )
+        has_kernels = is_known or any(map(self._is_of_engine, profiles))
+        measured_on = {profile.gpu for profile in profiles}
+        refuse_gpu(self._machine, measured_on, has_kernels=has_kernels)
         unknown = [part for part in self.parts if part not in PARTS]
         if unknown:
             raise ValueError(f"An iteration has the parts {PARTS}, not {unknown[0]!r}.")
