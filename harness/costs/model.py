@@ -72,6 +72,9 @@ class TableCosts(CostModel, Protocol):
     def table(self, service: ServiceId, tensor_parallel: int) -> IterationTable:
         """Coefficients of an iteration by its number of requests."""
 
+    def received_s(self, service: ServiceId, tensor_parallel: int) -> float:
+        """Seconds to take one request in, between two iterations: nothing is computed meanwhile."""
+
 
 class ProfileCosts:
     """`CostModel` of a kind of `engine` on one GPU.
@@ -93,12 +96,10 @@ class ProfileCosts:
     and `block_tokens` in the place of the measured engine's. Sliding windows count as in requests
     of `window_at_tokens`, and `state_requests` running requests have their states of layers without
     KV set aside. A server has the `limits`: tokens of an iteration, running requests (None: vLLM's
-    defaults on the GPU). Iterations take `scale_seconds` times as long as all of that says; loads
-    and what comes before the scheduler do not. What shares of the SMs cost is measured in
-    `sm_share_profile`, a folder like `profile_dir` and for the same GPU, where that has nothing of
-    it. Before its scheduler has
-    a request, an engine takes `intake_s_per_request` and, for each token of its prompt,
-    `intake_s_per_prompt_token`. Raises ValueError for unknown names and for negative seconds.
+    defaults on the GPU). Iterations, and taking requests in between them, are `scale_seconds` times
+    as long as all of that says; loads and what comes before the scheduler are not. What shares of
+    the SMs cost is measured in `sm_share_profile`, a folder like `profile_dir` and for the same
+    GPU, where that has nothing of it. Raises ValueError for unknown names and for negative seconds.
     """
 
     def __init__(
@@ -227,6 +228,11 @@ class ProfileCosts:
         term = self.engine.value
         seconds = term("intake_s") + term("intake_token_s") * prompt_tokens
         return np.asarray(seconds, np.float64)
+
+    def received_s(self, service: ServiceId, tensor_parallel: int) -> float:
+        """As the profile of the iterations has it; 0 where that has none, and of a roofline."""
+        seconds = self._iteration(service, tensor_parallel).received_s
+        return (seconds or 0.0) * self.scale_seconds
 
     def load_s(self, service: ServiceId, tensor_parallel: int, *, replicas: int = 1) -> float:
         """Seconds to load the weights and set up communication, of each of so many replicas."""
