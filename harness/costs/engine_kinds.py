@@ -30,6 +30,7 @@ UNITS = {
     "prompt_kernels": "factor on matrix products of iterations with prompts",
     "intake_s": "s per request, before it can be scheduled",
     "intake_token_s": "s per prompt token, before the request can be scheduled",
+    "received_s": "s per request, between two iterations: nothing is computed meanwhile",
 }
 """Every term that a kind may have."""
 

@@ -272,6 +272,7 @@ def kernel_profile(model: ModelFacts, kernels: Kernels, engine: EngineKind) -> P
         step_knots_tokens=(0, *TOKEN_KNOTS),
         step_s=step_s,
         shared_s=shared_s,
+        received_s=engine.value("received_s"),
         block_tokens=BLOCK_TOKENS,
         valid=MEASURED_RANGES,
     )

@@ -1,8 +1,10 @@
 """Numbers of a machine's configuration that no machine has."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
+
+from harness.costs.kernels import tables
 
 LEAST = {
     "engine_start_s": 0,
@@ -30,3 +32,25 @@ def refuse_numbers(machine: Mapping[str, Any]) -> None:
         raise ValueError(f"hardware.kv_number_bytes={number_bytes}, it must be 1 or 2, or null")
     if not 0.0 < machine["memory_share"] <= 1.0:
         raise ValueError(f"A memory share lies between 0 and 1, not {machine['memory_share']}.")
+
+
+def refuse_gpu(
+    machine: Mapping[str, Any], measured_on: Collection[str], *, has_kernels: bool
+) -> None:
+    """Raise ValueError for a GPU of which neither a profile nor kernels are known.
+
+    The folder has profiles of the GPUs in `measured_on`. `has_kernels` says whether the kind of
+    engine has costs of this one, where its costs are those of kernels.
+    """
+    gpu, engine = machine["gpu"], machine["engine"]
+    if measured_on and gpu not in measured_on:
+        raise ValueError(
+            f"hardware.profile={machine['profile_dir']} holds costs of "
+            f"{', '.join(sorted(measured_on))}, not of hardware.gpu={gpu}; "
+            "hardware.profile=roofline has estimates for any GPU"
+        )
+    if engine.costs == "kernels" and not has_kernels:
+        raise ValueError(
+            f"hardware.engine={engine.name} has kernels of {', '.join(tables())}, not of "
+            f"hardware.gpu={gpu}; hardware.roofline=true takes formulas in their place"
+        )

@@ -25,10 +25,10 @@ from harness.costs.iteration import (
     share_seconds,
     work_seconds,
 )
-from harness.costs.kernels import FORMULA, Kernels, table_path, tables
+from harness.costs.kernels import FORMULA, Kernels, table_path
 from harness.costs.kv_room import KvRoom, Limits, kv_sentence, server_room
 from harness.costs.loading import Loading
-from harness.costs.machine_settings import refuse_numbers
+from harness.costs.machine_settings import refuse_gpu, refuse_numbers
 from harness.costs.model_facts import (
     MODELS,
     WINDOW_AT_TOKENS,
@@ -72,6 +72,9 @@ class TableCosts(CostModel, Protocol):
     def table(self, service: ServiceId, tensor_parallel: int) -> IterationTable:
         """Coefficients of an iteration by its number of requests."""
 
+    def received_s(self, service: ServiceId, tensor_parallel: int) -> float:
+        """Seconds to take one request in, between two iterations: nothing is computed meanwhile."""
+
 
 class ProfileCosts:
     """`CostModel` of a kind of `engine` on one GPU.
@@ -93,12 +96,10 @@ class ProfileCosts:
     and `block_tokens` in the place of the measured engine's. Sliding windows count as in requests
     of `window_at_tokens`, and `state_requests` running requests have their states of layers without
     KV set aside. A server has the `limits`: tokens of an iteration, running requests (None: vLLM's
-    defaults on the GPU). Iterations take `scale_seconds` times as long as all of that says; loads
-    and what comes before the scheduler do not. What shares of the SMs cost is measured in
-    `sm_share_profile`, a folder like `profile_dir` and for the same GPU, where that has nothing of
-    it. Before its scheduler has
-    a request, an engine takes `intake_s_per_request` and, for each token of its prompt,
-    `intake_s_per_prompt_token`. Raises ValueError for unknown names and for negative seconds.
+    defaults on the GPU). Iterations, and taking requests in between them, are `scale_seconds` times
+    as long as all of that says; loads and what comes before the scheduler are not. What shares of
+    the SMs cost is measured in `sm_share_profile`, a folder like `profile_dir` and for the same
+    GPU, where that has nothing of it. Raises ValueError for unknown names and for negative seconds.
     """
 
     def __init__(
@@ -144,20 +145,11 @@ class ProfileCosts:
 
     def _refuse_names(self) -> None:
         """Raise ValueError for a GPU that was not measured, and for unknown parts."""
-        measured_on = {profile.gpu for profile in self._profiles.values()}
-        if measured_on and self.gpu not in measured_on:
-            raise ValueError(
-                f"hardware.profile={self.profile_dir} holds costs of "
-                f"{', '.join(sorted(measured_on))}, not of hardware.gpu={self.gpu}; "
-                "hardware.profile=roofline has estimates for any GPU"
-            )
-        is_measured = any(map(self._is_of_engine, self._profiles.values()))
+        profiles = self._profiles.values()
         is_known = table_path(self._facts) is not None or self.roofline or self._is_calibrated
-        if self.engine.costs == "kernels" and not (is_measured or is_known):
-            raise ValueError(
-                f"hardware.engine={self.engine.name} has kernels of {', '.join(tables())}, not of "
-                f"hardware.gpu={self.gpu}; hardware.roofline=true takes formulas in their place"
-            )
+        has_kernels = is_known or any(map(self._is_of_engine, profiles))
+        measured_on = {profile.gpu for profile in profiles}
+        refuse_gpu(self._machine, measured_on, has_kernels=has_kernels)
         unknown = [part for part in self.parts if part not in PARTS]
         if unknown:
             raise ValueError(f"An iteration has the parts {PARTS}, not {unknown[0]!r}.")
@@ -236,6 +228,11 @@ class ProfileCosts:
         term = self.engine.value
         seconds = term("intake_s") + term("intake_token_s") * prompt_tokens
         return np.asarray(seconds, np.float64)
+
+    def received_s(self, service: ServiceId, tensor_parallel: int) -> float:
+        """As the profile of the iterations has it; 0 where that has none, and of a roofline."""
+        seconds = self._iteration(service, tensor_parallel).received_s
+        return (seconds or 0.0) * self.scale_seconds
 
     def load_s(self, service: ServiceId, tensor_parallel: int, *, replicas: int = 1) -> float:
         """Seconds to load the weights and set up communication, of each of so many replicas."""

@@ -111,6 +111,8 @@ class Profile:
     and decode of one iteration read them once; empty where there are none or it was not measured.
     `shared_s`, along the same knots, is all that prompts and so many decodes of one iteration have
     in common (`IterationTable.shared_s`), in the place of the cost of one and of `experts_s`.
+    `received_s` is what taking one request in takes between two iterations, in which nothing is
+    computed; None where that was not measured.
     """
 
     model: str
@@ -127,6 +129,8 @@ class Profile:
     step_s: tuple[float, ...] = (0.0,)
     load_s: float | None = None
     load_source: str = ""
+    received_s: float | None = None
+    received_source: str = ""
     kv_blocks: int | None = None
     valid: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     error: Mapping[str, float] = field(default_factory=dict)
@@ -156,6 +160,8 @@ class _Size(Schema):
     step_s: tuple[Annotated[float, Field(ge=-1e6, le=1e6)], ...] = (0.0,)
     load_s: Seconds | None = None
     load_source: str = ""
+    received_s: Seconds | None = None
+    received_source: str = ""
     kv_blocks: Tokens | None = None
     valid: Mapping[Quantity, tuple[Tokens, Tokens]] = Field(default_factory=dict)
     error: Mapping[str, NotNegative] = Field(default_factory=dict)
@@ -301,7 +307,8 @@ def profile_from(
     named = ("model", "gpu", "engine", "kind", "source", "block_tokens")
     found: dict[str, Any] = {name: shared[name] for name in named}
     found["engine_kind"] = shared.get("engine_kind", "")
-    optional = ("step_knots_tokens", "step_s", "load_s", "load_source", "kv_blocks", "error")
+    steps, loads = ("step_knots_tokens", "step_s"), ("load_s", "load_source")
+    optional = (*steps, *loads, "received_s", "received_source", "kv_blocks", "error")
     found |= {name: entry[name] for name in optional if name in entry}
     found = {name: tuple(it) if isinstance(it, list) else it for name, it in found.items()}
     knots = entry["knots_requests"] if "knots_requests" in entry else shared["knots_requests"]

@@ -20,8 +20,8 @@ _MEDIAN_OF_NORMAL = 0.6744897501960817  # of |z| for a standard normal z
 class DrawnCosts(ScaledCosts):
     """Costs as they may be: `draw`, 1 and up, numbers the possibility of a `seed`.
 
-    The same two numbers give the same costs; other seeds are independent draws. Loads and KV blocks
-    are not drawn.
+    The same two numbers give the same costs; other seeds are independent draws. Loads, KV
+    blocks and what taking a request in takes are not drawn.
     """
 
     def __init__(self, costs: ProfileCosts, draw: int, seed: int) -> None:

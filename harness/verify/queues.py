@@ -144,6 +144,9 @@ class _QueueCosts:
     def intake_s(self, service: ServiceId, prompt_tokens: NDArray[np.int64]) -> NDArray[np.float64]:
         return np.zeros(len(prompt_tokens))
 
+    def received_s(self, service: ServiceId, tensor_parallel: int) -> float:
+        return 0.0
+
     def load_s(self, service: ServiceId, tensor_parallel: int, *, replicas: int = 1) -> float:
         return 0.0
 

@@ -12,6 +12,7 @@ from harness.engines.live import LiveState
 from harness.engines.recorder import GpuUse, Recorder
 from harness.engines.simulator.compiled_groups import CompiledGroups
 from harness.engines.simulator.group import LiveGroup
+from harness.engines.simulator.kernel import loop
 from harness.engines.simulator.rules import refuse_unfit
 from harness.engines.simulator.stepping import Stepper
 from harness.engines.simulator.timeline import Kind, Timeline
@@ -250,10 +251,22 @@ class Deployer:
     def deliver(self, requests: Sequence[int], groups: Sequence[GroupId]) -> None:
         """Each request comes to its group."""
         for request, group in zip(requests, groups, strict=True):
-            self.groups[group].inbox.append(request)
+            self._receive(request, self.groups[group])
         if self.wants(Arrived) or self.wants(Moved):
             for request, group in zip(requests, groups, strict=True):
                 self._announce(request, group)
+
+    def _receive(self, request: int, live: LiveGroup) -> None:
+        """A request comes to a group, which takes it in before its next iteration."""
+        live.inbox.append(request)
+        seconds = live.received_s[self.state.workload.service_of(request)]
+        if seconds == 0.0:
+            return
+        if live.is_compiled:
+            loop.receive(self.compiled.world, live.number, seconds)
+        else:
+            live.receiving_s += seconds
+            self.stepper.interrupt(live)
 
     def _announce(self, request: int, group: GroupId) -> None:
         """Tell of a request's first group as its arrival, of any other as a move."""

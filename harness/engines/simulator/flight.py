@@ -20,9 +20,9 @@ class Flight:
     """A batch being computed: `iterations` of it, the last of which ends at `ends_s`.
 
     All are alike, or those after the first compute `then`. `prompts` are the requests of the batch
-    that do not decode at first. Deciding, and waiting for KV to be copied, take `before_s` before
-    the first. What the first `booked` of them have produced is known already. All take `slows`
-    times as long as on all SMs, alone. `use` is there if the log is kept.
+    that do not decode at first. Taking requests in, deciding, and waiting for KV to be copied take
+    `before_s` before the first. What the first `booked` of them have produced is known already. All
+    take `slows` times as long as on all SMs, alone. `use` is there if the log is kept.
     """
 
     live: LiveGroup

@@ -97,7 +97,8 @@ class LiveGroup:
     order they go into the arrays of compiled code, where the group has the `number`; views are
     built when something looks. Until `busy_until_s` what it has computed is recorded. `is_stepped`
     says that it has been, `wake_s` when its policy asked last to be asked again; `told` has the
-    keys of its requests under the order that it follows.
+    keys of its requests under the order that it follows. Taking a request in takes `received_s`, by
+    service, and those that have come since its last iteration began take `receiving_s` together.
     """
 
     group: Group
@@ -110,6 +111,8 @@ class LiveGroup:
     host: GroupHost
     compiled: CompiledGroups
     number: int
+    received_s: Mapping[ServiceId, float]
+    receiving_s: float = 0.0
     loads_from_s: float = np.inf
     ready_s: float = np.inf
     stop_s: float = np.inf
@@ -407,7 +410,7 @@ class GroupFactory:
 
     def group(self, group: Group) -> LiveGroup:
         """An empty group that has not loaded."""
-        engine = self.engine
+        engine, degree = self.engine, group.tensor_parallel
         live = LiveGroup(
             group=group,
             services={service: self.services[service] for service in sorted(group.services)},
@@ -418,7 +421,8 @@ class GroupFactory:
             state=self.state,
             compiled=self.compiled,
             number=self.compiled.reserve(),
-            host=engine.host_memory.of_group(group.tensor_parallel, overlaps=engine.swap_overlaps),
+            host=engine.host_memory.of_group(degree, overlaps=engine.swap_overlaps),
+            received_s={it: engine.costs.received_s(it, degree) for it in sorted(group.services)},
         )
         self.by_number[live.number] = live
         return live

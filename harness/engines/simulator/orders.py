@@ -63,6 +63,7 @@ class Orders:
         if priority_order.displaces is Displaced.SWAP:
             self.compiled.use_swap(state.swap_rows())
         self._open(live, priority_order)
+        self._receive(live)
         self.by_number[live.number] = live
         self._note_asked(live, priority_order)
         self._key([live], ids)
@@ -88,6 +89,14 @@ class Orders:
             services={service: self.arrivals.index(service) for service in services},
             ready_s=self.lifecycle.state.now_s,
         )
+
+    def _receive(self, live: LiveGroup) -> None:
+        """The compiled group takes in requests: those that have come, and others as long."""
+        group = self.compiled.world.groups[live.number]
+        for service, seconds in live.received_s.items():
+            place = self.arrivals.index(service) if group["is_shared"] else 0
+            group["received_s"][place] = seconds
+        group["receiving_s"], live.receiving_s = live.receiving_s, 0.0
 
     def tell_coming(self) -> None:
         """Requests to come have been handed over."""

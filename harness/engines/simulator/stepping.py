@@ -226,6 +226,8 @@ class Stepper:
         flight.slows = self._slows(live, batch, work)
         longer_s = read_s + live.host.longer_s(live.now_s, flight.seconds(1))
         flight.before_s = longer_s + self.deciding.before_s(seconds, whole=whole)
+        flight.before_s += live.receiving_s
+        live.receiving_s = 0.0
         if whole:
             flight.then = decodes_after(live, batch)
             left = live.tokens_left(batch.tokens)

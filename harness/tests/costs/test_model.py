@@ -108,6 +108,42 @@ def test_intake_is_of_the_kind_of_engine() -> None:
     assert costs.with_parts(PARTS[:1]).intake_s(VICUNA, prompts)[0] == 0.002
 
 
+def test_taking_a_request_in_is_of_the_profile_or_of_the_kind_of_engine(tmp_path: Path) -> None:
+    """A profile has its own seconds, kernels those of the kind; a roofline and a bare profile none.
+
+    They are scaled, pickled, and not drawn.
+    """
+    source = PROFILES / "h200-141g_vllm" / "random-1b.json"
+    content = json.loads(source.read_text())
+    content["tensor_parallel"]["1"] |= {"received_s": 0.0006, "received_source": "by hand"}
+    (tmp_path / source.name).write_text(json.dumps(content))
+    profile = read_profiles(tmp_path)["random-1b", 1]
+    assert (profile.received_s, profile.received_source) == (0.0006, "by hand")
+
+    def received_s(service: str, folder: Path, *, scale: float = 1.0, kind: str = "sync") -> float:
+        engine = engine_kind(f"vllm-{kind}")
+        costs = ProfileCosts(
+            gpu="H200-141G",
+            profile_dir=str(folder),
+            memory_share=0.9,
+            parts=PARTS,
+            engine=engine.with_values({"received_s": 0.0008}),
+            scale_seconds=scale,
+        )
+        name, copy = ServiceId(service), pickle.loads(pickle.dumps(costs))
+        found = [each.received_s(name, 1) for each in (costs, copy, DrawnCosts(costs, 1, 0))]
+        assert len(set(found)) == 1
+        return found[0]
+
+    assert received_s("random-1b", tmp_path) == 0.0006
+    assert received_s("random-1b", tmp_path, scale=2.0) == 0.0012
+    assert received_s("random-1b", source.parent) == 0.0
+    assert received_s(VICUNA, tmp_path) == 0.0008
+    assert received_s(VICUNA, tmp_path, scale=0.5) == 0.0004
+    assert received_s(VICUNA, tmp_path, kind="0.3-eager") == 0.0
+    assert COSTS.received_s(VICUNA, 1) == 0.0
+
+
 def test_starting_and_reading_may_be_given() -> None:
     """Each takes the place of what was measured, and the other stays."""
     weight_bytes = load_models()[VICUNA].weight_bytes

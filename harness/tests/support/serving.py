@@ -68,6 +68,7 @@ class LinearCosts:
     base_s: float = 0.01
     intake_s_per_request: float = 0.0
     intake_s_per_prompt_token: float = 0.0
+    received_s_per_request: float = 0.0
 
     def table(self, service: ServiceId, tensor_parallel: int) -> IterationTable:
         """Coefficients that do not depend on the number of requests, but for the base."""
@@ -94,6 +95,10 @@ class LinearCosts:
         """Seconds before a scheduler has each request."""
         seconds = self.intake_s_per_request + self.intake_s_per_prompt_token * prompt_tokens
         return np.asarray(seconds, np.float64)
+
+    def received_s(self, service: ServiceId, tensor_parallel: int) -> float:
+        """Seconds between two iterations for each request that has come."""
+        return self.received_s_per_request
 
     def load_s(self, service: ServiceId, tensor_parallel: int, *, replicas: int = 1) -> float:
         """Seconds of a load, more beside others."""
@@ -140,6 +145,10 @@ class UnevenCosts(LinearCosts):
         """Linear costs times the pace."""
         table = LinearCosts.table(self, service, tensor_parallel)
         return IterationTable(*(c * self.pace(service, tensor_parallel) for c in table))
+
+    def received_s(self, service: ServiceId, tensor_parallel: int) -> float:
+        """What the costs have of it times the pace."""
+        return self.received_s_per_request * self.pace(service, tensor_parallel)
 
     def load_s(self, service: ServiceId, tensor_parallel: int, *, replicas: int = 1) -> float:
         """The load times the pace."""

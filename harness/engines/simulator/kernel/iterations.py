@@ -31,6 +31,7 @@ from harness.engines.simulator.kernel.work import (
     decodes_within,
     note_first,
     steps_until,
+    take_receiving_s,
     work_s,
     write_log,
 )
@@ -104,12 +105,13 @@ def _begin_prompts(
 
 @compiled
 def _launch(group: Group, flight: int, seconds: float) -> None:
-    """One iteration begins, with the KV that is copied before or during it."""
+    """One iteration begins, after requests are taken in, with the KV that is copied."""
     group.n_waited = group.n_waiting
     group.flight, group.iterations = flight, 1
     copied_s = float(group.swapping_s)
     group.swapping_s = 0.0
-    group.flight_s = max(seconds, copied_s) if group.swap_overlaps else seconds + copied_s
+    seconds = max(seconds, copied_s) if group.swap_overlaps else seconds + copied_s
+    group.flight_s = take_receiving_s(group) + seconds
 
 
 @compiled
@@ -118,10 +120,10 @@ def _begin_decodes(
 ) -> None:
     """Begin equal decode iterations: until a finish, an end of KV, or a key that may pass another.
 
-    One where KV is copied before it or during it, and after a preemption, since waiting requests
-    are then looked at again.
+    One where KV is copied before it or during it, or requests are taken in before it, and after a
+    preemption, since waiting requests are then looked at again.
     """
-    if group.swapping_s > 0.0:
+    if group.swapping_s > 0.0 or group.receiving_s > 0.0:
         _launch(group, DECODES, decodes_s(table, group, 1))
         return
     most = requests[group.heap[0]].ends - group.steps

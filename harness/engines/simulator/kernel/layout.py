@@ -111,6 +111,7 @@ STATE = [
     ("flight_s", np.float64),
     ("first_s", np.float64),  # of the first iteration of a static batch
     ("swapping_s", np.float64),  # copied with the next iteration
+    ("receiving_s", np.float64),  # to take in, before it, the requests that have come
     ("decoded_s", np.float64),  # seconds of decode steps that requests do not have yet
     ("busy_from_s", np.float64),
     ("busy_to_s", np.float64),
@@ -133,6 +134,8 @@ STATE = [
     ("over", *_LIST),  # requests that have outgrown what was set aside, not told yet
     ("finished", *_LIST),  # in the event that is being carried out
     ("phase", np.int64, (MAX_BLOCK_TOKENS,)),  # growing requests by the step of their next block
+    # By service, of a group of one at place 0: seconds to take a request in
+    ("received_s", np.float64, (MAX_SERVICES,)),
     # By service, of a group of several: the table of costs, bytes of a block, and of the watermark
     ("tables", np.int64, (MAX_SERVICES,)),
     ("block_bytes", np.int64, (MAX_SERVICES,)),

@@ -334,10 +334,12 @@ def _turn(world: World, request: int, key: float) -> None:
 @inlined
 def _interrupt(world: World, group: Group, i: int) -> None:
     """Something has come to a group: it is looked at when its iteration ends, or at once."""
+    has_slots = group.n_decoding < group.max_requests
     if group.flight == NOTHING:
         group.is_due = True
-    elif group.is_shared or group.displaces or group.n_decoding < group.max_requests:
-        # With every slot taken nothing changes before a finish, unless by displacing.
+    elif group.is_shared or group.displaces or has_slots or group.receiving_s > 0.0:
+        # With every slot taken nothing changes before a finish, unless by displacing; but what has
+        # come is taken in before the next iteration.
         cut(world.tables[group.table], group, world.state[0].now_s)
         world.next_s[i] = next_event_s(group)
 
@@ -370,6 +372,7 @@ def _dispatch(world: World, state: Group, request: int) -> bool:
         return False
     group.load += requests[request].weight
     group.generated += requests[request].generated
+    group.receiving_s += group.received_s[requests[request].service if group.is_shared else 0]
     _wait(requests, group, world.queue, request)
     _interrupt(world, group, at)
     return True
@@ -460,6 +463,13 @@ def interrupt(world: World, i: int) -> None:
     group = world.groups[i]
     cut(world.tables[group.table], group, world.state[0].now_s)
     world.next_s[i] = next_event_s(group)
+
+
+@compiled
+def receive(world: World, i: int, seconds: float) -> None:
+    """A request has come to a group that takes so long to take in."""
+    world.groups[i].receiving_s += seconds
+    interrupt(world, i)
 
 
 @compiled

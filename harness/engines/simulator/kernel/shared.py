@@ -30,6 +30,7 @@ from harness.engines.simulator.kernel.work import (
     decodes_within,
     note_first,
     steps_until,
+    take_receiving_s,
     work_s,
 )
 from harness.engines.state import BRIEF, Floats, Ints
@@ -166,7 +167,7 @@ def _launch_prompts(table: Group, requests: Records, group: Group, queue: Ints) 
         start(requests, group, group.partial[i])
         group.used_blocks += _bytes(requests, group, group.partial[i], group.chunk[i])
     group.flight, group.iterations, group.n_decoding = PROMPTS, 1, 0
-    group.flight_s = work_s(table, group, 0, 0, 0)
+    group.flight_s = take_receiving_s(group) + work_s(table, group, 0, 0, 0)
     _count_waiting(requests, group, queue)
 
 
@@ -224,7 +225,10 @@ def _launch_decodes(
     first: int,
     in_slots: int,
 ) -> None:
-    """The batch decodes: as many equal iterations as the order, the KV and the answers allow."""
+    """The batch decodes: as many equal iterations as the order, the KV and the answers allow.
+
+    One where requests are taken in before it.
+    """
     group.n_decoding, group.context, group.longest, group.steps = group.n_partial, 0, 0, 0
     most = 1 << 62
     for i in range(group.n_partial):
@@ -234,7 +238,8 @@ def _launch_decodes(
         group.longest = max(group.longest, context)
         most = min(most, int(requests[request].output - requests[request].generated))
     is_full = group.n_partial == group.max_requests
-    if group.preempted or (is_full and not _all_run(requests, group, queue, in_slots)):
+    others_wait = is_full and not _all_run(requests, group, queue, in_slots)
+    if group.preempted or group.receiving_s > 0.0 or others_wait:
         most = 1
     if most > 1:
         most = _iterations_that_fit(requests, group, most)
@@ -242,7 +247,8 @@ def _launch_decodes(
         most = _iterations_unstarved(table, requests, group, most)
     if most > 1 and group.moves:
         most = _iterations_in_order(table, requests, pieces, group, queue, first, in_slots, most)
-    group.flight, group.iterations, group.flight_s = DECODES, most, decodes_s(table, group, most)
+    group.flight, group.iterations = DECODES, most
+    group.flight_s = take_receiving_s(group) + decodes_s(table, group, most)
     note_first(table, group)
     _count_waiting(requests, group, queue)
 

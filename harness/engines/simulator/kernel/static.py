@@ -19,7 +19,14 @@ from harness.engines.simulator.kernel.layout import (
 )
 from harness.engines.simulator.kernel.order import before, push_waiting, set_key, take_waiting
 from harness.engines.simulator.kernel.running import finish, missing, note_preempted, start, taken
-from harness.engines.simulator.kernel.work import no_work, pad_work, work_s, write_row, write_use
+from harness.engines.simulator.kernel.work import (
+    no_work,
+    pad_work,
+    take_receiving_s,
+    work_s,
+    write_row,
+    write_use,
+)
 from harness.engines.state import BRIEF, Floats, Ints
 from harness.engines.token_gaps import add_gaps, add_run, note_tokens
 
@@ -90,7 +97,8 @@ def begin_static(table: Group, requests: Records, group: Group, queue: Ints) -> 
         return UNADMITTED
     group.n_waited = group.n_waiting
     decodes, context, longest = _sum_first(requests, group)
-    group.first_s = group.decide_s + work_s(table, group, decodes, context, longest)
+    group.first_s = take_receiving_s(group) + group.decide_s
+    group.first_s += work_s(table, group, decodes, context, longest)
     group.iterations = _iterations(requests, group)
     group.flight, group.flight_s = WHOLE, group.first_s
     sums = _sum_later(requests, group)

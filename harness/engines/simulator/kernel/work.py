@@ -64,6 +64,14 @@ def work_s(table: Group, group: Group, decodes: int, context: int, longest: int)
 
 
 @compiled
+def take_receiving_s(group: Group) -> float:
+    """Seconds before what begins now, to take in the requests that have come."""
+    seconds = float(group.receiving_s)
+    group.receiving_s = 0.0
+    return seconds
+
+
+@compiled
 def decodes_s(table: Group, group: Group, iterations: int) -> float:
     """Seconds of so many decode iterations of all decoding requests."""
     longest = group.longest + group.steps
