@@ -18,6 +18,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 from rich.console import Console
 from rich.table import Table
@@ -222,6 +223,7 @@ def _of_means(
         row_of(place, name, found["measured"], guess[name], found["noise"])
         | {"aim": AIMS[name], "repetitions": entry["repetitions"]}
         for name, found in entry["means"].items()
+        if not np.isnan(guess[name])
     ]
 
 
