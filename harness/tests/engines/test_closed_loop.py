@@ -145,6 +145,7 @@ def test_a_client_goes_to_any_group(fast: bool) -> None:
     think_s=st.sampled_from([0.0, 0.0, 0.0431]),
     ramp_up_s=st.sampled_from([0.0, 2.3]),
     intake_s=st.sampled_from([0.0, 0.0, 0.0107]),
+    received_s=st.sampled_from([0.0, 0.0037]),
     predicts=st.booleans(),
     dispatch=st.sampled_from(DISPATCHES),
 )
@@ -156,13 +157,18 @@ def test_compiled_and_stepped_send_the_same(
     think_s: float,
     ramp_up_s: float,
     intake_s: float,
+    received_s: float,
     predicts: bool,
     dispatch: Callable[[], DispatchPolicy],
 ) -> None:
     """Two services, one with two groups; requests may overtake others on their way in."""
     served = closed(workload(*load, services=2), clients, think_s, ramp_up_s)
     costs = UnevenCosts(
-        blocks=14, load=0.1, intake_s_per_request=intake_s, intake_s_per_prompt_token=intake_s / 9
+        blocks=14,
+        load=0.1,
+        intake_s_per_request=intake_s,
+        intake_s_per_prompt_token=intake_s / 9,
+        received_s_per_request=received_s,
     )
     assert_same_groups(
         lambda fast: serve(

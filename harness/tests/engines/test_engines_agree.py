@@ -121,7 +121,11 @@ def _load(seed: int, *, timed: bool, count: int = REQUESTS, services: int = 1) -
 
 
 def _engines(
-    blocks: int, *, intake_s: float = 0.0, intake_token_s: float = 0.0
+    blocks: int,
+    *,
+    intake_s: float = 0.0,
+    intake_token_s: float = 0.0,
+    received_s: float = 0.0,
 ) -> tuple[Engine, Engine]:
     about: dict[str, Any] = {
         "cluster": cluster(2),
@@ -130,6 +134,7 @@ def _engines(
             load=0.0,
             intake_s_per_request=intake_s,
             intake_s_per_prompt_token=intake_token_s,
+            received_s_per_request=received_s,
         ),
         "max_num_seqs": MAX_NUM_SEQS,
         "max_num_batched_tokens": TOKENS,
@@ -150,8 +155,11 @@ def _serve(engine: Engine, load: Workload, policy: SchedulingPolicy) -> tuple[li
 def test_simulator_and_vllm_run_the_same_batches(
     policy: Callable[[], SchedulingPolicy], count: int
 ) -> None:
-    """Two services, each with KV for about eight requests: it binds all the time."""
-    simulator, dry = _engines(blocks=90)
+    """Two services, each with KV for about eight requests: it binds all the time.
+
+    Requests are taken in between iterations.
+    """
+    simulator, dry = _engines(blocks=90, received_s=0.0013)
     load = _load(7, timed=True, services=2, count=count)
     ours, frame = _serve(simulator, load, policy())
     theirs, counted = _serve(dry, load, policy())
@@ -231,7 +239,7 @@ def test_the_rule_is_stock_vllm_whatever_its_numbers(seed: int) -> None:
     tokens = max(max_num_seqs, int(rng.choice([1, 8, 50, 300, 2000])))
     needed = -(-(longest + most) // block)
     costs = LinearCosts(blocks=1 + int(needed * rng.choice([1.0, 1.2, 2.0, 5.0])), block=block)
-    costs = replace(costs, load=0.0)
+    costs = replace(costs, load=0.0, received_s_per_request=float(rng.choice([0.0, 0.0037])))
     simulator = Simulator(
         cluster=cluster(1),
         costs=costs,
@@ -292,6 +300,7 @@ def _stock(
     while came < len(load) or scheduler.has_unfinished_requests():
         if not scheduler.has_unfinished_requests():
             now_s = max(now_s, float(load.arrival_s[came]))
+        received_s = 0.0
         while came < len(load) and load.arrival_s[came] <= now_s:
             requests[f"r{came}"] = vllm_dry.engine_request(
                 load.facts(came),
@@ -300,11 +309,11 @@ def _stock(
                 block_tokens=costs.block if caches else None,
             )
             scheduler.add_request(requests[f"r{came}"])
-            came += 1
+            came, received_s = came + 1, received_s + costs.received_s(SERVICE, 1)
         output = scheduler.schedule()
         computed = {int(name[1:]): n for name, n in output.num_scheduled_tokens.items()}
         steps.append((now_s, computed))
-        now_s += _seconds(costs, output, requests)
+        now_s += received_s + _seconds(costs, output, requests)
         vllm_dry.account_for(scheduler, output)
     return steps, [r.num_preemptions for r in requests.values()]
 

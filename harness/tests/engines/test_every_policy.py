@@ -48,15 +48,16 @@ def _policy(path: Path) -> SchedulingPolicy:
 def _loads() -> dict[str, tuple[Workload, LinearCosts]]:
     """A burst, arrivals over time for two services, and more requests than the KV holds.
 
-    Tenants and deadlines; whatever a context may be, it fits the smallest KV.
+    The last are taken in between iterations. Tenants and deadlines; whatever a context may be, it
+    fits the smallest KV.
     """
     rng = np.random.default_rng(11)
     prompts, outputs = rng.integers(1, 120, 40).tolist(), rng.integers(1, 80, 40).tolist()
     arrivals_s = np.cumsum(rng.exponential(0.06, 40)).tolist()
     loads = {
-        "burst": (None, 1, 800),
-        "online": (arrivals_s, 2, 200),
-        "tight": (arrivals_s, 1, 40),
+        "burst": (None, 1, 800, 0.0),
+        "online": (arrivals_s, 2, 200, 0.0),
+        "tight": (arrivals_s, 1, 40, 0.0037),
     }
     return {
         kind: (
@@ -65,9 +66,9 @@ def _loads() -> dict[str, tuple[Workload, LinearCosts]]:
                 11,
                 slack_s=4.0,
             ),
-            LinearCosts(blocks=blocks),
+            LinearCosts(blocks=blocks, received_s_per_request=received_s),
         )
-        for kind, (come_s, services, blocks) in loads.items()
+        for kind, (come_s, services, blocks, received_s) in loads.items()
     }
 
 

@@ -70,6 +70,7 @@ KEYS = {
     "short pieces": short_pieces,
 }
 LATENCIES_S = (0.0, 0.0131, 0.1317)
+RECEIVED_S = st.sampled_from([0.0, 0.0, 0.0037])
 
 
 def reserved(name: str | None) -> object:
@@ -97,6 +98,7 @@ WAYS = (None, *Displaced, PreemptionMode.SWAP)
     late_s=st.sampled_from(LATENCIES_S),
     load_s=st.sampled_from([0.0, 0.7]),
     swap_overlaps=st.booleans(),
+    received_s=RECEIVED_S,
 )
 @settings(max_examples=8, deadline=None)
 def test_same_times_with_and_without(
@@ -109,6 +111,7 @@ def test_same_times_with_and_without(
     late_s: float,
     load_s: float,
     swap_overlaps: bool,
+    received_s: float,
 ) -> None:
     gives_way = isinstance(displaces, PreemptionMode)
     how = {"gives_way" if gives_way else "displaces": displaces}
@@ -117,7 +120,7 @@ def test_same_times_with_and_without(
         lambda fast: serve(
             workload(*load),
             OrderedByPrediction(order),
-            costs=LinearCosts(blocks=blocks, load=load_s),
+            costs=LinearCosts(blocks=blocks, load=load_s, received_s_per_request=received_s),
             fast_forward=fast,
             predictor=Guess(late_s),
             swap_overlaps=swap_overlaps,
@@ -134,6 +137,7 @@ def test_same_times_with_and_without(
     pads=st.booleans(),
     blocks=st.sampled_from([12, 17, 30, 200]),
     late_s=st.sampled_from(LATENCIES_S),
+    received_s=RECEIVED_S,
 )
 @settings(max_examples=5, deadline=None)
 def test_same_times_in_batches_of_whole_requests(
@@ -145,6 +149,7 @@ def test_same_times_in_batches_of_whole_requests(
     pads: bool,
     blocks: int,
     late_s: float,
+    received_s: float,
 ) -> None:
     batches = StaticBatching(
         max_num_seqs=max_num_seqs, max_wait_s=max_wait_s, refills=refills, pads_prompts=pads
@@ -153,7 +158,7 @@ def test_same_times_in_batches_of_whole_requests(
         lambda fast: serve(
             workload(*load),
             OrderedByPrediction(PriorityOrder(key, batches)),  # type: ignore[arg-type]
-            costs=LinearCosts(blocks=blocks, load=0.0),
+            costs=LinearCosts(blocks=blocks, load=0.0, received_s_per_request=received_s),
             fast_forward=fast,
             predictor=Guess(late_s),
         )

@@ -110,7 +110,8 @@ def served(
 def test_the_same_batches_on_one_pool(
     policy: Callable[[], SchedulingPolicy], blocks: int, timed: bool
 ) -> None:
-    work, costs = load(timed=timed), LinearCosts(blocks=blocks, load=0.0)
+    work = load(timed=timed)
+    costs = LinearCosts(blocks=blocks, load=0.0, received_s_per_request=0.0013)
     ours, frame = served(Simulator, work, policy(), costs, fast_forward=False)
     theirs, counted = served(VllmDry, work, policy(), costs)
     assert_same(ours, theirs)

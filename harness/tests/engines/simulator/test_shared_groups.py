@@ -345,6 +345,7 @@ class Witness:
     batch_rule=RULES,
     blocks=st.sampled_from([33, 45, 200]),
     services=st.integers(1, 2),
+    received_s=st.sampled_from([0.0, 0.0037]),
 )
 @settings(max_examples=5, deadline=None)
 def test_random_loads_are_served_and_alike_with_every_iteration_asked(
@@ -354,13 +355,15 @@ def test_random_loads_are_served_and_alike_with_every_iteration_asked(
     batch_rule: ContinuousBatching,
     blocks: int,
     services: int,
+    received_s: float,
 ) -> None:
     of_two = workload(*load, services=2)
     if services == 1:
         of_two = of_services(of_two, "1" * len(of_two))
 
     def serve_it(fast: bool) -> Recorder:
-        recorder, costs = Recorder(keep_iterations=True), TwoSizes(blocks=blocks)
+        recorder = Recorder(keep_iterations=True)
+        costs = TwoSizes(blocks=blocks, received_s_per_request=received_s)
         policy = Witness(MAKERS[maker](batch_rule, displaces), of_two)
         return serve(
             of_two, policy, Together(), costs=costs, fast_forward=fast, gpus=1, recorder=recorder
